@@ -1,0 +1,26 @@
+# Libraries from Debian (scripts/bootstrap installs them).
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+find_path(GLOO_INCLUDE_DIR gloo/context.h REQUIRED)
+find_library(GLOO_LIBRARY gloo REQUIRED)
+if(PLAIT_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+if(PLAIT_HAS_CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+  find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+  find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
+  # scripts/bootstrap puts the headers of the nvidia-cudnn-frontend package here.
+  find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h
+    HINTS "${CMAKE_SOURCE_DIR}/.cache/cudnn-frontend/include" REQUIRED)
+endif()

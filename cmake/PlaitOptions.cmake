@@ -1,0 +1,19 @@
+# Build type, ccache, warnings and sanitizers.
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE}")
+endif()
+
+add_library(plait_options INTERFACE)
+target_compile_options(plait_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas>)
+if(PLAIT_SANITIZE)
+  target_compile_options(plait_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PLAIT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  target_link_options(plait_options INTERFACE -fsanitize=${PLAIT_SANITIZE})
+endif()

@@ -1,0 +1,153 @@
+// The configuration as plain structs, and reading it from YAML.
+//
+// docs/configuration.md is generated from the same table that reads and validates these fields (core/config_schema.cpp);
+// a test keeps the two equal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace plait {
+
+struct RunConfig {
+  std::string name = "run";
+  std::string dir = "runs";
+  std::uint64_t seed = 1234;
+};
+
+struct ModelConfig {
+  std::string preset;  // fills the fields below that are not given; empty: all of them come from the file
+  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
+  std::string norm = "layer_norm";  // layer_norm | rms_norm
+  double norm_epsilon = 1e-5;
+  std::string mlp = "gelu";          // gelu | swiglu
+  std::string position = "learned";  // learned | rope
+  double rope_base = 10000.0;
+  bool tie_embeddings = true;
+  bool bias = true;       // biases in attention output and MLP linears (and the norms' beta for layer_norm)
+  bool qkv_bias = true;   // bias in the query/key/value projection
+  std::int64_t max_sequence = 0;  // rows of the learned position table; 0: data.sequence_length
+};
+
+struct SentencePieceConfig {
+  std::int64_t vocab = 0;  // > 0: train a model of this size on data.train
+  std::string model;       // else: path of an existing .model file
+};
+
+struct DataConfig {
+  std::vector<std::string> train;       // globs: text files, or token shards (*.bin)
+  std::vector<std::string> validation;  // empty: `validation_fraction` of each training file's end
+  double validation_fraction = 0.1;
+  std::string tokenizer = "bytes";      // bytes | sentencepiece | tokens (data is token shards already) | random (for benchmarks)
+  SentencePieceConfig sentencepiece;
+  std::int64_t sequence_length = 256;
+};
+
+struct OptimizerConfig {
+  double lr = 6e-4;
+  double min_lr_fraction = 0.1;  // final learning rate of cosine and linear, as a fraction of lr
+  std::int64_t warmup = 0;       // steps
+  std::string schedule = "cosine";  // constant | cosine | linear | wsd
+  double decay_fraction = 0.2;      // wsd: last fraction of the steps in which lr falls linearly to min_lr_fraction
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+};
+
+struct TrainConfig {
+  std::int64_t steps = 0;
+  std::int64_t global_batch = 0;  // sequences
+  std::int64_t micro_batch = 0;   // sequences
+  OptimizerConfig optimizer;
+  double clip = 1.0;              // 0: off
+  std::int64_t eval_every = 0;    // steps; 0: only at the end (if there is validation data)
+  std::int64_t eval_batches = 8;  // global batches per evaluation
+  std::int64_t sample_tokens = 0; // tokens of sample text printed at the end; 0: none
+  std::string sample_prompt = "\n";
+};
+
+struct ParallelConfig {
+  std::int64_t data = 0;  // 0: auto, all ranks
+  std::int64_t tensor = 1;
+  std::int64_t pipeline = 1;
+  std::string schedule = "1f1b";
+  std::int64_t virtual_stages = 1;
+  std::int64_t zero = 0;         // 0 | 1
+  bool sequence_parallel = true;
+  std::string recompute = "none";  // none | selective | full
+};
+
+struct CommConfig {
+  std::string backend = "auto";  // auto | nccl | gloo
+  std::string p2p = "auto";
+  std::string mover = "auto";
+  double bucket_mb = 25;
+  bool overlap = true;
+  double timeout_s = 60;
+  std::int64_t max_ctas = 0;     // NCCL: bound on SMs per collective; 0: NCCL's choice
+  std::string interface = "127.0.0.1";  // address that host communication listens on
+};
+
+struct PlacementConfig {
+  std::string strategy = "auto";
+  std::string topology = "live";
+};
+
+struct LaunchConfig {
+  std::string mode = "threads";  // threads | processes | external
+  std::int64_t ranks = 0;        // 0: auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
+  std::string device = "auto";   // auto | cpu | cuda
+  std::string rendezvous;        // external: a directory all ranks share
+};
+
+struct PrecisionConfig {
+  std::string compute = "auto";    // auto (bf16 on GPUs, fp32 on CPUs) | bf16 | fp32 | fp64 (CPU only)
+  std::string gradients = "fp32";  // fp32 | bf16 (bf16 compute only)
+  std::string master = "fp32";
+  bool deterministic = false;      // same bits on every run on GPUs as well (slower attention backward, untimed GEMM choice)
+};
+
+struct CheckpointConfig {
+  std::int64_t every = 0;  // steps; 0: only at the end
+  std::int64_t keep = 2;   // newest ones kept
+  bool final = true;       // write one after the last step
+};
+
+struct LogConfig {
+  std::int64_t every = 10;
+  bool tensorboard = true;
+  std::vector<std::int64_t> trace_steps;
+  double peak_tflops = 0;  // for MFU; 0: from the table of known devices
+};
+
+struct Config {
+  RunConfig run;
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  ParallelConfig parallel;
+  CommConfig comm;
+  PlacementConfig placement;
+  LaunchConfig launch;
+  PrecisionConfig precision;
+  CheckpointConfig checkpoint;
+  LogConfig log;
+};
+
+// Reads `path`, applies `overrides` ("train.steps=10"; values are YAML), fills the preset and validates. Throws ConfigError
+// with every problem found (unknown key, wrong type, rule broken, missing), never only the first.
+Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
+
+// The same from text; `origin` names it in messages.
+Config parse_config(const std::string& yaml, const std::vector<std::string>& overrides = {}, const std::string& origin = "config");
+
+// Every field, in the order of the structs; parse_config(to_yaml(c)) gives c back, and the text again the same text.
+std::string to_yaml(const Config& config);
+
+// The Markdown of docs/configuration.md: every key with default, rule and meaning.
+std::string configuration_markdown();
+
+// Names accepted by model.preset.
+std::vector<std::string> preset_names();
+
+}  // namespace plait

@@ -1,0 +1,165 @@
+// CUDA streams, events and memory.
+#include <cuda_runtime_api.h>
+
+#include <exception>
+#include <mutex>
+
+#include "core/cuda_check.h"
+#include "core/error.h"
+#include "core/stream_impl.h"
+
+namespace plait {
+
+void check(cudaError_t status, std::source_location where) {
+  if (status == cudaSuccess) return;
+  throw DeviceError(std::string("CUDA: ") + cudaGetErrorName(status) + ": " + cudaGetErrorString(status) + " [" +
+                    to_string(where) + "]");
+}
+
+int cuda_device_count(std::string* why) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) {
+    if (why) *why = std::string("no usable NVIDIA driver (") + cudaGetErrorString(status) + ")";
+    static_cast<void>(cudaGetLastError());
+    return 0;
+  }
+  if (count == 0 && why) *why = "the driver lists no GPU (is CUDA_VISIBLE_DEVICES empty?)";
+  return count;
+}
+
+namespace detail {
+namespace {
+
+class CudaEvent final : public EventImpl {
+ public:
+  explicit CudaEvent(Device device, EventTiming timing) {
+    cuda_make_current(device);
+    check(cudaEventCreateWithFlags(&event, timing == EventTiming::on ? cudaEventDefault : cudaEventDisableTiming));
+  }
+  ~CudaEvent() override { static_cast<void>(cudaEventDestroy(event)); }
+
+  bool is_complete() const override {
+    const cudaError_t status = cudaEventQuery(event);
+    if (status == cudaErrorNotReady) return false;
+    check(status);
+    return true;
+  }
+  void synchronize() const override { check(cudaEventSynchronize(event)); }
+  float elapsed_ms_until(const EventImpl& end) const override {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, event, static_cast<const CudaEvent&>(end).event));
+    return ms;
+  }
+
+  cudaEvent_t event = nullptr;
+};
+
+// A host task enqueued on a CUDA stream; owns itself until it has run.
+struct HostTask {
+  std::function<void()> run;
+  std::shared_ptr<std::exception_ptr> failure;
+  std::shared_ptr<std::mutex> mutex;
+};
+
+void run_host_task(void* raw) {
+  std::unique_ptr<HostTask> task(static_cast<HostTask*>(raw));
+  try {
+    task->run();
+  } catch (...) {
+    std::lock_guard lock(*task->mutex);
+    if (!*task->failure) *task->failure = std::current_exception();
+  }
+}
+
+class CudaStream final : public StreamImpl {
+ public:
+  CudaStream(Device device, StreamPriority priority) : device_(device) {
+    cuda_make_current(device);
+    int least = 0, greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+                                       priority == StreamPriority::high ? greatest : least));
+  }
+  ~CudaStream() override {
+    static_cast<void>(cudaStreamSynchronize(stream_));
+    static_cast<void>(cudaStreamDestroy(stream_));
+  }
+
+  Device device() const override { return device_; }
+  void record(EventImpl& event) override { check(cudaEventRecord(static_cast<CudaEvent&>(event).event, stream_)); }
+  void wait(const EventImpl& event) override {
+    check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).event, 0));
+  }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
+  }
+  void zero(void* memory, std::size_t bytes) override { check(cudaMemsetAsync(memory, 0, bytes, stream_)); }
+  void enqueue_host(std::function<void()> task) override {
+    auto owned = std::make_unique<HostTask>(HostTask{std::move(task), failure_, failure_mutex_});
+    check(cudaLaunchHostFunc(stream_, run_host_task, owned.get()));
+    static_cast<void>(owned.release());
+  }
+  void synchronize() override {
+    check(cudaStreamSynchronize(stream_));
+    std::lock_guard lock(*failure_mutex_);
+    if (*failure_) std::rethrow_exception(*failure_);
+  }
+  void* native() const override { return stream_; }
+
+ private:
+  Device device_;
+  cudaStream_t stream_ = nullptr;
+  std::shared_ptr<std::exception_ptr> failure_ = std::make_shared<std::exception_ptr>();
+  std::shared_ptr<std::mutex> failure_mutex_ = std::make_shared<std::mutex>();
+};
+
+}  // namespace
+
+std::unique_ptr<StreamImpl> make_cuda_stream(Device device, StreamPriority priority) {
+  return std::make_unique<CudaStream>(device, priority);
+}
+std::unique_ptr<EventImpl> make_cuda_event(Device device, EventTiming timing) {
+  return std::make_unique<CudaEvent>(device, timing);
+}
+
+void* cuda_allocate(Device device, std::size_t bytes, MemoryKind kind) {
+  cuda_make_current(device);
+  void* memory = nullptr;
+  const cudaError_t status = kind == MemoryKind::device ? cudaMalloc(&memory, bytes) : cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+  if (status == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    const MemoryInfo info = cuda_memory_info(device);
+    throw DeviceError(to_string(device) + ": cannot allocate " + std::to_string(bytes) + " bytes of " +
+                      (kind == MemoryKind::device ? "device" : "pinned host") + " memory; " + std::to_string(info.free_bytes) +
+                      " of " + std::to_string(info.total_bytes) + " device bytes are free");
+  }
+  check(status);
+  return memory;
+}
+
+void cuda_free(Device device, void* memory, MemoryKind kind) noexcept {
+  int current = 0;
+  static_cast<void>(cudaGetDevice(&current));
+  static_cast<void>(cudaSetDevice(device.index));
+  static_cast<void>(kind == MemoryKind::device ? cudaFree(memory) : cudaFreeHost(memory));
+  static_cast<void>(cudaSetDevice(current));
+}
+
+MemoryInfo cuda_memory_info(Device device) {
+  cuda_make_current(device);
+  MemoryInfo info;
+  check(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
+  return info;
+}
+
+std::string cuda_device_name(Device device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device.index));
+  return properties.name;
+}
+
+void cuda_make_current(Device device) { check(cudaSetDevice(device.index)); }
+
+}  // namespace detail
+}  // namespace plait

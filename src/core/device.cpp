@@ -1,0 +1,100 @@
+#include "core/device.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <new>
+#include <utility>
+
+#include "core/error.h"
+#include "core/stream_impl.h"
+
+namespace plait {
+namespace {
+constexpr std::size_t alignment = 256;
+}
+
+std::string to_string(Device device) { return (device.is_cuda() ? "cuda:" : "host:") + std::to_string(device.index); }
+
+std::string device_name(Device device) {
+  if (device.is_cuda()) return detail::cuda_device_name(device);
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.starts_with("model name")) {
+      const auto colon = line.find(": ");
+      if (colon != std::string::npos) return line.substr(colon + 2);
+    }
+  }
+  return "CPU";
+}
+
+void make_current(Device device) {
+  if (device.is_cuda()) detail::cuda_make_current(device);
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      kind_(other.kind_) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this != &other) {
+    if (owner_) owner_->release(*this);
+    owner_ = std::exchange(other.owner_, nullptr);
+    data_ = std::exchange(other.data_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+    kind_ = other.kind_;
+  }
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (owner_) owner_->release(*this);
+}
+
+Buffer DeviceMemory::allocate(std::size_t bytes, MemoryKind kind) {
+  Buffer buffer;
+  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  if (device_.is_cuda()) {
+    buffer.data_ = detail::cuda_allocate(device_, rounded, kind);
+  } else {
+    buffer.data_ = std::aligned_alloc(alignment, rounded ? rounded : alignment);
+    if (!buffer.data_) throw DeviceError(to_string(device_) + ": cannot allocate " + std::to_string(rounded) + " bytes");
+  }
+  buffer.owner_ = this;
+  buffer.bytes_ = rounded;
+  buffer.kind_ = kind;
+  ++allocations_;
+  if (kind == MemoryKind::device) {
+    live_bytes_ += rounded;
+    if (live_bytes_ > peak_bytes_) peak_bytes_ = live_bytes_;
+  }
+  return buffer;
+}
+
+void DeviceMemory::release(Buffer& buffer) noexcept {
+  if (device_.is_cuda()) {
+    detail::cuda_free(device_, buffer.data_, buffer.kind_);
+  } else {
+    std::free(buffer.data_);
+  }
+  if (buffer.kind_ == MemoryKind::device) live_bytes_ -= buffer.bytes_;
+  buffer.owner_ = nullptr;
+  buffer.data_ = nullptr;
+}
+
+MemoryInfo memory_info(Device device) {
+  if (device.is_cuda()) return detail::cuda_memory_info(device);
+  MemoryInfo info;
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string key, unit; meminfo >> key;) {
+    std::size_t kib = 0;
+    meminfo >> kib;
+    std::getline(meminfo, unit);
+    if (key == "MemTotal:") info.total_bytes = kib * 1024;
+    if (key == "MemAvailable:") info.free_bytes = kib * 1024;
+  }
+  return info;
+}
+
+}  // namespace plait

@@ -1,0 +1,89 @@
+// Devices and their memory.
+//
+// A rank computes on one Device: a CUDA GPU, or the host, which behaves as an asynchronous device too (core/stream.h).
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace plait {
+
+enum class DeviceKind : std::uint8_t { host, cuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::host;
+  int index = 0;  // CUDA ordinal; for the host, any number: host devices are all the same memory
+  bool is_cuda() const { return kind == DeviceKind::cuda; }
+  friend auto operator<=>(const Device&, const Device&) = default;
+};
+
+std::string to_string(Device device);  // "cuda:0", "host:1"
+
+// GPUs usable by this process. When there are none, `why` (if given) says why in words: not built with CUDA, no driver, ...
+int cuda_device_count(std::string* why = nullptr);
+
+// The name the vendor gives the device: "NVIDIA H200", or the CPU's model name.
+std::string device_name(Device device);
+
+// Makes `device` current for the calling thread. CUDA keeps that per thread, so every thread that enqueues work calls this
+// once when it starts; for the host device it does nothing.
+void make_current(Device device);
+
+enum class MemoryKind : std::uint8_t {
+  device,       // the device's own memory (host memory for a host device), 256-byte aligned, not cleared
+  pinned_host,  // page-locked host memory that a copy engine can reach (plain host memory for a host device)
+};
+
+class DeviceMemory;
+
+// Owns one allocation; movable. Freeing does not wait for work that still uses the memory: the owner synchronizes first.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  friend class DeviceMemory;
+  DeviceMemory* owner_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  MemoryKind kind_ = MemoryKind::device;
+};
+
+// The allocator of one rank on one device, with counters that tests and reports read. Must outlive its Buffers.
+// Not thread-safe: a rank's own thread allocates.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(Device device) : device_(device) {}
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  Device device() const { return device_; }
+  Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::device);  // DeviceError when there is not enough
+  std::int64_t allocations() const { return allocations_; }                   // calls of allocate so far
+  std::size_t live_bytes() const { return live_bytes_; }                      // MemoryKind::device only
+  std::size_t peak_bytes() const { return peak_bytes_; }
+
+ private:
+  friend class Buffer;
+  void release(Buffer& buffer) noexcept;
+  Device device_;
+  std::int64_t allocations_ = 0;
+  std::size_t live_bytes_ = 0;
+  std::size_t peak_bytes_ = 0;
+};
+
+struct MemoryInfo {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+};
+MemoryInfo memory_info(Device device);  // as the driver (or /proc/meminfo) tells
+
+}  // namespace plait

@@ -1,0 +1,40 @@
+// Element types, and bfloat16 for the host.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace plait {
+
+enum class DType : std::uint8_t { f32, f64, bf16, i32, u8 };
+
+std::size_t size_of(DType dtype);          // bytes per element
+std::string_view to_string(DType dtype);   // "f32", "bf16", ...
+DType dtype_from(std::string_view name);   // accepts "f32"/"fp32", "f64"/"fp64", "bf16"; ConfigError otherwise
+
+// bfloat16 storage for host code: the upper half of a float, rounded to nearest even. Arithmetic happens in float.
+struct BFloat16 {
+  std::uint16_t bits = 0;
+  BFloat16() = default;
+  explicit BFloat16(float value) {
+    const auto u = std::bit_cast<std::uint32_t>(value);
+    if ((u & 0x7fffffffu) > 0x7f800000u) {
+      bits = static_cast<std::uint16_t>((u >> 16) | 0x40u);  // keep a NaN a NaN
+    } else {
+      bits = static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    }
+  }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+};
+
+// The DType of a host element type: dtype_of<float> == DType::f32.
+template <typename T> inline constexpr DType dtype_of = [] { static_assert(sizeof(T) == 0, "no DType"); return DType::u8; }();
+template <> inline constexpr DType dtype_of<float> = DType::f32;
+template <> inline constexpr DType dtype_of<double> = DType::f64;
+template <> inline constexpr DType dtype_of<BFloat16> = DType::bf16;
+template <> inline constexpr DType dtype_of<std::int32_t> = DType::i32;
+template <> inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
+
+}  // namespace plait

@@ -1,0 +1,39 @@
+#include "core/error.h"
+
+namespace plait {
+namespace {
+
+std::string join(const std::vector<ConfigProblem>& problems) {
+  std::string text = std::to_string(problems.size()) + (problems.size() == 1 ? " problem" : " problems") + " in the input:";
+  for (const ConfigProblem& p : problems) {
+    text += "\n  " + p.path;
+    if (!p.value.empty()) text += "=" + p.value;
+    if (p.line > 0) text += " (line " + std::to_string(p.line) + ")";
+    text += ": " + p.rule;
+    if (!p.nearest.empty()) text += "; did you mean '" + p.nearest + "'?";
+  }
+  return text;
+}
+
+}  // namespace
+
+ConfigError::ConfigError(const std::string& message) : Error(message) {}
+
+ConfigError::ConfigError(std::vector<ConfigProblem> problems) : Error(join(problems)), problems_(std::move(problems)) {}
+
+std::string to_string(const std::source_location& where) {
+  std::string file = where.file_name();
+  const auto src = file.rfind("/src/");
+  if (src != std::string::npos) file = file.substr(src + 1);
+  return file + ":" + std::to_string(where.line()) + " in " + where.function_name();
+}
+
+void require(bool condition, const char* message, std::source_location where) {
+  if (!condition) throw InternalError(std::string(message) + " [" + to_string(where) + "]");
+}
+
+void require(bool condition, const std::string& message, std::source_location where) {
+  require(condition, message.c_str(), where);
+}
+
+}  // namespace plait

@@ -1,0 +1,63 @@
+// Error types of plait and the checks that throw them.
+//
+// Four classes, by who has to act:
+//   ConfigError    the user's input is wrong; carries every problem found, not only the first
+//   DeviceError    a device or one of its libraries refused a call
+//   CommError      a peer, a rendezvous or a collective failed
+//   InternalError  plait broke one of its own contracts
+#pragma once
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace plait {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// One thing wrong with the user's input. `line` is 1-based, 0 when the value did not come from a file (a default or --set).
+struct ConfigProblem {
+  std::string path;     // "train.optimizer.lr", or a file's name
+  std::string value;    // as written by the user; empty when a key is missing
+  std::string rule;     // what would have been right
+  std::string nearest;  // nearest valid key, for unknown keys; may be empty
+  int line = 0;
+};
+
+class ConfigError : public Error {
+ public:
+  explicit ConfigError(const std::string& message);
+  explicit ConfigError(std::vector<ConfigProblem> problems);
+  const std::vector<ConfigProblem>& problems() const { return problems_; }
+
+ private:
+  std::vector<ConfigProblem> problems_;
+};
+
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
+class CommError : public Error {
+ public:
+  using Error::Error;
+};
+
+class InternalError : public Error {
+ public:
+  using Error::Error;
+};
+
+// "file.cpp:12 in function", for messages.
+std::string to_string(const std::source_location& where);
+
+// Throws InternalError with `message` and the caller's place unless `condition` holds.
+void require(bool condition, const char* message, std::source_location where = std::source_location::current());
+void require(bool condition, const std::string& message, std::source_location where = std::source_location::current());
+
+}  // namespace plait

@@ -1,0 +1,32 @@
+#include "core/stream.h"
+
+#include "core/stream_impl.h"
+
+namespace plait {
+
+Event::Event(Device device, EventTiming timing)
+    : impl_(device.is_cuda() ? detail::make_cuda_event(device, timing) : detail::make_host_event()) {}
+Event::Event(Event&&) noexcept = default;
+Event& Event::operator=(Event&&) noexcept = default;
+Event::~Event() = default;
+bool Event::is_complete() const { return impl_->is_complete(); }
+void Event::synchronize() const { impl_->synchronize(); }
+
+float elapsed_ms(const Event& from, const Event& to) { return from.impl().elapsed_ms_until(to.impl()); }
+
+Device StreamRef::device() const { return impl_->device(); }
+void StreamRef::record(Event& event) const { impl_->record(event.impl()); }
+void StreamRef::wait(const Event& event) const { impl_->wait(event.impl()); }
+void StreamRef::copy(void* to, const void* from, std::size_t bytes) const { impl_->copy(to, from, bytes); }
+void StreamRef::zero(void* memory, std::size_t bytes) const { impl_->zero(memory, bytes); }
+void StreamRef::enqueue_host(std::function<void()> task) const { impl_->enqueue_host(std::move(task)); }
+void StreamRef::synchronize() const { impl_->synchronize(); }
+void* StreamRef::native() const { return impl_->native(); }
+
+Stream::Stream(Device device, StreamPriority priority)
+    : impl_(device.is_cuda() ? detail::make_cuda_stream(device, priority) : detail::make_host_stream(device)) {}
+Stream::Stream(Stream&&) noexcept = default;
+Stream& Stream::operator=(Stream&&) noexcept = default;
+Stream::~Stream() = default;
+
+}  // namespace plait

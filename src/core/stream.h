@@ -1,0 +1,82 @@
+// Streams and events, the same for CUDA and for the host.
+//
+// A stream runs what is enqueued on it in order, asynchronously to the caller. On CUDA it is a cudaStream_t; on the host it
+// is a worker thread with a queue, so overlap, ordering bugs and their fixes behave alike on both, and ThreadSanitizer sees
+// a forgotten wait as the data race it is.
+//
+// Only functions whose name starts with `synchronize` block the calling thread on device work.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "core/device.h"
+
+namespace plait {
+
+namespace detail {
+class StreamImpl;
+class EventImpl;
+}  // namespace detail
+
+enum class EventTiming { off, on };
+
+// A point in a stream. Recording again moves the point. Waiting for an event that was never recorded does not wait, as in
+// CUDA. May be destroyed while streams still wait for it.
+class Event {
+ public:
+  explicit Event(Device device, EventTiming timing = EventTiming::off);
+  Event(Event&&) noexcept;
+  Event& operator=(Event&&) noexcept;
+  ~Event();
+  bool is_complete() const;   // true as well when never recorded; DeviceError if the stream failed
+  void synchronize() const;   // blocks the caller until the latest recorded point is reached
+  detail::EventImpl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<detail::EventImpl> impl_;
+};
+
+// Milliseconds from one timed event to another, both complete. Host events carry the time at which their queue reached them.
+float elapsed_ms(const Event& from, const Event& to);
+
+// Non-owning handle, cheap to copy; the first parameter of everything that enqueues work.
+class StreamRef {
+ public:
+  StreamRef() = default;
+  explicit StreamRef(detail::StreamImpl& impl) : impl_(&impl) {}
+
+  Device device() const;
+  void record(Event& event) const;      // `event` completes when everything enqueued so far has run
+  void wait(const Event& event) const;  // what is enqueued later runs after the latest record of `event`
+  void copy(void* to, const void* from, std::size_t bytes) const;  // any of device and (pinned) host memory
+  void zero(void* memory, std::size_t bytes) const;
+  // Host device: runs `task` on the stream's thread. CUDA: runs it on a driver thread in stream order; it must not call CUDA.
+  // An exception thrown by a task is kept, later tasks are dropped (events still complete) and synchronize() rethrows it.
+  void enqueue_host(std::function<void()> task) const;
+  void synchronize() const;             // blocks the caller until the stream is empty; rethrows a task's exception
+  void* native() const;                 // cudaStream_t; nullptr on the host device
+  explicit operator bool() const { return impl_ != nullptr; }
+
+ private:
+  detail::StreamImpl* impl_ = nullptr;
+};
+
+enum class StreamPriority { normal, high };
+
+// Owns a stream. The destructor drains it first (it never throws).
+class Stream {
+ public:
+  explicit Stream(Device device, StreamPriority priority = StreamPriority::normal);
+  Stream(Stream&&) noexcept;
+  Stream& operator=(Stream&&) noexcept;
+  ~Stream();
+  StreamRef ref() const { return StreamRef(*impl_); }
+  operator StreamRef() const { return ref(); }
+
+ private:
+  std::unique_ptr<detail::StreamImpl> impl_;
+};
+
+}  // namespace plait

@@ -1,0 +1,20 @@
+// GELU (tanh approximation, Hendrycks & Gimpel 2016) and SwiGLU (Shazeer 2020) as separate passes. Linear layers fuse GELU
+// in their epilogues; the separate forward serves activation recompute.
+#pragma once
+
+#include "core/stream.h"
+#include "core/view.h"
+
+namespace plait::ops {
+
+// y = gelu(x), elementwise. y may alias x.
+void gelu_forward(StreamRef stream, View x, View y);
+// dx = dy * gelu'(x), elementwise. dx may alias dy.
+void gelu_backward(StreamRef stream, View x, View dy, View dx);
+
+// gate_up[rows, 2 * dim] holds gate in columns [0, dim) and up in [dim, 2 dim).  y[rows, dim] = silu(gate) * up
+void swiglu_forward(StreamRef stream, View gate_up, View y);
+// dgate_up[rows, 2 * dim] from dy[rows, dim]; dgate_up may alias gate_up.
+void swiglu_backward(StreamRef stream, View gate_up, View dy, View dgate_up);
+
+}  // namespace plait::ops

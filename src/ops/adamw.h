@@ -1,0 +1,52 @@
+// AdamW (Loshchilov & Hutter 2019) over flat buffers, fused with gradient clipping and the cast of the updated weights.
+//
+// All control is on the device, so a step never waits for the host: the clip factor, the "something was not finite" flag and
+// the update share an OptimizerState block that norm_to_clip writes and adamw reads.
+#pragma once
+
+#include <vector>
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "ops/op_context.h"
+
+namespace plait::ops {
+
+// Written by norm_to_clip, read by adamw; lives in device memory, copied to the host when a metric is due. Zero it at start.
+struct OptimizerState {
+  float grad_norm;    // global L2 norm before clipping
+  float clip_factor;  // gradients are multiplied by this
+  float halted;       // becomes 1 when loss or norm is not finite and stays so: adamw does nothing from then on, so the
+                      // weights that produced the bad value remain for diagnosis
+  float loss;         // mean loss over the global batch
+};
+
+// From sum_of_squares[0] over all gradients and loss[0] (both f32 or both f64). clip <= 0: no clipping.
+void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, View optimizer_state);
+
+// One run of consecutive elements that shares its weight decay. Offsets in elements; both advance together within a segment.
+struct AdamWSegment {
+  std::int64_t offset = 0;        // into gradients and weights
+  std::int64_t state_offset = 0;  // into master, m and v: differs from `offset` where ZeRO-1 keeps only a rank's shard of those
+  std::int64_t count = 0;
+  bool decay = false;
+};
+
+// Cuts segments into pieces that one thread block handles each and returns them as an opaque table of i32/i64 data, to be
+// copied into device memory once (View of u8, bytes = table.size()).
+std::vector<std::uint8_t> adamw_table(const std::vector<AdamWSegment>& segments);
+
+// For every element of the table: g = gradient * clip_factor; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g²;
+// master -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * master); weights = cast(master).
+//   gradients G (f32, f64, bf16); master, m, v: M = f32, or f64 where the weights are f64; weights T. All flat, 1-D.
+//   weights may be the same memory as master when T == M.
+struct AdamW {
+  View table;
+  View gradients, master, m, v, weights;
+  View optimizer_state;
+  float lr = 0, beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f;
+  std::int64_t step = 1;  // 1 for the first update
+};
+void adamw(StreamRef stream, const AdamW& args);
+
+}  // namespace plait::ops

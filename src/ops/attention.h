@@ -1,0 +1,40 @@
+// Causal self-attention with grouped KV heads (Ainslie et al. 2023), softmax scale 1/sqrt(head_dim).
+//
+// qkv is packed per token: [batch * sequence, (heads + 2 * kv_heads) * head_dim], first all query heads, then all key heads,
+// then all value heads; dqkv likewise. Query head h reads KV head h / (heads / kv_heads).
+// T = f32, f64 (host) or bf16. On CUDA bf16 runs in cuDNN (cudnn-frontend's SDPA nodes), f32 in kernels of our own that are
+// meant for verification, not for speed.
+#pragma once
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "ops/op_context.h"
+
+namespace plait::ops {
+
+struct AttentionShape {
+  std::int64_t batch = 0, sequence = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+// Scratch that attention needs in the context's workspace for this shape, in bytes (0 on the host). Callers check it against
+// workspace_bytes when they plan memory; the ops throw InternalError when it does not fit.
+std::size_t attention_workspace_bytes(OpContext& context, const AttentionShape& shape, DType dtype);
+
+// out[batch * sequence, heads * head_dim];  lse[batch, heads, sequence]: log-sum-exp of the scaled scores, f32 (f64 for f64).
+struct AttentionForward {
+  AttentionShape shape;
+  View qkv;
+  View out, lse;
+};
+void attention_forward(StreamRef stream, OpContext& context, const AttentionForward& args);
+
+// dqkv is overwritten. dout may not alias dqkv.
+struct AttentionBackward {
+  AttentionShape shape;
+  View qkv, out, lse, dout;
+  View dqkv;
+};
+void attention_backward(StreamRef stream, OpContext& context, const AttentionBackward& args);
+
+}  // namespace plait::ops

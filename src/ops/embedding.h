@@ -1,0 +1,31 @@
+// Token and (optionally) learned position embeddings.
+#pragma once
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "ops/op_context.h"
+
+namespace plait::ops {
+
+// y[batch * sequence, dim] = tokens_table[token] (+ positions_table[position]);  tokens[batch * sequence] are i32 in
+// [0, tokens_table.shape[0]): checked where data enters, not here. positions_table[>= sequence, dim] optional.
+struct EmbeddingForward {
+  View tokens, tokens_table, positions_table;
+  View y;
+  std::int64_t sequence = 0;
+};
+void embedding_forward(StreamRef stream, const EmbeddingForward& args);
+
+// dtokens_table[vocab, dim] and dpositions_table[>= sequence, dim] (optional) of gradient type G from dy[rows, dim] of type T.
+// dtokens_table: accumulate_tokens = false overwrites the whole table (rows no token names become zero); true adds. With tied
+// embeddings the head's weight gradient is already there, so it adds.
+// Sums have a fixed order: same bits on every run.
+struct EmbeddingBackward {
+  View tokens, dy;
+  View dtokens_table, dpositions_table;
+  std::int64_t sequence = 0;
+  bool accumulate_tokens = false, accumulate_positions = false;
+};
+void embedding_backward(StreamRef stream, OpContext& context, const EmbeddingBackward& args);
+
+}  // namespace plait::ops

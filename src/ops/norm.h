@@ -1,0 +1,39 @@
+// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019), fused with the residual add before them.
+//
+// T is f32, f64 (host only) or bf16 for x, delta, residual, y, dy, dx, gamma, beta; statistics are f32 (f64 when T is f64);
+// dgamma and dbeta have the gradient type G (T, or f32 for T = bf16).
+#pragma once
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "ops/op_context.h"
+
+namespace plait::ops {
+
+enum class NormKind { layer_norm, rms_norm };
+
+// residual[rows, dim] = x[rows, dim] + delta[rows, dim];  y = norm(residual) * gamma (+ beta)
+//   delta: optional; when empty the norm reads x and `residual` must be empty too. residual may alias x or delta.
+//   beta: LayerNorm only (empty for RMSNorm).
+//   mean[rows] (LayerNorm only) and rstd[rows]: written for the backward pass.
+struct NormForward {
+  NormKind kind = NormKind::layer_norm;
+  View x, delta, gamma, beta;
+  View residual, y, mean, rstd;
+  float epsilon = 1e-5f;
+};
+void norm_forward(StreamRef stream, const NormForward& args);
+
+// dx[rows, dim] = dresidual[rows, dim] + gradient through the norm;  dgamma, dbeta (+)= their gradients.
+//   x: what was normalised (residual if a delta was given). dresidual: optional gradient arriving past the norm (the residual
+//   branch); may alias dx. dy may not alias dx.
+//   accumulate concerns dgamma and dbeta. Sums over rows have a fixed order: same bits on every run.
+struct NormBackward {
+  NormKind kind = NormKind::layer_norm;
+  View x, gamma, mean, rstd, dy, dresidual;
+  View dx, dgamma, dbeta;
+  bool accumulate = false;
+};
+void norm_backward(StreamRef stream, OpContext& context, const NormBackward& args);
+
+}  // namespace plait::ops

@@ -1,0 +1,51 @@
+// What the operations of one rank share: library handles, chosen algorithms and scratch memory.
+//
+// One OpContext serves one device and one stream at a time: two streams of a rank need two contexts, because the scratch
+// memory is reused from op to op in stream order. No op allocates device memory; all scratch comes from `workspace`.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/stream.h"
+#include "core/view.h"
+
+namespace plait::ops {
+
+struct OpContextOptions {
+  // Same bits on every run: no atomics in attention's backward, and the library's first matrix-product algorithm instead of
+  // the fastest of several timed ones.
+  bool deterministic = false;
+  // Candidates timed per matrix-product shape when not deterministic; 1 takes the library's first choice untimed.
+  int matmul_candidates = 12;
+};
+
+class OpContext {
+ public:
+  virtual ~OpContext() = default;
+  virtual Device device() const = 0;
+  virtual const OpContextOptions& options() const = 0;
+  // Scratch memory of the context; valid in stream order until the next op that uses the context.
+  virtual View workspace() const = 0;
+  // Allowed while tuning is on (the default after construction): the first call of an op with a new shape may time
+  // candidates, which blocks the host and overwrites the op's outputs with garbage before computing them (outputs that are
+  // accumulated into are saved). After set_tuning(false) a new shape takes the library's first choice, silently counted in
+  // untuned_shapes().
+  virtual void set_tuning(bool on) = 0;
+  virtual int untuned_shapes() const = 0;
+  // The choices made so far, one line of text each, to be stored beside a run and given to another context (same device
+  // model, same library versions), which then makes the same choices. Unusable lines are reported by returning their number.
+  virtual std::vector<std::string> choices() const = 0;
+  virtual int adopt_choices(const std::vector<std::string>& choices) = 0;
+};
+
+// Bytes of workspace an op context wants on this kind of device. The caller carves it from its arena.
+std::size_t workspace_bytes(DeviceKind kind);
+
+// `workspace` must be device memory of at least workspace_bytes(device.kind), 256-byte aligned, outliving the context.
+std::unique_ptr<OpContext> make_op_context(Device device, View workspace, const OpContextOptions& options = {});
+
+}  // namespace plait::ops

@@ -1,0 +1,16 @@
+// Sums to one number, in a fixed order (same bits on every run).
+#pragma once
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "ops/op_context.h"
+
+namespace plait::ops {
+
+// out[0] (+)= scale * Σ values.  values f32 or f64, any shape; out of the same type.
+void sum(StreamRef stream, OpContext& context, View values, View out, float scale, bool accumulate);
+
+// out[0] (+)= Σ values².  values f32, f64 or bf16; out f32 (f64 for f64). Summed in at least float, pairwise by blocks.
+void sum_of_squares(StreamRef stream, OpContext& context, View values, View out, bool accumulate);
+
+}  // namespace plait::ops
