@@ -12,6 +12,19 @@ PhiloxBlock block(std::array<std::uint32_t, 2> key, std::uint64_t index, std::ui
                     key);
 }
 
+std::array<float, 4> normals(const PhiloxBlock& r) {
+  std::array<float, 4> values;
+  for (std::size_t pair = 0; pair < 2; ++pair) {
+    const float u = (static_cast<float>(r[2 * pair] >> 8) + 1.0f) * 0x1.0p-24f;  // in (0, 1]
+    const float v = static_cast<float>(r[2 * pair + 1] >> 8) * 0x1.0p-24f;
+    const float radius = std::sqrt(-2.0f * std::log(u));
+    const float angle = 2.0f * std::numbers::pi_v<float> * v;
+    values[2 * pair] = radius * std::cos(angle);
+    values[2 * pair + 1] = radius * std::sin(angle);
+  }
+  return values;
+}
+
 }  // namespace
 
 Random::Random(std::uint64_t seed, std::string_view name) {
@@ -36,11 +49,15 @@ float Random::uniform(std::uint64_t index) const {
   return static_cast<float>(block(key_, index, 0)[0] >> 8) * 0x1.0p-24f;
 }
 
-float Random::normal(std::uint64_t index) const {
-  const PhiloxBlock r = block(key_, index, 0);
-  const double u = (static_cast<double>(r[0]) + 1.0) * 0x1.0p-32;  // in (0, 1]
-  const double v = static_cast<double>(r[1]) * 0x1.0p-32;
-  return static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v));
+float Random::normal(std::uint64_t index) const { return normals(block(key_, index / 4, 0))[index % 4]; }
+
+void Random::fill_normal(std::uint64_t first, std::span<float> values) const {
+  std::size_t done = 0;
+  while (done < values.size()) {
+    const std::uint64_t index = first + done;
+    const std::array<float, 4> four = normals(block(key_, index / 4, 0));
+    for (std::uint64_t i = index % 4; i < 4 && done < values.size(); ++i) values[done++] = four[i];
+  }
 }
 
 }  // namespace plait

@@ -1,0 +1,45 @@
+#include "model/model_shape.h"
+
+#include "core/error.h"
+
+namespace plait::model {
+
+ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int64_t sequence) {
+  ModelShape shape;
+  shape.layers = config.layers;
+  shape.hidden = config.hidden;
+  shape.heads = config.heads;
+  shape.kv_heads = config.kv_heads > 0 ? config.kv_heads : config.heads;
+  shape.head_dim = config.head_dim > 0 ? config.head_dim : config.hidden / config.heads;
+  shape.ffn = config.ffn > 0 ? config.ffn : 4 * config.hidden;
+  shape.vocab = config.vocab > 0 ? config.vocab : vocab;
+  shape.max_sequence = config.max_sequence > 0 ? config.max_sequence : sequence;
+  shape.norm = config.norm == "rms_norm" ? ops::NormKind::rms_norm : ops::NormKind::layer_norm;
+  shape.norm_epsilon = static_cast<float>(config.norm_epsilon);
+  shape.mlp = config.mlp == "swiglu" ? Mlp::swiglu : Mlp::gelu;
+  shape.position = config.position == "rope" ? Position::rope : Position::learned;
+  shape.rope_base = config.rope_base;
+  shape.tie_embeddings = config.tie_embeddings;
+  shape.bias = config.bias;
+  shape.qkv_bias = config.qkv_bias;
+  if (shape.vocab < vocab) {
+    throw ConfigError({{"model.vocab", std::to_string(shape.vocab),
+                        "must be at least the tokenizer's vocabulary, " + std::to_string(vocab), "", 0}});
+  }
+  if (shape.position == Position::learned && shape.max_sequence < sequence) {
+    throw ConfigError({{"model.max_sequence", std::to_string(shape.max_sequence),
+                        "must be at least data.sequence_length=" + std::to_string(sequence), "", 0}});
+  }
+  const std::int64_t padding = ModelShape::vocab_padding;
+  shape.padded_vocab = (shape.vocab + padding - 1) / padding * padding;
+  return shape;
+}
+
+Recompute recompute_from(const std::string& name) {
+  if (name == "none") return Recompute::none;
+  if (name == "selective") return Recompute::selective;
+  if (name == "full") return Recompute::full;
+  throw ConfigError({{"parallel.recompute", name, "must be one of none, selective, full", "", 0}});
+}
+
+}  // namespace plait::model

@@ -1,0 +1,48 @@
+// The sizes of one transformer, resolved from the configuration.
+#pragma once
+
+#include <cstdint>
+
+#include "core/config.h"
+#include "core/dtype.h"
+#include "ops/attention.h"
+#include "ops/norm.h"
+
+namespace plait::model {
+
+enum class Mlp { gelu, swiglu };
+enum class Position { learned, rope };
+enum class Recompute { none, selective, full };
+
+struct ModelShape {
+  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
+  std::int64_t vocab = 0;         // tokens
+  std::int64_t padded_vocab = 0;  // rows of the embedding table and columns of the logits: vocab rounded up to vocab_padding
+  std::int64_t max_sequence = 0;  // rows of the learned position table
+  ops::NormKind norm = ops::NormKind::layer_norm;
+  float norm_epsilon = 1e-5f;
+  Mlp mlp = Mlp::gelu;
+  Position position = Position::learned;
+  double rope_base = 10000.0;
+  bool tie_embeddings = true;
+  bool bias = true, qkv_bias = true;
+
+  static constexpr std::int64_t vocab_padding = 128;
+
+  std::int64_t qkv_dim() const { return (heads + 2 * kv_heads) * head_dim; }
+  std::int64_t attention_dim() const { return heads * head_dim; }
+  // Columns of the first MLP product: gate and up side by side for SwiGLU.
+  std::int64_t up_dim() const { return mlp == Mlp::swiglu ? 2 * ffn : ffn; }
+
+  // A model is a chain of blocks: 0 is the embedding, 1 .. layers the transformer blocks, layers + 1 the head (final norm,
+  // logits, loss). Pipeline stages are ranges of blocks.
+  int blocks() const { return static_cast<int>(layers) + 2; }
+  int head_block() const { return static_cast<int>(layers) + 1; }
+};
+
+// `vocab` is the tokenizer's, used where the configuration gives none; `sequence` likewise for max_sequence.
+ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int64_t sequence);
+
+Recompute recompute_from(const std::string& name);
+
+}  // namespace plait::model
