@@ -1,0 +1,68 @@
+#include "ops/adamw.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "ops/adamw_table.h"
+#include "ops/argument_check.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+
+namespace plait::ops {
+namespace {
+
+void check_optimizer_state(const ArgumentCheck& check, const View& state) {
+  check.that(state && state.bytes() >= sizeof(OptimizerState), "optimizer_state", "at least the bytes of one OptimizerState (16)",
+             describe(state));
+}
+
+}  // namespace
+
+void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, View optimizer_state) {
+  const ArgumentCheck check("norm_to_clip", stream);
+  check.given("sum_of_squares", sum_of_squares);
+  const DType dtype = sum_of_squares.dtype;
+  check.that((dtype == DType::f32 || (dtype == DType::f64 && !check.on_cuda())) && sum_of_squares.elements() >= 1, "sum_of_squares",
+             "one f32 (or on the host f64)", describe(sum_of_squares));
+  check.that(loss && loss.dtype == dtype && loss.elements() >= 1, "loss", "one number of sum_of_squares' type", describe(loss));
+  check_optimizer_state(check, optimizer_state);
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::norm_to_clip(stream, sum_of_squares, loss, clip, optimizer_state);
+  }
+  cpu::norm_to_clip(stream, sum_of_squares, loss, clip, optimizer_state);
+}
+
+std::vector<std::uint8_t> adamw_table(const std::vector<AdamWSegment>& segments) {
+  std::vector<AdamWPiece> pieces;
+  for (const AdamWSegment& s : segments) {
+    require(s.offset >= 0 && s.state_offset >= 0 && s.count >= 0, "adamw_table: negative offset or count in a segment");
+    for (std::int64_t done = 0; done < s.count; done += adamw_piece_elements) {
+      const std::int64_t count = std::min(adamw_piece_elements, s.count - done);
+      pieces.push_back({s.offset + done, s.state_offset + done, static_cast<std::int32_t>(count), s.decay ? 1 : 0});
+    }
+  }
+  std::vector<std::uint8_t> table(pieces.size() * sizeof(AdamWPiece));
+  if (!table.empty()) std::memcpy(table.data(), pieces.data(), table.size());
+  return table;
+}
+
+void adamw(StreamRef stream, const AdamW& args) {
+  const ArgumentCheck check("adamw", stream);
+  check.compute_tensor("weights", args.weights, 1);
+  const DType state_type = statistics_type(args.weights.dtype);
+  check.gradient("gradients", args.gradients, args.weights.dtype, args.weights.shape);
+  check.tensor("master", args.master, state_type, {args.master.elements()});
+  check.tensor("m", args.m, state_type, args.master.shape);
+  check.tensor("v", args.v, state_type, args.master.shape);
+  check.that(args.table && args.table.dtype == DType::u8 && args.table.elements() % static_cast<std::int64_t>(sizeof(AdamWPiece)) == 0,
+             "table", "the u8 table that adamw_table returned", describe(args.table));
+  check_optimizer_state(check, args.optimizer_state);
+  check.that(args.step >= 1, "step", "at least 1", std::to_string(args.step));
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::adamw(stream, args);
+  }
+  cpu::adamw(stream, args);
+}
+
+}  // namespace plait::ops

@@ -1,0 +1,21 @@
+// The layout of the table that adamw_table() returns: an array of AdamWPiece. Private to ops; shared by cpu/ and cuda/.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace plait::ops {
+
+struct AdamWPiece {
+  std::int64_t offset;        // as in AdamWSegment
+  std::int64_t state_offset;
+  std::int32_t count;         // 1 .. adamw_piece_elements
+  std::int32_t decay;         // 0 or 1
+};
+static_assert(sizeof(AdamWPiece) == 24 && std::is_trivially_copyable_v<AdamWPiece>);
+
+// One thread block's share: 256 threads with 16 elements each. Pieces start at the segment's start, so vector loads are
+// aligned whenever the segment's offsets are.
+inline constexpr std::int64_t adamw_piece_elements = 4096;
+
+}  // namespace plait::ops

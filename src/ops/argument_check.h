@@ -1,0 +1,47 @@
+// Validation of an operation's arguments, done once in front of both implementations. Private to ops.
+//
+// Every failure is an InternalError such as
+//   linear_forward: argument 'bias' must be f32 [8], got bf16 [9]
+#pragma once
+
+#include <string>
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "ops/op_context.h"
+
+namespace plait::ops {
+
+class ArgumentCheck {
+ public:
+  ArgumentCheck(const char* op, StreamRef stream);
+  ArgumentCheck(const char* op, StreamRef stream, const OpContext& context);  // and that the context serves this device
+
+  bool on_cuda() const { return device_.is_cuda(); }
+
+  // Given, of `rank` dims and of a type that is computed with: f32, bf16, or f64 on the host.
+  void compute_tensor(const char* name, const View& view, int rank) const;
+  void tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;           // given, exactly this
+  void optional_tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;  // the same, or empty
+  // A gradient of a parameter: `compute` itself or, for bf16, f32.
+  void gradient(const char* name, const View& view, DType compute, const Shape& shape) const;
+  void same_elements(const char* name, const View& view, std::int64_t elements) const;
+  void given(const char* name, const View& view) const;
+  void absent(const char* name, const View& view, const char* reason) const;
+  void distinct(const char* name, const View& view, const char* other_name, const View& other) const;  // not the same memory
+  // Anything else: `rule` says what holds for a right argument, `got` what was found.
+  void that(bool holds, const char* name, const char* rule, const std::string& got) const;
+
+ private:
+  [[noreturn]] void fail(const char* name, const std::string& expected, const std::string& got) const;
+
+  const char* op_;
+  Device device_;
+};
+
+std::string describe(const View& view);  // "f32 [4, 8]" or "nothing"
+
+// The type of statistics, losses and log-sum-exps beside tensors of type `compute`: f64 for f64, otherwise f32.
+DType statistics_type(DType compute);
+
+}  // namespace plait::ops

@@ -1,0 +1,65 @@
+#include "ops/attention.h"
+
+#include "ops/attention_check.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+
+namespace plait::ops {
+
+void check_attention_shape(const ArgumentCheck& check, const AttentionShape& s) {
+  const auto text = [&] {
+    return "batch " + std::to_string(s.batch) + ", sequence " + std::to_string(s.sequence) + ", heads " + std::to_string(s.heads) +
+           ", kv_heads " + std::to_string(s.kv_heads) + ", head_dim " + std::to_string(s.head_dim);
+  };
+  const bool positive = s.batch > 0 && s.sequence > 0 && s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0;
+  if (!positive) check.that(false, "shape", "positive in every member", text());
+  if (s.heads % s.kv_heads != 0) check.that(false, "shape", "of heads divisible by kv_heads", text());
+}
+
+Shape packed_qkv_shape(const AttentionShape& s) { return {s.batch * s.sequence, (s.heads + 2 * s.kv_heads) * s.head_dim}; }
+
+std::size_t attention_workspace_bytes(OpContext& context, const AttentionShape& shape, DType dtype) {
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (context.device().is_cuda()) return cuda::attention_workspace_bytes(context, shape, dtype);
+  }
+  return cpu::attention_workspace_bytes(context, shape, dtype);
+}
+
+void attention_forward(StreamRef stream, OpContext& context, const AttentionForward& args) {
+  const ArgumentCheck check("attention_forward", stream, context);
+  const AttentionShape& s = args.shape;
+  check_attention_shape(check, s);
+  check.compute_tensor("qkv", args.qkv, 2);
+  const DType dtype = args.qkv.dtype;
+  check.tensor("qkv", args.qkv, dtype, packed_qkv_shape(s));
+  check.tensor("out", args.out, dtype, {s.batch * s.sequence, s.heads * s.head_dim});
+  check.tensor("lse", args.lse, statistics_type(dtype), {s.batch, s.heads, s.sequence});
+  check.distinct("out", args.out, "qkv", args.qkv);
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::attention_forward(stream, context, args);
+  }
+  cpu::attention_forward(stream, context, args);
+}
+
+void attention_backward(StreamRef stream, OpContext& context, const AttentionBackward& args) {
+  const ArgumentCheck check("attention_backward", stream, context);
+  const AttentionShape& s = args.shape;
+  check_attention_shape(check, s);
+  check.compute_tensor("qkv", args.qkv, 2);
+  const DType dtype = args.qkv.dtype;
+  const Shape out_shape{s.batch * s.sequence, s.heads * s.head_dim};
+  check.tensor("qkv", args.qkv, dtype, packed_qkv_shape(s));
+  check.tensor("out", args.out, dtype, out_shape);
+  check.tensor("lse", args.lse, statistics_type(dtype), {s.batch, s.heads, s.sequence});
+  check.tensor("dout", args.dout, dtype, out_shape);
+  check.tensor("dqkv", args.dqkv, dtype, args.qkv.shape);
+  check.distinct("dqkv", args.dqkv, "dout", args.dout);
+  check.distinct("dqkv", args.dqkv, "qkv", args.qkv);
+  check.distinct("dqkv", args.dqkv, "out", args.out);
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::attention_backward(stream, context, args);
+  }
+  cpu::attention_backward(stream, context, args);
+}
+
+}  // namespace plait::ops

@@ -1,0 +1,55 @@
+#include "ops/embedding.h"
+
+#include "ops/argument_check.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+
+namespace plait::ops {
+namespace {
+
+void check_rows(const ArgumentCheck& check, const View& tokens, std::int64_t sequence) {
+  check.tensor("tokens", tokens, DType::i32, {tokens.elements()});
+  check.that(sequence > 0 && tokens.elements() % sequence == 0, "sequence", "positive and a divisor of the number of tokens",
+             std::to_string(sequence) + " for tokens " + describe(tokens));
+}
+
+}  // namespace
+
+void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
+  const ArgumentCheck check("embedding_forward", stream);
+  check_rows(check, args.tokens, args.sequence);
+  check.compute_tensor("tokens_table", args.tokens_table, 2);
+  const DType dtype = args.tokens_table.dtype;
+  const std::int64_t dim = args.tokens_table.shape[1];
+  if (args.positions_table) {
+    check.tensor("positions_table", args.positions_table, dtype, {args.positions_table.shape[0], dim});
+    check.that(args.positions_table.shape[0] >= args.sequence, "positions_table", "of at least `sequence` rows",
+               describe(args.positions_table) + " for sequence " + std::to_string(args.sequence));
+  }
+  check.tensor("y", args.y, dtype, {args.tokens.elements(), dim});
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::embedding_forward(stream, args);
+  }
+  cpu::embedding_forward(stream, args);
+}
+
+void embedding_backward(StreamRef stream, OpContext& context, const EmbeddingBackward& args) {
+  const ArgumentCheck check("embedding_backward", stream, context);
+  check_rows(check, args.tokens, args.sequence);
+  check.compute_tensor("dy", args.dy, 2);
+  const DType dtype = args.dy.dtype;
+  const std::int64_t dim = args.dy.shape[1];
+  check.tensor("dy", args.dy, dtype, {args.tokens.elements(), dim});
+  check.gradient("dtokens_table", args.dtokens_table, dtype, {args.dtokens_table.shape[0], dim});
+  if (args.dpositions_table) {
+    check.tensor("dpositions_table", args.dpositions_table, args.dtokens_table.dtype, {args.dpositions_table.shape[0], dim});
+    check.that(args.dpositions_table.shape[0] >= args.sequence, "dpositions_table", "of at least `sequence` rows",
+               describe(args.dpositions_table) + " for sequence " + std::to_string(args.sequence));
+  }
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::embedding_backward(stream, context, args);
+  }
+  cpu::embedding_backward(stream, context, args);
+}
+
+}  // namespace plait::ops

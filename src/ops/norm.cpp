@@ -1,0 +1,62 @@
+#include "ops/norm.h"
+
+#include "ops/argument_check.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+
+namespace plait::ops {
+
+void norm_forward(StreamRef stream, const NormForward& args) {
+  const ArgumentCheck check("norm_forward", stream);
+  check.compute_tensor("x", args.x, 2);
+  const DType dtype = args.x.dtype;
+  const std::int64_t rows = args.x.shape[0], dim = args.x.shape[1];
+  if (args.delta) {
+    check.tensor("delta", args.delta, dtype, {rows, dim});
+    check.tensor("residual", args.residual, dtype, {rows, dim});
+  } else {
+    check.absent("residual", args.residual, "without delta");
+  }
+  check.tensor("gamma", args.gamma, dtype, {dim});
+  check.tensor("y", args.y, dtype, {rows, dim});
+  check.tensor("rstd", args.rstd, statistics_type(dtype), {rows});
+  if (args.kind == NormKind::layer_norm) {
+    check.optional_tensor("beta", args.beta, dtype, {dim});
+    check.tensor("mean", args.mean, statistics_type(dtype), {rows});
+  } else {
+    check.absent("beta", args.beta, "for RMSNorm");
+    check.absent("mean", args.mean, "for RMSNorm");
+  }
+  check.that(args.epsilon >= 0, "epsilon", "not negative", std::to_string(args.epsilon));
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::norm_forward(stream, args);
+  }
+  cpu::norm_forward(stream, args);
+}
+
+void norm_backward(StreamRef stream, OpContext& context, const NormBackward& args) {
+  const ArgumentCheck check("norm_backward", stream, context);
+  check.compute_tensor("x", args.x, 2);
+  const DType dtype = args.x.dtype;
+  const std::int64_t rows = args.x.shape[0], dim = args.x.shape[1];
+  check.tensor("gamma", args.gamma, dtype, {dim});
+  check.tensor("rstd", args.rstd, statistics_type(dtype), {rows});
+  check.tensor("dy", args.dy, dtype, {rows, dim});
+  check.optional_tensor("dresidual", args.dresidual, dtype, {rows, dim});
+  check.tensor("dx", args.dx, dtype, {rows, dim});
+  check.distinct("dx", args.dx, "dy", args.dy);
+  check.gradient("dgamma", args.dgamma, dtype, {dim});
+  if (args.kind == NormKind::layer_norm) {
+    check.tensor("mean", args.mean, statistics_type(dtype), {rows});
+    check.optional_tensor("dbeta", args.dbeta, args.dgamma.dtype, {dim});
+  } else {
+    check.absent("mean", args.mean, "for RMSNorm");
+    check.absent("dbeta", args.dbeta, "for RMSNorm");
+  }
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::norm_backward(stream, context, args);
+  }
+  cpu::norm_backward(stream, context, args);
+}
+
+}  // namespace plait::ops

@@ -1,0 +1,37 @@
+#include "ops/reduce.h"
+
+#include "ops/argument_check.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+
+namespace plait::ops {
+namespace {
+
+void check_result(const ArgumentCheck& check, const View& out, DType dtype) {
+  check.that(out && out.dtype == dtype && out.elements() >= 1, "out", dtype == DType::f64 ? "one f64" : "one f32", describe(out));
+}
+
+}  // namespace
+
+void sum(StreamRef stream, OpContext& context, View values, View out, float scale, bool accumulate) {
+  const ArgumentCheck check("sum", stream, context);
+  check.compute_tensor("values", values, values.shape.rank());
+  check.that(values.dtype != DType::bf16, "values", "f32 or f64", describe(values));
+  check_result(check, out, values.dtype);
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::sum(stream, context, values, out, scale, accumulate);
+  }
+  cpu::sum(stream, context, values, out, scale, accumulate);
+}
+
+void sum_of_squares(StreamRef stream, OpContext& context, View values, View out, bool accumulate) {
+  const ArgumentCheck check("sum_of_squares", stream, context);
+  check.compute_tensor("values", values, values.shape.rank());
+  check_result(check, out, statistics_type(values.dtype));
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::sum_of_squares(stream, context, values, out, accumulate);
+  }
+  cpu::sum_of_squares(stream, context, values, out, accumulate);
+}
+
+}  // namespace plait::ops
