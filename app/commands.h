@@ -1,0 +1,15 @@
+// One function per subcommand. Each registers itself; `status` becomes the program's exit status when it ran:
+// 0 success, 1 a check that was asked for failed, 2 usage or configuration, 3 runtime failure.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace plait {
+
+// argc and argv: what a rank process is started with again.
+void add_train_command(CLI::App& app, int& status, int argc, char** argv);
+void add_bench_command(CLI::App& app, int& status, int argc, char** argv);
+void add_sample_command(CLI::App& app, int& status);
+void add_data_command(CLI::App& app, int& status);
+
+}  // namespace plait

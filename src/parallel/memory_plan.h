@@ -1,0 +1,48 @@
+// Every piece of device memory a rank uses, by name, with its size, its lifetime and its place in the arena.
+//
+// The arena is one allocation, carved from exactly this plan, so the predicted peak is the allocated one. Items whose
+// lifetimes never meet may share memory; lifetimes are counted in instructions of the rank's program and only items that the
+// compute stream alone touches have one (stream order then orders their reuse).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace plait::parallel {
+
+// Instructions [first, last], both included.
+struct Lifetime {
+  int first = 0, last = 0;
+};
+
+struct MemoryItem {
+  std::string name;  // "weights", "block 3 slot 0 qkv"
+  std::string kind;  // weights | gradients | optimizer | activations | scratch | batch | workspace | constants
+  std::size_t bytes = 0;
+  std::vector<Lifetime> lifetimes;  // ascending; empty: always live
+  std::size_t offset = 0;           // in the arena, a multiple of MemoryPlan::alignment
+};
+
+class MemoryPlan {
+ public:
+  static constexpr std::size_t alignment = 256;
+
+  MemoryPlan() = default;
+  // Places the items: largest first, each at the lowest offset where nothing that lives at the same time is in the way.
+  explicit MemoryPlan(std::vector<MemoryItem> items);
+
+  const std::vector<MemoryItem>& items() const { return items_; }
+  std::size_t total_bytes() const { return total_bytes_; }
+  const MemoryItem& find(const std::string& name) const;  // InternalError when there is none
+  // Sums by kind, before sharing.
+  std::vector<std::pair<std::string, std::size_t>> bytes_by_kind() const;
+
+ private:
+  std::vector<MemoryItem> items_;
+  std::size_t total_bytes_ = 0;
+};
+
+bool live_together(const MemoryItem& a, const MemoryItem& b);
+
+}  // namespace plait::parallel
