@@ -1,0 +1,70 @@
+#include <cmath>
+#include <span>
+
+#include "ops/adamw_table.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/types.h"
+
+namespace plait::ops::cpu {
+namespace {
+
+template <typename T, typename G> void update(const AdamW& args, float clip_factor) {
+  using M = Statistic<T>;
+  const G* gradients = args.gradients.as<G>();
+  M* master = args.master.as<M>();
+  M* first = args.m.as<M>();
+  M* second = args.v.as<M>();
+  T* weights = args.weights.as<T>();
+
+  const double steps = static_cast<double>(args.step);
+  const M beta1 = args.beta1, beta2 = args.beta2, lr = args.lr, epsilon = args.epsilon, scale = clip_factor;
+  const M correction1 = static_cast<M>(1.0 / (1.0 - std::pow(static_cast<double>(args.beta1), steps)));
+  const M correction2 = static_cast<M>(1.0 / (1.0 - std::pow(static_cast<double>(args.beta2), steps)));
+
+  const std::span pieces(reinterpret_cast<const AdamWPiece*>(args.table.as<std::uint8_t>()),
+                         static_cast<std::size_t>(args.table.elements()) / sizeof(AdamWPiece));
+  for (const AdamWPiece& piece : pieces) {
+    require(piece.offset + piece.count <= args.weights.elements() && piece.state_offset + piece.count <= args.master.elements(),
+            "adamw: argument 'table' names elements outside the weights or the optimizer state");
+    const M decay = piece.decay ? M(args.weight_decay) : M(0);
+    for (std::int32_t k = 0; k < piece.count; ++k) {
+      const std::int64_t i = piece.offset + k, s = piece.state_offset + k;
+      const M g = static_cast<M>(load(gradients[i])) * scale;
+      first[s] = beta1 * first[s] + (1 - beta1) * g;
+      second[s] = beta2 * second[s] + (1 - beta2) * g * g;
+      const M direction = first[s] * correction1 / (std::sqrt(second[s] * correction2) + epsilon);
+      master[s] -= lr * (direction + decay * master[s]);
+      weights[i] = store<T>(static_cast<Arithmetic<T>>(master[s]));
+    }
+  }
+}
+
+}  // namespace
+
+void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, View optimizer_state) {
+  stream.enqueue_host([=] {
+    const auto first = [](const View& view) {
+      return view.dtype == DType::f64 ? *view.as<double>() : static_cast<double>(*view.as<float>());
+    };
+    auto& state = *static_cast<OptimizerState*>(optimizer_state.data);
+    const double norm = std::sqrt(first(sum_of_squares));
+    const double mean_loss = first(loss);
+    state.grad_norm = static_cast<float>(norm);
+    state.loss = static_cast<float>(mean_loss);
+    state.clip_factor = clip > 0 && norm > static_cast<double>(clip) ? static_cast<float>(static_cast<double>(clip) / norm) : 1.0f;
+    if (!std::isfinite(norm) || !std::isfinite(mean_loss)) state.halted = 1.0f;
+  });
+}
+
+void adamw(StreamRef stream, const AdamW& args) {
+  stream.enqueue_host([args] {
+    const auto& state = *static_cast<const OptimizerState*>(args.optimizer_state.data);
+    if (state.halted != 0.0f) return;
+    with_type(args.weights.dtype, [&]<typename T>(std::type_identity<T>) {
+      with_gradient_type<T>(args.gradients.dtype,
+                            [&]<typename G>(std::type_identity<G>) { update<T, G>(args, state.clip_factor); });
+    });
+  });
+}
+
+}  // namespace plait::ops::cpu

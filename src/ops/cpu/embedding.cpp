@@ -1,0 +1,83 @@
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/types.h"
+
+namespace plait::ops::cpu {
+namespace {
+
+void require_in_table(std::int64_t token, std::int64_t vocab) {
+  require(token >= 0 && token < vocab, "embedding: a token outside the table");
+}
+
+template <typename T> void forward(const EmbeddingForward& args) {
+  const std::int64_t rows = args.y.shape[0], dim = args.y.shape[1];
+  const std::int32_t* tokens = args.tokens.as<std::int32_t>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    require_in_table(tokens[row], args.tokens_table.shape[0]);
+    const T* token = args.tokens_table.as<T>() + tokens[row] * dim;
+    T* y = args.y.as<T>() + row * dim;
+    if (!args.positions_table) {
+      std::copy(token, token + dim, y);
+      continue;
+    }
+    const T* position = args.positions_table.as<T>() + row % args.sequence * dim;
+    for (std::int64_t i = 0; i < dim; ++i) y[i] = store<T>(load(token[i]) + load(position[i]));
+  }
+}
+
+// table[index[k]] += dy[rows[k]], where equal indices are neighbours: one rounding per table row, whatever G is.
+template <typename T, typename G>
+void add_rows(const std::vector<std::int64_t>& rows, const auto& index_of, const T* dy, G* table, std::int64_t dim) {
+  std::vector<Arithmetic<G>> sums(static_cast<std::size_t>(dim));
+  for (std::size_t k = 0; k < rows.size();) {
+    const std::int64_t index = index_of(rows[k]);
+    G* entry = table + index * dim;
+    for (std::int64_t i = 0; i < dim; ++i) sums[static_cast<std::size_t>(i)] = load(entry[i]);
+    for (; k < rows.size() && index_of(rows[k]) == index; ++k) {
+      const T* from = dy + rows[k] * dim;
+      for (std::int64_t i = 0; i < dim; ++i) sums[static_cast<std::size_t>(i)] += load(from[i]);
+    }
+    for (std::int64_t i = 0; i < dim; ++i) entry[i] = store<G>(sums[static_cast<std::size_t>(i)]);
+  }
+}
+
+template <typename T, typename G> void backward(const EmbeddingBackward& args) {
+  const std::int64_t dim = args.dy.shape[1];
+  const std::int32_t* tokens = args.tokens.as<std::int32_t>();
+  const T* dy = args.dy.as<T>();
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(args.dy.shape[0]));
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto add_by = [&](const View& gradient, bool accumulate, const auto& index_of) {
+    G* table = gradient.as<G>();
+    if (!accumulate) std::fill(table, table + gradient.elements(), G(Arithmetic<G>(0)));
+    std::stable_sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t b) { return index_of(a) < index_of(b); });
+    add_rows(rows, index_of, dy, table, dim);
+  };
+  for (const std::int64_t row : rows) require_in_table(tokens[row], args.dtokens_table.shape[0]);
+  if (args.dpositions_table) {
+    add_by(args.dpositions_table, args.accumulate_positions, [&](std::int64_t row) { return row % args.sequence; });
+    std::sort(rows.begin(), rows.end());
+  }
+  add_by(args.dtokens_table, args.accumulate_tokens, [&](std::int64_t row) { return static_cast<std::int64_t>(tokens[row]); });
+}
+
+}  // namespace
+
+void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
+  stream.enqueue_host([args] {
+    with_type(args.y.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); });
+  });
+}
+
+void embedding_backward(StreamRef stream, OpContext&, const EmbeddingBackward& args) {
+  stream.enqueue_host([args] {
+    with_type(args.dy.dtype, [&]<typename T>(std::type_identity<T>) {
+      with_gradient_type<T>(args.dtokens_table.dtype, [&]<typename G>(std::type_identity<G>) { backward<T, G>(args); });
+    });
+  });
+}
+
+}  // namespace plait::ops::cpu

@@ -1,0 +1,92 @@
+#include <cmath>
+
+#include "ops/cpu/column_sums.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/math.h"
+#include "ops/cpu/types.h"
+
+namespace plait::ops::cpu {
+namespace {
+
+template <typename T> void forward(const NormForward& args) {
+  using A = Arithmetic<T>;
+  const std::int64_t rows = args.x.shape[0], dim = args.x.shape[1];
+  const bool centred = args.kind == NormKind::layer_norm;
+  const T* gamma = args.gamma.as<T>();
+  const T* beta = args.beta ? args.beta.as<T>() : nullptr;
+  const double n = static_cast<double>(dim);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const T* x = args.x.as<T>() + row * dim;
+    if (args.delta) {
+      const T* delta = args.delta.as<T>() + row * dim;
+      T* residual = args.residual.as<T>() + row * dim;
+      for (std::int64_t i = 0; i < dim; ++i) residual[i] = store<T>(load(x[i]) + load(delta[i]));
+      x = residual;  // what backward will read, rounding included
+    }
+    const double mean = centred ? ordered_sum<double>(dim, [&](std::int64_t i) { return load(x[i]); }) / n : 0.0;
+    const double variance = ordered_sum<double>(dim, [&](std::int64_t i) {
+                              const double centred_value = static_cast<double>(load(x[i])) - mean;
+                              return centred_value * centred_value;
+                            }) / n;
+    const double rstd = 1.0 / std::sqrt(variance + static_cast<double>(args.epsilon));
+    const A shift = static_cast<A>(mean), scale = static_cast<A>(rstd);
+    T* y = args.y.as<T>() + row * dim;
+    if (beta) {
+      for (std::int64_t i = 0; i < dim; ++i) y[i] = store<T>((load(x[i]) - shift) * scale * load(gamma[i]) + load(beta[i]));
+    } else {
+      for (std::int64_t i = 0; i < dim; ++i) y[i] = store<T>((load(x[i]) - shift) * scale * load(gamma[i]));
+    }
+    if (centred) args.mean.as<A>()[row] = shift;
+    args.rstd.as<A>()[row] = scale;
+  }
+}
+
+template <typename T, typename G> void backward(const NormBackward& args) {
+  using A = Arithmetic<T>;
+  const std::int64_t rows = args.x.shape[0], dim = args.x.shape[1];
+  const bool centred = args.kind == NormKind::layer_norm;
+  const T* gamma = args.gamma.as<T>();
+  const double n = static_cast<double>(dim);
+  ColumnSums<A> gamma_sums(dim), beta_sums(args.dbeta ? dim : 0);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const T* x = args.x.as<T>() + row * dim;
+    const T* dy = args.dy.as<T>() + row * dim;
+    const A shift = centred ? args.mean.as<A>()[row] : A(0), scale = args.rstd.as<A>()[row];
+    const auto normalised = [=](std::int64_t i) { return (load(x[i]) - shift) * scale; };
+    const auto dnormalised = [=](std::int64_t i) { return load(dy[i]) * load(gamma[i]); };
+    const A mean_d = centred ? static_cast<A>(ordered_sum<double>(dim, dnormalised) / n) : A(0);
+    const A mean_dx =
+        static_cast<A>(ordered_sum<double>(dim, [&](std::int64_t i) { return dnormalised(i) * normalised(i); }) / n);
+    // Before dx: it may be the memory of dresidual, never that of x or dy.
+    gamma_sums.add_row([=](std::int64_t i) { return load(dy[i]) * normalised(i); });
+    if (args.dbeta) beta_sums.add_row([=](std::int64_t i) { return load(dy[i]); });
+    const T* dresidual = args.dresidual ? args.dresidual.as<T>() + row * dim : nullptr;
+    T* dx = args.dx.as<T>() + row * dim;
+    const auto gradient = [=](std::int64_t i) { return scale * (dnormalised(i) - mean_d - normalised(i) * mean_dx); };
+    if (dresidual) {
+      for (std::int64_t i = 0; i < dim; ++i) dx[i] = store<T>(load(dresidual[i]) + gradient(i));
+    } else {
+      for (std::int64_t i = 0; i < dim; ++i) dx[i] = store<T>(gradient(i));
+    }
+  }
+  gamma_sums.finish(args.dgamma.as<G>(), args.accumulate);
+  if (args.dbeta) beta_sums.finish(args.dbeta.as<G>(), args.accumulate);
+}
+
+}  // namespace
+
+void norm_forward(StreamRef stream, const NormForward& args) {
+  stream.enqueue_host([args] {
+    with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); });
+  });
+}
+
+void norm_backward(StreamRef stream, OpContext&, const NormBackward& args) {
+  stream.enqueue_host([args] {
+    with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) {
+      with_gradient_type<T>(args.dgamma.dtype, [&]<typename G>(std::type_identity<G>) { backward<T, G>(args); });
+    });
+  });
+}
+
+}  // namespace plait::ops::cpu

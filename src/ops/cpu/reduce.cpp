@@ -1,0 +1,47 @@
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/math.h"
+#include "ops/cpu/types.h"
+
+namespace plait::ops::cpu {
+namespace {
+
+// Sums of 4096 neighbours first, then the sum of those.
+template <typename Term> double blocked_sum(std::int64_t count, Term term) {
+  constexpr std::int64_t block = 4096;
+  return ordered_sum<double>((count + block - 1) / block, [&](std::int64_t b) {
+    const std::int64_t first = b * block;
+    return ordered_sum<double>(std::min(block, count - first), [&](std::int64_t i) { return term(first + i); });
+  });
+}
+
+template <typename S> void put(const View& out, double value, bool accumulate) {
+  S* to = out.as<S>();
+  *to = static_cast<S>(accumulate ? static_cast<double>(*to) + value : value);
+}
+
+}  // namespace
+
+void sum(StreamRef stream, OpContext&, View values, View out, float scale, bool accumulate) {
+  stream.enqueue_host([=] {
+    with_type(values.dtype, [&]<typename T>(std::type_identity<T>) {
+      const T* from = values.as<T>();
+      const double total = blocked_sum(values.elements(), [from](std::int64_t i) { return load(from[i]); });
+      put<Statistic<T>>(out, static_cast<double>(scale) * total, accumulate);
+    });
+  });
+}
+
+void sum_of_squares(StreamRef stream, OpContext&, View values, View out, bool accumulate) {
+  stream.enqueue_host([=] {
+    with_type(values.dtype, [&]<typename T>(std::type_identity<T>) {
+      const T* from = values.as<T>();
+      const double total = blocked_sum(values.elements(), [from](std::int64_t i) {
+        const double value = static_cast<double>(load(from[i]));
+        return value * value;
+      });
+      put<Statistic<T>>(out, total, accumulate);
+    });
+  });
+}
+
+}  // namespace plait::ops::cpu

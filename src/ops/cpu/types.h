@@ -1,0 +1,93 @@
+// Element types on the host: which type an element is computed in, and how it gets there and back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "core/view.h"
+
+namespace plait::ops::cpu {
+
+// bf16 is only storage.
+template <typename T> using Arithmetic = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+
+// The type of statistics and losses beside tensors of T (statistics_type() in types).
+template <typename T> using Statistic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <typename T> Arithmetic<T> load(T value) { return static_cast<Arithmetic<T>>(value); }
+template <typename T> T store(Arithmetic<T> value) { return T(value); }
+
+// Calls f(std::type_identity<T>{}) for the T that `dtype` names.
+template <typename F> void with_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32: return f(std::type_identity<float>{});
+    case DType::f64: return f(std::type_identity<double>{});
+    case DType::bf16: return f(std::type_identity<BFloat16>{});
+    default: throw InternalError("host op: no arithmetic with " + std::string(to_string(dtype)));
+  }
+}
+
+// The same for a parameter gradient's type G beside compute type T: T itself or, for bf16, f32.
+template <typename T, typename F> void with_gradient_type(DType dtype, F&& f) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (dtype == DType::f32) return f(std::type_identity<float>{});
+  }
+  f(std::type_identity<T>{});
+}
+
+// The elements of a tensor as numbers to compute with: its own memory, or for bf16 a float copy.
+template <typename T> class Operand {
+ public:
+  explicit Operand(const View& view) : data_(reinterpret_cast<const Arithmetic<T>*>(view.as<T>())) {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      const std::int64_t count = view.elements();
+      copy_ = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
+      const BFloat16* from = view.as<BFloat16>();
+      for (std::int64_t i = 0; i < count; ++i) copy_[static_cast<std::size_t>(i)] = load(from[i]);
+      data_ = copy_.get();
+    }
+  }
+  const Arithmetic<T>* data() const { return data_; }
+
+ private:
+  std::unique_ptr<float[]> copy_;
+  const Arithmetic<T>* data_;
+};
+
+// Where a result of type T is computed: its own memory, or for bf16 float scratch that finish() rounds into it.
+template <typename T> class Result {
+ public:
+  explicit Result(const View& view) : view_(view) {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      scratch_ = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(view.elements()));
+      data_ = scratch_.get();
+    } else {
+      data_ = view.as<T>();
+    }
+  }
+  Arithmetic<T>* data() { return data_; }
+  // Starts from the values that are in the result already.
+  void load_present() {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      const BFloat16* from = view_.as<BFloat16>();
+      for (std::int64_t i = 0, n = view_.elements(); i < n; ++i) data_[i] = load(from[i]);
+    }
+  }
+  void finish() {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      BFloat16* to = view_.as<BFloat16>();
+      for (std::int64_t i = 0, n = view_.elements(); i < n; ++i) to[i] = store<BFloat16>(data_[i]);
+    }
+  }
+
+ private:
+  View view_;
+  std::unique_ptr<float[]> scratch_;
+  Arithmetic<T>* data_ = nullptr;
+};
+
+}  // namespace plait::ops::cpu
