@@ -73,14 +73,6 @@ void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t
   }
 }
 
-std::int64_t counted_parameters(const ModelShape& s) {
-  std::int64_t n = 0;
-  for (const Parameter& p : parameters(s)) {
-    if (p.name != "embedding.tokens.weight" || s.tie_embeddings) n += p.shape.elements();
-  }
-  return n;
-}
-
 std::vector<BlockParameters> bind_parameters(const ModelShape& s, const std::vector<Parameter>& list,
                                              std::span<const View> views) {
   require(list.size() == views.size(), "bind_parameters: a view for every parameter");

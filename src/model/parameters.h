@@ -29,10 +29,6 @@ std::vector<Parameter> parameters(const ModelShape& shape);
 // values[i] = initial value of element first + i. Depends on (seed, name, element) only, never on who asks (core/philox.h).
 void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values);
 
-// N of "6 · N FLOPs per token": all parameters but an untied input embedding, which multiplies nothing. Padding included,
-// since it is computed with.
-std::int64_t counted_parameters(const ModelShape& shape);
-
 // Views of one block's parameters (or of their gradients, which have the same shapes). Unused ones are empty.
 struct BlockParameters {
   View tokens, positions;                          // embedding

@@ -248,7 +248,22 @@ model::Transformer::Backward Interpreter::backward_arguments(const Instruction& 
           .accumulate = i.accumulate};
 }
 
-void Interpreter::issue(const Instruction& i, BatchSource& batches, const UpdateSettings& settings, bool train) {
+template <typename Observer>
+void Interpreter::execute(const Program& program, std::vector<std::optional<Event>>& events, BatchSource& batches,
+                          const UpdateSettings& settings, bool train, bool accumulate, Observer observe) {
+  for (std::size_t n = 0; n < program.instructions.size(); ++n) {
+    const Instruction& instruction = program.instructions[n];
+    const StreamRef s = stream(instruction.stream);
+    observe(n, Moment::waiting);
+    for (const int awaited : instruction.waits) s.wait(*events[static_cast<std::size_t>(awaited)]);
+    observe(n, Moment::started);
+    issue(instruction, batches, settings, train, accumulate || instruction.accumulate);
+    observe(n, Moment::done);
+    if (events[n]) s.record(*events[n]);
+  }
+}
+
+void Interpreter::issue(const Instruction& i, BatchSource& batches, const UpdateSettings& settings, bool train, bool accumulate) {
   const StreamRef s = stream(i.stream);
   const auto block = static_cast<std::size_t>(std::max(i.block, 0));
   const auto bucket = [&] { return plan_.flat.buckets()[static_cast<std::size_t>(i.bucket)]; };
@@ -274,7 +289,7 @@ void Interpreter::issue(const Instruction& i, BatchSource& batches, const Update
                              .loss_scale = static_cast<float>(1.0 / tokens)});
       if (i.block == plan_.model.shape.head_block()) {
         const View loss = train ? scalars_.rows(1, 1) : evaluation_loss_;
-        ops::sum(s, *context_, activations.losses, loss, static_cast<float>(1.0 / tokens), i.accumulate);
+        ops::sum(s, *context_, activations.losses, loss, static_cast<float>(1.0 / tokens), accumulate);
       }
       return;
     }
@@ -319,19 +334,13 @@ void Interpreter::run_step(BatchSource& batches, const UpdateSettings& settings)
   require(pending_results() < results_in_flight, "Interpreter::run_step: take results first");
   const auto slot_index = static_cast<std::size_t>(steps_issued_ % step_slots);
   Pending& slot = slots_[slot_index];
-  std::size_t exposed = 0;
-  const Program& program = plan_.train;
-  for (std::size_t n = 0; n < program.instructions.size(); ++n) {
-    const Instruction& instruction = program.instructions[n];
-    const StreamRef s = stream(instruction.stream);
-    const bool timed = may_expose(program, instruction);
-    if (timed) s.record(slot.exposed[exposed].first);
-    for (const int awaited : instruction.waits) s.wait(*train_events_[static_cast<std::size_t>(awaited)]);
-    if (timed) s.record(slot.exposed[exposed++].second);
-    issue(instruction, batches, settings, true);
-    if (train_events_[n]) s.record(*train_events_[n]);
-  }
   const StreamRef compute = compute_stream();
+  std::size_t exposed = 0;
+  execute(plan_.train, train_events_, batches, settings, true, false, [&](std::size_t n, Moment moment) {
+    if (moment == Moment::done || !may_expose(plan_.train, plan_.train.instructions[n])) return;
+    if (moment == Moment::waiting) compute.record(slot.exposed[exposed].first);
+    if (moment == Moment::started) compute.record(slot.exposed[exposed++].second);
+  });
   compute.copy(slot.state, optimizer_state_.data, sizeof(ops::OptimizerState));
   compute.record(slot.done);
   slot.update = settings.update;
@@ -360,18 +369,29 @@ StepResult Interpreter::synchronize_result() {
   return result;
 }
 
+std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const UpdateSettings& settings) {
+  require(pending_.empty(), "Interpreter::synchronize_profile: take results first");
+  const std::size_t count = plan_.train.instructions.size();
+  std::vector<std::pair<Event, Event>> times;
+  for (std::size_t n = 0; n < count; ++n) {
+    times.emplace_back(Event(memory_.device(), EventTiming::on), Event(memory_.device(), EventTiming::on));
+  }
+  execute(plan_.train, train_events_, batches, settings, true, false, [&](std::size_t n, Moment moment) {
+    const StreamRef s = stream(plan_.train.instructions[n].stream);
+    if (moment == Moment::waiting) s.record(times[n].first);
+    if (moment == Moment::done) s.record(times[n].second);
+  });
+  synchronize();
+  std::vector<float> milliseconds;
+  for (const auto& [begin, end] : times) milliseconds.push_back(elapsed_ms(begin, end));
+  return milliseconds;
+}
+
 double Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches) {
   synchronize();  // weights gathered by the reduce stream
   const StreamRef compute = compute_stream();
   for (int mb = 0; mb < micro_batches; ++mb) {
-    for (std::size_t n = 0; n < plan_.evaluate.instructions.size(); ++n) {
-      Instruction instruction = plan_.evaluate.instructions[n];
-      instruction.accumulate = mb > 0;
-      const StreamRef s = stream(instruction.stream);
-      for (const int awaited : instruction.waits) s.wait(*evaluate_events_[static_cast<std::size_t>(awaited)]);
-      issue(instruction, batches, {}, false);
-      if (evaluate_events_[n]) s.record(*evaluate_events_[n]);
-    }
+    execute(plan_.evaluate, evaluate_events_, batches, {}, false, mb > 0, [](std::size_t, Moment) {});
   }
   data_group_.all_reduce(compute, evaluation_loss_);
   compute.copy(pinned_.data(), evaluation_loss_.data, evaluation_loss_.bytes());
@@ -393,10 +413,8 @@ std::vector<float> Interpreter::synchronize_logits(const std::vector<std::int32_
     const std::vector<std::int32_t>& tokens;
   } batch(tokens);
   synchronize();
-  for (std::size_t n = 0; n < plan_.evaluate.instructions.size(); ++n) {
-    issue(plan_.evaluate.instructions[n], batch, {}, false);
-    synchronize();
-  }
+  execute(plan_.evaluate, evaluate_events_, batch, {}, false, false, [](std::size_t, Moment) {});
+  synchronize();
   const View logits = activations_.back()[0].logits.rows(row, 1);
   const auto vocab = static_cast<std::size_t>(plan_.model.shape.vocab);
   const StreamRef s = compute_stream();

@@ -89,6 +89,10 @@ class Interpreter {
   // The oldest step's result; blocks until that step has run.
   StepResult synchronize_result();
 
+  // One more step with every instruction timed by itself: milliseconds by index into plan().train, waits included. Blocks;
+  // expects no pending results.
+  std::vector<float> synchronize_profile(BatchSource& batches, const UpdateSettings& settings);
+
   // Mean loss over `micro_batches` micro-batches of every rank of the data group, without touching weights. Blocks.
   double synchronize_evaluation(BatchSource& batches, int micro_batches);
 
@@ -108,7 +112,13 @@ class Interpreter {
   void bind_memory();
   void fill_constants();
   void prepare(const Program& program, std::vector<std::optional<Event>>& events);
-  void issue(const Instruction& instruction, BatchSource& batches, const UpdateSettings& settings, bool train);
+  // Issues a whole program, in order. observe(index, moment) is called for each instruction before it waits, between waits
+  // and work, and after its work. `accumulate` adds the evaluation's loss to what is there.
+  enum class Moment { waiting, started, done };
+  template <typename Observer>
+  void execute(const Program& program, std::vector<std::optional<Event>>& events, BatchSource& batches,
+               const UpdateSettings& settings, bool train, bool accumulate, Observer observe);
+  void issue(const Instruction& instruction, BatchSource& batches, const UpdateSettings& settings, bool train, bool accumulate);
   model::Transformer::Backward backward_arguments(const Instruction& instruction);
   View block_input(const Instruction& instruction);
   std::vector<model::NamedView> written_by(const Instruction& instruction);

@@ -72,7 +72,7 @@ std::optional<NonFinite> Interpreter::synchronize_find_non_finite(BatchSource& b
   for (std::size_t n = 0; n < plan_.train.instructions.size(); ++n) {
     const Instruction& instruction = plan_.train.instructions[n];
     if (instruction.micro_batch < 0) continue;  // communication and update
-    issue(instruction, batches, {}, true);
+    issue(instruction, batches, {}, true, instruction.accumulate);
     synchronize();
     for (const model::NamedView& written : written_by(instruction)) {
       if (!synchronize_is_finite(written.view)) {

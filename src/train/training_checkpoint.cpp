@@ -1,0 +1,81 @@
+#include "train/training_checkpoint.h"
+
+#include <algorithm>
+#include <array>
+
+#include "train/checkpoint/training_tensors.h"
+
+namespace plait::train {
+namespace {
+
+constexpr std::int64_t staging_elements = std::int64_t{8} << 20;
+
+struct StateTensor {
+  View state;
+  std::string (*name)(const model::Parameter&);
+};
+
+std::array<StateTensor, 3> state_tensors(const parallel::Interpreter& interpreter) {
+  return {StateTensor{interpreter.master(), [](const model::Parameter& p) { return p.name; }},
+          StateTensor{interpreter.exp_avg(), exp_avg_name}, StateTensor{interpreter.exp_avg_sq(), exp_avg_sq_name}};
+}
+
+// Calls transfer(name, first element of the tensor, device memory) for every piece of state this rank keeps, in runs that fit
+// the staging memory.
+template <typename Transfer>
+void for_each_run(const parallel::Interpreter& interpreter, Transfer transfer) {
+  const parallel::RankPlan& plan = interpreter.plan();
+  for (const StateTensor& tensor : state_tensors(interpreter)) {
+    for (const auto& piece : plan.flat.state_pieces(plan.coordinates().data, plan.sharded)) {
+      const std::string name = tensor.name(plan.parameters[piece.parameter]);
+      for (std::int64_t done = 0; done < piece.count; done += staging_elements) {
+        const std::int64_t count = std::min(staging_elements, piece.count - done);
+        transfer(name, piece.parameter_first + done, tensor.state.rows(piece.state_first + done, count));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<CommittedCheckpoint> synchronize_save(parallel::Interpreter& interpreter, const std::filesystem::path& run_dir,
+                                                    std::int64_t step, const nlohmann::ordered_json& state, std::int64_t keep,
+                                                    const std::function<void(const std::string&)>& barrier) {
+  const parallel::RankPlan& plan = interpreter.plan();
+  const std::string name = "checkpoint-" + std::to_string(step);
+  interpreter.synchronize();
+  std::optional<CheckpointWriter> writer;
+  if (plan.rank == 0) writer.emplace(CheckpointWriter::begin(run_dir, step, training_tensors(plan.parameters, plan.master_type)));
+  barrier(name + "-begin");
+  if (plan.rank != 0) writer.emplace(CheckpointWriter::open(run_dir, step, plan.rank));
+  if (plan.sharded || plan.coordinates().data == 0) {
+    std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
+    const StreamRef stream = interpreter.compute_stream();
+    for_each_run(interpreter, [&](const std::string& tensor, std::int64_t first, View memory) {
+      stream.copy(staging.data(), memory.data, memory.bytes());
+      stream.synchronize();
+      writer->write(tensor, first, memory.elements(), staging.data());
+    });
+  }
+  writer->finish();
+  barrier(name + "-written");
+  std::optional<CommittedCheckpoint> committed;
+  if (plan.rank == 0) committed = writer->commit(state, keep);
+  barrier(name + "-committed");
+  return committed;
+}
+
+void synchronize_load(parallel::Interpreter& interpreter, const CheckpointReader& checkpoint) {
+  const parallel::RankPlan& plan = interpreter.plan();
+  checkpoint.expect(training_tensors(plan.parameters, plan.master_type));
+  std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
+  const StreamRef stream = interpreter.compute_stream();
+  for_each_run(interpreter, [&](const std::string& tensor, std::int64_t first, View memory) {
+    checkpoint.read(tensor, first, memory.elements(), staging.data());
+    stream.copy(memory.data, staging.data(), memory.bytes());
+    stream.synchronize();
+  });
+  interpreter.publish_weights();
+}
+
+}  // namespace plait::train

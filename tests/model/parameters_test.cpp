@@ -1,0 +1,61 @@
+#include "model/parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace plait::model {
+namespace {
+
+ModelShape gpt2_124m() {
+  ModelShape s;
+  s.layers = 12, s.hidden = 768, s.heads = 12, s.kv_heads = 12, s.head_dim = 64, s.ffn = 3072;
+  s.vocab = 50257, s.padded_vocab = 50304, s.max_sequence = 1024;
+  return s;
+}
+
+TEST(Parameters, Gpt2HasItsPublishedSize) {
+  std::int64_t stored = 0;
+  for (const Parameter& p : parameters(gpt2_124m())) stored += p.stored;
+  EXPECT_EQ(stored, 124439808);
+}
+
+TEST(Parameters, NamesAreUniqueAndBlocksAscend) {
+  std::set<std::string> names;
+  int block = 0;
+  for (const Parameter& p : parameters(gpt2_124m())) {
+    EXPECT_TRUE(names.insert(p.name).second) << p.name;
+    EXPECT_GE(p.block, block);
+    block = p.block;
+  }
+}
+
+TEST(Parameters, OnlyMatricesDecay) {
+  for (const Parameter& p : parameters(gpt2_124m())) {
+    EXPECT_EQ(p.decay, p.shape.rank() == 2 && p.name != "embedding.positions.weight") << p.name;
+  }
+}
+
+TEST(Parameters, InitialValuesDoNotDependOnThePieceAskedFor) {
+  const Parameter p = parameters(gpt2_124m()).front();
+  std::vector<float> whole(1000), part(37);
+  initial_values(p, 5, 100, whole);
+  for (std::int64_t first : {100, 101, 102, 103, 517, 1063}) {
+    initial_values(p, 5, first, part);
+    for (std::size_t i = 0; i < part.size(); ++i) ASSERT_EQ(part[i], whole[static_cast<std::size_t>(first) - 100 + i]);
+  }
+  std::vector<float> other(1000);
+  initial_values(p, 6, 100, other);
+  EXPECT_NE(whole, other);
+}
+
+TEST(Parameters, PaddedRowsStartAtZero) {
+  const Parameter p = parameters(gpt2_124m()).front();
+  std::vector<float> values(1000);
+  initial_values(p, 5, p.stored - 500, values);
+  EXPECT_NE(values[499], 0.0f);
+  for (std::size_t i = 500; i < values.size(); ++i) ASSERT_EQ(values[i], 0.0f);
+}
+
+}  // namespace
+}  // namespace plait::model

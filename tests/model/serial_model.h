@@ -1,0 +1,133 @@
+// A whole transformer on one host stream, without programs or flat buffers: the smallest thing that can be differentiated.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/philox.h"
+#include "core/stream.h"
+#include "model/transformer.h"
+#include "ops/op_context.h"
+#include "ops/rope.h"
+
+namespace plait::model {
+
+class SerialModel {
+ public:
+  SerialModel(const TransformerOptions& options, std::uint64_t seed) : options_(options), memory_(Device{}), stream_(Device{}) {
+    list_ = parameters(options.shape);
+    for (const Parameter& p : list_) {
+      weights_.push_back(tensor(p.shape));
+      gradients_.push_back(tensor(p.shape));
+      std::vector<float> values(static_cast<std::size_t>(p.shape.elements()));
+      initial_values(p, seed, 0, values);
+      // Norm gains and biases start at 1 and 0, where some mistakes do not show.
+      std::vector<float> noise(values.size());
+      Random(seed + 1, p.name).fill_normal(0, noise);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const bool stored = static_cast<std::int64_t>(i) < p.stored;
+        set(weights_.back(), static_cast<std::int64_t>(i), static_cast<double>(values[i]) + (stored ? 0.05 * static_cast<double>(noise[i]) : 0.0));
+      }
+    }
+    block_weights_ = bind_parameters(options.shape, list_, weights_);
+    block_gradients_ = bind_parameters(options.shape, list_, gradients_);
+    for (int block = 0; block < options.shape.blocks(); ++block) {
+      const auto specs = activation_specs(options.shape, options.micro_batch, options.compute, options.recompute, block);
+      std::vector<void*> memory;
+      for (const TensorSpec& spec : specs) memory.push_back(tensor(spec.shape, spec.dtype).data);
+      activations_.push_back(bind_activations(specs, memory));
+    }
+    const auto specs = gradient_specs(options.shape, options.micro_batch, options.compute);
+    std::vector<void*> memory;
+    for (const TensorSpec& spec : specs) memory.push_back(tensor(spec.shape, spec.dtype).data);
+    scratch_ = bind_gradients(specs, memory);
+    const Shape residual{options.micro_batch.rows(), options.shape.hidden};
+    residual_ = {tensor(residual), tensor(residual)};
+    View table;
+    if (options.shape.position == Position::rope) {
+      table = tensor({options.micro_batch.sequence, options.shape.head_dim}, options.compute == DType::f64 ? DType::f64 : DType::f32);
+      ops::rope_table(options.shape.rope_base, table);
+    }
+    transformer_ = std::make_unique<Transformer>(options, table);
+    const auto bytes = static_cast<std::int64_t>(ops::workspace_bytes(DeviceKind::host));
+    context_ = ops::make_op_context(Device{}, tensor({bytes}, DType::u8));
+    batch_ = {tensor({options.micro_batch.rows()}, DType::i32), tensor({options.micro_batch.rows()}, DType::i32)};
+    const Random random(seed, "tokens");
+    for (std::int64_t i = 0; i < options.micro_batch.rows(); ++i) {
+      const auto vocab = static_cast<std::uint64_t>(options.shape.vocab);
+      batch_.tokens.as<std::int32_t>()[i] = static_cast<std::int32_t>(random.below(vocab, static_cast<std::uint64_t>(i), 0));
+      batch_.targets.as<std::int32_t>()[i] = static_cast<std::int32_t>(random.below(vocab, static_cast<std::uint64_t>(i), 1));
+    }
+  }
+
+  // Mean loss; gradients too when `backward` (accumulate: on top of what is there).
+  double run(bool backward, bool accumulate = false) {
+    const int head = options_.shape.head_block();
+    const auto scale = static_cast<float>(1.0 / static_cast<double>(options_.micro_batch.rows()));
+    for (int block = 0; block <= head; ++block) {
+      transformer_->forward(stream_, *context_, {.block = block, .weights = &weights_of(block), .batch = batch_, .input = input(block),
+                                                 .activations = &activations_[static_cast<std::size_t>(block)], .train = backward,
+                                                 .loss_scale = scale});
+    }
+    for (int block = head; backward && block >= 0; --block) {
+      const Transformer::Backward args{
+          .block = block,
+          .weights = &weights_of(block),
+          .weight_gradients = &block_gradients_[static_cast<std::size_t>(block)],
+          .batch = batch_,
+          .input = input(block),
+          .activations = &activations_[static_cast<std::size_t>(block)],
+          .gradients = &scratch_,
+          .output_gradient = block == head ? View() : residual_[static_cast<std::size_t>((block + 1) % 2)],
+          .input_gradient = block == 0 ? View() : residual_[static_cast<std::size_t>(block % 2)],
+          .accumulate = accumulate};
+      transformer_->backward_input(stream_, *context_, args);
+      transformer_->backward_weight(stream_, *context_, args);
+    }
+    stream_.ref().synchronize();
+    const View losses = activations_.back().losses;
+    double sum = 0;
+    for (std::int64_t i = 0; i < losses.elements(); ++i) sum += get(losses, i);
+    return sum / static_cast<double>(losses.elements());
+  }
+
+  static double get(View v, std::int64_t i) {
+    return v.dtype == DType::f64 ? v.as<double>()[i] : static_cast<double>(v.as<float>()[i]);
+  }
+  static void set(View v, std::int64_t i, double value) {
+    if (v.dtype == DType::f64) {
+      v.as<double>()[i] = value;
+    } else {
+      v.as<float>()[i] = static_cast<float>(value);
+    }
+  }
+  const std::vector<Parameter>& list() const { return list_; }
+  View weight(std::size_t i) const { return weights_[i]; }
+  View gradient(std::size_t i) const { return gradients_[i]; }
+
+ private:
+  const BlockParameters& weights_of(int block) const { return block_weights_[static_cast<std::size_t>(block)]; }
+  View input(int block) const { return block == 0 ? View() : activations_[static_cast<std::size_t>(block) - 1].output; }
+  View tensor(Shape shape) { return tensor(shape, options_.compute); }
+  View tensor(Shape shape, DType type) {
+    buffers_.push_back(memory_.allocate(static_cast<std::size_t>(shape.elements()) * size_of(type)));
+    return View(buffers_.back().data(), type, shape);
+  }
+
+  TransformerOptions options_;
+  DeviceMemory memory_;
+  std::vector<Buffer> buffers_;
+  Stream stream_;
+  std::unique_ptr<ops::OpContext> context_;
+  std::unique_ptr<Transformer> transformer_;
+  std::vector<Parameter> list_;
+  std::vector<View> weights_, gradients_;
+  std::vector<BlockParameters> block_weights_, block_gradients_;
+  std::vector<BlockActivations> activations_;
+  BlockGradients scratch_;
+  std::vector<View> residual_;
+  Batch batch_;
+};
+
+}  // namespace plait::model

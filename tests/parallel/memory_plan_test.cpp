@@ -1,0 +1,65 @@
+#include "parallel/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/philox.h"
+
+namespace plait::parallel {
+namespace {
+
+bool overlap(const MemoryItem& a, const MemoryItem& b) { return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes; }
+
+TEST(MemoryPlan, NothingAliveAtTheSameTimeShares) {
+  const Random random(1, "memory plan");
+  for (std::uint64_t round = 0; round < 50; ++round) {
+    std::vector<MemoryItem> items;
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      MemoryItem item{"item " + std::to_string(i), "test", 1 + random.below(5000, i, 10 * round), {}, 0};
+      int at = static_cast<int>(random.below(30, i, 10 * round + 1));
+      for (std::uint64_t n = random.below(4, i, 10 * round + 2); n > 0; --n) {
+        const int last = at + static_cast<int>(random.below(10, i, 10 * round + 3 + n));
+        item.lifetimes.push_back({at, last});
+        at = last + 2;
+      }
+      items.push_back(item);
+    }
+    const MemoryPlan plan(items);
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < plan.items().size(); ++i) {
+      const MemoryItem& a = plan.items()[i];
+      sum += a.bytes + MemoryPlan::alignment;
+      EXPECT_EQ(a.offset % MemoryPlan::alignment, 0u);
+      EXPECT_LE(a.offset + a.bytes, plan.total_bytes());
+      for (std::size_t j = 0; j < i; ++j) {
+        const MemoryItem& b = plan.items()[j];
+        ASSERT_FALSE(live_together(a, b) && overlap(a, b)) << a.name << " and " << b.name;
+      }
+    }
+    EXPECT_LT(plan.total_bytes(), sum);
+  }
+}
+
+TEST(MemoryPlan, SharesMemoryOfDisjointLifetimes) {
+  const MemoryPlan plan({{"a", "t", 1024, {{0, 3}}, 0}, {"b", "t", 1024, {{4, 6}}, 0}, {"c", "t", 512, {{2, 5}}, 0}, {"d", "t", 256, {}, 0}});
+  EXPECT_EQ(plan.find("a").offset, plan.find("b").offset);
+  EXPECT_EQ(plan.total_bytes(), 1024u + 512u + 256u);
+}
+
+TEST(MemoryPlan, LifetimesAreInclusive) {
+  EXPECT_TRUE(live_together({"a", "t", 1, {{0, 3}}, 0}, {"b", "t", 1, {{3, 6}}, 0}));
+  EXPECT_FALSE(live_together({"a", "t", 1, {{0, 3}, {8, 9}}, 0}, {"b", "t", 1, {{4, 7}, {10, 11}}, 0}));
+  EXPECT_TRUE(live_together({"a", "t", 1, {}, 0}, {"b", "t", 1, {{4, 7}}, 0}));
+}
+
+TEST(MemoryPlan, AnUnknownNameIsNamed) {
+  try {
+    static_cast<void>(MemoryPlan().find("logits"));
+    FAIL();
+  } catch (const InternalError& error) {
+    EXPECT_NE(std::string(error.what()).find("'logits'"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace plait::parallel

@@ -1,0 +1,133 @@
+#include "parallel/program.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace plait::parallel {
+namespace {
+
+// Three buckets over blocks 0..4, the middle one of two blocks.
+std::vector<Bucket> buckets() { return {{{0, 128}, 4, 4}, {{128, 256}, 2, 3}, {{384, 256}, 0, 1}}; }
+
+// True if `later` cannot start before `earlier` has finished, by stream order and waits, within one step.
+bool ordered(const Program& p, int earlier, int later) {
+  std::set<int> reached{later};
+  std::vector<int> open{later};
+  while (!open.empty()) {
+    const int at = open.back();
+    open.pop_back();
+    if (at == earlier) return true;
+    std::vector<int> before;
+    for (const int w : p.instructions[static_cast<std::size_t>(at)].waits) {
+      if (w < at) before.push_back(w);
+    }
+    for (int i = at - 1; i >= 0; --i) {
+      if (p.instructions[static_cast<std::size_t>(i)].stream == p.instructions[static_cast<std::size_t>(at)].stream) {
+        before.push_back(i);
+        break;
+      }
+    }
+    for (const int b : before) {
+      if (reached.insert(b).second) open.push_back(b);
+    }
+  }
+  return false;
+}
+
+int find(const Program& p, InstructionKind kind, int micro_batch, int block, int bucket = -1) {
+  for (std::size_t i = 0; i < p.instructions.size(); ++i) {
+    const Instruction& n = p.instructions[i];
+    if (n.kind == kind && n.micro_batch == micro_batch && n.block == block && n.bucket == bucket) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+class DataParallelProgram : public testing::TestWithParam<std::tuple<int, bool, bool>> {
+ protected:
+  int micro_batches() const { return std::get<0>(GetParam()); }
+  bool sharded() const { return std::get<1>(GetParam()); }
+  bool overlap() const { return std::get<2>(GetParam()); }
+  Program program = data_parallel_program({5, micro_batches(), buckets(), sharded(), overlap()});
+};
+
+TEST_P(DataParallelProgram, EveryPassRunsOncePerMicroBatchAndBlock) {
+  for (int mb = 0; mb < micro_batches(); ++mb) {
+    for (int block = 0; block < 5; ++block) {
+      const int forward = find(program, InstructionKind::forward, mb, block);
+      const int weight = find(program, InstructionKind::backward_weight, mb, block);
+      ASSERT_GE(forward, 0);
+      ASSERT_GE(weight, 0);
+      EXPECT_TRUE(ordered(program, forward, weight));
+      EXPECT_EQ(program.instructions[static_cast<std::size_t>(weight)].accumulate, mb > 0);
+      if (block > 0) {
+        EXPECT_TRUE(ordered(program, find(program, InstructionKind::backward_input, mb, block), weight));
+      }
+    }
+  }
+}
+
+TEST_P(DataParallelProgram, ABucketIsReducedOnceAfterItsLastGradient) {
+  const int norm = find(program, InstructionKind::gradient_norm, -1, -1);
+  for (int b = 0; b < 3; ++b) {
+    const int reduce = find(program, InstructionKind::reduce_gradients, -1, -1, b);
+    ASSERT_GE(reduce, 0);
+    const Bucket bucket = buckets()[static_cast<std::size_t>(b)];
+    for (int block = bucket.last_block; block <= bucket.first_block; ++block) {
+      EXPECT_TRUE(ordered(program, find(program, InstructionKind::backward_weight, micro_batches() - 1, block), reduce));
+    }
+    EXPECT_TRUE(ordered(program, reduce, norm));
+    EXPECT_EQ(std::count_if(program.instructions.begin(), program.instructions.end(),
+                            [&](const Instruction& i) { return i.kind == InstructionKind::reduce_gradients && i.bucket == b; }),
+              1);
+  }
+}
+
+TEST_P(DataParallelProgram, OverlapLeavesTheRestOfBackwardFreeToRun) {
+  const int reduce = find(program, InstructionKind::reduce_gradients, -1, -1, 0);
+  const int last = find(program, InstructionKind::backward_weight, micro_batches() - 1, 0);
+  EXPECT_EQ(ordered(program, last, reduce), !overlap());
+  EXPECT_FALSE(ordered(program, reduce, last));
+}
+
+TEST_P(DataParallelProgram, ABatchSlotIsLoadedAfterItsLastReader) {
+  // Two steps after another: a wait for a later instruction means the previous step.
+  std::map<int, int> last_reader;
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    if (program.instructions[i].block >= 0) last_reader[program.instructions[i].batch_slot] = static_cast<int>(i);
+  }
+  std::set<int> seen;
+  for (const Instruction& i : program.instructions) {
+    if (i.kind != InstructionKind::load_batch || !seen.insert(i.batch_slot).second || !overlap()) continue;
+    EXPECT_EQ(i.waits, std::vector<int>{last_reader[i.batch_slot]});
+  }
+}
+
+TEST_P(DataParallelProgram, ForwardWaitsForTheGatherOfItsWeights) {
+  for (int b = 0; b < 3; ++b) {
+    const int gather = find(program, InstructionKind::gather_weights, -1, -1, b);
+    ASSERT_EQ(gather >= 0, sharded());
+    if (!sharded() || !overlap()) continue;
+    const Bucket bucket = buckets()[static_cast<std::size_t>(b)];
+    for (int block = bucket.last_block; block <= bucket.first_block; ++block) {
+      const auto& waits = program.instructions[static_cast<std::size_t>(find(program, InstructionKind::forward, 0, block))].waits;
+      EXPECT_NE(std::find(waits.begin(), waits.end(), gather), waits.end());
+    }
+  }
+}
+
+TEST_P(DataParallelProgram, ResidualGradientsPassFromBlockToBlock) {
+  for (int block = 0; block < 4; ++block) {
+    const auto writer = static_cast<std::size_t>(find(program, InstructionKind::backward_input, 0, block + 1));
+    const auto reader = static_cast<std::size_t>(find(program, InstructionKind::backward_weight, 0, block));
+    EXPECT_EQ(program.instructions[writer].gradient_out, program.instructions[reader].gradient_in);
+    EXPECT_NE(program.instructions[reader].gradient_in, program.instructions[reader].gradient_out);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DataParallelProgram, testing::Combine(testing::Values(1, 2, 5), testing::Bool(), testing::Bool()));
+
+}  // namespace
+}  // namespace plait::parallel
