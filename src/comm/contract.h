@@ -1,0 +1,19 @@
+// The preconditions of Communicator's calls, checked alike by every backend. Each throws InternalError naming the caller.
+#pragma once
+
+#include <source_location>
+
+#include "core/view.h"
+
+namespace plait::comm {
+
+using Where = std::source_location;
+
+void check_reducible(const View& data, Where where = Where::current());
+// `whole` holds `size` slices as large as `part`, of the same type.
+void check_slices(const View& whole, const View& part, int size, Where where = Where::current());
+void check_root(int root, int size, Where where = Where::current());
+// `send` and `receive` are alike and each is `size` equal slices.
+void check_all_to_all(const View& send, const View& receive, int size, Where where = Where::current());
+
+}  // namespace plait::comm

@@ -1,0 +1,151 @@
+// A rendezvous between processes: a private directory that holds one file per key.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "comm/rendezvous.h"
+#include "core/error.h"
+
+namespace plait::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string errno_text() { return std::strerror(errno); }
+
+// The key as one path component: everything but letters, digits, '-' and '_' becomes %XX.
+std::string file_name(const std::string& key) {
+  constexpr char hex[] = "0123456789abcdef";
+  std::string name = "key-";
+  for (const char c : key) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') || c == '-' || c == '_') {
+      name += c;
+    } else {
+      name += {'%', hex[byte >> 4], hex[byte & 15]};
+    }
+  }
+  return name;
+}
+
+// Creates `path`, which must not exist, readable by this user alone.
+void write_file(const std::string& path, const std::string& text) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (descriptor < 0) throw CommError("rendezvous: cannot create " + path + ": " + errno_text());
+  std::size_t done = 0;
+  bool failed = false;
+  while (done < text.size() && !failed) {
+    const ssize_t count = ::write(descriptor, text.data() + done, text.size() - done);
+    if (count > 0) done += static_cast<std::size_t>(count);
+    failed = count < 0 && errno != EINTR;
+  }
+  const int write_error = errno;
+  const bool closed = ::close(descriptor) == 0;  // NFS reports a full disk only here
+  if (failed) errno = write_error;
+  if (failed || !closed) throw CommError("rendezvous: cannot write " + path + ": " + errno_text());
+}
+
+class DirectoryRendezvous final : public Rendezvous {
+ public:
+  explicit DirectoryRendezvous(std::string directory) : directory_(std::move(directory)) {
+    if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) {
+      throw CommError("rendezvous: cannot create directory " + directory_ + ": " + errno_text());
+    }
+    struct stat status {};
+    if (::stat(directory_.c_str(), &status) != 0) {
+      throw CommError("rendezvous: cannot use directory " + directory_ + ": " + errno_text());
+    }
+    if (!S_ISDIR(status.st_mode)) throw CommError("rendezvous: " + directory_ + " is not a directory");
+    if (status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
+      throw CommError("rendezvous: directory " + directory_ + " must belong to this user and be closed to others (chmod 700)");
+    }
+  }
+
+  void set(const std::string& key, const std::string& value) override {
+    if (!publish(path_of(key), value)) throw CommError("rendezvous: key '" + key + "' is set already in " + directory_);
+  }
+
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    const auto deadline = Clock::now() + timeout;
+    const std::string path = path_of(key);
+    for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 3 / 2, std::chrono::microseconds(20'000))) {
+      if (const auto reason = read(abort_path())) {
+        throw CommError("rendezvous: gave up waiting for key '" + key + "': " + *reason);
+      }
+      if (const auto value = read(path)) return *value;
+      if (Clock::now() >= deadline) {
+        throw CommError("rendezvous: nobody set key '" + key + "' in " + directory_ + " within " +
+                        std::to_string(timeout.count()) +
+                        " ms; a rank did not start, died, or creates its groups in another order");
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
+  void abort(const std::string& reason) noexcept override {
+    try {
+      publish(abort_path(), reason);
+    } catch (...) {
+      // The directory may be gone, and with it the ranks that could read the reason.
+      return;
+    }
+  }
+
+ private:
+  std::string path_of(const std::string& key) const {
+    const std::string name = file_name(key);
+    if (name.size() > 255) throw CommError("rendezvous: key '" + key + "' is too long for a file name");
+    return directory_ + "/" + name;
+  }
+  std::string abort_path() const { return directory_ + "/abort"; }
+
+  // Makes `path` appear with all of `text` in it, or returns false where it exists. link() is what makes this atomic and
+  // exclusive, on NFS as well, where rename() would replace a key that somebody else set.
+  bool publish(const std::string& path, const std::string& text) {
+    const std::string temporary =
+        directory_ + "/.tmp-" + host_and_process() + "-" + std::to_string(next_temporary_.fetch_add(1));
+    write_file(temporary, text);
+    const int linked = ::link(temporary.c_str(), path.c_str());
+    const int link_error = errno;
+    ::unlink(temporary.c_str());
+    if (linked == 0) return true;
+    if (link_error == EEXIST) return false;
+    errno = link_error;
+    throw CommError("rendezvous: cannot create " + path + ": " + errno_text());
+  }
+
+  static std::optional<std::string> read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return std::nullopt;
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  // Two stores of one process may name the same directory, so the object's address belongs to the name.
+  std::string host_and_process() const {
+    char host[256] = {};
+    ::gethostname(host, sizeof host - 1);
+    return std::string(host) + "-" + std::to_string(::getpid()) + "-" +
+           std::to_string(reinterpret_cast<std::uintptr_t>(this));
+  }
+
+  std::string directory_;
+  std::atomic<std::uint64_t> next_temporary_{0};
+};
+
+}  // namespace
+
+std::shared_ptr<Rendezvous> make_directory_rendezvous(const std::string& directory) {
+  return std::make_shared<DirectoryRendezvous>(directory);
+}
+
+}  // namespace plait::comm

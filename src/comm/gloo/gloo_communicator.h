@@ -1,0 +1,16 @@
+// Communicator for the host device, over Gloo's TCP transport.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/make_communicator.h"
+
+namespace plait::comm {
+
+// For groups of two ranks or more. Every rank calls it from its own thread or process.
+std::unique_ptr<Communicator> make_gloo_communicator(const GroupSpec& spec, Rendezvous& store);
+
+std::string gloo_backend_name();  // "Gloo"
+
+}  // namespace plait::comm

@@ -1,0 +1,198 @@
+#include "comm/gloo/peers.h"
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+
+#include "core/error.h"
+
+namespace plait::comm {
+namespace {
+
+// Gloo writes to sockets without MSG_NOSIGNAL, so a peer's death would raise SIGPIPE and kill this process. Blocks it for
+// the calling thread (and for threads made meanwhile), and swallows one that came up.
+class SigpipeBlock {
+ public:
+  SigpipeBlock() {
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    sigemptyset(&sigpipe_);
+    sigaddset(&sigpipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &sigpipe_, &previous_);
+  }
+  SigpipeBlock(const SigpipeBlock&) = delete;
+  SigpipeBlock& operator=(const SigpipeBlock&) = delete;
+  ~SigpipeBlock() {
+    if (!was_pending_) {
+      const timespec no_wait{0, 0};
+      sigtimedwait(&sigpipe_, nullptr, &no_wait);
+    }
+    pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
+  }
+
+ private:
+  sigset_t sigpipe_{};
+  sigset_t previous_{};
+  bool was_pending_ = false;
+};
+
+// Lets Gloo publish and read its addresses in our rendezvous, under the group's name.
+class StoreAdapter final : public gloo::rendezvous::Store {
+ public:
+  StoreAdapter(Rendezvous& store, std::string prefix, std::chrono::milliseconds timeout)
+      : store_(store), prefix_(std::move(prefix)), timeout_(timeout) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    store_.set(prefix_ + key, std::string(data.begin(), data.end()));
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = store_.get(prefix_ + key, timeout_);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) store_.get(prefix_ + key, timeout_);
+  }
+  // Gloo's own timeout is smaller (see connect()) and not the group's.
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
+
+ private:
+  Rendezvous& store_;
+  std::string prefix_;
+  std::chrono::milliseconds timeout_;
+};
+
+// Throws unless this host can listen on `address`. Gloo would find out too, but leaks memory and names neither.
+void check_local_address(const std::string& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int status = ::getaddrinfo(address.c_str(), nullptr, &hints, &found); status != 0) {
+    throw std::runtime_error(::gai_strerror(status));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> candidates(found, &::freeaddrinfo);
+  int bind_error = EADDRNOTAVAIL;
+  for (const addrinfo* candidate = found; candidate; candidate = candidate->ai_next) {
+    const int socket = ::socket(candidate->ai_family, candidate->ai_socktype, candidate->ai_protocol);
+    const bool bound = socket >= 0 && ::bind(socket, candidate->ai_addr, candidate->ai_addrlen) == 0;
+    bind_error = errno;
+    if (socket >= 0) ::close(socket);
+    if (bound) return;
+  }
+  throw std::runtime_error(std::strerror(bind_error));
+}
+
+std::shared_ptr<gloo::Context> connect(const GroupSpec& spec, Rendezvous& store) {
+  const std::string label = "group '" + spec.name + "', rank " + std::to_string(spec.rank) + " of " + std::to_string(spec.size);
+  const SigpipeBlock no_sigpipe;
+  try {
+    check_local_address(spec.host_interface);
+    auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(spec.host_interface.c_str()));
+    auto context = std::make_shared<gloo::rendezvous::Context>(spec.rank, spec.size);
+    // Gloo allows a connection five times this value to come up.
+    context->setTimeout(std::max(spec.timeout / 5, std::chrono::milliseconds(1)));
+    StoreAdapter adapter(store, spec.name + "/gloo/", spec.timeout);
+    context->connectFullMesh(adapter, device);
+    return context;
+  } catch (const CommError& error) {
+    throw CommError(label + ": cannot join: " + error.what());
+  } catch (const std::exception& error) {
+    throw CommError(label + ": cannot connect on " + spec.host_interface + " (comm.interface): " + error.what());
+  }
+}
+
+}  // namespace
+
+Peers::Peers(const GroupSpec& spec, Rendezvous& store)
+    : name_(spec.name), rank_(spec.rank), size_(spec.size), timeout_(spec.timeout), context_(connect(spec, store)) {}
+
+Peers::~Peers() = default;
+
+void Peers::exchange(const CallId& call, int to, const void* out, std::size_t out_bytes, int from, void* in,
+                    std::size_t in_bytes) {
+  // A buffer of the smallest size where there is nothing to transfer keeps the code below free of null pointers.
+  std::byte nothing{};
+  const auto send = context_->createUnboundBuffer(out_bytes ? const_cast<void*>(out) : &nothing, out_bytes);
+  const auto receive = context_->createUnboundBuffer(in_bytes ? in : &nothing, in_bytes);
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_reason_) throw CommError(label(call.name) + ": " + *closed_reason_);
+    pending_send_ = send.get();
+    pending_receive_ = receive.get();
+  }
+  struct Unregister {
+    Peers& peers;
+    ~Unregister() {
+      std::lock_guard lock(peers.mutex_);
+      peers.pending_send_ = nullptr;
+      peers.pending_receive_ = nullptr;
+    }
+  } unregister{*this};
+
+  const SigpipeBlock no_sigpipe;
+  const std::uint64_t slot = std::uint64_t{call.signature} << 32 | call.sequence;
+  auto waiting_since = std::chrono::steady_clock::now();
+  int peer = from;
+  bool interrupted = false;
+  try {
+    if (in_bytes) receive->recv(from, slot);
+    peer = to;
+    if (out_bytes) send->send(to, slot);
+    waiting_since = std::chrono::steady_clock::now();
+    peer = from;
+    if (in_bytes) interrupted = !receive->waitRecv(timeout_);
+    waiting_since = std::chrono::steady_clock::now();
+    peer = to;
+    if (out_bytes && !interrupted) interrupted = !send->waitSend(timeout_);
+  } catch (const std::exception& error) {
+    const bool timed_out = std::chrono::steady_clock::now() - waiting_since >= timeout_;
+    close(describe_loss(peer, timed_out, error.what()));
+    interrupted = true;
+  }
+  if (interrupted) check_open(call.name);
+}
+
+std::string Peers::describe_loss(int peer, bool timed_out, const char* detail) const {
+  const std::string who = "rank " + std::to_string(peer);
+  if (timed_out) {
+    return "no answer from " + who + " for " + std::to_string(timeout_.count()) +
+           " ms: it hangs, is slower than comm.timeout_s, or made another call";
+  }
+  return "lost the connection to " + who + ": it died or gave up, see its own error (" + detail + ")";
+}
+
+void Peers::close(const std::string& reason) noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_reason_) return;
+    closed_reason_ = reason;
+    if (pending_send_) pending_send_->abortWaitSend();
+    if (pending_receive_) pending_receive_->abortWaitRecv();
+  }
+  try {
+    context_->closeConnections();
+  } catch (...) {
+    // Nothing is left to close; the pending calls have been ended above.
+    return;
+  }
+}
+
+void Peers::check_open(const char* call_name) const {
+  std::lock_guard lock(mutex_);
+  if (closed_reason_) throw CommError(label(call_name) + ": " + *closed_reason_);
+}
+
+std::string Peers::label(const char* call_name) const {
+  return "group '" + name_ + "', rank " + std::to_string(rank_) + " of " + std::to_string(size_) + ": " + call_name;
+}
+
+}  // namespace plait::comm

@@ -1,0 +1,70 @@
+// The connections among the ranks of a host group, and the one operation that all of its collectives are made of.
+//
+// Gloo does the networking (listening, connecting, one epoll thread, ordered messages). Its own collectives are not used:
+// a wait inside them cannot be ended from another thread and does not tell which peer it waited for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "comm/make_communicator.h"
+
+namespace gloo {
+class Context;
+namespace transport {
+class UnboundBuffer;
+}
+}  // namespace gloo
+
+namespace plait::comm {
+
+// One collective call of a group, the same on all of its ranks.
+struct CallId {
+  const char* name = "";       // "all_reduce"
+  std::uint32_t sequence = 0;  // counts the group's calls from 1
+  std::uint32_t signature = 0; // hash of what all ranks must agree on; ranks that do not never match, and time out
+};
+
+class Peers {
+ public:
+  // Connects to all peers; CommError when that takes longer than spec.timeout.
+  Peers(const GroupSpec& spec, Rendezvous& store);
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+  ~Peers();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // Sends `out_bytes` to rank `to` while it receives `in_bytes` from rank `from`; blocks until both are done. A side of zero
+  // bytes is left out. The two sides of a message must agree on its size, and make their exchanges in the same order.
+  // CommError, naming call and peer, when a peer is lost, silent for spec.timeout, or close() is called; the group is closed
+  // from then on. One exchange at a time.
+  void exchange(const CallId& call, int to, const void* out, std::size_t out_bytes, int from, void* in, std::size_t in_bytes);
+
+  // Ends a pending exchange and all later ones with `reason`, here and, by closing the connections, on the peers. From any
+  // thread; the first reason wins.
+  void close(const std::string& reason) noexcept;
+  void check_open(const char* call_name) const;  // CommError with the reason once closed
+
+ private:
+  std::string label(const char* call_name) const;  // "group 'data', rank 1 of 4: all_reduce"
+  std::string describe_loss(int peer, bool timed_out, const char* detail) const;
+
+  const std::string name_;
+  const int rank_;
+  const int size_;
+  const std::chrono::milliseconds timeout_;
+  std::shared_ptr<gloo::Context> context_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::optional<std::string> closed_reason_;
+  gloo::transport::UnboundBuffer* pending_send_ = nullptr;
+  gloo::transport::UnboundBuffer* pending_receive_ = nullptr;
+};
+
+}  // namespace plait::comm

@@ -1,0 +1,32 @@
+#include "comm/make_communicator.h"
+
+#include "comm/gloo/gloo_communicator.h"
+#include "comm/nccl/nccl_communicator.h"
+#include "comm/single_rank_communicator.h"
+#include "core/error.h"
+
+namespace plait::comm {
+
+std::unique_ptr<Communicator> make_communicator(const GroupSpec& spec, Rendezvous& store) {
+  require(!spec.name.empty(), "a group needs a name");
+  require(spec.size >= 1 && spec.rank >= 0 && spec.rank < spec.size, "the group's rank is outside the group");
+  require(spec.timeout.count() > 0, "the group's timeout must be positive");
+  if (spec.size == 1) return make_single_rank_communicator(spec);
+  if (!spec.device.is_cuda()) return make_gloo_communicator(spec, store);
+  if constexpr (PLAIT_HAS_CUDA) {
+    return make_nccl_communicator(spec, store);
+  } else {
+    throw DeviceError("group '" + spec.name + "' asks for " + to_string(spec.device) + ", but plait is built without CUDA");
+  }
+}
+
+std::string backend_name(DeviceKind kind) {
+  if (kind == DeviceKind::host) return gloo_backend_name();
+  if constexpr (PLAIT_HAS_CUDA) {
+    return nccl_backend_name();
+  } else {
+    throw DeviceError("plait is built without CUDA, so it has no communication backend for GPUs");
+  }
+}
+
+}  // namespace plait::comm

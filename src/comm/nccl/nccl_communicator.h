@@ -1,0 +1,16 @@
+// Communicator for CUDA devices, over NCCL.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/make_communicator.h"
+
+namespace plait::comm {
+
+// For groups of two ranks or more, one GPU each. Every rank calls it from its own thread or process.
+std::unique_ptr<Communicator> make_nccl_communicator(const GroupSpec& spec, Rendezvous& store);
+
+std::string nccl_backend_name();  // "NCCL 2.28.9"
+
+}  // namespace plait::comm

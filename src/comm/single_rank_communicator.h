@@ -1,0 +1,12 @@
+// A group of one rank, on any device: its collectives are copies, or nothing.
+#pragma once
+
+#include <memory>
+
+#include "comm/make_communicator.h"
+
+namespace plait::comm {
+
+std::unique_ptr<Communicator> make_single_rank_communicator(const GroupSpec& spec);
+
+}  // namespace plait::comm

@@ -1,0 +1,156 @@
+#include "comm/rendezvous.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "core/error.h"
+#include "rank_threads.h"
+#include "temporary_directory.h"
+
+namespace plait::comm::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return "no CommError";
+}
+
+// Every rank gets its own handle of one store: the same object for threads, another one on the same directory for processes.
+class RendezvousKind : public testing::TestWithParam<const char*> {
+ protected:
+  std::shared_ptr<Rendezvous> store() {
+    return std::string(GetParam()) == "thread" ? in_memory_ : make_directory_rendezvous(directory_.path() + "/store");
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  std::shared_ptr<Rendezvous> in_memory_ = make_thread_rendezvous();
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, RendezvousKind, testing::Values("thread", "directory"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+TEST_P(RendezvousKind, CarriesAnyBytesUnderAnyKey) {
+  const auto a = store();
+  const auto b = store();
+  const std::string value("\0\n\xff binary", 10);
+  const std::vector<std::string> keys = {"plain", "group/gloo/0", "../outside", "with space", "%41", "A", "\xc3\xa4"};
+  for (const std::string& key : keys) a->set(key, value + key);
+  for (const std::string& key : keys) EXPECT_EQ(b->get(key, milliseconds(0)), value + key);
+  a->set("empty", "");
+  EXPECT_EQ(b->get("empty", milliseconds(0)), "");
+}
+
+TEST_P(RendezvousKind, GetWaitsUntilSomebodySets) {
+  const auto a = store();
+  const auto b = store();
+  std::thread setter([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    a->set("late", "value");
+  });
+  EXPECT_EQ(b->get("late", seconds(30)), "value");
+  setter.join();
+}
+
+TEST_P(RendezvousKind, GetNamesKeyAndTimeWhenNobodySets) {
+  EXPECT_THAT(message_of([&] { store()->get("missing/key", milliseconds(30)); }),
+              AllOf(HasSubstr("'missing/key'"), HasSubstr("within 30 ms")));
+}
+
+TEST_P(RendezvousKind, AKeyIsSetOnceEvenWhenAllTryAtOnce) {
+  std::atomic<int> winners = 0;
+  const auto outcome = outcome_of_ranks(8, [&](int rank) {
+    const auto mine = store();
+    for (int key = 0; key < 20; ++key) {
+      const std::string name = "key" + std::to_string(key);
+      try {
+        mine->set(name, std::string(10'000, static_cast<char>('a' + rank)));
+        ++winners;
+      } catch (const CommError&) {
+      }
+      const std::string value = mine->get(name, seconds(30));
+      EXPECT_EQ(value, std::string(10'000, value[0])) << "a torn value";
+    }
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+  EXPECT_EQ(winners, 20);
+}
+
+TEST_P(RendezvousKind, AbortReleasesWaitersAndTheFirstReasonStays) {
+  const auto a = store();
+  const auto b = store();
+  a->set("there", "value");
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    a->abort("rank 3: out of memory");
+    a->abort("a later reason");
+  });
+  EXPECT_THAT(message_of([&] { b->get("never", seconds(30)); }), AllOf(HasSubstr("'never'"), HasSubstr("rank 3: out of memory")));
+  aborter.join();
+  EXPECT_THAT(message_of([&] { b->get("there", seconds(30)); }), HasSubstr("rank 3: out of memory"));
+}
+
+TEST_P(RendezvousKind, BarrierHoldsUntilTheLastRank) {
+  std::atomic<int> arrived = 0;
+  const auto outcome = outcome_of_ranks(4, [&](int rank) {
+    const auto mine = store();
+    std::this_thread::sleep_for(milliseconds(20 * rank));
+    ++arrived;
+    rendezvous_barrier(*mine, "start", rank, 4, seconds(30));
+    EXPECT_EQ(arrived, 4);
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+  EXPECT_THAT(message_of([&] { rendezvous_barrier(*store(), "alone", 0, 2, milliseconds(30)); }), HasSubstr("barrier/alone/1"));
+}
+
+TEST(DirectoryRendezvous, IsPrivateAndLeavesNoTemporaryFiles) {
+  const TemporaryDirectory parent;
+  const std::string path = parent.path() + "/store";
+  const auto store = make_directory_rendezvous(path);
+  store->set("a", "1");
+  EXPECT_THROW(store->set("a", "2"), CommError);
+  store->abort("reason");
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0700u);
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    ASSERT_EQ(stat(entry.path().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, 0600u) << entry.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 2) << "the key and the reason";
+}
+
+TEST(DirectoryRendezvous, RefusesADirectoryThatOthersCanEnter) {
+  const TemporaryDirectory parent;
+  const std::string path = parent.path() + "/open";
+  std::filesystem::create_directory(path);
+  ASSERT_EQ(chmod(path.c_str(), 0755), 0);
+  EXPECT_THAT(message_of([&] { make_directory_rendezvous(path); }), AllOf(HasSubstr(path), HasSubstr("chmod 700")));
+}
+
+TEST(DirectoryRendezvous, NamesAPathThatCannotBeUsed) {
+  EXPECT_THAT(message_of([] { make_directory_rendezvous("/nowhere/at/all"); }), HasSubstr("/nowhere/at/all"));
+  EXPECT_THAT(message_of([] { make_directory_rendezvous("/dev/null"); }), HasSubstr("not a directory"));
+  const TemporaryDirectory parent;
+  EXPECT_THAT(message_of([&] { make_directory_rendezvous(parent.path())->set(std::string(300, 'k'), ""); }), HasSubstr("too long"));
+}
+
+}  // namespace
+}  // namespace plait::comm::test
