@@ -1,0 +1,31 @@
+// The learning rate as a pure function of the step: nothing to save, and any step can be asked for.
+#pragma once
+
+#include <cstdint>
+
+#include "core/config.h"
+
+namespace plait::train {
+
+// Steps count from 0. Over the first `warmup` steps the rate rises linearly and reaches `lr` at step warmup - 1. Then
+//   constant  stays there;
+//   cosine    follows half a cosine down to lr · min_lr_fraction, reached exactly at the last step (steps - 1);
+//   linear    the same in a straight line;
+//   wsd       stays there until the last decay_fraction of the steps, over which it falls linearly to lr · min_lr_fraction
+//             (warm-up, stable, decay: Hu et al., "MiniCPM", 2024).
+// Warm-up comes first where the two overlap. Steps past the end keep the last one's rate.
+class LearningRate {
+ public:
+  LearningRate(const OptimizerConfig& config, std::int64_t steps);  // ConfigError for an unknown schedule
+  double at(std::int64_t step) const;
+
+ private:
+  enum class Schedule { constant, cosine, linear, wsd };
+  static Schedule schedule_from(const OptimizerConfig& config);
+  Schedule schedule_;
+  double lr_, final_lr_;
+  std::int64_t warmup_, steps_;
+  std::int64_t decay_start_;  // first step of the decay
+};
+
+}  // namespace plait::train

@@ -1,0 +1,29 @@
+// metrics.jsonl: one JSON object per logged step, in ascending order of "step", each step once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "train/checkpoint/file.h"
+
+namespace plait::train {
+
+class MetricsWriter {
+ public:
+  // A new run: `resumed_step` is nullopt and the file must not exist (ConfigError). A resumed one: lines of steps after
+  // `resumed_step` are cut off, and so is a line that a crash left half-written; any other line that is not a JSON object
+  // with a "step" is a ConfigError that names file and line.
+  MetricsWriter(const std::filesystem::path& path, std::optional<std::int64_t> resumed_step = std::nullopt);
+
+  // `line` has an integer "step" greater than any before it (InternalError). The line is in the file when this returns.
+  void write(const nlohmann::ordered_json& line);
+
+ private:
+  std::int64_t cut_after(std::int64_t step);
+  File file_;
+  std::int64_t last_step_ = -1;
+};
+
+}  // namespace plait::train
