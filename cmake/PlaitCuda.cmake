@@ -1,4 +1,4 @@
-# Finds the CUDA compiler, in this order: CMAKE_CUDA_COMPILER, $CUDACXX, PATH, $CUDA_HOME, /usr/local/cuda, and the PyPI wheels
+# Finds the CUDA compiler, in this order: CMAKE_CUDA_COMPILER, $CUDACXX, $CUDA_HOME, PATH, /usr/local/cuda, and the PyPI wheels
 # that scripts/bootstrap lays out under .cache/cuda. Sets PLAIT_HAS_CUDA.
 set(PLAIT_HAS_CUDA OFF)
 set(PLAIT_CUDA_MINIMUM 13.0)
