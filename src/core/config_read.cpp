@@ -1,0 +1,336 @@
+// Reads a configuration: YAML text and overrides become values by path, the schema turns those into structs.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include <spdlog/fmt/fmt.h>
+#include <yaml-cpp/yaml.h>
+
+#include "core/config_schema.h"
+#include "core/error.h"
+
+namespace plait {
+namespace config {
+namespace {
+
+// Offset of the first byte that is not UTF-8 (overlong forms and surrogates included) or is NUL.
+std::optional<std::size_t> first_bad_byte(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  for (std::size_t i = 0; i < text.size();) {
+    const unsigned lead = byte(i);
+    const std::size_t length = lead == 0 ? 0 : lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3
+                               : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+    if (length == 0) return i;
+    for (std::size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xc0u) != 0x80u) return i;
+    }
+    const unsigned second = byte(i + 1);
+    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) || (lead == 0xf0 && second < 0x90) ||
+        (lead == 0xf4 && second >= 0x90)) {
+      return i;
+    }
+    i += length;
+  }
+  return std::nullopt;
+}
+
+// A node as a message shows it. Never descends, as an anchor may contain itself.
+std::string shown(const YAML::Node& node) {
+  if (node.IsNull()) return "";
+  std::string text = node.IsScalar() ? node.Scalar() : node.IsSequence() ? "[...]" : "{...}";
+  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+bool is_quoted(const YAML::Node& node) { return node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str"; }
+
+template <typename T>
+std::optional<T> number_from(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (!std::isfinite(value)) return std::nullopt;
+  }
+  return value;
+}
+
+// Overloads by type of key; nullopt: `node` is not of that type.
+std::optional<std::string> read(const YAML::Node& node, const std::string&) {
+  if (!node.IsScalar()) return std::nullopt;
+  return node.Scalar();
+}
+
+std::optional<bool> read(const YAML::Node& node, bool) {
+  bool value = false;
+  if (!node.IsScalar() || is_quoted(node) || !YAML::convert<bool>::decode(node, value)) return std::nullopt;
+  return value;
+}
+
+template <typename T>
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
+std::optional<T> read(const YAML::Node& node, T) {
+  if (!node.IsScalar() || is_quoted(node)) return std::nullopt;
+  return number_from<T>(node.Scalar());
+}
+
+template <typename T>
+std::optional<std::vector<T>> read(const YAML::Node& node, const std::vector<T>&) {
+  std::vector<T> list;
+  if (node.IsScalar()) {
+    const auto single = read(node, T{});
+    if (!single) return std::nullopt;
+    list.push_back(*single);
+    return list;
+  }
+  if (!node.IsSequence()) return std::nullopt;
+  for (const YAML::Node& element : node) {
+    const auto value = read(element, T{});
+    if (!value) return std::nullopt;
+    list.push_back(*value);
+  }
+  return list;
+}
+
+std::optional<Value> read_value(const YAML::Node& node, const Field& field) {
+  const Value type = field.get(Config{});
+  if (field.presence == Presence::automatic && node.IsScalar() && node.Scalar() == "auto") {
+    return std::holds_alternative<double>(type) ? Value(0.0) : Value(std::int64_t{0});
+  }
+  return std::visit([&](const auto& like) -> std::optional<Value> {
+    auto value = read(node, like);
+    return value ? std::optional<Value>(std::move(*value)) : std::nullopt;
+  }, type);
+}
+
+class Reader {
+ public:
+  explicit Reader(std::string origin) : origin_(std::move(origin)) {}
+
+  void add_document(const std::string& text);
+  void add_override(const std::string& text);
+  Config finish();
+
+ private:
+  struct Given {
+    YAML::Node node;
+    int line = 0;
+    bool is_override = false;
+  };
+
+  void add(const YAML::Node& node, const std::string& path, int line);
+  void add_keys(const YAML::Node& node, const std::string& path, int line);
+  void add_value(const YAML::Node& node, const Field& field, const std::string& path, int line);
+  void assign_given();
+  void fill_preset();
+  void check_required();
+  void check_cross_rules();
+  void report(const std::string& path, std::string value, std::string rule, int line, std::string nearest = "") {
+    problems_.push_back({path, std::move(value), std::move(rule), std::move(nearest), line});
+  }
+
+  std::string origin_;
+  bool is_readable_ = false;  // the document is a map
+  bool in_override_ = false;
+  Config config_;
+  std::map<std::string, Given> given_;  // by the schema's path
+  std::set<std::string> bad_;           // keys with a problem of their own
+  std::vector<ConfigProblem> problems_;
+};
+
+// Reports and returns nothing when `text` is not YAML.
+std::optional<std::vector<YAML::Node>> parse(const std::string& text, std::string& why, int& line) {
+  if (const auto offset = first_bad_byte(text)) {
+    line = 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*offset), '\n'));
+    why = fmt::format("is not UTF-8 text: byte 0x{:02x} at offset {}", static_cast<unsigned char>(text[*offset]), *offset);
+    return std::nullopt;
+  }
+  try {
+    return YAML::LoadAll(text);
+  } catch (const YAML::Exception& error) {
+    line = error.mark.is_null() ? 0 : error.mark.line + 1;
+    why = "is not valid YAML: " + error.msg;
+    const bool alias = error.msg.find("anchor") != std::string::npos || error.msg.find("alias") != std::string::npos;
+    if (alias) why += " (quote a value that begins with * or &)";
+    return std::nullopt;
+  }
+}
+
+void Reader::add_document(const std::string& text) {
+  std::string why;
+  int line = 0;
+  const auto documents = parse(text, why, line);
+  if (!documents) return report(origin_, "", why, line);
+  if (documents->empty() || documents->front().IsNull()) return report(origin_, "", "is empty", 0);
+  if (documents->size() > 1) return report(origin_, "", "must be a single YAML document", (*documents)[1].Mark().line + 1);
+  if (!documents->front().IsMap()) return report(origin_, shown(documents->front()), "must be a map of sections (run, model, data, ...)", 1);
+  is_readable_ = true;
+  add_keys(documents->front(), "", 1);
+}
+
+void Reader::add_override(const std::string& text) {
+  const auto equals = text.find('=');
+  const std::string path = text.substr(0, equals);
+  if (equals == std::string::npos || path.empty()) return report("--set", text, "must be path=value, like train.steps=10", 0);
+  std::string why;
+  int line = 0;
+  const auto documents = parse(text.substr(equals + 1), why, line);
+  if (!documents) return report(path, text.substr(equals + 1), why, 0);
+  if (documents->size() > 1) return report(path, text.substr(equals + 1), "must be a single YAML value", 0);
+  in_override_ = true;
+  add(documents->empty() ? YAML::Node() : documents->front(), path, 0);
+  in_override_ = false;
+}
+
+void Reader::add(const YAML::Node& node, const std::string& path, int line) {
+  static const std::string tokenizer_map = "data.tokenizer.sentencepiece";  // the short way to write data.sentencepiece
+  if (path == "data.tokenizer" && node.IsMap()) return add_keys(node, path, line);
+  if (path == tokenizer_map || path.starts_with(tokenizer_map + ".")) {
+    add_value(YAML::Node("sentencepiece"), *find_field("data.tokenizer"), "", line);
+    return add(node, "data.sentencepiece" + path.substr(tokenizer_map.size()), line);
+  }
+  if (const Field* field = find_field(path)) return add_value(node, *field, path, line);
+  if (is_section(path)) return add_keys(node, path, line);
+
+  std::vector<std::string> candidates;
+  for (const Field& field : fields()) candidates.push_back(field.path);
+  for (const Section& section : sections()) candidates.push_back(section.path);
+  report(path, node.IsScalar() ? shown(node) : "", "unknown key", line, nearest_of(path, candidates));
+}
+
+void Reader::add_keys(const YAML::Node& node, const std::string& path, int line) {
+  if (node.IsNull()) return;  // a section whose keys are all commented out
+  if (!node.IsMap()) return report(path, shown(node), "must be a map of keys", line);
+  std::set<std::string> seen;
+  for (const auto& entry : node) {
+    const int at = in_override_ ? 0 : entry.first.Mark().line + 1;
+    if (!entry.first.IsScalar()) {
+      report(path.empty() ? origin_ : path, shown(entry.first), "a key must be a name", at);
+      continue;
+    }
+    const std::string name = entry.first.Scalar();
+    const std::string child = path.empty() ? name : path + "." + name;
+    if (name.find('.') != std::string::npos) {
+      report(child, shown(entry.second), "unknown key: write it nested, 'a: {b: value}' instead of 'a.b: value'", at);
+    } else if (!seen.insert(name).second) {
+      report(child, shown(entry.second), "duplicate key", at);
+    } else {
+      add(entry.second, child, at);
+    }
+  }
+}
+
+// `path` is as the user wrote it; empty: the value follows from another key.
+void Reader::add_value(const YAML::Node& node, const Field& field, const std::string& path, int line) {
+  const auto found = given_.find(field.path);
+  if (found != given_.end() && !in_override_ && !path.empty()) {
+    bad_.insert(field.path);
+    return report(path, shown(node), fmt::format("duplicate key: line {} gives {} too", found->second.line, field.path), line);
+  }
+  given_[field.path] = {node, line, in_override_};
+  // Replacing the file's tokenizer replaces what came with it.
+  if (in_override_ && field.path == "data.tokenizer" && !(node.IsScalar() && node.Scalar() == "sentencepiece")) {
+    std::erase_if(given_, [](const auto& entry) { return entry.first.starts_with("data.sentencepiece.") && !entry.second.is_override; });
+  }
+}
+
+void Reader::assign_given() {
+  for (const Field& field : fields()) {
+    const auto found = given_.find(field.path);
+    if (found == given_.end()) continue;
+    const Given& given = found->second;
+    const auto value = given.node.IsNull() ? std::nullopt : read_value(given.node, field);
+    if (!value) {
+      bad_.insert(field.path);
+      report(field.path, shown(given.node), given.node.IsNull() ? fmt::format("has no value: must be {}", field.rule.words)
+                                                                 : fmt::format("wrong type: must be {} ({})", type_name(field), field.rule.words), given.line);
+      continue;
+    }
+    if (const std::string why = field.rule.broken(*value); !why.empty()) {
+      bad_.insert(field.path);
+      const auto* name = std::get_if<std::string>(&*value);
+      report(field.path, shown(given.node), why, given.line, name != nullptr ? nearest_of(*name, field.rule.names) : "");
+    }
+    // Also where the rule is broken, so that rules over several keys judge what the user wrote.
+    field.set(config_, *value);
+  }
+}
+
+void Reader::fill_preset() {
+  const auto preset = std::ranges::find(presets(), config_.model.preset, &Preset::name);
+  if (preset == presets().end()) return;
+  Config shape;
+  shape.model = preset->model;
+  for (const Field& field : fields()) {
+    if (field.path.starts_with("model.") && field.path != "model.preset" && !given_.contains(field.path)) {
+      field.set(config_, field.get(shape));
+    }
+  }
+}
+
+void Reader::check_required() {
+  for (const Field& field : fields()) {
+    if (field.presence != Presence::required || given_.contains(field.path) || field.rule.broken(field.get(config_)).empty()) continue;
+    const bool is_model = field.path.starts_with("model.");
+    const bool named_preset = is_model && bad_.contains("model.preset");  // its misspelling is already reported
+    bad_.insert(field.path);
+    if (!named_preset) report(field.path, "", fmt::format("is required{}: {}", is_model ? " without model.preset" : "", field.rule.words), 0);
+  }
+}
+
+void Reader::check_cross_rules() {
+  for (const CrossRule& rule : cross_rules()) {
+    // A key that is merely "not supported yet" is still a number to compare with.
+    const bool judge = std::ranges::none_of(rule.keys, [&](const std::string& key) {
+      return bad_.contains(key) && !(key == "parallel.tensor" && config_.parallel.tensor > 0);
+    });
+    if (!judge) continue;
+    const std::string why = rule.broken(config_);
+    if (why.empty()) continue;
+    const std::string& key = rule.keys.front();
+    const auto found = given_.find(key);
+    const bool given = found != given_.end();
+    const Field& field = *find_field(key);
+    const std::string value = given ? shown(found->second.node) : yaml_text(field.get(config_), field.presence == Presence::automatic);
+    report(key, value, why, given ? found->second.line : 0);
+  }
+}
+
+Config Reader::finish() {
+  // Of a file that could not be read at all, "is required" for every key would only bury the reason.
+  if (!is_readable_) throw ConfigError(problems_);
+  assign_given();
+  fill_preset();
+  check_required();
+  check_cross_rules();
+  if (!problems_.empty()) throw ConfigError(problems_);
+  return config_;
+}
+
+}  // namespace
+}  // namespace config
+
+Config parse_config(const std::string& yaml, const std::vector<std::string>& overrides, const std::string& origin) {
+  config::Reader reader(origin);
+  reader.add_document(yaml);
+  for (const std::string& text : overrides) reader.add_override(text);
+  return reader.finish();
+}
+
+Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  // Opening a directory succeeds; reading it does not.
+  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
+  if (!file.is_open() || file.bad()) throw ConfigError({{path, "", fmt::format("cannot be read: {}", std::strerror(errno)), "", 0}});
+  return parse_config(text.str(), overrides, path);
+}
+
+}  // namespace plait

@@ -1,0 +1,77 @@
+// The one table that declares every configuration key. Private to core/config_*.cpp.
+//
+// Reading, `--set`, validation, writing and docs/configuration.md are all loops over this table, so a key that is declared
+// here is read, checked, written and documented, and one that is not is an error.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/config.h"
+
+namespace plait::config {
+
+// The types a key can have. `auto`, where a key takes it, is stored as 0 (numbers only).
+using Value = std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>,
+                           std::vector<std::int64_t>>;
+
+// What a single value has to satisfy. Rules that relate several keys are CrossRules.
+struct Rule {
+  std::string words;                                // for messages and documentation: "at least 1"
+  std::function<std::string(const Value&)> broken;  // empty: the value is fine; else why it is not
+  std::vector<std::string> names;                   // the valid names, for suggestions
+};
+
+enum class Presence { optional, required, automatic };  // automatic: `auto` may stand for the value, and is 0 in the struct
+
+struct Field {
+  std::string path;  // "train.optimizer.lr"
+  std::function<Value(const Config&)> get;
+  std::function<void(Config&, const Value&)> set;
+  Presence presence = Presence::optional;
+  Rule rule;
+  std::string meaning;
+};
+
+struct Section {
+  std::string path;  // "train.optimizer"
+  std::string meaning;
+};
+
+// A rule over several keys. It is evaluated only when each of its keys is fine by itself.
+struct CrossRule {
+  std::vector<std::string> keys;                    // the first is the one reported
+  std::string words;                                // for documentation
+  std::function<std::string(const Config&)> broken;  // empty: holds; else what would have been right, with the figures
+};
+
+struct Preset {
+  std::string name;
+  std::string meaning;
+  ModelConfig model;
+};
+
+const std::vector<Section>& sections();      // in the order of the structs
+const std::vector<Field>& fields();          // in the order of the structs
+const std::vector<CrossRule>& cross_rules();
+const std::vector<Preset>& presets();
+
+const Field* find_field(const std::string& path);
+bool is_section(const std::string& path);
+
+// "integer", "list of strings", ... as documentation and messages call the type of a key.
+std::string type_name(const Field& field);
+
+// One value as it stands in a YAML file: doubles are the shortest text that reads back to the same bits, strings are quoted
+// where YAML would take them for something else.
+std::string yaml_text(const Value& value, bool automatic);
+
+// The candidate with the smallest edit distance to `word`; empty when even that one has little in common with it.
+// A path whose last component is the word's counts as a near miss ("train.lr" for "train.optimizer.lr").
+std::string nearest_of(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace plait::config

@@ -1,0 +1,115 @@
+// Values as YAML text, and suggestions for misspelt names.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "core/config_schema.h"
+
+namespace plait::config {
+namespace {
+
+std::string real_text(double value) {
+  std::array<char, 64> buffer;
+  const double magnitude = std::abs(value);
+  const bool fixed = magnitude == 0 || (magnitude >= 1e-4 && magnitude < 1e15);
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                 fixed ? std::chars_format::fixed : std::chars_format::scientific).ptr;
+  std::string text(buffer.data(), end);
+  // YAML 1.1 readers take "1e-05" for a string; "1.0e-05" is a number to everyone.
+  if (const auto e = text.find('e'); e != std::string::npos && text.find('.') == std::string::npos) text.insert(e, ".0");
+  return text;
+}
+
+// Plain only where no YAML reader can take it for anything but a string.
+bool is_plain(const std::string& text) {
+  static constexpr std::array reserved = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  if (text.empty() || !is_letter(text[0])) return false;
+  std::string lower = text;
+  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  if (std::ranges::find(reserved, lower) != reserved.end()) return false;
+  return std::ranges::all_of(text, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' || c == '/'; });
+}
+
+std::string string_text(const std::string& text) {
+  if (is_plain(text)) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '"': quoted += "\\\""; break;
+      case '\\': quoted += "\\\\"; break;
+      case '\n': quoted += "\\n"; break;
+      case '\t': quoted += "\\t"; break;
+      case '\r': quoted += "\\r"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+          quoted += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+        } else {
+          quoted += c;
+        }
+    }
+  }
+  return quoted + '"';
+}
+
+struct Writer {
+  bool automatic = false;
+
+  std::string operator()(bool v) const { return v ? "true" : "false"; }
+  std::string operator()(std::int64_t v) const { return automatic && v == 0 ? "auto" : std::to_string(v); }
+  std::string operator()(std::uint64_t v) const { return std::to_string(v); }
+  std::string operator()(double v) const { return automatic && v == 0 ? "auto" : real_text(v); }
+  std::string operator()(const std::string& v) const { return string_text(v); }
+  template <typename T>
+  std::string operator()(const std::vector<T>& list) const {
+    std::string text = "[";
+    for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : ", ") + (*this)(list[i]);
+    return text + "]";
+  }
+};
+
+// Levenshtein distance.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+std::string_view last_component(std::string_view path) { return path.substr(path.rfind('.') + 1); }
+
+}  // namespace
+
+std::string yaml_text(const Value& value, bool automatic) { return std::visit(Writer{automatic}, value); }
+
+std::string nearest_of(const std::string& word, const std::vector<std::string>& candidates) {
+  static constexpr std::size_t longest_word = 100;  // nobody means a key by more; bounds the work on hostile input
+  if (word.size() > longest_word) return "";
+  std::string best;
+  std::size_t best_score = std::max<std::size_t>(2, last_component(word).size() / 2) + 1;
+  std::size_t best_distance = 0;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    const std::size_t score = std::min(distance, 1 + edit_distance(last_component(word), last_component(candidate)));
+    if (score < best_score || (score == best_score && !best.empty() && distance < best_distance)) {
+      best = candidate;
+      best_score = score;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace plait::config

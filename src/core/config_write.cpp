@@ -1,0 +1,111 @@
+// Writes a configuration as YAML, and the schema as the Markdown of docs/configuration.md.
+#include <algorithm>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "core/config_schema.h"
+
+namespace plait {
+namespace config {
+namespace {
+
+std::vector<std::string> components(const std::string& path) {
+  std::vector<std::string> parts;
+  for (std::size_t start = 0; start <= path.size();) {
+    const std::size_t end = std::min(path.find('.', start), path.size());
+    parts.push_back(path.substr(start, end - start));
+    start = end + 1;
+  }
+  return parts;
+}
+
+std::string section_of(const std::string& path) {
+  const auto dot = path.rfind('.');
+  return dot == std::string::npos ? std::string() : path.substr(0, dot);
+}
+
+// A cell of a Markdown table.
+std::string cell(std::string text) {
+  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\|");
+  return text;
+}
+
+std::string default_cell(const Field& field) {
+  if (field.presence == Presence::required) return "*required*";
+  return "`" + yaml_text(field.get(Config{}), field.presence == Presence::automatic) + "`";
+}
+
+std::string rule_cell(const Field& field) {
+  const std::string type = type_name(field);
+  const bool says_type = field.rule.words.find(type) != std::string::npos || field.rule.words.starts_with("one of") ||
+                         field.rule.words.starts_with("a list") || field.rule.words.starts_with("an integer") || type == "string";
+  return says_type ? field.rule.words : type + ", " + field.rule.words;
+}
+
+std::string section_markdown(const Section& section) {
+  std::string text = fmt::format("\n## {}\n\n{}\n\n| key | default | rule | meaning |\n| --- | --- | --- | --- |\n", section.path, section.meaning);
+  for (const Field& field : fields()) {
+    if (section_of(field.path) != section.path) continue;
+    text += fmt::format("| `{}` | {} | {} | {} |\n", field.path, cell(default_cell(field)), cell(rule_cell(field)), cell(field.meaning));
+  }
+  return text;
+}
+
+std::string preset_markdown() {
+  std::string text =
+      "\n## Presets\n\nWhat a preset does not fix (`auto`) is derived: `kv_heads` = `heads`, `head_dim` = `hidden / heads`, "
+      "`ffn` = `4 * hidden`, `vocab` from the tokenizer, `max_sequence` from `data.sequence_length`.\n\n"
+      "| preset | shape of | layers | hidden | heads | kv_heads | ffn | vocab | max_sequence | norm, epsilon | mlp | position | tied |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  for (const Preset& preset : presets()) {
+    const ModelConfig& m = preset.model;
+    const auto number = [](std::int64_t v) { return v == 0 ? std::string("auto") : std::to_string(v); };
+    const std::string position = m.position == "rope" ? "rope, base " + yaml_text(m.rope_base, false) : m.position;
+    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", preset.name, preset.meaning, m.layers,
+                        m.hidden, m.heads, number(m.kv_heads), number(m.ffn), number(m.vocab), number(m.max_sequence), m.norm,
+                        yaml_text(m.norm_epsilon, false), m.mlp, position, m.tie_embeddings ? "yes" : "no");
+  }
+  return text;
+}
+
+std::string cross_rule_markdown() {
+  std::string text = "\n## Rules over several keys\n\n";
+  for (const CrossRule& rule : cross_rules()) text += fmt::format("* `{}` {}\n", rule.keys.front(), rule.words);
+  return text;
+}
+
+}  // namespace
+}  // namespace config
+
+std::string to_yaml(const Config& config) {
+  std::string text;
+  std::vector<std::string> open;  // the sections the previous line was in
+  for (const config::Field& field : config::fields()) {
+    const std::vector<std::string> path = config::components(field.path);
+    std::size_t common = 0;
+    while (common < open.size() && common + 1 < path.size() && open[common] == path[common]) ++common;
+    open.resize(common);
+    for (; open.size() + 1 < path.size(); open.push_back(path[open.size()])) {
+      text += std::string(2 * open.size(), ' ') + path[open.size()] + ":\n";
+    }
+    text += std::string(2 * open.size(), ' ') + path.back() + ": " +
+            config::yaml_text(field.get(config), field.presence == config::Presence::automatic) + "\n";
+  }
+  return text;
+}
+
+std::string configuration_markdown() {
+  std::string text =
+      "# Configuration\n\n"
+      "<!-- Generated from src/core/config_schema.cpp; `PLAIT_UPDATE_DOCS=1 test_core` writes it again. -->\n\n"
+      "One YAML file describes a run. `--set path=value` on the command line replaces one key (`--set train.steps=10`, "
+      "`--set train.optimizer.lr=3e-4`, `--set 'data.train=[\"*.txt\"]'`); the value is YAML. A key that is not listed here is an "
+      "error, and all errors of a file are reported together, each with its line.\n\n"
+      "Keys are written nested (`train: {optimizer: {lr: 6e-4}}`). `auto` where the rule allows it lets plait choose. A list of "
+      "one element may be written as the element. Paths are relative to the directory the program is started in. The resolved "
+      "configuration, with every key, is written to `config.yaml` in the run directory.\n";
+  for (const config::Section& section : config::sections()) text += config::section_markdown(section);
+  return text + config::preset_markdown() + config::cross_rule_markdown();
+}
+
+}  // namespace plait

@@ -1,0 +1,188 @@
+// Reading, writing, presets and documentation of the configuration. config_errors_test.cpp has the messages.
+#include "core/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "core/error.h"
+
+namespace plait {
+namespace {
+
+constexpr const char* minimal = R"(
+model: {preset: tiny}
+data: {train: [text/**]}
+train: {steps: 10, global_batch: 8, micro_batch: 2}
+)";
+
+TEST(Config, FillsDefaultsFromTheStructs) {
+  const Config config = parse_config(minimal);
+  const Config defaults;
+  EXPECT_EQ(config.run.seed, defaults.run.seed);
+  EXPECT_EQ(config.train.optimizer.lr, defaults.train.optimizer.lr);
+  EXPECT_EQ(config.data.tokenizer, "bytes");
+  EXPECT_EQ(config.model.vocab, 0) << "0: the tokenizer's";
+  EXPECT_EQ(config.train.steps, 10);
+}
+
+TEST(Config, ReadsEveryTypeAndTheShortForms) {
+  const Config config = parse_config(R"(
+run: {name: "a: b", seed: 18446744073709551615}
+model: {layers: 2, hidden: 64, heads: 4, kv_heads: 2, norm_epsilon: 1e-6, bias: off}
+data: {train: text/**, tokenizer: {sentencepiece: {vocab: 8192}}}
+train:
+  steps: 10
+  global_batch: 8
+  micro_batch: 2
+  optimizer: {lr: 6e-4, warmup: 3, schedule: wsd}
+parallel: {data: auto}
+launch: {ranks: auto}
+log: {trace_steps: [3, 4]}
+checkpoint:
+)");
+  EXPECT_EQ(config.run.name, "a: b");
+  EXPECT_EQ(config.run.seed, std::numeric_limits<std::uint64_t>::max());
+  EXPECT_FALSE(config.model.bias);
+  EXPECT_EQ(config.data.train, std::vector<std::string>{"text/**"});
+  EXPECT_EQ(config.data.tokenizer, "sentencepiece");
+  EXPECT_EQ(config.data.sentencepiece.vocab, 8192);
+  EXPECT_EQ(config.train.optimizer.lr, 6e-4);
+  EXPECT_EQ(config.train.optimizer.warmup, 3);
+  EXPECT_EQ(config.parallel.data, 0);
+  EXPECT_EQ(config.launch.ranks, 0);
+  EXPECT_EQ(config.log.trace_steps, (std::vector<std::int64_t>{3, 4}));
+}
+
+TEST(Config, OverridesReplaceTheFile) {
+  const Config config = parse_config(minimal, {"train.steps=7", "train.optimizer={lr: 1e-3, warmup: 2}", "data.train=[a.txt, \"*.md\"]",
+                                               "parallel.data=2", "parallel.data=4", "run.name=x=y"});
+  EXPECT_EQ(config.train.steps, 7);
+  EXPECT_EQ(config.train.optimizer.lr, 1e-3);
+  EXPECT_EQ(config.train.optimizer.warmup, 2);
+  EXPECT_EQ(config.data.train, (std::vector<std::string>{"a.txt", "*.md"}));
+  EXPECT_EQ(config.parallel.data, 4) << "the last one wins";
+  EXPECT_EQ(config.run.name, "x=y");
+}
+
+TEST(Config, OverridingTheTokenizerDropsTheFilesSentencePiece) {
+  const std::string text = std::string(minimal) + "log: {every: 1}\n";
+  const Config trained = parse_config(text, {"data.tokenizer.sentencepiece.vocab=100"});
+  EXPECT_EQ(trained.data.tokenizer, "sentencepiece");
+  EXPECT_EQ(trained.data.sentencepiece.vocab, 100);
+  const Config bytes = parse_config(to_yaml(trained), {"data.tokenizer=bytes"});
+  EXPECT_EQ(bytes.data.tokenizer, "bytes");
+  EXPECT_EQ(bytes.data.sentencepiece.vocab, 0);
+}
+
+TEST(Config, AnchorsAreResolved) {
+  const Config config = parse_config("model: {preset: tiny}\ndata: {train: [a]}\ntrain: {steps: &n 8, global_batch: *n, micro_batch: 2}\n");
+  EXPECT_EQ(config.train.global_batch, 8);
+}
+
+TEST(Config, RoundTripIsExact) {
+  Config config = parse_config(minimal);
+  config.run.name = "quote \" back\\slash \n tab\t \x01 # colon: é";
+  config.run.dir = "null";
+  config.data.train = {"*.txt", "a b", "true", "12", "- x"};
+  config.train.optimizer.lr = 0.1 + 0.2;
+  config.train.optimizer.epsilon = 5e-324;
+  config.train.clip = 1.7976931348623157e308;
+  config.model.norm_epsilon = 1e-5;
+  config.log.trace_steps = {5, 6};
+  config.run.seed = std::numeric_limits<std::uint64_t>::max();
+  const std::string text = to_yaml(config);
+  const Config again = parse_config(text);
+  EXPECT_EQ(to_yaml(again), text);
+  EXPECT_EQ(again.run.name, config.run.name);
+  EXPECT_EQ(again.run.dir, "null");
+  EXPECT_EQ(again.data.train, config.data.train);
+  EXPECT_EQ(again.train.optimizer.lr, config.train.optimizer.lr);
+  EXPECT_EQ(again.train.optimizer.epsilon, config.train.optimizer.epsilon);
+  EXPECT_EQ(again.train.clip, config.train.clip);
+  EXPECT_EQ(again.run.seed, config.run.seed);
+  EXPECT_NE(text.find("norm_epsilon: 1.0e-05\n"), std::string::npos) << "a number to YAML 1.1 readers too";
+  EXPECT_NE(text.find("lr: 0.30000000000000004\n"), std::string::npos);
+  EXPECT_NE(text.find("data: auto\n"), std::string::npos);
+}
+
+TEST(Config, EveryPresetRoundTrips) {
+  for (const std::string& name : preset_names()) {
+    const Config config = parse_config(minimal, {"model.preset=" + name});
+    EXPECT_EQ(config.model.preset, name);
+    EXPECT_EQ(to_yaml(parse_config(to_yaml(config))), to_yaml(config)) << name;
+  }
+}
+
+// Parameters of the published model, counted from the shape: what each paper or model card states.
+std::int64_t parameters(const ModelConfig& m) {
+  const std::int64_t kv_heads = m.kv_heads > 0 ? m.kv_heads : m.heads;
+  const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.hidden / m.heads;
+  const std::int64_t ffn = m.ffn > 0 ? m.ffn : 4 * m.hidden;
+  const std::int64_t qkv = (m.heads + 2 * kv_heads) * head_dim, attention = m.heads * head_dim;
+  const std::int64_t norm = m.norm == "layer_norm" ? 2 * m.hidden : m.hidden;
+  const std::int64_t up = m.mlp == "swiglu" ? 2 * ffn : ffn;
+  std::int64_t block = 2 * norm + m.hidden * qkv + attention * m.hidden + m.hidden * up + ffn * m.hidden;
+  if (m.qkv_bias) block += qkv;
+  if (m.bias) block += m.hidden + up + m.hidden;
+  std::int64_t total = m.layers * block + norm + m.vocab * m.hidden;
+  if (!m.tie_embeddings) total += m.vocab * m.hidden;
+  if (m.position == "learned") total += m.max_sequence * m.hidden;
+  return total;
+}
+
+TEST(Config, PresetsHaveThePublishedParameterCounts) {
+  const auto count = [](const std::string& name) { return parameters(parse_config(minimal, {"model.preset=" + name}).model); };
+  EXPECT_EQ(count("gpt2-124m"), 124'439'808);
+  EXPECT_EQ(count("gpt2-355m"), 354'823'168);
+  EXPECT_EQ(count("gpt2-774m"), 774'030'080);
+  EXPECT_EQ(count("gpt2-1558m"), 1'557'611'200);
+  EXPECT_EQ(count("llama3-1b"), 1'235'814'400);
+  EXPECT_EQ(count("llama3-8b"), 8'030'261'248);
+  EXPECT_EQ(count("qwen2.5-0.5b"), 494'032'768);
+  EXPECT_EQ(count("qwen2.5-1.5b"), 1'543'714'304);
+  EXPECT_NEAR(static_cast<double>(count("gpt-2.8b")), 2.78e9, 0.01e9);
+}
+
+TEST(Config, PresetsCarryTheFamilysConstants) {
+  const ModelConfig llama = parse_config(minimal, {"model.preset=llama3-8b"}).model;
+  EXPECT_EQ(llama.rope_base, 500000.0);
+  EXPECT_EQ(llama.norm_epsilon, 1e-5);
+  EXPECT_FALSE(llama.tie_embeddings);
+  EXPECT_FALSE(llama.qkv_bias);
+  const ModelConfig qwen = parse_config(minimal, {"model.preset=qwen2.5-0.5b"}).model;
+  EXPECT_EQ(qwen.rope_base, 1e6);
+  EXPECT_EQ(qwen.norm_epsilon, 1e-6);
+  EXPECT_TRUE(qwen.qkv_bias);
+  EXPECT_FALSE(qwen.bias);
+  EXPECT_TRUE(qwen.tie_embeddings);
+}
+
+TEST(Config, AGivenKeyWinsOverThePreset) {
+  const ModelConfig model = parse_config(minimal, {"model.preset=gpt2-124m", "model.layers=2", "model.tie_embeddings=false", "model.vocab=auto"}).model;
+  EXPECT_EQ(model.layers, 2);
+  EXPECT_EQ(model.hidden, 768);
+  EXPECT_FALSE(model.tie_embeddings);
+  EXPECT_EQ(model.vocab, 0);
+}
+
+TEST(Config, LoadReadsAFile) {
+  const std::string path = testing::TempDir() + "plait_config_test.yaml";
+  std::ofstream(path) << minimal;
+  EXPECT_EQ(load_config(path, {"train.steps=3"}).train.steps, 3);
+}
+
+TEST(Config, DocumentationIsTheSchema) {
+  const std::string path = std::string(PLAIT_SOURCE_DIR) + "/docs/configuration.md";
+  if (std::getenv("PLAIT_UPDATE_DOCS") != nullptr) std::ofstream(path) << configuration_markdown();
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str(), configuration_markdown()) << "write it again with PLAIT_UPDATE_DOCS=1 test_core --gtest_filter=Config.*";
+}
+
+}  // namespace
+}  // namespace plait
