@@ -42,7 +42,8 @@ std::uint64_t Random::bits(std::uint64_t index, std::uint64_t subindex) const {
 
 std::uint64_t Random::below(std::uint64_t bound, std::uint64_t index, std::uint64_t subindex) const {
   // Multiply-shift (Lemire 2019) without the rejection step: the bias is below bound / 2^64.
-  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits(index, subindex)) * bound) >> 64);
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>((static_cast<Wide>(bits(index, subindex)) * bound) >> 64);
 }
 
 float Random::uniform(std::uint64_t index) const {

@@ -67,6 +67,7 @@ class Interpreter {
 
   const RankPlan& plan() const { return plan_; }
   ops::OpContext& context() { return *context_; }
+  const DeviceMemory& memory() const { return memory_; }
   StreamRef compute_stream() const { return stream(StreamRole::compute); }
 
   // Weights from the seed, moments zero. Collective over the data group (as are publish_weights and the programs).
