@@ -14,6 +14,8 @@ template <typename T> void cross_entropy_rows(const CrossEntropy& args) {
   const std::int32_t* targets = args.targets.as<std::int32_t>();
   A* losses = args.losses.as<A>();
   const A scale = args.scale;
+  const auto row_scratch = std::make_unique_for_overwrite<A[]>(static_cast<std::size_t>(vocab));
+  A* exponentials = row_scratch.get();
   for (std::int64_t row = 0; row < rows; ++row) {
     T* logits = args.logits.as<T>() + row * padded;
     const std::int64_t target = targets[row];
@@ -24,13 +26,13 @@ template <typename T> void cross_entropy_rows(const CrossEntropy& args) {
     }
     require(target >= 0 && target < vocab, "cross_entropy: a target outside the vocabulary");
     const A most = largest<A>(vocab, [&](std::int64_t i) { return load(logits[i]); });
-    const double total = ordered_sum<double>(vocab, [&](std::int64_t i) { return exponential(load(logits[i]) - most); });
+    for (std::int64_t i = 0; i < vocab; ++i) exponentials[i] = exponential(load(logits[i]) - most);
+    const double total = ordered_sum<double>(vocab, [&](std::int64_t i) { return exponentials[i]; });
     losses[row] = static_cast<A>(std::log(total)) + most - load(logits[target]);
     if (!args.write_gradient) continue;
     const A factor = static_cast<A>(static_cast<double>(scale) / total);
-    const A at_target = exponential(load(logits[target]) - most) * factor - scale;
-    for (std::int64_t i = 0; i < vocab; ++i) logits[i] = store<T>(exponential(load(logits[i]) - most) * factor);
-    logits[target] = store<T>(at_target);
+    for (std::int64_t i = 0; i < vocab; ++i) logits[i] = store<T>(exponentials[i] * factor);
+    logits[target] = store<T>(exponentials[target] * factor - scale);
     std::fill(logits + vocab, logits + padded, T(A(0)));
   }
 }

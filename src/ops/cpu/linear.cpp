@@ -47,7 +47,8 @@ template <typename T> void backward_input(const LinearBackwardInput& args) {
   gemm<A>(rows, in, out, 1, {dy.data(), out}, {w.data(), in}, args.accumulate ? 1 : 0, dx.data(), in);
   if (args.pre_activation) {
     const T* at = args.pre_activation.as<T>();
-    for (std::int64_t i = 0, n = rows * in; i < n; ++i) dx.data()[i] *= gelu_derivative(load(at[i]));
+    A* values = dx.data();
+    for (std::int64_t i = 0, n = rows * in; i < n; ++i) values[i] *= gelu_derivative(load(at[i]));
   }
   dx.finish();
 }
