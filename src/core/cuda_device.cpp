@@ -64,6 +64,10 @@ struct HostTask {
 
 void run_host_task(void* raw) {
   std::unique_ptr<HostTask> task(static_cast<HostTask*>(raw));
+  {
+    std::lock_guard lock(*task->mutex);
+    if (*task->failure) return;
+  }
   try {
     task->run();
   } catch (...) {

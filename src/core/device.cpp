@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -54,6 +55,9 @@ Buffer::~Buffer() {
 
 Buffer DeviceMemory::allocate(std::size_t bytes, MemoryKind kind) {
   Buffer buffer;
+  if (bytes > std::numeric_limits<std::size_t>::max() - alignment) {
+    throw DeviceError(to_string(device_) + ": cannot allocate " + std::to_string(bytes) + " bytes");
+  }
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   if (device_.is_cuda()) {
     buffer.data_ = detail::cuda_allocate(device_, rounded, kind);

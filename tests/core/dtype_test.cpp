@@ -1,0 +1,83 @@
+// Element types and the rounding of bfloat16.
+#include "core/dtype.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+
+namespace plait {
+namespace {
+
+float rounded(float value) { return static_cast<float>(BFloat16(value)); }
+
+TEST(DTypeTest, SizesAndNames) {
+  EXPECT_EQ(size_of(DType::f32), 4u);
+  EXPECT_EQ(size_of(DType::f64), 8u);
+  EXPECT_EQ(size_of(DType::bf16), sizeof(BFloat16));
+  EXPECT_EQ(size_of(DType::i32), 4u);
+  EXPECT_EQ(size_of(DType::u8), 1u);
+  EXPECT_EQ(to_string(DType::bf16), "bf16");
+  EXPECT_EQ(to_string(DType::u8), "u8");
+}
+
+TEST(DTypeTest, ReadsBothSpellingsAndNamesWhatItDoesNotKnow) {
+  EXPECT_EQ(dtype_from("f32"), DType::f32);
+  EXPECT_EQ(dtype_from("fp32"), DType::f32);
+  EXPECT_EQ(dtype_from("fp64"), DType::f64);
+  EXPECT_EQ(dtype_from("bf16"), DType::bf16);
+  try {
+    static_cast<void>(dtype_from("fp8"));
+    FAIL() << "fp8 is no element type";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("fp8"), testing::HasSubstr("fp32, fp64 or bf16")));
+  }
+}
+
+TEST(BFloat16Test, EveryValueSurvivesTheRoundTrip) {
+  for (std::uint32_t bits = 0; bits <= 0xffffu; ++bits) {
+    BFloat16 value;
+    value.bits = static_cast<std::uint16_t>(bits);
+    const float wide = static_cast<float>(value);
+    if (std::isnan(wide)) {
+      EXPECT_TRUE(std::isnan(rounded(wide))) << bits;
+    } else {
+      EXPECT_EQ(BFloat16(wide).bits, bits);
+    }
+  }
+}
+
+TEST(BFloat16Test, RoundsToNearestAndTiesToEven) {
+  constexpr float step = 0x1p-7f;  // spacing of bfloat16 in [1, 2)
+  EXPECT_EQ(rounded(1 + step / 2), 1.0f);                 // tie: 1 is even
+  EXPECT_EQ(rounded(1 + step + step / 2), 1 + 2 * step);  // tie: 1 + 2 steps is even
+  EXPECT_EQ(rounded(1 + step / 2 + 0x1p-20f), 1 + step);
+  EXPECT_EQ(rounded(1 + step / 2 - 0x1p-20f), 1.0f);
+  EXPECT_EQ(rounded(-(1 + step / 2)), -1.0f);
+  EXPECT_EQ(rounded(2 - 0x1p-20f), 2.0f);  // the carry reaches the exponent
+}
+
+TEST(BFloat16Test, KeepsInfinityNanAndSignsAndOverflowsToInfinity) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(rounded(infinity), infinity);
+  EXPECT_EQ(rounded(-infinity), -infinity);
+  EXPECT_EQ(rounded(std::numeric_limits<float>::max()), infinity);
+  EXPECT_TRUE(std::signbit(rounded(-0.0f)));
+  EXPECT_EQ(rounded(-0.0f), 0.0f);
+  for (const std::uint32_t bits : {0x7f800001u, 0xff800001u, 0x7fffffffu, 0x7fc00000u}) {
+    EXPECT_TRUE(std::isnan(rounded(std::bit_cast<float>(bits)))) << std::hex << bits;  // not rounded to infinity
+  }
+  EXPECT_EQ(BFloat16().bits, 0);
+}
+
+TEST(BFloat16Test, ErrorIsAtMostHalfAStep) {
+  for (float value = 1e-30f; value < 1e30f; value *= 1.0371f) {
+    EXPECT_LE(std::abs(rounded(value) - value), value * 0x1p-8f) << value;
+    EXPECT_EQ(rounded(-value), -rounded(value));
+  }
+}
+
+}  // namespace
+}  // namespace plait
