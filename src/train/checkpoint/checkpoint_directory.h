@@ -13,7 +13,7 @@ std::filesystem::path checkpoints_directory(const std::filesystem::path& run_dir
 std::filesystem::path checkpoint_directory(const std::filesystem::path& run_dir, std::int64_t step);
 std::filesystem::path temporary_directory(const std::filesystem::path& run_dir, std::int64_t step);
 
-// The step of a checkpoint directory's name, "step-00000100" or a path that ends so; nullopt for any other name.
+// The step in a checkpoint directory's name, "step-00000100" or a path that ends so; nullopt for any other name.
 std::optional<std::int64_t> step_of(const std::filesystem::path& directory);
 
 struct CheckpointStatus {
@@ -32,7 +32,7 @@ struct FoundCheckpoint {
   std::int64_t step = 0;
 };
 
-// What `--resume PATH` means. A run directory: its newest checkpoint; a checkpoint directory: that one. The checkpoint has
+// What `--resume PATH` means. A run directory: its newest checkpoint; RUN_DIR/checkpoints/step-...: that one. The checkpoint has
 // been verified, checksums included. A torn or corrupt one is refused with a ConfigError that names it, says what is wrong
 // and offers the newest good one before it: going back in time is for the user to decide.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path);

@@ -78,6 +78,7 @@ class CheckpointWriter {
 
   CheckpointWriter(std::filesystem::path run_dir, std::int64_t step, int rank);
   void add_file(OpenFile file);
+  std::vector<std::filesystem::path> notes() const;  // what finish() of each rank left
   void check_coverage() const;
   void write_manifest(const nlohmann::ordered_json& state);
 

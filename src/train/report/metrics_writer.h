@@ -21,9 +21,9 @@ class MetricsWriter {
   void write(const nlohmann::ordered_json& line);
 
  private:
-  std::int64_t cut_after(std::int64_t step);
+  std::uint64_t kept_bytes(std::int64_t resumed_step);
   File file_;
-  std::int64_t last_step_ = -1;
+  std::optional<std::int64_t> last_step_;
 };
 
 }  // namespace plait::train

@@ -24,7 +24,7 @@ struct FlopTerms {
 };
 double model_flops_per_token(const FlopTerms& terms);
 
-// N as above for a model of plait's.
+// The terms of a whole model, whatever part of it a rank computes.
 FlopTerms flop_terms(const model::ModelShape& shape, std::int64_t sequence);
 
 // Model FLOP utilisation: what the devices achieved of their peak, 0..1.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,9 +16,9 @@ namespace plait::train {
 
 class TensorBoardWriter {
  public:
-  // Creates DIRECTORY/events.out.tfevents.SECONDS.HOST.PID.N; a resumed run starts a new file beside the old ones.
-  // `resumed_step`: steps after it in older files are to be forgotten (TensorBoard's session log START purges them).
-  explicit TensorBoardWriter(const std::filesystem::path& directory, std::int64_t resumed_step = 0);
+  // Creates DIRECTORY/events.out.tfevents.SECONDS.HOST.PID.N. A resumed run starts a new file beside the old ones, whose
+  // steps after `resumed_step` TensorBoard then leaves out.
+  explicit TensorBoardWriter(const std::filesystem::path& directory, std::optional<std::int64_t> resumed_step = std::nullopt);
 
   void scalar(std::string_view tag, std::int64_t step, double value);
 
@@ -28,7 +29,6 @@ class TensorBoardWriter {
   const std::filesystem::path& path() const { return file_.path(); }
 
  private:
-  void append_event(double wall_time, std::int64_t step, std::string_view field);
   File file_;
 };
 

@@ -1,0 +1,21 @@
+#include "train/report/model_flops.h"
+
+namespace plait::train {
+
+double model_flops_per_token(const FlopTerms& terms) {
+  const auto attention = static_cast<double>(terms.layers * terms.heads * terms.head_dim) * static_cast<double>(terms.sequence);
+  return 6.0 * static_cast<double>(terms.matrix_parameters) + 6.0 * attention;
+}
+
+FlopTerms flop_terms(const model::ModelShape& shape, std::int64_t sequence) {
+  const std::int64_t attention = shape.hidden * shape.qkv_dim() + shape.attention_dim() * shape.hidden;
+  const std::int64_t mlp = shape.hidden * shape.up_dim() + shape.ffn * shape.hidden;
+  const std::int64_t head = shape.padded_vocab * shape.hidden;
+  return {shape.layers * (attention + mlp) + head, shape.layers, shape.heads, shape.head_dim, sequence};
+}
+
+double model_flops_utilization(double flops_per_token, double tokens_per_second, int devices, double peak_flops_per_device) {
+  return flops_per_token * tokens_per_second / (static_cast<double>(devices) * peak_flops_per_device);
+}
+
+}  // namespace plait::train

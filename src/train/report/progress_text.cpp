@@ -1,0 +1,124 @@
+#include "train/report/progress_text.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace plait::train {
+namespace {
+
+constexpr int wide_bar = 24;
+constexpr int narrow_bar = 8;
+
+// A number on the status line. Lower ranks stay longer when the terminal is narrow.
+struct Field {
+  int rank;
+  std::string text;
+};
+
+int digits(std::int64_t value) { return static_cast<int>(std::to_string(value).size()); }
+
+std::string step_text(std::int64_t step, std::int64_t steps) { return fmt::format("{:>{}}/{}", step, digits(steps), steps); }
+
+std::string bar(const LineStyle& style, double fraction, int columns) {
+  const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * columns);
+  std::string done, left;
+  for (int i = 0; i < filled; ++i) done += style.unicode ? "━" : "#";
+  for (int i = filled; i < columns; ++i) left += style.unicode ? "─" : "-";
+  if (style.color) {
+    done = "\x1b[36m" + done + "\x1b[0m";
+    left = "\x1b[2m" + left + "\x1b[0m";
+  }
+  return style.unicode ? done + left : "[" + done + left + "]";
+}
+
+std::vector<Field> status_fields(const std::optional<StepMetrics>& latest, std::optional<double> validation_loss,
+                                 std::optional<std::chrono::seconds> eta) {
+  std::vector<Field> fields;
+  if (latest) {
+    fields.push_back({0, fmt::format("loss {:.4f}", latest->loss)});
+    if (validation_loss) fields.push_back({6, fmt::format("val {:.4f}", *validation_loss)});
+    fields.push_back({8, fmt::format("lr {:.2e}", latest->learning_rate)});
+    fields.push_back({7, fmt::format("norm {:.2f}", latest->grad_norm)});
+    fields.push_back({3, fmt::format("{:.1f} ms", latest->step_ms)});
+    fields.push_back({2, format_count(latest->tokens_per_second) + " tok/s"});
+    if (latest->tflops_per_gpu) fields.push_back({4, fmt::format("{:.0f} TFLOP/s", *latest->tflops_per_gpu)});
+    if (latest->mfu) fields.push_back({5, fmt::format("MFU {:.1f}%", 100 * *latest->mfu)});
+    if (latest->peak_bytes) fields.push_back({9, format_bytes(*latest->peak_bytes)});
+  }
+  if (eta) fields.push_back({1, "ETA " + format_duration(*eta)});
+  return fields;
+}
+
+int width_of(const std::vector<Field>& fields) {
+  int width = 0;
+  for (const Field& field : fields) width += 2 + static_cast<int>(field.text.size());
+  return width;
+}
+
+}  // namespace
+
+std::string format_duration(std::chrono::seconds duration) {
+  const auto seconds = std::max<std::int64_t>(duration.count(), 0);
+  const auto minutes = seconds / 60, hours = minutes / 60, days = hours / 24;
+  if (days > 0) return fmt::format("{}d {:02}:{:02}", days, hours % 24, minutes % 60);
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes % 60, seconds % 60);
+  return fmt::format("{}:{:02}", minutes, seconds % 60);
+}
+
+std::string format_count(double value) {
+  constexpr std::array<const char*, 5> suffixes{"", "k", "M", "G", "T"};
+  std::size_t i = 0;
+  // 999.5 would be shown as 1000 of the smaller unit.
+  for (; std::abs(value) >= 999.5 && i + 1 < suffixes.size(); ++i) value /= 1000;
+  if (i == 0) return fmt::format("{:.0f}", value);
+  const int decimals = std::abs(value) < 9.995 ? 2 : std::abs(value) < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f}{}", value, decimals, suffixes[i]);
+}
+
+std::string format_bytes(std::int64_t bytes) {
+  constexpr double mebi = 1024.0 * 1024.0;
+  const double value = static_cast<double>(bytes) / mebi;
+  return value < 1024 ? fmt::format("{:.1f} MiB", value) : fmt::format("{:.1f} GiB", value / 1024);
+}
+
+std::string status_text(const LineStyle& style, std::int64_t step, std::int64_t steps, const std::optional<StepMetrics>& latest,
+                        std::optional<double> validation_loss, std::optional<std::chrono::seconds> eta) {
+  std::vector<Field> fields = status_fields(latest, validation_loss, eta);
+  const double fraction = steps > 0 ? static_cast<double>(step) / static_cast<double>(steps) : 0;
+  const std::string position = " " + step_text(step, steps);
+  const int frame = style.unicode ? 0 : 2;
+  const auto free_columns = [&] { return style.columns - frame - static_cast<int>(position.size()) - width_of(fields); };
+
+  while (!fields.empty() && free_columns() < narrow_bar) {
+    fields.erase(std::max_element(fields.begin(), fields.end(), [](const Field& a, const Field& b) { return a.rank < b.rank; }));
+  }
+  const int columns = std::min(free_columns(), wide_bar);
+  std::string line = columns > 0 ? bar(style, fraction, columns) + position : position.substr(1);
+  for (const Field& field : fields) line += "  " + field.text;
+  return line;
+}
+
+std::string plain_text(const StepMetrics& metrics, std::int64_t steps, std::optional<std::chrono::seconds> eta) {
+  std::string line = "step " + step_text(metrics.step, steps);
+  line += fmt::format("  loss {:.4f}  lr {:.2e}  norm {:.3f}  {:.1f} ms  {} tok/s", metrics.loss, metrics.learning_rate,
+                      metrics.grad_norm, metrics.step_ms, format_count(metrics.tokens_per_second));
+  if (metrics.tflops_per_gpu) line += fmt::format("  {:.1f} TFLOP/s", *metrics.tflops_per_gpu);
+  if (metrics.mfu) line += fmt::format("  MFU {:.1f}%", 100 * *metrics.mfu);
+  if (metrics.exposed_comm_ms) line += fmt::format("  exposed {:.2f} ms", *metrics.exposed_comm_ms);
+  if (metrics.peak_bytes) line += "  " + format_bytes(*metrics.peak_bytes);
+  if (metrics.validation_loss) line += fmt::format("  val {:.4f}", *metrics.validation_loss);
+  if (eta) line += "  ETA " + format_duration(*eta);
+  return line;
+}
+
+std::string validation_text(std::int64_t step, std::int64_t steps, double loss) {
+  return fmt::format("step {}  validation loss {:.4f}  perplexity {:.4g}", step_text(step, steps), loss, std::exp(loss));
+}
+
+}  // namespace plait::train

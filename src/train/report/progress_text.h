@@ -1,0 +1,33 @@
+// The lines that Progress shows, as pure functions.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "train/report/step_metrics.h"
+
+namespace plait::train {
+
+struct LineStyle {
+  int columns = 80;      // bound on the visible width: the least telling numbers are left out first, then the bar shrinks
+  bool unicode = false;  // draws the bar with box-drawing characters
+  bool color = false;    // tints the bar
+};
+
+// "[#####-----] 420/1000  loss 3.2145  1.26M tok/s  58.3 ms  ETA 0:34  grad norm 0.82  ..."
+std::string status_text(const LineStyle& style, std::int64_t step, std::int64_t steps, const std::optional<StepMetrics>& latest,
+                        std::optional<double> validation_loss, std::optional<std::chrono::seconds> eta);
+
+// "step  420/1000  loss 3.2145  lr 5.8e-04  ...": columns of one width, so that lines stand below each other.
+std::string plain_text(const StepMetrics& metrics, std::int64_t steps, std::optional<std::chrono::seconds> eta);
+
+// "step  420/1000  validation loss 3.3012  perplexity 27.1"
+std::string validation_text(std::int64_t step, std::int64_t steps, double loss);
+
+std::string format_duration(std::chrono::seconds duration);  // "0:07", "12:30", "3:05:00", "2d 03:05"
+std::string format_count(double value);                      // "987", "12.3k", "4.56M"
+std::string format_bytes(std::int64_t bytes);                // "512.0 MiB", "12.4 GiB"
+
+}  // namespace plait::train

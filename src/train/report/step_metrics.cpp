@@ -1,0 +1,21 @@
+#include "train/report/step_metrics.h"
+
+namespace plait::train {
+
+nlohmann::ordered_json to_json(const StepMetrics& metrics) {
+  nlohmann::ordered_json line;
+  line["step"] = metrics.step;
+  line["loss"] = metrics.loss;
+  line["lr"] = metrics.learning_rate;
+  line["grad_norm"] = metrics.grad_norm;
+  line["tokens_per_second"] = metrics.tokens_per_second;
+  line["step_ms"] = metrics.step_ms;
+  if (metrics.exposed_comm_ms) line["exposed_comm_ms"] = *metrics.exposed_comm_ms;
+  if (metrics.mfu) line["mfu"] = *metrics.mfu;
+  if (metrics.tflops_per_gpu) line["tflops_per_gpu"] = *metrics.tflops_per_gpu;
+  if (metrics.peak_bytes) line["peak_bytes"] = *metrics.peak_bytes;
+  if (metrics.validation_loss) line["validation_loss"] = *metrics.validation_loss;
+  return line;
+}
+
+}  // namespace plait::train
