@@ -14,31 +14,11 @@
 
 #include "core/config_schema.h"
 #include "core/error.h"
+#include "core/utf8.h"
 
 namespace plait {
 namespace config {
 namespace {
-
-// Offset of the first byte that is not UTF-8 (overlong forms and surrogates included) or is NUL.
-std::optional<std::size_t> first_bad_byte(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  for (std::size_t i = 0; i < text.size();) {
-    const unsigned lead = byte(i);
-    const std::size_t length = lead == 0 ? 0 : lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3
-                               : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
-    if (length == 0) return i;
-    for (std::size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xc0u) != 0x80u) return i;
-    }
-    const unsigned second = byte(i + 1);
-    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second >= 0xa0) || (lead == 0xf0 && second < 0x90) ||
-        (lead == 0xf4 && second >= 0x90)) {
-      return i;
-    }
-    i += length;
-  }
-  return std::nullopt;
-}
 
 // A node as a message shows it. Never descends, as an anchor may contain itself.
 std::string shown(const YAML::Node& node) {
@@ -147,9 +127,10 @@ class Reader {
 
 // Reports and returns nothing when `text` is not YAML.
 std::optional<std::vector<YAML::Node>> parse(const std::string& text, std::string& why, int& line) {
-  if (const auto offset = first_bad_byte(text)) {
-    line = 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*offset), '\n'));
-    why = fmt::format("is not UTF-8 text: byte 0x{:02x} at offset {}", static_cast<unsigned char>(text[*offset]), *offset);
+  const std::size_t offset = std::min(first_invalid_utf8(text).value_or(text.size()), text.find('\0'));
+  if (offset < text.size()) {
+    line = 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(offset), '\n'));
+    why = fmt::format("is not UTF-8 text: byte 0x{:02x} at offset {}", static_cast<unsigned char>(text[offset]), offset);
     return std::nullopt;
   }
   try {

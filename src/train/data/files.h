@@ -1,4 +1,4 @@
-// Files as data sources: globs, read-only mappings, atomic writes.
+// Files as data sources: globs and read-only mappings.
 #pragma once
 
 #include <cstddef>
@@ -34,24 +34,6 @@ class MappedFile {
  private:
   void* memory_ = nullptr;  // nullptr for an empty file
   std::size_t bytes_ = 0;
-};
-
-// A new file that appears under its name only once it is complete: written beside it, flushed to disk, renamed by commit().
-// Without commit() nothing is left behind. DeviceError when the disk refuses.
-class AtomicFile {
- public:
-  explicit AtomicFile(std::filesystem::path path);
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
-  ~AtomicFile();
-  void append(const void* data, std::size_t bytes);
-  void overwrite(std::size_t offset, const void* data, std::size_t bytes);  // of what was already appended
-  void commit();
-
- private:
-  [[noreturn]] void fail(const char* what) const;
-  std::filesystem::path path_, temporary_;
-  int descriptor_ = -1;
 };
 
 }  // namespace plait::train

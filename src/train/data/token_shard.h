@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 
+#include "train/checkpoint/file.h"
 #include "train/data/files.h"
 
 namespace plait::train {
@@ -38,20 +39,26 @@ class TokenShard {
   std::int64_t tokens_ = 0;
 };
 
-// Whether the file begins with the magic number of a shard with header.
-bool has_shard_magic(const std::filesystem::path& path);
+// Whether a file among texts is meant as a shard: named *.bin, and begins with the magic number of a shard with header.
+bool is_token_shard(const std::filesystem::path& path);
 
-// Writes one shard with header; the file appears under its name in finish(). 16 bit where the vocabulary allows it.
+// Writes one shard with header, 16 bit where the vocabulary allows it. The file is written beside its place and appears under
+// its name in finish(), complete and on disk; without finish() nothing is left behind.
 class TokenShardWriter {
  public:
   TokenShardWriter(std::filesystem::path path, std::int64_t vocab);
+  TokenShardWriter(const TokenShardWriter&) = delete;
+  TokenShardWriter& operator=(const TokenShardWriter&) = delete;
+  ~TokenShardWriter();
   void append(std::span<const std::int32_t> tokens);
   std::int64_t tokens() const { return tokens_; }
   void finish();
 
  private:
-  AtomicFile file_;
+  std::filesystem::path path_, temporary_;
+  File file_;
   bool wide_;
+  bool finished_ = false;
   std::int64_t tokens_ = 0;
 };
 

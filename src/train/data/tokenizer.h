@@ -47,6 +47,10 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem
 // once and saves the result to the run directory, the others and every resume call load_tokenizer.
 std::unique_ptr<Tokenizer> create_tokenizer(const Config& config);
 
+// How much of `text` to take when it is worked through in pieces of about `most` bytes: up to the end of a line, else up to the
+// end of a character, else `most`.
+std::size_t piece_length(std::string_view text, std::size_t most);
+
 // The tokenizer that save() wrote. ConfigError naming the file when there is none or it is damaged.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
