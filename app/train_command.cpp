@@ -1,0 +1,33 @@
+// plait train CONFIG [--set path=value ...] [--resume RUN_DIR]
+#include <memory>
+
+#include "commands.h"
+#include "core/config.h"
+#include "core/error.h"
+#include "train/run_directory.h"
+#include "train/trainer.h"
+
+namespace plait {
+
+void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
+  struct Options {
+    std::string config, resume;
+    std::vector<std::string> set;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("train", "Train a model as a configuration file says");
+  command->add_option("CONFIG", options->config, "Configuration (YAML); with --resume, that run's own when left out");
+  command->add_option("--set", options->set, "Override a value: --set train.steps=100 (repeatable)")->type_name("PATH=VALUE");
+  command->add_option("--resume", options->resume, "Go on from the newest checkpoint of a run directory, or from a given checkpoint");
+  command->callback([options, &status, argc, argv] {
+    if (options->config.empty() && options->resume.empty()) throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
+    train::TrainRequest request;
+    request.config = options->config.empty() ? train::load_run_config(train::run_directory_of(options->resume), options->set)
+                                             : load_config(options->config, options->set);
+    request.resume = options->resume;
+    request.argv.assign(argv, argv + argc);
+    status = train::train(request);
+  });
+}
+
+}  // namespace plait

@@ -1,0 +1,84 @@
+#include "train/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "core/error.h"
+#include "core/philox.h"
+#include "train/checkpoint/checkpoint_directory.h"
+#include "train/data/tokenizer.h"
+#include "train/run_directory.h"
+#include "train/session.h"
+#include "train/training_checkpoint.h"
+
+namespace plait::train {
+namespace {
+
+// Samples softmax(logits / temperature) over the top_k likeliest tokens, by inversion at `uniform` in [0, 1).
+std::int32_t draw(const std::vector<float>& logits, double temperature, std::int64_t top_k, double uniform) {
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+    const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  if (temperature <= 0) return *std::min_element(order.begin(), order.end(), likelier);
+  if (top_k > 0 && top_k < static_cast<std::int64_t>(order.size())) {
+    std::nth_element(order.begin(), order.begin() + top_k, order.end(), likelier);
+    order.resize(static_cast<std::size_t>(top_k));
+  }
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> cumulative;
+  double sum = 0;
+  for (const std::int32_t token : order) {
+    sum += std::exp(static_cast<double>(logits[static_cast<std::size_t>(token)] - largest) / temperature);
+    cumulative.push_back(sum);
+  }
+  const auto at = std::upper_bound(cumulative.begin(), cumulative.end(), uniform * sum) - cumulative.begin();
+  return order[static_cast<std::size_t>(std::min<std::ptrdiff_t>(at, std::ssize(order) - 1))];
+}
+
+void generate(const SampleRequest& request, const Config& config, const std::filesystem::path& checkpoint,
+              const Tokenizer& tokenizer, RankContext& rank, const std::function<void(const std::string&)>& on_text) {
+  Session session(config, tokenizer.vocab(), rank);
+  synchronize_load(session.interpreter(), CheckpointReader(checkpoint));
+
+  std::vector<std::int32_t> text = tokenizer.encode(request.prompt);
+  if (text.empty()) throw ConfigError("--prompt is empty: give at least one token of text to continue");
+  std::string shown = tokenizer.decode(text);
+  on_text(shown);
+  const auto sequence = static_cast<std::size_t>(config.data.sequence_length);
+  const Random random(request.seed, "sample");
+  for (std::int64_t n = 0; n < request.tokens; ++n) {
+    // The last `sequence` tokens; what is behind the end cannot be seen by causal attention and may be anything.
+    const std::size_t length = std::min(text.size(), sequence);
+    std::vector<std::int32_t> window(text.end() - static_cast<std::ptrdiff_t>(length), text.end());
+    window.resize(sequence, 0);
+    const std::vector<float> logits =
+        session.interpreter().synchronize_logits(window, static_cast<std::int64_t>(length) - 1);
+    const double uniform = static_cast<double>(random.uniform(static_cast<std::uint64_t>(n)));
+    text.push_back(draw(logits, request.temperature, request.top_k, uniform));
+    // Decoded as a whole: what a token adds to the text can depend on the tokens before it.
+    std::string decoded = tokenizer.decode(text);
+    on_text(decoded.substr(std::min(decoded.size(), shown.size())));
+    shown = std::move(decoded);
+  }
+}
+
+}  // namespace
+
+void sample(const SampleRequest& request, Device device, const std::function<void(const std::string&)>& on_text) {
+  const FoundCheckpoint found = find_checkpoint(request.run_dir);
+  Config config = load_run_config(found.run_dir);
+  config.parallel = {.data = 1};
+  config.train.global_batch = config.train.micro_batch = 1;
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(found.run_dir);
+
+  LaunchPlan alone;
+  alone.devices = {device};
+  launch(alone, [&](RankContext& rank) { generate(request, config, found.directory, *tokenizer, rank, on_text); }, {});
+}
+
+}  // namespace plait::train

@@ -1,0 +1,25 @@
+// Text from a trained model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "core/device.h"
+
+namespace plait::train {
+
+struct SampleRequest {
+  std::filesystem::path run_dir;  // a run directory, or one of its checkpoints
+  std::string prompt;
+  std::int64_t tokens = 200;
+  double temperature = 0.8;  // 0: always the likeliest token
+  std::int64_t top_k = 0;    // 0: from the whole vocabulary
+  std::uint64_t seed = 1234;
+};
+
+// Generates on one device and hands text over as it comes: the prompt first, then a piece per token.
+void sample(const SampleRequest& request, Device device, const std::function<void(const std::string&)>& on_text);
+
+}  // namespace plait::train

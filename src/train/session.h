@@ -1,0 +1,40 @@
+// One rank's engine: its memory, its communicator and its interpreter, in the order in which they have to live and die.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/make_communicator.h"
+#include "parallel/interpreter.h"
+#include "train/launch.h"
+
+namespace plait::train {
+
+// What the memory plan said and what the device says.
+struct MemoryReport {
+  std::size_t planned_bytes = 0;    // the plan: one arena
+  std::size_t allocated_bytes = 0;  // by plait on the device, at its peak
+  std::size_t device_bytes = 0;     // in use on the device, by the driver's account (all processes); 0 on the host
+  std::string to_string() const;
+};
+
+class Session {
+ public:
+  // Collective over all ranks of the job. `vocab`: of the tokenizer.
+  Session(const Config& config, std::int64_t vocab, RankContext& rank);
+
+  parallel::Interpreter& interpreter() { return *interpreter_; }
+  const parallel::RankPlan& plan() const { return interpreter_->plan(); }
+  comm::Communicator& data_group() { return *data_group_; }
+  MemoryReport memory_report() const;
+
+ private:
+  DeviceMemory memory_;
+  std::shared_ptr<comm::Communicator> data_group_;
+  std::unique_ptr<parallel::Interpreter> interpreter_;
+};
+
+// Optimizer settings of update number `update` (1-based) at learning rate `lr`.
+parallel::UpdateSettings update_settings(const Config& config, std::int64_t update, double lr);
+
+}  // namespace plait::train

@@ -1,0 +1,120 @@
+#include "train/step_benchmark.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "train/batch_sources.h"
+#include "train/data/tokenizer.h"
+#include "train/learning_rate.h"
+#include "train/report/model_flops.h"
+#include "train/report/peak_flops.h"
+#include "train/session.h"
+
+namespace plait::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Time by kind of instruction and, among the blocks, by embedding, transformer block and head.
+Json breakdown(const parallel::RankPlan& plan, const std::vector<float>& milliseconds) {
+  std::map<std::string, std::pair<int, double>> sums;
+  for (std::size_t n = 0; n < milliseconds.size(); ++n) {
+    const parallel::Instruction& i = plan.train.instructions[n];
+    std::string name = to_string(i.kind);
+    if (i.block == 0) name += " embedding";
+    if (i.block == plan.model.shape.head_block()) name += " head";
+    if (i.block > 0 && i.block < plan.model.shape.head_block()) name += " blocks";
+    sums[name].first += 1;
+    sums[name].second += static_cast<double>(milliseconds[n]);
+  }
+  Json list = Json::array();
+  for (const auto& [name, sum] : sums) {
+    list.push_back({{"instruction", name}, {"count", sum.first}, {"ms", sum.second}});
+  }
+  return list;
+}
+
+Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
+  const Config& config = request.config;
+  // Every rank makes its own tokenizer; one that trains a model first would only cost time.
+  const std::unique_ptr<Tokenizer> tokenizer = create_tokenizer(config);
+  Session session(config, tokenizer->vocab(), rank);
+  parallel::Interpreter& interpreter = session.interpreter();
+  const parallel::RankPlan& plan = session.plan();
+  const auto dataset = open_dataset(config, *tokenizer, plan.model.shape.vocab);
+  interpreter.initialize(config.run.seed);
+  DeviceMemory host_memory(rank.device);
+  const std::int64_t total = request.warmup + request.steps;
+  TrainingBatches batches(host_memory, plan, dataset, 1, total + 1);
+  const LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
+
+  std::vector<double> milliseconds;
+  double exposed = 0;
+  parallel::StepResult last;
+  const auto take = [&](const parallel::StepResult& result) {
+    last = result;
+    if (result.update <= request.warmup) return;
+    milliseconds.push_back(static_cast<double>(result.device_ms));
+    exposed += static_cast<double>(result.exposed_comm_ms);
+  };
+  for (std::int64_t step = 1; step <= total; ++step) {
+    if (interpreter.pending_results() == parallel::Interpreter::results_in_flight) take(interpreter.synchronize_result());
+    interpreter.run_step(batches, update_settings(config, step, learning_rate.at(step - 1)));
+    if (step == 1) {
+      interpreter.synchronize();
+      interpreter.context().set_tuning(false);
+    }
+  }
+  while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
+
+  std::vector<double> sorted = milliseconds;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[sorted.size() / 2];
+  const double mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
+  const double tokens_per_second = static_cast<double>(plan.global_batch * plan.model.micro_batch.sequence) / (median / 1e3);
+  const double flops = model_flops_per_token(flop_terms(plan.model.shape, plan.model.micro_batch.sequence));
+  const int ranks = plan.layout.ranks();
+  const MemoryReport memory = session.memory_report();
+  Json json;
+  json["model"] = config.model.preset;
+  json["device"] = device_name(rank.device);
+  json["ranks"] = ranks;
+  json["layout"] = {{"data", plan.layout.data}, {"tensor", plan.layout.tensor}, {"pipeline", plan.layout.pipeline}};
+  json["zero"] = plan.sharded ? 1 : 0;
+  json["micro_batch"] = plan.model.micro_batch.batch;
+  json["micro_batches"] = plan.micro_batches;
+  json["sequence_length"] = plan.model.micro_batch.sequence;
+  json["step_ms"] = {{"median", median}, {"mean", mean}, {"min", sorted.front()}, {"max", sorted.back()}};
+  json["tokens_per_second"] = tokens_per_second;
+  json["tflops_per_gpu"] = tokens_per_second * flops / ranks / 1e12;
+  if (const auto peak = peak_flops(device_name(rank.device), plan.model.compute)) {
+    json["mfu"] = model_flops_utilization(flops, tokens_per_second, ranks, *peak);
+  }
+  json["exposed_comm_ms"] = exposed / static_cast<double>(sorted.size());
+  json["data_stalled_ms"] = batches.stalled_ms();
+  json["loss"] = last.loss;
+  json["memory"] = {{"planned_bytes", memory.planned_bytes},
+                    {"allocated_bytes", memory.allocated_bytes},
+                    {"device_bytes", memory.device_bytes}};
+  json["untuned_shapes"] = interpreter.context().untuned_shapes();
+  if (request.breakdown) {
+    const auto settings = update_settings(config, total + 1, learning_rate.at(total));
+    json["breakdown"] = breakdown(plan, interpreter.synchronize_profile(batches, settings));
+  }
+  return json;
+}
+
+}  // namespace
+
+int benchmark_step(const StepBenchmarkRequest& request, const std::function<void(const Json&)>& on_result) {
+  return launch(
+      plan_launch(request.config),
+      [&](RankContext& rank) {
+        const Json result = benchmark_rank(request, rank);
+        if (rank.is_main) on_result(result);
+      },
+      request.argv);
+}
+
+}  // namespace plait::train

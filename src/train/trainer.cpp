@@ -1,0 +1,328 @@
+#include "train/trainer.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "core/error.h"
+#include "parallel/plan_json.h"
+#include "train/batch_sources.h"
+#include "train/checkpoint/checkpoint_directory.h"
+#include "train/data/dataset.h"
+#include "train/data/tokenizer.h"
+#include "train/learning_rate.h"
+#include "train/report/metrics_writer.h"
+#include "train/report/model_flops.h"
+#include "train/report/peak_flops.h"
+#include "train/report/progress.h"
+#include "train/report/tensorboard_writer.h"
+#include "train/run_directory.h"
+#include "train/sampler.h"
+#include "train/session.h"
+#include "train/training_checkpoint.h"
+
+namespace plait::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// Reading, writing and verifying large checkpoints takes rank 0 longer than any collective may: ranks that wait for it do so
+// at the rendezvous, which still ends at once when a rank fails.
+constexpr std::chrono::milliseconds disk_timeout = std::chrono::hours(4);
+
+// Where the run lives and where it starts, agreed between ranks: rank 0 decides and tells.
+struct RunStart {
+  fs::path run_dir;
+  fs::path checkpoint;    // empty for a new run
+  std::int64_t step = 0;  // updates done
+};
+
+RunStart agree_on_start(const TrainRequest& request, RankContext& rank) {
+  if (rank.is_main) {
+    RunStart start;
+    if (request.resume.empty()) {
+      start.run_dir = create_run_directory(request.config.run);
+      create_tokenizer(request.config)->save(start.run_dir);
+      write_text_file(start.run_dir / "config.yaml", to_yaml(request.config));
+    } else {
+      const FoundCheckpoint found = find_checkpoint(request.resume);
+      start = {found.run_dir, found.directory, found.step};
+    }
+    rank.rendezvous->set("run.start", fmt::format("{}\n{}\n{}", start.run_dir.string(), start.checkpoint.string(), start.step));
+    return start;
+  }
+  const std::string text = rank.rendezvous->get("run.start", disk_timeout);
+  const auto first = text.find('\n');
+  const auto second = text.find('\n', first + 1);
+  return {text.substr(0, first), text.substr(first + 1, second - first - 1), std::stoll(text.substr(second + 1))};
+}
+
+// Everything a run shows and records; rank 0 only.
+class Reporter {
+ public:
+  Reporter(const Config& config, const RunStart& start, const parallel::RankPlan& plan, Device device)
+      : progress_(config.train.steps, start.step),
+        metrics_(start.run_dir / "metrics.jsonl", start.checkpoint.empty() ? std::nullopt : std::optional(start.step)),
+        tokens_per_step_(static_cast<double>(plan.global_batch * plan.model.micro_batch.sequence)),
+        flops_per_token_(model_flops_per_token(flop_terms(plan.model.shape, plan.model.micro_batch.sequence))),
+        ranks_(plan.layout.ranks()) {
+    if (config.log.tensorboard) tensorboard_.emplace(start.run_dir, start.step);
+    if (config.log.peak_tflops > 0) {
+      peak_flops_ = config.log.peak_tflops * 1e12;
+    } else {
+      peak_flops_ = peak_flops(device_name(device), plan.model.compute);
+    }
+  }
+
+  Progress& progress() { return progress_; }
+
+  // `milliseconds` is the mean over the steps since the last report.
+  void step(const parallel::StepResult& result, double lr, double milliseconds, double exposed_ms, std::size_t peak_bytes,
+            std::optional<double> validation_loss) {
+    StepMetrics m;
+    m.step = result.update;
+    m.loss = static_cast<double>(result.loss);
+    m.learning_rate = lr;
+    m.grad_norm = static_cast<double>(result.grad_norm);
+    m.step_ms = milliseconds;
+    m.tokens_per_second = tokens_per_step_ / (milliseconds / 1e3);
+    m.exposed_comm_ms = exposed_ms;
+    m.tflops_per_gpu = m.tokens_per_second * flops_per_token_ / static_cast<double>(ranks_) / 1e12;
+    if (peak_flops_) m.mfu = model_flops_utilization(flops_per_token_, m.tokens_per_second, ranks_, *peak_flops_);
+    m.peak_bytes = static_cast<std::int64_t>(peak_bytes);
+    m.validation_loss = validation_loss;
+    const auto line = to_json(m);
+    metrics_.write(line);
+    if (tensorboard_) tensorboard_->scalars(line);
+    progress_.report(m);
+    if (validation_loss) progress_.validation(m.step, *validation_loss);
+  }
+
+ private:
+  Progress progress_;
+  MetricsWriter metrics_;
+  std::optional<TensorBoardWriter> tensorboard_;
+  double tokens_per_step_, flops_per_token_;
+  int ranks_;
+  std::optional<double> peak_flops_;
+};
+
+class Trainer {
+ public:
+  Trainer(const TrainRequest& request, RankContext& rank)
+      : config_(request.config),
+        rank_(rank),
+        start_(agree_on_start(request, rank)),
+        tokenizer_(load_tokenizer(start_.run_dir)),
+        session_(config_, tokenizer_->vocab(), rank),
+        dataset_(open_dataset(config_, *tokenizer_, session_.plan().model.shape.vocab)),
+        learning_rate_(config_.train.optimizer, config_.train.steps),
+        host_memory_(rank.device) {
+    if (rank_.is_main) reporter_.emplace(config_, start_, session_.plan(), rank_.device);
+    write_plan();
+    load_or_initialize(request);
+  }
+
+  void run() {
+    parallel::Interpreter& interpreter = session_.interpreter();
+    if (start_.step >= config_.train.steps) {
+      say(fmt::format("nothing to do: the checkpoint is of step {} and train.steps={}", start_.step, config_.train.steps));
+      return;
+    }
+    TrainingBatches batches(host_memory_, session_.plan(), dataset_, start_.step + 1, config_.train.steps);
+    window_start_ = Clock::now();
+    for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
+      if (interpreter.pending_results() == parallel::Interpreter::results_in_flight) take(interpreter.synchronize_result());
+      interpreter.run_step(batches, update_settings(config_, step, learning_rate_.at(step - 1)));
+      while (const auto result = interpreter.next_result()) take(*result);
+      if (reporter_) reporter_->progress().advance(step);
+      after_step(step);
+    }
+    if (reporter_) reporter_->progress().finish();
+    say(session_.memory_report().to_string());
+    say("run directory: " + start_.run_dir.string());
+  }
+
+  const fs::path& run_dir() const { return start_.run_dir; }
+
+ private:
+  void say(const std::string& text) {
+    if (reporter_) reporter_->progress().print(text);
+  }
+
+  void barrier(const std::string& name) {
+    comm::rendezvous_barrier(*rank_.rendezvous, name, rank_.rank, rank_.size, disk_timeout);
+  }
+
+  void write_plan() {
+    if (!rank_.is_main) return;
+    std::vector<parallel::RankPlan> plans;
+    std::vector<std::string> devices;
+    const parallel::RankPlan& mine = session_.plan();
+    for (int r = 0; r < rank_.size; ++r) {
+      plans.push_back(parallel::make_rank_plan(config_, tokenizer_->vocab(), mine.layout, r, mine.device_kind));
+      devices.push_back(to_string(Device{mine.device_kind, r}));
+    }
+    write_text_file(start_.run_dir / "plan.json", parallel::to_json(plans, config_.parallel.schedule, devices).dump(2) + "\n");
+    std::int64_t parameters = 0;
+    for (const model::Parameter& p : mine.parameters) parameters += p.stored;
+    say(fmt::format("{} parameters, {}, {} with {} gradients, {} on {} ({})", format_count(static_cast<double>(parameters)),
+                    mine.layout.to_string(), to_string(mine.model.compute), to_string(mine.gradient_type),
+                    comm::backend_name(mine.device_kind), to_string(rank_.device), device_name(rank_.device)));
+  }
+
+  void load_or_initialize(const TrainRequest& request) {
+    parallel::Interpreter& interpreter = session_.interpreter();
+    if (start_.checkpoint.empty()) {
+      interpreter.initialize(config_.run.seed);
+      return;
+    }
+    const CheckpointReader checkpoint(start_.checkpoint);
+    synchronize_load(interpreter, checkpoint);
+    const auto choices = checkpoint.state().value("kernel_choices", std::vector<std::string>{});
+    const int unusable = interpreter.context().adopt_choices(choices);
+    if (unusable > 0) {
+      say(fmt::format("{} of the {} kernel choices in {} do not fit this device or library version: those kernels are chosen "
+                      "anew and results may differ in the last bits", unusable, choices.size(), start_.checkpoint.string()));
+    }
+    barrier("loaded");
+    if (rank_.is_main) {
+      for (const fs::path& moved : set_aside_after(start_.run_dir, start_.step)) say("set aside: " + moved.string());
+    }
+    say(fmt::format("resumed {} after step {}", request.resume.string(), start_.step));
+  }
+
+  void take(const parallel::StepResult& result) {
+    if (result.halted) stop_at_non_finite(result);
+    latest_ = result;
+    exposed_ms_ += static_cast<double>(result.exposed_comm_ms);
+  }
+
+  void after_step(std::int64_t step) {
+    parallel::Interpreter& interpreter = session_.interpreter();
+    const bool first = step == start_.step + 1;
+    const bool last = step == config_.train.steps;
+    const auto every = [step](std::int64_t n) { return n > 0 && step % n == 0; };
+    const bool evaluate = (every(config_.train.eval_every) || last) && dataset_->validation_tokens() > 0;
+    const bool save = every(config_.checkpoint.every) || (last && config_.checkpoint.final);
+    // The first step tunes kernels; it is reported by itself so that it does not blur the next window's speed.
+    const bool report = first || last || every(config_.log.every) || evaluate;
+    ++window_steps_;
+    if (report || save) {
+      while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
+    }
+    if (first) interpreter.context().set_tuning(false);
+    if (report) {
+      const double milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - window_start_).count();
+      std::optional<double> validation;
+      if (evaluate) validation = validation_loss();
+      if (reporter_) {
+        reporter_->step(latest_, learning_rate_.at(step - 1), milliseconds / static_cast<double>(window_steps_),
+                        exposed_ms_ / static_cast<double>(window_steps_), session_.memory_report().allocated_bytes, validation);
+      }
+    }
+    if (save) checkpoint(step);
+    if (report || save) restart_window();
+  }
+
+  void restart_window() {
+    window_start_ = Clock::now();
+    window_steps_ = 0;
+    exposed_ms_ = 0;
+  }
+
+  double validation_loss() {
+    if (!validation_) validation_.emplace(host_memory_, session_.plan(), dataset_, config_.train.eval_batches);
+    validation_->rewind();
+    return session_.interpreter().synchronize_evaluation(*validation_, static_cast<int>(validation_->rounds()));
+  }
+
+  void checkpoint(std::int64_t step) {
+    const nlohmann::ordered_json state = {{"step", step},
+                                          {"seed", config_.run.seed},
+                                          {"config", to_yaml(config_)},
+                                          {"kernel_choices", session_.interpreter().context().choices()}};
+    const auto committed = synchronize_save(session_.interpreter(), start_.run_dir, step, state, config_.checkpoint.keep,
+                                            [this](const std::string& name) { barrier(name); });
+    if (!committed) return;
+    say("checkpoint: " + committed->directory.string());
+    for (const std::string& problem : committed->prune_problems) say("warning: " + problem);
+  }
+
+  // Every rank looks for its own first bad tensor; all of them stop with the earliest.
+  [[noreturn]] void stop_at_non_finite(const parallel::StepResult& result) {
+    parallel::Interpreter& interpreter = session_.interpreter();
+    interpreter.synchronize();
+    TrainingBatches again(host_memory_, session_.plan(), dataset_, result.update, result.update);
+    const std::optional<parallel::NonFinite> found = interpreter.synchronize_find_non_finite(again);
+    const std::string key = "non_finite." + std::to_string(result.update) + ".";
+    rank_.rendezvous->set(key + std::to_string(rank_.rank), found ? fmt::format("{} {}", found->instruction, found->where) : "");
+    std::string where;
+    int earliest = 0;
+    for (int r = 0; r < rank_.size; ++r) {
+      const std::string text = rank_.rendezvous->get(key + std::to_string(r), disk_timeout);
+      if (text.empty()) continue;
+      const int instruction = std::stoi(text);
+      if (!where.empty() && instruction >= earliest) continue;
+      earliest = instruction;
+      where = fmt::format("first not finite on rank {}: {}", r, text.substr(text.find(' ') + 1));
+    }
+    if (where.empty()) where = "every tensor of every rank is finite: their sum over ranks or squares overflowed";
+    barrier(key + "told");
+    throw Error(fmt::format("step {}: loss {}, gradient norm {}; {}. Weights were left as they were before this step; the last "
+                            "checkpoint is in {}",
+                            result.update, result.loss, result.grad_norm, where, checkpoints_directory(start_.run_dir).string()));
+  }
+
+  const Config& config_;
+  RankContext& rank_;
+  RunStart start_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  Session session_;
+  std::shared_ptr<const Dataset> dataset_;
+  LearningRate learning_rate_;
+  DeviceMemory host_memory_;  // pinned batches; apart from the session's so that its counters speak of the arena
+  std::optional<Reporter> reporter_;
+  std::optional<ValidationBatches> validation_;
+
+  parallel::StepResult latest_;
+  double exposed_ms_ = 0;
+  std::int64_t window_steps_ = 0;
+  Clock::time_point window_start_;
+};
+
+void print_sample(const Config& config, const fs::path& run_dir, Device device) {
+  fmt::print("\nsample, {} tokens after {:?}:\n", config.train.sample_tokens, config.train.sample_prompt);
+  SampleRequest request{.run_dir = run_dir, .prompt = config.train.sample_prompt, .tokens = config.train.sample_tokens,
+                        .seed = config.run.seed};
+  sample(request, device, [](const std::string& text) {
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  });
+  fmt::print("\n");
+}
+
+}  // namespace
+
+int train(const TrainRequest& request) {
+  const LaunchPlan plan = plan_launch(request.config);
+  if (!plan.this_rank) fmt::print(stderr, "{}\n", plan.explanation);
+  return launch(plan, [&](RankContext& rank) { train_rank(request, rank); }, request.argv);
+}
+
+void train_rank(const TrainRequest& request, RankContext& rank) {
+  fs::path run_dir;
+  {
+    Trainer trainer(request, rank);
+    trainer.run();
+    run_dir = trainer.run_dir();
+  }
+  if (rank.is_main && request.config.train.sample_tokens > 0 && request.config.checkpoint.final) {
+    print_sample(request.config, run_dir, rank.device);
+  }
+}
+
+}  // namespace plait::train
