@@ -1,0 +1,20 @@
+// What the config and the environment say about devices and places. Shared by the launcher's files.
+#pragma once
+
+#include <string>
+
+#include "core/config.h"
+#include "core/device.h"
+
+namespace plait::train {
+
+struct DeviceChoice {
+  DeviceKind kind = DeviceKind::host;
+  int count = 0;       // GPUs of this host; 0 on the CPU
+  std::string reason;  // why this kind
+};
+
+// launch.device, where `auto` is a GPU if there is one. ConfigError if it asks for GPUs and there are none.
+DeviceChoice choose_devices(const Config& config);
+
+}  // namespace plait::train
