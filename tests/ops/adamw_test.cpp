@@ -1,0 +1,185 @@
+#include "ops/adamw.h"
+
+#include <numeric>
+
+#include "ops/op_test.h"
+
+namespace plait::ops {
+namespace {
+
+// A flat buffer of `elements` weights; the optimizer state holds the shard [state_first, state_first + state_elements) of it, as
+// ZeRO-1 keeps it. Segments name elements of that shard only.
+struct AdamWCase {
+  std::string label;
+  std::int64_t elements = 0, state_first = 0, state_elements = 0;
+  std::vector<AdamWSegment> segments;
+  std::string name() const { return label; }
+};
+
+AdamWCase whole(std::int64_t elements) {
+  const std::int64_t cut = elements / 3;
+  return {"whole" + std::to_string(elements), elements, 0, elements, {{0, 0, cut, true}, {cut, cut, elements - cut, false}}};
+}
+
+// Gaps between the segments, which must stay as they are, and state offsets that differ from the weights'.
+AdamWCase shard(std::int64_t elements) {
+  const std::int64_t first = elements / 4, count = elements / 2;
+  return {"shard" + std::to_string(elements), elements, first, count,
+          {{first, 0, count / 3, true}, {first + count / 2, count / 2, count - count / 2 - 5, false}}};
+}
+
+constexpr float lr = 0.02f, beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-6f, weight_decay = 0.1f;
+
+struct AdamWRun {
+  Tensors tensors;
+  Tensor state;
+};
+
+// `steps` updates with gradients of their own; sum_of_squares and loss stand for what a step reduces.
+AdamWRun run_adamw(const Precision& p, const AdamWCase& c, int steps, float clip, double sum_of_squares, double loss,
+                   bool weights_are_master = false) {
+  OpDevice device(p.device);
+  const DType state_type = p.compute == DType::f64 ? DType::f64 : DType::f32;
+  const Tensor weights = rounded({{"w", random_tensor({c.elements}, "weights")}}, p.compute).at("w");
+  Tensor master{{c.state_elements}, {}};
+  for (std::int64_t i = 0; i < c.state_elements; ++i) master.values.push_back(weights.values[static_cast<std::size_t>(c.state_first + i)]);
+  Tensor zeros = master;
+  std::fill(zeros.values.begin(), zeros.values.end(), 0.0);
+
+  AdamW args;
+  args.table = device.put(adamw_table(c.segments));
+  args.master = device.put(master, state_type);
+  args.m = device.put(zeros, state_type);
+  args.v = device.put(zeros, state_type);
+  args.weights = weights_are_master ? args.master : device.put(weights, p.compute);
+  args.optimizer_state = device.put(Tensor{{4}, {0, 0, 0, 0}}, DType::f32);
+  args.lr = lr;
+  args.beta1 = beta1;
+  args.beta2 = beta2;
+  args.epsilon = epsilon;
+  args.weight_decay = weight_decay;
+  const View squares = device.put(Tensor{{1}, {sum_of_squares}}, state_type), loss_view = device.put(Tensor{{1}, {loss}}, state_type);
+  for (int step = 1; step <= steps; ++step) {
+    args.gradients = device.put(random_tensor({c.elements}, "gradients" + std::to_string(step), 0.5), p.gradient);
+    args.step = step;
+    norm_to_clip(device.stream(), squares, loss_view, clip, args.optimizer_state);
+    adamw(device.stream(), args);
+  }
+  return {{{"weights", device.get(args.weights)}, {"master", device.get(args.master)}, {"m", device.get(args.m)}, {"v", device.get(args.v)}},
+          device.get(args.optimizer_state)};
+}
+
+// Algorithm 2 of the paper, element by element, in double.
+Tensors adamw_by_definition(const Precision& p, const AdamWCase& c, int steps, double clip_factor) {
+  Tensors t;
+  t["weights"] = rounded({{"w", random_tensor({c.elements}, "weights")}}, p.compute).at("w");
+  const Shape state_shape{c.state_elements};
+  t["m"] = t["v"] = t["master"] = Tensor{state_shape, std::vector<double>(static_cast<std::size_t>(c.state_elements), 0.0)};
+  for (std::int64_t i = 0; i < c.state_elements; ++i) {
+    t["master"].values[static_cast<std::size_t>(i)] = t["weights"].values[static_cast<std::size_t>(c.state_first + i)];
+  }
+  const double b1 = static_cast<double>(beta1), b2 = static_cast<double>(beta2), rate = static_cast<double>(lr);
+  for (int step = 1; step <= steps; ++step) {
+    const Tensor gradients = rounded({{"g", random_tensor({c.elements}, "gradients" + std::to_string(step), 0.5)}}, p.gradient).at("g");
+    for (const AdamWSegment& segment : c.segments) {
+      for (std::int64_t k = 0; k < segment.count; ++k) {
+        const auto i = static_cast<std::size_t>(segment.offset + k), s = static_cast<std::size_t>(segment.state_offset + k);
+        const double g = gradients.values[i] * clip_factor;
+        double& m = t["m"].values[s];
+        double& v = t["v"].values[s];
+        double& master = t["master"].values[s];
+        m = b1 * m + (1 - b1) * g;
+        v = b2 * v + (1 - b2) * g * g;
+        const double m_hat = m / (1 - std::pow(b1, step)), v_hat = v / (1 - std::pow(b2, step));
+        master -= rate * (m_hat / (std::sqrt(v_hat) + static_cast<double>(epsilon)) +
+                          (segment.decay ? static_cast<double>(weight_decay) : 0.0) * master);
+        t["weights"].values[i] = round_to(p.compute, master);
+      }
+    }
+  }
+  return t;
+}
+
+class AdamWTest : public OpTest<AdamWCase> {};
+
+TEST_P(AdamWTest, MatchesItsDefinition) {
+  // sqrt(64) = 8 against a clip of 2: gradients are quartered.
+  const AdamWRun got = run_adamw(precision(), shape(), 3, 2.0f, 64.0, 3.5);
+  const Tensors expected = adamw_by_definition(precision(), shape(), 3, 0.25);
+  for (const char* name : {"master", "m", "v"}) expect_close(name, got.tensors.at(name), expected.at(name), 2e-6, 2e-5);
+  expect_close("weights", got.tensors.at("weights"), expected.at("weights"), precision().norm_error, precision().largest_error);
+  EXPECT_EQ(got.state.values, (std::vector<double>{8.0, 0.25, 0.0, 3.5}));
+}
+
+TEST_P(AdamWTest, WhatNoSegmentNamesStaysAsItIs) {
+  const AdamWCase& c = shape();
+  const Tensor before = rounded({{"w", random_tensor({c.elements}, "weights")}}, precision().compute).at("w");
+  const Tensor after = run_adamw(precision(), c, 2, 0.0f, 64.0, 1.0).tensors.at("weights");
+  std::vector<bool> named(static_cast<std::size_t>(c.elements), false);
+  for (const AdamWSegment& s : c.segments) std::fill_n(named.begin() + s.offset, s.count, true);
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    if (named[i]) continue;
+    ASSERT_EQ(after.values[i], before.values[i]) << "weight " << i;
+  }
+}
+
+TEST_P(AdamWTest, ANormThatIsNotFiniteHaltsTheUpdate) {
+  for (const double bad : {HUGE_VAL, std::nan("")}) {
+    const AdamWRun got = run_adamw(precision(), shape(), 1, 1.0f, bad, 1.0);
+    EXPECT_EQ(got.state.values[2], 1.0);
+    EXPECT_EQ(got.tensors.at("weights").values, adamw_by_definition(precision(), shape(), 0, 1.0).at("weights").values);
+  }
+  EXPECT_EQ(run_adamw(precision(), shape(), 1, 1.0f, 1.0, std::nan("")).state.values[2], 1.0) << "a loss that is not a number";
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, AdamWTest, testing::ValuesIn(cases<AdamWCase>(host_precisions(), {whole(1), whole(5003), shard(10007)})),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, AdamWTest,
+                         testing::ValuesIn(cases<AdamWCase>(gpu_precisions(), {whole(1), whole(4097), whole(1000003), shard(300011)})),
+                         case_name);
+
+TEST(AdamWHostTest, DoubleMatchesItsDefinition) {
+  const AdamWCase c = shard(103);
+  const Precision f64{DeviceKind::host, DType::f64, DType::f64, 0, 0};
+  const AdamWRun got = run_adamw(f64, c, 4, 0.0f, 9.0, 1.0);
+  const Tensors expected = adamw_by_definition(f64, c, 4, 1.0);
+  for (const char* name : {"master", "m", "v", "weights"}) expect_close(name, got.tensors.at(name), expected.at(name), 1e-14, 1e-14);
+}
+
+class AdamWAliasTest : public OpTest<AdamWCase> {};
+
+TEST_P(AdamWAliasTest, WeightsMayBeTheMaster) {
+  const Tensors apart = run_adamw(precision(), shape(), 3, 2.0f, 64.0, 3.5).tensors;
+  const Tensors together = run_adamw(precision(), shape(), 3, 2.0f, 64.0, 3.5, true).tensors;
+  expect_same_bits(apart, together);
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, AdamWAliasTest, testing::Values(OpCase<AdamWCase>{host_precisions()[0], whole(5003)}), case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, AdamWAliasTest, testing::Values(OpCase<AdamWCase>{gpu_precisions()[0], whole(5003)}), case_name);
+
+class ClipTest : public OpTest<AdamWCase> {};
+
+TEST_P(ClipTest, HaltedStaysAndSmallNormsAreNotScaled) {
+  OpDevice device(precision().device);
+  const View state = device.put(Tensor{{4}, {0, 0, 0, 0}}, DType::f32);
+  const auto step = [&](double squares, double loss, float clip) {
+    norm_to_clip(device.stream(), device.put(Tensor{{1}, {squares}}, DType::f32), device.put(Tensor{{1}, {loss}}, DType::f32), clip, state);
+    return device.get(state).values;
+  };
+  EXPECT_EQ(step(0.25, 2.0, 1.0f), (std::vector<double>{0.5, 1.0, 0.0, 2.0}));
+  EXPECT_EQ(step(100.0, 2.0, 0.0f)[1], 1.0) << "clip 0 means off";
+  EXPECT_EQ(step(HUGE_VAL, 2.0, 1.0f)[2], 1.0);
+  EXPECT_EQ(step(0.25, 2.0, 1.0f)[2], 1.0) << "halted stays";
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, ClipTest, testing::Values(OpCase<AdamWCase>{host_precisions()[0], whole(1)}), case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, ClipTest, testing::Values(OpCase<AdamWCase>{gpu_precisions()[0], whole(1)}), case_name);
+
+TEST(AdamWHostTest, ASegmentOutsideTheBuffersStopsTheStream) {
+  AdamWCase c = whole(10);
+  c.segments.push_back({5, 5, 6, false});
+  EXPECT_THROW(run_adamw(host_precisions()[0], c, 1, 0.0f, 1.0, 1.0), InternalError);
+}
+
+}  // namespace
+}  // namespace plait::ops

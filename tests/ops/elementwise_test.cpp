@@ -1,0 +1,60 @@
+#include "ops/elementwise.h"
+
+#include "ops/op_test.h"
+
+namespace plait::ops {
+namespace {
+
+struct Conversion {
+  DType from = DType::f32;
+  std::int64_t count = 0;
+  std::string name() const { return "from_" + std::string(to_string(from)) + "_count" + std::to_string(count); }
+};
+
+class ConvertTest : public OpTest<Conversion> {};
+
+TEST_P(ConvertTest, RoundsToNearestEven) {
+  const DType from = shape().from, to = precision().compute;
+  Tensors in{{"v", random_tensor({shape().count}, "values", 3.0)}};
+  // Halfway between two bf16 values, on either side of an even one.
+  const std::vector<double> ties{1.0 + 1.0 / 256, 1.0 + 3.0 / 256, -1.0 - 1.0 / 256, 0.0};
+  for (std::size_t i = 0; i < ties.size() && i < in["v"].values.size(); ++i) in["v"].values[i] = ties[i];
+  in = rounded(in, from);
+  OpDevice device(precision().device);
+  const View target = device.poisoned({shape().count}, to);
+  convert(device.stream(), device.put(in.at("v"), from), target);
+  EXPECT_EQ(device.get(target).values, rounded(in, to).at("v").values);
+}
+
+TEST_P(ConvertTest, AddAdds) {
+  const DType dtype = precision().compute;
+  const Tensors in = rounded({{"x", random_tensor({shape().count}, "x")}, {"y", random_tensor({shape().count}, "y")}}, dtype);
+  OpDevice device(precision().device);
+  const View y = device.put(in.at("y"), dtype);
+  add(device.stream(), device.put(in.at("x"), dtype), y);
+  Tensor expected = in.at("y");
+  for (std::size_t i = 0; i < expected.values.size(); ++i) expected.values[i] = round_to(dtype, expected.values[i] + in.at("x").values[i]);
+  EXPECT_EQ(device.get(y).values, expected.values);
+}
+
+std::vector<Precision> host_with_double() {
+  std::vector<Precision> all = one_type(host_precisions());
+  all.push_back(oracle);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, ConvertTest,
+                         testing::ValuesIn(cases<Conversion>(host_with_double(), {{DType::f32, 1},
+                                                                                  {DType::f32, 1001},
+                                                                                  {DType::bf16, 77},
+                                                                                  {DType::f64, 500}})),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, ConvertTest,
+                         testing::ValuesIn(cases<Conversion>(one_type(gpu_precisions()), {{DType::f32, 1},
+                                                                                          {DType::f32, 1000003},
+                                                                                          {DType::bf16, 77},
+                                                                                          {DType::bf16, 65536}})),
+                         case_name);
+
+}  // namespace
+}  // namespace plait::ops

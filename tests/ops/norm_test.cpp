@@ -1,0 +1,184 @@
+#include "ops/norm.h"
+
+#include "ops/op_test.h"
+
+namespace plait::ops {
+namespace {
+
+struct NormShape {
+  NormKind kind = NormKind::layer_norm;
+  std::int64_t rows = 0, dim = 0;
+  bool beta = false, delta = false, dresidual = false, accumulate = false;
+  std::string name() const {
+    return std::string(kind == NormKind::layer_norm ? "layer" : "rms") + "_rows" + std::to_string(rows) + "_dim" + std::to_string(dim) +
+           (beta ? "_beta" : "") + (delta ? "_delta" : "") + (dresidual ? "_dresidual" : "") + (accumulate ? "_accumulate" : "");
+  }
+};
+
+Tensors norm_inputs(const NormShape& s) {
+  Tensors in;
+  in["x"] = random_tensor({s.rows, s.dim}, "x", 1.5, 0.3);
+  in["gamma"] = random_tensor({s.dim}, "gamma", 0.5, 1.0);
+  in["dy"] = random_tensor({s.rows, s.dim}, "dy");
+  if (s.beta) in["beta"] = random_tensor({s.dim}, "beta");
+  if (s.delta) in["delta"] = random_tensor({s.rows, s.dim}, "delta");
+  if (s.dresidual) in["dresidual"] = random_tensor({s.rows, s.dim}, "dresidual");
+  if (s.accumulate) {
+    in["present_dgamma"] = random_tensor({s.dim}, "present_dgamma", std::sqrt(static_cast<double>(s.rows)));
+    in["present_dbeta"] = random_tensor({s.dim}, "present_dbeta", std::sqrt(static_cast<double>(s.rows)));
+  }
+  return in;
+}
+
+struct NormRun {
+  Tensors forward, backward;
+};
+
+// Forward, then backward from what it stored. With dresidual, dx is written over it, as the model does.
+NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in) {
+  OpDevice device(p.device);
+  const DType dtype = p.compute, statistics = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const bool layer_norm = s.kind == NormKind::layer_norm;
+  NormForward forward;
+  forward.kind = s.kind;
+  forward.x = device.put(in.at("x"), dtype);
+  forward.gamma = device.put(in.at("gamma"), dtype);
+  if (s.beta) forward.beta = device.put(in.at("beta"), dtype);
+  if (s.delta) {
+    forward.delta = device.put(in.at("delta"), dtype);
+    forward.residual = device.poisoned({s.rows, s.dim}, dtype);
+  }
+  forward.y = device.poisoned({s.rows, s.dim}, dtype);
+  if (layer_norm) forward.mean = device.poisoned({s.rows}, statistics);
+  forward.rstd = device.poisoned({s.rows}, statistics);
+  norm_forward(device.stream(), forward);
+
+  NormBackward backward;
+  backward.kind = s.kind;
+  backward.x = s.delta ? forward.residual : forward.x;
+  backward.gamma = forward.gamma;
+  backward.mean = forward.mean;
+  backward.rstd = forward.rstd;
+  backward.dy = device.put(in.at("dy"), dtype);
+  if (s.dresidual) backward.dresidual = device.put(in.at("dresidual"), dtype);
+  backward.dx = s.dresidual ? backward.dresidual : device.poisoned({s.rows, s.dim}, dtype);
+  backward.dgamma = s.accumulate ? device.put(in.at("present_dgamma"), p.gradient) : device.poisoned({s.dim}, p.gradient);
+  if (s.beta) backward.dbeta = s.accumulate ? device.put(in.at("present_dbeta"), p.gradient) : device.poisoned({s.dim}, p.gradient);
+  backward.accumulate = s.accumulate;
+  norm_backward(device.stream(), device.context(), backward);
+
+  NormRun run;
+  run.forward = {{"y", device.get(forward.y)}, {"rstd", device.get(forward.rstd)}};
+  if (layer_norm) run.forward["mean"] = device.get(forward.mean);
+  if (s.delta) run.forward["residual"] = device.get(forward.residual);
+  run.backward = {{"dx", device.get(backward.dx)}, {"dgamma", device.get(backward.dgamma)}};
+  if (s.beta) run.backward["dbeta"] = device.get(backward.dbeta);
+  return run;
+}
+
+class NormTest : public OpTest<NormShape> {};
+
+TEST_P(NormTest, MatchesTheOracle) {
+  const Tensors in = rounded(norm_inputs(shape()), precision().compute);
+  const NormRun got = run_norm(precision(), shape(), in), expected = run_norm(oracle, shape(), in);
+  expect_close(got.forward, expected.forward, precision());
+  expect_close(got.backward, expected.backward, precision());
+}
+
+TEST_P(NormTest, GivesTheSameBitsOnEveryRun) {
+  const Tensors in = rounded(norm_inputs(shape()), precision().compute);
+  const NormRun first = run_norm(precision(), shape(), in), second = run_norm(precision(), shape(), in);
+  expect_same_bits(first.forward, second.forward);
+  expect_same_bits(first.backward, second.backward);
+}
+
+constexpr NormKind layer = NormKind::layer_norm, rms = NormKind::rms_norm;
+
+INSTANTIATE_TEST_SUITE_P(Host, NormTest,
+                         testing::ValuesIn(cases<NormShape>(host_precisions(), {{layer, 7, 8, true},
+                                                                                {layer, 70, 33, true, true, true, true},
+                                                                                {layer, 5, 129, false, true},
+                                                                                {rms, 65, 48, false, true, true, true},
+                                                                                {rms, 3, 7}})),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, NormTest,
+                         testing::ValuesIn(cases<NormShape>(gpu_precisions(), {{layer, 400, 776, true},
+                                                                               {layer, 600, 1000, true, true, true, true},
+                                                                               {layer, 200, 1600, false, true},
+                                                                               {layer, 37, 8, true, true, true},
+                                                                               {rms, 400, 1000, false, true, true, true},
+                                                                               {rms, 1025, 896, false, false, true},
+                                                                               {rms, 8, 8192}})),
+                         case_name);
+
+TEST(NormGradientTest, MatchesCentralDifferences) {
+  for (const NormShape s : {NormShape{layer, 5, 7, true, true, true}, NormShape{layer, 4, 9, true}, NormShape{layer, 3, 6, false, true},
+                            NormShape{rms, 5, 8, false, true, true}, NormShape{rms, 4, 7}}) {
+    SCOPED_TRACE(s.name());
+    const Tensors in = norm_inputs(s);
+    const auto loss = [&](const Tensors& at) {
+      const Tensors forward = run_norm(oracle, s, at).forward;
+      const Tensor& residual = s.delta ? forward.at("residual") : at.at("x");
+      return dot(forward.at("y"), in.at("dy")) + (s.dresidual ? dot(residual, in.at("dresidual")) : 0.0);
+    };
+    const Tensors gradients = run_norm(oracle, s, in).backward;
+    expect_gradient("x", in, gradients.at("dx"), loss);
+    if (s.delta) expect_gradient("delta", in, gradients.at("dx"), loss);
+    expect_gradient("gamma", in, gradients.at("dgamma"), loss);
+    if (s.beta) expect_gradient("beta", in, gradients.at("dbeta"), loss);
+  }
+}
+
+TEST(NormGradientTest, AccumulateAddsToWhatIsThere) {
+  NormShape s{layer, 40, 9, true};
+  s.accumulate = true;
+  const Tensors in = norm_inputs(s);
+  const Tensors sum = run_norm(oracle, s, in).backward;
+  s.accumulate = false;
+  const Tensors fresh = run_norm(oracle, s, in).backward;
+  for (const std::string name : {"dgamma", "dbeta"}) {
+    Tensor expected = fresh.at(name);
+    for (std::size_t i = 0; i < expected.values.size(); ++i) expected.values[i] += in.at("present_" + name).values[i];
+    expect_close(name, sum.at(name), expected, 1e-14, 1e-14);
+  }
+}
+
+// A mean far from zero: a variance from E[x²] - E[x]² would lose all of its digits.
+TEST(NormHostTest, VarianceSurvivesALargeMean) {
+  const NormShape s{layer, 4, 96, true};
+  Tensors in = norm_inputs(s);
+  in["x"] = random_tensor({s.rows, s.dim}, "x", 1.0, 3000.0);
+  in = rounded(in, DType::f32);
+  const Precision f32{DeviceKind::host, DType::f32, DType::f32, 0, 0};
+  expect_close("y", run_norm(f32, s, in).forward.at("y"), run_norm(oracle, s, in).forward.at("y"), 2e-4, 5e-4);
+}
+
+class NormAliasTest : public OpTest<NormShape> {};
+
+TEST_P(NormAliasTest, ResidualMayBeXOrDelta) {
+  const NormShape& s = shape();
+  const Tensors in = rounded(norm_inputs(s), precision().compute);
+  const Tensors expected = run_norm(oracle, s, in).forward;
+  for (const bool over_x : {true, false}) {
+    OpDevice device(precision().device);
+    NormForward args;
+    args.kind = s.kind;
+    args.x = device.put(in.at("x"), precision().compute);
+    args.delta = device.put(in.at("delta"), precision().compute);
+    args.residual = over_x ? args.x : args.delta;
+    args.gamma = device.put(in.at("gamma"), precision().compute);
+    args.y = device.poisoned({s.rows, s.dim}, precision().compute);
+    args.rstd = device.poisoned({s.rows}, DType::f32);
+    norm_forward(device.stream(), args);
+    expect_close({{"y", device.get(args.y)}, {"rstd", device.get(args.rstd)}, {"residual", device.get(args.residual)}}, expected,
+                 precision());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, NormAliasTest, testing::ValuesIn(cases<NormShape>(host_precisions(), {{rms, 9, 40, false, true}})),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, NormAliasTest, testing::ValuesIn(cases<NormShape>(gpu_precisions(), {{rms, 300, 1000, false, true}})),
+                         case_name);
+
+}  // namespace
+}  // namespace plait::ops

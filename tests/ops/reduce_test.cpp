@@ -1,0 +1,76 @@
+#include "ops/reduce.h"
+
+#include <numeric>
+
+#include "ops/op_test.h"
+
+namespace plait::ops {
+namespace {
+
+struct ReduceShape {
+  std::int64_t count = 0;
+  std::string name() const { return "count" + std::to_string(count); }
+};
+
+constexpr float scale = 0.75f;
+
+struct ReduceResult {
+  double sum = 0, sum_of_squares = 0;
+};
+
+ReduceResult run_reduce(DeviceKind kind, DType dtype, const Tensor& values, bool accumulate) {
+  OpDevice device(kind);
+  const DType out_type = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const auto output = [&] { return accumulate ? device.put(Tensor{{1}, {10.0}}, out_type) : device.poisoned({1}, out_type); };
+  const View in = device.put(values, dtype), total = output(), squares = output();
+  ReduceResult result;
+  if (dtype != DType::bf16) {
+    sum(device.stream(), device.context(), in, total, scale, accumulate);
+    result.sum = device.get(total).values[0];
+  }
+  sum_of_squares(device.stream(), device.context(), in, squares, accumulate);
+  result.sum_of_squares = device.get(squares).values[0];
+  return result;
+}
+
+class ReduceTest : public OpTest<ReduceShape> {};
+
+TEST_P(ReduceTest, MatchesASumInDouble) {
+  const DType dtype = precision().compute;
+  const Tensor values = rounded({{"v", random_tensor({shape().count}, "values", 1.0, 0.5)}}, dtype).at("v");
+  const double total = std::accumulate(values.values.begin(), values.values.end(), 0.0) * static_cast<double>(scale);
+  const double squares = dot(values, values);
+  double magnitude = 0;
+  for (const double value : values.values) magnitude += std::abs(value);
+  for (const bool accumulate : {false, true}) {
+    const double present = accumulate ? 10.0 : 0.0;
+    const ReduceResult got = run_reduce(precision().device, dtype, values, accumulate);
+    if (dtype != DType::bf16) {
+      EXPECT_NEAR(got.sum, total + present, 2e-6 * (magnitude + present));
+    }
+    EXPECT_NEAR(got.sum_of_squares, squares + present, 2e-6 * (squares + present));
+  }
+}
+
+TEST_P(ReduceTest, GivesTheSameBitsOnEveryRun) {
+  const Tensor values = random_tensor({shape().count}, "values");
+  const ReduceResult first = run_reduce(precision().device, precision().compute, values, false);
+  const ReduceResult second = run_reduce(precision().device, precision().compute, values, false);
+  EXPECT_EQ(first.sum, second.sum);
+  EXPECT_EQ(first.sum_of_squares, second.sum_of_squares);
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, ReduceTest,
+                         testing::ValuesIn(cases<ReduceShape>(one_type(host_precisions()), {{1}, {7}, {4097}, {100003}})), case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, ReduceTest,
+                         testing::ValuesIn(cases<ReduceShape>(one_type(gpu_precisions()), {{1}, {7}, {4097}, {1000003}, {20000000}})),
+                         case_name);
+
+TEST(ReduceHostTest, DoubleStaysDouble) {
+  const Tensor values = random_tensor({5000}, "values");
+  const ReduceResult got = run_reduce(DeviceKind::host, DType::f64, values, false);
+  EXPECT_NEAR(got.sum_of_squares, dot(values, values), 1e-10);
+}
+
+}  // namespace
+}  // namespace plait::ops
