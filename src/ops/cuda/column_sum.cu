@@ -1,0 +1,112 @@
+#include "ops/cuda/column_sum.cuh"
+
+#include <algorithm>
+
+#include "ops/cuda/block_reduce.cuh"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/pack.cuh"
+
+namespace plait::ops::cuda {
+namespace {
+
+constexpr int warps = 8;
+constexpr int rows_in_flight = 8;
+
+// Block (x, y) sums rows [y * rows_per_part, ...) of 32 * Width columns: a lane owns Width columns, warps take rows in turn.
+template <typename T, int Width>
+__global__ void __launch_bounds__(warps* warp_lanes) column_sum_kernel(const T* x, std::int64_t rows, std::int64_t columns,
+                                                                      std::int64_t rows_per_part, float* partial) {
+  __shared__ float shared[warps][warp_lanes * Width];
+  const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane) * Width;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * rows_per_part;
+  const std::int64_t last = min(first + rows_per_part, rows);
+  float sums[Width] = {};
+  if (column < columns) {
+    std::int64_t row = first + warp;
+    for (; row + (rows_in_flight - 1) * warps < last; row += rows_in_flight * warps) {
+      Pack<T, Width> packs[rows_in_flight];
+#pragma unroll
+      for (int k = 0; k < rows_in_flight; ++k) packs[k] = load_pack<Width>(x + (row + k * warps) * columns + column);
+#pragma unroll
+      for (int k = 0; k < rows_in_flight; ++k) {
+#pragma unroll
+        for (int j = 0; j < Width; ++j) sums[j] += to_float(packs[k].values[j]);
+      }
+    }
+    for (; row < last; row += warps) {
+      float values[Width];
+      load<Width>(x + row * columns + column, values);
+#pragma unroll
+      for (int j = 0; j < Width; ++j) sums[j] += values[j];
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < Width; ++j) shared[warp][j * warp_lanes + lane] = sums[j];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < warp_lanes * Width; i += warps * warp_lanes) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) sum += shared[w][i];
+    const std::int64_t to = (static_cast<std::int64_t>(blockIdx.x) * warp_lanes + i % warp_lanes) * Width + i / warp_lanes;
+    if (to < columns) partial[blockIdx.y * columns + to] = sum;
+  }
+}
+
+constexpr int finish_rows = 32;
+
+// A block owns 32 columns; its 32 warps take parts in turn, then one tree adds the warps' sums.
+template <typename G>
+__global__ void __launch_bounds__(warp_lanes* finish_rows) finish_kernel(const float* partial, std::int64_t parts, std::int64_t columns,
+                                                                        G* out, bool accumulate) {
+  __shared__ float shared[finish_rows][warp_lanes + 1];
+  const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane;
+  float sum = 0.0f;
+  if (column < columns) {
+#pragma unroll 8
+    for (std::int64_t part = warp; part < parts; part += finish_rows) sum += partial[part * columns + column];
+  }
+  shared[warp][lane] = sum;
+  __syncthreads();
+  // Transposed: warp w now adds the 32 sums of column w.
+  const float total = warp_sum(shared[lane][warp]);
+  const std::int64_t to = static_cast<std::int64_t>(blockIdx.x) * warp_lanes + warp;
+  if (lane == 0 && to < columns) out[to] = from_float<G>(accumulate ? to_float(out[to]) + total : total);
+}
+
+}  // namespace
+
+void finish_column_sums(StreamRef stream, const float* partial, std::int64_t parts, View out, bool accumulate) {
+  const std::int64_t columns = out.elements();
+  with_type(out.dtype, [&](auto g) {
+    using G = decltype(g);
+    finish_kernel<G><<<grid_size(ceil_div(columns, warp_lanes)), warp_lanes * finish_rows, 0, native(stream)>>>(
+        partial, parts, columns, device_pointer<G>(out), accumulate);
+    check_launch();
+  });
+}
+
+void column_sum(StreamRef stream, OpContext& context, View x, View out, bool accumulate) {
+  const std::int64_t rows = x.shape[0], columns = x.shape[1];
+  float* partial = device_pointer<float>(context.workspace());
+  with_type(x.dtype, [&](auto t) {
+    using T = decltype(t);
+    with_width<T>(columns % pack_width<T> == 0 && aligned_16({x.data}), [&](auto w) {
+      constexpr int width = decltype(w)::value;
+      const std::int64_t column_blocks = ceil_div(columns, warp_lanes * width);
+      // Enough blocks to fill the device several times over, but no part so short that the second stage dominates.
+      const std::int64_t wanted = ceil_div(std::int64_t{8} * multiprocessors(stream.device()), column_blocks);
+      const std::int64_t most = std::min<std::int64_t>({ceil_div(rows, warps * rows_in_flight), 65535,
+                                                        static_cast<std::int64_t>(context.workspace().bytes() / sizeof(float)) / columns});
+      const std::int64_t rows_per_part = ceil_div(rows, std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(most, 1)));
+      const std::int64_t parts = ceil_div(rows, rows_per_part);
+      const dim3 grid(grid_size(column_blocks), static_cast<unsigned>(parts));
+      column_sum_kernel<T, width><<<grid, warps * warp_lanes, 0, native(stream)>>>(device_pointer<T>(x), rows, columns, rows_per_part, partial);
+      check_launch();
+      finish_column_sums(stream, partial, parts, out, accumulate);
+    });
+  });
+}
+
+}  // namespace plait::ops::cuda

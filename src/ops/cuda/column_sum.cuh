@@ -1,0 +1,17 @@
+// Σ over rows of per-column values, in two stages of fixed order: blocks write partial sums [parts, columns] (f32) into the
+// workspace, then finish_column_sums adds the parts. Serves the gradients of biases and of the norms' gains.
+#pragma once
+
+#include "core/stream.h"
+#include "core/view.h"
+#include "ops/op_context.h"
+
+namespace plait::ops::cuda {
+
+// out[columns] (+)= Σ over parts of partial[part, columns]; out is f32 or bf16.
+void finish_column_sums(StreamRef stream, const float* partial, std::int64_t parts, View out, bool accumulate);
+
+// out[columns] (+)= Σ over rows of x[rows, columns].
+void column_sum(StreamRef stream, OpContext& context, View x, View out, bool accumulate);
+
+}  // namespace plait::ops::cuda

@@ -1,0 +1,33 @@
+// A flat map over `count` elements: thread t handles elements [t * Width, (t + 1) * Width), the last ones singly.
+//
+// `Body` has `template <int Width> __device__ void run(std::int64_t first) const`, which reads and writes Width elements from
+// `first` on; its accesses are 16-byte aligned when the caller says so.
+#pragma once
+
+#include "ops/cuda/launch.h"
+#include "ops/cuda/pack.cuh"
+
+namespace plait::ops::cuda {
+
+template <int Width, typename Body> __global__ void __launch_bounds__(256) elementwise_kernel(std::int64_t count, Body body) {
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * Width;
+  if (first + Width <= count) {
+    body.template run<Width>(first);
+  } else {
+    for (std::int64_t i = first; i < count; ++i) body.template run<1>(i);
+  }
+}
+
+// T: the narrowest element type involved; it decides how many elements one access of 16 bytes holds.
+template <typename T, typename Body>
+void elementwise(StreamRef stream, std::int64_t count, bool vectorised, const Body& body) {
+  if (count == 0) return;
+  constexpr int threads = 256;
+  with_width<T>(vectorised, [&](auto width) {
+    constexpr int elements = decltype(width)::value;
+    elementwise_kernel<elements><<<grid_size(ceil_div(count, threads * elements)), threads, 0, native(stream)>>>(count, body);
+    check_launch();
+  });
+}
+
+}  // namespace plait::ops::cuda

@@ -1,0 +1,49 @@
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/pack.cuh"
+
+namespace plait::ops::cuda {
+namespace {
+
+template <typename T, int Width>
+__global__ void __launch_bounds__(256) embedding_kernel(const int* tokens, const T* tokens_table, const T* positions_table, T* y,
+                                                        std::int64_t rows, int dim, int sequence, int threads_per_row) {
+  const int rows_per_block = static_cast<int>(blockDim.x) / threads_per_row;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * rows_per_block + threadIdx.x / threads_per_row;
+  if (row >= rows) return;
+  const T* token_row = tokens_table + static_cast<std::int64_t>(tokens[row]) * dim;
+  const T* position_row = positions_table ? positions_table + (row % sequence) * dim : nullptr;
+  for (int i = static_cast<int>(threadIdx.x) % threads_per_row * Width; i < dim; i += threads_per_row * Width) {
+    Pack<T, Width> pack = load_pack<Width>(token_row + i);
+    if (position_row) {
+      float values[Width], position[Width];
+      unpack(pack, values);
+      load<Width>(position_row + i, position);
+#pragma unroll
+      for (int j = 0; j < Width; ++j) values[j] += position[j];
+      pack = make_pack<T>(values);
+    }
+    store_pack(y + row * dim + i, pack);
+  }
+}
+
+}  // namespace
+
+void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
+  const std::int64_t rows = args.y.shape[0], dim = args.y.shape[1];
+  if (rows == 0) return;
+  with_type(args.y.dtype, [&](auto t) {
+    using T = decltype(t);
+    const bool vectorised = dim % pack_width<T> == 0 && aligned_16({args.tokens_table.data, args.positions_table.data, args.y.data});
+    with_width<T>(vectorised, [&](auto w) {
+      constexpr int width = decltype(w)::value;
+      constexpr int threads = 256, threads_per_row = 64;
+      embedding_kernel<T, width><<<grid_size(ceil_div(rows, threads / threads_per_row)), threads, 0, native(stream)>>>(
+          device_pointer<int>(args.tokens), device_pointer<T>(args.tokens_table), device_pointer<T>(args.positions_table),
+          device_pointer<T>(args.y), rows, static_cast<int>(dim), static_cast<int>(args.sequence), threads_per_row);
+      check_launch();
+    });
+  });
+}
+
+}  // namespace plait::ops::cuda

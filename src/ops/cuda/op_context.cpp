@@ -1,0 +1,39 @@
+#include "ops/cuda/op_context.h"
+
+#include "core/error.h"
+#include "ops/cuda/cuda_ops.h"
+
+namespace plait::ops::cuda {
+namespace {
+
+// Sized by attention's backward pass, whose f32 gradient of the queries is the largest scratch of any op: 32 sequences of 1024
+// at 25 heads of 64 need about 210 MB; grouped KV heads add full-width gradients of keys and values to that.
+constexpr std::size_t context_workspace_bytes = std::size_t{768} << 20;
+
+}  // namespace
+
+CudaOpContext::CudaOpContext(Device device, View workspace, const OpContextOptions& options)
+    : device_(device), workspace_(workspace), options_(options), matmul(device, workspace, options), attention(options.deterministic) {}
+
+std::vector<std::string> CudaOpContext::choices() const { return matmul.choices(); }
+
+int CudaOpContext::adopt_choices(const std::vector<std::string>& choices) {
+  int unusable = 0;
+  for (const std::string& line : choices) unusable += matmul.adopt_choice(line) ? 0 : 1;
+  return unusable;
+}
+
+CudaOpContext& cuda_context(OpContext& context) {
+  auto* cuda = dynamic_cast<CudaOpContext*>(&context);
+  require(cuda != nullptr, "an op on a CUDA stream was given a host context");
+  return *cuda;
+}
+
+std::size_t workspace_bytes() { return context_workspace_bytes; }
+
+std::unique_ptr<OpContext> make_op_context(Device device, View workspace, const OpContextOptions& options) {
+  make_current(device);
+  return std::make_unique<CudaOpContext>(device, workspace, options);
+}
+
+}  // namespace plait::ops::cuda

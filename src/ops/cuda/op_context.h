@@ -1,0 +1,42 @@
+// The context of one rank's CUDA operations: matrix-product plans, attention graphs, scratch.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "ops/cuda/attention_cudnn.h"
+#include "ops/cuda/matmul.h"
+#include "ops/op_context.h"
+
+namespace plait::ops::cuda {
+
+class CudaOpContext final : public OpContext {
+ public:
+  CudaOpContext(Device device, View workspace, const OpContextOptions& options);
+
+  Device device() const override { return device_; }
+  const OpContextOptions& options() const override { return options_; }
+  View workspace() const override { return workspace_; }
+  void set_tuning(bool on) override { matmul.set_tuning(on); }
+  int untuned_shapes() const override { return matmul.untuned_problems(); }
+  std::vector<std::string> choices() const override;
+  int adopt_choices(const std::vector<std::string>& choices) override;
+
+ private:
+  Device device_;
+  View workspace_;
+  OpContextOptions options_;
+
+ public:
+  MatmulPlans matmul;
+  CudnnAttention attention;
+  // Whether a bias gradient is taken from the weight gradient's epilogue (true) or from a column sum of its own: whichever was
+  // faster for the product with this key.
+  std::map<MatmulProblem, bool> fuses_bias_gradient;
+};
+
+// The CUDA context behind `context`; InternalError when it belongs to the host.
+CudaOpContext& cuda_context(OpContext& context);
+
+}  // namespace plait::ops::cuda

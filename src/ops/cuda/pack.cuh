@@ -1,0 +1,41 @@
+// Several consecutive elements moved by one memory access, and their conversion to and from float.
+#pragma once
+
+#include <cuda_bf16.h>
+
+namespace plait::ops::cuda {
+
+template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
+  T values[N];
+};
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+template <typename T> __device__ T from_float(float x);
+template <> __device__ inline float from_float<float>(float x) { return x; }
+template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+
+template <int N, typename T> __device__ Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <int N, typename T> __device__ void store_pack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+template <typename T, int N> __device__ void unpack(const Pack<T, N>& pack, float (&values)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) values[i] = to_float(pack.values[i]);
+}
+
+template <typename T, int N> __device__ Pack<T, N> make_pack(const float (&values)[N]) {
+  Pack<T, N> pack;
+#pragma unroll
+  for (int i = 0; i < N; ++i) pack.values[i] = from_float<T>(values[i]);
+  return pack;
+}
+
+template <int N, typename T> __device__ void load(const T* from, float (&values)[N]) { unpack(load_pack<N>(from), values); }
+template <int N, typename T> __device__ void store(T* to, const float (&values)[N]) { store_pack(to, make_pack<T, N>(values)); }
+
+}  // namespace plait::ops::cuda
