@@ -9,6 +9,9 @@ if(CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE}")
 endif()
 
+# Installed programs find their libraries beside themselves (PlaitInstall.cmake).
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+
 add_library(plait_options INTERFACE)
 target_compile_options(plait_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas>)
