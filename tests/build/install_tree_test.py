@@ -57,7 +57,8 @@ def main():
             search = re.findall(r"R(?:UN)?PATH.*\[(.*)\]", output("/usr/bin/readelf", "-d", path))
             if any(paths not in SEARCH_PATHS for paths in search):
                 problems.append(f"{name} searches {search}")
-            for line in output("/usr/bin/ldd", path).splitlines():
+            # Of programs only: a library's own dependencies are looked up after, and among, those of the program.
+            for line in output("/usr/bin/ldd", path).splitlines() if name.parts[0] == "bin" else ():
                 library, _, where = line.strip().partition(" => ")
                 library = Path(library.split()[0]).name
                 where = where.split(" (")[0]
