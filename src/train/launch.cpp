@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "ops/blas_threads.h"
 #include "train/launch_processes.h"
 
 namespace plait::train {
@@ -143,9 +144,16 @@ int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContex
   return 0;
 }
 
+// Ranks on CPUs share the cores: each product gets as many threads as there are cores per rank of this host.
+void share_cores(const LaunchPlan& plan) {
+  const auto ranks = static_cast<unsigned>(plan.this_rank ? plan.this_rank->size : plan.ranks);
+  ops::set_blas_threads(static_cast<int>(std::max(1u, std::thread::hardware_concurrency() / ranks)));
+}
+
 }  // namespace
 
 int launch(const LaunchPlan& plan, const std::function<void(RankContext&)>& body, const std::vector<std::string>& argv) {
+  share_cores(plan);
   if (plan.this_rank) return launch_this_rank(plan, body);
   require(plan.ranks >= 1 && plan.devices.size() == static_cast<std::size_t>(plan.ranks), "a launch plan needs one device per rank");
   require(plan.mode != LaunchMode::external, "an external launch plan needs this process's rank");
