@@ -1,0 +1,88 @@
+#include <gtest/gtest.h>
+
+#include "train/report/model_flops.h"
+#include "train/report/peak_flops.h"
+
+namespace plait::train {
+namespace {
+
+model::ModelShape gpt2_124m() {
+  model::ModelShape shape;
+  shape.layers = 12;
+  shape.hidden = 768;
+  shape.heads = shape.kv_heads = 12;
+  shape.head_dim = 64;
+  shape.ffn = 3072;
+  shape.vocab = 50257;
+  shape.padded_vocab = 50304;
+  shape.max_sequence = 1024;
+  return shape;
+}
+
+model::ModelShape qwen(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn) {
+  model::ModelShape shape;
+  shape.layers = layers;
+  shape.hidden = hidden;
+  shape.heads = heads;
+  shape.kv_heads = 2;
+  shape.head_dim = hidden / heads;
+  shape.ffn = ffn;
+  shape.vocab = shape.padded_vocab = 151936;
+  shape.mlp = model::Mlp::swiglu;
+  shape.position = model::Position::rope;
+  return shape;
+}
+
+TEST(ModelFlops, Gpt2) {
+  const FlopTerms terms = flop_terms(gpt2_124m(), 1024);
+  EXPECT_EQ(terms.matrix_parameters, 12 * 12 * 768 * 768 + 50304 * 768);
+  EXPECT_DOUBLE_EQ(model_flops_per_token(terms), 6.0 * (84'934'656 + 38'633'472) + 6.0 * 12 * 768 * 1024);
+  EXPECT_NEAR(model_flops_per_token(terms), 0.798e9, 0.0005e9);
+}
+
+TEST(ModelFlops, QwenAgreesWithItsPeer) {
+  EXPECT_NEAR(model_flops_per_token(flop_terms(qwen(24, 896, 14, 4864), 1024)), 3.10e9, 0.005e9);
+  EXPECT_NEAR(model_flops_per_token(flop_terms(qwen(28, 1536, 12, 8960), 1024)), 9.53e9, 0.005e9);
+}
+
+TEST(ModelFlops, AnUntiedInputEmbeddingIsNotCounted) {
+  model::ModelShape shape = qwen(24, 896, 14, 4864);
+  const double tied = model_flops_per_token(flop_terms(shape, 1024));
+  shape.tie_embeddings = false;
+  EXPECT_DOUBLE_EQ(model_flops_per_token(flop_terms(shape, 1024)), tied);
+}
+
+TEST(ModelFlops, Utilization) {
+  // llm.q's Qwen2.5-1.5B on one H200: 61.3k tokens/s, 584 TFLOP/s, 59 % of the data sheet.
+  EXPECT_NEAR(model_flops_utilization(9.53e9, 61'300, 1, 989.4e12), 0.59, 0.005);
+  EXPECT_NEAR(model_flops_utilization(9.53e9, 241'000, 4, 989.4e12), 0.58, 0.005);
+}
+
+TEST(PeakFlops, KnownNames) {
+  const auto bf16 = [](std::string_view name) { return peak_flops(name, DType::bf16).value_or(0) / 1e12; };
+  EXPECT_DOUBLE_EQ(bf16("Tesla V100-SXM2-32GB"), 125.0);
+  EXPECT_DOUBLE_EQ(bf16("Tesla V100-PCIE-16GB"), 112.0);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA A100-SXM4-80GB"), 312.0);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA A100 80GB PCIe"), 312.0);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA H100 80GB HBM3"), 989.4);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA H100 PCIe"), 756.4);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA H100 NVL"), 835.5);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA H200"), 989.4);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA H200 NVL"), 835.5);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA B200"), 2250.0);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA L40S"), 362.05);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA GeForce RTX 4090"), 165.2);
+  EXPECT_DOUBLE_EQ(peak_flops("NVIDIA H200", DType::f32).value_or(0), 66.9e12);
+}
+
+TEST(PeakFlops, NothingForUnknownOnes) {
+  for (const char* name : {"NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA H20", "NVIDIA L40", "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+                           "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 3090",
+                           "AMD EPYC 9654", ""}) {
+    EXPECT_FALSE(peak_flops(name, DType::bf16).has_value()) << name;
+  }
+  EXPECT_FALSE(peak_flops("NVIDIA H200", DType::f64).has_value());
+}
+
+}  // namespace
+}  // namespace plait::train
