@@ -55,13 +55,15 @@ __global__ void __launch_bounds__(warps* warp_lanes) column_sum_kernel(const T* 
 
 constexpr int finish_rows = 32;
 
-// A block owns 32 columns; its 32 warps take parts in turn, then one tree adds the warps' sums.
+// A block owns 32 columns of one output; its 32 warps take parts in turn, then one tree adds the warps' sums.
 template <typename G>
 __global__ void __launch_bounds__(warp_lanes* finish_rows) finish_kernel(const float* partial, std::int64_t parts, std::int64_t columns,
-                                                                        G* out, bool accumulate) {
+                                                                        G* first, G* second, bool accumulate) {
   __shared__ float shared[finish_rows][warp_lanes + 1];
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane;
+  G* out = blockIdx.y == 0 ? first : second;
+  partial += blockIdx.y * parts * columns;
   float sum = 0.0f;
   if (column < columns) {
 #pragma unroll 8
@@ -77,12 +79,13 @@ __global__ void __launch_bounds__(warp_lanes* finish_rows) finish_kernel(const f
 
 }  // namespace
 
-void finish_column_sums(StreamRef stream, const float* partial, std::int64_t parts, View out, bool accumulate) {
-  const std::int64_t columns = out.elements();
-  with_type(out.dtype, [&](auto g) {
+void finish_column_sums(StreamRef stream, const float* partial, std::int64_t parts, View first, View second, bool accumulate) {
+  const std::int64_t columns = first.elements();
+  with_type(first.dtype, [&](auto g) {
     using G = decltype(g);
-    finish_kernel<G><<<grid_size(ceil_div(columns, warp_lanes)), warp_lanes * finish_rows, 0, native(stream)>>>(
-        partial, parts, columns, device_pointer<G>(out), accumulate);
+    const dim3 grid(grid_size(ceil_div(columns, warp_lanes)), second ? 2 : 1);
+    finish_kernel<G><<<grid, warp_lanes * finish_rows, 0, native(stream)>>>(partial, parts, columns, device_pointer<G>(first),
+                                                                            device_pointer<G>(second), accumulate);
     check_launch();
   });
 }
@@ -104,7 +107,7 @@ void column_sum(StreamRef stream, OpContext& context, View x, View out, bool acc
       const dim3 grid(grid_size(column_blocks), static_cast<unsigned>(parts));
       column_sum_kernel<T, width><<<grid, warps * warp_lanes, 0, native(stream)>>>(device_pointer<T>(x), rows, columns, rows_per_part, partial);
       check_launch();
-      finish_column_sums(stream, partial, parts, out, accumulate);
+      finish_column_sums(stream, partial, parts, out, {}, accumulate);
     });
   });
 }

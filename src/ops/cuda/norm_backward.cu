@@ -151,8 +151,7 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
     if (args.dbeta) pointers.dbeta = pointers.dgamma + parts * dim;
     kernel<<<grid_size(parts), static_cast<unsigned>(threads), 0, native(stream)>>>(pointers, rows, dim);
     check_launch();
-    finish_column_sums(stream, pointers.dgamma, parts, args.dgamma, args.accumulate);
-    if (args.dbeta) finish_column_sums(stream, pointers.dbeta, parts, args.dbeta, args.accumulate);
+    finish_column_sums(stream, pointers.dgamma, parts, args.dgamma, args.dbeta, args.accumulate);
   };
   with_width<T>(vectorised, [&](auto w) {
     constexpr int width = decltype(w)::value;
