@@ -28,7 +28,8 @@ std::unique_ptr<train::Tokenizer> tokenizer_for(const PackArguments& arguments) 
     return train::make_byte_tokenizer();
   }
   if (train_model == load_model) {
-    throw ConfigError({{"--tokenizer", "sentencepiece", "needs either --vocab (train a model) or --model (load one)", "", 0}});
+    throw ConfigError(
+        {{"--tokenizer", "sentencepiece", "needs either --vocab (train a model) or --model (load one)", "", 0}});
   }
   if (load_model) return train::load_sentencepiece(arguments.model);
   std::vector<std::filesystem::path> texts;
@@ -38,17 +39,22 @@ std::unique_ptr<train::Tokenizer> tokenizer_for(const PackArguments& arguments) 
 
 void print(const PackArguments& arguments, const train::Tokenizer& tokenizer, const train::PackResult& result) {
   if (arguments.json) {
-    nlohmann::ordered_json document = {{"tokenizer", tokenizer.kind()}, {"vocab", tokenizer.vocab()}, {"files", result.files},
-                                       {"tokens", result.tokens}, {"shards", nlohmann::json::array()}};
+    nlohmann::ordered_json document = {{"tokenizer", tokenizer.kind()},
+                                       {"vocab", tokenizer.vocab()},
+                                       {"files", result.files},
+                                       {"tokens", result.tokens},
+                                       {"shards", nlohmann::json::array()}};
     for (const auto& shard : result.shards) document["shards"].push_back(shard.string());
     std::cout << document.dump(2) << '\n';
     return;
   }
   const std::string out = arguments.options.out.string();
-  const std::string how = tokenizer.kind() == "bytes" ? "bytes" : fmt::format("{{sentencepiece: {{model: {}/tokenizer.model}}}}", out);
-  std::cout << fmt::format("{} files, {} tokens of a vocabulary of {}, {} shards in {}\n"
-                           "train on them with  data: {{train: [\"{}/*.bin\"], tokenizer: {}}}\n",
-                           result.files, result.tokens, tokenizer.vocab(), result.shards.size(), out, out, how);
+  const std::string how =
+      tokenizer.kind() == "bytes" ? "bytes" : fmt::format("{{sentencepiece: {{model: {}/tokenizer.model}}}}", out);
+  std::cout << fmt::format(
+      "{} files, {} tokens of a vocabulary of {}, {} shards in {}\n"
+      "train on them with  data: {{train: [\"{}/*.bin\"], tokenizer: {}}}\n",
+      result.files, result.tokens, tokenizer.vocab(), result.shards.size(), out, out, how);
 }
 
 }  // namespace
@@ -56,15 +62,23 @@ void print(const PackArguments& arguments, const train::Tokenizer& tokenizer, co
 void add_data_command(CLI::App& app, int& status) {
   CLI::App* data = app.add_subcommand("data", "Prepare training data");
   data->require_subcommand(1);
-  CLI::App* pack = data->add_subcommand("pack", "Turn text into token shards (llm.c format; uint32 where the vocabulary needs it)");
+  CLI::App* pack =
+      data->add_subcommand("pack", "Turn text into token shards (llm.c format; uint32 where the vocabulary needs it)");
   const auto arguments = std::make_shared<PackArguments>();
-  pack->add_option("--tokenizer", arguments->tokenizer, "bytes or sentencepiece")->check(CLI::IsMember({"bytes", "sentencepiece"}))->capture_default_str();
-  pack->add_option("--vocab", arguments->vocab, "sentencepiece: train a model of this many pieces on the text")->check(CLI::PositiveNumber);
+  pack->add_option("--tokenizer", arguments->tokenizer, "bytes or sentencepiece")
+      ->check(CLI::IsMember({"bytes", "sentencepiece"}))
+      ->capture_default_str();
+  pack->add_option("--vocab", arguments->vocab, "sentencepiece: train a model of this many pieces on the text")
+      ->check(CLI::PositiveNumber);
   pack->add_option("--model", arguments->model, "sentencepiece: use this model");
-  pack->add_option("--out", arguments->options.out, "Directory of the shards and the tokenizer; must hold no shards yet")->required();
-  pack->add_option("--shard-tokens", arguments->options.shard_tokens, "Tokens in a shard")->check(CLI::PositiveNumber)->capture_default_str();
+  pack->add_option("--out", arguments->options.out, "Directory of the shards and the tokenizer; must hold no shards yet")
+      ->required();
+  pack->add_option("--shard-tokens", arguments->options.shard_tokens, "Tokens in a shard")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   pack->add_flag("--json", arguments->json, "Print one JSON document");
-  pack->add_option("GLOB", arguments->options.globs, "Text files; * and ? within a folder, ** any depth (quote them)")->required();
+  pack->add_option("GLOB", arguments->options.globs, "Text files; * and ? within a folder, ** any depth (quote them)")
+      ->required();
   pack->callback([arguments, &status] {
     const auto tokenizer = tokenizer_for(*arguments);
     print(*arguments, *tokenizer, train::pack(arguments->options, *tokenizer));

@@ -1,4 +1,5 @@
-// Published model shapes. What a preset leaves at 0 is derived: kv_heads = heads, head_dim = hidden / heads, ffn = 4 * hidden.
+// Published model shapes. What a preset leaves at 0 is derived: kv_heads = heads, head_dim = hidden / heads, ffn = 4 *
+// hidden.
 #include "core/config_schema.h"
 
 namespace plait {
@@ -18,7 +19,8 @@ Preset gpt2(std::string name, std::string meaning, std::int64_t layers, std::int
 }
 
 // RMSNorm, RoPE, SwiGLU and grouped KV heads, without biases: what Llama 3 and Qwen 2.5 share.
-ModelConfig rope_family(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads, std::int64_t ffn) {
+ModelConfig rope_family(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
+                        std::int64_t ffn) {
   ModelConfig model;
   model.layers = layers;
   model.hidden = hidden;

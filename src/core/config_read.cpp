@@ -24,7 +24,8 @@ namespace {
 std::string shown(const YAML::Node& node) {
   if (node.IsNull()) return "";
   std::string text = node.IsScalar() ? node.Scalar() : node.IsSequence() ? "[...]" : "{...}";
-  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  std::ranges::replace_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
 
@@ -55,8 +56,7 @@ std::optional<bool> read(const YAML::Node& node, bool) {
 }
 
 template <typename T>
-  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
-std::optional<T> read(const YAML::Node& node, T) {
+requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) std::optional<T> read(const YAML::Node& node, T) {
   if (!node.IsScalar() || is_quoted(node)) return std::nullopt;
   return number_from<T>(node.Scalar());
 }
@@ -84,10 +84,12 @@ std::optional<Value> read_value(const YAML::Node& node, const Field& field) {
   if (field.presence == Presence::automatic && node.IsScalar() && node.Scalar() == "auto") {
     return std::holds_alternative<double>(type) ? Value(0.0) : Value(std::int64_t{0});
   }
-  return std::visit([&](const auto& like) -> std::optional<Value> {
-    auto value = read(node, like);
-    return value ? std::optional<Value>(std::move(*value)) : std::nullopt;
-  }, type);
+  return std::visit(
+      [&](const auto& like) -> std::optional<Value> {
+        auto value = read(node, like);
+        return value ? std::optional<Value>(std::move(*value)) : std::nullopt;
+      },
+      type);
 }
 
 class Reader {
@@ -151,7 +153,8 @@ void Reader::add_document(const std::string& text) {
   if (!documents) return report(origin_, "", why, line);
   if (documents->empty() || documents->front().IsNull()) return report(origin_, "", "is empty", 0);
   if (documents->size() > 1) return report(origin_, "", "must be a single YAML document", (*documents)[1].Mark().line + 1);
-  if (!documents->front().IsMap()) return report(origin_, shown(documents->front()), "must be a map of sections (run, model, data, ...)", 1);
+  if (!documents->front().IsMap())
+    return report(origin_, shown(documents->front()), "must be a map of sections (run, model, data, ...)", 1);
   is_readable_ = true;
   add_keys(documents->front(), "", 1);
 }
@@ -159,7 +162,8 @@ void Reader::add_document(const std::string& text) {
 void Reader::add_override(const std::string& text) {
   const auto equals = text.find('=');
   const std::string path = text.substr(0, equals);
-  if (equals == std::string::npos || path.empty()) return report("--set", text, "must be path=value, like train.steps=10", 0);
+  if (equals == std::string::npos || path.empty())
+    return report("--set", text, "must be path=value, like train.steps=10", 0);
   std::string why;
   int line = 0;
   const auto documents = parse(text.substr(equals + 1), why, line);
@@ -213,12 +217,15 @@ void Reader::add_value(const YAML::Node& node, const Field& field, const std::st
   const auto found = given_.find(field.path);
   if (found != given_.end() && !in_override_ && !path.empty()) {
     bad_.insert(field.path);
-    return report(path, shown(node), fmt::format("duplicate key: line {} gives {} too", found->second.line, field.path), line);
+    return report(path, shown(node), fmt::format("duplicate key: line {} gives {} too", found->second.line, field.path),
+                  line);
   }
   given_[field.path] = {node, line, in_override_};
   // Replacing the file's tokenizer replaces what came with it.
   if (in_override_ && field.path == "data.tokenizer" && !(node.IsScalar() && node.Scalar() == "sentencepiece")) {
-    std::erase_if(given_, [](const auto& entry) { return entry.first.starts_with("data.sentencepiece.") && !entry.second.is_override; });
+    std::erase_if(given_, [](const auto& entry) {
+      return entry.first.starts_with("data.sentencepiece.") && !entry.second.is_override;
+    });
   }
 }
 
@@ -230,8 +237,10 @@ void Reader::assign_given() {
     const auto value = given.node.IsNull() ? std::nullopt : read_value(given.node, field);
     if (!value) {
       bad_.insert(field.path);
-      report(field.path, shown(given.node), given.node.IsNull() ? fmt::format("has no value: must be {}", field.rule.words)
-                                                                 : fmt::format("wrong type: must be {} ({})", type_name(field), field.rule.words), given.line);
+      report(field.path, shown(given.node),
+             given.node.IsNull() ? fmt::format("has no value: must be {}", field.rule.words)
+                                 : fmt::format("wrong type: must be {} ({})", type_name(field), field.rule.words),
+             given.line);
       continue;
     }
     if (const std::string why = field.rule.broken(*value); !why.empty()) {
@@ -258,11 +267,13 @@ void Reader::fill_preset() {
 
 void Reader::check_required() {
   for (const Field& field : fields()) {
-    if (field.presence != Presence::required || given_.contains(field.path) || field.rule.broken(field.get(config_)).empty()) continue;
+    if (field.presence != Presence::required || given_.contains(field.path) || field.rule.broken(field.get(config_)).empty())
+      continue;
     const bool is_model = field.path.starts_with("model.");
     const bool named_preset = is_model && bad_.contains("model.preset");  // its misspelling is already reported
     bad_.insert(field.path);
-    if (!named_preset) report(field.path, "", fmt::format("is required{}: {}", is_model ? " without model.preset" : "", field.rule.words), 0);
+    if (!named_preset)
+      report(field.path, "", fmt::format("is required{}: {}", is_model ? " without model.preset" : "", field.rule.words), 0);
   }
 }
 
@@ -279,7 +290,8 @@ void Reader::check_cross_rules() {
     const auto found = given_.find(key);
     const bool given = found != given_.end();
     const Field& field = *find_field(key);
-    const std::string value = given ? shown(found->second.node) : yaml_text(field.get(config_), field.presence == Presence::automatic);
+    const std::string value =
+        given ? shown(found->second.node) : yaml_text(field.get(config_), field.presence == Presence::automatic);
     report(key, value, why, given ? found->second.line : 0);
   }
 }
@@ -310,7 +322,8 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
   std::ostringstream text;
   // Opening a directory succeeds; reading it does not.
   if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
-  if (!file.is_open() || file.bad()) throw ConfigError({{path, "", fmt::format("cannot be read: {}", std::strerror(errno)), "", 0}});
+  if (!file.is_open() || file.bad())
+    throw ConfigError({{path, "", fmt::format("cannot be read: {}", std::strerror(errno)), "", 0}});
   return parse_config(text.str(), overrides, path);
 }
 

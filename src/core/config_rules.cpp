@@ -26,13 +26,19 @@ std::string unless(bool holds, std::string message) { return holds ? std::string
 
 std::vector<CrossRule> model_rules() {
   return {
-      {{"model.heads", "model.hidden", "model.head_dim"}, "divides `model.hidden` unless `model.head_dim` is given",
+      {{"model.heads", "model.hidden", "model.head_dim"},
+       "divides `model.hidden` unless `model.head_dim` is given",
        [](const Config& c) {
-         return unless(head_dim(c) > 0, fmt::format("must divide model.hidden={} unless model.head_dim is given", c.model.hidden));
+         return unless(head_dim(c) > 0,
+                       fmt::format("must divide model.hidden={} unless model.head_dim is given", c.model.hidden));
        }},
-      {{"model.kv_heads", "model.heads"}, "divides `model.heads`",
-       [](const Config& c) { return unless(c.model.heads % kv_heads(c) == 0, fmt::format("must divide model.heads={}", c.model.heads)); }},
-      {{"model.position", "model.heads", "model.hidden", "model.head_dim"}, "`rope` needs an even head width",
+      {{"model.kv_heads", "model.heads"},
+       "divides `model.heads`",
+       [](const Config& c) {
+         return unless(c.model.heads % kv_heads(c) == 0, fmt::format("must divide model.heads={}", c.model.heads));
+       }},
+      {{"model.position", "model.heads", "model.hidden", "model.head_dim"},
+       "`rope` needs an even head width",
        [](const Config& c) {
          return unless(c.model.position != "rope" || head_dim(c) % 2 == 0,
                        fmt::format("rope rotates pairs: the head width must be a multiple of 2, not {}", head_dim(c)));
@@ -40,103 +46,148 @@ std::vector<CrossRule> model_rules() {
       {{"model.head_dim", "model.heads", "model.hidden", "precision.compute", "launch.device"},
        "the head width is a multiple of 8 for bf16 or `launch.device: cuda`",
        [](const Config& c) {
-         const bool tensor_cores = c.precision.compute == "bf16" || (c.launch.device == "cuda" && c.precision.compute == "auto");
+         const bool tensor_cores =
+             c.precision.compute == "bf16" || (c.launch.device == "cuda" && c.precision.compute == "auto");
          return unless(!tensor_cores || head_dim(c) % 8 == 0,
                        fmt::format("the head width must be a multiple of 8 for bf16, not {}", head_dim(c)));
        }},
-      {{"model.vocab", "data.tokenizer"}, "is given (or a preset gives it) where the tokenizer is `tokens` or `random`",
+      {{"model.vocab", "data.tokenizer"},
+       "is given (or a preset gives it) where the tokenizer is `tokens` or `random`",
        [](const Config& c) {
          const bool knows = c.data.tokenizer == "bytes" || c.data.tokenizer == "sentencepiece";
-         return unless(knows || c.model.vocab > 0, fmt::format("must be given: data.tokenizer={} has no vocabulary of its own", c.data.tokenizer));
+         return unless(knows || c.model.vocab > 0,
+                       fmt::format("must be given: data.tokenizer={} has no vocabulary of its own", c.data.tokenizer));
        }},
-      {{"model.vocab", "data.tokenizer", "data.sentencepiece.vocab"}, "is at least the tokenizer's vocabulary",
+      {{"model.vocab", "data.tokenizer", "data.sentencepiece.vocab"},
+       "is at least the tokenizer's vocabulary",
        [](const Config& c) {
-         const std::int64_t tokenizer = c.data.tokenizer == "bytes" ? 256 : c.data.tokenizer == "sentencepiece" ? c.data.sentencepiece.vocab : 0;
-         return unless(c.model.vocab == 0 || c.model.vocab >= tokenizer, fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer));
+         const std::int64_t tokenizer = c.data.tokenizer == "bytes"           ? 256
+                                        : c.data.tokenizer == "sentencepiece" ? c.data.sentencepiece.vocab
+                                                                              : 0;
+         return unless(c.model.vocab == 0 || c.model.vocab >= tokenizer,
+                       fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer));
        }},
-      {{"data.sequence_length", "model.max_sequence", "model.position"}, "is at most `model.max_sequence` with learned positions",
+      {{"data.sequence_length", "model.max_sequence", "model.position"},
+       "is at most `model.max_sequence` with learned positions",
        [](const Config& c) {
          const bool bounded = c.model.position == "learned" && c.model.max_sequence > 0;
          return unless(!bounded || c.data.sequence_length <= c.model.max_sequence,
-                       fmt::format("must be at most model.max_sequence={}: the learned position table has no more rows", c.model.max_sequence));
+                       fmt::format("must be at most model.max_sequence={}: the learned position table has no more rows",
+                                   c.model.max_sequence));
        }},
   };
 }
 
 std::vector<CrossRule> data_rules() {
   return {
-      {{"data.train", "data.tokenizer"}, "is given unless the tokenizer is `random`",
-       [](const Config& c) { return unless(c.data.tokenizer == "random" || !c.data.train.empty(), "is required: a glob, or a list of them"); }},
-      {{"data.sentencepiece.vocab", "data.sentencepiece.model", "data.tokenizer"}, "or `data.sentencepiece.model`, exactly one, with `sentencepiece`",
+      {{"data.train", "data.tokenizer"},
+       "is given unless the tokenizer is `random`",
+       [](const Config& c) {
+         return unless(c.data.tokenizer == "random" || !c.data.train.empty(), "is required: a glob, or a list of them");
+       }},
+      {{"data.sentencepiece.vocab", "data.sentencepiece.model", "data.tokenizer"},
+       "or `data.sentencepiece.model`, exactly one, with `sentencepiece`",
        [](const Config& c) {
          const bool train = c.data.sentencepiece.vocab > 0, load = !c.data.sentencepiece.model.empty();
          return unless(c.data.tokenizer != "sentencepiece" || train != load,
                        train ? "give either vocab (train a model) or model (load one), not both"
                              : "is required, to train a model of that size; or data.sentencepiece.model, to load one");
        }},
-      {{"data.tokenizer", "data.sentencepiece.vocab", "data.sentencepiece.model"}, "is `sentencepiece` where `data.sentencepiece` is given",
+      {{"data.tokenizer", "data.sentencepiece.vocab", "data.sentencepiece.model"},
+       "is `sentencepiece` where `data.sentencepiece` is given",
        [](const Config& c) {
          const bool given = c.data.sentencepiece.vocab > 0 || !c.data.sentencepiece.model.empty();
-         return unless(c.data.tokenizer == "sentencepiece" || !given, "must be sentencepiece, as data.sentencepiece is given");
+         return unless(c.data.tokenizer == "sentencepiece" || !given,
+                       "must be sentencepiece, as data.sentencepiece is given");
        }},
   };
 }
 
 std::vector<CrossRule> train_rules() {
   return {
-      {{"train.optimizer.warmup", "train.steps"}, "is at most `train.steps`",
+      {{"train.optimizer.warmup", "train.steps"},
+       "is at most `train.steps`",
        [](const Config& c) {
-         return unless(c.train.optimizer.warmup <= c.train.steps, fmt::format("must be at most train.steps={}", c.train.steps));
+         return unless(c.train.optimizer.warmup <= c.train.steps,
+                       fmt::format("must be at most train.steps={}", c.train.steps));
        }},
       {{"train.global_batch", "train.micro_batch", "parallel.data", "parallel.tensor", "parallel.pipeline", "launch.ranks"},
        "is a multiple of `train.micro_batch` times the data-parallel size",
        [](const Config& c) {
          const std::int64_t data = data_size(c);
          // Division first: the product of two numbers that a user typed may overflow.
-         if (data <= 1) return unless(c.train.global_batch % c.train.micro_batch == 0, fmt::format("must be a multiple of train.micro_batch={}", c.train.micro_batch));
-         const bool holds = c.train.global_batch % c.train.micro_batch == 0 && c.train.global_batch / c.train.micro_batch % data == 0;
-         return unless(holds, fmt::format("must be a multiple of train.micro_batch={} times the data-parallel size {}", c.train.micro_batch, data));
+         if (data <= 1)
+           return unless(c.train.global_batch % c.train.micro_batch == 0,
+                         fmt::format("must be a multiple of train.micro_batch={}", c.train.micro_batch));
+         const bool holds =
+             c.train.global_batch % c.train.micro_batch == 0 && c.train.global_batch / c.train.micro_batch % data == 0;
+         return unless(holds, fmt::format("must be a multiple of train.micro_batch={} times the data-parallel size {}",
+                                          c.train.micro_batch, data));
        }},
   };
 }
 
 std::vector<CrossRule> layout_rules() {
   return {
-      {{"parallel.tensor", "model.heads"}, "divides `model.heads`",
-       [](const Config& c) { return unless(c.model.heads % c.parallel.tensor == 0, fmt::format("must divide model.heads={}", c.model.heads)); }},
-      {{"parallel.tensor", "model.kv_heads", "model.heads"}, "divides `model.kv_heads`",
+      {{"parallel.tensor", "model.heads"},
+       "divides `model.heads`",
+       [](const Config& c) {
+         return unless(c.model.heads % c.parallel.tensor == 0, fmt::format("must divide model.heads={}", c.model.heads));
+       }},
+      {{"parallel.tensor", "model.kv_heads", "model.heads"},
+       "divides `model.kv_heads`",
        [](const Config& c) {
          const bool grouped = kv_heads(c) != c.model.heads;
-         return unless(!grouped || kv_heads(c) % c.parallel.tensor == 0, fmt::format("must divide model.kv_heads={}", kv_heads(c)));
+         return unless(!grouped || kv_heads(c) % c.parallel.tensor == 0,
+                       fmt::format("must divide model.kv_heads={}", kv_heads(c)));
        }},
-      {{"parallel.pipeline", "model.layers"}, "is at most `model.layers`",
-       [](const Config& c) { return unless(c.parallel.pipeline <= c.model.layers, fmt::format("must be at most model.layers={}", c.model.layers)); }},
+      {{"parallel.pipeline", "model.layers"},
+       "is at most `model.layers`",
+       [](const Config& c) {
+         return unless(c.parallel.pipeline <= c.model.layers,
+                       fmt::format("must be at most model.layers={}", c.model.layers));
+       }},
       {{"launch.ranks", "parallel.data", "parallel.tensor", "parallel.pipeline"},
-       "is `parallel.data * parallel.tensor * parallel.pipeline`, or a multiple of the last two where `parallel.data` is `auto`",
+       "is `parallel.data * parallel.tensor * parallel.pipeline`, or a multiple of the last two where `parallel.data` is "
+       "`auto`",
        [](const Config& c) {
          if (c.launch.ranks == 0) return std::string();
          const std::int64_t others = c.parallel.tensor * c.parallel.pipeline;
          const bool multiple = c.launch.ranks % others == 0;
-         if (c.parallel.data == 0) return unless(multiple, fmt::format("must be a multiple of parallel.tensor * parallel.pipeline = {}", others));
+         if (c.parallel.data == 0)
+           return unless(multiple, fmt::format("must be a multiple of parallel.tensor * parallel.pipeline = {}", others));
          return unless(multiple && c.launch.ranks / others == c.parallel.data,
-                       fmt::format("must be parallel.data * parallel.tensor * parallel.pipeline, {} * {} * {}", c.parallel.data,
-                                   c.parallel.tensor, c.parallel.pipeline));
+                       fmt::format("must be parallel.data * parallel.tensor * parallel.pipeline, {} * {} * {}",
+                                   c.parallel.data, c.parallel.tensor, c.parallel.pipeline));
        }},
-      {{"launch.rendezvous", "launch.mode"}, "is given with `launch.mode: external` only",
+      {{"launch.rendezvous", "launch.mode"},
+       "is given with `launch.mode: external` only",
        [](const Config& c) {
          const bool external = c.launch.mode == "external";
-         return unless(external != c.launch.rendezvous.empty(), external ? "is required with launch.mode=external: a directory that all ranks share"
-                                                                         : "has a meaning with launch.mode=external only");
+         return unless(external != c.launch.rendezvous.empty(),
+                       external ? "is required with launch.mode=external: a directory that all ranks share"
+                                : "has a meaning with launch.mode=external only");
        }},
-      {{"comm.backend", "launch.device"}, "is `nccl` or `auto` on GPUs, `gloo` or `auto` on CPUs",
+      {{"comm.backend", "launch.device"},
+       "is `nccl` or `auto` on GPUs, `gloo` or `auto` on CPUs",
        [](const Config& c) {
-         const bool crossed = (c.comm.backend == "nccl" && c.launch.device == "cpu") || (c.comm.backend == "gloo" && c.launch.device == "cuda");
-         return unless(!crossed, fmt::format("must be auto or {} with launch.device={}", c.launch.device == "cpu" ? "gloo" : "nccl", c.launch.device));
+         const bool crossed = (c.comm.backend == "nccl" && c.launch.device == "cpu") ||
+                              (c.comm.backend == "gloo" && c.launch.device == "cuda");
+         return unless(!crossed, fmt::format("must be auto or {} with launch.device={}",
+                                             c.launch.device == "cpu" ? "gloo" : "nccl", c.launch.device));
        }},
-      {{"precision.compute", "launch.device"}, "`fp64` needs `launch.device: cpu`",
-       [](const Config& c) { return unless(c.precision.compute != "fp64" || c.launch.device == "cpu", "fp64 runs on CPUs only: it needs launch.device=cpu"); }},
-      {{"precision.gradients", "precision.compute"}, "`bf16` needs `precision.compute: bf16`",
-       [](const Config& c) { return unless(c.precision.gradients != "bf16" || c.precision.compute == "bf16", "bf16 gradients need precision.compute=bf16"); }},
+      {{"precision.compute", "launch.device"},
+       "`fp64` needs `launch.device: cpu`",
+       [](const Config& c) {
+         return unless(c.precision.compute != "fp64" || c.launch.device == "cpu",
+                       "fp64 runs on CPUs only: it needs launch.device=cpu");
+       }},
+      {{"precision.gradients", "precision.compute"},
+       "`bf16` needs `precision.compute: bf16`",
+       [](const Config& c) {
+         return unless(c.precision.gradients != "bf16" || c.precision.compute == "bf16",
+                       "bf16 gradients need precision.compute=bf16");
+       }},
   };
 }
 

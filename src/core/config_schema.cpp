@@ -16,9 +16,12 @@ auto at(Members... members) {
 template <typename Access>
 Field key(std::string path, Access access, Rule rule, std::string meaning, Presence presence = Presence::optional) {
   using T = std::remove_cvref_t<decltype(access(std::declval<Config&>()))>;
-  return {std::move(path), [access](const Config& config) { return Value(access(config)); },
+  return {std::move(path),
+          [access](const Config& config) { return Value(access(config)); },
           [access](Config& config, const Value& value) { access(config) = std::get<T>(value); },
-          presence, std::move(rule), std::move(meaning)};
+          presence,
+          std::move(rule),
+          std::move(meaning)};
 }
 
 template <typename Access>
@@ -45,7 +48,9 @@ Rule any(std::string words) {
 
 template <typename T, typename Holds>
 Rule rule(std::string words, Holds holds) {
-  return {words, [words, holds](const Value& value) { return holds(std::get<T>(value)) ? std::string() : "must be " + words; }, {}};
+  return {words,
+          [words, holds](const Value& value) { return holds(std::get<T>(value)) ? std::string() : "must be " + words; },
+          {}};
 }
 
 Rule at_least(std::int64_t bound) {
@@ -84,7 +89,8 @@ Rule one_of(std::vector<std::string> names, std::vector<std::string> planned = {
     const auto& name = std::get<std::string>(value);
     if (std::ranges::find(names, name) != names.end()) return "";
     const std::string valid = names.size() == 1 ? names[0] : "one of " + list(names);
-    if (std::ranges::find(planned, name) != planned.end()) return fmt::format("'{}' is not supported yet: must be {}", name, valid);
+    if (std::ranges::find(planned, name) != planned.end())
+      return fmt::format("'{}' is not supported yet: must be {}", name, valid);
     return "must be " + valid;
   };
   return {std::move(words), std::move(broken), std::move(names)};
@@ -95,13 +101,15 @@ Rule up_to(std::int64_t first, std::int64_t supported, std::string feature) {
   auto broken = [=](const Value& value) -> std::string {
     const auto v = std::get<std::int64_t>(value);
     if (v < first) return fmt::format("must be at least {}", first);
-    if (v > supported) return fmt::format("must be {}: {} is not supported yet", first == supported ? std::to_string(first)
-                                          : fmt::format("{} to {}", first, supported), feature);
+    if (v > supported)
+      return fmt::format("must be {}: {} is not supported yet",
+                         first == supported ? std::to_string(first) : fmt::format("{} to {}", first, supported), feature);
     return "";
   };
   return {first == supported ? fmt::format("{} ({} is not supported yet)", first, feature)
                              : fmt::format("{} to {} ({} is not supported yet)", first, supported, feature),
-          std::move(broken), {}};
+          std::move(broken),
+          {}};
 }
 
 Rule globs() {
@@ -121,7 +129,8 @@ Rule preset_name() {
 
 std::vector<Field> run_fields() {
   return {
-      key("run.name", at(&Config::run, &RunConfig::name), not_empty(), "Name of the run; its directory is `run.dir/run.name`."),
+      key("run.name", at(&Config::run, &RunConfig::name), not_empty(),
+          "Name of the run; its directory is `run.dir/run.name`."),
       key("run.dir", at(&Config::run, &RunConfig::dir), not_empty(), "Folder that holds the run directories."),
       key("run.seed", at(&Config::run, &RunConfig::seed), any("an integer from 0 to 2^64 - 1"),
           "Seed of everything random: initial weights, samples, generated text. Neither the number of ranks nor the layout "
@@ -141,20 +150,28 @@ std::vector<Field> model_fields() {
       auto_key("model.kv_heads", m(&M::kv_heads), at_least(1),
                "Key/value heads; fewer than `heads` is grouped-query attention. `auto`: as many as `heads`."),
       auto_key("model.head_dim", m(&M::head_dim), at_least(1), "Width of one head. `auto`: `hidden / heads`."),
-      auto_key("model.ffn", m(&M::ffn), at_least(1), "Inner width of the MLP (of each of gate and up for `swiglu`). `auto`: `4 * hidden`."),
-      auto_key("model.vocab", m(&M::vocab), at_least(1),
-               "Size of the vocabulary. `auto`: the tokenizer's (256 for `bytes`). At least the tokenizer's; the embedding table "
-               "has it rounded up to a multiple of 128."),
-      key("model.norm", m(&M::norm), one_of({"layer_norm", "rms_norm"}), "Normalisation before attention, before the MLP and at the end."),
+      auto_key("model.ffn", m(&M::ffn), at_least(1),
+               "Inner width of the MLP (of each of gate and up for `swiglu`). `auto`: `4 * hidden`."),
+      auto_key(
+          "model.vocab", m(&M::vocab), at_least(1),
+          "Size of the vocabulary. `auto`: the tokenizer's (256 for `bytes`). At least the tokenizer's; the embedding table "
+          "has it rounded up to a multiple of 128."),
+      key("model.norm", m(&M::norm), one_of({"layer_norm", "rms_norm"}),
+          "Normalisation before attention, before the MLP and at the end."),
       key("model.norm_epsilon", m(&M::norm_epsilon), above(0), "Added to the variance (mean square for `rms_norm`)."),
-      key("model.mlp", m(&M::mlp), one_of({"gelu", "swiglu"}), "`gelu`: up, GELU (tanh form), down. `swiglu`: SiLU(gate) * up, down."),
-      key("model.position", m(&M::position), one_of({"learned", "rope"}), "Learned position table, or rotary embedding of queries and keys."),
+      key("model.mlp", m(&M::mlp), one_of({"gelu", "swiglu"}),
+          "`gelu`: up, GELU (tanh form), down. `swiglu`: SiLU(gate) * up, down."),
+      key("model.position", m(&M::position), one_of({"learned", "rope"}),
+          "Learned position table, or rotary embedding of queries and keys."),
       key("model.rope_base", m(&M::rope_base), above(0), "Base of the rotary frequencies; read with `position: rope` only."),
-      key("model.tie_embeddings", m(&M::tie_embeddings), yes_or_no(), "Use the token embedding as the output projection too."),
-      key("model.bias", m(&M::bias), yes_or_no(), "Biases in the attention output and the MLP, and the shift of `layer_norm`."),
+      key("model.tie_embeddings", m(&M::tie_embeddings), yes_or_no(),
+          "Use the token embedding as the output projection too."),
+      key("model.bias", m(&M::bias), yes_or_no(),
+          "Biases in the attention output and the MLP, and the shift of `layer_norm`."),
       key("model.qkv_bias", m(&M::qkv_bias), yes_or_no(), "Bias in the query/key/value projection."),
-      auto_key("model.max_sequence", m(&M::max_sequence), at_least(1),
-               "Rows of the learned position table: the longest sequence the model can take. `auto`: `data.sequence_length`."),
+      auto_key(
+          "model.max_sequence", m(&M::max_sequence), at_least(1),
+          "Rows of the learned position table: the longest sequence the model can take. `auto`: `data.sequence_length`."),
   };
 }
 
@@ -164,20 +181,31 @@ std::vector<Field> data_fields() {
   const auto sp = [](auto member) { return at(&Config::data, &D::sentencepiece, member); };
   return {
       key("data.train", d(&D::train), globs(),
-          "Files to train on. `*` and `?` match within a folder, `**` any depth. Text for `bytes` and `sentencepiece`, shards for "
+          "Files to train on. `*` and `?` match within a folder, `**` any depth. Text for `bytes` and `sentencepiece`, "
+          "shards for "
           "`tokens`. Quote a glob that begins with `*`, which YAML reads as an alias."),
       key("data.validation", d(&D::validation), globs(),
-          "Files to validate on. Empty: the last `validation_fraction` of each training file, which is then not trained on."),
+          "Files to validate on. Empty: the last `validation_fraction` of each training file, which is then not trained "
+          "on."),
       key("data.validation_fraction", d(&D::validation_fraction), fraction_below_one(),
           "Share of each training file that is kept for validation while `validation` is empty. 0: no validation."),
       key("data.tokenizer", d(&D::tokenizer), one_of({"bytes", "sentencepiece", "tokens", "random"}),
           "`bytes`: every byte is a token. `sentencepiece`: see `data.sentencepiece`; may be written "
-          "`tokenizer: {sentencepiece: {vocab: 8192}}`. `tokens`: the files are token shards already. `random`: uniform random "
-          "tokens, no files, for benchmarks."),
+          "`tokenizer: {sentencepiece: {vocab: 8192}}`. With both, a `*.bin` file that begins with a shard's magic number "
+          "is a "
+          "shard made with that tokenizer (`plait data pack`). `tokens`: all files are token shards, of llm.c and "
+          "modded-nanogpt "
+          "(header of 256 int32, magic 20240520 or 20240801), or of nanoGPT (raw uint16, named `train.bin`, `val.bin` or "
+          "`*.u16.bin`); tokens are checked against `model.vocab` as they are used. `random`: uniform random tokens, no "
+          "files, for "
+          "benchmarks."),
       auto_key("data.sentencepiece.vocab", sp(&SentencePieceConfig::vocab), at_least(8),
-               "Train a unigram model of this many pieces on the training text and keep it in the run directory. `auto`: use `model`."),
-      key("data.sentencepiece.model", sp(&SentencePieceConfig::model), any("a path, or empty"), "An existing SentencePiece `.model` file."),
-      key("data.sequence_length", d(&D::sequence_length), at_least(1), "Tokens in a sequence. Attention does not cross sequences."),
+               "Train a unigram model of this many pieces on the training text and keep it in the run directory. `auto`: "
+               "use `model`."),
+      key("data.sentencepiece.model", sp(&SentencePieceConfig::model), any("a path, or empty"),
+          "An existing SentencePiece `.model` file."),
+      key("data.sequence_length", d(&D::sequence_length), at_least(1),
+          "Tokens in a sequence. Attention does not cross sequences."),
   };
 }
 
@@ -188,24 +216,32 @@ std::vector<Field> train_fields() {
   using O = OptimizerConfig;
   return {
       required_key("train.steps", t(&T::steps), at_least(1), "Optimizer steps."),
-      required_key("train.global_batch", t(&T::global_batch), at_least(1), "Sequences in one optimizer step, over all ranks."),
-      required_key("train.micro_batch", t(&T::micro_batch), at_least(1),
-                   "Sequences one data-parallel rank computes at a time; gradients accumulate over "
-                   "`global_batch / (micro_batch * data)` of them. Larger is faster and takes more memory; the result is the same."),
+      required_key("train.global_batch", t(&T::global_batch), at_least(1),
+                   "Sequences in one optimizer step, over all ranks."),
+      required_key(
+          "train.micro_batch", t(&T::micro_batch), at_least(1),
+          "Sequences one data-parallel rank computes at a time; gradients accumulate over "
+          "`global_batch / (micro_batch * data)` of them. Larger is faster and takes more memory; the result is the same."),
       key("train.optimizer.lr", o(&O::lr), above(0), "Peak learning rate of AdamW."),
       key("train.optimizer.min_lr_fraction", o(&O::min_lr_fraction), fraction(),
           "Learning rate at the end of `cosine`, `linear` and `wsd`, as a fraction of `lr`."),
-      key("train.optimizer.warmup", o(&O::warmup), at_least(0), "Steps in which the learning rate rises linearly from 0 to `lr`."),
+      key("train.optimizer.warmup", o(&O::warmup), at_least(0),
+          "Steps in which the learning rate rises linearly from 0 to `lr`."),
       key("train.optimizer.schedule", o(&O::schedule), one_of({"constant", "cosine", "linear", "wsd"}),
           "Learning rate after the warm-up. `wsd` (warm-up, stable, decay) stays at `lr` until the last `decay_fraction`."),
-      key("train.optimizer.decay_fraction", o(&O::decay_fraction), fraction(), "`wsd` only: share of all steps, at the end, in which the learning rate falls."),
+      key("train.optimizer.decay_fraction", o(&O::decay_fraction), fraction(),
+          "`wsd` only: share of all steps, at the end, in which the learning rate falls."),
       key("train.optimizer.beta1", o(&O::beta1), fraction_below_one(), "Decay of the first moment."),
       key("train.optimizer.beta2", o(&O::beta2), fraction_below_one(), "Decay of the second moment."),
       key("train.optimizer.epsilon", o(&O::epsilon), above(0), "Added to the root of the second moment."),
-      key("train.optimizer.weight_decay", o(&O::weight_decay), real_at_least(0), "Decoupled weight decay; applies to matrices, not to norms and biases."),
-      key("train.clip", t(&T::clip), real_at_least(0), "Largest global norm of the gradient; a larger gradient is scaled down to it. 0: off."),
-      key("train.eval_every", t(&T::eval_every), at_least(0), "Steps between evaluations. 0: only at the end, if there is validation data."),
-      key("train.eval_batches", t(&T::eval_batches), at_least(1), "Global batches in one evaluation, at fixed, evenly spaced positions."),
+      key("train.optimizer.weight_decay", o(&O::weight_decay), real_at_least(0),
+          "Decoupled weight decay; applies to matrices, not to norms and biases."),
+      key("train.clip", t(&T::clip), real_at_least(0),
+          "Largest global norm of the gradient; a larger gradient is scaled down to it. 0: off."),
+      key("train.eval_every", t(&T::eval_every), at_least(0),
+          "Steps between evaluations. 0: only at the end, if there is validation data."),
+      key("train.eval_batches", t(&T::eval_batches), at_least(1),
+          "Global batches in one evaluation, at fixed, evenly spaced positions."),
       key("train.sample_tokens", t(&T::sample_tokens), at_least(0), "Tokens of sample text printed at the end. 0: none."),
       key("train.sample_prompt", t(&T::sample_prompt), not_empty(), "Text the sample continues."),
   };
@@ -215,18 +251,23 @@ std::vector<Field> parallel_fields() {
   const auto p = [](auto member) { return at(&Config::parallel, member); };
   using P = ParallelConfig;
   return {
-      auto_key("parallel.data", p(&P::data), at_least(1), "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave."),
-      key("parallel.tensor", p(&P::tensor), up_to(1, 1, "tensor parallelism"), "Tensor-parallel size: ranks that share every matrix."),
+      auto_key("parallel.data", p(&P::data), at_least(1),
+               "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave."),
+      key("parallel.tensor", p(&P::tensor), up_to(1, 1, "tensor parallelism"),
+          "Tensor-parallel size: ranks that share every matrix."),
       key("parallel.pipeline", p(&P::pipeline), up_to(1, 1, "pipeline parallelism"), "Pipeline stages."),
       key("parallel.schedule", p(&P::schedule), one_of({"1f1b"}, {"gpipe", "interleaved_1f1b", "zero_bubble"}),
           "Order of the micro-batches in a pipeline. Without effect while `pipeline` is 1."),
-      key("parallel.virtual_stages", p(&P::virtual_stages), up_to(1, 1, "an interleaved pipeline"), "Chunks of the model per pipeline rank."),
+      key("parallel.virtual_stages", p(&P::virtual_stages), up_to(1, 1, "an interleaved pipeline"),
+          "Chunks of the model per pipeline rank."),
       key("parallel.zero", p(&P::zero), up_to(0, 1, "sharding gradients or parameters (ZeRO-2, ZeRO-3)"),
-          "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 0: every rank has all of them."),
+          "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 0: every rank has all "
+          "of them."),
       key("parallel.sequence_parallel", p(&P::sequence_parallel), yes_or_no(),
           "Shard norms and residuals over the tensor-parallel ranks. Without effect while `tensor` is 1."),
       key("parallel.recompute", p(&P::recompute), one_of({"none", "selective", "full"}),
-          "What backward computes again instead of keeping it: nothing, what is cheap to compute and large to keep, or whole "
+          "What backward computes again instead of keeping it: nothing, what is cheap to compute and large to keep, or "
+          "whole "
           "blocks from their input. Saves memory, costs time, changes no result."),
   };
 }
@@ -235,17 +276,22 @@ std::vector<Field> comm_fields() {
   const auto c = [](auto member) { return at(&Config::comm, member); };
   using C = CommConfig;
   return {
-      key("comm.backend", c(&C::backend), one_of({"auto", "nccl", "gloo"}), "Collectives: NCCL between GPUs, Gloo between CPUs. `auto`: by device."),
+      key("comm.backend", c(&C::backend), one_of({"auto", "nccl", "gloo"}),
+          "Collectives: NCCL between GPUs, Gloo between CPUs. `auto`: by device."),
       key("comm.p2p", c(&C::p2p), one_of({"auto"}, {"peer", "ipc", "vmm", "bridge", "host"}),
           "How pipeline stages see each other's memory. Without effect while `parallel.pipeline` is 1."),
       key("comm.mover", c(&C::mover), one_of({"auto"}, {"copy_engine", "sm_write", "sm_read"}),
           "Who moves the bytes between pipeline stages. Without effect while `parallel.pipeline` is 1."),
       key("comm.bucket_mb", c(&C::bucket_mb), above(0),
           "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger uses the links better."),
-      key("comm.overlap", c(&C::overlap), yes_or_no(), "Reduce a bucket while backward goes on. Changes the time, not one bit of the result."),
-      key("comm.timeout_s", c(&C::timeout_s), above(0), "Seconds after which a collective that a peer does not join is an error."),
-      auto_key("comm.max_ctas", c(&C::max_ctas), at_least(1), "Thread blocks (SMs) an NCCL collective may take from compute. `auto`: NCCL's choice."),
-      key("comm.interface", c(&C::interface), not_empty(), "Address that host communication listens on. Loopback unless ranks are on several hosts."),
+      key("comm.overlap", c(&C::overlap), yes_or_no(),
+          "Reduce a bucket while backward goes on. Changes the time, not one bit of the result."),
+      key("comm.timeout_s", c(&C::timeout_s), above(0),
+          "Seconds after which a collective that a peer does not join is an error."),
+      auto_key("comm.max_ctas", c(&C::max_ctas), at_least(1),
+               "Thread blocks (SMs) an NCCL collective may take from compute. `auto`: NCCL's choice."),
+      key("comm.interface", c(&C::interface), not_empty(),
+          "Address that host communication listens on. Loopback unless ranks are on several hosts."),
   };
 }
 
@@ -253,13 +299,17 @@ std::vector<Field> placement_and_launch_fields() {
   const auto l = [](auto member) { return at(&Config::launch, member); };
   using L = LaunchConfig;
   return {
-      key("placement.strategy", at(&Config::placement, &PlacementConfig::strategy), one_of({"auto"}, {"order", "worst", "explicit"}),
+      key("placement.strategy", at(&Config::placement, &PlacementConfig::strategy),
+          one_of({"auto"}, {"order", "worst", "explicit"}),
           "Which rank gets which device. `auto`: rank r gets device r, which for data parallelism alone is as good as any."),
       key("placement.topology", at(&Config::placement, &PlacementConfig::topology),
           {"live (a topology file is not supported yet)",
            [](const Value& value) {
-             return std::get<std::string>(value) == "live" ? std::string() : std::string("must be live: a topology file is not supported yet");
-           }, {"live"}},
+             return std::get<std::string>(value) == "live"
+                        ? std::string()
+                        : std::string("must be live: a topology file is not supported yet");
+           },
+           {"live"}},
           "Machine to place the ranks on: the one the program runs on."),
       key("launch.mode", l(&L::mode), one_of({"threads", "processes", "external"}),
           "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI started."),
@@ -277,10 +327,12 @@ std::vector<Field> precision_fields() {
   return {
       key("precision.compute", p(&P::compute), one_of({"auto", "bf16", "fp32", "fp64"}),
           "Type of weights and activations in forward and backward. `auto`: bf16 on GPUs, fp32 on CPUs."),
-      key("precision.gradients", p(&P::gradients), one_of({"fp32", "bf16"}), "Type in which gradients are accumulated and reduced."),
+      key("precision.gradients", p(&P::gradients), one_of({"fp32", "bf16"}),
+          "Type in which gradients are accumulated and reduced."),
       key("precision.master", p(&P::master), one_of({"fp32"}), "Type of the weights the optimizer updates."),
       key("precision.deterministic", p(&P::deterministic), yes_or_no(),
-          "Same bits on every run on GPUs as well: a slower attention backward, and matrix products chosen without timing them."),
+          "Same bits on every run on GPUs as well: a slower attention backward, and matrix products chosen without timing "
+          "them."),
   };
 }
 
@@ -296,8 +348,9 @@ std::vector<Field> checkpoint_and_log_fields() {
       key("log.every", l(&L::every), at_least(1), "Steps between lines on screen and in `metrics.jsonl`."),
       key("log.tensorboard", l(&L::tensorboard), yes_or_no(), "Write TensorBoard event files too."),
       key("log.trace_steps", l(&L::trace_steps),
-          rule<std::vector<std::int64_t>>("a list of steps, each at least 1",
-                                          [](const auto& v) { return std::ranges::all_of(v, [](auto step) { return step >= 1; }); }),
+          rule<std::vector<std::int64_t>>(
+              "a list of steps, each at least 1",
+              [](const auto& v) { return std::ranges::all_of(v, [](auto step) { return step >= 1; }); }),
           "Steps to trace into `trace.json` (open it in Perfetto)."),
       auto_key("log.peak_tflops", l(&L::peak_tflops), above(0),
                "TFLOP/s of one device that count as 100 % for MFU. `auto`: from a table of known devices."),
@@ -309,8 +362,9 @@ std::vector<Field> checkpoint_and_log_fields() {
 const std::vector<Section>& sections() {
   static const std::vector<Section> all = {
       {"run", "Where results go, and the seed."},
-      {"model", "The transformer. The defaults are the GPT-2 family's; the Llama and Qwen family is `norm: rms_norm`, `mlp: swiglu`, "
-                "`position: rope`, `bias: false`."},
+      {"model",
+       "The transformer. The defaults are the GPT-2 family's; the Llama and Qwen family is `norm: rms_norm`, `mlp: swiglu`, "
+       "`position: rope`, `bias: false`."},
       {"data", "What it learns from."},
       {"data.sentencepiece", "For `data.tokenizer: sentencepiece`: exactly one of the two."},
       {"train", "How long and how."},
@@ -329,8 +383,8 @@ const std::vector<Section>& sections() {
 const std::vector<Field>& fields() {
   static const std::vector<Field> all = [] {
     std::vector<Field> table;
-    for (auto* part : {run_fields, model_fields, data_fields, train_fields, parallel_fields, comm_fields, placement_and_launch_fields,
-                       precision_fields, checkpoint_and_log_fields}) {
+    for (auto* part : {run_fields, model_fields, data_fields, train_fields, parallel_fields, comm_fields,
+                       placement_and_launch_fields, precision_fields, checkpoint_and_log_fields}) {
       std::ranges::move(part(), std::back_inserter(table));
     }
     return table;
@@ -346,7 +400,8 @@ const Field* find_field(const std::string& path) {
 bool is_section(const std::string& path) { return std::ranges::find(sections(), path, &Section::path) != sections().end(); }
 
 std::string type_name(const Field& field) {
-  static constexpr const char* names[] = {"true or false", "integer", "integer", "number", "string", "list of strings", "list of integers"};
+  static constexpr const char* names[] = {"true or false", "integer",         "integer",         "number",
+                                          "string",        "list of strings", "list of integers"};
   return names[field.get(Config{}).index()];
 }
 

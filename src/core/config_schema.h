@@ -44,8 +44,8 @@ struct Section {
 
 // A rule over several keys. It is evaluated only when each of its keys is fine by itself.
 struct CrossRule {
-  std::vector<std::string> keys;                    // the first is the one reported
-  std::string words;                                // for documentation
+  std::vector<std::string> keys;                     // the first is the one reported
+  std::string words;                                 // for documentation
   std::function<std::string(const Config&)> broken;  // empty: holds; else what would have been right, with the figures
 };
 
@@ -55,8 +55,8 @@ struct Preset {
   ModelConfig model;
 };
 
-const std::vector<Section>& sections();      // in the order of the structs
-const std::vector<Field>& fields();          // in the order of the structs
+const std::vector<Section>& sections();  // in the order of the structs
+const std::vector<Field>& fields();      // in the order of the structs
 const std::vector<CrossRule>& cross_rules();
 const std::vector<Preset>& presets();
 

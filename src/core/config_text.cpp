@@ -17,7 +17,8 @@ std::string real_text(double value) {
   const double magnitude = std::abs(value);
   const bool fixed = magnitude == 0 || (magnitude >= 1e-4 && magnitude < 1e15);
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                                 fixed ? std::chars_format::fixed : std::chars_format::scientific).ptr;
+                                 fixed ? std::chars_format::fixed : std::chars_format::scientific)
+                       .ptr;
   std::string text(buffer.data(), end);
   // YAML 1.1 readers take "1e-05" for a string; "1.0e-05" is a number to everyone.
   if (const auto e = text.find('e'); e != std::string::npos && text.find('.') == std::string::npos) text.insert(e, ".0");
@@ -30,9 +31,11 @@ bool is_plain(const std::string& text) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   if (text.empty() || !is_letter(text[0])) return false;
   std::string lower = text;
-  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   if (std::ranges::find(reserved, lower) != reserved.end()) return false;
-  return std::ranges::all_of(text, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' || c == '/'; });
+  return std::ranges::all_of(
+      text, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' || c == '/'; });
 }
 
 std::string string_text(const std::string& text) {
@@ -40,11 +43,21 @@ std::string string_text(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
     switch (c) {
-      case '"': quoted += "\\\""; break;
-      case '\\': quoted += "\\\\"; break;
-      case '\n': quoted += "\\n"; break;
-      case '\t': quoted += "\\t"; break;
-      case '\r': quoted += "\\r"; break;
+      case '"':
+        quoted += "\\\"";
+        break;
+      case '\\':
+        quoted += "\\\\";
+        break;
+      case '\n':
+        quoted += "\\n";
+        break;
+      case '\t':
+        quoted += "\\t";
+        break;
+      case '\r':
+        quoted += "\\r";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
           quoted += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));

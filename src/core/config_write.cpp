@@ -38,15 +38,18 @@ std::string default_cell(const Field& field) {
 std::string rule_cell(const Field& field) {
   const std::string type = type_name(field);
   const bool says_type = field.rule.words.find(type) != std::string::npos || field.rule.words.starts_with("one of") ||
-                         field.rule.words.starts_with("a list") || field.rule.words.starts_with("an integer") || type == "string";
+                         field.rule.words.starts_with("a list") || field.rule.words.starts_with("an integer") ||
+                         type == "string";
   return says_type ? field.rule.words : type + ", " + field.rule.words;
 }
 
 std::string section_markdown(const Section& section) {
-  std::string text = fmt::format("\n## {}\n\n{}\n\n| key | default | rule | meaning |\n| --- | --- | --- | --- |\n", section.path, section.meaning);
+  std::string text = fmt::format("\n## {}\n\n{}\n\n| key | default | rule | meaning |\n| --- | --- | --- | --- |\n",
+                                 section.path, section.meaning);
   for (const Field& field : fields()) {
     if (section_of(field.path) != section.path) continue;
-    text += fmt::format("| `{}` | {} | {} | {} |\n", field.path, cell(default_cell(field)), cell(rule_cell(field)), cell(field.meaning));
+    text += fmt::format("| `{}` | {} | {} | {} |\n", field.path, cell(default_cell(field)), cell(rule_cell(field)),
+                        cell(field.meaning));
   }
   return text;
 }
@@ -55,15 +58,17 @@ std::string preset_markdown() {
   std::string text =
       "\n## Presets\n\nWhat a preset does not fix (`auto`) is derived: `kv_heads` = `heads`, `head_dim` = `hidden / heads`, "
       "`ffn` = `4 * hidden`, `vocab` from the tokenizer, `max_sequence` from `data.sequence_length`.\n\n"
-      "| preset | shape of | layers | hidden | heads | kv_heads | ffn | vocab | max_sequence | norm, epsilon | mlp | position | tied |\n"
+      "| preset | shape of | layers | hidden | heads | kv_heads | ffn | vocab | max_sequence | norm, epsilon | mlp | "
+      "position | tied |\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
   for (const Preset& preset : presets()) {
     const ModelConfig& m = preset.model;
     const auto number = [](std::int64_t v) { return v == 0 ? std::string("auto") : std::to_string(v); };
     const std::string position = m.position == "rope" ? "rope, base " + yaml_text(m.rope_base, false) : m.position;
-    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", preset.name, preset.meaning, m.layers,
-                        m.hidden, m.heads, number(m.kv_heads), number(m.ffn), number(m.vocab), number(m.max_sequence), m.norm,
-                        yaml_text(m.norm_epsilon, false), m.mlp, position, m.tie_embeddings ? "yes" : "no");
+    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", preset.name,
+                        preset.meaning, m.layers, m.hidden, m.heads, number(m.kv_heads), number(m.ffn), number(m.vocab),
+                        number(m.max_sequence), m.norm, yaml_text(m.norm_epsilon, false), m.mlp, position,
+                        m.tie_embeddings ? "yes" : "no");
   }
   return text;
 }
@@ -99,10 +104,13 @@ std::string configuration_markdown() {
       "# Configuration\n\n"
       "<!-- Generated from src/core/config_schema.cpp; `PLAIT_UPDATE_DOCS=1 test_core` writes it again. -->\n\n"
       "One YAML file describes a run. `--set path=value` on the command line replaces one key (`--set train.steps=10`, "
-      "`--set train.optimizer.lr=3e-4`, `--set 'data.train=[\"*.txt\"]'`); the value is YAML. A key that is not listed here is an "
+      "`--set train.optimizer.lr=3e-4`, `--set 'data.train=[\"*.txt\"]'`); the value is YAML. A key that is not listed here "
+      "is an "
       "error, and all errors of a file are reported together, each with its line.\n\n"
-      "Keys are written nested (`train: {optimizer: {lr: 6e-4}}`). `auto` where the rule allows it lets plait choose. A list of "
-      "one element may be written as the element. Paths are relative to the directory the program is started in. The resolved "
+      "Keys are written nested (`train: {optimizer: {lr: 6e-4}}`). `auto` where the rule allows it lets plait choose. A "
+      "list of "
+      "one element may be written as the element. Paths are relative to the directory the program is started in. The "
+      "resolved "
       "configuration, with every key, is written to `config.yaml` in the run directory.\n";
   for (const config::Section& section : config::sections()) text += config::section_markdown(section);
   return text + config::preset_markdown() + config::cross_rule_markdown();

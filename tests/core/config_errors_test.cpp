@@ -51,86 +51,104 @@ TEST_P(ConfigOverrideErrors, NamePathValueAndRule) {
   FAIL() << "got\n" << all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Unknown, ConfigOverrideErrors, testing::Values(
-    Case{{"train.stepz=3"}, "train.stepz", "3", "unknown key", "train.steps"},
-    Case{{"train.lr=1"}, "train.lr", "1", "unknown key", "train.optimizer.lr"},
-    Case{{"optimiser={lr: 1}"}, "optimiser", "", "unknown key", "train.optimizer"},
-    Case{{"trian={steps: 1}"}, "trian", "", "unknown key", "train"},
-    Case{{"model.preset=gpt2-125m"}, "model.preset", "gpt2-125m", "must be one of tiny, gpt2-124m", "gpt2-124m"},
-    Case{{"zzzzzzzzzzzzzzzzzz=1"}, "zzzzzzzzzzzzzzzzzz", "1", "unknown key", ""}));
+INSTANTIATE_TEST_SUITE_P(
+    Unknown, ConfigOverrideErrors,
+    testing::Values(
+        Case{{"train.stepz=3"}, "train.stepz", "3", "unknown key", "train.steps"},
+        Case{{"train.lr=1"}, "train.lr", "1", "unknown key", "train.optimizer.lr"},
+        Case{{"optimiser={lr: 1}"}, "optimiser", "", "unknown key", "train.optimizer"},
+        Case{{"trian={steps: 1}"}, "trian", "", "unknown key", "train"},
+        Case{{"model.preset=gpt2-125m"}, "model.preset", "gpt2-125m", "must be one of tiny, gpt2-124m", "gpt2-124m"},
+        Case{{"zzzzzzzzzzzzzzzzzz=1"}, "zzzzzzzzzzzzzzzzzz", "1", "unknown key", ""}));
 
-INSTANTIATE_TEST_SUITE_P(Type, ConfigOverrideErrors, testing::Values(
-    Case{{"train.steps=ten"}, "train.steps", "ten", "wrong type: must be integer", ""},
-    Case{{"train.steps=1.5"}, "train.steps", "1.5", "wrong type: must be integer", ""},
-    Case{{"train.steps=99999999999999999999"}, "train.steps", "99999999999999999999", "wrong type", ""},
-    Case{{"train.steps='5'"}, "train.steps", "5", "wrong type", ""},
-    Case{{"train.steps=[1, 2]"}, "train.steps", "[...]", "wrong type", ""},
-    Case{{"train.steps={a: 1}"}, "train.steps", "{...}", "wrong type", ""},
-    Case{{"train.steps="}, "train.steps", "", "has no value: must be at least 1", ""},
-    Case{{"run.seed=-1"}, "run.seed", "-1", "wrong type", ""},
-    Case{{"run.name=~"}, "run.name", "", "has no value", ""},
-    Case{{"run.name=[a]"}, "run.name", "[...]", "wrong type: must be string", ""},
-    Case{{"train.clip=.inf"}, "train.clip", ".inf", "wrong type: must be number", ""},
-    Case{{"train.clip=nan"}, "train.clip", "nan", "wrong type: must be number", ""},
-    Case{{"train.clip=auto"}, "train.clip", "auto", "wrong type", ""},
-    Case{{"comm.overlap=2"}, "comm.overlap", "2", "wrong type: must be true or false", ""},
-    Case{{"data.train={a: b}"}, "data.train", "{...}", "wrong type: must be list of strings", ""},
-    Case{{"log.trace_steps=[1, x]"}, "log.trace_steps", "[...]", "wrong type: must be list of integers", ""},
-    Case{{"train=5"}, "train", "5", "must be a map of keys", ""},
-    Case{{"train.steps"}, "--set", "train.steps", "must be path=value", ""},
-    Case{{"train.steps=[1"}, "train.steps", "[1", "is not valid YAML", ""},
-    Case{{"data.train=[*.txt]"}, "data.train", "[*.txt]", "quote a value that begins with *", ""}));
+INSTANTIATE_TEST_SUITE_P(
+    Type, ConfigOverrideErrors,
+    testing::Values(Case{{"train.steps=ten"}, "train.steps", "ten", "wrong type: must be integer", ""},
+                    Case{{"train.steps=1.5"}, "train.steps", "1.5", "wrong type: must be integer", ""},
+                    Case{{"train.steps=99999999999999999999"}, "train.steps", "99999999999999999999", "wrong type", ""},
+                    Case{{"train.steps='5'"}, "train.steps", "5", "wrong type", ""},
+                    Case{{"train.steps=[1, 2]"}, "train.steps", "[...]", "wrong type", ""},
+                    Case{{"train.steps={a: 1}"}, "train.steps", "{...}", "wrong type", ""},
+                    Case{{"train.steps="}, "train.steps", "", "has no value: must be at least 1", ""},
+                    Case{{"run.seed=-1"}, "run.seed", "-1", "wrong type", ""},
+                    Case{{"run.name=~"}, "run.name", "", "has no value", ""},
+                    Case{{"run.name=[a]"}, "run.name", "[...]", "wrong type: must be string", ""},
+                    Case{{"train.clip=.inf"}, "train.clip", ".inf", "wrong type: must be number", ""},
+                    Case{{"train.clip=nan"}, "train.clip", "nan", "wrong type: must be number", ""},
+                    Case{{"train.clip=auto"}, "train.clip", "auto", "wrong type", ""},
+                    Case{{"comm.overlap=2"}, "comm.overlap", "2", "wrong type: must be true or false", ""},
+                    Case{{"data.train={a: b}"}, "data.train", "{...}", "wrong type: must be list of strings", ""},
+                    Case{{"log.trace_steps=[1, x]"}, "log.trace_steps", "[...]", "wrong type: must be list of integers", ""},
+                    Case{{"train=5"}, "train", "5", "must be a map of keys", ""},
+                    Case{{"train.steps"}, "--set", "train.steps", "must be path=value", ""},
+                    Case{{"train.steps=[1"}, "train.steps", "[1", "is not valid YAML", ""},
+                    Case{{"data.train=[*.txt]"}, "data.train", "[*.txt]", "quote a value that begins with *", ""}));
 
-INSTANTIATE_TEST_SUITE_P(Rule, ConfigOverrideErrors, testing::Values(
-    Case{{"train.steps=0"}, "train.steps", "0", "must be at least 1", ""},
-    Case{{"train.optimizer.lr=0"}, "train.optimizer.lr", "0", "must be greater than 0", ""},
-    Case{{"train.optimizer.beta1=1"}, "train.optimizer.beta1", "1", "at least 0 and less than 1", ""},
-    Case{{"train.optimizer.min_lr_fraction=1.1"}, "train.optimizer.min_lr_fraction", "1.1", "between 0 and 1", ""},
-    Case{{"train.optimizer.schedule=cosin"}, "train.optimizer.schedule", "cosin", "must be one of constant, cosine", "cosine"},
-    Case{{"parallel.data=-1"}, "parallel.data", "-1", "must be auto or at least 1", ""},
-    Case{{"data.train=['']"}, "data.train", "[...]", "none of them empty", ""},
-    Case{{"log.trace_steps=[0]"}, "log.trace_steps", "[...]", "each at least 1", ""},
-    Case{{"run.name=''"}, "run.name", "", "must be not empty", ""}));
+INSTANTIATE_TEST_SUITE_P(
+    Rule, ConfigOverrideErrors,
+    testing::Values(
+        Case{{"train.steps=0"}, "train.steps", "0", "must be at least 1", ""},
+        Case{{"train.optimizer.lr=0"}, "train.optimizer.lr", "0", "must be greater than 0", ""},
+        Case{{"train.optimizer.beta1=1"}, "train.optimizer.beta1", "1", "at least 0 and less than 1", ""},
+        Case{{"train.optimizer.min_lr_fraction=1.1"}, "train.optimizer.min_lr_fraction", "1.1", "between 0 and 1", ""},
+        Case{{"train.optimizer.schedule=cosin"},
+             "train.optimizer.schedule",
+             "cosin",
+             "must be one of constant, cosine",
+             "cosine"},
+        Case{{"parallel.data=-1"}, "parallel.data", "-1", "must be auto or at least 1", ""},
+        Case{{"data.train=['']"}, "data.train", "[...]", "none of them empty", ""},
+        Case{{"log.trace_steps=[0]"}, "log.trace_steps", "[...]", "each at least 1", ""},
+        Case{{"run.name=''"}, "run.name", "", "must be not empty", ""}));
 
-INSTANTIATE_TEST_SUITE_P(NotSupportedYet, ConfigOverrideErrors, testing::Values(
-    Case{{"parallel.tensor=2"}, "parallel.tensor", "2", "tensor parallelism is not supported yet", ""},
-    Case{{"parallel.pipeline=2"}, "parallel.pipeline", "2", "pipeline parallelism is not supported yet", ""},
-    Case{{"parallel.schedule=gpipe"}, "parallel.schedule", "gpipe", "'gpipe' is not supported yet: must be 1f1b", ""},
-    Case{{"parallel.zero=2"}, "parallel.zero", "2", "must be 0 to 1: sharding gradients", ""},
-    Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "must be at least 0", ""},
-    Case{{"parallel.virtual_stages=2"}, "parallel.virtual_stages", "2", "not supported yet", ""},
-    Case{{"comm.mover=copy_engine"}, "comm.mover", "copy_engine", "not supported yet", ""},
-    Case{{"placement.strategy=worst"}, "placement.strategy", "worst", "not supported yet", ""},
-    Case{{"placement.topology=a.xml"}, "placement.topology", "a.xml", "not supported yet", ""}));
+INSTANTIATE_TEST_SUITE_P(
+    NotSupportedYet, ConfigOverrideErrors,
+    testing::Values(
+        Case{{"parallel.tensor=2"}, "parallel.tensor", "2", "tensor parallelism is not supported yet", ""},
+        Case{{"parallel.pipeline=2"}, "parallel.pipeline", "2", "pipeline parallelism is not supported yet", ""},
+        Case{{"parallel.schedule=gpipe"}, "parallel.schedule", "gpipe", "'gpipe' is not supported yet: must be 1f1b", ""},
+        Case{{"parallel.zero=2"}, "parallel.zero", "2", "must be 0 to 1: sharding gradients", ""},
+        Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "must be at least 0", ""},
+        Case{{"parallel.virtual_stages=2"}, "parallel.virtual_stages", "2", "not supported yet", ""},
+        Case{{"comm.mover=copy_engine"}, "comm.mover", "copy_engine", "not supported yet", ""},
+        Case{{"placement.strategy=worst"}, "placement.strategy", "worst", "not supported yet", ""},
+        Case{{"placement.topology=a.xml"}, "placement.topology", "a.xml", "not supported yet", ""}));
 
-INSTANTIATE_TEST_SUITE_P(CrossRule, ConfigOverrideErrors, testing::Values(
-    Case{{"model.hidden=65"}, "model.heads", "16", "must divide model.hidden=65 unless model.head_dim is given", ""},
-    Case{{"model.kv_heads=3"}, "model.kv_heads", "3", "must divide model.heads=16", ""},
-    Case{{"model.position=rope", "model.head_dim=3"}, "model.position", "rope", "a multiple of 2, not 3", ""},
-    Case{{"precision.compute=bf16"}, "model.head_dim", "auto", "must be a multiple of 8 for bf16, not 4", ""},
-    Case{{"data.tokenizer=random"}, "model.vocab", "auto", "must be given: data.tokenizer=random", ""},
-    Case{{"model.vocab=200"}, "model.vocab", "200", "at least the tokenizer's vocabulary, 256", ""},
-    Case{{"model.max_sequence=128"}, "data.sequence_length", "256", "at most model.max_sequence=128", ""},
-    Case{{"data.train=[]"}, "data.train", "[...]", "is required", ""},
-    Case{{"data.tokenizer=sentencepiece"}, "data.sentencepiece.vocab", "auto", "is required, to train a model", ""},
-    Case{{"data.tokenizer={sentencepiece: {vocab: 100, model: a}}"}, "data.sentencepiece.vocab", "100", "not both", ""},
-    Case{{"data.sentencepiece.vocab=100"}, "data.tokenizer", "bytes", "must be sentencepiece", ""},
-    Case{{"train.optimizer.warmup=11"}, "train.optimizer.warmup", "11", "must be at most train.steps=10", ""},
-    Case{{"train.micro_batch=3"}, "train.global_batch", "8", "must be a multiple of train.micro_batch=3", ""},
-    Case{{"parallel.data=3"}, "train.global_batch", "8", "times the data-parallel size 3", ""},
-    Case{{"launch.ranks=8"}, "train.global_batch", "8", "times the data-parallel size 8", ""},
-    Case{{"parallel.tensor=3"}, "parallel.tensor", "3", "must divide model.heads=16", ""},
-    Case{{"parallel.tensor=4", "model.kv_heads=2"}, "parallel.tensor", "4", "must divide model.kv_heads=2", ""},
-    Case{{"launch.ranks=4", "parallel.data=2"}, "launch.ranks", "4", "must be parallel.data * parallel.tensor * parallel.pipeline, 2 * 1 * 1", ""},
-    Case{{"launch.mode=external"}, "launch.rendezvous", "\"\"", "is required with launch.mode=external", ""},
-    Case{{"launch.rendezvous=/tmp/x"}, "launch.rendezvous", "/tmp/x", "launch.mode=external only", ""},
-    Case{{"comm.backend=nccl", "launch.device=cpu"}, "comm.backend", "nccl", "must be auto or gloo", ""},
-    Case{{"comm.backend=gloo", "launch.device=cuda"}, "comm.backend", "gloo", "must be auto or nccl", ""},
-    Case{{"precision.compute=fp64"}, "precision.compute", "fp64", "fp64 runs on CPUs only", ""},
-    Case{{"precision.gradients=bf16"}, "precision.gradients", "bf16", "need precision.compute=bf16", ""}));
+INSTANTIATE_TEST_SUITE_P(
+    CrossRule, ConfigOverrideErrors,
+    testing::Values(
+        Case{{"model.hidden=65"}, "model.heads", "16", "must divide model.hidden=65 unless model.head_dim is given", ""},
+        Case{{"model.kv_heads=3"}, "model.kv_heads", "3", "must divide model.heads=16", ""},
+        Case{{"model.position=rope", "model.head_dim=3"}, "model.position", "rope", "a multiple of 2, not 3", ""},
+        Case{{"precision.compute=bf16"}, "model.head_dim", "auto", "must be a multiple of 8 for bf16, not 4", ""},
+        Case{{"data.tokenizer=random"}, "model.vocab", "auto", "must be given: data.tokenizer=random", ""},
+        Case{{"model.vocab=200"}, "model.vocab", "200", "at least the tokenizer's vocabulary, 256", ""},
+        Case{{"model.max_sequence=128"}, "data.sequence_length", "256", "at most model.max_sequence=128", ""},
+        Case{{"data.train=[]"}, "data.train", "[...]", "is required", ""},
+        Case{{"data.tokenizer=sentencepiece"}, "data.sentencepiece.vocab", "auto", "is required, to train a model", ""},
+        Case{{"data.tokenizer={sentencepiece: {vocab: 100, model: a}}"}, "data.sentencepiece.vocab", "100", "not both", ""},
+        Case{{"data.sentencepiece.vocab=100"}, "data.tokenizer", "bytes", "must be sentencepiece", ""},
+        Case{{"train.optimizer.warmup=11"}, "train.optimizer.warmup", "11", "must be at most train.steps=10", ""},
+        Case{{"train.micro_batch=3"}, "train.global_batch", "8", "must be a multiple of train.micro_batch=3", ""},
+        Case{{"parallel.data=3"}, "train.global_batch", "8", "times the data-parallel size 3", ""},
+        Case{{"launch.ranks=8"}, "train.global_batch", "8", "times the data-parallel size 8", ""},
+        Case{{"parallel.tensor=3"}, "parallel.tensor", "3", "must divide model.heads=16", ""},
+        Case{{"parallel.tensor=4", "model.kv_heads=2"}, "parallel.tensor", "4", "must divide model.kv_heads=2", ""},
+        Case{{"launch.ranks=4", "parallel.data=2"},
+             "launch.ranks",
+             "4",
+             "must be parallel.data * parallel.tensor * parallel.pipeline, 2 * 1 * 1",
+             ""},
+        Case{{"launch.mode=external"}, "launch.rendezvous", "\"\"", "is required with launch.mode=external", ""},
+        Case{{"launch.rendezvous=/tmp/x"}, "launch.rendezvous", "/tmp/x", "launch.mode=external only", ""},
+        Case{{"comm.backend=nccl", "launch.device=cpu"}, "comm.backend", "nccl", "must be auto or gloo", ""},
+        Case{{"comm.backend=gloo", "launch.device=cuda"}, "comm.backend", "gloo", "must be auto or nccl", ""},
+        Case{{"precision.compute=fp64"}, "precision.compute", "fp64", "fp64 runs on CPUs only", ""},
+        Case{{"precision.gradients=bf16"}, "precision.gradients", "bf16", "need precision.compute=bf16", ""}));
 
 TEST(ConfigErrors, LinesAreTheFiles) {
-  const auto problems = problems_of("model: {preset: tiny}\ndata:\n  train: [a]\ntrain:\n  steps: 0\n  global_batch: 8\n  micro_batch: 3\n  typo: 1\n");
+  const auto problems = problems_of(
+      "model: {preset: tiny}\ndata:\n  train: [a]\ntrain:\n  steps: 0\n  global_batch: 8\n  micro_batch: 3\n  typo: 1\n");
   ASSERT_EQ(problems.size(), 3u);
   EXPECT_EQ(problems[0].path, "train.typo");
   EXPECT_EQ(problems[0].line, 8);
@@ -166,8 +184,9 @@ TEST(ConfigErrors, DuplicateKeys) {
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].rule, "duplicate key");
   EXPECT_EQ(problems[0].line, 4);
-  problems = problems_of("model: {preset: tiny}\ndata: {train: [a], tokenizer: {sentencepiece: {vocab: 99}}, sentencepiece: {vocab: 98}}\n"
-                         "train: {steps: 1, global_batch: 1, micro_batch: 1}\n");
+  problems = problems_of(
+      "model: {preset: tiny}\ndata: {train: [a], tokenizer: {sentencepiece: {vocab: 99}}, sentencepiece: {vocab: 98}}\n"
+      "train: {steps: 1, global_batch: 1, micro_batch: 1}\n");
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_THAT(problems[0].rule, HasSubstr("duplicate key: line 2 gives data.sentencepiece.vocab too"));
 }
@@ -223,15 +242,35 @@ TEST(ConfigErrors, OddButWellFormedYamlIsRefused) {
   for (int i = 0; i < 200; ++i) deep += "{a: ";
   deep += "1" + std::string(200, '}');
   std::string laughs = "a0: &a0 [x, x]\n";
-  for (int i = 1; i < 60; ++i) laughs += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [*a" + std::to_string(i - 1) + ", *a" + std::to_string(i - 1) + "]\n";
+  for (int i = 1; i < 60; ++i)
+    laughs += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [*a" + std::to_string(i - 1) + ", *a" +
+              std::to_string(i - 1) + "]\n";
   const std::string cases[] = {
-      "model: &m {self: *m}\n", "data: {train: &t [*t]}\n", "run: &r {name: *r}\n", "? [1, 2]\n: 3\n", "? {a: b}\n: 3\n", "<<: {a: 1}\n",
-      "train: 5\n", "train: [steps, 5]\n", "1: 2\n", "'': 1\n", "train: {'': 1}\n", "train.steps: 5\n", "train: {optimizer: {optimizer: {lr: 1}}}\n",
-      "data: {tokenizer: {bytes: 1}}\n", "data: {tokenizer: {sentencepiece: 7}}\n", "data: {tokenizer: []}\n", "run: {seed: !!binary abcd}\n",
+      "model: &m {self: *m}\n",
+      "data: {train: &t [*t]}\n",
+      "run: &r {name: *r}\n",
+      "? [1, 2]\n: 3\n",
+      "? {a: b}\n: 3\n",
+      "<<: {a: 1}\n",
+      "train: 5\n",
+      "train: [steps, 5]\n",
+      "1: 2\n",
+      "'': 1\n",
+      "train: {'': 1}\n",
+      "train.steps: 5\n",
+      "train: {optimizer: {optimizer: {lr: 1}}}\n",
+      "data: {tokenizer: {bytes: 1}}\n",
+      "data: {tokenizer: {sentencepiece: 7}}\n",
+      "data: {tokenizer: []}\n",
+      "run: {seed: !!binary abcd}\n",
       "model: {heads: 0, hidden: 0, layers: 0, kv_heads: -9223372036854775808, head_dim: -1}\n",
       "model: {heads: 9223372036854775807, hidden: 9223372036854775807, layers: 9223372036854775807}\n",
-      "train: {global_batch: 9223372036854775807, micro_batch: 9223372036854775807}\nparallel: {data: 9223372036854775807, tensor: 9223372036854775807}\n",
-      "parallel: {tensor: 0, pipeline: 0, data: 0}\nlaunch: {ranks: 5}\n", std::string(5000, 'k') + ": 1\n", deep, laughs,
+      "train: {global_batch: 9223372036854775807, micro_batch: 9223372036854775807}\nparallel: {data: 9223372036854775807, "
+      "tensor: 9223372036854775807}\n",
+      "parallel: {tensor: 0, pipeline: 0, data: 0}\nlaunch: {ranks: 5}\n",
+      std::string(5000, 'k') + ": 1\n",
+      deep,
+      laughs,
   };
   for (const std::string& yaml : cases) EXPECT_FALSE(problems_of(yaml).empty()) << yaml.substr(0, 60);
 }

@@ -58,8 +58,9 @@ checkpoint:
 }
 
 TEST(Config, OverridesReplaceTheFile) {
-  const Config config = parse_config(minimal, {"train.steps=7", "train.optimizer={lr: 1e-3, warmup: 2}", "data.train=[a.txt, \"*.md\"]",
-                                               "parallel.data=2", "parallel.data=4", "run.name=x=y"});
+  const Config config =
+      parse_config(minimal, {"train.steps=7", "train.optimizer={lr: 1e-3, warmup: 2}", "data.train=[a.txt, \"*.md\"]",
+                             "parallel.data=2", "parallel.data=4", "run.name=x=y"});
   EXPECT_EQ(config.train.steps, 7);
   EXPECT_EQ(config.train.optimizer.lr, 1e-3);
   EXPECT_EQ(config.train.optimizer.warmup, 2);
@@ -79,7 +80,8 @@ TEST(Config, OverridingTheTokenizerDropsTheFilesSentencePiece) {
 }
 
 TEST(Config, AnchorsAreResolved) {
-  const Config config = parse_config("model: {preset: tiny}\ndata: {train: [a]}\ntrain: {steps: &n 8, global_batch: *n, micro_batch: 2}\n");
+  const Config config =
+      parse_config("model: {preset: tiny}\ndata: {train: [a]}\ntrain: {steps: &n 8, global_batch: *n, micro_batch: 2}\n");
   EXPECT_EQ(config.train.global_batch, 8);
 }
 
@@ -135,7 +137,9 @@ std::int64_t parameters(const ModelConfig& m) {
 }
 
 TEST(Config, PresetsHaveThePublishedParameterCounts) {
-  const auto count = [](const std::string& name) { return parameters(parse_config(minimal, {"model.preset=" + name}).model); };
+  const auto count = [](const std::string& name) {
+    return parameters(parse_config(minimal, {"model.preset=" + name}).model);
+  };
   EXPECT_EQ(count("gpt2-124m"), 124'439'808);
   EXPECT_EQ(count("gpt2-355m"), 354'823'168);
   EXPECT_EQ(count("gpt2-774m"), 774'030'080);
@@ -162,7 +166,9 @@ TEST(Config, PresetsCarryTheFamilysConstants) {
 }
 
 TEST(Config, AGivenKeyWinsOverThePreset) {
-  const ModelConfig model = parse_config(minimal, {"model.preset=gpt2-124m", "model.layers=2", "model.tie_embeddings=false", "model.vocab=auto"}).model;
+  const ModelConfig model =
+      parse_config(minimal, {"model.preset=gpt2-124m", "model.layers=2", "model.tie_embeddings=false", "model.vocab=auto"})
+          .model;
   EXPECT_EQ(model.layers, 2);
   EXPECT_EQ(model.hidden, 768);
   EXPECT_FALSE(model.tie_embeddings);
@@ -181,7 +187,8 @@ TEST(Config, DocumentationIsTheSchema) {
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
-  EXPECT_EQ(text.str(), configuration_markdown()) << "write it again with PLAIT_UPDATE_DOCS=1 test_core --gtest_filter=Config.*";
+  EXPECT_EQ(text.str(), configuration_markdown())
+      << "write it again with PLAIT_UPDATE_DOCS=1 test_core --gtest_filter=Config.*";
 }
 
 }  // namespace

@@ -69,7 +69,8 @@ class FileDataset final : public Dataset {
     if (validates && validation_.tokens() < window()) {
       std::string remedy = too_short("validation", validation_);
       if (!own_files) remedy += "; 0 turns validation off";
-      problems.push_back({own_files ? "data.validation" : "data.validation_fraction", own_files ? "" : fmt::format("{}", fraction), remedy, "", 0});
+      problems.push_back({own_files ? "data.validation" : "data.validation_fraction",
+                          own_files ? "" : fmt::format("{}", fraction), remedy, "", 0});
     }
     if (!problems.empty()) throw ConfigError(problems);
   }
@@ -77,7 +78,8 @@ class FileDataset final : public Dataset {
   std::int64_t train_tokens() const override { return train_.tokens(); }
   std::int64_t validation_tokens() const override { return validation_.tokens(); }
 
-  void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const override {
+  void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
+                    std::span<std::int32_t> targets) const override {
     const auto starts = static_cast<std::uint64_t>(train_.tokens() - window() + 1);
     const std::uint64_t start = random_.below(starts, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(step));
     read_window(train_, static_cast<std::int64_t>(start), tokens, targets);
@@ -90,17 +92,20 @@ class FileDataset final : public Dataset {
     const std::int64_t last = validation_.tokens() - window();
     // index * last / (count - 1) without overflow for any split that fits on a disk.
     const double position = count > 1 ? static_cast<double>(index) / static_cast<double>(count - 1) : 0.0;
-    read_window(validation_, std::min(last, static_cast<std::int64_t>(position * static_cast<double>(last))), tokens, targets);
+    read_window(validation_, std::min(last, static_cast<std::int64_t>(position * static_cast<double>(last))), tokens,
+                targets);
   }
 
  private:
   std::int64_t window() const { return sequence_length() + 1; }
 
   std::string too_short(const char* name, const Split& split) const {
-    return fmt::format("the {} split has {} tokens, must be at least data.sequence_length + 1 = {}", name, split.tokens(), window());
+    return fmt::format("the {} split has {} tokens, must be at least data.sequence_length + 1 = {}", name, split.tokens(),
+                       window());
   }
 
-  void read_window(const Split& split, std::int64_t start, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
+  void read_window(const Split& split, std::int64_t start, std::span<std::int32_t> tokens,
+                   std::span<std::int32_t> targets) const {
     require(static_cast<std::int64_t>(tokens.size()) == sequence_length() && tokens.size() == targets.size(),
             "Dataset: a sample has sequence_length tokens and targets");
     split.read(start, tokens);
@@ -116,12 +121,15 @@ class FileDataset final : public Dataset {
 class RandomDataset final : public Dataset {
  public:
   RandomDataset(const Config& config, std::int64_t vocab)
-      : Dataset(config.data.sequence_length), random_(config.run.seed, "random tokens"), vocab_(static_cast<std::uint64_t>(vocab)) {}
+      : Dataset(config.data.sequence_length),
+        random_(config.run.seed, "random tokens"),
+        vocab_(static_cast<std::uint64_t>(vocab)) {}
 
   std::int64_t train_tokens() const override { return 0; }
   std::int64_t validation_tokens() const override { return 0; }
 
-  void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const override {
+  void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
+                    std::span<std::int32_t> targets) const override {
     require(static_cast<std::int64_t>(tokens.size()) == sequence_length() && tokens.size() == targets.size(),
             "Dataset: a sample has sequence_length tokens and targets");
     const std::uint64_t first = static_cast<std::uint64_t>(sample) * (tokens.size() + 1);
@@ -146,7 +154,8 @@ class RandomDataset final : public Dataset {
 
 std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab) {
   if (tokenizer.vocab() > vocab) {
-    throw ConfigError({{"model.vocab", std::to_string(vocab), fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer.vocab()), "", 0}});
+    throw ConfigError({{"model.vocab", std::to_string(vocab),
+                        fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer.vocab()), "", 0}});
   }
   if (config.data.tokenizer == "random") return std::make_shared<RandomDataset>(config, vocab);
   return std::make_shared<FileDataset>(config, tokenizer, vocab);

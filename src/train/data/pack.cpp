@@ -56,8 +56,10 @@ void prepare_directory(const fs::path& out) {
   if (error) throw ConfigError({{out.string(), "", "cannot be created: " + error.message(), "", 0}});
   for (const fs::directory_entry& entry : fs::directory_iterator(out)) {
     if (entry.path().extension() != ".bin") continue;
-    throw ConfigError({{out.string(), "", fmt::format("holds {} already: give an empty directory, so that shards of two runs do not mix",
-                                                      entry.path().filename().string()), "", 0}});
+    throw ConfigError({{out.string(), "",
+                        fmt::format("holds {} already: give an empty directory, so that shards of two runs do not mix",
+                                    entry.path().filename().string()),
+                        "", 0}});
   }
 }
 
@@ -65,7 +67,8 @@ void prepare_directory(const fs::path& out) {
 
 PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
   if (options.shard_tokens < 1 || options.shard_tokens > INT32_MAX) {
-    throw ConfigError({{"--shard-tokens", std::to_string(options.shard_tokens), fmt::format("must be 1 to {}", INT32_MAX), "", 0}});
+    throw ConfigError(
+        {{"--shard-tokens", std::to_string(options.shard_tokens), fmt::format("must be 1 to {}", INT32_MAX), "", 0}});
   }
   PackResult result;
   // Listed before anything is written: `out` may lie where the globs look.
@@ -76,7 +79,8 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
   for (const MatchedFile& file : files) {
     const MappedFile mapped(file.path);
     std::string_view text = mapped.text();
-    if (text.empty() && !file.by_wildcard) throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
+    if (text.empty() && !file.by_wildcard)
+      throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
     check_encodable(tokenizer, file.path, text);
     while (!text.empty()) {
       const std::size_t length = piece_length(text, piece_bytes);

@@ -24,7 +24,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   // `origin` names the model in messages.
   SentencePieceTokenizer(std::string model, const std::string& origin) : model_(std::move(model)) {
     const auto status = processor_.LoadFromSerializedProto(model_);
-    if (!status.ok()) throw ConfigError({{origin, "", fmt::format("is no SentencePiece model: {}", status.message()), "", 0}});
+    if (!status.ok())
+      throw ConfigError({{origin, "", fmt::format("is no SentencePiece model: {}", status.message()), "", 0}});
   }
 
   std::string kind() const override { return "sentencepiece"; }
@@ -32,7 +33,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::vector<std::int32_t> encode(std::string_view text) const override {
     if (const auto offset = first_invalid_utf8(text)) {
-      throw ConfigError(fmt::format("text is not UTF-8 at byte offset {}: the sentencepiece tokenizer cannot encode it", *offset));
+      throw ConfigError(
+          fmt::format("text is not UTF-8 at byte offset {}: the sentencepiece tokenizer cannot encode it", *offset));
     }
     std::vector<std::int32_t> tokens;
     std::vector<int> ids;
@@ -123,7 +125,9 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem
     texts.emplace_back(path);
     bytes += texts.back().text().size();
     if (const auto offset = first_invalid_utf8(texts.back().text())) {
-      problems.push_back({path.string(), "", fmt::format("is not UTF-8 text at byte offset {}: SentencePiece cannot learn from it", *offset), "", 0});
+      problems.push_back({path.string(), "",
+                          fmt::format("is not UTF-8 text at byte offset {}: SentencePiece cannot learn from it", *offset),
+                          "", 0});
     }
   }
   if (!problems.empty()) throw ConfigError(problems);
@@ -148,8 +152,11 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem
        {"minloglevel", "2"}},
       &lines, &model);
   if (!status.ok()) {
+    // "./src/trainer_interface.cc(660) [condition] What is wrong.": the user's part is what follows the condition.
+    std::string_view why = status.message();
+    if (const auto end = why.find("] "); end != std::string_view::npos) why.remove_prefix(end + 2);
     throw ConfigError({{"data.sentencepiece.vocab", std::to_string(vocab),
-                        fmt::format("SentencePiece cannot train a model of that size on this text: {}", status.message()), "", 0}});
+                        fmt::format("SentencePiece cannot train a model of that size on this text: {}", why), "", 0}});
   }
   return std::make_unique<SentencePieceTokenizer>(std::move(model), "the model trained on data.train");
 }

@@ -61,20 +61,25 @@ TokenShard::TokenShard(std::filesystem::path path) : path_(std::move(path)), fil
   const std::int32_t magic = magic_of(bytes);
   if (magic != magic_uint16 && magic != magic_uint32) {
     if (!is_named_raw(path_)) {
-      refuse(path_, 0, fmt::format("is no token shard: wrong magic number {}, must be {} (uint16) or {} (uint32); raw uint16 files "
-                                   "are named train.bin, val.bin or *.u16.bin", magic, magic_uint16, magic_uint32));
+      refuse(path_, 0,
+             fmt::format("is no token shard: wrong magic number {}, must be {} (uint16) or {} (uint32); raw uint16 files "
+                         "are named train.bin, val.bin or *.u16.bin",
+                         magic, magic_uint16, magic_uint32));
     }
-    if (bytes.size() % 2 != 0) refuse(path_, bytes.size() - 1, "is truncated: an odd number of bytes in a file of uint16 tokens");
+    if (bytes.size() % 2 != 0)
+      refuse(path_, bytes.size() - 1, "is truncated: an odd number of bytes in a file of uint16 tokens");
     format_ = ShardFormat::raw_uint16;
     tokens_ = static_cast<std::int64_t>(bytes.size() / 2);
     return;
   }
-  if (bytes.size() < header_bytes) refuse(path_, bytes.size(), fmt::format("is truncated: the header has {} bytes", header_bytes));
+  if (bytes.size() < header_bytes)
+    refuse(path_, bytes.size(), fmt::format("is truncated: the header has {} bytes", header_bytes));
   Header header;
   std::memcpy(header.data(), bytes.data(), header_bytes);
   const bool wide = magic == magic_uint32;
   const std::int32_t version = wide ? version_uint32 : version_uint16;
-  if (header[1] != version) refuse(path_, 4, fmt::format("has version {}, must be {} for magic number {}", header[1], version, magic));
+  if (header[1] != version)
+    refuse(path_, 4, fmt::format("has version {}, must be {} for magic number {}", header[1], version, magic));
   format_ = wide ? ShardFormat::uint32 : ShardFormat::uint16;
   tokens_ = header[2];
   if (tokens_ <= 0) refuse(path_, 8, fmt::format("has a header that says {} tokens, must be at least 1", tokens_));
@@ -82,12 +87,14 @@ TokenShard::TokenShard(std::filesystem::path path) : path_(std::move(path)), fil
   if (bytes.size() != expected) {
     refuse(path_, std::min(bytes.size(), expected),
            fmt::format("{}: the header says {} tokens, {} bytes in all, the file has {}",
-                       bytes.size() < expected ? "is truncated" : "is longer than its header says", tokens_, expected, bytes.size()));
+                       bytes.size() < expected ? "is truncated" : "is longer than its header says", tokens_, expected,
+                       bytes.size()));
   }
 }
 
 void TokenShard::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const {
-  require(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_, "TokenShard::read: range outside the shard");
+  require(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_,
+          "TokenShard::read: range outside the shard");
   const std::size_t width = token_bytes(format_);
   const std::size_t offset = first_token_offset(format_) + static_cast<std::size_t>(first) * width;
   const std::byte* from = file_.bytes().data() + offset;
@@ -105,7 +112,10 @@ bool is_token_shard(const std::filesystem::path& path) {
 }
 
 TokenShardWriter::TokenShardWriter(std::filesystem::path path, std::int64_t vocab)
-    : path_(std::move(path)), temporary_(path_.string() + ".partial"), file_(File::create(temporary_)), wide_(vocab > 65536) {
+    : path_(std::move(path)),
+      temporary_(path_.string() + ".partial"),
+      file_(File::create(temporary_)),
+      wide_(vocab > 65536) {
   const Header header{};
   file_.write_at(0, header.data(), header_bytes);
 }
@@ -117,7 +127,8 @@ TokenShardWriter::~TokenShardWriter() {
 
 void TokenShardWriter::append(std::span<const std::int32_t> tokens) {
   // The header counts in int32.
-  require(tokens_ + static_cast<std::int64_t>(tokens.size()) <= INT32_MAX, "TokenShardWriter: a shard holds at most 2^31 - 1 tokens");
+  require(tokens_ + static_cast<std::int64_t>(tokens.size()) <= INT32_MAX,
+          "TokenShardWriter: a shard holds at most 2^31 - 1 tokens");
   const std::size_t width = wide_ ? 4 : 2;
   const std::uint64_t offset = header_bytes + static_cast<std::uint64_t>(tokens_) * width;
   if (wide_) {

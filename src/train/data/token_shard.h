@@ -42,8 +42,8 @@ class TokenShard {
 // Whether a file among texts is meant as a shard: named *.bin, and begins with the magic number of a shard with header.
 bool is_token_shard(const std::filesystem::path& path);
 
-// Writes one shard with header, 16 bit where the vocabulary allows it. The file is written beside its place and appears under
-// its name in finish(), complete and on disk; without finish() nothing is left behind.
+// Writes one shard with header, 16 bit where the vocabulary allows it. The file is written beside its place and appears
+// under its name in finish(), complete and on disk; without finish() nothing is left behind.
 class TokenShardWriter {
  public:
   TokenShardWriter(std::filesystem::path path, std::int64_t vocab);

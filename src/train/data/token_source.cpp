@@ -89,8 +89,10 @@ std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::st
 void check_encodable(const Tokenizer& tokenizer, const std::filesystem::path& path, std::string_view text) {
   const auto offset = tokenizer.kind() == "bytes" ? std::nullopt : first_invalid_utf8(text);
   if (!offset) return;
-  throw ConfigError({{path.string(), "", fmt::format("is not UTF-8 text (at byte offset {}): tokenizer {} cannot encode it; bytes can",
-                                                     *offset, tokenizer.kind()), "", 0}});
+  throw ConfigError({{path.string(), "",
+                      fmt::format("is not UTF-8 text (at byte offset {}): tokenizer {} cannot encode it; bytes can", *offset,
+                                  tokenizer.kind()),
+                      "", 0}});
 }
 
 }  // namespace plait::train

@@ -19,8 +19,8 @@ namespace plait::train {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  virtual std::string kind() const = 0;          // data.tokenizer's name for it
-  virtual std::int64_t vocab() const = 0;        // tokens are in [0, vocab)
+  virtual std::string kind() const = 0;    // data.tokenizer's name for it
+  virtual std::int64_t vocab() const = 0;  // tokens are in [0, vocab)
   // ConfigError where the text cannot be encoded: bytes that are not UTF-8 (sentencepiece), or a tokenizer that is not
   // there (tokens, random: the ids came from elsewhere).
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
@@ -43,12 +43,12 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model
 // random choices: the same files give the same model. Of more than 64 MiB of text, every n-th line is used.
 std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem::path>& files, std::int64_t vocab);
 
-// The tokenizer a configuration asks for. Trains where it says so, which takes a while: one rank (or the launcher) calls this
-// once and saves the result to the run directory, the others and every resume call load_tokenizer.
+// The tokenizer a configuration asks for. Trains where it says so, which takes a while: one rank (or the launcher) calls
+// this once and saves the result to the run directory, the others and every resume call load_tokenizer.
 std::unique_ptr<Tokenizer> create_tokenizer(const Config& config);
 
-// How much of `text` to take when it is worked through in pieces of about `most` bytes: up to the end of a line, else up to the
-// end of a character, else `most`.
+// How much of `text` to take when it is worked through in pieces of about `most` bytes: up to the end of a line, else up to
+// the end of a character, else `most`.
 std::size_t piece_length(std::string_view text, std::size_t most);
 
 // The tokenizer that save() wrote. ConfigError naming the file when there is none or it is damaged.
