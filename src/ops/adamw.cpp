@@ -13,8 +13,8 @@ namespace plait::ops {
 namespace {
 
 void check_optimizer_state(const ArgumentCheck& check, const View& state) {
-  check.that(state && state.bytes() >= sizeof(OptimizerState), "optimizer_state", "at least the bytes of one OptimizerState (16)",
-             describe(state));
+  check.that(state && state.bytes() >= sizeof(OptimizerState), "optimizer_state",
+             "at least the bytes of one OptimizerState (16)", describe(state));
 }
 
 }  // namespace
@@ -23,8 +23,8 @@ void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, 
   const ArgumentCheck check("norm_to_clip", stream);
   check.given("sum_of_squares", sum_of_squares);
   const DType dtype = sum_of_squares.dtype;
-  check.that((dtype == DType::f32 || (dtype == DType::f64 && !check.on_cuda())) && sum_of_squares.elements() >= 1, "sum_of_squares",
-             "one f32 (or on the host f64)", describe(sum_of_squares));
+  check.that((dtype == DType::f32 || (dtype == DType::f64 && !check.on_cuda())) && sum_of_squares.elements() >= 1,
+             "sum_of_squares", "one f32 (or on the host f64)", describe(sum_of_squares));
   check.that(loss && loss.dtype == dtype && loss.elements() >= 1, "loss", "one number of sum_of_squares' type", describe(loss));
   check_optimizer_state(check, optimizer_state);
   if constexpr (PLAIT_HAS_CUDA) {
@@ -55,8 +55,9 @@ void adamw(StreamRef stream, const AdamW& args) {
   check.tensor("master", args.master, state_type, {args.master.elements()});
   check.tensor("m", args.m, state_type, args.master.shape);
   check.tensor("v", args.v, state_type, args.master.shape);
-  check.that(args.table && args.table.dtype == DType::u8 && args.table.elements() % static_cast<std::int64_t>(sizeof(AdamWPiece)) == 0,
-             "table", "the u8 table that adamw_table returned", describe(args.table));
+  check.that(
+      args.table && args.table.dtype == DType::u8 && args.table.elements() % static_cast<std::int64_t>(sizeof(AdamWPiece)) == 0,
+      "table", "the u8 table that adamw_table returned", describe(args.table));
   check_optimizer_state(check, args.optimizer_state);
   check.that(args.step >= 1, "step", "at least 1", std::to_string(args.step));
   if constexpr (PLAIT_HAS_CUDA) {

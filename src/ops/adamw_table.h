@@ -7,10 +7,10 @@
 namespace plait::ops {
 
 struct AdamWPiece {
-  std::int64_t offset;        // as in AdamWSegment
+  std::int64_t offset;  // as in AdamWSegment
   std::int64_t state_offset;
-  std::int32_t count;         // 1 .. adamw_piece_elements
-  std::int32_t decay;         // 0 or 1
+  std::int32_t count;  // 1 .. adamw_piece_elements
+  std::int32_t decay;  // 0 or 1
 };
 static_assert(sizeof(AdamWPiece) == 24 && std::is_trivially_copyable_v<AdamWPiece>);
 

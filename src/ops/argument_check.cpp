@@ -33,7 +33,8 @@ ArgumentCheck::ArgumentCheck(const char* op, StreamRef stream, const OpContext& 
 
 void ArgumentCheck::compute_tensor(const char* name, const View& view, int rank) const {
   if (view && view.shape.rank() == rank && is_compute_type(view.dtype, on_cuda())) return;
-  fail(name, std::string(on_cuda() ? "f32 or bf16" : "f32, f64 or bf16") + " with " + std::to_string(rank) + " dims", describe(view));
+  fail(name, std::string(on_cuda() ? "f32 or bf16" : "f32, f64 or bf16") + " with " + std::to_string(rank) + " dims",
+       describe(view));
 }
 
 void ArgumentCheck::tensor(const char* name, const View& view, DType dtype, const Shape& shape) const {

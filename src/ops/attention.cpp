@@ -8,8 +8,8 @@ namespace plait::ops {
 
 void check_attention_shape(const ArgumentCheck& check, const AttentionShape& s) {
   const auto text = [&] {
-    return "batch " + std::to_string(s.batch) + ", sequence " + std::to_string(s.sequence) + ", heads " + std::to_string(s.heads) +
-           ", kv_heads " + std::to_string(s.kv_heads) + ", head_dim " + std::to_string(s.head_dim);
+    return "batch " + std::to_string(s.batch) + ", sequence " + std::to_string(s.sequence) + ", heads " +
+           std::to_string(s.heads) + ", kv_heads " + std::to_string(s.kv_heads) + ", head_dim " + std::to_string(s.head_dim);
   };
   const bool positive = s.batch > 0 && s.sequence > 0 && s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0;
   if (!positive) check.that(false, "shape", "positive in every member", text());

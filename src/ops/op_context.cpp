@@ -11,7 +11,8 @@ namespace {
 
 void require_cuda_build(const char* what) {
   if constexpr (!PLAIT_HAS_CUDA) {
-    throw DeviceError(std::string(what) + ": plait was built without CUDA; configure with -DPLAIT_CUDA=ON, or use the host device");
+    throw DeviceError(std::string(what) +
+                      ": plait was built without CUDA; configure with -DPLAIT_CUDA=ON, or use the host device");
   }
 }
 
@@ -31,7 +32,8 @@ std::unique_ptr<OpContext> make_op_context(Device device, View workspace, const 
   require(workspace && workspace.bytes() >= needed, "make_op_context: argument 'workspace' must have at least " +
                                                         std::to_string(needed) + " bytes, got " +
                                                         std::to_string(workspace ? workspace.bytes() : 0));
-  require(reinterpret_cast<std::uintptr_t>(workspace.data) % 256 == 0, "make_op_context: argument 'workspace' must be 256-byte aligned");
+  require(reinterpret_cast<std::uintptr_t>(workspace.data) % 256 == 0,
+          "make_op_context: argument 'workspace' must be 256-byte aligned");
   if constexpr (PLAIT_HAS_CUDA) {
     if (device.is_cuda()) return cuda::make_op_context(device, workspace, options);
   }

@@ -8,7 +8,8 @@ namespace plait::ops {
 namespace {
 
 void check_result(const ArgumentCheck& check, const View& out, DType dtype) {
-  check.that(out && out.dtype == dtype && out.elements() >= 1, "out", dtype == DType::f64 ? "one f64" : "one f32", describe(out));
+  check.that(out && out.dtype == dtype && out.elements() >= 1, "out", dtype == DType::f64 ? "one f64" : "one f32",
+             describe(out));
 }
 
 }  // namespace

@@ -10,12 +10,14 @@
 namespace plait::ops {
 namespace {
 
-template <typename T> void fill_table(double base, View table) {
+template <typename T>
+void fill_table(double base, View table) {
   const std::int64_t sequence = table.shape[0], head_dim = table.shape[1], half = head_dim / 2;
   T* values = table.as<T>();
   for (std::int64_t position = 0; position < sequence; ++position) {
     for (std::int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(position) * std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+      const double angle =
+          static_cast<double>(position) * std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
       values[position * head_dim + i] = static_cast<T>(std::cos(angle));
       values[position * head_dim + half + i] = static_cast<T>(std::sin(angle));
     }

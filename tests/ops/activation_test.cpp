@@ -18,7 +18,8 @@ Tensors activation_inputs(const ActivationShape& s) {
 
 Tensors run_activations(DeviceKind kind, DType dtype, const ActivationShape& s, const Tensors& in, bool in_place = false) {
   OpDevice device(kind);
-  const View x = device.put(in.at("x"), dtype), gate_up = device.put(in.at("gate_up"), dtype), dy = device.put(in.at("dy"), dtype);
+  const View x = device.put(in.at("x"), dtype), gate_up = device.put(in.at("gate_up"), dtype),
+             dy = device.put(in.at("dy"), dtype);
   const View y = device.poisoned({s.rows, s.dim}, dtype), gated = device.poisoned({s.rows, s.dim}, dtype);
   const View dx = in_place ? device.put(in.at("dy"), dtype) : device.poisoned({s.rows, s.dim}, dtype);
   const View dgate_up = in_place ? gate_up : device.poisoned({s.rows, 2 * s.dim}, dtype);
@@ -48,7 +49,8 @@ TEST_P(ActivationTest, InPlaceGivesTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, ActivationTest,
-                         testing::ValuesIn(cases<ActivationShape>(one_type(host_precisions()), {{1, 1}, {7, 13}, {33, 64}})), case_name);
+                         testing::ValuesIn(cases<ActivationShape>(one_type(host_precisions()), {{1, 1}, {7, 13}, {33, 64}})),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, ActivationTest,
                          testing::ValuesIn(cases<ActivationShape>(one_type(gpu_precisions()),
                                                                   {{1, 8}, {7, 13}, {400, 3104}, {201, 4864}})),
@@ -63,7 +65,8 @@ TEST(ActivationHostTest, GeluMatchesItsDefinitionFarOut) {
   const View y = device.poisoned(x.shape, DType::f32);
   gelu_forward(device.stream(), device.put(x, DType::f32), y);
   const Tensor got = device.get(y);
-  for (std::size_t i = 0; i < x.values.size(); ++i) EXPECT_NEAR(got.values[i], expected.values[i], 4e-7 * std::abs(x.values[i])) << i;
+  for (std::size_t i = 0; i < x.values.size(); ++i)
+    EXPECT_NEAR(got.values[i], expected.values[i], 4e-7 * std::abs(x.values[i])) << i;
 }
 
 TEST(ActivationHostTest, NanAndInfinityAreNotSwallowed) {
@@ -81,7 +84,9 @@ TEST(ActivationGradientTest, MatchesCentralDifferences) {
   const ActivationShape s{4, 9};
   const Tensors in = activation_inputs(s), gradients = run_activations(DeviceKind::host, DType::f64, s, in);
   const auto loss_of = [&](const std::string& output) {
-    return [&, output](const Tensors& at) { return dot(run_activations(DeviceKind::host, DType::f64, s, at).at(output), in.at("dy")); };
+    return [&, output](const Tensors& at) {
+      return dot(run_activations(DeviceKind::host, DType::f64, s, at).at(output), in.at("dy"));
+    };
   };
   expect_gradient("x", in, gradients.at("dgelu"), loss_of("gelu"));
   expect_gradient("gate_up", in, gradients.at("dswiglu"), loss_of("swiglu"));

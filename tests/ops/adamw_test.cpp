@@ -7,8 +7,8 @@
 namespace plait::ops {
 namespace {
 
-// A flat buffer of `elements` weights; the optimizer state holds the shard [state_first, state_first + state_elements) of it, as
-// ZeRO-1 keeps it. Segments name elements of that shard only.
+// A flat buffer of `elements` weights; the optimizer state holds the shard [state_first, state_first + state_elements) of it,
+// as ZeRO-1 keeps it. Segments name elements of that shard only.
 struct AdamWCase {
   std::string label;
   std::int64_t elements = 0, state_first = 0, state_elements = 0;
@@ -24,7 +24,10 @@ AdamWCase whole(std::int64_t elements) {
 // Gaps between the segments, which must stay as they are, and state offsets that differ from the weights'.
 AdamWCase shard(std::int64_t elements) {
   const std::int64_t first = elements / 4, count = elements / 2;
-  return {"shard" + std::to_string(elements), elements, first, count,
+  return {"shard" + std::to_string(elements),
+          elements,
+          first,
+          count,
           {{first, 0, count / 3, true}, {first + count / 2, count / 2, count - count / 2 - 5, false}}};
 }
 
@@ -42,7 +45,8 @@ AdamWRun run_adamw(const Precision& p, const AdamWCase& c, int steps, float clip
   const DType state_type = p.compute == DType::f64 ? DType::f64 : DType::f32;
   const Tensor weights = rounded({{"w", random_tensor({c.elements}, "weights")}}, p.compute).at("w");
   Tensor master{{c.state_elements}, {}};
-  for (std::int64_t i = 0; i < c.state_elements; ++i) master.values.push_back(weights.values[static_cast<std::size_t>(c.state_first + i)]);
+  for (std::int64_t i = 0; i < c.state_elements; ++i)
+    master.values.push_back(weights.values[static_cast<std::size_t>(c.state_first + i)]);
   Tensor zeros = master;
   std::fill(zeros.values.begin(), zeros.values.end(), 0.0);
 
@@ -58,14 +62,18 @@ AdamWRun run_adamw(const Precision& p, const AdamWCase& c, int steps, float clip
   args.beta2 = beta2;
   args.epsilon = epsilon;
   args.weight_decay = weight_decay;
-  const View squares = device.put(Tensor{{1}, {sum_of_squares}}, state_type), loss_view = device.put(Tensor{{1}, {loss}}, state_type);
+  const View squares = device.put(Tensor{{1}, {sum_of_squares}}, state_type),
+             loss_view = device.put(Tensor{{1}, {loss}}, state_type);
   for (int step = 1; step <= steps; ++step) {
     args.gradients = device.put(random_tensor({c.elements}, "gradients" + std::to_string(step), 0.5), p.gradient);
     args.step = step;
     norm_to_clip(device.stream(), squares, loss_view, clip, args.optimizer_state);
     adamw(device.stream(), args);
   }
-  return {{{"weights", device.get(args.weights)}, {"master", device.get(args.master)}, {"m", device.get(args.m)}, {"v", device.get(args.v)}},
+  return {{{"weights", device.get(args.weights)},
+           {"master", device.get(args.master)},
+           {"m", device.get(args.m)},
+           {"v", device.get(args.v)}},
           device.get(args.optimizer_state)};
 }
 
@@ -80,7 +88,8 @@ Tensors adamw_by_definition(const Precision& p, const AdamWCase& c, int steps, d
   }
   const double b1 = static_cast<double>(beta1), b2 = static_cast<double>(beta2), rate = static_cast<double>(lr);
   for (int step = 1; step <= steps; ++step) {
-    const Tensor gradients = rounded({{"g", random_tensor({c.elements}, "gradients" + std::to_string(step), 0.5)}}, p.gradient).at("g");
+    const Tensor gradients =
+        rounded({{"g", random_tensor({c.elements}, "gradients" + std::to_string(step), 0.5)}}, p.gradient).at("g");
     for (const AdamWSegment& segment : c.segments) {
       for (std::int64_t k = 0; k < segment.count; ++k) {
         const auto i = static_cast<std::size_t>(segment.offset + k), s = static_cast<std::size_t>(segment.state_offset + k);
@@ -132,10 +141,12 @@ TEST_P(AdamWTest, ANormThatIsNotFiniteHaltsTheUpdate) {
   EXPECT_EQ(run_adamw(precision(), shape(), 1, 1.0f, 1.0, std::nan("")).state.values[2], 1.0) << "a loss that is not a number";
 }
 
-INSTANTIATE_TEST_SUITE_P(Host, AdamWTest, testing::ValuesIn(cases<AdamWCase>(host_precisions(), {whole(1), whole(5003), shard(10007)})),
+INSTANTIATE_TEST_SUITE_P(Host, AdamWTest,
+                         testing::ValuesIn(cases<AdamWCase>(host_precisions(), {whole(1), whole(5003), shard(10007)})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, AdamWTest,
-                         testing::ValuesIn(cases<AdamWCase>(gpu_precisions(), {whole(1), whole(4097), whole(1000003), shard(300011)})),
+                         testing::ValuesIn(cases<AdamWCase>(gpu_precisions(),
+                                                            {whole(1), whole(4097), whole(1000003), shard(300011)})),
                          case_name);
 
 TEST(AdamWHostTest, DoubleMatchesItsDefinition) {
@@ -143,7 +154,8 @@ TEST(AdamWHostTest, DoubleMatchesItsDefinition) {
   const Precision f64{DeviceKind::host, DType::f64, DType::f64, 0, 0};
   const AdamWRun got = run_adamw(f64, c, 4, 0.0f, 9.0, 1.0);
   const Tensors expected = adamw_by_definition(f64, c, 4, 1.0);
-  for (const char* name : {"master", "m", "v", "weights"}) expect_close(name, got.tensors.at(name), expected.at(name), 1e-14, 1e-14);
+  for (const char* name : {"master", "m", "v", "weights"})
+    expect_close(name, got.tensors.at(name), expected.at(name), 1e-14, 1e-14);
 }
 
 class AdamWAliasTest : public OpTest<AdamWCase> {};
@@ -154,7 +166,8 @@ TEST_P(AdamWAliasTest, WeightsMayBeTheMaster) {
   expect_same_bits(apart, together);
 }
 
-INSTANTIATE_TEST_SUITE_P(Host, AdamWAliasTest, testing::Values(OpCase<AdamWCase>{host_precisions()[0], whole(5003)}), case_name);
+INSTANTIATE_TEST_SUITE_P(Host, AdamWAliasTest, testing::Values(OpCase<AdamWCase>{host_precisions()[0], whole(5003)}),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, AdamWAliasTest, testing::Values(OpCase<AdamWCase>{gpu_precisions()[0], whole(5003)}), case_name);
 
 class ClipTest : public OpTest<AdamWCase> {};
@@ -163,7 +176,8 @@ TEST_P(ClipTest, HaltedStaysAndSmallNormsAreNotScaled) {
   OpDevice device(precision().device);
   const View state = device.put(Tensor{{4}, {0, 0, 0, 0}}, DType::f32);
   const auto step = [&](double squares, double loss, float clip) {
-    norm_to_clip(device.stream(), device.put(Tensor{{1}, {squares}}, DType::f32), device.put(Tensor{{1}, {loss}}, DType::f32), clip, state);
+    norm_to_clip(device.stream(), device.put(Tensor{{1}, {squares}}, DType::f32), device.put(Tensor{{1}, {loss}}, DType::f32),
+                 clip, state);
     return device.get(state).values;
   };
   EXPECT_EQ(step(0.25, 2.0, 1.0f), (std::vector<double>{0.5, 1.0, 0.0, 2.0}));

@@ -1,6 +1,6 @@
 // The dispatcher refuses wrong arguments with a message that names the op, the argument, what was expected and what came.
-#include "ops/adamw.h"
 #include "ops/activation.h"
+#include "ops/adamw.h"
 #include "ops/attention.h"
 #include "ops/blas_threads.h"
 #include "ops/cross_entropy.h"
@@ -52,13 +52,19 @@ TEST_F(ArgumentCheckTest, LinearForward) {
     };
   };
   EXPECT_NO_THROW(with([](LinearForward&) {})());
-  expect_refused("linear_forward: argument 'x' must be f32, f64 or bf16 with 2 dims, got nothing", with([](auto& a) { a.x = {}; }));
-  expect_refused("linear_forward: argument 'w' must be f32 [5, 3], got bf16 [5, 3]", with([&](auto& a) { a.w = bf16({5, 3}); }));
+  expect_refused("linear_forward: argument 'x' must be f32, f64 or bf16 with 2 dims, got nothing",
+                 with([](auto& a) { a.x = {}; }));
+  expect_refused("linear_forward: argument 'w' must be f32 [5, 3], got bf16 [5, 3]", with([&](auto& a) {
+                   a.w = bf16({5, 3});
+                 }));
   expect_refused("linear_forward: argument 'w' must be f32 [3, 3], got f32 [3, 4]", with([&](auto& a) { a.w = f32({3, 4}); }));
   expect_refused("linear_forward: argument 'bias' must be f32 [5], got f32 [4]", with([&](auto& a) { a.bias = f32({4}); }));
   expect_refused("linear_forward: argument 'y' must be f32 [4, 5], got f32 [5, 4]", with([&](auto& a) { a.y = f32({5, 4}); }));
-  expect_refused("argument 'pre_activation' must be f32 [4, 5], got nothing", with([](auto& a) { a.epilogue = Epilogue::gelu; }));
-  expect_refused("argument 'pre_activation' must be empty without Epilogue::gelu", with([&](auto& a) { a.pre_activation = f32({4, 5}); }));
+  expect_refused("argument 'pre_activation' must be f32 [4, 5], got nothing",
+                 with([](auto& a) { a.epilogue = Epilogue::gelu; }));
+  expect_refused("argument 'pre_activation' must be empty without Epilogue::gelu", with([&](auto& a) {
+                   a.pre_activation = f32({4, 5});
+                 }));
   expect_refused("argument 'residual' must be empty with Epilogue::gelu", with([&](auto& a) {
                    a.epilogue = Epilogue::gelu;
                    a.pre_activation = f32({4, 5});
@@ -108,7 +114,8 @@ TEST_F(ArgumentCheckTest, Norm) {
   backward.rstd = f32({4});
   backward.dy = backward.dx = f32({4, 6});
   backward.dgamma = f32({6});
-  expect_refused("norm_backward: argument 'dx' must be other memory than 'dy'", [&] { norm_backward(stream(), context(), backward); });
+  expect_refused("norm_backward: argument 'dx' must be other memory than 'dy'",
+                 [&] { norm_backward(stream(), context(), backward); });
 }
 
 TEST_F(ArgumentCheckTest, AttentionAndRope) {
@@ -151,7 +158,8 @@ TEST_F(ArgumentCheckTest, CrossEntropyAndEmbedding) {
   expect_refused("cross_entropy: argument 'targets' must be i32 [3], got f32 [3]", [&] { cross_entropy(stream(), loss); });
   loss.targets = i32(3);
   loss.vocab = 9;
-  expect_refused("cross_entropy: argument 'vocab' must be in [1, columns of logits], got 9", [&] { cross_entropy(stream(), loss); });
+  expect_refused("cross_entropy: argument 'vocab' must be in [1, columns of logits], got 9",
+                 [&] { cross_entropy(stream(), loss); });
 
   EmbeddingForward forward;
   forward.tokens = i32(6);
@@ -162,7 +170,8 @@ TEST_F(ArgumentCheckTest, CrossEntropyAndEmbedding) {
   expect_refused("embedding_forward: argument 'positions_table' must be of at least `sequence` rows, got f32 [2, 4]",
                  [&] { embedding_forward(stream(), forward); });
   forward.sequence = 4;
-  expect_refused("embedding_forward: argument 'sequence' must be positive and a divisor", [&] { embedding_forward(stream(), forward); });
+  expect_refused("embedding_forward: argument 'sequence' must be positive and a divisor",
+                 [&] { embedding_forward(stream(), forward); });
   EmbeddingBackward backward;
   backward.tokens = forward.tokens;
   backward.dy = f32({6, 4});
@@ -180,7 +189,8 @@ TEST_F(ArgumentCheckTest, OptimizerAndReductions) {
   expect_refused("adamw: argument 'v' must be f32 [8], got f32 [7]", [&] { adamw(stream(), args); });
   args.v = f32({8});
   args.table = f32({6});
-  expect_refused("adamw: argument 'table' must be the u8 table that adamw_table returned, got f32 [6]", [&] { adamw(stream(), args); });
+  expect_refused("adamw: argument 'table' must be the u8 table that adamw_table returned, got f32 [6]",
+                 [&] { adamw(stream(), args); });
   args.table = device_.put(adamw_table({{0, 0, 8, true}}));
   expect_refused("adamw: argument 'optimizer_state' must be", [&] { adamw(stream(), args); });
   args.optimizer_state = f32({4});
@@ -198,20 +208,25 @@ TEST_F(ArgumentCheckTest, OptimizerAndReductions) {
 }
 
 TEST_F(ArgumentCheckTest, ElementwiseAndActivations) {
-  expect_refused("convert: argument 'to' must be of 6 elements, got f64 [5]", [&] { convert(stream(), f32({2, 3}), f64({5})); });
+  expect_refused("convert: argument 'to' must be of 6 elements, got f64 [5]", [&] {
+    convert(stream(), f32({2, 3}), f64({5}));
+  });
   expect_refused("add: argument 'y' must be f32 [3], got bf16 [3]", [&] { add(stream(), f32({3}), bf16({3})); });
   expect_refused("gelu_forward: argument 'x' must be f32, f64 or bf16", [&] { gelu_forward(stream(), i32(3), f32({3})); });
   expect_refused("gelu_backward: argument 'dx' must be f32 [3], got f32 [4]",
                  [&] { gelu_backward(stream(), f32({3}), f32({3}), f32({4})); });
-  expect_refused("swiglu_forward: argument 'gate_up' must be of an even number of columns",
-                 [&] { swiglu_forward(stream(), f32({2, 7}), f32({2, 3})); });
-  expect_refused("swiglu_backward: argument 'dy' must be f32 [2, 4], got f32 [2, 3]",
-                 [&] { swiglu_backward(stream(), f32({2, 8}), f32({2, 3}), f32({2, 8})); });
+  expect_refused("swiglu_forward: argument 'gate_up' must be of an even number of columns", [&] {
+    swiglu_forward(stream(), f32({2, 7}), f32({2, 3}));
+  });
+  expect_refused("swiglu_backward: argument 'dy' must be f32 [2, 4], got f32 [2, 3]", [&] {
+    swiglu_backward(stream(), f32({2, 8}), f32({2, 3}), f32({2, 8}));
+  });
 }
 
 TEST_F(ArgumentCheckTest, ContextAndThreads) {
-  expect_refused("make_op_context: argument 'workspace' must have at least",
-                 [&] { make_op_context(Device{DeviceKind::host, 0}, View(), {}); });
+  expect_refused("make_op_context: argument 'workspace' must have at least", [&] {
+    make_op_context(Device{DeviceKind::host, 0}, View(), {});
+  });
   expect_refused("set_blas_threads: argument 'threads' must be at least 1, got 0", [] { set_blas_threads(0); });
   EXPECT_EQ(context().adopt_choices({"a line", "another"}), 2);
   EXPECT_EQ(context().untuned_shapes(), 0);

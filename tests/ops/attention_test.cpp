@@ -8,8 +8,8 @@ namespace {
 struct AttentionCase {
   AttentionShape s;
   std::string name() const {
-    return "batch" + std::to_string(s.batch) + "_sequence" + std::to_string(s.sequence) + "_heads" + std::to_string(s.heads) + "_kv" +
-           std::to_string(s.kv_heads) + "_dim" + std::to_string(s.head_dim);
+    return "batch" + std::to_string(s.batch) + "_sequence" + std::to_string(s.sequence) + "_heads" + std::to_string(s.heads) +
+           "_kv" + std::to_string(s.kv_heads) + "_dim" + std::to_string(s.head_dim);
   }
 };
 
@@ -87,21 +87,22 @@ TEST_P(AttentionTest, MatchesTheOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, AttentionTest,
-                         testing::ValuesIn(cases<AttentionCase>(one_type(host_precisions()),
-                                                                {{{2, 7, 2, 2, 8}}, {{1, 130, 4, 2, 16}}, {{3, 64, 2, 1, 32}}})),
+                         testing::ValuesIn(cases<AttentionCase>(
+                             one_type(host_precisions()), {{{2, 7, 2, 2, 8}}, {{1, 130, 4, 2, 16}}, {{3, 64, 2, 1, 32}}})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, AttentionTest,
-                         testing::ValuesIn(cases<AttentionCase>(one_type(gpu_precisions()),
-                                                                {{{1, 64, 2, 2, 64}},
-                                                                 {{3, 200, 12, 12, 64}},
-                                                                 {{2, 200, 14, 2, 64}},
-                                                                 {{2, 333, 8, 2, 128}},
-                                                                 {{1, 1024, 5, 5, 80}}})),
+                         testing::ValuesIn(cases<AttentionCase>(one_type(gpu_precisions()), {{{1, 64, 2, 2, 64}},
+                                                                                             {{3, 200, 12, 12, 64}},
+                                                                                             {{2, 200, 14, 2, 64}},
+                                                                                             {{2, 333, 8, 2, 128}},
+                                                                                             {{1, 1024, 5, 5, 80}}})),
                          case_name);
 
 TEST(AttentionHostTest, MatchesItsDefinition) {
-  for (const AttentionShape s : {AttentionShape{2, 9, 4, 2, 6}, AttentionShape{1, 70, 2, 2, 8}, AttentionShape{1, 1, 3, 1, 4}}) {
-    const Tensors in = attention_inputs(s), expected = attention_by_definition(s, in.at("qkv")), got = run_attention(oracle, s, in);
+  for (const AttentionShape s :
+       {AttentionShape{2, 9, 4, 2, 6}, AttentionShape{1, 70, 2, 2, 8}, AttentionShape{1, 1, 3, 1, 4}}) {
+    const Tensors in = attention_inputs(s), expected = attention_by_definition(s, in.at("qkv")),
+                  got = run_attention(oracle, s, in);
     expect_close("out", got.at("out"), expected.at("out"), 1e-13, 1e-13);
     expect_close("lse", got.at("lse"), expected.at("lse"), 1e-13, 1e-13);
   }
@@ -115,10 +116,12 @@ TEST(AttentionHostTest, GivesTheSameBitsOnEveryRun) {
 }
 
 TEST(AttentionGradientTest, MatchesCentralDifferences) {
-  for (const AttentionShape s : {AttentionShape{2, 5, 2, 2, 3}, AttentionShape{1, 6, 4, 2, 4}, AttentionShape{1, 67, 2, 1, 2}}) {
+  for (const AttentionShape s :
+       {AttentionShape{2, 5, 2, 2, 3}, AttentionShape{1, 6, 4, 2, 4}, AttentionShape{1, 67, 2, 1, 2}}) {
     const Tensors in = attention_inputs(s);
     const Tensor gradient = run_attention(oracle, s, in).at("dqkv");
-    expect_gradient("qkv", in, gradient, [&](const Tensors& at) { return dot(run_attention(oracle, s, at).at("out"), in.at("dout")); });
+    expect_gradient("qkv", in, gradient,
+                    [&](const Tensors& at) { return dot(run_attention(oracle, s, at).at("out"), in.at("dout")); });
   }
 }
 

@@ -26,7 +26,8 @@ struct CrossEntropyRun {
   Tensor losses, logits;
 };
 
-CrossEntropyRun run_cross_entropy(DeviceKind kind, DType dtype, const VocabShape& s, const Tensor& logits, bool write_gradient) {
+CrossEntropyRun run_cross_entropy(DeviceKind kind, DType dtype, const VocabShape& s, const Tensor& logits,
+                                  bool write_gradient) {
   OpDevice device(kind);
   CrossEntropy args;
   args.logits = device.put(logits, dtype);
@@ -91,14 +92,13 @@ TEST_P(CrossEntropyTest, WithoutGradientLogitsStayAsTheyAre) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, CrossEntropyTest,
-                         testing::ValuesIn(cases<VocabShape>(one_type(host_precisions()), {{4, 11, 11}, {7, 50, 64}, {3, 1000, 1024}})),
+                         testing::ValuesIn(cases<VocabShape>(one_type(host_precisions()),
+                                                             {{4, 11, 11}, {7, 50, 64}, {3, 1000, 1024}})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, CrossEntropyTest,
-                         testing::ValuesIn(cases<VocabShape>(one_type(gpu_precisions()), {{4, 11, 16},
-                                                                                          {37, 256, 256},
-                                                                                          {200, 50257, 50304},
-                                                                                          {5, 151936, 151936},
-                                                                                          {9, 32001, 32064}})),
+                         testing::ValuesIn(cases<VocabShape>(
+                             one_type(gpu_precisions()),
+                             {{4, 11, 16}, {37, 256, 256}, {200, 50257, 50304}, {5, 151936, 151936}, {9, 32001, 32064}})),
                          case_name);
 
 TEST(CrossEntropyGradientTest, MatchesCentralDifferences) {
@@ -106,7 +106,8 @@ TEST(CrossEntropyGradientTest, MatchesCentralDifferences) {
   const Tensors in{{"logits", logits_of(s)}};
   const auto loss = [&](const Tensors& at) {
     double total = 0;
-    for (const double value : run_cross_entropy(DeviceKind::host, DType::f64, s, at.at("logits"), false).losses.values) total += value;
+    for (const double value : run_cross_entropy(DeviceKind::host, DType::f64, s, at.at("logits"), false).losses.values)
+      total += value;
     return total * static_cast<double>(scale);
   };
   expect_gradient("logits", in, run_cross_entropy(DeviceKind::host, DType::f64, s, in.at("logits"), true).logits, loss);

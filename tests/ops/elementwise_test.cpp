@@ -33,7 +33,8 @@ TEST_P(ConvertTest, AddAdds) {
   const View y = device.put(in.at("y"), dtype);
   add(device.stream(), device.put(in.at("x"), dtype), y);
   Tensor expected = in.at("y");
-  for (std::size_t i = 0; i < expected.values.size(); ++i) expected.values[i] = round_to(dtype, expected.values[i] + in.at("x").values[i]);
+  for (std::size_t i = 0; i < expected.values.size(); ++i)
+    expected.values[i] = round_to(dtype, expected.values[i] + in.at("x").values[i]);
   EXPECT_EQ(device.get(y).values, expected.values);
 }
 
@@ -44,17 +45,14 @@ std::vector<Precision> host_with_double() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, ConvertTest,
-                         testing::ValuesIn(cases<Conversion>(host_with_double(), {{DType::f32, 1},
-                                                                                  {DType::f32, 1001},
-                                                                                  {DType::bf16, 77},
-                                                                                  {DType::f64, 500}})),
+                         testing::ValuesIn(cases<Conversion>(
+                             host_with_double(), {{DType::f32, 1}, {DType::f32, 1001}, {DType::bf16, 77}, {DType::f64, 500}})),
                          case_name);
-INSTANTIATE_TEST_SUITE_P(Gpu, ConvertTest,
-                         testing::ValuesIn(cases<Conversion>(one_type(gpu_precisions()), {{DType::f32, 1},
-                                                                                          {DType::f32, 1000003},
-                                                                                          {DType::bf16, 77},
-                                                                                          {DType::bf16, 65536}})),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Gpu, ConvertTest,
+    testing::ValuesIn(cases<Conversion>(one_type(gpu_precisions()),
+                                        {{DType::f32, 1}, {DType::f32, 1000003}, {DType::bf16, 77}, {DType::bf16, 65536}})),
+    case_name);
 
 }  // namespace
 }  // namespace plait::ops

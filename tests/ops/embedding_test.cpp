@@ -9,8 +9,8 @@ struct EmbeddingShape {
   std::int64_t batch = 0, sequence = 0, vocab = 0, dim = 0;
   bool positions = false, accumulate = false;
   std::string name() const {
-    return "batch" + std::to_string(batch) + "_sequence" + std::to_string(sequence) + "_vocab" + std::to_string(vocab) + "_dim" +
-           std::to_string(dim) + (positions ? "_positions" : "") + (accumulate ? "_accumulate" : "");
+    return "batch" + std::to_string(batch) + "_sequence" + std::to_string(sequence) + "_vocab" + std::to_string(vocab) +
+           "_dim" + std::to_string(dim) + (positions ? "_positions" : "") + (accumulate ? "_accumulate" : "");
   }
   std::int64_t rows() const { return batch * sequence; }
   std::int64_t position_rows() const { return sequence + 2; }  // a table longer than the sequence
@@ -52,10 +52,11 @@ Tensors embedding_backward_on(const Precision& p, const EmbeddingShape& s, const
   EmbeddingBackward args;
   args.tokens = device.put(tokens_of(s));
   args.dy = device.put(in.at("dy"), p.compute);
-  args.dtokens_table = s.accumulate ? device.put(in.at("present_tokens"), p.gradient) : device.poisoned({s.vocab, s.dim}, p.gradient);
+  args.dtokens_table =
+      s.accumulate ? device.put(in.at("present_tokens"), p.gradient) : device.poisoned({s.vocab, s.dim}, p.gradient);
   if (s.positions) {
-    args.dpositions_table =
-        s.accumulate ? device.put(in.at("present_positions"), p.gradient) : device.poisoned({s.position_rows(), s.dim}, p.gradient);
+    args.dpositions_table = s.accumulate ? device.put(in.at("present_positions"), p.gradient)
+                                         : device.poisoned({s.position_rows(), s.dim}, p.gradient);
   }
   args.sequence = s.sequence;
   args.accumulate_tokens = args.accumulate_positions = s.accumulate;
@@ -70,7 +71,8 @@ class EmbeddingTest : public OpTest<EmbeddingShape> {};
 TEST_P(EmbeddingTest, ForwardMatchesTheOracle) {
   const Tensors in = rounded(embedding_inputs(shape()), precision().compute);
   expect_close("y", embedding_forward_on(precision().device, precision().compute, shape(), in),
-               embedding_forward_on(DeviceKind::host, DType::f64, shape(), in), precision().norm_error, precision().largest_error);
+               embedding_forward_on(DeviceKind::host, DType::f64, shape(), in), precision().norm_error,
+               precision().largest_error);
 }
 
 TEST_P(EmbeddingTest, BackwardMatchesTheOracle) {
@@ -86,10 +88,9 @@ TEST_P(EmbeddingTest, BackwardGivesTheSameBitsOnEveryRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, EmbeddingTest,
-                         testing::ValuesIn(cases<EmbeddingShape>(host_precisions(), {{2, 6, 11, 5, true},
-                                                                                     {3, 40, 300, 16, true, true},
-                                                                                     {1, 9, 4, 8},
-                                                                                     {2, 17, 64, 33, false, true}})),
+                         testing::ValuesIn(cases<EmbeddingShape>(
+                             host_precisions(),
+                             {{2, 6, 11, 5, true}, {3, 40, 300, 16, true, true}, {1, 9, 4, 8}, {2, 17, 64, 33, false, true}})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, EmbeddingTest,
                          testing::ValuesIn(cases<EmbeddingShape>(gpu_precisions(), {{3, 200, 50304, 72, true, true},
@@ -102,7 +103,9 @@ INSTANTIATE_TEST_SUITE_P(Gpu, EmbeddingTest,
 TEST(EmbeddingGradientTest, MatchesCentralDifferences) {
   for (const EmbeddingShape s : {EmbeddingShape{2, 5, 6, 3, true}, EmbeddingShape{3, 4, 9, 2}}) {
     const Tensors in = embedding_inputs(s), gradients = embedding_backward_on(oracle, s, in);
-    const auto loss = [&](const Tensors& at) { return dot(embedding_forward_on(DeviceKind::host, DType::f64, s, at), in.at("dy")); };
+    const auto loss = [&](const Tensors& at) {
+      return dot(embedding_forward_on(DeviceKind::host, DType::f64, s, at), in.at("dy"));
+    };
     expect_gradient("tokens_table", in, gradients.at("dtokens_table"), loss);
     if (s.positions) expect_gradient("positions_table", in, gradients.at("dpositions_table"), loss);
   }

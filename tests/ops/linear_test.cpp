@@ -54,7 +54,8 @@ Tensors linear_forward_on(DeviceKind kind, DType dtype, const LinearShape& s, co
 // dy is the gradient in front of the epilogue: what linear_backward_* take.
 Tensors linear_backward_on(const Precision& p, const LinearShape& s, const Tensors& in) {
   OpDevice device(p.device);
-  const View dy = device.put(in.at("dy"), p.compute), w = device.put(in.at("w"), p.compute), x = device.put(in.at("x"), p.compute);
+  const View dy = device.put(in.at("dy"), p.compute), w = device.put(in.at("w"), p.compute),
+             x = device.put(in.at("x"), p.compute);
   const auto output = [&](const char* present, Shape shape, DType dtype) {
     return s.accumulate ? device.put(in.at(present), dtype) : device.poisoned(shape, dtype);
   };
@@ -126,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(Gpu, LinearTest,
                          case_name);
 
 TEST(LinearGradientTest, MatchesCentralDifferences) {
-  for (const LinearShape s : {LinearShape{6, 5, 4, true, true}, LinearShape{6, 5, 4, true, false, true}, LinearShape{3, 7, 9}}) {
+  for (const LinearShape s :
+       {LinearShape{6, 5, 4, true, true}, LinearShape{6, 5, 4, true, false, true}, LinearShape{3, 7, 9}}) {
     SCOPED_TRACE(s.name());
     const Tensors in = linear_inputs(s);
     const auto loss = [&](const Tensors& at) {

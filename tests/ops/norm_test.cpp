@@ -10,8 +10,9 @@ struct NormShape {
   std::int64_t rows = 0, dim = 0;
   bool beta = false, delta = false, dresidual = false, accumulate = false;
   std::string name() const {
-    return std::string(kind == NormKind::layer_norm ? "layer" : "rms") + "_rows" + std::to_string(rows) + "_dim" + std::to_string(dim) +
-           (beta ? "_beta" : "") + (delta ? "_delta" : "") + (dresidual ? "_dresidual" : "") + (accumulate ? "_accumulate" : "");
+    return std::string(kind == NormKind::layer_norm ? "layer" : "rms") + "_rows" + std::to_string(rows) + "_dim" +
+           std::to_string(dim) + (beta ? "_beta" : "") + (delta ? "_delta" : "") + (dresidual ? "_dresidual" : "") +
+           (accumulate ? "_accumulate" : "");
   }
 };
 
@@ -63,7 +64,8 @@ NormRun run_norm(const Precision& p, const NormShape& s, const Tensors& in) {
   if (s.dresidual) backward.dresidual = device.put(in.at("dresidual"), dtype);
   backward.dx = s.dresidual ? backward.dresidual : device.poisoned({s.rows, s.dim}, dtype);
   backward.dgamma = s.accumulate ? device.put(in.at("present_dgamma"), p.gradient) : device.poisoned({s.dim}, p.gradient);
-  if (s.beta) backward.dbeta = s.accumulate ? device.put(in.at("present_dbeta"), p.gradient) : device.poisoned({s.dim}, p.gradient);
+  if (s.beta)
+    backward.dbeta = s.accumulate ? device.put(in.at("present_dbeta"), p.gradient) : device.poisoned({s.dim}, p.gradient);
   backward.accumulate = s.accumulate;
   norm_backward(device.stream(), device.context(), backward);
 
@@ -112,8 +114,9 @@ INSTANTIATE_TEST_SUITE_P(Gpu, NormTest,
                          case_name);
 
 TEST(NormGradientTest, MatchesCentralDifferences) {
-  for (const NormShape s : {NormShape{layer, 5, 7, true, true, true}, NormShape{layer, 4, 9, true}, NormShape{layer, 3, 6, false, true},
-                            NormShape{rms, 5, 8, false, true, true}, NormShape{rms, 4, 7}}) {
+  for (const NormShape s :
+       {NormShape{layer, 5, 7, true, true, true}, NormShape{layer, 4, 9, true}, NormShape{layer, 3, 6, false, true},
+        NormShape{rms, 5, 8, false, true, true}, NormShape{rms, 4, 7}}) {
     SCOPED_TRACE(s.name());
     const Tensors in = norm_inputs(s);
     const auto loss = [&](const Tensors& at) {
@@ -170,15 +173,15 @@ TEST_P(NormAliasTest, ResidualMayBeXOrDelta) {
     args.y = device.poisoned({s.rows, s.dim}, precision().compute);
     args.rstd = device.poisoned({s.rows}, DType::f32);
     norm_forward(device.stream(), args);
-    expect_close({{"y", device.get(args.y)}, {"rstd", device.get(args.rstd)}, {"residual", device.get(args.residual)}}, expected,
-                 precision());
+    expect_close({{"y", device.get(args.y)}, {"rstd", device.get(args.rstd)}, {"residual", device.get(args.residual)}},
+                 expected, precision());
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Host, NormAliasTest, testing::ValuesIn(cases<NormShape>(host_precisions(), {{rms, 9, 40, false, true}})),
-                         case_name);
-INSTANTIATE_TEST_SUITE_P(Gpu, NormAliasTest, testing::ValuesIn(cases<NormShape>(gpu_precisions(), {{rms, 300, 1000, false, true}})),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(Host, NormAliasTest,
+                         testing::ValuesIn(cases<NormShape>(host_precisions(), {{rms, 9, 40, false, true}})), case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, NormAliasTest,
+                         testing::ValuesIn(cases<NormShape>(gpu_precisions(), {{rms, 300, 1000, false, true}})), case_name);
 
 }  // namespace
 }  // namespace plait::ops

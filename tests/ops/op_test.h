@@ -77,7 +77,8 @@ struct Precision {
 
 inline const Precision oracle{};
 
-// f32: a sum of K terms is off by about sqrt(K) / 3 * 2^-24, here K <= 50,304 (TF32 would show as 3e-4). bf16: half a unit in the last place is 2^-9 = 0.2 % of a value.
+// f32: a sum of K terms is off by about sqrt(K) / 3 * 2^-24, here K <= 50,304 (TF32 would show as 3e-4). bf16: half a unit in
+// the last place is 2^-9 = 0.2 % of a value.
 inline std::vector<Precision> host_precisions() {
   return {{DeviceKind::host, DType::f32, DType::f32, 1e-5, 5e-5},
           {DeviceKind::host, DType::bf16, DType::f32, 4e-3, 2e-2},
@@ -99,7 +100,8 @@ inline std::vector<Precision> one_type(std::vector<Precision> all) {
 // checks, so a write outside of a tensor fails the test.
 class OpDevice {
  public:
-  explicit OpDevice(DeviceKind kind, const OpContextOptions& options = {}) : device_{kind, 0}, memory_(device_), stream_(prepared(device_)) {
+  explicit OpDevice(DeviceKind kind, const OpContextOptions& options = {})
+      : device_{kind, 0}, memory_(device_), stream_(prepared(device_)) {
     workspace_ = memory_.allocate(workspace_bytes(kind));
     const View workspace(workspace_.data(), DType::u8, {static_cast<std::int64_t>(workspace_.bytes())});
     context_ = make_op_context(device_, workspace, options);
@@ -118,7 +120,9 @@ class OpDevice {
     std::memcpy(bytes.data(), indices.data(), bytes.size());
     return place(bytes, DType::i32, {static_cast<std::int64_t>(indices.size())});
   }
-  View put(const std::vector<std::uint8_t>& table) { return place(table, DType::u8, {static_cast<std::int64_t>(table.size())}); }
+  View put(const std::vector<std::uint8_t>& table) {
+    return place(table, DType::u8, {static_cast<std::int64_t>(table.size())});
+  }
 
   // For outputs: every element is a NaN, so one that is not written fails the comparison.
   View poisoned(Shape shape, DType dtype) {
@@ -138,7 +142,8 @@ class OpDevice {
   Tensor get(const View& view) {
     const std::vector<std::uint8_t> bytes = get_bytes(view);
     Tensor tensor{view.shape, std::vector<double>(static_cast<std::size_t>(view.elements()))};
-    for (std::size_t i = 0; i < tensor.values.size(); ++i) tensor.values[i] = read(bytes.data() + i * size_of(view.dtype), view.dtype);
+    for (std::size_t i = 0; i < tensor.values.size(); ++i)
+      tensor.values[i] = read(bytes.data() + i * size_of(view.dtype), view.dtype);
     return tensor;
   }
 
@@ -161,8 +166,12 @@ class OpDevice {
     return View(static_cast<std::uint8_t*>(buffers_.back().data()) + guard_bytes, dtype, shape);
   }
 
-  template <typename T> static void write_as(std::uint8_t* to, T value) { std::memcpy(to, &value, sizeof(T)); }
-  template <typename T> static T read_as(const std::uint8_t* from) {
+  template <typename T>
+  static void write_as(std::uint8_t* to, T value) {
+    std::memcpy(to, &value, sizeof(T));
+  }
+  template <typename T>
+  static T read_as(const std::uint8_t* from) {
     T value;
     std::memcpy(&value, from, sizeof(T));
     return value;
@@ -186,13 +195,14 @@ class OpDevice {
   std::unique_ptr<OpContext> context_;
 };
 
-inline void expect_close(const std::string& name, const Tensor& got, const Tensor& expected, double norm_error, double largest_error) {
+inline void expect_close(const std::string& name, const Tensor& got, const Tensor& expected, double norm_error,
+                         double largest_error) {
   ASSERT_EQ(got.shape, expected.shape) << name;
   double difference = 0, reference = 0, largest = 0, worst = -1;
   std::size_t worst_at = 0;
   for (std::size_t i = 0; i < got.values.size(); ++i) {
-    ASSERT_TRUE(std::isfinite(got.values[i])) << name << "[" << i << "] of " << got.shape.to_string() << " is " << got.values[i]
-                                              << ": not written, or not a number";
+    ASSERT_TRUE(std::isfinite(got.values[i]))
+        << name << "[" << i << "] of " << got.shape.to_string() << " is " << got.values[i] << ": not written, or not a number";
     const double error = std::abs(got.values[i] - expected.values[i]);
     difference += error * error;
     reference += expected.values[i] * expected.values[i];
@@ -203,7 +213,8 @@ inline void expect_close(const std::string& name, const Tensor& got, const Tenso
     }
   }
   ASSERT_GT(reference, 0.0) << name << ": the reference is all zeros, which tests nothing";
-  EXPECT_LE(std::sqrt(difference / reference), norm_error) << name << " of " << got.shape.to_string() << ", relative error by norm";
+  EXPECT_LE(std::sqrt(difference / reference), norm_error)
+      << name << " of " << got.shape.to_string() << ", relative error by norm";
   EXPECT_LE(worst / largest, largest_error) << name << "[" << worst_at << "] of " << got.shape.to_string() << " is "
                                             << got.values[worst_at] << ", expected " << expected.values[worst_at];
 }
@@ -216,7 +227,8 @@ inline void expect_close(const Tensors& got, const Tensors& expected, const Prec
 }
 
 inline void expect_same_bits(const Tensors& first, const Tensors& second) {
-  for (const auto& [name, tensor] : first) EXPECT_EQ(tensor.values, second.at(name).values) << name << " differs from run to run";
+  for (const auto& [name, tensor] : first)
+    EXPECT_EQ(tensor.values, second.at(name).values) << name << " differs from run to run";
 }
 
 inline double dot(const Tensor& a, const Tensor& b) {
@@ -252,13 +264,17 @@ inline void expect_gradient(const std::string& name, const Tensors& inputs, cons
 }
 
 // A test over {device, types, tolerance} x {shape}. ShapeT has name() const -> std::string of letters, digits and '_'.
-template <typename ShapeT> struct OpCase {
+template <typename ShapeT>
+struct OpCase {
   Precision precision;
   ShapeT shape;
-  friend std::ostream& operator<<(std::ostream& out, const OpCase& c) { return out << c.precision.name() << "_" << c.shape.name(); }
+  friend std::ostream& operator<<(std::ostream& out, const OpCase& c) {
+    return out << c.precision.name() << "_" << c.shape.name();
+  }
 };
 
-template <typename ShapeT> class OpTest : public testing::TestWithParam<OpCase<ShapeT>> {
+template <typename ShapeT>
+class OpTest : public testing::TestWithParam<OpCase<ShapeT>> {
  protected:
   void SetUp() override {
     if (precision().device != DeviceKind::cuda) return;

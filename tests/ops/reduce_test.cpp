@@ -61,9 +61,11 @@ TEST_P(ReduceTest, GivesTheSameBitsOnEveryRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, ReduceTest,
-                         testing::ValuesIn(cases<ReduceShape>(one_type(host_precisions()), {{1}, {7}, {4097}, {100003}})), case_name);
+                         testing::ValuesIn(cases<ReduceShape>(one_type(host_precisions()), {{1}, {7}, {4097}, {100003}})),
+                         case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, ReduceTest,
-                         testing::ValuesIn(cases<ReduceShape>(one_type(gpu_precisions()), {{1}, {7}, {4097}, {1000003}, {20000000}})),
+                         testing::ValuesIn(cases<ReduceShape>(one_type(gpu_precisions()),
+                                                              {{1}, {7}, {4097}, {1000003}, {20000000}})),
                          case_name);
 
 TEST(ReduceHostTest, DoubleStaysDouble) {

@@ -8,8 +8,8 @@ namespace {
 struct RopeCase {
   AttentionShape s;
   std::string name() const {
-    return "batch" + std::to_string(s.batch) + "_sequence" + std::to_string(s.sequence) + "_heads" + std::to_string(s.heads) + "_kv" +
-           std::to_string(s.kv_heads) + "_dim" + std::to_string(s.head_dim);
+    return "batch" + std::to_string(s.batch) + "_sequence" + std::to_string(s.sequence) + "_heads" + std::to_string(s.heads) +
+           "_kv" + std::to_string(s.kv_heads) + "_dim" + std::to_string(s.head_dim);
   }
 };
 
@@ -74,11 +74,12 @@ TEST_P(RopeTest, InverseRotatesBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, RopeTest,
-                         testing::ValuesIn(cases<RopeCase>(one_type(host_precisions()), {{{2, 9, 4, 2, 6}}, {{1, 40, 2, 2, 32}}})),
+                         testing::ValuesIn(cases<RopeCase>(one_type(host_precisions()),
+                                                           {{{2, 9, 4, 2, 6}}, {{1, 40, 2, 2, 32}}})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, RopeTest,
-                         testing::ValuesIn(cases<RopeCase>(one_type(gpu_precisions()),
-                                                           {{{3, 200, 14, 2, 64}}, {{2, 77, 8, 8, 128}}, {{1, 1023, 5, 1, 80}}})),
+                         testing::ValuesIn(cases<RopeCase>(
+                             one_type(gpu_precisions()), {{{3, 200, 14, 2, 64}}, {{2, 77, 8, 8, 128}}, {{1, 1023, 5, 1, 80}}})),
                          case_name);
 
 TEST(RopeGradientTest, InverseIsTheGradient) {

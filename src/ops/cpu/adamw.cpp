@@ -8,7 +8,8 @@
 namespace plait::ops::cpu {
 namespace {
 
-template <typename T, typename G> void update(const AdamW& args, float clip_factor) {
+template <typename T, typename G>
+void update(const AdamW& args, float clip_factor) {
   using M = Statistic<T>;
   const G* gradients = args.gradients.as<G>();
   M* master = args.master.as<M>();
@@ -51,7 +52,8 @@ void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, 
     const double mean_loss = first(loss);
     state.grad_norm = static_cast<float>(norm);
     state.loss = static_cast<float>(mean_loss);
-    state.clip_factor = clip > 0 && norm > static_cast<double>(clip) ? static_cast<float>(static_cast<double>(clip) / norm) : 1.0f;
+    state.clip_factor =
+        clip > 0 && norm > static_cast<double>(clip) ? static_cast<float>(static_cast<double>(clip) / norm) : 1.0f;
     if (!std::isfinite(norm) || !std::isfinite(mean_loss)) state.halted = 1.0f;
   });
 }

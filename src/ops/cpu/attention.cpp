@@ -16,8 +16,12 @@ constexpr std::int64_t block_rows = 64;
 // Where the parts of a packed buffer lie, in elements from the start of a batch entry's first row.
 struct Packing {
   explicit Packing(const AttentionShape& s)
-      : row((s.heads + 2 * s.kv_heads) * s.head_dim), out_row(s.heads * s.head_dim), head_dim(s.head_dim),
-        keys(s.heads * s.head_dim), values((s.heads + s.kv_heads) * s.head_dim), group(s.heads / s.kv_heads) {}
+      : row((s.heads + 2 * s.kv_heads) * s.head_dim),
+        out_row(s.heads * s.head_dim),
+        head_dim(s.head_dim),
+        keys(s.heads * s.head_dim),
+        values((s.heads + s.kv_heads) * s.head_dim),
+        group(s.heads / s.kv_heads) {}
   std::int64_t query_of(std::int64_t head) const { return head * head_dim; }
   std::int64_t key_of(std::int64_t head) const { return keys + head / group * head_dim; }
   std::int64_t value_of(std::int64_t head) const { return values + head / group * head_dim; }
@@ -25,12 +29,14 @@ struct Packing {
 };
 
 // scores[i, 0 .. visible) = exp(scores[i] - shift); what lies behind the diagonal becomes 0.
-template <typename A> void exponentiate_row(A* scores, std::int64_t visible, std::int64_t columns, A shift) {
+template <typename A>
+void exponentiate_row(A* scores, std::int64_t visible, std::int64_t columns, A shift) {
   for (std::int64_t j = 0; j < visible; ++j) scores[j] = exponential(scores[j] - shift);
   std::fill(scores + visible, scores + columns, A(0));
 }
 
-template <typename A> void forward(const AttentionShape& s, const A* qkv, A* out, A* lse) {
+template <typename A>
+void forward(const AttentionShape& s, const A* qkv, A* out, A* lse) {
   const Packing at(s);
   const A scale = static_cast<A>(1.0 / std::sqrt(static_cast<double>(s.head_dim)));
   std::vector<A> scores(static_cast<std::size_t>(std::min(block_rows, s.sequence) * s.sequence));
@@ -40,7 +46,8 @@ template <typename A> void forward(const AttentionShape& s, const A* qkv, A* out
       for (std::int64_t first = 0; first < s.sequence; first += block_rows) {
         const std::int64_t rows = std::min(block_rows, s.sequence - first), columns = first + rows;
         const A* q = base + first * at.row + at.query_of(h);
-        gemm<A>(rows, columns, s.head_dim, scale, {q, at.row}, {base + at.key_of(h), at.row, Transpose::yes}, 0, scores.data(), columns);
+        gemm<A>(rows, columns, s.head_dim, scale, {q, at.row}, {base + at.key_of(h), at.row, Transpose::yes}, 0, scores.data(),
+                columns);
         for (std::int64_t i = 0; i < rows; ++i) {
           A* row = scores.data() + i * columns;
           const std::int64_t visible = first + i + 1;
@@ -58,7 +65,8 @@ template <typename A> void forward(const AttentionShape& s, const A* qkv, A* out
   }
 }
 
-template <typename A> void backward(const AttentionShape& s, const A* qkv, const A* out, const A* lse, const A* dout, A* dqkv) {
+template <typename A>
+void backward(const AttentionShape& s, const A* qkv, const A* out, const A* lse, const A* dout, A* dqkv) {
   const Packing at(s);
   const A scale = static_cast<A>(1.0 / std::sqrt(static_cast<double>(s.head_dim)));
   const std::size_t scratch = static_cast<std::size_t>(std::min(block_rows, s.sequence) * s.sequence);
@@ -77,8 +85,8 @@ template <typename A> void backward(const AttentionShape& s, const A* qkv, const
         A* p = probabilities.data();
         A* ds = dscores.data();
         gemm<A>(rows, columns, s.head_dim, scale, {q, at.row}, {base + at.key_of(h), at.row, Transpose::yes}, 0, p, columns);
-        gemm<A>(rows, columns, s.head_dim, 1, {dout + out_offset, at.out_row}, {base + at.value_of(h), at.row, Transpose::yes}, 0, ds,
-                columns);
+        gemm<A>(rows, columns, s.head_dim, 1, {dout + out_offset, at.out_row}, {base + at.value_of(h), at.row, Transpose::yes},
+                0, ds, columns);
         for (std::int64_t i = 0; i < rows; ++i) {
           A* p_row = p + i * columns;
           A* ds_row = ds + i * columns;
@@ -90,8 +98,8 @@ template <typename A> void backward(const AttentionShape& s, const A* qkv, const
           for (std::int64_t j = 0; j < visible; ++j) ds_row[j] = p_row[j] * (ds_row[j] - dot);
           std::fill(ds_row + visible, ds_row + columns, A(0));
         }
-        gemm<A>(columns, s.head_dim, rows, 1, {p, columns, Transpose::yes}, {dout + out_offset, at.out_row}, 1, dbase + at.value_of(h),
-                at.row);
+        gemm<A>(columns, s.head_dim, rows, 1, {p, columns, Transpose::yes}, {dout + out_offset, at.out_row}, 1,
+                dbase + at.value_of(h), at.row);
         gemm<A>(columns, s.head_dim, rows, scale, {ds, columns, Transpose::yes}, {q, at.row}, 1, dbase + at.key_of(h), at.row);
         gemm<A>(rows, s.head_dim, columns, scale, {ds, columns}, {base + at.key_of(h), at.row}, 0,
                 dbase + first * at.row + at.query_of(h), at.row);

@@ -10,19 +10,22 @@ namespace plait::ops::cpu {
 
 // Adds rows to one sum per column. Every 32 rows the sums in A are folded into double: as fast as float, nearly as exact as
 // double, in a fixed order.
-template <typename A> class ColumnSums {
+template <typename A>
+class ColumnSums {
  public:
   explicit ColumnSums(std::int64_t columns) : recent_(static_cast<std::size_t>(columns)), total_(recent_.size()) {}
 
   // Adds term(column) to every column.
-  template <typename Term> void add_row(Term term) {
+  template <typename Term>
+  void add_row(Term term) {
     A* sums = recent_.data();
     for (std::int64_t i = 0, n = columns(); i < n; ++i) sums[i] += term(i);
     if (++rows_ % 32 == 0) fold();
   }
 
   // gradient[column] (+)= sum.
-  template <typename G> void finish(G* gradient, bool accumulate) {
+  template <typename G>
+  void finish(G* gradient, bool accumulate) {
     fold();
     for (std::int64_t i = 0, n = columns(); i < n; ++i) {
       const double present = accumulate ? static_cast<double>(load(gradient[i])) : 0.0;

@@ -8,7 +8,8 @@
 namespace plait::ops::cpu {
 namespace {
 
-template <typename T> void cross_entropy_rows(const CrossEntropy& args) {
+template <typename T>
+void cross_entropy_rows(const CrossEntropy& args) {
   using A = Arithmetic<T>;
   const std::int64_t rows = args.logits.shape[0], padded = args.logits.shape[1], vocab = args.vocab;
   const std::int32_t* targets = args.targets.as<std::int32_t>();
@@ -40,9 +41,8 @@ template <typename T> void cross_entropy_rows(const CrossEntropy& args) {
 }  // namespace
 
 void cross_entropy(StreamRef stream, const CrossEntropy& args) {
-  stream.enqueue_host([args] {
-    with_type(args.logits.dtype, [&]<typename T>(std::type_identity<T>) { cross_entropy_rows<T>(args); });
-  });
+  stream.enqueue_host(
+      [args] { with_type(args.logits.dtype, [&]<typename T>(std::type_identity<T>) { cross_entropy_rows<T>(args); }); });
 }
 
 }  // namespace plait::ops::cpu

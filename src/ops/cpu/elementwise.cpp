@@ -9,7 +9,8 @@ void convert(StreamRef stream, View from, View to) {
       with_type(to.dtype, [&]<typename To>(std::type_identity<To>) {
         const From* source = from.as<From>();
         To* target = to.as<To>();
-        for (std::int64_t i = 0, n = from.elements(); i < n; ++i) target[i] = store<To>(static_cast<Arithmetic<To>>(load(source[i])));
+        for (std::int64_t i = 0, n = from.elements(); i < n; ++i)
+          target[i] = store<To>(static_cast<Arithmetic<To>>(load(source[i])));
       });
     });
   });

@@ -12,7 +12,8 @@ void require_in_table(std::int64_t token, std::int64_t vocab) {
   require(token >= 0 && token < vocab, "embedding: a token outside the table");
 }
 
-template <typename T> void forward(const EmbeddingForward& args) {
+template <typename T>
+void forward(const EmbeddingForward& args) {
   const std::int64_t rows = args.y.shape[0], dim = args.y.shape[1];
   const std::int32_t* tokens = args.tokens.as<std::int32_t>();
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -44,7 +45,8 @@ void add_rows(const std::vector<std::int64_t>& rows, const auto& index_of, const
   }
 }
 
-template <typename T, typename G> void backward(const EmbeddingBackward& args) {
+template <typename T, typename G>
+void backward(const EmbeddingBackward& args) {
   const std::int64_t dim = args.dy.shape[1];
   const std::int32_t* tokens = args.tokens.as<std::int32_t>();
   const T* dy = args.dy.as<T>();
@@ -67,9 +69,7 @@ template <typename T, typename G> void backward(const EmbeddingBackward& args) {
 }  // namespace
 
 void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
-  stream.enqueue_host([args] {
-    with_type(args.y.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); });
-  });
+  stream.enqueue_host([args] { with_type(args.y.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); }); });
 }
 
 void embedding_backward(StreamRef stream, OpContext&, const EmbeddingBackward& args) {

@@ -14,7 +14,8 @@ namespace plait::ops::cpu {
 enum class Transpose { no, yes };
 
 // An operand's memory, the distance between its rows in elements, and whether the product reads it transposed.
-template <typename A> struct MatrixOperand {
+template <typename A>
+struct MatrixOperand {
   const A* data;
   std::int64_t row_stride;
   Transpose transpose = Transpose::no;

@@ -7,7 +7,8 @@
 namespace plait::ops::cpu {
 namespace {
 
-template <typename T> void forward(const LinearForward& args) {
+template <typename T>
+void forward(const LinearForward& args) {
   using A = Arithmetic<T>;
   const std::int64_t rows = args.x.shape[0], in = args.x.shape[1], out = args.w.shape[0];
   const Operand<T> x(args.x), w(args.w);
@@ -38,7 +39,8 @@ template <typename T> void forward(const LinearForward& args) {
   product.finish();
 }
 
-template <typename T> void backward_input(const LinearBackwardInput& args) {
+template <typename T>
+void backward_input(const LinearBackwardInput& args) {
   using A = Arithmetic<T>;
   const std::int64_t rows = args.dy.shape[0], out = args.dy.shape[1], in = args.w.shape[1];
   const Operand<T> dy(args.dy), w(args.w);
@@ -53,7 +55,8 @@ template <typename T> void backward_input(const LinearBackwardInput& args) {
   dx.finish();
 }
 
-template <typename T, typename G> void backward_weight(const LinearBackwardWeight& args) {
+template <typename T, typename G>
+void backward_weight(const LinearBackwardWeight& args) {
   using A = Arithmetic<T>;
   const std::int64_t rows = args.dy.shape[0], out = args.dy.shape[1], in = args.x.shape[1];
   const Operand<T> dy(args.dy), x(args.x);
@@ -74,15 +77,12 @@ template <typename T, typename G> void backward_weight(const LinearBackwardWeigh
 }  // namespace
 
 void linear_forward(StreamRef stream, OpContext&, const LinearForward& args) {
-  stream.enqueue_host([args] {
-    with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); });
-  });
+  stream.enqueue_host([args] { with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); }); });
 }
 
 void linear_backward_input(StreamRef stream, OpContext&, const LinearBackwardInput& args) {
-  stream.enqueue_host([args] {
-    with_type(args.dy.dtype, [&]<typename T>(std::type_identity<T>) { backward_input<T>(args); });
-  });
+  stream.enqueue_host(
+      [args] { with_type(args.dy.dtype, [&]<typename T>(std::type_identity<T>) { backward_input<T>(args); }); });
 }
 
 void linear_backward_weight(StreamRef stream, OpContext&, const LinearBackwardWeight& args) {

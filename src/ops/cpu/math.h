@@ -31,14 +31,19 @@ inline double exponential(double x) { return std::exp(x); }
   return x < -87.0f ? 0.0f : p * power;
 }
 
-template <typename A> [[gnu::always_inline]] inline A sigmoid(A x) { return A(1) / (A(1) + exponential(-x)); }
+template <typename A>
+[[gnu::always_inline]] inline A sigmoid(A x) {
+  return A(1) / (A(1) + exponential(-x));
+}
 
 // gelu(x) = x/2 (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x³), written as x sigmoid(2u): no cancellation for x << 0.
-template <typename A> [[gnu::always_inline]] inline A gelu(A x) {
+template <typename A>
+[[gnu::always_inline]] inline A gelu(A x) {
   const A two_u = A(1.5957691216057308) * (x + A(0.044715) * x * x * x);
   return x * sigmoid(two_u);
 }
-template <typename A> [[gnu::always_inline]] inline A gelu_derivative(A x) {
+template <typename A>
+[[gnu::always_inline]] inline A gelu_derivative(A x) {
   const A two_u = A(1.5957691216057308) * (x + A(0.044715) * x * x * x);
   const A two_u_derivative = A(1.5957691216057308) * (A(1) + A(3 * 0.044715) * x * x);
   const A s = sigmoid(two_u);
@@ -46,7 +51,8 @@ template <typename A> [[gnu::always_inline]] inline A gelu_derivative(A x) {
 }
 
 // Σ term(i) over [0, count), accumulated in Sum. Eight interleaved partial sums: a fixed order that vectorises.
-template <typename Sum, typename Term> Sum ordered_sum(std::int64_t count, Term term) {
+template <typename Sum, typename Term>
+Sum ordered_sum(std::int64_t count, Term term) {
   constexpr int lanes = 8;
   Sum partial[lanes] = {};
   std::int64_t i = 0;
@@ -58,7 +64,8 @@ template <typename Sum, typename Term> Sum ordered_sum(std::int64_t count, Term 
 }
 
 // The largest term(i), not looking at NaNs (they show in the sums that follow).
-template <typename A, typename Term> A largest(std::int64_t count, Term term) {
+template <typename A, typename Term>
+A largest(std::int64_t count, Term term) {
   constexpr int lanes = 8;
   A most[lanes];
   for (A& value : most) value = term(0);

@@ -8,7 +8,8 @@
 namespace plait::ops::cpu {
 namespace {
 
-template <typename T> void forward(const NormForward& args) {
+template <typename T>
+void forward(const NormForward& args) {
   using A = Arithmetic<T>;
   const std::int64_t rows = args.x.shape[0], dim = args.x.shape[1];
   const bool centred = args.kind == NormKind::layer_norm;
@@ -24,10 +25,12 @@ template <typename T> void forward(const NormForward& args) {
       x = residual;  // what backward will read, rounding included
     }
     const double mean = centred ? ordered_sum<double>(dim, [&](std::int64_t i) { return load(x[i]); }) / n : 0.0;
-    const double variance = ordered_sum<double>(dim, [&](std::int64_t i) {
-                              const double centred_value = static_cast<double>(load(x[i])) - mean;
-                              return centred_value * centred_value;
-                            }) / n;
+    const double variance = ordered_sum<double>(dim,
+                                                [&](std::int64_t i) {
+                                                  const double centred_value = static_cast<double>(load(x[i])) - mean;
+                                                  return centred_value * centred_value;
+                                                }) /
+                            n;
     const double rstd = 1.0 / std::sqrt(variance + static_cast<double>(args.epsilon));
     const A shift = static_cast<A>(mean), scale = static_cast<A>(rstd);
     T* y = args.y.as<T>() + row * dim;
@@ -41,7 +44,8 @@ template <typename T> void forward(const NormForward& args) {
   }
 }
 
-template <typename T, typename G> void backward(const NormBackward& args) {
+template <typename T, typename G>
+void backward(const NormBackward& args) {
   using A = Arithmetic<T>;
   const std::int64_t rows = args.x.shape[0], dim = args.x.shape[1];
   const bool centred = args.kind == NormKind::layer_norm;
@@ -76,9 +80,7 @@ template <typename T, typename G> void backward(const NormBackward& args) {
 }  // namespace
 
 void norm_forward(StreamRef stream, const NormForward& args) {
-  stream.enqueue_host([args] {
-    with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); });
-  });
+  stream.enqueue_host([args] { with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) { forward<T>(args); }); });
 }
 
 void norm_backward(StreamRef stream, OpContext&, const NormBackward& args) {

@@ -6,7 +6,8 @@ namespace plait::ops::cpu {
 namespace {
 
 // Sums of 4096 neighbours first, then the sum of those.
-template <typename Term> double blocked_sum(std::int64_t count, Term term) {
+template <typename Term>
+double blocked_sum(std::int64_t count, Term term) {
   constexpr std::int64_t block = 4096;
   return ordered_sum<double>((count + block - 1) / block, [&](std::int64_t b) {
     const std::int64_t first = b * block;
@@ -14,7 +15,8 @@ template <typename Term> double blocked_sum(std::int64_t count, Term term) {
   });
 }
 
-template <typename S> void put(const View& out, double value, bool accumulate) {
+template <typename S>
+void put(const View& out, double value, bool accumulate) {
   S* to = out.as<S>();
   *to = static_cast<S>(accumulate ? static_cast<double>(*to) + value : value);
 }

@@ -4,7 +4,8 @@
 namespace plait::ops::cpu {
 namespace {
 
-template <typename T> void rotate(const Rope& args) {
+template <typename T>
+void rotate(const Rope& args) {
   using A = Arithmetic<T>;
   const AttentionShape& s = args.shape;
   const std::int64_t half = s.head_dim / 2, row_elements = args.qkv.shape[1];
@@ -26,9 +27,7 @@ template <typename T> void rotate(const Rope& args) {
 }  // namespace
 
 void rope(StreamRef stream, const Rope& args) {
-  stream.enqueue_host([args] {
-    with_type(args.qkv.dtype, [&]<typename T>(std::type_identity<T>) { rotate<T>(args); });
-  });
+  stream.enqueue_host([args] { with_type(args.qkv.dtype, [&]<typename T>(std::type_identity<T>) { rotate<T>(args); }); });
 }
 
 }  // namespace plait::ops::cpu

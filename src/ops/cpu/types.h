@@ -13,26 +13,40 @@
 namespace plait::ops::cpu {
 
 // bf16 is only storage.
-template <typename T> using Arithmetic = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+template <typename T>
+using Arithmetic = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
 // The type of statistics and losses beside tensors of T (statistics_type() in types).
-template <typename T> using Statistic = std::conditional_t<std::is_same_v<T, double>, double, float>;
+template <typename T>
+using Statistic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-template <typename T> Arithmetic<T> load(T value) { return static_cast<Arithmetic<T>>(value); }
-template <typename T> T store(Arithmetic<T> value) { return T(value); }
+template <typename T>
+Arithmetic<T> load(T value) {
+  return static_cast<Arithmetic<T>>(value);
+}
+template <typename T>
+T store(Arithmetic<T> value) {
+  return T(value);
+}
 
 // Calls f(std::type_identity<T>{}) for the T that `dtype` names.
-template <typename F> void with_type(DType dtype, F&& f) {
+template <typename F>
+void with_type(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32: return f(std::type_identity<float>{});
-    case DType::f64: return f(std::type_identity<double>{});
-    case DType::bf16: return f(std::type_identity<BFloat16>{});
-    default: throw InternalError("host op: no arithmetic with " + std::string(to_string(dtype)));
+    case DType::f32:
+      return f(std::type_identity<float>{});
+    case DType::f64:
+      return f(std::type_identity<double>{});
+    case DType::bf16:
+      return f(std::type_identity<BFloat16>{});
+    default:
+      throw InternalError("host op: no arithmetic with " + std::string(to_string(dtype)));
   }
 }
 
 // The same for a parameter gradient's type G beside compute type T: T itself or, for bf16, f32.
-template <typename T, typename F> void with_gradient_type(DType dtype, F&& f) {
+template <typename T, typename F>
+void with_gradient_type(DType dtype, F&& f) {
   if constexpr (std::is_same_v<T, BFloat16>) {
     if (dtype == DType::f32) return f(std::type_identity<float>{});
   }
@@ -40,7 +54,8 @@ template <typename T, typename F> void with_gradient_type(DType dtype, F&& f) {
 }
 
 // The elements of a tensor as numbers to compute with: its own memory, or for bf16 a float copy.
-template <typename T> class Operand {
+template <typename T>
+class Operand {
  public:
   explicit Operand(const View& view) : data_(reinterpret_cast<const Arithmetic<T>*>(view.as<T>())) {
     if constexpr (std::is_same_v<T, BFloat16>) {
@@ -59,7 +74,8 @@ template <typename T> class Operand {
 };
 
 // Where a result of type T is computed: its own memory, or for bf16 float scratch that finish() rounds into it.
-template <typename T> class Result {
+template <typename T>
+class Result {
  public:
   explicit Result(const View& view) : view_(view) {
     if constexpr (std::is_same_v<T, BFloat16>) {
