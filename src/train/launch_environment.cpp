@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdlib>

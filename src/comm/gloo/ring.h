@@ -5,7 +5,9 @@
 // ranks in ring order and then copied, so all ranks hold the same bits, and every run gives the same bits.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "comm/gloo/peers.h"
