@@ -99,13 +99,15 @@ TEST(DamagedManifest, IsRefusedByRule) {
   EXPECT_THAT(error(R"("format": "plait-checkpoint")"), HasSubstr("not JSON"));
   EXPECT_THAT(error(R"("format": "plait-checkpoint", "step": 1})"), HasSubstr("'version' is missing"));
   EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": -1})"), HasSubstr("'step'"));
-  EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": 18446744073709551615})"), HasSubstr("'step' is too large"));
+  EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": 18446744073709551615})"),
+              HasSubstr("'step' is too large"));
   EXPECT_THAT(error(start + R"("files": {}, "state": {}})"), HasSubstr("'files' is not a list"));
   EXPECT_THAT(error(start + R"("files": [3], "state": {}})"), HasSubstr("'name' is missing"));
   EXPECT_THAT(error(start + R"("files": [{"name": "../model.safetensors"}], "state": {}})"), HasSubstr("impossible file name"));
   EXPECT_THAT(error(start + R"("files": [{"name": 1}], "state": {}})"), HasSubstr("impossible file name"));
   EXPECT_THAT(error(start + R"("files": [{"name": "a.safetensors", "bytes": -1}]})"), HasSubstr("'bytes'"));
-  EXPECT_THAT(error(start + R"("files": [{"name": "a.safetensors", "bytes": 1, "header_xxh3": "12"}]})"), HasSubstr("16 hexadecimal"));
+  EXPECT_THAT(error(start + R"("files": [{"name": "a.safetensors", "bytes": 1, "header_xxh3": "12"}]})"),
+              HasSubstr("16 hexadecimal"));
   EXPECT_THAT(error(start + R"("files": []})"), HasSubstr("'state' is missing"));
   const std::string deep(100'000, '[');
   EXPECT_THAT(error(start + R"("files": [], "state": )" + deep), HasSubstr("nested deeper"));
@@ -164,7 +166,8 @@ TEST_F(Safetensors, ReadsWhatOthersWrite) {
 
 TEST_F(Safetensors, WritesAlignedContiguousTensors) {
   const SafetensorsLayout layout =
-      layout_safetensors({{"odd", DType::f32, {3}}, {"wide", DType::f64, {1}}, {"scalar", DType::f32, {}}, {"bytes", DType::u8, {5}}});
+      layout_safetensors({{"odd", DType::f32, {3}}, {"wide", DType::f64, {1}},
+                          {"one", DType::f32, {}}, {"bytes", DType::u8, {5}}});
   EXPECT_EQ(layout.header.size() % 8, 0u);
   std::uint64_t expected = layout.header.size();
   for (const PlacedTensor& tensor : layout.tensors) {
@@ -223,7 +226,9 @@ TEST_F(Safetensors, HeadersAreChecked) {
 }
 
 TEST_F(Safetensors, OffsetsAreChecked) {
-  const auto one = [](const std::string& offsets) { return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + offsets + "}}"; };
+  const auto one = [](const std::string& offsets) {
+    return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + offsets + "}}";
+  };
   EXPECT_THAT(error(one("[4,0]"), 4), HasSubstr("lie outside"));
   EXPECT_THAT(error(one("[4,8]"), 4), HasSubstr("lie outside the file's 4 bytes of data"));
   EXPECT_THAT(error(one("[18446744073709551612,18446744073709551615]"), 4), HasSubstr("lie outside"));
@@ -233,7 +238,8 @@ TEST_F(Safetensors, OffsetsAreChecked) {
   const std::string overlapping =
       R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})";
   EXPECT_THAT(error(overlapping, 12), HasSubstr("tensor 'b' overlaps the one before it"));
-  const std::string twice = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
+  const std::string twice =
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
   EXPECT_THAT(error(twice, 8), HasSubstr("unused bytes"));
 }
 

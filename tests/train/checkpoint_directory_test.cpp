@@ -65,8 +65,8 @@ TEST_F(CheckpointDirectory, RefusesADamagedNewestAndOffersTheGoodOneBefore) {
 TEST_F(CheckpointDirectory, AcceptsAnExplicitCheckpoint) {
   for (const int step : {100, 200}) write_checkpoint(directory_, step);
   damage(200);
-  for (const std::string& path : {checkpoint_directory(directory_, 100).string(), checkpoint_directory(directory_, 100).string() + "/"}) {
-    const FoundCheckpoint found = find_checkpoint(path);
+  for (const char* suffix : {"", "/", "/."}) {
+    const FoundCheckpoint found = find_checkpoint(checkpoint_directory(directory_, 100).string() + suffix);
     EXPECT_EQ(found.step, 100);
     EXPECT_EQ(fs::canonical(found.run_dir), fs::canonical(directory_));
   }
@@ -98,7 +98,8 @@ TEST_F(CheckpointDirectory, SetsAsideWhatIsNewerThanTheResumedStep) {
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{100}));
   write_checkpoint(directory_, 200, 1);  // would have been refused, or pruned in favour of 300
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{200}));
-  EXPECT_EQ(set_aside_after(directory_, 100), (std::vector<fs::path>{checkpoints_directory(directory_) / "abandoned-step-00000200.2"}));
+  EXPECT_EQ(set_aside_after(directory_, 100),
+            (std::vector<fs::path>{checkpoints_directory(directory_) / "abandoned-step-00000200.2"}));
   EXPECT_TRUE(fs::exists(checkpoints_directory(directory_) / "abandoned-step-00000300" / "state.json"));
 }
 

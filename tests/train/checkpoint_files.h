@@ -79,7 +79,8 @@ inline double value_of(const std::string& tensor, std::int64_t element, std::int
   return static_cast<double>(step) + 0.25 * static_cast<double>(element) + 16.0 * static_cast<double>(tensor.size());
 }
 
-inline void write_elements(CheckpointWriter& writer, const TensorSpec& spec, std::int64_t first, std::int64_t count, std::int64_t step) {
+inline void write_elements(CheckpointWriter& writer, const TensorSpec& spec, std::int64_t first, std::int64_t count,
+                           std::int64_t step) {
   std::vector<double> wide;
   for (std::int64_t i = first; i < first + count; ++i) wide.push_back(value_of(spec.name, i, step));
   if (spec.dtype == DType::f64) return writer.write(spec.name, first, count, wide.data());

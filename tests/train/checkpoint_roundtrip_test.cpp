@@ -151,7 +151,8 @@ TEST_F(Checkpoint, ARankThatDidNotFinishIsMissed) {
 TEST_F(Checkpoint, ElementsWrittenTwiceAreRefused) {
   CheckpointWriter writer = CheckpointWriter::begin(directory_, 7, small_files());
   write_everything(writer, 7);
-  EXPECT_THAT(internal_error([&] { write_elements(writer, small_files()[0].tensors[0], 20, 1, 7); }), HasSubstr("tensor 'tokens' twice"));
+  EXPECT_THAT(internal_error([&] { write_elements(writer, small_files()[0].tensors[0], 20, 1, 7); }),
+              HasSubstr("tensor 'tokens' twice"));
   CheckpointWriter other = CheckpointWriter::open(directory_, 7, 1);
   write_elements(other, small_files()[0].tensors[0], 4, 2, 7);
   other.finish();
@@ -172,10 +173,14 @@ TEST_F(Checkpoint, WritesOutsideATensorAreRefused) {
 void write_and_die(const fs::path& run_dir, std::int64_t step, int dies_after) {
   const pid_t child = ::fork();
   if (child == 0) {
-    CheckpointWriter writer = CheckpointWriter::begin(run_dir, step, small_files());
-    if (dies_after >= 1) write_everything(writer, step);
-    if (dies_after >= 2) writer.finish();
-    ::_exit(0);
+    try {
+      CheckpointWriter writer = CheckpointWriter::begin(run_dir, step, small_files());
+      if (dies_after >= 1) write_everything(writer, step);
+      if (dies_after >= 2) writer.finish();
+      ::_exit(0);
+    } catch (...) {
+      ::_exit(1);
+    }
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

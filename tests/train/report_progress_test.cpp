@@ -110,8 +110,8 @@ TEST(ProgressText, Counts) {
 
 TEST(ProgressText, AWideLineShowsEverything) {
   EXPECT_EQ(status_text({160, false, false}, 84, 200, sample(84), 2.5, seconds(67)),
-            "[##########--------------]  84/200  loss 2.4313  val 2.5000  lr 5.80e-04  norm 0.82  58.3 ms  562k tok/s  452 TFLOP/s"
-            "  MFU 45.7%  12.0 GiB  ETA 1:07");
+            "[##########--------------]  84/200  loss 2.4313  val 2.5000  lr 5.80e-04  norm 0.82  58.3 ms  562k tok/s"
+            "  452 TFLOP/s  MFU 45.7%  12.0 GiB  ETA 1:07");
 }
 
 TEST(ProgressText, LinesFitTheirColumnsAndKeepTheMostTelling) {
@@ -131,14 +131,16 @@ TEST(ProgressText, LinesFitTheirColumnsAndKeepTheMostTelling) {
 
 TEST(ProgressText, TheBarFills) {
   const LineStyle style{40, false, false};
-  EXPECT_THAT(status_text(style, 0, 10, std::nullopt, std::nullopt, std::nullopt), HasSubstr("[------------------------]  0/10"));
-  EXPECT_THAT(status_text(style, 5, 10, std::nullopt, std::nullopt, std::nullopt), HasSubstr("[############------------]  5/10"));
-  EXPECT_THAT(status_text(style, 10, 10, std::nullopt, std::nullopt, std::nullopt), HasSubstr("[########################] 10/10"));
+  const auto line = [&](std::int64_t step) { return status_text(style, step, 10, std::nullopt, std::nullopt, std::nullopt); };
+  EXPECT_EQ(line(0), "[------------------------]  0/10");
+  EXPECT_EQ(line(5), "[############------------]  5/10");
+  EXPECT_EQ(line(10), "[########################] 10/10");
 }
 
 TEST(ProgressText, PlainLine) {
   EXPECT_EQ(plain_text(sample(84), 1000, seconds(67)),
-            "step   84/1000  loss 2.4313  lr 5.80e-04  norm 0.824  58.3 ms  562k tok/s  452.3 TFLOP/s  MFU 45.7%  12.0 GiB  ETA 1:07");
+            "step   84/1000  loss 2.4313  lr 5.80e-04  norm 0.824  58.3 ms  562k tok/s  452.3 TFLOP/s  MFU 45.7%"
+            "  12.0 GiB  ETA 1:07");
   EXPECT_EQ(validation_text(84, 1000, 2.0), "step   84/1000  validation loss 2.0000  perplexity 7.389");
 }
 

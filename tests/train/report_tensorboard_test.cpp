@@ -15,7 +15,9 @@ using namespace testing;
 
 std::string from_hex(std::string_view hex) {
   std::string bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  for (std::size_t i = 0; i < hex.size(); i += 2) {
+    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  }
   return bytes;
 }
 
@@ -119,8 +121,8 @@ TEST_F(TensorBoard, FilesStartWithTheirVersion) {
 TEST_F(TensorBoard, ScalarsReadBack) {
   TensorBoardWriter writer(directory_);
   writer.scalar("validation/loss", 1, 2.5);
-  writer.scalars({{"step", 300}, {"loss", 3.25}, {"lr", 0.5}, {"step_ms", 58.5}, {"peak_bytes", 1 << 20}, {"validation_loss", 3.5},
-                  {"comment", "not a number"}});
+  writer.scalars({{"step", 300}, {"loss", 3.25}, {"lr", 0.5}, {"step_ms", 58.5}, {"peak_bytes", 1 << 20},
+                  {"validation_loss", 3.5}, {"comment", "not a number"}});
   const auto list = events(writer.path());
   ASSERT_EQ(list.size(), 3u);
   EXPECT_EQ(list[1].find(2)->second, "1");

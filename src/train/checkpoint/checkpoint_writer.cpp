@@ -123,7 +123,8 @@ void CheckpointWriter::check_coverage() const {
   std::map<std::string, Coverage, std::less<>> covered;
   for (const auto& path : notes()) {
     const std::string name = path.filename().string();
-    const auto note = nlohmann::json::parse(read_text(path, max_note_bytes));
+    const auto note = nlohmann::json::parse(read_text(path, max_note_bytes), nullptr, /*allow_exceptions=*/false);
+    require(note.is_object(), path.string() + " is damaged");
     for (const auto& [tensor, runs] : note.items()) {
       for (const auto& run : runs) {
         const auto first = run.at(0).get<std::int64_t>();
@@ -169,7 +170,7 @@ CommittedCheckpoint CheckpointWriter::commit(const nlohmann::ordered_json& state
   require(keep >= 1, "checkpoint.keep has to be at least 1");
   check_coverage();
   write_manifest(state);
-  for (const auto& note : notes()) std::filesystem::remove(note);
+  for (const auto& note : notes()) remove_file(note);
   sync_directory(directory_);
 
   const std::filesystem::path target = checkpoint_directory(run_dir_, step_);

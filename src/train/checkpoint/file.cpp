@@ -149,6 +149,10 @@ void sync_directory(const std::filesystem::path& path) {
   if (error != 0 && error != EINVAL) fail("write to the disk", path, error);
 }
 
+void remove_file(const std::filesystem::path& path) {
+  if (::unlink(path.c_str()) != 0) fail("remove", path, errno);
+}
+
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail(("rename " + from.string() + " to").c_str(), to, errno);
 }
