@@ -32,7 +32,7 @@ Progress::Progress(std::int64_t steps, std::int64_t done, const TerminalOptions&
     : line_(std::make_shared<StatusLine>(terminal)), now_(std::move(now)), steps_(steps), step_(done) {}
 
 std::optional<std::chrono::seconds> Progress::eta() const {
-  if (!first_ || step_ <= first_->first) return std::nullopt;
+  if (!first_ || step_ <= first_->first || step_ >= steps_) return std::nullopt;
   const std::chrono::duration<double> elapsed = now_() - first_->second;
   const double seconds = elapsed.count() / static_cast<double>(step_ - first_->first) * static_cast<double>(steps_ - step_);
   return std::chrono::seconds(static_cast<std::int64_t>(seconds + 0.5));
