@@ -10,35 +10,33 @@ namespace plait::ops::cuda {
 namespace {
 
 constexpr int warps = 8;
-constexpr int rows_in_flight = 8;
+constexpr int rows_in_flight = 4;
+constexpr int group_rows = warps * rows_in_flight;
 
-// Block (x, y) sums rows [y * rows_per_part, ...) of 32 * Width columns: a lane owns Width columns, warps take rows in turn.
+// Block (x, y) sums 32 * Width columns over the groups of rows y, y + gridDim.y, ...: a lane owns Width columns, a warp every
+// eighth row of a group.
 template <typename T, int Width>
-__global__ void __launch_bounds__(warps* warp_lanes) column_sum_kernel(const T* x, std::int64_t rows, std::int64_t columns,
-                                                                      std::int64_t rows_per_part, float* partial) {
+__global__ void __launch_bounds__(warps* warp_lanes) column_sum_kernel(const T* x, std::int64_t rows, std::int64_t columns, float* partial) {
   __shared__ float shared[warps][warp_lanes * Width];
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane) * Width;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * rows_per_part;
-  const std::int64_t last = min(first + rows_per_part, rows);
+  const std::int64_t groups = (rows + group_rows - 1) / group_rows;
   float sums[Width] = {};
   if (column < columns) {
-    std::int64_t row = first + warp;
-    for (; row + (rows_in_flight - 1) * warps < last; row += rows_in_flight * warps) {
+    for (std::int64_t group = blockIdx.y; group < groups; group += gridDim.y) {
+      const std::int64_t first = group * group_rows + warp;
       Pack<T, Width> packs[rows_in_flight];
 #pragma unroll
-      for (int k = 0; k < rows_in_flight; ++k) packs[k] = load_pack<Width>(x + (row + k * warps) * columns + column);
+      for (int k = 0; k < rows_in_flight; ++k) {
+        if (first + k * warps < rows) packs[k] = load_pack<Width>(x + (first + k * warps) * columns + column);
+      }
 #pragma unroll
       for (int k = 0; k < rows_in_flight; ++k) {
+        if (first + k * warps < rows) {
 #pragma unroll
-        for (int j = 0; j < Width; ++j) sums[j] += to_float(packs[k].values[j]);
+          for (int j = 0; j < Width; ++j) sums[j] += to_float(packs[k].values[j]);
+        }
       }
-    }
-    for (; row < last; row += warps) {
-      float values[Width];
-      load<Width>(x + row * columns + column, values);
-#pragma unroll
-      for (int j = 0; j < Width; ++j) sums[j] += values[j];
     }
   }
 #pragma unroll
@@ -98,14 +96,16 @@ void column_sum(StreamRef stream, OpContext& context, View x, View out, bool acc
     with_width<T>(columns % pack_width<T> == 0 && aligned_16({x.data}), [&](auto w) {
       constexpr int width = decltype(w)::value;
       const std::int64_t column_blocks = ceil_div(columns, warp_lanes * width);
-      // Enough blocks to fill the device several times over, but no part so short that the second stage dominates.
-      const std::int64_t wanted = ceil_div(std::int64_t{8} * multiprocessors(stream.device()), column_blocks);
-      const std::int64_t most = std::min<std::int64_t>({ceil_div(rows, warps * rows_in_flight), 65535,
-                                                        static_cast<std::int64_t>(context.workspace().bytes() / sizeof(float)) / columns});
-      const std::int64_t rows_per_part = ceil_div(rows, std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(most, 1)));
-      const std::int64_t parts = ceil_div(rows, rows_per_part);
+      // As many blocks as are resident at once, so that none of them runs alone at the end.
+      int blocks_per_multiprocessor = 0;
+      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, column_sum_kernel<T, width>, warps * warp_lanes, 0));
+      const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
+      const std::int64_t fitting = static_cast<std::int64_t>(context.workspace().bytes() / sizeof(float)) / columns;
+      require(fitting >= 1, "column_sum: the workspace is smaller than one row");
+      const std::int64_t parts = std::min({std::max<std::int64_t>(resident / column_blocks, 1), ceil_div(rows, group_rows), fitting,
+                                           std::int64_t{65535}});
       const dim3 grid(grid_size(column_blocks), static_cast<unsigned>(parts));
-      column_sum_kernel<T, width><<<grid, warps * warp_lanes, 0, native(stream)>>>(device_pointer<T>(x), rows, columns, rows_per_part, partial);
+      column_sum_kernel<T, width><<<grid, warps * warp_lanes, 0, native(stream)>>>(device_pointer<T>(x), rows, columns, partial);
       check_launch();
       finish_column_sums(stream, partial, parts, out, {}, accumulate);
     });

@@ -4,6 +4,7 @@
 // memory. Rows that are not aligned to 16 bytes, or longer than eight blocks hold, or on devices without clusters longer than
 // one block holds, take a kernel that reads the row three times.
 #include <cooperative_groups.h>
+#include <cuda_pipeline.h>
 
 #include <algorithm>
 
@@ -24,128 +25,148 @@ template <typename T> struct Arguments {
   bool write_gradient;
 };
 
-// The hardware's exponential for bf16, whose rounding hides its error of a few units in the last place of a float.
-template <typename T> __device__ float exponential(float x) {
-  if constexpr (sizeof(T) == 2) return __expf(x);
-  return expf(x);
+// exp(x - maximum). bf16 takes the hardware's exponential: its error of a few units in the last place of a float is far below
+// the rounding of the result.
+template <typename T> __device__ float shifted_exponential(float x, float maximum) {
+  if constexpr (sizeof(T) == 2) {
+    constexpr float log2_e = 1.4426950408889634f;
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(fmaf(x, log2_e, -maximum * log2_e)));
+    return power;
+  }
+  return expf(x - maximum);
 }
 
-// Maximum of a set of logits and the sum of exp(logit - maximum) over it.
+// Maximum of a set of logits and the sum of exp(logit - maximum) over it; {-inf, 0} for the empty set.
 struct Softmax {
-  float maximum, sum;
+  float maximum = -INFINITY, sum = 0.0f;
 };
 
 template <typename T> __device__ Softmax merge(Softmax a, Softmax b) {
   const float maximum = fmaxf(a.maximum, b.maximum);
-  const float weight_a = a.maximum == -INFINITY ? 0.0f : exponential<T>(a.maximum - maximum);
-  const float weight_b = b.maximum == -INFINITY ? 0.0f : exponential<T>(b.maximum - maximum);
-  return {maximum, a.sum * weight_a + b.sum * weight_b};
+  const float finite = maximum == -INFINITY ? 0.0f : maximum;  // -inf - -inf is no number
+  return {maximum, a.sum * shifted_exponential<T>(a.maximum, finite) + b.sum * shifted_exponential<T>(b.maximum, finite)};
 }
 
-// The gradient of the Width logits from `column` on.
+template <typename T> __device__ Softmax warp_merge(Softmax softmax) {
+#pragma unroll
+  for (int offset = warp_lanes / 2; offset > 0; offset /= 2) {
+    softmax = merge<T>(softmax, {__shfl_xor_sync(full_warp, softmax.maximum, offset), __shfl_xor_sync(full_warp, softmax.sum, offset)});
+  }
+  return softmax;
+}
+
+__device__ inline float pack_max(const Pack<float, 4>& pack) {
+  return fmaxf(fmaxf(pack.values[0], pack.values[1]), fmaxf(pack.values[2], pack.values[3]));
+}
+__device__ inline float pack_max(const Pack<__nv_bfloat16, 8>& pack) {
+  const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(pack.values);
+  const __nv_bfloat162 most = __hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3]));
+  return fmaxf(__low2float(most), __high2float(most));
+}
+
+// The gradient of the logits from `column` on, where masked logits are -inf. `target` is the column of the target.
 template <typename T, int Width>
-__device__ Pack<T, Width> gradient(const Pack<T, Width>& logits, int column, float maximum, float factor, float scale, int target, int vocab) {
+__device__ Pack<T, Width> gradient(const Pack<T, Width>& logits, int column, float maximum, float factor, float scale, int target) {
   float values[Width];
   unpack(logits, values);
 #pragma unroll
-  for (int i = 0; i < Width; ++i) {
-    values[i] = exponential<T>(values[i] - maximum) * factor;
-    if (column + i == target) values[i] -= scale;
-    if (column + i >= vocab) values[i] = 0.0f;
+  for (int i = 0; i < Width; ++i) values[i] = shifted_exponential<T>(values[i], maximum) * factor;
+  if (static_cast<unsigned>(target - column) < static_cast<unsigned>(Width)) {
+#pragma unroll
+    for (int i = 0; i < Width; ++i) values[i] -= column + i == target ? scale : 0.0f;
   }
   return make_pack<T>(values);
 }
 
 constexpr int resident_threads = 256;
-constexpr int loads_in_flight = 8;
+constexpr int most_cluster = 8;  // the largest portable cluster
+constexpr int packs_per_step = 4;
 
 template <typename T>
-__global__ void __launch_bounds__(resident_threads, 4) resident_cross_entropy_kernel(Arguments<T> args, int slice) {
+__global__ void __launch_bounds__(resident_threads, 5) resident_cross_entropy_kernel(Arguments<T> args, int slice) {
   constexpr int width = pack_width<T>;
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   T* row = reinterpret_cast<T*>(shared_bytes);  // this block's slice; a thread touches only packs it loaded itself
-  __shared__ float shared[resident_threads / warp_lanes];
-  __shared__ Softmax block_softmax;
+  __shared__ Softmax warp_results[resident_threads / warp_lanes];
+  __shared__ Softmax block_results[most_cluster];
 
 #if __CUDA_ARCH__ >= 900
   auto cluster = cooperative_groups::this_cluster();
   const int blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank());
+  if (blocks > 1) cluster.barrier_arrive();  // with the wait below: no block writes into one that has not started
 #else
   const int blocks = 1, rank = 0;
 #endif
   const std::int64_t row_index = blockIdx.x / blocks;
   const int target = args.targets[row_index];
   T* logits = args.logits + row_index * args.padded_vocab;
-  const int begin = rank * slice, end = min(begin + slice, args.padded_vocab);
-  const int thread_begin = begin + static_cast<int>(threadIdx.x) * width;
+  const int begin = rank * slice, end = min(begin + slice, args.padded_vocab), length = end - begin;
+  const int thread_first = static_cast<int>(threadIdx.x) * width;
   constexpr int stride = resident_threads * width;
 
-  if (target < 0) {  // the same for all blocks of the cluster
-    if (args.write_gradient) {
-      const Pack<T, width> zeros{};
-      for (int column = thread_begin; column < end; column += stride) store_pack(logits + column, zeros);
-    }
-    if (rank == 0 && threadIdx.x == 0) args.losses[row_index] = 0.0f;
-    return;
-  }
+  for (int i = thread_first; i < length; i += stride) __pipeline_memcpy_async(row + i, logits + begin + i, 16);
+  __pipeline_commit();
   // Read before the barriers below, hence before any block overwrites the row.
-  const float target_logit = rank == 0 && threadIdx.x == 0 ? to_float(logits[target]) : 0.0f;
+  const float target_logit = rank == 0 && threadIdx.x == 0 && target >= 0 ? to_float(logits[target]) : 0.0f;
+  __pipeline_wait_prior(0);
 
-  float maximum = -INFINITY;
-  for (int first = thread_begin; first < end; first += loads_in_flight * stride) {
-    Pack<T, width> packs[loads_in_flight];
+  Softmax softmax;
+  for (int first = thread_first; first < length; first += packs_per_step * stride) {
+    Pack<T, width> packs[packs_per_step];
+    float maximum = softmax.maximum;
 #pragma unroll
-    for (int k = 0; k < loads_in_flight; ++k) {
-      if (first + k * stride < end) packs[k] = load_pack<width>(logits + first + k * stride);
-    }
+    for (int k = 0; k < packs_per_step; ++k) {
+      const int i = first + k * stride;
+      if (i < length) {
+        packs[k] = load_pack<width>(row + i);
+        if (begin + i + width > args.vocab) {
 #pragma unroll
-    for (int k = 0; k < loads_in_flight; ++k) {
-      const int column = first + k * stride;
-      if (column < end) {
-        store_pack(row + (column - begin), packs[k]);
-#pragma unroll
-        for (int i = 0; i < width; ++i) {
-          if (column + i < args.vocab) maximum = fmaxf(maximum, to_float(packs[k].values[i]));
+          for (int j = 0; j < width; ++j) {
+            if (begin + i + j >= args.vocab) packs[k].values[j] = from_float<T>(-INFINITY);
+          }
+          store_pack(row + i, packs[k]);
         }
+        maximum = fmaxf(maximum, pack_max(packs[k]));
       }
     }
-  }
-  maximum = block_max(maximum, shared);
-  float sum = 0.0f;
-#pragma unroll 2
-  for (int column = thread_begin; column < end; column += stride) {
-    float values[width];
-    load<width>(row + (column - begin), values);
+    if (maximum == -INFINITY) continue;
+    float sum = softmax.sum * shifted_exponential<T>(softmax.maximum, maximum);
 #pragma unroll
-    for (int i = 0; i < width; ++i) {
-      if (column + i < args.vocab) sum += exponential<T>(values[i] - maximum);
+    for (int k = 0; k < packs_per_step; ++k) {
+      if (first + k * stride < length) {
+        float values[width];
+        unpack(packs[k], values);
+#pragma unroll
+        for (int j = 0; j < width; ++j) sum += shifted_exponential<T>(values[j], maximum);
+      }
     }
+    softmax = {maximum, sum};
   }
-  sum = block_sum(sum, shared);
-  Softmax softmax{maximum, sum};
+  softmax = warp_merge<T>(softmax);
+  if (threadIdx.x % warp_lanes == 0) warp_results[threadIdx.x / warp_lanes] = softmax;
+  __syncthreads();
+  softmax = warp_results[0];
+#pragma unroll
+  for (int warp = 1; warp < resident_threads / warp_lanes; ++warp) softmax = merge<T>(softmax, warp_results[warp]);
 #if __CUDA_ARCH__ >= 900
   if (blocks > 1) {
-    if (threadIdx.x == 0) block_softmax = softmax;
+    cluster.barrier_wait();
+    if (static_cast<int>(threadIdx.x) < blocks) *cluster.map_shared_rank(&block_results[rank], static_cast<int>(threadIdx.x)) = softmax;
     cluster.sync();
-    softmax = *cluster.map_shared_rank(&block_softmax, 0);
-    for (int other = 1; other < blocks; ++other) softmax = merge<T>(softmax, *cluster.map_shared_rank(&block_softmax, other));
-    cluster.barrier_arrive();  // this block reads no other's memory from here on
+    softmax = block_results[0];
+    for (int other = 1; other < blocks; ++other) softmax = merge<T>(softmax, block_results[other]);
   }
 #else
-  static_cast<void>(block_softmax);
+  static_cast<void>(block_results);
 #endif
-  if (rank == 0 && threadIdx.x == 0) args.losses[row_index] = logf(softmax.sum) + softmax.maximum - target_logit;
-  if (args.write_gradient) {
-    const float factor = args.scale / softmax.sum;
+  if (rank == 0 && threadIdx.x == 0) args.losses[row_index] = target < 0 ? 0.0f : logf(softmax.sum) + softmax.maximum - target_logit;
+  if (!args.write_gradient) return;
+  const float scale = target < 0 ? 0.0f : args.scale, factor = scale / softmax.sum;
 #pragma unroll 2
-    for (int column = thread_begin; column < end; column += stride) {
-      const Pack<T, width> pack = load_pack<width>(row + (column - begin));
-      store_pack(logits + column, gradient<T, width>(pack, column, softmax.maximum, factor, args.scale, target, args.vocab));
-    }
+  for (int i = thread_first; i < length; i += stride) {
+    store_pack(logits + begin + i, gradient<T, width>(load_pack<width>(row + i), begin + i, softmax.maximum, factor, scale, target));
   }
-#if __CUDA_ARCH__ >= 900
-  if (blocks > 1) cluster.barrier_wait();  // a block may not leave while others read its result
-#endif
 }
 
 constexpr int streaming_threads = 1024;
@@ -168,13 +189,13 @@ template <typename T> __global__ void __launch_bounds__(streaming_threads) strea
   for (int i = thread; i < args.vocab; i += streaming_threads) maximum = fmaxf(maximum, to_float(logits[i]));
   maximum = block_max(maximum, shared);
   float sum = 0.0f;
-  for (int i = thread; i < args.vocab; i += streaming_threads) sum += exponential<T>(to_float(logits[i]) - maximum);
+  for (int i = thread; i < args.vocab; i += streaming_threads) sum += shifted_exponential<T>(to_float(logits[i]), maximum);
   sum = block_sum(sum, shared);
   if (thread == 0) args.losses[row_index] = logf(sum) + maximum - target_logit;
   if (!args.write_gradient) return;
   const float factor = args.scale / sum;
   for (int i = thread; i < args.padded_vocab; i += streaming_threads) {
-    store_pack(logits + i, gradient<T, 1>(load_pack<1>(logits + i), i, maximum, factor, args.scale, target, args.vocab));
+    store_pack(logits + i, i < args.vocab ? gradient<T, 1>(load_pack<1>(logits + i), i, maximum, factor, args.scale, target) : Pack<T, 1>{});
   }
 }
 
@@ -184,17 +205,16 @@ struct Spread {
 };
 
 template <typename T> Spread choose_spread(Device device, std::int64_t padded_vocab) {
-  int major = 0, most_shared_bytes = 0;
+  int major = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
-  check(cudaDeviceGetAttribute(&most_shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));
   constexpr std::int64_t reserved_bytes = 1024;                     // the kernel's static shared memory, generously
-  constexpr std::int64_t preferred_bytes = 52 * std::int64_t{1024};  // four blocks on a multiprocessor
-  const int most_blocks = major >= 9 ? 8 : 1;                       // 8 is the largest portable cluster
+  constexpr std::int64_t preferred_bytes = 40 * std::int64_t{1024};  // five blocks or more on a multiprocessor
+  const int most_blocks = major >= 9 ? most_cluster : 1;
   Spread spread;
   for (int blocks = 1; blocks <= most_blocks; blocks *= 2) {
     const std::int64_t slice = round_up(ceil_div(padded_vocab, blocks), pack_width<T>);
     const std::int64_t bytes = slice * static_cast<std::int64_t>(sizeof(T));
-    if (bytes <= most_shared_bytes - reserved_bytes) spread = {blocks, static_cast<int>(slice)};
+    if (bytes <= most_shared_bytes(device) - reserved_bytes) spread = {blocks, static_cast<int>(slice)};
     if (bytes <= preferred_bytes) break;
   }
   return spread;

@@ -176,6 +176,9 @@ void backward(StreamRef stream, OpContext& context, const EmbeddingBackward& arg
     position_sums_kernel<T, G, Width><<<dim3(grid_size(sequence), slices), threads, 0, s>>>(
         dy, device_pointer<G>(args.dpositions_table), count / sequence, sequence, dim, args.accumulate_positions);
     check_launch();
+    if (const std::int64_t unused = args.dpositions_table.shape[0] - sequence; unused > 0 && !args.accumulate_positions) {
+      stream.zero(device_pointer<G>(args.dpositions_table) + args.sequence * dim, static_cast<std::size_t>(unused * dim) * sizeof(G));
+    }
   }
   if (!args.accumulate_tokens) stream.zero(dtable, args.dtokens_table.bytes());
 

@@ -65,4 +65,11 @@ inline int multiprocessors(Device device) {
   return count;
 }
 
+// Static and dynamic shared memory of one block together, once cudaFuncSetAttribute has allowed it.
+inline std::int64_t most_shared_bytes(Device device) {
+  int bytes = 0;
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));
+  return bytes;
+}
+
 }  // namespace plait::ops::cuda

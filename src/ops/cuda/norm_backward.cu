@@ -1,3 +1,5 @@
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 
 #include "ops/cuda/block_reduce.cuh"
@@ -17,49 +19,90 @@ template <typename T> struct BackwardPointers {
 };
 
 constexpr int most_warps = 32;
+constexpr int group_rows = 2;  // rows a block works on at once: one exchange of partial sums serves both
+constexpr int stages = 3;      // groups in work: one being computed, two on their way from memory
 
-// Rows a block works on at once: one exchange of partial sums serves all of them, and their loads are in flight together.
-template <int MostThreads> inline constexpr int rows_at_once = MostThreads <= 512 ? 2 : 1;
+// The slots of shared memory in which a thread keeps its packs of x, dy and dresidual; it reads only what it copied itself.
+template <typename T, int Width> struct Slots {
+  Pack<T, Width>* packs;
+  __device__ Pack<T, Width>& at(int stage, int tensor, int row) const {
+    return packs[static_cast<unsigned>((stage * 3 + tensor) * group_rows + row) * blockDim.x + threadIdx.x];
+  }
+};
+
+template <typename T, int Width> __device__ void copy_async(Pack<T, Width>& to, const T* from) {
+  if constexpr (sizeof(T) * Width == 16) {
+    __pipeline_memcpy_async(&to, from, 16);
+  } else {
+    to = load_pack<Width>(from);
+  }
+}
 
 // A thread owns Width columns for all rows of its block, so dgamma and dbeta stay in registers until the end; needs
-// dim <= blockDim.x * Width. Blocks stride over groups of rows.
-template <typename T, int Width, bool Centred, int MostThreads>
-__global__ void __launch_bounds__(MostThreads, MostThreads <= 256 ? 2 : 1) column_norm_backward_kernel(BackwardPointers<T> p, std::int64_t rows, int dim) {
-  constexpr int row_group = rows_at_once<MostThreads>;
-  __shared__ float shared[2][most_warps][2 * row_group];
+// dim <= blockDim.x * Width. Blocks stride over groups of rows, and copy two groups ahead of the one they compute.
+template <typename T, int Width, bool Centred>
+__global__ void __launch_bounds__(1024) column_norm_backward_kernel(BackwardPointers<T> p, std::int64_t rows, int dim) {
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  __shared__ float exchange[2][most_warps][2 * group_rows];
+  const Slots<T, Width> slots{reinterpret_cast<Pack<T, Width>*>(shared_bytes)};
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes, warps = blockDim.x / warp_lanes;
   const int column = static_cast<int>(threadIdx.x) * Width;
   const bool active = column < dim;
   const float inverse_dim = 1.0f / static_cast<float>(dim);
   float gamma[Width] = {}, dgamma[Width] = {}, dbeta[Width] = {};
   if (active) load<Width>(p.gamma + column, gamma);
-  int buffer = 0;  // alternates, so that one barrier per group is enough
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * row_group; first < rows;
-       first += static_cast<std::int64_t>(gridDim.x) * row_group) {
-    Pack<T, Width> x[row_group], dy[row_group], dresidual[row_group];
-    float mean[row_group], rstd[row_group];
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * group_rows;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * group_rows;
+
+  const auto fetch = [&](std::int64_t first, int stage) {
+    if (active) {
 #pragma unroll
-    for (int r = 0; r < row_group; ++r) {
-      const bool present = active && first + r < rows;
-      const std::int64_t offset = (first + r) * dim + column;
-      if (present) {
-        x[r] = load_pack<Width>(p.x + offset);
-        dy[r] = load_pack<Width>(p.dy + offset);
-        if (p.dresidual) dresidual[r] = load_pack<Width>(p.dresidual + offset);
-      }
-      if (first + r < rows) {
-        mean[r] = Centred ? p.mean[first + r] : 0.0f;
-        rstd[r] = p.rstd[first + r];
+      for (int r = 0; r < group_rows; ++r) {
+        if (first + r < rows) {
+          const std::int64_t offset = (first + r) * dim + column;
+          copy_async<T, Width>(slots.at(stage, 0, r), p.x + offset);
+          copy_async<T, Width>(slots.at(stage, 1, r), p.dy + offset);
+          if (p.dresidual) copy_async<T, Width>(slots.at(stage, 2, r), p.dresidual + offset);
+        }
       }
     }
-    float sums[2 * row_group];  // Σ dy gamma and Σ dy gamma x̂ of each row
+    __pipeline_commit();
+  };
+  float next_mean[group_rows] = {}, next_rstd[group_rows] = {};
+  const auto fetch_statistics = [&](std::int64_t first) {
 #pragma unroll
-    for (int r = 0; r < row_group; ++r) {
+    for (int r = 0; r < group_rows; ++r) {
+      if (first + r < rows) {
+        if (Centred) next_mean[r] = p.mean[first + r];
+        next_rstd[r] = p.rstd[first + r];
+      }
+    }
+  };
+#pragma unroll
+  for (int ahead = 0; ahead < stages - 1; ++ahead) fetch(first_row + ahead * stride, ahead);
+  fetch_statistics(first_row);
+
+  int stage = 0, buffer = 0;  // two exchange buffers, so that one barrier per group is enough
+  for (std::int64_t first = first_row; first < rows; first += stride) {
+    float mean[group_rows], rstd[group_rows];
+#pragma unroll
+    for (int r = 0; r < group_rows; ++r) {
+      mean[r] = next_mean[r];
+      rstd[r] = next_rstd[r];
+    }
+    fetch_statistics(first + stride);
+    fetch(first + (stages - 1) * stride, stage == 0 ? stages - 1 : stage - 1);
+    __pipeline_wait_prior(stages - 1);
+
+    float sums[2 * group_rows];  // Σ dy gamma and Σ dy gamma x̂ of each row
+#pragma unroll
+    for (int r = 0; r < group_rows; ++r) {
       float sum_d = 0.0f, sum_dx = 0.0f;
       if (active && first + r < rows) {
+        const Pack<T, Width> x = slots.at(stage, 0, r), dy = slots.at(stage, 1, r);
 #pragma unroll
         for (int i = 0; i < Width; ++i) {
-          const float d = to_float(dy[r].values[i]), normalised = (to_float(x[r].values[i]) - mean[r]) * rstd[r];
+          const float d = to_float(dy.values[i]), normalised = (to_float(x.values[i]) - mean[r]) * rstd[r];
           dgamma[i] += d * normalised;
           dbeta[i] += d;
           sum_d += d * gamma[i];
@@ -71,30 +114,32 @@ __global__ void __launch_bounds__(MostThreads, MostThreads <= 256 ? 2 : 1) colum
     }
     if (lane == 0) {
 #pragma unroll
-      for (int k = 0; k < 2 * row_group; ++k) shared[buffer][warp][k] = sums[k];
+      for (int k = 0; k < 2 * group_rows; ++k) exchange[buffer][warp][k] = sums[k];
     }
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < 2 * row_group; ++k) sums[k] = 0.0f;
+    for (int k = 0; k < 2 * group_rows; ++k) sums[k] = 0.0f;
     for (int w = 0; w < warps; ++w) {
 #pragma unroll
-      for (int k = 0; k < 2 * row_group; ++k) sums[k] += shared[buffer][w][k];
+      for (int k = 0; k < 2 * group_rows; ++k) sums[k] += exchange[buffer][w][k];
     }
-    buffer ^= 1;
 #pragma unroll
-    for (int r = 0; r < row_group; ++r) {
+    for (int r = 0; r < group_rows; ++r) {
       if (active && first + r < rows) {
         const float mean_d = sums[2 * r] * inverse_dim, mean_dx = sums[2 * r + 1] * inverse_dim;
+        const Pack<T, Width> x = slots.at(stage, 0, r), dy = slots.at(stage, 1, r);
         float values[Width] = {};
-        if (p.dresidual) unpack(dresidual[r], values);
+        if (p.dresidual) unpack(slots.at(stage, 2, r), values);
 #pragma unroll
         for (int i = 0; i < Width; ++i) {
-          const float normalised = (to_float(x[r].values[i]) - mean[r]) * rstd[r];
-          values[i] += rstd[r] * (to_float(dy[r].values[i]) * gamma[i] - mean_d - normalised * mean_dx);
+          const float normalised = (to_float(x.values[i]) - mean[r]) * rstd[r];
+          values[i] += rstd[r] * (to_float(dy.values[i]) * gamma[i] - mean_d - normalised * mean_dx);
         }
         store<Width>(p.dx + (first + r) * dim + column, values);
       }
     }
+    buffer ^= 1;
+    stage = stage == stages - 1 ? 0 : stage + 1;
   }
   if (active) {
     store<Width>(p.dgamma + static_cast<std::int64_t>(blockIdx.x) * dim + column, dgamma);
@@ -143,28 +188,29 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
   const std::int64_t most_parts = static_cast<std::int64_t>(workspace.bytes() / (2 * sizeof(float))) / dim;
   require(most_parts >= 1, "norm_backward: the workspace is smaller than two rows");
 
-  const auto launch = [&](auto kernel, std::int64_t threads, std::int64_t groups) {
+  const auto launch = [&](auto kernel, std::int64_t threads, std::int64_t shared_bytes, std::int64_t groups) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
     int blocks_per_multiprocessor = 0;
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, static_cast<int>(threads), 0));
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, static_cast<int>(threads),
+                                                        static_cast<std::size_t>(shared_bytes)));
     const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
     const std::int64_t parts = std::min({groups, resident, most_parts});
     if (args.dbeta) pointers.dbeta = pointers.dgamma + parts * dim;
-    kernel<<<grid_size(parts), static_cast<unsigned>(threads), 0, native(stream)>>>(pointers, rows, dim);
+    kernel<<<grid_size(parts), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes), native(stream)>>>(pointers, rows, dim);
     check_launch();
     finish_column_sums(stream, pointers.dgamma, parts, args.dgamma, args.dbeta, args.accumulate);
   };
   with_width<T>(vectorised, [&](auto w) {
     constexpr int width = decltype(w)::value;
-    const std::int64_t threads = round_up(ceil_div(dim, width), warp_lanes), pairs = ceil_div(rows, 2);
-    if (threads <= 256) {  // few threads leave each of them more registers for loads in flight
-      launch(column_norm_backward_kernel<T, width, Centred, 256>, threads, pairs);
-    } else if (threads <= 512) {
-      launch(column_norm_backward_kernel<T, width, Centred, 512>, threads, pairs);
-    } else if (threads <= 1024) {
-      launch(column_norm_backward_kernel<T, width, Centred, 1024>, threads, rows);
-    } else {
-      launch(long_norm_backward_kernel<T, Centred>, 1024, rows);
+    const std::int64_t threads = round_up(ceil_div(dim, width), warp_lanes);
+    if (threads <= 1024) {
+      const std::int64_t shared_bytes = threads * stages * 3 * group_rows * static_cast<std::int64_t>(sizeof(T)) * width;
+      constexpr std::int64_t exchange_bytes = sizeof(float) * 2 * most_warps * 2 * group_rows;
+      if (shared_bytes + exchange_bytes <= most_shared_bytes(stream.device())) {
+        return launch(column_norm_backward_kernel<T, width, Centred>, threads, shared_bytes, ceil_div(rows, group_rows));
+      }
     }
+    launch(long_norm_backward_kernel<T, Centred>, 1024, 0, rows);
   });
 }
 

@@ -36,8 +36,8 @@ template <typename T, int Width> __device__ Pack<T, Width> add_packs(const Pack<
 constexpr int warps_per_block = 4;
 
 // One warp per row, the row in registers: dim <= 32 * Packs * Width.
-template <typename T, int Packs, bool Centred>
-__global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3 ? 8 : Packs <= 7 ? 4 : 2)
+template <typename T, int Packs, bool Centred, bool Adds>
+__global__ void __launch_bounds__(warps_per_block* warp_lanes, Adds ? 4 : Packs <= 3 ? 12 : Packs <= 7 ? 8 : 4)
     warp_norm_kernel(ForwardPointers<T> p, std::int64_t rows, int dim, float epsilon) {
   constexpr int width = pack_width<T>;
   const int lane = threadIdx.x % warp_lanes;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3 ? 8 : 
     const int column = (k * warp_lanes + lane) * width;
     if (column < dim) packs[k] = load_pack<width>(p.x + offset + column);
   }
-  if (p.delta) {
+  if constexpr (Adds) {
     Pack<T, width> deltas[Packs];
 #pragma unroll
     for (int k = 0; k < Packs; ++k) {
@@ -82,6 +82,7 @@ __global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3 ? 8 : 
 #pragma unroll
   for (int k = 0; k < Packs; ++k) {
     if ((k * warp_lanes + lane) * width < dim) {
+      forget_unpacked(packs[k]);
 #pragma unroll
       for (int i = 0; i < width; ++i) {
         const float centred = to_float(packs[k].values[i]) - mean;
@@ -94,6 +95,7 @@ __global__ void __launch_bounds__(warps_per_block* warp_lanes, Packs <= 3 ? 8 : 
   for (int k = 0; k < Packs; ++k) {
     const int column = (k * warp_lanes + lane) * width;
     if (column < dim) {
+      forget_unpacked(packs[k]);
       normalise<T, width>(packs[k], mean, rstd, p.gamma + column, p.beta ? p.beta + column : nullptr, p.y + offset + column);
     }
   }
@@ -150,8 +152,8 @@ __global__ void __launch_bounds__(block_threads) block_norm_kernel(ForwardPointe
 
 template <typename T, int Packs, bool Centred>
 void launch_warp_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, float epsilon) {
-  warp_norm_kernel<T, Packs, Centred><<<grid_size(ceil_div(rows, warps_per_block)), warps_per_block * warp_lanes, 0, native(stream)>>>(
-      pointers, rows, dim, epsilon);
+  const auto kernel = pointers.delta ? warp_norm_kernel<T, Packs, Centred, true> : warp_norm_kernel<T, Packs, Centred, false>;
+  kernel<<<grid_size(ceil_div(rows, warps_per_block)), warps_per_block * warp_lanes, 0, native(stream)>>>(pointers, rows, dim, epsilon);
 }
 
 template <typename T, bool Centred>
