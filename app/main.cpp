@@ -1,5 +1,6 @@
 // The plait program.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <iostream>
 
@@ -15,6 +16,13 @@ int main(int argc, char** argv) {
   plait::add_bench_command(app, status, argc, argv);
   plait::add_sample_command(app, status);
   plait::add_data_command(app, status);
+  // CLI11 would only say that a subcommand is missing.
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  const auto is_called = [argv](const CLI::App* command) { return command->check_name(argv[1]); };
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_called)) {
+    std::cerr << "plait: there is no command '" << argv[1] << "'; see plait --help\n";
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

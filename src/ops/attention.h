@@ -8,14 +8,10 @@
 
 #include "core/stream.h"
 #include "core/view.h"
+#include "ops/attention_shape.h"
 #include "ops/op_context.h"
 
 namespace plait::ops {
-
-struct AttentionShape {
-  std::int64_t batch = 0, sequence = 0;
-  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-};
 
 // Scratch that attention needs in the context's workspace for this shape, in bytes (0 on the host). Callers check it against
 // workspace_bytes when they plan memory; the ops throw InternalError when it does not fit.

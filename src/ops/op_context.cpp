@@ -18,17 +18,23 @@ void require_cuda_build(const char* what) {
 
 }  // namespace
 
-std::size_t workspace_bytes(DeviceKind kind) {
-  if (kind == DeviceKind::cuda) {
-    require_cuda_build("workspace_bytes");
-    if constexpr (PLAIT_HAS_CUDA) return cuda::workspace_bytes();
-  }
-  return cpu::workspace_bytes();
+std::size_t workspace_bytes(DeviceKind kind, const WorkspaceNeeds& needs) {
+  if (kind == DeviceKind::host) return cpu::workspace_bytes();
+  // Matrix products take 64 MiB of it; sorting tokens and two-stage reductions fit in the rest.
+  constexpr std::size_t base = std::size_t{192} << 20;
+  const AttentionShape& a = needs.attention;
+  const auto query_heads = static_cast<std::size_t>(a.batch * a.heads * a.sequence);
+  // Backward accumulates dQ in f32. The deterministic algorithm keeps one such partial per tile of 128 keys and adds them up;
+  // grouped KV heads get full-width f32 gradients of K and V first.
+  const auto key_tiles = static_cast<std::size_t>((a.sequence + 127) / 128);
+  const std::size_t partials = (needs.deterministic ? key_tiles : 1) + (a.kv_heads < a.heads ? 2 : 0);
+  const std::size_t row_statistics = 16 * query_heads;
+  return base + query_heads * static_cast<std::size_t>(a.head_dim) * 4 * partials + row_statistics;
 }
 
 std::unique_ptr<OpContext> make_op_context(Device device, View workspace, const OpContextOptions& options) {
   if (device.is_cuda()) require_cuda_build("make_op_context");
-  const std::size_t needed = workspace_bytes(device.kind);
+  const std::size_t needed = workspace_bytes(device.kind, {});
   require(workspace && workspace.bytes() >= needed, "make_op_context: argument 'workspace' must have at least " +
                                                         std::to_string(needed) + " bytes, got " +
                                                         std::to_string(workspace ? workspace.bytes() : 0));

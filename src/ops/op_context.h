@@ -12,6 +12,7 @@
 #include "core/device.h"
 #include "core/stream.h"
 #include "core/view.h"
+#include "ops/attention_shape.h"
 
 namespace plait::ops {
 
@@ -42,10 +43,19 @@ class OpContext {
   virtual int adopt_choices(const std::vector<std::string>& choices) = 0;
 };
 
-// Bytes of workspace an op context wants on this kind of device. The caller carves it from its arena.
-std::size_t workspace_bytes(DeviceKind kind);
+// What decides how much workspace a context needs: the largest attention it will be asked for.
+struct WorkspaceNeeds {
+  AttentionShape attention;  // all zero: no attention
+  DType compute = DType::bf16;
+  bool deterministic = false;
+};
 
-// `workspace` must be device memory of at least workspace_bytes(device.kind), 256-byte aligned, outliving the context.
+// Bytes of workspace for a context on this kind of device; plain arithmetic, so that memory can be planned without one. The
+// caller carves it from its arena. Attention's part is an upper bound on what cuDNN 9 was seen to ask for; the ops throw
+// InternalError, naming both numbers, where a library wants more.
+std::size_t workspace_bytes(DeviceKind kind, const WorkspaceNeeds& needs);
+
+// `workspace` must be device memory, 256-byte aligned, outliving the context, of at least workspace_bytes(device.kind, {}).
 std::unique_ptr<OpContext> make_op_context(Device device, View workspace, const OpContextOptions& options = {});
 
 }  // namespace plait::ops

@@ -35,7 +35,7 @@ struct Interpreter::Pending {
   std::optional<std::size_t> previous;  // slot of the step before, if its `done` still holds that step's time
 };
 
-Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, comm::Communicator& data_group, const ops::OpContextOptions& options)
+Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, comm::Communicator& data_group)
     : plan_(std::move(plan)), memory_(memory), data_group_(data_group) {
   const Device device = memory_.device();
   require(device.kind == plan_.device_kind, "Interpreter: the plan is for another kind of device");
@@ -46,8 +46,8 @@ Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, comm::Communicator
   streams_[static_cast<std::size_t>(StreamRole::compute)].emplace(device);
   streams_[static_cast<std::size_t>(StreamRole::copy)].emplace(device, StreamPriority::high);
   streams_[static_cast<std::size_t>(StreamRole::reduce)].emplace(device, StreamPriority::high);
-  context_ = ops::make_op_context(
-      device, item("op_workspace", DType::u8, {static_cast<std::int64_t>(ops::workspace_bytes(device.kind))}), options);
+  const auto workspace_bytes = static_cast<std::int64_t>(plan_.memory.find("op_workspace").bytes);
+  context_ = ops::make_op_context(device, item("op_workspace", DType::u8, {workspace_bytes}), {.deterministic = plan_.deterministic});
   bind_memory();
   fill_constants();
   prepare(plan_.train, train_events_);

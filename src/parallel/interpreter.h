@@ -62,7 +62,7 @@ struct NonFinite {
 class Interpreter {
  public:
   // `data_group`: this rank's data-parallel group, alive as long as the interpreter.
-  Interpreter(RankPlan plan, DeviceMemory& memory, comm::Communicator& data_group, const ops::OpContextOptions& options);
+  Interpreter(RankPlan plan, DeviceMemory& memory, comm::Communicator& data_group);
   ~Interpreter();
 
   const RankPlan& plan() const { return plan_; }

@@ -121,7 +121,10 @@ MemoryPlan plan_memory(const RankPlan& plan) {
   if (m.shape.position == model::Position::rope) {
     always("rope_table", "constants", static_cast<std::size_t>(m.micro_batch.sequence * m.shape.head_dim) * size_of(plan.scalar_type()));
   }
-  always("op_workspace", "workspace", ops::workspace_bytes(plan.device_kind));
+  const model::ModelShape& s = m.shape;
+  const ops::AttentionShape attention{m.micro_batch.batch, m.micro_batch.sequence, s.heads, s.kv_heads, s.head_dim};
+  always("op_workspace", "workspace",
+         ops::workspace_bytes(plan.device_kind, {attention, m.compute, plan.deterministic}));
   for (int slot = 0; slot < plan.train.batch_slots; ++slot) {
     always("tokens " + std::to_string(slot), "batch", static_cast<std::size_t>(m.micro_batch.rows()) * 4);
     always("targets " + std::to_string(slot), "batch", static_cast<std::size_t>(m.micro_batch.rows()) * 4);
@@ -187,6 +190,7 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
                           .recompute = model::recompute_from(config.parallel.recompute)},
                 .gradient_type = gradients,
                 .master_type = compute == DType::f64 ? DType::f64 : DType::f32,
+                .deterministic = config.precision.deterministic,
                 .sharded = config.parallel.zero >= 1,
                 .separate_master = true,
                 .micro_batches = static_cast<int>(config.train.global_batch / per_round),

@@ -20,6 +20,7 @@ struct RankPlan {
   model::TransformerOptions model;
   DType gradient_type = DType::f32;
   DType master_type = DType::f32;  // of master weights and moments
+  bool deterministic = false;      // the same bits on every run, on GPUs too
   bool sharded = false;            // optimizer state over the data axis (ZeRO-1)
   bool separate_master = true;     // false: the weights are the master weights
   int micro_batches = 1;           // per rank and step

@@ -144,9 +144,10 @@ int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContex
   return 0;
 }
 
-// Ranks on CPUs share the cores: each product gets as many threads as there are cores per rank of this host.
+// Ranks on CPUs share the cores: each product gets as many threads as there are cores per rank. A job under an outside
+// launcher may span hosts, of which this process knows only its own: it counts all ranks and so asks for too few, not too many.
 void share_cores(const LaunchPlan& plan) {
-  const auto ranks = static_cast<unsigned>(plan.this_rank ? plan.this_rank->size : plan.ranks);
+  const auto ranks = static_cast<unsigned>(std::max(1, plan.this_rank ? plan.this_rank->size : plan.ranks));
   ops::set_blas_threads(static_cast<int>(std::max(1u, std::thread::hardware_concurrency() / ranks)));
 }
 

@@ -24,8 +24,7 @@ Session::Session(const Config& config, std::int64_t vocab, RankContext& rank) : 
   rank.on_abort([group = std::weak_ptr(data_group_)] {
     if (const auto alive = group.lock()) alive->abort();
   });
-  interpreter_ = std::make_unique<parallel::Interpreter>(std::move(plan), memory_, *data_group_,
-                                                         ops::OpContextOptions{.deterministic = config.precision.deterministic});
+  interpreter_ = std::make_unique<parallel::Interpreter>(std::move(plan), memory_, *data_group_);
 }
 
 MemoryReport Session::memory_report() const {

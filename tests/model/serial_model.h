@@ -50,7 +50,7 @@ class SerialModel {
       ops::rope_table(options.shape.rope_base, table);
     }
     transformer_ = std::make_unique<Transformer>(options, table);
-    const auto bytes = static_cast<std::int64_t>(ops::workspace_bytes(DeviceKind::host));
+    const auto bytes = static_cast<std::int64_t>(ops::workspace_bytes(DeviceKind::host, {}));
     context_ = ops::make_op_context(Device{}, tensor({bytes}, DType::u8));
     batch_ = {tensor({options.micro_batch.rows()}, DType::i32), tensor({options.micro_batch.rows()}, DType::i32)};
     const Random random(seed, "tokens");

@@ -45,7 +45,7 @@ constexpr int repetitions = 10;
 class Bench {
  public:
   Bench() : device_{DeviceKind::cuda, 0}, memory_(device_), stream_(current(device_)) {
-    workspace_ = memory_.allocate(workspace_bytes(DeviceKind::cuda));
+    workspace_ = memory_.allocate(workspace_bytes(DeviceKind::cuda, {{32, 1024, 32, 2, 128}}));
     context_ = make_op_context(device_, View(workspace_.data(), DType::u8, {static_cast<std::int64_t>(workspace_.bytes())}));
     std::vector<float> normal(std::size_t{16} << 20);
     Random(1, "bench").fill_normal(0, normal);

@@ -102,7 +102,7 @@ class OpDevice {
  public:
   explicit OpDevice(DeviceKind kind, const OpContextOptions& options = {})
       : device_{kind, 0}, memory_(device_), stream_(prepared(device_)) {
-    workspace_ = memory_.allocate(workspace_bytes(kind));
+    workspace_ = memory_.allocate(workspace_bytes(kind, {}));
     const View workspace(workspace_.data(), DType::u8, {static_cast<std::int64_t>(workspace_.bytes())});
     context_ = make_op_context(device_, workspace, options);
   }

@@ -79,7 +79,7 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
         const Layout layout = resolve_layout(config.parallel, ranks);
         const RankPlan plan = make_rank_plan(config, config.model.vocab, layout, rank, kind);
         const auto group = comm::make_communicator({.name = "data", .rank = rank, .size = ranks, .device = device}, *store);
-        Interpreter interpreter(plan, memory, *group, {.deterministic = config.precision.deterministic});
+        Interpreter interpreter(plan, memory, *group);
         interpreter.initialize(config.run.seed);
         SyntheticBatches batches(interpreter.plan(), config.run.seed);
         body(interpreter, batches, *group);

@@ -24,7 +24,6 @@
 
 namespace plait::ops::cuda {
 
-std::size_t workspace_bytes();
 std::unique_ptr<OpContext> make_op_context(Device device, View workspace, const OpContextOptions& options);
 
 void linear_forward(StreamRef stream, OpContext& context, const LinearForward& args);

@@ -4,14 +4,6 @@
 #include "ops/cuda/cuda_ops.h"
 
 namespace plait::ops::cuda {
-namespace {
-
-// Sized by attention's backward pass, whose f32 gradient of the queries is the largest scratch of any op: 32 sequences of 1024
-// at 25 heads of 64 need about 210 MB; grouped KV heads add full-width gradients of keys and values to that.
-constexpr std::size_t context_workspace_bytes = std::size_t{768} << 20;
-
-}  // namespace
-
 CudaOpContext::CudaOpContext(Device device, View workspace, const OpContextOptions& options)
     : device_(device), workspace_(workspace), options_(options), matmul(device, workspace, options), attention(options.deterministic) {}
 
@@ -28,8 +20,6 @@ CudaOpContext& cuda_context(OpContext& context) {
   require(cuda != nullptr, "an op on a CUDA stream was given a host context");
   return *cuda;
 }
-
-std::size_t workspace_bytes() { return context_workspace_bytes; }
 
 std::unique_ptr<OpContext> make_op_context(Device device, View workspace, const OpContextOptions& options) {
   make_current(device);
