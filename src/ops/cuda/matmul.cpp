@@ -164,11 +164,11 @@ std::unique_ptr<MatmulPlans::Plan> MatmulPlans::describe(const MatmulProblem& p)
   return plan;
 }
 
-std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan& plan, int wanted) const {
+std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan& plan, int wanted, std::size_t workspace_limit) const {
   cublasLtMatmulPreference_t raw = nullptr;
   check(cublasLtMatmulPreferenceCreate(&raw));
   const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, PreferenceDeleter> preference(raw);
-  set(raw, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, matmul_workspace_bytes_);
+  set(raw, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_limit);
   const auto alignment = static_cast<std::uint32_t>(plan.problem.alignment);
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
@@ -190,6 +190,24 @@ std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan&
   return results;
 }
 
+// The library returns at most eight algorithms, ranked by a model that overrates split-k for weight gradients. Asked for
+// algorithms without a workspace, which excludes split-k, it names others; both lists take turns, the first choice stays first.
+std::vector<cublasLtMatmulAlgo_t> MatmulPlans::candidates(const Plan& plan, int wanted) const {
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  const auto with_workspace = heuristics(plan, wanted, matmul_workspace_bytes_);
+  const auto without = wanted > 1 ? heuristics(plan, wanted, 0) : std::vector<cublasLtMatmulHeuristicResult_t>{};
+  const auto add = [&](const std::vector<cublasLtMatmulHeuristicResult_t>& from, std::size_t i) {
+    if (i >= from.size() || algorithms.size() >= static_cast<std::size_t>(wanted)) return;
+    const auto same = [&](const cublasLtMatmulAlgo_t& known) { return std::memcmp(&known, &from[i].algo, sizeof known) == 0; };
+    if (std::none_of(algorithms.begin(), algorithms.end(), same)) algorithms.push_back(from[i].algo);
+  };
+  for (std::size_t i = 0; i < std::max(with_workspace.size(), without.size()); ++i) {
+    add(with_workspace, i);
+    add(without, i);
+  }
+  return algorithms;
+}
+
 cublasStatus_t MatmulPlans::launch(cudaStream_t stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
                                    const MatmulOperands& operands) const {
   const MatmulEpilogue epilogue = plan.problem.epilogue;
@@ -209,9 +227,9 @@ bool MatmulPlans::may_time(cudaStream_t stream) const {
 }
 
 void MatmulPlans::time_candidates(cudaStream_t stream, Plan& plan, const MatmulOperands& operands,
-                                  const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) const {
+                                  const std::vector<cublasLtMatmulAlgo_t>& candidates) const {
   plan.candidates = static_cast<int>(candidates.size());
-  plan.algorithm = candidates.front().algo;
+  plan.algorithm = candidates.front();
   if (candidates.size() < 2) return;
 
   // An output that is an input too would change from run to run: keep a copy, or go without timing when there is no room.
@@ -240,7 +258,7 @@ void MatmulPlans::time_candidates(cudaStream_t stream, Plan& plan, const MatmulO
                               std::min(workspace_.bytes() - matmul_workspace_bytes_, std::size_t{128} << 20), stream));
       }
       check(cudaEventRecord(start.get(), stream));
-      const cublasStatus_t status = launch(stream, plan, candidates[i].algo, operands);
+      const cublasStatus_t status = launch(stream, plan, candidates[i], operands);
       check(cudaEventRecord(stop.get(), stream));
       check(cudaEventSynchronize(stop.get()));
       if (status != CUBLAS_STATUS_SUCCESS) {
@@ -263,7 +281,7 @@ void MatmulPlans::time_candidates(cudaStream_t stream, Plan& plan, const MatmulO
     if (i == 0) plan.first_microseconds = median;
     if (median < plan.best_microseconds) {
       plan.best_microseconds = median;
-      plan.algorithm = candidates[i].algo;
+      plan.algorithm = candidates[i];
     }
   }
 }
@@ -275,11 +293,11 @@ MatmulPlans::Plan& MatmulPlans::plan_for(cudaStream_t stream, const MatmulProble
   // The pointers take part in the library's check of an epilogue.
   if (has_vector(problem.epilogue)) set(plan->description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.vector);
   if (has_aux(problem.epilogue)) set(plan->description.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
-  const auto candidates = heuristics(*plan, timed ? options_.matmul_candidates : 1);
-  plan->available = !candidates.empty();
+  const std::vector<cublasLtMatmulAlgo_t> algorithms = candidates(*plan, timed ? options_.matmul_candidates : 1);
+  plan->available = !algorithms.empty();
   if (plan->available) {
-    plan->algorithm = candidates.front().algo;
-    if (timed) time_candidates(stream, *plan, operands, candidates);
+    plan->algorithm = algorithms.front();
+    if (timed) time_candidates(stream, *plan, operands, algorithms);
     if (!tuning_) ++untuned_problems_;
   }
   return *plans_.emplace(problem, std::move(plan)).first->second;

@@ -68,12 +68,12 @@ class MatmulPlans {
 
  private:
   struct Plan;
-  struct Candidate;
   std::unique_ptr<Plan> describe(const MatmulProblem& problem) const;
-  std::vector<cublasLtMatmulHeuristicResult_t> heuristics(const Plan& plan, int wanted) const;
+  std::vector<cublasLtMatmulHeuristicResult_t> heuristics(const Plan& plan, int wanted, std::size_t workspace_limit) const;
+  std::vector<cublasLtMatmulAlgo_t> candidates(const Plan& plan, int wanted) const;
   Plan& plan_for(cudaStream_t stream, const MatmulProblem& problem, const MatmulOperands& operands);
   void time_candidates(cudaStream_t stream, Plan& plan, const MatmulOperands& operands,
-                       const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) const;
+                       const std::vector<cublasLtMatmulAlgo_t>& candidates) const;
   cublasStatus_t launch(cudaStream_t stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const MatmulOperands& operands) const;
 
   Device device_;

@@ -193,7 +193,8 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
     int blocks_per_multiprocessor = 0;
     check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, static_cast<int>(threads),
                                                         static_cast<std::size_t>(shared_bytes)));
-    const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
+    // Four are enough to keep the memory busy; every further block only adds partial sums.
+    const std::int64_t resident = std::int64_t{std::min(blocks_per_multiprocessor, 4)} * multiprocessors(stream.device());
     const std::int64_t parts = std::min({groups, resident, most_parts});
     if (args.dbeta) pointers.dbeta = pointers.dgamma + parts * dim;
     kernel<<<grid_size(parts), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes), native(stream)>>>(pointers, rows, dim);
