@@ -20,7 +20,7 @@ template <typename T> struct BackwardPointers {
 
 constexpr int most_warps = 32;
 constexpr int group_rows = 2;  // rows a block works on at once: one exchange of partial sums serves both
-constexpr int stages = 3;      // groups in work: one being computed, two on their way from memory
+constexpr int stages = 2;      // groups in work: one being computed, one on its way from memory
 
 // The slots of shared memory in which a thread keeps its packs of x, dy and dresidual; it reads only what it copied itself.
 template <typename T, int Width> struct Slots {
@@ -29,6 +29,17 @@ template <typename T, int Width> struct Slots {
     return packs[static_cast<unsigned>((stage * 3 + tensor) * group_rows + row) * blockDim.x + threadIdx.x];
   }
 };
+
+// The warp's sums of a, b, c and d in six exchanges instead of twenty: lanes 0, 8, 16 and 24 return those of a, b, c and d.
+__device__ inline float warp_sum_of_four(float a, float b, float c, float d) {
+  const bool upper = threadIdx.x & 16, odd_quarter = threadIdx.x & 8;
+  const float first = (upper ? c : a) + __shfl_xor_sync(full_warp, upper ? a : c, 16);
+  const float second = (upper ? d : b) + __shfl_xor_sync(full_warp, upper ? b : d, 16);
+  float sum = (odd_quarter ? second : first) + __shfl_xor_sync(full_warp, odd_quarter ? first : second, 8);
+#pragma unroll
+  for (int offset = 4; offset > 0; offset /= 2) sum += __shfl_xor_sync(full_warp, sum, offset);
+  return sum;
+}
 
 template <typename T, int Width> __device__ void copy_async(Pack<T, Width>& to, const T* from) {
   if constexpr (sizeof(T) * Width == 16) {
@@ -39,11 +50,11 @@ template <typename T, int Width> __device__ void copy_async(Pack<T, Width>& to, 
 }
 
 // A thread owns Width columns for all rows of its block, so dgamma and dbeta stay in registers until the end; needs
-// dim <= blockDim.x * Width. Blocks stride over groups of rows, and copy two groups ahead of the one they compute.
+// dim <= blockDim.x * Width. Blocks stride over groups of rows, and copy the next group while they compute one.
 template <typename T, int Width, bool Centred>
 __global__ void __launch_bounds__(1024) column_norm_backward_kernel(BackwardPointers<T> p, std::int64_t rows, int dim) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
-  __shared__ float exchange[2][most_warps][2 * group_rows];
+  __shared__ float4 exchange[2][most_warps];  // Σ dy gamma of both rows, then Σ dy gamma x̂ of both
   const Slots<T, Width> slots{reinterpret_cast<Pack<T, Width>*>(shared_bytes)};
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes, warps = blockDim.x / warp_lanes;
   const int column = static_cast<int>(threadIdx.x) * Width;
@@ -94,45 +105,47 @@ __global__ void __launch_bounds__(1024) column_norm_backward_kernel(BackwardPoin
     fetch(first + (stages - 1) * stride, stage == 0 ? stages - 1 : stage - 1);
     __pipeline_wait_prior(stages - 1);
 
-    float sums[2 * group_rows];  // Σ dy gamma and Σ dy gamma x̂ of each row
+    float sum_d[group_rows] = {}, sum_dx[group_rows] = {};
+    float shift[group_rows];  // x̂ = x rstd + shift
 #pragma unroll
     for (int r = 0; r < group_rows; ++r) {
-      float sum_d = 0.0f, sum_dx = 0.0f;
+      shift[r] = -mean[r] * rstd[r];
       if (active && first + r < rows) {
         const Pack<T, Width> x = slots.at(stage, 0, r), dy = slots.at(stage, 1, r);
+        float with_gamma[Width], with_both[Width];
 #pragma unroll
         for (int i = 0; i < Width; ++i) {
-          const float d = to_float(dy.values[i]), normalised = (to_float(x.values[i]) - mean[r]) * rstd[r];
+          const float d = to_float(dy.values[i]), normalised = fmaf(to_float(x.values[i]), rstd[r], shift[r]);
           dgamma[i] += d * normalised;
           dbeta[i] += d;
-          sum_d += d * gamma[i];
-          sum_dx += d * gamma[i] * normalised;
+          with_gamma[i] = d * gamma[i];
+          with_both[i] = with_gamma[i] * normalised;
         }
+        if (Centred) sum_d[r] = tree_sum(with_gamma);
+        sum_dx[r] = tree_sum(with_both);
       }
-      sums[2 * r] = Centred ? warp_sum(sum_d) : 0.0f;
-      sums[2 * r + 1] = warp_sum(sum_dx);
     }
-    if (lane == 0) {
-#pragma unroll
-      for (int k = 0; k < 2 * group_rows; ++k) exchange[buffer][warp][k] = sums[k];
-    }
+    const float sum = warp_sum_of_four(sum_d[0], sum_d[1], sum_dx[0], sum_dx[1]);
+    if (lane % 8 == 0) reinterpret_cast<float*>(&exchange[buffer][warp])[lane / 8] = sum;
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < 2 * group_rows; ++k) sums[k] = 0.0f;
-    for (int w = 0; w < warps; ++w) {
-#pragma unroll
-      for (int k = 0; k < 2 * group_rows; ++k) sums[k] += exchange[buffer][w][k];
+    float4 sums = exchange[buffer][0];
+    for (int w = 1; w < warps; ++w) {
+      const float4 other = exchange[buffer][w];
+      sums.x += other.x;
+      sums.y += other.y;
+      sums.z += other.z;
+      sums.w += other.w;
     }
 #pragma unroll
     for (int r = 0; r < group_rows; ++r) {
       if (active && first + r < rows) {
-        const float mean_d = sums[2 * r] * inverse_dim, mean_dx = sums[2 * r + 1] * inverse_dim;
+        const float mean_d = (r == 0 ? sums.x : sums.y) * inverse_dim, mean_dx = (r == 0 ? sums.z : sums.w) * inverse_dim;
         const Pack<T, Width> x = slots.at(stage, 0, r), dy = slots.at(stage, 1, r);
         float values[Width] = {};
         if (p.dresidual) unpack(slots.at(stage, 2, r), values);
 #pragma unroll
         for (int i = 0; i < Width; ++i) {
-          const float normalised = (to_float(x.values[i]) - mean[r]) * rstd[r];
+          const float normalised = fmaf(to_float(x.values[i]), rstd[r], shift[r]);
           values[i] += rstd[r] * (to_float(dy.values[i]) * gamma[i] - mean_d - normalised * mean_dx);
         }
         store<Width>(p.dx + (first + r) * dim + column, values);
@@ -193,8 +206,7 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
     int blocks_per_multiprocessor = 0;
     check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, static_cast<int>(threads),
                                                         static_cast<std::size_t>(shared_bytes)));
-    // Four are enough to keep the memory busy; every further block only adds partial sums.
-    const std::int64_t resident = std::int64_t{std::min(blocks_per_multiprocessor, 4)} * multiprocessors(stream.device());
+    const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
     const std::int64_t parts = std::min({groups, resident, most_parts});
     if (args.dbeta) pointers.dbeta = pointers.dgamma + parts * dim;
     kernel<<<grid_size(parts), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes), native(stream)>>>(pointers, rows, dim);
@@ -206,7 +218,7 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
     const std::int64_t threads = round_up(ceil_div(dim, width), warp_lanes);
     if (threads <= 1024) {
       const std::int64_t shared_bytes = threads * stages * 3 * group_rows * static_cast<std::int64_t>(sizeof(T)) * width;
-      constexpr std::int64_t exchange_bytes = sizeof(float) * 2 * most_warps * 2 * group_rows;
+      constexpr std::int64_t exchange_bytes = sizeof(float4) * 2 * most_warps;
       if (shared_bytes + exchange_bytes <= most_shared_bytes(stream.device())) {
         return launch(column_norm_backward_kernel<T, width, Centred>, threads, shared_bytes, ceil_div(rows, group_rows));
       }

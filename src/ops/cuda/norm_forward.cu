@@ -1,7 +1,3 @@
-#include <cuda_pipeline.h>
-
-#include <algorithm>
-
 #include "ops/cuda/block_reduce.cuh"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
@@ -38,73 +34,75 @@ template <typename T, int Width> __device__ Pack<T, Width> add_packs(const Pack<
 }
 
 constexpr int warps_per_block = 4;
-constexpr int stages = 3;  // rows of a warp in work: one being computed, two on their way from memory
 
-// One warp per row. Warps stride over the rows and copy two rows ahead into shared memory, where a lane reads back only what it
-// copied (or wrote) itself. Needs rows aligned to 16 bytes.
-template <typename T, bool Centred, bool Adds>
-__global__ void __launch_bounds__(warps_per_block* warp_lanes) warp_norm_kernel(ForwardPointers<T> p, std::int64_t rows, int dim, float epsilon) {
+// One warp per row, the row in registers: dim <= 32 * Packs * Width.
+template <typename T, int Packs, bool Centred, bool Adds>
+__global__ void __launch_bounds__(warps_per_block* warp_lanes, Adds ? 4 : Packs <= 3 ? 12 : Packs <= 7 ? 8 : 4)
+    warp_norm_kernel(ForwardPointers<T> p, std::int64_t rows, int dim, float epsilon) {
   constexpr int width = pack_width<T>;
-  constexpr int stride = warp_lanes * width;
-  constexpr int tensors = Adds ? 2 : 1;
-  extern __shared__ __align__(16) unsigned char shared_bytes[];
-  const int warp = threadIdx.x / warp_lanes, first = static_cast<int>(threadIdx.x) % warp_lanes * width;
-  T* ring = reinterpret_cast<T*>(shared_bytes) + warp * stages * tensors * dim;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * warps_per_block + warp;
-  const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * warps_per_block;
-
-  const auto fetch = [&](std::int64_t row, int stage) {
-    if (row < rows) {
-      T* to = ring + stage * tensors * dim;
-      for (int i = first; i < dim; i += stride) {
-        __pipeline_memcpy_async(to + i, p.x + row * dim + i, 16);
-        if (Adds) __pipeline_memcpy_async(to + dim + i, p.delta + row * dim + i, 16);
+  const int lane = threadIdx.x % warp_lanes;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps_per_block + threadIdx.x / warp_lanes;
+  if (row >= rows) return;
+  const std::int64_t offset = row * dim;
+  Pack<T, width> packs[Packs];
+#pragma unroll
+  for (int k = 0; k < Packs; ++k) {
+    const int column = (k * warp_lanes + lane) * width;
+    if (column < dim) packs[k] = load_pack<width>(p.x + offset + column);
+  }
+  if constexpr (Adds) {
+    Pack<T, width> deltas[Packs];
+#pragma unroll
+    for (int k = 0; k < Packs; ++k) {
+      const int column = (k * warp_lanes + lane) * width;
+      if (column < dim) deltas[k] = load_pack<width>(p.delta + offset + column);
+    }
+#pragma unroll
+    for (int k = 0; k < Packs; ++k) {
+      const int column = (k * warp_lanes + lane) * width;
+      if (column < dim) {
+        packs[k] = add_packs(packs[k], deltas[k]);
+        store_pack(p.residual + offset + column, packs[k]);
       }
     }
-    __pipeline_commit();
-  };
-#pragma unroll
-  for (int ahead = 0; ahead < stages - 1; ++ahead) fetch(first_row + ahead * warps, ahead);
-
-  int stage = 0;
-  for (std::int64_t row = first_row; row < rows; row += warps) {
-    fetch(row + (stages - 1) * warps, stage == 0 ? stages - 1 : stage - 1);
-    __pipeline_wait_prior(stages - 1);
-    T* x = ring + stage * tensors * dim;
-    const std::int64_t offset = row * dim;
+  }
+  float mean = 0.0f;
+  if constexpr (Centred) {
     float sum = 0.0f;
-    if constexpr (Centred || Adds) {
-#pragma unroll 4
-      for (int i = first; i < dim; i += stride) {
-        Pack<T, width> pack = load_pack<width>(x + i);
-        if constexpr (Adds) {
-          pack = add_packs(pack, load_pack<width>(x + dim + i));
-          store_pack(x + i, pack);
-          store_pack(p.residual + offset + i, pack);
-        }
 #pragma unroll
-        for (int j = 0; j < width; ++j) sum += to_float(pack.values[j]);
+    for (int k = 0; k < Packs; ++k) {
+      if ((k * warp_lanes + lane) * width < dim) {
+        float values[width];
+        unpack(packs[k], values);
+        sum += tree_sum(values);
       }
     }
-    const float mean = Centred ? warp_sum(sum) / static_cast<float>(dim) : 0.0f;
-    float squares = 0.0f;
-#pragma unroll 4
-    for (int i = first; i < dim; i += stride) {
-      float values[width];
-      load<width>(x + i, values);
+    mean = warp_sum(sum) / static_cast<float>(dim);
+  }
+  float squares = 0.0f;
 #pragma unroll
-      for (int j = 0; j < width; ++j) squares += (values[j] - mean) * (values[j] - mean);
+  for (int k = 0; k < Packs; ++k) {
+    if ((k * warp_lanes + lane) * width < dim) {
+      forget_unpacked(packs[k]);
+      float values[width];
+      unpack(packs[k], values);
+#pragma unroll
+      for (int i = 0; i < width; ++i) values[i] = (values[i] - mean) * (values[i] - mean);
+      squares += tree_sum(values);
     }
-    const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(dim) + epsilon);
-#pragma unroll 4
-    for (int i = first; i < dim; i += stride) {
-      normalise<T, width>(load_pack<width>(x + i), mean, rstd, p.gamma + i, p.beta ? p.beta + i : nullptr, p.y + offset + i);
+  }
+  const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(dim) + epsilon);
+#pragma unroll
+  for (int k = 0; k < Packs; ++k) {
+    const int column = (k * warp_lanes + lane) * width;
+    if (column < dim) {
+      forget_unpacked(packs[k]);
+      normalise<T, width>(packs[k], mean, rstd, p.gamma + column, p.beta ? p.beta + column : nullptr, p.y + offset + column);
     }
-    if (first == 0) {
-      if constexpr (Centred) p.mean[row] = mean;
-      p.rstd[row] = rstd;
-    }
-    stage = stage == stages - 1 ? 0 : stage + 1;
+  }
+  if (lane == 0) {
+    if constexpr (Centred) p.mean[row] = mean;
+    p.rstd[row] = rstd;
   }
 }
 
@@ -153,18 +151,23 @@ __global__ void __launch_bounds__(block_threads) block_norm_kernel(ForwardPointe
   }
 }
 
+template <typename T, int Packs, bool Centred>
+void launch_warp_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, float epsilon) {
+  const auto kernel = pointers.delta ? warp_norm_kernel<T, Packs, Centred, true> : warp_norm_kernel<T, Packs, Centred, false>;
+  kernel<<<grid_size(ceil_div(rows, warps_per_block)), warps_per_block * warp_lanes, 0, native(stream)>>>(pointers, rows, dim, epsilon);
+}
+
 template <typename T, bool Centred>
 void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, bool vectorised, float epsilon) {
-  const std::int64_t shared_bytes = std::int64_t{warps_per_block} * stages * (pointers.delta ? 2 : 1) * dim * static_cast<std::int64_t>(sizeof(T));
-  if (vectorised && shared_bytes <= most_shared_bytes(stream.device())) {
-    const auto kernel = pointers.delta ? warp_norm_kernel<T, Centred, true> : warp_norm_kernel<T, Centred, false>;
-    constexpr int threads = warps_per_block * warp_lanes;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
-    int blocks_per_multiprocessor = 0;
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, kernel, threads, static_cast<std::size_t>(shared_bytes)));
-    const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
-    const std::int64_t blocks = std::min(resident, ceil_div(rows, warps_per_block));
-    kernel<<<grid_size(blocks), threads, static_cast<std::size_t>(shared_bytes), native(stream)>>>(pointers, rows, dim, epsilon);
+  const std::int64_t packs = ceil_div(dim, warp_lanes * pack_width<T>);
+  if (vectorised && packs <= 1) {
+    launch_warp_norm<T, 1, Centred>(stream, pointers, rows, dim, epsilon);
+  } else if (vectorised && packs <= 3) {
+    launch_warp_norm<T, 3, Centred>(stream, pointers, rows, dim, epsilon);
+  } else if (vectorised && packs <= 7) {
+    launch_warp_norm<T, 7, Centred>(stream, pointers, rows, dim, epsilon);
+  } else if (vectorised && packs <= 16) {
+    launch_warp_norm<T, 16, Centred>(stream, pointers, rows, dim, epsilon);
   } else {
     with_width<T>(vectorised, [&](auto w) {
       block_norm_kernel<T, decltype(w)::value, Centred><<<grid_size(rows), block_threads, 0, native(stream)>>>(pointers, dim, epsilon);

@@ -35,6 +35,28 @@ template <typename T, int N> __device__ Pack<T, N> make_pack(const float (&value
   return pack;
 }
 
+// Makes the compiler forget that it has unpacked `pack` before: it unpacks again rather than keep the floats in registers, which
+// a row held in registers over several passes has no room for.
+template <typename T, int N> __device__ void forget_unpacked(Pack<T, N>& pack) {
+  if constexpr (sizeof(T) * N == 16) {
+    auto* words = reinterpret_cast<unsigned*>(pack.values);
+    asm volatile("" : "+r"(words[0]), "+r"(words[1]), "+r"(words[2]), "+r"(words[3]));
+  }
+}
+
+// Σ of N values as a tree: short chains of dependent additions. N is 1 or a power of two.
+template <int N> __device__ float tree_sum(const float (&values)[N]) {
+  float sums[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) sums[i] = values[i];
+#pragma unroll
+  for (int half = N / 2; half > 0; half /= 2) {
+#pragma unroll
+    for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
+  }
+  return sums[0];
+}
+
 template <int N, typename T> __device__ void load(const T* from, float (&values)[N]) { unpack(load_pack<N>(from), values); }
 template <int N, typename T> __device__ void store(T* to, const float (&values)[N]) { store_pack(to, make_pack<T, N>(values)); }
 
