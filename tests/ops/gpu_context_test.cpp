@@ -18,7 +18,8 @@ class GpuContextTest : public testing::Test {
 };
 
 Tensors linear_tensors(std::int64_t rows, std::int64_t in, std::int64_t out) {
-  return {{"x", random_tensor({rows, in}, "x")}, {"w", random_tensor({out, in}, "w", 0.2)}, {"bias", random_tensor({out}, "bias")}};
+  return {
+      {"x", random_tensor({rows, in}, "x")}, {"w", random_tensor({out, in}, "w", 0.2)}, {"bias", random_tensor({out}, "bias")}};
 }
 
 Tensor forward_on(OpDevice& device, DType dtype, const Tensors& in, Epilogue epilogue = Epilogue::none) {
@@ -66,14 +67,16 @@ TEST_F(GpuContextTest, DimsThatNoFusedEpilogueTakes) {
       const Tensors in = rounded(linear_tensors(33, 21, 35), dtype);
       OpDevice device(DeviceKind::cuda), host(DeviceKind::host);
       const Precision bounds = gpu_precisions()[dtype == DType::f32 ? 0 : 1];
-      expect_close({{"y", forward_on(device, dtype, in, epilogue)}}, {{"y", forward_on(host, DType::f64, in, epilogue)}}, bounds);
+      expect_close({{"y", forward_on(device, dtype, in, epilogue)}}, {{"y", forward_on(host, DType::f64, in, epilogue)}},
+                   bounds);
     }
   }
 }
 
 TEST_F(GpuContextTest, DeterministicAttentionGivesTheSameBits) {
   const AttentionShape s{4, 512, 12, 2, 128};
-  const Shape packed{s.batch * s.sequence, (s.heads + 2 * s.kv_heads) * s.head_dim}, narrow{s.batch * s.sequence, s.heads * s.head_dim};
+  const Shape packed{s.batch * s.sequence, (s.heads + 2 * s.kv_heads) * s.head_dim},
+      narrow{s.batch * s.sequence, s.heads * s.head_dim};
   OpDevice device(DeviceKind::cuda, {.deterministic = true});
   AttentionBackward args;
   args.shape = s;
@@ -98,8 +101,11 @@ TEST_F(GpuContextTest, CrossEntropyOfUnalignedRows) {
   const std::vector<std::int32_t> targets = random_indices(rows, vocab, "targets");
   const auto run = [&](DeviceKind kind, DType dtype) {
     OpDevice device(kind);
-    const CrossEntropy args{.logits = device.put(logits, dtype), .targets = device.put(targets),
-                            .losses = device.poisoned({rows}, dtype == DType::f64 ? DType::f64 : DType::f32), .vocab = vocab, .scale = 0.5f};
+    const CrossEntropy args{.logits = device.put(logits, dtype),
+                            .targets = device.put(targets),
+                            .losses = device.poisoned({rows}, dtype == DType::f64 ? DType::f64 : DType::f32),
+                            .vocab = vocab,
+                            .scale = 0.5f};
     cross_entropy(device.stream(), args);
     return Tensors{{"losses", device.get(args.losses)}, {"gradient", device.get(args.logits)}};
   };
@@ -112,25 +118,41 @@ TEST_F(GpuContextTest, CrossEntropyOfUnalignedRows) {
 TEST_F(GpuContextTest, NormOfLongRows) {
   constexpr std::int64_t rows = 37;
   for (const std::int64_t dim : {5120, 10000, 9001}) {
-    const Tensors in = rounded({{"x", random_tensor({rows, dim}, "x")}, {"gamma", random_tensor({dim}, "gamma", 0.2, 1.0)},
-                                {"beta", random_tensor({dim}, "beta")}, {"dy", random_tensor({rows, dim}, "dy")},
-                                {"dresidual", random_tensor({rows, dim}, "dresidual")}}, DType::bf16);
+    const Tensors in = rounded({{"x", random_tensor({rows, dim}, "x")},
+                                {"gamma", random_tensor({dim}, "gamma", 0.2, 1.0)},
+                                {"beta", random_tensor({dim}, "beta")},
+                                {"dy", random_tensor({rows, dim}, "dy")},
+                                {"dresidual", random_tensor({rows, dim}, "dresidual")}},
+                               DType::bf16);
     const auto run = [&](DeviceKind kind, DType dtype, DType gradient) {
       OpDevice device(kind);
       const DType statistic = dtype == DType::f64 ? DType::f64 : DType::f32;
-      NormForward forward{.x = device.put(in.at("x"), dtype), .delta = {}, .gamma = device.put(in.at("gamma"), dtype),
-                          .beta = device.put(in.at("beta"), dtype), .residual = {}, .y = device.poisoned({rows, dim}, dtype),
-                          .mean = device.poisoned({rows}, statistic), .rstd = device.poisoned({rows}, statistic)};
+      NormForward forward{.x = device.put(in.at("x"), dtype),
+                          .delta = {},
+                          .gamma = device.put(in.at("gamma"), dtype),
+                          .beta = device.put(in.at("beta"), dtype),
+                          .residual = {},
+                          .y = device.poisoned({rows, dim}, dtype),
+                          .mean = device.poisoned({rows}, statistic),
+                          .rstd = device.poisoned({rows}, statistic)};
       norm_forward(device.stream(), forward);
-      NormBackward backward{.x = forward.x, .gamma = forward.gamma, .mean = forward.mean, .rstd = forward.rstd,
-                            .dy = device.put(in.at("dy"), dtype), .dresidual = device.put(in.at("dresidual"), dtype),
-                            .dx = device.poisoned({rows, dim}, dtype), .dgamma = device.poisoned({dim}, gradient),
+      NormBackward backward{.x = forward.x,
+                            .gamma = forward.gamma,
+                            .mean = forward.mean,
+                            .rstd = forward.rstd,
+                            .dy = device.put(in.at("dy"), dtype),
+                            .dresidual = device.put(in.at("dresidual"), dtype),
+                            .dx = device.poisoned({rows, dim}, dtype),
+                            .dgamma = device.poisoned({dim}, gradient),
                             .dbeta = device.poisoned({dim}, gradient)};
       norm_backward(device.stream(), device.context(), backward);
-      return Tensors{{"y", device.get(forward.y)}, {"dx", device.get(backward.dx)}, {"dgamma", device.get(backward.dgamma)},
+      return Tensors{{"y", device.get(forward.y)},
+                     {"dx", device.get(backward.dx)},
+                     {"dgamma", device.get(backward.dgamma)},
                      {"dbeta", device.get(backward.dbeta)}};
     };
-    expect_close(run(DeviceKind::cuda, DType::bf16, DType::f32), run(DeviceKind::host, DType::f64, DType::f64), gpu_precisions()[1]);
+    expect_close(run(DeviceKind::cuda, DType::bf16, DType::f32), run(DeviceKind::host, DType::f64, DType::f64),
+                 gpu_precisions()[1]);
   }
 }
 

@@ -90,8 +90,10 @@ class Bench {
     return view;
   }
 
-  // `prepare` allocates one set of buffers and returns the call. `bytes` are those the op must move, `flops` what it must compute.
-  void time(const std::string& what, std::int64_t per_step, double moved_bytes, double flops, const std::function<std::function<void()>()>& prepare) {
+  // `prepare` allocates one set of buffers and returns the call. `bytes` are those the op must move, `flops` what it must
+  // compute.
+  void time(const std::string& what, std::int64_t per_step, double moved_bytes, double flops,
+            const std::function<std::function<void()>()>& prepare) {
     const int sets = moved_bytes > 8.0 * cache_bytes ? 1 : moved_bytes > 2.0 * cache_bytes ? 2 : most_sets;
     std::vector<std::function<void()>> calls;
     for (int i = 0; i < sets; ++i) calls.push_back(prepare());
@@ -109,11 +111,11 @@ class Bench {
     const double microseconds = static_cast<double>(times[times.size() / 2]);
     step_microseconds_ += microseconds * static_cast<double>(per_step);
     if (flops > 0) {
-      std::printf("%-34s %9.1f us %8.1f TFLOP/s  x%-3ld %8.2f ms\n", what.c_str(), microseconds, flops / microseconds * 1e-6, per_step,
-                  microseconds * static_cast<double>(per_step) / 1000);
+      std::printf("%-34s %9.1f us %8.1f TFLOP/s  x%-3ld %8.2f ms\n", what.c_str(), microseconds, flops / microseconds * 1e-6,
+                  per_step, microseconds * static_cast<double>(per_step) / 1000);
     } else {
-      std::printf("%-34s %9.1f us %8.0f GB/s     x%-3ld %8.2f ms\n", what.c_str(), microseconds, moved_bytes / microseconds * 1e-3, per_step,
-                  microseconds * static_cast<double>(per_step) / 1000);
+      std::printf("%-34s %9.1f us %8.0f GB/s     x%-3ld %8.2f ms\n", what.c_str(), microseconds,
+                  moved_bytes / microseconds * 1e-3, per_step, microseconds * static_cast<double>(per_step) / 1000);
     }
     std::fflush(stdout);
     buffers_.clear();
@@ -148,7 +150,11 @@ void time_linear(Bench& bench, const Model& m, const LinearShape& l) {
   const double bytes = 2.0 * static_cast<double>(rows * l.in + rows * l.out + l.in * l.out);
   const std::string shape = " " + std::to_string(l.in) + "->" + std::to_string(l.out);
   bench.time(l.name + " forward" + shape, l.per_step, bytes, flops, [&] {
-    LinearForward args{.x = bench.bf16({rows, l.in}), .w = bench.bf16({l.out, l.in}), .bias = {}, .residual = {}, .y = bench.bf16({rows, l.out}),
+    LinearForward args{.x = bench.bf16({rows, l.in}),
+                       .w = bench.bf16({l.out, l.in}),
+                       .bias = {},
+                       .residual = {},
+                       .y = bench.bf16({rows, l.out}),
                        .pre_activation = {}};
     if (l.bias) args.bias = bench.bf16({l.out});
     if (l.residual) args.residual = bench.bf16({rows, l.out});
@@ -159,13 +165,17 @@ void time_linear(Bench& bench, const Model& m, const LinearShape& l) {
     return [&bench, args] { linear_forward(bench.stream(), bench.context(), args); };
   });
   bench.time(l.name + " backward input", l.per_step, bytes, flops, [&] {
-    LinearBackwardInput args{.dy = bench.bf16({rows, l.out}), .w = bench.bf16({l.out, l.in}), .pre_activation = {}, .dx = bench.bf16({rows, l.in})};
+    LinearBackwardInput args{
+        .dy = bench.bf16({rows, l.out}), .w = bench.bf16({l.out, l.in}), .pre_activation = {}, .dx = bench.bf16({rows, l.in})};
     if (l.gelu_input) args.pre_activation = bench.bf16({rows, l.in});
     return [&bench, args] { linear_backward_input(bench.stream(), bench.context(), args); };
   });
   const auto weight = [&](const std::string& name, std::int64_t per_step, bool bias, bool accumulate) {
     bench.time(l.name + " " + name, per_step, bytes, flops, [&] {
-      LinearBackwardWeight args{.dy = bench.bf16({rows, l.out}), .x = bench.bf16({rows, l.in}), .dw = bench.f32({l.out, l.in}), .dbias = {},
+      LinearBackwardWeight args{.dy = bench.bf16({rows, l.out}),
+                                .x = bench.bf16({rows, l.in}),
+                                .dw = bench.f32({l.out, l.in}),
+                                .dbias = {},
                                 .accumulate = accumulate};
       if (bias) args.dbias = bench.f32({l.out});
       return [&bench, args] { linear_backward_weight(bench.stream(), bench.context(), args); };
@@ -188,15 +198,19 @@ void time_model(Bench& bench, const Model& m) {
   time_linear(bench, m, {"head", h, m.padded_vocab, 1, false, false, false, false});
 
   const AttentionShape shape{m.batch, m.sequence, m.heads, m.kv_heads, m.head_dim};
-  std::printf("attention workspace %.1f MB\n", static_cast<double>(attention_workspace_bytes(bench.context(), shape, DType::bf16)) * 1e-6);
-  const double attention_flops = 2.0 * static_cast<double>(m.batch * m.heads) * static_cast<double>(m.sequence * m.sequence * m.head_dim);
+  std::printf("attention workspace %.1f MB\n",
+              static_cast<double>(attention_workspace_bytes(bench.context(), shape, DType::bf16)) * 1e-6);
+  const double attention_flops =
+      2.0 * static_cast<double>(m.batch * m.heads) * static_cast<double>(m.sequence * m.sequence * m.head_dim);
   const std::int64_t heads_dim = m.heads * m.head_dim;
   bench.time("attention forward", m.layers, 1e9, attention_flops, [&] {
-    const AttentionForward args{shape, bench.bf16({rows, m.qkv()}), bench.bf16({rows, heads_dim}), bench.f32({m.batch, m.heads, m.sequence})};
+    const AttentionForward args{shape, bench.bf16({rows, m.qkv()}), bench.bf16({rows, heads_dim}),
+                                bench.f32({m.batch, m.heads, m.sequence})};
     return [&bench, args] { attention_forward(bench.stream(), bench.context(), args); };
   });
   bench.time("attention backward", m.layers, 1e9, 2.5 * attention_flops, [&] {
-    const View qkv = bench.bf16({rows, m.qkv()}), out = bench.bf16({rows, heads_dim}), lse = bench.f32({m.batch, m.heads, m.sequence});
+    const View qkv = bench.bf16({rows, m.qkv()}), out = bench.bf16({rows, heads_dim}),
+               lse = bench.f32({m.batch, m.heads, m.sequence});
     attention_forward(bench.stream(), bench.context(), {shape, qkv, out, lse});
     const AttentionBackward args{shape, qkv, out, lse, bench.bf16({rows, heads_dim}), bench.bf16({rows, m.qkv()})};
     return [&bench, args] { attention_backward(bench.stream(), bench.context(), args); };
@@ -204,8 +218,15 @@ void time_model(Bench& bench, const Model& m) {
 
   const NormKind kind = m.gpt ? NormKind::layer_norm : NormKind::rms_norm;
   bench.time("norm forward", 2 * m.layers + 1, 2 * activation_bytes, 0, [&] {
-    NormForward args{.kind = kind, .x = bench.bf16({rows, h}), .delta = {}, .gamma = bench.bf16({h}), .beta = {}, .residual = {},
-                     .y = bench.bf16({rows, h}), .mean = {}, .rstd = bench.f32({rows})};
+    NormForward args{.kind = kind,
+                     .x = bench.bf16({rows, h}),
+                     .delta = {},
+                     .gamma = bench.bf16({h}),
+                     .beta = {},
+                     .residual = {},
+                     .y = bench.bf16({rows, h}),
+                     .mean = {},
+                     .rstd = bench.f32({rows})};
     if (m.gpt) {
       args.beta = bench.bf16({h});
       args.mean = bench.f32({rows});
@@ -213,8 +234,16 @@ void time_model(Bench& bench, const Model& m) {
     return [&bench, args] { norm_forward(bench.stream(), args); };
   });
   bench.time("norm backward + residual", 2 * m.layers + 1, 4 * activation_bytes, 0, [&] {
-    NormBackward args{.kind = kind, .x = bench.bf16({rows, h}), .gamma = bench.bf16({h}), .mean = {}, .rstd = bench.f32({rows}),
-                      .dy = bench.bf16({rows, h}), .dresidual = bench.bf16({rows, h}), .dx = bench.bf16({rows, h}), .dgamma = bench.f32({h}), .dbeta = {}};
+    NormBackward args{.kind = kind,
+                      .x = bench.bf16({rows, h}),
+                      .gamma = bench.bf16({h}),
+                      .mean = {},
+                      .rstd = bench.f32({rows}),
+                      .dy = bench.bf16({rows, h}),
+                      .dresidual = bench.bf16({rows, h}),
+                      .dx = bench.bf16({rows, h}),
+                      .dgamma = bench.f32({h}),
+                      .dbeta = {}};
     if (m.gpt) {
       args.mean = bench.f32({rows});
       args.dbeta = bench.f32({h});
@@ -229,7 +258,8 @@ void time_model(Bench& bench, const Model& m) {
       return [&bench, gate_up, y] { swiglu_forward(bench.stream(), gate_up, y); };
     });
     bench.time("swiglu backward", m.layers, 5 * ffn_bytes, 0, [&] {
-      const View gate_up = bench.bf16({rows, 2 * m.ffn}), dy = bench.bf16({rows, m.ffn}), dgate_up = bench.bf16({rows, 2 * m.ffn});
+      const View gate_up = bench.bf16({rows, 2 * m.ffn}), dy = bench.bf16({rows, m.ffn}),
+                 dgate_up = bench.bf16({rows, 2 * m.ffn});
       return [&bench, gate_up, dy, dgate_up] { swiglu_backward(bench.stream(), gate_up, dy, dgate_up); };
     });
     bench.time("rope", 2 * m.layers, 2.0 * 2.0 * static_cast<double>(rows * (m.heads + m.kv_heads) * m.head_dim), 0, [&] {
@@ -239,8 +269,11 @@ void time_model(Bench& bench, const Model& m) {
   }
 
   bench.time("embedding forward", 1, (m.gpt ? 2 : 2) * activation_bytes, 0, [&] {
-    EmbeddingForward args{.tokens = bench.indices(rows, m.vocab), .tokens_table = bench.bf16({m.padded_vocab, h}), .positions_table = {},
-                          .y = bench.bf16({rows, h}), .sequence = m.sequence};
+    EmbeddingForward args{.tokens = bench.indices(rows, m.vocab),
+                          .tokens_table = bench.bf16({m.padded_vocab, h}),
+                          .positions_table = {},
+                          .y = bench.bf16({rows, h}),
+                          .sequence = m.sequence};
     if (m.gpt) args.positions_table = bench.bf16({m.sequence, h});
     return [&bench, args] { embedding_forward(bench.stream(), args); };
   });
@@ -248,20 +281,27 @@ void time_model(Bench& bench, const Model& m) {
     bench.time(bytes_vocabulary ? "embedding backward, 256 tokens" : "embedding backward, tied", bytes_vocabulary ? 0 : 1,
                (m.gpt ? 2 : 1) * activation_bytes, 0, [&] {
                  const std::int64_t vocab = bytes_vocabulary ? 256 : m.vocab;
-                 EmbeddingBackward args{.tokens = bench.indices(rows, vocab), .dy = bench.bf16({rows, h}),
-                                        .dtokens_table = bench.f32({bytes_vocabulary ? 256 : m.padded_vocab, h}), .dpositions_table = {},
-                                        .sequence = m.sequence, .accumulate_tokens = true};
+                 EmbeddingBackward args{.tokens = bench.indices(rows, vocab),
+                                        .dy = bench.bf16({rows, h}),
+                                        .dtokens_table = bench.f32({bytes_vocabulary ? 256 : m.padded_vocab, h}),
+                                        .dpositions_table = {},
+                                        .sequence = m.sequence,
+                                        .accumulate_tokens = true};
                  if (m.gpt) args.dpositions_table = bench.f32({m.sequence, h});
                  return [&bench, args] { embedding_backward(bench.stream(), bench.context(), args); };
                });
   }
   bench.time("cross entropy, in place", 1, 4.0 * static_cast<double>(rows * m.padded_vocab), 0, [&] {
-    const CrossEntropy args{.logits = bench.bf16({rows, m.padded_vocab}), .targets = bench.indices(rows, m.vocab), .losses = bench.f32({rows}),
-                            .vocab = m.vocab, .scale = 1.0f / static_cast<float>(rows)};
+    const CrossEntropy args{.logits = bench.bf16({rows, m.padded_vocab}),
+                            .targets = bench.indices(rows, m.vocab),
+                            .losses = bench.f32({rows}),
+                            .vocab = m.vocab,
+                            .scale = 1.0f / static_cast<float>(rows)};
     return [&bench, args] { cross_entropy(bench.stream(), args); };
   });
 
-  const std::int64_t parameters = m.layers * (h * m.qkv() + m.heads * m.head_dim * h + h * m.up() + m.ffn * h) + m.padded_vocab * h;
+  const std::int64_t parameters =
+      m.layers * (h * m.qkv() + m.heads * m.head_dim * h + h * m.up() + m.ffn * h) + m.padded_vocab * h;
   bench.time("sum of squares, all gradients", 1, 4.0 * static_cast<double>(parameters), 0, [&] {
     const View gradients = bench.f32({parameters}), out = bench.f32({1});
     return [&bench, gradients, out] { sum_of_squares(bench.stream(), bench.context(), gradients, out, false); };
@@ -273,14 +313,21 @@ void time_model(Bench& bench, const Model& m) {
     bench.stream().zero(v.data, v.bytes());
     bench.stream().zero(state.data, state.bytes());
     norm_to_clip(bench.stream(), v.rows(0, 1), v.rows(0, 1), 1.0f, state);
-    const AdamW args{.table = bench.bytes(DType::u8, {static_cast<std::int64_t>(table.size())}, table.data()), .gradients = bench.f32({parameters}),
-                     .master = bench.f32({parameters}), .m = bench.f32({parameters}), .v = v, .weights = bench.bf16({parameters}),
-                     .optimizer_state = state, .lr = 1e-4f, .step = 10};
+    const AdamW args{.table = bench.bytes(DType::u8, {static_cast<std::int64_t>(table.size())}, table.data()),
+                     .gradients = bench.f32({parameters}),
+                     .master = bench.f32({parameters}),
+                     .m = bench.f32({parameters}),
+                     .v = v,
+                     .weights = bench.bf16({parameters}),
+                     .optimizer_state = state,
+                     .lr = 1e-4f,
+                     .step = 10};
     static_cast<void>(loss);
     return [&bench, args] { adamw(bench.stream(), args); };
   });
   const double step = bench.take_step_microseconds();
-  std::printf("%s: sum over a step %.2f ms, %.0f tokens/s\n", m.name.c_str(), step / 1000, static_cast<double>(rows) / step * 1e6);
+  std::printf("%s: sum over a step %.2f ms, %.0f tokens/s\n", m.name.c_str(), step / 1000,
+              static_cast<double>(rows) / step * 1e6);
 }
 
 }  // namespace
@@ -299,7 +346,8 @@ int main(int argc, char** argv) {
   plait::ops::Bench bench;
   const std::vector<std::string> wanted(argv + 1, argv + argc);
   for (const Model& model : models) {
-    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), model.name) != wanted.end()) plait::ops::time_model(bench, model);
+    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), model.name) != wanted.end())
+      plait::ops::time_model(bench, model);
   }
   std::printf("\nmatrix products: problem, candidates, microseconds of the first and of the chosen one\n");
   for (const std::string& line : bench.context().choices()) {

@@ -7,10 +7,12 @@
 namespace plait::ops::cuda {
 namespace {
 
-template <typename T> struct GeluForward {
+template <typename T>
+struct GeluForward {
   const T* x;
   T* y;
-  template <int Width> __device__ void run(std::int64_t first) const {
+  template <int Width>
+  __device__ void run(std::int64_t first) const {
     float values[Width];
     load<Width>(x + first, values);
 #pragma unroll
@@ -19,10 +21,12 @@ template <typename T> struct GeluForward {
   }
 };
 
-template <typename T> struct GeluBackward {
+template <typename T>
+struct GeluBackward {
   const T *x, *dy;
   T* dx;
-  template <int Width> __device__ void run(std::int64_t first) const {
+  template <int Width>
+  __device__ void run(std::int64_t first) const {
     float values[Width], gradient[Width];
     load<Width>(x + first, values);
     load<Width>(dy + first, gradient);
@@ -34,11 +38,13 @@ template <typename T> struct GeluBackward {
 
 // Element i of y[rows, dim] belongs to gate_up[row, column] and gate_up[row, dim + column]. A pack never crosses a row when it
 // is vectorised, because dim is then a multiple of the width. 32-bit indices: the caller cuts the rows into launches.
-template <typename T> struct SwigluForward {
+template <typename T>
+struct SwigluForward {
   const T* gate_up;
   T* y;
   std::uint32_t dim;
-  template <int Width> __device__ void run(std::int64_t first) const {
+  template <int Width>
+  __device__ void run(std::int64_t first) const {
     const std::uint32_t row = static_cast<std::uint32_t>(first) / dim, column = static_cast<std::uint32_t>(first) % dim;
     const T* gate = gate_up + static_cast<std::int64_t>(row) * 2 * dim + column;
     float g[Width], u[Width];
@@ -50,11 +56,13 @@ template <typename T> struct SwigluForward {
   }
 };
 
-template <typename T> struct SwigluBackward {
+template <typename T>
+struct SwigluBackward {
   const T *gate_up, *dy;
   T* dgate_up;
   std::uint32_t dim;
-  template <int Width> __device__ void run(std::int64_t first) const {
+  template <int Width>
+  __device__ void run(std::int64_t first) const {
     const std::uint32_t row = static_cast<std::uint32_t>(first) / dim, column = static_cast<std::uint32_t>(first) % dim;
     const std::int64_t offset = static_cast<std::int64_t>(row) * 2 * dim + column;
     float g[Width], u[Width], d[Width];
@@ -74,7 +82,8 @@ template <typename T> struct SwigluBackward {
 };
 
 // Calls f(first_row, rows) on pieces whose elements can be counted in 32 bits.
-template <typename F> void for_row_pieces(std::int64_t rows, std::int64_t dim, F&& f) {
+template <typename F>
+void for_row_pieces(std::int64_t rows, std::int64_t dim, F&& f) {
   const std::int64_t piece = std::max<std::int64_t>(1, (std::int64_t{1} << 31) / dim);
   for (std::int64_t first = 0; first < rows; first += piece) f(first, std::min(piece, rows - first));
 }
@@ -84,7 +93,8 @@ template <typename F> void for_row_pieces(std::int64_t rows, std::int64_t dim, F
 void gelu_forward(StreamRef stream, View x, View y) {
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);
-    elementwise<T>(stream, x.elements(), aligned_16({x.data, y.data}), GeluForward<T>{device_pointer<T>(x), device_pointer<T>(y)});
+    elementwise<T>(stream, x.elements(), aligned_16({x.data, y.data}),
+                   GeluForward<T>{device_pointer<T>(x), device_pointer<T>(y)});
   });
 }
 

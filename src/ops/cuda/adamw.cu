@@ -9,7 +9,7 @@ namespace plait::ops::cuda {
 namespace {
 
 constexpr int threads = 256;
-constexpr int width = 4;       // one 16-byte access of the f32 state
+constexpr int width = 4;  // one 16-byte access of the f32 state
 constexpr int iterations = static_cast<int>(adamw_piece_elements) / (threads * width);
 static_assert(iterations * threads * width == adamw_piece_elements);
 
@@ -18,7 +18,8 @@ struct Coefficients {
   float correction1, correction2;  // 1 / (1 - beta^step)
 };
 
-template <typename T, typename G> struct Buffers {
+template <typename T, typename G>
+struct Buffers {
   const G* gradients;
   float *master, *m, *v;
   T* weights;
@@ -41,8 +42,8 @@ __device__ inline void update(const Coefficients& c, float decay, float g, float
 
 // One block per piece. All loads of a thread are issued before the first use.
 template <typename T, typename G>
-__global__ void __launch_bounds__(threads) adamw_kernel(const AdamWPiece* table, Buffers<T, G> buffers, const OptimizerState* state,
-                                                        Coefficients c) {
+__global__ void __launch_bounds__(threads)
+    adamw_kernel(const AdamWPiece* table, Buffers<T, G> buffers, const OptimizerState* state, Coefficients c) {
   if (state->halted != 0.0f) return;
   const AdamWPiece piece = table[blockIdx.x];
   const float clip_factor = state->clip_factor;
@@ -53,9 +54,10 @@ __global__ void __launch_bounds__(threads) adamw_kernel(const AdamWPiece* table,
   float* m = buffers.m + piece.state_offset;
   float* v = buffers.v + piece.state_offset;
 
-  const bool aligned = ((reinterpret_cast<std::uintptr_t>(gradients) | reinterpret_cast<std::uintptr_t>(weights) |
-                         reinterpret_cast<std::uintptr_t>(master) | reinterpret_cast<std::uintptr_t>(m) |
-                         reinterpret_cast<std::uintptr_t>(v)) % 16) == 0;
+  const bool aligned =
+      ((reinterpret_cast<std::uintptr_t>(gradients) | reinterpret_cast<std::uintptr_t>(weights) |
+        reinterpret_cast<std::uintptr_t>(master) | reinterpret_cast<std::uintptr_t>(m) | reinterpret_cast<std::uintptr_t>(v)) %
+       16) == 0;
   int singles = 0;  // first element that is handled singly
   if (aligned) {
     singles = piece.count / width * width;
@@ -111,14 +113,15 @@ void adamw(StreamRef stream, const AdamW& args) {
   const auto correction = [&](float beta) {
     return static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(beta), static_cast<double>(args.step))));
   };
-  const Coefficients coefficients{args.lr,           args.beta1, args.beta2, args.epsilon, args.weight_decay, correction(args.beta1),
-                                  correction(args.beta2)};
+  const Coefficients coefficients{
+      args.lr, args.beta1, args.beta2, args.epsilon, args.weight_decay, correction(args.beta1), correction(args.beta2)};
   with_type(args.weights.dtype, [&](auto t) {
     with_type(args.gradients.dtype, [&](auto g) {
       using T = decltype(t);
       using G = decltype(g);
-      const Buffers<T, G> buffers{device_pointer<G>(args.gradients), device_pointer<float>(args.master), device_pointer<float>(args.m),
-                                  device_pointer<float>(args.v), device_pointer<T>(args.weights)};
+      const Buffers<T, G> buffers{device_pointer<G>(args.gradients), device_pointer<float>(args.master),
+                                  device_pointer<float>(args.m), device_pointer<float>(args.v),
+                                  device_pointer<T>(args.weights)};
       adamw_kernel<T, G><<<grid_size(pieces), threads, 0, native(stream)>>>(
           device_pointer<AdamWPiece>(args.table), buffers, device_pointer<OptimizerState>(args.optimizer_state), coefficients);
       check_launch();

@@ -5,11 +5,13 @@
 namespace plait::ops::cuda {
 namespace {
 
-template <typename T> struct AddBias {
+template <typename T>
+struct AddBias {
   const T* bias;
   T* y;
   std::int64_t columns;
-  template <int Width> __device__ void run(std::int64_t first) const {
+  template <int Width>
+  __device__ void run(std::int64_t first) const {
     float values[Width], b[Width];
     load<Width>(y + first, values);
     load<Width>(bias + first % columns, b);

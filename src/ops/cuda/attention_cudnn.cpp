@@ -24,9 +24,9 @@ enum Uid : std::int64_t { uid_q = 1, uid_k, uid_v, uid_out, uid_lse, uid_dout, u
 void check_graph(fe::error_t status, const AttentionShape& s, const char* what) {
   if (status.is_good()) return;
   throw DeviceError(std::string("cuDNN attention, ") + what + ": batch " + std::to_string(s.batch) + ", sequence " +
-                    std::to_string(s.sequence) + ", heads " + std::to_string(s.heads) + ", kv_heads " + std::to_string(s.kv_heads) +
-                    ", head_dim " + std::to_string(s.head_dim) + " in bf16: " + status.get_message() +
-                    "; a head_dim of 64 or 128 works on every supported GPU");
+                    std::to_string(s.sequence) + ", heads " + std::to_string(s.heads) + ", kv_heads " +
+                    std::to_string(s.kv_heads) + ", head_dim " + std::to_string(s.head_dim) +
+                    " in bf16: " + status.get_message() + "; a head_dim of 64 or 128 works on every supported GPU");
 }
 
 // Dims are [batch, heads, sequence, head_dim] wherever cuDNN speaks; strides say where that lies in our packed rows.
@@ -37,7 +37,8 @@ Tensor packed_tensor(Graph& graph, std::int64_t uid, const AttentionShape& s, st
                           .set_stride({s.sequence * row_elements, s.head_dim, row_elements, 1}));
 }
 
-void place_output(const Tensor& tensor, std::int64_t uid, const AttentionShape& s, std::int64_t heads, std::int64_t row_elements) {
+void place_output(const Tensor& tensor, std::int64_t uid, const AttentionShape& s, std::int64_t heads,
+                  std::int64_t row_elements) {
   tensor->set_output(true)
       .set_uid(uid)
       .set_dim({s.batch, heads, s.sequence, s.head_dim})
@@ -145,10 +146,11 @@ struct CudnnAttention::Implementation {
     if (found == backward.end()) found = backward.emplace(key_of(s), compiled(backward_graph(handle, s, deterministic))).first;
     return found->second;
   }
-  void execute(cudaStream_t on, Compiled& what, const AttentionShape& s, std::unordered_map<std::int64_t, void*>& pointers, const View& workspace) {
+  void execute(cudaStream_t on, Compiled& what, const AttentionShape& s, std::unordered_map<std::int64_t, void*>& pointers,
+               const View& workspace) {
     require(what.workspace_bytes <= workspace.bytes(), "attention needs " + std::to_string(what.workspace_bytes) +
-                                                           " bytes of workspace, the context has " + std::to_string(workspace.bytes()) +
-                                                           "; use a smaller micro-batch");
+                                                           " bytes of workspace, the context has " +
+                                                           std::to_string(workspace.bytes()) + "; use a smaller micro-batch");
     if (on != stream) {
       check(cudnnSetStream(handle, on));
       stream = on;
@@ -181,9 +183,15 @@ void CudnnAttention::forward(cudaStream_t stream, const AttentionForward& args, 
 
 void CudnnAttention::backward(cudaStream_t stream, const AttentionBackward& args, View workspace) {
   const Parts in = parts_of(args.qkv, args.shape), gradient = parts_of(args.dqkv, args.shape);
-  std::unordered_map<std::int64_t, void*> pointers{{uid_q, in.q},          {uid_k, in.k},          {uid_v, in.v},
-                                                   {uid_out, args.out.data}, {uid_lse, args.lse.data}, {uid_dout, args.dout.data},
-                                                   {uid_dq, gradient.q},   {uid_dk, gradient.k},   {uid_dv, gradient.v}};
+  std::unordered_map<std::int64_t, void*> pointers{{uid_q, in.q},
+                                                   {uid_k, in.k},
+                                                   {uid_v, in.v},
+                                                   {uid_out, args.out.data},
+                                                   {uid_lse, args.lse.data},
+                                                   {uid_dout, args.dout.data},
+                                                   {uid_dq, gradient.q},
+                                                   {uid_dk, gradient.k},
+                                                   {uid_dv, gradient.v}};
   implementation_->execute(stream, implementation_->backward_for(args.shape), args.shape, pointers, workspace);
 }
 

@@ -18,13 +18,15 @@ constexpr int most_elements = most_head_dim / warp_lanes;  // of head_dim, per l
 struct Layout {
   int sequence, heads, kv_heads, head_dim;
   float scale;
-  int qkv_row, out_row;       // elements per token
-  int pitch;                  // floats per row of a tile in shared memory: odd, so that 32 rows fall into 32 banks
+  int qkv_row, out_row;  // elements per token
+  int pitch;             // floats per row of a tile in shared memory: odd, so that 32 rows fall into 32 banks
   __device__ const float* query(const float* qkv, std::int64_t batch, int head) const {
     return qkv + batch * sequence * qkv_row + head * head_dim;
   }
   __device__ std::int64_t key_offset(int kv_head) const { return static_cast<std::int64_t>(heads + kv_head) * head_dim; }
-  __device__ std::int64_t value_offset(int kv_head) const { return static_cast<std::int64_t>(heads + kv_heads + kv_head) * head_dim; }
+  __device__ std::int64_t value_offset(int kv_head) const {
+    return static_cast<std::int64_t>(heads + kv_heads + kv_head) * head_dim;
+  }
 };
 
 // Rows [first, first + tile) of a matrix with `row_stride`, zeros past `rows`.
@@ -103,7 +105,8 @@ __global__ void __launch_bounds__(warps* warp_lanes) forward_kernel(const float*
 }
 
 // delta[batch, heads, sequence] = dout · out, a warp per row: the softmax's share of every score gradient (Dao et al. 2022).
-__global__ void __launch_bounds__(warps* warp_lanes) delta_kernel(const float* out, const float* dout, float* delta, std::int64_t rows, Layout l) {
+__global__ void __launch_bounds__(warps* warp_lanes)
+    delta_kernel(const float* out, const float* dout, float* delta, std::int64_t rows, Layout l) {
   const int lane = threadIdx.x % warp_lanes;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_lanes;  // (batch, head, position)
   if (row >= rows) return;
@@ -116,10 +119,11 @@ __global__ void __launch_bounds__(warps* warp_lanes) delta_kernel(const float* o
 }
 
 // dq. Grid as forward.
-__global__ void __launch_bounds__(warps* warp_lanes) query_gradient_kernel(const float* qkv, const float* dout, const float* lse, const float* delta,
-                                                                          float* dqkv, Layout l) {
+__global__ void __launch_bounds__(warps* warp_lanes)
+    query_gradient_kernel(const float* qkv, const float* dout, const float* lse, const float* delta, float* dqkv, Layout l) {
   extern __shared__ float shared[];
-  float *keys = shared, *values = keys + tile * l.pitch, *queries = values + tile * l.pitch, *gradients = queries + warps * l.head_dim;
+  float *keys = shared, *values = keys + tile * l.pitch, *queries = values + tile * l.pitch,
+        *gradients = queries + warps * l.head_dim;
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
   const int head = static_cast<int>(blockIdx.y), kv_head = head / (l.heads / l.kv_heads);
   const std::int64_t batch = blockIdx.z;
@@ -152,11 +156,14 @@ __global__ void __launch_bounds__(warps* warp_lanes) query_gradient_kernel(const
   }
 }
 
-// dk and dv. A warp owns one key and goes over the queries of every head that reads it, in order. Grid (key blocks, KV heads, batch).
-__global__ void __launch_bounds__(warps* warp_lanes) key_value_gradient_kernel(const float* qkv, const float* dout, const float* lse,
-                                                                              const float* delta, float* dqkv, Layout l) {
+// dk and dv. A warp owns one key and goes over the queries of every head that reads it, in order. Grid (key blocks, KV heads,
+// batch).
+__global__ void __launch_bounds__(warps* warp_lanes)
+    key_value_gradient_kernel(const float* qkv, const float* dout, const float* lse, const float* delta, float* dqkv,
+                              Layout l) {
   extern __shared__ float shared[];
-  float *queries = shared, *gradients = queries + tile * l.pitch, *keys = gradients + tile * l.pitch, *values = keys + warps * l.head_dim;
+  float *queries = shared, *gradients = queries + tile * l.pitch, *keys = gradients + tile * l.pitch,
+        *values = keys + warps * l.head_dim;
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
   const int kv_head = static_cast<int>(blockIdx.y), group = l.heads / l.kv_heads;
   const std::int64_t batch = blockIdx.z;
@@ -194,7 +201,8 @@ __global__ void __launch_bounds__(warps* warp_lanes) key_value_gradient_kernel(c
 }
 
 Layout layout_of(const AttentionShape& s) {
-  require(s.head_dim <= most_head_dim, "attention in f32 on CUDA: head_dim " + std::to_string(s.head_dim) + " exceeds " + std::to_string(most_head_dim));
+  require(s.head_dim <= most_head_dim,
+          "attention in f32 on CUDA: head_dim " + std::to_string(s.head_dim) + " exceeds " + std::to_string(most_head_dim));
   Layout l{};
   l.sequence = static_cast<int>(s.sequence);
   l.heads = static_cast<int>(s.heads);
@@ -208,7 +216,8 @@ Layout layout_of(const AttentionShape& s) {
 }
 
 // Two tiles, and `row_buffers` rows for each warp.
-template <typename Kernel> int prepare(Kernel kernel, const Layout& l, int row_buffers) {
+template <typename Kernel>
+int prepare(Kernel kernel, const Layout& l, int row_buffers) {
   const int bytes = (2 * tile * l.pitch + row_buffers * warps * l.head_dim) * static_cast<int>(sizeof(float));
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   return bytes;
@@ -228,8 +237,9 @@ std::size_t attention_f32_workspace_bytes(const AttentionShape& s) {
 void attention_f32_forward(StreamRef stream, const AttentionForward& args) {
   const Layout l = layout_of(args.shape);
   const int shared_bytes = prepare(forward_kernel, l, 1);
-  forward_kernel<<<grid_of(args.shape, args.shape.heads), warps * warp_lanes, static_cast<std::size_t>(shared_bytes), native(stream)>>>(
-      device_pointer<float>(args.qkv), device_pointer<float>(args.out), device_pointer<float>(args.lse), l);
+  forward_kernel<<<grid_of(args.shape, args.shape.heads), warps * warp_lanes, static_cast<std::size_t>(shared_bytes),
+                   native(stream)>>>(device_pointer<float>(args.qkv), device_pointer<float>(args.out),
+                                     device_pointer<float>(args.lse), l);
   check_launch();
 }
 
@@ -237,13 +247,16 @@ void attention_f32_backward(StreamRef stream, const AttentionBackward& args, Vie
   const AttentionShape& s = args.shape;
   const Layout l = layout_of(s);
   const std::size_t needed = attention_f32_workspace_bytes(s);
-  require(needed <= workspace.bytes(), "attention in f32 needs " + std::to_string(needed) + " bytes of workspace, the context has " +
-                                           std::to_string(workspace.bytes()) + "; use a smaller micro-batch");
-  const float *qkv = device_pointer<float>(args.qkv), *dout = device_pointer<float>(args.dout), *lse = device_pointer<float>(args.lse);
+  require(needed <= workspace.bytes(), "attention in f32 needs " + std::to_string(needed) +
+                                           " bytes of workspace, the context has " + std::to_string(workspace.bytes()) +
+                                           "; use a smaller micro-batch");
+  const float *qkv = device_pointer<float>(args.qkv), *dout = device_pointer<float>(args.dout),
+              *lse = device_pointer<float>(args.lse);
   float *delta = device_pointer<float>(workspace), *dqkv = device_pointer<float>(args.dqkv);
   constexpr unsigned threads = warps * warp_lanes;
   const std::int64_t rows = s.batch * s.heads * s.sequence;
-  delta_kernel<<<grid_size(ceil_div(rows, warps)), threads, 0, native(stream)>>>(device_pointer<float>(args.out), dout, delta, rows, l);
+  delta_kernel<<<grid_size(ceil_div(rows, warps)), threads, 0, native(stream)>>>(device_pointer<float>(args.out), dout, delta,
+                                                                                 rows, l);
   check_launch();
   const auto query_bytes = static_cast<std::size_t>(prepare(query_gradient_kernel, l, 2));
   query_gradient_kernel<<<grid_of(s, s.heads), threads, query_bytes, native(stream)>>>(qkv, dout, lse, delta, dqkv, l);

@@ -1,4 +1,4 @@
-#include "ops/cuda/column_sum.cuh"
+#include "ops/cuda/column_sum.h"
 
 #include <algorithm>
 
@@ -16,7 +16,8 @@ constexpr int group_rows = warps * rows_in_flight;
 // Block (x, y) sums 32 * Width columns over the groups of rows y, y + gridDim.y, ...: a lane owns Width columns, a warp every
 // eighth row of a group.
 template <typename T, int Width>
-__global__ void __launch_bounds__(warps* warp_lanes) column_sum_kernel(const T* x, std::int64_t rows, std::int64_t columns, float* partial) {
+__global__ void __launch_bounds__(warps* warp_lanes)
+    column_sum_kernel(const T* x, std::int64_t rows, std::int64_t columns, float* partial) {
   __shared__ float shared[warps][warp_lanes * Width];
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane) * Width;
@@ -55,8 +56,8 @@ constexpr int finish_rows = 32;
 
 // A block owns 32 columns of one output; its 32 warps take parts in turn, then one tree adds the warps' sums.
 template <typename G>
-__global__ void __launch_bounds__(warp_lanes* finish_rows) finish_kernel(const float* partial, std::int64_t parts, std::int64_t columns,
-                                                                        G* first, G* second, bool accumulate) {
+__global__ void __launch_bounds__(warp_lanes* finish_rows)
+    finish_kernel(const float* partial, std::int64_t parts, std::int64_t columns, G* first, G* second, bool accumulate) {
   __shared__ float shared[finish_rows][warp_lanes + 1];
   const int lane = threadIdx.x % warp_lanes, warp = threadIdx.x / warp_lanes;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane;
@@ -98,14 +99,16 @@ void column_sum(StreamRef stream, OpContext& context, View x, View out, bool acc
       const std::int64_t column_blocks = ceil_div(columns, warp_lanes * width);
       // As many blocks as are resident at once, so that none of them runs alone at the end.
       int blocks_per_multiprocessor = 0;
-      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, column_sum_kernel<T, width>, warps * warp_lanes, 0));
+      check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_multiprocessor, column_sum_kernel<T, width>,
+                                                          warps * warp_lanes, 0));
       const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
       const std::int64_t fitting = static_cast<std::int64_t>(context.workspace().bytes() / sizeof(float)) / columns;
       require(fitting >= 1, "column_sum: the workspace is smaller than one row");
-      const std::int64_t parts = std::min({std::max<std::int64_t>(resident / column_blocks, 1), ceil_div(rows, group_rows), fitting,
-                                           std::int64_t{65535}});
+      const std::int64_t parts = std::min(
+          {std::max<std::int64_t>(resident / column_blocks, 1), ceil_div(rows, group_rows), fitting, std::int64_t{65535}});
       const dim3 grid(grid_size(column_blocks), static_cast<unsigned>(parts));
-      column_sum_kernel<T, width><<<grid, warps * warp_lanes, 0, native(stream)>>>(device_pointer<T>(x), rows, columns, partial);
+      column_sum_kernel<T, width>
+          <<<grid, warps * warp_lanes, 0, native(stream)>>>(device_pointer<T>(x), rows, columns, partial);
       check_launch();
       finish_column_sums(stream, partial, parts, out, {}, accumulate);
     });

@@ -1,6 +1,6 @@
 // Each row is read from device memory once and written once. In between it lives in shared memory, spread over a cluster of
-// thread blocks. Clusters stay resident and stride over the rows: while one row computes, the next is on its way into a second
-// buffer. The blocks of a cluster exchange their maximum and their sum of exponentials through distributed shared
+// thread blocks whose size is chosen so that several rows are in work on every multiprocessor: while one row computes, others
+// load and store. The blocks of a cluster exchange their maximum and their sum of exponentials through distributed shared
 // memory. Rows that are not aligned to 16 bytes, or longer than eight blocks hold, or on devices without clusters longer than
 // one block holds, take a kernel that reads the row three times.
 #include <cooperative_groups.h>
@@ -16,7 +16,8 @@
 namespace plait::ops::cuda {
 namespace {
 
-template <typename T> struct Arguments {
+template <typename T>
+struct Arguments {
   T* logits;
   const int* targets;
   float* losses;
@@ -27,7 +28,8 @@ template <typename T> struct Arguments {
 
 // exp(x - maximum). bf16 takes the hardware's exponential: its error of a few units in the last place of a float is far below
 // the rounding of the result.
-template <typename T> __device__ float shifted_exponential(float x, float maximum) {
+template <typename T>
+__device__ float shifted_exponential(float x, float maximum) {
   if constexpr (sizeof(T) == 2) {
     constexpr float log2_e = 1.4426950408889634f;
     float power;
@@ -42,16 +44,19 @@ struct Softmax {
   float maximum = -INFINITY, sum = 0.0f;
 };
 
-template <typename T> __device__ Softmax merge(Softmax a, Softmax b) {
+template <typename T>
+__device__ Softmax merge(Softmax a, Softmax b) {
   const float maximum = fmaxf(a.maximum, b.maximum);
   const float finite = maximum == -INFINITY ? 0.0f : maximum;  // -inf - -inf is no number
   return {maximum, a.sum * shifted_exponential<T>(a.maximum, finite) + b.sum * shifted_exponential<T>(b.maximum, finite)};
 }
 
-template <typename T> __device__ Softmax warp_merge(Softmax softmax) {
+template <typename T>
+__device__ Softmax warp_merge(Softmax softmax) {
 #pragma unroll
   for (int offset = warp_lanes / 2; offset > 0; offset /= 2) {
-    softmax = merge<T>(softmax, {__shfl_xor_sync(full_warp, softmax.maximum, offset), __shfl_xor_sync(full_warp, softmax.sum, offset)});
+    softmax = merge<T>(softmax,
+                       {__shfl_xor_sync(full_warp, softmax.maximum, offset), __shfl_xor_sync(full_warp, softmax.sum, offset)});
   }
   return softmax;
 }
@@ -67,7 +72,8 @@ __device__ inline float pack_max(const Pack<__nv_bfloat16, 8>& pack) {
 
 // The gradient of the logits from `column` on, where masked logits are -inf. `target` is the column of the target.
 template <typename T, int Width>
-__device__ Pack<T, Width> gradient(const Pack<T, Width>& logits, int column, float maximum, float factor, float scale, int target) {
+__device__ Pack<T, Width> gradient(const Pack<T, Width>& logits, int column, float maximum, float factor, float scale,
+                                   int target) {
   float values[Width];
   unpack(logits, values);
 #pragma unroll
@@ -79,18 +85,40 @@ __device__ Pack<T, Width> gradient(const Pack<T, Width>& logits, int column, flo
   return make_pack<T>(values);
 }
 
-constexpr int resident_threads = 512;
-constexpr int resident_blocks = 2;  // on a multiprocessor
-constexpr int most_cluster = 8;     // the largest portable cluster
+constexpr int resident_threads = 256;
+constexpr int most_cluster = 8;  // the largest portable cluster
 constexpr int packs_per_step = 4;
 
-// Maximum and sum of exponentials of one thread's packs of `row`, which holds `length` logits from column `begin` on. Logits
-// past the vocabulary become -inf.
-template <typename T> __device__ Softmax thread_softmax(T* row, int begin, int length, int vocab) {
+template <typename T>
+__global__ void __launch_bounds__(resident_threads, 5) resident_cross_entropy_kernel(Arguments<T> args, int slice) {
   constexpr int width = pack_width<T>;
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  T* row = reinterpret_cast<T*>(shared_bytes);  // this block's slice; a thread touches only packs it loaded itself
+  __shared__ Softmax warp_results[resident_threads / warp_lanes];
+  __shared__ Softmax block_results[most_cluster];
+
+#if __CUDA_ARCH__ >= 900
+  auto cluster = cooperative_groups::this_cluster();
+  const int blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank());
+  if (blocks > 1) cluster.barrier_arrive();  // with the wait below: no block writes into one that has not started
+#else
+  const int blocks = 1, rank = 0;
+#endif
+  const std::int64_t row_index = blockIdx.x / blocks;
+  const int target = args.targets[row_index];
+  T* logits = args.logits + row_index * args.padded_vocab;
+  const int begin = rank * slice, end = min(begin + slice, args.padded_vocab), length = end - begin;
+  const int thread_first = static_cast<int>(threadIdx.x) * width;
   constexpr int stride = resident_threads * width;
+
+  for (int i = thread_first; i < length; i += stride) __pipeline_memcpy_async(row + i, logits + begin + i, 16);
+  __pipeline_commit();
+  // Read before the barriers below, hence before any block overwrites the row.
+  const float target_logit = rank == 0 && threadIdx.x == 0 && target >= 0 ? to_float(logits[target]) : 0.0f;
+  __pipeline_wait_prior(0);
+
   Softmax softmax;
-  for (int first = static_cast<int>(threadIdx.x) * width; first < length; first += packs_per_step * stride) {
+  for (int first = thread_first; first < length; first += packs_per_step * stride) {
     Pack<T, width> packs[packs_per_step];
     float maximum = softmax.maximum;
 #pragma unroll
@@ -98,10 +126,10 @@ template <typename T> __device__ Softmax thread_softmax(T* row, int begin, int l
       const int i = first + k * stride;
       if (i < length) {
         packs[k] = load_pack<width>(row + i);
-        if (begin + i + width > vocab) {
+        if (begin + i + width > args.vocab) {
 #pragma unroll
           for (int j = 0; j < width; ++j) {
-            if (begin + i + j >= vocab) packs[k].values[j] = from_float<T>(-INFINITY);
+            if (begin + i + j >= args.vocab) packs[k].values[j] = from_float<T>(-INFINITY);
           }
           store_pack(row + i, packs[k]);
         }
@@ -116,86 +144,44 @@ template <typename T> __device__ Softmax thread_softmax(T* row, int begin, int l
         float values[width];
         unpack(packs[k], values);
 #pragma unroll
-        for (int j = 0; j < width; ++j) values[j] = shifted_exponential<T>(values[j], maximum);
-        sum += tree_sum(values);
+        for (int j = 0; j < width; ++j) sum += shifted_exponential<T>(values[j], maximum);
       }
     }
     softmax = {maximum, sum};
   }
-  return softmax;
-}
-
-template <typename T>
-__global__ void __launch_bounds__(resident_threads, resident_blocks)
-    resident_cross_entropy_kernel(Arguments<T> args, std::int64_t rows, int slice) {
-  constexpr int width = pack_width<T>;
-  constexpr int stride = resident_threads * width;
-  extern __shared__ __align__(16) unsigned char shared_bytes[];
-  // Two buffers of one slice each; a thread touches only packs it loaded itself.
-  T* buffers = reinterpret_cast<T*>(shared_bytes);
-  __shared__ Softmax warp_results[2][resident_threads / warp_lanes];
-  __shared__ Softmax block_results[2][most_cluster];
-
+  softmax = warp_merge<T>(softmax);
+  if (threadIdx.x % warp_lanes == 0) warp_results[threadIdx.x / warp_lanes] = softmax;
+  __syncthreads();
+  softmax = warp_results[0];
+#pragma unroll
+  for (int warp = 1; warp < resident_threads / warp_lanes; ++warp) softmax = merge<T>(softmax, warp_results[warp]);
 #if __CUDA_ARCH__ >= 900
-  auto cluster = cooperative_groups::this_cluster();
-  const int blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank());
-  if (blocks > 1) cluster.sync();  // no block writes into one that has not started
+  if (blocks > 1) {
+    cluster.barrier_wait();
+    if (static_cast<int>(threadIdx.x) < blocks)
+      *cluster.map_shared_rank(&block_results[rank], static_cast<int>(threadIdx.x)) = softmax;
+    cluster.sync();
+    softmax = block_results[0];
+    for (int other = 1; other < blocks; ++other) softmax = merge<T>(softmax, block_results[other]);
+  }
 #else
-  const int blocks = 1, rank = 0;
   static_cast<void>(block_results);
 #endif
-  const int begin = rank * slice, length = min(slice, args.padded_vocab - begin);
-  const int thread_first = static_cast<int>(threadIdx.x) * width;
-  const std::int64_t first_row = blockIdx.x / blocks, row_stride = gridDim.x / blocks;
-  const auto fetch = [&](std::int64_t row_index, T* to) {
-    if (row_index < rows) {
-      const T* from = args.logits + row_index * args.padded_vocab + begin;
-      for (int i = thread_first; i < length; i += stride) __pipeline_memcpy_async(to + i, from + i, 16);
-    }
-    __pipeline_commit();
-  };
-
-  int parity = 0;
-  fetch(first_row, buffers);
-  for (std::int64_t row_index = first_row; row_index < rows; row_index += row_stride) {
-    T* row = buffers + parity * slice;
-    T* logits = args.logits + row_index * args.padded_vocab;
-    fetch(row_index + row_stride, buffers + (parity ^ 1) * slice);
-    const int target = args.targets[row_index];
-    // Read before the barriers below, hence before any block overwrites the row.
-    const float target_logit = rank == 0 && threadIdx.x == 0 && target >= 0 ? to_float(logits[target]) : 0.0f;
-    __pipeline_wait_prior(1);
-
-    // Results alternate between two places, so that one barrier per exchange is enough.
-    Softmax softmax = warp_merge<T>(thread_softmax(row, begin, length, args.vocab));
-    if (threadIdx.x % warp_lanes == 0) warp_results[parity][threadIdx.x / warp_lanes] = softmax;
-    __syncthreads();
-    const int lane = threadIdx.x % warp_lanes;
-    softmax = warp_merge<T>(lane < resident_threads / warp_lanes ? warp_results[parity][lane] : Softmax{});
-#if __CUDA_ARCH__ >= 900
-    if (blocks > 1) {
-      const int peer = static_cast<int>(threadIdx.x);
-      if (peer < blocks) *cluster.map_shared_rank(&block_results[parity][rank], peer) = softmax;
-      cluster.sync();
-      softmax = block_results[parity][0];
-      for (int other = 1; other < blocks; ++other) softmax = merge<T>(softmax, block_results[parity][other]);
-    }
-#endif
-    if (rank == 0 && threadIdx.x == 0) args.losses[row_index] = target < 0 ? 0.0f : logf(softmax.sum) + softmax.maximum - target_logit;
-    if (args.write_gradient) {
-      const float scale = target < 0 ? 0.0f : args.scale, factor = scale / softmax.sum;
-#pragma unroll 4
-      for (int i = thread_first; i < length; i += stride) {
-        store_pack(logits + begin + i, gradient<T, width>(load_pack<width>(row + i), begin + i, softmax.maximum, factor, scale, target));
-      }
-    }
-    parity ^= 1;
+  if (rank == 0 && threadIdx.x == 0)
+    args.losses[row_index] = target < 0 ? 0.0f : logf(softmax.sum) + softmax.maximum - target_logit;
+  if (!args.write_gradient) return;
+  const float scale = target < 0 ? 0.0f : args.scale, factor = scale / softmax.sum;
+#pragma unroll 2
+  for (int i = thread_first; i < length; i += stride) {
+    store_pack(logits + begin + i,
+               gradient<T, width>(load_pack<width>(row + i), begin + i, softmax.maximum, factor, scale, target));
   }
 }
 
 constexpr int streaming_threads = 1024;
 
-template <typename T> __global__ void __launch_bounds__(streaming_threads) streaming_cross_entropy_kernel(Arguments<T> args) {
+template <typename T>
+__global__ void __launch_bounds__(streaming_threads) streaming_cross_entropy_kernel(Arguments<T> args) {
   __shared__ float shared[streaming_threads / warp_lanes];
   const std::int64_t row_index = blockIdx.x;
   const int target = args.targets[row_index];
@@ -219,7 +205,8 @@ template <typename T> __global__ void __launch_bounds__(streaming_threads) strea
   if (!args.write_gradient) return;
   const float factor = args.scale / sum;
   for (int i = thread; i < args.padded_vocab; i += streaming_threads) {
-    store_pack(logits + i, i < args.vocab ? gradient<T, 1>(load_pack<1>(logits + i), i, maximum, factor, args.scale, target) : Pack<T, 1>{});
+    store_pack(logits + i, i < args.vocab ? gradient<T, 1>(load_pack<1>(logits + i), i, maximum, factor, args.scale, target)
+                                          : Pack<T, 1>{});
   }
 }
 
@@ -228,45 +215,40 @@ struct Spread {
   int blocks = 0, slice = 0;
 };
 
-template <typename T> Spread choose_spread(Device device, std::int64_t padded_vocab) {
+template <typename T>
+Spread choose_spread(Device device, std::int64_t padded_vocab) {
   int major = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
-  constexpr std::int64_t reserved_bytes = 2048;  // static shared memory and what the system keeps of each block's, generously
+  constexpr std::int64_t reserved_bytes = 1024;                      // the kernel's static shared memory, generously
+  constexpr std::int64_t preferred_bytes = 40 * std::int64_t{1024};  // five blocks or more on a multiprocessor
   const int most_blocks = major >= 9 ? most_cluster : 1;
   Spread spread;
   for (int blocks = 1; blocks <= most_blocks; blocks *= 2) {
     const std::int64_t slice = round_up(ceil_div(padded_vocab, blocks), pack_width<T>);
-    const std::int64_t bytes = 2 * slice * static_cast<std::int64_t>(sizeof(T)) + reserved_bytes;
-    if (bytes <= most_shared_bytes(device)) spread = {blocks, static_cast<int>(slice)};
-    if (bytes * resident_blocks <= most_shared_bytes(device)) break;
+    const std::int64_t bytes = slice * static_cast<std::int64_t>(sizeof(T));
+    if (bytes <= most_shared_bytes(device) - reserved_bytes) spread = {blocks, static_cast<int>(slice)};
+    if (bytes <= preferred_bytes) break;
   }
   return spread;
 }
 
-template <typename T> void launch_resident(StreamRef stream, const Arguments<T>& args, std::int64_t rows, Spread spread) {
-  const std::size_t bytes = 2 * static_cast<std::size_t>(spread.slice) * sizeof(T);
-  const auto kernel = resident_cross_entropy_kernel<T>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+template <typename T>
+void launch_resident(StreamRef stream, const Arguments<T>& args, std::int64_t rows, Spread spread) {
+  const std::size_t bytes = static_cast<std::size_t>(spread.slice) * sizeof(T);
+  check(cudaFuncSetAttribute(resident_cross_entropy_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)));
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim.x = static_cast<unsigned>(spread.blocks);
   cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(spread.blocks));
+  config.gridDim = dim3(grid_size(rows * spread.blocks));
   config.blockDim = dim3(resident_threads);
   config.dynamicSmemBytes = bytes;
   config.stream = native(stream);
   config.attrs = &cluster;
   config.numAttrs = spread.blocks > 1 ? 1 : 0;
-  int resident = 0;  // rows in work at once
-  if (spread.blocks > 1) {
-    check(cudaOccupancyMaxActiveClusters(&resident, kernel, &config));
-  } else {
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, resident_threads, bytes));
-    resident *= multiprocessors(stream.device());
-  }
-  config.gridDim = dim3(grid_size(std::min<std::int64_t>(resident, rows) * spread.blocks));
-  check(cudaLaunchKernelEx(&config, kernel, args, rows, spread.slice));
+  check(cudaLaunchKernelEx(&config, resident_cross_entropy_kernel<T>, args, spread.slice));
 }
 
 }  // namespace
@@ -276,9 +258,12 @@ void cross_entropy(StreamRef stream, const CrossEntropy& args) {
   if (rows == 0) return;
   with_type(args.logits.dtype, [&](auto t) {
     using T = decltype(t);
-    const Arguments<T> arguments{device_pointer<T>(args.logits),      device_pointer<int>(args.targets),
-                                 device_pointer<float>(args.losses),  static_cast<int>(args.vocab),
-                                 static_cast<int>(padded_vocab),      args.scale,
+    const Arguments<T> arguments{device_pointer<T>(args.logits),
+                                 device_pointer<int>(args.targets),
+                                 device_pointer<float>(args.losses),
+                                 static_cast<int>(args.vocab),
+                                 static_cast<int>(padded_vocab),
+                                 args.scale,
                                  args.write_gradient};
     const bool vectorised = padded_vocab % pack_width<T> == 0 && aligned_16({args.logits.data});
     const Spread spread = vectorised ? choose_spread<T>(stream.device(), padded_vocab) : Spread{};

@@ -4,20 +4,24 @@
 namespace plait::ops::cuda {
 namespace {
 
-template <typename From, typename To> struct Convert {
+template <typename From, typename To>
+struct Convert {
   const From* from;
   To* to;
-  template <int Width> __device__ void run(std::int64_t first) const {
+  template <int Width>
+  __device__ void run(std::int64_t first) const {
     float values[Width];
     load<Width>(from + first, values);
     store<Width>(to + first, values);
   }
 };
 
-template <typename T> struct Add {
+template <typename T>
+struct Add {
   const T* x;
   T* y;
-  template <int Width> __device__ void run(std::int64_t first) const {
+  template <int Width>
+  __device__ void run(std::int64_t first) const {
     float a[Width], b[Width];
     load<Width>(x + first, a);
     load<Width>(y + first, b);

@@ -9,7 +9,8 @@
 
 namespace plait::ops::cuda {
 
-template <int Width, typename Body> __global__ void __launch_bounds__(256) elementwise_kernel(std::int64_t count, Body body) {
+template <int Width, typename Body>
+__global__ void __launch_bounds__(256) elementwise_kernel(std::int64_t count, Body body) {
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * Width;
   if (first + Width <= count) {
     body.template run<Width>(first);

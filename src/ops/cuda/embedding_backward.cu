@@ -21,7 +21,8 @@ __global__ void iota_kernel(int* values, int count) {
   if (i < count) values[i] = i;
 }
 
-template <typename G, int Width> __device__ void add_to_row(G* to, const float (&sums)[Width]) {
+template <typename G, int Width>
+__device__ void add_to_row(G* to, const float (&sums)[Width]) {
   float values[Width];
   load<Width>(to, values);
 #pragma unroll
@@ -32,8 +33,8 @@ template <typename G, int Width> __device__ void add_to_row(G* to, const float (
 // partial[chunk][0]: the sum of the run of equal tokens that continues from the chunk before; [1]: of the run that starts in
 // the chunk and continues in the next. Only slots of such runs are written.
 template <typename T, typename G, int Width>
-__global__ void __launch_bounds__(most_threads) chunk_sums_kernel(const int* sorted_tokens, const int* sorted_rows, int count, const T* dy,
-                                                                  G* dtable, float* partial, int dim) {
+__global__ void __launch_bounds__(most_threads) chunk_sums_kernel(const int* sorted_tokens, const int* sorted_rows, int count,
+                                                                  const T* dy, G* dtable, float* partial, int dim) {
   __shared__ int tokens[chunk + 2];  // with the neighbours on both sides, -1 where there is none
   __shared__ int rows[chunk];
   const int first = static_cast<int>(blockIdx.x) * chunk, length = min(chunk, count - first);
@@ -80,14 +81,15 @@ __global__ void __launch_bounds__(most_threads) chunk_sums_kernel(const int* sor
 
 // The block of the chunk in which a spanning run starts adds that run's partial sums in order.
 template <typename G, int Width>
-__global__ void __launch_bounds__(most_threads) spanning_runs_kernel(const int* sorted_tokens, int count, const float* partial, G* dtable, int dim) {
+__global__ void __launch_bounds__(most_threads)
+    spanning_runs_kernel(const int* sorted_tokens, int count, const float* partial, G* dtable, int dim) {
   const int last = (static_cast<int>(blockIdx.x) + 1) * chunk - 1;  // last occurrence of this chunk
   if (last + 1 >= count) return;
   const int token = sorted_tokens[last];
   if (sorted_tokens[last + 1] != token) return;
   const int first = static_cast<int>(blockIdx.x) * chunk;
   if (first > 0 && sorted_tokens[first - 1] == token) return;  // the run started earlier
-  int low = last + 1, high = count;  // sorted: the first occurrence after the run, by bisection
+  int low = last + 1, high = count;                            // sorted: the first occurrence after the run, by bisection
   while (low < high) {
     const int middle = low + (high - low) / 2;
     if (sorted_tokens[middle] == token) {
@@ -113,10 +115,12 @@ __global__ void __launch_bounds__(most_threads) spanning_runs_kernel(const int* 
 
 // dpositions[s] (+)= Σ over the batch of dy[b, s].
 template <typename T, typename G, int Width>
-__global__ void __launch_bounds__(most_threads) position_sums_kernel(const T* dy, G* dpositions, int batch, int sequence, int dim, bool accumulate) {
+__global__ void __launch_bounds__(most_threads)
+    position_sums_kernel(const T* dy, G* dpositions, int batch, int sequence, int dim, bool accumulate) {
   const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * Width;
   if (column >= dim) return;
-  const std::int64_t offset = static_cast<std::int64_t>(blockIdx.x) * dim + column, stride = static_cast<std::int64_t>(sequence) * dim;
+  const std::int64_t offset = static_cast<std::int64_t>(blockIdx.x) * dim + column,
+                     stride = static_cast<std::int64_t>(sequence) * dim;
   float sums[Width] = {};
 #pragma unroll 8
   for (int b = 0; b < batch; ++b) {
@@ -142,8 +146,9 @@ struct Scratch {
 
 Scratch carve(const View& workspace, int count, int chunks, int dim, int key_bits) {
   Scratch scratch{};
-  check(cub::DeviceRadixSort::SortPairs(nullptr, scratch.sort_bytes, static_cast<const int*>(nullptr), static_cast<int*>(nullptr),
-                                        static_cast<const int*>(nullptr), static_cast<int*>(nullptr), count, 0, key_bits));
+  check(cub::DeviceRadixSort::SortPairs(nullptr, scratch.sort_bytes, static_cast<const int*>(nullptr),
+                                        static_cast<int*>(nullptr), static_cast<const int*>(nullptr),
+                                        static_cast<int*>(nullptr), count, 0, key_bits));
   std::size_t used = 0;
   const auto take = [&](std::size_t bytes) {
     void* memory = static_cast<char*>(workspace.data) + used;
@@ -155,7 +160,8 @@ Scratch carve(const View& workspace, int count, int chunks, int dim, int key_bit
   scratch.sorted_tokens = static_cast<int*>(take(index_bytes));
   scratch.sorted_rows = static_cast<int*>(take(index_bytes));
   scratch.sort = take(scratch.sort_bytes);
-  scratch.partial = static_cast<float*>(take(std::size_t{2} * static_cast<std::size_t>(chunks) * static_cast<std::size_t>(dim) * sizeof(float)));
+  scratch.partial = static_cast<float*>(
+      take(std::size_t{2} * static_cast<std::size_t>(chunks) * static_cast<std::size_t>(dim) * sizeof(float)));
   require(used <= workspace.bytes(), "embedding_backward: needs " + std::to_string(used) + " bytes of workspace, has " +
                                          std::to_string(workspace.bytes()) + "; use a smaller micro-batch");
   return scratch;
@@ -177,7 +183,8 @@ void backward(StreamRef stream, OpContext& context, const EmbeddingBackward& arg
         dy, device_pointer<G>(args.dpositions_table), count / sequence, sequence, dim, args.accumulate_positions);
     check_launch();
     if (const std::int64_t unused = args.dpositions_table.shape[0] - sequence; unused > 0 && !args.accumulate_positions) {
-      stream.zero(device_pointer<G>(args.dpositions_table) + args.sequence * dim, static_cast<std::size_t>(unused * dim) * sizeof(G));
+      stream.zero(device_pointer<G>(args.dpositions_table) + args.sequence * dim,
+                  static_cast<std::size_t>(unused * dim) * sizeof(G));
     }
   }
   if (!args.accumulate_tokens) stream.zero(dtable, args.dtokens_table.bytes());
@@ -188,10 +195,11 @@ void backward(StreamRef stream, OpContext& context, const EmbeddingBackward& arg
   Scratch scratch = carve(context.workspace(), count, chunks, dim, key_bits);
   iota_kernel<<<grid_size(ceil_div(count, 256)), 256, 0, s>>>(scratch.rows, count);
   check_launch();
-  check(cub::DeviceRadixSort::SortPairs(scratch.sort, scratch.sort_bytes, device_pointer<int>(args.tokens), scratch.sorted_tokens,
-                                        scratch.rows, scratch.sorted_rows, count, 0, key_bits, s));
+  check(cub::DeviceRadixSort::SortPairs(scratch.sort, scratch.sort_bytes, device_pointer<int>(args.tokens),
+                                        scratch.sorted_tokens, scratch.rows, scratch.sorted_rows, count, 0, key_bits, s));
   const dim3 grid(grid_size(chunks), slices);
-  chunk_sums_kernel<T, G, Width><<<grid, threads, 0, s>>>(scratch.sorted_tokens, scratch.sorted_rows, count, dy, dtable, scratch.partial, dim);
+  chunk_sums_kernel<T, G, Width>
+      <<<grid, threads, 0, s>>>(scratch.sorted_tokens, scratch.sorted_rows, count, dy, dtable, scratch.partial, dim);
   check_launch();
   spanning_runs_kernel<G, Width><<<grid, threads, 0, s>>>(scratch.sorted_tokens, count, scratch.partial, dtable, dim);
   check_launch();

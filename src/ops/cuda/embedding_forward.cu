@@ -6,8 +6,8 @@ namespace plait::ops::cuda {
 namespace {
 
 template <typename T, int Width>
-__global__ void __launch_bounds__(256) embedding_kernel(const int* tokens, const T* tokens_table, const T* positions_table, T* y,
-                                                        std::int64_t rows, int dim, int sequence, int threads_per_row) {
+__global__ void __launch_bounds__(256) embedding_kernel(const int* tokens, const T* tokens_table, const T* positions_table,
+                                                        T* y, std::int64_t rows, int dim, int sequence, int threads_per_row) {
   const int rows_per_block = static_cast<int>(blockDim.x) / threads_per_row;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * rows_per_block + threadIdx.x / threads_per_row;
   if (row >= rows) return;
@@ -34,7 +34,8 @@ void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
   if (rows == 0) return;
   with_type(args.y.dtype, [&](auto t) {
     using T = decltype(t);
-    const bool vectorised = dim % pack_width<T> == 0 && aligned_16({args.tokens_table.data, args.positions_table.data, args.y.data});
+    const bool vectorised =
+        dim % pack_width<T> == 0 && aligned_16({args.tokens_table.data, args.positions_table.data, args.y.data});
     with_width<T>(vectorised, [&](auto w) {
       constexpr int width = decltype(w)::value;
       constexpr int threads = 256, threads_per_row = 64;

@@ -31,19 +31,27 @@ inline unsigned grid_size(std::int64_t blocks, std::source_location where = std:
 }
 
 // The element type of device code for a DType.
-template <typename T> T* device_pointer(const View& view) { return static_cast<T*>(view.data); }
+template <typename T>
+T* device_pointer(const View& view) {
+  return static_cast<T*>(view.data);
+}
 
 // Calls f(T{}) with the device element type of a tensor that is computed with.
-template <typename F> void with_type(DType dtype, F&& f, std::source_location where = std::source_location::current()) {
+template <typename F>
+void with_type(DType dtype, F&& f, std::source_location where = std::source_location::current()) {
   switch (dtype) {
-    case DType::f32: return f(float{});
-    case DType::bf16: return f(__nv_bfloat16{});
-    default: require(false, "dtype " + std::string(to_string(dtype)) + " has no CUDA kernel", where);
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(__nv_bfloat16{});
+    default:
+      require(false, "dtype " + std::string(to_string(dtype)) + " has no CUDA kernel", where);
   }
 }
 
 // Elements of T in one 16-byte access.
-template <typename T> inline constexpr int pack_width = 16 / static_cast<int>(sizeof(T));
+template <typename T>
+inline constexpr int pack_width = 16 / static_cast<int>(sizeof(T));
 
 inline bool aligned_16(std::initializer_list<const void*> pointers) {
   for (const void* pointer : pointers) {
@@ -54,7 +62,8 @@ inline bool aligned_16(std::initializer_list<const void*> pointers) {
 
 // Calls f with the number of elements a thread handles at once, as a compile-time constant: a full 16-byte pack, or 1 where
 // rows or pointers are not aligned.
-template <typename T, typename F> void with_width(bool vectorised, F&& f) {
+template <typename T, typename F>
+void with_width(bool vectorised, F&& f) {
   if (vectorised) return f(std::integral_constant<int, pack_width<T>>{});
   f(std::integral_constant<int, 1>{});
 }

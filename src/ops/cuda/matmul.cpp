@@ -21,12 +21,16 @@ cudaDataType_t library_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_
 
 cublasLtEpilogue_t library_epilogue(MatmulEpilogue epilogue) {
   switch (epilogue) {
-    case MatmulEpilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
-    case MatmulEpilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
-    case MatmulEpilogue::gelu_aux: return CUBLASLT_EPILOGUE_GELU_AUX;
-    case MatmulEpilogue::gelu_aux_bias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case MatmulEpilogue::dgelu: return CUBLASLT_EPILOGUE_DGELU;
-    case MatmulEpilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADB;
+    case MatmulEpilogue::none:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+    case MatmulEpilogue::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case MatmulEpilogue::gelu_aux:
+      return CUBLASLT_EPILOGUE_GELU_AUX;
+    case MatmulEpilogue::gelu_aux_bias:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case MatmulEpilogue::dgelu:
+      return CUBLASLT_EPILOGUE_DGELU;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -34,14 +38,14 @@ cublasLtEpilogue_t library_epilogue(MatmulEpilogue epilogue) {
 bool has_aux(MatmulEpilogue e) {
   return e == MatmulEpilogue::gelu_aux || e == MatmulEpilogue::gelu_aux_bias || e == MatmulEpilogue::dgelu;
 }
-bool has_vector(MatmulEpilogue e) {
-  return e == MatmulEpilogue::bias || e == MatmulEpilogue::gelu_aux_bias || e == MatmulEpilogue::bias_gradient;
-}
+bool has_vector(MatmulEpilogue e) { return e == MatmulEpilogue::bias || e == MatmulEpilogue::gelu_aux_bias; }
 
-template <typename T> void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+template <typename T>
+void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const T& value) {
   check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value));
 }
-template <typename T> void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+template <typename T>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
   check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
 }
 
@@ -52,7 +56,8 @@ using Layout = std::unique_ptr<std::remove_pointer_t<cublasLtMatrixLayout_t>, La
 
 Layout make_layout(DType dtype, std::int64_t rows, std::int64_t columns) {
   cublasLtMatrixLayout_t layout = nullptr;
-  check(cublasLtMatrixLayoutCreate(&layout, library_type(dtype), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), rows));
+  check(cublasLtMatrixLayoutCreate(&layout, library_type(dtype), static_cast<std::uint64_t>(rows),
+                                   static_cast<std::uint64_t>(columns), rows));
   return Layout(layout);
 }
 
@@ -60,7 +65,9 @@ struct DescriptionDeleter {
   void operator()(cublasLtMatmulDesc_t description) const { static_cast<void>(cublasLtMatmulDescDestroy(description)); }
 };
 struct PreferenceDeleter {
-  void operator()(cublasLtMatmulPreference_t preference) const { static_cast<void>(cublasLtMatmulPreferenceDestroy(preference)); }
+  void operator()(cublasLtMatmulPreference_t preference) const {
+    static_cast<void>(cublasLtMatmulPreferenceDestroy(preference));
+  }
 };
 
 struct EventDeleter {
@@ -87,9 +94,10 @@ std::string problem_text(const MatmulProblem& p) {
 bool read_problem(std::istream& text, MatmulProblem& p) {
   std::string input, output;
   int epilogue = 0;
-  if (!(text >> p.transpose_a >> p.transpose_b >> p.m >> p.n >> p.k >> input >> output >> epilogue >> p.adds_c >> p.alignment)) return false;
+  if (!(text >> p.transpose_a >> p.transpose_b >> p.m >> p.n >> p.k >> input >> output >> epilogue >> p.adds_c >> p.alignment))
+    return false;
   const auto known = [](const std::string& name) { return name == "bf16" || name == "f32"; };
-  if (!known(input) || !known(output) || epilogue < 0 || epilogue > static_cast<int>(MatmulEpilogue::bias_gradient)) return false;
+  if (!known(input) || !known(output) || epilogue < 0 || epilogue > static_cast<int>(MatmulEpilogue::dgelu)) return false;
   p.input = dtype_from(input);
   p.output = dtype_from(output);
   p.epilogue = static_cast<MatmulEpilogue>(epilogue);
@@ -164,7 +172,8 @@ std::unique_ptr<MatmulPlans::Plan> MatmulPlans::describe(const MatmulProblem& p)
   return plan;
 }
 
-std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan& plan, int wanted, std::size_t workspace_limit) const {
+std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan& plan, int wanted,
+                                                                     std::size_t workspace_limit) const {
   cublasLtMatmulPreference_t raw = nullptr;
   check(cublasLtMatmulPreferenceCreate(&raw));
   const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, PreferenceDeleter> preference(raw);
@@ -181,8 +190,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> MatmulPlans::heuristics(const Plan&
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(std::max(wanted, 1)));
   int found = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, plan.description.get(), plan.a.get(), plan.b.get(), plan.c.get(), plan.d.get(), raw,
-                                     static_cast<int>(results.size()), results.data(), &found);
+      cublasLtMatmulAlgoGetHeuristic(handle_, plan.description.get(), plan.a.get(), plan.b.get(), plan.c.get(), plan.d.get(),
+                                     raw, static_cast<int>(results.size()), results.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return {};
   check(status);
   results.resize(static_cast<std::size_t>(found));
@@ -215,8 +224,8 @@ cublasStatus_t MatmulPlans::launch(cudaStream_t stream, const Plan& plan, const 
   if (has_aux(epilogue)) set(plan.description.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
   const float alpha = 1.0f, beta = plan.problem.adds_c ? 1.0f : 0.0f;
   const void* c = plan.problem.adds_c ? operands.c : operands.d;
-  return cublasLtMatmul(handle_, plan.description.get(), &alpha, operands.a, plan.a.get(), operands.b, plan.b.get(), &beta, c, plan.c.get(),
-                        operands.d, plan.d.get(), &algorithm, workspace_.data, matmul_workspace_bytes_, stream);
+  return cublasLtMatmul(handle_, plan.description.get(), &alpha, operands.a, plan.a.get(), operands.b, plan.b.get(), &beta, c,
+                        plan.c.get(), operands.d, plan.d.get(), &algorithm, workspace_.data, matmul_workspace_bytes_, stream);
 }
 
 bool MatmulPlans::may_time(cudaStream_t stream) const {
@@ -234,7 +243,8 @@ void MatmulPlans::time_candidates(cudaStream_t stream, Plan& plan, const MatmulO
 
   // An output that is an input too would change from run to run: keep a copy, or go without timing when there is no room.
   const std::size_t output_bytes = static_cast<std::size_t>(plan.problem.m * plan.problem.n) * size_of(plan.problem.output);
-  const bool output_is_input = (plan.problem.adds_c && operands.c == operands.d) || (operands.aux != nullptr && operands.aux == operands.d);
+  const bool output_is_input =
+      (plan.problem.adds_c && operands.c == operands.d) || (operands.aux != nullptr && operands.aux == operands.d);
   std::unique_ptr<void, DeviceFree> saved;
   if (output_is_input) {
     void* memory = nullptr;
@@ -315,8 +325,8 @@ std::vector<std::string> MatmulPlans::choices() const {
   for (const auto& [problem, plan] : plans_) {
     if (!plan->available) continue;
     std::ostringstream line;
-    line << line_prefix << ' ' << identity_ << ' ' << problem_text(problem) << ' ' << hex(plan->algorithm) << ' ' << plan->candidates
-         << ' ' << plan->first_microseconds << ' ' << plan->best_microseconds;
+    line << line_prefix << ' ' << identity_ << ' ' << problem_text(problem) << ' ' << hex(plan->algorithm) << ' '
+         << plan->candidates << ' ' << plan->first_microseconds << ' ' << plan->best_microseconds;
     lines.push_back(line.str());
   }
   return lines;
@@ -326,13 +336,14 @@ bool MatmulPlans::adopt_choice(const std::string& line) {
   std::istringstream text(line);
   std::string prefix, identity, algorithm_text;
   MatmulProblem problem;
-  if (!(text >> prefix >> identity) || prefix != line_prefix || identity != identity_ || !read_problem(text, problem)) return false;
+  if (!(text >> prefix >> identity) || prefix != line_prefix || identity != identity_ || !read_problem(text, problem))
+    return false;
   auto plan = describe(problem);
   if (!(text >> algorithm_text) || !read_hex(algorithm_text, plan->algorithm)) return false;
   if (!(text >> plan->candidates >> plan->first_microseconds >> plan->best_microseconds)) return false;
   cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_, plan->description.get(), plan->a.get(), plan->b.get(), plan->c.get(),
-                                                        plan->d.get(), &plan->algorithm, &result);
+  const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_, plan->description.get(), plan->a.get(), plan->b.get(),
+                                                        plan->c.get(), plan->d.get(), &plan->algorithm, &result);
   if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > matmul_workspace_bytes_) return false;
   plan->available = true;
   plans_[problem] = std::move(plan);

@@ -25,7 +25,6 @@ enum class MatmulEpilogue : std::uint8_t {
   gelu_aux,       // aux = value before gelu; d = gelu(value)
   gelu_aux_bias,  // both
   dgelu,          // times gelu'(aux)
-  bias_gradient,  // vector[n], in the type of d, = Σ over k of op(b)
 };
 
 // d[m, n] = epilogue(op(a)[m, k] · op(b)[k, n] + (adds_c ? c : 0)), column-major as cuBLASLt speaks, no gaps between columns.
@@ -59,8 +58,6 @@ class MatmulPlans {
   [[nodiscard]] bool run(cudaStream_t stream, const MatmulProblem& problem, const MatmulOperands& operands);
 
   void set_tuning(bool on) { tuning_ = on; }
-  // Whether candidates may be timed now: tuning is on, more than one candidate is wanted, and the stream is not being captured.
-  bool may_time(cudaStream_t stream) const;
   int untuned_problems() const { return untuned_problems_; }
 
   std::vector<std::string> choices() const;
@@ -68,13 +65,16 @@ class MatmulPlans {
 
  private:
   struct Plan;
+  // Whether candidates may be timed now: tuning is on, more than one candidate is wanted, and the stream is not being captured.
+  bool may_time(cudaStream_t stream) const;
   std::unique_ptr<Plan> describe(const MatmulProblem& problem) const;
   std::vector<cublasLtMatmulHeuristicResult_t> heuristics(const Plan& plan, int wanted, std::size_t workspace_limit) const;
   std::vector<cublasLtMatmulAlgo_t> candidates(const Plan& plan, int wanted) const;
   Plan& plan_for(cudaStream_t stream, const MatmulProblem& problem, const MatmulOperands& operands);
   void time_candidates(cudaStream_t stream, Plan& plan, const MatmulOperands& operands,
                        const std::vector<cublasLtMatmulAlgo_t>& candidates) const;
-  cublasStatus_t launch(cudaStream_t stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const MatmulOperands& operands) const;
+  cublasStatus_t launch(cudaStream_t stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
+                        const MatmulOperands& operands) const;
 
   Device device_;
   View workspace_;

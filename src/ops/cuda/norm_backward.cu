@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/block_reduce.cuh"
-#include "ops/cuda/column_sum.cuh"
+#include "ops/cuda/column_sum.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
@@ -11,7 +11,8 @@
 namespace plait::ops::cuda {
 namespace {
 
-template <typename T> struct BackwardPointers {
+template <typename T>
+struct BackwardPointers {
   const T *x, *gamma, *dy, *dresidual;  // dresidual may be null
   const float *mean, *rstd;             // mean null for RMSNorm
   T* dx;
@@ -23,7 +24,8 @@ constexpr int group_rows = 2;  // rows a block works on at once: one exchange of
 constexpr int stages = 2;      // groups in work: one being computed, one on its way from memory
 
 // The slots of shared memory in which a thread keeps its packs of x, dy and dresidual; it reads only what it copied itself.
-template <typename T, int Width> struct Slots {
+template <typename T, int Width>
+struct Slots {
   Pack<T, Width>* packs;
   __device__ Pack<T, Width>& at(int stage, int tensor, int row) const {
     return packs[static_cast<unsigned>((stage * 3 + tensor) * group_rows + row) * blockDim.x + threadIdx.x];
@@ -41,7 +43,8 @@ __device__ inline float warp_sum_of_four(float a, float b, float c, float d) {
   return sum;
 }
 
-template <typename T, int Width> __device__ void copy_async(Pack<T, Width>& to, const T* from) {
+template <typename T, int Width>
+__device__ void copy_async(Pack<T, Width>& to, const T* from) {
   if constexpr (sizeof(T) * Width == 16) {
     __pipeline_memcpy_async(&to, from, 16);
   } else {
@@ -193,11 +196,12 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
   const std::int64_t rows = args.x.shape[0];
   const int dim = static_cast<int>(args.x.shape[1]);
   const View workspace = context.workspace();
-  BackwardPointers<T> pointers{device_pointer<T>(args.x),        device_pointer<T>(args.gamma),    device_pointer<T>(args.dy),
-                               device_pointer<T>(args.dresidual), device_pointer<float>(args.mean), device_pointer<float>(args.rstd),
-                               device_pointer<T>(args.dx),        device_pointer<float>(workspace), nullptr};
-  const bool vectorised = dim % pack_width<T> == 0 &&
-                          aligned_16({args.x.data, args.gamma.data, args.dy.data, args.dresidual.data, args.dx.data});
+  BackwardPointers<T> pointers{
+      device_pointer<T>(args.x),         device_pointer<T>(args.gamma),    device_pointer<T>(args.dy),
+      device_pointer<T>(args.dresidual), device_pointer<float>(args.mean), device_pointer<float>(args.rstd),
+      device_pointer<T>(args.dx),        device_pointer<float>(workspace), nullptr};
+  const bool vectorised =
+      dim % pack_width<T> == 0 && aligned_16({args.x.data, args.gamma.data, args.dy.data, args.dresidual.data, args.dx.data});
   const std::int64_t most_parts = static_cast<std::int64_t>(workspace.bytes() / (2 * sizeof(float))) / dim;
   require(most_parts >= 1, "norm_backward: the workspace is smaller than two rows");
 
@@ -209,7 +213,8 @@ void launch_backward(StreamRef stream, OpContext& context, const NormBackward& a
     const std::int64_t resident = std::int64_t{blocks_per_multiprocessor} * multiprocessors(stream.device());
     const std::int64_t parts = std::min({groups, resident, most_parts});
     if (args.dbeta) pointers.dbeta = pointers.dgamma + parts * dim;
-    kernel<<<grid_size(parts), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes), native(stream)>>>(pointers, rows, dim);
+    kernel<<<grid_size(parts), static_cast<unsigned>(threads), static_cast<std::size_t>(shared_bytes), native(stream)>>>(
+        pointers, rows, dim);
     check_launch();
     finish_column_sums(stream, pointers.dgamma, parts, args.dgamma, args.dbeta, args.accumulate);
   };

@@ -6,7 +6,8 @@
 namespace plait::ops::cuda {
 namespace {
 
-template <typename T> struct ForwardPointers {
+template <typename T>
+struct ForwardPointers {
   const T *x, *delta, *gamma, *beta;  // delta and beta may be null
   T *residual, *y;
   float *mean, *rstd;
@@ -24,7 +25,8 @@ __device__ void normalise(const Pack<T, Width>& pack, float mean, float rstd, co
 }
 
 // x + delta, rounded to T: what the backward pass will read.
-template <typename T, int Width> __device__ Pack<T, Width> add_packs(const Pack<T, Width>& x, const Pack<T, Width>& delta) {
+template <typename T, int Width>
+__device__ Pack<T, Width> add_packs(const Pack<T, Width>& x, const Pack<T, Width>& delta) {
   float a[Width], b[Width];
   unpack(x, a);
   unpack(delta, b);
@@ -37,7 +39,10 @@ constexpr int warps_per_block = 4;
 
 // One warp per row, the row in registers: dim <= 32 * Packs * Width.
 template <typename T, int Packs, bool Centred, bool Adds>
-__global__ void __launch_bounds__(warps_per_block* warp_lanes, Adds ? 4 : Packs <= 3 ? 12 : Packs <= 7 ? 8 : 4)
+__global__ void __launch_bounds__(warps_per_block* warp_lanes, Adds         ? 4
+                                                               : Packs <= 3 ? 12
+                                                               : Packs <= 7 ? 8
+                                                                            : 4)
     warp_norm_kernel(ForwardPointers<T> p, std::int64_t rows, int dim, float epsilon) {
   constexpr int width = pack_width<T>;
   const int lane = threadIdx.x % warp_lanes;
@@ -154,11 +159,13 @@ __global__ void __launch_bounds__(block_threads) block_norm_kernel(ForwardPointe
 template <typename T, int Packs, bool Centred>
 void launch_warp_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, float epsilon) {
   const auto kernel = pointers.delta ? warp_norm_kernel<T, Packs, Centred, true> : warp_norm_kernel<T, Packs, Centred, false>;
-  kernel<<<grid_size(ceil_div(rows, warps_per_block)), warps_per_block * warp_lanes, 0, native(stream)>>>(pointers, rows, dim, epsilon);
+  kernel<<<grid_size(ceil_div(rows, warps_per_block)), warps_per_block * warp_lanes, 0, native(stream)>>>(pointers, rows, dim,
+                                                                                                          epsilon);
 }
 
 template <typename T, bool Centred>
-void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, bool vectorised, float epsilon) {
+void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int64_t rows, int dim, bool vectorised,
+                 float epsilon) {
   const std::int64_t packs = ceil_div(dim, warp_lanes * pack_width<T>);
   if (vectorised && packs <= 1) {
     launch_warp_norm<T, 1, Centred>(stream, pointers, rows, dim, epsilon);
@@ -170,7 +177,8 @@ void launch_norm(StreamRef stream, const ForwardPointers<T>& pointers, std::int6
     launch_warp_norm<T, 16, Centred>(stream, pointers, rows, dim, epsilon);
   } else {
     with_width<T>(vectorised, [&](auto w) {
-      block_norm_kernel<T, decltype(w)::value, Centred><<<grid_size(rows), block_threads, 0, native(stream)>>>(pointers, dim, epsilon);
+      block_norm_kernel<T, decltype(w)::value, Centred>
+          <<<grid_size(rows), block_threads, 0, native(stream)>>>(pointers, dim, epsilon);
     });
   }
   check_launch();
@@ -184,11 +192,12 @@ void norm_forward(StreamRef stream, const NormForward& args) {
   if (rows == 0) return;
   with_type(args.x.dtype, [&](auto t) {
     using T = decltype(t);
-    const ForwardPointers<T> pointers{device_pointer<T>(args.x),        device_pointer<T>(args.delta), device_pointer<T>(args.gamma),
-                                      device_pointer<T>(args.beta),     device_pointer<T>(args.residual), device_pointer<T>(args.y),
+    const ForwardPointers<T> pointers{device_pointer<T>(args.x),        device_pointer<T>(args.delta),
+                                      device_pointer<T>(args.gamma),    device_pointer<T>(args.beta),
+                                      device_pointer<T>(args.residual), device_pointer<T>(args.y),
                                       device_pointer<float>(args.mean), device_pointer<float>(args.rstd)};
-    const bool vectorised = dim % pack_width<T> == 0 && aligned_16({args.x.data, args.delta.data, args.gamma.data, args.beta.data,
-                                                                    args.residual.data, args.y.data});
+    const bool vectorised = dim % pack_width<T> == 0 && aligned_16({args.x.data, args.delta.data, args.gamma.data,
+                                                                    args.beta.data, args.residual.data, args.y.data});
     if (args.kind == NormKind::layer_norm) {
       launch_norm<T, true>(stream, pointers, rows, dim, vectorised, args.epsilon);
     } else {

@@ -5,7 +5,11 @@
 
 namespace plait::ops::cuda {
 CudaOpContext::CudaOpContext(Device device, View workspace, const OpContextOptions& options)
-    : device_(device), workspace_(workspace), options_(options), matmul(device, workspace, options), attention(options.deterministic) {}
+    : device_(device),
+      workspace_(workspace),
+      options_(options),
+      matmul(device, workspace, options),
+      attention(options.deterministic) {}
 
 std::vector<std::string> CudaOpContext::choices() const { return matmul.choices(); }
 

@@ -1,7 +1,6 @@
 // The context of one rank's CUDA operations: matrix-product plans, attention graphs, scratch.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 
@@ -31,9 +30,6 @@ class CudaOpContext final : public OpContext {
  public:
   MatmulPlans matmul;
   CudnnAttention attention;
-  // Whether a bias gradient is taken from the weight gradient's epilogue (true) or from a column sum of its own: whichever was
-  // faster for the product with this key.
-  std::map<MatmulProblem, bool> fuses_bias_gradient;
 };
 
 // The CUDA context behind `context`; InternalError when it belongs to the host.

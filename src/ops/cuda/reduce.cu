@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(threads) partial_sums_kernel(const T* values, 
   if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
 
-__global__ void __launch_bounds__(threads) final_sum_kernel(const float* partial, int blocks, float* out, float scale, bool accumulate) {
+__global__ void __launch_bounds__(threads)
+    final_sum_kernel(const float* partial, int blocks, float* out, float scale, bool accumulate) {
   __shared__ float shared[threads / warp_lanes];
   float sum = 0.0f;
   for (int i = static_cast<int>(threadIdx.x); i < blocks; i += threads) sum += partial[i];
@@ -68,8 +69,8 @@ void reduce(StreamRef stream, OpContext& context, View values, View out, float s
       constexpr int width = decltype(w)::value;
       const std::int64_t wanted = ceil_div(values.elements(), threads * width * packs_per_iteration);
       const int blocks = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, most_blocks));
-      partial_sums_kernel<T, width><<<static_cast<unsigned>(blocks), threads, 0, native(stream)>>>(device_pointer<T>(values),
-                                                                                                values.elements(), partial, f);
+      partial_sums_kernel<T, width><<<static_cast<unsigned>(blocks), threads, 0, native(stream)>>>(
+          device_pointer<T>(values), values.elements(), partial, f);
       check_launch();
       final_sum_kernel<<<1, threads, 0, native(stream)>>>(partial, blocks, device_pointer<float>(out), scale, accumulate);
       check_launch();

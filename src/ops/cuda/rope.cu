@@ -10,9 +10,9 @@ namespace {
 // A thread rotates Width pairs of one head of one token. Query and key heads come first in a row, so they are one run of
 // `rotated_heads` heads.
 template <typename T, int Width>
-__global__ void __launch_bounds__(256) rope_kernel(T* qkv, const float* table, std::uint32_t items, std::uint32_t sequence,
-                                                   std::uint32_t row_elements, std::uint32_t rotated_heads, std::uint32_t head_dim,
-                                                   float sine_sign) {
+__global__ void __launch_bounds__(256)
+    rope_kernel(T* qkv, const float* table, std::uint32_t items, std::uint32_t sequence, std::uint32_t row_elements,
+                std::uint32_t rotated_heads, std::uint32_t head_dim, float sine_sign) {
   const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= items) return;
   const std::uint32_t half = head_dim / 2, packs = half / Width;
@@ -39,7 +39,8 @@ __global__ void __launch_bounds__(256) rope_kernel(T* qkv, const float* table, s
 
 void rope(StreamRef stream, const Rope& args) {
   const AttentionShape& s = args.shape;
-  const std::int64_t rotated_heads = s.heads + s.kv_heads, row_elements = (s.heads + 2 * s.kv_heads) * s.head_dim, half = s.head_dim / 2;
+  const std::int64_t rotated_heads = s.heads + s.kv_heads, row_elements = (s.heads + 2 * s.kv_heads) * s.head_dim,
+                     half = s.head_dim / 2;
   // Whole sequences per launch, few enough that a thread's index fits 32 bits.
   const std::int64_t items_per_sequence = s.sequence * rotated_heads * half;
   const std::int64_t most_batch = std::max<std::int64_t>(1, (std::int64_t{1} << 31) / items_per_sequence);
