@@ -81,7 +81,7 @@ struct CommConfig {
   std::string backend = "auto";  // auto | nccl | gloo
   std::string p2p = "auto";
   std::string mover = "auto";
-  double bucket_mb = 25;
+  double bucket_mb = 0;           // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;
   double timeout_s = 60;
   std::int64_t max_ctas = 0;     // NCCL: bound on SMs per collective; 0: NCCL's choice

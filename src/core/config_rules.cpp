@@ -183,9 +183,9 @@ std::vector<CrossRule> layout_rules() {
                        "fp64 runs on CPUs only: it needs launch.device=cpu");
        }},
       {{"precision.gradients", "precision.compute"},
-       "`bf16` needs `precision.compute: bf16`",
+       "`bf16` needs `precision.compute: bf16`, or `auto` on GPUs",
        [](const Config& c) {
-         return unless(c.precision.gradients != "bf16" || c.precision.compute == "bf16",
+         return unless(c.precision.gradients != "bf16" || c.precision.compute == "bf16" || c.precision.compute == "auto",
                        "bf16 gradients need precision.compute=bf16");
        }},
   };

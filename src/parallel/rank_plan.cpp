@@ -1,5 +1,6 @@
 #include "parallel/rank_plan.h"
 
+#include <algorithm>
 #include <map>
 
 #include "core/error.h"
@@ -15,6 +16,15 @@ DType compute_type(const Config& config, DeviceKind kind) {
     throw ConfigError({{"precision.compute", name, "fp64 runs on CPUs only; set launch.device=cpu, or use fp32 or bf16", "", 0}});
   }
   return type;
+}
+
+// comm.bucket_mb in bytes.
+std::int64_t bucket_bytes(const Config& config, const std::vector<model::Parameter>& parameters, DType gradient_type) {
+  constexpr std::int64_t mebibyte = 1024 * 1024;
+  if (config.comm.bucket_mb > 0) return static_cast<std::int64_t>(config.comm.bucket_mb * static_cast<double>(mebibyte));
+  std::int64_t elements = 0;
+  for (const model::Parameter& p : parameters) elements += p.shape.elements();
+  return std::clamp(elements * static_cast<std::int64_t>(size_of(gradient_type)) / 16, 25 * mebibyte, 200 * mebibyte);
 }
 
 // Lifetimes of everything that comes and goes, read off the program: what each instruction touches, in compute-stream order.
@@ -178,8 +188,7 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
 
   const model::ModelShape shape = model::resolve_shape(config.model, vocab, config.data.sequence_length);
   std::vector<model::Parameter> parameters = model::parameters(shape);
-  const auto bucket_bytes = static_cast<std::int64_t>(config.comm.bucket_mb * 1024 * 1024);
-  FlatLayout flat(parameters, layout.data, bucket_bytes, gradients);
+  FlatLayout flat(parameters, layout.data, bucket_bytes(config, parameters, gradients), gradients);
 
   RankPlan plan{.layout = layout,
                 .rank = rank,

@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"comm.backend=nccl", "launch.device=cpu"}, "comm.backend", "nccl", "must be auto or gloo", ""},
         Case{{"comm.backend=gloo", "launch.device=cuda"}, "comm.backend", "gloo", "must be auto or nccl", ""},
         Case{{"precision.compute=fp64"}, "precision.compute", "fp64", "fp64 runs on CPUs only", ""},
-        Case{{"precision.gradients=bf16"}, "precision.gradients", "bf16", "need precision.compute=bf16", ""}));
+        Case{{"precision.gradients=bf16", "precision.compute=fp32"}, "precision.gradients", "bf16", "need precision.compute=bf16", ""}));
 
 TEST(ConfigErrors, LinesAreTheFiles) {
   const auto problems = problems_of(
