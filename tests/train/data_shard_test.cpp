@@ -135,6 +135,8 @@ TEST(Pack, RefusesAFolderThatHoldsShards) {
   }
   EXPECT_THROW(pack({{folder / "none"}, folder / "out2", 100}, *make_byte_tokenizer()), ConfigError);
   EXPECT_FALSE(std::filesystem::exists(folder / "out2")) << "nothing is written before the files are known to exist";
+  EXPECT_THROW(pack({{text, folder.write("empty.txt", "")}, folder / "out2", 100}, *make_byte_tokenizer()), ConfigError);
+  EXPECT_FALSE(std::filesystem::exists(folder / "out2"));
   EXPECT_THROW(pack({{text}, folder / "out3", 0}, *make_byte_tokenizer()), ConfigError);
 }
 

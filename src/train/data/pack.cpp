@@ -50,6 +50,18 @@ class ShardSequence {
   std::vector<fs::path> shards_;
 };
 
+void check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokenizer) {
+  std::size_t bytes = 0;
+  for (const MatchedFile& file : files) {
+    const MappedFile mapped(file.path);
+    const bool is_empty = mapped.text().empty();
+    if (is_empty && !file.by_wildcard) throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
+    check_encodable(tokenizer, file.path, mapped.text());
+    bytes += mapped.text().size();
+  }
+  if (bytes == 0) throw ConfigError({{"GLOB", "", "the files hold no text", "", 0}});
+}
+
 void prepare_directory(const fs::path& out) {
   std::error_code error;
   fs::create_directories(out, error);
@@ -70,18 +82,17 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
     throw ConfigError(
         {{"--shard-tokens", std::to_string(options.shard_tokens), fmt::format("must be 1 to {}", INT32_MAX), "", 0}});
   }
-  PackResult result;
-  // Listed before anything is written: `out` may lie where the globs look.
+  // All files are looked at before anything is written, so that a bad one leaves no half-filled directory; and `out` may lie
+  // where the globs look.
   const std::vector<MatchedFile> files = match_files(options.globs, "GLOB");
+  check_files(files, tokenizer);
   prepare_directory(options.out);
   tokenizer.save(options.out);
+  PackResult result;
   ShardSequence shards(options.out, options.shard_tokens, tokenizer.vocab());
   for (const MatchedFile& file : files) {
     const MappedFile mapped(file.path);
     std::string_view text = mapped.text();
-    if (text.empty() && !file.by_wildcard)
-      throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
-    check_encodable(tokenizer, file.path, text);
     while (!text.empty()) {
       const std::size_t length = piece_length(text, piece_bytes);
       const std::vector<std::int32_t> tokens = tokenizer.encode(text.substr(0, length));
@@ -92,7 +103,6 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
     ++result.files;
   }
   shards.finish();
-  if (result.tokens == 0) throw ConfigError({{"GLOB", "", "the files hold no text", "", 0}});
   result.shards = shards.shards();
   return result;
 }
