@@ -102,6 +102,8 @@ std::shared_ptr<gloo::Context> connect(const GroupSpec& spec, Rendezvous& store)
     context->setTimeout(std::max(spec.timeout / 5, std::chrono::milliseconds(1)));
     StoreAdapter adapter(store, spec.name + "/gloo/", spec.timeout);
     context->connectFullMesh(adapter, device);
+    // A rank that is done at once must not close its connections while another still waits for its own to come up.
+    rendezvous_barrier(store, spec.name + "/gloo-connected", spec.rank, spec.size, spec.timeout);
     return context;
   } catch (const CommError& error) {
     throw CommError(label + ": cannot join: " + error.what());
