@@ -21,17 +21,6 @@ Config small(bool llama) {
   return c;
 }
 
-double largest_difference(const JobResult& a, const JobResult& b) {
-  double largest = 0;
-  EXPECT_EQ(a.parameters.size(), b.parameters.size());
-  for (std::size_t p = 0; p < a.parameters.size(); ++p) {
-    for (std::size_t i = 0; i < a.parameters[p].size(); ++i) {
-      largest = std::max(largest, std::abs(a.parameters[p][i] - b.parameters[p][i]));
-    }
-  }
-  return largest;
-}
-
 void expect_same_bits(const JobResult& a, const JobResult& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.grad_norms, b.grad_norms);

@@ -26,16 +26,6 @@ Config small(const char* compute, bool llama) {
   return c;
 }
 
-double largest_difference(const JobResult& a, const JobResult& b) {
-  double largest = 0;
-  for (std::size_t p = 0; p < a.parameters.size(); ++p) {
-    for (std::size_t i = 0; i < a.parameters[p].size(); ++i) {
-      largest = std::max(largest, std::abs(a.parameters[p][i] - b.parameters[p][i]));
-    }
-  }
-  return largest;
-}
-
 struct Case {
   bool llama;
   int ranks;

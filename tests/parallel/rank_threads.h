@@ -1,7 +1,11 @@
 // Runs a training job with ranks as threads, on any kind of device, without files: for tests of programs and layouts.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -137,6 +141,18 @@ inline JobResult run_job(const Config& config, int ranks, DeviceKind kind) {
     }
   }
   return result;
+}
+
+// Largest difference between any two master weights.
+inline double largest_difference(const JobResult& a, const JobResult& b) {
+  double largest = 0;
+  EXPECT_EQ(a.parameters.size(), b.parameters.size());
+  for (std::size_t p = 0; p < a.parameters.size(); ++p) {
+    for (std::size_t i = 0; i < a.parameters[p].size(); ++i) {
+      largest = std::max(largest, std::abs(a.parameters[p][i] - b.parameters[p][i]));
+    }
+  }
+  return largest;
 }
 
 }  // namespace plait::parallel
