@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "parallel/pass_ends.h"
+#include "parallel/schedule.h"
+
+namespace plait::parallel {
+namespace {
+
+char letter(PassKind kind) { return kind == PassKind::forward ? 'F' : kind == PassKind::backward_weight ? 'W' : 'B'; }
+
+// "F0"; "F0a" and "F0b" for the first and second of several chunks.
+std::string label(const Pass& pass, int chunks) {
+  std::string text = letter(pass.kind) + std::to_string(pass.micro_batch);
+  if (chunks > 1) text += static_cast<char>('a' + pass.chunk);
+  return text;
+}
+
+double cost(PassKind kind, const PassCosts& costs) {
+  switch (kind) {
+    case PassKind::forward: return costs.forward;
+    case PassKind::backward: return costs.backward_input + costs.backward_weight;
+    case PassKind::backward_input: return costs.backward_input;
+    case PassKind::backward_weight: return costs.backward_weight;
+  }
+  throw InternalError("PassKind: no such kind");
+}
+
+}  // namespace
+
+double Timeline::bubble_fraction() const {
+  double busy = 0;
+  for (const auto& passes : ranks) {
+    for (const TimedPass& p : passes) busy += p.end - p.begin;
+  }
+  const double all = static_cast<double>(ranks.size()) * end;
+  return all > 0 ? 1 - busy / all : 0;
+}
+
+Timeline simulate(const Schedule& schedule, const PassCosts& costs) {
+  require(schedule.passes.size() == static_cast<std::size_t>(schedule.ranks),
+          "schedule " + schedule.name + ": one list per rank");
+  PassEnds ends(schedule);
+  Timeline timeline{std::vector<std::vector<TimedPass>>(schedule.passes.size()), 0};
+  // No pass depends on the order in which ranks are looked at, so each goes on until it has to wait for another.
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t r = 0; r < schedule.passes.size(); ++r) {
+      std::vector<TimedPass>& done = timeline.ranks[r];
+      for (; done.size() < schedule.passes[r].size(); moved = true) {
+        const Pass& pass = schedule.passes[r][done.size()];
+        const std::optional<double> ready = ends.ready(static_cast<int>(r), pass, costs.send);
+        if (!ready) break;
+        const double begin = std::max(*ready, done.empty() ? 0 : done.back().end);
+        done.push_back({pass, begin, begin + cost(pass.kind, costs)});
+        ends.finish(static_cast<int>(r), pass, done.back().end);
+        timeline.end = std::max(timeline.end, done.back().end);
+      }
+    }
+  }
+  std::string stuck;
+  for (std::size_t r = 0; r < schedule.passes.size(); ++r) {
+    const std::size_t done = timeline.ranks[r].size();
+    if (done < schedule.passes[r].size()) {
+      stuck += ", rank " + std::to_string(r) + " at " + label(schedule.passes[r][done], schedule.chunks);
+    }
+  }
+  require(stuck.empty(), "schedule " + schedule.name + ": deadlock" + stuck);
+  require(ends.complete(), "schedule " + schedule.name + ": some pass is missing");
+  return timeline;
+}
+
+int peak_in_flight(const Schedule& schedule, int rank) {
+  int now = 0, peak = 0;
+  for (const Pass& pass : schedule.passes[static_cast<std::size_t>(rank)]) {
+    if (pass.kind == PassKind::forward) peak = std::max(peak, ++now);
+    if (pass.kind == PassKind::backward || pass.kind == PassKind::backward_weight) --now;
+  }
+  return peak;
+}
+
+std::string draw(const Schedule& schedule, const PassCosts& costs) {
+  const Timeline timeline = simulate(schedule, costs);
+  const auto column = [](double time) {
+    require(time == std::floor(time), "draw: costs must be whole numbers");
+    return static_cast<std::size_t>(time);
+  };
+  const std::size_t width = label({PassKind::forward, schedule.chunks - 1, schedule.micro_batches - 1}, schedule.chunks).size();
+  std::string text;
+  for (const auto& passes : timeline.ranks) {
+    std::vector<std::string> cells(column(timeline.end), std::string(width, '.'));
+    for (const TimedPass& p : passes) {
+      const std::size_t begin = column(p.begin), end = column(p.end);
+      for (std::size_t at = begin; at < end; ++at) {
+        cells[at] = at == begin ? label(p.pass, schedule.chunks) : std::string(width, '-');
+        cells[at].resize(width, ' ');
+      }
+    }
+    for (std::size_t at = 0; at < cells.size(); ++at) text += (at == 0 ? "" : " ") + cells[at];
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace plait::parallel
