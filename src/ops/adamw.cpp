@@ -36,10 +36,12 @@ void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, 
 std::vector<std::uint8_t> adamw_table(const std::vector<AdamWSegment>& segments) {
   std::vector<AdamWPiece> pieces;
   for (const AdamWSegment& s : segments) {
-    require(s.offset >= 0 && s.state_offset >= 0 && s.count >= 0, "adamw_table: negative offset or count in a segment");
+    require(s.offset >= 0 && s.gradient_offset >= 0 && s.state_offset >= 0 && s.count >= 0,
+            "adamw_table: negative offset or count in a segment");
     for (std::int64_t done = 0; done < s.count; done += adamw_piece_elements) {
       const std::int64_t count = std::min(adamw_piece_elements, s.count - done);
-      pieces.push_back({s.offset + done, s.state_offset + done, static_cast<std::int32_t>(count), s.decay ? 1 : 0});
+      pieces.push_back({s.offset + done, s.gradient_offset + done, s.state_offset + done, static_cast<std::int32_t>(count),
+                        s.decay ? 1 : 0});
     }
   }
   std::vector<std::uint8_t> table(pieces.size() * sizeof(AdamWPiece));
@@ -51,7 +53,7 @@ void adamw(StreamRef stream, const AdamW& args) {
   const ArgumentCheck check("adamw", stream);
   check.compute_tensor("weights", args.weights, 1);
   const DType state_type = statistics_type(args.weights.dtype);
-  check.gradient("gradients", args.gradients, args.weights.dtype, args.weights.shape);
+  check.gradient("gradients", args.gradients, args.weights.dtype, {args.gradients.elements()});
   check.tensor("master", args.master, state_type, {args.master.elements()});
   check.tensor("m", args.m, state_type, args.master.shape);
   check.tensor("v", args.v, state_type, args.master.shape);

@@ -24,10 +24,11 @@ struct OptimizerState {
 // From sum_of_squares[0] over all gradients and loss[0] (both f32 or both f64). clip <= 0: no clipping.
 void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, View optimizer_state);
 
-// One run of consecutive elements that shares its weight decay. Offsets in elements; both advance together within a segment.
+// One run of consecutive elements that shares its weight decay. Offsets in elements; all advance together within a segment.
 struct AdamWSegment {
-  std::int64_t offset = 0;        // into gradients and weights
-  std::int64_t state_offset = 0;  // into master, m and v: differs from `offset` where ZeRO-1 keeps only a rank's shard of those
+  std::int64_t offset = 0;           // into weights
+  std::int64_t gradient_offset = 0;  // into gradients: differs from `offset` where ZeRO-2 keeps only a rank's shard of those
+  std::int64_t state_offset = 0;     // into master, m and v: likewise under ZeRO-1
   std::int64_t count = 0;
   bool decay = false;
 };

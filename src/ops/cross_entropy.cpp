@@ -1,10 +1,24 @@
 #include "ops/cross_entropy.h"
 
+#include <algorithm>
+
 #include "ops/argument_check.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 
 namespace plait::ops {
+namespace {
+
+// What both halves of a split cross-entropy take. Returns the number of columns that are not padding.
+std::int64_t check_part(const ArgumentCheck& check, const View& logits, const View& targets, std::int64_t vocab,
+                        std::int64_t first_token) {
+  check.compute_tensor("logits", logits, 2);
+  check.tensor("targets", targets, DType::i32, {logits.shape[0]});
+  check.that(first_token >= 0, "first_token", "not negative", std::to_string(first_token));
+  return std::clamp<std::int64_t>(vocab, 0, logits.shape[1]);
+}
+
+}  // namespace
 
 void cross_entropy(StreamRef stream, const CrossEntropy& args) {
   const ArgumentCheck check("cross_entropy", stream);
@@ -18,6 +32,32 @@ void cross_entropy(StreamRef stream, const CrossEntropy& args) {
     if (check.on_cuda()) return cuda::cross_entropy(stream, args);
   }
   cpu::cross_entropy(stream, args);
+}
+
+void cross_entropy_statistics(StreamRef stream, const CrossEntropyStatistics& given) {
+  const ArgumentCheck check("cross_entropy_statistics", stream);
+  CrossEntropyStatistics args = given;
+  args.vocab = check_part(check, args.logits, args.targets, args.vocab, args.first_token);
+  check.tensor("statistics", args.statistics, statistics_type(args.logits.dtype), {args.logits.shape[0], 3});
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::cross_entropy_statistics(stream, args);
+  }
+  cpu::cross_entropy_statistics(stream, args);
+}
+
+void cross_entropy_finish(StreamRef stream, const CrossEntropyFinish& given) {
+  const ArgumentCheck check("cross_entropy_finish", stream);
+  CrossEntropyFinish args = given;
+  args.vocab = check_part(check, args.logits, args.targets, args.vocab, args.first_token);
+  const DType number = statistics_type(args.logits.dtype);
+  const std::int64_t rows = args.logits.shape[0], ranks = args.statistics.shape[0];
+  check.tensor("statistics", args.statistics, number, {ranks, rows, 3});
+  check.that(ranks > 0, "statistics", "of at least one rank", describe(args.statistics));
+  check.tensor("losses", args.losses, number, {rows});
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::cross_entropy_finish(stream, args);
+  }
+  cpu::cross_entropy_finish(stream, args);
 }
 
 }  // namespace plait::ops

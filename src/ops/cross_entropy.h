@@ -18,4 +18,31 @@ struct CrossEntropy {
 };
 void cross_entropy(StreamRef stream, const CrossEntropy& args);
 
+// The same for a vocabulary split over tensor-parallel ranks, each holding the logits of its own tokens only (Shoeybi et al.
+// 2019, section 3): every rank computes the statistics of its columns, the ranks gather all statistics, every rank finishes.
+// Column c is token first_token + c; columns >= vocab are padding, where vocab may be 0 or less (all of them) or more than
+// there are (none): it is the whole vocabulary's size less first_token. A target of another rank's column is no error.
+
+// statistics[rows, 3] (f32; f64 for f64): the largest logit m (-inf where there is none), Σ exp(logit - m), and the target's
+// logit if its column is here, else 0.
+struct CrossEntropyStatistics {
+  View logits, targets;
+  View statistics;
+  std::int64_t vocab = 0;
+  std::int64_t first_token = 0;
+};
+void cross_entropy_statistics(StreamRef stream, const CrossEntropyStatistics& args);
+
+// From the statistics of all ranks, [ranks, rows, 3], the losses (all ranks get the same bits) and this rank's columns of the
+// gradient, as cross_entropy does; combined in rank order.
+struct CrossEntropyFinish {
+  View logits, targets, statistics;
+  View losses;
+  std::int64_t vocab = 0;
+  std::int64_t first_token = 0;
+  float scale = 1.0f;
+  bool write_gradient = true;
+};
+void cross_entropy_finish(StreamRef stream, const CrossEntropyFinish& args);
+
 }  // namespace plait::ops

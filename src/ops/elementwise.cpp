@@ -27,4 +27,16 @@ void add(StreamRef stream, View x, View y) {
   cpu::add(stream, x, y);
 }
 
+void add_bias_residual(StreamRef stream, const AddBiasResidual& args) {
+  const ArgumentCheck check("add_bias_residual", stream);
+  check.compute_tensor("x", args.x, 2);
+  check.optional_tensor("bias", args.bias, args.x.dtype, {args.x.shape[1]});
+  check.optional_tensor("residual", args.residual, args.x.dtype, args.x.shape);
+  check.tensor("y", args.y, args.x.dtype, args.x.shape);
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::add_bias_residual(stream, args);
+  }
+  cpu::add_bias_residual(stream, args);
+}
+
 }  // namespace plait::ops

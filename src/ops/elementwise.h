@@ -12,4 +12,13 @@ void convert(StreamRef stream, View from, View to);
 // y[i] += x[i], same type.
 void add(StreamRef stream, View x, View y);
 
+// y[rows, dim] = x[rows, dim] + bias[dim] + residual[rows, dim], all of one type, summed in float (double for f64) and rounded
+// once. bias, residual: optional (empty View). y may be x or residual. What linear_forward's epilogue does, for products that
+// have to be summed over ranks first.
+struct AddBiasResidual {
+  View x, bias, residual;
+  View y;
+};
+void add_bias_residual(StreamRef stream, const AddBiasResidual& args);
+
 }  // namespace plait::ops

@@ -8,27 +8,43 @@ namespace plait::ops {
 namespace {
 
 // A flat buffer of `elements` weights; the optimizer state holds the shard [state_first, state_first + state_elements) of it,
-// as ZeRO-1 keeps it. Segments name elements of that shard only.
+// as ZeRO-1 keeps it. Segments name elements of that shard only. The gradients are a buffer of their own, as under ZeRO-2.
 struct AdamWCase {
   std::string label;
-  std::int64_t elements = 0, state_first = 0, state_elements = 0;
+  std::int64_t elements = 0, gradient_elements = 0, state_first = 0, state_elements = 0;
   std::vector<AdamWSegment> segments;
   std::string name() const { return label; }
 };
 
 AdamWCase whole(std::int64_t elements) {
   const std::int64_t cut = elements / 3;
-  return {"whole" + std::to_string(elements), elements, 0, elements, {{0, 0, cut, true}, {cut, cut, elements - cut, false}}};
+  return {"whole" + std::to_string(elements),
+          elements,
+          elements,
+          0,
+          elements,
+          {{0, 0, 0, cut, true}, {cut, cut, cut, elements - cut, false}}};
 }
 
 // Gaps between the segments, which must stay as they are, and state offsets that differ from the weights'.
 AdamWCase shard(std::int64_t elements) {
   const std::int64_t first = elements / 4, count = elements / 2;
-  return {"shard" + std::to_string(elements),
-          elements,
-          first,
-          count,
-          {{first, 0, count / 3, true}, {first + count / 2, count / 2, count - count / 2 - 5, false}}};
+  return {
+      "shard" + std::to_string(elements),
+      elements,
+      elements,
+      first,
+      count,
+      {{first, first, 0, count / 3, true}, {first + count / 2, first + count / 2, count / 2, count - count / 2 - 5, false}}};
+}
+
+// Three different offsets: the shard's gradients stand `gradient_first` elements into a buffer of their own.
+AdamWCase gradient_shard(std::int64_t elements, std::int64_t gradient_first) {
+  AdamWCase c = shard(elements);
+  c.label = "gradient_" + c.label + "_from" + std::to_string(gradient_first);
+  c.gradient_elements = gradient_first + c.state_elements;
+  for (AdamWSegment& s : c.segments) s.gradient_offset = gradient_first + s.state_offset;
+  return c;
 }
 
 constexpr float lr = 0.02f, beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-6f, weight_decay = 0.1f;
@@ -65,7 +81,7 @@ AdamWRun run_adamw(const Precision& p, const AdamWCase& c, int steps, float clip
   const View squares = device.put(Tensor{{1}, {sum_of_squares}}, state_type),
              loss_view = device.put(Tensor{{1}, {loss}}, state_type);
   for (int step = 1; step <= steps; ++step) {
-    args.gradients = device.put(random_tensor({c.elements}, "gradients" + std::to_string(step), 0.5), p.gradient);
+    args.gradients = device.put(random_tensor({c.gradient_elements}, "gradients" + std::to_string(step), 0.5), p.gradient);
     args.step = step;
     norm_to_clip(device.stream(), squares, loss_view, clip, args.optimizer_state);
     adamw(device.stream(), args);
@@ -89,11 +105,11 @@ Tensors adamw_by_definition(const Precision& p, const AdamWCase& c, int steps, d
   const double b1 = static_cast<double>(beta1), b2 = static_cast<double>(beta2), rate = static_cast<double>(lr);
   for (int step = 1; step <= steps; ++step) {
     const Tensor gradients =
-        rounded({{"g", random_tensor({c.elements}, "gradients" + std::to_string(step), 0.5)}}, p.gradient).at("g");
+        rounded({{"g", random_tensor({c.gradient_elements}, "gradients" + std::to_string(step), 0.5)}}, p.gradient).at("g");
     for (const AdamWSegment& segment : c.segments) {
       for (std::int64_t k = 0; k < segment.count; ++k) {
         const auto i = static_cast<std::size_t>(segment.offset + k), s = static_cast<std::size_t>(segment.state_offset + k);
-        const double g = gradients.values[i] * clip_factor;
+        const double g = gradients.values[static_cast<std::size_t>(segment.gradient_offset + k)] * clip_factor;
         double& m = t["m"].values[s];
         double& v = t["v"].values[s];
         double& master = t["master"].values[s];
@@ -142,15 +158,17 @@ TEST_P(AdamWTest, ANormThatIsNotFiniteHaltsTheUpdate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, AdamWTest,
-                         testing::ValuesIn(cases<AdamWCase>(host_precisions(), {whole(1), whole(5003), shard(10007)})),
+                         testing::ValuesIn(cases<AdamWCase>(host_precisions(),
+                                                            {whole(1), whole(5003), shard(10007), gradient_shard(4003, 3)})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, AdamWTest,
                          testing::ValuesIn(cases<AdamWCase>(gpu_precisions(),
-                                                            {whole(1), whole(4097), whole(1000003), shard(300011)})),
+                                                            {whole(1), whole(4097), whole(1000003), shard(300011),
+                                                             gradient_shard(320000, 16), gradient_shard(4096, 3)})),
                          case_name);
 
 TEST(AdamWHostTest, DoubleMatchesItsDefinition) {
-  const AdamWCase c = shard(103);
+  const AdamWCase c = gradient_shard(103, 2);
   const Precision f64{DeviceKind::host, DType::f64, DType::f64, 0, 0};
   const AdamWRun got = run_adamw(f64, c, 4, 0.0f, 9.0, 1.0);
   const Tensors expected = adamw_by_definition(f64, c, 4, 1.0);
@@ -190,9 +208,11 @@ INSTANTIATE_TEST_SUITE_P(Host, ClipTest, testing::Values(OpCase<AdamWCase>{host_
 INSTANTIATE_TEST_SUITE_P(Gpu, ClipTest, testing::Values(OpCase<AdamWCase>{gpu_precisions()[0], whole(1)}), case_name);
 
 TEST(AdamWHostTest, ASegmentOutsideTheBuffersStopsTheStream) {
-  AdamWCase c = whole(10);
-  c.segments.push_back({5, 5, 6, false});
-  EXPECT_THROW(run_adamw(host_precisions()[0], c, 1, 0.0f, 1.0, 1.0), InternalError);
+  for (const AdamWSegment outside : {AdamWSegment{5, 0, 0, 6}, AdamWSegment{0, 5, 0, 6}, AdamWSegment{0, 0, 5, 6}}) {
+    AdamWCase c = whole(10);
+    c.segments.push_back(outside);
+    EXPECT_THROW(run_adamw(host_precisions()[0], c, 1, 0.0f, 1.0, 1.0), InternalError);
+  }
 }
 
 }  // namespace

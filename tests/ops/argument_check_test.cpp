@@ -161,6 +161,33 @@ TEST_F(ArgumentCheckTest, CrossEntropyAndEmbedding) {
   expect_refused("cross_entropy: argument 'vocab' must be in [1, columns of logits], got 9",
                  [&] { cross_entropy(stream(), loss); });
 
+  CrossEntropyStatistics part;
+  part.logits = f32({3, 8});
+  part.targets = i32(2);
+  expect_refused("cross_entropy_statistics: argument 'targets' must be i32 [3], got i32 [2]",
+                 [&] { cross_entropy_statistics(stream(), part); });
+  part.targets = i32(3);
+  part.statistics = f32({3, 2});
+  expect_refused("cross_entropy_statistics: argument 'statistics' must be f32 [3, 3], got f32 [3, 2]",
+                 [&] { cross_entropy_statistics(stream(), part); });
+  part.first_token = -8;
+  expect_refused("cross_entropy_statistics: argument 'first_token' must be not negative, got -8",
+                 [&] { cross_entropy_statistics(stream(), part); });
+  CrossEntropyFinish finish;
+  finish.logits = part.logits;
+  finish.targets = part.targets;
+  finish.statistics = f64({2, 3, 3});
+  finish.losses = f32({3});
+  expect_refused("cross_entropy_finish: argument 'statistics' must be f32 [2, 3, 3], got f64 [2, 3, 3]",
+                 [&] { cross_entropy_finish(stream(), finish); });
+  finish.statistics = {};
+  expect_refused("cross_entropy_finish: argument 'statistics' must be f32 [0, 3, 3], got nothing",
+                 [&] { cross_entropy_finish(stream(), finish); });
+  finish.statistics = f32({2, 3, 3});
+  finish.losses = f32({2});
+  expect_refused("cross_entropy_finish: argument 'losses' must be f32 [3], got f32 [2]",
+                 [&] { cross_entropy_finish(stream(), finish); });
+
   EmbeddingForward forward;
   forward.tokens = i32(6);
   forward.tokens_table = f32({5, 4});
@@ -171,6 +198,10 @@ TEST_F(ArgumentCheckTest, CrossEntropyAndEmbedding) {
                  [&] { embedding_forward(stream(), forward); });
   forward.sequence = 4;
   expect_refused("embedding_forward: argument 'sequence' must be positive and a divisor",
+                 [&] { embedding_forward(stream(), forward); });
+  forward.first_token = -1;
+  forward.sequence = 3;
+  expect_refused("embedding_forward: argument 'first_token' must be not negative, got -1",
                  [&] { embedding_forward(stream(), forward); });
   EmbeddingBackward backward;
   backward.tokens = forward.tokens;
@@ -188,10 +219,13 @@ TEST_F(ArgumentCheckTest, OptimizerAndReductions) {
   args.v = f32({7});
   expect_refused("adamw: argument 'v' must be f32 [8], got f32 [7]", [&] { adamw(stream(), args); });
   args.v = f32({8});
+  args.gradients = f64({4});
+  expect_refused("adamw: argument 'gradients' must be f32 [4], got f64 [4]", [&] { adamw(stream(), args); });
+  args.gradients = f32({4});  // a shard
   args.table = f32({6});
   expect_refused("adamw: argument 'table' must be the u8 table that adamw_table returned, got f32 [6]",
                  [&] { adamw(stream(), args); });
-  args.table = device_.put(adamw_table({{0, 0, 8, true}}));
+  args.table = device_.put(adamw_table({{0, 0, 0, 8, true}}));
   expect_refused("adamw: argument 'optimizer_state' must be", [&] { adamw(stream(), args); });
   args.optimizer_state = f32({4});
   args.step = 0;
@@ -212,6 +246,15 @@ TEST_F(ArgumentCheckTest, ElementwiseAndActivations) {
     convert(stream(), f32({2, 3}), f64({5}));
   });
   expect_refused("add: argument 'y' must be f32 [3], got bf16 [3]", [&] { add(stream(), f32({3}), bf16({3})); });
+  expect_refused("add_bias_residual: argument 'bias' must be f32 [3], got f32 [2]", [&] {
+    add_bias_residual(stream(), {.x = f32({2, 3}), .bias = f32({2}), .residual = {}, .y = f32({2, 3})});
+  });
+  expect_refused("add_bias_residual: argument 'residual' must be f32 [2, 3], got bf16 [2, 3]", [&] {
+    add_bias_residual(stream(), {.x = f32({2, 3}), .bias = {}, .residual = bf16({2, 3}), .y = f32({2, 3})});
+  });
+  expect_refused("add_bias_residual: argument 'y' must be f32 [2, 3], got f32 [3, 2]", [&] {
+    add_bias_residual(stream(), {.x = f32({2, 3}), .bias = {}, .residual = {}, .y = f32({3, 2})});
+  });
   expect_refused("gelu_forward: argument 'x' must be f32, f64 or bf16", [&] { gelu_forward(stream(), i32(3), f32({3})); });
   expect_refused("gelu_backward: argument 'dx' must be f32 [3], got f32 [4]",
                  [&] { gelu_backward(stream(), f32({3}), f32({3}), f32({4})); });
@@ -235,9 +278,12 @@ TEST_F(ArgumentCheckTest, ContextAndThreads) {
 
 TEST(AdamWTableTest, CutsSegmentsWithoutLosingElements) {
   EXPECT_TRUE(adamw_table({}).empty());
-  EXPECT_TRUE(adamw_table({{0, 0, 0, true}}).empty());
-  EXPECT_EQ(adamw_table({{0, 0, 1, true}}).size() * 3, adamw_table({{0, 0, 4096, true}, {4096, 0, 4097, true}}).size());
-  EXPECT_THROW(adamw_table({{-1, 0, 4, true}}), InternalError);
+  EXPECT_TRUE(adamw_table({{0, 0, 0, 0, true}}).empty());
+  EXPECT_EQ(adamw_table({{0, 0, 0, 1, true}}).size() * 3,
+            adamw_table({{0, 0, 0, 4096, true}, {4096, 0, 0, 4097, true}}).size());
+  EXPECT_THROW(adamw_table({{-1, 0, 0, 4, true}}), InternalError);
+  EXPECT_THROW(adamw_table({{0, -1, 0, 4, true}}), InternalError);
+  EXPECT_THROW(adamw_table({{0, 0, -1, 4, true}}), InternalError);
 }
 
 }  // namespace

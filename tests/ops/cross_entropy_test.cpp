@@ -101,6 +101,152 @@ INSTANTIATE_TEST_SUITE_P(Gpu, CrossEntropyTest,
                              {{4, 11, 16}, {37, 256, 256}, {200, 50257, 50304}, {5, 151936, 151936}, {9, 32001, 32064}})),
                          case_name);
 
+// The same logits with their columns split evenly, as tensor-parallel ranks hold them.
+struct SplitShape {
+  VocabShape whole;
+  std::int64_t parts = 1;
+  std::string name() const { return whole.name() + "_parts" + std::to_string(parts); }
+  std::int64_t columns() const { return whole.padded / parts; }
+};
+
+struct SplitRun {
+  Tensor statistics;           // [parts, rows, 3]
+  std::vector<Tensor> losses;  // of each part
+  Tensor logits;               // of all parts, side by side
+};
+
+SplitRun run_split(DeviceKind kind, DType dtype, const SplitShape& s, const Tensor& logits, bool write_gradient) {
+  OpDevice device(kind);
+  const std::int64_t rows = s.whole.rows, columns = s.columns();
+  const DType number = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const View targets = device.put(targets_of(s.whole)), statistics = device.poisoned({s.parts, rows, 3}, number);
+  const auto in_whole = [&](std::int64_t part, std::int64_t i) {
+    return static_cast<std::size_t>(i / columns * s.whole.padded + part * columns + i % columns);
+  };
+  std::vector<View> parts;
+  for (std::int64_t part = 0; part < s.parts; ++part) {
+    Tensor own{{rows, columns}, {}};
+    for (std::int64_t i = 0; i < rows * columns; ++i) own.values.push_back(logits.values[in_whole(part, i)]);
+    parts.push_back(device.put(own, dtype));
+    CrossEntropyStatistics args;
+    args.logits = parts.back();
+    args.targets = targets;
+    args.statistics = statistics.rows(part, 1).reshaped({rows, 3});
+    args.first_token = part * columns;
+    args.vocab = s.whole.vocab - args.first_token;
+    cross_entropy_statistics(device.stream(), args);
+  }
+  SplitRun run{device.get(statistics), {}, logits};
+  for (std::int64_t part = 0; part < s.parts; ++part) {
+    CrossEntropyFinish args;
+    args.logits = parts[static_cast<std::size_t>(part)];
+    args.targets = targets;
+    args.statistics = statistics;
+    args.losses = device.poisoned({rows}, number);
+    args.first_token = part * columns;
+    args.vocab = s.whole.vocab - args.first_token;
+    args.scale = scale;
+    args.write_gradient = write_gradient;
+    cross_entropy_finish(device.stream(), args);
+    run.losses.push_back(device.get(args.losses));
+    const Tensor own = device.get(args.logits);
+    for (std::int64_t i = 0; i < rows * columns; ++i)
+      run.logits.values[in_whole(part, i)] = own.values[static_cast<std::size_t>(i)];
+  }
+  return run;
+}
+
+class SplitCrossEntropyTest : public OpTest<SplitShape> {
+ protected:
+  Tensor logits() const { return rounded({{"logits", logits_of(shape().whole)}}, precision().compute).at("logits"); }
+  SplitRun run(const Tensor& logits, bool write_gradient) const {
+    return run_split(precision().device, precision().compute, shape(), logits, write_gradient);
+  }
+};
+
+TEST_P(SplitCrossEntropyTest, StatisticsMatchTheirDefinition) {
+  const SplitShape& s = shape();
+  const Tensor in = logits(), got = run(in, false).statistics;
+  const std::vector<std::int32_t> targets = targets_of(s.whole);
+  const std::int64_t columns = s.columns();
+  for (std::int64_t part = 0; part < s.parts; ++part) {
+    for (std::int64_t row = 0; row < s.whole.rows; ++row) {
+      const auto first = in.values.begin() + row * s.whole.padded + part * columns;
+      const std::int64_t valid = std::clamp<std::int64_t>(s.whole.vocab - part * columns, 0, columns);
+      const std::int64_t target = targets[static_cast<std::size_t>(row)] - part * columns;
+      const double most = valid > 0 ? *std::max_element(first, first + valid) : -HUGE_VAL;
+      double sum = 0;
+      for (auto logit = first; logit != first + valid; ++logit) sum += std::exp(*logit - most);
+      const double* statistics = got.values.data() + (part * s.whole.rows + row) * 3;
+      ASSERT_EQ(statistics[0], most) << "part " << part << ", row " << row;
+      ASSERT_NEAR(statistics[1], sum, 2e-5 * sum) << "part " << part << ", row " << row;
+      ASSERT_EQ(statistics[2], target >= 0 && target < valid ? first[target] : 0.0) << "part " << part << ", row " << row;
+    }
+  }
+}
+
+TEST_P(SplitCrossEntropyTest, MatchesTheOracleOfTheWhole) {
+  const SplitShape& s = shape();
+  const Tensor in = logits();
+  const SplitRun got = run(in, true);
+  const CrossEntropyRun expected = run_cross_entropy(DeviceKind::host, DType::f64, s.whole, in, true);
+  for (const Tensor& losses : got.losses) {
+    expect_close("losses", losses, expected.losses, 1e-5, 5e-5);
+    EXPECT_EQ(losses.values, got.losses.front().values) << "the parts disagree";
+  }
+  expect_close("gradient", got.logits, expected.logits, precision().norm_error, precision().largest_error);
+  expect_close("gradient beside the targets", without_targets(s.whole, got.logits), without_targets(s.whole, expected.logits),
+               precision().norm_error, precision().largest_error);
+  const std::vector<std::int32_t> targets = targets_of(s.whole);
+  for (std::int64_t row = 0; row < s.whole.rows; ++row) {
+    const bool ignored = targets[static_cast<std::size_t>(row)] == -1;
+    if (ignored) {
+      ASSERT_EQ(got.losses.front().values[static_cast<std::size_t>(row)], 0.0) << "row " << row;
+    }
+    for (std::int64_t i = ignored ? 0 : s.whole.vocab; i < s.whole.padded; ++i) {
+      ASSERT_EQ(got.logits.values[static_cast<std::size_t>(row * s.whole.padded + i)], 0.0)
+          << "row " << row << ", column " << i;
+    }
+  }
+}
+
+TEST_P(SplitCrossEntropyTest, WithoutGradientLogitsStayAsTheyAre) {
+  const Tensor in = logits();
+  const SplitRun got = run(in, false);
+  EXPECT_EQ(got.logits.values, in.values);
+  EXPECT_EQ(got.losses.front().values, run(in, true).losses.front().values);
+}
+
+// Even where they are all that a part has, so that its largest logit is none.
+TEST_P(SplitCrossEntropyTest, NansInOnePartShowInTheLossesOfAll) {
+  Tensor in = logits();
+  std::fill_n(in.values.begin(), shape().columns(), std::nan(""));
+  for (const Tensor& losses : run(in, true).losses) {
+    EXPECT_TRUE(std::isnan(losses.values[0]));
+    EXPECT_TRUE(std::isfinite(losses.values[1]));
+  }
+}
+
+// Tiny vocabularies leave some parts all padding; columns that fill no pack of 16 bytes are read singly.
+INSTANTIATE_TEST_SUITE_P(Host, SplitCrossEntropyTest,
+                         testing::ValuesIn(cases<SplitShape>(one_type(host_precisions()), {{{7, 50, 64}, 1},
+                                                                                           {{7, 50, 64}, 2},
+                                                                                           {{4, 50, 66}, 3},
+                                                                                           {{3, 1000, 1024}, 4},
+                                                                                           {{5, 3, 12}, 4},
+                                                                                           {{4, 2, 9}, 3},
+                                                                                           {{2, 4, 4}, 4}})),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, SplitCrossEntropyTest,
+                         testing::ValuesIn(cases<SplitShape>(one_type(gpu_precisions()), {{{37, 256, 256}, 1},
+                                                                                          {{37, 250, 256}, 2},
+                                                                                          {{100, 50257, 50304}, 4},
+                                                                                          {{9, 32001, 32064}, 3},
+                                                                                          {{5, 151936, 151936}, 2},
+                                                                                          {{6, 11, 64}, 4},
+                                                                                          {{4, 50, 51}, 3}})),
+                         case_name);
+
 TEST(CrossEntropyGradientTest, MatchesCentralDifferences) {
   const VocabShape s{4, 9, 12};
   const Tensors in{{"logits", logits_of(s)}};
@@ -111,6 +257,30 @@ TEST(CrossEntropyGradientTest, MatchesCentralDifferences) {
     return total * static_cast<double>(scale);
   };
   expect_gradient("logits", in, run_cross_entropy(DeviceKind::host, DType::f64, s, in.at("logits"), true).logits, loss);
+}
+
+TEST(CrossEntropyHostTest, SplitInDoubleMatchesTheWhole) {
+  for (const std::int64_t parts : {1, 2, 3, 4}) {
+    SCOPED_TRACE(std::to_string(parts) + " parts");
+    const SplitShape s{{5, 9, 12}, parts};
+    const Tensor in = logits_of(s.whole);
+    const SplitRun got = run_split(DeviceKind::host, DType::f64, s, in, true);
+    const CrossEntropyRun expected = run_cross_entropy(DeviceKind::host, DType::f64, s.whole, in, true);
+    for (const Tensor& losses : got.losses) expect_close("losses", losses, expected.losses, 1e-14, 1e-14);
+    expect_close("gradient", got.logits, expected.logits, 1e-14, 1e-14);
+  }
+}
+
+TEST(CrossEntropyHostTest, ATargetAmongThePaddingStopsTheStream) {
+  OpDevice device(DeviceKind::host);
+  CrossEntropyStatistics args;
+  args.logits = device.put(random_tensor({2, 4}, "logits"), DType::f32);
+  args.targets = device.put(std::vector<std::int32_t>{3, 7});  // another part's; a column of padding
+  args.statistics = device.poisoned({2, 3}, DType::f32);
+  args.vocab = 3;
+  args.first_token = 4;
+  cross_entropy_statistics(device.stream(), args);
+  EXPECT_THROW(device.stream().synchronize(), InternalError);
 }
 
 TEST(CrossEntropyHostTest, LargeLogitsDoNotOverflow) {

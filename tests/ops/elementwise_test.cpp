@@ -54,5 +54,64 @@ INSTANTIATE_TEST_SUITE_P(
                                         {{DType::f32, 1}, {DType::f32, 1000003}, {DType::bf16, 77}, {DType::bf16, 65536}})),
     case_name);
 
+struct Summands {
+  std::int64_t rows = 0, dim = 0;
+  bool bias = false, residual = false;
+  std::string name() const {
+    return "rows" + std::to_string(rows) + "_dim" + std::to_string(dim) + (bias ? "_bias" : "") + (residual ? "_residual" : "");
+  }
+};
+
+enum class Output { apart, x, residual };
+
+Tensor add_bias_residual_on(DeviceKind kind, DType dtype, const Summands& s, const Tensors& in, Output output) {
+  OpDevice device(kind);
+  AddBiasResidual args;
+  args.x = device.put(in.at("x"), dtype);
+  if (s.bias) args.bias = device.put(in.at("bias"), dtype);
+  if (s.residual) args.residual = device.put(in.at("residual"), dtype);
+  args.y = output == Output::apart ? device.poisoned({s.rows, s.dim}, dtype) : output == Output::x ? args.x : args.residual;
+  add_bias_residual(device.stream(), args);
+  return device.get(args.y);
+}
+
+class AddBiasResidualTest : public OpTest<Summands> {};
+
+TEST_P(AddBiasResidualTest, RoundsTheSumOnceWhereverItGoes) {
+  const Summands& s = shape();
+  const DType dtype = precision().compute;
+  const Tensors in = rounded({{"x", random_tensor({s.rows, s.dim}, "x")},
+                              {"bias", random_tensor({s.dim}, "bias")},
+                              {"residual", random_tensor({s.rows, s.dim}, "residual")}},
+                             dtype);
+  Tensor expected = in.at("x");
+  for (std::size_t i = 0; i < expected.values.size(); ++i) {
+    const auto add = [&](double value) {
+      expected.values[i] = round_to(dtype == DType::f64 ? DType::f64 : DType::f32, expected.values[i] + value);
+    };
+    if (s.bias) add(in.at("bias").values[i % static_cast<std::size_t>(s.dim)]);
+    if (s.residual) add(in.at("residual").values[i]);
+    expected.values[i] = round_to(dtype, expected.values[i]);
+  }
+  for (const Output output : {Output::apart, Output::x, Output::residual}) {
+    if (output == Output::residual && !s.residual) continue;
+    EXPECT_EQ(add_bias_residual_on(precision().device, dtype, s, in, output).values, expected.values);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, AddBiasResidualTest,
+                         testing::ValuesIn(cases<Summands>(
+                             host_with_double(),
+                             {{1, 1, true, true}, {7, 33, true, false}, {5, 48, false, true}, {9, 24, true, true}, {3, 8}})),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, AddBiasResidualTest,
+                         testing::ValuesIn(cases<Summands>(one_type(gpu_precisions()), {{1, 1, true, true},
+                                                                                        {77, 33, true, true},
+                                                                                        {300, 776, true, true},
+                                                                                        {1000, 768, true, false},
+                                                                                        {1000, 768, false, true},
+                                                                                        {3, 8}})),
+                         case_name);
+
 }  // namespace
 }  // namespace plait::ops

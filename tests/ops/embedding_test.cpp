@@ -123,16 +123,102 @@ TEST(EmbeddingGradientTest, AccumulateAddsToWhatIsThere) {
   }
 }
 
-TEST(EmbeddingHostTest, ATokenOutsideTheTableStopsTheStream) {
-  OpDevice device(DeviceKind::host);
-  EmbeddingForward args;
-  args.tokens = device.put(std::vector<std::int32_t>{1, 7});
-  args.tokens_table = device.put(random_tensor({7, 3}, "table"), DType::f32);
-  args.y = device.poisoned({2, 3}, DType::f32);
-  args.sequence = 2;
-  embedding_forward(device.stream(), args);
-  EXPECT_THROW(device.stream().synchronize(), InternalError);
+// The vocabulary split into parts of rows, as tensor-parallel ranks hold it; the last part is the shortest.
+struct VocabularyPart {
+  std::int64_t first_token = 0, rows = 0;
+};
+
+std::vector<VocabularyPart> parts_of(std::int64_t vocab, std::int64_t parts) {
+  std::vector<VocabularyPart> all;
+  const std::int64_t rows = (vocab + parts - 1) / parts;
+  for (std::int64_t first = 0; first < vocab; first += rows) all.push_back({first, std::min(rows, vocab - first)});
+  return all;
 }
+
+Tensor table_rows(const Tensor& table, const VocabularyPart& part) {
+  const std::int64_t dim = table.shape[1];
+  const auto first = table.values.begin() + part.first_token * dim;
+  return {{part.rows, dim}, {first, first + part.rows * dim}};
+}
+
+class EmbeddingPartsTest : public OpTest<EmbeddingShape> {};
+
+TEST_P(EmbeddingPartsTest, ForwardOfThePartsSumsToTheWhole) {
+  const EmbeddingShape& s = shape();
+  const DType dtype = precision().compute;
+  const Tensors in = rounded(embedding_inputs(s), dtype);
+  const Tensor expected = embedding_forward_on(DeviceKind::host, DType::f64, s, in);
+  const std::vector<std::int32_t> tokens = tokens_of(s);
+  for (const std::int64_t parts : {1, 2, 3, 4}) {
+    SCOPED_TRACE(std::to_string(parts) + " parts");
+    Tensor sum{expected.shape, std::vector<double>(expected.values.size(), 0.0)};
+    for (const VocabularyPart& part : parts_of(s.vocab, parts)) {
+      OpDevice device(precision().device);
+      EmbeddingForward args;
+      args.tokens = device.put(tokens);
+      args.tokens_table = device.put(table_rows(in.at("tokens_table"), part), dtype);
+      // One part adds the positions: the first, which many of the tokens are not in.
+      if (s.positions && part.first_token == 0) args.positions_table = device.put(in.at("positions_table"), dtype);
+      args.y = device.poisoned(expected.shape, dtype);
+      args.sequence = s.sequence;
+      args.first_token = part.first_token;
+      embedding_forward(device.stream(), args);
+      const Tensor y = device.get(args.y);
+      for (std::size_t i = 0; i < y.values.size(); ++i) {
+        const std::int64_t entry = tokens[i / static_cast<std::size_t>(s.dim)] - part.first_token;
+        if (!args.positions_table && (entry < 0 || entry >= part.rows)) {
+          ASSERT_EQ(y.values[i], 0.0) << "element " << i;
+        }
+        sum.values[i] += y.values[i];
+      }
+    }
+    expect_close("y", sum, expected, precision().norm_error, precision().largest_error);
+  }
+}
+
+TEST_P(EmbeddingPartsTest, BackwardGivesEachPartItsRowsOfTheWhole) {
+  const EmbeddingShape& s = shape();
+  const Tensors in = rounded(embedding_inputs(s), precision().compute);
+  Precision bounds = precision();
+  if (bounds.gradient == DType::f32) bounds.norm_error = 1e-5, bounds.largest_error = 5e-5;
+  const Tensors expected = embedding_backward_on(oracle, s, in);
+  for (const std::int64_t parts : {1, 2, 3, 4}) {
+    SCOPED_TRACE(std::to_string(parts) + " parts");
+    Tensors got{{"dtokens_table", {expected.at("dtokens_table").shape, {}}}};
+    for (const VocabularyPart& part : parts_of(s.vocab, parts)) {
+      OpDevice device(precision().device);
+      EmbeddingBackward args;
+      args.tokens = device.put(tokens_of(s));
+      args.dy = device.put(in.at("dy"), precision().compute);
+      args.dtokens_table = s.accumulate ? device.put(table_rows(in.at("present_tokens"), part), precision().gradient)
+                                        : device.poisoned({part.rows, s.dim}, precision().gradient);
+      if (s.positions) {
+        args.dpositions_table = s.accumulate ? device.put(in.at("present_positions"), precision().gradient)
+                                             : device.poisoned({s.position_rows(), s.dim}, precision().gradient);
+      }
+      args.sequence = s.sequence;
+      args.first_token = part.first_token;
+      args.accumulate_tokens = args.accumulate_positions = s.accumulate;
+      embedding_backward(device.stream(), device.context(), args);
+      const Tensor rows = device.get(args.dtokens_table);
+      std::vector<double>& all = got["dtokens_table"].values;
+      all.insert(all.end(), rows.values.begin(), rows.values.end());
+      if (s.positions) got["dpositions_table"] = device.get(args.dpositions_table);  // every part has all of them
+    }
+    expect_close(got, expected, bounds);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, EmbeddingPartsTest,
+                         testing::ValuesIn(cases<EmbeddingShape>(
+                             host_precisions(), {{2, 6, 11, 5, true}, {3, 40, 300, 16, true, true}, {1, 9, 4, 8}})),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Gpu, EmbeddingPartsTest,
+                         testing::ValuesIn(cases<EmbeddingShape>(gpu_precisions(), {{3, 200, 5003, 72, true, true},
+                                                                                    {2, 333, 1000, 40, true},
+                                                                                    {8, 1024, 256, 96, false, true},
+                                                                                    {2, 64, 5, 1000}})),
+                         case_name);
 
 }  // namespace
 }  // namespace plait::ops

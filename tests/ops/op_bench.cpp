@@ -19,6 +19,7 @@
 #include "ops/adamw.h"
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
+#include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
@@ -299,6 +300,28 @@ void time_model(Bench& bench, const Model& m) {
                             .scale = 1.0f / static_cast<float>(rows)};
     return [&bench, args] { cross_entropy(bench.stream(), args); };
   });
+  const std::int64_t half_vocab = m.padded_vocab / 2;
+  bench.time("cross entropy statistics, half the vocabulary", 0, 2.0 * static_cast<double>(rows * half_vocab), 0, [&] {
+    const CrossEntropyStatistics args{.logits = bench.bf16({rows, half_vocab}),
+                                      .targets = bench.indices(rows, m.vocab),
+                                      .statistics = bench.f32({rows, 3}),
+                                      .vocab = m.vocab};
+    return [&bench, args] { cross_entropy_statistics(bench.stream(), args); };
+  });
+  bench.time("cross entropy finish, half the vocabulary", 0, 4.0 * static_cast<double>(rows * half_vocab), 0, [&] {
+    const CrossEntropyFinish args{.logits = bench.bf16({rows, half_vocab}),
+                                  .targets = bench.indices(rows, m.vocab),
+                                  .statistics = bench.f32({2, rows, 3}),
+                                  .losses = bench.f32({rows}),
+                                  .vocab = m.vocab,
+                                  .scale = 1.0f / static_cast<float>(rows)};
+    return [&bench, args] { cross_entropy_finish(bench.stream(), args); };
+  });
+  bench.time("add bias and residual", 0, 3 * activation_bytes, 0, [&] {
+    const AddBiasResidual args{
+        .x = bench.bf16({rows, h}), .bias = bench.bf16({h}), .residual = bench.bf16({rows, h}), .y = bench.bf16({rows, h})};
+    return [&bench, args] { add_bias_residual(bench.stream(), args); };
+  });
 
   const std::int64_t parameters =
       m.layers * (h * m.qkv() + m.heads * m.head_dim * h + h * m.up() + m.ffn * h) + m.padded_vocab * h;
@@ -307,7 +330,7 @@ void time_model(Bench& bench, const Model& m) {
     return [&bench, gradients, out] { sum_of_squares(bench.stream(), bench.context(), gradients, out, false); };
   });
   bench.time("adamw, all parameters", 1, 30.0 * static_cast<double>(parameters), 0, [&] {
-    const std::vector<std::uint8_t> table = adamw_table({{0, 0, parameters, true}});
+    const std::vector<std::uint8_t> table = adamw_table({{0, 0, 0, parameters, true}});
     const View state = bench.f32({4}), loss = bench.f32({1});
     const View v = bench.f32({parameters});
     bench.stream().zero(v.data, v.bytes());

@@ -25,12 +25,14 @@ void update(const AdamW& args, float clip_factor) {
   const std::span pieces(reinterpret_cast<const AdamWPiece*>(args.table.as<std::uint8_t>()),
                          static_cast<std::size_t>(args.table.elements()) / sizeof(AdamWPiece));
   for (const AdamWPiece& piece : pieces) {
-    require(piece.offset + piece.count <= args.weights.elements() && piece.state_offset + piece.count <= args.master.elements(),
-            "adamw: argument 'table' names elements outside the weights or the optimizer state");
+    require(piece.offset + piece.count <= args.weights.elements() &&
+                piece.gradient_offset + piece.count <= args.gradients.elements() &&
+                piece.state_offset + piece.count <= args.master.elements(),
+            "adamw: argument 'table' names elements outside the weights, the gradients or the optimizer state");
     const M decay = piece.decay ? M(args.weight_decay) : M(0);
     for (std::int32_t k = 0; k < piece.count; ++k) {
       const std::int64_t i = piece.offset + k, s = piece.state_offset + k;
-      const M g = static_cast<M>(load(gradients[i])) * scale;
+      const M g = static_cast<M>(load(gradients[piece.gradient_offset + k])) * scale;
       first[s] = beta1 * first[s] + (1 - beta1) * g;
       second[s] = beta2 * second[s] + (1 - beta2) * g * g;
       const M direction = first[s] * correction1 / (std::sqrt(second[s] * correction2) + epsilon);

@@ -34,9 +34,12 @@ void attention_forward(StreamRef stream, OpContext& context, const AttentionForw
 void attention_backward(StreamRef stream, OpContext& context, const AttentionBackward& args);
 
 void cross_entropy(StreamRef stream, const CrossEntropy& args);
+void cross_entropy_statistics(StreamRef stream, const CrossEntropyStatistics& args);
+void cross_entropy_finish(StreamRef stream, const CrossEntropyFinish& args);
 
 void convert(StreamRef stream, View from, View to);
 void add(StreamRef stream, View x, View y);
+void add_bias_residual(StreamRef stream, const AddBiasResidual& args);
 
 void embedding_forward(StreamRef stream, const EmbeddingForward& args);
 void embedding_backward(StreamRef stream, OpContext& context, const EmbeddingBackward& args);

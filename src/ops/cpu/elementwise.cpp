@@ -26,4 +26,24 @@ void add(StreamRef stream, View x, View y) {
   });
 }
 
+void add_bias_residual(StreamRef stream, const AddBiasResidual& args) {
+  stream.enqueue_host([args] {
+    with_type(args.x.dtype, [&]<typename T>(std::type_identity<T>) {
+      const std::int64_t rows = args.x.shape[0], dim = args.x.shape[1];
+      const T* bias = args.bias ? args.bias.as<T>() : nullptr;
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const T* x = args.x.as<T>() + row * dim;
+        const T* residual = args.residual ? args.residual.as<T>() + row * dim : nullptr;
+        T* y = args.y.as<T>() + row * dim;
+        for (std::int64_t i = 0; i < dim; ++i) {
+          Arithmetic<T> value = load(x[i]);
+          if (bias) value += load(bias[i]);
+          if (residual) value += load(residual[i]);
+          y[i] = store<T>(value);
+        }
+      }
+    });
+  });
+}
+
 }  // namespace plait::ops::cpu

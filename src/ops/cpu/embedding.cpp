@@ -8,17 +8,29 @@
 namespace plait::ops::cpu {
 namespace {
 
-void require_in_table(std::int64_t token, std::int64_t vocab) {
-  require(token >= 0 && token < vocab, "embedding: a token outside the table");
-}
+// The table row of each token, or -1 where it is in another part of the vocabulary.
+class TableRows {
+ public:
+  TableRows(const View& tokens, const View& table, std::int64_t first_token)
+      : tokens_(tokens.as<std::int32_t>()), first_token_(first_token), count_(table.shape[0]) {}
+  std::int64_t operator[](std::int64_t row) const {
+    const std::int64_t entry = tokens_[row] - first_token_;
+    return entry >= 0 && entry < count_ ? entry : -1;
+  }
+
+ private:
+  const std::int32_t* tokens_;
+  std::int64_t first_token_, count_;
+};
 
 template <typename T>
 void forward(const EmbeddingForward& args) {
   const std::int64_t rows = args.y.shape[0], dim = args.y.shape[1];
-  const std::int32_t* tokens = args.tokens.as<std::int32_t>();
+  const TableRows entries(args.tokens, args.tokens_table, args.first_token);
+  const std::vector<T> zeros(static_cast<std::size_t>(dim), T(Arithmetic<T>(0)));
   for (std::int64_t row = 0; row < rows; ++row) {
-    require_in_table(tokens[row], args.tokens_table.shape[0]);
-    const T* token = args.tokens_table.as<T>() + tokens[row] * dim;
+    const std::int64_t entry = entries[row];
+    const T* token = entry < 0 ? zeros.data() : args.tokens_table.as<T>() + entry * dim;
     T* y = args.y.as<T>() + row * dim;
     if (!args.positions_table) {
       std::copy(token, token + dim, y);
@@ -48,7 +60,7 @@ void add_rows(const std::vector<std::int64_t>& rows, const auto& index_of, const
 template <typename T, typename G>
 void backward(const EmbeddingBackward& args) {
   const std::int64_t dim = args.dy.shape[1];
-  const std::int32_t* tokens = args.tokens.as<std::int32_t>();
+  const TableRows entries(args.tokens, args.dtokens_table, args.first_token);
   const T* dy = args.dy.as<T>();
   std::vector<std::int64_t> rows(static_cast<std::size_t>(args.dy.shape[0]));
   std::iota(rows.begin(), rows.end(), 0);
@@ -58,12 +70,12 @@ void backward(const EmbeddingBackward& args) {
     std::stable_sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t b) { return index_of(a) < index_of(b); });
     add_rows(rows, index_of, dy, table, dim);
   };
-  for (const std::int64_t row : rows) require_in_table(tokens[row], args.dtokens_table.shape[0]);
   if (args.dpositions_table) {
     add_by(args.dpositions_table, args.accumulate_positions, [&](std::int64_t row) { return row % args.sequence; });
     std::sort(rows.begin(), rows.end());
   }
-  add_by(args.dtokens_table, args.accumulate_tokens, [&](std::int64_t row) { return static_cast<std::int64_t>(tokens[row]); });
+  std::erase_if(rows, [&](std::int64_t row) { return entries[row] < 0; });
+  add_by(args.dtokens_table, args.accumulate_tokens, [&](std::int64_t row) { return entries[row]; });
 }
 
 }  // namespace

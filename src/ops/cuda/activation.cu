@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "ops/cuda/activation_math.cuh"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/elementwise.cuh"
@@ -80,13 +78,6 @@ struct SwigluBackward {
     store<Width>(dgate_up + offset + dim, u);
   }
 };
-
-// Calls f(first_row, rows) on pieces whose elements can be counted in 32 bits.
-template <typename F>
-void for_row_pieces(std::int64_t rows, std::int64_t dim, F&& f) {
-  const std::int64_t piece = std::max<std::int64_t>(1, (std::int64_t{1} << 31) / dim);
-  for (std::int64_t first = 0; first < rows; first += piece) f(first, std::min(piece, rows - first));
-}
 
 }  // namespace
 

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(threads)
   const AdamWPiece piece = table[blockIdx.x];
   const float clip_factor = state->clip_factor;
   const float decay = piece.decay ? c.weight_decay : 0.0f;
-  const G* gradients = buffers.gradients + piece.offset;
+  const G* gradients = buffers.gradients + piece.gradient_offset;
   T* weights = buffers.weights + piece.offset;
   float* master = buffers.master + piece.state_offset;
   float* m = buffers.m + piece.state_offset;

@@ -8,10 +8,9 @@
 
 #include <algorithm>
 
-#include "ops/cuda/block_reduce.cuh"
+#include "ops/cuda/cross_entropy.cuh"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
-#include "ops/cuda/pack.cuh"
 
 namespace plait::ops::cuda {
 namespace {
@@ -26,75 +25,14 @@ struct Arguments {
   bool write_gradient;
 };
 
-// exp(x - maximum). bf16 takes the hardware's exponential: its error of a few units in the last place of a float is far below
-// the rounding of the result.
-template <typename T>
-__device__ float shifted_exponential(float x, float maximum) {
-  if constexpr (sizeof(T) == 2) {
-    constexpr float log2_e = 1.4426950408889634f;
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(fmaf(x, log2_e, -maximum * log2_e)));
-    return power;
-  }
-  return expf(x - maximum);
-}
-
-// Maximum of a set of logits and the sum of exp(logit - maximum) over it; {-inf, 0} for the empty set.
-struct Softmax {
-  float maximum = -INFINITY, sum = 0.0f;
-};
-
-template <typename T>
-__device__ Softmax merge(Softmax a, Softmax b) {
-  const float maximum = fmaxf(a.maximum, b.maximum);
-  const float finite = maximum == -INFINITY ? 0.0f : maximum;  // -inf - -inf is no number
-  return {maximum, a.sum * shifted_exponential<T>(a.maximum, finite) + b.sum * shifted_exponential<T>(b.maximum, finite)};
-}
-
-template <typename T>
-__device__ Softmax warp_merge(Softmax softmax) {
-#pragma unroll
-  for (int offset = warp_lanes / 2; offset > 0; offset /= 2) {
-    softmax = merge<T>(softmax,
-                       {__shfl_xor_sync(full_warp, softmax.maximum, offset), __shfl_xor_sync(full_warp, softmax.sum, offset)});
-  }
-  return softmax;
-}
-
-__device__ inline float pack_max(const Pack<float, 4>& pack) {
-  return fmaxf(fmaxf(pack.values[0], pack.values[1]), fmaxf(pack.values[2], pack.values[3]));
-}
-__device__ inline float pack_max(const Pack<__nv_bfloat16, 8>& pack) {
-  const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(pack.values);
-  const __nv_bfloat162 most = __hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3]));
-  return fmaxf(__low2float(most), __high2float(most));
-}
-
-// The gradient of the logits from `column` on, where masked logits are -inf. `target` is the column of the target.
-template <typename T, int Width>
-__device__ Pack<T, Width> gradient(const Pack<T, Width>& logits, int column, float maximum, float factor, float scale,
-                                   int target) {
-  float values[Width];
-  unpack(logits, values);
-#pragma unroll
-  for (int i = 0; i < Width; ++i) values[i] = shifted_exponential<T>(values[i], maximum) * factor;
-  if (static_cast<unsigned>(target - column) < static_cast<unsigned>(Width)) {
-#pragma unroll
-    for (int i = 0; i < Width; ++i) values[i] -= column + i == target ? scale : 0.0f;
-  }
-  return make_pack<T>(values);
-}
-
-constexpr int resident_threads = 256;
 constexpr int most_cluster = 8;  // the largest portable cluster
-constexpr int packs_per_step = 4;
 
 template <typename T>
-__global__ void __launch_bounds__(resident_threads, 5) resident_cross_entropy_kernel(Arguments<T> args, int slice) {
+__global__ void __launch_bounds__(row_threads, 5) resident_cross_entropy_kernel(Arguments<T> args, int slice) {
   constexpr int width = pack_width<T>;
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   T* row = reinterpret_cast<T*>(shared_bytes);  // this block's slice; a thread touches only packs it loaded itself
-  __shared__ Softmax warp_results[resident_threads / warp_lanes];
+  __shared__ Softmax warp_results[row_warps];
   __shared__ Softmax block_results[most_cluster];
 
 #if __CUDA_ARCH__ >= 900
@@ -109,7 +47,7 @@ __global__ void __launch_bounds__(resident_threads, 5) resident_cross_entropy_ke
   T* logits = args.logits + row_index * args.padded_vocab;
   const int begin = rank * slice, end = min(begin + slice, args.padded_vocab), length = end - begin;
   const int thread_first = static_cast<int>(threadIdx.x) * width;
-  constexpr int stride = resident_threads * width;
+  constexpr int stride = row_threads * width;
 
   for (int i = thread_first; i < length; i += stride) __pipeline_memcpy_async(row + i, logits + begin + i, 16);
   __pipeline_commit();
@@ -117,44 +55,7 @@ __global__ void __launch_bounds__(resident_threads, 5) resident_cross_entropy_ke
   const float target_logit = rank == 0 && threadIdx.x == 0 && target >= 0 ? to_float(logits[target]) : 0.0f;
   __pipeline_wait_prior(0);
 
-  Softmax softmax;
-  for (int first = thread_first; first < length; first += packs_per_step * stride) {
-    Pack<T, width> packs[packs_per_step];
-    float maximum = softmax.maximum;
-#pragma unroll
-    for (int k = 0; k < packs_per_step; ++k) {
-      const int i = first + k * stride;
-      if (i < length) {
-        packs[k] = load_pack<width>(row + i);
-        if (begin + i + width > args.vocab) {
-#pragma unroll
-          for (int j = 0; j < width; ++j) {
-            if (begin + i + j >= args.vocab) packs[k].values[j] = from_float<T>(-INFINITY);
-          }
-          store_pack(row + i, packs[k]);
-        }
-        maximum = fmaxf(maximum, pack_max(packs[k]));
-      }
-    }
-    if (maximum == -INFINITY) continue;
-    float sum = softmax.sum * shifted_exponential<T>(softmax.maximum, maximum);
-#pragma unroll
-    for (int k = 0; k < packs_per_step; ++k) {
-      if (first + k * stride < length) {
-        float values[width];
-        unpack(packs[k], values);
-#pragma unroll
-        for (int j = 0; j < width; ++j) sum += shifted_exponential<T>(values[j], maximum);
-      }
-    }
-    softmax = {maximum, sum};
-  }
-  softmax = warp_merge<T>(softmax);
-  if (threadIdx.x % warp_lanes == 0) warp_results[threadIdx.x / warp_lanes] = softmax;
-  __syncthreads();
-  softmax = warp_results[0];
-#pragma unroll
-  for (int warp = 1; warp < resident_threads / warp_lanes; ++warp) softmax = merge<T>(softmax, warp_results[warp]);
+  Softmax softmax = block_merge<T>(thread_softmax<T, width>(row, length, begin, args.vocab), warp_results);
 #if __CUDA_ARCH__ >= 900
   if (blocks > 1) {
     cluster.barrier_wait();
@@ -173,8 +74,9 @@ __global__ void __launch_bounds__(resident_threads, 5) resident_cross_entropy_ke
   const float scale = target < 0 ? 0.0f : args.scale, factor = scale / softmax.sum;
 #pragma unroll 2
   for (int i = thread_first; i < length; i += stride) {
-    store_pack(logits + begin + i,
-               gradient<T, width>(load_pack<width>(row + i), begin + i, softmax.maximum, factor, scale, target));
+    Pack<T, width> pack = load_pack<width>(row + i);
+    mask_padding(pack, begin + i, args.vocab);
+    store_pack(logits + begin + i, gradient<T, width>(pack, begin + i, softmax.maximum, factor, scale, target));
   }
 }
 
@@ -243,7 +145,7 @@ void launch_resident(StreamRef stream, const Arguments<T>& args, std::int64_t ro
   cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(grid_size(rows * spread.blocks));
-  config.blockDim = dim3(resident_threads);
+  config.blockDim = dim3(row_threads);
   config.dynamicSmemBytes = bytes;
   config.stream = native(stream);
   config.attrs = &cluster;

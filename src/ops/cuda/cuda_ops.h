@@ -48,6 +48,8 @@ void embedding_forward(StreamRef stream, const EmbeddingForward& args);
 void embedding_backward(StreamRef stream, OpContext& context, const EmbeddingBackward& args);
 
 void cross_entropy(StreamRef stream, const CrossEntropy& args);
+void cross_entropy_statistics(StreamRef stream, const CrossEntropyStatistics& args);
+void cross_entropy_finish(StreamRef stream, const CrossEntropyFinish& args);
 
 void sum(StreamRef stream, OpContext& context, View values, View out, float scale, bool accumulate);
 void sum_of_squares(StreamRef stream, OpContext& context, View values, View out, bool accumulate);
@@ -57,5 +59,6 @@ void adamw(StreamRef stream, const AdamW& args);
 
 void convert(StreamRef stream, View from, View to);
 void add(StreamRef stream, View x, View y);
+void add_bias_residual(StreamRef stream, const AddBiasResidual& args);
 
 }  // namespace plait::ops::cuda

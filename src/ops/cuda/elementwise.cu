@@ -31,6 +31,29 @@ struct Add {
   }
 };
 
+// 32-bit indices: the caller cuts the rows into launches.
+template <typename T>
+struct AddBiasAndResidual {
+  const T *x, *bias, *residual;  // bias and residual: nullptr where there is none
+  T* y;
+  std::uint32_t dim;
+  template <int Width>
+  __device__ void run(std::int64_t first) const {
+    float values[Width];
+    load<Width>(x + first, values);
+    if (bias) add_from<Width>(bias + static_cast<std::uint32_t>(first) % dim, values);
+    if (residual) add_from<Width>(residual + first, values);
+    store<Width>(y + first, values);
+  }
+  template <int Width>
+  __device__ static void add_from(const T* from, float (&values)[Width]) {
+    float terms[Width];
+    load<Width>(from, terms);
+#pragma unroll
+    for (int i = 0; i < Width; ++i) values[i] += terms[i];
+  }
+};
+
 }  // namespace
 
 void convert(StreamRef stream, View from, View to) {
@@ -53,6 +76,22 @@ void add(StreamRef stream, View x, View y) {
   with_type(x.dtype, [&](auto t) {
     using T = decltype(t);
     elementwise<T>(stream, x.elements(), aligned_16({x.data, y.data}), Add<T>{device_pointer<T>(x), device_pointer<T>(y)});
+  });
+}
+
+void add_bias_residual(StreamRef stream, const AddBiasResidual& args) {
+  const std::int64_t rows = args.y.shape[0], dim = args.y.shape[1];
+  with_type(args.y.dtype, [&](auto t) {
+    using T = decltype(t);
+    const bool vectorised =
+        dim % pack_width<T> == 0 && aligned_16({args.x.data, args.bias.data, args.residual.data, args.y.data});
+    for_row_pieces(rows, dim, [&](std::int64_t first, std::int64_t count) {
+      const std::int64_t offset = first * dim;
+      elementwise<T>(stream, count * dim, vectorised,
+                     AddBiasAndResidual<T>{device_pointer<T>(args.x) + offset, device_pointer<T>(args.bias),
+                                           args.residual ? device_pointer<T>(args.residual) + offset : nullptr,
+                                           device_pointer<T>(args.y) + offset, static_cast<std::uint32_t>(dim)});
+    });
   });
 }
 

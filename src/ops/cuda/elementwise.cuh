@@ -4,6 +4,8 @@
 // `first` on; its accesses are 16-byte aligned when the caller says so.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
 
@@ -29,6 +31,13 @@ void elementwise(StreamRef stream, std::int64_t count, bool vectorised, const Bo
     elementwise_kernel<elements><<<grid_size(ceil_div(count, threads * elements)), threads, 0, native(stream)>>>(count, body);
     check_launch();
   });
+}
+
+// Calls f(first_row, rows) on pieces whose elements can be counted in 32 bits, for bodies that divide by `dim`.
+template <typename F>
+void for_row_pieces(std::int64_t rows, std::int64_t dim, F&& f) {
+  const std::int64_t piece = std::max<std::int64_t>(1, (std::int64_t{1} << 31) / dim);
+  for (std::int64_t first = 0; first < rows; first += piece) f(first, std::min(piece, rows - first));
 }
 
 }  // namespace plait::ops::cuda

@@ -1,7 +1,8 @@
 // The gradient of the token table without atomics: token occurrences are sorted by token (a stable radix sort keeps them in
 // row order), cut into chunks of equal length, and every chunk is summed by one block. A token whose occurrences lie inside one
 // chunk is finished there; one that spans chunks leaves a partial sum per chunk, which a second kernel adds in order. So the
-// work is balanced however often a token repeats, and the order of every sum is fixed.
+// work is balanced however often a token repeats, and the order of every sum is fixed. Tokens are counted from the table's
+// first one here; those outside the table are sorted behind all others, as token `vocab`, and left out.
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
 
@@ -16,9 +17,13 @@ constexpr int chunk = 32;           // occurrences per block
 constexpr int loads_in_flight = 8;  // rows of dy fetched before their sums
 constexpr int most_threads = 256;
 
-__global__ void iota_kernel(int* values, int count) {
+__global__ void table_tokens_kernel(const int* tokens, std::int64_t first_token, int vocab, int count, int* table_tokens,
+                                    int* rows) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < count) values[i] = i;
+  if (i >= count) return;
+  const std::int64_t token = tokens[i] - first_token;
+  table_tokens[i] = token >= 0 && token < vocab ? static_cast<int>(token) : vocab;
+  rows[i] = i;
 }
 
 template <typename G, int Width>
@@ -34,10 +39,11 @@ __device__ void add_to_row(G* to, const float (&sums)[Width]) {
 // the chunk and continues in the next. Only slots of such runs are written.
 template <typename T, typename G, int Width>
 __global__ void __launch_bounds__(most_threads) chunk_sums_kernel(const int* sorted_tokens, const int* sorted_rows, int count,
-                                                                  const T* dy, G* dtable, float* partial, int dim) {
+                                                                  const T* dy, G* dtable, float* partial, int dim, int vocab) {
   __shared__ int tokens[chunk + 2];  // with the neighbours on both sides, -1 where there is none
   __shared__ int rows[chunk];
-  const int first = static_cast<int>(blockIdx.x) * chunk, length = min(chunk, count - first);
+  const int first = static_cast<int>(blockIdx.x) * chunk;
+  int length = min(chunk, count - first);
   for (int i = static_cast<int>(threadIdx.x); i < chunk + 2; i += static_cast<int>(blockDim.x)) {
     const int at = first + i - 1;
     tokens[i] = at >= 0 && at < count ? sorted_tokens[at] : -1;
@@ -46,6 +52,7 @@ __global__ void __launch_bounds__(most_threads) chunk_sums_kernel(const int* sor
   __syncthreads();
   const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * Width;
   if (column >= dim) return;
+  while (length > 0 && tokens[length] == vocab) --length;
   float sums[Width] = {};
   bool continued = tokens[0] == tokens[1];
   for (int group = 0; group < length; group += loads_in_flight) {
@@ -82,11 +89,11 @@ __global__ void __launch_bounds__(most_threads) chunk_sums_kernel(const int* sor
 // The block of the chunk in which a spanning run starts adds that run's partial sums in order.
 template <typename G, int Width>
 __global__ void __launch_bounds__(most_threads)
-    spanning_runs_kernel(const int* sorted_tokens, int count, const float* partial, G* dtable, int dim) {
+    spanning_runs_kernel(const int* sorted_tokens, int count, const float* partial, G* dtable, int dim, int vocab) {
   const int last = (static_cast<int>(blockIdx.x) + 1) * chunk - 1;  // last occurrence of this chunk
   if (last + 1 >= count) return;
   const int token = sorted_tokens[last];
-  if (sorted_tokens[last + 1] != token) return;
+  if (token == vocab || sorted_tokens[last + 1] != token) return;
   const int first = static_cast<int>(blockIdx.x) * chunk;
   if (first > 0 && sorted_tokens[first - 1] == token) return;  // the run started earlier
   int low = last + 1, high = count;                            // sorted: the first occurrence after the run, by bisection
@@ -138,7 +145,7 @@ __global__ void __launch_bounds__(most_threads)
 
 // The scratch of one call, carved from the workspace.
 struct Scratch {
-  int *rows, *sorted_tokens, *sorted_rows;
+  int *tokens, *rows, *sorted_tokens, *sorted_rows;
   void* sort;
   std::size_t sort_bytes;
   float* partial;
@@ -156,6 +163,7 @@ Scratch carve(const View& workspace, int count, int chunks, int dim, int key_bit
     return memory;
   };
   const std::size_t index_bytes = static_cast<std::size_t>(count) * sizeof(int);
+  scratch.tokens = static_cast<int*>(take(index_bytes));
   scratch.rows = static_cast<int*>(take(index_bytes));
   scratch.sorted_tokens = static_cast<int*>(take(index_bytes));
   scratch.sorted_rows = static_cast<int*>(take(index_bytes));
@@ -190,18 +198,19 @@ void backward(StreamRef stream, OpContext& context, const EmbeddingBackward& arg
   if (!args.accumulate_tokens) stream.zero(dtable, args.dtokens_table.bytes());
 
   int key_bits = 1;
-  while (key_bits < 31 && (1 << key_bits) < vocab) ++key_bits;
+  while (key_bits < 31 && (1 << key_bits) <= vocab) ++key_bits;
   const int chunks = static_cast<int>(ceil_div(count, chunk));
   Scratch scratch = carve(context.workspace(), count, chunks, dim, key_bits);
-  iota_kernel<<<grid_size(ceil_div(count, 256)), 256, 0, s>>>(scratch.rows, count);
+  table_tokens_kernel<<<grid_size(ceil_div(count, 256)), 256, 0, s>>>(device_pointer<int>(args.tokens), args.first_token, vocab,
+                                                                      count, scratch.tokens, scratch.rows);
   check_launch();
-  check(cub::DeviceRadixSort::SortPairs(scratch.sort, scratch.sort_bytes, device_pointer<int>(args.tokens),
-                                        scratch.sorted_tokens, scratch.rows, scratch.sorted_rows, count, 0, key_bits, s));
+  check(cub::DeviceRadixSort::SortPairs(scratch.sort, scratch.sort_bytes, scratch.tokens, scratch.sorted_tokens, scratch.rows,
+                                        scratch.sorted_rows, count, 0, key_bits, s));
   const dim3 grid(grid_size(chunks), slices);
   chunk_sums_kernel<T, G, Width>
-      <<<grid, threads, 0, s>>>(scratch.sorted_tokens, scratch.sorted_rows, count, dy, dtable, scratch.partial, dim);
+      <<<grid, threads, 0, s>>>(scratch.sorted_tokens, scratch.sorted_rows, count, dy, dtable, scratch.partial, dim, vocab);
   check_launch();
-  spanning_runs_kernel<G, Width><<<grid, threads, 0, s>>>(scratch.sorted_tokens, count, scratch.partial, dtable, dim);
+  spanning_runs_kernel<G, Width><<<grid, threads, 0, s>>>(scratch.sorted_tokens, count, scratch.partial, dtable, dim, vocab);
   check_launch();
 }
 

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "ops/cuda/add_bias.h"
 #include "ops/cuda/column_sum.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/op_context.h"
@@ -79,7 +78,7 @@ void linear_forward(StreamRef stream, OpContext& op_context, const LinearForward
   if (!args.bias) return run_plain(context, stream, problem, operands);
   if (fits_epilogue(out, {args.bias.data}) && run_fused(context, stream, problem, MatmulEpilogue::bias, operands)) return;
   run_plain(context, stream, problem, operands);
-  add_bias(stream, args.bias, args.y);
+  add_bias_residual(stream, {.x = args.y, .bias = args.bias, .residual = {}, .y = args.y});
 }
 
 void linear_backward_input(StreamRef stream, OpContext& op_context, const LinearBackwardInput& args) {
