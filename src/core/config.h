@@ -70,9 +70,10 @@ struct ParallelConfig {
   std::int64_t data = 0;  // 0: auto, all ranks
   std::int64_t tensor = 1;
   std::int64_t pipeline = 1;
-  std::string schedule = "1f1b";
-  std::int64_t virtual_stages = 1;
-  std::int64_t zero = 0;         // 0 | 1
+  std::string schedule = "1f1b";  // gpipe | 1f1b | interleaved | zb-h1 | zb-v
+  std::int64_t virtual_stages = 1;  // chunks of the model per pipeline rank (interleaved)
+  std::vector<std::int64_t> stages; // transformer blocks of each stage, in model order; empty: split by cost
+  std::int64_t zero = 0;         // 0 | 1 | 2
   bool sequence_parallel = true;
   std::string recompute = "none";  // none | selective | full
 };
@@ -120,6 +121,14 @@ struct LogConfig {
   double peak_tflops = 0;  // for MFU; 0: from the table of known devices
 };
 
+// What `plait verify` compares with the serial run of the same model.
+struct VerifyConfig {
+  std::int64_t steps = 3;                       // optimizer steps
+  std::vector<std::int64_t> ranks = {1, 2, 4};  // of `layouts: [all]`
+  std::vector<std::string> layouts = {"all"};   // "all", or "pipeline=2 tensor=2 schedule=zb-h1 zero=1": keys of `parallel`
+  std::vector<std::string> variants;            // "llama: model.norm=rms_norm model.mlp=swiglu": name and overrides
+};
+
 struct Config {
   RunConfig run;
   ModelConfig model;
@@ -132,6 +141,7 @@ struct Config {
   PrecisionConfig precision;
   CheckpointConfig checkpoint;
   LogConfig log;
+  VerifyConfig verify;
 };
 
 // Reads `path`, applies `overrides` ("train.steps=10"; values are YAML), fills the preset and validates. Throws ConfigError

@@ -21,6 +21,9 @@ std::int64_t data_size(const Config& c) {
   return c.launch.ranks > 0 && c.launch.ranks % others == 0 ? c.launch.ranks / others : 0;
 }
 
+// Stages of the model that one pipeline rank holds.
+std::int64_t stages_per_rank(const Config& c) { return c.parallel.schedule == "zb-v" ? 2 : c.parallel.virtual_stages; }
+
 // The message where `holds` is false.
 std::string unless(bool holds, std::string message) { return holds ? std::string() : std::move(message); }
 
@@ -141,11 +144,64 @@ std::vector<CrossRule> layout_rules() {
          return unless(!grouped || kv_heads(c) % c.parallel.tensor == 0,
                        fmt::format("must divide model.kv_heads={}", kv_heads(c)));
        }},
-      {{"parallel.pipeline", "model.layers"},
-       "is at most `model.layers`",
+      {{"parallel.tensor", "model.ffn", "model.hidden"},
+       "divides `model.ffn`",
        [](const Config& c) {
-         return unless(c.parallel.pipeline <= c.model.layers,
-                       fmt::format("must be at most model.layers={}", c.model.layers));
+         const std::int64_t ffn = c.model.ffn > 0 ? c.model.ffn : 4 * c.model.hidden;
+         return unless(ffn % c.parallel.tensor == 0, fmt::format("must divide model.ffn={}", ffn));
+       }},
+      {{"parallel.tensor", "train.micro_batch", "data.sequence_length", "parallel.sequence_parallel"},
+       "divides the tokens of a micro-batch with `parallel.sequence_parallel`",
+       [](const Config& c) {
+         const bool holds = !c.parallel.sequence_parallel || c.train.micro_batch % c.parallel.tensor == 0 ||
+                            c.data.sequence_length % c.parallel.tensor == 0 ||
+                            c.train.micro_batch * (c.data.sequence_length % c.parallel.tensor) % c.parallel.tensor == 0;
+         return unless(holds, fmt::format("must divide the tokens of a micro-batch, train.micro_batch={} times "
+                                          "data.sequence_length={}, with parallel.sequence_parallel",
+                                          c.train.micro_batch, c.data.sequence_length));
+       }},
+      {{"parallel.virtual_stages", "parallel.schedule"},
+       "is more than 1 with `interleaved` only, or 2 with `zb-v`",
+       [](const Config& c) {
+         const bool holds = c.parallel.virtual_stages == 1 || c.parallel.schedule == "interleaved" ||
+                            (c.parallel.schedule == "zb-v" && c.parallel.virtual_stages == 2);
+         return unless(holds, fmt::format("must be {} with parallel.schedule={}; parallel.schedule=interleaved takes any number",
+                                          c.parallel.schedule == "zb-v" ? 2 : 1, c.parallel.schedule));
+       }},
+      {{"parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
+       "times the stages per rank is at most `model.layers` + 2",
+       [](const Config& c) {
+         const std::int64_t blocks = c.model.layers + 2, per_rank = stages_per_rank(c);
+         return unless(c.parallel.pipeline <= blocks / per_rank,
+                       fmt::format("must be at most {}: a stage holds at least one of model.layers={} blocks, the embedding and "
+                                   "the head, and a rank has {} of the stages",
+                                   blocks / per_rank, c.model.layers, per_rank));
+       }},
+      {{"parallel.stages", "parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
+       "has one number per stage, adding up to `model.layers`; only the first and the last may be 0",
+       [](const Config& c) {
+         const std::vector<std::int64_t>& stages = c.parallel.stages;
+         if (stages.empty()) return std::string();
+         const auto count = static_cast<std::int64_t>(stages.size());
+         const std::int64_t wanted = c.parallel.pipeline * stages_per_rank(c);
+         if (count != wanted) return fmt::format("must have {} numbers, one per stage, not {}", wanted, count);
+         std::int64_t sum = 0;
+         for (std::int64_t i = 0; i < count; ++i) {
+           const std::int64_t blocks = stages[static_cast<std::size_t>(i)];
+           if (blocks == 0 && i > 0 && i < count - 1) return fmt::format("stage {} is empty: it must hold at least one block", i);
+           if (blocks > c.model.layers - sum) return fmt::format("must add up to model.layers={}, but is more", c.model.layers);
+           sum += blocks;
+         }
+         return unless(sum == c.model.layers, fmt::format("must add up to model.layers={}, not {}", c.model.layers, sum));
+       }},
+      {{"parallel.zero", "parallel.schedule", "parallel.pipeline"},
+       "is at most 1 with `zb-h1` and `zb-v`",
+       [](const Config& c) {
+         const bool split = c.parallel.pipeline > 1 && (c.parallel.schedule == "zb-h1" || c.parallel.schedule == "zb-v");
+         return unless(c.parallel.zero < 2 || !split,
+                       fmt::format("must be 0 or 1 with parallel.schedule={}: it computes weight gradients long after their "
+                                   "inputs', so whole gradients stay in use; ZeRO-2 works with gpipe, 1f1b and interleaved",
+                                   c.parallel.schedule));
        }},
       {{"launch.ranks", "parallel.data", "parallel.tensor", "parallel.pipeline"},
        "is `parallel.data * parallel.tensor * parallel.pipeline`, or a multiple of the last two where `parallel.data` is "

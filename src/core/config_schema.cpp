@@ -253,18 +253,26 @@ std::vector<Field> parallel_fields() {
   return {
       auto_key("parallel.data", p(&P::data), at_least(1),
                "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave."),
-      key("parallel.tensor", p(&P::tensor), up_to(1, 1, "tensor parallelism"),
-          "Tensor-parallel size: ranks that share every matrix."),
-      key("parallel.pipeline", p(&P::pipeline), up_to(1, 1, "pipeline parallelism"), "Pipeline stages."),
-      key("parallel.schedule", p(&P::schedule), one_of({"1f1b"}, {"gpipe", "interleaved_1f1b", "zero_bubble"}),
-          "Order of the micro-batches in a pipeline. Without effect while `pipeline` is 1."),
-      key("parallel.virtual_stages", p(&P::virtual_stages), up_to(1, 1, "an interleaved pipeline"),
-          "Chunks of the model per pipeline rank."),
-      key("parallel.zero", p(&P::zero), up_to(0, 1, "sharding gradients or parameters (ZeRO-2, ZeRO-3)"),
-          "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 0: every rank has all "
-          "of them."),
+      key("parallel.tensor", p(&P::tensor), at_least(1),
+          "Tensor-parallel size: ranks that share every matrix. Attention is split by heads, the MLP by columns and rows, the "
+          "embedding and the output projection by vocabulary."),
+      key("parallel.pipeline", p(&P::pipeline), at_least(1), "Pipeline-parallel size: ranks that share the chain of blocks."),
+      key("parallel.schedule", p(&P::schedule), one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}),
+          "Order of the micro-batches in a pipeline (docs/schedules.md). Without effect while `pipeline` is 1."),
+      key("parallel.virtual_stages", p(&P::virtual_stages), at_least(1),
+          "Stages per pipeline rank: `interleaved` takes any number; `zb-v` always has two."),
+      key("parallel.stages", p(&P::stages),
+          rule<std::vector<std::int64_t>>("a list of numbers of blocks, none negative",
+                                          [](const auto& v) { return std::ranges::all_of(v, [](auto n) { return n >= 0; }); }),
+          "Transformer blocks of each stage, in the order of the model: `pipeline` numbers, times the stages per rank. The "
+          "embedding is on the first stage, the head on the last. Empty: split so that the most loaded rank has the least to "
+          "compute, embedding and head counted."),
+      key("parallel.zero", p(&P::zero), up_to(0, 2, "sharding parameters (ZeRO-3)"),
+          "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 2: gradients too, which "
+          "are then reduced after every micro-batch (ZeRO-2). 0: every rank has all of them."),
       key("parallel.sequence_parallel", p(&P::sequence_parallel), yes_or_no(),
-          "Shard norms and residuals over the tensor-parallel ranks. Without effect while `tensor` is 1."),
+          "Shard norms and the residual stream over the tensor-parallel ranks (Korthikanti et al. 2022): same communication, "
+          "less memory. Without effect while `tensor` is 1."),
       key("parallel.recompute", p(&P::recompute), one_of({"none", "selective", "full"}),
           "What backward computes again instead of keeping it: nothing, what is cheap to compute and large to keep, or "
           "whole "
@@ -358,6 +366,25 @@ std::vector<Field> checkpoint_and_log_fields() {
   };
 }
 
+std::vector<Field> verify_fields() {
+  const auto v = [](auto member) { return at(&Config::verify, member); };
+  using V = VerifyConfig;
+  return {
+      key("verify.steps", v(&V::steps), at_least(1), "Optimizer steps that each layout and the serial run take."),
+      key("verify.ranks", v(&V::ranks),
+          rule<std::vector<std::int64_t>>("a list of numbers of ranks, each at least 1",
+                                          [](const auto& list) { return std::ranges::all_of(list, [](auto n) { return n >= 1; }); }),
+          "Numbers of ranks for which `all` lists the layouts."),
+      key("verify.layouts", v(&V::layouts),
+          rule<std::vector<std::string>>("a list of layouts, not empty", [](const auto& list) { return !list.empty(); }),
+          "`all`: every valid mesh, schedule and ZeRO stage for `verify.ranks`. Else layouts one by one, as keys of `parallel`: "
+          "`\"pipeline=2 tensor=2 schedule=zb-h1 zero=1\"`; what is not given is as in `parallel`, and `data` is 1."),
+      key("verify.variants", v(&V::variants), any("a list of `name: path=value ...`"),
+          "Further models to verify beside the one of this file: `\"llama: model.norm=rms_norm model.mlp=swiglu\"` is this file "
+          "with these keys set. Empty: only the model of this file."),
+  };
+}
+
 }  // namespace
 
 const std::vector<Section>& sections() {
@@ -377,6 +404,7 @@ const std::vector<Section>& sections() {
       {"precision", "Number formats."},
       {"checkpoint", "Checkpoints go to `checkpoints/` in the run directory."},
       {"log", "What is reported."},
+      {"verify", "What `plait verify` compares with the serial run. Nothing else reads it."},
   };
   return all;
 }
@@ -385,7 +413,7 @@ const std::vector<Field>& fields() {
   static const std::vector<Field> all = [] {
     std::vector<Field> table;
     for (auto* part : {run_fields, model_fields, data_fields, train_fields, parallel_fields, comm_fields,
-                       placement_and_launch_fields, precision_fields, checkpoint_and_log_fields}) {
+                       placement_and_launch_fields, precision_fields, checkpoint_and_log_fields, verify_fields}) {
       std::ranges::move(part(), std::back_inserter(table));
     }
     return table;

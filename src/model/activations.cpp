@@ -32,11 +32,14 @@ constexpr std::array activation_members = {
     Member<BlockActivations>{"norm_mean", &BlockActivations::norm_mean},
     Member<BlockActivations>{"norm_rstd", &BlockActivations::norm_rstd},
     Member<BlockActivations>{"logits", &BlockActivations::logits},
+    Member<BlockActivations>{"statistics", &BlockActivations::statistics},
     Member<BlockActivations>{"losses", &BlockActivations::losses},
+    Member<BlockActivations>{"partial", &BlockActivations::partial},
     Member<BlockActivations>{"output", &BlockActivations::output},
 };
 
 constexpr std::array gradient_members = {
+    Member<BlockGradients>{"output", &BlockGradients::output},
     Member<BlockGradients>{"act", &BlockGradients::act},       Member<BlockGradients>{"up", &BlockGradients::up},
     Member<BlockGradients>{"middle", &BlockGradients::middle}, Member<BlockGradients>{"qkv", &BlockGradients::qkv},
     Member<BlockGradients>{"narrow", &BlockGradients::narrow},
@@ -67,54 +70,69 @@ DType statistics_type(DType compute) { return compute == DType::f64 ? DType::f64
 
 }  // namespace
 
-std::vector<TensorSpec> activation_specs(const ModelShape& s, const MicroBatchShape& mb, DType compute, Recompute recompute,
-                                         int block) {
-  const std::int64_t rows = mb.rows();
-  const DType statistics = statistics_type(compute);
+std::vector<TensorSpec> activation_specs(const BlockSizes& sizes, int block) {
+  const ModelShape s = sizes.shape.local(sizes.split.size);
+  const std::int64_t rows = sizes.micro_batch.rows(), own_rows = sizes.own_rows();
+  const DType compute = sizes.compute, statistics = statistics_type(compute);
+  const bool mean = s.norm == ops::NormKind::layer_norm;
   // Selective recompute drops what one elementwise pass brings back; full recompute keeps the block's output alone.
-  const Keep cheap = recompute == Recompute::none ? Keep::saved : Keep::scratch;
-  const Keep costly = recompute == Recompute::full ? Keep::scratch : Keep::saved;
+  const Keep cheap = sizes.recompute == Recompute::none ? Keep::saved : Keep::scratch;
+  const Keep costly = sizes.recompute == Recompute::full ? Keep::scratch : Keep::saved;
   std::vector<TensorSpec> specs;
+  const auto norm = [&](const std::string& name, Keep out, Keep sums) {
+    specs.push_back({name + "_out", {rows, s.hidden}, compute, out, Split::none});
+    if (mean) specs.push_back({name + "_mean", {own_rows}, statistics, sums, Split::residual});
+    specs.push_back({name + "_rstd", {own_rows}, statistics, sums, Split::residual});
+  };
   if (block == s.head_block()) {
-    specs.push_back({"norm_out", {rows, s.hidden}, compute, Keep::saved});
-    if (s.norm == ops::NormKind::layer_norm) specs.push_back({"norm_mean", {rows}, statistics, Keep::saved});
-    specs.push_back({"norm_rstd", {rows}, statistics, Keep::saved});
-    specs.push_back({"logits", {rows, s.padded_vocab}, compute, Keep::saved});
-    specs.push_back({"losses", {rows}, statistics, Keep::saved});
+    norm("norm", Keep::saved, Keep::saved);
+    specs.push_back({"logits", {rows, s.padded_vocab}, compute, Keep::saved, Split::columns});
+    specs.push_back({"statistics", {sizes.split.size, rows, 3}, statistics, Keep::scratch, Split::none});
+    specs.push_back({"losses", {rows}, statistics, Keep::saved, Split::none});
     return specs;
   }
   if (block > 0) {
-    const bool mean = s.norm == ops::NormKind::layer_norm;
-    specs.push_back({"norm1_out", {rows, s.hidden}, compute, cheap});
-    if (mean) specs.push_back({"norm1_mean", {rows}, statistics, costly});
-    specs.push_back({"norm1_rstd", {rows}, statistics, costly});
-    specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, costly});
-    specs.push_back({"attention_out", {rows, s.attention_dim()}, compute, costly});
-    specs.push_back({"lse", {mb.batch, s.heads, mb.sequence}, statistics, costly});
-    specs.push_back({"middle", {rows, s.hidden}, compute, costly});
-    specs.push_back({"norm2_out", {rows, s.hidden}, compute, cheap});
-    if (mean) specs.push_back({"norm2_mean", {rows}, statistics, costly});
-    specs.push_back({"norm2_rstd", {rows}, statistics, costly});
-    specs.push_back({"up", {rows, s.up_dim()}, compute, costly});
-    specs.push_back({"act", {rows, s.ffn}, compute, cheap});
+    norm("norm1", cheap, costly);
+    specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, costly, Split::columns});
+    specs.push_back({"attention_out", {rows, s.attention_dim()}, compute, costly, Split::columns});
+    specs.push_back({"lse", {sizes.micro_batch.batch, s.heads, sizes.micro_batch.sequence}, statistics, costly, Split::columns});
+    specs.push_back({"middle", {own_rows, s.hidden}, compute, costly, Split::residual});
+    norm("norm2", cheap, costly);
+    specs.push_back({"up", {rows, s.up_dim()}, compute, costly, Split::columns});
+    specs.push_back({"act", {rows, s.ffn}, compute, cheap, Split::columns});
   }
-  specs.push_back({"output", {rows, s.hidden}, compute, Keep::saved});
+  if (sizes.split.sequence_parallel) specs.push_back({"partial", {rows, s.hidden}, compute, Keep::scratch, Split::none});
+  specs.push_back({"output", {own_rows, s.hidden}, compute, Keep::saved, Split::residual});
   return specs;
 }
 
-std::vector<TensorSpec> gradient_specs(const ModelShape& s, const MicroBatchShape& mb, DType compute) {
-  const std::int64_t rows = mb.rows();
+std::vector<TensorSpec> gradient_specs(const BlockSizes& sizes, int block) {
+  const ModelShape s = sizes.shape.local(sizes.split.size);
+  const std::int64_t rows = sizes.micro_batch.rows();
+  const DType compute = sizes.compute;
   std::vector<TensorSpec> specs;
-  if (s.mlp == Mlp::swiglu) specs.push_back({"act", {rows, s.ffn}, compute, Keep::scratch});
-  specs.push_back({"up", {rows, s.up_dim()}, compute, Keep::saved});
-  specs.push_back({"middle", {rows, s.hidden}, compute, Keep::saved});
-  specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, Keep::saved});
-  specs.push_back({"narrow", {rows, std::max(s.hidden, s.attention_dim())}, compute, Keep::scratch});
+  if (block != s.head_block()) specs.push_back({"output", {rows, s.hidden}, compute, Keep::saved, Split::none});
+  if (block > 0) {
+    if (block != s.head_block()) {
+      if (s.mlp == Mlp::swiglu) specs.push_back({"act", {rows, s.ffn}, compute, Keep::scratch, Split::columns});
+      specs.push_back({"up", {rows, s.up_dim()}, compute, Keep::saved, Split::columns});
+      specs.push_back({"middle", {rows, s.hidden}, compute, Keep::saved, Split::none});
+      specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, Keep::saved, Split::columns});
+    }
+    specs.push_back({"narrow", {rows, std::max(s.hidden, s.attention_dim())}, compute, Keep::scratch, Split::none});
+  }
   return specs;
 }
 
 BlockActivations bind_activations(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory) {
   return bind<BlockActivations>(activation_members, specs, memory);
+}
+
+BlockActivations overlay(BlockActivations below, const BlockActivations& above) {
+  for (const auto& m : activation_members) {
+    if (above.*(m.view)) below.*(m.view) = above.*(m.view);
+  }
+  return below;
 }
 
 BlockGradients bind_gradients(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory) {

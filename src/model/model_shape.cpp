@@ -4,7 +4,7 @@
 
 namespace plait::model {
 
-ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int64_t sequence) {
+ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int64_t sequence, int tensor) {
   ModelShape shape;
   shape.layers = config.layers;
   shape.hidden = config.hidden;
@@ -30,9 +30,23 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
     throw ConfigError({{"model.max_sequence", std::to_string(shape.max_sequence),
                         "must be at least data.sequence_length=" + std::to_string(sequence), "", 0}});
   }
-  const std::int64_t padding = ModelShape::vocab_padding;
+  for (const auto& [name, size] : {std::pair{"heads", shape.heads}, {"kv_heads", shape.kv_heads}, {"ffn", shape.ffn}}) {
+    if (size % tensor != 0) {
+      throw ConfigError({{"parallel.tensor", std::to_string(tensor), "must divide model." + std::string(name) + "=" + std::to_string(size), "", 0}});
+    }
+  }
+  const std::int64_t padding = ModelShape::vocab_padding * tensor;
   shape.padded_vocab = (shape.vocab + padding - 1) / padding * padding;
   return shape;
+}
+
+ModelShape ModelShape::local(int tensor) const {
+  ModelShape part = *this;
+  part.heads /= tensor;
+  part.kv_heads /= tensor;
+  part.ffn /= tensor;
+  part.padded_vocab /= tensor;
+  return part;
 }
 
 Recompute recompute_from(const std::string& name) {

@@ -17,7 +17,8 @@ enum class Recompute { none, selective, full };
 struct ModelShape {
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
   std::int64_t vocab = 0;         // tokens
-  std::int64_t padded_vocab = 0;  // rows of the embedding table and columns of the logits: vocab rounded up to vocab_padding
+  std::int64_t padded_vocab = 0;  // rows of the embedding table and columns of the logits: vocab rounded up to a multiple of
+                                  // vocab_padding × tensor-parallel ranks
   std::int64_t max_sequence = 0;  // rows of the learned position table
   ops::NormKind norm = ops::NormKind::layer_norm;
   float norm_epsilon = 1e-5f;
@@ -34,14 +35,27 @@ struct ModelShape {
   // Columns of the first MLP product: gate and up side by side for SwiGLU.
   std::int64_t up_dim() const { return mlp == Mlp::swiglu ? 2 * ffn : ffn; }
 
+  // What one of `tensor` tensor-parallel ranks computes: its heads, MLP columns and rows of the vocabulary. Everything else,
+  // `vocab` too, is as in the whole model.
+  ModelShape local(int tensor) const;
+
   // A model is a chain of blocks: 0 is the embedding, 1 .. layers the transformer blocks, layers + 1 the head (final norm,
   // logits, loss). Pipeline stages are ranges of blocks.
   int blocks() const { return static_cast<int>(layers) + 2; }
   int head_block() const { return static_cast<int>(layers) + 1; }
 };
 
-// `vocab` is the tokenizer's, used where the configuration gives none; `sequence` likewise for max_sequence.
-ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int64_t sequence);
+// One rank's place in its tensor-parallel group.
+struct TensorSplit {
+  int rank = 0, size = 1;
+  // Norms and the residual stream are split by rows (tokens): each rank holds 1 / size of every [rows, hidden] tensor of the
+  // residual stream (Korthikanti et al. 2022). Off, every rank holds all of it. Never on in a group of one.
+  bool sequence_parallel = false;
+};
+
+// `vocab` is the tokenizer's, used where the configuration gives none; `sequence` likewise for max_sequence. `tensor`: size of
+// the tensor-parallel group, which must divide heads, kv_heads and ffn (ConfigError).
+ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int64_t sequence, int tensor = 1);
 
 Recompute recompute_from(const std::string& name);
 

@@ -1,7 +1,9 @@
 #include "model/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/philox.h"
@@ -9,52 +11,167 @@
 namespace plait::model {
 namespace {
 
+constexpr float weight_std = 0.02f;  // GPT-2
+
 std::string block_prefix(int block) { return "blocks." + std::to_string(block - 1) + "."; }
+
+// Adds parameters to a list, each as one tensor-parallel rank's part.
+class ParameterList {
+ public:
+  ParameterList(const ModelShape& shape, const TensorSplit& split) : s_(shape), split_(split) {}
+
+  std::vector<Parameter> take() { return std::move(list_); }
+
+  // The same on every rank of the tensor group.
+  Parameter& whole(std::string name, Shape shape, int block) {
+    const std::int64_t columns = shape.rank() == 1 ? 1 : shape[1];
+    Parameter& p = add(std::move(name), shape, shape, block);
+    p.part = {{{0, 0, shape[0]}}, columns, 0, columns};
+    p.replica = split_.rank > 0;
+    return p;
+  }
+
+  // Split by rows (column-parallel: by output): the tensor is a stack of segments of `segment_rows` rows each, and every rank
+  // has its share of each segment: its query, key and value heads, or its gate and up columns.
+  Parameter& split_rows(std::string name, const std::vector<std::int64_t>& segment_rows, std::int64_t columns, int block) {
+    TensorPart part{{}, columns, 0, columns};
+    std::int64_t rows = 0, whole_rows = 0;
+    for (const std::int64_t segment : segment_rows) {
+      const std::int64_t share = segment / split_.size;
+      part.rows.push_back({rows, whole_rows + split_.rank * share, share});
+      rows += share;
+      whole_rows += segment;
+    }
+    Parameter& p = add(std::move(name), matrix(rows, columns), matrix(whole_rows, columns), block);
+    p.part = std::move(part);
+    return p;
+  }
+
+  // Split by columns (row-parallel: by input).
+  Parameter& split_columns(std::string name, std::int64_t rows, std::int64_t columns, int block) {
+    const std::int64_t share = columns / split_.size;
+    Parameter& p = add(std::move(name), {rows, share}, {rows, columns}, block);
+    p.part = {{{0, 0, rows}}, share, split_.rank * share, columns};
+    return p;
+  }
+
+  void norm(const std::string& name, int block) {
+    const auto vector = [&](const char* suffix, Init init) {
+      Parameter& p = whole(name + suffix, {s_.hidden}, block);
+      p.init = init;
+      p.sum = split_.sequence_parallel ? GradientSum::tensor : GradientSum::none;
+    };
+    vector(".weight", Init::one);
+    if (s_.norm == ops::NormKind::layer_norm && s_.bias) vector(".bias", Init::zero);
+  }
+
+  // Split by vocabulary. The rows of padding are the last of the last ranks.
+  Parameter& table(std::string name, int block) {
+    Parameter& p = split_rows(std::move(name), {s_.padded_vocab}, s_.hidden, block);
+    const std::int64_t rows = s_.padded_vocab / split_.size;
+    p.stored = std::clamp<std::int64_t>(s_.vocab - split_.rank * rows, 0, rows) * s_.hidden;
+    p.stored_shape = {s_.vocab, s_.hidden};
+    weights(p, weight_std);
+    return p;
+  }
+
+  static void weights(Parameter& p, float std) {
+    p.init = Init::normal;
+    p.std = std;
+    p.decay = true;
+  }
+
+ private:
+  // Biases are split like the rows of their matrix.
+  static Shape matrix(std::int64_t rows, std::int64_t columns) { return columns == 1 ? Shape{rows} : Shape{rows, columns}; }
+
+  Parameter& add(std::string name, Shape shape, Shape stored_shape, int block) {
+    list_.push_back({.name = std::move(name), .shape = shape, .stored = shape.elements(), .stored_shape = stored_shape,
+                     .part = {}, .block = block});
+    return list_.back();
+  }
+
+  const ModelShape& s_;
+  const TensorSplit& split_;
+  std::vector<Parameter> list_;
+};
+
+void add_transformer_block(ParameterList& list, const ModelShape& s, int block) {
+  // The two projections back into the residual stream are scaled down with depth (GPT-2, Radford et al. 2019, section 2.3).
+  const float residual_std = weight_std / std::sqrt(2.0f * static_cast<float>(s.layers));
+  const std::string prefix = block_prefix(block);
+  const std::int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
+  const std::vector<std::int64_t> qkv = {query, key, key};
+  const std::vector<std::int64_t> up = s.mlp == Mlp::swiglu ? std::vector{s.ffn, s.ffn} : std::vector{s.ffn};
+  list.norm(prefix + "attention_norm", block);
+  ParameterList::weights(list.split_rows(prefix + "attention.qkv.weight", qkv, s.hidden, block), weight_std);
+  if (s.qkv_bias) list.split_rows(prefix + "attention.qkv.bias", qkv, 1, block);
+  ParameterList::weights(list.split_columns(prefix + "attention.output.weight", s.hidden, query, block), residual_std);
+  if (s.bias) list.whole(prefix + "attention.output.bias", {s.hidden}, block);
+  list.norm(prefix + "mlp_norm", block);
+  ParameterList::weights(list.split_rows(prefix + "mlp.up.weight", up, s.hidden, block), weight_std);
+  if (s.bias) list.split_rows(prefix + "mlp.up.bias", up, 1, block);
+  ParameterList::weights(list.split_columns(prefix + "mlp.down.weight", s.hidden, s.ffn, block), residual_std);
+  if (s.bias) list.whole(prefix + "mlp.down.bias", {s.hidden}, block);
+}
 
 }  // namespace
 
-std::vector<Parameter> parameters(const ModelShape& s) {
-  constexpr float weight_std = 0.02f;  // GPT-2
-  // The two projections back into the residual stream are scaled down with depth (GPT-2, Radford et al. 2019, section 2.3).
-  const float residual_std = weight_std / std::sqrt(2.0f * static_cast<float>(s.layers));
-  std::vector<Parameter> list;
-  const auto matrix = [&](std::string name, std::int64_t out, std::int64_t in, int block, float std) {
-    list.push_back({std::move(name), {out, in}, out * in, {out, in}, block, Init::normal, std, true});
-  };
-  const auto vector = [&](std::string name, std::int64_t dim, int block, Init init) {
-    list.push_back({std::move(name), {dim}, dim, {dim}, block, init, 0.0f, false});
-  };
-  const auto norm = [&](const std::string& name, int block) {
-    vector(name + ".weight", s.hidden, block, Init::one);
-    if (s.norm == ops::NormKind::layer_norm && s.bias) vector(name + ".bias", s.hidden, block, Init::zero);
-  };
-  const auto table = [&](std::string name, int block) {
-    matrix(std::move(name), s.padded_vocab, s.hidden, block, weight_std);
-    list.back().stored = s.vocab * s.hidden;
-    list.back().stored_shape = {s.vocab, s.hidden};
-  };
+std::vector<Parameter> parameters(const ModelShape& s, const TensorSplit& split, const std::vector<int>& blocks) {
+  const auto holds = [&](int block) { return std::find(blocks.begin(), blocks.end(), block) != blocks.end(); };
+  const GradientSum table_sum =
+      s.tie_embeddings && holds(0) != holds(s.head_block()) ? GradientSum::tied : GradientSum::none;
+  ParameterList list(s, split);
+  for (const int block : blocks) {
+    if (block == 0) {
+      list.table("embedding.tokens.weight", block).sum = table_sum;
+      if (s.position == Position::learned) {
+        Parameter& positions = list.whole("embedding.positions.weight", {s.max_sequence, s.hidden}, block);
+        ParameterList::weights(positions, weight_std);
+        positions.decay = false;
+      }
+    } else if (block == s.head_block()) {
+      list.norm("head.norm", block);
+      if (!s.tie_embeddings) list.table("head.weight", block);
+      if (s.tie_embeddings && !holds(0)) {
+        Parameter& copy = list.table("embedding.tokens.weight", block);
+        copy.sum = table_sum;
+        copy.replica = true;
+      }
+    } else {
+      add_transformer_block(list, s, block);
+    }
+  }
+  return list.take();
+}
 
-  table("embedding.tokens.weight", 0);
-  if (s.position == Position::learned) {
-    matrix("embedding.positions.weight", s.max_sequence, s.hidden, 0, weight_std);
-    list.back().decay = false;
+std::vector<Parameter> parameters(const ModelShape& shape) {
+  std::vector<int> all(static_cast<std::size_t>(shape.blocks()));
+  std::iota(all.begin(), all.end(), 0);
+  return parameters(shape, {}, all);
+}
+
+std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, std::int64_t count) {
+  std::vector<ElementRun> runs;
+  const std::int64_t end = first + count;
+  const auto add = [&](std::int64_t here, std::int64_t there, std::int64_t elements) {
+    if (!runs.empty() && runs.back().whole_first + runs.back().count == there) {
+      runs.back().count += elements;
+    } else {
+      runs.push_back({here, there, elements});
+    }
+  };
+  for (const TensorPart::Rows& rows : part.rows) {
+    const std::int64_t rows_end = (rows.first + rows.count) * part.columns;
+    for (std::int64_t at = std::max(first, rows.first * part.columns); at < std::min(end, rows_end);) {
+      const std::int64_t row = at / part.columns, column = at % part.columns;
+      const bool whole_rows = part.columns == part.whole_columns;
+      const std::int64_t elements = whole_rows ? std::min(end, rows_end) - at : std::min(end - at, part.columns - column);
+      add(at, (rows.whole_first + row - rows.first) * part.whole_columns + part.column_first + column, elements);
+      at += elements;
+    }
   }
-  for (int block = 1; block <= s.layers; ++block) {
-    const std::string prefix = block_prefix(block);
-    norm(prefix + "attention_norm", block);
-    matrix(prefix + "attention.qkv.weight", s.qkv_dim(), s.hidden, block, weight_std);
-    if (s.qkv_bias) vector(prefix + "attention.qkv.bias", s.qkv_dim(), block, Init::zero);
-    matrix(prefix + "attention.output.weight", s.hidden, s.attention_dim(), block, residual_std);
-    if (s.bias) vector(prefix + "attention.output.bias", s.hidden, block, Init::zero);
-    norm(prefix + "mlp_norm", block);
-    matrix(prefix + "mlp.up.weight", s.up_dim(), s.hidden, block, weight_std);
-    if (s.bias) vector(prefix + "mlp.up.bias", s.up_dim(), block, Init::zero);
-    matrix(prefix + "mlp.down.weight", s.hidden, s.ffn, block, residual_std);
-    if (s.bias) vector(prefix + "mlp.down.bias", s.hidden, block, Init::zero);
-  }
-  norm("head.norm", s.head_block());
-  if (!s.tie_embeddings) table("head.weight", s.head_block());
-  return list;
+  return runs;
 }
 
 void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values) {
@@ -63,10 +180,15 @@ void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t
     case Init::one:
       std::fill(values.begin(), values.end(), parameter.init == Init::one ? 1.0f : 0.0f);
       break;
-    case Init::normal:
-      Random(seed, parameter.name).fill_normal(static_cast<std::uint64_t>(first), values);
+    case Init::normal: {
+      const Random random(seed, parameter.name);
+      for (const ElementRun& run : whole_runs(parameter.part, first, std::ssize(values))) {
+        random.fill_normal(static_cast<std::uint64_t>(run.whole_first),
+                           values.subspan(static_cast<std::size_t>(run.first - first), static_cast<std::size_t>(run.count)));
+      }
       for (float& v : values) v *= parameter.std;
       break;
+    }
   }
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (first + static_cast<std::int64_t>(i) >= parameter.stored) values[i] = 0.0f;

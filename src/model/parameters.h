@@ -12,21 +12,51 @@ namespace plait::model {
 
 enum class Init { zero, one, normal };
 
+// What remains to be summed, besides the data-parallel sum, before a rank's gradient of a parameter is the gradient.
+enum class GradientSum {
+  none,
+  tensor,  // each tensor-parallel rank saw only its rows (norms under sequence parallelism)
+  tied,    // the table is both embedding and head, on different pipeline ranks
+};
+
+// Where a rank's part of a tensor lies in the whole tensor. Both are row-major matrices (vectors have one column).
+struct TensorPart {
+  struct Rows {
+    std::int64_t first = 0, whole_first = 0, count = 0;  // rows [first, first + count) here are [whole_first, ...) there
+  };
+  std::vector<Rows> rows;  // ascending in first, without gaps
+  std::int64_t columns = 1, column_first = 0, whole_columns = 1;
+};
+
 struct Parameter {
   std::string name;          // "blocks.3.attention.qkv.weight"
-  Shape shape;               // as computed with; matrices are [out, in]
-  std::int64_t stored = 0;   // elements that mean something: a padded vocabulary's last rows are not stored or initialised
-  Shape stored_shape;        // shape of those, as written to checkpoints
-  int block = 0;             // block whose backward-weight completes its gradient
+  Shape shape;               // as computed with, on this rank; matrices are [out, in]
+  std::int64_t stored = 0;   // leading elements that mean something: a padded vocabulary's last rows are not stored or initialised
+  Shape stored_shape;        // shape of the whole tensor, as written to checkpoints
+  TensorPart part;           // where `shape` lies in it
+  int block = 0;             // block whose backward-weight completes its gradient on this rank
   Init init = Init::zero;
   float std = 0;             // of Init::normal
   bool decay = false;        // weight decay applies: matrices only, neither biases, norms nor the position table
+  bool replica = false;      // another rank of the tensor group or the pipeline holds the same elements, keeps them equal, and
+                             // stands for them where each element counts once (gradient norm, checkpoints)
+  GradientSum sum = GradientSum::none;
 };
 
-// All parameters, in forward order of their blocks. A tied embedding appears once, in block 0.
+// The parameters of `blocks` (ascending) on one tensor-parallel rank, in forward order of the blocks. A tied embedding appears
+// once: in block 0, or in the head's block where block 0 is elsewhere.
+std::vector<Parameter> parameters(const ModelShape& shape, const TensorSplit& split, const std::vector<int>& blocks);
+// All of them, whole.
 std::vector<Parameter> parameters(const ModelShape& shape);
 
-// values[i] = initial value of element first + i. Depends on (seed, name, element) only, never on who asks (core/philox.h).
+// Elements [first, first + count) of a rank's part as runs of consecutive elements of the whole tensor, in order.
+struct ElementRun {
+  std::int64_t first = 0, whole_first = 0, count = 0;
+};
+std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, std::int64_t count);
+
+// values[i] = initial value of element first + i of this rank's part. Depends on (seed, name, element of the whole tensor) only,
+// never on who asks (core/philox.h).
 void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values);
 
 // Views of one block's parameters (or of their gradients, which have the same shapes). Unused ones are empty.
@@ -37,7 +67,7 @@ struct BlockParameters {
   View norm_weight, norm_bias, head_weight;        // head; head_weight is `tokens` when tied
 };
 
-// One entry per block, from a View for each of parameters(shape), in that order.
+// One entry per block of the model, from a View for each parameter of `list`; blocks that are not in it stay empty.
 std::vector<BlockParameters> bind_parameters(const ModelShape& shape, const std::vector<Parameter>& list,
                                              std::span<const View> views);
 

@@ -10,23 +10,17 @@
 // block's input, backward_weight computes the weight gradients from what backward_input stashed. The gradients of the norms'
 // gains and biases fall out of backward_input and are written there.
 //
-// Everything is enqueued on the given stream; nothing blocks.
+// Every tensor-parallel rank makes the same calls with its part of the weights; what they do together is in
+// model/tensor_parallel.h. Everything is enqueued on the given stream; nothing blocks.
 #pragma once
 
-#include "comm/communicator.h"
 #include "core/stream.h"
 #include "model/activations.h"
 #include "model/parameters.h"
+#include "model/tensor_parallel.h"
 #include "ops/op_context.h"
 
 namespace plait::model {
-
-struct TransformerOptions {
-  ModelShape shape;
-  MicroBatchShape micro_batch;
-  DType compute = DType::f32;
-  Recompute recompute = Recompute::none;
-};
 
 // Tokens and targets of a micro-batch, i32, [rows]. Each block uses what it needs.
 struct Batch {
@@ -35,12 +29,13 @@ struct Batch {
 
 class Transformer {
  public:
-  // rope_table: as ops/rope.h describes, in device memory; empty for learned positions.
-  Transformer(const TransformerOptions& options, View rope_table);
+  // rope_table: as ops/rope.h describes, in device memory; empty for learned positions. tensor_group outlives this.
+  Transformer(const BlockSizes& sizes, View rope_table, comm::Communicator& tensor_group);
 
-  const TransformerOptions& options() const { return options_; }
+  const BlockSizes& sizes() const { return sizes_; }
+  const TensorParallel& tensor_parallel() const { return tensor_; }
 
-  // Block 0 reads batch.tokens; the others read input [rows, hidden]. The head writes losses and, when `train` is set, turns
+  // Block 0 reads batch.tokens; the others read input [own rows, hidden]. The head writes losses and, when `train` is set, turns
   // its logits into their gradient, scaled by loss_scale.
   struct Forward {
     int block = 0;
@@ -53,8 +48,8 @@ class Transformer {
   };
   void forward(StreamRef stream, ops::OpContext& context, const Forward& args) const;
 
-  // output_gradient: gradient of the block's output (none for the head). input_gradient receives the gradient of its input
-  // (none for block 0) and may not alias output_gradient, which backward_weight still reads.
+  // gradients->output holds the gradient of the block's output in its own rows (none for the head); the rest of it and of
+  // gradients is written. input_gradient, own rows, receives the gradient of the block's input (none for block 0).
   struct Backward {
     int block = 0;
     const BlockParameters* weights = nullptr;
@@ -63,14 +58,16 @@ class Transformer {
     View input;
     BlockActivations* activations = nullptr;
     BlockGradients* gradients = nullptr;
-    View output_gradient, input_gradient;
-    bool accumulate = false;  // false in the first micro-batch of a step: overwrites the weight gradients
+    View input_gradient;
+    bool accumulate = false;        // false in the first micro-batch of a step: overwrites the weight gradients
+    bool accumulate_tokens = false; // the same for the embedding's table, which a tied head may have written first
   };
   void backward_input(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_weight(StreamRef stream, ops::OpContext& context, const Backward& args) const;
 
  private:
   ops::AttentionShape attention_shape() const;
+  // y: [rows, hidden]; its own rows are computed from x and the rest gathered.
   void norm(StreamRef stream, View x, View weight, View bias, View y, View mean, View rstd) const;
   void activation_function(StreamRef stream, View up, View act) const;
   void forward_attention(StreamRef stream, ops::OpContext& context, const BlockParameters& w, View input,
@@ -78,9 +75,13 @@ class Transformer {
   void forward_up(StreamRef stream, ops::OpContext& context, const BlockParameters& w, BlockActivations& a) const;
   // Brings back what Recompute dropped of block args.block.
   void recompute(StreamRef stream, ops::OpContext& context, const Backward& args) const;
+  // dx of the column-parallel product whose dy this is, summed over ranks: this rank's rows of it, in `narrow`.
+  View column_input_gradient(StreamRef stream, ops::OpContext& context, View dy, View w, View narrow) const;
 
-  TransformerOptions options_;
+  BlockSizes sizes_;
+  ModelShape local_;  // this rank's part
   View rope_table_;
+  TensorParallel tensor_;
 };
 
 }  // namespace plait::model

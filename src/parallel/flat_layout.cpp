@@ -12,58 +12,143 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multi
 
 }  // namespace
 
-FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, int data_size, std::int64_t bucket_bytes,
-                       DType gradient_type)
-    : parameters_(parameters), ranges_(parameters.size()), data_size_(data_size) {
-  require(data_size >= 1 && bucket_bytes >= 1, "FlatLayout: data size and bucket size are positive");
+FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Options& options)
+    : parameters_(parameters), ranges_(parameters.size()), options_(options) {
+  require(options.data.size >= 1 && options.bucket_bytes >= 1, "FlatLayout: data size and bucket size are positive");
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return parameters[a].block > parameters[b].block; });
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
+    const model::Parameter &x = parameters[a], &y = parameters[b];
+    return x.sum != y.sum ? x.sum < y.sum : x.block > y.block;
+  });
 
-  const std::int64_t bucket_elements = std::max<std::int64_t>(1, bucket_bytes / static_cast<std::int64_t>(size_of(gradient_type)));
+  const std::int64_t bucket_elements =
+      std::max<std::int64_t>(1, options.bucket_bytes / static_cast<std::int64_t>(size_of(options.gradient_type)));
+  // Whole gradients that take turns in memory are those of whole blocks: a block writes all of its gradients at once.
+  const bool at_block_ends = options.data.zero > 1;
   Bucket open;
   const auto close = [&] {
-    elements_ = open.range.first + round_up(open.range.count, alignment * data_size_);
+    elements_ = open.range.first + round_up(open.range.count, alignment * options.data.size);
     open.range.count = elements_ - open.range.first;
     buckets_.push_back(open);
-    open = Bucket{{elements_, 0}, 0, 0};
+    open = Bucket{{elements_, 0}, {}, model::GradientSum::none};
   };
-  for (const std::size_t index : order) {
-    const model::Parameter& p = parameters[index];
-    if (open.range.count == 0) open.first_block = p.block;
-    open.last_block = p.block;
-    ranges_[index] = {open.range.end(), p.shape.elements()};
+  const auto uses = [&](int block) {
+    if (std::find(open.blocks.begin(), open.blocks.end(), block) == open.blocks.end()) open.blocks.push_back(block);
+  };
+  const auto chunk_of = [&](int block) {
+    return std::upper_bound(options.chunk_starts.begin(), options.chunk_starts.end(), block) - options.chunk_starts.begin();
+  };
+  for (std::size_t n = 0; n < order.size(); ++n) {
+    const model::Parameter& p = parameters[order[n]];
+    open.sum = p.sum;
+    if (p.block == 0 && options.tied_head >= 0) uses(options.tied_head);
+    uses(p.block);
+    ranges_[order[n]] = {open.range.end(), p.shape.elements()};
     open.range.count += round_up(p.shape.elements(), alignment);
-    if (open.range.count >= bucket_elements) close();
+    const model::Parameter* next = n + 1 < order.size() ? &parameters[order[n + 1]] : nullptr;
+    const bool full = open.range.count >= bucket_elements && (!at_block_ends || !next || next->block != p.block);
+    if (!next || full || next->sum != p.sum || chunk_of(next->block) != chunk_of(p.block)) close();
   }
-  if (open.range.count > 0) close();
+  assign_places();
 }
 
-Range FlatLayout::shard(const Bucket& bucket, int rank) const {
-  const std::int64_t count = bucket.range.count / data_size_;
-  return {bucket.range.first + rank * count, count};
-}
-
-std::vector<FlatLayout::StatePiece> FlatLayout::state_pieces(int rank, bool sharded) const {
-  std::vector<StatePiece> pieces;
-  std::int64_t state_base = 0;
-  for (const Bucket& bucket : buckets_) {
-    const Range owned = sharded ? shard(bucket, rank) : bucket.range;
-    for (std::size_t i = 0; i < ranges_.size(); ++i) {
-      const std::int64_t first = std::max(ranges_[i].first, owned.first);
-      const std::int64_t end = std::min(ranges_[i].first + parameters_[i].stored, owned.end());
-      if (first < end) pieces.push_back({i, first - ranges_[i].first, first, state_base + first - owned.first, end - first});
+void FlatLayout::assign_places() {
+  // A bucket whose blocks follow one another is complete before the next one begins. Others stay in use while those come and go.
+  const auto spread = [&](const Bucket& bucket) {
+    return bucket.sum != model::GradientSum::none ||
+           std::find(bucket.blocks.begin(), bucket.blocks.end(), options_.tied_head) != bucket.blocks.end();
+  };
+  constexpr std::size_t shared = 2;
+  std::vector<std::int64_t> sizes;
+  std::vector<int> turns;  // the shared places, in turn
+  std::size_t turn = 0;
+  for (Bucket& bucket : buckets_) {
+    const bool takes_turns = options_.data.zero > 1 && !spread(bucket);
+    if (takes_turns && turns.size() == shared) {
+      bucket.place = turns[turn++ % shared];
+    } else {
+      bucket.place = static_cast<int>(sizes.size());
+      sizes.push_back(0);
+      if (takes_turns) turns.push_back(bucket.place);
     }
-    state_base += owned.count;
+    std::int64_t& size = sizes[static_cast<std::size_t>(bucket.place)];
+    size = std::max(size, bucket.range.count);
+  }
+  std::int64_t first = 0;
+  for (const std::int64_t size : sizes) {
+    places_.push_back({first, size});
+    first += size;
+  }
+}
+
+std::size_t FlatLayout::bucket_of(std::size_t parameter) const {
+  const auto it = std::upper_bound(buckets_.begin(), buckets_.end(), ranges_[parameter].first,
+                                   [](std::int64_t first, const Bucket& bucket) { return first < bucket.range.first; });
+  return static_cast<std::size_t>(it - buckets_.begin()) - 1;
+}
+
+Range FlatLayout::parameter_gradient(std::size_t index) const {
+  const Bucket& bucket = buckets_[bucket_of(index)];
+  return {whole_gradient(bucket).first + ranges_[index].first - bucket.range.first, ranges_[index].count};
+}
+
+Range FlatLayout::kept_gradient(const Bucket& bucket) const {
+  const Range kept = owned(bucket);
+  return options_.data.zero > 1 ? Range{state_first(bucket), kept.count} : kept;
+}
+
+Range FlatLayout::shard(const Bucket& bucket) const {
+  const std::int64_t count = bucket.range.count / options_.data.size;
+  return {bucket.range.first + options_.data.rank * count, count};
+}
+
+std::vector<FlatLayout::StatePiece> FlatLayout::state_pieces() const {
+  std::vector<StatePiece> pieces;
+  for (const Bucket& bucket : buckets_) {
+    const Range kept = owned(bucket);
+    for (std::size_t i = 0; i < ranges_.size(); ++i) {
+      const std::int64_t first = std::max(ranges_[i].first, kept.first);
+      const std::int64_t end = std::min(ranges_[i].first + parameters_[i].stored, kept.end());
+      if (first >= end) continue;
+      const std::int64_t state = state_first(bucket) + first - kept.first;
+      pieces.push_back({.parameter = i, .parameter_first = first - ranges_[i].first, .flat_first = first,
+                        .gradient_first = options_.data.zero > 1 ? state : first, .state_first = state, .count = end - first});
+    }
   }
   std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.state_first < b.state_first; });
   return pieces;
 }
 
-std::vector<ops::AdamWSegment> FlatLayout::adamw_segments(int rank, bool sharded) const {
+std::vector<Range> FlatLayout::norm_ranges() const {
+  std::vector<Range> ranges;
+  for (const Bucket& bucket : buckets_) {
+    const Range counted = shard(bucket);
+    const std::int64_t shift = options_.data.zero > 1 ? state_first(bucket) - counted.first : 0;
+    for (std::size_t i = 0; i < ranges_.size(); ++i) {
+      // Paddings are zero where every parameter has its own place, and counting them joins neighbours.
+      const std::int64_t count = options_.data.zero > 1 ? ranges_[i].count : round_up(ranges_[i].count, alignment);
+      const std::int64_t first = std::max(ranges_[i].first, counted.first);
+      const std::int64_t end = std::min(ranges_[i].first + count, counted.end());
+      if (!parameters_[i].replica && first < end) ranges.push_back({first + shift, end - first});
+    }
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
+  std::vector<Range> merged;
+  for (const Range& range : ranges) {
+    if (!merged.empty() && merged.back().end() == range.first) {
+      merged.back().count += range.count;
+    } else {
+      merged.push_back(range);
+    }
+  }
+  return merged;
+}
+
+std::vector<ops::AdamWSegment> FlatLayout::adamw_segments() const {
   std::vector<ops::AdamWSegment> segments;
-  for (const StatePiece& piece : state_pieces(rank, sharded)) {
-    segments.push_back({piece.flat_first, piece.state_first, piece.count, parameters_[piece.parameter].decay});
+  for (const StatePiece& piece : state_pieces()) {
+    segments.push_back({piece.flat_first, piece.gradient_first, piece.state_first, piece.count, parameters_[piece.parameter].decay});
   }
   return segments;
 }

@@ -2,6 +2,8 @@
 //
 // Weights, gradients and optimizer state are each one buffer, in backward order of the blocks (the head first, the embedding
 // last), so that a bucket of gradients is a contiguous range that becomes complete while the rest of backward still runs.
+// Parameters whose gradients have to be summed over a further group come last, in buckets of their own: the same buckets, at the
+// same sizes, on all ranks of that group.
 // A bucket is one collective. Its size is a multiple of data size × alignment, so that every rank's shard of it is aligned.
 #pragma once
 
@@ -21,8 +23,15 @@ struct Range {
 
 struct Bucket {
   Range range;
-  int last_block = 0;   // its gradients are complete after backward_weight of this block (the lowest it holds)
-  int first_block = 0;  // highest block it holds: the range of blocks that read its weights is [last_block, first_block]
+  std::vector<int> blocks;  // blocks of this rank that read its weights and write its gradients, each once
+  model::GradientSum sum = model::GradientSum::none;
+  int place = 0;            // its whole gradients' memory; under ZeRO-2 buckets share places, else every bucket has its own
+};
+
+// One rank's part of the data-parallel group.
+struct DataShard {
+  int rank = 0, size = 1;
+  int zero = 0;  // 1: optimizer state holds this rank's shards only; 2: so do the gradients
 };
 
 class FlatLayout {
@@ -31,35 +40,66 @@ class FlatLayout {
   // 256-byte alignment of the library's matrix products.
   static constexpr std::int64_t alignment = 128;
 
-  // bucket_bytes: a bucket is closed when its gradients reach this size, at the end of a parameter.
-  FlatLayout(const std::vector<model::Parameter>& parameters, int data_size, std::int64_t bucket_bytes, DType gradient_type);
+  struct Options {
+    DataShard data;
+    std::int64_t bucket_bytes = 1;  // a bucket is closed when its gradients reach this size
+    DType gradient_type = DType::f32;
+    int tied_head = -1;  // block of a head that reads and writes block 0's table on this same rank; -1: none
+    std::vector<int> chunk_starts = {0};  // first block of each of the rank's chunks; a bucket holds blocks of one chunk
+  };
+  FlatLayout(const std::vector<model::Parameter>& parameters, const Options& options);
 
   std::int64_t elements() const { return elements_; }  // of a flat buffer, paddings included
   Range parameter(std::size_t index) const { return ranges_[index]; }  // index into the parameter list
+  std::size_t bucket_of(std::size_t parameter) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
-  // Slice of a bucket that data-parallel rank `rank` reduces, and under ZeRO-1 owns.
-  Range shard(const Bucket& bucket, int rank) const;
-  std::int64_t shard_elements() const { return elements_ / data_size_; }  // of all buckets together
+  const DataShard& data() const { return options_.data; }
+  // This rank's equal share of a bucket.
+  Range shard(const Bucket& bucket) const;
+  // What of a bucket this rank keeps optimizer state for: its shard under ZeRO, else all.
+  Range owned(const Bucket& bucket) const { return options_.data.zero > 0 ? shard(bucket) : bucket.range; }
+  std::int64_t shard_elements() const { return elements_ / options_.data.size; }  // of all buckets together
+  std::int64_t state_elements() const { return options_.data.zero > 0 ? shard_elements() : elements_; }
+  // The gradients that backward writes, whole. ZeRO-2 adds their shards up elsewhere, after every micro-batch, and buckets take
+  // turns in two places; without it they stay where they are until the update.
+  std::int64_t whole_gradient_elements() const { return places_.back().end(); }
+  Range whole_gradient(const Bucket& bucket) const { return {places_[static_cast<std::size_t>(bucket.place)].first, bucket.range.count}; }
+  Range parameter_gradient(std::size_t index) const;
+  // The gradients that the update reads: under ZeRO-2 a buffer like optimizer state, else the whole gradients.
+  std::int64_t kept_gradient_elements() const { return options_.data.zero > 1 ? shard_elements() : elements_; }
+  // What of them is this rank's: owned(bucket), as a range of the kept gradients.
+  Range kept_gradient(const Bucket& bucket) const;
+  // Where `owned(bucket)` begins in optimizer state, which holds the owned ranges of all buckets one after another.
+  std::int64_t state_first(const Bucket& bucket) const { return bucket.range.first / (options_.data.zero > 0 ? options_.data.size : 1); }
 
-  // A parameter's piece in optimizer-state memory. Without ZeRO that memory has the flat layout; with it, it holds the
-  // rank's shards of all buckets one after another.
+  // A parameter's piece in optimizer-state memory.
   struct StatePiece {
     std::size_t parameter = 0;
-    std::int64_t parameter_first = 0;  // element within the parameter
-    std::int64_t flat_first = 0, state_first = 0, count = 0;
+    std::int64_t parameter_first = 0;  // element within this rank's part of the parameter
+    std::int64_t flat_first = 0;       // in the weights
+    std::int64_t gradient_first = 0;   // in the gradients that are kept until the update
+    std::int64_t state_first = 0;      // in the optimizer state
+    std::int64_t count = 0;
   };
-  // Every piece that `rank` keeps, in ascending order of state_first; stored elements only (paddings are left out).
-  std::vector<StatePiece> state_pieces(int rank, bool sharded) const;
+  // Every piece that this rank keeps, in ascending order of state_first; stored elements only (paddings are left out).
+  std::vector<StatePiece> state_pieces() const;
 
-  std::vector<ops::AdamWSegment> adamw_segments(int rank, bool sharded) const;
+  // Ranges of the kept gradients that this rank counts in the global norm: each element of the model on exactly one rank,
+  // replicas (Parameter::replica) on none and unsharded gradients as one data rank's share. Neighbours merged.
+  std::vector<Range> norm_ranges() const;
+
+  std::vector<ops::AdamWSegment> adamw_segments() const;
 
  private:
+  void assign_places();
+
   std::vector<model::Parameter> parameters_;
   std::vector<Range> ranges_;
   std::vector<Bucket> buckets_;
+  std::vector<Range> places_;
   std::int64_t elements_ = 0;
-  int data_size_ = 1;
+  Options options_;
 };
 
 }  // namespace plait::parallel

@@ -11,17 +11,14 @@
 namespace plait::parallel {
 namespace {
 
-constexpr std::size_t staging_bytes = std::size_t{64} << 20;
-
 // One more than may be pending: a step's time is measured from the end of the step before it, whose slot must still be its.
 constexpr int step_slots = Interpreter::results_in_flight + 1;
 
 // Instructions of the compute stream that wait for the reduce stream: where communication can be exposed.
 bool may_expose(const Program& program, const Instruction& instruction) {
-  if (instruction.stream != StreamRole::compute) return false;
-  return std::any_of(instruction.waits.begin(), instruction.waits.end(), [&](int w) {
-    return program.instructions[static_cast<std::size_t>(w)].stream == StreamRole::reduce;
-  });
+  if (program.stream_of(instruction).role != StreamRole::compute) return false;
+  return std::any_of(instruction.waits.begin(), instruction.waits.end(),
+                     [&](int w) { return program.stream_of(program.at(w)).role == StreamRole::reduce; });
 }
 
 }  // namespace
@@ -35,23 +32,18 @@ struct Interpreter::Pending {
   std::optional<std::size_t> previous;  // slot of the step before, if its `done` still holds that step's time
 };
 
-Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, comm::Communicator& data_group)
-    : plan_(std::move(plan)), memory_(memory), data_group_(data_group) {
+Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, RankGroups groups)
+    : plan_(std::move(plan)), memory_(memory), groups_(std::move(groups)), buffers_(plan_, memory) {
   const Device device = memory_.device();
   require(device.kind == plan_.device_kind, "Interpreter: the plan is for another kind of device");
-  require(data_group_.size() == plan_.layout.data && data_group_.rank() == plan_.coordinates().data,
-          "Interpreter: the communicator is not the plan's data group");
-  arena_ = memory_.allocate(plan_.memory.total_bytes());
+  require(groups_.data->size() == plan_.layout.data && groups_.data->rank() == plan_.coordinates().data &&
+              groups_.world->size() == plan_.layout.ranks(),
+          "Interpreter: the communicators are not the plan's");
   pinned_ = memory_.allocate(staging_bytes + step_slots * sizeof(ops::OptimizerState), MemoryKind::pinned_host);
-  streams_[static_cast<std::size_t>(StreamRole::compute)].emplace(device);
-  streams_[static_cast<std::size_t>(StreamRole::copy)].emplace(device, StreamPriority::high);
-  streams_[static_cast<std::size_t>(StreamRole::reduce)].emplace(device, StreamPriority::high);
-  const auto workspace_bytes = static_cast<std::int64_t>(plan_.memory.find("op_workspace").bytes);
-  context_ = ops::make_op_context(device, item("op_workspace", DType::u8, {workspace_bytes}), {.deterministic = plan_.deterministic});
-  bind_memory();
+  train_ = prepare(plan_.train);
+  evaluate_ = prepare(plan_.evaluate);
+  context_ = ops::make_op_context(device, buffers_.workspace, {.deterministic = plan_.deterministic});
   fill_constants();
-  prepare(plan_.train, train_events_);
-  prepare(plan_.evaluate, evaluate_events_);
 
   const auto exposing = std::count_if(plan_.train.instructions.begin(), plan_.train.instructions.end(),
                                       [&](const Instruction& i) { return may_expose(plan_.train, i); });
@@ -67,115 +59,44 @@ Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, comm::Communicator
 
 Interpreter::~Interpreter() = default;
 
-StreamRef Interpreter::stream(StreamRole role) const { return streams_[static_cast<std::size_t>(role)]->ref(); }
+StreamRef Interpreter::stream(const StreamSpec& spec) const { return streams_.at({spec.role, spec.peer}).ref(); }
 
-View Interpreter::item(const std::string& name, DType type, Shape shape) const {
-  const MemoryItem& found = plan_.memory.find(name);
-  View view(static_cast<char*>(arena_.data()) + found.offset, type, shape);
-  require(view.bytes() <= found.bytes, "Interpreter: '" + name + "' is larger than planned");
-  return view;
-}
-
-View Interpreter::slice(View flat, Range range) const { return flat.rows(range.first, range.count); }
-
-void Interpreter::bind_memory() {
-  const model::TransformerOptions& m = plan_.model;
-  const Shape flat{plan_.flat.elements()};
-  const Shape state{plan_.state_elements()};
-  weights_ = item("weights", m.compute, flat);
-  gradients_ = item("gradients", plan_.gradient_type, flat);
-  master_ = plan_.separate_master ? item("master", plan_.master_type, state) : weights_;
-  exp_avg_ = item("exp_avg", plan_.master_type, state);
-  exp_avg_sq_ = item("exp_avg_sq", plan_.master_type, state);
-  scalars_ = item("scalars", plan_.scalar_type(), {2});
-  evaluation_loss_ = item("evaluation_loss", plan_.scalar_type(), {1});
-  optimizer_state_ = item("optimizer_state", DType::f32, {static_cast<std::int64_t>(sizeof(ops::OptimizerState) / 4)});
-
-  std::vector<View> weight_views, gradient_views;
-  for (std::size_t i = 0; i < plan_.parameters.size(); ++i) {
-    const Range range = plan_.flat.parameter(i);
-    weight_views.push_back(slice(weights_, range).reshaped(plan_.parameters[i].shape));
-    gradient_views.push_back(slice(gradients_, range).reshaped(plan_.parameters[i].shape));
+Interpreter::Prepared Interpreter::prepare(const Program& program) {
+  Prepared prepared;
+  prepared.program = &program;
+  for (const StreamSpec& spec : program.streams) {
+    // Communication has little to launch and others wait for it.
+    const StreamPriority priority = spec.role == StreamRole::compute ? StreamPriority::normal : StreamPriority::high;
+    const auto it = streams_.try_emplace({spec.role, spec.peer}, memory_.device(), priority).first;
+    prepared.streams.push_back(it->second.ref());
   }
-  block_weights_ = model::bind_parameters(m.shape, plan_.parameters, weight_views);
-  block_gradients_ = model::bind_parameters(m.shape, plan_.parameters, gradient_views);
-
-  const auto memory_of = [&](const std::string& name) {
-    return static_cast<void*>(static_cast<char*>(arena_.data()) + plan_.memory.find(name).offset);
-  };
-  for (int block = 0; block < m.shape.blocks(); ++block) {
-    const auto specs = model::activation_specs(m.shape, m.micro_batch, m.compute, m.recompute, block);
-    std::vector<model::BlockActivations> slots;
-    for (int slot = 0; slot < plan_.train.activation_slots; ++slot) {
-      std::vector<void*> memory;
-      for (const model::TensorSpec& spec : specs) {
-        memory.push_back(memory_of(spec.keep == model::Keep::scratch ? "scratch " + spec.name
-                                                                     : activation_item(block, slot, spec.name)));
-      }
-      slots.push_back(model::bind_activations(specs, memory));
-    }
-    activations_.push_back(std::move(slots));
-  }
-  const auto gradient_specs = model::gradient_specs(m.shape, m.micro_batch, m.compute);
-  std::vector<void*> gradient_memory;
-  for (const model::TensorSpec& spec : gradient_specs) gradient_memory.push_back(memory_of("gradient " + spec.name));
-  block_scratch_ = model::bind_gradients(gradient_specs, gradient_memory);
-
-  const Shape residual{m.micro_batch.rows(), m.shape.hidden};
-  for (int slot = 0; slot < plan_.train.gradient_slots; ++slot) {
-    residual_gradients_.push_back(item("residual gradient " + std::to_string(slot), m.compute, residual));
-  }
-  for (int slot = 0; slot < plan_.train.batch_slots; ++slot) {
-    batch_slots_.push_back({item("tokens " + std::to_string(slot), DType::i32, {m.micro_batch.rows()}),
-                            item("targets " + std::to_string(slot), DType::i32, {m.micro_batch.rows()})});
-  }
-
-  std::vector<Range> ranges;
-  for (const Bucket& bucket : plan_.flat.buckets()) {
-    const Range owned = plan_.flat.shard(bucket, plan_.coordinates().data);
-    if (!ranges.empty() && ranges.back().end() == owned.first) {
-      ranges.back().count += owned.count;
-    } else {
-      ranges.push_back(owned);
+  prepared.events.resize(program.instructions.size());
+  for (const Instruction& instruction : program.instructions) {
+    for (const int awaited : instruction.waits) {
+      std::optional<Event>& event = prepared.events[static_cast<std::size_t>(awaited)];
+      if (!event) event.emplace(memory_.device());
     }
   }
-  for (const Range& range : ranges) norm_ranges_.push_back(slice(gradients_, range));
+  return prepared;
 }
 
 void Interpreter::fill_constants() {
   const StreamRef s = compute_stream();
-  const model::TransformerOptions& m = plan_.model;
-  const std::vector<std::uint8_t> table = ops::adamw_table(plan_.flat.adamw_segments(plan_.coordinates().data, plan_.sharded));
-  table_ = item("adamw_table", DType::u8, {static_cast<std::int64_t>(table.size())});
-  s.copy(table_.data, table.data(), table.size());
+  const std::vector<std::uint8_t> table = ops::adamw_table(plan_.flat.adamw_segments());
+  s.copy(buffers_.adamw_table.data, table.data(), table.size());
   s.synchronize();
-  View rope;
-  if (m.shape.position == model::Position::rope) {
-    rope = item("rope_table", plan_.scalar_type(), {m.micro_batch.sequence, m.shape.head_dim});
-    std::vector<std::uint8_t> host(rope.bytes());
-    ops::rope_table(m.shape.rope_base, View(host.data(), rope.dtype, rope.shape));
-    s.copy(rope.data, host.data(), host.size());
+  if (buffers_.rope_table) {
+    std::vector<std::uint8_t> host(buffers_.rope_table.bytes());
+    ops::rope_table(plan_.sizes.shape.rope_base, View(host.data(), buffers_.rope_table.dtype, buffers_.rope_table.shape));
+    s.copy(buffers_.rope_table.data, host.data(), host.size());
     s.synchronize();
   }
-  transformer_.emplace(m, rope);
-  s.zero(optimizer_state_.data, optimizer_state_.bytes());
-  s.zero(weights_.data, weights_.bytes());
-  s.zero(gradients_.data, gradients_.bytes());
-  s.zero(master_.data, master_.bytes());
-  s.zero(exp_avg_.data, exp_avg_.bytes());
-  s.zero(exp_avg_sq_.data, exp_avg_sq_.bytes());
-  s.synchronize();
-}
-
-void Interpreter::prepare(const Program& program, std::vector<std::optional<Event>>& events) {
-  events.clear();
-  events.resize(program.instructions.size());
-  for (const Instruction& instruction : program.instructions) {
-    for (const int awaited : instruction.waits) {
-      std::optional<Event>& event = events[static_cast<std::size_t>(awaited)];
-      if (!event) event.emplace(memory_.device());
-    }
+  transformer_.emplace(plan_.sizes, buffers_.rope_table, *groups_.tensor);
+  for (const View& view : {buffers_.optimizer_state, buffers_.scalars, buffers_.evaluation_loss, buffers_.weights, buffers_.gradients,
+                           buffers_.kept_gradients, buffers_.master, buffers_.exp_avg, buffers_.exp_avg_sq}) {
+    s.zero(view.data, view.bytes());
   }
+  s.synchronize();
 }
 
 void Interpreter::initialize(std::uint64_t seed) {
@@ -185,7 +106,7 @@ void Interpreter::initialize(std::uint64_t seed) {
   auto* floats = static_cast<float*>(pinned_.data());
   auto* doubles = reinterpret_cast<double*>(floats + chunk);
   const auto threads = static_cast<std::int64_t>(std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(plan_.layout.ranks())));
-  for (const FlatLayout::StatePiece& piece : plan_.flat.state_pieces(plan_.coordinates().data, plan_.sharded)) {
+  for (const FlatLayout::StatePiece& piece : plan_.flat.state_pieces()) {
     const model::Parameter& parameter = plan_.parameters[piece.parameter];
     for (std::int64_t done = 0; done < piece.count; done += chunk) {
       const std::int64_t count = std::min(chunk, piece.count - done);
@@ -198,7 +119,7 @@ void Interpreter::initialize(std::uint64_t seed) {
         });
       }
       workers.clear();  // joins
-      const View target = slice(master_, {piece.state_first + done, count});
+      const View target = buffers_.master.rows(piece.state_first + done, count);
       if (plan_.master_type == DType::f64) {
         std::copy(floats, floats + count, doubles);
         s.copy(target.data, doubles, target.bytes());
@@ -214,118 +135,151 @@ void Interpreter::initialize(std::uint64_t seed) {
 void Interpreter::publish_weights() {
   const StreamRef s = compute_stream();
   if (plan_.separate_master) {
-    std::int64_t state_first = 0;
-    for (const Bucket& bucket : plan_.flat.buckets()) {
-      const Range owned = plan_.sharded ? plan_.flat.shard(bucket, plan_.coordinates().data) : bucket.range;
-      ops::convert(s, slice(master_, {state_first, owned.count}), slice(weights_, owned));
-      state_first += owned.count;
-      if (plan_.sharded) data_group_.all_gather(s, slice(weights_, owned), slice(weights_, bucket.range));
+    for (std::size_t b = 0; b < plan_.flat.buckets().size(); ++b) {
+      const Bucket& bucket = plan_.flat.buckets()[b];
+      const View own = buffers_.own_weights(static_cast<int>(b));
+      ops::convert(s, buffers_.master.rows(plan_.flat.state_first(bucket), own.elements()), own);
+      if (plan_.zero > 0) groups_.data->all_gather(s, own, buffers_.bucket_weights(static_cast<int>(b)));
     }
   }
   synchronize();
 }
 
 void Interpreter::synchronize() {
-  for (const auto& s : streams_) s->ref().synchronize();
+  for (const auto& [spec, s] : streams_) s.ref().synchronize();
 }
 
-View Interpreter::block_input(const Instruction& instruction) {
-  if (instruction.block == 0) return {};
-  return activations_[static_cast<std::size_t>(instruction.block) - 1][static_cast<std::size_t>(instruction.activation_slot)].output;
-}
-
-model::Transformer::Backward Interpreter::backward_arguments(const Instruction& i) {
+model::Transformer::Backward Interpreter::backward_arguments(const Program& program, const Instruction& i,
+                                                             model::BlockActivations& activations,
+                                                             model::BlockGradients& gradients) {
+  activations = buffers_.backward_activations(i);
+  gradients = buffers_.block_gradients_of(program, i);
   const auto block = static_cast<std::size_t>(i.block);
   return {.block = i.block,
-          .weights = &block_weights_[block],
-          .weight_gradients = &block_gradients_[block],
-          .batch = batch_slots_[static_cast<std::size_t>(i.batch_slot)],
-          .input = block_input(i),
-          .activations = &activations_[block][static_cast<std::size_t>(i.activation_slot)],
-          .gradients = &block_scratch_,
-          .output_gradient = i.gradient_in < 0 ? View() : residual_gradients_[static_cast<std::size_t>(i.gradient_in)],
-          .input_gradient = i.gradient_out < 0 ? View() : residual_gradients_[static_cast<std::size_t>(i.gradient_out)],
-          .accumulate = i.accumulate};
+          .weights = &buffers_.block_weights[block],
+          .weight_gradients = &buffers_.block_gradients[block],
+          .batch = i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)],
+          .input = buffers_.input(program, i),
+          .activations = &activations,
+          .gradients = &gradients,
+          .input_gradient = buffers_.input_gradient(program, i),
+          .accumulate = i.accumulate,
+          .accumulate_tokens = i.accumulate_tokens};
 }
 
-template <typename Observer>
-void Interpreter::execute(const Program& program, std::vector<std::optional<Event>>& events, BatchSource& batches,
-                          const UpdateSettings& settings, bool train, bool accumulate, Observer observe) {
+void Interpreter::execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, const Observer& observe) {
+  const Program& program = *prepared.program;
   for (std::size_t n = 0; n < program.instructions.size(); ++n) {
     const Instruction& instruction = program.instructions[n];
-    const StreamRef s = stream(instruction.stream);
+    const StreamRef s = prepared.streams[static_cast<std::size_t>(instruction.stream)];
     observe(n, Moment::waiting);
-    for (const int awaited : instruction.waits) s.wait(*events[static_cast<std::size_t>(awaited)]);
+    for (const int awaited : instruction.waits) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
     observe(n, Moment::started);
-    issue(instruction, batches, settings, train, accumulate || instruction.accumulate);
+    issue(prepared, instruction, batches, settings);
     observe(n, Moment::done);
-    if (events[n]) s.record(*events[n]);
+    if (prepared.events[n]) s.record(*prepared.events[n]);
   }
 }
 
-void Interpreter::issue(const Instruction& i, BatchSource& batches, const UpdateSettings& settings, bool train, bool accumulate) {
-  const StreamRef s = stream(i.stream);
-  const auto block = static_cast<std::size_t>(std::max(i.block, 0));
-  const auto bucket = [&] { return plan_.flat.buckets()[static_cast<std::size_t>(i.bucket)]; };
+void Interpreter::forward(StreamRef s, const Program& program, const Instruction& i) {
+  const bool train = &program == &plan_.train;
+  const double tokens = static_cast<double>(plan_.global_batch * plan_.sizes.micro_batch.sequence);
+  model::BlockActivations activations = buffers_.forward_activations(i);
+  transformer_->forward(s, *context_,
+                        {.block = i.block,
+                         .weights = &buffers_.block_weights[static_cast<std::size_t>(i.block)],
+                         .batch = i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)],
+                         .input = buffers_.input(program, i),
+                         .activations = &activations,
+                         .train = train,
+                         .loss_scale = static_cast<float>(1.0 / tokens)});
+  if (i.block == plan_.sizes.shape.head_block()) {
+    const float scale = plan_.counts_loss() ? static_cast<float>(1.0 / tokens) : 0.0f;
+    if (train) {
+      ops::sum(s, *context_, activations.losses, buffers_.scalars.rows(1, 1), scale, i.accumulate);
+    } else {
+      ops::sum(s, *context_, activations.losses, buffers_.evaluation_loss, scale, accumulate_evaluation_);
+    }
+  }
+}
+
+void Interpreter::reduce_gradients(StreamRef s, const Instruction& i) {
+  if (i.group != Group::data) {  // what the data group has reduced already, in the part that this rank keeps
+    groups_.of(i.group).all_reduce(s, buffers_.kept_gradient(i.bucket));
+  } else if (plan_.zero == 0) {
+    groups_.data->all_reduce(s, buffers_.bucket_gradients(i.bucket));
+  } else {
+    const View shard = buffers_.gradient_shard(i.bucket);
+    groups_.data->reduce_scatter(s, buffers_.bucket_gradients(i.bucket), shard);
+    if (plan_.zero < 2) return;
+    if (i.accumulate) {
+      ops::add(s, shard, buffers_.kept_gradient(i.bucket));
+    } else {
+      s.copy(buffers_.kept_gradient(i.bucket).data, shard.data, shard.bytes());
+    }
+  }
+}
+
+void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSource& batches, const UpdateSettings& settings) {
+  const Program& program = *prepared.program;
+  const StreamRef s = prepared.streams[static_cast<std::size_t>(i.stream)];
   switch (i.kind) {
     case InstructionKind::load_batch: {
-      const model::Batch& slot = batch_slots_[static_cast<std::size_t>(i.batch_slot)];
+      const model::Batch& slot = buffers_.batches[static_cast<std::size_t>(i.batch_slot)];
       const HostBatch host = batches.next();
       s.copy(slot.tokens.data, host.tokens, slot.tokens.bytes());
       s.copy(slot.targets.data, host.targets, slot.targets.bytes());
       batches.release(s);
       return;
     }
-    case InstructionKind::forward: {
-      const auto tokens = static_cast<double>(plan_.global_batch * plan_.model.micro_batch.sequence);
-      model::BlockActivations& activations = activations_[block][static_cast<std::size_t>(i.activation_slot)];
-      transformer_->forward(s, *context_,
-                            {.block = i.block,
-                             .weights = &block_weights_[block],
-                             .batch = batch_slots_[static_cast<std::size_t>(i.batch_slot)],
-                             .input = block_input(i),
-                             .activations = &activations,
-                             .train = train,
-                             .loss_scale = static_cast<float>(1.0 / tokens)});
-      if (i.block == plan_.model.shape.head_block()) {
-        const View loss = train ? scalars_.rows(1, 1) : evaluation_loss_;
-        ops::sum(s, *context_, activations.losses, loss, static_cast<float>(1.0 / tokens), accumulate);
-      }
+    case InstructionKind::receive_activation:
+    case InstructionKind::receive_gradient:
+      groups_.incoming.at(program.stream_of(i).peer)->receive(s, buffers_.message(program, i), 0);
       return;
-    }
+    case InstructionKind::send_activation:
+    case InstructionKind::send_gradient:
+      groups_.outgoing.at(program.stream_of(i).peer)->send(s, buffers_.message(program, i), 1);
+      return;
+    case InstructionKind::forward:
+      forward(s, program, i);
+      return;
     case InstructionKind::backward_input:
-      transformer_->backward_input(s, *context_, backward_arguments(i));
-      return;
-    case InstructionKind::backward_weight:
-      transformer_->backward_weight(s, *context_, backward_arguments(i));
-      return;
-    case InstructionKind::reduce_gradients: {
-      const View all = slice(gradients_, bucket().range);
-      if (plan_.sharded) {
-        data_group_.reduce_scatter(s, all, slice(gradients_, plan_.flat.shard(bucket(), plan_.coordinates().data)));
+    case InstructionKind::backward_weight: {
+      model::BlockActivations activations;
+      model::BlockGradients gradients;
+      const auto args = backward_arguments(program, i, activations, gradients);
+      if (i.kind == InstructionKind::backward_input) {
+        transformer_->backward_input(s, *context_, args);
       } else {
-        data_group_.all_reduce(s, all);
+        transformer_->backward_weight(s, *context_, args);
       }
       return;
     }
-    case InstructionKind::gradient_norm:
-      for (std::size_t r = 0; r < norm_ranges_.size(); ++r) {
-        ops::sum_of_squares(s, *context_, norm_ranges_[r], scalars_.rows(0, 1), r > 0);
-      }
+    case InstructionKind::reduce_gradients:
+      reduce_gradients(s, i);
       return;
+    case InstructionKind::gradient_norm: {
+      const View squares = buffers_.scalars.rows(0, 1), loss = buffers_.scalars.rows(1, 1);
+      if (buffers_.norm_ranges.empty()) s.zero(squares.data, squares.bytes());
+      for (std::size_t r = 0; r < buffers_.norm_ranges.size(); ++r) {
+        ops::sum_of_squares(s, *context_, buffers_.norm_ranges[r], squares, r > 0);
+      }
+      if (!plan_.counts_loss()) s.zero(loss.data, loss.bytes());  // what is there is the last step's sum
+      return;
+    }
     case InstructionKind::reduce_scalars:
-      data_group_.all_reduce(s, scalars_);
+      groups_.world->all_reduce(s, buffers_.scalars);
       return;
     case InstructionKind::update:
-      ops::norm_to_clip(s, scalars_.rows(0, 1), scalars_.rows(1, 1), settings.clip, optimizer_state_);
-      ops::adamw(s, {.table = table_, .gradients = gradients_, .master = master_, .m = exp_avg_, .v = exp_avg_sq_,
-                     .weights = weights_, .optimizer_state = optimizer_state_, .lr = settings.lr, .beta1 = settings.beta1,
+      ops::norm_to_clip(s, buffers_.scalars.rows(0, 1), buffers_.scalars.rows(1, 1), settings.clip, buffers_.optimizer_state);
+      ops::adamw(s, {.table = buffers_.adamw_table, .gradients = buffers_.kept_gradients, .master = buffers_.master,
+                     .m = buffers_.exp_avg, .v = buffers_.exp_avg_sq, .weights = buffers_.weights,
+                     .optimizer_state = buffers_.optimizer_state, .lr = settings.lr, .beta1 = settings.beta1,
                      .beta2 = settings.beta2, .epsilon = settings.epsilon, .weight_decay = settings.weight_decay,
                      .step = settings.update});
       return;
     case InstructionKind::gather_weights:
-      data_group_.all_gather(s, slice(weights_, plan_.flat.shard(bucket(), plan_.coordinates().data)),
-                             slice(weights_, bucket().range));
+      groups_.data->all_gather(s, buffers_.own_weights(i.bucket), buffers_.bucket_weights(i.bucket));
       return;
   }
 }
@@ -336,12 +290,12 @@ void Interpreter::run_step(BatchSource& batches, const UpdateSettings& settings)
   Pending& slot = slots_[slot_index];
   const StreamRef compute = compute_stream();
   std::size_t exposed = 0;
-  execute(plan_.train, train_events_, batches, settings, true, false, [&](std::size_t n, Moment moment) {
+  execute(train_, batches, settings, [&](std::size_t n, Moment moment) {
     if (moment == Moment::done || !may_expose(plan_.train, plan_.train.instructions[n])) return;
     if (moment == Moment::waiting) compute.record(slot.exposed[exposed].first);
     if (moment == Moment::started) compute.record(slot.exposed[exposed++].second);
   });
-  compute.copy(slot.state, optimizer_state_.data, sizeof(ops::OptimizerState));
+  compute.copy(slot.state, buffers_.optimizer_state.data, sizeof(ops::OptimizerState));
   compute.record(slot.done);
   slot.update = settings.update;
   slot.previous.reset();
@@ -367,69 +321,6 @@ StepResult Interpreter::synchronize_result() {
   if (slot.previous) result.device_ms = elapsed_ms(slots_[*slot.previous].done, slot.done);
   for (const auto& [before, after] : slot.exposed) result.exposed_comm_ms += elapsed_ms(before, after);
   return result;
-}
-
-std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const UpdateSettings& settings) {
-  require(pending_.empty(), "Interpreter::synchronize_profile: take results first");
-  const std::size_t count = plan_.train.instructions.size();
-  std::vector<std::pair<Event, Event>> times;
-  for (std::size_t n = 0; n < count; ++n) {
-    times.emplace_back(Event(memory_.device(), EventTiming::on), Event(memory_.device(), EventTiming::on));
-  }
-  execute(plan_.train, train_events_, batches, settings, true, false, [&](std::size_t n, Moment moment) {
-    const StreamRef s = stream(plan_.train.instructions[n].stream);
-    if (moment == Moment::waiting) s.record(times[n].first);
-    if (moment == Moment::done) s.record(times[n].second);
-  });
-  synchronize();
-  std::vector<float> milliseconds;
-  for (const auto& [begin, end] : times) milliseconds.push_back(elapsed_ms(begin, end));
-  return milliseconds;
-}
-
-double Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches) {
-  synchronize();  // weights gathered by the reduce stream
-  const StreamRef compute = compute_stream();
-  for (int mb = 0; mb < micro_batches; ++mb) {
-    execute(plan_.evaluate, evaluate_events_, batches, {}, false, mb > 0, [](std::size_t, Moment) {});
-  }
-  data_group_.all_reduce(compute, evaluation_loss_);
-  compute.copy(pinned_.data(), evaluation_loss_.data, evaluation_loss_.bytes());
-  synchronize();
-  const double sum = plan_.scalar_type() == DType::f64 ? *static_cast<double*>(pinned_.data())
-                                                       : static_cast<double>(*static_cast<float*>(pinned_.data()));
-  // The head scales by 1 / (global batch tokens), as in training; rescale to the tokens that were evaluated.
-  return sum * static_cast<double>(plan_.global_batch) /
-         static_cast<double>(micro_batches * plan_.model.micro_batch.batch * plan_.layout.data);
-}
-
-std::vector<float> Interpreter::synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row) {
-  const std::int64_t rows = plan_.model.micro_batch.rows();
-  require(static_cast<std::int64_t>(tokens.size()) == rows && row >= 0 && row < rows, "synchronize_logits: one micro-batch");
-  struct OneBatch final : BatchSource {
-    explicit OneBatch(const std::vector<std::int32_t>& t) : tokens(t) {}
-    HostBatch next() override { return {tokens.data(), tokens.data()}; }
-    void release(StreamRef) override {}
-    const std::vector<std::int32_t>& tokens;
-  } batch(tokens);
-  synchronize();
-  execute(plan_.evaluate, evaluate_events_, batch, {}, false, false, [](std::size_t, Moment) {});
-  synchronize();
-  const View logits = activations_.back()[0].logits.rows(row, 1);
-  const auto vocab = static_cast<std::size_t>(plan_.model.shape.vocab);
-  const StreamRef s = compute_stream();
-  std::vector<float> out(vocab);
-  require(logits.bytes() <= staging_bytes, "synchronize_logits: a row fits the staging memory");
-  s.copy(pinned_.data(), logits.data, logits.bytes());
-  s.synchronize();
-  for (std::size_t i = 0; i < vocab; ++i) {
-    switch (logits.dtype) {
-      case DType::f32: out[i] = static_cast<float*>(pinned_.data())[i]; break;
-      case DType::f64: out[i] = static_cast<float>(static_cast<double*>(pinned_.data())[i]); break;
-      default: out[i] = static_cast<float>(static_cast<BFloat16*>(pinned_.data())[i]); break;
-    }
-  }
-  return out;
 }
 
 }  // namespace plait::parallel

@@ -7,18 +7,20 @@
 // An Interpreter belongs to its rank's thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
 #include "core/device.h"
 #include "core/stream.h"
 #include "ops/adamw.h"
+#include "parallel/rank_buffers.h"
+#include "parallel/rank_groups.h"
 #include "parallel/rank_plan.h"
 
 namespace plait::parallel {
@@ -53,31 +55,43 @@ struct StepResult {
   float exposed_comm_ms = 0;    // time the compute stream stood waiting for the reduce stream
 };
 
-// A place in a program where a tensor first held a value that is not finite.
+// A place in a step where a tensor first held a value that is not finite.
 struct NonFinite {
-  int instruction = -1;
-  std::string where;  // "forward micro-batch 0 block 3: qkv"
+  std::int64_t order = -1;  // in the execution of the whole model, comparable between ranks; -1: before the step
+  std::string where;        // "forward micro-batch 0 block 3: qkv"
+};
+
+// Where a block's instruction stands in a serial run of the step over micro-batches of the same data-parallel rank.
+std::int64_t execution_order(const Instruction& instruction, int blocks);
+
+// A tensor that an instruction has just written.
+struct WrittenTensor {
+  std::string name;  // "qkv", "gradient of up", or the parameter's name for its gradient
+  View view;
+  model::Split split = model::Split::none;
+  int parameter = -1;  // index into RankPlan::parameters for a parameter's gradient so far
 };
 
 class Interpreter {
  public:
-  // `data_group`: this rank's data-parallel group, alive as long as the interpreter.
-  Interpreter(RankPlan plan, DeviceMemory& memory, comm::Communicator& data_group);
+  Interpreter(RankPlan plan, DeviceMemory& memory, RankGroups groups);
   ~Interpreter();
 
   const RankPlan& plan() const { return plan_; }
   ops::OpContext& context() { return *context_; }
   const DeviceMemory& memory() const { return memory_; }
-  StreamRef compute_stream() const { return stream(StreamRole::compute); }
+  StreamRef compute_stream() const { return stream({StreamRole::compute, -1}); }
 
-  // Weights from the seed, moments zero. Collective over the data group (as are publish_weights and the programs).
+  // Weights from the seed, moments zero. Collective over all ranks (as are publish_weights and the programs).
   void initialize(std::uint64_t seed);
 
   // Optimizer state and weights, for checkpoints; indexed as FlatLayout::state_pieces says. Synchronize before reading them
   // on the host, and call publish_weights after writing master.
-  View master() const { return master_; }
-  View exp_avg() const { return exp_avg_; }
-  View exp_avg_sq() const { return exp_avg_sq_; }
+  View master() const { return buffers_.master; }
+  View exp_avg() const { return buffers_.exp_avg; }
+  View exp_avg_sq() const { return buffers_.exp_avg_sq; }
+  // The gradients of the last step, reduced and before clipping; indexed by StatePiece::gradient_first.
+  View kept_gradients() const { return buffers_.kept_gradients; }
   void publish_weights();
   void synchronize();
 
@@ -94,55 +108,62 @@ class Interpreter {
   // expects no pending results.
   std::vector<float> synchronize_profile(BatchSource& batches, const UpdateSettings& settings);
 
-  // Mean loss over `micro_batches` micro-batches of every rank of the data group, without touching weights. Blocks.
+  // Mean loss over `micro_batches` micro-batches of every data-parallel rank, without touching weights. Collective; blocks.
   double synchronize_evaluation(BatchSource& batches, int micro_batches);
 
-  // Logits [rows, vocab padded] of one micro-batch of tokens, f32 or f64, read back to the host. Blocks.
+  // Logits of row `row` of one micro-batch of tokens, read back to the host. Blocks. For a layout of one rank.
   std::vector<float> synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row);
 
-  // Runs forward and backward of one step again without communication and update, looking at every tensor after every
-  // instruction. Blocks, slow: for a step that halted. nullopt if this rank's tensors are all finite.
+  // Forward and backward of one step, without reductions and update, one computation at a time: observe(instruction, what it
+  // wrote) is called after each. Collective; blocks, slow: for finding out where a value went wrong.
+  using StepObserver = std::function<void(const Instruction&, const std::vector<WrittenTensor>&)>;
+  void synchronize_step(BatchSource& batches, const StepObserver& observe);
+
+  // The first tensor that is not finite when the step is done again: for a step that halted. nullopt if this rank's tensors are
+  // all finite. Collective; blocks.
   std::optional<NonFinite> synchronize_find_non_finite(BatchSource& batches);
+
+  // Elements of a view as doubles. Blocks.
+  std::vector<double> synchronize_read(View view);
 
  private:
   struct Pending;
+  static constexpr std::size_t staging_bytes = std::size_t{64} << 20;
 
-  StreamRef stream(StreamRole role) const;
-  View item(const std::string& name, DType type, Shape shape) const;
-  View slice(View flat, Range range) const;
-  void bind_memory();
+  // A program with what its instructions need at hand.
+  struct Prepared {
+    const Program* program = nullptr;
+    std::vector<StreamRef> streams;            // by Program::streams
+    std::vector<std::optional<Event>> events;  // of instructions that another stream waits for
+  };
+
+  StreamRef stream(const StreamSpec& spec) const;
+  Prepared prepare(const Program& program);
   void fill_constants();
-  void prepare(const Program& program, std::vector<std::optional<Event>>& events);
   // Issues a whole program, in order. observe(index, moment) is called for each instruction before it waits, between waits
-  // and work, and after its work. `accumulate` adds the evaluation's loss to what is there.
+  // and work, and after its work.
   enum class Moment { waiting, started, done };
-  template <typename Observer>
-  void execute(const Program& program, std::vector<std::optional<Event>>& events, BatchSource& batches,
-               const UpdateSettings& settings, bool train, bool accumulate, Observer observe);
-  void issue(const Instruction& instruction, BatchSource& batches, const UpdateSettings& settings, bool train, bool accumulate);
-  model::Transformer::Backward backward_arguments(const Instruction& instruction);
-  View block_input(const Instruction& instruction);
-  std::vector<model::NamedView> written_by(const Instruction& instruction);
+  using Observer = std::function<void(std::size_t, Moment)>;
+  void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, const Observer& observe);
+  void issue(const Prepared& prepared, const Instruction& instruction, BatchSource& batches, const UpdateSettings& settings);
+  void forward(StreamRef stream, const Program& program, const Instruction& instruction);
+  model::Transformer::Backward backward_arguments(const Program& program, const Instruction& instruction,
+                                                  model::BlockActivations& activations, model::BlockGradients& gradients);
+  void reduce_gradients(StreamRef stream, const Instruction& instruction);
+  std::vector<WrittenTensor> written_by(const Program& program, const Instruction& instruction);
   bool synchronize_is_finite(View view);
 
   RankPlan plan_;
   DeviceMemory& memory_;
-  comm::Communicator& data_group_;
-  Buffer arena_;
-  Buffer pinned_;  // StepSlots, then staging
-  std::array<std::optional<Stream>, stream_roles> streams_;
+  RankGroups groups_;
+  RankBuffers buffers_;
+  Buffer pinned_;  // staging, then the steps' states
+  std::map<std::pair<StreamRole, int>, Stream> streams_;  // by role and peer
   std::unique_ptr<ops::OpContext> context_;
   std::optional<model::Transformer> transformer_;
 
-  View weights_, gradients_, master_, exp_avg_, exp_avg_sq_, table_, scalars_, evaluation_loss_, optimizer_state_;
-  std::vector<model::BlockParameters> block_weights_, block_gradients_;
-  std::vector<std::vector<model::BlockActivations>> activations_;  // [block][slot]
-  model::BlockGradients block_scratch_;
-  std::vector<View> residual_gradients_;
-  std::vector<model::Batch> batch_slots_;
-  std::vector<View> norm_ranges_;  // this rank's shards of all gradients, neighbours merged
-
-  std::vector<std::optional<Event>> train_events_, evaluate_events_;  // of instructions that another stream waits for
+  Prepared train_, evaluate_;
+  bool accumulate_evaluation_ = false;  // the evaluation's loss is added to what is there
   std::vector<Pending> slots_;
   std::deque<int> pending_;  // indices into slots_, oldest first
   std::int64_t steps_issued_ = 0;

@@ -4,11 +4,36 @@
 
 namespace plait::parallel {
 
-std::vector<int> Layout::data_group(int member) const {
-  std::vector<int> group;
-  Coordinates c = coordinates(member);
-  for (c.data = 0; c.data < data; ++c.data) group.push_back(rank(c));
-  return group;
+std::string to_string(Group group) {
+  switch (group) {
+    case Group::tensor: return "tensor";
+    case Group::data: return "data";
+    case Group::tied: return "tied";
+    case Group::world: return "world";
+  }
+  throw InternalError("to_string: unknown group");
+}
+
+int Layout::on_pipeline(int of, int pipeline_rank) const {
+  Coordinates c = coordinates(of);
+  c.pipeline = pipeline_rank;
+  return rank(c);
+}
+
+std::vector<int> Layout::members(Group group, int of, int last_stage) const {
+  const Coordinates mine = coordinates(of);
+  const bool at_an_end = mine.pipeline == 0 || mine.pipeline == last_stage;
+  std::vector<int> members;
+  for (int other = 0; other < ranks(); ++other) {
+    const Coordinates c = coordinates(other);
+    const bool same_data = c.data == mine.data, same_tensor = c.tensor == mine.tensor, same_pipeline = c.pipeline == mine.pipeline;
+    const bool both_ends = at_an_end && (c.pipeline == 0 || c.pipeline == last_stage);
+    const bool member = group == Group::world || (group == Group::tensor && same_data && same_pipeline) ||
+                        (group == Group::data && same_tensor && same_pipeline) ||
+                        (group == Group::tied && same_data && same_tensor && (both_ends || same_pipeline));
+    if (member) members.push_back(other);
+  }
+  return members;
 }
 
 std::string Layout::to_string() const {

@@ -1,4 +1,4 @@
-// The mesh of ranks: pipeline × data × tensor, tensor fastest. Pure arithmetic.
+// The mesh of ranks: pipeline × data × tensor, tensor fastest, and the groups that communicate. Pure arithmetic.
 #pragma once
 
 #include <string>
@@ -13,15 +13,28 @@ struct Coordinates {
   friend bool operator==(const Coordinates&, const Coordinates&) = default;
 };
 
+// Sets of ranks that run a collective together.
+enum class Group {
+  tensor,  // differ in the tensor coordinate only
+  data,    // in the data coordinate only
+  tied,    // first and last stage with the same data and tensor coordinates: they share the tied embedding table
+  world,   // all
+};
+std::string to_string(Group group);
+
 struct Layout {
   int pipeline = 1, data = 1, tensor = 1;
 
   int ranks() const { return pipeline * data * tensor; }
   Coordinates coordinates(int rank) const { return {rank / (tensor * data), rank / tensor % data, rank % tensor}; }
   int rank(Coordinates c) const { return (c.pipeline * data + c.data) * tensor + c.tensor; }
-  // The ranks that differ from `rank` in the data coordinate only, in order of that coordinate; `rank` among them.
-  std::vector<int> data_group(int rank) const;
+  // The same place in the mesh on another pipeline rank.
+  int on_pipeline(int rank, int pipeline_rank) const;
+  // The ranks of `rank`'s group in ascending order, `rank` among them. `last_stage`: pipeline rank of the model's last stage;
+  // for Group::tied, a rank that holds neither end is in a group by itself.
+  std::vector<int> members(Group group, int rank, int last_stage) const;
   std::string to_string() const;  // "pipeline 1 × data 4 × tensor 1"
+  friend bool operator==(const Layout&, const Layout&) = default;
 };
 
 // Sizes from the configuration; data = 0 (auto) takes what the other axes leave of `ranks`. ConfigError if they do not

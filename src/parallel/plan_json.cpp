@@ -9,10 +9,21 @@ using Json = nlohmann::ordered_json;
 Json to_json(const Program& program) {
   Json list = Json::array();
   for (const Instruction& i : program.instructions) {
-    Json entry{{"kind", to_string(i.kind)}, {"stream", to_string(i.stream)}};
-    if (i.micro_batch >= 0) entry["micro_batch"] = i.micro_batch;
-    if (i.block >= 0) entry["block"] = i.block;
-    if (i.bucket >= 0) entry["bucket"] = i.bucket;
+    Json entry{{"kind", to_string(i.kind)}, {"stream", to_string(program.stream_of(i))}};
+    const auto set = [&](const char* name, int value) {
+      if (value >= 0) entry[name] = value;
+    };
+    set("micro_batch", i.micro_batch);
+    set("chunk", i.chunk);
+    set("block", i.block);
+    set("bucket", i.bucket);
+    if (i.kind == InstructionKind::reduce_gradients) entry["group"] = to_string(i.group);
+    set("batch_slot", i.batch_slot);
+    set("slot", i.slot);
+    set("input_slot", i.input_slot);
+    set("stash", i.stash);
+    set("gradient_in", i.gradient_in);
+    set("gradient_out", i.gradient_out);
     if (!i.waits.empty()) entry["waits"] = i.waits;
     list.push_back(std::move(entry));
   }
@@ -35,9 +46,9 @@ Json to_json(const std::vector<RankPlan>& plans, const std::string& schedule, co
   Json json;
   json["layout"] = {{"data", first.layout.data}, {"tensor", first.layout.tensor}, {"pipeline", first.layout.pipeline}};
   json["schedule"] = schedule;
-  json["zero"] = first.sharded ? 1 : 0;
+  json["zero"] = first.zero;
   json["micro_batches"] = first.micro_batches;
-  json["precision"] = {{"compute", to_string(first.model.compute)},
+  json["precision"] = {{"compute", to_string(first.sizes.compute)},
                        {"gradients", to_string(first.gradient_type)},
                        {"master", to_string(first.master_type)}};
   json["placement"] = Json::array();
@@ -48,12 +59,17 @@ Json to_json(const std::vector<RankPlan>& plans, const std::string& schedule, co
         {{"rank", plans[i].rank}, {"device", devices[i]}, {"pipeline", c.pipeline}, {"data", c.data}, {"tensor", c.tensor}});
     peaks.push_back(plans[i].memory.total_bytes());
   }
-  json["predicted"] = {{"peak_bytes", peaks}};
+  json["stages"] = Json::array();
+  for (int stage = 0; stage < first.schedule.stages(); ++stage) {
+    const BlockRange& blocks = first.stages[static_cast<std::size_t>(stage)];
+    json["stages"].push_back({{"pipeline", first.schedule.rank_of(stage)}, {"blocks", {blocks.first, blocks.end - 1}}});
+  }
+  json["predicted"] = {{"peak_bytes", peaks}, {"bubble_fraction", simulate(first.schedule).bubble_fraction()}};
   json["memory_bytes_by_kind"] = Json::object();
   for (const auto& [kind, bytes] : first.memory.bytes_by_kind()) json["memory_bytes_by_kind"][kind] = bytes;
   json["buckets"] = Json::array();
   for (const Bucket& b : first.flat.buckets()) {
-    json["buckets"].push_back({{"elements", b.range.count}, {"blocks", {b.last_block, b.first_block}}});
+    json["buckets"].push_back({{"elements", b.range.count}, {"blocks", b.blocks}});
   }
   return json;
 }

@@ -3,13 +3,117 @@
 #include "core/error.h"
 
 namespace plait::parallel {
+namespace {
+
+// The block after or before another, on this rank: where its buffers of the residual stream are.
+bool ends_chunk(const Program& program, const Instruction& i) { return i.block == program.chunk_of(i).last_block(); }
+bool begins_chunk(const Program& program, const Instruction& i) { return i.block == program.chunk_of(i).first_block; }
+
+void add_block_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const std::vector<Bucket>& buckets) {
+  const bool forward = i.kind == InstructionKind::forward;
+  const bool first = i.block == 0;
+  const bool head = i.gradient_in < 0 && !forward;  // nothing comes after the head
+  if (i.batch_slot >= 0) uses.push_back({{BufferKind::batch, 0, i.batch_slot}, false});
+  if (!first && i.kind != InstructionKind::backward_weight) uses.push_back({input_buffer(program, i), false});
+  uses.push_back({{BufferKind::activations, i.block, i.slot}, forward});
+  if (forward) {
+    uses.push_back({{BufferKind::output, i.block, i.slot}, true});
+  } else {
+    uses.push_back({{BufferKind::stash, i.block, i.stash}, i.kind == InstructionKind::backward_input});
+    // The first to read it gathers the other ranks' rows into it, under sequence parallelism.
+    if (!head) uses.push_back({output_gradient_buffer(program, i), i.kind == InstructionKind::backward_input || first});
+  }
+  if (i.kind == InstructionKind::backward_input && i.gradient_out >= 0) uses.push_back({input_gradient_buffer(program, i), true});
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    bool holds = false;
+    for (const int block : buckets[b].blocks) holds = holds || block == i.block;
+    if (!holds) continue;
+    if (i.kind != InstructionKind::backward_weight) uses.push_back({{BufferKind::weights, static_cast<int>(b), 0}, false});
+    if (!forward) uses.push_back({{BufferKind::gradients, buckets[b].place, 0}, true});
+  }
+}
+
+}  // namespace
+
+BufferId input_buffer(const Program& program, const Instruction& i) {
+  if (begins_chunk(program, i) && program.chunk_of(i).previous_rank >= 0) return {BufferKind::input, i.chunk, i.input_slot};
+  return {BufferKind::output, i.block - 1, i.input_slot};
+}
+
+BufferId output_gradient_buffer(const Program& program, const Instruction& i) {
+  if (ends_chunk(program, i) && program.chunk_of(i).next_rank >= 0) return {BufferKind::received_gradient, i.chunk, i.gradient_in};
+  return {BufferKind::output_gradient, i.block, i.gradient_in};
+}
+
+BufferId input_gradient_buffer(const Program& program, const Instruction& i) {
+  if (begins_chunk(program, i) && program.chunk_of(i).previous_rank >= 0) return {BufferKind::sent_gradient, i.chunk, i.gradient_out};
+  return {BufferKind::output_gradient, i.block - 1, i.gradient_out};
+}
+
+std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets) {
+  std::vector<BufferUse> uses;
+  const auto all_buckets = [&](BufferKind kind, bool writes) {
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      const int index = kind == BufferKind::gradients ? buckets[b].place : static_cast<int>(b);
+      uses.push_back({{kind, index, 0}, writes});
+    }
+  };
+  switch (i.kind) {
+    case InstructionKind::load_batch:
+      uses.push_back({{BufferKind::batch, 0, i.batch_slot}, true});
+      break;
+    case InstructionKind::receive_activation:
+      uses.push_back({{BufferKind::input, i.chunk, i.input_slot}, true});
+      break;
+    case InstructionKind::send_activation:
+      uses.push_back({{BufferKind::output, program.chunk_of(i).last_block(), i.slot}, false});
+      break;
+    case InstructionKind::receive_gradient:
+      uses.push_back({{BufferKind::received_gradient, i.chunk, i.gradient_in}, true});
+      break;
+    case InstructionKind::send_gradient:
+      uses.push_back({{BufferKind::sent_gradient, i.chunk, i.gradient_out}, false});
+      break;
+    case InstructionKind::forward:
+    case InstructionKind::backward_input:
+    case InstructionKind::backward_weight:
+      add_block_uses(uses, program, i, buckets);
+      break;
+    case InstructionKind::reduce_gradients: {
+      const Bucket& bucket = buckets[static_cast<std::size_t>(i.bucket)];
+      uses.push_back({{BufferKind::gradients, bucket.place, 0}, true});
+      uses.push_back({{BufferKind::gradient_sums, i.bucket, 0}, true});
+      break;
+    }
+    case InstructionKind::gradient_norm:
+      all_buckets(BufferKind::gradient_sums, false);
+      uses.push_back({{BufferKind::scalars, 0, 0}, true});
+      break;
+    case InstructionKind::reduce_scalars:
+      uses.push_back({{BufferKind::scalars, 0, 0}, true});
+      break;
+    case InstructionKind::update:
+      all_buckets(BufferKind::gradient_sums, false);
+      all_buckets(BufferKind::weights, true);
+      uses.push_back({{BufferKind::scalars, 0, 0}, false});
+      break;
+    case InstructionKind::gather_weights:
+      uses.push_back({{BufferKind::weights, i.bucket, 0}, true});
+      break;
+  }
+  return uses;
+}
 
 std::string to_string(InstructionKind kind) {
   switch (kind) {
     case InstructionKind::load_batch: return "load_batch";
+    case InstructionKind::receive_activation: return "receive_activation";
     case InstructionKind::forward: return "forward";
+    case InstructionKind::send_activation: return "send_activation";
+    case InstructionKind::receive_gradient: return "receive_gradient";
     case InstructionKind::backward_input: return "backward_input";
     case InstructionKind::backward_weight: return "backward_weight";
+    case InstructionKind::send_gradient: return "send_gradient";
     case InstructionKind::reduce_gradients: return "reduce_gradients";
     case InstructionKind::gradient_norm: return "gradient_norm";
     case InstructionKind::reduce_scalars: return "reduce_scalars";
@@ -24,111 +128,48 @@ std::string to_string(StreamRole role) {
     case StreamRole::compute: return "compute";
     case StreamRole::copy: return "copy";
     case StreamRole::reduce: return "reduce";
+    case StreamRole::send: return "send";
+    case StreamRole::receive: return "receive";
   }
   throw InternalError("to_string: unknown stream role");
 }
 
+std::string to_string(const StreamSpec& stream) {
+  if (stream.role == StreamRole::send) return "send to pipeline rank " + std::to_string(stream.peer);
+  if (stream.role == StreamRole::receive) return "receive from pipeline rank " + std::to_string(stream.peer);
+  return to_string(stream.role);
+}
+
 std::string to_string(const Instruction& instruction) {
   std::string text = to_string(instruction.kind);
+  const bool of_block = instruction.block >= 0;
   if (instruction.micro_batch >= 0) text += " micro-batch " + std::to_string(instruction.micro_batch);
-  if (instruction.block >= 0) text += " block " + std::to_string(instruction.block);
+  if (instruction.chunk >= 0 && !of_block) text += " chunk " + std::to_string(instruction.chunk);
+  if (of_block) text += " block " + std::to_string(instruction.block);
   if (instruction.bucket >= 0) text += " bucket " + std::to_string(instruction.bucket);
+  if (instruction.kind == InstructionKind::reduce_gradients) text += " over the " + to_string(instruction.group) + " group";
   return text;
 }
 
-Program data_parallel_program(const DataParallelSpec& spec) {
-  require(spec.blocks >= 2 && spec.micro_batches >= 1, "data_parallel_program: at least two blocks and one micro-batch");
-  Program program;
-  program.batch_slots = 2;
-  std::vector<Instruction>& list = program.instructions;
-  const auto at = [&](int index) -> Instruction& { return list[static_cast<std::size_t>(index)]; };
-  const auto add = [&](Instruction instruction) {
-    if (!spec.overlap) instruction.stream = StreamRole::compute;
-    list.push_back(std::move(instruction));
-    return static_cast<int>(list.size()) - 1;
+std::string to_string(const BufferId& buffer) {
+  const auto of = [&](const char* what, const char* owner) {
+    return std::string(what) + " of " + owner + " " + std::to_string(buffer.index) + ", slot " + std::to_string(buffer.slot);
   };
-
-  std::vector<int> first_forward;                     // by block: its first reader of weights in the step
-  std::vector<int> slot_load(2, -1), slot_done(2, -1);  // by batch slot: last load, last reader
-  std::vector<int> first_load(2, -1);
-  std::vector<int> reductions(spec.buckets.size(), -1);
-
-  for (int mb = 0; mb < spec.micro_batches; ++mb) {
-    const int slot = mb % program.batch_slots;
-    const bool last = mb == spec.micro_batches - 1;
-    const auto slot_index = static_cast<std::size_t>(slot);
-    const int load = add({.kind = InstructionKind::load_batch, .stream = StreamRole::copy, .micro_batch = mb, .batch_slot = slot});
-    if (slot_done[slot_index] >= 0) at(load).waits.push_back(slot_done[slot_index]);
-    if (first_load[slot_index] < 0) first_load[slot_index] = load;
-    slot_load[slot_index] = load;
-
-    for (int block = 0; block < spec.blocks; ++block) {
-      const int forward = add({.kind = InstructionKind::forward, .micro_batch = mb, .block = block, .batch_slot = slot,
-                               .activation_slot = 0, .accumulate = mb > 0});
-      if (block == 0) at(forward).waits.push_back(load);
-      if (mb == 0) first_forward.push_back(forward);
-    }
-
-    // The residual stream's gradient alternates between two slots: a block reads the one its successor wrote.
-    for (int block = spec.blocks - 1; block >= 0; --block) {
-      const bool head = block == spec.blocks - 1;
-      const int in = head ? -1 : (block + 1) % 2;
-      const int out = block == 0 ? -1 : block % 2;
-      for (const InstructionKind kind : {InstructionKind::backward_input, InstructionKind::backward_weight}) {
-        if (block == 0 && kind == InstructionKind::backward_input) continue;  // nothing is before the embedding
-        slot_done[slot_index] = add({.kind = kind, .micro_batch = mb, .block = block, .batch_slot = slot, .activation_slot = 0,
-                                     .gradient_in = in, .gradient_out = out, .accumulate = mb > 0});
-      }
-      if (!last || !spec.overlap) continue;
-      for (std::size_t b = 0; b < spec.buckets.size(); ++b) {
-        if (spec.buckets[b].last_block != block) continue;
-        reductions[b] = add({.kind = InstructionKind::reduce_gradients, .stream = StreamRole::reduce,
-                             .bucket = static_cast<int>(b), .waits = {slot_done[slot_index]}});
-      }
-    }
+  switch (buffer.kind) {
+    case BufferKind::batch: return "batch slot " + std::to_string(buffer.slot);
+    case BufferKind::input: return of("received input", "chunk");
+    case BufferKind::activations: return of("activations", "block");
+    case BufferKind::output: return of("output", "block");
+    case BufferKind::output_gradient: return of("gradient of the output", "block");
+    case BufferKind::stash: return of("stash", "block");
+    case BufferKind::received_gradient: return of("received gradient", "chunk");
+    case BufferKind::sent_gradient: return of("gradient to send", "chunk");
+    case BufferKind::weights: return "weights of bucket " + std::to_string(buffer.index);
+    case BufferKind::gradients: return "gradients in place " + std::to_string(buffer.index);
+    case BufferKind::gradient_sums: return "reduced gradients of bucket " + std::to_string(buffer.index);
+    case BufferKind::scalars: return "the step's scalars";
   }
-  // The first load into a slot waits for the slot's last reader in the previous step.
-  for (std::size_t slot = 0; slot < first_load.size(); ++slot) {
-    if (first_load[slot] >= 0) at(first_load[slot]).waits.push_back(slot_done[slot]);
-  }
-  if (!spec.overlap) {
-    for (std::size_t b = 0; b < spec.buckets.size(); ++b) {
-      reductions[b] = add({.kind = InstructionKind::reduce_gradients, .stream = StreamRole::reduce, .bucket = static_cast<int>(b)});
-    }
-  }
-
-  const int norm = add({.kind = InstructionKind::gradient_norm, .waits = reductions});
-  const int scalars = add({.kind = InstructionKind::reduce_scalars, .stream = StreamRole::reduce, .waits = {norm}});
-  const int update = add({.kind = InstructionKind::update, .waits = {scalars}});
-
-  if (spec.sharded) {
-    // In the order in which the next forward needs them: the embedding's bucket is the last of the flat buffer.
-    for (std::size_t b = spec.buckets.size(); b-- > 0;) {
-      const int gather = add({.kind = InstructionKind::gather_weights, .stream = StreamRole::reduce,
-                              .bucket = static_cast<int>(b), .waits = {update}});
-      for (int block = spec.buckets[b].last_block; block <= spec.buckets[b].first_block; ++block) {
-        at(first_forward[static_cast<std::size_t>(block)]).waits.push_back(gather);
-      }
-    }
-    // A tied head reads the embedding's weights as well, but its forward comes after the embedding's on the same stream.
-  }
-  // Order within one stream needs no waits.
-  for (Instruction& instruction : list) {
-    std::erase_if(instruction.waits, [&](int w) { return w < 0 || at(w).stream == instruction.stream; });
-  }
-  return program;
-}
-
-Program evaluation_program(int blocks) {
-  Program program;
-  std::vector<Instruction>& list = program.instructions;
-  list.push_back({.kind = InstructionKind::load_batch, .stream = StreamRole::copy, .micro_batch = 0, .batch_slot = 0});
-  for (int block = 0; block < blocks; ++block) {
-    list.push_back({.kind = InstructionKind::forward, .micro_batch = 0, .block = block, .batch_slot = 0, .activation_slot = 0});
-  }
-  list[1].waits.push_back(0);
-  list[0].waits.push_back(blocks);  // the head's forward of the previous round
-  return program;
+  throw InternalError("to_string: unknown buffer");
 }
 
 }  // namespace plait::parallel

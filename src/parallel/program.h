@@ -1,8 +1,8 @@
 // A program: one rank's instructions for one optimizer step, as plain data.
 //
-// Generators write programs, the interpreter runs them on streams, and plan.json shows them. An instruction names its stream
-// and the instructions it waits for, so what may overlap is visible in the data. Instructions on one stream run in order;
-// `waits` lists only what other streams have to finish first.
+// Generators write programs, the validator proves them, the interpreter runs them on streams, and plan.json shows them. An
+// instruction names its stream, the buffers it reads and writes, and the instructions it waits for, so what may overlap is
+// visible in the data. Instructions on one stream run in order; `waits` lists only what other streams have to finish first.
 //
 // A program repeats every step. A wait for an instruction that comes later in the list means its run in the previous step
 // (nothing in the first step): that is how a buffer's reuse and the gather of updated weights reach across steps.
@@ -12,60 +12,114 @@
 #include <vector>
 
 #include "parallel/flat_layout.h"
+#include "parallel/mesh.h"
 
 namespace plait::parallel {
 
 enum class InstructionKind {
-  load_batch,        // tokens and targets of a micro-batch to the device
-  forward,           // of (micro_batch, block)
-  backward_input,    // of (micro_batch, block)
-  backward_weight,   // of (micro_batch, block)
-  reduce_gradients,  // of a bucket, over the data axis: all-reduce, or reduce-scatter under ZeRO-1
-  gradient_norm,     // squares of this rank's shard of every bucket, and the micro-batches' losses, into the step's scalars
-  reduce_scalars,    // those, over the data axis
-  update,            // clip factor, optimizer
-  gather_weights,    // of a bucket, over the data axis (ZeRO-1)
+  load_batch,          // tokens and targets of a micro-batch to the device
+  receive_activation,  // input of a chunk, from the rank of the stage before
+  forward,             // of (micro_batch, block)
+  send_activation,     // output of a chunk, to the rank of the stage after
+  receive_gradient,    // gradient of a chunk's output, from the rank of the stage after
+  backward_input,      // of (micro_batch, block)
+  backward_weight,     // of (micro_batch, block)
+  send_gradient,       // gradient of a chunk's input, to the rank of the stage before
+  reduce_gradients,    // of a bucket, over `group`
+  gradient_norm,       // squares of what this rank counts of every bucket, and the losses, into the step's scalars
+  reduce_scalars,      // those, over the world
+  update,              // clip factor, optimizer
+  gather_weights,      // of a bucket, over the data group (ZeRO)
 };
 
-enum class StreamRole { compute, copy, reduce };
-inline constexpr int stream_roles = 3;
+// What a stream is for. Each pair of pipeline ranks has a stream in each direction, so that one waiting message holds up no
+// other; messages on one stream are in the same order on both ranks.
+enum class StreamRole { compute, copy, reduce, send, receive };
+
+struct StreamSpec {
+  StreamRole role = StreamRole::compute;
+  int peer = -1;  // send and receive: pipeline rank at the other end
+  friend bool operator==(const StreamSpec&, const StreamSpec&) = default;
+};
+
+// Blocks [first_block, end_block) of the model: one stage, computed by one rank, and the slots of its buffers.
+//   activations  what each block keeps from forward to backward, per micro-batch in flight; `slot`
+//   inputs       received from the stage before; absent (0) where that is on the same rank, or is none
+//   stashes      gradients from backward_input to backward_weight; `stash`
+//   gradients_in, gradients_out   received from the stage after, sent to the stage before
+struct Chunk {
+  int stage = 0;
+  int first_block = 0, end_block = 0;
+  int previous_rank = -1, next_rank = -1;  // pipeline ranks of the neighbouring stages; -1: none, or this rank
+  int activation_slots = 1, input_slots = 0, stash_slots = 1, gradient_in_slots = 0, gradient_out_slots = 0;
+  int last_block() const { return end_block - 1; }
+};
 
 struct Instruction {
   InstructionKind kind = InstructionKind::forward;
-  StreamRole stream = StreamRole::compute;
-  int micro_batch = -1, block = -1, bucket = -1;
-  int batch_slot = -1;         // tokens and targets
-  int activation_slot = -1;    // per block
-  int gradient_in = -1;        // slot of the residual stream's gradient this instruction reads (output_gradient)
-  int gradient_out = -1;       // and writes (input_gradient)
-  bool accumulate = false;     // adds to weight gradients instead of overwriting them
+  int stream = 0;            // index into Program::streams
+  int micro_batch = -1, chunk = -1, block = -1, bucket = -1;
+  Group group = Group::data; // of a collective
+  int batch_slot = -1;       // tokens and targets
+  int slot = -1;             // activations of (block, micro_batch); send_activation: whose `output` it sends
+  int input_slot = -1;       // where the block's input is: see input_buffer()
+  int stash = -1;            // gradients of (block, micro_batch)
+  int gradient_in = -1;      // where the gradient of the block's output arrives: see output_gradient_buffer()
+  int gradient_out = -1;     // where the gradient of its input goes: see input_gradient_buffer()
+  bool accumulate = false;         // adds to weight gradients (reductions under ZeRO-2: to the sums) instead of overwriting them
+  bool accumulate_tokens = false;  // the same for the embedding's table, to which a tied head on this rank has added first
   std::vector<int> waits = {};
 };
 
 struct Program {
+  std::vector<StreamSpec> streams;
+  std::vector<Chunk> chunks;
   std::vector<Instruction> instructions;
   int batch_slots = 1;
-  int activation_slots = 1;
-  int gradient_slots = 2;
+  const Instruction& at(int index) const { return instructions[static_cast<std::size_t>(index)]; }
+  const StreamSpec& stream_of(const Instruction& i) const { return streams[static_cast<std::size_t>(i.stream)]; }
+  const Chunk& chunk_of(const Instruction& i) const { return chunks[static_cast<std::size_t>(i.chunk)]; }
 };
+
+// Memory an instruction touches, apart from scratch that only the compute stream uses within one instruction.
+enum class BufferKind {
+  batch,              // [slot]
+  input,              // received input of a chunk: [chunk][slot]
+  activations,        // [block][slot], without `output`
+  output,             // [block][slot]
+  output_gradient,    // of a block's output, in its stash: [block][slot]
+  stash,              // the rest of a block's stash: [block][slot]
+  received_gradient,  // [chunk][slot]
+  sent_gradient,      // [chunk][slot]
+  weights,            // [bucket]
+  gradients,          // whole gradients of a bucket, as backward writes them: [Bucket::place]
+  gradient_sums,      // what reductions make of them: in the same memory, or under ZeRO-2 in shards elsewhere: [bucket]
+  scalars,            // sum of the gradients' squares and of the losses, on their way to the update
+};
+
+struct BufferId {
+  BufferKind kind = BufferKind::batch;
+  int index = 0, slot = 0;
+  friend auto operator<=>(const BufferId&, const BufferId&) = default;
+};
+std::string to_string(const BufferId& buffer);  // "activations of block 3, slot 1"
+
+struct BufferUse {
+  BufferId buffer;
+  bool writes = false;  // else reads; a use that does both is listed as a write
+};
+
+// The buffers of the residual stream around a block's instruction: received from another rank, or of the neighbouring block.
+BufferId input_buffer(const Program& program, const Instruction& i);
+BufferId output_gradient_buffer(const Program& program, const Instruction& i);
+BufferId input_gradient_buffer(const Program& program, const Instruction& i);
+
+// All buffers that an instruction reads or writes. `buckets`: those of the rank's flat layout.
+std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets);
 
 std::string to_string(InstructionKind kind);
 std::string to_string(StreamRole role);
+std::string to_string(const StreamSpec& stream);         // "send to pipeline rank 2"
 std::string to_string(const Instruction& instruction);  // "backward_input micro-batch 0 block 3"
-
-struct DataParallelSpec {
-  int blocks = 0;
-  int micro_batches = 1;
-  std::vector<Bucket> buckets;
-  bool sharded = false;  // ZeRO-1
-  bool overlap = true;   // false: everything in one stream, for comparison
-};
-
-// All blocks on every rank, gradient accumulation over micro-batches. A bucket's reduction starts on the reduce stream when
-// the last micro-batch has written its last gradient, and runs beside the rest of backward.
-Program data_parallel_program(const DataParallelSpec& spec);
-
-// Forward only, for evaluation: load_batch and forward of one micro-batch, in batch slot 0 and activation slot 0.
-Program evaluation_program(int blocks);
 
 }  // namespace plait::parallel

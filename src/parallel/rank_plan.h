@@ -9,6 +9,7 @@
 #include "parallel/flat_layout.h"
 #include "parallel/memory_plan.h"
 #include "parallel/mesh.h"
+#include "parallel/pipeline_program.h"
 #include "parallel/program.h"
 
 namespace plait::parallel {
@@ -17,29 +18,40 @@ struct RankPlan {
   Layout layout;
   int rank = 0;
   DeviceKind device_kind = DeviceKind::host;
-  model::TransformerOptions model;
+  model::BlockSizes sizes;
   DType gradient_type = DType::f32;
   DType master_type = DType::f32;  // of master weights and moments
   bool deterministic = false;      // the same bits on every run, on GPUs too
-  bool sharded = false;            // optimizer state over the data axis (ZeRO-1)
+  int zero = 0;                    // what is sharded over the data axis: 1 optimizer state, 2 gradients as well
   bool separate_master = true;     // false: the weights are the master weights
-  int micro_batches = 1;           // per rank and step
+  int micro_batches = 1;           // per data-parallel rank and step
   std::int64_t global_batch = 0;   // sequences per step, all ranks
-  std::vector<model::Parameter> parameters;
+  Schedule schedule;               // of all pipeline ranks
+  std::vector<BlockRange> stages;  // of the model, in order
+  std::vector<model::Parameter> parameters;  // of this rank
   FlatLayout flat;
   Program train;
   Program evaluate;
   MemoryPlan memory;
 
   Coordinates coordinates() const { return layout.coordinates(rank); }
-  std::int64_t state_elements() const { return sharded ? flat.shard_elements() : flat.elements(); }
-  DType scalar_type() const { return model.compute == DType::f64 ? DType::f64 : DType::f32; }
+  int last_stage_rank() const { return schedule.rank_of(schedule.stages() - 1); }  // pipeline rank
+  std::vector<int> members(Group group) const { return layout.members(group, rank, last_stage_rank()); }
+  bool holds(int block) const;
+  // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
+  bool counts_loss() const { return holds(sizes.shape.head_block()) && sizes.split.rank == 0; }
+  DType scalar_type() const { return sizes.compute == DType::f64 ? DType::f64 : DType::f32; }
+  model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };
 
-// `vocab`: of the tokenizer. ConfigError when batch sizes, precision and layout do not fit together.
+// `vocab`: of the tokenizer. ConfigError when batch sizes, precision, schedule and layout do not fit together.
 RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind);
 
 // Names of items of RankPlan::memory.
-std::string activation_item(int block, int slot, const std::string& tensor);
+std::string activation_item(int block, int slot, const std::string& tensor);  // saved from forward to backward
+std::string stash_item(int block, int stash, const std::string& tensor);      // from backward_input to backward_weight
+std::string scratch_item(const std::string& tensor);                          // within one instruction
+std::string gradient_name(const std::string& tensor);                         // of a gradient, in the two above
+std::string message_item(const BufferId& buffer);                             // received or to be sent
 
 }  // namespace plait::parallel

@@ -13,14 +13,14 @@ parallel::HostBatch pointers(View tokens, View targets) {
 }  // namespace
 
 BatchShape batch_shape(const parallel::RankPlan& plan) {
-  return {.micro_batch = plan.model.micro_batch.batch,
+  return {.micro_batch = plan.sizes.micro_batch.batch,
           .micro_batches = plan.micro_batches,
           .data_size = plan.layout.data,
           .data_rank = plan.coordinates().data};
 }
 
 HostBatchRing::HostBatchRing(DeviceMemory& memory, const parallel::RankPlan& plan, std::size_t count) {
-  const Shape shape{plan.model.micro_batch.batch, plan.model.micro_batch.sequence};
+  const Shape shape{plan.sizes.micro_batch.batch, plan.sizes.micro_batch.sequence};
   const auto bytes = static_cast<std::size_t>(shape.elements()) * sizeof(std::int32_t);
   const auto tensor = [&] {
     buffers_.push_back(memory.allocate(bytes, MemoryKind::pinned_host));

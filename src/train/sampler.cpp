@@ -72,7 +72,8 @@ void generate(const SampleRequest& request, const Config& config, const std::fil
 void sample(const SampleRequest& request, Device device, const std::function<void(const std::string&)>& on_text) {
   const FoundCheckpoint found = find_checkpoint(request.run_dir);
   Config config = load_run_config(found.run_dir);
-  config.parallel = {.data = 1};
+  config.parallel = {};
+  config.parallel.data = 1;
   config.train.global_batch = config.train.micro_batch = 1;
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(found.run_dir);
 

@@ -8,23 +8,26 @@
 
 namespace plait::train {
 
-Session::Session(const Config& config, std::int64_t vocab, RankContext& rank) : memory_(rank.device) {
-  const parallel::Layout layout = parallel::resolve_layout(config.parallel, rank.size);
-  parallel::RankPlan plan = parallel::make_rank_plan(config, vocab, layout, rank.rank, rank.device.kind);
-  const parallel::Coordinates at = plan.coordinates();
-  data_group_ = comm::make_communicator(
-      {.name = fmt::format("data.{}.{}", at.pipeline, at.tensor),
-       .rank = at.data,
-       .size = layout.data,
-       .device = rank.device,
-       .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(config.comm.timeout_s * 1000))),
-       .max_ctas = static_cast<int>(config.comm.max_ctas),
-       .host_interface = config.comm.interface},
-      *rank.rendezvous);
-  rank.on_abort([group = std::weak_ptr(data_group_)] {
-    if (const auto alive = group.lock()) alive->abort();
-  });
-  interpreter_ = std::make_unique<parallel::Interpreter>(std::move(plan), memory_, *data_group_);
+Session::Session(const Config& config, std::int64_t vocab, RankContext& rank)
+    : Session(parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank, rank.device.kind),
+              group_options(config, rank.device), rank) {}
+
+Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankContext& rank) : memory_(rank.device) {
+  parallel::RankGroups groups = parallel::make_groups(plan, options, *rank.rendezvous);
+  for (const auto& group : groups.all()) {
+    rank.on_abort([weak = std::weak_ptr(group)] {
+      if (const auto alive = weak.lock()) alive->abort();
+    });
+  }
+  interpreter_ = std::make_unique<parallel::Interpreter>(std::move(plan), memory_, std::move(groups));
+}
+
+parallel::GroupOptions group_options(const Config& config, Device device) {
+  return {.device = device,
+          .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(config.comm.timeout_s * 1000))),
+          .max_ctas = static_cast<int>(config.comm.max_ctas),
+          .host_interface = config.comm.interface,
+          .wrap = {}};
 }
 
 MemoryReport Session::memory_report() const {

@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 
-#include "comm/make_communicator.h"
 #include "parallel/interpreter.h"
 #include "train/launch.h"
 
@@ -22,17 +21,20 @@ class Session {
  public:
   // Collective over all ranks of the job. `vocab`: of the tokenizer.
   Session(const Config& config, std::int64_t vocab, RankContext& rank);
+  // With a plan made already.
+  Session(parallel::RankPlan plan, parallel::GroupOptions groups, RankContext& rank);
 
   parallel::Interpreter& interpreter() { return *interpreter_; }
   const parallel::RankPlan& plan() const { return interpreter_->plan(); }
-  comm::Communicator& data_group() { return *data_group_; }
   MemoryReport memory_report() const;
 
  private:
   DeviceMemory memory_;
-  std::shared_ptr<comm::Communicator> data_group_;
   std::unique_ptr<parallel::Interpreter> interpreter_;
 };
+
+// What the configuration says about this rank's communicators.
+parallel::GroupOptions group_options(const Config& config, Device device);
 
 // Optimizer settings of update number `update` (1-based) at learning rate `lr`.
 parallel::UpdateSettings update_settings(const Config& config, std::int64_t update, double lr);

@@ -23,8 +23,8 @@ Json breakdown(const parallel::RankPlan& plan, const std::vector<float>& millise
     const parallel::Instruction& i = plan.train.instructions[n];
     std::string name = to_string(i.kind);
     if (i.block == 0) name += " embedding";
-    if (i.block == plan.model.shape.head_block()) name += " head";
-    if (i.block > 0 && i.block < plan.model.shape.head_block()) name += " blocks";
+    if (i.block == plan.sizes.shape.head_block()) name += " head";
+    if (i.block > 0 && i.block < plan.sizes.shape.head_block()) name += " blocks";
     sums[name].first += 1;
     sums[name].second += static_cast<double>(milliseconds[n]);
   }
@@ -42,7 +42,7 @@ Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
   Session session(config, tokenizer->vocab(), rank);
   parallel::Interpreter& interpreter = session.interpreter();
   const parallel::RankPlan& plan = session.plan();
-  const auto dataset = open_dataset(config, *tokenizer, plan.model.shape.vocab);
+  const auto dataset = open_dataset(config, *tokenizer, plan.sizes.shape.vocab);
   interpreter.initialize(config.run.seed);
   DeviceMemory host_memory(rank.device);
   const std::int64_t total = request.warmup + request.steps;
@@ -72,8 +72,8 @@ Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
   std::sort(sorted.begin(), sorted.end());
   const double median = sorted[sorted.size() / 2];
   const double mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
-  const double tokens_per_second = static_cast<double>(plan.global_batch * plan.model.micro_batch.sequence) / (median / 1e3);
-  const double flops = model_flops_per_token(flop_terms(plan.model.shape, plan.model.micro_batch.sequence));
+  const double tokens_per_second = static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence) / (median / 1e3);
+  const double flops = model_flops_per_token(flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence));
   const int ranks = plan.layout.ranks();
   const MemoryReport memory = session.memory_report();
   Json json;
@@ -81,14 +81,14 @@ Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
   json["device"] = device_name(rank.device);
   json["ranks"] = ranks;
   json["layout"] = {{"data", plan.layout.data}, {"tensor", plan.layout.tensor}, {"pipeline", plan.layout.pipeline}};
-  json["zero"] = plan.sharded ? 1 : 0;
-  json["micro_batch"] = plan.model.micro_batch.batch;
+  json["zero"] = plan.zero;
+  json["micro_batch"] = plan.sizes.micro_batch.batch;
   json["micro_batches"] = plan.micro_batches;
-  json["sequence_length"] = plan.model.micro_batch.sequence;
+  json["sequence_length"] = plan.sizes.micro_batch.sequence;
   json["step_ms"] = {{"median", median}, {"mean", mean}, {"min", sorted.front()}, {"max", sorted.back()}};
   json["tokens_per_second"] = tokens_per_second;
   json["tflops_per_gpu"] = tokens_per_second * flops / ranks / 1e12;
-  if (const auto peak = peak_flops(device_name(rank.device), plan.model.compute)) {
+  if (const auto peak = peak_flops(device_name(rank.device), plan.sizes.compute)) {
     json["mfu"] = model_flops_utilization(flops, tokens_per_second, ranks, *peak);
   }
   json["exposed_comm_ms"] = exposed / static_cast<double>(sorted.size());

@@ -66,14 +66,14 @@ class Reporter {
   Reporter(const Config& config, const RunStart& start, const parallel::RankPlan& plan, Device device)
       : progress_(config.train.steps, start.step),
         metrics_(start.run_dir / "metrics.jsonl", start.checkpoint.empty() ? std::nullopt : std::optional(start.step)),
-        tokens_per_step_(static_cast<double>(plan.global_batch * plan.model.micro_batch.sequence)),
-        flops_per_token_(model_flops_per_token(flop_terms(plan.model.shape, plan.model.micro_batch.sequence))),
+        tokens_per_step_(static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence)),
+        flops_per_token_(model_flops_per_token(flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence))),
         ranks_(plan.layout.ranks()) {
     if (config.log.tensorboard) tensorboard_.emplace(start.run_dir, start.step);
     if (config.log.peak_tflops > 0) {
       peak_flops_ = config.log.peak_tflops * 1e12;
     } else {
-      peak_flops_ = peak_flops(device_name(device), plan.model.compute);
+      peak_flops_ = peak_flops(device_name(device), plan.sizes.compute);
     }
   }
 
@@ -118,7 +118,7 @@ class Trainer {
         start_(agree_on_start(request, rank)),
         tokenizer_(load_tokenizer(start_.run_dir)),
         session_(config_, tokenizer_->vocab(), rank),
-        dataset_(open_dataset(config_, *tokenizer_, session_.plan().model.shape.vocab)),
+        dataset_(open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab)),
         learning_rate_(config_.train.optimizer, config_.train.steps),
         host_memory_(rank.device) {
     if (rank_.is_main) reporter_.emplace(config_, start_, session_.plan(), rank_.device);
@@ -168,9 +168,9 @@ class Trainer {
     }
     write_text_file(start_.run_dir / "plan.json", parallel::to_json(plans, config_.parallel.schedule, devices).dump(2) + "\n");
     std::int64_t parameters = 0;
-    for (const model::Parameter& p : mine.parameters) parameters += p.stored;
+    for (const model::Parameter& p : model::parameters(mine.sizes.shape)) parameters += p.stored;
     say(fmt::format("{} parameters, {}, {} with {} gradients, {} on {} ({})", format_count(static_cast<double>(parameters)),
-                    mine.layout.to_string(), to_string(mine.model.compute), to_string(mine.gradient_type),
+                    mine.layout.to_string(), to_string(mine.sizes.compute), to_string(mine.gradient_type),
                     comm::backend_name(mine.device_kind), to_string(rank_.device), device_name(rank_.device)));
   }
 
@@ -259,15 +259,15 @@ class Trainer {
     TrainingBatches again(host_memory_, session_.plan(), dataset_, result.update, result.update);
     const std::optional<parallel::NonFinite> found = interpreter.synchronize_find_non_finite(again);
     const std::string key = "non_finite." + std::to_string(result.update) + ".";
-    rank_.rendezvous->set(key + std::to_string(rank_.rank), found ? fmt::format("{} {}", found->instruction, found->where) : "");
+    rank_.rendezvous->set(key + std::to_string(rank_.rank), found ? fmt::format("{} {}", found->order, found->where) : "");
     std::string where;
-    int earliest = 0;
+    std::int64_t earliest = 0;
     for (int r = 0; r < rank_.size; ++r) {
       const std::string text = rank_.rendezvous->get(key + std::to_string(r), disk_timeout);
       if (text.empty()) continue;
-      const int instruction = std::stoi(text);
-      if (!where.empty() && instruction >= earliest) continue;
-      earliest = instruction;
+      const std::int64_t order = std::stoll(text);
+      if (!where.empty() && order >= earliest) continue;
+      earliest = order;
       where = fmt::format("first not finite on rank {}: {}", r, text.substr(text.find(' ') + 1));
     }
     if (where.empty()) where = "every tensor of every rank is finite: their sum over ranks or squares overflowed";

@@ -20,20 +20,33 @@ std::array<StateTensor, 3> state_tensors(const parallel::Interpreter& interprete
           StateTensor{interpreter.exp_avg(), exp_avg_name}, StateTensor{interpreter.exp_avg_sq(), exp_avg_sq_name}};
 }
 
-// Calls transfer(name, first element of the tensor, device memory) for every piece of state this rank keeps, in runs that fit
-// the staging memory.
+// Calls transfer(piece, name, first element of this rank's part, device memory) for every piece of state this rank keeps, in
+// runs that fit the staging memory.
 template <typename Transfer>
 void for_each_run(const parallel::Interpreter& interpreter, Transfer transfer) {
   const parallel::RankPlan& plan = interpreter.plan();
   for (const StateTensor& tensor : state_tensors(interpreter)) {
-    for (const auto& piece : plan.flat.state_pieces(plan.coordinates().data, plan.sharded)) {
-      const std::string name = tensor.name(plan.parameters[piece.parameter]);
+    for (const auto& piece : plan.flat.state_pieces()) {
+      const model::Parameter& parameter = plan.parameters[piece.parameter];
       for (std::int64_t done = 0; done < piece.count; done += staging_elements) {
         const std::int64_t count = std::min(staging_elements, piece.count - done);
-        transfer(name, piece.parameter_first + done, tensor.state.rows(piece.state_first + done, count));
+        transfer(parameter, tensor.name(parameter), piece.parameter_first + done, tensor.state.rows(piece.state_first + done, count));
       }
     }
   }
+}
+
+// Calls each(first element of the whole tensor, count, bytes) for the runs of the whole tensor that elements [first, ...) of
+// this rank's part are; `host` holds those elements one after another.
+template <typename Each>
+void for_each_whole_run(const model::Parameter& parameter, std::int64_t first, std::int64_t count, std::byte* host, DType type, Each each) {
+  for (const model::ElementRun& run : model::whole_runs(parameter.part, first, count)) {
+    each(run.whole_first, run.count, host + static_cast<std::size_t>(run.first - first) * size_of(type));
+  }
+}
+
+std::vector<FileSpec> whole_tensors(const parallel::RankPlan& plan) {
+  return training_tensors(model::parameters(plan.sizes.shape), plan.master_type);
 }
 
 }  // namespace
@@ -45,16 +58,20 @@ std::optional<CommittedCheckpoint> synchronize_save(parallel::Interpreter& inter
   const std::string name = "checkpoint-" + std::to_string(step);
   interpreter.synchronize();
   std::optional<CheckpointWriter> writer;
-  if (plan.rank == 0) writer.emplace(CheckpointWriter::begin(run_dir, step, training_tensors(plan.parameters, plan.master_type)));
+  if (plan.rank == 0) writer.emplace(CheckpointWriter::begin(run_dir, step, whole_tensors(plan)));
   barrier(name + "-begin");
   if (plan.rank != 0) writer.emplace(CheckpointWriter::open(run_dir, step, plan.rank));
-  if (plan.sharded || plan.coordinates().data == 0) {
+  // Without ZeRO, data-parallel ranks hold the same: the first one writes. So does one rank for each parameter that several
+  // tensor-parallel or pipeline ranks hold.
+  if (plan.zero > 0 || plan.coordinates().data == 0) {
     std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
     const StreamRef stream = interpreter.compute_stream();
-    for_each_run(interpreter, [&](const std::string& tensor, std::int64_t first, View memory) {
+    for_each_run(interpreter, [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
+      if (parameter.replica) return;
       stream.copy(staging.data(), memory.data, memory.bytes());
       stream.synchronize();
-      writer->write(tensor, first, memory.elements(), staging.data());
+      for_each_whole_run(parameter, first, memory.elements(), staging.data(), memory.dtype,
+                         [&](std::int64_t at, std::int64_t count, const std::byte* data) { writer->write(tensor, at, count, data); });
     });
   }
   writer->finish();
@@ -67,11 +84,12 @@ std::optional<CommittedCheckpoint> synchronize_save(parallel::Interpreter& inter
 
 void synchronize_load(parallel::Interpreter& interpreter, const CheckpointReader& checkpoint) {
   const parallel::RankPlan& plan = interpreter.plan();
-  checkpoint.expect(training_tensors(plan.parameters, plan.master_type));
+  checkpoint.expect(whole_tensors(plan));
   std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
   const StreamRef stream = interpreter.compute_stream();
-  for_each_run(interpreter, [&](const std::string& tensor, std::int64_t first, View memory) {
-    checkpoint.read(tensor, first, memory.elements(), staging.data());
+  for_each_run(interpreter, [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
+    for_each_whole_run(parameter, first, memory.elements(), staging.data(), memory.dtype,
+                       [&](std::int64_t at, std::int64_t count, std::byte* data) { checkpoint.read(tensor, at, count, data); });
     stream.copy(memory.data, staging.data(), memory.bytes());
     stream.synchronize();
   });

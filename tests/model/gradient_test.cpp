@@ -34,7 +34,7 @@ struct Case {
 class ModelGradient : public testing::TestWithParam<Case> {
  protected:
   SerialModel make(DType compute) const {
-    return SerialModel({GetParam().shape, {2, 9}, compute, GetParam().recompute}, 42);
+    return SerialModel({GetParam().shape, {}, {2, 9}, compute, GetParam().recompute}, 42);
   }
 };
 
@@ -79,7 +79,7 @@ TEST_P(ModelGradient, AccumulatesOverMicroBatches) {
 }
 
 TEST_P(ModelGradient, RecomputeChangesNoBit) {
-  SerialModel kept({GetParam().shape, {2, 9}, DType::f32, Recompute::none}, 42);
+  SerialModel kept({GetParam().shape, {}, {2, 9}, DType::f32, Recompute::none}, 42);
   SerialModel m = make(DType::f32);
   EXPECT_EQ(kept.run(true), m.run(true));
   for (std::size_t p = 0; p < m.list().size(); ++p) {

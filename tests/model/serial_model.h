@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/make_communicator.h"
 #include "core/philox.h"
 #include "core/stream.h"
 #include "model/transformer.h"
@@ -15,7 +16,7 @@ namespace plait::model {
 
 class SerialModel {
  public:
-  SerialModel(const TransformerOptions& options, std::uint64_t seed) : options_(options), memory_(Device{}), stream_(Device{}) {
+  SerialModel(const BlockSizes& options, std::uint64_t seed) : options_(options), memory_(Device{}), stream_(Device{}) {
     list_ = parameters(options.shape);
     for (const Parameter& p : list_) {
       weights_.push_back(tensor(p.shape));
@@ -33,23 +34,28 @@ class SerialModel {
     block_weights_ = bind_parameters(options.shape, list_, weights_);
     block_gradients_ = bind_parameters(options.shape, list_, gradients_);
     for (int block = 0; block < options.shape.blocks(); ++block) {
-      const auto specs = activation_specs(options.shape, options.micro_batch, options.compute, options.recompute, block);
+      const auto specs = activation_specs(options, block);
       std::vector<void*> memory;
       for (const TensorSpec& spec : specs) memory.push_back(tensor(spec.shape, spec.dtype).data);
       activations_.push_back(bind_activations(specs, memory));
     }
-    const auto specs = gradient_specs(options.shape, options.micro_batch, options.compute);
-    std::vector<void*> memory;
-    for (const TensorSpec& spec : specs) memory.push_back(tensor(spec.shape, spec.dtype).data);
-    scratch_ = bind_gradients(specs, memory);
-    const Shape residual{options.micro_batch.rows(), options.shape.hidden};
-    residual_ = {tensor(residual), tensor(residual)};
+    // One stash for all blocks; outputs' gradients take turns in two.
+    residual_ = {tensor({options.micro_batch.rows(), options.shape.hidden}), tensor({options.micro_batch.rows(), options.shape.hidden})};
+    for (int block = 0; block < options.shape.blocks(); ++block) {
+      const auto specs = gradient_specs(options, block);
+      std::vector<void*> memory;
+      for (const TensorSpec& spec : specs) {
+        memory.push_back(spec.name == "output" ? residual_[static_cast<std::size_t>((block + 1) % 2)].data : tensor(spec.shape, spec.dtype).data);
+      }
+      gradients_of_blocks_.push_back(bind_gradients(specs, memory));
+    }
     View table;
     if (options.shape.position == Position::rope) {
       table = tensor({options.micro_batch.sequence, options.shape.head_dim}, options.compute == DType::f64 ? DType::f64 : DType::f32);
       ops::rope_table(options.shape.rope_base, table);
     }
-    transformer_ = std::make_unique<Transformer>(options, table);
+    group_ = comm::make_communicator({.name = "tensor", .rank = 0, .size = 1, .device = Device{}}, *comm::make_thread_rendezvous());
+    transformer_ = std::make_unique<Transformer>(options, table, *group_);
     const auto bytes = static_cast<std::int64_t>(ops::workspace_bytes(DeviceKind::host, {}));
     context_ = ops::make_op_context(Device{}, tensor({bytes}, DType::u8));
     batch_ = {tensor({options.micro_batch.rows()}, DType::i32), tensor({options.micro_batch.rows()}, DType::i32)};
@@ -78,10 +84,10 @@ class SerialModel {
           .batch = batch_,
           .input = input(block),
           .activations = &activations_[static_cast<std::size_t>(block)],
-          .gradients = &scratch_,
-          .output_gradient = block == head ? View() : residual_[static_cast<std::size_t>((block + 1) % 2)],
+          .gradients = &gradients_of_blocks_[static_cast<std::size_t>(block)],
           .input_gradient = block == 0 ? View() : residual_[static_cast<std::size_t>(block % 2)],
-          .accumulate = accumulate};
+          .accumulate = accumulate,
+          .accumulate_tokens = accumulate || options_.shape.tie_embeddings};
       transformer_->backward_input(stream_, *context_, args);
       transformer_->backward_weight(stream_, *context_, args);
     }
@@ -115,17 +121,18 @@ class SerialModel {
     return View(buffers_.back().data(), type, shape);
   }
 
-  TransformerOptions options_;
+  BlockSizes options_;
   DeviceMemory memory_;
   std::vector<Buffer> buffers_;
   Stream stream_;
   std::unique_ptr<ops::OpContext> context_;
+  std::unique_ptr<comm::Communicator> group_;
   std::unique_ptr<Transformer> transformer_;
   std::vector<Parameter> list_;
   std::vector<View> weights_, gradients_;
   std::vector<BlockParameters> block_weights_, block_gradients_;
   std::vector<BlockActivations> activations_;
-  BlockGradients scratch_;
+  std::vector<BlockGradients> gradients_of_blocks_;
   std::vector<View> residual_;
   Batch batch_;
 };

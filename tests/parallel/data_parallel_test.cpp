@@ -78,7 +78,7 @@ TEST(DataParallelProgramRun, RecomputeAndBucketSizeChangeNoBit) {
 }
 
 TEST(DataParallelProgramRun, AStepAllocatesNothing) {
-  run_ranks(small(false), 2, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches& batches, comm::Communicator&) {
+  run_ranks(small(false), 2, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches& batches) {
     for (std::int64_t step = 1; step <= 3; ++step) interpreter.run_step(batches, {.update = step, .lr = 1e-2f});
     interpreter.synchronize();
     // Everything is carved from the arena: one device allocation, one of pinned memory.
@@ -88,7 +88,7 @@ TEST(DataParallelProgramRun, AStepAllocatesNothing) {
 }
 
 TEST(DataParallelProgramRun, ANonFiniteWeightHaltsTheRunAndIsFound) {
-  run_ranks(small(false), 2, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches& batches, comm::Communicator& group) {
+  run_ranks(small(false), 2, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches& batches) {
     interpreter.run_step(batches, {.update = 1, .lr = 1e-2f});
     EXPECT_FALSE(interpreter.synchronize_result().halted);
     // Rank 1 alone gets a bad gain in block 2.
@@ -96,15 +96,15 @@ TEST(DataParallelProgramRun, ANonFiniteWeightHaltsTheRunAndIsFound) {
     std::size_t bad = 0;
     while (plan.parameters[bad].name != "blocks.1.attention_norm.weight") ++bad;
     interpreter.synchronize();
-    if (group.rank() == 1) interpreter.master().as<float>()[plan.flat.parameter(bad).first + 3] = INFINITY;
+    if (interpreter.plan().rank == 1) interpreter.master().as<float>()[plan.flat.parameter(bad).first + 3] = INFINITY;
     interpreter.run_step(batches, {.update = 2, .lr = 1e-2f});
     EXPECT_TRUE(interpreter.synchronize_result().halted);
     interpreter.run_step(batches, {.update = 3, .lr = 1e-2f});
     EXPECT_TRUE(interpreter.synchronize_result().halted) << "stays halted";
     SyntheticBatches again(plan, 1234);
     const auto found = interpreter.synchronize_find_non_finite(again);
-    ASSERT_EQ(found.has_value(), group.rank() == 1);
-    EXPECT_EQ(found.value_or(NonFinite{}).where, group.rank() == 1 ? "weights: blocks.1.attention_norm.weight" : "");
+    ASSERT_EQ(found.has_value(), interpreter.plan().rank == 1);
+    EXPECT_EQ(found.value_or(NonFinite{}).where, interpreter.plan().rank == 1 ? "weights: blocks.1.attention_norm.weight" : "");
   });
 }
 

@@ -107,7 +107,7 @@ TEST_P(GpuDataParallel, AStepNeitherSynchronizesTheHostNorAllocates) {
   // Rank threads share the process that is watched: all of them stop around the counted steps.
   std::barrier<> everyone(ranks);
   std::optional<CudaCallCounter> counter;
-  run_ranks(config, ranks, DeviceKind::cuda, [&](Interpreter& interpreter, SyntheticBatches&, comm::Communicator& group) {
+  run_ranks(config, ranks, DeviceKind::cuda, [&](Interpreter& interpreter, SyntheticBatches&) {
     // Pinned batches that are never rewritten: the data path of the test must not be what synchronizes.
     struct FixedBatch final : BatchSource {
       explicit FixedBatch(std::int64_t rows, Device device) : memory(device) {
@@ -121,18 +121,18 @@ TEST_P(GpuDataParallel, AStepNeitherSynchronizesTheHostNorAllocates) {
       void release(StreamRef) override {}
       DeviceMemory memory;
       Buffer buffer;
-    } batch(interpreter.plan().model.micro_batch.rows(), interpreter.memory().device());
+    } batch(interpreter.plan().sizes.micro_batch.rows(), interpreter.memory().device());
     std::int64_t step = 0;
     for (; step < 3; ++step) interpreter.run_step(batch, {.update = step + 1, .lr = 1e-3f});  // tuning, lazy loading
     interpreter.synchronize();
     interpreter.context().set_tuning(false);
     while (interpreter.pending_results() > 0) static_cast<void>(interpreter.synchronize_result());
     everyone.arrive_and_wait();
-    if (group.rank() == 0) counter.emplace();
+    if (interpreter.plan().rank == 0) counter.emplace();
     everyone.arrive_and_wait();
     for (int counted = 0; counted < 4; ++counted, ++step) interpreter.run_step(batch, {.update = step + 1, .lr = 1e-3f});
     everyone.arrive_and_wait();
-    if (group.rank() == 0) {
+    if (interpreter.plan().rank == 0) {
       const CudaCallCounts counts = counter->stop();
       EXPECT_GT(counts.launches, 100) << "the counter saw nothing";
       EXPECT_EQ(counts.synchronizations, 0) << counts.report();

@@ -1,4 +1,4 @@
-#include "parallel/program.h"
+#include "parallel/pipeline_program.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,8 @@ namespace plait::parallel {
 namespace {
 
 // Three buckets over blocks 0..4, the middle one of two blocks.
-std::vector<Bucket> buckets() { return {{{0, 128}, 4, 4}, {{128, 256}, 2, 3}, {{384, 256}, 0, 1}}; }
+std::vector<Bucket> buckets() { return {{.range = {0, 128}, .blocks = {4}, .place = 0}, {.range = {128, 256}, .blocks = {3, 2}, .place = 1},
+          {.range = {384, 256}, .blocks = {1, 0}, .place = 2}}; }
 
 // True if `later` cannot start before `earlier` has finished, by stream order and waits, within one step.
 bool ordered(const Program& p, int earlier, int later) {
@@ -50,7 +51,13 @@ class DataParallelProgram : public testing::TestWithParam<std::tuple<int, bool, 
   int micro_batches() const { return std::get<0>(GetParam()); }
   bool sharded() const { return std::get<1>(GetParam()); }
   bool overlap() const { return std::get<2>(GetParam()); }
-  Program program = data_parallel_program({5, micro_batches(), buckets(), sharded(), overlap()});
+  Program program = training_program({.schedule = make_schedule({.name = "1f1b", .micro_batches = micro_batches()}),
+                                      .stages = {{0, 5}},
+                                      .rank = 0,
+                                      .buckets = buckets(),
+                                      .zero = sharded() ? 1 : 0,
+                                      .overlap = overlap(),
+                                      .tied_here = false});
 };
 
 TEST_P(DataParallelProgram, EveryPassRunsOncePerMicroBatchAndBlock) {
@@ -75,7 +82,7 @@ TEST_P(DataParallelProgram, ABucketIsReducedOnceAfterItsLastGradient) {
     const int reduce = find(program, InstructionKind::reduce_gradients, -1, -1, b);
     ASSERT_GE(reduce, 0);
     const Bucket bucket = buckets()[static_cast<std::size_t>(b)];
-    for (int block = bucket.last_block; block <= bucket.first_block; ++block) {
+    for (const int block : bucket.blocks) {
       EXPECT_TRUE(ordered(program, find(program, InstructionKind::backward_weight, micro_batches() - 1, block), reduce));
     }
     EXPECT_TRUE(ordered(program, reduce, norm));
@@ -110,20 +117,19 @@ TEST_P(DataParallelProgram, ForwardWaitsForTheGatherOfItsWeights) {
     const int gather = find(program, InstructionKind::gather_weights, -1, -1, b);
     ASSERT_EQ(gather >= 0, sharded());
     if (!sharded() || !overlap()) continue;
-    const Bucket bucket = buckets()[static_cast<std::size_t>(b)];
-    for (int block = bucket.last_block; block <= bucket.first_block; ++block) {
-      const auto& waits = program.instructions[static_cast<std::size_t>(find(program, InstructionKind::forward, 0, block))].waits;
-      EXPECT_NE(std::find(waits.begin(), waits.end(), gather), waits.end());
-    }
+    // Gathers are in the order of forward: the first block of a bucket to run waits, those after it are behind it anyway.
+    const std::vector<int> blocks = buckets()[static_cast<std::size_t>(b)].blocks;
+    const int first = *std::min_element(blocks.begin(), blocks.end());
+    const auto& waits = program.at(find(program, InstructionKind::forward, 0, first)).waits;
+    EXPECT_NE(std::find(waits.begin(), waits.end(), gather), waits.end());
   }
 }
 
 TEST_P(DataParallelProgram, ResidualGradientsPassFromBlockToBlock) {
   for (int block = 0; block < 4; ++block) {
-    const auto writer = static_cast<std::size_t>(find(program, InstructionKind::backward_input, 0, block + 1));
-    const auto reader = static_cast<std::size_t>(find(program, InstructionKind::backward_weight, 0, block));
-    EXPECT_EQ(program.instructions[writer].gradient_out, program.instructions[reader].gradient_in);
-    EXPECT_NE(program.instructions[reader].gradient_in, program.instructions[reader].gradient_out);
+    const Instruction& writer = program.at(find(program, InstructionKind::backward_input, 0, block + 1));
+    const Instruction& reader = program.at(find(program, InstructionKind::backward_weight, 0, block));
+    EXPECT_EQ(input_gradient_buffer(program, writer), output_gradient_buffer(program, reader));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,12 +25,12 @@ namespace plait::parallel {
 class SyntheticBatches final : public BatchSource {
  public:
   SyntheticBatches(const RankPlan& plan, std::uint64_t seed)
-      : plan_(plan), random_(seed, "batches"), tokens_(static_cast<std::size_t>(plan.model.micro_batch.rows())), targets_(tokens_) {}
+      : plan_(plan), random_(seed, "batches"), tokens_(static_cast<std::size_t>(plan.sizes.micro_batch.rows())), targets_(tokens_) {}
 
   HostBatch next() override {
     // One buffer, overwritten by every call: the copy of the last batch has to have run.
     if (event_) event_->synchronize();
-    const model::MicroBatchShape& shape = plan_.model.micro_batch;
+    const model::MicroBatchShape& shape = plan_.sizes.micro_batch;
     const std::int64_t step = round_ / plan_.micro_batches;
     const std::int64_t micro_batch = round_ % plan_.micro_batches;
     ++round_;
@@ -37,7 +38,7 @@ class SyntheticBatches final : public BatchSource {
       const std::int64_t sample = (micro_batch * plan_.layout.data + plan_.coordinates().data) * shape.batch + b;
       // Arithmetic progressions modulo the vocabulary: something to learn.
       const auto index = static_cast<std::uint64_t>(step * plan_.global_batch + sample);
-      const std::int64_t vocab = plan_.model.shape.vocab;
+      const std::int64_t vocab = plan_.sizes.shape.vocab;
       const auto start = static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(vocab), index, 0));
       const auto stride = 1 + static_cast<std::int64_t>(random_.below(3, index, 1));
       for (std::int64_t t = 0; t < shape.sequence; ++t) {
@@ -68,7 +69,7 @@ struct JobResult {
 };
 
 // Body of one rank; called on its own thread.
-using RankBody = std::function<void(Interpreter&, SyntheticBatches&, comm::Communicator&)>;
+using RankBody = std::function<void(Interpreter&, SyntheticBatches&)>;
 
 inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const RankBody& body) {
   const std::shared_ptr<comm::Rendezvous> store = comm::make_thread_rendezvous();
@@ -82,11 +83,12 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
         DeviceMemory memory(device);
         const Layout layout = resolve_layout(config.parallel, ranks);
         const RankPlan plan = make_rank_plan(config, config.model.vocab, layout, rank, kind);
-        const auto group = comm::make_communicator({.name = "data", .rank = rank, .size = ranks, .device = device}, *store);
-        Interpreter interpreter(plan, memory, *group);
+        GroupOptions groups;
+        groups.device = device;
+        Interpreter interpreter(plan, memory, make_groups(plan, groups, *store));
         interpreter.initialize(config.run.seed);
         SyntheticBatches batches(interpreter.plan(), config.run.seed);
-        body(interpreter, batches, *group);
+        body(interpreter, batches);
         interpreter.synchronize();
       } catch (const std::exception& error) {
         failures[static_cast<std::size_t>(rank)] = std::current_exception();
@@ -100,46 +102,69 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
   }
 }
 
+// Master weights of the whole model, from the pieces that ranks keep. Every stored element must come from exactly one rank.
+class WholeParameters {
+ public:
+  void add(Interpreter& interpreter) {
+    const RankPlan& plan = interpreter.plan();
+    const std::vector<double> master = interpreter.synchronize_read(interpreter.master());
+    std::lock_guard lock(mutex_);
+    if (list_.empty()) {
+      list_ = model::parameters(plan.sizes.shape);
+      for (const model::Parameter& p : list_) values_.emplace_back(static_cast<std::size_t>(p.stored_shape.elements()), std::nan(""));
+    }
+    if (plan.zero == 0 && plan.coordinates().data > 0) return;
+    for (const auto& piece : plan.flat.state_pieces()) {
+      const model::Parameter& parameter = plan.parameters[piece.parameter];
+      if (parameter.replica) continue;
+      const auto whole = std::find_if(list_.begin(), list_.end(), [&](const auto& p) { return p.name == parameter.name; });
+      std::vector<double>& values = values_[static_cast<std::size_t>(whole - list_.begin())];
+      for (const model::ElementRun& run : model::whole_runs(parameter.part, piece.parameter_first, piece.count)) {
+        for (std::int64_t i = 0; i < run.count; ++i) {
+          double& value = values[static_cast<std::size_t>(run.whole_first + i)];
+          EXPECT_TRUE(std::isnan(value)) << parameter.name << " element " << run.whole_first + i << " is on two ranks";
+          value = master[static_cast<std::size_t>(piece.state_first + run.first - piece.parameter_first + i)];
+        }
+      }
+    }
+  }
+  std::vector<std::vector<double>> take() {
+    for (std::size_t p = 0; p < values_.size(); ++p) {
+      for (const double value : values_[p]) {
+        if (std::isnan(value)) {
+          ADD_FAILURE() << list_[p].name << ": an element is on no rank, or not a number";
+          break;
+        }
+      }
+    }
+    return std::move(values_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<model::Parameter> list_;
+  std::vector<std::vector<double>> values_;
+};
+
 inline JobResult run_job(const Config& config, int ranks, DeviceKind kind) {
   JobResult result;
-  std::vector<std::vector<std::vector<double>>> pieces(static_cast<std::size_t>(ranks));
-  run_ranks(config, ranks, kind, [&](Interpreter& interpreter, SyntheticBatches& batches, comm::Communicator& group) {
+  WholeParameters parameters;
+  run_ranks(config, ranks, kind, [&](Interpreter& interpreter, SyntheticBatches& batches) {
     std::vector<StepResult> results;
     for (std::int64_t step = 1; step <= config.train.steps; ++step) {
       interpreter.run_step(batches, {.update = step, .lr = 1e-3f, .clip = static_cast<float>(config.train.clip)});
       results.push_back(interpreter.synchronize_result());
     }
     interpreter.synchronize();
-    const RankPlan& plan = interpreter.plan();
-    auto& mine = pieces[static_cast<std::size_t>(group.rank())];
-    for (const model::Parameter& p : plan.parameters) mine.emplace_back(static_cast<std::size_t>(p.stored), 0.0);
-    for (const auto& piece : plan.flat.state_pieces(plan.coordinates().data, plan.sharded)) {
-      const View memory = interpreter.master().rows(piece.state_first, piece.count);
-      std::vector<std::byte> host(memory.bytes());
-      interpreter.compute_stream().copy(host.data(), memory.data, memory.bytes());
-      interpreter.compute_stream().synchronize();
-      for (std::int64_t i = 0; i < piece.count; ++i) {
-        const double value = memory.dtype == DType::f64 ? reinterpret_cast<const double*>(host.data())[i]
-                                                        : static_cast<double>(reinterpret_cast<const float*>(host.data())[i]);
-        mine[piece.parameter][static_cast<std::size_t>(piece.parameter_first + i)] = value;
-      }
-    }
-    if (group.rank() == 0) {
+    parameters.add(interpreter);
+    if (interpreter.plan().rank == 0) {
       for (const StepResult& r : results) {
         result.losses.push_back(r.loss);
         result.grad_norms.push_back(r.grad_norm);
       }
     }
   });
-  // Under ZeRO each element is on one rank and zero on the others; otherwise rank 0 has all.
-  result.parameters = pieces[0];
-  if (config.parallel.zero > 0) {
-    for (int rank = 1; rank < ranks; ++rank) {
-      for (std::size_t p = 0; p < result.parameters.size(); ++p) {
-        for (std::size_t i = 0; i < result.parameters[p].size(); ++i) result.parameters[p][i] += pieces[static_cast<std::size_t>(rank)][p][i];
-      }
-    }
-  }
+  result.parameters = parameters.take();
   return result;
 }
 

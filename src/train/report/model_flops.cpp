@@ -10,7 +10,9 @@ double model_flops_per_token(const FlopTerms& terms) {
 FlopTerms flop_terms(const model::ModelShape& shape, std::int64_t sequence) {
   const std::int64_t attention = shape.hidden * shape.qkv_dim() + shape.attention_dim() * shape.hidden;
   const std::int64_t mlp = shape.hidden * shape.up_dim() + shape.ffn * shape.hidden;
-  const std::int64_t head = shape.padded_vocab * shape.hidden;
+  // Padded as on one device, so that a layout that pads more does not seem to compute more.
+  constexpr std::int64_t padding = model::ModelShape::vocab_padding;
+  const std::int64_t head = (shape.vocab + padding - 1) / padding * padding * shape.hidden;
   return {shape.layers * (attention + mlp) + head, shape.layers, shape.heads, shape.head_dim, sequence};
 }
 

@@ -1,0 +1,174 @@
+// Looking into a rank: evaluation, logits, times, and single steps in which every tensor can be seen.
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "parallel/interpreter.h"
+
+namespace plait::parallel {
+
+std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const UpdateSettings& settings) {
+  require(pending_.empty(), "Interpreter::synchronize_profile: take results first");
+  const std::size_t count = plan_.train.instructions.size();
+  std::vector<std::pair<Event, Event>> times;
+  for (std::size_t n = 0; n < count; ++n) {
+    times.emplace_back(Event(memory_.device(), EventTiming::on), Event(memory_.device(), EventTiming::on));
+  }
+  execute(train_, batches, settings, [&](std::size_t n, Moment moment) {
+    const StreamRef s = train_.streams[static_cast<std::size_t>(plan_.train.instructions[n].stream)];
+    if (moment == Moment::waiting) s.record(times[n].first);
+    if (moment == Moment::done) s.record(times[n].second);
+  });
+  synchronize();
+  std::vector<float> milliseconds;
+  for (const auto& [begin, end] : times) milliseconds.push_back(elapsed_ms(begin, end));
+  return milliseconds;
+}
+
+double Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches) {
+  synchronize();  // weights gathered by the reduce stream
+  const StreamRef compute = compute_stream();
+  for (int mb = 0; mb < micro_batches; ++mb) {
+    accumulate_evaluation_ = mb > 0;
+    execute(evaluate_, batches, {}, [](std::size_t, Moment) {});
+  }
+  synchronize();
+  // Ranks without the head still have the sum of the evaluation before.
+  if (!plan_.counts_loss()) compute.zero(buffers_.evaluation_loss.data, buffers_.evaluation_loss.bytes());
+  groups_.world->all_reduce(compute, buffers_.evaluation_loss);
+  compute.copy(pinned_.data(), buffers_.evaluation_loss.data, buffers_.evaluation_loss.bytes());
+  synchronize();
+  const double sum = plan_.scalar_type() == DType::f64 ? *static_cast<double*>(pinned_.data())
+                                                       : static_cast<double>(*static_cast<float*>(pinned_.data()));
+  // The head scales by 1 / (global batch tokens), as in training; rescale to the tokens that were evaluated.
+  return sum * static_cast<double>(plan_.global_batch) /
+         static_cast<double>(micro_batches * plan_.sizes.micro_batch.batch * plan_.layout.data);
+}
+
+std::vector<float> Interpreter::synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row) {
+  const std::int64_t rows = plan_.sizes.micro_batch.rows();
+  require(plan_.layout.ranks() == 1, "synchronize_logits: one rank has the whole model");
+  require(static_cast<std::int64_t>(tokens.size()) == rows && row >= 0 && row < rows, "synchronize_logits: one micro-batch");
+  struct OneBatch final : BatchSource {
+    explicit OneBatch(const std::vector<std::int32_t>& t) : tokens(t) {}
+    HostBatch next() override { return {tokens.data(), tokens.data()}; }
+    void release(StreamRef) override {}
+    const std::vector<std::int32_t>& tokens;
+  } batch(tokens);
+  synchronize();
+  execute(evaluate_, batch, {}, [](std::size_t, Moment) {});
+  synchronize();
+  const View logits = buffers_.forward_activations(plan_.evaluate.instructions.back()).logits.rows(row, 1);
+  const std::vector<double> values = synchronize_read(logits);
+  return {values.begin(), values.begin() + static_cast<std::ptrdiff_t>(plan_.sizes.shape.vocab)};
+}
+
+std::vector<double> Interpreter::synchronize_read(View view) {
+  const StreamRef s = compute_stream();
+  std::vector<double> out;
+  out.reserve(static_cast<std::size_t>(view.elements()));
+  const std::size_t chunk = staging_bytes / size_of(view.dtype);
+  for (std::size_t done = 0; done < static_cast<std::size_t>(view.elements()); done += chunk) {
+    const std::size_t count = std::min(chunk, static_cast<std::size_t>(view.elements()) - done);
+    s.copy(pinned_.data(), static_cast<char*>(view.data) + done * size_of(view.dtype), count * size_of(view.dtype));
+    s.synchronize();
+    const auto append = [&](const auto* values) {
+      for (std::size_t i = 0; i < count; ++i) out.push_back(static_cast<double>(values[i]));
+    };
+    switch (view.dtype) {
+      case DType::f32: append(static_cast<const float*>(pinned_.data())); break;
+      case DType::f64: append(static_cast<const double*>(pinned_.data())); break;
+      case DType::i32: append(static_cast<const std::int32_t*>(pinned_.data())); break;
+      case DType::u8: append(static_cast<const std::uint8_t*>(pinned_.data())); break;
+      case DType::bf16:
+        for (std::size_t i = 0; i < count; ++i) out.push_back(static_cast<float>(static_cast<const BFloat16*>(pinned_.data())[i]));
+        break;
+    }
+  }
+  return out;
+}
+
+std::vector<WrittenTensor> Interpreter::written_by(const Program& program, const Instruction& i) {
+  std::vector<WrittenTensor> written;
+  const auto split_of = [](const std::vector<model::TensorSpec>& specs, const std::string& name) {
+    for (const model::TensorSpec& spec : specs) {
+      if (spec.name == name) return spec.split;
+    }
+    return model::Split::none;
+  };
+  if (i.kind == InstructionKind::forward) {
+    const auto specs = model::activation_specs(plan_.sizes, i.block);
+    for (const model::NamedView& v : model::named(buffers_.forward_activations(i))) {
+      if (v.name != "partial" && v.name != "statistics") written.push_back({v.name, v.view, split_of(specs, v.name)});
+    }
+  } else if (i.kind == InstructionKind::backward_input) {
+    const auto specs = model::gradient_specs(plan_.sizes, i.block);
+    for (const model::NamedView& v : model::named(buffers_.block_gradients_of(program, i))) {
+      if (v.name != "narrow") written.push_back({gradient_name(v.name), v.view, split_of(specs, v.name)});
+    }
+    written.push_back({gradient_name("the block's input"), buffers_.input_gradient(program, i), model::Split::residual});
+  } else if (i.kind == InstructionKind::backward_weight) {
+    for (std::size_t p = 0; p < plan_.parameters.size(); ++p) {
+      if (plan_.parameters[p].block != i.block) continue;
+      const Range range = plan_.flat.parameter_gradient(p);
+      written.push_back({gradient_name(plan_.parameters[p].name), buffers_.gradients.rows(range.first, range.count),
+                         model::Split::none, static_cast<int>(p)});
+    }
+  }
+  return written;
+}
+
+void Interpreter::synchronize_step(BatchSource& batches, const StepObserver& observe) {
+  synchronize();
+  const auto part_of_it = [](InstructionKind kind) {
+    return kind != InstructionKind::reduce_gradients && kind != InstructionKind::gradient_norm &&
+           kind != InstructionKind::reduce_scalars && kind != InstructionKind::update && kind != InstructionKind::gather_weights;
+  };
+  for (std::size_t n = 0; n < plan_.train.instructions.size(); ++n) {
+    const Instruction& i = plan_.train.instructions[n];
+    if (!part_of_it(i.kind)) continue;
+    const StreamRef s = train_.streams[static_cast<std::size_t>(i.stream)];
+    for (const int awaited : i.waits) {
+      if (part_of_it(plan_.train.at(awaited).kind)) s.wait(*train_.events[static_cast<std::size_t>(awaited)]);
+    }
+    issue(train_, i, batches, {});
+    if (train_.events[n]) s.record(*train_.events[n]);
+    // Messages stay in flight: the rank at their other end may be waiting for what this one computes next.
+    if (i.block < 0) continue;
+    s.synchronize();
+    observe(i, written_by(plan_.train, i));
+  }
+  synchronize();
+}
+
+bool Interpreter::synchronize_is_finite(View view) {
+  const std::vector<double> values = synchronize_read(view);
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+std::optional<NonFinite> Interpreter::synchronize_find_non_finite(BatchSource& batches) {
+  synchronize();
+  std::optional<NonFinite> found;
+  for (std::size_t p = 0; p < plan_.parameters.size() && !found; ++p) {
+    const Range range = plan_.flat.parameter(p);
+    if (!synchronize_is_finite(buffers_.weights.rows(range.first, range.count))) {
+      found = NonFinite{-1, "weights: " + plan_.parameters[p].name};
+    }
+  }
+  synchronize_step(batches, [&](const Instruction& i, const std::vector<WrittenTensor>& written) {
+    for (const WrittenTensor& tensor : written) {
+      if (!found && !synchronize_is_finite(tensor.view)) {
+        found = NonFinite{execution_order(i, plan_.sizes.shape.blocks()), to_string(i) + ": " + tensor.name};
+      }
+    }
+  });
+  return found;
+}
+
+std::int64_t execution_order(const Instruction& i, int blocks) {
+  const bool forward = i.kind == InstructionKind::forward;
+  const int within = forward ? i.block : blocks + 2 * (blocks - 1 - i.block) + (i.kind == InstructionKind::backward_weight ? 1 : 0);
+  return std::int64_t{i.micro_batch} * 3 * blocks + within;
+}
+
+}  // namespace plait::parallel

@@ -1,0 +1,370 @@
+#include "parallel/pipeline_program.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/error.h"
+
+namespace plait::parallel {
+namespace {
+
+// Slots of one kind of buffer, the lowest free one first, so that their number is the most ever in use.
+class Slots {
+ public:
+  int take() {
+    const auto it = std::find(used_.begin(), used_.end(), false);
+    const auto slot = it - used_.begin();
+    if (it == used_.end()) used_.push_back(false);
+    used_[static_cast<std::size_t>(slot)] = true;
+    return static_cast<int>(slot);
+  }
+  void give_back(int slot) { used_[static_cast<std::size_t>(slot)] = false; }
+  int count() const { return static_cast<int>(used_.size()); }
+
+ private:
+  std::vector<bool> used_;
+};
+
+// Slots of one kind, held per micro-batch.
+class SlotTable {
+ public:
+  bool holds(int micro_batch) const { return held_.contains(micro_batch); }
+  int take(int micro_batch) {
+    const auto [it, fresh] = held_.try_emplace(micro_batch, 0);
+    if (fresh) it->second = slots_.take();
+    return it->second;
+  }
+  int of(int micro_batch) const {
+    const auto it = held_.find(micro_batch);
+    require(it != held_.end(), "SlotTable: the micro-batch holds no slot");
+    return it->second;
+  }
+  void give_back(int micro_batch) {
+    slots_.give_back(of(micro_batch));
+    held_.erase(micro_batch);
+  }
+  int count() const { return slots_.count(); }
+
+ private:
+  Slots slots_;
+  std::map<int, int> held_;
+};
+
+struct ChunkSlots {
+  SlotTable activations, inputs, stashes, gradients_in;
+  int sent_gradients = 0;
+};
+
+// A gradient is sent from one of two places in turn, so that computing the next one need not wait for it.
+constexpr int gradient_out_slots = 2;
+
+class Builder {
+ public:
+  explicit Builder(const ProgramSpec& spec) : spec_(spec) {
+    program_.streams = {{StreamRole::compute, -1}, {StreamRole::copy, -1}, {StreamRole::reduce, -1}};
+    const Schedule& schedule = spec.schedule;
+    require(static_cast<int>(spec.stages.size()) == schedule.stages(), "ProgramSpec: a range of blocks for every stage");
+    for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
+      const int stage = schedule.stage(spec.rank, chunk);
+      const BlockRange blocks = spec.stages[static_cast<std::size_t>(stage)];
+      Chunk c{.stage = stage, .first_block = blocks.first, .end_block = blocks.end};
+      c.previous_rank = stage > 0 ? remote(schedule.rank_of(stage - 1)) : -1;
+      c.next_rank = stage + 1 < schedule.stages() ? remote(schedule.rank_of(stage + 1)) : -1;
+      program_.chunks.push_back(c);
+    }
+    slots_.resize(program_.chunks.size());
+    for (const Bucket& bucket : spec.buckets) missing_.emplace_back(bucket.blocks.begin(), bucket.blocks.end());
+    head_ = spec.stages.back().end - 1;
+  }
+
+  Program train() {
+    const std::vector<Pass>& passes = spec_.schedule.passes[static_cast<std::size_t>(spec_.rank)];
+    for (int sender = 0; sender < spec_.schedule.ranks; ++sender) {
+      for (const Pass& pass : spec_.schedule.passes[static_cast<std::size_t>(sender)]) {
+        if (const auto message = message_of(sender, pass, spec_.rank)) expected_[sender].push_back(*message);
+      }
+    }
+    if (!passes.empty()) receive_for(passes.front());
+    for (std::size_t n = 0; n < passes.size(); ++n) {
+      // One pass ahead, so that the message arrives while the pass before is computed.
+      if (spec_.overlap && n + 1 < passes.size()) receive_for(passes[n + 1]);
+      compute(passes[n]);
+      if (!spec_.overlap && n + 1 < passes.size()) receive_for(passes[n + 1]);
+    }
+    finish_step();
+    return take();
+  }
+
+  Program evaluate() {
+    for (int stage = 0; stage < spec_.schedule.stages(); ++stage) {
+      if (spec_.schedule.rank_of(stage) != spec_.rank) continue;
+      const Pass pass{PassKind::forward, spec_.schedule.chunk_of(stage), 0};
+      const Chunk& c = chunk(pass.chunk);
+      if (c.previous_rank >= 0) receive(c.previous_rank, {InstructionKind::receive_activation, pass.chunk, 0});
+      compute(pass);
+    }
+    return take();
+  }
+
+ private:
+  int remote(int rank) const { return rank == spec_.rank ? -1 : rank; }
+  Chunk& chunk(int index) { return program_.chunks[static_cast<std::size_t>(index)]; }
+  ChunkSlots& slots(int index) { return slots_[static_cast<std::size_t>(index)]; }
+  // The chunk of this rank that holds the stage before or after; only where that is not remote.
+  int chunk_of_stage(int stage) const { return spec_.schedule.chunk_of(stage); }
+
+  int stream(StreamRole role, int peer = -1) {
+    if (role == StreamRole::reduce && !spec_.overlap) role = StreamRole::compute;
+    const StreamSpec wanted{role, peer};
+    const auto it = std::find(program_.streams.begin(), program_.streams.end(), wanted);
+    if (it != program_.streams.end()) return static_cast<int>(it - program_.streams.begin());
+    program_.streams.push_back(wanted);
+    return static_cast<int>(program_.streams.size()) - 1;
+  }
+
+  int add(Instruction instruction) {
+    if (!spec_.overlap && instruction.stream == 0) {
+      instruction.waits.insert(instruction.waits.end(), exposed_.begin(), exposed_.end());
+      exposed_.clear();
+    }
+    program_.instructions.push_back(std::move(instruction));
+    return static_cast<int>(program_.instructions.size()) - 1;
+  }
+
+  // Without overlap, the next computation waits for this message.
+  void add_message(Instruction instruction) {
+    const int index = add(std::move(instruction));
+    if (!spec_.overlap) exposed_.push_back(index);
+  }
+
+  // A message to this rank: for which pass, in this rank's terms.
+  struct Message {
+    InstructionKind kind = InstructionKind::receive_activation;
+    int chunk = 0, micro_batch = 0;
+    friend bool operator==(const Message&, const Message&) = default;
+  };
+
+  // What `pass` sends to the rank of a neighbouring stage, as that rank receives it.
+  std::optional<Message> message_of(int sender, const Pass& pass, int receiver) const {
+    const Schedule& schedule = spec_.schedule;
+    const bool forward = pass.kind == PassKind::forward;
+    if (pass.kind == PassKind::backward_weight) return std::nullopt;
+    const int to = schedule.stage(sender, pass.chunk) + (forward ? 1 : -1);
+    if (to < 0 || to >= schedule.stages() || schedule.rank_of(to) != receiver || sender == receiver) return std::nullopt;
+    return Message{forward ? InstructionKind::receive_activation : InstructionKind::receive_gradient, schedule.chunk_of(to), pass.micro_batch};
+  }
+
+  // Messages from one rank arrive in the order in which it computes them, which need not be the order in which this rank uses
+  // them: whatever comes before the one that `pass` needs is received first.
+  void receive_for(const Pass& pass) {
+    const Chunk& c = chunk(pass.chunk);
+    const bool forward = pass.kind == PassKind::forward;
+    const int peer = forward ? c.previous_rank : c.next_rank;
+    if (peer < 0 || pass.kind == PassKind::backward_weight) return;
+    const Message needed{forward ? InstructionKind::receive_activation : InstructionKind::receive_gradient, pass.chunk, pass.micro_batch};
+    std::deque<Message>& expected = expected_[peer];
+    if (std::find(expected.begin(), expected.end(), needed) == expected.end()) return;  // here already
+    for (bool found = false; !found; expected.pop_front()) {
+      receive(peer, expected.front());
+      found = expected.front() == needed;
+    }
+  }
+
+  void receive(int peer, const Message& message) {
+    Instruction i{.kind = message.kind, .stream = stream(StreamRole::receive, peer), .micro_batch = message.micro_batch, .chunk = message.chunk};
+    if (message.kind == InstructionKind::receive_activation) {
+      i.input_slot = slots(message.chunk).inputs.take(message.micro_batch);
+    } else {
+      i.gradient_in = slots(message.chunk).gradients_in.take(message.micro_batch);
+    }
+    add_message(std::move(i));
+  }
+
+  void compute(const Pass& pass) {
+    switch (pass.kind) {
+      case PassKind::forward: return forward(pass);
+      case PassKind::backward: return backward(pass, true);
+      case PassKind::backward_input: return backward(pass, false);
+      case PassKind::backward_weight: return backward_weight(pass);
+    }
+  }
+
+  // Tokens and targets are loaded once per micro-batch on a rank that needs them, by the first instruction that does.
+  int batch_slot(int block, int micro_batch) {
+    if (block != 0 && block != head_) return -1;
+    const bool loaded = batches_.holds(micro_batch);
+    const int slot = batches_.take(micro_batch);
+    if (!loaded) {
+      add({.kind = InstructionKind::load_batch, .stream = stream(StreamRole::copy), .micro_batch = micro_batch, .batch_slot = slot});
+    }
+    return slot;
+  }
+
+  Instruction block_instruction(InstructionKind kind, const Pass& pass, int block) {
+    const Chunk& c = chunk(pass.chunk);
+    ChunkSlots& s = slots(pass.chunk);
+    Instruction i{.kind = kind, .micro_batch = pass.micro_batch, .chunk = pass.chunk, .block = block,
+                  .batch_slot = batch_slot(block, pass.micro_batch), .slot = s.activations.of(pass.micro_batch)};
+    i.input_slot = i.slot;
+    if (block == c.first_block && block > 0) {
+      i.input_slot = c.previous_rank >= 0 ? s.inputs.of(pass.micro_batch)
+                                          : slots(chunk_of_stage(c.stage - 1)).activations.of(pass.micro_batch);
+    }
+    return i;
+  }
+
+  void forward(const Pass& pass) {
+    const Chunk& c = chunk(pass.chunk);
+    const int slot = slots(pass.chunk).activations.take(pass.micro_batch);
+    for (int block = c.first_block; block < c.end_block; ++block) {
+      Instruction i = block_instruction(InstructionKind::forward, pass, block);
+      i.accumulate = pass.micro_batch > 0;  // the losses
+      add(std::move(i));
+    }
+    if (c.next_rank >= 0) {
+      add_message({.kind = InstructionKind::send_activation, .stream = stream(StreamRole::send, c.next_rank),
+                   .micro_batch = pass.micro_batch, .chunk = pass.chunk, .slot = slot});
+    }
+  }
+
+  Instruction backward_instruction(InstructionKind kind, const Pass& pass, int block) {
+    const Chunk& c = chunk(pass.chunk);
+    ChunkSlots& s = slots(pass.chunk);
+    Instruction i = block_instruction(kind, pass, block);
+    i.stash = s.stashes.of(pass.micro_batch);
+    if (block != head_) {
+      i.gradient_in = block == c.last_block() && c.next_rank >= 0 ? s.gradients_in.of(pass.micro_batch) : i.stash;
+    }
+    if (block > c.first_block) {
+      i.gradient_out = i.stash;
+    } else if (block > 0) {
+      i.gradient_out = c.previous_rank >= 0 ? s.sent_gradients : slots(chunk_of_stage(c.stage - 1)).stashes.of(pass.micro_batch);
+    }
+    i.accumulate = pass.micro_batch > 0 && spec_.zero < 2;
+    i.accumulate_tokens = spec_.tied_here || i.accumulate;
+    return i;
+  }
+
+  void backward(const Pass& pass, bool whole) {
+    const Chunk& c = chunk(pass.chunk);
+    ChunkSlots& s = slots(pass.chunk);
+    s.stashes.take(pass.micro_batch);
+    const bool turns_here = c.stage > 0 && c.previous_rank < 0;
+    if (turns_here) slots(chunk_of_stage(c.stage - 1)).stashes.take(pass.micro_batch);
+    for (int block = c.last_block(); block >= c.first_block; --block) {
+      // Nothing is before the embedding.
+      if (block > 0) add(backward_instruction(InstructionKind::backward_input, pass, block));
+      // The head's weight part follows at once: its logits are too large to keep.
+      if (whole || block == head_) weight_part(pass, block);
+    }
+    if (c.previous_rank >= 0) {
+      add_message({.kind = InstructionKind::send_gradient, .stream = stream(StreamRole::send, c.previous_rank),
+                   .micro_batch = pass.micro_batch, .chunk = pass.chunk, .gradient_out = s.sent_gradients});
+      s.sent_gradients = (s.sent_gradients + 1) % gradient_out_slots;
+    }
+    if (whole) finish_micro_batch(pass);
+  }
+
+  void backward_weight(const Pass& pass) {
+    const Chunk& c = chunk(pass.chunk);
+    for (int block = c.last_block(); block >= c.first_block; --block) {
+      if (block != head_) weight_part(pass, block);
+    }
+    finish_micro_batch(pass);
+  }
+
+  void weight_part(const Pass& pass, int block) {
+    add(backward_instruction(InstructionKind::backward_weight, pass, block));
+    if (!reduces_every_micro_batch() && pass.micro_batch != spec_.schedule.micro_batches - 1) return;
+    for (std::size_t b = 0; b < spec_.buckets.size(); ++b) {
+      if (missing_[b].erase(block) == 0 || !missing_[b].empty()) continue;
+      missing_[b].insert(spec_.buckets[b].blocks.begin(), spec_.buckets[b].blocks.end());
+      complete_.push_back({static_cast<int>(b), pass.micro_batch});
+    }
+    // Under ZeRO-2 the next buckets need the memory.
+    if (spec_.overlap || reduces_every_micro_batch()) reduce_complete();
+  }
+
+  bool reduces_every_micro_batch() const { return spec_.zero >= 2; }
+
+  // The chunk is done with a micro-batch.
+  void finish_micro_batch(const Pass& pass) {
+    const Chunk& c = chunk(pass.chunk);
+    ChunkSlots& s = slots(pass.chunk);
+    s.stashes.give_back(pass.micro_batch);
+    if (c.next_rank >= 0) s.gradients_in.give_back(pass.micro_batch);
+    if (c.previous_rank >= 0) s.inputs.give_back(pass.micro_batch);
+    s.activations.give_back(pass.micro_batch);
+    // Where both ends of the model are here, the embedding is the last to need the batch.
+    const bool head_alone = c.last_block() == head_ && program_.chunks.front().first_block != 0;
+    if (c.first_block == 0 || head_alone) batches_.give_back(pass.micro_batch);
+  }
+
+  void reduce_complete() {
+    for (const auto& [bucket, micro_batch] : complete_) {
+      Instruction i{.kind = InstructionKind::reduce_gradients, .stream = stream(StreamRole::reduce), .bucket = bucket, .group = Group::data};
+      if (reduces_every_micro_batch()) {
+        i.micro_batch = micro_batch;
+        i.accumulate = micro_batch > 0;
+      }
+      add(std::move(i));
+    }
+    complete_.clear();
+  }
+
+  void finish_step() {
+    reduce_complete();
+    for (std::size_t b = 0; b < spec_.buckets.size(); ++b) {
+      const int bucket = static_cast<int>(b);
+      // The tensor group's collectives are all on the compute stream, where the blocks run theirs.
+      if (spec_.buckets[b].sum == model::GradientSum::tensor) {
+        add({.kind = InstructionKind::reduce_gradients, .bucket = bucket, .group = Group::tensor});
+      }
+      if (spec_.buckets[b].sum == model::GradientSum::tied) {
+        add({.kind = InstructionKind::reduce_gradients, .stream = stream(StreamRole::reduce), .bucket = bucket, .group = Group::tied});
+      }
+    }
+    add({.kind = InstructionKind::gradient_norm});
+    add({.kind = InstructionKind::reduce_scalars, .stream = stream(StreamRole::reduce), .group = Group::world});
+    add({.kind = InstructionKind::update});
+    if (spec_.zero == 0) return;
+    // In the order in which the next forward needs them: the embedding's bucket is the last of the flat buffer.
+    for (std::size_t b = spec_.buckets.size(); b-- > 0;) {
+      add({.kind = InstructionKind::gather_weights, .stream = stream(StreamRole::reduce), .bucket = static_cast<int>(b), .group = Group::data});
+    }
+  }
+
+  Program take() {
+    program_.batch_slots = std::max(1, batches_.count());
+    for (std::size_t c = 0; c < program_.chunks.size(); ++c) {
+      Chunk& chunk = program_.chunks[c];
+      chunk.activation_slots = std::max(1, slots_[c].activations.count());
+      chunk.stash_slots = std::max(1, slots_[c].stashes.count());
+      chunk.input_slots = slots_[c].inputs.count();
+      chunk.gradient_in_slots = slots_[c].gradients_in.count();
+      chunk.gradient_out_slots = chunk.previous_rank >= 0 ? gradient_out_slots : 0;
+    }
+    derive_waits(program_, spec_.buckets);
+    return std::move(program_);
+  }
+
+  const ProgramSpec& spec_;
+  Program program_;
+  std::vector<ChunkSlots> slots_;
+  std::map<int, std::deque<Message>> expected_;     // by sending rank, in its order: not received yet
+  SlotTable batches_;
+  int head_ = 0;
+  std::vector<std::set<int>> missing_;              // by bucket: blocks whose gradients it still waits for
+  std::vector<std::pair<int, int>> complete_;       // (bucket, micro-batch) to be reduced
+  std::vector<int> exposed_;                       // messages that the next computation has to wait for
+};
+
+}  // namespace
+
+Program training_program(const ProgramSpec& spec) { return Builder(spec).train(); }
+Program evaluation_program(const ProgramSpec& spec) { return Builder(spec).evaluate(); }
+
+}  // namespace plait::parallel

@@ -1,0 +1,39 @@
+// From a schedule to a rank's program: blocks, messages, buffers and what waits for what.
+//
+// Nothing here depends on the schedule. Slots are handed out in the order of the passes, messages are received one pass ahead,
+// and waits follow from which instructions use the same buffer on different streams.
+#pragma once
+
+#include <vector>
+
+#include "parallel/flat_layout.h"
+#include "parallel/program.h"
+#include "parallel/schedule.h"
+#include "parallel/stages.h"
+
+namespace plait::parallel {
+
+struct ProgramSpec {
+  Schedule schedule;
+  std::vector<BlockRange> stages;  // of the whole model
+  int rank = 0;                    // pipeline rank
+  std::vector<Bucket> buckets;     // of the rank's flat layout
+  int zero = 0;
+  // false, for comparison: gradients are reduced, and messages sent and received, while compute stands still.
+  bool overlap = true;
+  bool tied_here = false;  // the head uses the embedding's table and both are on this rank
+};
+
+// One optimizer step. A bucket's reduction starts on the reduce stream when the last micro-batch has written its last gradient
+// (ZeRO-2: after every micro-batch) and runs beside the rest of backward; gathers of updated weights run beside the next step's
+// forward.
+Program training_program(const ProgramSpec& spec);
+
+// Forward only, for evaluation: one micro-batch through all stages, in the first slot of every buffer.
+Program evaluation_program(const ProgramSpec& spec);
+
+// Fills the waits of a program from its buffer uses, this step's and the previous one's; leaves out those that others imply.
+// Waits that are there already stay.
+void derive_waits(Program& program, const std::vector<Bucket>& buckets);
+
+}  // namespace plait::parallel

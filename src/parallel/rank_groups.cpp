@@ -1,0 +1,99 @@
+#include "parallel/rank_groups.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+
+namespace plait::parallel {
+namespace {
+
+// A message is a few MB and has a whole pass of computation to travel; more thread blocks would only take SMs from it.
+constexpr int link_ctas = 4;
+
+class Builder {
+ public:
+  Builder(const RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) : plan_(plan), options_(options), store_(store) {}
+
+  std::shared_ptr<comm::Communicator> group(Group group) {
+    const std::vector<int> members = plan_.members(group);
+    // The tensor group runs on the compute stream, at the same time as the others on theirs.
+    if (group != Group::tensor) {
+      const auto made = by_members_.find(members);
+      if (made != by_members_.end()) return made->second;
+    }
+    auto communicator = make(to_string(group), to_string(group) + "." + std::to_string(members.front()), members, options_.max_ctas, false);
+    if (group != Group::tensor) by_members_[members] = communicator;
+    return communicator;
+  }
+
+  void links(RankGroups& groups) {
+    const int me = plan_.coordinates().pipeline;
+    std::set<std::pair<int, int>> pairs;  // (from, to), the same set and order at both ends
+    for (const StreamSpec& stream : plan_.train.streams) {
+      if (stream.role == StreamRole::send) pairs.insert({me, stream.peer});
+      if (stream.role == StreamRole::receive) pairs.insert({stream.peer, me});
+    }
+    for (const auto& [from, to] : pairs) {
+      const std::vector<int> members = {plan_.layout.on_pipeline(plan_.rank, from), plan_.layout.on_pipeline(plan_.rank, to)};
+      const int ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas;
+      auto link = make("link", "link." + std::to_string(members[0]) + "." + std::to_string(members[1]), members, ctas, true);
+      (from == me ? groups.outgoing[to] : groups.incoming[from]) = std::move(link);
+    }
+  }
+
+ private:
+  std::shared_ptr<comm::Communicator> make(const std::string& kind, const std::string& name, const std::vector<int>& members, int ctas,
+                                           bool point_to_point) {
+    const auto place = std::find(members.begin(), members.end(), plan_.rank);
+    require(place != members.end(), "make_groups: the rank is not in its own group");
+    std::shared_ptr<comm::Communicator> made =
+        comm::make_communicator({.name = name,
+                                 .rank = static_cast<int>(place - members.begin()),
+                                 .size = static_cast<int>(members.size()),
+                                 .device = options_.device,
+                                 .timeout = options_.timeout,
+                                 .point_to_point = point_to_point,
+                                 .max_ctas = ctas,
+                                 .host_interface = options_.host_interface},
+                                store_);
+    return options_.wrap ? options_.wrap(kind, std::move(made)) : made;
+  }
+
+  const RankPlan& plan_;
+  const GroupOptions& options_;
+  comm::Rendezvous& store_;
+  std::map<std::vector<int>, std::shared_ptr<comm::Communicator>> by_members_;
+};
+
+}  // namespace
+
+comm::Communicator& RankGroups::of(Group group) const {
+  switch (group) {
+    case Group::tensor: return *tensor;
+    case Group::data: return *data;
+    case Group::tied: return *tied;
+    case Group::world: return *world;
+  }
+  throw InternalError("RankGroups: unknown group");
+}
+
+std::vector<std::shared_ptr<comm::Communicator>> RankGroups::all() const {
+  std::set<std::shared_ptr<comm::Communicator>> each = {tensor, data, tied, world};
+  for (const auto& [peer, link] : outgoing) each.insert(link);
+  for (const auto& [peer, link] : incoming) each.insert(link);
+  return {each.begin(), each.end()};
+}
+
+RankGroups make_groups(const RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) {
+  Builder builder(plan, options, store);
+  RankGroups groups;
+  groups.tensor = builder.group(Group::tensor);
+  groups.data = builder.group(Group::data);
+  groups.tied = builder.group(Group::tied);
+  groups.world = builder.group(Group::world);
+  builder.links(groups);
+  return groups;
+}
+
+}  // namespace plait::parallel

@@ -1,0 +1,197 @@
+#include "parallel/rank_memory.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "ops/op_context.h"
+
+namespace plait::parallel {
+namespace {
+
+// Instructions between which each buffer holds something, in program order. Only for buffers that the compute stream alone
+// uses: the order on one stream is what makes sharing their memory safe.
+class LifetimeTable {
+ public:
+  void begin(const BufferId& buffer, int at) { lifetimes_[buffer].push_back({at, at}); }
+  void extend(const BufferId& buffer, int at) {
+    const auto it = lifetimes_.find(buffer);
+    if (it != lifetimes_.end()) it->second.back().last = at;
+  }
+  // Ascending. Anything never used would count as always live, so it is refused.
+  const std::vector<Lifetime>& of(const BufferId& buffer) const {
+    const auto it = lifetimes_.find(buffer);
+    require(it != lifetimes_.end(), "LifetimeTable: nothing in the program writes the " + to_string(buffer));
+    return it->second;
+  }
+
+ private:
+  std::map<BufferId, std::vector<Lifetime>> lifetimes_;
+};
+
+// Whether this use of a buffer is the first of a new micro-batch.
+bool begins(const BufferUse& use, const Program& program, const Instruction& i) {
+  switch (use.buffer.kind) {
+    case BufferKind::activations:
+    case BufferKind::output: return use.writes && i.kind == InstructionKind::forward;
+    case BufferKind::stash: return i.kind == InstructionKind::backward_input;
+    case BufferKind::output_gradient:
+      return i.kind == InstructionKind::backward_input && i.gradient_out >= 0 && use.buffer == input_gradient_buffer(program, i);
+    default: return false;
+  }
+}
+
+LifetimeTable lifetimes(const RankPlan& plan) {
+  LifetimeTable table;
+  for (int n = 0; n < static_cast<int>(plan.train.instructions.size()); ++n) {
+    const Instruction& i = plan.train.at(n);
+    for (const BufferUse& use : buffer_uses(plan.train, i, plan.flat.buckets())) {
+      if (begins(use, plan.train, i)) {
+        table.begin(use.buffer, n);
+      } else {
+        table.extend(use.buffer, n);
+      }
+    }
+  }
+  return table;
+}
+
+class MemoryItems {
+ public:
+  explicit MemoryItems(const RankPlan& plan) : plan_(plan), table_(lifetimes(plan)) {}
+
+  MemoryPlan take() {
+    for (auto& [name, item] : scratch_) items_.push_back(std::move(item));
+    return MemoryPlan(std::move(items_));
+  }
+
+  void always(std::string name, std::string kind, std::size_t bytes) {
+    items_.push_back({std::move(name), std::move(kind), bytes, {}, 0});
+  }
+
+  void state() {
+    const FlatLayout& flat = plan_.flat;
+    const auto bytes = [](std::int64_t elements, DType type) { return static_cast<std::size_t>(elements) * size_of(type); };
+    const std::size_t state_bytes = bytes(flat.state_elements(), plan_.master_type);
+    always("weights", "weights", bytes(flat.elements(), plan_.sizes.compute));
+    always("gradients", "gradients", bytes(flat.whole_gradient_elements(), plan_.gradient_type));
+    if (plan_.zero > 1) always("gradient_sums", "gradients", bytes(flat.kept_gradient_elements(), plan_.gradient_type));
+    if (plan_.separate_master) always("master", "optimizer", state_bytes);
+    always("exp_avg", "optimizer", state_bytes);
+    always("exp_avg_sq", "optimizer", state_bytes);
+    always("adamw_table", "constants", ops::adamw_table(flat.adamw_segments()).size());
+    always("scalars", "constants", 2 * size_of(plan_.scalar_type()));
+    always("evaluation_loss", "constants", size_of(plan_.scalar_type()));
+    always("optimizer_state", "constants", sizeof(ops::OptimizerState));
+  }
+
+  void per_rank() {
+    const model::ModelShape s = plan_.local_shape();
+    const model::MicroBatchShape& mb = plan_.sizes.micro_batch;
+    if (s.position == model::Position::rope) {
+      always("rope_table", "constants", static_cast<std::size_t>(mb.sequence * s.head_dim) * size_of(plan_.scalar_type()));
+    }
+    const ops::AttentionShape attention{mb.batch, mb.sequence, s.heads, s.kv_heads, s.head_dim};
+    always("op_workspace", "workspace",
+           ops::workspace_bytes(plan_.device_kind, {attention, plan_.sizes.compute, plan_.deterministic}));
+    for (int slot = 0; slot < plan_.train.batch_slots; ++slot) {
+      always("tokens " + std::to_string(slot), "batch", static_cast<std::size_t>(mb.rows()) * 4);
+      always("targets " + std::to_string(slot), "batch", static_cast<std::size_t>(mb.rows()) * 4);
+    }
+  }
+
+  void chunk(int index) {
+    const Chunk& c = plan_.train.chunks[static_cast<std::size_t>(index)];
+    const std::size_t row_bytes = static_cast<std::size_t>(plan_.sizes.shape.hidden) * size_of(plan_.sizes.compute);
+    const std::size_t own = static_cast<std::size_t>(plan_.sizes.own_rows()) * row_bytes;
+    const std::size_t whole = static_cast<std::size_t>(plan_.sizes.micro_batch.rows()) * row_bytes;
+    const auto messages = [&](BufferKind kind, int slots, std::size_t bytes) {
+      for (int slot = 0; slot < slots; ++slot) always(message_item({kind, index, slot}), "messages", bytes);
+    };
+    messages(BufferKind::input, c.input_slots, own);
+    messages(BufferKind::received_gradient, c.gradient_in_slots, whole);  // the other ranks' rows are gathered into it
+    messages(BufferKind::sent_gradient, c.gradient_out_slots, own);
+    for (int block = c.first_block; block < c.end_block; ++block) activations_and_stash(c, block);
+  }
+
+ private:
+  void activations_and_stash(const Chunk& c, int block) {
+    const bool sent = block == c.last_block() && c.next_rank >= 0;
+    for (const model::TensorSpec& spec : model::activation_specs(plan_.sizes, block)) {
+      if (spec.keep == model::Keep::scratch) {
+        // Computed in forward for the moment, and again in backward_input, where backward_weight needs it as well.
+        for (int slot = 0; slot < c.activation_slots; ++slot) {
+          for (const Lifetime& l : table_.of({BufferKind::activations, block, slot})) scratch(spec, l.first);
+        }
+        if (block > 0) each_stash(c, block, spec);
+        continue;
+      }
+      const bool output = spec.name == "output";
+      for (int slot = 0; slot < c.activation_slots; ++slot) {
+        const BufferId buffer{output ? BufferKind::output : BufferKind::activations, block, slot};
+        items_.push_back({activation_item(block, slot, spec.name), "activations", spec.bytes(),
+                          output && sent ? std::vector<Lifetime>{} : table_.of(buffer), 0});
+      }
+    }
+    for (model::TensorSpec spec : model::gradient_specs(plan_.sizes, block)) {
+      const bool residual = spec.name == "output";
+      spec.name = gradient_name(spec.name);
+      if (residual) {
+        if (sent) continue;  // it is received
+        for (int stash = 0; stash < c.stash_slots; ++stash) {
+          items_.push_back({stash_item(block, stash, spec.name), "gradients of activations", spec.bytes(),
+                            table_.of({BufferKind::output_gradient, block, stash}), 0});
+        }
+      } else if (spec.keep == model::Keep::scratch) {
+        for (int stash = 0; stash < c.stash_slots; ++stash) {
+          for (const Lifetime& l : table_.of({BufferKind::stash, block, stash})) scratch(spec, l.first);
+        }
+      } else {
+        each_stash(c, block, spec);
+      }
+    }
+  }
+
+  void each_stash(const Chunk& c, int block, const model::TensorSpec& spec) {
+    for (int stash = 0; stash < c.stash_slots; ++stash) {
+      items_.push_back({stash_item(block, stash, spec.name), "gradients of activations", spec.bytes(),
+                        table_.of({BufferKind::stash, block, stash}), 0});
+    }
+  }
+
+  // One place for all blocks.
+  void scratch(const model::TensorSpec& spec, int at) {
+    MemoryItem& item = scratch_.try_emplace(spec.name, MemoryItem{scratch_item(spec.name), "scratch", 0, {}, 0}).first->second;
+    item.bytes = std::max(item.bytes, spec.bytes());
+    const auto place = std::lower_bound(item.lifetimes.begin(), item.lifetimes.end(), at,
+                                        [](const Lifetime& l, int first) { return l.first < first; });
+    if (place == item.lifetimes.end() || place->first != at) item.lifetimes.insert(place, {at, at});
+  }
+
+  const RankPlan& plan_;
+  LifetimeTable table_;
+  std::vector<MemoryItem> items_;
+  std::map<std::string, MemoryItem> scratch_;
+};
+
+}  // namespace
+
+MemoryPlan plan_memory(const RankPlan& plan) {
+  MemoryItems items(plan);
+  items.state();
+  items.per_rank();
+  for (int chunk = 0; chunk < static_cast<int>(plan.train.chunks.size()); ++chunk) items.chunk(chunk);
+  return items.take();
+}
+
+std::string activation_item(int block, int slot, const std::string& tensor) {
+  return "block " + std::to_string(block) + " slot " + std::to_string(slot) + " " + tensor;
+}
+std::string stash_item(int block, int stash, const std::string& tensor) {
+  return "block " + std::to_string(block) + " stash " + std::to_string(stash) + " " + tensor;
+}
+std::string scratch_item(const std::string& tensor) { return "scratch " + tensor; }
+std::string gradient_name(const std::string& tensor) { return "gradient of " + tensor; }
+std::string message_item(const BufferId& buffer) { return to_string(buffer); }
+
+}  // namespace plait::parallel
