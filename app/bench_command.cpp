@@ -36,9 +36,12 @@ Config configuration(const Options& o) {
 }
 
 void print(const nlohmann::ordered_json& r) {
-  fmt::print("{} on {} x {}, {} sequences x {} micro-batches of {} tokens per rank, zero {}\n", r["model"].get<std::string>(),
-             r["ranks"].get<int>(), r["device"].get<std::string>(), r["micro_batch"].get<int>(), r["micro_batches"].get<int>(),
-             r["sequence_length"].get<int>(), r["zero"].get<int>());
+  const auto size = [&](const char* axis) { return r["layout"][axis].get<int>(); };
+  fmt::print("{} on {} x {}: pipeline {} ({}) x data {} x tensor {}, zero {}\n", r["model"].get<std::string>(), r["ranks"].get<int>(),
+             r["device"].get<std::string>(), size("pipeline"), r["schedule"].get<std::string>(), size("data"), size("tensor"),
+             r["zero"].get<int>());
+  fmt::print("  batch         {} micro-batches of {} sequences of {} tokens per data-parallel rank\n", r["micro_batches"].get<int>(),
+             r["micro_batch"].get<int>(), r["sequence_length"].get<int>());
   fmt::print("  step          {:.2f} ms (median; {:.2f} to {:.2f})\n", r["step_ms"]["median"].get<double>(),
              r["step_ms"]["min"].get<double>(), r["step_ms"]["max"].get<double>());
   fmt::print("  throughput    {:.0f} tokens/s, {:.1f} TFLOP/s per device", r["tokens_per_second"].get<double>(),

@@ -11,5 +11,6 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv);
 void add_bench_command(CLI::App& app, int& status, int argc, char** argv);
 void add_sample_command(CLI::App& app, int& status);
 void add_data_command(CLI::App& app, int& status);
+void add_plan_command(CLI::App& app, int& status);
 
 }  // namespace plait

@@ -96,6 +96,10 @@ void Interpreter::fill_constants() {
                            buffers_.kept_gradients, buffers_.master, buffers_.exp_avg, buffers_.exp_avg_sq}) {
     s.zero(view.data, view.bytes());
   }
+  for (const model::Batch& batch : buffers_.batches) {
+    s.zero(batch.tokens.data, batch.tokens.bytes());
+    s.zero(batch.targets.data, batch.targets.bytes());
+  }
   s.synchronize();
 }
 

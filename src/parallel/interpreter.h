@@ -85,6 +85,11 @@ class Interpreter {
   // Weights from the seed, moments zero. Collective over all ranks (as are publish_weights and the programs).
   void initialize(std::uint64_t seed);
 
+  // Computes two micro-batches of nothing in particular, without messages, and ends tuning (OpContext::set_tuning). To be called
+  // before the first step, with weights in place: loading a kernel or timing a product later could wait for a message that
+  // another rank sends only when this one goes on. Collective; blocks.
+  void synchronize_warm_up();
+
   // Optimizer state and weights, for checkpoints; indexed as FlatLayout::state_pieces says. Synchronize before reading them
   // on the host, and call publish_weights after writing master.
   View master() const { return buffers_.master; }

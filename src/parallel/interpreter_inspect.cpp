@@ -165,6 +165,26 @@ std::optional<NonFinite> Interpreter::synchronize_find_non_finite(BatchSource& b
   return found;
 }
 
+void Interpreter::synchronize_warm_up() {
+  // Any values do, but not zeros: products of zeros take less power, and other kernels would win. The weights are at hand.
+  const StreamRef compute = compute_stream();
+  for (const View& message : buffers_.received()) {
+    for (std::size_t done = 0; done < message.bytes(); done += buffers_.weights.bytes()) {
+      compute.copy(static_cast<char*>(message.data) + done, buffers_.weights.data, std::min(buffers_.weights.bytes(), message.bytes() - done));
+    }
+  }
+  struct NoBatches final : BatchSource {
+    HostBatch next() override { throw InternalError("synchronize_warm_up: loads nothing"); }
+    void release(StreamRef) override {}
+  } none;
+  // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
+  for (const Instruction& i : plan_.train.instructions) {
+    if (i.block >= 0 && i.micro_batch < 2) issue(train_, i, none, {});
+  }
+  synchronize();
+  context_->set_tuning(false);
+}
+
 std::int64_t execution_order(const Instruction& i, int blocks) {
   const bool forward = i.kind == InstructionKind::forward;
   const int within = forward ? i.block : blocks + 2 * (blocks - 1 - i.block) + (i.kind == InstructionKind::backward_weight ? 1 : 0);

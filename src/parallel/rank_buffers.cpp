@@ -147,6 +147,14 @@ View RankBuffers::message(const Program& program, const Instruction& i) const {
   }
 }
 
+std::vector<View> RankBuffers::received() const {
+  std::vector<View> views;
+  for (const auto& [buffer, view] : messages_) {
+    if (buffer.kind != BufferKind::sent_gradient) views.push_back(view);
+  }
+  return views;
+}
+
 View RankBuffers::bucket_weights(int index) const {
   const Range range = bucket(index).range;
   return weights.rows(range.first, range.count);

@@ -33,6 +33,9 @@ class RankBuffers {
   // What a send or receive instruction carries: [own rows, hidden].
   View message(const Program& program, const Instruction& i) const;
 
+  // What messages are received into.
+  std::vector<View> received() const;
+
   // Of one bucket. `own`: the part this rank keeps optimizer state for.
   View bucket_weights(int bucket) const;
   View own_weights(int bucket) const;

@@ -44,6 +44,7 @@ Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
   const parallel::RankPlan& plan = session.plan();
   const auto dataset = open_dataset(config, *tokenizer, plan.sizes.shape.vocab);
   interpreter.initialize(config.run.seed);
+  interpreter.synchronize_warm_up();
   DeviceMemory host_memory(rank.device);
   const std::int64_t total = request.warmup + request.steps;
   TrainingBatches batches(host_memory, plan, dataset, 1, total + 1);
@@ -61,10 +62,6 @@ Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
   for (std::int64_t step = 1; step <= total; ++step) {
     if (interpreter.pending_results() == parallel::Interpreter::results_in_flight) take(interpreter.synchronize_result());
     interpreter.run_step(batches, update_settings(config, step, learning_rate.at(step - 1)));
-    if (step == 1) {
-      interpreter.synchronize();
-      interpreter.context().set_tuning(false);
-    }
   }
   while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
 
@@ -81,6 +78,10 @@ Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
   json["device"] = device_name(rank.device);
   json["ranks"] = ranks;
   json["layout"] = {{"data", plan.layout.data}, {"tensor", plan.layout.tensor}, {"pipeline", plan.layout.pipeline}};
+  json["schedule"] = plan.schedule.name;
+  json["virtual_stages"] = plan.schedule.chunks;
+  json["stages"] = Json::array();
+  for (const parallel::BlockRange& blocks : plan.stages) json["stages"].push_back({blocks.first, blocks.end - 1});
   json["zero"] = plan.zero;
   json["micro_batch"] = plan.sizes.micro_batch.batch;
   json["micro_batches"] = plan.micro_batches;

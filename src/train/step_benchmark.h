@@ -12,7 +12,7 @@ namespace plait::train {
 
 struct StepBenchmarkRequest {
   Config config;
-  std::int64_t warmup = 5;   // steps not counted; kernels are tuned in the first
+  std::int64_t warmup = 5;   // steps not counted
   std::int64_t steps = 20;   // measured
   bool breakdown = false;    // adds one step with every instruction timed by itself
   std::vector<std::string> argv;

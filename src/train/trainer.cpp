@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "parallel/job_plan.h"
 #include "parallel/plan_json.h"
 #include "train/batch_sources.h"
 #include "train/checkpoint/checkpoint_directory.h"
@@ -133,6 +134,7 @@ class Trainer {
       return;
     }
     TrainingBatches batches(host_memory_, session_.plan(), dataset_, start_.step + 1, config_.train.steps);
+    interpreter.synchronize_warm_up();
     window_start_ = Clock::now();
     for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
       if (interpreter.pending_results() == parallel::Interpreter::results_in_flight) take(interpreter.synchronize_result());
@@ -159,14 +161,11 @@ class Trainer {
 
   void write_plan() {
     if (!rank_.is_main) return;
-    std::vector<parallel::RankPlan> plans;
-    std::vector<std::string> devices;
     const parallel::RankPlan& mine = session_.plan();
-    for (int r = 0; r < rank_.size; ++r) {
-      plans.push_back(parallel::make_rank_plan(config_, tokenizer_->vocab(), mine.layout, r, mine.device_kind));
-      devices.push_back(to_string(Device{mine.device_kind, r}));
-    }
-    write_text_file(start_.run_dir / "plan.json", parallel::to_json(plans, config_.parallel.schedule, devices).dump(2) + "\n");
+    const auto plans = parallel::make_job_plan(config_, tokenizer_->vocab(), mine.layout, mine.device_kind);
+    std::vector<std::string> devices;
+    for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(Device{mine.device_kind, r}));
+    write_text_file(start_.run_dir / "plan.json", parallel::to_json(plans, mine.schedule.name, devices).dump(2) + "\n");
     std::int64_t parameters = 0;
     for (const model::Parameter& p : model::parameters(mine.sizes.shape)) parameters += p.stored;
     say(fmt::format("{} parameters, {}, {} with {} gradients, {} on {} ({})", format_count(static_cast<double>(parameters)),
@@ -208,13 +207,12 @@ class Trainer {
     const auto every = [step](std::int64_t n) { return n > 0 && step % n == 0; };
     const bool evaluate = (every(config_.train.eval_every) || last) && dataset_->validation_tokens() > 0;
     const bool save = every(config_.checkpoint.every) || (last && config_.checkpoint.final);
-    // The first step tunes kernels; it is reported by itself so that it does not blur the next window's speed.
+    // The first step still starts things up; it is reported by itself so that it does not blur the next window's speed.
     const bool report = first || last || every(config_.log.every) || evaluate;
     ++window_steps_;
     if (report || save) {
       while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
     }
-    if (first) interpreter.context().set_tuning(false);
     if (report) {
       const double milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - window_start_).count();
       std::optional<double> validation;

@@ -104,15 +104,28 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     NotSupportedYet, ConfigOverrideErrors,
     testing::Values(
-        Case{{"parallel.tensor=2"}, "parallel.tensor", "2", "tensor parallelism is not supported yet", ""},
-        Case{{"parallel.pipeline=2"}, "parallel.pipeline", "2", "pipeline parallelism is not supported yet", ""},
-        Case{{"parallel.schedule=gpipe"}, "parallel.schedule", "gpipe", "'gpipe' is not supported yet: must be 1f1b", ""},
-        Case{{"parallel.zero=2"}, "parallel.zero", "2", "must be 0 to 1: sharding gradients", ""},
+        Case{{"parallel.zero=3"}, "parallel.zero", "3", "must be 0 to 2: sharding parameters (ZeRO-3) is not supported yet", ""},
         Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "must be at least 0", ""},
-        Case{{"parallel.virtual_stages=2"}, "parallel.virtual_stages", "2", "not supported yet", ""},
         Case{{"comm.mover=copy_engine"}, "comm.mover", "copy_engine", "not supported yet", ""},
         Case{{"placement.strategy=worst"}, "placement.strategy", "worst", "not supported yet", ""},
         Case{{"placement.topology=a.xml"}, "placement.topology", "a.xml", "not supported yet", ""}));
+
+INSTANTIATE_TEST_SUITE_P(
+    LayoutRule, ConfigOverrideErrors,
+    testing::Values(
+        Case{{"parallel.tensor=3"}, "parallel.tensor", "3", "must divide model.heads=16", ""},
+        Case{{"parallel.tensor=4", "model.kv_heads=2"}, "parallel.tensor", "4", "must divide model.kv_heads=2", ""},
+        Case{{"parallel.tensor=2", "model.ffn=65"}, "parallel.tensor", "2", "must divide model.ffn=65", ""},
+        Case{{"parallel.tensor=16", "data.sequence_length=17", "train.micro_batch=1", "train.global_batch=16"},
+             "parallel.tensor", "16", "must divide the tokens of a micro-batch", ""},
+        Case{{"parallel.pipeline=100"}, "parallel.pipeline", "100", "must be at most", ""},
+        Case{{"parallel.schedule=1f1c"}, "parallel.schedule", "1f1c", "must be one of gpipe, 1f1b, interleaved, zb-h1, zb-v", "1f1b"},
+        Case{{"parallel.virtual_stages=2"}, "parallel.virtual_stages", "2", "must be 1 with parallel.schedule=1f1b", ""},
+        Case{{"parallel.virtual_stages=3", "parallel.schedule=zb-v"}, "parallel.virtual_stages", "3", "must be 2 with parallel.schedule=zb-v", ""},
+        Case{{"parallel.pipeline=2", "parallel.stages=[1]"}, "parallel.stages", "[...]", "must have 2 numbers, one per stage, not 1", ""},
+        Case{{"parallel.pipeline=2", "parallel.stages=[1, 99]"}, "parallel.stages", "[...]", "must add up to model.layers=", ""},
+        Case{{"parallel.pipeline=2", "parallel.zero=2", "parallel.schedule=zb-h1"}, "parallel.zero", "2",
+             "ZeRO-2 works with gpipe, 1f1b and interleaved", ""}));
 
 INSTANTIATE_TEST_SUITE_P(
     CrossRule, ConfigOverrideErrors,
