@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "parallel/rank_threads.h"
 
@@ -29,7 +30,7 @@ struct Case {
 
 Config config_of(const Case& c) {
   Config config;
-  config.model.layers = 6, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 150, config.model.ffn = 64;
+  config.model.layers = 6, config.model.hidden = 64, config.model.heads = 8, config.model.vocab = 150, config.model.ffn = 128;
   if (c.llama) {
     config.model.kv_heads = 4, config.model.norm = "rms_norm", config.model.mlp = "swiglu", config.model.position = "rope";
     config.model.bias = false, config.model.tie_embeddings = false;
@@ -44,24 +45,53 @@ Config config_of(const Case& c) {
   return config;
 }
 
-const JobResult& serial(bool llama) {
-  static const JobResult results[] = {run_job(config_of({.llama = false}), 1, DeviceKind::host),
-                                      run_job(config_of({.llama = true}), 1, DeviceKind::host)};
-  return results[llama ? 1 : 0];
+// One rank's run, once per device kind, model and precision.
+const JobResult& serial(bool llama, DeviceKind kind, const std::string& compute) {
+  static std::map<std::tuple<bool, DeviceKind, std::string>, JobResult> results;
+  const auto [it, fresh] = results.try_emplace({llama, kind, compute});
+  if (fresh) {
+    Config config = config_of({.llama = llama});
+    config.precision.compute = compute;
+    it->second = run_job(config, 1, kind);
+  }
+  return it->second;
+}
+
+void expect_close(const JobResult& many, const JobResult& one, float loss, float norm, double parameter) {
+  ASSERT_EQ(many.losses.size(), one.losses.size());
+  for (std::size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_NEAR(many.losses[i], one.losses[i], loss * std::abs(one.losses[i]));
+    EXPECT_NEAR(many.grad_norms[i], one.grad_norms[i], norm * one.grad_norms[i]);
+  }
+  EXPECT_LT(largest_difference(many, one), parameter);
 }
 
 class Layouts : public testing::TestWithParam<Case> {};
 
 TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
   const Case& c = GetParam();
-  const JobResult& one = serial(c.llama);
-  const JobResult many = run_job(config_of(c), c.ranks(), DeviceKind::host);
-  ASSERT_EQ(many.losses.size(), one.losses.size());
-  for (std::size_t i = 0; i < one.losses.size(); ++i) {
-    EXPECT_NEAR(many.losses[i], one.losses[i], 1e-5 * std::abs(one.losses[i]));
-    EXPECT_NEAR(many.grad_norms[i], one.grad_norms[i], 1e-4 * one.grad_norms[i]);
+  expect_close(run_job(config_of(c), c.ranks(), DeviceKind::host), serial(c.llama, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
+}
+
+class GpuLayouts : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    const int count = cuda_device_count(&why);
+    if (count < GetParam().ranks()) GTEST_SKIP() << "needs " << GetParam().ranks() << " GPUs, there are " << count << ": " << why;
   }
-  EXPECT_LT(largest_difference(many, one), 2e-5);
+};
+
+TEST_P(GpuLayouts, GiveTheSerialRunsLossesAndParameters) {
+  const Case& c = GetParam();
+  Config config = config_of(c);
+  config.precision.deterministic = true;
+  config.precision.compute = "fp32";
+  expect_close(run_job(config, c.ranks(), DeviceKind::cuda), serial(c.llama, DeviceKind::cuda, "fp32"), 1e-5f, 1e-4f, 2e-5);
+  // bf16 keeps 8 bits of every partial sum that ranks add up. Adam moves a parameter by up to the learning rate, 1e-3, per
+  // update whatever the size of its gradient, so only the sum of all updates bounds a difference.
+  config.precision.compute = "bf16";
+  expect_close(run_job(config, c.ranks(), DeviceKind::cuda), serial(c.llama, DeviceKind::cuda, "bf16"), 4e-3f, 3e-2f, 6e-3);
 }
 
 std::vector<Case> cases() {
@@ -89,7 +119,19 @@ std::vector<Case> cases() {
   return list;
 }
 
+std::vector<Case> gpu_cases() {
+  std::vector<Case> list = cases();
+  std::erase_if(list, [](const Case& c) { return c.ranks() > 4; });
+  for (const bool llama : {false, true}) {
+    list.push_back({.llama = llama, .pipeline = 2, .tensor = 2, .schedule = "zb-h1"});
+    list.push_back({.llama = llama, .pipeline = 2, .data = 2, .schedule = "zb-v", .zero = 1});
+  }
+  return list;
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, Layouts, testing::ValuesIn(cases()), [](const auto& layout) { return layout.param.name(); });
+
+INSTANTIATE_TEST_SUITE_P(Cuda, GpuLayouts, testing::ValuesIn(gpu_cases()), [](const auto& layout) { return layout.param.name(); });
 
 }  // namespace
 }  // namespace plait::parallel

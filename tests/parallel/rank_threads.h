@@ -71,7 +71,9 @@ struct JobResult {
 // Body of one rank; called on its own thread.
 using RankBody = std::function<void(Interpreter&, SyntheticBatches&)>;
 
-inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const RankBody& body) {
+// `edit` may change a rank's plan before it is carried out.
+inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const RankBody& body,
+                      const std::function<void(RankPlan&)>& edit = {}) {
   const std::shared_ptr<comm::Rendezvous> store = comm::make_thread_rendezvous();
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
@@ -82,11 +84,13 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
         make_current(device);
         DeviceMemory memory(device);
         const Layout layout = resolve_layout(config.parallel, ranks);
-        const RankPlan plan = make_rank_plan(config, config.model.vocab, layout, rank, kind);
+        RankPlan plan = make_rank_plan(config, config.model.vocab, layout, rank, kind);
+        if (edit) edit(plan);
         GroupOptions groups;
         groups.device = device;
         Interpreter interpreter(plan, memory, make_groups(plan, groups, *store));
         interpreter.initialize(config.run.seed);
+        interpreter.synchronize_warm_up();
         SyntheticBatches batches(interpreter.plan(), config.run.seed);
         body(interpreter, batches);
         interpreter.synchronize();
