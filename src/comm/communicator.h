@@ -35,6 +35,10 @@ class Communicator {
   virtual void broadcast(StreamRef stream, View data, int root) = 0;
   // Slice i of `send` goes to rank i; slice j of `receive` comes from rank j. Not in place.
   virtual void all_to_all(StreamRef stream, View send, View receive) = 0;
+  // One message to or from a peer, not this rank itself. The messages of a pair of ranks in one direction match in order and
+  // must agree in size; a send may wait (on the stream) until its receive is reached.
+  virtual void send(StreamRef stream, View data, int to) = 0;
+  virtual void receive(StreamRef stream, View data, int from) = 0;
   // Makes pending and future calls fail on this rank soon, from any thread, so that streams drain after a peer died.
   virtual void abort() noexcept = 0;
 };

@@ -21,6 +21,12 @@ void check_root(int root, int size, Where where) {
           "root " + std::to_string(root) + " is not a rank of a group of " + std::to_string(size), where);
 }
 
+void check_peer(int peer, int rank, int size, bool allowed, Where where) {
+  require(peer >= 0 && peer < size && peer != rank,
+          "rank " + std::to_string(rank) + " of " + std::to_string(size) + " has no peer " + std::to_string(peer), where);
+  require(allowed, "the group was joined without GroupSpec::point_to_point", where);
+}
+
 void check_all_to_all(const View& send, const View& receive, int size, Where where) {
   require(send.dtype == receive.dtype && send.elements() == receive.elements() && send.elements() % size == 0,
           "all_to_all needs two buffers of one type and " + std::to_string(size) + " equal slices", where);

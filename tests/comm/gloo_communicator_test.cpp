@@ -129,6 +129,31 @@ TEST(GlooCommunicator, SeveralGroupsOfTheSameRanks) {
   EXPECT_THAT(outcome, Each(IsEmpty()));
 }
 
+// Connections that come and go cost a turn of an idle event loop each, 10 ms, and messages could cost a time slice each (see
+// comm/gloo/loop_thread.h): together minutes for this test. The bound leaves room for sanitizers and busy machines.
+TEST(GlooCommunicator, ManyRanksInManyGroupsDoNotWaitForIdleLoops) {
+  constexpr int ranks = 8;
+  constexpr int groups = 7;
+  const auto store = make_thread_rendezvous();
+  const auto start = std::chrono::steady_clock::now();
+  const auto outcome = outcome_of_ranks(ranks, [&](int rank) {
+    std::vector<std::unique_ptr<Communicator>> joined;
+    for (int group = 0; group < groups; ++group) {
+      GroupSpec spec = host_group(rank, ranks);
+      spec.name = "group" + std::to_string(group);
+      joined.push_back(make_communicator(spec, *store));
+    }
+    float value = 0;
+    const Stream stream(Device{});
+    for (int call = 0; call < 100; ++call) joined[0]->all_reduce(stream, {&value, DType::f32, {1}});
+    stream.ref().synchronize();
+  });
+  const double taken = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+  RecordProperty("milliseconds", std::to_string(taken));
+  EXPECT_LT(taken, 5000);
+}
+
 TEST(GlooCommunicator, OutlivedByItsCalls) {
   std::vector<float> data(3 * 1000, 1.0f);
   const auto store = make_thread_rendezvous();

@@ -124,6 +124,28 @@ TEST(GlooFailure, AbortEndsTheCallThatThisRankWaitsIn) {
   EXPECT_THAT(outcome[0], HasSubstr("group 'test', rank 0 of 2: all_reduce: aborted"));
 }
 
+TEST(GlooFailure, AbortAtAnyMomentEndsAllRanks) {
+  for (int moment = 0; moment < 40; ++moment) {
+    const auto store = make_thread_rendezvous();
+    const auto start = Clock::now();
+    const auto outcome = outcome_of_ranks(3, [&](int rank) {
+      const auto communicator = make_communicator(host_group(rank, 3), *store);
+      std::thread aborter([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(100 * moment));
+        if (rank == 0) communicator->abort();
+      });
+      try {
+        for (;;) all_reduce(*communicator, moment % 2 == 0 ? 10 : 300'000);
+      } catch (...) {
+        aborter.join();
+        throw;
+      }
+    });
+    EXPECT_LT(Clock::now() - start, seconds(20));
+    for (const std::string& text : outcome) EXPECT_THAT(text, HasSubstr("all_reduce"));
+  }
+}
+
 TEST(GlooFailure, ARankThatNeverJoinsIsATimeout) {
   const auto store = make_thread_rendezvous();
   try {

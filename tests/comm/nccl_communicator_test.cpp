@@ -6,7 +6,7 @@
 
 #include "collective_check.h"
 #include "core/error.h"
-#include "rank_threads.h"
+#include "gpu_ranks.h"
 
 namespace plait::comm::test {
 namespace {
@@ -19,34 +19,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Clock = std::chrono::steady_clock;
 
-GroupSpec gpu_group(int rank, int size, milliseconds timeout = seconds(60)) {
-  GroupSpec spec = host_group(rank, size, timeout);
-  spec.device = {DeviceKind::cuda, rank};
-  return spec;
-}
-
-std::vector<std::string> on_gpu_group(int size, const std::function<void(Communicator&, Device)>& body, int max_ctas = 0) {
-  const auto store = make_thread_rendezvous();
-  return outcome_of_ranks(size, [&](int rank) {
-    GroupSpec spec = gpu_group(rank, size);
-    spec.max_ctas = max_ctas;
-    make_current(spec.device);
-    const auto communicator = make_communicator(spec, *store);
-    body(*communicator, spec.device);
-  });
-}
-
-// Sizes up to the number of GPUs; the larger ones are skipped.
-class GpuNcclCommunicator : public testing::TestWithParam<int> {
- protected:
-  void SetUp() override {
-    std::string why;
-    const int devices = cuda_device_count(&why);
-    if (devices < GetParam()) {
-      GTEST_SKIP() << "needs " << GetParam() << " GPUs, has " << devices << (why.empty() ? "" : " (" + why + ")");
-    }
-  }
-};
+class GpuNcclCommunicator : public GpuRanks {};
 INSTANTIATE_TEST_SUITE_P(Sizes, GpuNcclCommunicator, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
 
 TEST_P(GpuNcclCommunicator, EveryOperationTypeAndOddCount) {
@@ -78,7 +51,7 @@ TEST_P(GpuNcclCommunicator, RandomCallsWithFewThreadBlocks) {
         CollectiveCheck check(communicator, device, 997, 2);
         for (std::uint64_t call = 0; call < 500; ++call) check.random_call(call);
       },
-      4);
+      [](GroupSpec& spec) { spec.max_ctas = 4; });
   EXPECT_THAT(outcome, Each(IsEmpty()));
 }
 
@@ -125,13 +98,62 @@ TEST_P(GpuNcclCommunicator, EnqueuingDoesNotWaitForTheData) {
   EXPECT_THAT(outcome, Each(IsEmpty()));
 }
 
-class GpuNcclFailure : public testing::Test {
- protected:
-  void SetUp() override {
-    const int devices = cuda_device_count();
-    if (devices < 2) GTEST_SKIP() << "needs 2 GPUs, has " << devices;
-  }
-};
+TEST_P(GpuNcclCommunicator, SmallCallsCostLittleHostTime) {
+  constexpr int calls = 300;  // fewer than the launches that a stream holds before the host has to wait
+  const auto outcome = on_gpu_group(GetParam(), [](Communicator& communicator, Device device) {
+    DeviceMemory memory(device);
+    const Buffer buffer = memory.allocate(64 << 10);
+    const Stream stream(device);
+    stream.ref().zero(buffer.data(), buffer.bytes());
+    const View data(buffer.data(), DType::bf16, {32 << 10});
+    double best = 1e9;
+    for (int round = 0; round < 5; ++round) {
+      const auto start = Clock::now();
+      for (int i = 0; i < calls; ++i) communicator.all_reduce(stream, data);
+      best = std::min(best, std::chrono::duration<double, std::micro>(Clock::now() - start).count() / calls);
+      stream.ref().synchronize();
+    }
+    if (communicator.rank() == 0) {
+      testing::Test::RecordProperty("enqueue_microseconds", std::to_string(best));
+      std::printf("all_reduce of 64 KiB: host %.1f us a call\n", best);
+    }
+    EXPECT_LT(best, 25) << "a thread for each call costs 60 us";
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+// Every kind and size up to the largest that joining has made, when the peers are yet to make theirs.
+TEST_P(GpuNcclCommunicator, CallsDoNotHoldUpTheHostUntilThePeersCome) {
+  const int size = GetParam();
+  std::promise<void> enqueued;
+  auto may_come = enqueued.get_future().share();
+  const auto outcome = on_gpu_group(size, [&](Communicator& communicator, Device device) {
+    constexpr std::int64_t largest = 8 << 20;
+    DeviceMemory memory(device);
+    const Buffer buffer = memory.allocate(largest * 4);
+    const Stream stream(device);
+    stream.ref().zero(buffer.data(), buffer.bytes());
+    stream.ref().synchronize();
+    if (communicator.rank() != 0) may_come.wait_for(seconds(20));
+    const auto start = Clock::now();
+    for (std::int64_t count = 64; count <= largest; count *= 8) {
+      const View data(buffer.data(), DType::f32, {count / size * size});
+      const View part = data.rows(count / size * communicator.rank(), count / size);
+      communicator.all_reduce(stream, data);
+      communicator.reduce_scatter(stream, data, part);
+      communicator.all_gather(stream, part, data);
+      communicator.broadcast(stream, data, 0);
+    }
+    if (communicator.rank() == 0) {
+      EXPECT_LT(Clock::now() - start, milliseconds(500));
+      enqueued.set_value();
+    }
+    stream.ref().synchronize();
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+class GpuNcclFailure : public TwoGpuRanks {};
 
 TEST_F(GpuNcclFailure, AbortReleasesAStreamWhosePeerNeverComes) {
   const auto store = make_thread_rendezvous();
@@ -165,6 +187,73 @@ TEST_F(GpuNcclFailure, AbortReleasesAStreamWhosePeerNeverComes) {
   EXPECT_LT(Clock::now() - start, seconds(40));
   EXPECT_THAT(outcome[0], AllOf(HasSubstr("group 'test', rank 0 of 2: all_reduce"), HasSubstr("aborted")));
   EXPECT_EQ(outcome[1], "");
+}
+
+// A host that runs ahead fills the stream's launch queue and then waits inside a call, which is when a peer's death finds it.
+TEST_F(GpuNcclFailure, AbortReleasesAHostThatFilledTheLaunchQueue) {
+  const auto start = Clock::now();
+  std::promise<void> drained;
+  auto released = drained.get_future().share();
+  const auto outcome = on_gpu_group(2, [&](Communicator& communicator, Device device) {
+    if (communicator.rank() == 1) {
+      released.wait();
+      return communicator.abort();
+    }
+    DeviceMemory memory(device);
+    const Buffer buffer = memory.allocate(4096);
+    const Stream stream(device);
+    const View data(buffer.data(), DType::f32, {1024});
+    std::thread aborter([&] {
+      std::this_thread::sleep_for(seconds(2));
+      communicator.abort();
+    });
+    try {
+      for (int call = 0; call < 1'000'000; ++call) communicator.all_reduce(stream, data);
+    } catch (...) {
+      aborter.join();
+      stream.ref().synchronize();
+      drained.set_value();
+      throw;
+    }
+  });
+  EXPECT_LT(Clock::now() - start, seconds(40));
+  EXPECT_THAT(outcome[0], AllOf(HasSubstr("group 'test', rank 0 of 2: all_reduce"), HasSubstr("aborted")));
+  EXPECT_EQ(outcome[1], "");
+}
+
+TEST_F(GpuNcclFailure, AbortOfOneGroupDoesNotWaitForAnother) {
+  const auto store = make_thread_rendezvous();
+  const auto start = Clock::now();
+  std::promise<void> drained;
+  auto released = drained.get_future().share();
+  const auto outcome = outcome_of_ranks(2, [&](int rank) {
+    GroupSpec spec = gpu_group(rank, 2);
+    make_current(spec.device);
+    const auto first = make_communicator(spec, *store);
+    spec.name = "second";
+    const auto second = make_communicator(spec, *store);
+    const auto abort_both = [&] {
+      second->abort();  // whose call waits on the stream behind the first one's
+      first->abort();
+    };
+    if (rank == 1) {
+      released.wait();
+      return abort_both();
+    }
+    DeviceMemory memory(spec.device);
+    const Buffer buffer = memory.allocate(4096);
+    const Stream stream(spec.device);
+    const View data(buffer.data(), DType::f32, {1024});
+    first->all_reduce(stream, data);
+    second->all_reduce(stream, data);
+    const auto aborting = Clock::now();
+    abort_both();
+    EXPECT_LT(Clock::now() - aborting, seconds(5));
+    stream.ref().synchronize();
+    drained.set_value();
+  });
+  EXPECT_LT(Clock::now() - start, seconds(40));
+  EXPECT_THAT(outcome, Each(IsEmpty()));
 }
 
 TEST_F(GpuNcclFailure, ARankThatNeverJoinsIsATimeout) {

@@ -36,7 +36,12 @@ std::byte* bytes_of(const View& view) { return static_cast<std::byte*>(view.data
 class GlooCommunicator final : public Communicator {
  public:
   GlooCommunicator(const GroupSpec& spec, Rendezvous& store)
-      : rank_(spec.rank), size_(spec.size), group_(std::make_shared<Group>(spec, store)) {}
+      : rank_(spec.rank),
+        size_(spec.size),
+        point_to_point_(spec.point_to_point),
+        sent_(static_cast<std::size_t>(spec.size)),
+        received_(static_cast<std::size_t>(spec.size)),
+        group_(std::make_shared<Group>(spec, store)) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -81,21 +86,50 @@ class GlooCommunicator final : public Communicator {
     });
   }
 
+  void send(StreamRef stream, View data, int to) override {
+    check_peer(to, rank_, size_, point_to_point_);
+    enqueue_message(stream, "send", data, sent_[static_cast<std::size_t>(to)], [=](Group& group, CallId call) {
+      group.peers.exchange(call, to, data.data, data.bytes(), group.peers.rank(), nullptr, 0);
+    });
+  }
+
+  void receive(StreamRef stream, View data, int from) override {
+    check_peer(from, rank_, size_, point_to_point_);
+    enqueue_message(stream, "receive", data, received_[static_cast<std::size_t>(from)], [=](Group& group, CallId call) {
+      group.peers.exchange(call, group.peers.rank(), nullptr, 0, from, data.data, data.bytes());
+    });
+  }
+
   void abort() noexcept override { group_->peers.close("aborted"); }
 
  private:
   Slices slices_of(const View& data) const { return {data.elements(), size_, size_of(data.dtype)}; }
 
-  void enqueue(StreamRef stream, const char* name, const View& data, int extra, std::function<void(Group&, CallId)> run) {
+  using Run = std::function<void(Group&, CallId)>;
+
+  // A collective, which all ranks of the group call.
+  void enqueue(StreamRef stream, const char* name, const View& data, int extra, Run run) {
+    enqueue(stream, {name, 0, signature_of(name, data.dtype, data.elements(), extra)}, collectives_, std::move(run));
+  }
+
+  // Two ranks call a message, so it is counted by itself: the other ranks of the group know nothing of it.
+  void enqueue_message(StreamRef stream, const char* name, const View& data, std::uint32_t& messages, Run run) {
+    const std::uint32_t signature = signature_of("message", DType::u8, static_cast<std::int64_t>(data.bytes()), 0);
+    enqueue(stream, {name, 0, signature}, messages, std::move(run));
+  }
+
+  void enqueue(StreamRef stream, CallId call, std::uint32_t& count, Run run) {
     require(!stream.device().is_cuda(), "a host group needs a stream of the host device");
-    group_->peers.check_open(name);
-    const CallId call{name, ++sequence_, signature_of(name, data.dtype, data.elements(), extra)};
+    group_->peers.check_open(call.name);
+    call.sequence = ++count;
     stream.enqueue_host([group = group_, call, run = std::move(run)] { run(*group, call); });
   }
 
   const int rank_;
   const int size_;
-  std::uint32_t sequence_ = 0;
+  const bool point_to_point_;
+  std::uint32_t collectives_ = 0;
+  std::vector<std::uint32_t> sent_, received_;  // messages, by peer
   std::shared_ptr<Group> group_;
 };
 

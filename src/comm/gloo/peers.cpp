@@ -12,14 +12,16 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <limits>
 
+#include "comm/gloo/loop_thread.h"
 #include "core/error.h"
 
 namespace plait::comm {
 namespace {
 
 // Gloo writes to sockets without MSG_NOSIGNAL, so a peer's death would raise SIGPIPE and kill this process. Blocks it for
-// the calling thread (and for threads made meanwhile), and swallows one that came up.
+// the calling thread and, what matters most, for the thread of the loop that is made meanwhile; swallows one that came up.
 class SigpipeBlock {
  public:
   SigpipeBlock() {
@@ -91,76 +93,103 @@ void check_local_address(const std::string& address) {
   throw std::runtime_error(std::strerror(bind_error));
 }
 
-std::shared_ptr<gloo::Context> connect(const GroupSpec& spec, Rendezvous& store) {
-  const std::string label = "group '" + spec.name + "', rank " + std::to_string(spec.rank) + " of " + std::to_string(spec.size);
+// Of no call: sequences count from 1.
+constexpr std::uint64_t unused_slot = 0;
+
+// Of memory in a Link's windows.
+std::size_t offset_of(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+
+}  // namespace
+
+void Peers::connect(const GroupSpec& spec, Rendezvous& store) {
   const SigpipeBlock no_sigpipe;
   try {
     check_local_address(spec.host_interface);
     auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(spec.host_interface.c_str()));
+    loop_ = std::make_unique<LoopThread>(static_cast<gloo::transport::tcp::Device&>(*device));
     auto context = std::make_shared<gloo::rendezvous::Context>(spec.rank, spec.size);
     // Gloo allows a connection five times this value to come up.
     context->setTimeout(std::max(spec.timeout / 5, std::chrono::milliseconds(1)));
     StoreAdapter adapter(store, spec.name + "/gloo/", spec.timeout);
     context->connectFullMesh(adapter, device);
+    context_ = std::move(context);
+    make_links();
     // A rank that is done at once must not close its connections while another still waits for its own to come up.
     rendezvous_barrier(store, spec.name + "/gloo-connected", spec.rank, spec.size, spec.timeout);
-    return context;
+    loop_->keep_turning(false);
   } catch (const CommError& error) {
-    throw CommError(label + ": cannot join: " + error.what());
+    throw CommError(label("cannot join") + ": " + error.what());
   } catch (const std::exception& error) {
-    throw CommError(label + ": cannot connect on " + spec.host_interface + " (comm.interface): " + error.what());
+    throw CommError(label("cannot connect on ") + spec.host_interface + " (comm.interface): " + error.what());
   }
 }
 
-}  // namespace
-
 Peers::Peers(const GroupSpec& spec, Rendezvous& store)
-    : name_(spec.name), rank_(spec.rank), size_(spec.size), timeout_(spec.timeout), context_(connect(spec, store)) {}
+    : name_(spec.name), rank_(spec.rank), size_(spec.size), timeout_(spec.timeout) {
+  try {
+    connect(spec, store);
+  } catch (...) {
+    drop_links();
+    throw;
+  }
+}
 
-Peers::~Peers() = default;
+Peers::~Peers() {
+  loop_->keep_turning(true);
+  drop_links();
+}
+
+void Peers::make_links() {
+  links_.resize(static_cast<std::size_t>(size_));
+  loop_->run([this] {
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      Link& link = links_[static_cast<std::size_t>(peer)];
+      for (auto* window : {&link.out, &link.in}) {
+        *window = context_->createUnboundBuffer(nullptr, std::numeric_limits<std::size_t>::max());
+        (*window)->recv(peer, unused_slot, 0, 0);
+      }
+    }
+  });
+}
+
+// On the loop's thread, which may be about to tell a link that its peer has gone.
+void Peers::drop_links() noexcept {
+  if (!links_.empty()) loop_->run([this] { links_.clear(); });
+}
 
 void Peers::exchange(const CallId& call, int to, const void* out, std::size_t out_bytes, int from, void* in,
                     std::size_t in_bytes) {
-  // A buffer of the smallest size where there is nothing to transfer keeps the code below free of null pointers.
-  std::byte nothing{};
-  const auto send = context_->createUnboundBuffer(out_bytes ? const_cast<void*>(out) : &nothing, out_bytes);
-  const auto receive = context_->createUnboundBuffer(in_bytes ? in : &nothing, in_bytes);
-  {
-    std::lock_guard lock(mutex_);
-    if (closed_reason_) throw CommError(label(call.name) + ": " + *closed_reason_);
-    pending_send_ = send.get();
-    pending_receive_ = receive.get();
-  }
-  struct Unregister {
-    Peers& peers;
-    ~Unregister() {
-      std::lock_guard lock(peers.mutex_);
-      peers.pending_send_ = nullptr;
-      peers.pending_receive_ = nullptr;
-    }
-  } unregister{*this};
-
-  const SigpipeBlock no_sigpipe;
+  check_open(call.name);
+  gloo::transport::UnboundBuffer* const send = out_bytes ? links_[static_cast<std::size_t>(to)].out.get() : nullptr;
+  gloo::transport::UnboundBuffer* const receive = in_bytes ? links_[static_cast<std::size_t>(from)].in.get() : nullptr;
   const std::uint64_t slot = std::uint64_t{call.signature} << 32 | call.sequence;
   auto waiting_since = std::chrono::steady_clock::now();
   int peer = from;
   bool interrupted = false;
   try {
-    if (in_bytes) receive->recv(from, slot);
-    peer = to;
-    if (out_bytes) send->send(to, slot);
+    {
+      std::lock_guard lock(connections_);
+      loop_->run([&] {
+        if (receive) receive->recv(from, slot, offset_of(in), in_bytes);
+        peer = to;
+        if (send) send->send(to, slot, offset_of(out), out_bytes);
+      });
+    }
     waiting_since = std::chrono::steady_clock::now();
     peer = from;
-    if (in_bytes) interrupted = !receive->waitRecv(timeout_);
+    if (receive) interrupted = !receive->waitRecv(timeout_);
     waiting_since = std::chrono::steady_clock::now();
     peer = to;
-    if (out_bytes && !interrupted) interrupted = !send->waitSend(timeout_);
+    if (send && !interrupted) interrupted = !send->waitSend(timeout_);
   } catch (const std::exception& error) {
     const bool timed_out = std::chrono::steady_clock::now() - waiting_since >= timeout_;
     close(describe_loss(peer, timed_out, error.what()));
     interrupted = true;
   }
-  if (interrupted) check_open(call.name);
+  if (!interrupted) return;
+  close_connections();  // for whoever called close() first may still be about it, and the memory is the caller's again now
+  check_open(call.name);
 }
 
 std::string Peers::describe_loss(int peer, bool timed_out, const char* detail) const {
@@ -177,13 +206,21 @@ void Peers::close(const std::string& reason) noexcept {
     std::lock_guard lock(mutex_);
     if (closed_reason_) return;
     closed_reason_ = reason;
-    if (pending_send_) pending_send_->abortWaitSend();
-    if (pending_receive_) pending_receive_->abortWaitRecv();
   }
+  for (Link& link : links_) {
+    if (link.out) link.out->abortWaitSend();
+    if (link.in) link.in->abortWaitRecv();
+  }
+  close_connections();
+}
+
+void Peers::close_connections() noexcept {
+  loop_->keep_turning(true);
   try {
+    std::lock_guard lock(connections_);
     context_->closeConnections();
   } catch (...) {
-    // Nothing is left to close; the pending calls have been ended above.
+    // Nothing is left to close; the pending calls have been ended by close().
     return;
   }
 }

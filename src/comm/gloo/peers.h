@@ -1,4 +1,4 @@
-// The connections among the ranks of a host group, and the one operation that all of its collectives are made of.
+// The connections among the ranks of a host group, and the one operation that all of its calls are made of.
 //
 // Gloo does the networking (listening, connecting, one epoll thread, ordered messages). Its own collectives are not used:
 // a wait inside them cannot be ended from another thread and does not tell which peer it waited for.
@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/make_communicator.h"
 
@@ -22,11 +23,13 @@ class UnboundBuffer;
 
 namespace plait::comm {
 
-// One collective call of a group, the same on all of its ranks.
+class LoopThread;
+
+// One call, the same on all ranks that take part in it.
 struct CallId {
   const char* name = "";       // "all_reduce"
-  std::uint32_t sequence = 0;  // counts the group's calls from 1
-  std::uint32_t signature = 0; // hash of what all ranks must agree on; ranks that do not never match, and time out
+  std::uint32_t sequence = 0;  // counts the group's collectives, or the messages of one rank to another, from 1
+  std::uint32_t signature = 0; // hash of what the ranks must agree on; ranks that do not never match, and time out
 };
 
 class Peers {
@@ -52,6 +55,18 @@ class Peers {
   void check_open(const char* call_name) const;  // CommError with the reason once closed
 
  private:
+  // What goes to and comes from one peer, through windows of the whole address space.
+  //
+  // Gloo tells a buffer of the loss of its connection while a receive waits to be matched, but not while a message is half way.
+  // So each window has a receive pending that nobody ever matches, and therefore lasts as long as the connection.
+  struct Link {
+    std::unique_ptr<gloo::transport::UnboundBuffer> out, in;
+  };
+
+  void connect(const GroupSpec& spec, Rendezvous& store);
+  void make_links();
+  void drop_links() noexcept;
+  void close_connections() noexcept;
   std::string label(const char* call_name) const;  // "group 'data', rank 1 of 4: all_reduce"
   std::string describe_loss(int peer, bool timed_out, const char* detail) const;
 
@@ -59,12 +74,15 @@ class Peers {
   const int rank_;
   const int size_;
   const std::chrono::milliseconds timeout_;
+  std::unique_ptr<LoopThread> loop_;  // outlives the context's device
   std::shared_ptr<gloo::Context> context_;
+  std::vector<Link> links_;  // by peer; none to this rank itself
+
+  // Who closes a connection holds its lock while waiting for the loop to turn, so the loop's thread must not go for it then.
+  std::mutex connections_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::optional<std::string> closed_reason_;
-  gloo::transport::UnboundBuffer* pending_send_ = nullptr;
-  gloo::transport::UnboundBuffer* pending_receive_ = nullptr;
 };
 
 }  // namespace plait::comm

@@ -2,18 +2,14 @@
 
 #include <nccl.h>
 
-#include <atomic>
-#include <cstring>
-#include <mutex>
-#include <thread>
+#include <algorithm>
 
 #include "comm/contract.h"
+#include "comm/nccl/membership.h"
 #include "core/error.h"
 
 namespace plait::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
@@ -33,39 +29,8 @@ std::size_t count_of(const View& view) { return static_cast<std::size_t>(view.el
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const GroupSpec& spec, Rendezvous& store)
-      : label_("group '" + spec.name + "', rank " + std::to_string(spec.rank) + " of " + std::to_string(spec.size)),
-        rank_(spec.rank),
-        size_(spec.size),
-        timeout_(spec.timeout) {
-    make_current(spec.device);
-    const ncclUniqueId id = agree_on_id(spec, store);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;  // so that a missing peer ends in a timeout, and abort() can come from another thread
-    if (spec.max_ctas > 0) config.maxCTAs = spec.max_ctas;
-    try {
-      std::unique_lock lock(mutex_);
-      finish(lock, "join", ncclCommInitRankConfig(&comm_, size_, id, rank_, &config));
-    } catch (...) {
-      abort();
-      throw;
-    }
-  }
-
-  // The caller has drained the streams of its calls. Peers may be gone already, so the goodbye has a time limit.
-  ~NcclCommunicator() override {
-    std::lock_guard lock(mutex_);
-    if (!comm_) return;
-    ncclResult_t state = ncclCommFinalize(comm_);
-    const auto deadline = Clock::now() + std::chrono::seconds(5);
-    while (state == ncclInProgress && Clock::now() < deadline) {
-      std::this_thread::yield();
-      if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
-    }
-    if (state == ncclSuccess) {
-      ncclCommDestroy(comm_);
-    } else {
-      ncclCommAbort(comm_);
-    }
+      : rank_(spec.rank), size_(spec.size), point_to_point_(spec.point_to_point), membership_(spec, store) {
+    membership_.run_in_time("join", [&] { connect(spec.device); });
   }
 
   int rank() const override { return rank_; }
@@ -73,30 +38,31 @@ class NcclCommunicator final : public Communicator {
 
   void all_reduce(StreamRef stream, View data, Reduction reduction) override {
     check_reducible(data);
-    call("all_reduce", stream, [&](cudaStream_t native) {
-      return ncclAllReduce(data.data, data.data, count_of(data), nccl_type(data.dtype), nccl_operation(reduction), comm_, native);
+    call("all_reduce", stream, [&](ncclComm_t comm, cudaStream_t native) {
+      return ncclAllReduce(data.data, data.data, count_of(data), nccl_type(data.dtype), nccl_operation(reduction), comm, native);
     });
   }
 
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override {
     check_reducible(data);
     check_slices(data, part, size_);
-    call("reduce_scatter", stream, [&](cudaStream_t native) {
-      return ncclReduceScatter(data.data, part.data, count_of(part), nccl_type(data.dtype), nccl_operation(reduction), comm_, native);
+    call("reduce_scatter", stream, [&](ncclComm_t comm, cudaStream_t native) {
+      return ncclReduceScatter(data.data, part.data, count_of(part), nccl_type(data.dtype), nccl_operation(reduction), comm,
+                               native);
     });
   }
 
   void all_gather(StreamRef stream, View part, View data) override {
     check_slices(data, part, size_);
-    call("all_gather", stream, [&](cudaStream_t native) {
-      return ncclAllGather(part.data, data.data, count_of(part), nccl_type(data.dtype), comm_, native);
+    call("all_gather", stream, [&](ncclComm_t comm, cudaStream_t native) {
+      return ncclAllGather(part.data, data.data, count_of(part), nccl_type(data.dtype), comm, native);
     });
   }
 
   void broadcast(StreamRef stream, View data, int root) override {
     check_root(root, size_);
-    call("broadcast", stream, [&](cudaStream_t native) {
-      return ncclBroadcast(data.data, data.data, count_of(data), nccl_type(data.dtype), root, comm_, native);
+    call("broadcast", stream, [&](ncclComm_t comm, cudaStream_t native) {
+      return ncclBroadcast(data.data, data.data, count_of(data), nccl_type(data.dtype), root, comm, native);
     });
   }
 
@@ -107,91 +73,81 @@ class NcclCommunicator final : public Communicator {
     const auto slice = [&](const View& view, int peer) {
       return static_cast<std::byte*>(view.data) + static_cast<std::size_t>(peer) * slice_bytes;
     };
-    call("all_to_all", stream, [&](cudaStream_t native) {
+    call("all_to_all", stream, [&](ncclComm_t comm, cudaStream_t native) {
       ncclResult_t failure = ncclGroupStart();
       const auto keep = [&failure](ncclResult_t status) {
         if (failure == ncclSuccess && status != ncclInProgress) failure = status;
       };
       for (int peer = 0; peer < size_; ++peer) {
-        keep(ncclSend(slice(send, peer), count, nccl_type(send.dtype), peer, comm_, native));
-        keep(ncclRecv(slice(receive, peer), count, nccl_type(send.dtype), peer, comm_, native));
+        keep(ncclSend(slice(send, peer), count, nccl_type(send.dtype), peer, comm, native));
+        keep(ncclRecv(slice(receive, peer), count, nccl_type(send.dtype), peer, comm, native));
       }
       const ncclResult_t end = ncclGroupEnd();
       return failure == ncclSuccess ? end : failure;
     });
   }
 
-  void abort() noexcept override {
-    aborted_ = true;  // first, so that a call polling for NCCL's progress lets go
-    std::lock_guard lock(mutex_);
-    if (comm_) ncclCommAbort(comm_);
-    comm_ = nullptr;
+  void send(StreamRef stream, View data, int to) override {
+    check_peer(to, rank_, size_, point_to_point_);
+    call("send", stream, [&](ncclComm_t comm, cudaStream_t native) {
+      if (data.elements() == 0) return ncclSuccess;
+      return ncclSend(data.data, count_of(data), nccl_type(data.dtype), to, comm, native);
+    });
   }
 
+  void receive(StreamRef stream, View data, int from) override {
+    check_peer(from, rank_, size_, point_to_point_);
+    call("receive", stream, [&](ncclComm_t comm, cudaStream_t native) {
+      if (data.elements() == 0) return ncclSuccess;
+      return ncclRecv(data.data, count_of(data), nccl_type(data.dtype), from, comm, native);
+    });
+  }
+
+  void abort() noexcept override { membership_.abort(); }
+
  private:
-  ncclUniqueId agree_on_id(const GroupSpec& spec, Rendezvous& store) const {
-    const std::string key = spec.name + "/nccl/id";
-    ncclUniqueId id;
-    try {
-      if (rank_ == 0) {
-        if (const ncclResult_t status = ncclGetUniqueId(&id); status != ncclSuccess) fail("join", status);
-        store.set(key, std::string(id.internal, sizeof id.internal));
-        return id;
-      }
-      const std::string value = store.get(key, timeout_);
-      require(value.size() == sizeof id.internal, "the NCCL id in the rendezvous has the wrong size");
-      std::memcpy(id.internal, value.data(), sizeof id.internal);
-      return id;
-    } catch (const CommError& error) {
-      throw CommError(label_ + ": cannot join: " + error.what());
+  // Makes every kind of call once, so that none that matters connects later. NCCL connects when it first needs to: the channels
+  // of an algorithm (ring, tree, NVLink SHARP) at the first collective that it chooses that algorithm for, and a pair of ranks
+  // at its first message. The host blocks in that call until the peers make theirs, so the ranks of a pipeline, each of which
+  // calls in its own order, would wait for each other for good. Which sizes an algorithm is chosen for depends on the machine
+  // and cannot be asked, hence the steps. A protocol (LL, LL128, Simple) needs no connection of its own, and a message opens
+  // all channels of its pair whatever its size. NCCL_RUNTIME_CONNECT=0 connects collectives, but not pairs, while joining; but
+  // the environment is the user's.
+  // An algorithm that is chosen only for larger calls than these still connects later. That is safe where all ranks make their
+  // collectives in one order, and abort() ends it.
+  void connect(Device device) {
+    constexpr std::size_t largest_bytes = 32 << 20;
+    DeviceMemory memory(device);
+    const Buffer buffer = memory.allocate(largest_bytes);
+    const Stream stream(device);
+    stream.ref().zero(buffer.data(), buffer.bytes());
+    for (std::size_t bytes = 32; bytes <= largest_bytes; bytes *= 16) {
+      const std::int64_t part_count = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / sizeof(float)) / size_);
+      const View data(buffer.data(), DType::f32, {part_count * size_});
+      const View part = data.rows(part_count * rank_, part_count);
+      all_reduce(stream, data, Reduction::sum);
+      reduce_scatter(stream, data, part, Reduction::sum);
+      all_gather(stream, part, data);
+      broadcast(stream, data, 0);
     }
+    if (point_to_point_) {
+      // One group of a send and a receive for each pair, which NCCL puts in an order without deadlock.
+      const View send(buffer.data(), DType::f32, {size_});
+      const View receive(static_cast<float*>(buffer.data()) + size_, DType::f32, {size_});
+      all_to_all(stream, send, receive);
+    }
+    stream.ref().synchronize();
   }
 
   template <typename Enqueue> void call(const char* name, StreamRef stream, Enqueue enqueue) {
     require(stream.device().is_cuda(), "a GPU group needs a stream of a CUDA device");
-    std::unique_lock lock(mutex_);
-    check_usable(name);
-    ncclResult_t earlier = ncclSuccess;
-    if (ncclCommGetAsyncError(comm_, &earlier) == ncclSuccess && earlier != ncclSuccess && earlier != ncclInProgress) {
-      fail(name, earlier);
-    }
-    finish(lock, name, enqueue(static_cast<cudaStream_t>(stream.native())));
+    membership_.call(name, [&](ncclComm_t comm) { return enqueue(comm, static_cast<cudaStream_t>(stream.native())); });
   }
 
-  // A communicator that does not block may still be at work when a call returns (at the first ones, which connect peers), and
-  // nothing else may touch it until it is done. Lets go of `lock` between looks, so that abort() can step in.
-  void finish(std::unique_lock<std::mutex>& lock, const char* name, ncclResult_t status) {
-    const auto deadline = Clock::now() + timeout_;
-    while (status == ncclInProgress) {
-      lock.unlock();
-      std::this_thread::yield();
-      lock.lock();
-      check_usable(name);
-      if (const ncclResult_t asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
-      if (status == ncclInProgress && Clock::now() >= deadline) {
-        throw CommError(label_ + ": " + name + ": a peer did not answer for " + std::to_string(timeout_.count()) +
-                        " ms: it hangs, is slower than comm.timeout_s, or made another call");
-      }
-    }
-    if (status != ncclSuccess) fail(name, status);
-  }
-
-  void check_usable(const char* name) const {
-    if (aborted_ || !comm_) throw CommError(label_ + ": " + name + ": aborted");
-  }
-
-  [[noreturn]] void fail(const char* name, ncclResult_t status) const {
-    throw CommError(label_ + ": " + name + ": NCCL: " + ncclGetErrorString(status) + " (" + ncclGetLastError(comm_) +
-                    "); NCCL_DEBUG=WARN in the environment tells more");
-  }
-
-  const std::string label_;
   const int rank_;
   const int size_;
-  const std::chrono::milliseconds timeout_;
-  std::atomic<bool> aborted_{false};
-  std::mutex mutex_;  // guards comm_: abort() frees it
-  ncclComm_t comm_ = nullptr;
+  const bool point_to_point_;
+  NcclMembership membership_;
 };
 
 }  // namespace
@@ -203,7 +159,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(const GroupSpec& spec, Rend
 std::string nccl_backend_name() {
   int version = 0;
   if (ncclGetVersion(&version) != ncclSuccess) throw CommError("NCCL does not tell its version");
-  return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+  return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
 }
 
 }  // namespace plait::comm

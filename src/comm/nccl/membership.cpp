@@ -1,0 +1,167 @@
+#include "comm/nccl/membership.h"
+
+#include <cstring>
+#include <future>
+#include <utility>
+
+#include "core/error.h"
+
+namespace plait::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds goodbye_limit{5};
+
+ncclUniqueId agree_on_id(const std::string& label, const GroupSpec& spec, Rendezvous& store) {
+  const std::string key = spec.name + "/nccl/id";
+  ncclUniqueId id;
+  try {
+    if (spec.rank == 0) {
+      if (ncclGetUniqueId(&id) != ncclSuccess) throw CommError(std::string("NCCL: ") + ncclGetLastError(nullptr));
+      store.set(key, std::string(id.internal, sizeof id.internal));
+      return id;
+    }
+    const std::string value = store.get(key, spec.timeout);
+    require(value.size() == sizeof id.internal, "the NCCL id in the rendezvous has the wrong size");
+    std::memcpy(id.internal, value.data(), sizeof id.internal);
+    return id;
+  } catch (const CommError& error) {
+    throw CommError(label + ": cannot join: " + error.what());
+  }
+}
+
+// The state that `comm` reaches when it no longer works on its last call, or ncclInProgress after `limit`. Not every call
+// tells that work goes on behind it: ncclCommSplit does not.
+ncclResult_t wait_for_progress(ncclComm_t comm, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    if (const ncclResult_t asked = ncclCommGetAsyncError(comm, &state); asked != ncclSuccess) return asked;
+    if (state != ncclInProgress || Clock::now() >= deadline) return state;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+// NCCL makes the device current again that it found. In a new thread that is the first one, where CUDA would then take memory
+// for this process, whichever device the rank is on.
+void choose_device(Device device) noexcept {
+  try {
+    make_current(device);
+  } catch (const DeviceError&) {
+    return;  // nothing but that memory depends on it
+  }
+}
+
+}  // namespace
+
+NcclMembership::NcclMembership(const GroupSpec& spec, Rendezvous& store)
+    : label_("group '" + spec.name + "', rank " + std::to_string(spec.rank) + " of " + std::to_string(spec.size)),
+      rank_(spec.rank),
+      size_(spec.size),
+      device_(spec.device),
+      timeout_(spec.timeout) {
+  make_current(device_);
+  const ncclUniqueId id = agree_on_id(label_, spec, store);
+  try {
+    join(id, spec.max_ctas);
+  } catch (...) {
+    free_aborted();
+    throw;
+  }
+}
+
+void NcclMembership::join(const ncclUniqueId& id, int max_ctas) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (max_ctas > 0) config.maxCTAs = max_ctas;
+  ncclConfig_t parent_config = config;
+  parent_config.blocking = 0;
+  parent_config.splitShare = 1;
+  ncclResult_t status = ncclCommInitRankConfig(&parent_, size_, id, rank_, &parent_config);
+  settle("join", parent_, status);
+  config.blocking = 1;
+  status = ncclCommSplit(parent_, 0, rank_, &child_, &config);
+  settle("join", parent_, status);
+}
+
+NcclMembership::~NcclMembership() {
+  if (aborter_.joinable()) aborter_.join();
+  if (parent_) say_goodbye();
+  free_aborted();
+}
+
+void NcclMembership::say_goodbye() noexcept {
+  try {
+    run_for(goodbye_limit, [this] {
+      ncclResult_t state = ncclCommFinalize(child_);
+      if (state == ncclSuccess || state == ncclInProgress) state = wait_for_progress(child_, goodbye_limit);
+      state == ncclSuccess ? ncclCommDestroy(child_) : ncclCommAbort(child_);
+      child_ = nullptr;
+    });
+  } catch (const std::exception&) {
+    return;  // there was no thread to do it; what is left is aborted
+  }
+  if (parent_) ncclCommDestroy(std::exchange(parent_, nullptr));
+}
+
+void NcclMembership::run_in_time(const char* name, const std::function<void()>& work) {
+  if (!run_for(timeout_, work)) throw CommError(silence(name));
+}
+
+bool NcclMembership::run_for(std::chrono::milliseconds limit, const std::function<void()>& work) {
+  std::future<void> done = std::async(std::launch::async, [&] {
+    choose_device(device_);
+    work();
+  });
+  if (done.wait_for(limit) == std::future_status::ready) {
+    done.get();
+    return true;
+  }
+  ncclCommAbort(std::exchange(parent_, nullptr));
+  done.wait();
+  return false;
+}
+
+void NcclMembership::abort() noexcept {
+  if (aborted_.exchange(true)) return;
+  // NCCL first raises the flag and then waits until the streams of the communicator's calls are drained, which can take until
+  // this rank's other groups are aborted as well. Those who have to do that must not wait here.
+  try {
+    aborter_ = std::thread([this] {
+      choose_device(device_);
+      free_aborted();
+    });
+  } catch (const std::exception&) {
+    free_aborted();
+  }
+}
+
+void NcclMembership::free_aborted() noexcept {
+  if (parent_) ncclCommAbort(std::exchange(parent_, nullptr));
+  std::lock_guard lock(mutex_);
+  if (child_) ncclCommAbort(std::exchange(child_, nullptr));
+}
+
+// NCCL_COMM_BLOCKING in the environment overrides what a communicator was made for, so the child's calls may need patience too.
+void NcclMembership::settle(const char* name, ncclComm_t comm, ncclResult_t status) const {
+  if (status == ncclSuccess || status == ncclInProgress) status = wait_for_progress(comm, timeout_);
+  if (status == ncclInProgress) throw CommError(silence(name));
+  if (status != ncclSuccess) fail(name, comm, status);
+}
+
+void NcclMembership::check_usable(const char* name) const {
+  if (aborted_) throw CommError(label_ + ": " + name + ": aborted");
+}
+
+std::string NcclMembership::silence(const char* name) const {
+  return label_ + ": " + name + ": a peer did not answer for " + std::to_string(timeout_.count()) +
+         " ms: it hangs, is slower than comm.timeout_s, or made another call";
+}
+
+void NcclMembership::fail(const char* name, ncclComm_t comm, ncclResult_t status) const {
+  check_usable(name);
+  throw CommError(label_ + ": " + name + ": NCCL: " + ncclGetErrorString(status) + " (" + ncclGetLastError(comm) +
+                  "); NCCL_DEBUG=WARN in the environment tells more");
+}
+
+}  // namespace plait::comm
