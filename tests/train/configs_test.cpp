@@ -1,10 +1,11 @@
-// Every configuration that plait ships can be read, and planned for as many ranks as it asks for.
+// Every configuration that plait ships can be read, and planned for as many ranks as it asks for, with programs that are right.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "core/config.h"
-#include "parallel/rank_plan.h"
+#include "parallel/job_plan.h"
+#include "parallel/validator.h"
 
 namespace plait::train {
 namespace {
@@ -18,11 +19,14 @@ TEST(ShippedConfigs, ReadAndPlan) {
     const Config config = load_config(entry.path().string());
     EXPECT_EQ(to_yaml(parse_config(to_yaml(config))), to_yaml(config));
     for (const DeviceKind kind : {DeviceKind::host, DeviceKind::cuda}) {
-      const int ranks = config.parallel.data > 0 ? static_cast<int>(config.parallel.data) : 2;
+      const std::int64_t data = config.parallel.data > 0 ? config.parallel.data : 2;
+      const auto ranks = static_cast<int>(data * config.parallel.tensor * config.parallel.pipeline);
       const parallel::Layout layout = parallel::resolve_layout(config.parallel, ranks);
       const std::int64_t vocab = config.data.tokenizer == "bytes" ? 256 : config.model.vocab;
-      const parallel::RankPlan plan = parallel::make_rank_plan(config, vocab, layout, 0, kind);
-      EXPECT_GT(plan.memory.total_bytes(), 0u);
+      const std::vector<parallel::RankPlan> plans = parallel::make_job_plan(config, vocab, layout, kind);
+      for (const parallel::RankPlan& plan : plans) EXPECT_GT(plan.memory.total_bytes(), 0u);
+      EXPECT_NO_THROW(parallel::require_valid(parallel::training_programs(plans)));
+      EXPECT_NO_THROW(parallel::require_valid(parallel::evaluation_programs(plans)));
     }
   }
   EXPECT_GE(files, 3);
