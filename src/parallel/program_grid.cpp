@@ -1,0 +1,231 @@
+#include "parallel/program_grid.h"
+
+#include <algorithm>
+
+#include "parallel/program_timeline.h"
+
+namespace plait::parallel {
+namespace {
+
+// Consecutive instructions of a program that the picture shows as one.
+struct DrawnPass {
+  char letter = 'F';
+  int chunk = -1, micro_batch = -1;
+  int first = 0;  // instruction
+  int units = 1;
+};
+
+bool same_pass(const DrawnPass& a, const DrawnPass& b) {
+  return a.letter == b.letter && a.chunk == b.chunk && a.micro_batch == b.micro_batch;
+}
+
+bool is_block(InstructionKind kind) {
+  return kind == InstructionKind::forward || kind == InstructionKind::backward_input || kind == InstructionKind::backward_weight;
+}
+
+// Whether some weight part is computed later than right after the input part of its block; the head's never is.
+bool splits_backward(const Program& program) {
+  const Instruction* previous = nullptr;  // of a block
+  for (const Instruction& i : program.instructions) {
+    if (!is_block(i.kind)) continue;
+    const bool at_once = previous != nullptr && previous->kind == InstructionKind::backward_input && previous->block == i.block;
+    if (i.kind == InstructionKind::backward_weight && i.block > 0 && i.gradient_in >= 0 && !at_once) return true;
+    previous = &i;
+  }
+  return false;
+}
+
+// What pass the instruction of a block is of, as a letter.
+char letter_of(const Instruction& i, bool split) {
+  if (i.kind == InstructionKind::forward) return 'F';
+  return split && i.kind == InstructionKind::backward_weight && i.gradient_in >= 0 ? 'W' : 'B';
+}
+
+std::vector<DrawnPass> passes_of(const Program& program, bool split) {
+  std::vector<DrawnPass> passes;
+  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
+    const Instruction& i = program.at(n);
+    if (i.kind == InstructionKind::gradient_norm) passes.push_back({.letter = 'U', .first = n});
+    if (!is_block(i.kind)) continue;
+    const DrawnPass pass{letter_of(i, split), i.chunk, i.micro_batch, n, split || i.kind == InstructionKind::forward ? 1 : 2};
+    if (passes.empty() || !same_pass(passes.back(), pass)) passes.push_back(pass);
+  }
+  return passes;
+}
+
+std::string chunk_letter(int chunk, std::size_t chunks) {
+  return chunks > 1 ? std::string(1, static_cast<char>('a' + chunk)) : "";
+}
+
+std::string label(const DrawnPass& pass, std::size_t chunks) {
+  return pass.letter == 'U' ? "U" : pass.letter + std::to_string(pass.micro_batch) + chunk_letter(pass.chunk, chunks);
+}
+
+const char* colour_of(char letter) {
+  switch (letter) {
+    case 'F': return "\033[34m";
+    case 'B': return "\033[32m";
+    case 'W': return "\033[33m";
+    case 'U': return "\033[35m";
+    default: return "\033[2m";
+  }
+}
+
+struct Cell {
+  std::string text;
+  char letter = '.';
+};
+
+// One line of the picture.
+struct Line {
+  std::string name;
+  std::vector<Cell> cells;
+  int mark_begin = -1, mark_end = -1;  // cells in brackets
+};
+
+class Grid {
+ public:
+  Grid(const ProgramSet& set, const GridOptions& options) : set_(condensed(set)), options_(options) {
+    if (options.marked_rank >= 0) {
+      Coordinates c = set.layout.coordinates(options.marked_rank);
+      // Of ranks that run the same program, condensed() has kept some others.
+      c.data = std::min(c.data, set_.layout.data - 1);
+      c.tensor = std::min(c.tensor, set_.layout.tensor - 1);
+      options_.marked_rank = set_.layout.rank(c);
+      column_ = set_.layout.on_pipeline(options_.marked_rank, 0);
+    }
+    const bool split =
+        std::any_of(set_.programs.begin(), set_.programs.end(), [](const RankProgram& p) { return splits_backward(p.program); });
+    for (const RankProgram& p : set_.programs) passes_.push_back(passes_of(p.program, split));
+    costs_.resize(set_.programs.size());
+    for (std::size_t p = 0; p < set_.programs.size(); ++p) {
+      // All at the pass's beginning: whatever it yields is there at its end.
+      costs_[p].resize(set_.programs[p].program.instructions.size());
+      for (const DrawnPass& pass : passes_[p]) costs_[p][static_cast<std::size_t>(pass.first)] = pass.units;
+    }
+    timeline_ =
+        simulate(set_, 1, [this](int rank, int index) { return costs_[program_of(rank)][static_cast<std::size_t>(index)]; });
+    bar_ = static_cast<int>(timeline_.end);
+  }
+
+  std::string draw() {
+    for (int pipeline = 0; pipeline < set_.layout.pipeline; ++pipeline) {
+      lines_.push_back(passes_line(pipeline));
+      if (options_.messages) lines_.push_back(messages_line(pipeline));
+    }
+    std::size_t cells = 0, cell_width = 2, name_width = 0;
+    for (const Line& line : lines_) {
+      cells = std::max(cells, line.cells.size());
+      name_width = std::max(name_width, line.name.size());
+      for (const Cell& cell : line.cells) cell_width = std::max(cell_width, cell.text.size());
+    }
+    const std::size_t room = static_cast<std::size_t>(options_.width), needed = name_width + 3 + cell_width;
+    const std::size_t per_band = room < needed ? (room == 0 ? cells : 1) : 1 + (room - needed) / (cell_width + 1);
+    std::string text;
+    for (std::size_t from = 0; from < cells; from += per_band) {
+      if (from > 0) text += "\nfrom unit " + std::to_string(from) + '\n';
+      for (const Line& line : lines_) text += draw(line, from, std::min(cells, from + per_band), name_width, cell_width);
+    }
+    return text;
+  }
+
+ private:
+  std::size_t program_of(int rank) const { return static_cast<std::size_t>(set_.program_of[static_cast<std::size_t>(rank)]); }
+  int rank_of(int pipeline) const { return set_.layout.on_pipeline(column_, pipeline); }
+
+  static void put(Line& line, int at, const Cell& cell) {
+    if (line.cells.size() <= static_cast<std::size_t>(at)) line.cells.resize(static_cast<std::size_t>(at) + 1);
+    line.cells[static_cast<std::size_t>(at)] = cell;
+  }
+
+  Line passes_line(int pipeline) const {
+    const int rank = rank_of(pipeline);
+    const Program& program = set_.program(rank);
+    const std::vector<DrawnPass>& passes = passes_[program_of(rank)];
+    Line line{"rank " + std::to_string(pipeline), std::vector<Cell>(static_cast<std::size_t>(bar_)), -1, -1};
+    const bool marked_rank = rank == options_.marked_rank;
+    const int marked = marked_rank ? marked_pass(program, passes) : -1;
+    if (marked_rank && marked < 0) line.name += '!';
+    int at_end = bar_;
+    for (int p = 0; p < static_cast<int>(passes.size()); ++p) {
+      const DrawnPass& pass = passes[static_cast<std::size_t>(p)];
+      const auto& run = timeline_.ranks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(pass.first)];
+      const int begin = run ? static_cast<int>(run->begin) : at_end;
+      for (int unit = 0; unit < pass.units; ++unit) {
+        put(line, begin + unit, {unit == 0 ? label(pass, program.chunks.size()) : "--", pass.letter});
+      }
+      if (p == marked) line.mark_begin = begin, line.mark_end = begin + pass.units;
+      if (!run) at_end += pass.units;
+    }
+    return line;
+  }
+
+  // The pass that the marked instruction belongs to, or that its message or buffer serves; -1: none.
+  int marked_pass(const Program& program, const std::vector<DrawnPass>& passes) const {
+    if (options_.marked_instruction < 0) return -1;
+    const Instruction& i = program.at(options_.marked_instruction);
+    const bool activation = i.kind == InstructionKind::receive_activation || i.kind == InstructionKind::send_activation;
+    const bool message = is_send(i.kind) || is_receive(i.kind);
+    int before = passes.empty() ? -1 : 0;
+    for (int p = 0; p < static_cast<int>(passes.size()); ++p) {
+      const DrawnPass& pass = passes[static_cast<std::size_t>(p)];
+      const bool same = pass.chunk == i.chunk && pass.micro_batch == i.micro_batch;
+      if (message && same && (pass.letter == 'F') == activation) return p;
+      if (pass.first <= options_.marked_instruction) before = p;
+    }
+    return before;
+  }
+
+  Line messages_line(int pipeline) const {
+    const int rank = rank_of(pipeline);
+    const Program& program = set_.program(rank);
+    Line line{"", std::vector<Cell>(static_cast<std::size_t>(bar_)), -1, -1};
+    for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
+      const Instruction& i = program.at(n);
+      const auto& run = timeline_.ranks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(n)];
+      if (!run || !is_send(i.kind)) continue;
+      const std::string text = (i.kind == InstructionKind::send_activation ? ">" : "<") + std::to_string(i.micro_batch) +
+                               chunk_letter(i.chunk, program.chunks.size());
+      const auto at = static_cast<std::size_t>(run->end);
+      const std::string before = at < line.cells.size() ? line.cells[at].text : "";
+      put(line, static_cast<int>(at), {before + text, '>'});
+    }
+    return line;
+  }
+
+  std::string draw(const Line& line, std::size_t from, std::size_t to, std::size_t name_width, std::size_t cell_width) const {
+    const bool idle = !line.name.empty();
+    std::string text = line.name + std::string(name_width + 1 - line.name.size(), ' ');
+    for (std::size_t at = from; at <= to; ++at) {
+      const int cell = static_cast<int>(at);
+      const bool barred = cell == bar_ && !timeline_.deadlock.empty();
+      text += cell == line.mark_begin ? '[' : cell == line.mark_end ? ']' : barred ? '|' : ' ';
+      if (at == to) break;
+      const Cell content = at < line.cells.size() ? line.cells[at] : Cell{};
+      std::string shown = content.text;
+      if (shown.empty() && idle && cell < bar_) shown.assign(cell_width, '.');
+      if (shown == "--") shown.assign(cell_width, '-');
+      const std::string padding(cell_width - shown.size(), ' ');
+      const bool marked = cell >= line.mark_begin && cell < line.mark_end;
+      if (options_.colour && !shown.empty()) shown = (marked ? "\033[1;31m" : colour_of(content.letter)) + shown + "\033[0m";
+      text += shown + padding;
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text + '\n';
+  }
+
+  ProgramSet set_;
+  GridOptions options_;
+  int column_ = 0;                               // rank of pipeline coordinate 0
+  std::vector<std::vector<DrawnPass>> passes_;   // by program
+  std::vector<std::vector<int>> costs_;          // by program, instruction
+  ProgramTimeline timeline_;
+  int bar_ = 0;                                  // cell where the simulation ends
+  std::vector<Line> lines_;
+};
+
+}  // namespace
+
+std::string draw_programs(const ProgramSet& set, const GridOptions& options) { return Grid(set, options).draw(); }
+
+}  // namespace plait::parallel

@@ -1,0 +1,53 @@
+#include "parallel/program_set.h"
+
+#include <algorithm>
+
+namespace plait::parallel {
+
+ProgramSet condensed(const ProgramSet& set) {
+  const Layout& layout = set.layout;
+  bool same_over_data = true, same_over_tensor = true;
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const auto runs_as = [&](Coordinates other) {
+      return set.program_of[static_cast<std::size_t>(rank)] == set.program_of[static_cast<std::size_t>(layout.rank(other))];
+    };
+    const Coordinates c = layout.coordinates(rank);
+    same_over_data = same_over_data && runs_as({c.pipeline, 0, c.tensor});
+    same_over_tensor = same_over_tensor && runs_as({c.pipeline, c.data, 0});
+  }
+  ProgramSet smaller = set;
+  if (same_over_data) smaller.layout.data = std::min(2, layout.data);
+  if (same_over_tensor) smaller.layout.tensor = std::min(2, layout.tensor);
+  smaller.program_of.clear();
+  for (int rank = 0; rank < smaller.layout.ranks(); ++rank) {
+    smaller.program_of.push_back(set.program_of[static_cast<std::size_t>(layout.rank(smaller.layout.coordinates(rank)))]);
+  }
+  return smaller;
+}
+
+std::optional<Group> collective_group(const Instruction& instruction) {
+  switch (instruction.kind) {
+    case InstructionKind::forward:
+    case InstructionKind::backward_input:
+    case InstructionKind::backward_weight: return Group::tensor;
+    case InstructionKind::reduce_gradients:
+    case InstructionKind::reduce_scalars:
+    case InstructionKind::gather_weights: return instruction.group;
+    case InstructionKind::load_batch:
+    case InstructionKind::receive_activation:
+    case InstructionKind::send_activation:
+    case InstructionKind::receive_gradient:
+    case InstructionKind::send_gradient:
+    case InstructionKind::gradient_norm:
+    case InstructionKind::update: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+bool is_send(InstructionKind kind) { return kind == InstructionKind::send_activation || kind == InstructionKind::send_gradient; }
+
+bool is_receive(InstructionKind kind) {
+  return kind == InstructionKind::receive_activation || kind == InstructionKind::receive_gradient;
+}
+
+}  // namespace plait::parallel

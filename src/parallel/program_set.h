@@ -1,0 +1,48 @@
+// The programs of all ranks, as one thing to prove (parallel/validator.h), to time and to draw.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "parallel/flat_layout.h"
+#include "parallel/mesh.h"
+#include "parallel/program.h"
+
+namespace plait::parallel {
+
+struct RankProgram {
+  Program program;
+  std::vector<Bucket> buckets;  // of the rank's flat layout
+};
+
+struct ProgramSet {
+  Layout layout;
+  int last_stage = 0;  // pipeline rank of the model's last stage
+  int blocks = 1;      // of the model
+  int micro_batches = 1;  // one in evaluation
+  int zero = 0;
+  bool tied = false;      // the head uses the embedding's table
+  bool training = true;   // false: evaluation, which is forward only
+  std::vector<RankProgram> programs;
+  std::vector<int> program_of;  // by rank: index into `programs`; ranks that run the same program share it
+
+  const RankProgram& of(int rank) const {
+    return programs[static_cast<std::size_t>(program_of[static_cast<std::size_t>(rank)])];
+  }
+  const Program& program(int rank) const { return of(rank).program; }
+  std::vector<int> members(Group group, int rank) const { return layout.members(group, rank, last_stage); }
+  int head() const { return blocks - 1; }
+};
+
+// The same programs on fewer ranks, for work that grows with their number: of a data or tensor axis along which all ranks run the
+// same program, two ranks stay. Two do all that more of them would, as they all do the same at the same time. Coordinates of a
+// rank that stays are what they were.
+ProgramSet condensed(const ProgramSet& set);
+
+// The group whose ranks run this instruction together; nothing for one that a rank runs alone, or with a peer.
+std::optional<Group> collective_group(const Instruction& instruction);
+
+bool is_send(InstructionKind kind);
+bool is_receive(InstructionKind kind);
+
+}  // namespace plait::parallel

@@ -1,0 +1,143 @@
+// What ranks do together: messages, collectives, and that nobody waits in a circle.
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "parallel/program_timeline.h"
+#include "parallel/validator_checks.h"
+
+namespace plait::parallel {
+namespace {
+
+// The messages of a stream, in order.
+std::vector<int> messages_on(const Program& program, const StreamSpec& stream) {
+  std::vector<int> list;
+  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
+    const InstructionKind kind = program.at(n).kind;
+    if ((is_send(kind) || is_receive(kind)) && program.stream_of(program.at(n)) == stream) list.push_back(n);
+  }
+  return list;
+}
+
+// What a message carries, said alike by both ends: whose output, or the gradient of whose output.
+struct Cargo {
+  bool gradient = false;
+  int micro_batch = 0, stage = 0;
+  friend bool operator==(const Cargo&, const Cargo&) = default;
+};
+
+Cargo cargo(const Program& program, const Instruction& i) {
+  const bool gradient = i.kind == InstructionKind::send_gradient || i.kind == InstructionKind::receive_gradient;
+  const bool upstream = i.kind == InstructionKind::send_gradient || i.kind == InstructionKind::receive_activation;
+  return {gradient, i.micro_batch, program.chunk_of(i).stage - (upstream ? 1 : 0)};
+}
+
+std::string to_string(const Cargo& cargo) {
+  return std::string(cargo.gradient ? "the gradient of the" : "the") + " output of stage " + std::to_string(cargo.stage) +
+         ", micro-batch " + std::to_string(cargo.micro_batch);
+}
+
+void check_link(const ProgramSet& set, int from, int to, ProblemList& problems) {
+  const Program &sender = set.program(from), &receiver = set.program(to);
+  const std::vector<int> sent = messages_on(sender, {StreamRole::send, set.layout.coordinates(to).pipeline});
+  const std::vector<int> received = messages_on(receiver, {StreamRole::receive, set.layout.coordinates(from).pipeline});
+  for (std::size_t n = 0; n < std::max(sent.size(), received.size()); ++n) {
+    if (n >= received.size()) {
+      return problems.add(from, sent[n],
+                          "is message " + std::to_string(n) + " to rank " + std::to_string(to) + ", which receives only " +
+                              std::to_string(received.size()));
+    }
+    if (n >= sent.size()) {
+      return problems.add(to, received[n], "is message " + std::to_string(n) + " from rank " + std::to_string(from) +
+                                               ", which sends only " + std::to_string(sent.size()));
+    }
+    const Cargo goes = cargo(sender, sender.at(sent[n])), comes = cargo(receiver, receiver.at(received[n]));
+    if (goes == comes) continue;
+    // Whatever follows is likely off as well.
+    return problems.add(to, received[n], "receives " + to_string(comes) + ", but what rank " + std::to_string(from) +
+                                             " sends next is " + to_string(goes) + " (" + name_of(sender, sent[n]) + ")");
+  }
+}
+
+// Groups of the same ranks may be one communicator, except that the tensor group runs beside the others.
+std::vector<std::vector<Group>> communicators(const ProgramSet& set, int rank) {
+  std::map<std::vector<int>, std::vector<Group>> by_members;
+  for (const Group group : {Group::data, Group::tied, Group::world}) by_members[set.members(group, rank)].push_back(group);
+  std::vector<std::vector<Group>> list = {{Group::tensor}};
+  for (auto& [members, of_same] : by_members) list.push_back(std::move(of_same));
+  return list;
+}
+
+// The collectives that a rank runs on these groups, in order.
+std::vector<int> collectives_of(const Program& program, const std::vector<Group>& groups) {
+  std::vector<int> list;
+  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
+    const auto group = collective_group(program.at(n));
+    if (group && std::find(groups.begin(), groups.end(), *group) != groups.end()) list.push_back(n);
+  }
+  return list;
+}
+
+// What all members must have alike. Ranks of other stages hold other buckets; of those they share only the sizes are the same.
+auto signature(const ProgramSet& set, int rank, const Instruction& i) {
+  const bool same_stages = i.group == Group::data || i.group == Group::tensor;
+  const std::vector<Bucket>& buckets = set.of(rank).buckets;
+  const std::int64_t elements = i.bucket < 0 ? 0 : buckets[static_cast<std::size_t>(i.bucket)].range.count;
+  return std::tuple(i.kind, i.group, i.micro_batch, i.block, same_stages ? i.bucket : -1, elements);
+}
+
+void check_communicator(const ProgramSet& set, int rank, const std::vector<Group>& groups, ProblemList& problems) {
+  const std::vector<int> members = set.members(groups.front(), rank);
+  if (members.size() == 1) return;
+  const std::string name = "the " + to_string(groups.front()) + " group";
+  const std::vector<int> mine = collectives_of(set.program(rank), groups);
+  for (const int n : mine) {
+    if (set.program(rank).at(n).stream == set.program(rank).at(mine.front()).stream) continue;
+    problems.add(rank, n, "is on another stream than " + name_of(set.program(rank), mine.front()) + ", of the same ranks");
+    return;
+  }
+  // Everyone is compared with the first.
+  if (rank == members.front()) return;
+  const Program& first = set.program(members.front());
+  const std::vector<int> theirs = collectives_of(first, groups);
+  for (std::size_t n = 0; n < std::max(mine.size(), theirs.size()); ++n) {
+    if (n >= mine.size()) {
+      return problems.add(members.front(), theirs[n], "has no counterpart on rank " + std::to_string(rank) + " of " + name);
+    }
+    const std::string other = "rank " + std::to_string(members.front()) + " of " + name;
+    if (n >= theirs.size()) return problems.add(rank, mine[n], "has no counterpart on " + other);
+    if (signature(set, rank, set.program(rank).at(mine[n])) == signature(set, members.front(), first.at(theirs[n]))) continue;
+    return problems.add(rank, mine[n], "meets " + name_of(first, theirs[n]) + " on " + other);
+  }
+}
+
+}  // namespace
+
+void check_messages(const ProgramSet& set, ProblemList& problems) {
+  for (int from = 0; from < set.layout.ranks(); ++from) {
+    const int mine = set.layout.coordinates(from).pipeline;
+    for (int peer = 0; peer < set.layout.pipeline; ++peer) {
+      if (peer != mine) check_link(set, from, set.layout.on_pipeline(from, peer), problems);
+    }
+  }
+}
+
+void check_collectives(const ProgramSet& set, ProblemList& problems) {
+  for (int rank = 0; rank < set.layout.ranks(); ++rank) {
+    for (const std::vector<Group>& groups : communicators(set, rank)) check_communicator(set, rank, groups, problems);
+  }
+}
+
+void check_deadlock(const ProgramSet& set, ProblemList& problems) {
+  const ProgramTimeline timeline = simulate(set, validated_steps, [](int, int) { return 0.0; });
+  if (timeline.deadlock.empty()) return;
+  const BlockedInstruction& first = timeline.deadlock.front();
+  std::string words = "deadlock: " + first.reason;
+  for (const BlockedInstruction& b : timeline.deadlock) {
+    if (&b == &first) continue;
+    words += "; rank " + std::to_string(b.rank) + ", " + name_of(set.program(b.rank), b.instruction) + ", " + b.reason;
+  }
+  problems.add(first.rank, first.instruction, words);
+}
+
+}  // namespace plait::parallel

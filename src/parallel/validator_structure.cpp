@@ -1,0 +1,279 @@
+// That programs are well formed, and made of the instructions that an optimizer step takes.
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "parallel/validator_checks.h"
+
+namespace plait::parallel {
+namespace {
+
+constexpr int whole_program = -1;
+
+// What makes two instructions the same piece of work.
+auto identity(const Instruction& i) {
+  const Group group = collective_group(i).value_or(Group::world);
+  return std::tuple(i.kind, group, i.micro_batch, i.chunk, i.block, i.bucket);
+}
+
+// Every instruction of the rank's step, as far as identity() looks.
+std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) {
+  using enum InstructionKind;
+  const Program& program = set.program(rank);
+  std::vector<Instruction> list;
+  const auto for_each_micro_batch = [&](Instruction i) {
+    for (i.micro_batch = 0; i.micro_batch < set.micro_batches; ++i.micro_batch) list.push_back(i);
+  };
+  bool at_an_end = false;
+  for (int c = 0; c < static_cast<int>(program.chunks.size()); ++c) {
+    const Chunk& chunk = program.chunks[static_cast<std::size_t>(c)];
+    const bool after = chunk.next_rank >= 0, before = chunk.previous_rank >= 0;
+    at_an_end = at_an_end || chunk.first_block == 0 || chunk.last_block() == set.head();
+    if (before) for_each_micro_batch({.kind = receive_activation, .chunk = c});
+    if (after) for_each_micro_batch({.kind = send_activation, .chunk = c});
+    if (set.training && after) for_each_micro_batch({.kind = receive_gradient, .chunk = c});
+    if (set.training && before) for_each_micro_batch({.kind = send_gradient, .chunk = c});
+    for (int block = chunk.first_block; block < chunk.end_block; ++block) {
+      for_each_micro_batch({.kind = forward, .chunk = c, .block = block});
+      if (set.training && block > 0) for_each_micro_batch({.kind = backward_input, .chunk = c, .block = block});
+      if (set.training) for_each_micro_batch({.kind = backward_weight, .chunk = c, .block = block});
+    }
+  }
+  if (at_an_end) for_each_micro_batch({.kind = load_batch});
+  if (!set.training) return list;
+  const std::vector<Bucket>& buckets = set.of(rank).buckets;
+  for (int b = 0; b < static_cast<int>(buckets.size()); ++b) {
+    const Instruction reduce{.kind = reduce_gradients, .bucket = b, .group = Group::data};
+    if (set.zero >= 2) {
+      for_each_micro_batch(reduce);
+    } else {
+      list.push_back(reduce);
+    }
+    const model::GradientSum sum = buckets[static_cast<std::size_t>(b)].sum;
+    if (sum == model::GradientSum::tensor) list.push_back({.kind = reduce_gradients, .bucket = b, .group = Group::tensor});
+    if (sum == model::GradientSum::tied) list.push_back({.kind = reduce_gradients, .bucket = b, .group = Group::tied});
+    if (set.zero >= 1) list.push_back({.kind = gather_weights, .bucket = b, .group = Group::data});
+  }
+  list.push_back({.kind = gradient_norm});
+  list.push_back({.kind = reduce_scalars, .group = Group::world});
+  list.push_back({.kind = update});
+  return list;
+}
+
+bool may_run(const StreamSpec& stream, const Instruction& i, const Program& program) {
+  using enum InstructionKind;
+  switch (i.kind) {
+    // All on one stream: they share scratch memory.
+    case forward:
+    case backward_input:
+    case backward_weight:
+    case gradient_norm:
+    case update: return stream.role == StreamRole::compute;
+    case load_batch: return stream.role == StreamRole::compute || stream.role == StreamRole::copy;
+    case reduce_gradients:
+    case reduce_scalars:
+    case gather_weights: return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
+    case send_activation: return stream == StreamSpec{StreamRole::send, program.chunk_of(i).next_rank};
+    case send_gradient: return stream == StreamSpec{StreamRole::send, program.chunk_of(i).previous_rank};
+    case receive_activation: return stream == StreamSpec{StreamRole::receive, program.chunk_of(i).previous_rank};
+    case receive_gradient: return stream == StreamSpec{StreamRole::receive, program.chunk_of(i).next_rank};
+  }
+  return false;
+}
+
+// How many slots the program declares for a buffer's like.
+int slots_of(const Program& program, const BufferId& buffer) {
+  const auto of_chunk = [&](int Chunk::*slots) { return program.chunks[static_cast<std::size_t>(buffer.index)].*slots; };
+  const auto of_block = [&](int Chunk::*slots) {
+    for (const Chunk& c : program.chunks) {
+      if (buffer.index >= c.first_block && buffer.index < c.end_block) return c.*slots;
+    }
+    return 0;
+  };
+  switch (buffer.kind) {
+    case BufferKind::batch: return program.batch_slots;
+    case BufferKind::input: return of_chunk(&Chunk::input_slots);
+    case BufferKind::activations:
+    case BufferKind::output: return of_block(&Chunk::activation_slots);
+    case BufferKind::output_gradient:
+    case BufferKind::stash: return of_block(&Chunk::stash_slots);
+    case BufferKind::received_gradient: return of_chunk(&Chunk::gradient_in_slots);
+    case BufferKind::sent_gradient: return of_chunk(&Chunk::gradient_out_slots);
+    case BufferKind::weights:
+    case BufferKind::gradients:
+    case BufferKind::gradient_sums:
+    case BufferKind::scalars: return 1;
+  }
+  return 0;
+}
+
+class RankStructure {
+ public:
+  RankStructure(const ProgramSet& set, int rank, ProblemList& problems)
+      : set_(set), rank_(rank), program_(set.program(rank)), buckets_(set.of(rank).buckets), problems_(problems) {}
+
+  void check() {
+    check_streams();
+    check_buckets();
+    std::set<decltype(identity({}))> expected;
+    for (const Instruction& i : expected_instructions(set_, rank_)) expected.insert(identity(i));
+    for (int n = 0; n < static_cast<int>(program_.instructions.size()); ++n) {
+      if (!expected.contains(identity(program_.at(n)))) {
+        problems_.add(rank_, n, "is no part of this rank's step");
+      } else {
+        check_instruction(n);
+      }
+    }
+  }
+
+ private:
+  bool holds(int block) const {
+    return std::any_of(program_.chunks.begin(), program_.chunks.end(),
+                       [&](const Chunk& c) { return block >= c.first_block && block < c.end_block; });
+  }
+
+  void check_streams() {
+    for (const StreamSpec& stream : program_.streams) {
+      if (std::count(program_.streams.begin(), program_.streams.end(), stream) == 1) continue;
+      problems_.add(rank_, whole_program, "declares the stream '" + to_string(stream) + "' twice");
+    }
+  }
+
+  void check_buckets() {
+    const auto problem = [&](std::string words) { problems_.add(rank_, whole_program, std::move(words)); };
+    std::set<int> reduced;
+    bool tied_sum = false, whole_table = false;
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      const auto has = [&](int block) {
+        return std::find(buckets_[b].blocks.begin(), buckets_[b].blocks.end(), block) != buckets_[b].blocks.end();
+      };
+      for (const int block : buckets_[b].blocks) {
+        if (!holds(block)) problem("bucket " + std::to_string(b) + " has block " + std::to_string(block) + " of another rank");
+        reduced.insert(block);
+      }
+      tied_sum = tied_sum || (buckets_[b].sum == model::GradientSum::tied && (has(0) || has(set_.head())));
+      whole_table = whole_table || (has(0) && has(set_.head()));
+    }
+    if (!set_.training) return;
+    for (const Chunk& c : program_.chunks) {
+      for (int block = c.first_block; block < c.end_block; ++block) {
+        if (!reduced.contains(block)) problem("no bucket has the gradients of block " + std::to_string(block));
+      }
+    }
+    const bool first = holds(0), last = holds(set_.head());
+    if (set_.tied && first != last && !tied_sum) {
+      problem("no bucket sums the tied table's gradients over the first and the last stage");
+    }
+    if (set_.tied && first && last && !whole_table) {
+      problem("no bucket has the tied table's gradients of both embedding and head");
+    }
+  }
+
+  void check_instruction(int n) {
+    const Instruction& i = program_.at(n);
+    const int count = static_cast<int>(program_.instructions.size());
+    const auto problem = [&](std::string words) { problems_.add(rank_, n, std::move(words)); };
+    if (i.stream < 0 || i.stream >= static_cast<int>(program_.streams.size())) {
+      return problem("is on stream " + std::to_string(i.stream) + " of " + std::to_string(program_.streams.size()));
+    }
+    const StreamSpec& stream = program_.stream_of(i);
+    if (!may_run(stream, i, program_)) problem("cannot be on the stream '" + to_string(stream) + "'");
+    for (const int w : i.waits) {
+      if (w < 0 || w >= count || w == n) problem("waits for instruction " + std::to_string(w) + " of " + std::to_string(count));
+    }
+    check_fields(i, problem);
+    for (const BufferUse& use : buffer_uses(program_, i, buckets_)) {
+      const int slots = slots_of(program_, use.buffer);
+      if (use.buffer.slot < 0 || use.buffer.slot >= slots) {
+        problem("uses the " + to_string(use.buffer) + ", but the program declares " + std::to_string(slots) + " slots there");
+      }
+    }
+  }
+
+  template <typename Report>
+  void check_fields(const Instruction& i, const Report& problem) {
+    const bool forward = i.kind == InstructionKind::forward, input = i.kind == InstructionKind::backward_input;
+    const bool weight = i.kind == InstructionKind::backward_weight;
+    const bool tokens = i.block == 0 && (forward || weight), targets = i.block == set_.head() && forward;
+    if ((tokens || targets) && i.batch_slot < 0) problem("has no batch");
+    if ((input || weight) && (i.gradient_in < 0) != (i.block == set_.head())) {
+      problem(i.gradient_in < 0 ? "has no gradient of its output" : "has a gradient of its output, which is the model's");
+    }
+    if (input && i.gradient_out < 0) problem("has no place for the gradient of its input");
+  }
+
+  const ProgramSet& set_;
+  int rank_;
+  const Program& program_;
+  const std::vector<Bucket>& buckets_;
+  ProblemList& problems_;
+};
+
+// That the chunks of the pipeline ranks of one data and tensor coordinate are stages 0, 1, .. of the whole model, and name the
+// ranks of their neighbours.
+void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) {
+  struct Stage {
+    int pipeline = 0;
+    const Chunk* chunk = nullptr;
+  };
+  std::map<int, Stage> stages;
+  const auto problem = [&](int pipeline, const std::string& words) {
+    problems.add(set.layout.on_pipeline(first_rank, pipeline), whole_program, words);
+  };
+  for (int pipeline = 0; pipeline < set.layout.pipeline; ++pipeline) {
+    for (const Chunk& c : set.program(set.layout.on_pipeline(first_rank, pipeline)).chunks) {
+      if (!stages.try_emplace(c.stage, Stage{pipeline, &c}).second) {
+        problem(pipeline, "has stage " + std::to_string(c.stage) + ", which another chunk is too");
+      }
+    }
+  }
+  int next = 0, block = 0;
+  for (const auto& [number, stage] : stages) {
+    const std::string name = "stage " + std::to_string(number);
+    if (number != next) problem(stage.pipeline, name + " is not preceded by a stage " + std::to_string(number - 1));
+    if (stage.chunk->first_block != block || stage.chunk->end_block <= block) {
+      problem(stage.pipeline, name + " has blocks " + std::to_string(stage.chunk->first_block) + " to " +
+                                  std::to_string(stage.chunk->last_block()) + " and should begin with block " +
+                                  std::to_string(block));
+    }
+    next = number + 1;
+    block = stage.chunk->end_block;
+    const auto neighbour = [&](int of) {
+      const auto it = stages.find(of);
+      return it == stages.end() || it->second.pipeline == stage.pipeline ? -1 : it->second.pipeline;
+    };
+    if (stage.chunk->previous_rank != neighbour(number - 1) || stage.chunk->next_rank != neighbour(number + 1)) {
+      problem(stage.pipeline, name + " names other ranks as its neighbours than have them");
+    }
+  }
+  const int last = stages.empty() ? 0 : stages.rbegin()->second.pipeline;
+  if (block != set.blocks) {
+    problem(last,
+            "the stages end with block " + std::to_string(block - 1) + ", the model with block " + std::to_string(set.head()));
+  }
+  if (last != set.last_stage) {
+    problem(last, "has the last stage, but pipeline rank " + std::to_string(set.last_stage) + " should");
+  }
+}
+
+}  // namespace
+
+void check_structure(const ProgramSet& set, ProblemList& problems) {
+  for (int rank = 0; rank < set.layout.data * set.layout.tensor; ++rank) check_stages(set, rank, problems);
+  if (!problems.empty()) return;
+  for (const int rank : ranks_of_programs(set)) RankStructure(set, rank, problems).check();
+}
+
+void check_complete(const ProgramSet& set, int rank, ProblemList& problems) {
+  const Program& program = set.program(rank);
+  std::map<decltype(identity({})), int> first;
+  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
+    const auto [it, fresh] = first.try_emplace(identity(program.at(n)), n);
+    if (!fresh) problems.add(rank, n, "runs a second time: instruction " + std::to_string(it->second) + " is the same");
+  }
+  for (const Instruction& i : expected_instructions(set, rank)) {
+    if (!first.contains(identity(i))) problems.add(rank, whole_program, to_string(i) + " is missing");
+  }
+}
+
+}  // namespace plait::parallel

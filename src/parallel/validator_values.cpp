@@ -1,0 +1,320 @@
+// Symbolic execution of one rank's program: which micro-batch's value is in every buffer.
+#include <algorithm>
+#include <map>
+
+#include "parallel/validator_checks.h"
+
+namespace plait::parallel {
+namespace {
+
+// A buffer is for one block's value, so the micro-batch tells what is in it.
+struct Value {
+  int micro_batch = -1, step = -1;
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+bool is_per_micro_batch(BufferKind kind) {
+  switch (kind) {
+    case BufferKind::batch:
+    case BufferKind::input:
+    case BufferKind::activations:
+    case BufferKind::output:
+    case BufferKind::output_gradient:
+    case BufferKind::stash:
+    case BufferKind::received_gradient:
+    case BufferKind::sent_gradient: return true;
+    case BufferKind::weights:
+    case BufferKind::gradients:
+    case BufferKind::gradient_sums:
+    case BufferKind::scalars: return false;
+  }
+  return false;
+}
+
+// What has been added up in one place since it was last reduced or, for the losses, in this step.
+struct Sum {
+  int contributions = 0;
+  int micro_batch = -1;  // of the last one
+};
+
+// Gradients of one block in a bucket. The two parts of backward write different parameters.
+struct BlockGradient {
+  Sum input_part, weight_part;
+};
+
+struct BucketState {
+  std::map<int, BlockGradient> blocks;
+  Sum table;            // of the embedding and a tied head together, in the bucket that has them
+  int reductions = 0;   // over the data group, in this step
+  bool summed = false;  // over the further group that the bucket asks for
+  int updates = 0;      // in its weights
+  bool whole = true;    // its weights: false after an update of this rank's shard
+};
+
+class SymbolicRank {
+ public:
+  SymbolicRank(const ProgramSet& set, int rank, ProblemList& problems)
+      : set_(set), rank_(rank), program_(set.program(rank)), buckets_(set.of(rank).buckets), problems_(problems) {
+    bool first = false, last = false;
+    for (const Chunk& c : program_.chunks) {
+      first = first || c.first_block == 0;
+      last = last || c.last_block() == set.head();
+    }
+    counts_losses_ = last;
+    tied_here_ = set.tied && first && last;
+    for (const Bucket& bucket : buckets_) {
+      BucketState state;
+      for (const int block : bucket.blocks) state.blocks[block];
+      states_.push_back(std::move(state));
+    }
+  }
+
+  void run() {
+    for (step_ = 0; step_ < validated_steps; ++step_) {
+      begin_step();
+      for (now_ = 0; now_ < static_cast<int>(program_.instructions.size()); ++now_) execute(program_.at(now_));
+    }
+  }
+
+ private:
+  void begin_step() {
+    for (BucketState& s : states_) {
+      for (auto& [block, gradient] : s.blocks) gradient = {};
+      s.table = {};
+      s.reductions = 0;
+      s.summed = false;
+    }
+    losses_ = {};
+    normed_ = scalars_reduced_ = false;
+    loaded_ = -1;
+  }
+
+  void problem(std::string words) { problems_.add(rank_, now_, std::move(words)); }
+
+  void execute(const Instruction& i) {
+    for (const BufferUse& use : buffer_uses(program_, i, buckets_)) {
+      if (use.buffer.kind == BufferKind::weights) {
+        if (!use.writes) read_weights(use.buffer.index);
+      } else if (is_per_micro_batch(use.buffer.kind)) {
+        const Value value{i.micro_batch, step_};
+        if (produces(i, use.buffer)) {
+          memory_[use.buffer] = value;
+        } else if (!(i.block == 0 && use.buffer.kind == BufferKind::stash)) {  // the embedding has none
+          read(use.buffer, value);
+        }
+      }
+    }
+    switch (i.kind) {
+      case InstructionKind::load_batch: return load(i);
+      case InstructionKind::forward:
+        if (i.block == set_.head() && set_.training) add(losses_, i.accumulate, i, [] { return std::string("the losses"); });
+        return;
+      case InstructionKind::backward_input:
+      case InstructionKind::backward_weight: return write_gradients(i);
+      case InstructionKind::reduce_gradients: return reduce(i);
+      case InstructionKind::gradient_norm: return norm();
+      case InstructionKind::reduce_scalars:
+        if (!normed_) problem("runs before the gradient_norm of its step");
+        scalars_reduced_ = true;
+        return;
+      case InstructionKind::update: return update();
+      case InstructionKind::gather_weights: return gather(i.bucket);
+      case InstructionKind::receive_activation:
+      case InstructionKind::send_activation:
+      case InstructionKind::receive_gradient:
+      case InstructionKind::send_gradient: return;
+    }
+  }
+
+  // Whether the instruction puts a new value into this buffer; else it needs what is there.
+  bool produces(const Instruction& i, const BufferId& buffer) const {
+    switch (i.kind) {
+      case InstructionKind::load_batch:
+      case InstructionKind::receive_activation:
+      case InstructionKind::receive_gradient: return true;
+      case InstructionKind::forward:
+        return buffer.kind == BufferKind::activations || (buffer.kind == BufferKind::output && buffer.index == i.block);
+      case InstructionKind::backward_input:
+        return buffer.kind == BufferKind::stash || buffer == input_gradient_buffer(program_, i);
+      default: return false;
+    }
+  }
+
+  void read(const BufferId& buffer, const Value& wanted) {
+    const auto it = memory_.find(buffer);
+    if (it != memory_.end() && it->second == wanted) return;
+    const std::string name = "the " + to_string(buffer), micro_batch = "micro-batch " + std::to_string(wanted.micro_batch);
+    const auto writes = [&](int n) {
+      const auto uses = buffer_uses(program_, program_.at(n), buckets_);
+      return produces(program_.at(n), buffer) &&
+             std::any_of(uses.begin(), uses.end(), [&](const BufferUse& use) { return use.buffer == buffer; });
+    };
+    // The value was here: whoever took its place is wrong.
+    bool was_here = false;
+    for (int n = 0; n < now_; ++n) {
+      if (!writes(n)) continue;
+      if (was_here) {
+        problems_.add(rank_, n,
+                      "overwrites " + name + ", whose " + micro_batch + " is still needed by " + name_of(program_, now_));
+        return;
+      }
+      was_here = program_.at(n).micro_batch == wanted.micro_batch;
+    }
+    std::string words = "needs " + micro_batch + " in " + name + ", which holds ";
+    words += it == memory_.end() || it->second.step != wanted.step ? "nothing of this step"
+                                                                   : "micro-batch " + std::to_string(it->second.micro_batch);
+    for (int n = now_ + 1; n < static_cast<int>(program_.instructions.size()); ++n) {
+      if (!writes(n) || program_.at(n).micro_batch != wanted.micro_batch) continue;
+      words += "; it comes later, from " + name_of(program_, n);
+      break;
+    }
+    problem(std::move(words));
+  }
+
+  void load(const Instruction& i) {
+    // Data comes in this order.
+    if (i.micro_batch != loaded_ + 1) {
+      problem("comes after micro-batch " + std::to_string(loaded_) + "; batches are loaded in ascending order");
+    }
+    loaded_ = i.micro_batch;
+  }
+
+  void read_weights(int bucket) {
+    const BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    const auto name = [&] { return "the weights of bucket " + std::to_string(bucket); };
+    if (s.updates > step_) problem("reads " + name() + " after this step's update of them");
+    if (s.updates == step_ && !s.whole) {
+      problem("reads " + name() +
+              ", of which other ranks' shards are from before the update: no gather_weights has brought them");
+    }
+  }
+
+  // `name`: a function, as names are needed for problems only.
+  template <typename Name>
+  void add(Sum& sum, bool accumulate, const Instruction& i, const Name& name) {
+    if (accumulate && sum.contributions == 0) {
+      problem("adds to " + name() + ", which hold nothing of this step to add to: it must overwrite them");
+    }
+    if (!accumulate && sum.contributions > 0) {
+      problem("overwrites " + name() + ", to which micro-batch " + std::to_string(sum.micro_batch) + " has been added");
+    }
+    ++sum.contributions;
+    sum.micro_batch = i.micro_batch;
+  }
+
+  // The table of a tied head and an embedding on this rank is in a bucket of both; else it is the embedding's.
+  bool has_table(const BucketState& s) const { return s.blocks.contains(0) && (!tied_here_ || s.blocks.contains(set_.head())); }
+
+  void write_gradients(const Instruction& i) {
+    for (std::size_t b = 0; b < states_.size(); ++b) {
+      BucketState& s = states_[b];
+      const auto it = s.blocks.find(i.block);
+      if (it == s.blocks.end()) continue;
+      const auto name = [&](const std::string& what) { return [=] { return what + " in bucket " + std::to_string(b); }; };
+      if (set_.zero < 2 && s.reductions > 0) problem("writes " + name("gradients")() + ", which has been reduced already");
+      claim_place(static_cast<int>(b));
+      const bool weight = i.kind == InstructionKind::backward_weight;
+      add(weight ? it->second.weight_part : it->second.input_part, i.accumulate, i, name("the gradients of the block"));
+      if (!weight || !has_table(s)) continue;
+      if (i.block == 0) add(s.table, i.accumulate_tokens, i, name("the gradients of the token table"));
+      if (i.block == set_.head() && tied_here_) add(s.table, i.accumulate, i, name("the gradients of the tied table"));
+    }
+  }
+
+  // Buckets may share memory for their gradients, one after another.
+  void claim_place(int bucket) {
+    const int place = buckets_[static_cast<std::size_t>(bucket)].place;
+    const auto owner = places_.find(place);
+    if (owner != places_.end() && owner->second != bucket && holds_gradients(owner->second)) {
+      problem("writes gradients of bucket " + std::to_string(bucket) + " where those of bucket " + std::to_string(owner->second) +
+              " are, which have not been reduced");
+    }
+    places_[place] = bucket;
+  }
+
+  bool holds_gradients(int bucket) const {
+    const BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    return std::any_of(s.blocks.begin(), s.blocks.end(), [](const auto& entry) {
+      return entry.second.input_part.contributions + entry.second.weight_part.contributions > 0;
+    });
+  }
+
+  int reductions_per_step() const { return set_.zero >= 2 ? set_.micro_batches : 1; }
+
+  void reduce(const Instruction& i) {
+    BucketState& s = states_[static_cast<std::size_t>(i.bucket)];
+    if (i.group != Group::data) {
+      if (s.reductions < reductions_per_step()) problem("runs before the bucket has been reduced over the data group");
+      s.summed = true;
+      return;
+    }
+    const int wanted = set_.zero >= 2 ? 1 : set_.micro_batches;
+    const auto complete = [&](const Sum& sum, int writers, const auto& name) {
+      const bool right = set_.zero < 2 || sum.micro_batch == i.micro_batch;
+      if (sum.contributions == wanted * writers && right) return;
+      std::string words = "reduces " + name() + ", which " + std::to_string(sum.contributions) + " of " +
+                          std::to_string(wanted * writers) + " contributions have reached";
+      if (!right && sum.contributions > 0) words += ", the last of micro-batch " + std::to_string(sum.micro_batch);
+      problem(std::move(words));
+    };
+    for (auto& [block, gradient] : s.blocks) {
+      const auto name = [of = block] { return "the gradients of block " + std::to_string(of); };
+      if (block > 0) complete(gradient.input_part, 1, name);
+      complete(gradient.weight_part, 1, name);
+      gradient = {};
+    }
+    if (has_table(s)) complete(s.table, tied_here_ ? 2 : 1, [] { return std::string("the gradients of the token table"); });
+    s.table = {};
+    if (set_.zero >= 2 && i.accumulate != (s.reductions > 0)) {
+      problem(i.accumulate ? "adds to a sum that holds nothing of this step yet: it must overwrite it"
+                           : "overwrites the sum of " + std::to_string(s.reductions) + " micro-batches");
+    }
+    ++s.reductions;
+  }
+
+  void norm() {
+    for (std::size_t b = 0; b < states_.size(); ++b) {
+      const std::string words = "runs before bucket " + std::to_string(b) + " is ";
+      if (states_[b].reductions < reductions_per_step()) problem(words + "reduced over the data group");
+      const model::GradientSum sum = buckets_[b].sum;
+      if (sum == model::GradientSum::none || states_[b].summed) continue;
+      problem(words + "summed over the " + to_string(sum == model::GradientSum::tensor ? Group::tensor : Group::tied) + " group");
+    }
+    if (counts_losses_ && losses_.contributions < set_.micro_batches) problem("runs before all losses are there");
+    normed_ = true;
+  }
+
+  void update() {
+    if (!scalars_reduced_) problem("runs before the reduce_scalars of its step");
+    for (BucketState& s : states_) {
+      s.updates = step_ + 1;
+      s.whole = set_.zero == 0;
+    }
+  }
+
+  void gather(int bucket) {
+    BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    if (s.updates <= step_) problem("runs before the update of its step");
+    s.whole = true;
+  }
+
+  const ProgramSet& set_;
+  int rank_;
+  const Program& program_;
+  const std::vector<Bucket>& buckets_;
+  ProblemList& problems_;
+  bool counts_losses_ = false, tied_here_ = false;
+  int step_ = 0, now_ = 0;
+  std::map<BufferId, Value> memory_;
+  std::vector<BucketState> states_;
+  std::map<int, int> places_;  // bucket whose gradients were written there last
+  Sum losses_;
+  bool normed_ = false, scalars_reduced_ = false;
+  int loaded_ = -1;
+};
+
+}  // namespace
+
+void check_values(const ProgramSet& set, int rank, ProblemList& problems) { SymbolicRank(set, rank, problems).run(); }
+
+}  // namespace plait::parallel

@@ -1,0 +1,428 @@
+// Programs with one thing wrong are refused, for that reason.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/error.h"
+#include "parallel/validator.h"
+#include "parallel/program_sets.h"
+
+namespace plait::parallel {
+namespace {
+
+using enum InstructionKind;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A valid set to take things from. Every rank has a program of its own.
+class Editor {
+ public:
+  explicit Editor(const SetSpec& spec) : set(make_set(spec, true, false)) {}
+
+  ProgramSet set;
+
+  RankProgram& of(int rank) { return set.programs[static_cast<std::size_t>(set.program_of[static_cast<std::size_t>(rank)])]; }
+  Program& program(int rank) { return of(rank).program; }
+  Chunk& chunk(int rank, int index = 0) { return program(rank).chunks[static_cast<std::size_t>(index)]; }
+  Instruction& at(int rank, int index) { return program(rank).instructions[static_cast<std::size_t>(index)]; }
+
+  // The first instruction of this kind, micro-batch and block (or chunk, of messages, or bucket); -1 is any.
+  int find(int rank, InstructionKind kind, int micro_batch = -1, int which = -1, Group group = Group::data) {
+    const auto& list = program(rank).instructions;
+    const auto it = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
+      const int what = i.bucket >= 0 ? i.bucket : i.block >= 0 ? i.block : i.chunk;
+      return i.kind == kind && (micro_batch < 0 || i.micro_batch == micro_batch) && (which < 0 || what == which) &&
+             i.group == group;
+    });
+    if (it == list.end()) throw std::logic_error("nothing there to break: " + to_string(kind));
+    return static_cast<int>(it - list.begin());
+  }
+  Instruction& get(int rank, InstructionKind kind, int micro_batch = -1, int which = -1) {
+    return at(rank, find(rank, kind, micro_batch, which));
+  }
+
+  // Takes an instruction out and, unless `to` is -1, puts it where another one is now, past which it goes. Waits go along.
+  void move(int rank, int from, int to) {
+    auto& list = program(rank).instructions;
+    std::vector<int> order(list.size());
+    std::iota(order.begin(), order.end(), 0);
+    order.erase(order.begin() + from);
+    if (to >= 0) order.insert(order.begin() + to, from);
+    std::vector<Instruction> moved;
+    for (const int n : order) moved.push_back(list[static_cast<std::size_t>(n)]);
+    for (Instruction& i : moved) {
+      std::erase_if(i.waits, [&](int w) { return std::find(order.begin(), order.end(), w) == order.end(); });
+      for (int& w : i.waits) w = static_cast<int>(std::find(order.begin(), order.end(), w) - order.begin());
+    }
+    list = std::move(moved);
+  }
+  void remove(int rank, int index) { move(rank, index, -1); }
+
+  // Waits anew, so that nothing but what is being tested is wrong.
+  void derive(int rank) {
+    for (Instruction& i : program(rank).instructions) i.waits.clear();
+    derive_waits(program(rank), of(rank).buckets);
+  }
+
+  // The first problem is this one, of this rank.
+  void expect(int rank, const testing::Matcher<std::string>& words) {
+    const std::vector<ProgramProblem> problems = validate(set);
+    ASSERT_FALSE(problems.empty());
+    EXPECT_THAT(to_string(problems.front(), set), words);
+    EXPECT_EQ(problems.front().rank, rank) << problems.front().words;
+  }
+};
+
+const SetSpec one_f_one_b{.schedule = {"1f1b", 2, 1, 4}};
+const SetSpec two_replicas{.schedule = {"1f1b", 1, 1, 3}, .data = 2, .bucket_bytes = 1 << 12};
+const SetSpec sharded{.schedule = {"1f1b", 1, 1, 3}, .data = 2, .zero = 1, .bucket_bytes = 1 << 12};
+const SetSpec sharded_gradients{.schedule = {"1f1b", 1, 1, 3}, .data = 2, .zero = 2, .bucket_bytes = 1 << 12};
+
+TEST(BrokenProgram, Structure) {
+  {
+    Editor e(one_f_one_b);
+    e.get(0, forward, 2, 0).stream = 99;
+    e.expect(0, AllOf(HasSubstr("forward micro-batch 2 block 0"), HasSubstr("is on stream 99 of")));
+  }
+  {
+    Editor e(one_f_one_b);
+    e.get(1, send_gradient, 1).stream = 0;
+    e.expect(1, AllOf(HasSubstr("send_gradient micro-batch 1"), HasSubstr("cannot be on the stream 'compute'")));
+  }
+  {
+    Editor e(one_f_one_b);
+    e.get(1, update).waits.push_back(12345);
+    e.expect(1, AllOf(HasSubstr("update"), HasSubstr("waits for instruction 12345 of")));
+  }
+  {
+    Editor e(one_f_one_b);
+    e.get(0, forward, 3, 0).micro_batch = 4;
+    e.expect(0, AllOf(HasSubstr("forward micro-batch 4 block 0"), HasSubstr("is no part of this rank's step")));
+  }
+  {
+    Editor e(one_f_one_b);
+    ++e.chunk(1).first_block;
+    e.expect(1, HasSubstr("stage 1 has blocks 2 to 3 and should begin with block 1"));
+  }
+  {
+    Editor e(one_f_one_b);
+    e.chunk(0).next_rank = -1;
+    e.expect(0, HasSubstr("stage 0 names other ranks as its neighbours"));
+  }
+  {
+    Editor e(one_f_one_b);
+    std::erase_if(e.of(1).buckets, [](const Bucket& b) { return b.sum == model::GradientSum::tied; });
+    e.expect(1, HasSubstr("no bucket sums the tied table's gradients over the first and the last stage"));
+  }
+}
+
+TEST(BrokenProgram, MoreInFlightThanDeclaredSlots) {
+  Editor e(one_f_one_b);
+  ASSERT_EQ(e.chunk(0).activation_slots, 2);
+  e.chunk(0).activation_slots = 1;
+  e.expect(0, AllOf(HasSubstr("forward micro-batch 1 block 0"), HasSubstr("uses the activations of block 0, slot 1"),
+                    HasSubstr("declares 1 slots")));
+}
+
+TEST(BrokenProgram, MissingInstructions) {
+  const auto without = [](const SetSpec& spec, int rank, InstructionKind kind, int micro_batch, int which, Group group,
+                          const char* name) {
+    Editor e(spec);
+    e.remove(rank, e.find(rank, kind, micro_batch, which, group));
+    e.expect(rank, AllOf(HasSubstr(name), HasSubstr("is missing")));
+  };
+  without(one_f_one_b, 0, backward_weight, 2, 0, Group::data, "backward_weight micro-batch 2 block 0");
+  without(one_f_one_b, 1, send_gradient, 3, -1, Group::data, "send_gradient micro-batch 3 chunk 0");
+  without(one_f_one_b, 1, load_batch, 3, -1, Group::data, "load_batch micro-batch 3");
+  without(two_replicas, 1, reduce_gradients, -1, 1, Group::data, "reduce_gradients bucket 1 over the data group");
+  without(sharded_gradients, 0, reduce_gradients, 1, 0, Group::data, "reduce_gradients micro-batch 1 bucket 0");
+  without(sharded, 0, gather_weights, -1, 1, Group::data, "gather_weights bucket 1");
+  without(one_f_one_b, 0, reduce_gradients, -1, -1, Group::tied, "over the tied group");
+  without({.schedule = {"1f1b", 1, 1, 2}, .tensor = 2}, 1, reduce_gradients, -1, -1, Group::tensor, "over the tensor group");
+  without(one_f_one_b, 1, reduce_scalars, -1, -1, Group::world, "reduce_scalars");
+}
+
+TEST(BrokenProgram, DoubleForward) {
+  Editor e(one_f_one_b);
+  const Instruction again = e.get(1, forward, 2, 1);
+  e.program(1).instructions.push_back(again);
+  e.expect(1, AllOf(HasSubstr("forward micro-batch 2 block 1"), HasSubstr("runs a second time")));
+}
+
+TEST(BrokenProgram, ForwardAfterBackward) {
+  Editor e(one_f_one_b);
+  e.move(1, e.find(1, forward, 1, 3), e.find(1, backward_weight, 1, 3));
+  e.derive(1);
+  e.expect(
+      1, AllOf(HasSubstr("backward_input micro-batch 1 block 3"), HasSubstr("needs micro-batch 1 in the activations of block 3"),
+               HasSubstr("it comes later, from instruction"), HasSubstr("forward micro-batch 1 block 3")));
+}
+
+TEST(BrokenProgram, WeightPartBeforeInputPart) {
+  Editor e({.schedule = {"zb-h1", 2, 1, 4}});
+  e.move(1, e.find(1, backward_weight, 1, 2), e.find(1, backward_input, 1, 2));
+  e.derive(1);
+  e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 1 block 2"), HasSubstr("needs micro-batch 1 in the")));
+}
+
+TEST(BrokenProgram, ReuseOfALiveSlot) {
+  Editor e({.schedule = {"gpipe", 2, 1, 3}});
+  for (Instruction& i : e.program(0).instructions) {
+    if (i.slot >= 0 && i.micro_batch == 2) i.slot = i.input_slot = e.get(0, forward, 0, 0).slot;
+  }
+  e.derive(0);
+  e.expect(0, AllOf(HasSubstr("forward micro-batch 2 block 0"), HasSubstr("overwrites the activations of block 0, slot 0"),
+                    HasSubstr("whose micro-batch 0 is still needed by instruction")));
+}
+
+TEST(BrokenProgram, WrongMicroBatchIsSent) {
+  Editor e({.schedule = {"gpipe", 2, 1, 3}});
+  e.get(0, send_activation, 1).slot = e.get(0, forward, 0, 0).slot;
+  e.derive(0);
+  e.expect(0, AllOf(HasSubstr("send_activation micro-batch 1"), HasSubstr("needs micro-batch 1 in the output of block 0, slot 0"),
+                    HasSubstr("which holds micro-batch 0")));
+}
+
+TEST(BrokenProgram, GradientOfAnotherMicroBatch) {
+  Editor e({.schedule = {"interleaved", 2, 2, 4}});
+  Instruction& i = e.get(0, backward_input, 2, 3);
+  ASSERT_EQ(output_gradient_buffer(e.program(0), i).kind, BufferKind::received_gradient);
+  i.gradient_in = (i.gradient_in + 1) % e.chunk(0, 1).gradient_in_slots;
+  e.derive(0);
+  e.expect(0, AllOf(HasSubstr("backward_input micro-batch 2 block 3"),
+                    HasSubstr("needs micro-batch 2 in the received gradient of chunk 1")));
+}
+
+TEST(BrokenProgram, BatchesOutOfOrder) {
+  Editor e(two_replicas);
+  const auto swap = [&](int micro_batch, int with) {
+    for (Instruction& i : e.program(1).instructions) {
+      if (i.micro_batch == micro_batch) i.micro_batch = -2 - with;
+    }
+  };
+  swap(1, 2), swap(2, 1);
+  for (Instruction& i : e.program(1).instructions) i.micro_batch = i.micro_batch < -1 ? -2 - i.micro_batch : i.micro_batch;
+  e.expect(1, AllOf(HasSubstr("load_batch micro-batch 2"),
+                    HasSubstr("comes after micro-batch 0; batches are loaded in ascending order")));
+}
+
+TEST(BrokenProgram, BucketReducedBeforeItsLastMicroBatch) {
+  Editor e(two_replicas);
+  e.move(0, e.find(0, reduce_gradients, -1, 0), e.find(0, forward, 2, 0));
+  e.derive(0);
+  e.expect(0, AllOf(HasSubstr("reduce_gradients bucket 0"), HasSubstr("which 2 of 3 contributions have reached")));
+}
+
+TEST(BrokenProgram, ReductionOfAnotherMicroBatch) {
+  Editor e(sharded_gradients);
+  std::swap(e.get(0, reduce_gradients, 0, 0).micro_batch, e.get(0, reduce_gradients, 1, 0).micro_batch);
+  e.expect(0, AllOf(HasSubstr("reduce_gradients micro-batch 1 bucket 0"), HasSubstr("the last of micro-batch 0")));
+}
+
+TEST(BrokenProgram, PlaceOfUnreducedGradientsIsReused) {
+  Editor e({.schedule = {"1f1b", 2, 1, 3}, .zero = 2, .bucket_bytes = 1});
+  // Put the first bucket's reduction off until the next one in its place is written.
+  const std::vector<Bucket>& buckets = e.of(1).buckets;
+  int other = 1;
+  while (buckets[static_cast<std::size_t>(other)].place != buckets[0].place) ++other;
+  e.move(1, e.find(1, reduce_gradients, 0, 0), e.find(1, reduce_gradients, 0, other));
+  e.derive(1);
+  e.expect(1, HasSubstr("where those of bucket 0 are, which have not been reduced"));
+}
+
+TEST(BrokenProgram, Accumulation) {
+  {
+    Editor e(one_f_one_b);
+    e.get(1, backward_weight, 0, 2).accumulate = true;
+    e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 0 block 2"), HasSubstr("adds to the gradients"),
+                      HasSubstr("must overwrite")));
+  }
+  {
+    Editor e(one_f_one_b);
+    e.get(1, backward_input, 2, 2).accumulate = false;
+    e.expect(1, AllOf(HasSubstr("backward_input micro-batch 2 block 2"), HasSubstr("overwrites the gradients"),
+                      HasSubstr("micro-batch 1 has been added")));
+  }
+  {
+    Editor e(two_replicas);
+    e.get(0, backward_weight, 0, 0).accumulate_tokens = false;  // the tied head has written before
+    e.expect(0,
+             AllOf(HasSubstr("backward_weight micro-batch 0 block 0"), HasSubstr("overwrites the gradients of the token table")));
+  }
+  {
+    Editor e(sharded_gradients);
+    e.get(0, reduce_gradients, 2, 0).accumulate = false;
+    e.expect(0, AllOf(HasSubstr("reduce_gradients micro-batch 2 bucket 0"), HasSubstr("overwrites the sum of 2 micro-batches")));
+  }
+  {
+    Editor e(two_replicas);
+    e.get(0, forward, 1, e.set.head()).accumulate = false;
+    e.expect(0, HasSubstr("overwrites the losses, to which micro-batch 0 has been added"));
+  }
+}
+
+TEST(BrokenProgram, EndOfTheStepOutOfOrder) {
+  {
+    Editor e(two_replicas);
+    const int last = static_cast<int>(e.of(1).buckets.size()) - 1;
+    e.move(1, e.find(1, reduce_gradients, -1, last), e.find(1, gradient_norm));
+    e.derive(1);
+    e.expect(1, AllOf(HasSubstr("gradient_norm"),
+                      HasSubstr("runs before bucket " + std::to_string(last) + " is reduced over the data group")));
+  }
+  {
+    Editor e(one_f_one_b);
+    e.move(0, e.find(0, reduce_gradients, -1, -1, Group::tied), e.find(0, gradient_norm));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("gradient_norm"), HasSubstr("is summed over the tied group")));
+  }
+  {
+    Editor e(one_f_one_b);
+    const int tied = e.at(0, e.find(0, reduce_gradients, -1, -1, Group::tied)).bucket;
+    e.move(0, e.find(0, reduce_gradients, -1, -1, Group::tied), e.find(0, reduce_gradients, -1, tied));
+    e.derive(0);
+    e.expect(0,
+             AllOf(HasSubstr("over the tied group"), HasSubstr("runs before the bucket has been reduced over the data group")));
+  }
+  {
+    Editor e(two_replicas);
+    e.move(0, e.find(0, update), e.find(0, reduce_scalars, -1, -1, Group::world));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("update"), HasSubstr("runs before the reduce_scalars of its step")));
+  }
+  {
+    Editor e(sharded);
+    e.move(0, e.find(0, gather_weights, -1, 0), e.find(0, update));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("gather_weights bucket 0"), HasSubstr("runs before the update of its step")));
+  }
+}
+
+// What the missing gather above does to the next step.
+TEST(BrokenProgram, ForwardReadsShardsFromBeforeTheUpdate) {
+  Editor e(sharded);
+  e.remove(0, e.find(0, gather_weights, -1, 1));
+  const std::vector<ProgramProblem> problems = validate(e.set);
+  EXPECT_TRUE(std::any_of(problems.begin(), problems.end(), [&](const ProgramProblem& p) {
+    return p.instruction >= 0 && e.at(0, p.instruction).kind == forward && p.words.find("reads the weights of bucket 1") == 0;
+  }));
+}
+
+TEST(BrokenProgram, DroppedWaits) {
+  const auto without_waits = [](const SetSpec& spec, InstructionKind kind, int micro_batch,
+                                const testing::Matcher<std::string>& words) {
+    Editor e(spec);
+    e.get(0, kind, micro_batch).waits.clear();
+    e.expect(0, AllOf(HasSubstr("is not made to wait for instruction"), words));
+  };
+  without_waits(one_f_one_b, send_activation, 1,
+                AllOf(HasSubstr("forward micro-batch 1 block 0"), HasSubstr("both use 'output of block 0, slot 1'")));
+  without_waits(two_replicas, load_batch, 0, AllOf(HasSubstr("of the step before"), HasSubstr("both use 'batch slot 0'")));
+  without_waits(two_replicas, reduce_gradients, -1, HasSubstr("both use 'gradients in place 0'"));
+  without_waits(two_replicas, update, -1, HasSubstr("both use 'the step's scalars'"));
+}
+
+TEST(BrokenProgram, SwappedReceives) {
+  Editor e(one_f_one_b);
+  Instruction &first = e.get(1, receive_activation, 1), &second = e.get(1, receive_activation, 2);
+  std::swap(first.micro_batch, second.micro_batch);
+  std::swap(first.input_slot, second.input_slot);
+  const std::vector<ProgramProblem> problems = validate(e.set);
+  EXPECT_TRUE(std::any_of(problems.begin(), problems.end(), [](const ProgramProblem& p) {
+    return p.rank == 1 && p.words.find("receives the output of stage 0, micro-batch 2, but what rank 0 sends next is the output "
+                                       "of stage 0, micro-batch 1") == 0;
+  }));
+}
+
+TEST(BrokenProgram, SendsInAnotherOrderThanReceives) {
+  // Right as far as rank 0 knows, which computes micro-batch 2 before 1.
+  Editor e({.schedule = {"gpipe", 2, 1, 3}});
+  e.move(0, e.find(0, load_batch, 2), e.find(0, forward, 1, 0));
+  e.move(0, e.find(0, forward, 2, 0), e.find(0, forward, 1, 0));
+  e.move(0, e.find(0, send_activation, 2), e.find(0, send_activation, 1));
+  e.derive(0);
+  e.expect(1, AllOf(HasSubstr("receive_activation micro-batch 1"),
+                    HasSubstr("what rank 0 sends next is the output of stage 0, micro-batch 2")));
+}
+
+TEST(BrokenProgram, CollectivesInAnotherOrderOnOneRank) {
+  Editor e(sharded);
+  const int first = e.find(1, gather_weights, -1, 1), second = e.find(1, gather_weights, -1, 0);
+  std::swap(e.at(1, first).bucket, e.at(1, second).bucket);
+  e.derive(1);
+  e.expect(1, AllOf(HasSubstr("gather_weights bucket 0"), HasSubstr("meets instruction"),
+                    HasSubstr("gather_weights bucket 1 on rank 0 of the data group")));
+}
+
+TEST(BrokenProgram, BucketsOfOtherSizes) {
+  Editor e(one_f_one_b);
+  for (Bucket& bucket : e.of(1).buckets) {
+    if (bucket.sum == model::GradientSum::tied) bucket.range.count += 128;
+  }
+  e.expect(1, AllOf(HasSubstr("over the tied group"), HasSubstr("on rank 0 of the tied group")));
+}
+
+TEST(BrokenProgram, CollectivesOfOneGroupOnTwoStreams) {
+  Editor e(two_replicas);
+  for (const int rank : {0, 1}) {
+    e.get(rank, reduce_gradients, -1, 0).stream = 0;
+    e.derive(rank);
+  }
+  e.expect(0, HasSubstr("is on another stream than instruction"));
+}
+
+TEST(BrokenProgram, TensorRanksComputeInAnotherOrder) {
+  Editor e({.schedule = {"gpipe", 1, 1, 3}, .tensor = 2});
+  // Weight parts of two blocks need not be in order on one rank; what they do together with the other rank is.
+  e.move(1, e.find(1, backward_weight, 0, 1), e.find(1, backward_weight, 0, 0));
+  e.derive(1);
+  e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 0 block 0"), HasSubstr("meets instruction"),
+                    HasSubstr("rank 0 of the tensor group")));
+}
+
+// Each rank finishes sending before it receives, as with one stream for both: fine only where messages are buffered on the way.
+TEST(BrokenProgram, DeadlockOfUnbufferedMessages) {
+  Editor e(one_f_one_b);
+  const auto receive_after_send = [&](int rank, InstructionKind receive, int received, InstructionKind send, int sent) {
+    e.move(rank, e.find(rank, receive, received), e.find(rank, send, sent));
+    e.derive(rank);
+    e.get(rank, receive, received).waits.push_back(e.find(rank, send, sent));
+  };
+  receive_after_send(0, receive_gradient, 0, send_activation, 1);
+  receive_after_send(1, receive_activation, 1, send_gradient, 0);
+  e.expect(0, AllOf(HasSubstr("receive_gradient micro-batch 0 chunk 0: deadlock: waits for instruction"),
+                    HasSubstr("send_activation micro-batch 1 chunk 0, waits for rank 1 to receive it; rank 1, instruction"),
+                    HasSubstr("receive_activation micro-batch 1 chunk 0, waits for instruction"),
+                    HasSubstr("send_gradient micro-batch 0 chunk 0, waits for rank 0 to receive it")));
+}
+
+TEST(BrokenProgram, DeadlockOfACollectiveAndAMessage) {
+  // Rank 0 takes part in the tied sum when it has the gradient that rank 1 sends after it.
+  Editor e({.schedule = {"1f1b", 2, 1, 1}});
+  e.move(1, e.find(1, send_gradient, 0), e.find(1, reduce_gradients, -1, -1, Group::tied));
+  e.derive(1);
+  e.get(1, send_gradient, 0).waits.push_back(e.find(1, reduce_gradients, -1, -1, Group::tied));
+  e.expect(0, AllOf(HasSubstr("deadlock"), HasSubstr("waits for rank 1 to send it"),
+                    HasSubstr("over the tied group, waits for rank 0 to take part in it")));
+}
+
+TEST(BrokenProgram, IsShownInAPictureOfTheStep) {
+  Editor e(one_f_one_b);
+  ASSERT_NO_THROW(require_valid(e.set));
+  e.get(1, backward_weight, 2, 2).accumulate = false;
+  try {
+    require_valid(e.set);
+    FAIL();
+  } catch (const InternalError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("invalid program: rank 1 (pipeline 1, data 0, tensor 0), instruction"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("backward_weight micro-batch 2 block 2: overwrites the gradients of the block in bucket"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 0  F0 F1 .. .. B0 --"));
+    EXPECT_THAT(error.what(), HasSubstr("[B2 --]"));
+  }
+}
+
+}  // namespace
+}  // namespace plait::parallel

@@ -1,0 +1,85 @@
+// Programs of all ranks of small models, without a Config.
+#pragma once
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "parallel/pipeline_program.h"
+#include "parallel/program_set.h"
+
+namespace plait::parallel {
+
+struct SetSpec {
+  ScheduleSpec schedule;
+  int data = 1, tensor = 1, zero = 0;
+  bool overlap = true, tied = true, sequence_parallel = true;
+  std::int64_t bucket_bytes = 1 << 14;  // some block's gradients, not all of two
+  bool even = false;                    // a transformer block for each stage; else none with the embedding and two in the next
+
+  std::string name() const {
+    return schedule.name + ", pipeline " + std::to_string(schedule.ranks) + ", virtual stages " +
+           std::to_string(schedule.virtual_stages) + ", " + std::to_string(schedule.micro_batches) + " micro-batches, data " +
+           std::to_string(data) + ", tensor " + std::to_string(tensor) + ", zero " + std::to_string(zero) +
+           (overlap ? ", overlap" : ", no overlap") + (tied ? ", tied" : ", untied");
+  }
+};
+
+inline std::vector<BlockRange> small_stages(int stages, bool even) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), 1);
+  if (stages > 1 && !even) counts[0] = 0, counts[1] = 2;
+  return given_stages(counts);
+}
+
+inline model::ModelShape small_shape(int blocks, bool tied) {
+  model::ModelShape shape;
+  shape.layers = blocks - 2, shape.hidden = 16, shape.heads = 4, shape.kv_heads = 4, shape.head_dim = 4, shape.ffn = 32;
+  shape.vocab = 100, shape.padded_vocab = 256, shape.max_sequence = 16;
+  shape.tie_embeddings = tied;
+  return shape;
+}
+
+// ConfigError where the schedule does not exist. Ranks of one pipeline coordinate share a program, unless `shared` is off.
+inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool shared = true) {
+  const Schedule schedule = make_schedule(spec.schedule);
+  const std::vector<BlockRange> stages = small_stages(schedule.stages(), spec.even);
+  const int blocks = stages.back().end;
+  const model::ModelShape shape = small_shape(blocks, spec.tied);
+  ProgramSet set{.layout = {schedule.ranks, spec.data, spec.tensor},
+                 .last_stage = schedule.rank_of(schedule.stages() - 1),
+                 .blocks = blocks,
+                 .micro_batches = training ? schedule.micro_batches : 1,
+                 .zero = spec.zero,
+                 .tied = spec.tied,
+                 .training = training,
+                 .programs = {},
+                 .program_of = {}};
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    std::vector<int> of_rank, chunk_starts;
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+      if (schedule.rank_of(stage) != rank) continue;
+      const BlockRange range = stages[static_cast<std::size_t>(stage)];
+      chunk_starts.push_back(range.first);
+      for (int block = range.first; block < range.end; ++block) of_rank.push_back(block);
+    }
+    const bool tied_here = spec.tied && of_rank.front() == 0 && of_rank.back() == blocks - 1;
+    const model::TensorSplit split{0, spec.tensor, spec.sequence_parallel && spec.tensor > 1};
+    const FlatLayout flat(model::parameters(shape, split, of_rank), {.data = {0, spec.data, spec.zero},
+                                                                     .bucket_bytes = spec.bucket_bytes,
+                                                                     .gradient_type = DType::f32,
+                                                                     .tied_head = tied_here ? blocks - 1 : -1,
+                                                                     .chunk_starts = chunk_starts});
+    const ProgramSpec program{.schedule = schedule, .stages = stages, .rank = rank, .buckets = flat.buckets(), .zero = spec.zero,
+                              .overlap = spec.overlap, .tied_here = tied_here};
+    set.programs.push_back({training ? training_program(program) : evaluation_program(program), flat.buckets()});
+  }
+  for (int rank = 0; rank < set.layout.ranks(); ++rank) {
+    set.program_of.push_back(set.layout.coordinates(rank).pipeline);
+    if (shared || set.layout.on_pipeline(rank, 0) == 0) continue;
+    set.programs.push_back(set.of(rank));
+    set.program_of.back() = static_cast<int>(set.programs.size()) - 1;
+  }
+  return set;
+}
+
+}  // namespace plait::parallel

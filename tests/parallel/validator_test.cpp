@@ -1,0 +1,218 @@
+// What the generators write is valid, and no small change of it is.
+#include "parallel/validator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "core/error.h"
+#include "parallel/program_sets.h"
+
+namespace plait::parallel {
+namespace {
+
+std::string first_problem(const ProgramSet& set) {
+  const std::vector<ProgramProblem> problems = validate(set);
+  return problems.empty() ? "" : to_string(problems.front(), set);
+}
+
+bool exists(const SetSpec& spec) {
+  const auto& [name, ranks, virtual_stages, micro_batches] = spec.schedule;
+  if (name == "interleaved") return micro_batches % ranks == 0;
+  return virtual_stages == 1 || (name == "zb-v" && virtual_stages == 2);
+}
+
+// Valid, or refused where the schedule does not exist.
+void check(const SetSpec& spec) {
+  SCOPED_TRACE(spec.name());
+  if (!exists(spec)) {
+    EXPECT_THROW(make_set(spec), ConfigError);
+    return;
+  }
+  EXPECT_EQ(first_problem(make_set(spec)), "");
+}
+
+struct Options {
+  int zero = 0;
+  bool overlap = true, tied = true;
+};
+std::vector<Options> options_for(const std::string& schedule) {
+  std::vector<Options> list;
+  for (const int zero : {0, 1, 2}) {
+    if (zero == 2 && schedule.starts_with("zb")) continue;  // refused by the configuration: weight parts come too late
+    for (const bool overlap : {true, false}) {
+      for (const bool tied : {true, false}) list.push_back({zero, overlap, tied});
+    }
+  }
+  return list;
+}
+
+class EverySchedule : public testing::TestWithParam<std::string> {};
+
+// Stages and micro-batches in all combinations; the rest takes turns.
+TEST_P(EverySchedule, IsValidForAllSizes) {
+  const std::vector<Options> options = options_for(GetParam());
+  constexpr std::array<std::pair<int, int>, 4> meshes = {{{1, 1}, {2, 1}, {1, 2}, {2, 2}}};
+  constexpr std::array<std::int64_t, 3> bucket_bytes = {1 << 14, 1 << 30, 1 << 11};
+  std::size_t turn = 0;
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int virtual_stages = 1; virtual_stages <= 4; ++virtual_stages) {
+      for (int micro_batches = 1; micro_batches <= 32; ++micro_batches, turn += 7) {  // no factor in common with their numbers
+        const auto [zero, overlap, tied] = options[turn % options.size()];
+        const auto [data, tensor] = meshes[turn / options.size() % meshes.size()];
+        check({.schedule = {GetParam(), ranks, virtual_stages, micro_batches},
+               .data = data,
+               .tensor = tensor,
+               .zero = zero,
+               .overlap = overlap,
+               .tied = tied,
+               .sequence_parallel = turn % 5 != 0,
+               .bucket_bytes = bucket_bytes[turn / options.size() / meshes.size() % bucket_bytes.size()]});
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(EverySchedule, IsValidForAllOptions) {
+  for (const auto& [zero, overlap, tied] : options_for(GetParam())) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      for (const int virtual_stages : {1, 2}) {
+        for (const int micro_batches : {1, 2, 5, 8}) {
+          for (const int size : {1, 2}) {
+            check({.schedule = {GetParam(), ranks, virtual_stages, micro_batches}, .data = size, .tensor = size, .zero = zero,
+                   .overlap = overlap, .tied = tied});
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EverySchedule, HasAValidEvaluation) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    const SetSpec spec{.schedule = {GetParam(), ranks, GetParam() == "interleaved" ? 2 : 1, ranks}, .data = 2, .tensor = 2};
+    SCOPED_TRACE(spec.name());
+    EXPECT_EQ(first_problem(make_set(spec, false)), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EverySchedule, testing::ValuesIn(schedule_names()), [](const auto& parameter) {
+  std::string name = parameter.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+// Of each kind of program, small ones to change.
+std::vector<SetSpec> small_specs() {
+  return {{.schedule = {"1f1b", 1, 1, 3}, .data = 2, .zero = 2},
+          {.schedule = {"1f1b", 3, 1, 4}, .data = 2, .zero = 1},
+          {.schedule = {"gpipe", 2, 1, 3}, .tensor = 2, .tied = false},
+          {.schedule = {"interleaved", 2, 2, 4}, .data = 2, .zero = 2},
+          {.schedule = {"zb-h1", 3, 1, 4}},
+          {.schedule = {"zb-v", 2, 1, 4}, .data = 2, .zero = 1}};
+}
+
+// Calls `body` for each instruction of each program of valid sets; `body` changes the set and says whether that made it wrong.
+void for_each_change(const std::function<bool(ProgramSet&, Program&, Instruction&)>& body) {
+  for (const SetSpec& spec : small_specs()) {
+    const ProgramSet valid = make_set(spec);
+    ASSERT_EQ(first_problem(valid), "") << spec.name();
+    for (std::size_t p = 0; p < valid.programs.size(); ++p) {
+      for (std::size_t n = 0; n < valid.programs[p].program.instructions.size(); ++n) {
+        ProgramSet changed = valid;
+        Program& program = changed.programs[p].program;
+        const std::string name = to_string(program.instructions[n]);
+        if (!body(changed, program, program.instructions[n])) continue;
+        ASSERT_FALSE(validate(changed).empty())
+            << spec.name() << ", pipeline rank " << p << ", instruction " << n << ", " << name;
+      }
+    }
+  }
+}
+
+TEST(Validator, MissesNoIndexThatIsOffByOne) {
+  for (const auto field : {&Instruction::micro_batch, &Instruction::chunk, &Instruction::block, &Instruction::bucket}) {
+    for (const int off : {-1, 1}) {
+      for_each_change([&](ProgramSet&, Program&, Instruction& i) {
+        i.*field += off;
+        return true;
+      });
+    }
+  }
+}
+
+TEST(Validator, MissesNoSlotThatIsOffByOne) {
+  for (const auto field : {&Instruction::batch_slot, &Instruction::slot, &Instruction::input_slot, &Instruction::stash,
+                           &Instruction::gradient_in, &Instruction::gradient_out}) {
+    for (const int off : {-1, 1}) {
+      for_each_change([&](ProgramSet& set, Program& program, Instruction& i) {
+        const auto buffers = [&, buckets = std::vector<Bucket>(static_cast<std::size_t>(i.bucket + 1))] {
+          std::vector<BufferId> list;
+          for (const BufferUse& use : buffer_uses(program, i, buckets)) list.push_back(use.buffer);
+          return list;
+        };
+        const std::vector<BufferId> before = buffers();
+        i.*field += off;
+        // Neither reading a batch without need nor what the embedding does not have is wrong.
+        const bool needs_batch = i.block <= 0 || (i.block == set.head() && i.kind == InstructionKind::forward);
+        const bool means_nothing =
+            (field == &Instruction::batch_slot && !needs_batch) || (field == &Instruction::stash && i.block == 0);
+        return buffers() != before && !means_nothing;
+      });
+    }
+  }
+}
+
+TEST(Validator, MissesNoFlagThatIsWrong) {
+  for_each_change([](ProgramSet& set, Program&, Instruction& i) {
+    const bool head = i.kind == InstructionKind::forward && i.block == set.head();
+    const bool backward = i.kind == InstructionKind::backward_input || i.kind == InstructionKind::backward_weight;
+    const bool sum = i.kind == InstructionKind::reduce_gradients && i.group == Group::data && set.zero == 2;
+    i.accumulate = !i.accumulate;
+    return head || backward || sum;
+  });
+  for_each_change([](ProgramSet&, Program&, Instruction& i) {
+    i.accumulate_tokens = !i.accumulate_tokens;
+    return i.kind == InstructionKind::backward_weight && i.block == 0;
+  });
+}
+
+TEST(Validator, MissesNoInstructionOnAnotherStream) {
+  for_each_change([](ProgramSet&, Program& program, Instruction& i) {
+    const StreamRole role = program.stream_of(i).role;
+    i.stream = (i.stream + 1) % static_cast<int>(program.streams.size());
+    // A batch may be loaded on the compute stream, and a reduction run on it where nothing else of the same ranks is elsewhere.
+    return role != StreamRole::copy && role != StreamRole::reduce;
+  });
+}
+
+TEST(Validator, MissesNoWaitThatIsDropped) {
+  for (std::size_t which = 0; which < 4; ++which) {
+    for_each_change([&](ProgramSet&, Program&, Instruction& i) {
+      if (which >= i.waits.size()) return false;
+      i.waits.erase(i.waits.begin() + static_cast<std::ptrdiff_t>(which));
+      return true;
+    });
+  }
+}
+
+TEST(Validator, RanksThatShareAProgramAreCheckedAsIfEachHadItsOwn) {
+  for (const SetSpec& spec : small_specs()) {
+    ProgramSet set = make_set(spec, true, false);
+    EXPECT_EQ(first_problem(set), "") << spec.name();
+    EXPECT_EQ(condensed(set).layout, set.layout);
+  }
+  SetSpec spec = small_specs()[1];
+  spec.data = 512;
+  spec.tensor = 4;
+  const ProgramSet large = make_set(spec);
+  EXPECT_EQ(condensed(large).layout, (Layout{3, 2, 2}));
+  EXPECT_EQ(first_problem(large), "");
+}
+
+}  // namespace
+}  // namespace plait::parallel
