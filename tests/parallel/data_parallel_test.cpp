@@ -11,10 +11,7 @@ namespace {
 Config small(bool llama) {
   Config c;
   c.model.layers = 2, c.model.hidden = 32, c.model.heads = 4, c.model.vocab = 61, c.model.ffn = 64;
-  if (llama) {
-    c.model.kv_heads = 2, c.model.norm = "rms_norm", c.model.mlp = "swiglu", c.model.position = "rope";
-    c.model.bias = false, c.model.tie_embeddings = false;
-  }
+  if (llama) make_llama(c.model, 2);
   c.data.sequence_length = 16;
   c.train.steps = 5, c.train.global_batch = 8, c.train.micro_batch = 2, c.train.clip = 0.5;
   c.comm.bucket_mb = 0.01;

@@ -1,11 +1,9 @@
 // Data parallelism on GPUs: the same equalities as on CPUs, and what a step may not do to its host.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <barrier>
 #include <cmath>
 
-#include "cuda_calls/cuda_calls.h"
+#include "parallel/quiet_steps.h"
 #include "parallel/rank_threads.h"
 
 namespace plait::parallel {
@@ -14,10 +12,7 @@ namespace {
 Config small(const char* compute, bool llama) {
   Config c;
   c.model.layers = 2, c.model.hidden = 128, c.model.heads = 2, c.model.vocab = 301, c.model.ffn = 256;
-  if (llama) {
-    c.model.kv_heads = 1, c.model.norm = "rms_norm", c.model.mlp = "swiglu", c.model.position = "rope";
-    c.model.bias = false, c.model.tie_embeddings = false;
-  }
+  if (llama) make_llama(c.model, 1);
   c.data.sequence_length = 64;
   c.train.steps = 4, c.train.global_batch = 16, c.train.micro_batch = 2, c.train.clip = 0.5;
   c.comm.bucket_mb = 0.05;
@@ -103,45 +98,7 @@ TEST_P(GpuDataParallel, AStepNeitherSynchronizesTheHostNorAllocates) {
   Config config = small("bf16", GetParam().llama);
   config.parallel.zero = GetParam().zero;
   config.precision.deterministic = false;
-  const int ranks = GetParam().ranks;
-  // Rank threads share the process that is watched: all of them stop around the counted steps.
-  std::barrier<> everyone(ranks);
-  std::optional<CudaCallCounter> counter;
-  run_ranks(config, ranks, DeviceKind::cuda, [&](Interpreter& interpreter, SyntheticBatches&) {
-    // Pinned batches that are never rewritten: the data path of the test must not be what synchronizes.
-    struct FixedBatch final : BatchSource {
-      explicit FixedBatch(std::int64_t rows, Device device) : memory(device) {
-        buffer = memory.allocate(static_cast<std::size_t>(rows) * 4, MemoryKind::pinned_host);
-        std::fill_n(static_cast<std::int32_t*>(buffer.data()), rows, 7);
-      }
-      HostBatch next() override {
-        const auto* tokens = static_cast<const std::int32_t*>(buffer.data());
-        return {tokens, tokens};
-      }
-      void release(StreamRef) override {}
-      DeviceMemory memory;
-      Buffer buffer;
-    } batch(interpreter.plan().sizes.micro_batch.rows(), interpreter.memory().device());
-    std::int64_t step = 0;
-    for (; step < 3; ++step) interpreter.run_step(batch, {.update = step + 1, .lr = 1e-3f});  // tuning, lazy loading
-    interpreter.synchronize();
-    interpreter.context().set_tuning(false);
-    while (interpreter.pending_results() > 0) static_cast<void>(interpreter.synchronize_result());
-    everyone.arrive_and_wait();
-    if (interpreter.plan().rank == 0) counter.emplace();
-    everyone.arrive_and_wait();
-    for (int counted = 0; counted < 4; ++counted, ++step) interpreter.run_step(batch, {.update = step + 1, .lr = 1e-3f});
-    everyone.arrive_and_wait();
-    if (interpreter.plan().rank == 0) {
-      const CudaCallCounts counts = counter->stop();
-      EXPECT_GT(counts.launches, 100) << "the counter saw nothing";
-      EXPECT_EQ(counts.synchronizations, 0) << counts.report();
-      EXPECT_EQ(counts.allocations, 0) << counts.report();
-      EXPECT_EQ(counts.frees, 0) << counts.report();
-    }
-    everyone.arrive_and_wait();
-    EXPECT_EQ(interpreter.memory().allocations(), 2);
-  });
+  expect_quiet_steps(config, GetParam().ranks);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuDataParallel,

@@ -63,6 +63,12 @@ class SyntheticBatches final : public BatchSource {
   std::int64_t round_ = 0;
 };
 
+// Turns a GPT-like model (the defaults) into a Llama-like one.
+inline void make_llama(ModelConfig& model, std::int64_t kv_heads) {
+  model.kv_heads = kv_heads, model.norm = "rms_norm", model.mlp = "swiglu", model.position = "rope";
+  model.bias = false, model.tie_embeddings = false;
+}
+
 struct JobResult {
   std::vector<float> losses, grad_norms;       // per step
   std::vector<std::vector<double>> parameters;  // master weights by parameter, stored elements
