@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "parallel/job_plan.h"
 #include "parallel/plan_json.h"
+#include "parallel/validator.h"
 #include "train/batch_sources.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/data/dataset.h"
@@ -163,6 +164,8 @@ class Trainer {
     if (!rank_.is_main) return;
     const parallel::RankPlan& mine = session_.plan();
     const auto plans = parallel::make_job_plan(config_, tokenizer_->vocab(), mine.layout, mine.device_kind);
+    parallel::require_valid(parallel::training_programs(plans));
+    parallel::require_valid(parallel::evaluation_programs(plans));
     std::vector<std::string> devices;
     for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(Device{mine.device_kind, r}));
     write_text_file(start_.run_dir / "plan.json", parallel::to_json(plans, mine.schedule.name, devices).dump(2) + "\n");
