@@ -9,6 +9,7 @@ namespace plait {
 // argc and argv: what a rank process is started with again.
 void add_train_command(CLI::App& app, int& status, int argc, char** argv);
 void add_bench_command(CLI::App& app, int& status, int argc, char** argv);
+void add_verify_command(CLI::App& app, int& status, int argc, char** argv);
 void add_sample_command(CLI::App& app, int& status);
 void add_data_command(CLI::App& app, int& status);
 void add_plan_command(CLI::App& app, int& status);

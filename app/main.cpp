@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   int status = 0;
   plait::add_train_command(app, status, argc, argv);
   plait::add_bench_command(app, status, argc, argv);
+  plait::add_verify_command(app, status, argc, argv);
   plait::add_sample_command(app, status);
   plait::add_data_command(app, status);
   plait::add_plan_command(app, status);

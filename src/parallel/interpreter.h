@@ -97,6 +97,8 @@ class Interpreter {
   View exp_avg_sq() const { return buffers_.exp_avg_sq; }
   // The gradients of the last step, reduced and before clipping; indexed by StatePiece::gradient_first.
   View kept_gradients() const { return buffers_.kept_gradients; }
+  // What forward and backward compute with; indexed by FlatLayout::parameter.
+  View weights() const { return buffers_.weights; }
   void publish_weights();
   void synchronize();
 

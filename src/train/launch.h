@@ -14,6 +14,7 @@
 #include "comm/rendezvous.h"
 #include "core/config.h"
 #include "core/device.h"
+#include "core/error.h"
 
 namespace plait::train {
 
@@ -54,6 +55,12 @@ struct LaunchPlan {
   std::chrono::milliseconds grace{10'000};  // processes: from SIGTERM to SIGKILL
 };
 
+// Somebody told the job to end.
+class Interrupted : public Error {
+ public:
+  using Error::Error;
+};
+
 // Decides mode, number of ranks and devices. ConfigError when the machine cannot do what the config asks for.
 LaunchPlan plan_launch(const Config& config);
 
@@ -69,7 +76,8 @@ std::optional<RankContext> rank_from_environment(const Config& config);
 // processes: starts this program again with `argv`, as main got it, once per rank, and waits; to be called from the main
 // thread. In those children, as in external mode, it runs `body` for the one rank. A child that fails makes the others end
 // (SIGTERM, after plan.grace SIGKILL). The status is the failing child's if it is 1, 2 or 3; CommError if it died otherwise.
-// SIGINT, SIGTERM and SIGHUP are passed on to the children; they die with their parent.
+// SIGINT, SIGTERM and SIGHUP are passed on to the children, and Interrupted is thrown once they have ended; they die with their
+// parent.
 int launch(const LaunchPlan& plan, const std::function<void(RankContext&)>& body, const std::vector<std::string>& argv);
 
 }  // namespace plait::train

@@ -3,8 +3,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <spawn.h>
-#include <spdlog/spdlog.h>
-#include <stdlib.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,10 +12,11 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
-#include <filesystem>
 
 #include "core/error.h"
+#include "train/private_directory.h"
 
 namespace plait::train {
 namespace {
@@ -29,23 +29,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds poll_interval{20};
 constexpr milliseconds settle_time{200};
 constexpr std::chrono::seconds interrupt_grace{60};  // for a clean end, with a checkpoint perhaps
-
-class PrivateDirectory {
- public:
-  PrivateDirectory() : path_((std::filesystem::temp_directory_path() / "plait-XXXXXX").string()) {
-    if (!::mkdtemp(path_.data())) throw CommError("cannot create the rendezvous directory " + path_ + ": " + std::strerror(errno));
-  }
-  PrivateDirectory(const PrivateDirectory&) = delete;
-  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
-  ~PrivateDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Collects SIGINT, SIGTERM and SIGHUP of the process while it lives. They are blocked in the main thread and read from a
 // file; a signal that the kernel gives to another thread (a BLAS worker, say) is sent on to the main thread.
@@ -192,7 +175,7 @@ int report(const std::vector<Child>& failures) {
   for (const Child& child : failures) text += (text.empty() ? "" : "; ") + child.describe();
   const int status = WEXITSTATUS(failures.front().status);
   if (failures.front().killed() || status > 3) throw CommError(text);
-  spdlog::error("{}", text);
+  fmt::print(stderr, "plait: {}\n", text);
   return status;
 }
 
@@ -204,7 +187,7 @@ int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& arg
   SignalWatch signals;
   Children children;
   for (int rank = 0; rank < plan.ranks; ++rank) {
-    children.start(rank, argv, child_environment(rank, plan.ranks, directory.path()), signals.previous_mask());
+    children.start(rank, argv, child_environment(rank, plan.ranks, directory.path().string()), signals.previous_mask());
   }
 
   std::vector<Child> failures;  // before this process ended anybody
@@ -229,7 +212,7 @@ int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& arg
   }
   if (failures.empty()) failures = children.failures();
   if (failures.empty()) return 0;
-  if (interrupt) throw Error(std::string("interrupted by signal ") + std::to_string(interrupt) + " (" + strsignal(interrupt) + ")");
+  if (interrupt) throw Interrupted(std::string("interrupted by signal ") + std::to_string(interrupt) + " (" + strsignal(interrupt) + ")");
   return report(failures);
 }
 
