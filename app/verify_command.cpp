@@ -1,0 +1,66 @@
+// plait verify CONFIG [--json] [--junit FILE] [--layout LAYOUT ...] [--set path=value ...]
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "commands.h"
+#include "core/config.h"
+#include "core/error.h"
+#include "train/verify/report_json.h"
+#include "train/verify/report_junit.h"
+#include "train/verify/report_table.h"
+#include "train/verify/verify.h"
+#include "train/verify/verify_job.h"
+
+namespace plait {
+namespace {
+
+struct Options {
+  std::string config, junit, job;
+  std::vector<std::string> set, layouts;
+  bool json = false;
+};
+
+int run(const Options& o, int argc, char** argv) {
+  const train::ConfigSource source = [&](const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = o.set;
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return load_config(o.config, all);
+  };
+  if (!o.job.empty()) {
+    const train::VerifyJob job = train::verify_job_from(o.job);
+    return train::run_verify_rank(job, source(job.overrides));
+  }
+  // Opened first: what takes minutes must not end with a file that cannot be written.
+  std::ofstream junit;
+  if (!o.junit.empty()) {
+    junit.open(o.junit);
+    if (!junit) throw ConfigError({{"--junit", o.junit, "cannot be written", "", 0}});
+  }
+  train::VerifyTable table(train::detect_terminal(o.json ? stderr : stdout));
+  const train::VerifyReport report = train::verify(
+      {.config = source, .layouts = o.layouts, .argv = std::vector<std::string>(argv, argv + argc), .hooks = {}}, table.events());
+  table.summarize(report);
+  if (o.json) std::cout << to_json(report).dump(2) << '\n';
+  if (!o.junit.empty() && !(junit << to_junit(report) << std::flush)) throw Error(o.junit + ": writing failed");
+  return report.failed() == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& app, int& status, int argc, char** argv) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("verify", "Prove that parallel layouts compute what one rank computes");
+  command->add_option("CONFIG", o->config, "Configuration (YAML); its section `verify` lists the layouts")->required();
+  command->add_flag("--json", o->json, "One JSON document on stdout, the table on stderr");
+  command->add_option("--junit", o->junit, "Write the results as JUnit XML")->type_name("FILE");
+  command->add_option("--layout", o->layouts, "Verify this layout instead of those in CONFIG: \"pipeline=2 tensor=2 zero=1\", or all (repeatable)")
+      ->type_name("LAYOUT");
+  command->add_option("--set", o->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");
+  // One rank of one job: verify starts itself with it where ranks are processes.
+  command->add_option("--job", o->job)->group("");
+  command->callback([o, &status, argc, argv] { status = run(*o, argc, argv); });
+}
+
+}  // namespace plait

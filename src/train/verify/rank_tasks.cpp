@@ -1,0 +1,97 @@
+#include "train/verify/rank_tasks.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "train/data/tokenizer.h"
+#include "train/verify/bounds.h"
+#include "train/verify/divergence_search.h"
+#include "train/verify/parameter_errors.h"
+#include "train/verify/reference.h"
+#include "train/verify/step_runner.h"
+
+namespace plait::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds) {
+  const bool all = job.task == VerifyJob::Task::record_tensors;
+  const std::int64_t steps = std::ssize(bounds.rates);
+  ReferenceRecorder recorder(runner.interpreter(), bounds);
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    if (all) {
+      runner.synchronize_observe(step, [&](const parallel::Instruction& i, const std::vector<parallel::WrittenTensor>& written) {
+        for (const parallel::WrittenTensor& tensor : written) {
+          if (tensor.view) recorder.add(reference_tensor(i, i.micro_batch, tensor.name), tensor.view);
+        }
+      });
+    }
+    const parallel::StepResult result = runner.synchronize_step();
+    if (result.halted) throw Error(fmt::format("the serial run itself goes wrong: step {} is not finite; nothing can be compared with it", step));
+    recorder.count_update(step);
+    if (all || step == 1) recorder.add_gradients();
+    if (all || step == steps) recorder.add_parameters();
+    recorder.write(serial_run(job), result);
+  }
+}
+
+void add(ErrorSummary& summary, const std::vector<ParameterError>& errors, const parallel::RankPlan& plan) {
+  for (const ParameterError& e : errors) {
+    summary.add(e.error, e.bound, fmt::format("{} on rank {}", plan.parameters[e.parameter].name, plan.rank));
+    summary.largest = std::max(summary.largest, e.largest);
+  }
+}
+
+VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds) {
+  VerifyFindings findings;
+  const std::int64_t steps = std::ssize(bounds.rates);
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    const parallel::StepResult result = runner.synchronize_step();
+    const ReferenceStep serial(serial_run(job), step);
+    const std::string where = fmt::format("step {} on rank {}", step, runner.plan().rank);
+    findings.of(ErrorKind::loss).add(relative_difference(static_cast<double>(result.loss), serial.loss()), bounds.loss(serial.drift(), serial.logits()), where);
+    findings.of(ErrorKind::norm).add(relative_difference(static_cast<double>(result.grad_norm), serial.norm()), bounds.norm(serial.drift()), where);
+    if (step == 1) add(findings.of(ErrorKind::gradient), gradient_errors(runner.interpreter(), serial, bounds), runner.plan());
+    if (step == steps) {
+      add(findings.of(ErrorKind::parameter), parameter_errors(runner.interpreter(), serial, bounds), runner.plan());
+      add(findings.of(ErrorKind::weight), weight_errors(runner.interpreter(), serial, bounds), runner.plan());
+    }
+  }
+  return findings;
+}
+
+// What all ranks found, on rank 0.
+std::optional<VerifyFindings> collect(const VerifyFindings& own, const Config& config, RankContext& rank) {
+  const auto key = [](int of) { return "verify.findings." + std::to_string(of); };
+  if (!rank.is_main) {
+    rank.rendezvous->set(key(rank.rank), Json(own).dump());
+    return std::nullopt;
+  }
+  VerifyFindings all = own;
+  for (int other = 1; other < rank.size; ++other) {
+    const auto text = rank.rendezvous->get(key(other), group_options(config, rank.device).timeout);
+    all.merge(Json::parse(text).get<VerifyFindings>());
+  }
+  return all;
+}
+
+}  // namespace
+
+std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const VerifyHooks& hooks, RankContext& rank) {
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(job.model);
+  StepRunner runner(config, rank, hooks, *tokenizer);
+  const VerifyBounds bounds = verify_bounds(runner.plan(), config);
+  VerifyFindings findings;
+  switch (job.task) {
+    case VerifyJob::Task::record:
+    case VerifyJob::Task::record_tensors: record(runner, job, bounds); break;
+    case VerifyJob::Task::compare: findings = compare(runner, job, bounds); break;
+    case VerifyJob::Task::search: findings.first_divergence = DivergenceSearch(runner, serial_run(job), bounds).synchronize_run(); break;
+  }
+  return collect(findings, config, rank);
+}
+
+}  // namespace plait::train

@@ -1,0 +1,13 @@
+// One rank's part of a verification job.
+#pragma once
+
+#include <optional>
+
+#include "train/verify/verify_job.h"
+
+namespace plait::train {
+
+// Runs job.task. Collective over all ranks; what all of them found is returned on rank 0.
+std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const VerifyHooks& hooks, RankContext& rank);
+
+}  // namespace plait::train
