@@ -16,13 +16,15 @@ namespace plait::train::test {
 inline std::string verify_yaml() {
   return "model: {layers: 4, hidden: 32, heads: 4, head_dim: 8, ffn: 64, vocab: 150}\n"
          "data: {tokenizer: random, sequence_length: 16}\n"
-         "train: {steps: 2, global_batch: 4, micro_batch: 1, clip: 0.5, optimizer: {lr: 1e-5, epsilon: 1e-5, schedule: constant}}\n"
+         "train: {steps: 2, global_batch: 4, micro_batch: 1, clip: 0.5, optimizer: {lr: 1e-5, epsilon: 1e-5, schedule: "
+         "constant}}\n"
          "comm: {bucket_mb: 0.02, timeout_s: 20}\n"
          "launch: {device: cpu}\n"
          "verify: {steps: 2}\n";
 }
 
-inline VerifyRequest verify_request(const std::vector<std::string>& layouts, VerifyHooks hooks = {}, const std::vector<std::string>& set = {}) {
+inline VerifyRequest verify_request(const std::vector<std::string>& layouts, VerifyHooks hooks = {},
+                                    const std::vector<std::string>& set = {}) {
   const ConfigSource source = [set](const std::vector<std::string>& overrides) {
     std::vector<std::string> all = set;
     all.insert(all.end(), overrides.begin(), overrides.end());

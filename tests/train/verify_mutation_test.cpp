@@ -1,5 +1,5 @@
-// Verification can fail: things that a parallel implementation gets wrong are broken one at a time, in the program of every rank or
-// between the ranks, and each has to be caught and its region named.
+// Verification can fail: things that a parallel implementation gets wrong are broken one at a time, in the program of every rank
+// or between the ranks, and each has to be caught and its region named.
 #include <gtest/gtest.h>
 #include <spdlog/fmt/fmt.h>
 
@@ -74,7 +74,8 @@ constexpr int sums = 4 * layers + 2;
 constexpr int sum_of_embedding = 0, sum_of_head_backward = 2 * layers + 1;
 constexpr int sum_of_attention(int block) { return 2 * block - 1; }
 constexpr int sum_of_mlp_backward(int block) { return 2 * layers + 2 + 2 * (layers - block); }
-// With it, gathers: two norms per block, the head's norm and its statistics; backward of each block, output and middle; embedding.
+// With it, gathers: two norms per block, the head's norm and its statistics; in backward each block's output and middle, and the
+// embedding's output.
 constexpr int gathers = 4 * layers + 3;
 constexpr int gather_of_mlp_norm(int block) { return 2 * block - 1; }
 constexpr int gather_of_middle_backward(int block) { return 2 * layers + 2 + 2 * (layers - block) + 1; }
@@ -115,8 +116,11 @@ void count_replicas(RankPlan& plan) {
   std::vector<int> starts;
   for (const parallel::Chunk& chunk : plan.train.chunks) starts.push_back(chunk.first_block);
   const auto ranges = plan.flat.elements();
-  plan.flat = parallel::FlatLayout(parameters, {.data = plan.flat.data(), .bucket_bytes = static_cast<std::int64_t>(0.02 * 1024 * 1024),
-                                                .gradient_type = plan.gradient_type, .tied_head = -1, .chunk_starts = starts});
+  plan.flat = parallel::FlatLayout(parameters, {.data = plan.flat.data(),
+                                                .bucket_bytes = static_cast<std::int64_t>(0.02 * 1024 * 1024),
+                                                .gradient_type = plan.gradient_type,
+                                                .tied_head = -1,
+                                                .chunk_starts = starts});
   EXPECT_EQ(plan.flat.elements(), ranges);
 }
 
@@ -135,21 +139,26 @@ std::vector<Mutation> mutations() {
                   {"forward micro-batch 0 block 0: output"}});
   list.push_back({"no sum after a row-parallel product", no_sp, dropped_in_every(sums, sum_of_attention(2), CallKind::all_reduce),
                   {"forward micro-batch 0 block 2: middle"}});
-  list.push_back({"no sum in a column-parallel backward", no_sp, dropped_in_every(sums, sum_of_mlp_backward(3), CallKind::all_reduce),
+  list.push_back({"no sum in a column-parallel backward",
+                  no_sp,
+                  dropped_in_every(sums, sum_of_mlp_backward(3), CallKind::all_reduce),
                   {"backward_input micro-batch 0 block 3: gradient of middle"}});
   list.push_back({"no sum in the head's backward", no_sp, dropped_in_every(sums, sum_of_head_backward, CallKind::all_reduce),
                   {"backward_input micro-batch 0 block 5: gradient of the block's input"}});
   list.push_back({"statistics of the vocabulary are not gathered", no_sp, dropped_in_every(1, 0, CallKind::all_gather),
                   {"forward micro-batch 0 block 5: logits"}});
-  list.push_back({"no gather before a column-parallel product", "tensor=2",
-                  dropped_in_every(gathers, gather_of_mlp_norm(2), CallKind::all_gather), {"forward micro-batch 0 block 2: norm2_out"}});
+  list.push_back({"no gather before a column-parallel product",
+                  "tensor=2",
+                  dropped_in_every(gathers, gather_of_mlp_norm(2), CallKind::all_gather),
+                  {"forward micro-batch 0 block 2: norm2_out"}});
   list.push_back({"no gather in a row-parallel backward", "tensor=2",
                   dropped_in_every(gathers, gather_of_middle_backward(2), CallKind::all_gather),
                   {"backward_input micro-batch 0 block 2: gradient of middle"}});
   list.push_back({"sequence-parallel norms are not summed", "tensor=2", removed(over(Kind::reduce_gradients, Group::tensor)),
                   {"reduced gradient of", "norm", "tensor group"}});
   // Data parallelism and ZeRO.
-  list.push_back({"gradients are averaged, not summed", "data=2", faulty_group("data", average), {"reduced gradient of", "data group"}});
+  list.push_back(
+      {"gradients are averaged, not summed", "data=2", faulty_group("data", average), {"reduced gradient of", "data group"}});
   list.push_back({"a bucket is not reduced", "data=2",
                   removed([](const Instruction& i) { return i.kind == Kind::reduce_gradients && i.bucket == 1; }),
                   {"reduced gradient of", "data group"}});
@@ -161,15 +170,21 @@ std::vector<Mutation> mutations() {
   list.push_back({"ZeRO does not gather a bucket", "data=2 zero=1",
                   removed([](const Instruction& i) { return i.kind == Kind::gather_weights && i.bucket == 1; }),
                   {"step 1, weights of", "gather_weights"}});
-  list.push_back({"the step's sums stay on their ranks", "data=2", removed([](const Instruction& i) { return i.kind == Kind::reduce_scalars; }),
+  list.push_back({"the step's sums stay on their ranks",
+                  "data=2",
+                  removed([](const Instruction& i) { return i.kind == Kind::reduce_scalars; }),
                   {"step 1, loss", "every reduced gradient agrees"}});
   // Pipelines.
   list.push_back({"tied gradients are not summed", "pipeline=2", removed(over(Kind::reduce_gradients, Group::tied)),
                   {"reduced gradient of embedding.tokens.weight", "tied group"}});
   list.push_back({"replicas count twice in the norm", "pipeline=2", edited_plan(count_replicas), {"step 1, gradient norm"}});
-  list.push_back({"two received micro-batches change places", "pipeline=2", exchanged(Kind::receive_activation, &Instruction::input_slot),
+  list.push_back({"two received micro-batches change places",
+                  "pipeline=2",
+                  exchanged(Kind::receive_activation, &Instruction::input_slot),
                   {"forward micro-batch 0 block 3: norm1_out", "comes from pipeline rank 0"}});
-  list.push_back({"two loaded micro-batches change places", "pipeline=2 schedule=gpipe", exchanged(Kind::load_batch, &Instruction::batch_slot),
+  list.push_back({"two loaded micro-batches change places",
+                  "pipeline=2 schedule=gpipe",
+                  exchanged(Kind::load_batch, &Instruction::batch_slot),
                   {"forward micro-batch 0 block 0: output"}});
   list.push_back({"the wrong slot is sent", "pipeline=2",
                   changed(of(Kind::send_activation, 1), [](Instruction& i) { i.slot = 1 - i.slot; }),
@@ -192,7 +207,9 @@ std::vector<Mutation> mutations() {
                   {"backward_weight micro-batch 1 block 2: gradient of blocks.1"}});
   list.push_back({"the weight part of a block is left out", "pipeline=2 schedule=zb-h1", removed(of(Kind::backward_weight, 1, 2)),
                   {"backward_weight micro-batch 2 block 2: gradient of blocks.1"}});
-  list.push_back({"the loss is scaled by another batch size", "data=2", edited_plan([](RankPlan& plan) { plan.global_batch *= 2; }),
+  list.push_back({"the loss is scaled by another batch size",
+                  "data=2",
+                  edited_plan([](RankPlan& plan) { plan.global_batch *= 2; }),
                   {"forward micro-batch 0 block 5: logits"}});
   list.push_back({"only the last micro-batch's loss counts", "pipeline=2",
                   changed([](const Instruction& i) { return i.kind == Kind::forward && i.block == layers + 1; },

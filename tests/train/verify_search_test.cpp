@@ -24,7 +24,8 @@ TEST_P(Search, FindsNothingWhereNothingIsWrong) {
   const PrivateDirectory directory;
   int jobs = 0;
   const auto run = [&](Task task, std::size_t model, const std::vector<std::string>& overrides, const Config& config) {
-    const VerifyJob job{task, overrides, directory.path() / std::to_string(model), directory.path() / ("job-" + std::to_string(jobs++))};
+    const VerifyJob job{task, overrides, directory.path() / std::to_string(model),
+                        directory.path() / ("job-" + std::to_string(jobs++))};
     create_private_directories(job.result);
     create_private_directories(serial_run(job));
     return run_verify_job(job, config, {}, {});
@@ -41,7 +42,8 @@ TEST_P(Search, FindsNothingWhereNothingIsWrong) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recompute, Search, testing::Values("none", "full"), [](const auto& instance) { return std::string(instance.param); });
+INSTANTIATE_TEST_SUITE_P(Recompute, Search, testing::Values("none", "full"),
+                         [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace
 }  // namespace plait::train::test

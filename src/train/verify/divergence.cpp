@@ -10,8 +10,8 @@ namespace plait::train {
 
 std::string Divergence::text() const {
   const std::string size = error >= not_finite ? "not finite" : fmt::format("relative error {:.2g}", error);
-  return fmt::format("step {}, {}, rank {} (pipeline {} data {} tensor {}), {} (bound {:.1e}){}", step, what, rank, at.pipeline, at.data,
-                     at.tensor, size, bound, remark.empty() ? "" : "; " + remark);
+  return fmt::format("step {}, {}, rank {} (pipeline {} data {} tensor {}), {} (bound {:.1e}){}", step, what, rank, at.pipeline,
+                     at.data, at.tensor, size, bound, remark.empty() ? "" : "; " + remark);
 }
 
 bool Divergence::before(const Divergence& other) const {

@@ -38,7 +38,8 @@ void DivergenceSearch::take_step(std::int64_t step) {
     found.what = found.tensor = what;
     found.error = relative_difference(value, expected);
     found.bound = bound;
-    found.remark = fmt::format("{:.7g} instead of {:.7g}, though every tensor and every reduced gradient agrees", value, expected);
+    found.remark =
+        fmt::format("{:.7g} instead of {:.7g}, though every tensor and every reduced gradient agrees", value, expected);
     note(found);
   };
   scalar(StepPart::loss, "loss", static_cast<double>(result.loss), serial.loss(), bounds_.loss(serial.drift(), serial.logits()));
@@ -67,7 +68,8 @@ void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i
   const parallel::RankPlan& plan = runner_.plan();
   for (std::size_t t = 0; t < written.size(); ++t) {
     const WrittenTensor& tensor = written[t];
-    Divergence found{.step = step_, .order = parallel::execution_order(i, plan.sizes.shape.blocks()), .index = static_cast<std::int64_t>(t)};
+    Divergence found{
+        .step = step_, .order = parallel::execution_order(i, plan.sizes.shape.blocks()), .index = static_cast<std::int64_t>(t)};
     found.what = to_string(i) + ": " + tensor.name;
     found.tensor = tensor.name;
     found.block = i.block;
@@ -95,8 +97,8 @@ void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i
   }
 }
 
-// Whether more than the weight part of its own block adds to a parameter's gradient: those others may be micro-batches ahead, until
-// the last one.
+// Whether more than the weight part of its own block adds to a parameter's gradient: those others may be micro-batches ahead,
+// until the last one.
 bool DivergenceSearch::others_add_to(const model::Parameter& parameter) const {
   const parallel::RankPlan& plan = runner_.plan();
   const bool is_norm = parameter.name.find("norm.") != std::string::npos;  // the input part
@@ -104,7 +106,8 @@ bool DivergenceSearch::others_add_to(const model::Parameter& parameter) const {
   return is_norm || is_table;
 }
 
-void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instruction& i, const WrittenTensor& written, Divergence found) {
+void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instruction& i, const WrittenTensor& written,
+                                        Divergence found) {
   const parallel::RankPlan& plan = runner_.plan();
   const model::Parameter& parameter = plan.parameters[static_cast<std::size_t>(written.parameter)];
   // Only the sum over the ranks of a further group is anything that the serial run has.

@@ -26,10 +26,11 @@ class DivergenceSearch {
 
  private:
   void take_step(std::int64_t step);
-  void observe(const ReferenceStep& serial, const parallel::Instruction& instruction, const std::vector<parallel::WrittenTensor>& written);
+  void observe(const ReferenceStep& serial, const parallel::Instruction& instruction,
+               const std::vector<parallel::WrittenTensor>& written);
   // A parameter's gradient after some of a step's micro-batches.
-  void observe_gradient(const ReferenceStep& serial, const parallel::Instruction& instruction, const parallel::WrittenTensor& written,
-                        Divergence found);
+  void observe_gradient(const ReferenceStep& serial, const parallel::Instruction& instruction,
+                        const parallel::WrittenTensor& written, Divergence found);
   bool others_add_to(const model::Parameter& parameter) const;
   void compare_parameters(const std::vector<ParameterError>& errors, Divergence found, const std::string& what);
   void note(const Divergence& found);  // if its error is above its bound, and nothing was before it

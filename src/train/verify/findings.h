@@ -18,7 +18,8 @@ enum class ErrorKind {
   parameter,  // every one after the last step
   weight,     // what blocks compute with then: parameters, rounded and gathered
 };
-inline constexpr std::array error_kinds = {ErrorKind::loss, ErrorKind::norm, ErrorKind::gradient, ErrorKind::parameter, ErrorKind::weight};
+inline constexpr std::array error_kinds = {ErrorKind::loss, ErrorKind::norm, ErrorKind::gradient, ErrorKind::parameter,
+                                           ErrorKind::weight};
 std::string to_string(ErrorKind kind);
 
 struct VerifyFindings {

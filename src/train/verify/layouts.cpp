@@ -66,7 +66,8 @@ std::vector<ParallelConfig> layouts_of_mesh(const ParallelConfig& mesh) {
 
 LayoutRequest parse_layout(const std::string& text) {
   if (text.find('=') == std::string::npos) {
-    throw ConfigError({{"verify.layouts", text, "must be `all`, or keys of `parallel` with values, as in \"pipeline=2 tensor=2\"", "", 0}});
+    throw ConfigError(
+        {{"verify.layouts", text, "must be `all`, or keys of `parallel` with values, as in \"pipeline=2 tensor=2\"", "", 0}});
   }
   LayoutRequest request{text, {any_ranks, prefix + "data=1"}};
   for (const std::string& part : split_overrides(text, "verify.layouts")) request.overrides.push_back(prefix + part);

@@ -110,8 +110,8 @@ class MatrixBuilder {
     added.config = source_(added.overrides);
     added.layout = layout_text(added.config.parallel, base_.parallel);
     const LaunchPlan launch = plan_launch(added.config);
-    parallel::make_rank_plan(added.config, model.tokenizer->vocab(), parallel::resolve_layout(added.config.parallel, launch.ranks), 0,
-                             launch.devices.front().kind);
+    parallel::make_rank_plan(added.config, model.tokenizer->vocab(),
+                             parallel::resolve_layout(added.config.parallel, launch.ranks), 0, launch.devices.front().kind);
     if (seen_.insert({index, added.layout}).second) matrix_.cases.push_back(std::move(added));
   }
 
@@ -126,7 +126,8 @@ class MatrixBuilder {
 VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::string>& layouts) {
   const Config base = source({});
   if (base.launch.mode == "external") {
-    throw ConfigError({{"launch.mode", "external", "verify starts a job for each layout by itself: must be threads or processes", "", 0}});
+    throw ConfigError(
+        {{"launch.mode", "external", "verify starts a job for each layout by itself: must be threads or processes", "", 0}});
   }
   MatrixBuilder builder(source, base);
   for (const std::string& text : layouts.empty() ? base.verify.layouts : layouts) {
@@ -140,7 +141,8 @@ VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::stri
   }
   VerifyMatrix matrix = builder.take();
   if (matrix.cases.empty()) {
-    throw ConfigError({{"verify.layouts", "", "no layout is left to verify; the first was refused because of " + matrix.refused.front().reason, "", 0}});
+    const std::string why = "no layout is left to verify; the first was refused because of " + matrix.refused.front().reason;
+    throw ConfigError({{"verify.layouts", "", why, "", 0}});
   }
   return matrix;
 }

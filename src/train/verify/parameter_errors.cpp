@@ -28,8 +28,8 @@ double rounded_to(DType type, double value) {
 }
 
 // `type` of what was found; `rounding`: what each element's bound has on top of its updates'.
-ParameterError updated_error(const Part& part, std::size_t index, const std::vector<double>& found, const ReferenceStep& serial, DType type,
-                             double rounding) {
+ParameterError updated_error(const Part& part, std::size_t index, const std::vector<double>& found, const ReferenceStep& serial,
+                             DType type, double rounding) {
   const std::string name = reference_parameter(part.parameter.name);
   const std::vector<double> expected = part.of(serial, name), bounds = part.of(serial, reference_bound(part.parameter.name));
   const double magnitude = serial.largest(name), scale = magnitude > 0 ? magnitude : 1;
@@ -46,14 +46,16 @@ ParameterError updated_error(const Part& part, std::size_t index, const std::vec
 
 }  // namespace
 
-std::vector<ParameterError> gradient_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial, const VerifyBounds& bounds) {
+std::vector<ParameterError> gradient_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial,
+                                            const VerifyBounds& bounds) {
   const parallel::RankPlan& plan = interpreter.plan();
   std::vector<ParameterError> errors;
   for (const FlatLayout::StatePiece& piece : plan.flat.state_pieces()) {
     const Part part{plan.parameters[piece.parameter], piece.parameter_first, piece.count};
     const std::string name = reference_gradient(part.parameter.name);
     const std::vector<double> expected = part.of(serial, name);
-    const std::vector<double> found = interpreter.synchronize_read(interpreter.kept_gradients().rows(piece.gradient_first, piece.count));
+    const std::vector<double> found =
+        interpreter.synchronize_read(interpreter.kept_gradients().rows(piece.gradient_first, piece.count));
     Difference difference;
     for (std::size_t i = 0; i < found.size(); ++i) difference.add(found[i], expected[i]);
     const double error = difference.relative(serial.largest(name));
@@ -62,7 +64,8 @@ std::vector<ParameterError> gradient_errors(parallel::Interpreter& interpreter, 
   return errors;
 }
 
-std::vector<ParameterError> parameter_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial, const VerifyBounds& bounds) {
+std::vector<ParameterError> parameter_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial,
+                                             const VerifyBounds& bounds) {
   const parallel::RankPlan& plan = interpreter.plan();
   std::vector<ParameterError> errors;
   for (const FlatLayout::StatePiece& piece : plan.flat.state_pieces()) {
@@ -75,13 +78,15 @@ std::vector<ParameterError> parameter_errors(parallel::Interpreter& interpreter,
   return errors;
 }
 
-std::vector<ParameterError> weight_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial, const VerifyBounds& bounds) {
+std::vector<ParameterError> weight_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial,
+                                          const VerifyBounds& bounds) {
   const parallel::RankPlan& plan = interpreter.plan();
   std::vector<ParameterError> errors;
   for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
     const Part part{plan.parameters[p], 0, plan.parameters[p].stored};
     if (part.count == 0) continue;  // padding of the vocabulary alone
-    const std::vector<double> found = interpreter.synchronize_read(interpreter.weights().rows(plan.flat.parameter(p).first, part.count));
+    const std::vector<double> found =
+        interpreter.synchronize_read(interpreter.weights().rows(plan.flat.parameter(p).first, part.count));
     const double magnitude = serial.largest(reference_parameter(part.parameter.name));
     errors.push_back(updated_error(part, p, found, serial, plan.sizes.compute,
                                    bounds.parameter_rounding(serial.step(), magnitude) + bounds.weight_rounding(magnitude)));

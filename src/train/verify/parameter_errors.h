@@ -18,10 +18,13 @@ struct ParameterError {
 };
 
 // In the order of the flat buffers: backward order of the blocks. Reduced gradients of the last step, before clipping. Blocks.
-std::vector<ParameterError> gradient_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial, const VerifyBounds& bounds);
+std::vector<ParameterError> gradient_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial,
+                                            const VerifyBounds& bounds);
 // Master weights after it. Blocks.
-std::vector<ParameterError> parameter_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial, const VerifyBounds& bounds);
+std::vector<ParameterError> parameter_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial,
+                                             const VerifyBounds& bounds);
 // What blocks compute with after it: all of what this rank has of every parameter, gathered under ZeRO. Blocks.
-std::vector<ParameterError> weight_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial, const VerifyBounds& bounds);
+std::vector<ParameterError> weight_errors(parallel::Interpreter& interpreter, const ReferenceStep& serial,
+                                          const VerifyBounds& bounds);
 
 }  // namespace plait::train

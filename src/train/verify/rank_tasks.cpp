@@ -30,7 +30,7 @@ void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds
       });
     }
     const parallel::StepResult result = runner.synchronize_step();
-    if (result.halted) throw Error(fmt::format("the serial run itself goes wrong: step {} is not finite; nothing can be compared with it", step));
+    if (result.halted) throw Error(fmt::format("step {} itself is not finite; nothing can be compared with it", step));
     recorder.count_update(step);
     if (all || step == 1) recorder.add_gradients();
     if (all || step == steps) recorder.add_parameters();
@@ -52,8 +52,10 @@ VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBou
     const parallel::StepResult result = runner.synchronize_step();
     const ReferenceStep serial(serial_run(job), step);
     const std::string where = fmt::format("step {} on rank {}", step, runner.plan().rank);
-    findings.of(ErrorKind::loss).add(relative_difference(static_cast<double>(result.loss), serial.loss()), bounds.loss(serial.drift(), serial.logits()), where);
-    findings.of(ErrorKind::norm).add(relative_difference(static_cast<double>(result.grad_norm), serial.norm()), bounds.norm(serial.drift()), where);
+    const double loss = static_cast<double>(result.loss), norm = static_cast<double>(result.grad_norm);
+    const double loss_bound = bounds.loss(serial.drift(), serial.logits()), norm_bound = bounds.norm(serial.drift());
+    findings.of(ErrorKind::loss).add(relative_difference(loss, serial.loss()), loss_bound, where);
+    findings.of(ErrorKind::norm).add(relative_difference(norm, serial.norm()), norm_bound, where);
     if (step == 1) add(findings.of(ErrorKind::gradient), gradient_errors(runner.interpreter(), serial, bounds), runner.plan());
     if (step == steps) {
       add(findings.of(ErrorKind::parameter), parameter_errors(runner.interpreter(), serial, bounds), runner.plan());
@@ -80,7 +82,8 @@ std::optional<VerifyFindings> collect(const VerifyFindings& own, const Config& c
 
 }  // namespace
 
-std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const VerifyHooks& hooks, RankContext& rank) {
+std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const VerifyHooks& hooks,
+                                            RankContext& rank) {
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(job.model);
   StepRunner runner(config, rank, hooks, *tokenizer);
   const VerifyBounds bounds = verify_bounds(runner.plan(), config);
@@ -89,7 +92,9 @@ std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& 
     case VerifyJob::Task::record:
     case VerifyJob::Task::record_tensors: record(runner, job, bounds); break;
     case VerifyJob::Task::compare: findings = compare(runner, job, bounds); break;
-    case VerifyJob::Task::search: findings.first_divergence = DivergenceSearch(runner, serial_run(job), bounds).synchronize_run(); break;
+    case VerifyJob::Task::search:
+      findings.first_divergence = DivergenceSearch(runner, serial_run(job), bounds).synchronize_run();
+      break;
   }
   return collect(findings, config, rank);
 }

@@ -8,6 +8,7 @@
 namespace plait::train {
 
 // Runs job.task. Collective over all ranks; what all of them found is returned on rank 0.
-std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const VerifyHooks& hooks, RankContext& rank);
+std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const VerifyHooks& hooks,
+                                            RankContext& rank);
 
 }  // namespace plait::train

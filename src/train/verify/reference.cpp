@@ -37,7 +37,7 @@ void ReferenceRecorder::add(const std::string& name, View view) { add(name, inte
 
 void ReferenceRecorder::add(const std::string& name, std::vector<double> values, Shape shape) {
   if (!std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); })) {
-    throw Error("the serial run itself goes wrong: " + name + " is not finite; nothing can be compared with it");
+    throw Error(name + " itself is not finite; nothing can be compared with it");
   }
   TensorSpec spec{name, DType::f64, {}};
   for (int dim = 0; dim < shape.rank(); ++dim) spec.shape.push_back(shape[dim]);
@@ -73,7 +73,8 @@ void ReferenceRecorder::count_update(std::int64_t step) {
   SumOfSquares apart, all;
   for (const auto& piece : plan.flat.state_pieces()) {
     const model::Parameter& parameter = plan.parameters[piece.parameter];
-    const std::vector<double> moments = interpreter_.synchronize_read(interpreter_.exp_avg_sq().rows(piece.state_first, piece.count));
+    const std::vector<double> moments =
+        interpreter_.synchronize_read(interpreter_.exp_avg_sq().rows(piece.state_first, piece.count));
     const std::vector<double> values = interpreter_.synchronize_read(interpreter_.master().rows(piece.state_first, piece.count));
     const double largest = *std::max_element(moments.begin(), moments.end());
     std::vector<double>& bounds = updates_.try_emplace(piece.parameter, moments.size(), 0.0).first->second;
@@ -100,7 +101,8 @@ void ReferenceRecorder::write(const std::filesystem::path& directory, const para
     largest[specs_[t].name] = most;
   }
   writer.finish();
-  writer.commit({{"loss", result.loss}, {"norm", result.grad_norm}, {"drift", drift_}, {"logits", logits_}, {"largest", largest}}, std::numeric_limits<std::int64_t>::max());
+  writer.commit({{"loss", result.loss}, {"norm", result.grad_norm}, {"drift", drift_}, {"logits", logits_}, {"largest", largest}},
+                std::numeric_limits<std::int64_t>::max());
   specs_.clear();
   values_.clear();
 }

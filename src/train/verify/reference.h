@@ -1,8 +1,8 @@
 // What the serial run did, step by step: written to a directory by its one rank, read by every rank of every layout. A rank reads
 // the elements that it holds itself, so nobody needs the whole model in memory, and threads and processes do the same.
 //
-// Each step is a checkpoint (train/checkpoint) of its own: tensors in a safetensors file, as f64 whatever their type was; loss and
-// norm in its state.
+// Each step is a checkpoint (train/checkpoint) of its own: tensors in a safetensors file, as f64 whatever their type was; loss
+// and norm in its state.
 #pragma once
 
 #include <filesystem>
@@ -22,14 +22,15 @@ namespace plait::train {
 // Names of tensors in a step.
 std::string reference_gradient(const std::string& parameter);      // reduced, before clipping
 std::string reference_parameter(const std::string& parameter);     // after the update
-std::string reference_bound(const std::string& parameter);         // of each element of that, VerifyBounds::update of all steps so far
+std::string reference_bound(const std::string& parameter);  // of each element of that, VerifyBounds::update of all steps so far
 // Of what an instruction wrote; `micro_batch`: of the whole step.
 std::string reference_tensor(const parallel::Instruction& instruction, int micro_batch, const std::string& tensor);
 
 // One step of the serial run at a time, kept until write().
 class ReferenceRecorder {
  public:
-  ReferenceRecorder(parallel::Interpreter& interpreter, const VerifyBounds& bounds) : interpreter_(interpreter), bounds_(bounds) {}
+  ReferenceRecorder(parallel::Interpreter& interpreter, const VerifyBounds& bounds)
+      : interpreter_(interpreter), bounds_(bounds) {}
 
   // Copies a tensor off the device. Blocks. Error if it holds a value that is not finite: nothing can be compared with it.
   void add(const std::string& name, View view);
@@ -68,7 +69,8 @@ class ReferenceStep {
   double largest(const std::string& tensor) const;  // max |element|
 
   // values[run.first - first + i] = element run.whole_first + i, for every run.
-  void read(const std::string& tensor, const std::vector<model::ElementRun>& runs, std::int64_t first, std::span<double> values) const;
+  void read(const std::string& tensor, const std::vector<model::ElementRun>& runs, std::int64_t first,
+            std::span<double> values) const;
 
  private:
   CheckpointReader checkpoint_;

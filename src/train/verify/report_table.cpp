@@ -65,15 +65,16 @@ void VerifyTable::plan(const VerifyMatrix& matrix) {
   for (const VerifyModel& model : matrix.models) model_width_ = std::max(model_width_, model.name.size());
   for (const VerifyCase& c : matrix.cases) layout_width_ = std::max(layout_width_, layout_column(c.config.parallel).size());
   const Config& serial = matrix.models.front().serial;
-  line_.print(fmt::format("{} of {} against the serial run: {} of {} sequences of {} tokens\n", plural(cases_, "layout"),
+  line_.print(fmt::format("{} of {} against the serial run: {} of {} sequences of {} tokens", plural(cases_, "layout"),
                           plural(matrix.models.size(), "model"), plural(static_cast<std::size_t>(serial.verify.steps), "step"),
                           serial.train.global_batch, serial.data.sequence_length));
-  line_.print(row("model", "layout", "schedule", "zero", {"loss", "norm", "gradient", "parameter"}, "of bound"));
+  line_.print("\n" + row("model", "layout", "schedule", "zero", {"loss", "norm", "gradient", "parameter"}, "of bound"));
 }
 
-std::string VerifyTable::row(const std::string& model, const std::string& layout, const std::string& schedule, const std::string& zero,
-                             const std::array<std::string, 4>& errors, const std::string& share) const {
-  std::string text = fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>4}", model, model_width_, layout, layout_width_, schedule, schedule_width, zero);
+std::string VerifyTable::row(const std::string& model, const std::string& layout, const std::string& schedule,
+                             const std::string& zero, const std::array<std::string, 4>& errors, const std::string& share) const {
+  std::string text =
+      fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>4}", model, model_width_, layout, layout_width_, schedule, schedule_width, zero);
   for (const std::string& error : errors) text += fmt::format("  {:>9}", error);
   return text + fmt::format("  {:>8}", share);
 }
@@ -111,8 +112,8 @@ void VerifyTable::summarize(const VerifyReport& report) {
                      : count == 1 ? colored("the layout agrees", green)
                                   : colored(fmt::format("all {} layouts agree", count), green);
   if (!report.refused.empty()) text += fmt::format(", {} refused (--json tells why)", report.refused.size());
-  line_.print(fmt::format("\n{}; {} on {}", text, format_duration(std::chrono::seconds(static_cast<std::int64_t>(report.seconds + 0.5))),
-                          report.device));
+  line_.print(fmt::format("\n{}; {} on {}", text,
+                          format_duration(std::chrono::seconds(static_cast<std::int64_t>(report.seconds + 0.5))), report.device));
 }
 
 }  // namespace plait::train

@@ -1,4 +1,4 @@
-// One rank of a job under verification: takes optimizer steps as training does, and can show the tensors of a step before taking it.
+// One rank of a job under verification: takes optimizer steps as training does, and can show a step's tensors before taking it.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,8 @@ class StepRunner {
   parallel::StepResult synchronize_step();
 
  private:
-  StepRunner(const Config& config, RankContext& rank, const VerifyHooks& hooks, const Tokenizer& tokenizer, parallel::RankPlan plan);
+  StepRunner(const Config& config, RankContext& rank, const VerifyHooks& hooks, const Tokenizer& tokenizer,
+             parallel::RankPlan plan);
 
   const Config& config_;
   LearningRate learning_rate_;

@@ -74,7 +74,8 @@ class Verification {
 
     const LaunchPlan launch = plan_launch(model.serial);
     const Device device = launch.devices.front();
-    const parallel::RankPlan plan = parallel::make_rank_plan(model.serial, model.tokenizer->vocab(), parallel::Layout{}, 0, device.kind);
+    const parallel::RankPlan plan =
+        parallel::make_rank_plan(model.serial, model.tokenizer->vocab(), parallel::Layout{}, 0, device.kind);
     ModelReport report{model.name, 0, std::string(to_string(plan.sizes.compute)), verify_bounds(plan, model.serial), {}};
     for (const model::Parameter& p : plan.parameters) report.parameters += p.stored;
     for (std::int64_t step = 1; step <= model.serial.verify.steps; ++step) {
@@ -113,7 +114,7 @@ class Verification {
     result.findings.first_divergence =
         run_job(VerifyJob::Task::search, c.model, c.overrides, c.config, request_.hooks).first_divergence;
     if (!result.findings.first_divergence) {
-      result.failure = "does not happen again when the same steps are taken one instruction at a time, so it depends on timing (a missing wait?)";
+      result.failure = "does not happen again one instruction at a time, so it depends on timing (a missing wait?)";
     }
   }
 

@@ -32,7 +32,8 @@ void write_failure(const VerifyJob& job, int rank, const std::exception& error) 
                      {"config", dynamic_cast<const ConfigError*>(&error) != nullptr},
                      {"consequence", dynamic_cast<const CommError*>(&error) != nullptr},
                      {"message", error.what()}};
-  write_text_file(job.result / (failure_prefix + std::to_string(rank)), json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  write_text_file(job.result / (failure_prefix + std::to_string(rank)),
+                  json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 // The likeliest cause among all ranks.
@@ -85,7 +86,8 @@ VerifyJob verify_job_from(const std::string& text) {
   }
 }
 
-VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const VerifyHooks& hooks, const std::vector<std::string>& argv) {
+VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const VerifyHooks& hooks,
+                              const std::vector<std::string>& argv) {
   std::vector<std::string> rank_argv = argv;
   rank_argv.insert(rank_argv.end(), {"--job", to_text(job)});
   std::string why = "a rank failed without saying why";

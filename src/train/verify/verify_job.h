@@ -30,10 +30,11 @@ std::filesystem::path serial_run(const VerifyJob& job);
 std::string to_text(const VerifyJob& job);
 VerifyJob verify_job_from(const std::string& text);
 
-// Launches the ranks of the job and returns what all of them found. Throws what the rank that failed first threw, with the rank before its message:
-// ConfigError, or Error for anything else; Interrupted when told to end. `argv`: how this program was started; a rank's process is
-// started in the same way with --job and the job's text added.
-VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const VerifyHooks& hooks, const std::vector<std::string>& argv);
+// Launches the ranks of the job and returns what all of them found. Throws what the rank that failed first threw, with the rank
+// before its message: ConfigError, or Error for anything else; Interrupted when told to end. `argv`: how this program was
+// started; a rank's process is started in the same way, with --job and the job's text added.
+VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const VerifyHooks& hooks,
+                              const std::vector<std::string>& argv);
 
 // What such a process does. The exit status says whether it failed; why is in the job's files.
 int run_verify_rank(const VerifyJob& job, const Config& config);
