@@ -4,6 +4,8 @@
 #include <chrono>
 
 #include "core/error.h"
+#include "parallel/job_plan.h"
+#include "parallel/validator.h"
 #include "train/checkpoint/file.h"
 #include "train/private_directory.h"
 #include "train/verify/reference.h"
@@ -93,6 +95,11 @@ class Verification {
     LayoutResult result{.model = matrix_.models[c.model].name, .layout = c.layout, .parallel = c.config.parallel,
                         .device = device_name(launch.devices.front()), .findings = {}, .failure = {}};
     try {
+      // What depends on timing need not show in numbers.
+      const std::int64_t vocab = matrix_.models[c.model].tokenizer->vocab();
+      const parallel::Layout mesh = parallel::resolve_layout(c.config.parallel, launch.ranks);
+      parallel::require_valid(
+          parallel::training_programs(parallel::make_job_plan(c.config, vocab, mesh, launch.devices.front().kind)));
       result.findings = run_job(VerifyJob::Task::compare, c.model, c.overrides, c.config, request_.hooks);
       if (!result.passed()) search(c, result);
     } catch (const Interrupted&) {

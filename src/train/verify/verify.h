@@ -1,9 +1,10 @@
 // plait verify: proves that layouts compute what one rank computes.
 //
 // For each model the serial run (one rank, the same device and precision) is written to a private temporary directory; then each
-// layout takes the same steps from the same weights with the same batches and is compared with it: loss and gradient norm of
-// every step, every parameter's gradient in the first, every parameter after the last (train/verify/bounds.h says how close they
-// have to be). A layout that fails is run again to find its first divergence, and the matrix goes on.
+// layout's programs are proved (parallel/validator.h), and it takes the same steps from the same weights with the same batches
+// and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the first, every
+// parameter after the last (train/verify/bounds.h says how close they have to be). A layout that fails is run again to find its
+// first divergence, and the matrix goes on.
 #pragma once
 
 #include <functional>
