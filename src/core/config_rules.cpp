@@ -1,6 +1,8 @@
 // The rules that relate several keys.
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+
 #include "core/config_schema.h"
 
 namespace plait::config {
@@ -23,6 +25,9 @@ std::int64_t data_size(const Config& c) {
 
 // Stages of the model that one pipeline rank holds.
 std::int64_t stages_per_rank(const Config& c) { return c.parallel.schedule == "zb-v" ? 2 : c.parallel.virtual_stages; }
+
+// Whether `divisor`, at most 2^16, divides a * b, whose product may overflow.
+bool divides(std::int64_t divisor, std::int64_t a, std::int64_t b) { return (a % divisor) * (b % divisor) % divisor == 0; }
 
 // The message where `holds` is false.
 std::string unless(bool holds, std::string message) { return holds ? std::string() : std::move(message); }
@@ -147,15 +152,16 @@ std::vector<CrossRule> layout_rules() {
       {{"parallel.tensor", "model.ffn", "model.hidden"},
        "divides `model.ffn`",
        [](const Config& c) {
-         const std::int64_t ffn = c.model.ffn > 0 ? c.model.ffn : 4 * c.model.hidden;
-         return unless(ffn % c.parallel.tensor == 0, fmt::format("must divide model.ffn={}", ffn));
+         const bool given = c.model.ffn > 0;
+         const bool holds = given ? c.model.ffn % c.parallel.tensor == 0 : divides(c.parallel.tensor, 4, c.model.hidden);
+         return unless(holds, given ? fmt::format("must divide model.ffn={}", c.model.ffn)
+                                    : fmt::format("must divide model.ffn, which is 4 * model.hidden={}", c.model.hidden));
        }},
       {{"parallel.tensor", "train.micro_batch", "data.sequence_length", "parallel.sequence_parallel"},
        "divides the tokens of a micro-batch with `parallel.sequence_parallel`",
        [](const Config& c) {
-         const bool holds = !c.parallel.sequence_parallel || c.train.micro_batch % c.parallel.tensor == 0 ||
-                            c.data.sequence_length % c.parallel.tensor == 0 ||
-                            c.train.micro_batch * (c.data.sequence_length % c.parallel.tensor) % c.parallel.tensor == 0;
+         const bool holds =
+             !c.parallel.sequence_parallel || divides(c.parallel.tensor, c.train.micro_batch, c.data.sequence_length);
          return unless(holds, fmt::format("must divide the tokens of a micro-batch, train.micro_batch={} times "
                                           "data.sequence_length={}, with parallel.sequence_parallel",
                                           c.train.micro_batch, c.data.sequence_length));
@@ -171,7 +177,7 @@ std::vector<CrossRule> layout_rules() {
       {{"parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
        "times the stages per rank is at most `model.layers` + 2",
        [](const Config& c) {
-         const std::int64_t blocks = c.model.layers + 2, per_rank = stages_per_rank(c);
+         const std::int64_t blocks = std::min<std::int64_t>(c.model.layers, 1 << 30) + 2, per_rank = stages_per_rank(c);
          return unless(c.parallel.pipeline <= blocks / per_rank,
                        fmt::format("must be at most {}: a stage holds at least one of model.layers={} blocks, the embedding and "
                                    "the head, and a rank has {} of the stages",

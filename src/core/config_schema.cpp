@@ -57,6 +57,11 @@ Rule at_least(std::int64_t bound) {
   return rule<std::int64_t>(fmt::format("at least {}", bound), [bound](std::int64_t v) { return v >= bound; });
 }
 
+// Sizes of mesh axes are bounded so that no product of them overflows.
+Rule axis_size() {
+  return rule<std::int64_t>("1 to 65536", [](std::int64_t v) { return v >= 1 && v <= 65536; });
+}
+
 Rule above(double bound) {
   return rule<double>(fmt::format("greater than {}", bound), [bound](double v) { return v > bound; });
 }
@@ -253,13 +258,13 @@ std::vector<Field> parallel_fields() {
   return {
       auto_key("parallel.data", p(&P::data), at_least(1),
                "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave."),
-      key("parallel.tensor", p(&P::tensor), at_least(1),
+      key("parallel.tensor", p(&P::tensor), axis_size(),
           "Tensor-parallel size: ranks that share every matrix. Attention is split by heads, the MLP by columns and rows, the "
           "embedding and the output projection by vocabulary."),
-      key("parallel.pipeline", p(&P::pipeline), at_least(1), "Pipeline-parallel size: ranks that share the chain of blocks."),
+      key("parallel.pipeline", p(&P::pipeline), axis_size(), "Pipeline-parallel size: ranks that share the chain of blocks."),
       key("parallel.schedule", p(&P::schedule), one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}),
           "Order of the micro-batches in a pipeline (docs/schedules.md). Without effect while `pipeline` is 1."),
-      key("parallel.virtual_stages", p(&P::virtual_stages), at_least(1),
+      key("parallel.virtual_stages", p(&P::virtual_stages), axis_size(),
           "Stages per pipeline rank: `interleaved` takes any number; `zb-v` always has two."),
       key("parallel.stages", p(&P::stages),
           rule<std::vector<std::int64_t>>("a list of numbers of blocks, none negative",
