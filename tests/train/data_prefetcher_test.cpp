@@ -115,7 +115,8 @@ TEST(Prefetcher, CountsTheTimeTheTrainingThreadWaits) {
   EXPECT_GT(slow.stalled_ms(), 50.0);
 
   BatchPrefetcher ahead(std::make_shared<Traced>(), BatchShape{}, 1, 4, fast_ring.memory(), Device{});
-  std::this_thread::sleep_for(200ms);
+  // Until all four are there, however busy this machine is.
+  while (ahead.ready() < 4) std::this_thread::sleep_for(1ms);
   for (int n = 0; n < 4; ++n) {
     ahead.next();
     ahead.release(stream);

@@ -96,6 +96,22 @@ void check_local_address(const std::string& address) {
 // Of no call: sequences count from 1.
 constexpr std::uint64_t unused_slot = 0;
 
+// A peer may leave as soon as it has all it wants. Where a wait wakes up only then, Gloo reports the loss even if the message
+// was complete before; asked again, it looks at the message first.
+template <typename Wait>
+bool wait_for_message(Wait wait, std::chrono::milliseconds timeout) {
+  try {
+    return wait(timeout);
+  } catch (...) {
+    try {
+      if (wait(std::chrono::milliseconds(1))) return true;
+    } catch (...) {
+      // The same loss again; the first report of it goes on.
+    }
+    throw;
+  }
+}
+
 // Of memory in a Link's windows.
 std::size_t offset_of(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
@@ -178,10 +194,10 @@ void Peers::exchange(const CallId& call, int to, const void* out, std::size_t ou
     }
     waiting_since = std::chrono::steady_clock::now();
     peer = from;
-    if (receive) interrupted = !receive->waitRecv(timeout_);
+    if (receive) interrupted = !wait_for_message([&](auto limit) { return receive->waitRecv(limit); }, timeout_);
     waiting_since = std::chrono::steady_clock::now();
     peer = to;
-    if (send && !interrupted) interrupted = !send->waitSend(timeout_);
+    if (send && !interrupted) interrupted = !wait_for_message([&](auto limit) { return send->waitSend(limit); }, timeout_);
   } catch (const std::exception& error) {
     const bool timed_out = std::chrono::steady_clock::now() - waiting_since >= timeout_;
     close(describe_loss(peer, timed_out, error.what()));

@@ -99,6 +99,11 @@ void BatchPrefetcher::fill(Slot& slot, std::int64_t index) const {
       [&](std::int64_t i, auto tokens, auto targets) { dataset_->train_sample(batch.step, first + i, tokens, targets); });
 }
 
+std::int64_t BatchPrefetcher::ready() {
+  std::lock_guard lock(mutex_);
+  return filled_ - taken_;
+}
+
 const HostBatch& BatchPrefetcher::next() {
   std::unique_lock lock(mutex_);
   require(taken_ < batches_, "BatchPrefetcher::next: there are no more steps");

@@ -66,6 +66,7 @@ class BatchPrefetcher {
   void release(StreamRef stream);
 
   double stalled_ms() const { return stalled_ms_; }  // time next() has waited so far
+  std::int64_t ready();                              // batches that next() would hand out now without waiting
 
  private:
   struct Slot {
