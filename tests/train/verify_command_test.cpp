@@ -114,7 +114,7 @@ TEST_F(VerifyCommand, ALayoutThatFailsIsStatus1) {
   const std::string out = folder_ / "out", errors = folder_ / "errors";
   // The second layout takes long enough to be caught at it.
   const std::string command = std::string("exec ") + PLAIT_BINARY + " verify " + config_ +
-                              " --json --set launch.mode=processes --set verify.steps=300 --set train.steps=300"
+                              " --json --set launch.mode=processes --set verify.steps=100 --set train.steps=100"
                               " --layout data=1 --layout 'data=2 zero=1' --layout data=2 >" + out + " 2>" + errors;
   const char* arguments[] = {"sh", "-c", command.c_str(), nullptr};
   pid_t process = 0;
