@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -158,6 +159,8 @@ class Interpreter {
                                                   model::BlockActivations& activations, model::BlockGradients& gradients);
   void reduce_gradients(StreamRef stream, const Instruction& instruction);
   std::vector<WrittenTensor> written_by(const Program& program, const Instruction& instruction);
+  // Shows a tensor of any size part by part, in order.
+  void synchronize_scan(View view, const std::function<void(std::span<const double>)>& look);
   bool synchronize_is_finite(View view);
 
   RankPlan plan_;

@@ -63,29 +63,36 @@ std::vector<float> Interpreter::synchronize_logits(const std::vector<std::int32_
   return {values.begin(), values.begin() + static_cast<std::ptrdiff_t>(plan_.sizes.shape.vocab)};
 }
 
-std::vector<double> Interpreter::synchronize_read(View view) {
+void Interpreter::synchronize_scan(View view, const std::function<void(std::span<const double>)>& look) {
   const StreamRef s = compute_stream();
-  std::vector<double> out;
-  out.reserve(static_cast<std::size_t>(view.elements()));
   const std::size_t chunk = staging_bytes / size_of(view.dtype);
+  std::vector<double> values;
   for (std::size_t done = 0; done < static_cast<std::size_t>(view.elements()); done += chunk) {
     const std::size_t count = std::min(chunk, static_cast<std::size_t>(view.elements()) - done);
     s.copy(pinned_.data(), static_cast<char*>(view.data) + done * size_of(view.dtype), count * size_of(view.dtype));
     s.synchronize();
-    const auto append = [&](const auto* values) {
-      for (std::size_t i = 0; i < count; ++i) out.push_back(static_cast<double>(values[i]));
+    values.resize(count);
+    const auto convert = [&](const auto* from) {
+      for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<double>(from[i]);
     };
     switch (view.dtype) {
-      case DType::f32: append(static_cast<const float*>(pinned_.data())); break;
-      case DType::f64: append(static_cast<const double*>(pinned_.data())); break;
-      case DType::i32: append(static_cast<const std::int32_t*>(pinned_.data())); break;
-      case DType::u8: append(static_cast<const std::uint8_t*>(pinned_.data())); break;
+      case DType::f32: convert(static_cast<const float*>(pinned_.data())); break;
+      case DType::f64: convert(static_cast<const double*>(pinned_.data())); break;
+      case DType::i32: convert(static_cast<const std::int32_t*>(pinned_.data())); break;
+      case DType::u8: convert(static_cast<const std::uint8_t*>(pinned_.data())); break;
       case DType::bf16:
-        for (std::size_t i = 0; i < count; ++i) out.push_back(static_cast<float>(static_cast<const BFloat16*>(pinned_.data())[i]));
+        for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(static_cast<const BFloat16*>(pinned_.data())[i]);
         break;
     }
+    look(values);
   }
-  return out;
+}
+
+std::vector<double> Interpreter::synchronize_read(View view) {
+  std::vector<double> all;
+  all.reserve(static_cast<std::size_t>(view.elements()));
+  synchronize_scan(view, [&](std::span<const double> part) { all.insert(all.end(), part.begin(), part.end()); });
+  return all;
 }
 
 std::vector<WrittenTensor> Interpreter::written_by(const Program& program, const Instruction& i) {
@@ -142,8 +149,11 @@ void Interpreter::synchronize_step(BatchSource& batches, const StepObserver& obs
 }
 
 bool Interpreter::synchronize_is_finite(View view) {
-  const std::vector<double> values = synchronize_read(view);
-  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+  bool finite = true;
+  synchronize_scan(view, [&](std::span<const double> part) {
+    finite = finite && std::all_of(part.begin(), part.end(), [](double v) { return std::isfinite(v); });
+  });
+  return finite;
 }
 
 std::optional<NonFinite> Interpreter::synchronize_find_non_finite(BatchSource& batches) {

@@ -1,12 +1,8 @@
 // A checkpoint has no layout: whatever layout loads it, and writes it again, writes the same bytes.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include "train/batch_sources.h"
+#include "train/checkpoint_files.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/data/dataset.h"
 #include "train/data/tokenizer.h"
@@ -17,6 +13,7 @@ namespace plait::train {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::read_file;
 
 constexpr const char* gpt = "model: {layers: 6, hidden: 32, heads: 4, vocab: 150}\n";
 constexpr const char* llama =
@@ -48,15 +45,8 @@ constexpr LayoutCase layouts[] = {
     {"pipeline: 3, stages: [1, 5, 0]", 3},
 };
 
-class CheckpointLayouts : public testing::TestWithParam<const char*> {
+class CheckpointLayouts : public testing::TemporaryDirectory, public ::testing::WithParamInterface<const char*> {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "plait-layouts-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
   // Trains from the seed, or loads `from`, and saves as `name`. Returns the checkpoint's directory.
   fs::path run(const Config& config, const std::string& name, const fs::path& from = {}) {
     const fs::path run_dir = directory_ / name;
@@ -84,16 +74,6 @@ class CheckpointLayouts : public testing::TestWithParam<const char*> {
     EXPECT_EQ(launch(plan_launch(config), body, {}), 0);
     return run_dir / "checkpoints" / "step-00000002";
   }
-
-  static std::string bytes(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream text;
-    text << file.rdbuf();
-    EXPECT_TRUE(file.good()) << path;
-    return text.str();
-  }
-
-  fs::path directory_;
 };
 
 TEST_P(CheckpointLayouts, EveryLayoutWritesTheBytesItWasGiven) {
@@ -103,7 +83,7 @@ TEST_P(CheckpointLayouts, EveryLayoutWritesTheBytesItWasGiven) {
     // From one layout to the next, so that every one of them also reads what another has written.
     const fs::path again = run(config_of(GetParam(), layout.parallel, layout.ranks), "again" + std::to_string(&layout - layouts), previous);
     for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
-      EXPECT_EQ(bytes(serial / file), bytes(again / file)) << layout.parallel << ": " << file;
+      EXPECT_EQ(read_file(serial / file), read_file(again / file)) << layout.parallel << ": " << file;
     }
     previous = again;
   }
@@ -112,10 +92,10 @@ TEST_P(CheckpointLayouts, EveryLayoutWritesTheBytesItWasGiven) {
 TEST_P(CheckpointLayouts, ALayoutsOwnCheckpointLoadsElsewhere) {
   const fs::path trained = run(config_of(GetParam(), layouts[6].parallel, layouts[6].ranks), "trained");
   const fs::path serial = run(config_of(GetParam(), "", 1), "serial", trained);
-  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) EXPECT_EQ(bytes(trained / file), bytes(serial / file)) << file;
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) EXPECT_EQ(read_file(trained / file), read_file(serial / file)) << file;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CheckpointLayouts, testing::Values(gpt, llama),
+INSTANTIATE_TEST_SUITE_P(Families, CheckpointLayouts, ::testing::Values(gpt, llama),
                          [](const auto& family) { return family.param == gpt ? "gpt" : "llama"; });
 
 }  // namespace
