@@ -1,4 +1,5 @@
 // CUDA streams, events and memory.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <exception>
@@ -14,6 +15,25 @@ void check(cudaError_t status, std::source_location where) {
   if (status == cudaSuccess) return;
   throw DeviceError(std::string("CUDA: ") + cudaGetErrorName(status) + ": " + cudaGetErrorString(status) + " [" +
                     to_string(where) + "]");
+}
+
+void check(CUresult status, const char* call, std::source_location where) {
+  if (status == CUDA_SUCCESS) return;
+  static const auto name_of = reinterpret_cast<CUresult (*)(CUresult, const char**)>(driver_function("cuGetErrorString", 6000));
+  const char* text = nullptr;
+  if (name_of(status, &text) != CUDA_SUCCESS || !text) text = "unknown error";
+  throw DeviceError(std::string("CUDA: ") + call + ": " + text + " (" + std::to_string(static_cast<int>(status)) + ") [" + to_string(where) + "]");
+}
+
+void* driver_function(const char* name, int version, std::source_location where) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  check(cudaGetDriverEntryPointByVersion(name, &function, static_cast<unsigned>(version), cudaEnableDefault, &found), where);
+  if (found != cudaDriverEntryPointSuccess || !function) {
+    throw DeviceError(std::string("CUDA: the driver has no ") + name + " of version " + std::to_string(version / 1000) + "." +
+                      std::to_string(version % 1000 / 10) + ": it is too old [" + to_string(where) + "]");
+  }
+  return function;
 }
 
 int cuda_device_count(std::string* why) {
@@ -54,6 +74,22 @@ class CudaEvent final : public EventImpl {
 
   cudaEvent_t event = nullptr;
 };
+
+// Of the driver, which plait does not link so that it starts where there is none.
+struct MemoryOperations {
+  CUresult (*write)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
+  CUresult (*wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
+};
+
+const MemoryOperations& memory_operations() {
+  static const MemoryOperations operations = [] {
+    MemoryOperations found;
+    found.write = reinterpret_cast<decltype(found.write)>(driver_function("cuStreamWriteValue32", 12000));
+    found.wait = reinterpret_cast<decltype(found.wait)>(driver_function("cuStreamWaitValue32", 12000));
+    return found;
+  }();
+  return operations;
+}
 
 // A host task enqueued on a CUDA stream; owns itself until it has run.
 struct HostTask {
@@ -99,6 +135,12 @@ class CudaStream final : public StreamImpl {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
   }
   void zero(void* memory, std::size_t bytes) override { check(cudaMemsetAsync(memory, 0, bytes, stream_)); }
+  void write_value(std::uint32_t* counter, std::uint32_t value) override {
+    check(memory_operations().write(stream_, reinterpret_cast<CUdeviceptr>(counter), value, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue32");
+  }
+  void wait_value(const std::uint32_t* counter, std::uint32_t value) override {
+    check(memory_operations().wait(stream_, reinterpret_cast<CUdeviceptr>(counter), value, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
+  }
   void enqueue_host(std::function<void()> task) override {
     auto owned = std::make_unique<HostTask>(HostTask{std::move(task), failure_, failure_mutex_});
     check(cudaLaunchHostFunc(stream_, run_host_task, owned.get()));

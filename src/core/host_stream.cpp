@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/counter.h"
 #include "core/stream_impl.h"
 
 namespace plait::detail {
@@ -100,6 +101,13 @@ class HostStream final : public StreamImpl {
   }
   void zero(void* memory, std::size_t bytes) override {
     push({[=] { std::memset(memory, 0, bytes); }, false});
+  }
+  // Both even after a failure, as records and waits are: another process may wait for the counter.
+  void write_value(std::uint32_t* counter, std::uint32_t value) override {
+    push({[=] { write_counter(counter, value); }, true});
+  }
+  void wait_value(const std::uint32_t* counter, std::uint32_t value) override {
+    push({[=] { await_counter(counter, value); }, true});
   }
   void enqueue_host(std::function<void()> task) override { push({std::move(task), false}); }
 

@@ -19,6 +19,8 @@ void StreamRef::record(Event& event) const { impl_->record(event.impl()); }
 void StreamRef::wait(const Event& event) const { impl_->wait(event.impl()); }
 void StreamRef::copy(void* to, const void* from, std::size_t bytes) const { impl_->copy(to, from, bytes); }
 void StreamRef::zero(void* memory, std::size_t bytes) const { impl_->zero(memory, bytes); }
+void StreamRef::write_value(std::uint32_t* counter, std::uint32_t value) const { impl_->write_value(counter, value); }
+void StreamRef::wait_value(const std::uint32_t* counter, std::uint32_t value) const { impl_->wait_value(counter, value); }
 void StreamRef::enqueue_host(std::function<void()> task) const { impl_->enqueue_host(std::move(task)); }
 void StreamRef::synchronize() const { impl_->synchronize(); }
 void* StreamRef::native() const { return impl_->native(); }

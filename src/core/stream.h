@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -52,6 +53,13 @@ class StreamRef {
   void wait(const Event& event) const;  // what is enqueued later runs after the latest record of `event`
   void copy(void* to, const void* from, std::size_t bytes) const;  // any of device and (pinned) host memory
   void zero(void* memory, std::size_t bytes) const;
+  // Order between streams that share no events: of other devices' owners, other processes, other machines' GPUs on one fabric.
+  // A counter is 4 bytes, aligned, in memory that this stream's device reaches: device memory (a peer's too) or pinned host
+  // memory; on the host device any memory, shared between processes too. Whoever sees the value written also sees what the
+  // stream wrote before it. wait_value lets later work run once the counter, read as a 32-bit number on a circle, is at or past
+  // `value`: int32(counter - value) >= 0.
+  void write_value(std::uint32_t* counter, std::uint32_t value) const;
+  void wait_value(const std::uint32_t* counter, std::uint32_t value) const;
   // Host device: runs `task` on the stream's thread. CUDA: runs it on a driver thread in stream order; it must not call CUDA.
   // An exception thrown by a task is kept, later tasks are dropped (events still complete) and synchronize() rethrows it.
   void enqueue_host(std::function<void()> task) const;

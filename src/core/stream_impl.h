@@ -25,6 +25,8 @@ class StreamImpl {
   virtual void wait(const EventImpl& event) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* memory, std::size_t bytes) = 0;
+  virtual void write_value(std::uint32_t* counter, std::uint32_t value) = 0;
+  virtual void wait_value(const std::uint32_t* counter, std::uint32_t value) = 0;
   virtual void enqueue_host(std::function<void()> task) = 0;
   virtual void synchronize() = 0;
   virtual void* native() const = 0;

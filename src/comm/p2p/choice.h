@@ -1,0 +1,26 @@
+// Which transport a pair of ranks uses, and why not a better one. Computed from facts alone: both ends come to the same answer.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/p2p/pair_facts.h"
+#include "comm/p2p/transport.h"
+
+namespace plait::comm::p2p {
+
+struct Candidate {
+  Transport transport = Transport::nccl;
+  // Empty: possible. Otherwise why not, and what to check ("no peer access between GPU 0 and GPU 2 (PHB): ACS on the PCIe
+  // bridges, an IOMMU, or a virtual machine without P2P passthrough forbid it; see `plait topo`").
+  std::string obstacle;
+};
+
+// All transports, best first: direct, vmm, ipc, relay, host, nccl. (vmm before ipc: an IPC handle opens a whole allocation.)
+std::vector<Candidate> candidates(const PairFacts& facts);
+
+// The possible ones among them, best first, or only `wanted`. CommError with the obstacle when `wanted` is impossible.
+std::vector<Transport> choices(const PairFacts& facts, std::optional<Transport> wanted);
+
+}  // namespace plait::comm::p2p

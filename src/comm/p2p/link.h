@@ -1,0 +1,72 @@
+// The way of one rank's messages to another: a mailbox, or the communication library's send and receive, chosen at start-up and
+// tried before use.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/p2p/choice.h"
+#include "comm/p2p/pair_facts.h"
+#include "comm/p2p/transport.h"
+#include "comm/rendezvous.h"
+#include "core/stream.h"
+#include "core/view.h"
+
+namespace plait::comm::p2p {
+
+struct LinkSpec {
+  std::string name;    // unique among the job's links; both ends give the same
+  int from = 0, to = 1;  // ranks of the job; this one is either
+  int rank = 0;
+  Device device;       // this end's, current on the calling thread
+  std::size_t message_bytes = 0;  // of the largest message; both ends give the same
+  std::optional<Transport> transport;  // nothing: the best that works
+  std::optional<Mover> mover;          // nothing: the fastest, by trial, at the size of the messages
+  int slots = 2;                       // messages that may be on their way at once
+  std::chrono::milliseconds timeout{60'000};
+  int max_ctas = 0;                    // of NCCL's send and receive
+  std::string host_interface = "127.0.0.1";
+};
+
+// A transport that was better than the chosen one and why it is not used.
+struct PassedOver {
+  Transport transport = Transport::direct;
+  std::string reason;
+};
+
+// What was chosen for a pair; the same on both ends.
+struct LinkReport {
+  int from = 0, to = 0;
+  PairFacts facts;
+  Transport transport = Transport::nccl;
+  Mover mover = Mover::copy_engine;
+  std::string bridge;               // relay: bus id of the GPU between
+  std::vector<PassedOver> better;
+  double trial_microseconds = 0;    // of one message of the largest size
+  double trial_gb_per_s = 0;
+};
+
+class Link {
+ public:
+  virtual ~Link() = default;
+  // On the end that `from` is, or `to`. Messages arrive in the order in which they are sent; sizes agree. With `announced`, that
+  // event completes when the sender had the message ready to travel; links that cannot tell (between hosts) record it at once.
+  virtual void send(StreamRef stream, View data) = 0;
+  virtual void receive(StreamRef stream, View data, Event* announced = nullptr) = 0;
+  // Makes what waits on this end go on, and later calls throw CommError. From any thread, repeatedly.
+  virtual void abort() noexcept = 0;
+  virtual const LinkReport& report() const = 0;
+};
+
+// Collective over the two ends; a rank with several links makes them in an order that all ranks share. Tries the link with
+// messages of a pattern that would show corruption; one that delivers wrong data is passed over, or an error where it was asked
+// for by name. CommError when nothing is left or the peer does not come.
+std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store);
+
+// "0 -> 1  NV18 (switch)  direct, copy engine  381 GB/s ..." for a table at start-up: one line per link with its pass-overs.
+std::string describe(const LinkReport& report);
+
+}  // namespace plait::comm::p2p

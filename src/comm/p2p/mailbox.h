@@ -1,0 +1,67 @@
+// One direction of messages between two ranks: a ring of slots in memory that both see, and three counters.
+//
+//   sender      announce: announced = n     wait: credit > n - slots     copy data -> slot n % slots     ready = n
+//   receiver                                wait: ready >= n             copy slot n % slots -> data     credit = n
+//
+// Where the ring is and how it is seen is the transport's (MailboxMemory); who copies is the mover's. Order is kept by stream
+// write-value and wait-value: the host is not involved after it has enqueued. A message larger than a slot travels in chunks, of
+// which one enters the ring while another leaves it.
+//
+// Each end belongs to one thread, and its calls to one stream or streams joined by events. Counters count chunks on a circle of
+// 2^32 and never start again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "comm/p2p/transport.h"
+#include "core/stream.h"
+#include "core/view.h"
+
+namespace plait::comm::p2p {
+
+// Parts of a mailbox, as the device of this end addresses them. `owners` keep the memory.
+struct MailboxMemory {
+  std::byte* slots = nullptr;
+  std::size_t slot_bytes = 0;  // a multiple of 256
+  int slot_count = 0;
+  std::uint32_t* announced = nullptr;  // written by the sender, read by the receiver
+  std::uint32_t* ready = nullptr;      // written by the sender, read by the receiver
+  std::uint32_t* credit = nullptr;     // written by the receiver, read by the sender
+  std::vector<std::shared_ptr<void>> owners;
+};
+
+class Mailbox {
+ public:
+  // `by_kernel`: this end copies with an SM kernel instead of the stream's copy.
+  Mailbox(MailboxMemory memory, Device device, bool by_kernel);
+
+  // Sender. Tells the receiver that the data of the next message is there and only has to travel: what the receiver still waits
+  // for after this is the wire. Costs one write of the counter.
+  void announce(StreamRef stream);
+  // Sends `parts`, packed, as one message.
+  void send(StreamRef stream, std::span<const View> parts);
+
+  // Receiver. Later work on `stream` runs once the next message is announced.
+  void await_announcement(StreamRef stream);
+  // Receives the next message into `parts`, whose sizes are those of the sender's.
+  void receive(StreamRef stream, std::span<const View> parts);
+
+  // Makes the waits that this end's streams are in, or will come to, pass: what they copy is worth nothing. From any thread,
+  // again and again until the streams are drained (a peer that still writes could undo one).
+  void release_waits() noexcept;
+
+ private:
+  template <typename Copy> void each_chunk(std::span<const View> parts, Copy copy);
+  void copy(StreamRef stream, void* to, const void* from, std::size_t bytes) const;
+  std::byte* slot(std::uint32_t chunk) const;
+
+  MailboxMemory memory_;
+  bool by_kernel_;
+  Stream release_stream_;         // writes this end's own counters while its other streams are stuck
+  std::uint32_t announced_ = 0;   // messages
+  std::uint32_t chunks_ = 0;      // sent or received so far
+};
+
+}  // namespace plait::comm::p2p

@@ -1,0 +1,48 @@
+// Memory of one end of a mailbox that the other end sees too.
+//
+// One rank exports a region, its peer imports it; how the memory becomes visible is the kind. Each end holds its Region: the
+// exporter's owns the memory, the importer's the mapping. Importers go first: a mailbox's ends meet before the exporter frees
+// (Link's destructor).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "comm/p2p/handle_exchange.h"
+#include "core/device.h"
+
+namespace plait::comm::p2p {
+
+enum class RegionKind {
+  thread_memory,  // one process: the pointer itself. Device memory (of a GPU: with peer access enabled), or the host's
+  ipc,            // device memory by cudaIpcGetMemHandle; the handle covers a whole allocation, so base and offset travel
+  vmm,            // device memory by cuMemCreate and a POSIX file descriptor (or a fabric handle, where permitted)
+  host_memory,    // host memory: a memfd that both map (nothing in /dev/shm to be left behind), pinned for GPUs on both ends;
+};                // within one process as between two
+
+class Region {
+ public:
+  virtual ~Region() = default;
+  std::byte* data() const { return data_; }  // as this end's device sees it
+  std::size_t bytes() const { return bytes_; }
+
+ protected:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+struct RegionSpec {
+  RegionKind kind = RegionKind::thread_memory;
+  std::string name;       // unique in the job; both ends give the same
+  std::size_t bytes = 0;  // both ends give the same
+  Device memory_on;       // whose memory it is; the host for host_memory
+  Device used_by;         // this end's device, which must be current on the calling thread
+};
+
+// Both ends call one of these each. The memory is zero before anybody can import it. DeviceError or CommError say in words what
+// the system refused, and what to look at.
+std::unique_ptr<Region> export_region(const RegionSpec& spec, HandleExchange& exchange);
+std::unique_ptr<Region> import_region(const RegionSpec& spec, HandleExchange& exchange);
+
+}  // namespace plait::comm::p2p
