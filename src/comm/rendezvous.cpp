@@ -31,6 +31,22 @@ class ThreadRendezvous final : public Rendezvous {
     return values_.at(key);
   }
 
+  void set_object(const std::string& key, std::shared_ptr<void> object) override {
+    {
+      std::lock_guard lock(mutex_);
+      objects_[key] = std::move(object);
+    }
+    set(key, "");
+  }
+
+  std::shared_ptr<void> take_object(const std::string& key, std::chrono::milliseconds timeout) override {
+    get(key, timeout);
+    std::lock_guard lock(mutex_);
+    auto object = objects_.extract(key);
+    if (object.empty()) throw CommError("rendezvous: the object of key '" + key + "' has been taken already");
+    return std::move(object.mapped());
+  }
+
   void abort(const std::string& reason) noexcept override {
     {
       std::lock_guard lock(mutex_);
@@ -43,10 +59,18 @@ class ThreadRendezvous final : public Rendezvous {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
+  std::map<std::string, std::shared_ptr<void>> objects_;
   std::optional<std::string> abort_reason_;
 };
 
 }  // namespace
+
+void Rendezvous::set_object(const std::string& key, std::shared_ptr<void>) {
+  throw InternalError("rendezvous: key '" + key + "': objects pass between threads only");
+}
+std::shared_ptr<void> Rendezvous::take_object(const std::string& key, std::chrono::milliseconds) {
+  throw InternalError("rendezvous: key '" + key + "': objects pass between threads only");
+}
 
 std::shared_ptr<Rendezvous> make_thread_rendezvous() { return std::make_shared<ThreadRendezvous>(); }
 

@@ -291,10 +291,16 @@ std::vector<Field> comm_fields() {
   return {
       key("comm.backend", c(&C::backend), one_of({"auto", "nccl", "gloo"}),
           "Collectives: NCCL between GPUs, Gloo between CPUs. `auto`: by device."),
-      key("comm.p2p", c(&C::p2p), one_of({"auto"}, {"peer", "ipc", "vmm", "bridge", "host"}),
-          "How pipeline stages see each other's memory. Without effect while `parallel.pipeline` is 1."),
-      key("comm.mover", c(&C::mover), one_of({"auto"}, {"copy_engine", "sm_write", "sm_read"}),
-          "Who moves the bytes between pipeline stages. Without effect while `parallel.pipeline` is 1."),
+      key("comm.p2p", c(&C::p2p), one_of({"auto", "direct", "ipc", "vmm", "relay", "host", "nccl"}),
+          "How messages between pipeline stages travel. Mailboxes: `direct` (GPUs with peer access, or CPUs, in one process), `vmm` "
+          "and `ipc` (GPUs of two processes), `relay` (through the memory of a third GPU), `host` (through pinned host memory; "
+          "through shared memory between CPUs). `nccl`: send and receive of the communication library (Gloo's between CPUs), for "
+          "comparison and between hosts. `auto`: pair by pair the first of these that works there. Without effect while "
+          "`parallel.pipeline` is 1."),
+      key("comm.mover", c(&C::mover), one_of({"auto", "copy_engine", "sm_write", "sm_read"}),
+          "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of the "
+          "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a kernel "
+          "only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1."),
       auto_key("comm.bucket_mb", c(&C::bucket_mb), above(0),
                "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer collectives "
                "and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200."),

@@ -48,6 +48,12 @@ int cuda_device_count(std::string* why) {
   return count;
 }
 
+Device cuda_device_on_bus(const std::string& bus_id) {
+  int index = 0;
+  check(cudaDeviceGetByPCIBusId(&index, bus_id.c_str()));
+  return {DeviceKind::cuda, index};
+}
+
 namespace detail {
 namespace {
 

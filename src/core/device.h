@@ -24,6 +24,9 @@ std::string to_string(Device device);  // "cuda:0", "host:1"
 // GPUs usable by this process. When there are none, `why` (if given) says why in words: not built with CUDA, no driver, ...
 int cuda_device_count(std::string* why = nullptr);
 
+// The GPU at a PCI address ("0000:1b:00.0"), by this process's count. DeviceError when it sees none there.
+Device cuda_device_on_bus(const std::string& bus_id);
+
 // The name the vendor gives the device: "NVIDIA H200", or the CPU's model name.
 std::string device_name(Device device);
 

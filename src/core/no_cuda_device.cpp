@@ -9,6 +9,8 @@ int cuda_device_count(std::string* why) {
   return 0;
 }
 
+Device cuda_device_on_bus(const std::string&) { throw DeviceError("this plait was built without CUDA"); }
+
 namespace detail {
 namespace {
 [[noreturn]] void refuse() { throw DeviceError("this plait was built without CUDA"); }

@@ -238,11 +238,11 @@ void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSou
     }
     case InstructionKind::receive_activation:
     case InstructionKind::receive_gradient:
-      groups_.incoming.at(program.stream_of(i).peer)->receive(s, buffers_.message(program, i), 0);
+      groups_.incoming.at(program.stream_of(i).peer)->receive(s, buffers_.message(program, i));
       return;
     case InstructionKind::send_activation:
     case InstructionKind::send_gradient:
-      groups_.outgoing.at(program.stream_of(i).peer)->send(s, buffers_.message(program, i), 1);
+      groups_.outgoing.at(program.stream_of(i).peer)->send(s, buffers_.message(program, i));
       return;
     case InstructionKind::forward:
       forward(s, program, i);

@@ -8,8 +8,13 @@
 namespace plait::parallel {
 namespace {
 
-// A message is a few MB and has a whole pass of computation to travel; more thread blocks would only take SMs from it.
+// NCCL's: a message is a few MB and has a whole pass of computation to travel; more thread blocks would only take SMs from it.
 constexpr int link_ctas = 4;
+
+// Of a message between stages: this rank's rows of the residual stream.
+std::size_t message_bytes(const RankPlan& plan) {
+  return static_cast<std::size_t>(plan.sizes.own_rows() * plan.sizes.shape.hidden) * size_of(plan.sizes.compute);
+}
 
 class Builder {
  public:
@@ -22,7 +27,7 @@ class Builder {
       const auto made = by_members_.find(members);
       if (made != by_members_.end()) return made->second;
     }
-    auto communicator = make(to_string(group), to_string(group) + "." + std::to_string(members.front()), members, options_.max_ctas, false);
+    auto communicator = make(to_string(group), to_string(group) + "." + std::to_string(members.front()), members);
     if (group != Group::tensor) by_members_[members] = communicator;
     return communicator;
   }
@@ -35,16 +40,24 @@ class Builder {
       if (stream.role == StreamRole::receive) pairs.insert({stream.peer, me});
     }
     for (const auto& [from, to] : pairs) {
-      const std::vector<int> members = {plan_.layout.on_pipeline(plan_.rank, from), plan_.layout.on_pipeline(plan_.rank, to)};
-      const int ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas;
-      auto link = make("link", "link." + std::to_string(members[0]) + "." + std::to_string(members[1]), members, ctas, true);
-      (from == me ? groups.outgoing[to] : groups.incoming[from]) = std::move(link);
+      comm::p2p::LinkSpec spec{.name = {},
+                               .from = plan_.layout.on_pipeline(plan_.rank, from),
+                               .to = plan_.layout.on_pipeline(plan_.rank, to),
+                               .rank = plan_.rank,
+                               .device = options_.device,
+                               .message_bytes = message_bytes(plan_),
+                               .transport = options_.transport,
+                               .mover = options_.mover,
+                               .timeout = options_.timeout,
+                               .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
+                               .host_interface = options_.host_interface};
+      spec.name = "link." + std::to_string(spec.from) + "." + std::to_string(spec.to);
+      (from == me ? groups.outgoing[to] : groups.incoming[from]) = comm::p2p::make_link(spec, store_);
     }
   }
 
  private:
-  std::shared_ptr<comm::Communicator> make(const std::string& kind, const std::string& name, const std::vector<int>& members, int ctas,
-                                           bool point_to_point) {
+  std::shared_ptr<comm::Communicator> make(const std::string& kind, const std::string& name, const std::vector<int>& members) {
     const auto place = std::find(members.begin(), members.end(), plan_.rank);
     require(place != members.end(), "make_groups: the rank is not in its own group");
     std::shared_ptr<comm::Communicator> made =
@@ -53,8 +66,7 @@ class Builder {
                                  .size = static_cast<int>(members.size()),
                                  .device = options_.device,
                                  .timeout = options_.timeout,
-                                 .point_to_point = point_to_point,
-                                 .max_ctas = ctas,
+                                 .max_ctas = options_.max_ctas,
                                  .host_interface = options_.host_interface},
                                 store_);
     return options_.wrap ? options_.wrap(kind, std::move(made)) : made;
@@ -78,11 +90,18 @@ comm::Communicator& RankGroups::of(Group group) const {
   throw InternalError("RankGroups: unknown group");
 }
 
-std::vector<std::shared_ptr<comm::Communicator>> RankGroups::all() const {
-  std::set<std::shared_ptr<comm::Communicator>> each = {tensor, data, tied, world};
-  for (const auto& [peer, link] : outgoing) each.insert(link);
-  for (const auto& [peer, link] : incoming) each.insert(link);
-  return {each.begin(), each.end()};
+std::vector<std::function<void()>> RankGroups::aborts() const {
+  std::vector<std::function<void()>> actions;
+  // Whoever aborts may do so after the rank is gone.
+  const auto add = [&](const auto& member) {
+    actions.push_back([weak = std::weak_ptr(member)] {
+      if (const auto alive = weak.lock()) alive->abort();
+    });
+  };
+  for (const auto& group : std::set<std::shared_ptr<comm::Communicator>>{tensor, data, tied, world}) add(group);
+  for (const auto& [peer, link] : outgoing) add(link);
+  for (const auto& [peer, link] : incoming) add(link);
+  return actions;
 }
 
 RankGroups make_groups(const RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) {

@@ -5,21 +5,24 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/make_communicator.h"
+#include "comm/p2p/link.h"
 #include "parallel/rank_plan.h"
 
 namespace plait::parallel {
 
 struct RankGroups {
   std::shared_ptr<comm::Communicator> tensor, data, tied, world;
-  // One per direction and pipeline rank that this rank exchanges messages with: pairs in which rank 0 sends.
-  std::map<int, std::shared_ptr<comm::Communicator>> outgoing, incoming;
+  // By pipeline rank at the other end; one for each direction in which messages go.
+  std::map<int, std::shared_ptr<comm::p2p::Link>> outgoing, incoming;
 
   comm::Communicator& of(Group group) const;
-  std::vector<std::shared_ptr<comm::Communicator>> all() const;  // each once
+  // Each communicator and link once, as what ends its waits.
+  std::vector<std::function<void()>> aborts() const;
 };
 
 struct GroupOptions {
@@ -27,7 +30,9 @@ struct GroupOptions {
   std::chrono::milliseconds timeout{60'000};
   int max_ctas = 0;
   std::string host_interface = "127.0.0.1";
-  // For tests: puts something between the interpreter and a group ("tensor", "data", "tied", "world", "link").
+  std::optional<comm::p2p::Transport> transport;  // of links; nothing: the best that works, pair by pair
+  std::optional<comm::p2p::Mover> mover;
+  // For tests: puts something between the interpreter and a group ("tensor", "data", "tied", "world").
   std::function<std::shared_ptr<comm::Communicator>(const std::string& kind, std::shared_ptr<comm::Communicator>)> wrap;
 };
 

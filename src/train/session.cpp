@@ -14,11 +14,7 @@ Session::Session(const Config& config, std::int64_t vocab, RankContext& rank)
 
 Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankContext& rank) : memory_(rank.device) {
   parallel::RankGroups groups = parallel::make_groups(plan, options, *rank.rendezvous);
-  for (const auto& group : groups.all()) {
-    rank.on_abort([weak = std::weak_ptr(group)] {
-      if (const auto alive = weak.lock()) alive->abort();
-    });
-  }
+  for (std::function<void()>& abort : groups.aborts()) rank.on_abort(std::move(abort));
   interpreter_ = std::make_unique<parallel::Interpreter>(std::move(plan), memory_, std::move(groups));
 }
 
@@ -27,6 +23,8 @@ parallel::GroupOptions group_options(const Config& config, Device device) {
           .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(config.comm.timeout_s * 1000))),
           .max_ctas = static_cast<int>(config.comm.max_ctas),
           .host_interface = config.comm.interface,
+          .transport = comm::p2p::transport_named(config.comm.p2p),
+          .mover = comm::p2p::mover_named(config.comm.mover),
           .wrap = {}};
 }
 

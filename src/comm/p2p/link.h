@@ -26,6 +26,8 @@ struct LinkSpec {
   std::optional<Transport> transport;  // nothing: the best that works
   std::optional<Mover> mover;          // nothing: the fastest, by trial, at the size of the messages
   int slots = 2;                       // messages that may be on their way at once
+  // The sender tells when a message is ready to travel, so that the receiver knows a late sender from a slow wire.
+  bool announce = true;
   std::chrono::milliseconds timeout{60'000};
   int max_ctas = 0;                    // of NCCL's send and receive
   std::string host_interface = "127.0.0.1";
@@ -53,12 +55,17 @@ class Link {
  public:
   virtual ~Link() = default;
   // On the end that `from` is, or `to`. Messages arrive in the order in which they are sent; sizes agree. With `announced`, that
-  // event completes when the sender had the message ready to travel; links that cannot tell (between hosts) record it at once.
+  // event completes when the sender had the message ready to travel (at once where the link does not announce: `announces`).
   virtual void send(StreamRef stream, View data) = 0;
   virtual void receive(StreamRef stream, View data, Event* announced = nullptr) = 0;
-  // Makes what waits on this end go on, and later calls throw CommError. From any thread, repeatedly.
+  virtual bool announces() const = 0;  // false: LinkSpec::announce is, or the ends are on two hosts
+  // Makes what waits on this end go on (what it then reads is worth nothing) and later calls throw CommError. From any thread.
   virtual void abort() noexcept = 0;
-  virtual const LinkReport& report() const = 0;
+  const LinkReport& report() const { return report_; }
+
+ private:
+  friend std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store);
+  LinkReport report_;
 };
 
 // Collective over the two ends; a rank with several links makes them in an order that all ranks share. Tries the link with

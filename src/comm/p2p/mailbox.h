@@ -11,31 +11,34 @@
 // 2^32 and never start again.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
-#include "comm/p2p/transport.h"
 #include "core/stream.h"
 #include "core/view.h"
 
 namespace plait::comm::p2p {
 
-// Parts of a mailbox, as the device of this end addresses them. `owners` keep the memory.
+// Parts of a mailbox, as the device of this end addresses them.
 struct MailboxMemory {
   std::byte* slots = nullptr;
   std::size_t slot_bytes = 0;  // a multiple of 256
-  int slot_count = 0;
+  int slot_count = 0;          // 0: only announcements pass here
   std::uint32_t* announced = nullptr;  // written by the sender, read by the receiver
   std::uint32_t* ready = nullptr;      // written by the sender, read by the receiver
   std::uint32_t* credit = nullptr;     // written by the receiver, read by the sender
-  std::vector<std::shared_ptr<void>> owners;
+  std::vector<std::shared_ptr<void>> imported, exported;  // who keeps the memory
 };
+
+enum class End { sender, receiver };
 
 class Mailbox {
  public:
   // `by_kernel`: this end copies with an SM kernel instead of the stream's copy.
-  Mailbox(MailboxMemory memory, Device device, bool by_kernel);
+  Mailbox(End end, MailboxMemory memory, Device device, bool by_kernel);
 
   // Sender. Tells the receiver that the data of the next message is there and only has to travel: what the receiver still waits
   // for after this is the wire. Costs one write of the counter.
@@ -48,20 +51,25 @@ class Mailbox {
   // Receives the next message into `parts`, whose sizes are those of the sender's.
   void receive(StreamRef stream, std::span<const View> parts);
 
+  // Lets go of the peer's memory; nothing may be sent or received any more.
+  void drop_imported() { memory_.imported.clear(); }
+
   // Makes the waits that this end's streams are in, or will come to, pass: what they copy is worth nothing. From any thread,
   // again and again until the streams are drained (a peer that still writes could undo one).
   void release_waits() noexcept;
 
  private:
-  template <typename Copy> void each_chunk(std::span<const View> parts, Copy copy);
+  enum class Direction { into_slot, out_of_slot };
+  void copy_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, Direction direction) const;
   void copy(StreamRef stream, void* to, const void* from, std::size_t bytes) const;
-  std::byte* slot(std::uint32_t chunk) const;
 
   MailboxMemory memory_;
-  bool by_kernel_;
-  Stream release_stream_;         // writes this end's own counters while its other streams are stuck
-  std::uint32_t announced_ = 0;   // messages
-  std::uint32_t chunks_ = 0;      // sent or received so far
+  const End end_;
+  const bool by_kernel_;
+  Stream release_stream_;                    // writes the counters that this end waits for, while its other streams are stuck
+  std::atomic<std::uint32_t> announced_{0};  // messages so far
+  std::atomic<std::uint32_t> chunks_{0};     // chunks so far
+  int next_slot_ = 0;
 };
 
 }  // namespace plait::comm::p2p

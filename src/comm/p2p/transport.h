@@ -8,10 +8,11 @@
 
 namespace plait::comm::p2p {
 
+// The best first.
 enum class Transport {
   direct,  // one process: pointers, with peer access between GPUs
-  ipc,     // GPUs of two processes: IPC handles of cudaMalloc's memory
   vmm,     // GPUs of two processes: cuMemCreate and file descriptors; only the mailbox is shared
+  ipc,     // GPUs of two processes: IPC handles of cudaMalloc's memory
   relay,   // slots in the memory of a third GPU that both ends reach
   host,    // slots in pinned host memory (CPUs: in memory that two processes share)
   nccl,    // no mailbox: send and receive of the communication library (Gloo's for CPUs)

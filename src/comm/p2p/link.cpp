@@ -1,0 +1,233 @@
+#include "comm/p2p/link.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "comm/make_communicator.h"
+#include "comm/p2p/links.h"
+#include "comm/p2p/mailbox_memory.h"
+#include "comm/p2p/trial.h"
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+namespace {
+
+// For one step of making a link; a peer that fails in the middle is noticed by that.
+constexpr std::chrono::milliseconds attempt_timeout{20'000};
+// How long an end that goes waits for the other to let go of its memory.
+constexpr std::chrono::milliseconds goodbye_timeout{2'000};
+// A mover that takes SMs from compute has to be this much faster than the copy engine to be chosen by itself.
+constexpr double worth_an_sm = 0.9;
+
+// The first GPU that both ends reach; the same on both ends.
+std::string bridge_of(const PairFacts& facts) {
+  const std::vector<std::string>& there = facts.from_receiver.bridges;
+  for (const std::string& bus_id : facts.from_sender.bridges) {
+    if (std::find(there.begin(), there.end(), bus_id) != there.end()) return bus_id;
+  }
+  throw InternalError("bridge_of: no GPU is between these two");
+}
+
+struct Attempt {
+  std::unique_ptr<Link> link;
+  std::string problem;      // empty: it works
+  double microseconds = 0;
+};
+
+class LinkMaker {
+ public:
+  LinkMaker(const LinkSpec& spec, Rendezvous& store)
+      : spec_(spec), store_(store), exchange_(store, spec.timeout), end_(spec.rank == spec.from ? End::sender : End::receiver) {
+    require(spec.from != spec.to && (spec.rank == spec.from || spec.rank == spec.to), "make_link: this rank is neither end");
+  }
+
+  std::pair<std::unique_ptr<Link>, LinkReport> make() {
+    LinkReport report{.from = spec_.from, .to = spec_.to, .facts = exchange_facts(), .bridge = {}, .better = {}};
+    report_ = &report;
+    for (const Candidate& candidate : candidates(report.facts)) {
+      const bool wanted = !spec_.transport || *spec_.transport == candidate.transport;
+      if (!wanted || candidate.obstacle.empty()) continue;
+      if (spec_.transport) fail(candidate.transport, candidate.obstacle);
+      report.better.push_back({candidate.transport, candidate.obstacle});
+    }
+    for (const Transport transport : choices(report.facts, spec_.transport)) {
+      Attempt best;
+      std::string problems;
+      for (const Mover mover : movers(transport)) {
+        Attempt attempt = try_out(transport, mover);
+        if (!attempt.problem.empty()) {
+          problems += (problems.empty() ? "" : "; ") + (to_string(mover) + ": " + attempt.problem);
+          continue;
+        }
+        const bool faster = !best.link || attempt.microseconds < best.microseconds * (mover == Mover::copy_engine ? 1 : worth_an_sm);
+        if (!faster) continue;
+        best = std::move(attempt);
+        report.mover = mover;
+      }
+      if (best.link) {
+        report.transport = transport;
+        report.trial_microseconds = best.microseconds;
+        report.trial_gb_per_s = best.microseconds > 0 ? static_cast<double>(spec_.message_bytes) / best.microseconds / 1e3 : 0;
+        keep_better_than(transport, report.better);
+        return {std::move(best.link), std::move(report)};
+      }
+      if (spec_.transport) fail(transport, problems);
+      report.better.push_back({transport, problems});
+    }
+    throw CommError(label() + ": no transport works: " + describe(report));
+  }
+
+ private:
+  std::string label() const { return fmt::format("link {} -> {}", spec_.from, spec_.to); }
+  std::string side() const { return end_ == End::sender ? "sender" : "receiver"; }
+  std::string other_side() const { return end_ == End::sender ? "receiver" : "sender"; }
+
+  [[noreturn]] void fail(Transport transport, const std::string& reason) const {
+    throw CommError(fmt::format("{}: comm.p2p={} cannot be used between these two: {}", label(), to_string(transport), reason));
+  }
+
+  // Tells the other end something and learns the same of it.
+  std::string swap(const std::string& name, const std::string& text) {
+    store_.set(spec_.name + "/" + name + "." + side(), text);
+    return store_.get(spec_.name + "/" + name + "." + other_side(), spec_.timeout);
+  }
+
+  PairFacts exchange_facts() {
+    const EndFacts own = end_facts(spec_.rank, spec_.device);
+    const EndFacts other = end_facts_from(swap("end", to_text(own)));
+    const PathFacts there = path_facts(own, other);
+    const PathFacts back = path_facts_from(swap("path", to_text(there)));
+    const bool sends = end_ == End::sender;
+    return {sends ? own : other, sends ? other : own, sends ? there : back, sends ? back : there};
+  }
+
+  // Those to try, the preferred one first.
+  std::vector<Mover> movers(Transport transport) const {
+    const bool kernels = spec_.device.is_cuda() && transport != Transport::nccl;
+    // Two hops by kernels would take SMs on both sides for nothing: the slower hop is the wire's anyway.
+    const bool one_hop = transport != Transport::host && transport != Transport::relay;
+    if (spec_.mover) return {*spec_.mover};
+    if (!kernels || !one_hop || spec_.message_bytes == 0) return {Mover::copy_engine};
+    return {Mover::copy_engine, Mover::sm_write, Mover::sm_read};
+  }
+
+  // Makes a link, tries it, and agrees with the other end on how that went.
+  Attempt try_out(Transport transport, Mover mover) {
+    const std::string name = to_string(transport) + "." + to_string(mover);
+    Attempt attempt;
+    try {
+      attempt.link = transport == Transport::nccl ? by_communicator() : by_mailbox(transport, mover, name);
+    } catch (const Error& error) {
+      attempt.problem = error.what();
+    }
+    agree(attempt, name + "/made");
+    if (!attempt.link) return attempt;
+    try {
+      const TrialResult trial = synchronize_trial(*attempt.link, end_, spec_.device, spec_.message_bytes, spec_.slots, attempt_timeout);
+      attempt.problem = trial.problem;
+      attempt.microseconds = trial.microseconds;
+    } catch (const Error& error) {
+      attempt.problem = error.what();
+    }
+    agree(attempt, name + "/tried");
+    return attempt;
+  }
+
+  // A problem of either end is one of both, and the time is the receiver's.
+  void agree(Attempt& attempt, const std::string& name) {
+    const std::string other = swap(name, fmt::format("{:.3f} {}", attempt.microseconds, attempt.problem));
+    const std::size_t space = other.find(' ');
+    if (space == std::string::npos) throw CommError(label() + ": the other end said something that is no verdict");
+    const std::string problem = other.substr(space + 1);
+    if (attempt.problem.empty() && !problem.empty()) attempt.problem = "the " + other_side() + ": " + problem;
+    if (!attempt.problem.empty()) {
+      attempt.link.reset();
+    } else if (end_ == End::sender) {
+      attempt.microseconds = std::strtod(other.c_str(), nullptr);
+    }
+  }
+
+  std::unique_ptr<Link> by_mailbox(Transport transport, Mover mover, const std::string& name) {
+    MailboxLinkOptions options;
+    options.announce = spec_.announce;
+    options.by_kernel = (mover == Mover::sm_write && end_ == End::sender) || (mover == Mover::sm_read && end_ == End::receiver);
+    if (transport == Transport::ipc) {
+      options.goodbye = [&store = store_, own = spec_.name + "/" + name + "/gone." + side(),
+                         other = spec_.name + "/" + name + "/gone." + other_side()] {
+        try {
+          store.set(own, "");
+          store.get(other, goodbye_timeout);
+        } catch (const Error&) {
+          return;  // the peer is gone, or the job is
+        }
+      };
+    }
+    return make_mailbox_link({end_, spec_.device, label()}, mailbox_memory(transport, mover, name, spec_.message_bytes), options);
+  }
+
+  MailboxMemory mailbox_memory(Transport transport, Mover mover, const std::string& name, std::size_t message_bytes) {
+    HandleExchange exchange(store_, std::min(spec_.timeout, attempt_timeout));
+    const EndFacts& peer = end_ == End::sender ? report_->facts.receiver : report_->facts.sender;
+    MailboxSpec mailbox{.name = spec_.name + "/" + name, .transport = transport, .mover = mover, .message_bytes = message_bytes,
+                        .slots = spec_.slots, .device = spec_.device, .peer_device = {peer.kind, peer.ordinal}, .bridge = {}};
+    if (transport == Transport::relay) {
+      report_->bridge = bridge_of(report_->facts);
+      if (end_ == End::receiver) mailbox.bridge = cuda_device_on_bus(report_->bridge);
+    }
+    return make_mailbox_memory(end_, mailbox, exchange);
+  }
+
+  std::unique_ptr<Link> by_communicator() {
+    std::unique_ptr<Mailbox> beacon;
+    if (spec_.announce && report_->facts.same_host() && report_->facts.sender.stream_memory_operations &&
+        report_->facts.receiver.stream_memory_operations) {
+      beacon = std::make_unique<Mailbox>(end_, mailbox_memory(Transport::host, Mover::copy_engine, "beacon", 0), spec_.device, false);
+    }
+    auto pair = make_communicator({.name = spec_.name,
+                                   .rank = end_ == End::sender ? 0 : 1,
+                                   .size = 2,
+                                   .device = spec_.device,
+                                   .timeout = spec_.timeout,
+                                   .point_to_point = true,
+                                   .max_ctas = spec_.max_ctas,
+                                   .host_interface = spec_.host_interface},
+                                  store_);
+    return make_communicator_link({end_, spec_.device, label()}, std::move(pair), std::move(beacon));
+  }
+
+  // Only those that come before the chosen one are of interest.
+  static void keep_better_than(Transport chosen, std::vector<PassedOver>& passed_over) {
+    std::erase_if(passed_over, [&](const PassedOver& p) { return p.transport > chosen; });
+  }
+
+  const LinkSpec& spec_;
+  Rendezvous& store_;
+  HandleExchange exchange_;
+  const End end_;
+  LinkReport* report_ = nullptr;
+};
+
+std::string mover_text(const LinkReport& report) {
+  if (report.transport == Transport::nccl) return "";
+  const bool gpus = report.facts.sender.kind == DeviceKind::cuda;
+  return ", " + (gpus ? to_string(report.mover) : std::string("memcpy"));
+}
+
+}  // namespace
+
+std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store) {
+  auto [link, report] = LinkMaker(spec, store).make();
+  link->report_ = std::move(report);
+  return std::move(link);
+}
+
+std::string describe(const LinkReport& report) {
+  std::string text = fmt::format("{} -> {}  {}  {}{}", report.from, report.to, report.facts.from_sender.link(), to_string(report.transport), mover_text(report));
+  if (!report.bridge.empty()) text += " by " + report.bridge;
+  if (report.trial_microseconds > 0) text += fmt::format("  {:.1f} us, {:.1f} GB/s", report.trial_microseconds, report.trial_gb_per_s);
+  for (const PassedOver& p : report.better) text += fmt::format("\n      not {}: {}", to_string(p.transport), p.reason);
+  return text;
+}
+
+}  // namespace plait::comm::p2p

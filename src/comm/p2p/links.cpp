@@ -1,0 +1,127 @@
+#include "comm/p2p/links.h"
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+namespace {
+
+// How often an aborted end releases its waits: a message that was on its way when the abort came sets the counters back.
+constexpr std::chrono::milliseconds release_interval{10};
+
+// What both kinds do with a mailbox: tell when a message is ready, and let go of a peer that is not coming.
+class AbortableLink : public Link {
+ public:
+  explicit AbortableLink(const LinkEnd& end) : end_(end) {}
+
+ protected:
+  void check_usable(const char* call, End end) const {
+    require(end == end_.end, end_.label + ": " + call + " on the wrong end");
+    if (aborted_) throw CommError(end_.label + ": " + call + ": aborted");
+  }
+
+  // Once; `mailbox` must live until stop_releasing().
+  void start_releasing(Mailbox& mailbox) noexcept {
+    try {
+      std::lock_guard lock(mutex_);
+      if (releaser_.joinable()) return;
+      releaser_ = std::jthread([this, &mailbox](std::stop_token stop) {
+        make_current(end_.device);
+        while (!stop.stop_requested()) {
+          mailbox.release_waits();
+          std::this_thread::sleep_for(release_interval);
+        }
+      });
+    } catch (const std::exception&) {
+      mailbox.release_waits();
+    }
+  }
+  void stop_releasing() noexcept {
+    std::lock_guard lock(mutex_);
+    if (releaser_.joinable()) releaser_ = {};  // asks it to stop and joins
+  }
+
+  const LinkEnd end_;
+  std::atomic<bool> aborted_{false};
+
+ private:
+  std::mutex mutex_;
+  std::jthread releaser_;
+};
+
+class MailboxLink final : public AbortableLink {
+ public:
+  MailboxLink(const LinkEnd& end, MailboxMemory memory, const MailboxLinkOptions& options)
+      : AbortableLink(end), options_(options), mailbox_(end.end, std::move(memory), end.device, options.by_kernel) {}
+  ~MailboxLink() override {
+    stop_releasing();
+    if (!options_.goodbye) return;
+    mailbox_.drop_imported();
+    options_.goodbye();
+  }
+
+  void send(StreamRef stream, View data) override {
+    check_usable("send", End::sender);
+    if (options_.announce) mailbox_.announce(stream);
+    mailbox_.send(stream, {&data, 1});
+  }
+  void receive(StreamRef stream, View data, Event* announced) override {
+    check_usable("receive", End::receiver);
+    if (options_.announce) mailbox_.await_announcement(stream);
+    if (announced) stream.record(*announced);
+    mailbox_.receive(stream, {&data, 1});
+  }
+  bool announces() const override { return options_.announce; }
+  void abort() noexcept override {
+    aborted_ = true;
+    start_releasing(mailbox_);
+  }
+
+ private:
+  const MailboxLinkOptions options_;
+  Mailbox mailbox_;
+};
+
+class CommunicatorLink final : public AbortableLink {
+ public:
+  CommunicatorLink(const LinkEnd& end, std::unique_ptr<Communicator> pair, std::unique_ptr<Mailbox> beacon)
+      : AbortableLink(end), beacon_(std::move(beacon)), pair_(std::move(pair)) {}
+  ~CommunicatorLink() override { stop_releasing(); }
+
+  void send(StreamRef stream, View data) override {
+    check_usable("send", End::sender);
+    if (beacon_) beacon_->announce(stream);
+    pair_->send(stream, data, 1);
+  }
+  void receive(StreamRef stream, View data, Event* announced) override {
+    check_usable("receive", End::receiver);
+    if (beacon_) beacon_->await_announcement(stream);
+    if (announced) stream.record(*announced);
+    pair_->receive(stream, data, 0);
+  }
+  bool announces() const override { return beacon_ != nullptr; }
+  void abort() noexcept override {
+    aborted_ = true;
+    pair_->abort();
+    if (beacon_) start_releasing(*beacon_);
+  }
+
+ private:
+  std::unique_ptr<Mailbox> beacon_;
+  std::unique_ptr<Communicator> pair_;
+};
+
+}  // namespace
+
+std::unique_ptr<Link> make_mailbox_link(const LinkEnd& end, MailboxMemory memory, const MailboxLinkOptions& options) {
+  return std::make_unique<MailboxLink>(end, std::move(memory), options);
+}
+
+std::unique_ptr<Link> make_communicator_link(const LinkEnd& end, std::unique_ptr<Communicator> pair, std::unique_ptr<Mailbox> beacon) {
+  return std::make_unique<CommunicatorLink>(end, std::move(pair), std::move(beacon));
+}
+
+}  // namespace plait::comm::p2p

@@ -1,0 +1,33 @@
+// The two kinds of link. Private to p2p: everything else uses comm/p2p/link.h.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/communicator.h"
+#include "comm/p2p/link.h"
+#include "comm/p2p/mailbox.h"
+
+namespace plait::comm::p2p {
+
+struct LinkEnd {
+  End end = End::sender;
+  Device device;
+  std::string label;  // for errors: "link 0 -> 1"
+};
+
+struct MailboxLinkOptions {
+  bool by_kernel = false;  // this end moves bytes with an SM kernel
+  bool announce = true;
+  // Called when this end has let go of the peer's memory: tells it, and waits until the peer has let go of this end's. For memory
+  // that must not be freed before (IPC); empty where the system counts who uses it.
+  std::function<void()> goodbye;
+};
+std::unique_ptr<Link> make_mailbox_link(const LinkEnd& end, MailboxMemory memory, const MailboxLinkOptions& options);
+
+// By send and receive of a group of two, in which rank 0 sends. `beacon`: a mailbox without slots for announcements; without
+// counters where there is none.
+std::unique_ptr<Link> make_communicator_link(const LinkEnd& end, std::unique_ptr<Communicator> pair, std::unique_ptr<Mailbox> beacon);
+
+}  // namespace plait::comm::p2p

@@ -1,0 +1,98 @@
+#include "comm/p2p/mailbox.h"
+
+#include <algorithm>
+
+#include "comm/p2p/mover.h"
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+namespace {
+
+// Farther than any stream has waits in its queue, and less than half the circle of counters.
+constexpr std::uint32_t past_every_wait = 1u << 30;
+
+std::size_t size_of_all(std::span<const View> parts) {
+  std::size_t bytes = 0;
+  for (const View& part : parts) bytes += part.bytes();
+  return bytes;
+}
+
+}  // namespace
+
+Mailbox::Mailbox(End end, MailboxMemory memory, Device device, bool by_kernel)
+    : memory_(std::move(memory)), end_(end), by_kernel_(by_kernel), release_stream_(device, StreamPriority::high) {
+  require(memory_.announced && memory_.ready && memory_.credit, "Mailbox: a counter is missing");
+  require(memory_.slot_count == 0 || (memory_.slots && memory_.slot_bytes > 0), "Mailbox: its slots have no memory");
+}
+
+void Mailbox::announce(StreamRef stream) { stream.write_value(memory_.announced, ++announced_); }
+
+void Mailbox::await_announcement(StreamRef stream) { stream.wait_value(memory_.announced, ++announced_); }
+
+void Mailbox::send(StreamRef stream, std::span<const View> parts) {
+  const std::size_t total = size_of_all(parts);
+  for (std::size_t done = 0; done < total; done += memory_.slot_bytes) {
+    require(memory_.slot_count > 0, "Mailbox::send: it has no slots");
+    const auto slots = static_cast<std::uint32_t>(memory_.slot_count);
+    // The slot is free once the chunk that was in it has been taken out; the first round finds every slot free.
+    stream.wait_value(memory_.credit, chunks_ + 1 - slots);
+    copy_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), Direction::into_slot);
+    stream.write_value(memory_.ready, ++chunks_);
+    next_slot_ = (next_slot_ + 1) % memory_.slot_count;
+  }
+}
+
+void Mailbox::receive(StreamRef stream, std::span<const View> parts) {
+  const std::size_t total = size_of_all(parts);
+  for (std::size_t done = 0; done < total; done += memory_.slot_bytes) {
+    require(memory_.slot_count > 0, "Mailbox::receive: it has no slots");
+    stream.wait_value(memory_.ready, ++chunks_);
+    copy_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), Direction::out_of_slot);
+    stream.write_value(memory_.credit, chunks_);
+    next_slot_ = (next_slot_ + 1) % memory_.slot_count;
+  }
+}
+
+// Bytes [first, first + bytes) of the parts, laid end to end, and the current slot.
+void Mailbox::copy_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, Direction direction) const {
+  std::byte* slot = memory_.slots + static_cast<std::size_t>(next_slot_) * memory_.slot_bytes;
+  std::size_t part_first = 0;
+  for (const View& part : parts) {
+    const std::size_t begin = std::max(first, part_first), end = std::min(first + bytes, part_first + part.bytes());
+    if (begin < end) {
+      std::byte* data = static_cast<std::byte*>(part.data) + (begin - part_first);
+      std::byte* place = slot + (begin - first);
+      if (direction == Direction::into_slot) {
+        copy(stream, place, data, end - begin);
+      } else {
+        copy(stream, data, place, end - begin);
+      }
+    }
+    part_first += part.bytes();
+  }
+}
+
+void Mailbox::copy(StreamRef stream, void* to, const void* from, std::size_t bytes) const {
+  if (by_kernel_) {
+    copy_by_kernel(stream, to, from, bytes);
+  } else {
+    stream.copy(to, from, bytes);
+  }
+}
+
+void Mailbox::release_waits() noexcept {
+  try {
+    // Only what this end waits for: the other one must not take anything for a message that is none.
+    const StreamRef stream = release_stream_.ref();
+    if (end_ == End::sender) {
+      stream.write_value(memory_.credit, chunks_ + past_every_wait);
+    } else {
+      stream.write_value(memory_.announced, announced_ + past_every_wait);
+      stream.write_value(memory_.ready, chunks_ + past_every_wait);
+    }
+  } catch (const std::exception&) {
+    return;  // the device is lost, and with it every wait
+  }
+}
+
+}  // namespace plait::comm::p2p

@@ -1,0 +1,108 @@
+#include "comm/p2p/mailbox_memory.h"
+
+#include <algorithm>
+
+#include "comm/p2p/region.h"
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+namespace {
+
+// Counters before the slots, each on cache lines of its own.
+constexpr std::size_t counter_bytes = 4096;
+constexpr std::size_t announced_at = 0, ready_at = 256, credit_at = 512;
+
+// Two hops are one after the other, so a message is cut into pieces of which one takes the first hop while another takes the
+// second. Smaller pieces overlap more; these still take much longer than it costs to start a copy (some microseconds).
+constexpr std::size_t host_piece = std::size_t{1} << 20;
+constexpr std::size_t relay_piece = std::size_t{4} << 20;
+constexpr int piece_count = 8;
+constexpr std::size_t largest_slot = std::size_t{256} << 20;
+
+struct Slots {
+  std::size_t bytes = 0;
+  int count = 0;
+  std::size_t total() const { return bytes * static_cast<std::size_t>(count); }
+};
+
+Slots slots_of(const MailboxSpec& spec) {
+  if (spec.message_bytes == 0) return {};
+  const std::size_t message = (spec.message_bytes + 255) / 256 * 256;
+  const bool two_hops = spec.transport == Transport::host || spec.transport == Transport::relay;
+  if (!two_hops) return {std::min(message, largest_slot), spec.slots};
+  const std::size_t piece = std::min(message, spec.transport == Transport::host ? host_piece : relay_piece);
+  return {piece, std::max(spec.slots, piece_count)};
+}
+
+class Builder {
+ public:
+  Builder(End end, const MailboxSpec& spec, HandleExchange& exchange) : end_(end), spec_(spec), exchange_(exchange), slots_(slots_of(spec)) {
+    memory_.slot_bytes = slots_.bytes;
+    memory_.slot_count = slots_.count;
+  }
+
+  MailboxMemory take() {
+    switch (spec_.transport) {
+      case Transport::direct: on_both_ends(RegionKind::thread_memory); break;
+      case Transport::ipc: on_both_ends(RegionKind::ipc); break;
+      case Transport::vmm: on_both_ends(RegionKind::vmm); break;
+      case Transport::host: {
+        std::byte* all = region("host", RegionKind::host_memory, End::receiver, counter_bytes + slots_.total(), {});
+        counters(all, all);
+        memory_.slots = all + counter_bytes;
+        break;
+      }
+      case Transport::relay: {
+        std::byte* host = region("counters", RegionKind::host_memory, End::receiver, counter_bytes, {});
+        counters(host, host);
+        if (slots_.count > 0) memory_.slots = region("bridge", RegionKind::vmm, End::receiver, slots_.total(), spec_.bridge);
+        break;
+      }
+      case Transport::nccl: throw InternalError("make_mailbox_memory: nccl has no mailbox");
+    }
+    return std::move(memory_);
+  }
+
+ private:
+  // Each end waits for counters in its own memory, and the slots are in the memory of the end that does not move the bytes.
+  void on_both_ends(RegionKind kind) {
+    const bool at_sender = spec_.mover == Mover::sm_read;
+    std::byte* receiver = region("receiver", kind, End::receiver, counter_bytes + (at_sender ? 0 : slots_.total()), {});
+    std::byte* sender = region("sender", kind, End::sender, counter_bytes + (at_sender ? slots_.total() : 0), {});
+    counters(receiver, sender);
+    memory_.slots = (at_sender ? sender : receiver) + counter_bytes;
+  }
+
+  void counters(std::byte* receiver, std::byte* sender) {
+    memory_.announced = reinterpret_cast<std::uint32_t*>(receiver + announced_at);
+    memory_.ready = reinterpret_cast<std::uint32_t*>(receiver + ready_at);
+    memory_.credit = reinterpret_cast<std::uint32_t*>(sender + credit_at);
+  }
+
+  // Memory of one end (or of `other_device`), as this one addresses it.
+  std::byte* region(const std::string& part, RegionKind kind, End owner, std::size_t bytes, std::optional<Device> other_device) {
+    RegionSpec spec{.kind = kind, .name = spec_.name + "/" + part, .bytes = bytes,
+                    .memory_on = end_ == owner ? spec_.device : spec_.peer_device, .used_by = spec_.device};
+    if (kind == RegionKind::host_memory) spec.memory_on = {DeviceKind::host, 0};
+    if (other_device) spec.memory_on = *other_device;
+    const bool own = end_ == owner;
+    std::shared_ptr<Region> made = own ? export_region(spec, exchange_) : import_region(spec, exchange_);
+    std::byte* data = made->data();
+    (own ? memory_.exported : memory_.imported).push_back(std::move(made));
+    return data;
+  }
+
+  const End end_;
+  const MailboxSpec& spec_;
+  HandleExchange& exchange_;
+  const Slots slots_;
+  MailboxMemory memory_;
+};
+
+}  // namespace
+
+MailboxMemory make_mailbox_memory(End end, const MailboxSpec& spec, HandleExchange& exchange) {
+  return Builder(end, spec, exchange).take();
+}
+
+}  // namespace plait::comm::p2p

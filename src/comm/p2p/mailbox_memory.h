@@ -1,0 +1,29 @@
+// Builds the memory of a mailbox out of regions, for each transport.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string>
+
+#include "comm/p2p/handle_exchange.h"
+#include "comm/p2p/mailbox.h"
+#include "comm/p2p/transport.h"
+
+namespace plait::comm::p2p {
+
+struct MailboxSpec {
+  std::string name;  // unique in the job; both ends give the same
+  Transport transport = Transport::direct;  // not nccl
+  Mover mover = Mover::copy_engine;
+  std::size_t message_bytes = 0;  // of the largest message; 0: announcements only
+  int slots = 2;                  // messages on their way at once, where a message fits a slot
+  Device device;                  // of this end
+  Device peer_device;             // of the other one, if that is in this process
+  std::optional<Device> bridge;   // relay: the GPU between, as the receiver's process counts it
+};
+
+// Collective over the two ends. The slots are in the receiver's memory (sm_read: the sender's; relay: the bridge's; host: the
+// host's), a counter in the memory of who waits for it (relay and host: the host's).
+MailboxMemory make_mailbox_memory(End end, const MailboxSpec& spec, HandleExchange& exchange);
+
+}  // namespace plait::comm::p2p
