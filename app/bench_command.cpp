@@ -1,92 +1,13 @@
-// plait bench step [...]
-#include <spdlog/fmt/fmt.h>
-
-#include <iostream>
-#include <memory>
-
+// plait bench step|p2p|collectives|ring [...]
+#include "bench_commands.h"
 #include "commands.h"
-#include "core/config.h"
-#include "core/device.h"
-#include "core/error.h"
-#include "train/step_benchmark.h"
 
 namespace plait {
-namespace {
-
-struct Options {
-  std::string config, model;
-  std::vector<std::string> set;
-  std::int64_t batch = 8, micro_batches = 1, sequence = 1024, ranks = 0, zero = 0;
-  train::StepBenchmarkRequest request;
-  bool json = false;
-};
-
-Config configuration(const Options& o) {
-  if (o.config.empty() == o.model.empty()) throw ConfigError("bench step: give either --config FILE or --model PRESET");
-  if (!o.config.empty()) return load_config(o.config, o.set);
-  const std::int64_t data = o.ranks > 0 ? o.ranks : std::max(1, cuda_device_count());
-  return parse_config(fmt::format("run: {{name: bench}}\n"
-                                  "model: {{preset: {}}}\n"
-                                  "data: {{tokenizer: random, sequence_length: {}}}\n"
-                                  "train: {{steps: 1000, global_batch: {}, micro_batch: {}}}\n"
-                                  "parallel: {{data: {}, zero: {}}}\n"
-                                  "launch: {{ranks: {}}}\n",
-                                  o.model, o.sequence, o.batch * o.micro_batches * data, o.batch, data, o.zero, data),
-                      o.set, "bench step");
-}
-
-void print(const nlohmann::ordered_json& r) {
-  const auto size = [&](const char* axis) { return r["layout"][axis].get<int>(); };
-  fmt::print("{} on {} x {}: pipeline {} ({}) x data {} x tensor {}, zero {}\n", r["model"].get<std::string>(), r["ranks"].get<int>(),
-             r["device"].get<std::string>(), size("pipeline"), r["schedule"].get<std::string>(), size("data"), size("tensor"),
-             r["zero"].get<int>());
-  fmt::print("  batch         {} micro-batches of {} sequences of {} tokens per data-parallel rank\n", r["micro_batches"].get<int>(),
-             r["micro_batch"].get<int>(), r["sequence_length"].get<int>());
-  fmt::print("  step          {:.2f} ms (median; {:.2f} to {:.2f})\n", r["step_ms"]["median"].get<double>(),
-             r["step_ms"]["min"].get<double>(), r["step_ms"]["max"].get<double>());
-  fmt::print("  throughput    {:.0f} tokens/s, {:.1f} TFLOP/s per device", r["tokens_per_second"].get<double>(),
-             r["tflops_per_gpu"].get<double>());
-  if (r.contains("mfu")) fmt::print(", MFU {:.1f} %", 100 * r["mfu"].get<double>());
-  fmt::print("\n  exposed       {:.3f} ms of communication per step\n", r["exposed_comm_ms"].get<double>());
-  fmt::print("  memory        {:.2f} GiB planned, {:.2f} GiB on the device\n", r["memory"]["planned_bytes"].get<double>() / (1 << 30),
-             r["memory"]["device_bytes"].get<double>() / (1 << 30));
-  if (!r.contains("breakdown")) return;
-  fmt::print("  one step with every instruction timed by itself (streams overlap, so this does not add up to a step):\n");
-  for (const auto& row : r["breakdown"]) {
-    fmt::print("    {:<28} {:>4} x {:>9.3f} ms in all\n", row["instruction"].get<std::string>(), row["count"].get<int>(), row["ms"].get<double>());
-  }
-}
-
-}  // namespace
 
 void add_bench_command(CLI::App& app, int& status, int argc, char** argv) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure");
+  CLI::App* bench = app.add_subcommand("bench", "Measure: training steps, peer-to-peer messages, collectives");
   bench->require_subcommand(1);
-  CLI::App* step = bench->add_subcommand("step", "Time the training step of a model or configuration");
-  auto o = std::make_shared<Options>();
-  step->add_option("--config", o->config, "Configuration (YAML)");
-  step->add_option("--model", o->model, "Model preset, on random tokens");
-  step->add_option("--batch", o->batch, "With --model: sequences per micro-batch")->capture_default_str()->check(CLI::PositiveNumber);
-  step->add_option("--micro-batches", o->micro_batches, "With --model: micro-batches per rank and step")->capture_default_str()->check(CLI::PositiveNumber);
-  step->add_option("--sequence", o->sequence, "With --model: tokens per sequence")->capture_default_str()->check(CLI::PositiveNumber);
-  step->add_option("--ranks", o->ranks, "With --model: data-parallel ranks; 0: all GPUs")->capture_default_str();
-  step->add_option("--zero", o->zero, "With --model: 1 shards the optimizer")->capture_default_str();
-  step->add_option("--set", o->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");
-  step->add_option("--steps", o->request.steps, "Steps measured")->capture_default_str()->check(CLI::PositiveNumber);
-  step->add_option("--warmup", o->request.warmup, "Steps before that")->capture_default_str()->check(CLI::PositiveNumber);
-  step->add_flag("--breakdown", o->request.breakdown, "Add a table of time by kind of instruction");
-  step->add_flag("--json", o->json, "One JSON document on stdout");
-  step->callback([o, &status, argc, argv] {
-    o->request.config = configuration(*o);
-    o->request.argv.assign(argv, argv + argc);
-    status = train::benchmark_step(o->request, [&](const nlohmann::ordered_json& result) {
-      if (o->json) {
-        std::cout << result.dump(2) << '\n';
-      } else {
-        print(result);
-      }
-    });
-  });
+  add_bench_step_command(*bench, status, argc, argv);
 }
 
 }  // namespace plait

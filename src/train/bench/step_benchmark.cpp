@@ -1,4 +1,4 @@
-#include "train/step_benchmark.h"
+#include "train/bench/step_benchmark.h"
 
 #include <algorithm>
 #include <map>

@@ -1,0 +1,11 @@
+// What `plait bench` can measure: one function per subcommand of it. Each registers itself with `bench`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace plait {
+
+// argc and argv: what a rank process is started with again.
+void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv);
+
+}  // namespace plait
