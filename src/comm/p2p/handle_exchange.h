@@ -5,7 +5,9 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "comm/rendezvous.h"
 
@@ -31,6 +33,9 @@ class HandleExchange {
   // Each name is used once in a job. CommError when the peer does not come within the time limit.
   void give_text(const std::string& name, const std::string& text) { store_.set(name, text); }
   std::string take_text(const std::string& name) { return store_.get(name, timeout_); }
+  // A share of an object, between threads of one process; InternalError where the rendezvous is one of processes.
+  void give_object(const std::string& name, std::shared_ptr<void> object) { store_.set_object(name, std::move(object)); }
+  std::shared_ptr<void> take_object(const std::string& name) { return store_.take_object(name, timeout_); }
   // Sends `descriptor` to the one peer that takes it; blocks until it has. The caller keeps its own.
   void give_descriptor(const std::string& name, int descriptor);
   FileDescriptor take_descriptor(const std::string& name);

@@ -1,8 +1,7 @@
 // Memory of one end of a mailbox that the other end sees too.
 //
-// One rank exports a region, its peer imports it; how the memory becomes visible is the kind. Each end holds its Region: the
-// exporter's owns the memory, the importer's the mapping. Importers go first: a mailbox's ends meet before the exporter frees
-// (Link's destructor).
+// One rank exports a region, its peer imports it; how the memory becomes visible is the kind. Each end holds its Region. The
+// memory lives until both have let go of it, except that of `ipc`: there the importer must go first (Link's destructor).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@
 namespace plait::comm::p2p {
 
 enum class RegionKind {
-  thread_memory,  // one process: the pointer itself. Device memory (of a GPU: with peer access enabled), or the host's
+  thread_memory,  // one process: the memory itself, by set_object of the rendezvous. A GPU's with peer access, or the host's
   ipc,            // device memory by cudaIpcGetMemHandle; the handle covers a whole allocation, so base and offset travel
   vmm,            // device memory by cuMemCreate and a POSIX file descriptor (or a fabric handle, where permitted)
   host_memory,    // host memory: a memfd that both map (nothing in /dev/shm to be left behind), pinned for GPUs on both ends;
@@ -36,12 +35,14 @@ struct RegionSpec {
   RegionKind kind = RegionKind::thread_memory;
   std::string name;       // unique in the job; both ends give the same
   std::size_t bytes = 0;  // both ends give the same
-  Device memory_on;       // whose memory it is; the host for host_memory
+  Device memory_on;       // whose memory it is, as the exporter counts GPUs; the host for host_memory
   Device used_by;         // this end's device, which must be current on the calling thread
+  bool fabric = false;    // vmm: a fabric handle travels instead of a file descriptor (EndFacts::fabric of both ends)
 };
 
-// Both ends call one of these each. The memory is zero before anybody can import it. DeviceError or CommError say in words what
-// the system refused, and what to look at.
+// Both ends call one of these each; for vmm and host_memory the exporter's returns when the peer has taken the memory, so both
+// go through several regions in one order. The memory is zero before anybody can import it. DeviceError or CommError say in
+// words what the system refused, and what to look at.
 std::unique_ptr<Region> export_region(const RegionSpec& spec, HandleExchange& exchange);
 std::unique_ptr<Region> import_region(const RegionSpec& spec, HandleExchange& exchange);
 

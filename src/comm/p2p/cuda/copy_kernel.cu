@@ -1,0 +1,73 @@
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "comm/p2p/mover.h"
+#include "core/cuda_check.h"
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+namespace {
+
+constexpr int threads = 512;
+constexpr int unroll = 4;  // loads in flight per thread: an NVLink's latency is long
+
+// Copies `words`; then the bytes that are left before the first word (`head`) and after the last, fewer than a word each.
+// No fence: what tells a peer of the copy is written by the stream afterwards, and that orders it.
+template <typename Word>
+__global__ void __launch_bounds__(threads) copy_words(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head,
+                                                      std::size_t words, unsigned tail) {
+  auto* const to_words = reinterpret_cast<Word*>(to + head);
+  const auto* const from_words = reinterpret_cast<const Word*>(from + head);
+  const std::size_t first = blockIdx.x * std::size_t{threads} + threadIdx.x;
+  const std::size_t step = gridDim.x * std::size_t{threads};
+  std::size_t i = first;
+  for (; i + (unroll - 1) * step < words; i += unroll * step) {
+    Word loaded[unroll];
+#pragma unroll
+    for (int k = 0; k < unroll; ++k) loaded[k] = from_words[i + k * step];
+#pragma unroll
+    for (int k = 0; k < unroll; ++k) to_words[i + k * step] = loaded[k];
+  }
+  for (; i < words; i += step) to_words[i] = from_words[i];
+  if (first < head) to[first] = from[first];
+  if (first < tail) {
+    const std::size_t offset = head + words * sizeof(Word) + first;
+    to[offset] = from[offset];
+  }
+}
+
+template <typename Word>
+void launch(cudaStream_t stream, std::byte* to, const std::byte* from, std::size_t bytes, int ctas) {
+  const auto address = reinterpret_cast<std::uintptr_t>(to);
+  const std::size_t head = std::min(bytes, (sizeof(Word) - address % sizeof(Word)) % sizeof(Word));
+  const std::size_t words = (bytes - head) / sizeof(Word);
+  const std::size_t tail = bytes - head - words * sizeof(Word);
+  const std::size_t useful = std::max<std::size_t>(1, (words + threads - 1) / threads);
+  const auto blocks = static_cast<unsigned>(std::min(useful, static_cast<std::size_t>(ctas)));
+  copy_words<Word><<<blocks, threads, 0, stream>>>(to, from, static_cast<unsigned>(head), words, static_cast<unsigned>(tail));
+  check(cudaGetLastError());
+}
+
+}  // namespace
+
+void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, int ctas) {
+  require(stream.device().is_cuda(), "copy_by_kernel needs a stream of a GPU");
+  require(ctas > 0, "copy_by_kernel needs at least one thread block");
+  if (bytes == 0) return;
+  auto* const native = static_cast<cudaStream_t>(stream.native());
+  auto* const target = static_cast<std::byte*>(to);
+  const auto* const source = static_cast<const std::byte*>(from);
+  // Words can be as wide as the two addresses agree in their lower bits.
+  const auto difference = reinterpret_cast<std::uintptr_t>(to) ^ reinterpret_cast<std::uintptr_t>(from);
+  if (difference % sizeof(uint4) == 0) {
+    launch<uint4>(native, target, source, bytes, ctas);
+  } else if (difference % sizeof(std::uint32_t) == 0) {
+    launch<std::uint32_t>(native, target, source, bytes, ctas);
+  } else {
+    launch<unsigned char>(native, target, source, bytes, ctas);
+  }
+}
+
+}  // namespace plait::comm::p2p

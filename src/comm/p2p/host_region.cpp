@@ -1,0 +1,100 @@
+// Host memory that two ranks map, threads or processes: an anonymous file that exists only as long as somebody has it mapped.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "comm/p2p/region_kinds.h"
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+namespace {
+
+std::string errno_text() { return std::strerror(errno); }
+
+std::size_t file_bytes(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+// A file that shrinks kills whoever reads it where it was (SIGBUS), so both ends insist on seals.
+constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+class HostMemory final : public Region {
+ public:
+  HostMemory(const RegionSpec& spec, const FileDescriptor& file) : length_(file_bytes(spec.bytes)) {
+    mapping_ = ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (mapping_ == MAP_FAILED) {
+      throw DeviceError("region '" + spec.name + "': cannot map " + std::to_string(length_) + " bytes of shared memory: " +
+                        errno_text() + "; is there a limit on this process's memory (ulimit -v)?");
+    }
+    bytes_ = spec.bytes;
+    try {
+      pinned_ = spec.used_by.is_cuda();
+      data_ = pinned_ ? pin(mapping_, length_, spec.used_by) : static_cast<std::byte*>(mapping_);
+    } catch (...) {
+      ::munmap(mapping_, length_);
+      throw;
+    }
+  }
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  ~HostMemory() override {
+    if (pinned_) unpin(mapping_);
+    ::munmap(mapping_, length_);
+  }
+
+ private:
+  std::size_t length_;
+  void* mapping_ = nullptr;
+  bool pinned_ = false;
+};
+
+FileDescriptor make_file(const RegionSpec& spec) {
+  FileDescriptor file(::memfd_create("plait-mailbox", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto refuse = [&](int error) {
+    throw DeviceError("region '" + spec.name + "': cannot make " + std::to_string(spec.bytes) + " bytes of shared memory: " +
+                      std::strerror(error) + "; look at the memory limits of this process, its user and its container");
+  };
+  if (file.get() < 0) refuse(errno);
+  const auto length = static_cast<off_t>(file_bytes(spec.bytes));
+  if (::ftruncate(file.get(), length) != 0) refuse(errno);
+  // The pages, zero, are taken now: without them the first access would be killed where memory is short.
+  if (const int error = ::posix_fallocate(file.get(), 0, length)) refuse(error);
+  if (::fcntl(file.get(), F_ADD_SEALS, seals | F_SEAL_SEAL) != 0) refuse(errno);
+  return file;
+}
+
+void check_file(const RegionSpec& spec, const FileDescriptor& file) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) throw CommError("region '" + spec.name + "': cannot see the peer's memory: " + errno_text());
+  if (!S_ISREG(status.st_mode)) throw CommError("region '" + spec.name + "': what the peer sent is not shared memory");
+  if (static_cast<std::size_t>(status.st_size) != file_bytes(spec.bytes)) {
+    throw CommError("region '" + spec.name + "': the peer's memory has " + std::to_string(status.st_size) + " bytes instead of " +
+                    std::to_string(file_bytes(spec.bytes)));
+  }
+  const int sealed = ::fcntl(file.get(), F_GET_SEALS);
+  if (sealed < 0 || (sealed & seals) != seals) {
+    throw CommError("region '" + spec.name + "': the peer's memory could change its size under our hands; it is not sealed");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Region> export_host_memory(const RegionSpec& spec, HandleExchange& exchange) {
+  const FileDescriptor file = make_file(spec);
+  auto region = std::make_unique<HostMemory>(spec, file);
+  exchange.give_descriptor(spec.name, file.get());
+  return region;
+}
+
+std::unique_ptr<Region> import_host_memory(const RegionSpec& spec, HandleExchange& exchange) {
+  const FileDescriptor file = exchange.take_descriptor(spec.name);
+  check_file(spec, file);
+  return std::make_unique<HostMemory>(spec, file);
+}
+
+}  // namespace plait::comm::p2p

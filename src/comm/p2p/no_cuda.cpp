@@ -1,0 +1,20 @@
+// Mailboxes of GPUs in a build without CUDA: refused.
+#include "comm/p2p/mover.h"
+#include "comm/p2p/region_kinds.h"
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+namespace {
+[[noreturn]] void refuse() { throw DeviceError("this plait was built without CUDA"); }
+}  // namespace
+
+void copy_by_kernel(StreamRef, void*, const void*, std::size_t, int) { refuse(); }
+void enable_peer_access(Device, Device) { refuse(); }
+std::byte* pin(void*, std::size_t, Device) { refuse(); }
+void unpin(void*) noexcept {}
+std::unique_ptr<Region> export_ipc(const RegionSpec&, HandleExchange&) { refuse(); }
+std::unique_ptr<Region> import_ipc(const RegionSpec&, HandleExchange&) { refuse(); }
+std::unique_ptr<Region> export_vmm(const RegionSpec&, HandleExchange&) { refuse(); }
+std::unique_ptr<Region> import_vmm(const RegionSpec&, HandleExchange&) { refuse(); }
+
+}  // namespace plait::comm::p2p

@@ -1,0 +1,49 @@
+#include "comm/p2p/region.h"
+
+#include "comm/p2p/region_kinds.h"
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+namespace {
+
+void check_spec(const RegionSpec& spec) {
+  require(!spec.name.empty() && spec.bytes > 0, "a region needs a name and a size");
+  switch (spec.kind) {
+    case RegionKind::thread_memory:
+      require(spec.memory_on.kind == spec.used_by.kind, "region '" + spec.name + "': GPUs use host memory by RegionKind::host_memory");
+      return;
+    case RegionKind::host_memory:
+      require(!spec.memory_on.is_cuda(), "region '" + spec.name + "': host memory is not a GPU's");
+      return;
+    case RegionKind::ipc:
+    case RegionKind::vmm:
+      require(spec.memory_on.is_cuda() && spec.used_by.is_cuda(), "region '" + spec.name + "': ipc and vmm are for the memory of GPUs");
+      return;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Region> export_region(const RegionSpec& spec, HandleExchange& exchange) {
+  check_spec(spec);
+  switch (spec.kind) {
+    case RegionKind::thread_memory: return export_thread_memory(spec, exchange);
+    case RegionKind::ipc: return export_ipc(spec, exchange);
+    case RegionKind::vmm: return export_vmm(spec, exchange);
+    case RegionKind::host_memory: return export_host_memory(spec, exchange);
+  }
+  throw InternalError("region '" + spec.name + "' is of no kind");
+}
+
+std::unique_ptr<Region> import_region(const RegionSpec& spec, HandleExchange& exchange) {
+  check_spec(spec);
+  switch (spec.kind) {
+    case RegionKind::thread_memory: return import_thread_memory(spec, exchange);
+    case RegionKind::ipc: return import_ipc(spec, exchange);
+    case RegionKind::vmm: return import_vmm(spec, exchange);
+    case RegionKind::host_memory: return import_host_memory(spec, exchange);
+  }
+  throw InternalError("region '" + spec.name + "' is of no kind");
+}
+
+}  // namespace plait::comm::p2p
