@@ -1,4 +1,5 @@
 // Mailboxes of GPUs in a build without CUDA: refused.
+#include "comm/p2p/gpu_facts.h"
 #include "comm/p2p/mover.h"
 #include "comm/p2p/region_kinds.h"
 #include "core/error.h"
@@ -9,6 +10,8 @@ namespace {
 }  // namespace
 
 void copy_by_kernel(StreamRef, void*, const void*, std::size_t, int) { refuse(); }
+void describe_gpu(Device, EndFacts&) { refuse(); }
+PathFacts gpu_path(const EndFacts&, const EndFacts&) { refuse(); }
 void enable_peer_access(Device, Device) { refuse(); }
 std::byte* pin(void*, std::size_t, Device) { refuse(); }
 void unpin(void*) noexcept {}

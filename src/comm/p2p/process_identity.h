@@ -16,6 +16,7 @@ struct ProcessIdentity {
   std::string network_namespace;  // where names of Unix sockets are known
 
   bool is_same_process(const ProcessIdentity& other) const;
+  friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
 // CommError where /proc does not tell what it must.

@@ -1,0 +1,148 @@
+#include "comm/p2p/choice.h"
+
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+namespace {
+
+std::string label(const EndFacts& end) {
+  const std::string rank = " (rank " + std::to_string(end.rank) + ")";
+  return end.kind == DeviceKind::cuda ? "GPU " + end.bus_id + rank : "the CPU" + rank;
+}
+
+bool gpus(const PairFacts& facts) { return facts.sender.kind == DeviceKind::cuda && facts.receiver.kind == DeviceKind::cuda; }
+
+// A namespace that /proc does not tell is taken for the same: the trial shows.
+bool differ(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; }
+
+// What rules out every mailbox.
+std::string no_mailbox(const PairFacts& facts) {
+  if (facts.sender.kind != facts.receiver.kind) return "one end is a GPU, the other a CPU";
+  if (!facts.same_host()) return "on different hosts";
+  for (const EndFacts* end : {&facts.sender, &facts.receiver}) {
+    if (end->kind == DeviceKind::cuda && !end->stream_memory_operations) {
+      return label(*end) + " has no stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32), by which a mailbox keeps "
+             "its order; the driver is too old or the virtual machine's host forbids them";
+    }
+  }
+  return "";
+}
+
+std::string no_access(const EndFacts& from, const EndFacts& to, const PathFacts& path) {
+  if (path.peer_access) return "";
+  std::string text = "no peer access from " + label(from) + " to " + label(to) + " (" + path.link();
+  if (!path.why_no_access.empty()) text += "; NVML: " + path.why_no_access;
+  text += ")";
+  if (!path.visible && path.why_no_access.empty()) {
+    return text + " is known of: the process of rank " + std::to_string(from.rank) +
+           " does not see that GPU and NVML does not tell; look at CUDA_VISIBLE_DEVICES and at the devices that its container has";
+  }
+  return text + ": ACS on the PCIe bridges, an IOMMU, or a virtual machine without P2P passthrough forbids it; see `plait topo`";
+}
+
+std::string no_access(const PairFacts& facts) {
+  std::string obstacle = no_access(facts.sender, facts.receiver, facts.from_sender);
+  return obstacle.empty() ? no_access(facts.receiver, facts.sender, facts.from_receiver) : obstacle;
+}
+
+// File descriptors travel over a Unix socket with an abstract name.
+std::string no_descriptors(const PairFacts& facts) {
+  if (!differ(facts.sender.process.network_namespace, facts.receiver.process.network_namespace)) return "";
+  return "the processes are in different network namespaces, which Unix sockets do not cross; let their containers share the "
+         "network (docker --network host, Kubernetes hostNetwork or one pod)";
+}
+
+std::string no_vmm(const PairFacts& facts) {
+  for (const EndFacts* end : {&facts.sender, &facts.receiver}) {
+    if (!end->vmm) {
+      return label(*end) + " has no virtual memory management with POSIX file descriptors; the driver or the virtual machine's host "
+             "does not offer it";
+    }
+  }
+  return facts.sender.fabric && facts.receiver.fabric ? "" : no_descriptors(facts);
+}
+
+std::string direct_obstacle(const PairFacts& facts) {
+  if (!facts.same_process()) return "in different processes (launch.mode: threads makes all ranks of a host one)";
+  return gpus(facts) ? no_access(facts) : "";
+}
+
+std::string between_processes(const PairFacts& facts) {
+  if (!gpus(facts)) return "for GPUs only";
+  return facts.same_process() ? "in one process, where memory needs no handles (direct)" : "";
+}
+
+std::string vmm_obstacle(const PairFacts& facts) {
+  if (std::string obstacle = between_processes(facts); !obstacle.empty()) return obstacle;
+  if (std::string obstacle = no_vmm(facts); !obstacle.empty()) return obstacle;
+  return no_access(facts);
+}
+
+std::string ipc_obstacle(const PairFacts& facts) {
+  if (std::string obstacle = between_processes(facts); !obstacle.empty()) return obstacle;
+  const ProcessIdentity &a = facts.sender.process, &b = facts.receiver.process;
+  if (differ(a.pid_namespace, b.pid_namespace)) {
+    return "the processes are in different PID namespaces, which CUDA's IPC handles do not cross; let their containers share one "
+           "(docker --pid host, Kubernetes hostPID or shareProcessNamespace)";
+  }
+  if (differ(a.ipc_namespace, b.ipc_namespace)) {
+    return "the processes are in different IPC namespaces, which CUDA's IPC handles do not cross; let their containers share one "
+           "(docker --ipc host, Kubernetes hostIPC)";
+  }
+  return no_access(facts);
+}
+
+std::string relay_obstacle(const PairFacts& facts) {
+  if (!gpus(facts)) return "for GPUs only";
+  if (facts.bridges().empty()) return "no third GPU is seen by both ends' processes and reached by both";
+  return no_vmm(facts);  // that is how both ends see the bridge's memory
+}
+
+std::string host_obstacle(const PairFacts& facts) { return no_descriptors(facts); }
+
+std::string obstacle_to(Transport transport, const PairFacts& facts) {
+  if (transport == Transport::nccl) return facts.sender.kind == facts.receiver.kind ? "" : no_mailbox(facts);
+  if (std::string obstacle = no_mailbox(facts); !obstacle.empty()) return obstacle;
+  switch (transport) {
+    case Transport::direct: return direct_obstacle(facts);
+    case Transport::vmm: return vmm_obstacle(facts);
+    case Transport::ipc: return ipc_obstacle(facts);
+    case Transport::relay: return relay_obstacle(facts);
+    case Transport::host: return host_obstacle(facts);
+    case Transport::nccl: break;
+  }
+  throw InternalError("a transport that choice.cpp does not know");
+}
+
+}  // namespace
+
+std::vector<Candidate> candidates(const PairFacts& facts) {
+  std::vector<Candidate> all;
+  for (const Transport transport :
+       {Transport::direct, Transport::vmm, Transport::ipc, Transport::relay, Transport::host, Transport::nccl}) {
+    all.push_back({transport, obstacle_to(transport, facts)});
+  }
+  return all;
+}
+
+std::vector<Transport> choices(const PairFacts& facts, std::optional<Transport> wanted) {
+  std::vector<Transport> possible;
+  std::string obstacle, names;
+  for (const Candidate& candidate : candidates(facts)) {
+    if (candidate.obstacle.empty()) {
+      possible.push_back(candidate.transport);
+      names += (names.empty() ? "" : ", ") + to_string(candidate.transport);
+    }
+    if (candidate.transport == wanted) obstacle = candidate.obstacle;
+  }
+  const std::string pair = label(facts.sender) + " -> " + label(facts.receiver);
+  if (!obstacle.empty()) {
+    throw CommError(pair + ": comm.p2p=" + to_string(*wanted) + " cannot be used: " + obstacle +
+                    (names.empty() ? "" : "; possible here: " + names));
+  }
+  if (wanted) return {*wanted};
+  if (possible.empty()) throw CommError(pair + ": no transport can be used: " + obstacle_to(Transport::nccl, facts));
+  return possible;
+}
+
+}  // namespace plait::comm::p2p

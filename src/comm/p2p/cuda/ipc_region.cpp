@@ -1,0 +1,112 @@
+// Device memory of cudaMalloc by CUDA's IPC handles.
+#include <utility>
+
+#include "comm/p2p/cuda/hex.h"
+#include "comm/p2p/cuda/vmm_driver.h"
+#include "comm/p2p/region_kinds.h"
+#include "core/error.h"
+#include "core/stream.h"
+
+namespace plait::comm::p2p {
+namespace {
+
+// cudaMalloc cuts small allocations out of blocks of this size, and a handle opens the block with all that is in it. A region that
+// fills its blocks shows the peer nothing else.
+constexpr std::size_t block = std::size_t{2} << 20;
+
+struct Range {
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+};
+
+// The whole allocation that `memory` is in.
+Range allocation_of(const void* memory) {
+  const auto address_range = driver<decltype(&cuMemGetAddressRange)>("cuMemGetAddressRange", 3020);
+  Range range;
+  check(address_range(&range.base, &range.bytes, reinterpret_cast<CUdeviceptr>(memory)), "cuMemGetAddressRange");
+  return range;
+}
+
+class ExportedIpcMemory final : public Region {
+ public:
+  explicit ExportedIpcMemory(const RegionSpec& spec)
+      : memory_(spec.memory_on), buffer_(memory_.allocate((spec.bytes + block - 1) / block * block)) {
+    const Stream stream(spec.memory_on);
+    stream.ref().zero(buffer_.data(), buffer_.bytes());
+    stream.ref().synchronize();
+    data_ = static_cast<std::byte*>(buffer_.data());
+    bytes_ = spec.bytes;
+  }
+
+ private:
+  DeviceMemory memory_;
+  Buffer buffer_;
+};
+
+class ImportedIpcMemory final : public Region {
+ public:
+  ImportedIpcMemory(const RegionSpec& spec, cudaIpcMemHandle_t handle, std::size_t offset) {
+    const cudaError_t status = cudaIpcOpenMemHandle(&base_, handle, cudaIpcMemLazyEnablePeerAccess);
+    if (status != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      throw DeviceError("region '" + spec.name + "': " + to_string(spec.used_by) + " cannot open the peer's memory: " +
+                        cudaGetErrorString(status) +
+                        "; look at peer access between the two GPUs (`plait topo`), and whether the processes share their PID and "
+                        "IPC namespaces (docker --pid host --ipc host)");
+    }
+    try {
+      const Range range = allocation_of(base_);
+      if (offset > range.bytes || range.bytes - offset < spec.bytes) {
+        throw CommError("region '" + spec.name + "': the peer's memory has " + std::to_string(range.bytes) + " bytes, too few for " +
+                        std::to_string(spec.bytes) + " at " + std::to_string(offset));
+      }
+    } catch (...) {
+      static_cast<void>(cudaIpcCloseMemHandle(base_));
+      throw;
+    }
+    data_ = static_cast<std::byte*>(base_) + offset;
+    bytes_ = spec.bytes;
+  }
+  ImportedIpcMemory(const ImportedIpcMemory&) = delete;
+  ImportedIpcMemory& operator=(const ImportedIpcMemory&) = delete;
+  ~ImportedIpcMemory() override {
+    if (cudaIpcCloseMemHandle(base_) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  }
+
+ private:
+  void* base_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Region> export_ipc(const RegionSpec& spec, HandleExchange& exchange) {
+  if (spec.used_by != spec.memory_on) enable_peer_access(spec.used_by, spec.memory_on);
+  auto region = std::make_unique<ExportedIpcMemory>(spec);
+  cudaIpcMemHandle_t handle{};
+  const cudaError_t status = cudaIpcGetMemHandle(&handle, region->data());
+  make_current(spec.used_by);  // allocating made the memory's device current
+  if (status != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    throw DeviceError("region '" + spec.name + "': " + to_string(spec.memory_on) + " has no IPC handles for its memory: " +
+                      cudaGetErrorString(status));
+  }
+  const Range range = allocation_of(region->data());
+  FieldWriter fields;
+  fields.text("handle", to_hex(handle));
+  fields.integer("offset", static_cast<std::int64_t>(reinterpret_cast<CUdeviceptr>(region->data()) - range.base));
+  fields.integer("bytes", static_cast<std::int64_t>(region->bytes()));
+  exchange.give_text(spec.name, fields.written());
+  return region;
+}
+
+std::unique_ptr<Region> import_ipc(const RegionSpec& spec, HandleExchange& exchange) {
+  FieldReader fields(exchange.take_text(spec.name), "region '" + spec.name + "'");
+  const auto handle = handle_from<cudaIpcMemHandle_t>(fields, "handle");
+  const auto offset = static_cast<std::size_t>(fields.integer("offset", 0, std::int64_t{1} << 48));
+  const auto bytes = static_cast<std::int64_t>(spec.bytes);
+  fields.integer("bytes", bytes, bytes);
+  fields.end();
+  return std::make_unique<ImportedIpcMemory>(spec, handle, offset);
+}
+
+}  // namespace plait::comm::p2p

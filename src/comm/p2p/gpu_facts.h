@@ -1,0 +1,12 @@
+// What CUDA and NVML tell about GPUs. Private to src/comm/p2p. Defined in cuda/, or in no_cuda.cpp where plait is built without
+// CUDA (those throw DeviceError).
+#pragma once
+
+#include "comm/p2p/pair_facts.h"
+
+namespace plait::comm::p2p {
+
+void describe_gpu(Device device, EndFacts& facts);
+PathFacts gpu_path(const EndFacts& from, const EndFacts& to);
+
+}  // namespace plait::comm::p2p

@@ -1,0 +1,167 @@
+#include "comm/topology/nvml.h"
+
+#include <dlfcn.h>
+
+#include <array>
+
+#include "comm/topology/bus_id.h"
+
+namespace plait::comm::topology {
+namespace {
+
+// The few declarations of nvml.h that are needed: it comes with the toolkit's development package, which not every machine
+// that builds has. NVML keeps them stable; names as there, without the prefix.
+using Handle = struct OpaqueDevice*;
+using Status = int;  // 0: success
+
+struct PciInfo {  // nvmlPciInfo_t of the functions ending in _v3 and _v2 below
+  char legacy_bus_id[16];
+  unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+  char bus_id[32];
+};
+
+constexpr unsigned lanes_at_most = 36;  // Blackwell has 18; asking for a lane that there is not is an error
+constexpr unsigned remote_is_gpu = 0, remote_is_switch = 2;
+constexpr int p2p_read = 0, p2p_write = 1;
+
+// nvmlGpuP2PStatus_t
+std::optional<std::string> words_of_peer_status(int status) {
+  switch (status) {
+    case 0: return std::string();
+    case 1: return "the chipset does not support it";
+    case 2: return "the GPU does not support it";
+    case 3: return "the PCIe topology does not support it";
+    case 4: return "it is disabled by the driver's registry key";
+    case 5: return "the driver does not support it here";
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace
+
+struct Nvml::Library {
+  explicit Library(void* opened) : library(opened) {
+    find(init, "nvmlInit_v2");
+    find(shutdown, "nvmlShutdown");
+    find(error_string, "nvmlErrorString");
+    find(system_driver_version, "nvmlSystemGetDriverVersion");
+    find(handle_by_bus_id, "nvmlDeviceGetHandleByPciBusId_v2");
+    find(nvlink_state, "nvmlDeviceGetNvLinkState");
+    find(nvlink_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    find(nvlink_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType");
+    find(common_ancestor, "nvmlDeviceGetTopologyCommonAncestor");
+    find(p2p_status, "nvmlDeviceGetP2PStatus");
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library() {
+    if (started && shutdown) shutdown();
+    ::dlclose(library);
+  }
+
+  template <typename Function>
+  void find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(::dlsym(library, name));
+  }
+
+  Handle device(const std::string& bus_id) const {
+    Handle handle = nullptr;
+    return handle_by_bus_id && handle_by_bus_id(bus_id.c_str(), &handle) == 0 ? handle : nullptr;
+  }
+
+  void* library;
+  bool started = false;
+  Status (*init)() = nullptr;
+  Status (*shutdown)() = nullptr;
+  const char* (*error_string)(Status) = nullptr;
+  Status (*system_driver_version)(char*, unsigned) = nullptr;
+  Status (*handle_by_bus_id)(const char*, Handle*) = nullptr;
+  Status (*nvlink_state)(Handle, unsigned, unsigned*) = nullptr;
+  Status (*nvlink_remote)(Handle, unsigned, PciInfo*) = nullptr;
+  Status (*nvlink_remote_type)(Handle, unsigned, unsigned*) = nullptr;
+  Status (*common_ancestor)(Handle, Handle, unsigned*) = nullptr;
+  Status (*p2p_status)(Handle, Handle, int, int*) = nullptr;
+};
+
+Nvml::Nvml(const std::string& library) {
+  void* const opened = ::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (!opened) {
+    const char* const reason = ::dlerror();
+    why_missing_ = std::string("NVML cannot be opened: ") + (reason ? reason : library.c_str());
+    return;
+  }
+  auto found = std::make_unique<Library>(opened);
+  if (!found->init) {
+    why_missing_ = library + " is not NVML: it has no nvmlInit_v2";
+    return;
+  }
+  if (const Status status = found->init(); status != 0) {
+    why_missing_ = std::string("NVML does not start: ") + (found->error_string ? found->error_string(status) : "unknown error");
+    return;
+  }
+  found->started = true;
+  library_ = std::move(found);
+}
+
+Nvml::~Nvml() = default;
+
+std::optional<std::string> Nvml::driver_version() const {
+  std::array<char, 81> text{};
+  if (!library_ || !library_->system_driver_version || library_->system_driver_version(text.data(), text.size() - 1) != 0) return std::nullopt;
+  return text.data();
+}
+
+bool Nvml::knows(const std::string& bus_id) const { return library_ && library_->device(bus_id); }
+
+std::vector<NvLink> Nvml::nvlinks(const std::string& bus_id) const {
+  std::vector<NvLink> links;
+  const Handle device = library_ ? library_->device(bus_id) : nullptr;
+  if (!device || !library_->nvlink_state) return links;
+  for (unsigned lane = 0; lane < lanes_at_most; ++lane) {
+    unsigned up = 0;
+    if (library_->nvlink_state(device, lane, &up) != 0 || up != 1) continue;
+    NvLink link;
+    link.lane = static_cast<int>(lane);
+    PciInfo remote{};
+    if (library_->nvlink_remote && library_->nvlink_remote(device, lane, &remote) == 0) {
+      remote.bus_id[sizeof remote.bus_id - 1] = '\0';
+      link.bus_id = bus_id_from(remote.bus_id).value_or("");
+    }
+    unsigned type = ~0u;
+    if (library_->nvlink_remote_type && library_->nvlink_remote_type(device, lane, &type) == 0) {
+      link.end = type == remote_is_gpu ? NvLinkEnd::gpu : type == remote_is_switch ? NvLinkEnd::nvswitch : NvLinkEnd::other;
+    } else if (!link.bus_id.empty() && knows(link.bus_id)) {
+      link.end = NvLinkEnd::gpu;
+    }
+    links.push_back(std::move(link));
+  }
+  return links;
+}
+
+std::optional<std::string> Nvml::pcie_path(const std::string& a, const std::string& b) const {
+  const Handle from = library_ ? library_->device(a) : nullptr, to = library_ ? library_->device(b) : nullptr;
+  unsigned level = 0;
+  if (!from || !to || !library_->common_ancestor || library_->common_ancestor(from, to, &level) != 0) return std::nullopt;
+  switch (level) {  // nvmlGpuTopologyLevel_t
+    case 0: return "board";
+    case 10: return "PIX";
+    case 20: return "PXB";
+    case 30: return "PHB";
+    case 40: return "NODE";
+    case 50: return "SYS";
+    default: return std::nullopt;
+  }
+}
+
+std::optional<std::string> Nvml::peer_obstacle(const std::string& a, const std::string& b) const {
+  const Handle from = library_ ? library_->device(a) : nullptr, to = library_ ? library_->device(b) : nullptr;
+  if (!from || !to || !library_->p2p_status) return std::nullopt;
+  for (const int capability : {p2p_read, p2p_write}) {
+    int status = 0;
+    if (library_->p2p_status(from, to, capability, &status) != 0) return std::nullopt;
+    if (status != 0) return words_of_peer_status(status);
+  }
+  return "";
+}
+
+}  // namespace plait::comm::topology
