@@ -90,6 +90,8 @@ class DirectoryRendezvous final : public Rendezvous {
     }
   }
 
+  std::optional<std::string> find(const std::string& key) override { return read(path_of(key)); }
+
   void abort(const std::string& reason) noexcept override {
     try {
       publish(abort_path(), reason);

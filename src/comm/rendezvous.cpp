@@ -31,6 +31,12 @@ class ThreadRendezvous final : public Rendezvous {
     return values_.at(key);
   }
 
+  std::optional<std::string> find(const std::string& key) override {
+    std::lock_guard lock(mutex_);
+    const auto it = values_.find(key);
+    return it == values_.end() ? std::nullopt : std::optional(it->second);
+  }
+
   void set_object(const std::string& key, std::shared_ptr<void> object) override {
     {
       std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 #include "parallel/interpreter.h"
 
 #include <algorithm>
+#include <exception>
 #include <thread>
 
 #include "core/error.h"
@@ -33,7 +34,7 @@ struct Interpreter::Pending {
 };
 
 Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, RankGroups groups)
-    : plan_(std::move(plan)), memory_(memory), groups_(std::move(groups)), buffers_(plan_, memory) {
+    : plan_(std::move(plan)), memory_(memory), groups_(std::move(groups)), buffers_(plan_, memory), board_(memory) {
   const Device device = memory_.device();
   require(device.kind == plan_.device_kind, "Interpreter: the plan is for another kind of device");
   require(groups_.data->size() == plan_.layout.data && groups_.data->rank() == plan_.coordinates().data &&
@@ -57,7 +58,10 @@ Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, RankGroups groups)
   }
 }
 
-Interpreter::~Interpreter() = default;
+Interpreter::~Interpreter() {
+  // Peers will not come to what this rank still waits for.
+  if (std::uncaught_exceptions() > 0) groups_.abort->abort("this rank failed");
+}
 
 StreamRef Interpreter::stream(const StreamSpec& spec) const { return streams_.at({spec.role, spec.peer}).ref(); }
 
@@ -150,7 +154,13 @@ void Interpreter::publish_weights() {
 }
 
 void Interpreter::synchronize() {
-  for (const auto& [spec, s] : streams_) s.ref().synchronize();
+  try {
+    for (const auto& [spec, s] : streams_) s.ref().synchronize();
+  } catch (const CommError&) {
+    groups_.abort->check();  // what is behind it, if that is known
+    throw;
+  }
+  groups_.abort->check();
 }
 
 model::Transformer::Backward Interpreter::backward_arguments(const Program& program, const Instruction& i,
@@ -173,6 +183,8 @@ model::Transformer::Backward Interpreter::backward_arguments(const Program& prog
 
 void Interpreter::execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, const Observer& observe) {
   const Program& program = *prepared.program;
+  groups_.abort->check();
+  board_.begin(program);
   for (std::size_t n = 0; n < program.instructions.size(); ++n) {
     const Instruction& instruction = program.instructions[n];
     const StreamRef s = prepared.streams[static_cast<std::size_t>(instruction.stream)];
@@ -182,6 +194,7 @@ void Interpreter::execute(Prepared& prepared, BatchSource& batches, const Update
     issue(prepared, instruction, batches, settings);
     observe(n, Moment::done);
     if (prepared.events[n]) s.record(*prepared.events[n]);
+    board_.enqueued(s, program, static_cast<int>(n));
   }
 }
 
@@ -318,6 +331,7 @@ StepResult Interpreter::synchronize_result() {
   const Pending& slot = slots_[static_cast<std::size_t>(pending_.front())];
   pending_.pop_front();
   slot.done.synchronize();
+  groups_.abort->check();
   StepResult result{.update = slot.update,
                     .loss = slot.state->loss,
                     .grad_norm = slot.state->grad_norm,

@@ -20,6 +20,7 @@
 #include "core/device.h"
 #include "core/stream.h"
 #include "ops/adamw.h"
+#include "parallel/progress_board.h"
 #include "parallel/rank_buffers.h"
 #include "parallel/rank_groups.h"
 #include "parallel/rank_plan.h"
@@ -131,6 +132,11 @@ class Interpreter {
   // all finite. Collective; blocks.
   std::optional<NonFinite> synchronize_find_non_finite(BatchSource& batches);
 
+  // How far the streams have come; from any thread.
+  ProgressBoard::Reading progress() const { return board_.read(); }
+  // Ends this rank's communication, from any thread: whatever this rank's thread waits for ends in a CommError with the reason.
+  std::shared_ptr<CommunicationAbort> communication_abort() const { return groups_.abort; }
+
   // Elements of a view as doubles. Blocks.
   std::vector<double> synchronize_read(View view);
 
@@ -167,6 +173,7 @@ class Interpreter {
   DeviceMemory& memory_;
   RankGroups groups_;
   RankBuffers buffers_;
+  ProgressBoard board_;
   Buffer pinned_;  // staging, then the steps' states
   std::map<std::pair<StreamRole, int>, Stream> streams_;  // by role and peer
   std::unique_ptr<ops::OpContext> context_;

@@ -40,8 +40,7 @@ class Builder {
       if (stream.role == StreamRole::receive) pairs.insert({stream.peer, me});
     }
     for (const auto& [from, to] : pairs) {
-      comm::p2p::LinkSpec spec{.name = {},
-                               .from = plan_.layout.on_pipeline(plan_.rank, from),
+      comm::p2p::LinkSpec spec{.from = plan_.layout.on_pipeline(plan_.rank, from),
                                .to = plan_.layout.on_pipeline(plan_.rank, to),
                                .rank = plan_.rank,
                                .device = options_.device,
@@ -52,7 +51,9 @@ class Builder {
                                .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
                                .host_interface = options_.host_interface};
       spec.name = "link." + std::to_string(spec.from) + "." + std::to_string(spec.to);
-      (from == me ? groups.outgoing[to] : groups.incoming[from]) = comm::p2p::make_link(spec, store_);
+      std::shared_ptr<comm::p2p::Link> link = comm::p2p::make_link(spec, store_);
+      if (options_.wrap_link) link = options_.wrap_link(spec.from, spec.to, std::move(link));
+      (from == me ? groups.outgoing[to] : groups.incoming[from]) = std::move(link);
     }
   }
 
@@ -90,19 +91,36 @@ comm::Communicator& RankGroups::of(Group group) const {
   throw InternalError("RankGroups: unknown group");
 }
 
-std::vector<std::function<void()>> RankGroups::aborts() const {
+void CommunicationAbort::abort(const std::string& reason) noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    if (reason_) return;
+    reason_ = reason;
+  }
+  for (const auto& action : actions_) action();
+}
+
+void CommunicationAbort::check() const {
+  std::lock_guard lock(mutex_);
+  if (reason_) throw CommError(*reason_);
+}
+
+namespace {
+
+std::vector<std::function<void()>> abort_actions(const RankGroups& groups) {
   std::vector<std::function<void()>> actions;
-  // Whoever aborts may do so after the rank is gone.
   const auto add = [&](const auto& member) {
     actions.push_back([weak = std::weak_ptr(member)] {
       if (const auto alive = weak.lock()) alive->abort();
     });
   };
-  for (const auto& group : std::set<std::shared_ptr<comm::Communicator>>{tensor, data, tied, world}) add(group);
-  for (const auto& [peer, link] : outgoing) add(link);
-  for (const auto& [peer, link] : incoming) add(link);
+  for (const auto& group : std::set<std::shared_ptr<comm::Communicator>>{groups.tensor, groups.data, groups.tied, groups.world}) add(group);
+  for (const auto& [peer, link] : groups.outgoing) add(link);
+  for (const auto& [peer, link] : groups.incoming) add(link);
   return actions;
 }
+
+}  // namespace
 
 RankGroups make_groups(const RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) {
   Builder builder(plan, options, store);
@@ -112,6 +130,7 @@ RankGroups make_groups(const RankPlan& plan, const GroupOptions& options, comm::
   groups.tied = builder.group(Group::tied);
   groups.world = builder.group(Group::world);
   builder.links(groups);
+  groups.abort = std::make_shared<CommunicationAbort>(abort_actions(groups));
   return groups;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,14 +16,27 @@
 
 namespace plait::parallel {
 
+// Ends a rank's communication: what waits for a peer goes on, to no good, and check() throws the reason.
+class CommunicationAbort {
+ public:
+  explicit CommunicationAbort(std::vector<std::function<void()>> actions) : actions_(std::move(actions)) {}
+  void abort(const std::string& reason) noexcept;  // from any thread; the first reason is the one
+  void check() const;                              // CommError once aborted
+
+ private:
+  std::vector<std::function<void()>> actions_;
+  mutable std::mutex mutex_;
+  std::optional<std::string> reason_;
+};
+
 struct RankGroups {
   std::shared_ptr<comm::Communicator> tensor, data, tied, world;
   // By pipeline rank at the other end; one for each direction in which messages go.
   std::map<int, std::shared_ptr<comm::p2p::Link>> outgoing, incoming;
 
   comm::Communicator& of(Group group) const;
-  // Each communicator and link once, as what ends its waits.
-  std::vector<std::function<void()>> aborts() const;
+  // Of all of them. Whoever shares it may use it after they are gone.
+  std::shared_ptr<CommunicationAbort> abort;
 };
 
 struct GroupOptions {
@@ -34,6 +48,7 @@ struct GroupOptions {
   std::optional<comm::p2p::Mover> mover;
   // For tests: puts something between the interpreter and a group ("tensor", "data", "tied", "world").
   std::function<std::shared_ptr<comm::Communicator>(const std::string& kind, std::shared_ptr<comm::Communicator>)> wrap;
+  std::function<std::shared_ptr<comm::p2p::Link>(int from, int to, std::shared_ptr<comm::p2p::Link>)> wrap_link = {};  // by rank
 };
 
 // Collective over all ranks of the layout, which make their groups in one order. Groups of the same ranks whose collectives are

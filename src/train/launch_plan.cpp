@@ -1,4 +1,6 @@
 // Which device each rank runs on, and how many ranks there are.
+#include <algorithm>
+
 #include "core/error.h"
 #include "train/launch.h"
 #include "train/launch_environment.h"
@@ -107,6 +109,10 @@ LaunchPlan plan_launch(const Config& config) {
     require(plan.this_rank->size == plan.ranks, "the launcher and its child count different numbers of ranks");
   }
   plan.explanation = explain(plan, devices);
+  // A rank that cannot end by itself must not keep the job past the time limit.
+  using std::chrono::milliseconds;
+  const milliseconds timeout(static_cast<std::int64_t>(config.comm.timeout_s * 1e3));
+  plan.grace = std::clamp(timeout / 5, milliseconds(500), plan.grace);
   return plan;
 }
 

@@ -17,6 +17,7 @@
 
 #include "core/error.h"
 #include "train/private_directory.h"
+#include "train/watchdog.h"
 
 namespace plait::train {
 namespace {
@@ -28,6 +29,8 @@ using std::chrono::milliseconds;
 // should name the cause, which is not always the first that the parent sees.
 constexpr milliseconds poll_interval{20};
 constexpr milliseconds settle_time{200};
+// A killed rank says nothing itself; the others get this long to say what they waited for.
+constexpr milliseconds last_words_time{3'000};
 constexpr std::chrono::seconds interrupt_grace{60};  // for a clean end, with a checkpoint perhaps
 
 // Collects SIGINT, SIGTERM and SIGHUP of the process while it lives. They are blocked in the main thread and read from a
@@ -202,7 +205,11 @@ int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& arg
     }
     children.reap();
     const auto now = Clock::now();
-    if (!interrupt && !settled && !children.failures().empty()) settled = now + settle_time;
+    if (!interrupt && !settled && !children.failures().empty()) {
+      const Child first = children.failures().front();
+      if (first.killed()) raise_alarm(*comm::make_directory_rendezvous(directory.path().string()), first.describe());
+      settled = now + (first.killed() ? last_words_time : settle_time);
+    }
     if (!interrupt && failures.empty() && settled && now >= *settled) {
       failures = children.failures();
       children.send(SIGTERM);

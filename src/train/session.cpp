@@ -14,8 +14,19 @@ Session::Session(const Config& config, std::int64_t vocab, RankContext& rank)
 
 Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankContext& rank) : memory_(rank.device) {
   parallel::RankGroups groups = parallel::make_groups(plan, options, *rank.rendezvous);
-  for (std::function<void()>& abort : groups.aborts()) rank.on_abort(std::move(abort));
+  const std::shared_ptr<parallel::CommunicationAbort> abort = groups.abort;
+  rank.on_abort([abort] { abort->abort("another rank failed"); });
   interpreter_ = std::make_unique<parallel::Interpreter>(std::move(plan), memory_, std::move(groups));
+  if (rank.size == 1) return;
+  watchdog_.emplace(WatchdogSpec{.rank = rank.rank,
+                                 .size = rank.size,
+                                 .layout = this->plan().layout,
+                                 .last_stage_rank = this->plan().last_stage_rank(),
+                                 .timeout = options.timeout,
+                                 .store = rank.rendezvous,
+                                 .name = "session",
+                                 .read = [interpreter = interpreter_.get()] { return interpreter->progress(); },
+                                 .abort = [abort](const std::string& reason) { abort->abort(reason); }});
 }
 
 parallel::GroupOptions group_options(const Config& config, Device device) {

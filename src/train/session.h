@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "parallel/interpreter.h"
 #include "train/launch.h"
+#include "train/watchdog.h"
 
 namespace plait::train {
 
@@ -31,6 +33,7 @@ class Session {
  private:
   DeviceMemory memory_;
   std::unique_ptr<parallel::Interpreter> interpreter_;
+  std::optional<Watchdog> watchdog_;  // looks at the interpreter
 };
 
 // What the configuration says about this rank's communicators.

@@ -18,13 +18,13 @@
 namespace plait::comm::p2p {
 
 struct LinkSpec {
-  std::string name;    // unique among the job's links; both ends give the same
+  std::string name = {};  // unique among the job's links; both ends give the same
   int from = 0, to = 1;  // ranks of the job; this one is either
   int rank = 0;
   Device device;       // this end's, current on the calling thread
   std::size_t message_bytes = 0;  // of the largest message; both ends give the same
-  std::optional<Transport> transport;  // nothing: the best that works
-  std::optional<Mover> mover;          // nothing: the fastest, by trial, at the size of the messages
+  std::optional<Transport> transport = {};  // nothing: the best that works
+  std::optional<Mover> mover = {};          // nothing: the fastest, by trial, at the size of the messages
   int slots = 2;                       // messages that may be on their way at once
   // The sender tells when a message is ready to travel, so that the receiver knows a late sender from a slow wire.
   bool announce = true;

@@ -1,0 +1,94 @@
+#include "parallel/progress_board.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/counter.h"
+#include "core/error.h"
+
+namespace plait::parallel {
+
+ProgressBoard::ProgressBoard(DeviceMemory& memory) : counters_(memory.allocate(most_lanes * counter_stride, MemoryKind::pinned_host)) {
+  std::memset(counters_.data(), 0, counters_.bytes());
+}
+
+std::uint32_t* ProgressBoard::counter(std::size_t lane) const {
+  return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(counters_.data()) + lane * counter_stride);
+}
+
+ProgressBoard::Lane& ProgressBoard::lane_of(const StreamSpec& stream) {
+  const auto it = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.stream == stream; });
+  if (it != lanes_.end()) return *it;
+  require(lanes_.size() < most_lanes, "ProgressBoard: more streams than it has places for");
+  Lane lane;
+  lane.stream = stream;
+  lanes_.push_back(std::move(lane));
+  return lanes_.back();
+}
+
+void ProgressBoard::begin(const Program& program) {
+  if (program_ == &program) return;
+  std::lock_guard lock(mutex_);
+  for (Lane& lane : lanes_) lane.instructions.clear();
+  for (const StreamSpec& stream : program.streams) lane_of(stream).begun = lane_of(stream).enqueued;
+  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) lane_of(program.stream_of(program.at(n))).instructions.push_back(n);
+  program_ = &program;
+}
+
+void ProgressBoard::enqueued(StreamRef stream, const Program& program, int instruction) {
+  std::uint32_t value = 0;
+  std::size_t place = 0;
+  {
+    std::lock_guard lock(mutex_);
+    Lane& lane = lane_of(program.stream_of(program.at(instruction)));
+    value = ++lane.enqueued;
+    place = static_cast<std::size_t>(&lane - lanes_.data());
+  }
+  stream.write_value(counter(place), value);
+}
+
+ProgressBoard::Reading ProgressBoard::read() const {
+  Reading reading;
+  std::lock_guard lock(mutex_);
+  reading.program = program_;
+  for (std::size_t place = 0; place < lanes_.size(); ++place) {
+    const Lane& lane = lanes_[place];
+    const std::uint32_t done = read_counter(counter(place));
+    reading.done += done;
+    if (lane.instructions.empty()) continue;
+    const auto length = static_cast<std::uint32_t>(lane.instructions.size());
+    StreamStanding standing{lane.stream, -1, (done - lane.begun) / length};
+    if (done != lane.enqueued) standing.instruction = lane.instructions[(done - lane.begun) % length];
+    reading.standings.push_back(standing);
+  }
+  return reading;
+}
+
+bool ProgressBoard::Reading::idle() const {
+  return std::all_of(standings.begin(), standings.end(), [](const StreamStanding& s) { return s.instruction < 0; });
+}
+
+std::vector<Standstill> standstills(const ProgressBoard::Reading& reading) {
+  std::vector<Standstill> all;
+  if (!reading.program) return all;
+  const Program& program = *reading.program;
+  const auto is_done = [&](int awaited, std::uint32_t run) {
+    const StreamSpec& stream = program.stream_of(program.at(awaited));
+    const auto it = std::find_if(reading.standings.begin(), reading.standings.end(), [&](const auto& s) { return s.stream == stream; });
+    if (it == reading.standings.end() || it->instruction < 0) return true;
+    return it->run > run || (it->run == run && it->instruction > awaited);
+  };
+  for (const StreamStanding& standing : reading.standings) {
+    if (standing.instruction < 0) continue;
+    Standstill still{standing.stream, standing.instruction, {}};
+    for (const int awaited : program.at(standing.instruction).waits) {
+      const bool earlier_run = awaited >= standing.instruction;  // as program.h says
+      if (earlier_run && standing.run == 0) continue;
+      if (!is_done(awaited, earlier_run ? standing.run - 1 : standing.run)) still.waits_for.push_back(awaited);
+    }
+    all.push_back(std::move(still));
+  }
+  return all;
+}
+
+}  // namespace plait::parallel

@@ -1,0 +1,72 @@
+// How far each stream of a rank has come, for whoever wants to know what a rank that stands still is waiting for.
+//
+// The streams themselves write it, into pinned host memory: reading it needs no call to a driver that may be what hangs, and no
+// other thread's help.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/stream.h"
+#include "parallel/program.h"
+
+namespace plait::parallel {
+
+// Where a stream stands in the program that is being run.
+struct StreamStanding {
+  StreamSpec stream;
+  int instruction = -1;   // the first one that is not done, by index into the program; -1: all that was enqueued is done
+  std::uint32_t run = 0;  // of the program, to which that belongs: several may be enqueued
+};
+
+class ProgressBoard {
+ public:
+  explicit ProgressBoard(DeviceMemory& memory);
+
+  // The rank's thread: a run of `program` begins; then each of its instructions, once it is enqueued on its stream. A run of
+  // another program than the one before begins only when all streams are drained. Programs outlive the board.
+  void begin(const Program& program);
+  void enqueued(StreamRef stream, const Program& program, int instruction);
+
+  // From any thread.
+  struct Reading {
+    const Program* program = nullptr;       // nullptr: none was ever begun
+    std::vector<StreamStanding> standings;  // of every stream of the program
+    std::uint64_t done = 0;                 // instructions since the start, on all streams
+    bool idle() const;                      // nothing is enqueued that is not done
+  };
+  Reading read() const;
+
+ private:
+  struct Lane {
+    StreamSpec stream;
+    std::vector<int> instructions;  // of the program, in order
+    std::uint32_t begun = 0;        // count when the program was first begun after another one
+    std::uint32_t enqueued = 0;     // instructions since the start
+  };
+  Lane& lane_of(const StreamSpec& stream);
+  std::uint32_t* counter(std::size_t lane) const;
+
+  static constexpr std::size_t most_lanes = 256;
+  static constexpr std::size_t counter_stride = 64;  // a cache line each
+  Buffer counters_;  // pinned; written by the streams
+  mutable std::mutex mutex_;
+  const Program* program_ = nullptr;
+  std::vector<Lane> lanes_;  // by stream, in order of appearance; never removed
+};
+
+// What a stream's standing means.
+struct Standstill {
+  StreamSpec stream;
+  int instruction = -1;          // at the head of the stream
+  std::vector<int> waits_for;    // instructions of other streams of this rank that are not done yet and come first
+  // Nothing of this rank is in its way: it is at work, or waits for peers.
+  bool is_free() const { return waits_for.empty(); }
+};
+std::vector<Standstill> standstills(const ProgressBoard::Reading& reading);
+
+}  // namespace plait::parallel
