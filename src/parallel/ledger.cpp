@@ -1,0 +1,236 @@
+#include "parallel/ledger.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+#include "parallel/program_set.h"
+
+namespace plait::parallel {
+namespace {
+
+PeerTimes& of_peer(std::vector<PeerTimes>& peers, int rank) {
+  const auto it = std::lower_bound(peers.begin(), peers.end(), rank, [](const PeerTimes& p, int r) { return p.rank < r; });
+  if (it != peers.end() && it->rank == rank) return *it;
+  return *peers.insert(it, PeerTimes{.rank = rank});
+}
+
+double overlap(double begin, double end, double first, double last) { return std::max(0.0, std::min(end, last) - std::max(begin, first)); }
+
+}  // namespace
+
+std::string to_string(CommunicationKind kind) {
+  switch (kind) {
+    case CommunicationKind::gradient_buckets: return "gradient buckets";
+    case CommunicationKind::activations: return "activations";
+    case CommunicationKind::gradients: return "gradients";
+    case CommunicationKind::tensor_collectives: return "tensor collectives";
+    case CommunicationKind::weight_gathers: return "weight gathers";
+  }
+  throw InternalError("to_string: unknown kind of communication");
+}
+
+std::optional<CommunicationKind> communication_kind(const Instruction& i) {
+  switch (i.kind) {
+    case InstructionKind::reduce_gradients:
+    case InstructionKind::reduce_scalars: return CommunicationKind::gradient_buckets;
+    case InstructionKind::receive_activation:
+    case InstructionKind::send_activation: return CommunicationKind::activations;
+    case InstructionKind::receive_gradient:
+    case InstructionKind::send_gradient: return CommunicationKind::gradients;
+    case InstructionKind::gather_weights: return CommunicationKind::weight_gathers;
+    case InstructionKind::load_batch:
+    case InstructionKind::forward:
+    case InstructionKind::backward_input:
+    case InstructionKind::backward_weight:
+    case InstructionKind::gradient_norm:
+    case InstructionKind::update: return std::nullopt;
+  }
+  throw InternalError("communication_kind: unknown instruction kind");
+}
+
+double Ledger::exposed_ms() const {
+  double sum = 0;
+  for (const KindTimes& kind : kinds) sum += kind.exposed_ms;
+  return sum;
+}
+
+double Ledger::hidden_ms() const {
+  double sum = 0;
+  for (const KindTimes& kind : kinds) sum += kind.hidden_ms();
+  return sum;
+}
+
+double Ledger::exposed_dp_ms() const {
+  return of(CommunicationKind::gradient_buckets).exposed_ms + of(CommunicationKind::weight_gathers).exposed_ms;
+}
+
+double Ledger::exposed_p2p_ms() const {
+  return of(CommunicationKind::activations).exposed_ms + of(CommunicationKind::gradients).exposed_ms;
+}
+
+void LedgerSum::add(const Ledger& ledger) {
+  ++steps_;
+  sum_.step_ms += ledger.step_ms;
+  sum_.compute_ms += ledger.compute_ms;
+  sum_.bubble_ms += ledger.bubble_ms;
+  sum_.other_ms += ledger.other_ms;
+  sum_.unsplit_ms += ledger.unsplit_ms;
+  for (const CommunicationKind kind : communication_kinds) {
+    sum_.of(kind).count += ledger.of(kind).count;
+    sum_.of(kind).total_ms += ledger.of(kind).total_ms;
+    sum_.of(kind).exposed_ms += ledger.of(kind).exposed_ms;
+  }
+  for (const PeerTimes& peer : ledger.peers) {
+    PeerTimes& sum = of_peer(sum_.peers, peer.rank);
+    sum.late_ms += peer.late_ms;
+    sum.wire_ms += peer.wire_ms;
+  }
+}
+
+Ledger LedgerSum::mean() const {
+  Ledger mean = sum_;
+  const double steps = std::max(1, steps_);
+  for (double* value : {&mean.step_ms, &mean.compute_ms, &mean.bubble_ms, &mean.other_ms, &mean.unsplit_ms}) *value /= steps;
+  for (KindTimes& kind : mean.kinds) kind.count /= steps, kind.total_ms /= steps, kind.exposed_ms /= steps;
+  for (PeerTimes& peer : mean.peers) peer.late_ms /= steps, peer.wire_ms /= steps;
+  return mean;
+}
+
+LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank) : program_(program), layout_(layout), rank_(rank) {
+  std::vector<int> last(program.streams.size(), -1);
+  place_.assign(program.instructions.size(), -1);
+  previous_.assign(program.instructions.size(), -1);
+  // Twice, so that the first of a stream follows its last.
+  for (int round = 0; round < 2; ++round) {
+    for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
+      int& before = last[static_cast<std::size_t>(program.at(n).stream)];
+      previous_[static_cast<std::size_t>(n)] = before;
+      before = n;
+    }
+  }
+  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
+    const Instruction& i = program.at(n);
+    if (communication_kind(i)) {
+      place_[static_cast<std::size_t>(n)] = static_cast<int>(communication_.size());
+      communication_.push_back(n);
+    }
+    if (on_compute_stream(i) && !i.waits.empty()) waits_.push_back(n);
+  }
+}
+
+int LedgerMaker::peer_rank(const Instruction& i) const {
+  return is_send(i.kind) || is_receive(i.kind) ? layout_.on_pipeline(rank_, program_.stream_of(i).peer) : -1;
+}
+
+// Charges one step's waits.
+class LedgerMaker::Walk {
+ public:
+  Walk(const LedgerMaker& maker, const StepTimes& times, Ledger& ledger) : maker_(maker), times_(times), ledger_(ledger) {}
+
+  void wait(int instruction, const WaitTimes& wait) {
+    double now = wait.end;
+    // What `at` waits for; the wait itself has nothing before it on its stream but what came before the wait.
+    Run at{instruction, 0};
+    std::optional<Run> cause = last_awaited(at, now, false);
+    while (cause && now > wait.begin) {
+      const CommunicationTimes& run = *run_of(*cause);
+      const double end = std::min(run.end, now);
+      if (end <= wait.begin) break;
+      ledger_.other_ms += now - end;
+      now = std::max(wait.begin, std::min(run.begin, end));
+      charge(maker_.program_.at(cause->instruction), run, now, end);
+      at = *cause;
+      cause = last_awaited(at, now, true);
+    }
+    if (now > wait.begin) ledger_.other_ms += now - wait.begin;
+  }
+
+  // [begin, end] of the time in which the compute stream stood still belongs to `i`.
+  void charge(const Instruction& i, const CommunicationTimes& run, double begin, double end) {
+    const std::optional<double> ready = maker_.ready(i, run);
+    const double came = std::clamp(ready.value_or(begin), begin, end);
+    const double late = came - begin, wire = end - came;
+    ledger_.bubble_ms += late;
+    KindTimes& kind = ledger_.of(*communication_kind(i));
+    kind.exposed_ms += wire;
+    if (is_send(i.kind)) kind.total_ms += wire;
+    const int peer = maker_.peer_rank(i);
+    if (peer < 0 && late <= 0) return;
+    if (is_receive(i.kind) && !ready) ledger_.unsplit_ms += wire;
+    PeerTimes& times = of_peer(ledger_.peers, peer);
+    times.late_ms += late;
+    if (peer >= 0) times.wire_ms += wire;
+  }
+
+ private:
+  // An instruction in this step (0) or the one before (-1).
+  struct Run {
+    int instruction = 0, step = 0;
+  };
+
+  const CommunicationTimes* run_of(Run run) const {
+    const int place = maker_.place_[static_cast<std::size_t>(run.instruction)];
+    if (place < 0 || run.step < -1) return nullptr;
+    const std::vector<CommunicationTimes>& list = run.step == 0 ? times_.communication : times_.previous;
+    return static_cast<std::size_t>(place) < list.size() ? &list[static_cast<std::size_t>(place)] : nullptr;
+  }
+
+  // Among what `run` had to wait for, the communication that ended last, if it began before `now`.
+  std::optional<Run> last_awaited(Run run, double now, bool stream_too) const {
+    std::optional<Run> last;
+    const auto consider = [&](int instruction) {
+      const Run other{instruction, run.step - (instruction >= run.instruction ? 1 : 0)};
+      const CommunicationTimes* times = run_of(other);
+      if (!times || times->begin >= now) return;
+      if (!last || times->end > run_of(*last)->end) last = other;
+    };
+    for (const int awaited : maker_.program_.at(run.instruction).waits) consider(awaited);
+    if (stream_too) consider(maker_.previous_[static_cast<std::size_t>(run.instruction)]);
+    return last;
+  }
+
+  const LedgerMaker& maker_;
+  const StepTimes& times_;
+  Ledger& ledger_;
+};
+
+std::optional<double> LedgerMaker::ready(const Instruction& i, const CommunicationTimes& run) const {
+  // Stages end their part of a step one after the other, and what they exchange then is too little to take time.
+  if (i.kind == InstructionKind::reduce_scalars && layout_.pipeline > 1) return run.end;
+  return run.ready;
+}
+
+Ledger LedgerMaker::make(const StepTimes& times) const {
+  require(times.communication.size() == communication_.size() && times.waits.size() == waits_.size() &&
+              (times.previous.empty() || times.previous.size() == communication_.size()),
+          "LedgerMaker::make: times of another program");
+  Ledger ledger;
+  ledger.step_ms = times.end;
+  Walk walk(*this, times, ledger);
+  for (std::size_t w = 0; w < waits_.size(); ++w) {
+    if (times.waits[w].end > times.waits[w].begin) walk.wait(waits_[w], times.waits[w]);
+  }
+  for (std::size_t c = 0; c < communication_.size(); ++c) {
+    const Instruction& i = program_.at(communication_[c]);
+    if (on_compute_stream(i)) walk.charge(i, times.communication[c], times.communication[c].begin, times.communication[c].end);
+    if (is_send(i.kind)) continue;
+    KindTimes& kind = ledger.of(*communication_kind(i));
+    for (const auto* step : {&times.communication, &times.previous}) {
+      if (step->empty()) continue;
+      const CommunicationTimes& run = (*step)[c];
+      const double begin = std::clamp(ready(i, run).value_or(run.begin), run.begin, run.end);
+      // What began in the step before was counted there.
+      if (run.begin >= 0 && run.begin < times.end) kind.count += 1;
+      kind.total_ms += overlap(begin, run.end, 0, times.end);
+    }
+  }
+  KindTimes& tensor = ledger.of(CommunicationKind::tensor_collectives);
+  tensor.count += times.tensor_collectives;
+  tensor.total_ms += times.tensor_ms;
+  tensor.exposed_ms += times.tensor_ms;
+  ledger.compute_ms = ledger.step_ms - ledger.exposed_ms() - ledger.bubble_ms - ledger.other_ms;
+  return ledger;
+}
+
+}  // namespace plait::parallel

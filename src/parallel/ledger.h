@@ -1,0 +1,138 @@
+// Where the time of a step went: what the compute stream did, and what it stood waiting for.
+//
+// Pure data: a rank's program and the times of one step make a Ledger, without a device. All times are milliseconds on the
+// rank's own clock, 0 where its compute stream came to the step.
+//
+// The compute stream is at any time in one of four states, so that compute + exposed + bubble + other = the step:
+//   compute   between waits: what it was given to do (time in which the host gave it nothing is in here too)
+//   exposed   it stood still, or ran a collective itself, while bytes were on their way
+//   bubble    it stood still and nothing was on its way: the sender of a message, or another rank of a collective, was late
+//   other     it stood still for something else: a batch not loaded yet, an event that took its time
+//
+// What a wait is for. A wait of the compute stream is walked from its end backwards. The awaited instruction that ended last is
+// what it waited for, as far back as that instruction's begin. Time before that is explained in the same way by what this
+// instruction itself had to wait for: its own waits and the instruction before it on its stream, whichever ended last; and so on
+// until the wait began. So a wait for the last of five buckets that were reduced one after the other is a wait for five
+// buckets, and a message that was late because the one before it on the same stream was late is charged to that one. What
+// nothing explains is `other`.
+//
+// Sender or wire. A receive begins when the receiver's buffer is free, and knows when its sender had the message ready
+// (comm/p2p/link.h: announced). Before that the sender was late: bubble. After it the wire was slow: exposed. Collectives that
+// join stages of a pipeline are split likewise, at the time when the last rank had come; reduce_scalars, a few bytes, is all
+// waiting for the last rank there. Collectives among ranks that run the same program (data, tensor) are not split: exposed.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/mesh.h"
+#include "parallel/program.h"
+
+namespace plait::parallel {
+
+enum class CommunicationKind {
+  gradient_buckets,    // reductions of gradients and of the step's scalars
+  activations,         // messages to the next stage
+  gradients,           // messages to the stage before
+  tensor_collectives,  // within blocks, on the compute stream
+  weight_gathers,      // ZeRO
+};
+inline constexpr std::array communication_kinds = {CommunicationKind::gradient_buckets, CommunicationKind::activations,
+                                                   CommunicationKind::gradients, CommunicationKind::tensor_collectives,
+                                                   CommunicationKind::weight_gathers};
+std::string to_string(CommunicationKind kind);  // "gradient buckets"
+// Nothing for an instruction that talks to no other rank.
+std::optional<CommunicationKind> communication_kind(const Instruction& instruction);
+
+// Of one kind in one step: the part of its communication that lies within the step. A message counts where it is received; a
+// send adds only what the compute stream waited for it.
+struct KindTimes {
+  double count = 0;
+  double total_ms = 0;    // on the wire
+  double exposed_ms = 0;  // of that, while the compute stream stood still
+  double hidden_ms() const { return total_ms - exposed_ms; }
+};
+
+// What the compute stream waited for one other rank.
+struct PeerTimes {
+  int rank = -1;  // -1: whichever rank of a collective came last
+  double late_ms = 0;  // it had not sent yet
+  double wire_ms = 0;  // it had
+};
+
+struct Ledger {
+  double step_ms = 0;
+  double compute_ms = 0, bubble_ms = 0, other_ms = 0;
+  std::array<KindTimes, communication_kinds.size()> kinds;  // by kind
+  std::vector<PeerTimes> peers;                             // by rank, ascending
+  // Exposed waits for messages of links that do not tell when the sender was ready: some of it may be bubble.
+  double unsplit_ms = 0;
+
+  KindTimes& of(CommunicationKind kind) { return kinds[static_cast<std::size_t>(kind)]; }
+  const KindTimes& of(CommunicationKind kind) const { return kinds[static_cast<std::size_t>(kind)]; }
+  double exposed_ms() const;
+  double hidden_ms() const;
+  double exposed_dp_ms() const;   // gradient buckets and weight gathers
+  double exposed_p2p_ms() const;  // activations and gradients
+  double exposed_tp_ms() const { return of(CommunicationKind::tensor_collectives).exposed_ms; }
+};
+
+// The mean of ledgers, steps of one rank.
+class LedgerSum {
+ public:
+  void add(const Ledger& ledger);
+  int steps() const { return steps_; }
+  Ledger mean() const;  // all zero without steps
+
+ private:
+  Ledger sum_;
+  int steps_ = 0;
+};
+
+// When an instruction ran; infinite for what had not happened when the step was read.
+struct CommunicationTimes {
+  double begin = 0, end = 0;
+  std::optional<double> ready;  // sender or last rank had come, where that is known
+};
+
+struct WaitTimes {
+  double begin = 0, end = 0;
+};
+
+struct StepTimes {
+  double end = 0;                                 // of the step, on the compute stream
+  std::vector<CommunicationTimes> communication;  // by LedgerMaker::communication()
+  std::vector<CommunicationTimes> previous;       // the same of the step before; empty: unknown
+  std::vector<WaitTimes> waits;                   // by LedgerMaker::waits()
+  double tensor_collectives = 0, tensor_ms = 0;   // number and sum of what blocks did within
+};
+
+// Makes the ledgers of one rank's program, which has to outlive it.
+class LedgerMaker {
+ public:
+  LedgerMaker(const Program& program, const Layout& layout, int rank);
+
+  // What has to be timed: instructions that communicate, and those of the compute stream that wait for other streams. Indices
+  // into the program, ascending.
+  const std::vector<int>& communication() const { return communication_; }
+  const std::vector<int>& waits() const { return waits_; }
+
+  Ledger make(const StepTimes& times) const;
+
+ private:
+  class Walk;
+  bool on_compute_stream(const Instruction& i) const { return program_.stream_of(i).role == StreamRole::compute; }
+  int peer_rank(const Instruction& i) const;  // of a message's other end; -1 for a collective
+  std::optional<double> ready(const Instruction& i, const CommunicationTimes& run) const;
+
+  const Program& program_;
+  Layout layout_;
+  int rank_;
+  std::vector<int> communication_, waits_;
+  std::vector<int> place_;     // by instruction: index into communication_, or -1
+  std::vector<int> previous_;  // by instruction: the one before it on its stream, cyclically
+};
+
+}  // namespace plait::parallel
