@@ -120,6 +120,10 @@ class Patience {
   Clock::time_point deadline_;
 };
 
+CommError not_taken(const std::string& name, const std::string& why) {
+  return CommError("handle exchange: '" + name + "': the peer did not take the file descriptor (" + why + "); its own error tells more");
+}
+
 void send_with_descriptor(int connection, int descriptor, const std::string& name) {
   char byte = here_it_is;
   iovec data{&byte, 1};
@@ -135,7 +139,7 @@ void send_with_descriptor(int connection, int descriptor, const std::string& nam
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
   if (::sendmsg(connection, &message, MSG_NOSIGNAL) != 1) {
-    throw CommError("handle exchange: '" + name + "': cannot send the file descriptor: " + errno_text());
+    throw not_taken(name, errno_text());
   }
 }
 
@@ -237,7 +241,7 @@ void HandleExchange::give_descriptor(const std::string& name, int descriptor) {
   patience.wait(peer.get(), POLLIN);
   char answer = 0;
   if (::recv(peer.get(), &answer, 1, 0) != 1 || answer != i_have_it) {
-    throw CommError("handle exchange: '" + name + "': the peer did not take the file descriptor; its own error tells why");
+    throw not_taken(name, "it closed the connection");
   }
 }
 

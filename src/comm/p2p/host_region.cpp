@@ -54,6 +54,11 @@ class HostMemory final : public Region {
 };
 
 FileDescriptor make_file(const RegionSpec& spec) {
+  // Before pages are taken: the system would rather kill a process than refuse the last one.
+  if (const std::size_t available = memory_info({}).free_bytes; spec.bytes > available) {
+    throw DeviceError("region '" + spec.name + "': cannot make " + std::to_string(spec.bytes) + " bytes of shared memory: " +
+                      std::to_string(available) + " are available");
+  }
   FileDescriptor file(::memfd_create("plait-mailbox", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const auto refuse = [&](int error) {
     throw DeviceError("region '" + spec.name + "': cannot make " + std::to_string(spec.bytes) + " bytes of shared memory: " +

@@ -1,0 +1,83 @@
+// A library with NVML's functions that tells of four GPUs, so that what plait makes of NVML is tested without a driver:
+//
+//   0000:01:00.0  0000:02:00.0   two NVLinks between them (lanes 0 and 1; lane 2 is down), one PCIe switch above both
+//   0000:03:00.0  0000:04:00.0   three NVLinks each, to switches, whose PCI addresses nobody tells; behind a host bridge
+//
+// Peer access: between the first two; 03 -> 04 is disabled, 04 -> 03 unknown.
+#include <cstdio>
+#include <cstring>
+
+namespace {
+
+struct Device {
+  const char* bus_id;
+};
+Device devices[] = {{"0000:01:00.0"}, {"0000:02:00.0"}, {"0000:03:00.0"}, {"0000:04:00.0"}};
+
+struct PciInfo {
+  char legacy_bus_id[16];
+  unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+  char bus_id[32];
+};
+
+constexpr int success = 0, invalid_argument = 2, not_supported = 3, not_found = 6;
+
+long number(const Device* device) { return device - devices; }
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit_v2() { return success; }
+int nvmlShutdown() { return success; }
+const char* nvmlErrorString(int) { return "an error"; }
+
+int nvmlSystemGetDriverVersion(char* text, unsigned length) {
+  std::snprintf(text, length, "580.82.07");
+  return success;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, Device** device) {
+  for (Device& candidate : devices) {
+    if (std::strcmp(candidate.bus_id, bus_id) != 0) continue;
+    *device = &candidate;
+    return success;
+  }
+  return not_found;
+}
+
+int nvmlDeviceGetNvLinkState(Device* device, unsigned lane, unsigned* up) {
+  if (lane > 2) return invalid_argument;
+  *up = number(device) >= 2 || lane < 2;
+  return success;
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(Device* device, unsigned lane, unsigned* type) {
+  if (lane > 2) return invalid_argument;
+  *type = number(device) < 2 ? 0 : 2;
+  return success;
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device* device, unsigned lane, PciInfo* info) {
+  if (number(device) >= 2 || lane > 1) return not_supported;
+  std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02lX:00.0", 2 - number(device));
+  return success;
+}
+
+int nvmlDeviceGetTopologyCommonAncestor(Device* a, Device* b, unsigned* level) {
+  *level = number(a) < 2 && number(b) < 2 ? 10 : number(a) >= 2 && number(b) >= 2 ? 30 : 50;
+  return success;
+}
+
+int nvmlDeviceGetP2PStatus(Device* a, Device* b, int capability, int* status) {
+  if (number(a) < 2 && number(b) < 2) {
+    *status = 0;
+  } else if (number(a) == 2) {
+    *status = capability == 1 ? 4 : 0;  // writing, but not reading
+  } else {
+    *status = 6;
+  }
+  return success;
+}
+
+}  // extern "C"
