@@ -90,7 +90,8 @@ std::string message_of(const PairFacts& facts, std::optional<Transport> wanted) 
 TEST(P2pChoice, ListsEveryTransportTheBestFirst) {
   std::vector<Transport> order;
   for (const Candidate& candidate : candidates(one_process())) order.push_back(candidate.transport);
-  EXPECT_THAT(order, ElementsAre(Transport::direct, Transport::vmm, Transport::ipc, Transport::relay, Transport::host, Transport::nccl));
+  EXPECT_THAT(order, ElementsAre(Transport::direct, Transport::vmm, Transport::ipc, Transport::relay, Transport::host,
+                                 Transport::nccl));
 }
 
 TEST(P2pChoice, GpusOfOneProcess) {
@@ -175,9 +176,12 @@ TEST(P2pChoice, ContainersOfTheirOwn) {
   EXPECT_THAT(obstacle(facts, Transport::vmm), HasSubstr("network namespaces")) << "fabric handles need both ends";
   facts.receiver.fabric = true;
   EXPECT_EQ(best_first(facts).front(), Transport::vmm) << "fabric handles travel as text";
+  facts.from_sender.bridges = facts.from_receiver.bridges = {"0000:ba:00.0"};
+  EXPECT_THAT(obstacle(facts, Transport::relay), HasSubstr("network namespaces")) << "its counters are in the host's memory";
   facts = two_processes();
   facts.receiver.process.pid_namespace = facts.receiver.process.network_namespace = "";
-  EXPECT_THAT(best_first(facts), ElementsAre(Transport::vmm, Transport::ipc, Transport::host, Transport::nccl)) << "unknown is no obstacle";
+  EXPECT_THAT(best_first(facts), ElementsAre(Transport::vmm, Transport::ipc, Transport::host, Transport::nccl))
+      << "unknown is no obstacle";
 }
 
 TEST(P2pChoice, EqualNumbersInTwoPidNamespacesAreTwoProcesses) {

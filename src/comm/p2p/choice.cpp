@@ -55,8 +55,8 @@ std::string no_descriptors(const PairFacts& facts) {
 std::string no_vmm(const PairFacts& facts) {
   for (const EndFacts* end : {&facts.sender, &facts.receiver}) {
     if (!end->vmm) {
-      return label(*end) + " has no virtual memory management with POSIX file descriptors; the driver or the virtual machine's host "
-             "does not offer it";
+      return label(*end) + " has no virtual memory management with POSIX file descriptors; the driver or the virtual machine's "
+             "host does not offer it";
     }
   }
   return facts.sender.fabric && facts.receiver.fabric ? "" : no_descriptors(facts);
@@ -95,7 +95,9 @@ std::string ipc_obstacle(const PairFacts& facts) {
 std::string relay_obstacle(const PairFacts& facts) {
   if (!gpus(facts)) return "for GPUs only";
   if (facts.bridges().empty()) return "no third GPU is seen by both ends' processes and reached by both";
-  return no_vmm(facts);  // that is how both ends see the bridge's memory
+  // The bridge's memory is seen by the one, counters in the host's memory by the other.
+  if (std::string obstacle = no_vmm(facts); !obstacle.empty()) return obstacle;
+  return no_descriptors(facts);
 }
 
 std::string host_obstacle(const PairFacts& facts) { return no_descriptors(facts); }

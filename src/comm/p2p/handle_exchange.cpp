@@ -121,7 +121,8 @@ class Patience {
 };
 
 CommError not_taken(const std::string& name, const std::string& why) {
-  return CommError("handle exchange: '" + name + "': the peer did not take the file descriptor (" + why + "); its own error tells more");
+  return CommError("handle exchange: '" + name + "': the peer did not take the file descriptor (" + why +
+                   "); its own error tells more");
 }
 
 void send_with_descriptor(int connection, int descriptor, const std::string& name) {
@@ -185,8 +186,8 @@ Caller caller_on(int connection, const std::string& token) {
   std::array<char, random_digits + 1> said{};
   const ssize_t length = ::recv(connection, said.data(), said.size(), 0);
   if (length < 0 && (errno == EAGAIN || errno == EINTR)) return Caller::silent;
-  return length == static_cast<ssize_t>(token.size()) && std::memcmp(said.data(), token.data(), token.size()) == 0 ? Caller::peer
-                                                                                                                  : Caller::stranger;
+  const bool knows = length == static_cast<ssize_t>(token.size()) && std::memcmp(said.data(), token.data(), token.size()) == 0;
+  return knows ? Caller::peer : Caller::stranger;
 }
 
 // Takes connections until somebody says the token; others are dropped, and one who keeps silent does not keep the peer out.

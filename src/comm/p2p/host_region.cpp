@@ -75,7 +75,9 @@ FileDescriptor make_file(const RegionSpec& spec) {
 
 void check_file(const RegionSpec& spec, const FileDescriptor& file) {
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) throw CommError("region '" + spec.name + "': cannot see the peer's memory: " + errno_text());
+  if (::fstat(file.get(), &status) != 0) {
+    throw CommError("region '" + spec.name + "': cannot see the peer's memory: " + errno_text());
+  }
   if (!S_ISREG(status.st_mode)) throw CommError("region '" + spec.name + "': what the peer sent is not shared memory");
   if (static_cast<std::size_t>(status.st_size) != file_bytes(spec.bytes)) {
     throw CommError("region '" + spec.name + "': the peer's memory has " + std::to_string(status.st_size) + " bytes instead of " +

@@ -24,7 +24,8 @@ std::string FieldReader::text(std::string_view name) {
   const std::string_view rest = std::string_view(text_).substr(position_);
   const std::size_t end = rest.substr(0, name.size() + 1 + longest_value + 1).find('\n');
   if (end == std::string_view::npos) refuse(name, "is missing or too long");
-  if (end <= name.size() || rest.substr(0, name.size()) != name || rest[name.size()] != '=') refuse(name, "is not where it belongs");
+  const bool belongs = end > name.size() && rest.substr(0, name.size()) == name && rest[name.size()] == '=';
+  if (!belongs) refuse(name, "is not where it belongs");
   const std::string_view value = rest.substr(name.size() + 1, end - name.size() - 1);
   if (std::any_of(value.begin(), value.end(), is_control)) refuse(name, "has control characters");
   position_ += end + 1;

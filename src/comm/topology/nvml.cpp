@@ -107,8 +107,8 @@ Nvml::~Nvml() = default;
 
 std::optional<std::string> Nvml::driver_version() const {
   std::array<char, 81> text{};
-  if (!library_ || !library_->system_driver_version || library_->system_driver_version(text.data(), text.size() - 1) != 0) return std::nullopt;
-  return text.data();
+  const bool known = library_ && library_->system_driver_version && library_->system_driver_version(text.data(), text.size() - 1) == 0;
+  return known ? std::optional<std::string>(text.data()) : std::nullopt;
 }
 
 bool Nvml::knows(const std::string& bus_id) const { return library_ && library_->device(bus_id); }

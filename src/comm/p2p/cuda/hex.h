@@ -29,7 +29,9 @@ Handle handle_from(FieldReader& fields, const std::string& name) {
     if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a') + 10;
     fields.refuse(name, "is no handle");
   };
-  for (std::size_t i = 0; i < sizeof bytes; ++i) bytes[i] = static_cast<unsigned char>(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
+  for (std::size_t i = 0; i < sizeof bytes; ++i) {
+    bytes[i] = static_cast<unsigned char>(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
+  }
   Handle handle;
   std::memcpy(&handle, bytes, sizeof bytes);
   return handle;

@@ -33,7 +33,8 @@ class Allocation {
 
 class VmmMemory final : public Region {
  public:
-  VmmMemory(const VmmDriver& driver, const Allocation& allocation, std::size_t length, std::size_t bytes, const std::vector<Device>& users)
+  VmmMemory(const VmmDriver& driver, const Allocation& allocation, std::size_t length, std::size_t bytes,
+            const std::vector<Device>& users)
       : driver_(driver), length_(length) {
     check(driver_.reserve(&address_, length_, 0, 0, 0), "cuMemAddressReserve");
     try {
@@ -120,7 +121,8 @@ std::unique_ptr<Region> export_vmm(const RegionSpec& spec, HandleExchange& excha
       fields.text("handle", to_hex(handle));
     } else {
       int exported = -1;
-      check(driver.export_handle(&exported, allocation.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), "cuMemExportToShareableHandle");
+      check(driver.export_handle(&exported, allocation.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            "cuMemExportToShareableHandle");
       descriptor = FileDescriptor(exported);
     }
     return memory;
