@@ -7,5 +7,8 @@ namespace plait {
 
 // argc and argv: what a rank process is started with again.
 void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv);
+void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv);
+void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char** argv);
+void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv);
 
 }  // namespace plait

@@ -1,0 +1,21 @@
+// Options that several benches share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <string>
+
+#include "train/bench/bench_ranks.h"
+#include "train/bench/link_methods.h"
+#include "train/bench/sizes.h"
+
+namespace plait {
+
+void add_rank_options(CLI::App& command, train::BenchRanks& ranks, double& timeout_s);
+void add_size_options(CLI::App& command, train::SizeOptions& sizes);
+void add_method_options(CLI::App& command, train::MethodFilter& filter);
+
+std::chrono::milliseconds milliseconds_of(double seconds);
+void note_to_stderr(const std::string& text);
+
+}  // namespace plait

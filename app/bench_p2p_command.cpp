@@ -1,0 +1,60 @@
+// plait bench p2p [--pairs 0-1,...] [--min SIZE --max SIZE | --sizes SIZE,...] [--brief] [--check] [--json] [...]
+#include <iostream>
+#include <memory>
+
+#include "bench_commands.h"
+#include "bench_options.h"
+#include "train/bench/p2p_benchmark.h"
+#include "train/bench/p2p_table.h"
+
+namespace plait {
+namespace {
+
+struct Options {
+  train::P2pBenchmarkRequest request;
+  std::vector<std::string> pairs;
+  double timeout_s = 60;
+  bool no_products = false, brief = false, json = false;
+};
+
+void print(const Options& o, const nlohmann::ordered_json& result) {
+  if (!o.json) {
+    std::cout << train::p2p_table(result, o.brief);
+    return;
+  }
+  std::cout << result.dump(2) << '\n';
+  if (!result.contains("check")) return;
+  for (const auto& missed : result["check"]["missed"]) note_to_stderr("missed: " + missed.get<std::string>());
+}
+
+}  // namespace
+
+void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv) {
+  CLI::App* p2p = bench.add_subcommand("p2p",
+                                       "Time messages between each pair of devices, by every transport and mover, beside the communication "
+                                       "library's. Rates in GB/s = 10^9 bytes per second, times in microseconds of stream time");
+  auto o = std::make_shared<Options>();
+  add_rank_options(*p2p, o->request.ranks, o->timeout_s);
+  add_size_options(*p2p, o->request.sizes);
+  add_method_options(*p2p, o->request.filter);
+  p2p->add_option("--pairs", o->pairs, "Pairs of ranks, from-to: 0-1,1-0 (default: all, both ways round)")->delimiter(',');
+  p2p->add_option("--rounds", o->request.rounds, "Figures are medians of so many rounds")->capture_default_str()->check(CLI::PositiveNumber);
+  p2p->add_flag("--no-products", o->no_products, "Leave out the matrix products beside messages");
+  p2p->add_option("--product-dim", o->request.product_dim, "Rows of the products' matrices; 0: 8192 on GPUs, 256 on CPUs")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  p2p->add_flag("--no-peer-access", o->request.filter.without_peer_access,
+                "As if GPUs could not reach each other's memory: only the transports host and nccl");
+  p2p->add_flag("--check", o->request.check, "Hold pairs with NVLink against what plait promises; status 1 and a list where it does not keep it");
+  p2p->add_flag("--brief", o->brief, "One line per pair and method");
+  p2p->add_flag("--json", o->json, "One JSON document on stdout");
+  p2p->callback([o, &status, argc, argv] {
+    o->request.pairs = train::parse_pairs(o->pairs);
+    o->request.products = !o->no_products;
+    o->request.ranks.timeout = milliseconds_of(o->timeout_s);
+    o->request.argv.assign(argv, argv + argc);
+    status = train::benchmark_p2p(o->request, {.result = [&](const nlohmann::ordered_json& result) { print(*o, result); }, .note = note_to_stderr});
+  });
+}
+
+}  // namespace plait

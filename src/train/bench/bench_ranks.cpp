@@ -1,0 +1,41 @@
+#include "train/bench/bench_ranks.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "core/error.h"
+
+namespace plait::train {
+
+LaunchPlan plan_bench(const BenchRanks& ranks) {
+  Config config;
+  config.launch.ranks = ranks.ranks;
+  config.launch.mode = ranks.processes ? "processes" : "threads";
+  config.launch.device = ranks.device;
+  LaunchPlan plan = plan_launch(config);
+  if (plan.ranks < 2) {
+    throw ConfigError({{"--ranks", std::to_string(plan.ranks), "must be at least 2; a machine with one GPU can measure its CPUs: --device cpu", "", 0}});
+  }
+  return plan;
+}
+
+void synchronize_within(const Event& event, std::chrono::milliseconds timeout, const std::string& what) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + timeout;
+  auto pause = std::chrono::microseconds(20);
+  while (!event.is_complete()) {
+    if (Clock::now() > deadline) {
+      throw CommError(what + ": not done after " + std::to_string(timeout.count()) +
+                      " ms; a peer is gone, or --timeout is too short for this machine");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(500));
+  }
+}
+
+std::string describe(const LaunchPlan& plan) {
+  const char* each = plan.mode == LaunchMode::processes ? "one process each" : "one thread each";
+  return std::to_string(plan.ranks) + " x " + device_name(plan.devices.front()) + ", " + each;
+}
+
+}  // namespace plait::train

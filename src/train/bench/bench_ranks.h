@@ -1,0 +1,31 @@
+// The ranks that a bench of communication runs on: one per GPU, or some that share the CPUs.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "core/stream.h"
+#include "train/launch.h"
+
+namespace plait::train {
+
+struct BenchRanks {
+  std::int64_t ranks = 0;        // 0: all GPUs, or 2 on CPUs
+  bool processes = false;        // instead of threads
+  std::string device = "auto";   // auto | cpu | cuda
+  std::chrono::milliseconds timeout{60'000};  // for one measurement
+};
+
+// ConfigError for fewer than two ranks, naming what the machine has.
+LaunchPlan plan_bench(const BenchRanks& ranks);
+
+// How long a rank waits for others that measure: nothing but an abort should end it.
+inline constexpr std::chrono::hours turn_timeout{24};
+
+// Blocks until `event` is complete. CommError naming `what` after `timeout`: a message that never arrives ends the bench.
+void synchronize_within(const Event& event, std::chrono::milliseconds timeout, const std::string& what);
+
+// "2 x NVIDIA H200, one thread each".
+std::string describe(const LaunchPlan& plan);
+
+}  // namespace plait::train

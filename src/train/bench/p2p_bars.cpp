@@ -1,0 +1,107 @@
+#include "train/bench/p2p_bars.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include "train/bench/sizes.h"
+
+namespace plait::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kilo = 1024, mega = kilo * kilo;
+constexpr std::size_t large[] = {16 * mega, 64 * mega, 256 * mega};
+
+bool is_mailbox(const Json& method) { return method.at("transport") != "nccl"; }
+
+// The best figure of the mailboxes, or the library's, at a size.
+std::optional<double> figure(const Json& pair, std::size_t bytes, const char* key, bool mailboxes, bool smallest = false) {
+  std::optional<double> best;
+  for (const Json& method : pair.at("methods")) {
+    if (is_mailbox(method) != mailboxes) continue;
+    for (const Json& result : method.at("results")) {
+      if (result.at("bytes") != bytes) continue;
+      const double value = result.at(key).get<double>();
+      best = !best ? value : smallest ? std::min(*best, value) : std::max(*best, value);
+    }
+  }
+  return best;
+}
+
+// Of the end that suffers more; the smallest among the methods of that kind.
+std::optional<double> slowdown(const Json& pair, std::size_t bytes, bool mailboxes) {
+  std::optional<double> best;
+  if (!pair.contains("products")) return best;
+  for (const Json& row : pair.at("products").value("beside", Json::array())) {
+    if (is_mailbox(row) != mailboxes || row.at("message_bytes") != bytes) continue;
+    const double value = std::max(row.at("from_slowdown").get<double>(), row.at("to_slowdown").get<double>());
+    best = best ? std::min(*best, value) : value;
+  }
+  return best;
+}
+
+Bar bar(const std::string& pair, const std::string& what, std::optional<double> value, std::optional<double> limit, bool at_least) {
+  return {.what = what, .pair = pair, .value = value.value_or(0), .limit = limit.value_or(0), .at_least = at_least,
+          .measured = value.has_value() && limit.has_value()};
+}
+
+std::optional<double> times(double factor, std::optional<double> value) {
+  if (value) *value *= factor;
+  return value;
+}
+
+void evaluate_pair(const Json& pair, bool threads, std::vector<Bar>& bars) {
+  const std::string name = fmt::format("{} -> {}", pair.at("from").get<int>(), pair.at("to").get<int>());
+  for (const std::size_t bytes : large) {
+    bars.push_back(bar(name, "best mailbox at " + format_size(bytes) + ", GB/s, against 1.08 x NCCL", figure(pair, bytes, "gb_per_s", true),
+                       times(1.08, figure(pair, bytes, "gb_per_s", false)), true));
+  }
+  bars.push_back(bar(name, "best mailbox for 1 MB, us", figure(pair, mega, "microseconds", true, true), 10, false));
+  bars.push_back(bar(name, "best mailbox for 4 KB, us", figure(pair, 4 * kilo, "microseconds", true, true), 7, false));
+  for (const std::size_t bytes : large) {
+    bars.push_back(bar(name, "both ways at " + format_size(bytes) + ", GB/s, against 1.9 x one way", figure(pair, bytes, "both_ways_gb_per_s", true),
+                       times(1.9, figure(pair, bytes, "gb_per_s", true)), true));
+  }
+  bars.push_back(bar(name, "slowdown of products beside 16 MB messages, against half of NCCL's", slowdown(pair, large[0], true),
+                     times(0.5, slowdown(pair, large[0], false)), false));
+  if (!threads) return;
+  const std::optional<double> cliff = pair.contains("plain_copy") ? std::optional(pair["plain_copy"].at("gb_per_s").get<double>()) : std::nullopt;
+  bars.push_back(bar(name, "plain copy without peer access, GB/s, against a fifth of the best mailbox", cliff,
+                     times(0.2, figure(pair, large[2], "gb_per_s", true)), false));
+}
+
+}  // namespace
+
+std::string Bar::to_string() const {
+  const std::string head = pair.empty() ? what : pair + ": " + what;
+  if (!measured) return head + ": not measured";
+  return fmt::format("{}: {:.3g}, must be {} {:.3g}", head, value, at_least ? "at least" : "at most", limit);
+}
+
+std::vector<Bar> evaluate_bars(const Json& result) {
+  std::vector<Bar> bars;
+  for (const Json& pair : result.at("pairs")) {
+    if (pair.at("nvlinks").get<int>() > 0) evaluate_pair(pair, result.at("mode") == "threads", bars);
+  }
+  if (bars.empty()) bars.push_back({.what = "a pair of GPUs with NVLink between them", .pair = "", .measured = false});
+  return bars;
+}
+
+Json to_json(const std::vector<Bar>& bars) {
+  Json json;
+  json["passed"] = std::all_of(bars.begin(), bars.end(), [](const Bar& b) { return b.met(); });
+  json["bars"] = Json::array();
+  json["missed"] = Json::array();
+  for (const Bar& b : bars) {
+    json["bars"].push_back({{"bar", b.what}, {"pair", b.pair}, {"value", b.value}, {"limit", b.limit}, {"at_least", b.at_least},
+                            {"measured", b.measured}, {"met", b.met()}});
+    if (!b.met()) json["missed"].push_back(b.to_string());
+  }
+  return json;
+}
+
+}  // namespace plait::train

@@ -1,0 +1,96 @@
+// One end of a pair of ranks that measure their links: memory, streams, a link in each direction for every method, and the timed
+// loops. Both ends call the same functions in the same order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/bench/link_methods.h"
+#include "train/bench/pattern.h"
+#include "train/launch.h"
+
+namespace plait::train {
+
+struct PairSpec {
+  std::string name;           // unique in the job
+  int from = 0, to = 1;       // ranks; this one is either
+  comm::p2p::PairFacts facts;
+  std::size_t largest_bytes = 0;
+  std::chrono::milliseconds timeout{60'000};  // of one loop
+};
+
+// A method and its links, or why there are none.
+struct PairMethod {
+  LinkMethod method;
+  std::string obstacle;
+  std::shared_ptr<comm::p2p::Link> out, in;  // as this end sees them
+};
+
+class PairEnd {
+ public:
+  // Makes the links of all `choices` that are possible; one that cannot be made becomes an obstacle.
+  PairEnd(RankContext& rank, const PairSpec& spec, const std::vector<MethodChoice>& choices, const LinkMaker& make_link);
+  PairEnd(const PairEnd&) = delete;
+  PairEnd& operator=(const PairEnd&) = delete;
+  ~PairEnd();
+
+  const PairSpec& spec() const { return spec_; }
+  bool is_from() const { return rank_.rank == spec_.from; }
+  const std::vector<PairMethod>& methods() const { return methods_; }
+  Device device() const { return rank_.device; }
+  DeviceMemory& memory() { return memory_; }
+
+  // Microseconds per message, in stream time, of `messages` back to back after some that are not counted. Messages of at most
+  // 1 MB are all enqueued before the first may leave, so that the host's speed does not count. With `check`, CommError unless the
+  // last messages arrived as they were sent.
+  struct Loop {
+    std::size_t bytes = 0;
+    int messages = 0;
+    bool check = true;
+  };
+  // As `to` receives them; 0 on the other end.
+  double synchronize_one_way(const PairMethod& method, const Loop& loop);
+  // In both directions at once: of a message in each, as seen from this end; the larger of the two ends' counts.
+  double synchronize_both_ways(const PairMethod& method, const Loop& loop);
+  // Half of a round trip on `from`; 0 on the other end.
+  double synchronize_latency(const PairMethod& method, const Loop& loop);
+
+  // What beside measurements of compute are made of. Message number `message` of the current case.
+  void begin_case() { ++case_; }
+  void send(const PairMethod& method, std::size_t bytes, int message);
+  void receive(const PairMethod& method, std::size_t bytes, int message);
+  void check(const PairMethod& method, std::size_t bytes, int message);
+  StreamRef out() const { return out_; }  // of messages that leave
+  StreamRef in() const { return in_; }    // of those that come
+
+  // Tells the other end something and learns the same of it. Each name once.
+  std::string swap(const std::string& name, const std::string& text);
+  std::string label(const PairMethod& method, std::size_t bytes) const;  // for errors
+  // Lets go of whatever waits for the other end. For those who own a stream that does, before an exception leaves them.
+  void abort() noexcept;
+
+ private:
+  std::shared_ptr<comm::p2p::Link> make(const LinkMethod& method, int from, int to, const LinkMaker& make_link);
+  View outgoing(std::size_t bytes, int message) const;
+  View incoming(std::size_t bytes, int message) const;
+  std::uint64_t shift(int message) const;
+  void hold(StreamRef stream) const;
+  void open_gate() noexcept;
+  void synchronize(const Event& event, const PairMethod& method, std::size_t bytes) const;
+  void check_last(const PairMethod& method, const Loop& loop, int messages);
+
+  RankContext& rank_;
+  PairSpec spec_;
+  DeviceMemory memory_;
+  Buffer gate_, source_, targets_[2];
+  PatternTraffic traffic_;
+  Pattern pattern_;
+  Stream out_, in_;  // after the memory that they use, before the links that they wait for
+  std::vector<PairMethod> methods_;
+  std::uint32_t gate_turn_ = 1;
+  std::uint64_t case_ = 0;
+  int exceptions_at_start_;
+};
+
+}  // namespace plait::train
