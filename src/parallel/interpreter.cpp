@@ -8,6 +8,7 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
+#include "parallel/profiler_range.h"
 
 namespace plait::parallel {
 namespace {
@@ -15,23 +16,7 @@ namespace {
 // One more than may be pending: a step's time is measured from the end of the step before it, whose slot must still be its.
 constexpr int step_slots = Interpreter::results_in_flight + 1;
 
-// Instructions of the compute stream that wait for the reduce stream: where communication can be exposed.
-bool may_expose(const Program& program, const Instruction& instruction) {
-  if (program.stream_of(instruction).role != StreamRole::compute) return false;
-  return std::any_of(instruction.waits.begin(), instruction.waits.end(),
-                     [&](int w) { return program.stream_of(program.at(w)).role == StreamRole::reduce; });
-}
-
 }  // namespace
-
-// What the host learns of one step, and the events that tell when.
-struct Interpreter::Pending {
-  ops::OptimizerState* state;  // pinned
-  Event done;                  // timed, end of the step on the compute stream
-  std::vector<std::pair<Event, Event>> exposed;  // around each wait for communication
-  std::int64_t update = 0;
-  std::optional<std::size_t> previous;  // slot of the step before, if its `done` still holds that step's time
-};
 
 Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, RankGroups groups)
     : plan_(std::move(plan)), memory_(memory), groups_(std::move(groups)), buffers_(plan_, memory), board_(memory) {
@@ -44,18 +29,13 @@ Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, RankGroups groups)
   train_ = prepare(plan_.train);
   evaluate_ = prepare(plan_.evaluate);
   context_ = ops::make_op_context(device, buffers_.workspace, {.deterministic = plan_.deterministic});
+  const bool announce = std::all_of(groups_.incoming.begin(), groups_.incoming.end(), [](const auto& l) { return l.second->announces(); });
+  recorder_.emplace(plan_.train, plan_.layout, plan_.rank, device, step_slots, announce);
+  if (plan_.layout.tensor > 1) timed_tensor_ = make_timed_communicator(*groups_.tensor, recorder_->collective_timer());
   fill_constants();
 
-  const auto exposing = std::count_if(plan_.train.instructions.begin(), plan_.train.instructions.end(),
-                                      [&](const Instruction& i) { return may_expose(plan_.train, i); });
   auto* states = reinterpret_cast<ops::OptimizerState*>(static_cast<char*>(pinned_.data()) + staging_bytes);
-  for (int i = 0; i < step_slots; ++i) {
-    Pending slot{states + i, Event(device, EventTiming::on), {}, 0, std::nullopt};
-    for (std::ptrdiff_t e = 0; e < exposing; ++e) {
-      slot.exposed.emplace_back(Event(device, EventTiming::on), Event(device, EventTiming::on));
-    }
-    slots_.push_back(std::move(slot));
-  }
+  for (int i = 0; i < step_slots; ++i) slots_.push_back({.state = states + i});
 }
 
 Interpreter::~Interpreter() {
@@ -76,6 +56,7 @@ Interpreter::Prepared Interpreter::prepare(const Program& program) {
   }
   prepared.events.resize(program.instructions.size());
   for (const Instruction& instruction : program.instructions) {
+    prepared.names.push_back(to_string(instruction));
     for (const int awaited : instruction.waits) {
       std::optional<Event>& event = prepared.events[static_cast<std::size_t>(awaited)];
       if (!event) event.emplace(memory_.device());
@@ -95,7 +76,7 @@ void Interpreter::fill_constants() {
     s.copy(buffers_.rope_table.data, host.data(), host.size());
     s.synchronize();
   }
-  transformer_.emplace(plan_.sizes, buffers_.rope_table, *groups_.tensor);
+  transformer_.emplace(plan_.sizes, buffers_.rope_table, timed_tensor_ ? *timed_tensor_ : *groups_.tensor);
   for (const View& view : {buffers_.optimizer_state, buffers_.scalars, buffers_.evaluation_loss, buffers_.weights, buffers_.gradients,
                            buffers_.kept_gradients, buffers_.master, buffers_.exp_avg, buffers_.exp_avg_sq}) {
     s.zero(view.data, view.bytes());
@@ -181,20 +162,22 @@ model::Transformer::Backward Interpreter::backward_arguments(const Program& prog
           .accumulate_tokens = i.accumulate_tokens};
 }
 
-void Interpreter::execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, const Observer& observe) {
+void Interpreter::execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer) {
   const Program& program = *prepared.program;
   groups_.abort->check();
   board_.begin(program);
   for (std::size_t n = 0; n < program.instructions.size(); ++n) {
+    const ProfilerRange range(prepared.names[n].c_str());
     const Instruction& instruction = program.instructions[n];
+    const int index = static_cast<int>(n);
     const StreamRef s = prepared.streams[static_cast<std::size_t>(instruction.stream)];
-    observe(n, Moment::waiting);
+    observer.waiting(index, s);
     for (const int awaited : instruction.waits) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
-    observe(n, Moment::started);
-    issue(prepared, instruction, batches, settings);
-    observe(n, Moment::done);
+    observer.started(index, s);
+    issue(prepared, instruction, batches, settings, observer.ready(index));
+    observer.done(index, s);
     if (prepared.events[n]) s.record(*prepared.events[n]);
-    board_.enqueued(s, program, static_cast<int>(n));
+    board_.enqueued(s, program, index);
   }
 }
 
@@ -220,7 +203,12 @@ void Interpreter::forward(StreamRef s, const Program& program, const Instruction
   }
 }
 
-void Interpreter::reduce_gradients(StreamRef s, const Instruction& i) {
+void Interpreter::reduce_gradients(StreamRef s, const Instruction& i, Event* ready) {
+  if (ready) {
+    // Stages come here one after the other. One number shows when the last is here; the evaluation's is not in use now.
+    groups_.of(i.group).all_reduce(s, buffers_.evaluation_loss, comm::Reduction::max);
+    s.record(*ready);
+  }
   if (i.group != Group::data) {  // what the data group has reduced already, in the part that this rank keeps
     groups_.of(i.group).all_reduce(s, buffers_.kept_gradient(i.bucket));
   } else if (plan_.zero == 0) {
@@ -237,7 +225,8 @@ void Interpreter::reduce_gradients(StreamRef s, const Instruction& i) {
   }
 }
 
-void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSource& batches, const UpdateSettings& settings) {
+void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSource& batches, const UpdateSettings& settings,
+                        Event* ready) {
   const Program& program = *prepared.program;
   const StreamRef s = prepared.streams[static_cast<std::size_t>(i.stream)];
   switch (i.kind) {
@@ -251,7 +240,7 @@ void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSou
     }
     case InstructionKind::receive_activation:
     case InstructionKind::receive_gradient:
-      groups_.incoming.at(program.stream_of(i).peer)->receive(s, buffers_.message(program, i));
+      groups_.incoming.at(program.stream_of(i).peer)->receive(s, buffers_.message(program, i), ready);
       return;
     case InstructionKind::send_activation:
     case InstructionKind::send_gradient:
@@ -273,7 +262,7 @@ void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSou
       return;
     }
     case InstructionKind::reduce_gradients:
-      reduce_gradients(s, i);
+      reduce_gradients(s, i, ready);
       return;
     case InstructionKind::gradient_norm: {
       const View squares = buffers_.scalars.rows(0, 1), loss = buffers_.scalars.rows(1, 1);
@@ -301,28 +290,33 @@ void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSou
   }
 }
 
-void Interpreter::run_step(BatchSource& batches, const UpdateSettings& settings) {
-  require(pending_results() < results_in_flight, "Interpreter::run_step: take results first");
+void Interpreter::issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail) {
   const auto slot_index = static_cast<std::size_t>(steps_issued_ % step_slots);
   Pending& slot = slots_[slot_index];
   const StreamRef compute = compute_stream();
-  std::size_t exposed = 0;
-  execute(train_, batches, settings, [&](std::size_t n, Moment moment) {
-    if (moment == Moment::done || !may_expose(plan_.train, plan_.train.instructions[n])) return;
-    if (moment == Moment::waiting) compute.record(slot.exposed[exposed].first);
-    if (moment == Moment::started) compute.record(slot.exposed[exposed++].second);
-  });
+  recorder_->begin(steps_issued_, compute, detail);
+  execute(train_, batches, settings, *recorder_);
   compute.copy(slot.state, buffers_.optimizer_state.data, sizeof(ops::OptimizerState));
-  compute.record(slot.done);
+  recorder_->end(compute);
+  slot.step = steps_issued_++;
   slot.update = settings.update;
-  slot.previous.reset();
-  if (steps_issued_ > 0) slot.previous = static_cast<std::size_t>((steps_issued_ - 1) % step_slots);
   pending_.push_back(static_cast<int>(slot_index));
-  ++steps_issued_;
+}
+
+void Interpreter::run_step(BatchSource& batches, const UpdateSettings& settings) {
+  require(pending_results() < results_in_flight, "Interpreter::run_step: take results first");
+  issue_step(batches, settings, detail_);
+}
+
+StepTrace Interpreter::synchronize_traced_step(BatchSource& batches, const UpdateSettings& settings) {
+  require(pending_.empty(), "Interpreter::synchronize_traced_step: take results first");
+  issue_step(batches, settings, StepRecorder::Detail::everything);
+  synchronize();
+  return recorder_->synchronize_trace(steps_issued_ - 1, compute_stream());
 }
 
 std::optional<StepResult> Interpreter::next_result() {
-  if (pending_.empty() || !slots_[static_cast<std::size_t>(pending_.front())].done.is_complete()) return std::nullopt;
+  if (pending_.empty() || !recorder_->is_complete(slots_[static_cast<std::size_t>(pending_.front())].step)) return std::nullopt;
   return synchronize_result();
 }
 
@@ -330,15 +324,16 @@ StepResult Interpreter::synchronize_result() {
   require(!pending_.empty(), "Interpreter::synchronize_result: no step is pending");
   const Pending& slot = slots_[static_cast<std::size_t>(pending_.front())];
   pending_.pop_front();
-  slot.done.synchronize();
+  recorder_->synchronize(slot.step);
   groups_.abort->check();
-  StepResult result{.update = slot.update,
-                    .loss = slot.state->loss,
-                    .grad_norm = slot.state->grad_norm,
-                    .halted = slot.state->halted != 0.0f};
-  if (slot.previous) result.device_ms = elapsed_ms(slots_[*slot.previous].done, slot.done);
-  for (const auto& [before, after] : slot.exposed) result.exposed_comm_ms += elapsed_ms(before, after);
-  return result;
+  StepRecorder::Result times = recorder_->take(slot.step);
+  return {.update = slot.update,
+          .loss = slot.state->loss,
+          .grad_norm = slot.state->grad_norm,
+          .halted = slot.state->halted != 0.0f,
+          .device_ms = static_cast<float>(times.device_ms),
+          .exposed_comm_ms = static_cast<float>(times.ledger.exposed_ms()),
+          .ledger = std::move(times.ledger)};
 }
 
 }  // namespace plait::parallel

@@ -20,10 +20,14 @@
 #include "core/device.h"
 #include "core/stream.h"
 #include "ops/adamw.h"
+#include "parallel/collective_timer.h"
+#include "parallel/issue_observer.h"
+#include "parallel/ledger.h"
 #include "parallel/progress_board.h"
 #include "parallel/rank_buffers.h"
 #include "parallel/rank_groups.h"
 #include "parallel/rank_plan.h"
+#include "parallel/step_recorder.h"
 
 namespace plait::parallel {
 
@@ -54,7 +58,8 @@ struct StepResult {
   float grad_norm = 0;          // before clipping
   bool halted = false;          // this or an earlier step was not finite: weights are those before that step
   float device_ms = 0;          // from the end of the previous step to the end of this one, on the compute stream; 0: unknown
-  float exposed_comm_ms = 0;    // time the compute stream stood waiting for the reduce stream
+  float exposed_comm_ms = 0;    // of the ledger, all kinds
+  Ledger ledger;
 };
 
 // A place in a step where a tensor first held a value that is not finite.
@@ -107,6 +112,11 @@ class Interpreter {
   // Enqueues one optimizer step. At most `results_in_flight` steps may be waiting for next_result.
   static constexpr int results_in_flight = 8;
   void run_step(BatchSource& batches, const UpdateSettings& settings);
+  // The same with events around everything (parallel/step_recorder.h), and waits for all of it. Expects no pending results; leaves
+  // this step's.
+  StepTrace synchronize_traced_step(BatchSource& batches, const UpdateSettings& settings);
+  // Whether steps have ledgers (they do at first): to see what that costs. The same on all ranks.
+  void set_ledgers(bool on) { detail_ = on ? StepRecorder::Detail::ledger : StepRecorder::Detail::ends; }
   int pending_results() const { return static_cast<int>(pending_.size()); }
   // The oldest step's result if it is there; does not block.
   std::optional<StepResult> next_result();
@@ -141,7 +151,6 @@ class Interpreter {
   std::vector<double> synchronize_read(View view);
 
  private:
-  struct Pending;
   static constexpr std::size_t staging_bytes = std::size_t{64} << 20;
 
   // A program with what its instructions need at hand.
@@ -149,21 +158,28 @@ class Interpreter {
     const Program* program = nullptr;
     std::vector<StreamRef> streams;            // by Program::streams
     std::vector<std::optional<Event>> events;  // of instructions that another stream waits for
+    std::vector<std::string> names;            // for profilers
+  };
+
+  // What the host learns of one step, apart from its times.
+  struct Pending {
+    ops::OptimizerState* state = nullptr;  // pinned
+    std::int64_t step = 0;                 // counts from 0
+    std::int64_t update = 0;
   };
 
   StreamRef stream(const StreamSpec& spec) const;
   Prepared prepare(const Program& program);
   void fill_constants();
-  // Issues a whole program, in order. observe(index, moment) is called for each instruction before it waits, between waits
-  // and work, and after its work.
-  enum class Moment { waiting, started, done };
-  using Observer = std::function<void(std::size_t, Moment)>;
-  void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, const Observer& observe);
-  void issue(const Prepared& prepared, const Instruction& instruction, BatchSource& batches, const UpdateSettings& settings);
+  // Issues a whole program, in order.
+  void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer);
+  void issue(const Prepared& prepared, const Instruction& instruction, BatchSource& batches, const UpdateSettings& settings,
+             Event* ready = nullptr);
+  void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
   void forward(StreamRef stream, const Program& program, const Instruction& instruction);
   model::Transformer::Backward backward_arguments(const Program& program, const Instruction& instruction,
                                                   model::BlockActivations& activations, model::BlockGradients& gradients);
-  void reduce_gradients(StreamRef stream, const Instruction& instruction);
+  void reduce_gradients(StreamRef stream, const Instruction& instruction, Event* ready);
   std::vector<WrittenTensor> written_by(const Program& program, const Instruction& instruction);
   // Shows a tensor of any size part by part, in order.
   void synchronize_scan(View view, const std::function<void(std::span<const double>)>& look);
@@ -177,6 +193,9 @@ class Interpreter {
   Buffer pinned_;  // staging, then the steps' states
   std::map<std::pair<StreamRole, int>, Stream> streams_;  // by role and peer
   std::unique_ptr<ops::OpContext> context_;
+  std::optional<StepRecorder> recorder_;
+  StepRecorder::Detail detail_ = StepRecorder::Detail::ledger;
+  std::unique_ptr<comm::Communicator> timed_tensor_;  // what blocks communicate by, where several ranks share them
   std::optional<model::Transformer> transformer_;
 
   Prepared train_, evaluate_;

@@ -10,27 +10,28 @@ namespace plait::parallel {
 std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const UpdateSettings& settings) {
   require(pending_.empty(), "Interpreter::synchronize_profile: take results first");
   const std::size_t count = plan_.train.instructions.size();
-  std::vector<std::pair<Event, Event>> times;
+  struct Times final : IssueObserver {
+    std::vector<std::pair<Event, Event>> events;
+    void waiting(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].first); }
+    void done(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].second); }
+  } times;
   for (std::size_t n = 0; n < count; ++n) {
-    times.emplace_back(Event(memory_.device(), EventTiming::on), Event(memory_.device(), EventTiming::on));
+    times.events.emplace_back(Event(memory_.device(), EventTiming::on), Event(memory_.device(), EventTiming::on));
   }
-  execute(train_, batches, settings, [&](std::size_t n, Moment moment) {
-    const StreamRef s = train_.streams[static_cast<std::size_t>(plan_.train.instructions[n].stream)];
-    if (moment == Moment::waiting) s.record(times[n].first);
-    if (moment == Moment::done) s.record(times[n].second);
-  });
+  execute(train_, batches, settings, times);
   synchronize();
   std::vector<float> milliseconds;
-  for (const auto& [begin, end] : times) milliseconds.push_back(elapsed_ms(begin, end));
+  for (const auto& [begin, end] : times.events) milliseconds.push_back(elapsed_ms(begin, end));
   return milliseconds;
 }
 
 double Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches) {
   synchronize();  // weights gathered by the reduce stream
   const StreamRef compute = compute_stream();
+  IssueObserver nobody;
   for (int mb = 0; mb < micro_batches; ++mb) {
     accumulate_evaluation_ = mb > 0;
-    execute(evaluate_, batches, {}, [](std::size_t, Moment) {});
+    execute(evaluate_, batches, {}, nobody);
   }
   synchronize();
   // Ranks without the head still have the sum of the evaluation before.
@@ -55,8 +56,9 @@ std::vector<float> Interpreter::synchronize_logits(const std::vector<std::int32_
     void release(StreamRef) override {}
     const std::vector<std::int32_t>& tokens;
   } batch(tokens);
+  IssueObserver nobody;
   synchronize();
-  execute(evaluate_, batch, {}, [](std::size_t, Moment) {});
+  execute(evaluate_, batch, {}, nobody);
   synchronize();
   const View logits = buffers_.forward_activations(plan_.evaluate.instructions.back()).logits.rows(row, 1);
   const std::vector<double> values = synchronize_read(logits);

@@ -220,16 +220,16 @@ Ledger LedgerMaker::make(const StepTimes& times) const {
       if (step->empty()) continue;
       const CommunicationTimes& run = (*step)[c];
       const double begin = std::clamp(ready(i, run).value_or(run.begin), run.begin, run.end);
-      // What began in the step before was counted there.
-      if (run.begin >= 0 && run.begin < times.end) kind.count += 1;
+      // Each counts in one step: its own, or the next one if it begins only then.
+      const bool own = step == &times.communication;
+      if (run.begin < times.end && (own || run.begin >= 0)) kind.count += 1;
       kind.total_ms += overlap(begin, run.end, 0, times.end);
     }
   }
-  KindTimes& tensor = ledger.of(CommunicationKind::tensor_collectives);
-  tensor.count += times.tensor_collectives;
-  tensor.total_ms += times.tensor_ms;
-  tensor.exposed_ms += times.tensor_ms;
-  ledger.compute_ms = ledger.step_ms - ledger.exposed_ms() - ledger.bubble_ms - ledger.other_ms;
+  const double between_waits = ledger.step_ms - ledger.exposed_ms() - ledger.bubble_ms - ledger.other_ms;
+  const double tensor_ms = times.tensor_ms.value_or(times.tensor_share * between_waits);
+  ledger.of(CommunicationKind::tensor_collectives) = {times.tensor_collectives, tensor_ms, tensor_ms};
+  ledger.compute_ms = between_waits - tensor_ms;
   return ledger;
 }
 

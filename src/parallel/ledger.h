@@ -94,7 +94,7 @@ class LedgerSum {
 // When an instruction ran; infinite for what had not happened when the step was read.
 struct CommunicationTimes {
   double begin = 0, end = 0;
-  std::optional<double> ready;  // sender or last rank had come, where that is known
+  std::optional<double> ready = {};  // sender or last rank had come, where that is known
 };
 
 struct WaitTimes {
@@ -102,11 +102,13 @@ struct WaitTimes {
 };
 
 struct StepTimes {
-  double end = 0;                                 // of the step, on the compute stream
-  std::vector<CommunicationTimes> communication;  // by LedgerMaker::communication()
-  std::vector<CommunicationTimes> previous;       // the same of the step before; empty: unknown
-  std::vector<WaitTimes> waits;                   // by LedgerMaker::waits()
-  double tensor_collectives = 0, tensor_ms = 0;   // number and sum of what blocks did within
+  double end = 0;                                      // of the step, on the compute stream
+  std::vector<CommunicationTimes> communication = {};  // by LedgerMaker::communication()
+  std::vector<CommunicationTimes> previous = {};       // the same of the step before; empty: unknown
+  std::vector<WaitTimes> waits = {};                   // by LedgerMaker::waits()
+  // Collectives that blocks did within: their number, and their sum; where that was not taken, their share of compute.
+  double tensor_collectives = 0, tensor_share = 0;
+  std::optional<double> tensor_ms = {};
 };
 
 // Makes the ledgers of one rank's program, which has to outlive it.

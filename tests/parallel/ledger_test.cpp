@@ -61,7 +61,7 @@ TEST_F(Buckets, AreHiddenWhileBackwardGoesOnAndExposedAfterIt) {
   EXPECT_EQ(maker.communication(), (std::vector{1, 3}));
   EXPECT_EQ(maker.waits(), (std::vector{4}));
   // Backward is done at 20; bucket 0 ran from 10 to 15, bucket 1 from 20 to 23.
-  const Ledger ledger = maker.make({.end = 25, .communication = {{10, 15, {}}, {20, 23, {}}}, .previous = {}, .waits = {{20, 23}}});
+  const Ledger ledger = maker.make({.end = 25, .communication = {{10, 15, {}}, {20, 23, {}}}, .waits = {{20, 23}}});
   expect_balanced(ledger);
   const KindTimes& buckets = ledger.of(CommunicationKind::gradient_buckets);
   EXPECT_EQ(buckets.count, 2);
@@ -76,7 +76,7 @@ TEST_F(Buckets, AreHiddenWhileBackwardGoesOnAndExposedAfterIt) {
 TEST_F(Buckets, ThatQueueBehindEachOtherAreAllExposed) {
   const LedgerMaker maker(program_, {.data = 2}, 0);
   // Bucket 0 still runs when backward ends at 20; bucket 1 starts after it, 0.5 ms late.
-  const Ledger ledger = maker.make({.end = 40, .communication = {{12, 26, {}}, {26.5, 34, {}}}, .previous = {}, .waits = {{20, 34.25}}});
+  const Ledger ledger = maker.make({.end = 40, .communication = {{12, 26, {}}, {26.5, 34, {}}}, .waits = {{20, 34.25}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::gradient_buckets).exposed_ms, 6 + 7.5);
   EXPECT_DOUBLE_EQ(ledger.other_ms, 0.5 + 0.25);
@@ -87,7 +87,7 @@ TEST_F(Buckets, OnTheComputeStreamAreExposedAltogether) {
   for (Instruction& i : program_.instructions) i.stream = 0, i.waits.clear();
   const LedgerMaker maker(program_, {.data = 2}, 0);
   EXPECT_TRUE(maker.waits().empty());
-  const Ledger ledger = maker.make({.end = 30, .communication = {{10, 15, {}}, {22, 26, {}}}, .previous = {}, .waits = {}});
+  const Ledger ledger = maker.make({.end = 30, .communication = {{10, 15, {}}, {22, 26, {}}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.exposed_dp_ms(), 9);
   EXPECT_DOUBLE_EQ(ledger.hidden_ms(), 0);
@@ -96,7 +96,7 @@ TEST_F(Buckets, OnTheComputeStreamAreExposedAltogether) {
 
 TEST_F(Buckets, DoneBeforeTheWaitAreNotWhatItWaitedFor) {
   const LedgerMaker maker(program_, {.data = 2}, 0);
-  const Ledger ledger = maker.make({.end = 30, .communication = {{5, 8, {}}, {12, 19, {}}}, .previous = {}, .waits = {{20, 21}}});
+  const Ledger ledger = maker.make({.end = 30, .communication = {{5, 8, {}}, {12, 19, {}}}, .waits = {{20, 21}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.exposed_ms(), 0);
   EXPECT_DOUBLE_EQ(ledger.other_ms, 1);
@@ -129,7 +129,6 @@ TEST_F(Stage, KnowsALateSenderFromASlowWire) {
   const Ledger ledger = maker.make({.end = 40,
                                     // receive 0: buffer free at 0, sender ready at 7, there at 9; receive 1: 19, 19, 24
                                     .communication = {{0, 9, 7}, {19, 20, {}}, {19, 24, 19}, {34, 35, {}}},
-                                    .previous = {},
                                     .waits = {{0, 9}, {19, 24}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.bubble_ms, 7);
@@ -149,7 +148,6 @@ TEST_F(Stage, CountsAsExposedWhatALinkDoesNotTell) {
   const LedgerMaker maker(program_, layout, layout.rank({1, 0, 0}));
   const Ledger ledger = maker.make({.end = 40,
                                     .communication = {{0, 9, {}}, {19, 20, {}}, {19, 24, {}}, {34, 35, {}}},
-                                    .previous = {},
                                     .waits = {{0, 9}, {19, 24}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.bubble_ms, 0);
@@ -162,7 +160,6 @@ TEST_F(Stage, ChargesAWaitToWhatEndedLast) {
   // Block 1 of micro-batch 1 waits for its input, there at 21, and for the place it sends from, free at 30 only.
   const Ledger ledger = maker.make({.end = 45,
                                     .communication = {{0, 0, 0}, {19, 30, {}}, {10, 21, 12}, {40, 41, {}}},
-                                    .previous = {},
                                     .waits = {{0, 0}, {19, 30}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.exposed_p2p_ms(), 11);
@@ -184,7 +181,7 @@ TEST_F(Stage, FollowsTheChainOfMessagesOnAStream) {
   program_.instructions.resize(3);
   const LedgerMaker maker(program_, layout, layout.rank({1, 0, 0}));
   // The second message was ready all the time, but could come only after the first, whose sender was late.
-  const Ledger ledger = maker.make({.end = 20, .communication = {{0, 8, 6}, {8, 11, 8}}, .previous = {}, .waits = {{1, 11}}});
+  const Ledger ledger = maker.make({.end = 20, .communication = {{0, 8, 6}, {8, 11, 8}}, .waits = {{1, 11}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.bubble_ms, 5);
   EXPECT_DOUBLE_EQ(ledger.exposed_p2p_ms(), 2 + 3);
@@ -203,7 +200,7 @@ TEST(Ledger, LooksBackIntoTheStepBefore) {
   EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::weight_gathers).total_ms, 4);
   EXPECT_DOUBLE_EQ(ledger.exposed_dp_ms(), 4);
   // In the first step nothing is before.
-  const Ledger first = maker.make({.end = 20, .communication = {{20, never, {}}}, .previous = {}, .waits = {{0, 0.1}}});
+  const Ledger first = maker.make({.end = 20, .communication = {{20, never, {}}}, .waits = {{0, 0.1}}});
   expect_balanced(first);
   EXPECT_DOUBLE_EQ(first.exposed_ms(), 0);
 }
@@ -215,7 +212,7 @@ TEST(Ledger, TakesTheEndOfAPipelinesStepForABubble) {
                           {.kind = InstructionKind::reduce_scalars, .stream = 1, .group = Group::world, .waits = {1}},
                           {.kind = InstructionKind::update, .stream = 0, .waits = {2}}};
   // The last stage is done at 10; the first one comes to the tied embedding at 30, which takes 2 ms, and to the scalars at 35.
-  const StepTimes times{.end = 40, .communication = {{10, 32, 30}, {33, 36, {}}}, .previous = {}, .waits = {{10, 32}, {33, 36}}};
+  const StepTimes times{.end = 40, .communication = {{10, 32, 30}, {33, 36, {}}}, .waits = {{10, 32}, {33, 36}}};
   const LedgerMaker last_stage(program, {.pipeline = 2}, 1);
   const Ledger pipeline = last_stage.make(times);
   expect_balanced(pipeline);
@@ -232,11 +229,15 @@ TEST(Ledger, TakesTensorCollectivesOutOfCompute) {
   program.instructions = {{.kind = InstructionKind::forward, .stream = 0, .block = 0}};
   const LedgerMaker maker(program, {.tensor = 2}, 0);
   const Ledger ledger =
-      maker.make({.end = 20, .communication = {}, .previous = {}, .waits = {}, .tensor_collectives = 4, .tensor_ms = 6});
+      maker.make({.end = 20, .tensor_collectives = 4, .tensor_ms = 6});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.compute_ms, 14);
   EXPECT_DOUBLE_EQ(ledger.exposed_tp_ms(), 6);
   EXPECT_EQ(ledger.of(CommunicationKind::tensor_collectives).count, 4);
+  // Where nobody took their time, they are a share of what is not waiting.
+  const Ledger guessed = maker.make({.end = 10, .tensor_collectives = 4, .tensor_share = 0.3});
+  expect_balanced(guessed);
+  EXPECT_DOUBLE_EQ(guessed.exposed_tp_ms(), 3);
 }
 
 TEST(Ledger, SumsToAMean) {

@@ -77,9 +77,9 @@ struct JobResult {
 // Body of one rank; called on its own thread.
 using RankBody = std::function<void(Interpreter&, SyntheticBatches&)>;
 
-// `edit` may change a rank's plan before it is carried out.
+// `edit` may change a rank's plan before it is carried out, and `edit_groups` how its communicators are made.
 inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const RankBody& body,
-                      const std::function<void(RankPlan&)>& edit = {}) {
+                      const std::function<void(RankPlan&)>& edit = {}, const std::function<void(GroupOptions&)>& edit_groups = {}) {
   const std::shared_ptr<comm::Rendezvous> store = comm::make_thread_rendezvous();
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
@@ -94,6 +94,7 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
         if (edit) edit(plan);
         GroupOptions groups;
         groups.device = device;
+        if (edit_groups) edit_groups(groups);
         Interpreter interpreter(plan, memory, make_groups(plan, groups, *store));
         interpreter.initialize(config.run.seed);
         interpreter.synchronize_warm_up();
