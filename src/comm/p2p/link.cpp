@@ -70,6 +70,9 @@ class LinkMaker {
         report.trial_microseconds = best.microseconds;
         report.trial_gb_per_s = best.microseconds > 0 ? static_cast<double>(spec_.message_bytes) / best.microseconds / 1e3 : 0;
         keep_better_than(transport, report.better);
+        // Freeing memory of a GPU waits for all that its streams have to do, and keeps every other thread from giving it work
+        // meanwhile. So what was tried and not chosen is gone on both ends before either uses the link.
+        swap("settled", "");
         return {std::move(best.link), std::move(report)};
       }
       if (spec_.transport) fail(transport, problems);

@@ -53,6 +53,8 @@ struct LinkReport {
 
 class Link {
  public:
+  // Everything that was enqueued on either end must have run: the last end to go frees memory of both GPUs, and that waits for
+  // what is still going on there (cudaFree) while no other thread can give them work.
   virtual ~Link() = default;
   // On the end that `from` is, or `to`. Messages arrive in the order in which they are sent; sizes agree. With `announced`, that
   // event completes when the sender had the message ready to travel (at once where the link does not announce: `announces`).
