@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <set>
 #include <thread>
 
 #include "comm/p2p/handle_exchange.h"
@@ -174,6 +176,34 @@ TEST_F(P2pExchange, EachSideSaysWhomItWaitedForAndHowLong) {
               AllOf(HasSubstr("'never taken'"), HasSubstr("150 ms"), HasSubstr("did not come")));
   EXPECT_THAT(message_of([&] { exchange.take_descriptor("never given"); }), AllOf(HasSubstr("'never given'"), HasSubstr("150 ms")));
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(10));
+}
+
+std::set<int> sockets_of_this_process() {
+  std::set<int> sockets;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // what the listing itself used
+    if (std::filesystem::read_symlink(entry, gone).string().starts_with("socket:")) sockets.insert(std::stoi(entry.path().filename()));
+  }
+  return sockets;
+}
+
+TEST_F(P2pExchange, ProgramsStartedMeanwhileInheritNoSocket) {
+  const std::set<int> before = sockets_of_this_process();
+  const FileDescriptor file = file_with("");
+  const auto outcome = outcome_of_ranks(2, [&](int rank) {
+    HandleExchange exchange(*store, seconds(30));
+    if (rank == 0) return exchange.give_descriptor("file", file.get());
+    store->get("file", seconds(30));
+    int found = 0;
+    for (const int socket : sockets_of_this_process()) {
+      if (before.contains(socket)) continue;
+      ++found;
+      EXPECT_NE(::fcntl(socket, F_GETFD) & FD_CLOEXEC, 0);
+    }
+    EXPECT_EQ(found, 1) << "the giver's";
+    exchange.take_descriptor("file");
+  });
+  EXPECT_THAT(outcome, ElementsAre("", ""));
 }
 
 TEST_F(P2pExchange, AnAbortedRendezvousEndsTheWait) {
