@@ -25,6 +25,9 @@ inline constexpr std::chrono::hours turn_timeout{24};
 // Blocks until `event` is complete. CommError naming `what` after `timeout`: a message that never arrives ends the bench.
 void synchronize_within(const Event& event, std::chrono::milliseconds timeout, const std::string& what);
 
+// Blocks until the stream is empty, whatever has failed on it: before links and communicators that it uses go. They have been aborted.
+void synchronize_aborted(StreamRef stream) noexcept;
+
 // "2 x NVIDIA H200, one thread each".
 std::string describe(const LaunchPlan& plan);
 

@@ -80,6 +80,7 @@ class RankBench {
       return {{"microseconds", times}, {"wrong", verify(kind, bytes)}};
     } catch (...) {
       comm_->abort();  // or the stream would never be drained
+      synchronize_aborted(stream_);
       throw;
     }
   }

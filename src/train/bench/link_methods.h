@@ -27,7 +27,7 @@ struct MethodChoice {
 
 // Which of them are asked for; empty: all.
 struct MethodFilter {
-  std::vector<std::string> transports, movers;
+  std::vector<std::string> transports = {}, movers = {};
   // As on a machine whose GPUs do not reach each other: what needs peer access is left out.
   bool without_peer_access = false;
 };

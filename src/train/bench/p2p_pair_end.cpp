@@ -63,7 +63,10 @@ PairEnd::PairEnd(RankContext& rank, const PairSpec& spec, const std::vector<Meth
 }
 
 PairEnd::~PairEnd() {
-  if (std::uncaught_exceptions() > exceptions_at_start_) abort();  // or the streams would never be drained
+  if (std::uncaught_exceptions() == exceptions_at_start_) return;
+  abort();  // or the streams would never be drained
+  synchronize_aborted(out_);
+  synchronize_aborted(in_);
 }
 
 void PairEnd::abort() noexcept {

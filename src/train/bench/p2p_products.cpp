@@ -31,8 +31,8 @@ class ProductBench {
  public:
   ProductBench(PairEnd& end, std::int64_t dim)
       : end_(end),
-        compute_(end.device()),
-        load_(end.memory(), dim > 0 ? dim : ProductLoad::default_dim(end.device().kind)) {
+        load_(end.memory(), dim > 0 ? dim : ProductLoad::default_dim(end.device().kind)),
+        compute_(end.device()) {
     load_.synchronize_warm_up(compute_);
   }
 
@@ -85,8 +85,8 @@ class ProductBench {
 
  private:
   PairEnd& end_;
-  Stream compute_;
   ProductLoad load_;
+  Stream compute_;  // after the memory of the products: drained before that is freed
 };
 
 // What both ends measured: median over rounds.

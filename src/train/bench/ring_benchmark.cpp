@@ -81,6 +81,8 @@ class RingEnd {
     } catch (...) {
       if (out_link_) out_link_->abort();  // or the streams would never be drained
       if (in_link_) in_link_->abort();
+      synchronize_aborted(out_);
+      synchronize_aborted(in_);
       throw;
     }
   }

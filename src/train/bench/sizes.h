@@ -15,8 +15,8 @@ std::string format_size(std::size_t bytes);  // "1 KB", "256 MB", "1000 B": exac
 
 // What a bench was asked to measure; empty texts take the default.
 struct SizeOptions {
-  std::string min, max;
-  std::vector<std::string> sizes;  // instead of a ladder
+  std::string min = {}, max = {};
+  std::vector<std::string> sizes = {};  // instead of a ladder
 };
 
 // Ascending and different: the sizes asked for, or min, 4 min, 16 min, ... up to max. The default is 1 KB to 1 GB, on CPUs to
