@@ -52,6 +52,7 @@ class Builder {
                                .host_interface = options_.host_interface};
       spec.name = "link." + std::to_string(spec.from) + "." + std::to_string(spec.to);
       std::shared_ptr<comm::p2p::Link> link = comm::p2p::make_link(spec, store_);
+      if (from == me) groups.reports.push_back(link->report());
       if (options_.wrap_link) link = options_.wrap_link(spec.from, spec.to, std::move(link));
       (from == me ? groups.outgoing[to] : groups.incoming[from]) = std::move(link);
     }

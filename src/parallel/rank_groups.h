@@ -33,6 +33,7 @@ struct RankGroups {
   std::shared_ptr<comm::Communicator> tensor, data, tied, world;
   // By pipeline rank at the other end; one for each direction in which messages go.
   std::map<int, std::shared_ptr<comm::p2p::Link>> outgoing, incoming;
+  std::vector<comm::p2p::LinkReport> reports;  // of the outgoing ones
 
   comm::Communicator& of(Group group) const;
   // Of all of them. Whoever shares it may use it after they are gone.

@@ -14,6 +14,7 @@ Session::Session(const Config& config, std::int64_t vocab, RankContext& rank)
 
 Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankContext& rank) : memory_(rank.device) {
   parallel::RankGroups groups = parallel::make_groups(plan, options, *rank.rendezvous);
+  links_ = groups.reports;
   const std::shared_ptr<parallel::CommunicationAbort> abort = groups.abort;
   rank.on_abort([abort] { abort->abort("another rank failed"); });
   interpreter_ = std::make_unique<parallel::Interpreter>(std::move(plan), memory_, std::move(groups));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "parallel/interpreter.h"
 #include "train/launch.h"
@@ -29,9 +30,12 @@ class Session {
   parallel::Interpreter& interpreter() { return *interpreter_; }
   const parallel::RankPlan& plan() const { return interpreter_->plan(); }
   MemoryReport memory_report() const;
+  // Of the links that this rank sends on.
+  const std::vector<comm::p2p::LinkReport>& links() const { return links_; }
 
  private:
   DeviceMemory memory_;
+  std::vector<comm::p2p::LinkReport> links_;
   std::unique_ptr<parallel::Interpreter> interpreter_;
   std::optional<Watchdog> watchdog_;  // looks at the interpreter
 };

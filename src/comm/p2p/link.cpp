@@ -20,15 +20,6 @@ constexpr std::chrono::milliseconds goodbye_timeout{2'000};
 // A mover that takes SMs from compute has to be this much faster than the copy engine to be chosen by itself.
 constexpr double worth_an_sm = 0.9;
 
-// The first GPU that both ends reach; the same on both ends.
-std::string bridge_of(const PairFacts& facts) {
-  const std::vector<std::string>& there = facts.from_receiver.bridges;
-  for (const std::string& bus_id : facts.from_sender.bridges) {
-    if (std::find(there.begin(), there.end(), bus_id) != there.end()) return bus_id;
-  }
-  throw InternalError("bridge_of: no GPU is between these two");
-}
-
 struct Attempt {
   std::unique_ptr<Link> link;
   std::string problem;      // empty: it works
@@ -173,9 +164,10 @@ class LinkMaker {
     HandleExchange exchange(store_, std::min(spec_.timeout, attempt_timeout));
     const EndFacts& peer = end_ == End::sender ? report_->facts.receiver : report_->facts.sender;
     MailboxSpec mailbox{.name = spec_.name + "/" + name, .transport = transport, .mover = mover, .message_bytes = message_bytes,
-                        .slots = spec_.slots, .device = spec_.device, .peer_device = {peer.kind, peer.ordinal}, .bridge = {}};
+                        .slots = spec_.slots, .device = spec_.device, .peer_device = {peer.kind, peer.ordinal},
+                        .fabric = report_->facts.sender.fabric && report_->facts.receiver.fabric, .bridge = {}};
     if (transport == Transport::relay) {
-      report_->bridge = bridge_of(report_->facts);
+      report_->bridge = report_->facts.bridges().front();
       if (end_ == End::receiver) mailbox.bridge = cuda_device_on_bus(report_->bridge);
     }
     return make_mailbox_memory(end_, mailbox, exchange);

@@ -82,7 +82,7 @@ class Builder {
   // Memory of one end (or of `other_device`), as this one addresses it.
   std::byte* region(const std::string& part, RegionKind kind, End owner, std::size_t bytes, std::optional<Device> other_device) {
     RegionSpec spec{.kind = kind, .name = spec_.name + "/" + part, .bytes = bytes,
-                    .memory_on = end_ == owner ? spec_.device : spec_.peer_device, .used_by = spec_.device};
+                    .memory_on = end_ == owner ? spec_.device : spec_.peer_device, .used_by = spec_.device, .fabric = spec_.fabric};
     if (kind == RegionKind::host_memory) spec.memory_on = {DeviceKind::host, 0};
     if (other_device) spec.memory_on = *other_device;
     const bool own = end_ == owner;

@@ -19,6 +19,7 @@ struct MailboxSpec {
   int slots = 2;                  // messages on their way at once, where a message fits a slot
   Device device;                  // of this end
   Device peer_device;             // of the other one, if that is in this process
+  bool fabric = false;            // vmm by fabric handles: both ends' machines permit them
   std::optional<Device> bridge;   // relay: the GPU between, as the receiver's process counts it
 };
 

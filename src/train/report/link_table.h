@@ -1,0 +1,25 @@
+// The links of a job, for the table at start-up, plan.json and benchmarks: what was chosen for each pair of ranks, and why not
+// something better.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "comm/p2p/link.h"
+#include "train/launch.h"
+
+namespace plait::train {
+
+// {"from", "to", "devices": [..], "link", "peer_access", "native_atomics", "performance_rank", "transport", "mover", "bridge",
+//  "message_us", "gb_per_s", "better": [{"transport", "reason"}]}; message_us and gb_per_s are of the trial at start-up.
+nlohmann::ordered_json to_json(const comm::p2p::LinkReport& report);
+
+// Those of all ranks, in order of (from, to), on rank 0; an empty array elsewhere. Collective. `own`: of links that this rank
+// sends on.
+nlohmann::ordered_json gather_links(const std::vector<comm::p2p::LinkReport>& own, RankContext& rank);
+
+// One line per link, and below what was passed over, each reason once with the pairs that it holds for. Empty without links.
+std::string link_table(const nlohmann::ordered_json& links);
+
+}  // namespace plait::train
