@@ -122,10 +122,10 @@ TEST_P(BenchCommand, TablesAreForPeople) {
   EXPECT_THAT(ring.output, AllOf(HasSubstr("host"), HasSubstr("1 -> 0"))) << ring.errors;
 }
 
-INSTANTIATE_TEST_SUITE_P(, BenchCommand, testing::Values("threads", "processes"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(, BenchCommand, testing::Values("threads", "processes"), [](const auto& instance) { return std::string(instance.param); });
 
 using BenchOptions = BenchCommand;
-INSTANTIATE_TEST_SUITE_P(, BenchOptions, testing::Values("threads"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(, BenchOptions, testing::Values("threads"), [](const auto& instance) { return std::string(instance.param); });
 
 TEST_P(BenchOptions, AreRefusedWithStatus2AndAReason) {
   const auto refusal = [&](const std::string& arguments) {
