@@ -8,7 +8,9 @@
 #include "core/config.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "parallel/ledger_json.h"
 #include "train/bench/step_benchmark.h"
+#include "train/report/ledger_text.h"
 
 namespace plait {
 namespace {
@@ -35,6 +37,15 @@ Config configuration(const Options& o) {
                       o.set, "bench step");
 }
 
+std::string indented(const std::string& text) {
+  std::string result = "    ";
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += "    ";
+  }
+  return result;
+}
+
 void print(const nlohmann::ordered_json& r) {
   const auto size = [&](const char* axis) { return r["layout"][axis].get<int>(); };
   fmt::print("{} on {} x {}: pipeline {} ({}) x data {} x tensor {}, zero {}\n", r["model"].get<std::string>(), r["ranks"].get<int>(),
@@ -50,6 +61,13 @@ void print(const nlohmann::ordered_json& r) {
   fmt::print("\n  exposed       {:.3f} ms of communication per step\n", r["exposed_comm_ms"].get<double>());
   fmt::print("  memory        {:.2f} GiB planned, {:.2f} GiB on the device\n", r["memory"]["planned_bytes"].get<double>() / (1 << 30),
              r["memory"]["device_bytes"].get<double>() / (1 << 30));
+  const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();
+  fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}\n", indented(train::ledger_table(ledgers)));
+  if (ledgers.size() > 1) {
+    const int worst = train::worst_rank(ledgers);
+    fmt::print("  worst         rank {}: {}\n", worst, train::ledger_line(ledgers[static_cast<std::size_t>(worst)]));
+  }
+  for (const auto& bound : r["exceeded_bounds"]) fmt::print("  EXCEEDED      {}\n", bound["text"].get<std::string>());
   if (!r.contains("breakdown")) return;
   fmt::print("  one step with every instruction timed by itself (streams overlap, so this does not add up to a step):\n");
   for (const auto& row : r["breakdown"]) {

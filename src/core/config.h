@@ -129,6 +129,16 @@ struct VerifyConfig {
   std::vector<std::string> variants;            // "llama: model.norm=rms_norm model.mlp=swiglu": name and overrides
 };
 
+// How much of a step may be lost, on any rank: "5%" of its time, or "none" (percentage() reads them). For `plait bench step` and
+// `plait verify`.
+struct BoundsConfig {
+  std::string exposed_dp = "none";   // communication of gradients and weights that compute stood waiting for
+  std::string exposed_p2p = "none";  // of messages between pipeline stages
+  std::string exposed_tp = "none";   // of collectives within blocks
+  std::string exposed = "none";      // of all of them
+  std::string bubble = "none";       // waiting for ranks that were late
+};
+
 struct Config {
   RunConfig run;
   ModelConfig model;
@@ -142,6 +152,7 @@ struct Config {
   CheckpointConfig checkpoint;
   LogConfig log;
   VerifyConfig verify;
+  BoundsConfig bounds;
 };
 
 // Reads `path`, applies `overrides` ("train.steps=10"; values are YAML), fills the preset and validates. Throws ConfigError

@@ -5,6 +5,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "core/percentage.h"
+
 namespace plait::config {
 namespace {
 
@@ -371,7 +373,7 @@ std::vector<Field> checkpoint_and_log_fields() {
           rule<std::vector<std::int64_t>>(
               "a list of steps, each at least 1",
               [](const auto& v) { return std::ranges::all_of(v, [](auto step) { return step >= 1; }); }),
-          "Steps to trace into `trace.json` (open it in Perfetto)."),
+          "Steps to trace into `trace.json` in the run directory, all ranks together (docs/overlap.md; open it in Perfetto)."),
       auto_key("log.peak_tflops", l(&L::peak_tflops), above(0),
                "TFLOP/s of one device that count as 100 % for MFU. `auto`: from a table of known devices."),
   };
@@ -396,6 +398,24 @@ std::vector<Field> verify_fields() {
   };
 }
 
+std::vector<Field> bounds_fields() {
+  const auto bound = [](std::string path, auto member, std::string meaning) {
+    return key(std::move(path), at(&Config::bounds, member),
+               rule<std::string>("none, or a percentage from 0% to 100%",
+                                 [](const std::string& v) { return v == "none" || percentage(v).has_value(); }),
+               std::move(meaning));
+  };
+  using B = BoundsConfig;
+  return {
+      bound("bounds.exposed_dp", &B::exposed_dp, "Waiting for reductions of gradients and gathers of weights."),
+      bound("bounds.exposed_p2p", &B::exposed_p2p,
+            "Waiting for messages between pipeline stages that were on their way; not for senders that were late."),
+      bound("bounds.exposed_tp", &B::exposed_tp, "In collectives within blocks."),
+      bound("bounds.exposed", &B::exposed, "All three together."),
+      bound("bounds.bubble", &B::bubble, "Waiting for ranks that were late: the schedule's bubble, and stages of unequal cost."),
+  };
+}
+
 }  // namespace
 
 const std::vector<Section>& sections() {
@@ -416,6 +436,9 @@ const std::vector<Section>& sections() {
       {"checkpoint", "Checkpoints go to `checkpoints/` in the run directory."},
       {"log", "What is reported."},
       {"verify", "What `plait verify` compares with the serial run. Nothing else reads it."},
+      {"bounds",
+       "How much of a step each rank's compute may lose to communication, by the ledger (docs/overlap.md). `plait bench step` and "
+       "`plait verify` fail where it is more; nothing else reads it."},
   };
   return all;
 }
@@ -424,7 +447,7 @@ const std::vector<Field>& fields() {
   static const std::vector<Field> all = [] {
     std::vector<Field> table;
     for (auto* part : {run_fields, model_fields, data_fields, train_fields, parallel_fields, comm_fields,
-                       placement_and_launch_fields, precision_fields, checkpoint_and_log_fields, verify_fields}) {
+                       placement_and_launch_fields, precision_fields, checkpoint_and_log_fields, verify_fields, bounds_fields}) {
       std::ranges::move(part(), std::back_inserter(table));
     }
     return table;

@@ -88,6 +88,7 @@ class Interpreter {
   ops::OpContext& context() { return *context_; }
   const DeviceMemory& memory() const { return memory_; }
   StreamRef compute_stream() const { return stream({StreamRole::compute, -1}); }
+  const std::vector<StreamRef>& streams() const { return train_.streams; }  // of plan().train
 
   // Weights from the seed, moments zero. Collective over all ranks (as are publish_weights and the programs).
   void initialize(std::uint64_t seed);
@@ -168,6 +169,9 @@ class Interpreter {
     std::int64_t update = 0;
   };
 
+  // In a catch block: ends communication, waits until the streams have come to their end, and goes on with the exception, or with
+  // what is behind it. Whoever catches it may free memory that enqueued work uses.
+  [[noreturn]] void fail();
   StreamRef stream(const StreamSpec& spec) const;
   Prepared prepare(const Program& program);
   void fill_constants();

@@ -15,6 +15,9 @@
 #include "train/data/dataset.h"
 #include "train/data/tokenizer.h"
 #include "train/learning_rate.h"
+#include "train/ledger_exchange.h"
+#include "train/report/ledger_text.h"
+#include "train/report/link_table.h"
 #include "train/report/metrics_writer.h"
 #include "train/report/model_flops.h"
 #include "train/report/peak_flops.h"
@@ -23,6 +26,7 @@
 #include "train/run_directory.h"
 #include "train/sampler.h"
 #include "train/session.h"
+#include "train/trace/step_tracer.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -82,7 +86,7 @@ class Reporter {
   Progress& progress() { return progress_; }
 
   // `milliseconds` is the mean over the steps since the last report.
-  void step(const parallel::StepResult& result, double lr, double milliseconds, double exposed_ms, std::size_t peak_bytes,
+  void step(const parallel::StepResult& result, double lr, double milliseconds, const parallel::Ledger& ledger, std::size_t peak_bytes,
             std::optional<double> validation_loss) {
     StepMetrics m;
     m.step = result.update;
@@ -91,7 +95,8 @@ class Reporter {
     m.grad_norm = static_cast<double>(result.grad_norm);
     m.step_ms = milliseconds;
     m.tokens_per_second = tokens_per_step_ / (milliseconds / 1e3);
-    m.exposed_comm_ms = exposed_ms;
+    m.exposed_comm_ms = ledger.exposed_ms();
+    if (ranks_ > 1) m.ledger = ledger;
     m.tflops_per_gpu = m.tokens_per_second * flops_per_token_ / static_cast<double>(ranks_) / 1e12;
     if (peak_flops_) m.mfu = model_flops_utilization(flops_per_token_, m.tokens_per_second, ranks_, *peak_flops_);
     m.peak_bytes = static_cast<std::int64_t>(peak_bytes);
@@ -135,16 +140,25 @@ class Trainer {
       return;
     }
     TrainingBatches batches(host_memory_, session_.plan(), dataset_, start_.step + 1, config_.train.steps);
+    StepTracer tracer(config_.log.trace_steps, start_.step + 1, config_.train.steps);
     interpreter.synchronize_warm_up();
     window_start_ = Clock::now();
     for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
       if (interpreter.pending_results() == parallel::Interpreter::results_in_flight) take(interpreter.synchronize_result());
-      interpreter.run_step(batches, update_settings(config_, step, learning_rate_.at(step - 1)));
+      const parallel::UpdateSettings settings = update_settings(config_, step, learning_rate_.at(step - 1));
+      if (tracer.wants(step)) {
+        while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
+        tracer.synchronize_step(interpreter, batches, settings);
+      } else {
+        interpreter.run_step(batches, settings);
+      }
       while (const auto result = interpreter.next_result()) take(*result);
+      if (tracer.is_full()) tracer.write(start_.run_dir, session_.plan(), rank_, [this](const std::string& text) { say(text); });
       if (reporter_) reporter_->progress().advance(step);
       after_step(step);
     }
     if (reporter_) reporter_->progress().finish();
+    report_ledgers();
     say(session_.memory_report().to_string());
     say("run directory: " + start_.run_dir.string());
   }
@@ -161,6 +175,7 @@ class Trainer {
   }
 
   void write_plan() {
+    const nlohmann::ordered_json links = gather_links(session_.links(), rank_);
     if (!rank_.is_main) return;
     const parallel::RankPlan& mine = session_.plan();
     const auto plans = parallel::make_job_plan(config_, tokenizer_->vocab(), mine.layout, mine.device_kind);
@@ -168,12 +183,15 @@ class Trainer {
     parallel::require_valid(parallel::evaluation_programs(plans));
     std::vector<std::string> devices;
     for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(Device{mine.device_kind, r}));
-    write_text_file(start_.run_dir / "plan.json", parallel::to_json(plans, mine.schedule.name, devices).dump(2) + "\n");
+    nlohmann::ordered_json plan = parallel::to_json(plans, mine.schedule.name, devices);
+    plan["point_to_point"] = links;
+    write_text_file(start_.run_dir / "plan.json", plan.dump(2) + "\n");
     std::int64_t parameters = 0;
     for (const model::Parameter& p : model::parameters(mine.sizes.shape)) parameters += p.stored;
     say(fmt::format("{} parameters, {}, {} with {} gradients, {} on {} ({})", format_count(static_cast<double>(parameters)),
                     mine.layout.to_string(), to_string(mine.sizes.compute), to_string(mine.gradient_type),
                     comm::backend_name(mine.device_kind), to_string(rank_.device), device_name(rank_.device)));
+    if (!links.empty()) say(link_table(links));
   }
 
   void load_or_initialize(const TrainRequest& request) {
@@ -200,7 +218,8 @@ class Trainer {
   void take(const parallel::StepResult& result) {
     if (result.halted) stop_at_non_finite(result);
     latest_ = result;
-    exposed_ms_ += static_cast<double>(result.exposed_comm_ms);
+    window_ledger_.add(result.ledger);
+    if (result.update > start_.step + 1) run_ledger_.add(result.ledger);
   }
 
   void after_step(std::int64_t step) {
@@ -222,17 +241,29 @@ class Trainer {
       if (evaluate) validation = validation_loss();
       if (reporter_) {
         reporter_->step(latest_, learning_rate_.at(step - 1), milliseconds / static_cast<double>(window_steps_),
-                        exposed_ms_ / static_cast<double>(window_steps_), session_.memory_report().allocated_bytes, validation);
+                        window_ledger_.mean(), session_.memory_report().allocated_bytes, validation);
       }
     }
     if (save) checkpoint(step);
     if (report || save) restart_window();
   }
 
+  // What the steps of the run were spent on, on this rank and on the one that lost most.
+  void report_ledgers() {
+    if (rank_.size == 1 || run_ledger_.steps() == 0) return;
+    const std::vector<parallel::Ledger> ledgers = gather_ledgers(rank_, "run", run_ledger_.mean(), disk_timeout);
+    if (ledgers.empty()) return;
+    const int worst = worst_rank(ledgers);
+    std::vector<int> shown = {0};
+    if (worst > 0) shown.push_back(worst);
+    say(fmt::format("where the time of a step went, mean of {} steps, of rank 0{}:\n{}", run_ledger_.steps(),
+                    worst > 0 ? fmt::format(" and of rank {}, which lost most", worst) : " (no rank lost more)", ledger_table(ledgers, shown)));
+  }
+
   void restart_window() {
     window_start_ = Clock::now();
     window_steps_ = 0;
-    exposed_ms_ = 0;
+    window_ledger_ = {};
   }
 
   double validation_loss() {
@@ -290,7 +321,8 @@ class Trainer {
   std::optional<ValidationBatches> validation_;
 
   parallel::StepResult latest_;
-  double exposed_ms_ = 0;
+  parallel::LedgerSum window_ledger_;
+  parallel::LedgerSum run_ledger_;  // all steps but the first, which still starts things up
   std::int64_t window_steps_ = 0;
   Clock::time_point window_start_;
 };

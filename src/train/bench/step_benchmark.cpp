@@ -4,10 +4,13 @@
 #include <map>
 #include <numeric>
 
+#include "parallel/ledger_json.h"
 #include "train/batch_sources.h"
 #include "train/data/tokenizer.h"
 #include "train/learning_rate.h"
+#include "train/ledger_exchange.h"
 #include "train/report/model_flops.h"
+#include "train/report/overlap_bounds.h"
 #include "train/report/peak_flops.h"
 #include "train/session.h"
 
@@ -51,13 +54,13 @@ Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
   const LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
 
   std::vector<double> milliseconds;
-  double exposed = 0;
+  parallel::LedgerSum ledger;
   parallel::StepResult last;
   const auto take = [&](const parallel::StepResult& result) {
     last = result;
     if (result.update <= request.warmup) return;
     milliseconds.push_back(static_cast<double>(result.device_ms));
-    exposed += static_cast<double>(result.exposed_comm_ms);
+    ledger.add(result.ledger);
   };
   for (std::int64_t step = 1; step <= total; ++step) {
     if (interpreter.pending_results() == parallel::Interpreter::results_in_flight) take(interpreter.synchronize_result());
@@ -92,7 +95,10 @@ Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
   if (const auto peak = peak_flops(device_name(rank.device), plan.sizes.compute)) {
     json["mfu"] = model_flops_utilization(flops, tokens_per_second, ranks, *peak);
   }
-  json["exposed_comm_ms"] = exposed / static_cast<double>(sorted.size());
+  json["exposed_comm_ms"] = ledger.mean().exposed_ms();
+  const auto ledgers = gather_ledgers(rank, "bench", ledger.mean(), group_options(config, rank.device).timeout);
+  json["ledgers"] = ledgers;
+  json["exceeded_bounds"] = exceeded_bounds(ledgers, config.bounds);
   json["data_stalled_ms"] = batches.stalled_ms();
   json["loss"] = last.loss;
   json["memory"] = {{"planned_bytes", memory.planned_bytes},
@@ -109,13 +115,17 @@ Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
 }  // namespace
 
 int benchmark_step(const StepBenchmarkRequest& request, const std::function<void(const Json&)>& on_result) {
-  return launch(
+  bool exceeded = false;  // known where rank 0 is; a process that is rank 0 ends with it, and so does the job
+  const int status = launch(
       plan_launch(request.config),
       [&](RankContext& rank) {
         const Json result = benchmark_rank(request, rank);
-        if (rank.is_main) on_result(result);
+        if (!rank.is_main) return;
+        on_result(result);
+        exceeded = !result.at("exceeded_bounds").empty();
       },
       request.argv);
+  return status == 0 && exceeded ? 1 : status;
 }
 
 }  // namespace plait::train

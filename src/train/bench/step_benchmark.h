@@ -20,8 +20,9 @@ struct StepBenchmarkRequest {
 
 // Runs the real step (data path, communication, update) on all ranks; calls `on_result` once, on rank 0:
 // {"model", "ranks", "step_ms": {"median", "min", "max"}, "tokens_per_second", "tflops_per_gpu", "mfu", "exposed_comm_ms",
-//  "memory": {...}, "loss", "breakdown": [...]}. Times are the compute stream's from the end of one step to the end of the
-// next, of rank 0. Returns the exit status.
+//  "ledgers": [by rank, means], "exceeded_bounds": [...], "memory": {...}, "loss", "breakdown": [...]}. Times are the compute
+// stream's from the end of one step to the end of the next, of rank 0. Returns the exit status: 1 where the ranks' ledgers exceed
+// `bounds` of the configuration.
 int benchmark_step(const StepBenchmarkRequest& request, const std::function<void(const nlohmann::ordered_json&)>& on_result);
 
 }  // namespace plait::train

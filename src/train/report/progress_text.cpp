@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "train/report/ledger_text.h"
+
 namespace plait::train {
 namespace {
 
@@ -49,6 +51,10 @@ std::vector<Field> status_fields(const std::optional<StepMetrics>& latest, std::
     fields.push_back({2, format_count(latest->tokens_per_second) + " tok/s"});
     if (latest->tflops_per_gpu) fields.push_back({4, fmt::format("{:.0f} TFLOP/s", *latest->tflops_per_gpu)});
     if (latest->mfu) fields.push_back({5, fmt::format("MFU {:.1f}%", 100 * *latest->mfu)});
+    if (latest->ledger && latest->ledger->step_ms > 0) {
+      fields.push_back({10, fmt::format("exposed {:.1f}%", 100 * latest->ledger->exposed_ms() / latest->ledger->step_ms)});
+      fields.push_back({11, fmt::format("bubble {:.1f}%", 100 * latest->ledger->bubble_ms / latest->ledger->step_ms)});
+    }
     if (latest->peak_bytes) fields.push_back({9, format_bytes(*latest->peak_bytes)});
   }
   if (eta) fields.push_back({1, "ETA " + format_duration(*eta)});
@@ -110,10 +116,11 @@ std::string plain_text(const StepMetrics& metrics, std::int64_t steps, std::opti
                       metrics.grad_norm, metrics.step_ms, format_count(metrics.tokens_per_second));
   if (metrics.tflops_per_gpu) line += fmt::format("  {:.1f} TFLOP/s", *metrics.tflops_per_gpu);
   if (metrics.mfu) line += fmt::format("  MFU {:.1f}%", 100 * *metrics.mfu);
-  if (metrics.exposed_comm_ms) line += fmt::format("  exposed {:.2f} ms", *metrics.exposed_comm_ms);
+  if (metrics.exposed_comm_ms && !metrics.ledger) line += fmt::format("  exposed {:.2f} ms", *metrics.exposed_comm_ms);
   if (metrics.peak_bytes) line += "  " + format_bytes(*metrics.peak_bytes);
   if (metrics.validation_loss) line += fmt::format("  val {:.4f}", *metrics.validation_loss);
   if (eta) line += "  ETA " + format_duration(*eta);
+  if (metrics.ledger) line += "\n    " + ledger_line(*metrics.ledger);
   return line;
 }
 

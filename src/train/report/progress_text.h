@@ -20,7 +20,8 @@ struct LineStyle {
 std::string status_text(const LineStyle& style, std::int64_t step, std::int64_t steps, const std::optional<StepMetrics>& latest,
                         std::optional<double> validation_loss, std::optional<std::chrono::seconds> eta);
 
-// "step  420/1000  loss 3.2145  lr 5.8e-04  ...": columns of one width, so that lines stand below each other.
+// "step  420/1000  loss 3.2145  lr 5.8e-04  ...": columns of one width, so that lines stand below each other; and a second line
+// for the ledger, where there is one.
 std::string plain_text(const StepMetrics& metrics, std::int64_t steps, std::optional<std::chrono::seconds> eta);
 
 // "step  420/1000  validation loss 3.3012  perplexity 27.1"

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "parallel/ledger.h"
+
 namespace plait::train {
 
 struct StepMetrics {
@@ -15,13 +17,15 @@ struct StepMetrics {
   double tokens_per_second = 0;  // of the whole run, not per device
   double step_ms = 0;            // mean over the steps since the last report
   std::optional<double> exposed_comm_ms;  // per step: communication that computation did not hide
+  std::optional<parallel::Ledger> ledger; // likewise, of this rank, in more detail; where several ranks take part
   std::optional<double> mfu;              // fraction of the device's peak, 0..1
   std::optional<double> tflops_per_gpu;
   std::optional<std::int64_t> peak_bytes; // of the fullest device
   std::optional<double> validation_loss;
 };
 
-// Keys in the order of the struct: step, loss, lr, grad_norm, tokens_per_second, step_ms, exposed_comm_ms, mfu,
+// Keys in the order of the struct: step, loss, lr, grad_norm, tokens_per_second, step_ms, exposed_comm_ms, of the
+// ledger exposed_dp_ms, exposed_p2p_ms, exposed_tp_ms, hidden_comm_ms, bubble_ms, other_ms, compute_ms, and then mfu,
 // tflops_per_gpu, peak_bytes, validation_loss. Those not known are left out.
 nlohmann::ordered_json to_json(const StepMetrics& metrics);
 

@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "parallel/ledger.h"
 #include "train/verify/difference.h"
 #include "train/verify/divergence.h"
 
@@ -25,6 +27,8 @@ std::string to_string(ErrorKind kind);
 struct VerifyFindings {
   std::array<ErrorSummary, error_kinds.size()> errors;  // by kind
   std::optional<Divergence> first_divergence;           // where it was looked for
+  // By rank, each the mean of its steps after the first (of the only one, where there is one).
+  std::vector<parallel::Ledger> ledgers;
 
   ErrorSummary& of(ErrorKind kind) { return errors[static_cast<std::size_t>(kind)]; }
   const ErrorSummary& of(ErrorKind kind) const { return errors[static_cast<std::size_t>(kind)]; }
@@ -32,7 +36,7 @@ struct VerifyFindings {
   bool measured() const { return !of(ErrorKind::loss).where.empty(); }
   double of_bound() const;  // the largest share of a bound that any error took
   bool passed() const { return of_bound() <= 1; }
-  void merge(const VerifyFindings& other);
+  void merge(const VerifyFindings& other);  // of the ranks after these
 };
 void to_json(nlohmann::ordered_json& json, const VerifyFindings& findings);
 void from_json(const nlohmann::ordered_json& json, VerifyFindings& findings);

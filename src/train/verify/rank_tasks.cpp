@@ -48,8 +48,10 @@ void add(ErrorSummary& summary, const std::vector<ParameterError>& errors, const
 VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds) {
   VerifyFindings findings;
   const std::int64_t steps = std::ssize(bounds.rates);
+  parallel::LedgerSum ledger;
   for (std::int64_t step = 1; step <= steps; ++step) {
     const parallel::StepResult result = runner.synchronize_step();
+    if (step > 1 || steps == 1) ledger.add(result.ledger);
     const ReferenceStep serial(serial_run(job), step);
     const std::string where = fmt::format("step {} on rank {}", step, runner.plan().rank);
     const double loss = static_cast<double>(result.loss), norm = static_cast<double>(result.grad_norm);
@@ -62,6 +64,7 @@ VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBou
       add(findings.of(ErrorKind::weight), weight_errors(runner.interpreter(), serial, bounds), runner.plan());
     }
   }
+  findings.ledgers = {ledger.mean()};
   return findings;
 }
 

@@ -1,5 +1,7 @@
 #include "train/verify/report_json.h"
 
+#include "parallel/ledger_json.h"
+
 namespace plait::train {
 namespace {
 
@@ -32,6 +34,8 @@ Json layout_json(const LayoutResult& result) {
           {"of_bound", shares},
           {"first_divergence", f.first_divergence ? Json(*f.first_divergence) : Json()},
           {"failure", text_or_null(result.failure)},
+          {"ledgers", f.ledgers},
+          {"exceeded_bounds", result.exceeded},
           {"passed", result.passed()},
           {"seconds", result.seconds}};
 }

@@ -5,6 +5,8 @@
 #include <pugixml.hpp>
 #include <sstream>
 
+#include "train/report/ledger_text.h"
+
 namespace plait::train {
 namespace {
 
@@ -45,6 +47,13 @@ std::string details_of(const VerifyFindings& findings) {
   return text;
 }
 
+std::string message_of(const LayoutResult& result) {
+  const VerifyFindings& f = result.findings;
+  std::string message = f.first_divergence ? f.first_divergence->text() : result.failure;
+  for (const ExceededBound& bound : result.exceeded) message += (message.empty() ? "" : "; ") + bound.text();
+  return message;
+}
+
 void add_layout(pugi::xml_node suite, const LayoutResult& result, Counts& counts) {
   pugi::xml_node test = add_case(suite, result.model, result.layout, result.seconds);
   ++counts.tests;
@@ -55,7 +64,7 @@ void add_layout(pugi::xml_node suite, const LayoutResult& result, Counts& counts
     add_reason(test, "error", result.failure, "");
   } else if (!result.passed()) {
     ++counts.failures;
-    add_reason(test, "failure", f.first_divergence ? f.first_divergence->text() : result.failure, details_of(f));
+    add_reason(test, "failure", message_of(result), details_of(f) + ledger_table(f.ledgers) + "\n");
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"
 
 namespace plait::train {
@@ -94,6 +95,8 @@ void VerifyTable::finish(const LayoutResult& result) {
                           result.passed() ? colored("ok    ", green) : colored("FAILED", red), result.seconds));
   if (f.first_divergence) line_.print(indented("first divergence: " + f.first_divergence->text()));
   if (!result.failure.empty()) line_.print(indented(result.failure));
+  for (const ExceededBound& bound : result.exceeded) line_.print(indented(bound.text()));
+  if (!result.exceeded.empty()) line_.print(indented(ledger_table(f.ledgers)));
 }
 
 void VerifyTable::summarize(const VerifyReport& report) {

@@ -93,7 +93,7 @@ class Verification {
     const auto start = Clock::now();
     const LaunchPlan launch = plan_launch(c.config);
     LayoutResult result{.model = matrix_.models[c.model].name, .layout = c.layout, .parallel = c.config.parallel,
-                        .device = device_name(launch.devices.front()), .findings = {}, .failure = {}};
+                        .device = device_name(launch.devices.front()), .findings = {}, .failure = {}, .exceeded = {}};
     try {
       // What depends on timing need not show in numbers.
       const std::int64_t vocab = matrix_.models[c.model].tokenizer->vocab();
@@ -101,7 +101,8 @@ class Verification {
       parallel::require_valid(
           parallel::training_programs(parallel::make_job_plan(c.config, vocab, mesh, launch.devices.front().kind)));
       result.findings = run_job(VerifyJob::Task::compare, c.model, c.overrides, c.config, request_.hooks);
-      if (!result.passed()) search(c, result);
+      result.exceeded = exceeded_bounds(result.findings.ledgers, c.config.bounds);
+      if (!result.findings.passed()) search(c, result);
     } catch (const Interrupted&) {
       throw;
     } catch (const Error& error) {

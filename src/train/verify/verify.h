@@ -4,7 +4,8 @@
 // layout's programs are proved (parallel/validator.h), and it takes the same steps from the same weights with the same batches
 // and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the first, every
 // parameter after the last (train/verify/bounds.h says how close they have to be). A layout that fails is run again to find its
-// first divergence, and the matrix goes on.
+// first divergence, and the matrix goes on. Where the configuration has `bounds`, a layout whose ranks lose more of their steps
+// to communication or waiting than those allow fails as well.
 #pragma once
 
 #include <functional>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "train/report/overlap_bounds.h"
 #include "train/verify/bounds.h"
 #include "train/verify/hooks.h"
 #include "train/verify/matrix.h"
@@ -32,9 +34,10 @@ struct LayoutResult {
   std::string device;         // of each rank
   VerifyFindings findings;
   std::string failure;  // why it did not run to its end; or what is known of a divergence that did not show again
+  std::vector<ExceededBound> exceeded;
   double seconds = 0;
 
-  bool passed() const { return failure.empty() && findings.passed(); }
+  bool passed() const { return failure.empty() && findings.passed() && exceeded.empty(); }
 };
 
 struct ModelReport {

@@ -1,0 +1,169 @@
+#include "train/trace/trace_events.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <map>
+
+#include "parallel/ledger.h"
+#include "parallel/program_set.h"
+
+namespace plait::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+using parallel::Instruction;
+using parallel::StepTrace;
+
+constexpr double shortest_wait_us = 1;
+constexpr double inside_us = 1e-3;       // an arrow ends within its slice
+constexpr int first_device_thread = 1000;  // thread numbers of what the GPU ran, after those of streams
+
+double microseconds(Clock::time_point time) { return std::chrono::duration<double, std::micro>(time.time_since_epoch()).count(); }
+
+class RankEvents {
+ public:
+  RankEvents(const parallel::RankPlan& plan, const std::string& device, std::size_t most_bytes)
+      : plan_(plan), program_(plan.train), most_bytes_(most_bytes) {
+    const parallel::Coordinates c = plan.coordinates();
+    name("process_name", 0, fmt::format("rank {} (pipeline {}, data {}, tensor {}) on {}", plan.rank, c.pipeline, c.data, c.tensor, device));
+    add({{"ph", "M"}, {"pid", plan.rank}, {"name", "process_sort_index"}, {"args", {{"sort_index", plan.rank}}}});
+    for (std::size_t s = 0; s < program_.streams.size(); ++s) name("thread_name", static_cast<int>(s), to_string(program_.streams[s]));
+  }
+
+  void step(const StepTrace& trace, std::int64_t number) {
+    origin_us_ = microseconds(trace.origin);
+    number_ = number;
+    messages_.clear();
+    for (const StepTrace::Row& row : trace.rows) instruction(row);
+    for (const StepTrace::Collective& c : trace.collectives) {
+      slice(program_.at(c.instruction).stream, c.name, "communication", c.begin, c.end, {{"step", number_}});
+    }
+    slice(compute_thread(), fmt::format("step {}", number), "step", trace.begin, trace.end, {{"step", number_}}, true);
+  }
+
+  // Returns how many did not fit.
+  std::size_t activities(const TracedStep& step) {
+    std::size_t left_out = 0;
+    // Ranks that share a process share what is recorded, from before this step too.
+    const double from = microseconds(step.trace.origin) - 1e3;
+    for (const parallel::DeviceActivity& a : step.activities) {
+      const double begin = microseconds(a.begin), end = microseconds(a.end);
+      if (begin < from) continue;
+      if (text_.size() > most_bytes_) {
+        ++left_out;
+        continue;
+      }
+      const int thread = first_device_thread + a.stream;
+      if (named_.try_emplace(thread).second) {
+        name("thread_name", thread, "GPU: " + (a.stream < 0 ? std::string("other streams") : to_string(program_.streams[static_cast<std::size_t>(a.stream)])));
+      }
+      add({{"ph", "X"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", begin}, {"dur", end - begin}, {"name", a.name}, {"cat", "device"}});
+    }
+    return left_out;
+  }
+
+  std::string take() { return std::move(text_); }
+
+ private:
+  int compute_thread() const { return 0; }
+
+  void add(const Json& event) {
+    if (!text_.empty()) text_ += ",\n";
+    text_ += event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  void name(const char* what, int thread, const std::string& text) {
+    add({{"ph", "M"}, {"pid", plan_.rank}, {"tid", thread}, {"name", what}, {"args", {{"name", text}}}});
+    if (thread >= first_device_thread - 1 || std::string(what) == "thread_name") {
+      add({{"ph", "M"}, {"pid", plan_.rank}, {"tid", thread}, {"name", "thread_sort_index"}, {"args", {{"sort_index", thread}}}});
+    }
+  }
+  double at(double milliseconds) const { return origin_us_ + 1e3 * milliseconds; }
+
+  // `whole`: spans the instructions below it, so it is an asynchronous event, which may overlap others.
+  void slice(int thread, const std::string& text, const char* category, double begin, double end, Json args, bool whole = false) {
+    if (whole) {
+      const std::string id = fmt::format("{}.{}", plan_.rank, number_);
+      add({{"ph", "b"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(begin)}, {"id", id}, {"name", text}, {"cat", category}, {"args", args}});
+      add({{"ph", "e"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(end)}, {"id", id}, {"name", text}, {"cat", category}});
+      return;
+    }
+    const double duration = std::max(2 * inside_us, 1e3 * (end - begin));
+    add({{"ph", "X"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(begin)}, {"dur", duration}, {"name", text}, {"cat", category}, {"args", std::move(args)}});
+  }
+
+  Json arguments(const Instruction& i) const {
+    Json args = {{"step", number_}, {"kind", to_string(i.kind)}};
+    const auto set = [&](const char* key, int value) {
+      if (value >= 0) args[key] = value;
+    };
+    set("micro_batch", i.micro_batch);
+    set("chunk", i.chunk);
+    set("block", i.block);
+    set("bucket", i.bucket);
+    if (parallel::collective_group(i) && i.block < 0) args["group"] = to_string(i.group);
+    if (is_send(i.kind) || is_receive(i.kind)) args["peer"] = peer(i);
+    return args;
+  }
+  int peer(const Instruction& i) const { return plan_.layout.on_pipeline(plan_.rank, program_.stream_of(i).peer); }
+
+  void instruction(const StepTrace::Row& row) {
+    const Instruction& i = program_.at(row.instruction);
+    if (1e3 * (row.begin - row.waiting) > shortest_wait_us) slice(i.stream, "waits for " + awaited(i), "wait", row.waiting, row.begin, arguments(i));
+    double begin = row.begin;
+    if (row.ready && 1e3 * (*row.ready - begin) > shortest_wait_us) {
+      const std::string late = is_receive(i.kind) ? fmt::format("rank {} has not sent yet", peer(i)) : "waits for the last rank";
+      slice(i.stream, late, "wait", begin, *row.ready, arguments(i));
+      begin = *row.ready;
+    }
+    slice(i.stream, to_string(i), communication_kind(i) ? "communication" : "compute", begin, row.end, arguments(i));
+    if (is_send(i.kind)) arrow("s", i.stream, plan_.rank, peer(i), at(begin) + inside_us);
+    if (is_receive(i.kind)) arrow("f", i.stream, peer(i), plan_.rank, std::max(at(begin), at(row.end) - inside_us));
+  }
+
+  // Both ends count the messages of a direction.
+  void arrow(const char* phase, int thread, int from, int to, double time) {
+    const int message = messages_[{from, to}]++;
+    Json event = {{"ph", phase}, {"pid", plan_.rank}, {"tid", thread}, {"ts", time},
+                  {"id", fmt::format("{}.{}.{}.{}", number_, from, to, message)}, {"name", "message"}, {"cat", "message"}};
+    if (phase[0] == 'f') event["bp"] = "e";
+    add(event);
+  }
+
+  std::string awaited(const Instruction& i) const {
+    if (i.waits.empty()) return "its turn";
+    std::string text = to_string(program_.at(i.waits.front()));
+    if (i.waits.size() > 1) text += fmt::format(" and {} more", i.waits.size() - 1);
+    return text;
+  }
+
+  const parallel::RankPlan& plan_;
+  const parallel::Program& program_;
+  const std::size_t most_bytes_;
+  std::string text_;
+  double origin_us_ = 0;
+  std::int64_t number_ = 0;
+  std::map<std::pair<int, int>, int> messages_;  // by sender and receiver
+  std::map<int, bool> named_;                    // threads of what the GPU ran
+};
+
+}  // namespace
+
+TraceText trace_events(const parallel::RankPlan& plan, const std::string& device, const std::vector<TracedStep>& steps,
+                       std::int64_t first_step, std::size_t most_bytes) {
+  RankEvents events(plan, device, most_bytes);
+  for (const TracedStep& step : steps) events.step(step.trace, first_step + step.trace.step);
+  TraceText text;
+  for (const TracedStep& step : steps) text.left_out += events.activities(step);
+  text.events = events.take();
+  return text;
+}
+
+std::string trace_file(const std::vector<std::string>& ranks) {
+  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) text += (rank > 0 ? ",\n" : "") + ranks[rank];
+  return text + "\n]}\n";
+}
+
+}  // namespace plait::train

@@ -1,0 +1,178 @@
+// trace.json of whole runs: one file for all ranks, in which everything is where it was.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "parallel/job_plan.h"
+#include "train/run_plait.h"
+#include "train/trace/trace_events.h"
+#include "train/trainer.h"
+
+namespace plait::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+class TraceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "plait-trace-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  Config config(const std::vector<std::string>& set) const {
+    return parse_config("run: {name: run, dir: " + directory_.string() +
+                            "}\n"
+                            "model: {layers: 2, hidden: 32, heads: 4, ffn: 64, vocab: 64}\n"
+                            "data: {tokenizer: random, sequence_length: 16}\n"
+                            "train: {steps: 6, global_batch: 8, micro_batch: 2}\n"
+                            "comm: {bucket_mb: 0.02}\n"
+                            "launch: {device: cpu}\n"
+                            "checkpoint: {final: false}\n"
+                            "log: {every: 2, tensorboard: false}\n",
+                        set);
+  }
+  Json run(const std::vector<std::string>& set) {
+    EXPECT_EQ(train({config(set), {}, {}}), 0);
+    std::ifstream file(directory_ / "run" / "trace.json");
+    EXPECT_TRUE(file.good()) << "no trace.json";
+    return Json::parse(file);
+  }
+  static std::vector<Json> events(const Json& trace, const std::string& phase) {
+    std::vector<Json> list;
+    for (const Json& event : trace.at("traceEvents")) {
+      if (event.at("ph") == phase) list.push_back(event);
+    }
+    return list;
+  }
+
+  fs::path directory_;
+};
+
+TEST_F(TraceTest, ShowsEveryInstructionOfEveryRankOnce) {
+  const std::vector<std::string> set = {"log.trace_steps=[3, 4]", "parallel.pipeline=2", "parallel.data=2"};
+  const Json trace = run(set);
+  const Config c = config(set);
+  const auto plans = parallel::make_job_plan(c, 64, parallel::resolve_layout(c.parallel, 4), DeviceKind::host);
+
+  // Slices of instructions, by (rank, step, name).
+  std::map<std::tuple<int, int, std::string>, int> seen;
+  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> threads;
+  for (const Json& event : events(trace, "X")) {
+    const std::string category = event.at("cat");
+    if (category != "step") threads[{event["pid"], event["tid"]}].emplace_back(event["ts"], event["ts"].get<double>() + event["dur"].get<double>());
+    if (category == "wait") continue;
+    ++seen[{event["pid"], event["args"]["step"], event["name"]}];
+  }
+  std::map<std::tuple<int, int, std::string>, int> expected;
+  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+    for (const parallel::Instruction& i : plans[rank].train.instructions) {
+      for (const int step : {3, 4}) ++expected[{static_cast<int>(rank), step, to_string(i)}];
+    }
+  }
+  EXPECT_EQ(seen, expected);
+  // A stream does one thing at a time.
+  for (auto& [thread, slices] : threads) {
+    std::sort(slices.begin(), slices.end());
+    for (std::size_t s = 1; s < slices.size(); ++s) EXPECT_LE(slices[s - 1].second, slices[s].first + 0.01) << thread.first << " " << thread.second;
+  }
+  // Both steps as a whole, on each rank.
+  EXPECT_EQ(events(trace, "b").size(), 8u);
+  std::set<std::string> names;
+  for (const Json& event : events(trace, "M")) {
+    if (event["args"].contains("name")) names.insert(event["args"]["name"].get<std::string>());
+  }
+  EXPECT_TRUE(names.contains("compute"));
+  EXPECT_TRUE(names.contains("receive from pipeline rank 0"));
+  EXPECT_THAT(names, testing::Contains(testing::StartsWith("rank 3 (pipeline 1, data 1, tensor 0) on host:3")));
+}
+
+TEST_F(TraceTest, HasAnArrowFromEachSendToItsReceive) {
+  const Json trace = run({"log.trace_steps=[3]", "parallel.pipeline=2", "parallel.data=1"});
+  std::map<std::string, Json> from, to;
+  for (const Json& event : events(trace, "s")) EXPECT_TRUE(from.try_emplace(event["id"], event).second);
+  for (const Json& event : events(trace, "f")) EXPECT_TRUE(to.try_emplace(event["id"], event).second);
+  EXPECT_EQ(from.size(), 8u) << "four micro-batches, forward and back";
+  ASSERT_EQ(from.size(), to.size());
+  const auto within_slice = [&](const Json& event, const char* kind) {
+    for (const Json& slice : events(trace, "X")) {
+      const double begin = slice["ts"], end = begin + slice["dur"].get<double>();
+      const bool same = slice["pid"] == event["pid"] && slice["tid"] == event["tid"] && slice["cat"] == "communication";
+      if (same && begin <= event["ts"] && event["ts"] <= end) return slice["name"].get<std::string>().starts_with(kind);
+    }
+    return false;
+  };
+  for (const auto& [id, send] : from) {
+    ASSERT_TRUE(to.contains(id)) << id;
+    const Json& receive = to.at(id);
+    EXPECT_NE(send["pid"], receive["pid"]);
+    EXPECT_TRUE(within_slice(send, "send_")) << id;
+    EXPECT_TRUE(within_slice(receive, "receive_")) << id;
+    // Ranks read the clock with an uncertainty of the time it takes to wake a thread.
+    EXPECT_LT(send["ts"].get<double>(), receive["ts"].get<double>() + 20'000) << id;
+  }
+}
+
+TEST_F(TraceTest, ShowsCollectivesWithinBlocks) {
+  const Json trace = run({"log.trace_steps=[2]", "parallel.tensor=2", "parallel.data=1"});
+  int gathers = 0;
+  for (const Json& event : events(trace, "X")) gathers += event["name"] == "all_gather" ? 1 : 0;
+  EXPECT_GT(gathers, 2 * 4 * 2) << "on two ranks, four micro-batches, two blocks";
+}
+
+TEST_F(TraceTest, IsWrittenByRanksThatAreProcessesToo) {
+  std::ofstream(directory_ / "config.yaml") << to_yaml(config({"log.trace_steps=[1, 6, 7]", "parallel.data=2", "launch.mode=processes"}));
+  const Outcome outcome = run_plait(directory_, "train " + (directory_ / "config.yaml").string());
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output + outcome.errors, testing::HasSubstr("trace: " + (directory_ / "run" / "trace.json").string()));
+  std::ifstream file(directory_ / "run" / "trace.json");
+  std::set<std::pair<int, int>> steps;  // of ranks
+  for (const Json& event : events(Json::parse(file), "X")) {
+    if (event["args"].contains("step")) steps.emplace(event["pid"].get<int>(), event["args"]["step"].get<int>());
+  }
+  EXPECT_EQ(steps, (std::set<std::pair<int, int>>{{0, 1}, {0, 6}, {1, 1}, {1, 6}})) << "step 7 is not one of this run";
+}
+
+TEST_F(TraceTest, IsNotWrittenWhereNoStepIsToBeTraced) {
+  ASSERT_EQ(train({config({"parallel.data=2"}), {}, {}}), 0);
+  EXPECT_FALSE(fs::exists(directory_ / "run" / "trace.json"));
+}
+
+TEST(TraceEvents, ShowWhatAGpuRanAndLeaveItOutFirst) {
+  Config config;
+  config.model.layers = 1, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 64, config.model.ffn = 64;
+  config.data.sequence_length = 8;
+  config.train.steps = 1, config.train.global_batch = 1, config.train.micro_batch = 1;
+  const parallel::RankPlan plan = parallel::make_rank_plan(config, 64, parallel::Layout{}, 0, DeviceKind::host);
+  TracedStep step;
+  const auto now = std::chrono::steady_clock::now();
+  step.trace.origin = now;
+  for (int n = 0; n < static_cast<int>(plan.train.instructions.size()); ++n) step.trace.rows.push_back({n, 1.0 * n, 1.0 * n, n + 0.5, {}});
+  step.activities = {{"matrix \"product\" \\", 0, now, now + std::chrono::microseconds(5)},
+                     {"copy 12 bytes", -1, now, now + std::chrono::microseconds(5)},
+                     {"of the step before", 0, now - std::chrono::seconds(1), now}};
+  const TraceText whole = trace_events(plan, "cuda:0", {step}, 1, 1 << 20);
+  EXPECT_EQ(whole.left_out, 0u);
+  const Json trace = Json::parse(trace_file({whole.events, whole.events}));
+  std::map<std::string, int> names;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event.value("cat", "") == "device") ++names[event["name"]];
+  }
+  EXPECT_EQ(names, (std::map<std::string, int>{{"matrix \"product\" \\", 2}, {"copy 12 bytes", 2}}));
+  const TraceText bounded = trace_events(plan, "cuda:0", {step}, 1, 10);
+  EXPECT_EQ(bounded.left_out, 2u);
+  EXPECT_EQ(Json::parse(trace_file({bounded.events}))["traceEvents"].size() > plan.train.instructions.size(), true);
+}
+
+}  // namespace
+}  // namespace plait::train
