@@ -3,7 +3,7 @@
 1. A room sees the headers of the rooms it may use and no others. Each room is asked with the very flags its own sources are
    compiled with: one translation unit per room checks `__has_include` for every header of every room, and one includes a
    forbidden header for real and must not compile.
-2. The libraries behind the rooms stay in one folder each: nccl.h, gloo/, cuDNN. Kernels are launched in `cuda` folders.
+2. The libraries behind the rooms stay in one folder each: nccl.h, gloo/, cuDNN, CUPTI with NVTX. Kernels are launched in `cuda` folders.
 
 Usage: rooms_test.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -28,6 +28,7 @@ FOLDERS = {
     r'#\s*include\s*[<"]gloo/': ["src/comm/gloo"],
     r'#\s*include\s*[<"]cudnn': ["src/ops/cuda"],
     r"<<<": ["src/ops/cuda", "src/comm/p2p/cuda"],  # kernels: the `cuda` folder of a room
+    r'#\s*include\s*[<"](cupti|nvtx3/)': ["src/parallel/cuda"],
 }
 
 problems = []
