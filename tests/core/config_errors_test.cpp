@@ -99,6 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"parallel.data=-1"}, "parallel.data", "-1", "must be auto or at least 1", ""},
         Case{{"data.train=['']"}, "data.train", "[...]", "none of them empty", ""},
         Case{{"log.trace_steps=[0]"}, "log.trace_steps", "[...]", "each at least 1", ""},
+        Case{{"bounds.bubble=0.05"}, "bounds.bubble", "0.05", "must be none, or a percentage from 0% to 100%", ""},
+        Case{{"bounds.exposed_dp=101%"}, "bounds.exposed_dp", "101%", "must be none, or a percentage from 0% to 100%", ""},
         Case{{"run.name=''"}, "run.name", "", "must be not empty", ""}));
 
 INSTANTIATE_TEST_SUITE_P(

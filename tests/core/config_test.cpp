@@ -95,6 +95,7 @@ TEST(Config, RoundTripIsExact) {
   config.train.clip = 1.7976931348623157e308;
   config.model.norm_epsilon = 1e-5;
   config.log.trace_steps = {5, 6};
+  config.bounds.exposed_p2p = "0.5%";
   config.run.seed = std::numeric_limits<std::uint64_t>::max();
   const std::string text = to_yaml(config);
   const Config again = parse_config(text);
@@ -105,6 +106,7 @@ TEST(Config, RoundTripIsExact) {
   EXPECT_EQ(again.train.optimizer.lr, config.train.optimizer.lr);
   EXPECT_EQ(again.train.optimizer.epsilon, config.train.optimizer.epsilon);
   EXPECT_EQ(again.train.clip, config.train.clip);
+  EXPECT_EQ(again.bounds.exposed_p2p, "0.5%");
   EXPECT_EQ(again.run.seed, config.run.seed);
   EXPECT_NE(text.find("norm_epsilon: 1.0e-05\n"), std::string::npos) << "a number to YAML 1.1 readers too";
   EXPECT_NE(text.find("lr: 0.30000000000000004\n"), std::string::npos);
