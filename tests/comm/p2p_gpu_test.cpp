@@ -102,6 +102,7 @@ void exercise(int rank, const Shared& shared, Rendezvous& store, const std::stri
     stream.ref().synchronize();
     store.set(done + "second", "");
   }
+  rendezvous_barrier(store, done + "compared", rank, 2, seconds(60));
   // Counters in turn: 1, 2, 3, ... each by the stream of one end.
   auto* const counter = reinterpret_cast<std::uint32_t*>(region->data());
   {
