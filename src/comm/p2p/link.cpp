@@ -7,6 +7,7 @@
 #include "comm/make_communicator.h"
 #include "comm/p2p/links.h"
 #include "comm/p2p/mailbox_memory.h"
+#include "comm/p2p/mover.h"
 #include "comm/p2p/trial.h"
 #include "core/error.h"
 
@@ -145,7 +146,9 @@ class LinkMaker {
   std::unique_ptr<Link> by_mailbox(Transport transport, Mover mover, const std::string& name) {
     MailboxLinkOptions options;
     options.announce = spec_.announce;
-    options.by_kernel = (mover == Mover::sm_write && end_ == End::sender) || (mover == Mover::sm_read && end_ == End::receiver);
+    // A short message's other hop, within one GPU, is a kernel too: it is done before a copy engine would have started.
+    const bool moves = (mover == Mover::sm_write && end_ == End::sender) || (mover == Mover::sm_read && end_ == End::receiver);
+    options.by_kernel = moves || (mover != Mover::copy_engine && spec_.message_bytes <= longest_copy_with_counter);
     if (transport == Transport::ipc) {
       options.goodbye = [&store = store_, own = spec_.name + "/" + name + "/gone." + side(),
                          other = spec_.name + "/" + name + "/gone." + other_side()] {

@@ -36,8 +36,7 @@ void Mailbox::send(StreamRef stream, std::span<const View> parts) {
     const auto slots = static_cast<std::uint32_t>(memory_.slot_count);
     // The slot is free once the chunk that was in it has been taken out; the first round finds every slot free.
     stream.wait_value(memory_.credit, chunks_ + 1 - slots);
-    copy_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), Direction::into_slot);
-    stream.write_value(memory_.ready, ++chunks_);
+    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), Direction::into_slot, memory_.ready, ++chunks_);
     next_slot_ = (next_slot_ + 1) % memory_.slot_count;
   }
 }
@@ -47,37 +46,35 @@ void Mailbox::receive(StreamRef stream, std::span<const View> parts) {
   for (std::size_t done = 0; done < total; done += memory_.slot_bytes) {
     require(memory_.slot_count > 0, "Mailbox::receive: it has no slots");
     stream.wait_value(memory_.ready, ++chunks_);
-    copy_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), Direction::out_of_slot);
-    stream.write_value(memory_.credit, chunks_);
+    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), Direction::out_of_slot, memory_.credit, chunks_);
     next_slot_ = (next_slot_ + 1) % memory_.slot_count;
   }
 }
 
-// Bytes [first, first + bytes) of the parts, laid end to end, and the current slot.
-void Mailbox::copy_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, Direction direction) const {
+void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, Direction direction,
+                         std::uint32_t* counter, std::uint32_t value) const {
   std::byte* slot = memory_.slots + static_cast<std::size_t>(next_slot_) * memory_.slot_bytes;
-  std::size_t part_first = 0;
+  const bool counts_itself = by_kernel_ && bytes <= longest_copy_with_counter;
+  std::size_t part_first = 0;  // parts lie end to end
   for (const View& part : parts) {
     const std::size_t begin = std::max(first, part_first), end = std::min(first + bytes, part_first + part.bytes());
     if (begin < end) {
       std::byte* data = static_cast<std::byte*>(part.data) + (begin - part_first);
       std::byte* place = slot + (begin - first);
-      if (direction == Direction::into_slot) {
-        copy(stream, place, data, end - begin);
+      const bool into = direction == Direction::into_slot;
+      std::byte* to = into ? place : data;
+      const std::byte* from = into ? data : place;
+      if (counts_itself && end == first + bytes) {
+        copy_and_count_by_kernel(stream, to, from, end - begin, counter, value);
+      } else if (by_kernel_) {
+        copy_by_kernel(stream, to, from, end - begin);
       } else {
-        copy(stream, data, place, end - begin);
+        stream.copy(to, from, end - begin);
       }
     }
     part_first += part.bytes();
   }
-}
-
-void Mailbox::copy(StreamRef stream, void* to, const void* from, std::size_t bytes) const {
-  if (by_kernel_) {
-    copy_by_kernel(stream, to, from, bytes);
-  } else {
-    stream.copy(to, from, bytes);
-  }
+  if (!counts_itself) stream.write_value(counter, value);
 }
 
 void Mailbox::release_waits() noexcept {

@@ -60,8 +60,9 @@ class Mailbox {
 
  private:
   enum class Direction { into_slot, out_of_slot };
-  void copy_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, Direction direction) const;
-  void copy(StreamRef stream, void* to, const void* from, std::size_t bytes) const;
+  // Copies bytes [first, first + bytes) of the parts and then sets the counter.
+  void pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, Direction direction,
+                  std::uint32_t* counter, std::uint32_t value) const;
 
   MailboxMemory memory_;
   const End end_;

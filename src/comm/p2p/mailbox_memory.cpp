@@ -17,6 +17,8 @@ constexpr std::size_t announced_at = 0, ready_at = 256, credit_at = 512;
 constexpr std::size_t host_piece = std::size_t{1} << 20;
 constexpr std::size_t relay_piece = std::size_t{4} << 20;
 constexpr int piece_count = 8;
+constexpr int short_slots = 8;
+constexpr std::size_t short_slots_bytes = std::size_t{16} << 20;
 constexpr std::size_t largest_slot = std::size_t{256} << 20;
 
 struct Slots {
@@ -29,7 +31,11 @@ Slots slots_of(const MailboxSpec& spec) {
   if (spec.message_bytes == 0) return {};
   const std::size_t message = (spec.message_bytes + 255) / 256 * 256;
   const bool two_hops = spec.transport == Transport::host || spec.transport == Transport::relay;
-  if (!two_hops) return {std::min(message, largest_slot), spec.slots};
+  if (!two_hops) {
+    // A short message is there before news of the one before has come back; more of them on the way hide that.
+    const int more = static_cast<int>(std::min<std::size_t>(short_slots, short_slots_bytes / message));
+    return {std::min(message, largest_slot), std::max(spec.slots, more)};
+  }
   const std::size_t piece = std::min(message, spec.transport == Transport::host ? host_piece : relay_piece);
   return {piece, std::max(spec.slots, piece_count)};
 }

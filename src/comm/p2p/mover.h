@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "core/stream.h"
 
@@ -10,5 +11,10 @@ namespace plait::comm::p2p {
 // A kernel of the stream's device copies `bytes`; `to` and `from` do not overlap and may be a peer's memory. Uses `ctas` thread
 // blocks: 16 fill an NVLink on an H200. Any alignment; both at 16 bytes is fast. CUDA streams only.
 void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, int ctas = 16);
+
+// The same by one thread block, which then sets a counter as StreamRef::write_value does: for short messages, where starting
+// another operation for the counter takes longer than the copy.
+constexpr std::size_t longest_copy_with_counter = std::size_t{64} << 10;
+void copy_and_count_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, std::uint32_t* counter, std::uint32_t value);
 
 }  // namespace plait::comm::p2p

@@ -10,6 +10,7 @@ namespace {
 }  // namespace
 
 void copy_by_kernel(StreamRef, void*, const void*, std::size_t, int) { refuse(); }
+void copy_and_count_by_kernel(StreamRef, void*, const void*, std::size_t, std::uint32_t*, std::uint32_t) { refuse(); }
 void describe_gpu(Device, EndFacts&) { refuse(); }
 PathFacts gpu_path(const EndFacts&, const EndFacts&) { refuse(); }
 void enable_peer_access(Device, Device) { refuse(); }

@@ -16,8 +16,7 @@ constexpr int unroll = 4;  // loads in flight per thread: an NVLink's latency is
 // Copies `words`; then the bytes that are left before the first word (`head`) and after the last, fewer than a word each.
 // No fence: what tells a peer of the copy is written by the stream afterwards, and that orders it.
 template <typename Word>
-__global__ void __launch_bounds__(threads) copy_words(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head,
-                                                      std::size_t words, unsigned tail) {
+__device__ void copy_part(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head, std::size_t words, unsigned tail) {
   auto* const to_words = reinterpret_cast<Word*>(to + head);
   const auto* const from_words = reinterpret_cast<const Word*>(from + head);
   const std::size_t first = blockIdx.x * std::size_t{threads} + threadIdx.x;
@@ -39,35 +38,69 @@ __global__ void __launch_bounds__(threads) copy_words(std::byte* __restrict__ to
 }
 
 template <typename Word>
-void launch(cudaStream_t stream, std::byte* to, const std::byte* from, std::size_t bytes, int ctas) {
+__global__ void __launch_bounds__(threads) copy_words(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head,
+                                                      std::size_t words, unsigned tail) {
+  copy_part<Word>(to, from, head, words, tail);
+}
+
+// One block. Each thread's words are on their way to everybody before the counter is.
+template <typename Word>
+__global__ void __launch_bounds__(threads) copy_words_and_count(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head,
+                                                                std::size_t words, unsigned tail, std::uint32_t* counter, std::uint32_t value) {
+  copy_part<Word>(to, from, head, words, tail);
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x == 0) *const_cast<volatile std::uint32_t*>(counter) = value;
+}
+
+struct Counting {
+  std::uint32_t* counter = nullptr;  // none: only the copy
+  std::uint32_t value = 0;
+};
+
+template <typename Word>
+void launch(cudaStream_t stream, std::byte* to, const std::byte* from, std::size_t bytes, int ctas, Counting counting) {
   const auto address = reinterpret_cast<std::uintptr_t>(to);
   const std::size_t head = std::min(bytes, (sizeof(Word) - address % sizeof(Word)) % sizeof(Word));
   const std::size_t words = (bytes - head) / sizeof(Word);
   const std::size_t tail = bytes - head - words * sizeof(Word);
   const std::size_t useful = std::max<std::size_t>(1, (words + threads - 1) / threads);
   const auto blocks = static_cast<unsigned>(std::min(useful, static_cast<std::size_t>(ctas)));
-  copy_words<Word><<<blocks, threads, 0, stream>>>(to, from, static_cast<unsigned>(head), words, static_cast<unsigned>(tail));
+  if (counting.counter) {
+    copy_words_and_count<Word><<<1, threads, 0, stream>>>(to, from, static_cast<unsigned>(head), words, static_cast<unsigned>(tail),
+                                                          counting.counter, counting.value);
+  } else {
+    copy_words<Word><<<blocks, threads, 0, stream>>>(to, from, static_cast<unsigned>(head), words, static_cast<unsigned>(tail));
+  }
   check(cudaGetLastError());
+}
+
+// Words as wide as the two addresses agree in their lower bits.
+void copy(StreamRef stream, void* to, const void* from, std::size_t bytes, int ctas, Counting counting) {
+  require(stream.device().is_cuda(), "copies by kernel need a stream of a GPU");
+  auto* const native = static_cast<cudaStream_t>(stream.native());
+  auto* const target = static_cast<std::byte*>(to);
+  const auto* const source = static_cast<const std::byte*>(from);
+  const auto difference = reinterpret_cast<std::uintptr_t>(to) ^ reinterpret_cast<std::uintptr_t>(from);
+  if (difference % sizeof(uint4) == 0) {
+    launch<uint4>(native, target, source, bytes, ctas, counting);
+  } else if (difference % sizeof(std::uint32_t) == 0) {
+    launch<std::uint32_t>(native, target, source, bytes, ctas, counting);
+  } else {
+    launch<unsigned char>(native, target, source, bytes, ctas, counting);
+  }
 }
 
 }  // namespace
 
 void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, int ctas) {
-  require(stream.device().is_cuda(), "copy_by_kernel needs a stream of a GPU");
   require(ctas > 0, "copy_by_kernel needs at least one thread block");
-  if (bytes == 0) return;
-  auto* const native = static_cast<cudaStream_t>(stream.native());
-  auto* const target = static_cast<std::byte*>(to);
-  const auto* const source = static_cast<const std::byte*>(from);
-  // Words can be as wide as the two addresses agree in their lower bits.
-  const auto difference = reinterpret_cast<std::uintptr_t>(to) ^ reinterpret_cast<std::uintptr_t>(from);
-  if (difference % sizeof(uint4) == 0) {
-    launch<uint4>(native, target, source, bytes, ctas);
-  } else if (difference % sizeof(std::uint32_t) == 0) {
-    launch<std::uint32_t>(native, target, source, bytes, ctas);
-  } else {
-    launch<unsigned char>(native, target, source, bytes, ctas);
-  }
+  if (bytes > 0) copy(stream, to, from, bytes, ctas, {});
+}
+
+void copy_and_count_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, std::uint32_t* counter, std::uint32_t value) {
+  require(counter != nullptr, "copy_and_count_by_kernel needs a counter");
+  copy(stream, to, from, bytes, 1, {counter, value});
 }
 
 }  // namespace plait::comm::p2p
