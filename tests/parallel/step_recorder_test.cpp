@@ -303,7 +303,9 @@ void expect_traces_on_one_clock(DeviceKind kind, double tolerance) {
     const std::size_t other = 1 - rank;
     ASSERT_EQ(sent[rank].size(), 4u);
     ASSERT_EQ(received[other].size(), 4u);
-    for (std::size_t m = 0; m < 4; ++m) EXPECT_LT(at(traces[rank], sent[rank][m].begin), at(traces[other], received[other][m].end) + milliseconds(20));
+    for (std::size_t m = 0; m < 4; ++m) {
+      EXPECT_LT(at(traces[rank], sent[rank][m].begin), at(traces[other], received[other][m].end) + milliseconds(20));
+    }
   }
 }
 

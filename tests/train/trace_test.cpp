@@ -70,7 +70,8 @@ TEST_F(TraceTest, ShowsEveryInstructionOfEveryRankOnce) {
   std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> threads;
   for (const Json& event : events(trace, "X")) {
     const std::string category = event.at("cat");
-    if (category != "step") threads[{event["pid"], event["tid"]}].emplace_back(event["ts"], event["ts"].get<double>() + event["dur"].get<double>());
+    const double begin = event["ts"], end = begin + event["dur"].get<double>();
+    threads[{event["pid"], event["tid"]}].emplace_back(begin, end);
     if (category == "wait") continue;
     ++seen[{event["pid"], event["args"]["step"], event["name"]}];
   }
@@ -84,7 +85,9 @@ TEST_F(TraceTest, ShowsEveryInstructionOfEveryRankOnce) {
   // A stream does one thing at a time.
   for (auto& [thread, slices] : threads) {
     std::sort(slices.begin(), slices.end());
-    for (std::size_t s = 1; s < slices.size(); ++s) EXPECT_LE(slices[s - 1].second, slices[s].first + 0.01) << thread.first << " " << thread.second;
+    for (std::size_t s = 1; s < slices.size(); ++s) {
+      EXPECT_LE(slices[s - 1].second, slices[s].first + 0.01) << thread.first << " " << thread.second;
+    }
   }
   // Both steps as a whole, on each rank.
   EXPECT_EQ(events(trace, "b").size(), 8u);

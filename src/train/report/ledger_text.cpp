@@ -31,28 +31,33 @@ double lost_share(const Ledger& ledger) { return percent(ledger.exposed_ms() + l
 }  // namespace
 
 std::string ledger_line(const Ledger& ledger) {
-  std::string text = fmt::format("exposed {:.1f} ms of {:.1f} ({:.1f} %)", ledger.exposed_ms(), ledger.step_ms, percent(ledger.exposed_ms(), ledger));
+  std::string text = fmt::format("exposed {:.1f} ms of {:.1f} ({:.1f} %)", ledger.exposed_ms(), ledger.step_ms,
+                                 percent(ledger.exposed_ms(), ledger));
   std::string separator = ": ";
   for (const CommunicationKind kind : parallel::communication_kinds) {
     if (ledger.of(kind).exposed_ms < shown_ms) continue;
     text += fmt::format("{}{} {:.1f}", separator, to_string(kind), ledger.of(kind).exposed_ms);
     separator = ", ";
   }
-  if (ledger.unsplit_ms >= shown_ms) text += fmt::format(" ({:.1f} of it may be waiting for a sender: its link does not tell)", ledger.unsplit_ms);
-  text += fmt::format("; hidden {:.1f}; bubble {:.1f} ({:.1f} %)", ledger.hidden_ms(), ledger.bubble_ms, percent(ledger.bubble_ms, ledger));
+  if (ledger.unsplit_ms >= shown_ms) {
+    text += fmt::format(" ({:.1f} of it may be waiting for a sender: its link does not tell)", ledger.unsplit_ms);
+  }
+  text += fmt::format("; hidden {:.1f}; bubble {:.1f} ({:.1f} %)", ledger.hidden_ms(), ledger.bubble_ms,
+                      percent(ledger.bubble_ms, ledger));
   const std::string late = latest(ledger);
   return late.empty() ? text : text + ", waited for " + late;
 }
 
 std::string ledger_table(const std::vector<Ledger>& ledgers, const std::vector<int>& ranks) {
-  std::string text = fmt::format("{:>4}  {:>9}  {:>9}  {:>16}  {:>16}  {:>16}  {:>9}  {:>16}  {:>8}  {}", "rank", "step ms", "compute",
-                                 "exposed dp", "exposed p2p", "exposed tp", "hidden", "bubble", "other", "waited longest for");
+  std::string text =
+      fmt::format("{:>4}  {:>9}  {:>9}  {:>16}  {:>16}  {:>16}  {:>9}  {:>16}  {:>8}  {}", "rank", "step ms", "compute", "exposed dp",
+                  "exposed p2p", "exposed tp", "hidden", "bubble", "other", "waited longest for");
   for (const int rank : ranks) {
     const Ledger& l = ledgers[static_cast<std::size_t>(rank)];
     const auto share = [&](double ms) { return fmt::format("{:.2f} ({:4.1f} %)", ms, percent(ms, l)); };
-    text += fmt::format("\n{:>4}  {:>9.2f}  {:>9.2f}  {:>16}  {:>16}  {:>16}  {:>9.2f}  {:>16}  {:>8.2f}  {}", rank, l.step_ms, l.compute_ms,
-                        share(l.exposed_dp_ms()), share(l.exposed_p2p_ms()), share(l.exposed_tp_ms()), l.hidden_ms(), share(l.bubble_ms),
-                        l.other_ms, latest(l));
+    text += fmt::format("\n{:>4}  {:>9.2f}  {:>9.2f}  {:>16}  {:>16}  {:>16}  {:>9.2f}  {:>16}  {:>8.2f}  {}", rank, l.step_ms,
+                        l.compute_ms, share(l.exposed_dp_ms()), share(l.exposed_p2p_ms()), share(l.exposed_tp_ms()), l.hidden_ms(),
+                        share(l.bubble_ms), l.other_ms, latest(l));
     while (text.ends_with(' ')) text.pop_back();
   }
   return text;
@@ -65,7 +70,8 @@ std::string ledger_table(const std::vector<Ledger>& ledgers) {
 }
 
 int worst_rank(const std::vector<Ledger>& ledgers) {
-  const auto it = std::max_element(ledgers.begin(), ledgers.end(), [](const Ledger& a, const Ledger& b) { return lost_share(a) < lost_share(b); });
+  const auto it = std::max_element(ledgers.begin(), ledgers.end(),
+                                   [](const Ledger& a, const Ledger& b) { return lost_share(a) < lost_share(b); });
   return static_cast<int>(it - ledgers.begin());
 }
 

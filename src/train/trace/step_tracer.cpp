@@ -19,7 +19,8 @@ StepTracer::StepTracer(const std::vector<std::int64_t>& steps, std::int64_t firs
   }
 }
 
-void StepTracer::synchronize_step(parallel::Interpreter& interpreter, parallel::BatchSource& batches, const parallel::UpdateSettings& settings) {
+void StepTracer::synchronize_step(parallel::Interpreter& interpreter, parallel::BatchSource& batches,
+                                  const parallel::UpdateSettings& settings) {
   interpreter.synchronize();
   parallel::DeviceActivities activities(interpreter.memory().device(), interpreter.streams());
   TracedStep step;

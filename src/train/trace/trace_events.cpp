@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "parallel/ledger.h"
 #include "parallel/program_set.h"
@@ -20,14 +21,17 @@ constexpr double shortest_wait_us = 1;
 constexpr double inside_us = 1e-3;       // an arrow ends within its slice
 constexpr int first_device_thread = 1000;  // thread numbers of what the GPU ran, after those of streams
 
-double microseconds(Clock::time_point time) { return std::chrono::duration<double, std::micro>(time.time_since_epoch()).count(); }
+double microseconds(Clock::time_point time) {
+  return std::chrono::duration<double, std::micro>(time.time_since_epoch()).count();
+}
 
 class RankEvents {
  public:
   RankEvents(const parallel::RankPlan& plan, const std::string& device, std::size_t most_bytes)
       : plan_(plan), program_(plan.train), most_bytes_(most_bytes) {
     const parallel::Coordinates c = plan.coordinates();
-    name("process_name", 0, fmt::format("rank {} (pipeline {}, data {}, tensor {}) on {}", plan.rank, c.pipeline, c.data, c.tensor, device));
+    name("process_name", 0,
+         fmt::format("rank {} (pipeline {}, data {}, tensor {}) on {}", plan.rank, c.pipeline, c.data, c.tensor, device));
     add({{"ph", "M"}, {"pid", plan.rank}, {"name", "process_sort_index"}, {"args", {{"sort_index", plan.rank}}}});
     for (std::size_t s = 0; s < program_.streams.size(); ++s) name("thread_name", static_cast<int>(s), to_string(program_.streams[s]));
   }
@@ -56,8 +60,9 @@ class RankEvents {
         continue;
       }
       const int thread = first_device_thread + a.stream;
-      if (named_.try_emplace(thread).second) {
-        name("thread_name", thread, "GPU: " + (a.stream < 0 ? std::string("other streams") : to_string(program_.streams[static_cast<std::size_t>(a.stream)])));
+      if (named_.insert(thread).second) {
+        const bool ours = a.stream >= 0;
+        name("thread_name", thread, "GPU: " + (ours ? to_string(program_.streams[static_cast<std::size_t>(a.stream)]) : "other streams"));
       }
       add({{"ph", "X"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", begin}, {"dur", end - begin}, {"name", a.name}, {"cat", "device"}});
     }
@@ -73,11 +78,10 @@ class RankEvents {
     if (!text_.empty()) text_ += ",\n";
     text_ += event.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
-  void name(const char* what, int thread, const std::string& text) {
+  void name(const std::string& what, int thread, const std::string& text) {
     add({{"ph", "M"}, {"pid", plan_.rank}, {"tid", thread}, {"name", what}, {"args", {{"name", text}}}});
-    if (thread >= first_device_thread - 1 || std::string(what) == "thread_name") {
-      add({{"ph", "M"}, {"pid", plan_.rank}, {"tid", thread}, {"name", "thread_sort_index"}, {"args", {{"sort_index", thread}}}});
-    }
+    if (what != "thread_name") return;
+    add({{"ph", "M"}, {"pid", plan_.rank}, {"tid", thread}, {"name", "thread_sort_index"}, {"args", {{"sort_index", thread}}}});
   }
   double at(double milliseconds) const { return origin_us_ + 1e3 * milliseconds; }
 
@@ -85,12 +89,14 @@ class RankEvents {
   void slice(int thread, const std::string& text, const char* category, double begin, double end, Json args, bool whole = false) {
     if (whole) {
       const std::string id = fmt::format("{}.{}", plan_.rank, number_);
-      add({{"ph", "b"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(begin)}, {"id", id}, {"name", text}, {"cat", category}, {"args", args}});
+      add({{"ph", "b"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(begin)}, {"id", id}, {"name", text}, {"cat", category},
+           {"args", args}});
       add({{"ph", "e"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(end)}, {"id", id}, {"name", text}, {"cat", category}});
       return;
     }
     const double duration = std::max(2 * inside_us, 1e3 * (end - begin));
-    add({{"ph", "X"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(begin)}, {"dur", duration}, {"name", text}, {"cat", category}, {"args", std::move(args)}});
+    add({{"ph", "X"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(begin)}, {"dur", duration}, {"name", text}, {"cat", category},
+         {"args", std::move(args)}});
   }
 
   Json arguments(const Instruction& i) const {
@@ -110,7 +116,9 @@ class RankEvents {
 
   void instruction(const StepTrace::Row& row) {
     const Instruction& i = program_.at(row.instruction);
-    if (1e3 * (row.begin - row.waiting) > shortest_wait_us) slice(i.stream, "waits for " + awaited(i), "wait", row.waiting, row.begin, arguments(i));
+    if (1e3 * (row.begin - row.waiting) > shortest_wait_us) {
+      slice(i.stream, "waits for " + awaited(i), "wait", row.waiting, row.begin, arguments(i));
+    }
     double begin = row.begin;
     if (row.ready && 1e3 * (*row.ready - begin) > shortest_wait_us) {
       const std::string late = is_receive(i.kind) ? fmt::format("rank {} has not sent yet", peer(i)) : "waits for the last rank";
@@ -145,7 +153,7 @@ class RankEvents {
   double origin_us_ = 0;
   std::int64_t number_ = 0;
   std::map<std::pair<int, int>, int> messages_;  // by sender and receiver
-  std::map<int, bool> named_;                    // threads of what the GPU ran
+  std::set<int> named_;                          // threads of what the GPU ran
 };
 
 }  // namespace
