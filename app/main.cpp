@@ -4,9 +4,17 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <string>
 
 #include "commands.h"
 #include "core/error.h"
+
+namespace {
+
+// In one write: ranks that are processes often fail together.
+void print_error(const std::exception& error) { std::cerr << "plait: " + std::string(error.what()) + "\n"; }
+
+}  // namespace
 
 int main(int argc, char** argv) {
   // Streams of one device share hardware queues, eight unless the environment says otherwise, and what is queued behind a stream
@@ -35,10 +43,10 @@ int main(int argc, char** argv) {
     // CLI11's own codes are many; plait has one for wrong usage.
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const plait::ConfigError& error) {
-    std::cerr << "plait: " << error.what() << '\n';
+    print_error(error);
     return 2;
   } catch (const std::exception& error) {
-    std::cerr << "plait: " << error.what() << '\n';
+    print_error(error);
     return 3;
   }
   return status;

@@ -137,11 +137,35 @@ void Interpreter::publish_weights() {
 void Interpreter::synchronize() {
   try {
     for (const auto& [spec, s] : streams_) s.ref().synchronize();
-  } catch (const CommError&) {
-    groups_.abort->check();  // what is behind it, if that is known
-    throw;
+  } catch (...) {
+    fail();
   }
   groups_.abort->check();
+}
+
+void Interpreter::fail() {
+  std::exception_ptr failure = std::current_exception();
+  try {
+    std::rethrow_exception(failure);
+  } catch (const CommError& error) {
+    groups_.abort->fail(error.what(), CommunicationAbort::Failure::communication);
+    try {
+      groups_.abort->check();
+    } catch (const CommError&) {
+      failure = std::current_exception();  // what is behind it
+    }
+  } catch (const std::exception& error) {
+    groups_.abort->fail(error.what(), CommunicationAbort::Failure::own);
+  }
+  for (const auto& [spec, s] : streams_) {
+    try {
+      s.ref().synchronize();
+    } catch (const std::exception&) {
+      // What failed first is on its way already.
+    }
+  }
+  groups_.abort->drained();
+  std::rethrow_exception(failure);
 }
 
 model::Transformer::Backward Interpreter::backward_arguments(const Program& program, const Instruction& i,
@@ -164,20 +188,24 @@ model::Transformer::Backward Interpreter::backward_arguments(const Program& prog
 
 void Interpreter::execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer) {
   const Program& program = *prepared.program;
-  groups_.abort->check();
-  board_.begin(program);
-  for (std::size_t n = 0; n < program.instructions.size(); ++n) {
-    const ProfilerRange range(prepared.names[n].c_str());
-    const Instruction& instruction = program.instructions[n];
-    const int index = static_cast<int>(n);
-    const StreamRef s = prepared.streams[static_cast<std::size_t>(instruction.stream)];
-    observer.waiting(index, s);
-    for (const int awaited : instruction.waits) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
-    observer.started(index, s);
-    issue(prepared, instruction, batches, settings, observer.ready(index));
-    observer.done(index, s);
-    if (prepared.events[n]) s.record(*prepared.events[n]);
-    board_.enqueued(s, program, index);
+  try {
+    groups_.abort->check();
+    board_.begin(program);
+    for (std::size_t n = 0; n < program.instructions.size(); ++n) {
+      const ProfilerRange range(prepared.names[n].c_str());
+      const Instruction& instruction = program.instructions[n];
+      const int index = static_cast<int>(n);
+      const StreamRef s = prepared.streams[static_cast<std::size_t>(instruction.stream)];
+      observer.waiting(index, s);
+      for (const int awaited : instruction.waits) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
+      observer.started(index, s);
+      issue(prepared, instruction, batches, settings, observer.ready(index));
+      observer.done(index, s);
+      if (prepared.events[n]) s.record(*prepared.events[n]);
+      board_.enqueued(s, program, index);
+    }
+  } catch (...) {
+    fail();
   }
 }
 
@@ -324,8 +352,12 @@ StepResult Interpreter::synchronize_result() {
   require(!pending_.empty(), "Interpreter::synchronize_result: no step is pending");
   const Pending& slot = slots_[static_cast<std::size_t>(pending_.front())];
   pending_.pop_front();
-  recorder_->synchronize(slot.step);
-  groups_.abort->check();
+  try {
+    recorder_->synchronize(slot.step);
+    groups_.abort->check();
+  } catch (...) {
+    fail();
+  }
   StepRecorder::Result times = recorder_->take(slot.step);
   return {.update = slot.update,
           .loss = slot.state->loss,

@@ -26,9 +26,16 @@ ProgressBoard::Lane& ProgressBoard::lane_of(const StreamSpec& stream) {
   return lanes_.back();
 }
 
+std::uint64_t ProgressBoard::done(std::size_t lane) const {
+  const std::uint64_t enqueued = lanes_[lane].enqueued;
+  const std::uint32_t behind = static_cast<std::uint32_t>(enqueued) - read_counter(counter(lane));
+  return enqueued - behind;
+}
+
 void ProgressBoard::begin(const Program& program) {
-  if (program_ == &program) return;
   std::lock_guard lock(mutex_);
+  next_ = program.instructions.empty() ? -1 : 0;
+  if (program_ == &program) return;
   for (Lane& lane : lanes_) lane.instructions.clear();
   for (const StreamSpec& stream : program.streams) lane_of(stream).begun = lane_of(stream).enqueued;
   for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) lane_of(program.stream_of(program.at(n))).instructions.push_back(n);
@@ -37,28 +44,35 @@ void ProgressBoard::begin(const Program& program) {
 
 void ProgressBoard::enqueued(StreamRef stream, const Program& program, int instruction) {
   std::uint32_t value = 0;
-  std::size_t place = 0;
+  std::uint32_t* place = nullptr;
   {
     std::lock_guard lock(mutex_);
     Lane& lane = lane_of(program.stream_of(program.at(instruction)));
-    value = ++lane.enqueued;
-    place = static_cast<std::size_t>(&lane - lanes_.data());
+    value = static_cast<std::uint32_t>(++lane.enqueued);
+    place = counter(static_cast<std::size_t>(&lane - lanes_.data()));
+    next_ = instruction + 1 < static_cast<int>(program.instructions.size()) ? instruction + 1 : -1;
   }
-  stream.write_value(counter(place), value);
+  if (stream.device().is_cuda()) {
+    stream.write_value(place, value);
+  } else {
+    stream.enqueue_host([place, value] { write_counter(place, value); });  // a task, so that it is dropped after one that failed
+  }
 }
 
 ProgressBoard::Reading ProgressBoard::read() const {
   Reading reading;
   std::lock_guard lock(mutex_);
   reading.program = program_;
+  reading.next = next_;
   for (std::size_t place = 0; place < lanes_.size(); ++place) {
     const Lane& lane = lanes_[place];
-    const std::uint32_t done = read_counter(counter(place));
-    reading.done += done;
+    const std::uint64_t count = done(place);
+    reading.done += count;
+    reading.counts.push_back({lane.stream, count});
     if (lane.instructions.empty()) continue;
-    const auto length = static_cast<std::uint32_t>(lane.instructions.size());
-    StreamStanding standing{lane.stream, -1, (done - lane.begun) / length};
-    if (done != lane.enqueued) standing.instruction = lane.instructions[(done - lane.begun) % length];
+    const std::uint64_t since = count - lane.begun, length = lane.instructions.size();
+    StreamStanding standing{lane.stream, -1, since / length};
+    if (count != lane.enqueued) standing.instruction = lane.instructions[since % length];
     reading.standings.push_back(standing);
   }
   return reading;
@@ -72,7 +86,7 @@ std::vector<Standstill> standstills(const ProgressBoard::Reading& reading) {
   std::vector<Standstill> all;
   if (!reading.program) return all;
   const Program& program = *reading.program;
-  const auto is_done = [&](int awaited, std::uint32_t run) {
+  const auto is_done = [&](int awaited, std::uint64_t run) {
     const StreamSpec& stream = program.stream_of(program.at(awaited));
     const auto it = std::find_if(reading.standings.begin(), reading.standings.end(), [&](const auto& s) { return s.stream == stream; });
     if (it == reading.standings.end() || it->instruction < 0) return true;

@@ -20,7 +20,13 @@ namespace plait::parallel {
 struct StreamStanding {
   StreamSpec stream;
   int instruction = -1;   // the first one that is not done, by index into the program; -1: all that was enqueued is done
-  std::uint32_t run = 0;  // of the program, to which that belongs: several may be enqueued
+  std::uint64_t run = 0;  // of the program, to which that belongs: several may be enqueued
+};
+
+// How much a stream has ever done. Of a stream of messages: how many, which is to be the same number at both ends.
+struct StreamCount {
+  StreamSpec stream;
+  std::uint64_t done = 0;
 };
 
 class ProgressBoard {
@@ -29,13 +35,16 @@ class ProgressBoard {
 
   // The rank's thread: a run of `program` begins; then each of its instructions, once it is enqueued on its stream. A run of
   // another program than the one before begins only when all streams are drained. Programs outlive the board.
+  // On the host device, a stream one of whose tasks failed gets no further on the board: it shows what failed.
   void begin(const Program& program);
   void enqueued(StreamRef stream, const Program& program, int instruction);
 
   // From any thread.
   struct Reading {
     const Program* program = nullptr;       // nullptr: none was ever begun
+    int next = -1;                          // instruction that the rank's thread enqueues next; -1: it is not within a program
     std::vector<StreamStanding> standings;  // of every stream of the program
+    std::vector<StreamCount> counts;        // of every stream there ever was
     std::uint64_t done = 0;                 // instructions since the start, on all streams
     bool idle() const;                      // nothing is enqueued that is not done
   };
@@ -45,10 +54,12 @@ class ProgressBoard {
   struct Lane {
     StreamSpec stream;
     std::vector<int> instructions;  // of the program, in order
-    std::uint32_t begun = 0;        // count when the program was first begun after another one
-    std::uint32_t enqueued = 0;     // instructions since the start
+    std::uint64_t begun = 0;        // count when the program was first begun after another one
+    std::uint64_t enqueued = 0;     // instructions since the start
   };
   Lane& lane_of(const StreamSpec& stream);
+  // Of instructions since the start. The counter itself is 32 bits wide, of which a long run uses up more.
+  std::uint64_t done(std::size_t lane) const;
   std::uint32_t* counter(std::size_t lane) const;
 
   static constexpr std::size_t most_lanes = 256;
@@ -56,6 +67,7 @@ class ProgressBoard {
   Buffer counters_;  // pinned; written by the streams
   mutable std::mutex mutex_;
   const Program* program_ = nullptr;
+  int next_ = -1;
   std::vector<Lane> lanes_;  // by stream, in order of appearance; never removed
 };
 

@@ -106,6 +106,27 @@ void CommunicationAbort::check() const {
   if (reason_) throw CommError(*reason_);
 }
 
+void CommunicationAbort::fail(const std::string& what, Failure failure) noexcept {
+  const bool ended = [this] {
+    std::lock_guard lock(mutex_);
+    return reason_.has_value();
+  }();
+  try {
+    if (!ended && tell_) tell_(what, failure);
+  } catch (const std::exception&) {
+    // Nothing more can be found out.
+  }
+  abort(what);
+}
+
+void CommunicationAbort::drained() const noexcept {
+  try {
+    if (wait_) wait_();
+  } catch (const std::exception&) {
+    return;  // the store is gone, and with it the others
+  }
+}
+
 namespace {
 
 std::vector<std::function<void()>> abort_actions(const RankGroups& groups) {

@@ -23,8 +23,22 @@ class CommunicationAbort {
   void abort(const std::string& reason) noexcept;  // from any thread; the first reason is the one
   void check() const;                              // CommError once aborted
 
+  // What made a rank fail: a call on its communicators, which is mostly the consequence of something else, or anything else.
+  enum class Failure { communication, own };
+  // `tell` is called before communication ends because this rank failed. After a failure of communication it may find out what is
+  // behind that, and call abort() with it.
+  void on_failure(std::function<void(const std::string& what, Failure failure)> tell) { tell_ = std::move(tell); }
+  // The rank's thread: communication ends because of `what`, unless it has been ended already.
+  void fail(const std::string& what, Failure failure) noexcept;
+  // `wait` is called when a failed rank's streams have come to their end: freeing memory of a GPU may wait for streams of other
+  // ranks of this process, and keeps everybody from releasing those. So it returns when they are released too.
+  void on_drained(std::function<void()> wait) { wait_ = std::move(wait); }
+  void drained() const noexcept;
+
  private:
   std::vector<std::function<void()>> actions_;
+  std::function<void(const std::string&, Failure)> tell_;
+  std::function<void()> wait_;
   mutable std::mutex mutex_;
   std::optional<std::string> reason_;
 };

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <spawn.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 
 #include "core/error.h"
 #include "train/private_directory.h"
+#include "train/process_state.h"
 #include "train/watchdog.h"
 
 namespace plait::train {
@@ -83,14 +85,18 @@ struct Child {
   pid_t process = 0;
   bool running = true;
   int status = 0;  // as waitpid tells, once it has ended
+  bool was_stopped = false;  // when it was told to end, so that it could not
 
   bool failed() const { return !running && !(WIFEXITED(status) && WEXITSTATUS(status) == 0); }
   bool killed() const { return !running && WIFSIGNALED(status); }
   std::string describe() const {
-    std::string text = "rank " + std::to_string(rank) + " (process " + std::to_string(process) + ") ";
-    if (!killed()) return text + "exited with status " + std::to_string(WEXITSTATUS(status));
+    return "rank " + std::to_string(rank) + " (process " + std::to_string(process) + ") " + how_it_ended();
+  }
+  std::string how_it_ended() const {
+    if (was_stopped) return to_string(ProcessState::stopped) + " and has been killed";
+    if (!killed()) return "exited with status " + std::to_string(WEXITSTATUS(status));
     const int signal = WTERMSIG(status);
-    return text + "was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+    return "was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
   }
 };
 
@@ -133,6 +139,14 @@ class Children {
     }
   }
 
+  // Tells all to end. One that is stopped would not hear of it before it is let go on, which nobody may ever do.
+  void end() {
+    for (Child& child : children_) {
+      child.was_stopped = child.running && process_state(child.process) == ProcessState::stopped;
+      if (child.running) ::kill(child.process, child.was_stopped ? SIGKILL : SIGTERM);
+    }
+  }
+
   void reap() {
     for (Child& child : children_) {
       if (child.running && ::waitpid(child.process, &child.status, WNOHANG) == child.process) child.running = false;
@@ -144,13 +158,26 @@ class Children {
   }
 
   // Those that failed so far, the likeliest causes first: killed ones, then those with another status than 3, which is also
-  // how a rank ends that has lost its peer.
+  // how a rank ends that has lost its peer, and those that were stopped, which is how to lose it.
   std::vector<Child> failures() const {
     std::vector<Child> failed;
     std::copy_if(children_.begin(), children_.end(), std::back_inserter(failed), [](const Child& child) { return child.failed(); });
-    const auto place = [](const Child& child) { return child.killed() ? 0 : WEXITSTATUS(child.status) != 3 ? 1 : 2; };
+    const auto place = [](const Child& child) {
+      if (child.was_stopped) return 2;
+      return child.killed() ? 0 : WEXITSTATUS(child.status) != 3 ? 1 : 3;
+    };
     std::stable_sort(failed.begin(), failed.end(), [&](const Child& a, const Child& b) { return place(a) < place(b); });
     return failed;
+  }
+
+  // Of `before`, and those that were stopped: others that failed later did so because they were told to end.
+  std::vector<Child> failures_with_stopped(const std::vector<Child>& before) const {
+    std::vector<Child> all = failures();
+    std::erase_if(all, [&](const Child& child) {
+      const auto is_it = [&](const Child& other) { return other.rank == child.rank; };
+      return !child.was_stopped && std::none_of(before.begin(), before.end(), is_it);
+    });
+    return all;
   }
 
  private:
@@ -173,9 +200,19 @@ std::vector<std::string> child_environment(int rank, int size, const std::string
   return result;
 }
 
+// Statuses 3 are mostly the others', who lost the first one: they are not worth a place each.
 int report(const std::vector<Child>& failures) {
   std::string text;
-  for (const Child& child : failures) text += (text.empty() ? "" : "; ") + child.describe();
+  std::vector<int> lost_it;
+  for (const Child& child : failures) {
+    const bool first = text.empty();
+    if (!first && !child.killed() && WEXITSTATUS(child.status) == 3) {
+      lost_it.push_back(child.rank);
+    } else {
+      text += (first ? "" : "; ") + child.describe();
+    }
+  }
+  if (!lost_it.empty()) text += fmt::format("; rank{} {} exited with status 3", lost_it.size() > 1 ? "s" : "", fmt::join(lost_it, ", "));
   const int status = WEXITSTATUS(failures.front().status);
   if (failures.front().killed() || status > 3) throw CommError(text);
   fmt::print(stderr, "plait: {}\n", text);
@@ -187,6 +224,7 @@ int report(const std::vector<Child>& failures) {
 int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& argv) {
   require(!argv.empty(), "launch_processes needs the program's arguments");
   const PrivateDirectory directory;
+  const auto store = comm::make_directory_rendezvous(directory.path().string());
   SignalWatch signals;
   Children children;
   for (int rank = 0; rank < plan.ranks; ++rank) {
@@ -207,17 +245,17 @@ int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& arg
     const auto now = Clock::now();
     if (!interrupt && !settled && !children.failures().empty()) {
       const Child first = children.failures().front();
-      if (first.killed()) raise_alarm(*comm::make_directory_rendezvous(directory.path().string()), first.describe());
+      if (first.killed()) report_death(*store, first.rank, fmt::format("(process {}) {}", first.process, first.how_it_ended()));
       settled = now + (first.killed() ? last_words_time : settle_time);
     }
     if (!interrupt && failures.empty() && settled && now >= *settled) {
       failures = children.failures();
-      children.send(SIGTERM);
+      children.end();
       deadline = now + plan.grace;
     }
     if (deadline && now >= *deadline) children.send(SIGKILL);
   }
-  if (failures.empty()) failures = children.failures();
+  failures = failures.empty() ? children.failures() : children.failures_with_stopped(failures);
   if (failures.empty()) return 0;
   if (interrupt) throw Interrupted(std::string("interrupted by signal ") + std::to_string(interrupt) + " (" + strsignal(interrupt) + ")");
   return report(failures);

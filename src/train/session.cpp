@@ -3,6 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 
 #include "train/report/progress.h"
 
@@ -12,11 +15,16 @@ Session::Session(const Config& config, std::int64_t vocab, RankContext& rank)
     : Session(parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank, rank.device.kind),
               group_options(config, rank.device), rank) {}
 
-Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankContext& rank) : memory_(rank.device) {
+Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankContext& rank)
+    : exceptions_at_start_(std::uncaught_exceptions()), memory_(rank.device) {
   parallel::RankGroups groups = parallel::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;
+  const auto end = [abort = groups.abort, ended = ended_from_outside_](const std::string& reason) {
+    *ended = true;
+    abort->abort(reason);
+  };
+  rank.on_abort([end] { end("another rank failed"); });
   const std::shared_ptr<parallel::CommunicationAbort> abort = groups.abort;
-  rank.on_abort([abort] { abort->abort("another rank failed"); });
   interpreter_ = std::make_unique<parallel::Interpreter>(std::move(plan), memory_, std::move(groups));
   if (rank.size == 1) return;
   watchdog_.emplace(WatchdogSpec{.rank = rank.rank,
@@ -25,9 +33,35 @@ Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankCo
                                  .last_stage_rank = this->plan().last_stage_rank(),
                                  .timeout = options.timeout,
                                  .store = rank.rendezvous,
-                                 .name = "session",
                                  .read = [interpreter = interpreter_.get()] { return interpreter->progress(); },
-                                 .abort = [abort](const std::string& reason) { abort->abort(reason); }});
+                                 .abort = [end, store = rank.rendezvous](const std::string& reason) {
+                                   end(reason);
+                                   store->abort(reason);  // for a rank that waits there, not on its device
+                                 },
+                                 .give_up = [number = rank.rank](const std::string& reason) {
+                                   fmt::print(stderr, "plait: rank {}: {}\nplait: rank {}: it does not end by itself after that: ending the process\n",
+                                              number, reason, number);
+                                   std::_Exit(3);
+                                 }});
+  abort->on_failure([this](const std::string& what, parallel::CommunicationAbort::Failure failure) {
+    if (failure == parallel::CommunicationAbort::Failure::own) {
+      watchdog_->failed(what);
+    } else {
+      watchdog_->inquire(what);
+    }
+  });
+  abort->on_drained([this] { watchdog_->await_abort_of_threads(); });
+}
+
+Session::~Session() {
+  if (!watchdog_) return;
+  if (std::uncaught_exceptions() == exceptions_at_start_) {
+    watchdog_->retire("has come to the end of its part of the run");
+    return;
+  }
+  if (!*ended_from_outside_) watchdog_->failed("it says why itself");
+  interpreter_->communication_abort()->drained();
+  watchdog_->retire("was ended with the run");
 }
 
 parallel::GroupOptions group_options(const Config& config, Device device) {

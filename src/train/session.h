@@ -1,6 +1,7 @@
 // One rank's engine: its memory, its communicator and its interpreter, in the order in which they have to live and die.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,9 @@ class Session {
   Session(const Config& config, std::int64_t vocab, RankContext& rank);
   // With a plan made already.
   Session(parallel::RankPlan plan, parallel::GroupOptions groups, RankContext& rank);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session();
 
   parallel::Interpreter& interpreter() { return *interpreter_; }
   const parallel::RankPlan& plan() const { return interpreter_->plan(); }
@@ -34,10 +38,12 @@ class Session {
   const std::vector<comm::p2p::LinkReport>& links() const { return links_; }
 
  private:
+  std::optional<Watchdog> watchdog_;  // the last to go: it ends the process when the rest cannot
+  const int exceptions_at_start_;
+  std::shared_ptr<std::atomic<bool>> ended_from_outside_ = std::make_shared<std::atomic<bool>>(false);  // not by an error of its own
   DeviceMemory memory_;
   std::vector<comm::p2p::LinkReport> links_;
   std::unique_ptr<parallel::Interpreter> interpreter_;
-  std::optional<Watchdog> watchdog_;  // looks at the interpreter
 };
 
 // What the configuration says about this rank's communicators.

@@ -1,227 +1,341 @@
 #include "train/watchdog.h"
 
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
-#include <fstream>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <set>
+#include <stop_token>
+#include <thread>
+#include <vector>
 
+#include "comm/p2p/process_identity.h"
 #include "core/error.h"
-#include "parallel/program_set.h"
+#include "train/process_state.h"
+#include "train/standstill.h"
 
 namespace plait::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
+using comm::p2p::ProcessIdentity;
 using std::chrono::milliseconds;
 
-// Shares of the time limit: for standing still, for the others' answers. The rest is for streams to drain and processes to end.
+// Shares of the time limit: for standing still, for the others' answers, for the rank to end after the abort. The rest is for
+// processes that have to be killed.
 constexpr double standstill_share = 0.6;
 constexpr double answer_share = 0.1;
+constexpr double ending_share = 0.2;
 constexpr milliseconds longest_answer{5'000};
+constexpr milliseconds shortest_ending{3'000};
+// For the one who started a process to say how it ended, where it is seen to be gone.
+constexpr milliseconds obituary_time{150};
+// For the watchdogs of one process to abort their ranks; they look every half second at most.
+constexpr milliseconds abort_time{2'000};
 
 const std::string alarm_key = "watchdog/alarm";
+// How a rank left that failed by itself; any other way is its end.
+constexpr std::string_view failed_word = "failed";
+std::string key_of(const std::string& what, int rank) { return "watchdog/" + what + "/" + std::to_string(rank); }
 
 milliseconds share_of(milliseconds time, double share) {
   return milliseconds(static_cast<std::int64_t>(static_cast<double>(time.count()) * share));
 }
 
-std::string host_name() {
+std::string seconds(Clock::duration time) { return fmt::format("{:.1f} s", std::chrono::duration<double>(time).count()); }
+
+// Written once; the first is the one.
+void set_if_new(comm::Rendezvous& store, const std::string& key, const std::string& value) noexcept {
+  try {
+    store.set(key, value);
+  } catch (const std::exception&) {
+    return;  // there already, or the store is gone with the job
+  }
+}
+
+struct Alarm {
+  enum class Kind {
+    standstill,  // nothing moved any more
+    process,     // another rank's is gone or stopped; the rest may still have moved, as it may below
+    failure,     // of a call, or of a rank: mostly the consequence of something else
+  };
+  std::string what;
+  Kind kind = Kind::failure;
+};
+
+std::string to_text(const Alarm& alarm) { return Json{{"what", alarm.what}, {"kind", static_cast<int>(alarm.kind)}}.dump(); }
+
+std::optional<Alarm> alarm_from(const std::optional<std::string>& text) {
+  const Json json = text ? Json::parse(*text, nullptr, false) : Json();
+  if (!json.is_object()) return std::nullopt;
+  return Alarm{json.value("what", ""), static_cast<Alarm::Kind>(json.value("kind", static_cast<int>(Alarm::Kind::failure)))};
+}
+
+// A rank's process, for those who can look at it.
+struct Place {
+  ProcessIdentity process;
+  std::string host;
+};
+
+std::string to_text(const Place& place) {
+  return Json{{"machine", place.process.host}, {"process", place.process.process}, {"start", place.process.start},
+              {"namespace", place.process.pid_namespace}, {"host", place.host}}
+      .dump();
+}
+
+std::optional<Place> place_from(const std::optional<std::string>& text) {
+  const Json json = text ? Json::parse(*text, nullptr, false) : Json();
+  if (!json.is_object()) return std::nullopt;
+  Place place;
+  place.process.host = json.value("machine", "");
+  place.process.process = json.value("process", std::int64_t{0});
+  place.process.start = json.value("start", "");
+  place.process.pid_namespace = json.value("namespace", "");
+  place.host = json.value("host", "");
+  return place;
+}
+
+Place own_place() {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
-  return host;
-}
-
-std::string answer_key(const std::string& name, int rank) { return "watchdog/" + name + "/" + std::to_string(rank); }
-std::string place_key(const std::string& name, int rank) { return "watchdog/" + name + "/place/" + std::to_string(rank); }
-
-std::string to_text(const RankStanding& standing) {
-  Json streams = Json::array();
-  for (const RankStanding::Stream& s : standing.streams) {
-    streams.push_back({{"stream", s.stream}, {"instruction", s.instruction}, {"behind", s.behind}, {"peers", s.peers}});
-  }
-  return Json{{"rank", standing.rank}, {"process", standing.process}, {"host", standing.host}, {"streams", streams}}.dump();
-}
-
-std::optional<RankStanding> standing_from(const std::optional<std::string>& text) {
-  if (!text) return std::nullopt;
-  try {
-    const Json json = Json::parse(*text);
-    RankStanding standing{json.at("rank").get<int>(), json.at("process").get<std::int64_t>(), json.at("host").get<std::string>(), {}};
-    for (const Json& s : json.at("streams")) {
-      standing.streams.push_back({s.at("stream").get<std::string>(), s.at("instruction").get<std::string>(),
-                                  s.at("behind").get<std::vector<std::string>>(), s.at("peers").get<std::vector<int>>()});
-    }
-    return standing;
-  } catch (const Json::exception&) {
-    return std::nullopt;  // half written, or not a watchdog's
-  }
-}
-
-ProcessState state_of(std::int64_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t end = text.rfind(')');  // the name before it may hold anything
-  if (end == std::string::npos || end + 2 >= text.size()) return {"is gone"};
-  switch (text[end + 2]) {
-    case 'T':
-    case 't': return {"is stopped (SIGSTOP, or a debugger)"};
-    case 'Z':
-    case 'X': return {"has ended"};
-    case 'D': return {"waits in the kernel (state D)"};
-    default: return {fmt::format("is alive (state {}) but its watchdog says nothing", text[end + 2]), true};
-  }
-}
-
-// A rank waits for others where a stream of it has nothing of its own in its way and needs peers.
-std::set<int> awaited_by(const RankStanding& standing) {
-  std::set<int> peers;
-  for (const RankStanding::Stream& s : standing.streams) peers.insert(s.peers.begin(), s.peers.end());
-  return peers;
-}
-
-std::string sentence(const RankStanding& standing) {
-  if (standing.streams.empty()) return fmt::format("rank {} has nothing to do: its thread has not begun another step", standing.rank);
-  std::vector<std::string> parts;
-  for (const RankStanding::Stream& s : standing.streams) {
-    if (!s.behind.empty()) {
-      parts.push_back(fmt::format("stream `{}` has `{}` before it, which comes after `{}`", s.stream, s.instruction, fmt::join(s.behind, "` and `")));
-    } else if (!s.peers.empty()) {
-      parts.push_back(fmt::format("stream `{}` waits in `{}` for rank{} {}", s.stream, s.instruction, s.peers.size() > 1 ? "s" : "", fmt::join(s.peers, ", ")));
-    } else {
-      parts.push_back(fmt::format("stream `{}` is busy with `{}`", s.stream, s.instruction));
-    }
-  }
-  return fmt::format("rank {}: {}", standing.rank, fmt::join(parts, "; "));
+  return {comm::p2p::this_process(), host};
 }
 
 }  // namespace
 
-std::string explain_standstill(int first, const std::vector<std::optional<RankStanding>>& answers,
-                               const std::function<std::string(int rank)>& silent) {
-  // Breadth first, so that what is nearest to the rank that asks is told first.
-  std::vector<int> order = {first}, roots;
-  std::string text;
-  for (std::size_t n = 0; n < order.size(); ++n) {
-    const int rank = order[n];
-    const auto& answer = answers[static_cast<std::size_t>(rank)];
-    if (!answer) {
-      text += fmt::format("\n  rank {} does not answer: {}", rank, silent(rank));
-      roots.push_back(rank);
-      continue;
-    }
-    text += "\n  " + sentence(*answer);
-    const std::set<int> awaited = awaited_by(*answer);
-    if (awaited.empty()) roots.push_back(rank);
-    for (const int peer : awaited) {
-      if (std::find(order.begin(), order.end(), peer) == order.end()) order.push_back(peer);
+class Watchdog::Watch {
+ public:
+  explicit Watch(WatchdogSpec spec) : spec_(std::move(spec)), own_(own_place()), places_(static_cast<std::size_t>(spec_.size)) {
+    spec_.store->set(key_of("place", spec_.rank), to_text(own_));
+    thread_ = std::jthread([this](std::stop_token stop) { watch(stop); });
+  }
+
+  void inquire(const std::string& what) {
+    std::unique_lock lock(mutex_);
+    inquiry_ = what;
+    changed_.notify_all();
+    changed_.wait_for(lock, answer_time() + milliseconds(1'000), [this] { return answered_; });
+  }
+
+  void failed(const std::string& what) noexcept {
+    set_if_new(*spec_.store, key_of("left", spec_.rank), fmt::format("{}: {}", failed_word, what));
+    set_if_new(*spec_.store, alarm_key, to_text(Alarm{fmt::format("rank {} failed: {}", spec_.rank, what), Alarm::Kind::failure}));
+  }
+
+  void await_abort_of_threads() {
+    const auto deadline = Clock::now() + abort_time;
+    for (int rank = 0; rank < spec_.size; ++rank) {
+      const auto place = place_from(spec_.store->find(key_of("place", rank)));
+      if (rank == spec_.rank || !place || !place->process.is_same_process(own_.process)) continue;
+      const auto released = [&] { return spec_.store->find(key_of("aborted", rank)) || spec_.store->find(key_of("left", rank)); };
+      while (!released() && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
     }
   }
-  if (roots.empty()) return text + "\n  they wait for each other in a circle";
-  return text + fmt::format("\n  so it is rank{} {} that the others wait for", roots.size() > 1 ? "s" : "", fmt::join(roots, ", "));
-}
 
-Watchdog::Watchdog(WatchdogSpec spec) : spec_(std::move(spec)) {
-  spec_.store->set(place_key(spec_.name, spec_.rank), fmt::format("{} {}", ::getpid(), host_name()));
-  thread_ = std::jthread([this](std::stop_token stop) { watch(stop); });
-}
-
-Watchdog::~Watchdog() = default;
-
-RankStanding Watchdog::standing() const {
-  RankStanding standing{spec_.rank, ::getpid(), host_name(), {}};
-  const parallel::ProgressBoard::Reading reading = spec_.read();
-  for (const parallel::Standstill& still : parallel::standstills(reading)) {
-    const parallel::Instruction& instruction = reading.program->at(still.instruction);
-    RankStanding::Stream stream{to_string(still.stream), to_string(instruction), {}, {}};
-    for (const int awaited : still.waits_for) stream.behind.push_back(to_string(reading.program->at(awaited)));
-    if (still.is_free()) {
-      if (still.stream.peer >= 0) {
-        stream.peers.push_back(spec_.layout.on_pipeline(spec_.rank, still.stream.peer));
-      } else if (const auto group = parallel::collective_group(instruction)) {
-        for (const int member : spec_.layout.members(*group, spec_.rank, spec_.last_stage_rank)) {
-          if (member != spec_.rank) stream.peers.push_back(member);
-        }
-      }
-    }
-    standing.streams.push_back(std::move(stream));
+  void retire(const std::string& how) noexcept {
+    set_if_new(*spec_.store, key_of("left", spec_.rank), how);
+    std::lock_guard lock(in_use_);
+    retired_ = true;
   }
-  return standing;
-}
 
-void Watchdog::watch(std::stop_token stop) {
-  const milliseconds patience = share_of(spec_.timeout, standstill_share);
-  const milliseconds period = std::clamp(share_of(spec_.timeout, 1.0 / 100), milliseconds(20), milliseconds(500));
-  std::mutex mutex;
-  std::condition_variable_any tick;
-  std::uint64_t done = 0;
-  auto moved = Clock::now();
-  while (!stop.stop_requested()) {
-    {
-      std::unique_lock lock(mutex);
-      tick.wait_for(lock, stop, period, [] { return false; });
-    }
-    if (stop.stop_requested()) return;
+ private:
+  milliseconds answer_time() const { return std::min(share_of(spec_.timeout, answer_share), longest_answer); }
+
+  // Until something is amiss; then sees to it that the rank ends.
+  void watch(std::stop_token stop) {
+    const milliseconds period = std::clamp(share_of(spec_.timeout, 1.0 / 100), milliseconds(20), milliseconds(500));
+    std::string reason;
     try {
-      if (const auto alarm = spec_.store->find(alarm_key)) return answer_alarm(*alarm);
-      const parallel::ProgressBoard::Reading reading = spec_.read();
-      const auto now = Clock::now();
-      if (reading.idle() || reading.done != done) moved = now;
-      done = reading.done;
-      if (now - moved < patience) continue;
-      raise_alarm(*spec_.store, fmt::format("rank {} has not moved for {:.1f} s (comm.timeout_s is {:.1f})", spec_.rank,
-                                            std::chrono::duration<double>(now - moved).count(), static_cast<double>(spec_.timeout.count()) / 1e3));
+      const std::optional<Alarm> alarm = wait_for_alarm(stop, period);
+      if (!alarm) return;
+      reason = answer(*alarm, stop);
     } catch (const std::exception& error) {
-      spec_.abort(fmt::format("rank {}'s watchdog failed: {}", spec_.rank, error.what()));
-      return;
+      reason = fmt::format("rank {}'s watchdog failed: {}", spec_.rank, error.what());
+    }
+    abort(reason);
+    wait(stop, std::max(share_of(spec_.timeout, ending_share), shortest_ending), [] { return false; });
+    if (!stop.stop_requested()) spec_.give_up(reason);
+  }
+
+  template <typename Condition> void wait(std::stop_token stop, milliseconds time, Condition condition) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, stop, time, condition);
+  }
+
+  std::optional<Alarm> wait_for_alarm(std::stop_token stop, milliseconds period) {
+    const milliseconds patience = share_of(spec_.timeout, standstill_share);
+    std::uint64_t done = 0;
+    Clock::duration still{0};
+    Clock::time_point last = Clock::now();
+    for (;;) {
+      wait(stop, period, [this] { return inquiry_.has_value(); });
+      if (stop.stop_requested()) return std::nullopt;
+      if (auto alarm = alarm_from(spec_.store->find(alarm_key))) return alarm;
+      if (const auto what = inquiry()) return raise({*what, Alarm::Kind::failure});
+      const auto reading = read();
+      if (!reading) continue;  // retired
+      const auto now = Clock::now();
+      // Who was stopped himself, or got no processor, has not seen the others stand still for all that time.
+      const auto passed = std::min<Clock::duration>(now - last, 4 * period);
+      last = now;
+      still = reading->idle() || reading->done != done ? Clock::duration{0} : still + passed;
+      done = reading->done;
+      if (still >= patience) {
+        return raise({fmt::format("rank {} did not get any further for {}; comm.timeout_s is {}", spec_.rank, seconds(still), seconds(spec_.timeout)),
+                      Alarm::Kind::standstill});
+      }
+      if (const auto lost = lost_process(passed, patience)) return raise({*lost, Alarm::Kind::process});
     }
   }
-}
 
-void Watchdog::answer_alarm(const std::string& alarm) {
-  std::vector<std::optional<RankStanding>> answers(static_cast<std::size_t>(spec_.size));
-  answers[static_cast<std::size_t>(spec_.rank)] = standing();
-  spec_.store->set(answer_key(spec_.name, spec_.rank), to_text(*answers[static_cast<std::size_t>(spec_.rank)]));
-  const auto deadline = Clock::now() + std::min(share_of(spec_.timeout, answer_share), longest_answer);
-  for (;;) {
+  // Another rank's process that is gone, or that has been stopped for `patience`: also seen while this rank waits for it where no
+  // device is involved, say for a checkpoint.
+  std::optional<std::string> lost_process(Clock::duration passed, Clock::duration patience) {
+    for (int rank = 0; rank < spec_.size; ++rank) {
+      const Place* place = place_of(rank);
+      if (!place || !can_look_at(*place) || place->process.is_same_process(own_.process)) continue;
+      const ProcessState state = process_state(place->process.process, place->process.start);
+      if (state == ProcessState::ended && (has_failed(rank) || !spec_.store->find(key_of("left", rank)))) {
+        return fmt::format("rank {} found the process of rank {} gone", spec_.rank, rank);
+      }
+      Clock::duration& stopped = stopped_[rank];
+      stopped = state == ProcessState::stopped ? stopped + passed : Clock::duration{0};
+      if (stopped >= patience) return fmt::format("rank {} found the process of rank {} stopped for {}", spec_.rank, rank, seconds(stopped));
+    }
+    return std::nullopt;
+  }
+
+  // The alarm that is up then: this one, unless another came before.
+  Alarm raise(const Alarm& alarm) {
+    set_if_new(*spec_.store, alarm_key, to_text(alarm));
+    return alarm_from(spec_.store->find(alarm_key)).value_or(alarm);
+  }
+
+  // Says how this rank stands, hears the others, and finds words for it.
+  std::string answer(const Alarm& alarm, std::stop_token stop) {
+    std::vector<std::optional<RankStanding>> answers(static_cast<std::size_t>(spec_.size));
+    const auto reading = read();
+    if (!reading) return alarm.what;  // the rank is on its way out
+    const RankStanding own = rank_standing(spec_.rank, spec_.layout, spec_.last_stage_rank, *reading);
+    set_if_new(*spec_.store, key_of("answer", spec_.rank), to_text(own));
+    const auto begin = Clock::now();
+    const auto go_on = [&] { return !stop.stop_requested() && Clock::now() - begin < answer_time(); };
+    while (!all_said(answers, Clock::now() - begin) && go_on()) std::this_thread::sleep_for(milliseconds(10));
+    for (int rank = 0; rank < spec_.size; ++rank) {
+      if (has_failed(rank)) answers[static_cast<std::size_t>(rank)].reset();  // where it stood then says nothing
+    }
+    const Explanation explanation = explain_standstill(answers, [this](int rank) { return silence_of(rank); });
+    return tell(alarm, explanation, answers);
+  }
+
+  // Whether there is nothing more to wait for.
+  bool all_said(std::vector<std::optional<RankStanding>>& answers, Clock::duration waited) {
     bool complete = true;
     for (int rank = 0; rank < spec_.size; ++rank) {
       auto& answer = answers[static_cast<std::size_t>(rank)];
-      if (!answer) answer = standing_from(spec_.store->find(answer_key(spec_.name, rank)));
-      complete = complete && (answer || !state_of_rank(rank).may_answer);
+      if (answer) continue;
+      if (const auto text = spec_.store->find(key_of("answer", rank))) answer = standing_from(*text);
+      if (answer) continue;
+      const bool told = spec_.store->find(key_of("death", rank)) || spec_.store->find(key_of("left", rank));
+      if (told) continue;
+      complete = complete && silence_of(rank).kind == Silence::Kind::dead && waited >= obituary_time;
     }
-    if (complete || Clock::now() >= deadline) break;
-    std::this_thread::sleep_for(milliseconds(20));
+    return complete;
   }
-  spec_.abort(alarm + explain_standstill(spec_.rank, answers, [this](int rank) { return state_of_rank(rank).words; }));
-}
 
-ProcessState Watchdog::state_of_rank(int rank) const {
-  const auto place = spec_.store->find(place_key(spec_.name, rank));
-  if (!place) return {"it has not come so far as to have a watchdog", true};
-  const std::size_t space = place->find(' ');
-  const std::string process = place->substr(0, space), host = space == std::string::npos ? "" : place->substr(space + 1);
-  if (host != host_name()) return {fmt::format("its process {} on {} is stopped, dead, or cut off", process, host), true};
-  ProcessState state = state_of(std::atoll(process.c_str()));
-  state.words = fmt::format("its process {} {}", process, state.words);
-  return state;
-}
-
-void raise_alarm(comm::Rendezvous& store, const std::string& reason) noexcept {
-  try {
-    store.set(alarm_key, reason);
-  } catch (const std::exception&) {
-    return;  // raised already, or the job is over
+  std::string tell(const Alarm& alarm, const Explanation& explanation, const std::vector<std::optional<RankStanding>>& answers) const {
+    const bool explained = alarm.kind == Alarm::Kind::standstill || explanation.certain;
+    const std::string gist = "the run cannot go on: " + (explained ? explanation.culprit : alarm.what);
+    const auto teller = std::find_if(answers.begin(), answers.end(), [](const auto& answer) { return answer.has_value(); });
+    if (teller == answers.end() || explanation.details.empty()) return gist;
+    // Threads are of one process, which prints what one of them throws.
+    const bool here = (*teller)->rank == spec_.rank || ((*teller)->process == own_.process.process && (*teller)->host == own_.host);
+    if (!here) return fmt::format("{} (rank {} tells more)", gist, (*teller)->rank);
+    // What a failed call said of its peers is not worth telling where the reason is known.
+    return gist + explanation.details + (alarm.kind == Alarm::Kind::failure ? "" : fmt::format("\n  first noticed: {}", alarm.what));
   }
+
+  Silence silence_of(int rank) {
+    if (const auto words = spec_.store->find(key_of("death", rank))) return {Silence::Kind::dead, *words};
+    if (const auto left = spec_.store->find(key_of("left", rank))) {
+      return {left->starts_with(failed_word) ? Silence::Kind::failed : Silence::Kind::done, *left};
+    }
+    const Place* place = place_of(rank);
+    if (!place) return {Silence::Kind::unknown, "does not answer: it has not come so far as to take part in the run"};
+    const std::int64_t process = place->process.process;
+    if (!can_look_at(*place)) {
+      return {Silence::Kind::unknown, fmt::format("does not answer: its process {} on {} is stopped, dead, or cut off", process, place->host)};
+    }
+    const ProcessState state = process_state(process, place->process.start);
+    const bool dead = state == ProcessState::ended || state == ProcessState::stopped;
+    return {dead ? Silence::Kind::dead : Silence::Kind::unknown, fmt::format("does not answer: its process {} {}", process, to_string(state))};
+  }
+
+  bool has_failed(int rank) const {
+    const auto left = spec_.store->find(key_of("left", rank));
+    return left && left->starts_with(failed_word);
+  }
+
+  const Place* place_of(int rank) {
+    auto& place = places_[static_cast<std::size_t>(rank)];
+    if (!place) place = place_from(spec_.store->find(key_of("place", rank)));
+    return place ? &*place : nullptr;
+  }
+
+  bool can_look_at(const Place& place) const {
+    const ProcessIdentity& other = place.process;
+    return other.host == own_.process.host && other.pid_namespace == own_.process.pid_namespace && !other.pid_namespace.empty();
+  }
+
+  std::optional<std::string> inquiry() {
+    std::lock_guard lock(mutex_);
+    return inquiry_;
+  }
+
+  std::optional<parallel::ProgressBoard::Reading> read() {
+    std::lock_guard lock(in_use_);
+    if (retired_) return std::nullopt;
+    return spec_.read();
+  }
+
+  void abort(const std::string& reason) {
+    {
+      std::lock_guard lock(in_use_);
+      if (!retired_) spec_.abort(reason);
+    }
+    set_if_new(*spec_.store, key_of("aborted", spec_.rank), "");
+    std::lock_guard lock(mutex_);
+    answered_ = true;
+    changed_.notify_all();
+  }
+
+  const WatchdogSpec spec_;
+  const Place own_;
+  std::vector<std::optional<Place>> places_;  // by rank, as far as known
+  std::map<int, Clock::duration> stopped_;    // for how long ranks' processes have been
+  std::mutex in_use_;  // held while the rank is looked at or aborted
+  bool retired_ = false;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::optional<std::string> inquiry_;
+  bool answered_ = false;
+  std::jthread thread_;  // last: starts when everything above exists
+};
+
+Watchdog::Watchdog(WatchdogSpec spec) : watch_(std::make_unique<Watch>(std::move(spec))) {}
+Watchdog::~Watchdog() = default;
+void Watchdog::inquire(const std::string& what) { watch_->inquire(what); }
+void Watchdog::failed(const std::string& what) noexcept { watch_->failed(what); }
+void Watchdog::await_abort_of_threads() { watch_->await_abort_of_threads(); }
+void Watchdog::retire(const std::string& how) noexcept { watch_->retire(how); }
+
+void report_death(comm::Rendezvous& store, int rank, const std::string& words) noexcept {
+  set_if_new(store, key_of("death", rank), words);
+  set_if_new(store, alarm_key, to_text(Alarm{fmt::format("rank {} {}", rank, words), Alarm::Kind::failure}));
 }
 
 }  // namespace plait::train

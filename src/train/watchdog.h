@@ -1,18 +1,17 @@
-// Watches one rank from a thread of its own, off the path of the step: when its device stands still for too long, it finds out
-// with the other ranks' watchdogs who waits for whom, says so, and ends the rank's communication so that the run can end.
+// Watches one rank from a thread of its own, off the path of the step: when its device stands still for too long, or another rank's
+// process is gone, it finds out with the other ranks' watchdogs who waits for whom, and ends the rank's communication with that as
+// the reason, so that the run can end.
 //
-// Every rank's watchdog answers when one of them raises the alarm, also a rank that has nothing to do or whose own thread hangs.
-// A rank that does not answer is stopped, dead, or hangs as a whole; where its process can be looked at, that is said too.
+// Every rank's watchdog answers when one of them raises the alarm, also that of a rank that has nothing to do or whose own thread
+// hangs. A rank that does not answer is stopped, dead, or hangs as a whole; where its process can be looked at, that is said too.
+// The rank of lowest number that answers tells the whole story; the others say in one line what it comes to.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "comm/rendezvous.h"
 #include "parallel/mesh.h"
@@ -20,60 +19,43 @@
 
 namespace plait::train {
 
-// What a rank answers: itself, and what its streams stand at.
-struct RankStanding {
-  struct Stream {
-    std::string stream;           // "receive from pipeline rank 1"
-    std::string instruction;      // at its head: "receive_gradient micro-batch 0 chunk 0"
-    std::vector<std::string> behind;  // instructions of other streams of the rank that have to come first
-    std::vector<int> peers;       // ranks it needs, where nothing of its own is in its way
-  };
-  int rank = 0;
-  std::int64_t process = 0;
-  std::string host;
-  std::vector<Stream> streams;    // those with something to do
-};
-
-// Who holds up whom, beginning with `first`: a line for each rank on the way to the one that waits for nobody, or does not
-// answer. `answers` by rank; nothing where a rank gave none, with `silent` saying what is known of it.
-std::string explain_standstill(int first, const std::vector<std::optional<RankStanding>>& answers,
-                               const std::function<std::string(int rank)>& silent);
-
 struct WatchdogSpec {
   int rank = 0, size = 1;
   parallel::Layout layout;
-  int last_stage_rank = 0;                  // pipeline rank of the last stage (parallel::RankPlan)
+  int last_stage_rank = 0;                    // pipeline rank of the last stage (parallel::RankPlan)
   std::chrono::milliseconds timeout{60'000};  // comm.timeout_s: the run is over within this time after everything stopped
-  std::shared_ptr<comm::Rendezvous> store;
-  std::string name;                         // of the job's watchdogs; a store serves several jobs one after the other
-  std::function<parallel::ProgressBoard::Reading()> read;     // thread-safe
-  std::function<void(const std::string& reason)> abort;       // thread-safe; ends the rank's communication
-};
-
-// What the system says of a rank's process.
-struct ProcessState {
-  std::string words;        // "its process 4711 is stopped (SIGSTOP, or a debugger)"
-  bool may_answer = false;
+  std::shared_ptr<comm::Rendezvous> store;    // serves one job
+  std::function<parallel::ProgressBoard::Reading()> read;  // thread-safe
+  std::function<void(const std::string& reason)> abort;    // thread-safe; ends the rank's communication
+  // The rank did not come to its end in time after `abort`: what hangs cannot be reached. Ends the process.
+  std::function<void(const std::string& reason)> give_up;
 };
 
 class Watchdog {
  public:
+  // Begins to watch. CommError if the store cannot be written.
   explicit Watchdog(WatchdogSpec spec);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
-  ~Watchdog();
+  ~Watchdog();  // the rank has come to its end
+
+  // From the rank's thread, when its communication failed: raises the alarm because of `what`, and returns when `abort` has been
+  // called, or some time after.
+  void inquire(const std::string& what);
+  // The rank failed by an error of its own. The first `what` is the one.
+  void failed(const std::string& what) noexcept;
+  // Until the other ranks of this process have been aborted, or have left, or some time has passed.
+  void await_abort_of_threads();
+  // From now on `read` and `abort` are not called any more, so what they use may go. Waits for a call that is going on.
+  // `how`: "has come to the end of its part of the run".
+  void retire(const std::string& how) noexcept;
 
  private:
-  void watch(std::stop_token stop);
-  void answer_alarm(const std::string& alarm);
-  RankStanding standing() const;
-  ProcessState state_of_rank(int rank) const;
-
-  const WatchdogSpec spec_;
-  std::jthread thread_;
+  class Watch;
+  std::unique_ptr<Watch> watch_;
 };
 
-// Makes every watchdog of the store answer, for a reason that it cannot see itself ("rank 2 was killed by signal 9").
-void raise_alarm(comm::Rendezvous& store, const std::string& reason) noexcept;
+// Tells the watchdogs of the store what happened to a rank's process, and makes them answer. By who started it.
+void report_death(comm::Rendezvous& store, int rank, const std::string& words) noexcept;
 
 }  // namespace plait::train
