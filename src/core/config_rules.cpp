@@ -238,6 +238,22 @@ std::vector<CrossRule> layout_rules() {
          return unless(!crossed, fmt::format("must be auto or {} with launch.device={}",
                                              c.launch.device == "cpu" ? "gloo" : "nccl", c.launch.device));
        }},
+      {{"comm.mover", "launch.device"},
+       "`sm_write` and `sm_read` need GPUs",
+       [](const Config& c) {
+         const bool kernel = c.comm.mover == "sm_write" || c.comm.mover == "sm_read";
+         return unless(!kernel || c.launch.device != "cpu", "kernels need GPUs: must be auto or copy_engine with launch.device=cpu");
+       }},
+      {{"comm.p2p", "launch.mode"},
+       "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`",
+       [](const Config& c) {
+         const bool threads = c.launch.mode == "threads";
+         if (c.comm.p2p == "direct" && !threads) {
+           return fmt::format("needs ranks that are threads of one process, not launch.mode={}: vmm, ipc or host, or auto", c.launch.mode);
+         }
+         return unless(!threads || (c.comm.p2p != "ipc" && c.comm.p2p != "vmm"),
+                       "needs ranks that are processes, not launch.mode=threads: direct or host, or auto");
+       }},
       {{"precision.compute", "launch.device"},
        "`fp64` needs `launch.device: cpu`",
        [](const Config& c) {

@@ -108,7 +108,6 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{{"parallel.zero=3"}, "parallel.zero", "3", "must be 0 to 2: sharding parameters (ZeRO-3) is not supported yet", ""},
         Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "must be at least 0", ""},
-        Case{{"comm.mover=copy_engine"}, "comm.mover", "copy_engine", "not supported yet", ""},
         Case{{"placement.strategy=worst"}, "placement.strategy", "worst", "not supported yet", ""},
         Case{{"placement.topology=a.xml"}, "placement.topology", "a.xml", "not supported yet", ""}));
 
@@ -116,6 +115,9 @@ INSTANTIATE_TEST_SUITE_P(
     LayoutRule, ConfigOverrideErrors,
     testing::Values(
         Case{{"parallel.tensor=3"}, "parallel.tensor", "3", "must divide model.heads=16", ""},
+        Case{{"comm.mover=sm_write", "launch.device=cpu"}, "comm.mover", "sm_write", "kernels need GPUs", ""},
+        Case{{"comm.p2p=vmm", "launch.mode=threads"}, "comm.p2p", "vmm", "needs ranks that are processes", ""},
+        Case{{"comm.p2p=direct", "launch.mode=processes"}, "comm.p2p", "direct", "needs ranks that are threads", ""},
         Case{{"parallel.tensor=4", "model.kv_heads=2"}, "parallel.tensor", "4", "must divide model.kv_heads=2", ""},
         Case{{"parallel.tensor=2", "model.ffn=65"}, "parallel.tensor", "2", "must divide model.ffn=65", ""},
         Case{{"parallel.tensor=16", "data.sequence_length=17", "train.micro_batch=1", "train.global_batch=16"},

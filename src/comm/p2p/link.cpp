@@ -102,6 +102,9 @@ class LinkMaker {
     const bool kernels = spec_.device.is_cuda() && transport != Transport::nccl;
     // Two hops by kernels would take SMs on both sides for nothing: the slower hop is the wire's anyway.
     const bool one_hop = transport != Transport::host && transport != Transport::relay;
+    if (spec_.mover && *spec_.mover != Mover::copy_engine && !spec_.device.is_cuda()) {
+      throw CommError(fmt::format("{}: comm.mover={} is a kernel and needs GPUs", label(), to_string(*spec_.mover)));
+    }
     if (spec_.mover) return {*spec_.mover};
     if (!kernels || !one_hop || spec_.message_bytes == 0) return {Mover::copy_engine};
     return {Mover::copy_engine, Mover::sm_write, Mover::sm_read};
