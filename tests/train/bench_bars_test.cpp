@@ -13,6 +13,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 constexpr std::size_t mega = std::size_t{1} << 20;
 
@@ -31,9 +32,11 @@ Json method(const std::string& transport, const std::string& mover, double facto
 }
 
 Json products(const std::string& transport, const std::string& mover, double from, double to) {
-  return {{"transport", transport}, {"mover", mover}, {"message_bytes", 16 * mega}, {"messages", 100}, {"from_tflops", 700.0}, {"to_tflops", 700.0},
-          {"from_slowdown", from}, {"to_slowdown", to}, {"message_gb_per_s", 300.0}, {"covered", 0.8},
-          {"alone_tflops", {{"from", 770.0}, {"to", 770.0}}}};
+  return {{"transport", transport}, {"mover", mover}, {"message_bytes", 16 * mega}, {"messages", 720}, {"messages_per_product", 18.0}, {"equal_load", true},
+          {"from_tflops", 700.0}, {"from_slowdown", from}, {"from_slowdown_min", from - 0.01}, {"from_slowdown_max", from + 0.01},
+          {"to_tflops", 700.0}, {"to_slowdown", to}, {"to_slowdown_min", to - 0.01}, {"to_slowdown_max", to + 0.01},
+          {"message_gb_per_s", 210.0}, {"arrived", 1.0}, {"most_gb_per_s", 240.0},
+          {"alone_tflops", {{"from", 770.0}, {"to", 770.0}}}, {"noise", {{"from", 0.003}, {"to", 0.004}}}};
 }
 
 // As on two H200, where everything is as promised.
@@ -86,6 +89,55 @@ TEST(BenchBars, ProductsMayBeSlowedHalfAsMuchAsByTheLibrary) {
   // Of the end that suffers more.
   result["pairs"][0]["products"]["beside"][0] = products("direct", "copy_engine", 0.01, 0.07);
   EXPECT_THAT(missed(result), ElementsAre(AllOf(HasSubstr("slowdown"), HasSubstr("0.07"), HasSubstr("0.065"))));
+}
+
+Json& beside(Json& result, std::size_t row) { return result["pairs"][0]["products"]["beside"][row]; }
+std::vector<std::string> undecided(const Json& result) { return to_json(evaluate_bars(result))["undecided"].get<std::vector<std::string>>(); }
+
+TEST(BenchBars, OnlyMailboxesThatMovedAsMuchAsTheLibraryAndInTimeCompare) {
+  Json result = promised();
+  beside(result, 0)["messages"] = 100;
+  // sm_write is left, and slows more.
+  EXPECT_THAT(missed(result), ElementsAre(AllOf(HasSubstr("slowdown"), HasSubstr("0.2"), HasSubstr("0.065"))));
+  result = promised();
+  beside(result, 0)["arrived"] = 0.89;
+  EXPECT_THAT(missed(result), ElementsAre(AllOf(HasSubstr("slowdown"), HasSubstr("0.2"), HasSubstr("0.065"))));
+  beside(result, 1)["arrived"] = 0.5;
+  EXPECT_THAT(missed(result), ElementsAre(AllOf(HasSubstr("slowdown"), HasSubstr("not measured"))));
+  // Then a slowdown of the library's in the noise is no excuse.
+  beside(result, 2) = products("nccl", "-", 0.001, 0.001);
+  EXPECT_THAT(missed(result), ElementsAre(AllOf(HasSubstr("slowdown"), HasSubstr("not measured"))));
+}
+
+TEST(BenchBars, ThereIsNoVerdictWithinTheNoise) {
+  Json result = promised();
+  beside(result, 2) = products("nccl", "-", 0.001, 0.008);  // half of it is the noise
+  EXPECT_THAT(missed(result), IsEmpty());
+  EXPECT_THAT(undecided(result), ElementsAre(AllOf(HasSubstr("0 -> 1: slowdown"), HasSubstr("0.40 %, is within the noise"))));
+  EXPECT_EQ(to_json(evaluate_bars(result))["passed"], true);
+  result["check"] = to_json(evaluate_bars(result));
+  EXPECT_THAT(p2p_table(result, false), AllOf(HasSubstr("9 of 10 bars met"), HasSubstr("no verdict: 0 -> 1: slowdown")));
+  beside(result, 2) = products("nccl", "-", 0.001, 0.009);
+  EXPECT_THAT(undecided(result), IsEmpty());
+  EXPECT_THAT(missed(result), ElementsAre(HasSubstr("slowdown")));
+  beside(result, 0) = products("direct", "copy_engine", -0.002, 0.004);
+  EXPECT_THAT(missed(result), IsEmpty());
+}
+
+TEST(BenchBars, ThereIsNoVerdictWhenTheLibraryDidNotComeInTime) {
+  Json result = promised();
+  beside(result, 2)["arrived"] = 0.25;
+  EXPECT_THAT(missed(result), IsEmpty());
+  EXPECT_THAT(undecided(result), ElementsAre(HasSubstr("only 25 % of NCCL's messages")));
+}
+
+TEST(BenchBars, TheTableSaysWhichMethodsDoNotCompare) {
+  Json result = promised();
+  EXPECT_THAT(p2p_table(result, false), AllOf(HasSubstr("5.0 % (4.0 to 6.0)"), HasSubstr("noise 0.3 %"), HasSubstr("18.0 messages per product, 210.0 GB/s of 240.0"),
+                                              Not(HasSubstr("does not compare")), Not(HasSubstr("only "))));
+  beside(result, 1)["equal_load"] = false;
+  beside(result, 0)["arrived"] = 0.5;
+  EXPECT_THAT(p2p_table(result, false), AllOf(HasSubstr("fewer than the others: does not compare"), HasSubstr("only 50 % of them while products ran")));
 }
 
 TEST(BenchBars, TheCliffMustBeSeenWhereRanksAreThreads) {

@@ -61,8 +61,9 @@ TEST_P(BenchCommand, P2pPrintsOneJsonDocument) {
     EXPECT_EQ(direct["available"], !processes());
     if (processes()) EXPECT_EQ(direct["reason"], "needs threads: not with --processes");
     for (const json& row : pair["products"]["beside"]) {
-      ASSERT_TRUE(has_keys(row, {"transport", "mover", "message_bytes", "messages", "from_tflops", "to_tflops", "from_slowdown", "to_slowdown",
-                                 "message_gb_per_s", "covered", "alone_tflops"}));
+      ASSERT_TRUE(has_keys(row, {"transport", "mover", "message_bytes", "messages", "messages_per_product", "equal_load", "from_tflops", "to_tflops",
+                                 "from_slowdown", "from_slowdown_min", "from_slowdown_max", "to_slowdown", "to_slowdown_min", "to_slowdown_max",
+                                 "alone_tflops", "noise", "message_gb_per_s", "arrived", "most_gb_per_s"}));
     }
   }
 }

@@ -1,9 +1,13 @@
 #include "train/bench/p2p_products.h"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 
 #include "core/error.h"
 #include "train/bench/bench_ranks.h"
+#include "train/bench/message_load.h"
+#include "train/bench/paired_slowdown.h"
 #include "train/bench/product_load.h"
 #include "train/bench/statistics.h"
 
@@ -11,9 +15,11 @@ namespace plait::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Methods = std::vector<const PairMethod*>;
 
-constexpr int product_count = 30;
-constexpr double share = 0.8;  // of the products' time that the messages take by themselves
+constexpr int lead_products = 10, timed_products = 30, all_products = lead_products + timed_products;
+constexpr std::chrono::milliseconds gpu_warm_up{500};  // a CPU's clock does not follow the products of one thread
+constexpr int most_messages = 100 * all_products;
 
 std::vector<std::size_t> sizes_for(const PairEnd& end) {
   constexpr std::size_t kilo = 1024, mega = kilo * kilo;
@@ -22,154 +28,270 @@ std::vector<std::size_t> sizes_for(const PairEnd& end) {
   return sizes;
 }
 
-struct Rates {
-  double products_us = 0;  // all of them, on this end
-  double messages_us = 0;  // all of them, on this end; 0 without messages
+// Of one run on this end.
+struct Run {
+  double products_us = 0;    // the timed ones
+  int arrived = 0;           // messages that had passed this end when the last product was done
+  int arrived_in_timed = 0;  // of these, while products were timed
 };
+
+// By the order of the runs.
+struct Sequence {
+  std::vector<double> alone_us, beside_us;
+  std::vector<int> arrived, arrived_in_timed;  // beside
+};
+
+void to_json(Json& json, const Sequence& s) {
+  json = {{"alone_us", s.alone_us}, {"beside_us", s.beside_us}, {"arrived", s.arrived}, {"arrived_in_timed", s.arrived_in_timed}};
+}
+void from_json(const Json& json, Sequence& s) {
+  json.at("alone_us").get_to(s.alone_us);
+  json.at("beside_us").get_to(s.beside_us);
+  json.at("arrived").get_to(s.arrived);
+  json.at("arrived_in_timed").get_to(s.arrived_in_timed);
+}
 
 class ProductBench {
  public:
   ProductBench(PairEnd& end, std::int64_t dim)
       : end_(end),
         load_(end.memory(), dim > 0 ? dim : ProductLoad::default_dim(end.device().kind)),
-        compute_(end.device()) {
+        compute_(end.device()),
+        met_(end.device()),
+        start_(end.device(), EventTiming::on),
+        stop_(end.device(), EventTiming::on) {
+    for (int p = 0; p < all_products; ++p) {
+      begun_.emplace_back(end.device());
+      passed_.emplace_back(end.device(), EventTiming::on);
+    }
     load_.synchronize_warm_up(compute_);
   }
 
   const ProductLoad& load() const { return load_; }
 
-  // `pace`: the method whose link brings both ends together.
-  Rates synchronize_run(const PairMethod& pace, const PairMethod* method, std::size_t bytes, int messages) {
+  // Until the clock is where products by themselves bring it.
+  void synchronize_warm_up() {
+    if (!end_.device().is_cuda()) return;
+    const auto until = std::chrono::steady_clock::now() + gpu_warm_up;
+    while (std::chrono::steady_clock::now() < until) {
+      for (int p = 0; p < all_products; ++p) load_.enqueue(compute_);
+      compute_.ref().synchronize();
+    }
+  }
+
+  // Products beside `messages` messages by `method`, or alone without one. `pace`: the method whose link brings both ends together.
+  Run synchronize_run(const PairMethod& pace, const PairMethod* method, std::size_t bytes, int messages) {
     end_.begin_case();
-    const Device device = end_.device();
-    Event met(device), start(device, EventTiming::on), stop(device, EventTiming::on);
-    Event first(device, EventTiming::on), last(device, EventTiming::on);
-    const std::size_t word = std::min<std::size_t>(1024, end_.spec().largest_bytes);
-    const StreamRef out = end_.out(), in = end_.in(), compute = compute_.ref();
-    // A message there and one back, and nobody begins before.
-    if (end_.is_from()) {
-      end_.send(pace, word, 0);
-      end_.receive(pace, word, 0);
-      in.record(met);
-      out.wait(met);
-    } else {
-      end_.receive(pace, word, 0);
-      in.record(met);
-      out.wait(met);
-      end_.send(pace, word, 0);
-      out.record(met);
+    meet(pace);
+    // All products first: the thread may have to wait for room in the queue of messages, and products must not wait for it.
+    for (int p = 0; p < all_products; ++p) {
+      if (p == lead_products) compute_.ref().record(start_);
+      compute_.ref().record(begun_[static_cast<std::size_t>(p)]);
+      load_.enqueue(compute_);
     }
-    compute.wait(met);
-    compute.record(start);
-    for (int i = 0; i < product_count; ++i) load_.enqueue(compute);
-    compute.record(stop);
-    const StreamRef messages_on = end_.is_from() ? out : in;
-    messages_on.record(first);
-    for (int i = 1; i <= messages; ++i) {
-      if (end_.is_from()) {
-        end_.send(*method, bytes, i);
-      } else {
-        end_.receive(*method, bytes, i);
+    compute_.ref().record(stop_);
+    const StreamRef stream = end_.is_from() ? end_.out() : end_.in();
+    int message = 0;
+    // Both ends pace themselves: a receive that waits takes SMs in some methods, and not this waiting is compared.
+    for (int p = 0; p < all_products && messages > 0; ++p) {
+      stream.wait(begun_[static_cast<std::size_t>(p)]);
+      for (; message < messages && product_of(message, messages, all_products) == p; ++message) {
+        if (end_.is_from()) {
+          end_.send(*method, bytes, message + 1);
+        } else {
+          end_.receive(*method, bytes, message + 1);
+        }
       }
+      stream.record(passed_[static_cast<std::size_t>(p)]);
     }
-    messages_on.record(last);
     const std::string what = end_.label(method ? *method : pace, bytes) + ", beside products";
-    synchronize_within(stop, end_.spec().timeout, what);
-    synchronize_within(last, end_.spec().timeout, what);
-    if (messages > 1 && !end_.is_from()) {
-      end_.check(*method, bytes, messages);
-      end_.check(*method, bytes, messages - 1);
-    }
-    return {1e3 * static_cast<double>(elapsed_ms(start, stop)), messages > 0 ? 1e3 * static_cast<double>(elapsed_ms(first, last)) : 0};
+    synchronize_within(stop_, end_.spec().timeout, what);
+    if (messages > 0) synchronize_within(passed_.back(), end_.spec().timeout, what);
+    return result(messages);
+  }
+
+  // Those of the latest run that are still there, on the end where they arrive.
+  void check(const PairMethod& method, std::size_t bytes, int messages) {
+    if (end_.is_from()) return;
+    end_.check(method, bytes, messages);
+    end_.check(method, bytes, messages - 1);
   }
 
  private:
+  // A message there and one back, and nobody begins before.
+  void meet(const PairMethod& pace) {
+    const std::size_t word = std::min<std::size_t>(1024, end_.spec().largest_bytes);
+    const StreamRef out = end_.out(), in = end_.in();
+    if (end_.is_from()) {
+      end_.send(pace, word, 0);
+      end_.receive(pace, word, 0);
+      in.record(met_);
+      out.wait(met_);
+    } else {
+      end_.receive(pace, word, 0);
+      in.record(met_);
+      out.wait(met_);
+      end_.send(pace, word, 0);
+      out.record(met_);
+    }
+    compute_.ref().wait(met_);
+  }
+
+  Run result(int messages) const {
+    Run run{.products_us = 1e3 * static_cast<double>(elapsed_ms(start_, stop_))};
+    for (int message = 0; message < messages; ++message) {
+      const Event& passed = passed_[static_cast<std::size_t>(product_of(message, messages, all_products))];
+      if (elapsed_ms(passed, stop_) < 0) break;  // they pass in order
+      ++run.arrived;
+      if (elapsed_ms(start_, passed) > 0) ++run.arrived_in_timed;
+    }
+    return run;
+  }
+
   PairEnd& end_;
   ProductLoad load_;
   Stream compute_;  // after the memory of the products: drained before that is freed
+  Event met_, start_, stop_;
+  std::vector<Event> begun_;   // product p is about to run
+  std::vector<Event> passed_;  // the messages that may leave with product p have passed this end
 };
 
-// What both ends measured: median over rounds.
-struct Medians {
-  double from_us = 0, to_us = 0, messages_us = 0;
-};
+// Of one size.
+class Comparison {
+ public:
+  Comparison(PairEnd& end, ProductBench& bench, const Methods& methods, std::size_t bytes, int rounds)
+      : end_(end), bench_(bench), methods_(methods), bytes_(bytes), rounds_(static_cast<std::size_t>(rounds)), pace_(*methods.back()) {}
 
-Medians medians(PairEnd& end, const std::string& name, const std::vector<Rates>& rounds) {
-  std::vector<double> products, messages;
-  for (const Rates& rates : rounds) {
-    products.push_back(rates.products_us);
-    messages.push_back(rates.messages_us);
-  }
-  const Json other = Json::parse(end.swap(name, Json{{"products", median(products)}, {"messages", median(messages)}}.dump()));
-  const double own_us = median(products), other_us = other.at("products").get<double>();
-  return {end.is_from() ? own_us : other_us, end.is_from() ? other_us : own_us, std::max(median(messages), other.at("messages").get<double>())};
-}
-
-// How many messages there are beside the products; decided where messages arrive, by `reference`.
-int message_count(PairEnd& end, const std::string& name, const PairMethod& reference, std::size_t bytes, double products_us) {
-  double one_us = 0;
-  for (int i = 0; i < 2; ++i) one_us = end.synchronize_one_way(reference, {.bytes = bytes, .messages = 8, .check = false});
-  const int own = end.is_from() ? 0 : std::clamp(static_cast<int>(share * products_us / one_us), 2, 10'000);
-  const int other = std::stoi(end.swap(name, std::to_string(own)));
-  return end.is_from() ? other : own;
-}
-
-Json measure_size(PairEnd& end, ProductBench& bench, const std::vector<const PairMethod*>& methods, const PairMethod& reference,
-                  std::size_t bytes, int rounds) {
-  const std::string name = "products/" + std::to_string(bytes);
-  const Rates before = bench.synchronize_run(reference, nullptr, bytes, 0);
-  const int messages = message_count(end, name + "/count", reference, bytes, before.products_us);
-  std::vector<Rates> by_themselves;
-  std::vector<std::vector<Rates>> beside(methods.size());
-  for (int round = 0; round < rounds; ++round) {
-    by_themselves.push_back(bench.synchronize_run(reference, nullptr, bytes, 0));
-    for (std::size_t k = 0; k < methods.size(); ++k) {
-      const std::size_t m = (k + static_cast<std::size_t>(round)) % methods.size();
-      beside[m].push_back(bench.synchronize_run(reference, methods[m], bytes, messages));
+  Json synchronize_rows() {
+    find_loads();
+    bench_.synchronize_warm_up();
+    Sequence own = synchronize_sequence();
+    Sequence other = Json::parse(end_.swap(name("runs"), Json(own).dump())).get<Sequence>();
+    const std::size_t runs = own.beside_us.size();
+    if (other.beside_us.size() != runs || other.alone_us.size() != runs + 1 || other.arrived.size() != runs || other.arrived_in_timed.size() != runs) {
+      throw CommError("bench p2p: the two ends of a pair measured different products");
     }
+    if (!end_.is_from()) std::swap(own, other);
+    Json rows = Json::array();
+    for (std::size_t m = 0; m < methods_.size(); ++m) rows.push_back(row(m, own, other));
+    return rows;
   }
-  const Medians alone = medians(end, name + "/alone", by_themselves);
-  const auto tflops = [&](double us) { return bench.load().flops() * product_count / us / 1e6; };
-  Json rows = Json::array();
-  for (std::size_t m = 0; m < methods.size(); ++m) {
-    const Medians found = medians(end, name + "/" + methods[m]->method.name(), beside[m]);
+
+ private:
+  std::string name(const std::string& what) const { return "products/" + std::to_string(bytes_) + "/" + what; }
+  std::size_t method_at(std::size_t run) const { return (run % methods_.size() + run / methods_.size()) % methods_.size(); }
+
+  // A trial of each method: all that it moves by itself, offered beside products.
+  void find_loads() {
+    const double timed_us = bench_.synchronize_run(pace_, nullptr, bytes_, 0).products_us;
+    std::optional<std::size_t> library;
+    std::vector<int> carried;
+    for (std::size_t m = 0; m < methods_.size(); ++m) {
+      if (methods_[m]->method.transport == comm::p2p::Transport::nccl) library = m;
+      const int offered = agree_on_offer(*methods_[m], timed_us);
+      const Run run = bench_.synchronize_run(pace_, methods_[m], bytes_, offered);
+      bench_.check(*methods_[m], bytes_, offered);
+      const Json own{{"arrived", run.arrived}, {"gb_per_s", rate(run.arrived_in_timed, run.products_us)}};
+      const Json other = Json::parse(end_.swap(name(methods_[m]->method.name() + "/trial"), own.dump()));
+      carried.push_back(std::min(run.arrived, other.at("arrived").get<int>()));
+      most_gb_per_s_.push_back((end_.is_from() ? other : own).at("gb_per_s").get<double>());
+    }
+    loads_ = message_loads(carried, library);
+  }
+
+  // Decided where messages arrive.
+  int agree_on_offer(const PairMethod& method, double timed_us) {
+    double one_us = 0;
+    for (int i = 0; i < 2; ++i) one_us = end_.synchronize_one_way(method, {.bytes = bytes_, .messages = 8, .check = false});
+    const double products_us = timed_us * all_products / timed_products;
+    const int own = end_.is_from() ? 0 : static_cast<int>(std::clamp(products_us / one_us, 2.0, static_cast<double>(most_messages)));
+    const int other = std::stoi(end_.swap(name(method.method.name() + "/offer"), std::to_string(own)));
+    return end_.is_from() ? other : own;
+  }
+
+  Sequence synchronize_sequence() {
+    Sequence s;
+    s.alone_us.push_back(bench_.synchronize_run(pace_, nullptr, bytes_, 0).products_us);
+    for (std::size_t i = 0; i < rounds_ * methods_.size(); ++i) {
+      const std::size_t m = method_at(i);
+      const Run run = bench_.synchronize_run(pace_, methods_[m], bytes_, loads_[m]);
+      s.beside_us.push_back(run.products_us);
+      s.arrived.push_back(run.arrived);
+      s.arrived_in_timed.push_back(run.arrived_in_timed);
+      s.alone_us.push_back(bench_.synchronize_run(pace_, nullptr, bytes_, 0).products_us);
+    }
+    return s;
+  }
+
+  double rate(int messages, double microseconds) const { return gb_per_s(static_cast<double>(bytes_) * messages, microseconds); }
+  double tflops(double microseconds) const { return bench_.load().flops() * timed_products / microseconds / 1e6; }
+
+  void add_end(Json& row, const std::string& end, std::size_t m, const Sequence& s) const {
+    const PairedTimes times{s.alone_us, s.beside_us};
+    std::vector<double> rates, rates_alone, slowdowns;
+    for (std::size_t i = 0; i < s.beside_us.size(); ++i) {
+      if (method_at(i) != m) continue;
+      rates.push_back(tflops(s.beside_us[i]));
+      rates_alone.push_back(tflops(time_alone(times, i)));
+      slowdowns.push_back(slowdown(times, i));
+    }
+    const Spread lost = spread(slowdowns);
+    row[end + "_tflops"] = median(rates);
+    row[end + "_slowdown"] = lost.median;
+    row[end + "_slowdown_min"] = lost.least;
+    row[end + "_slowdown_max"] = lost.most;
+    row["alone_tflops"][end] = median(rates_alone);
+    row["noise"][end] = noise(s.alone_us);
+  }
+
+  Json row(std::size_t m, const Sequence& from, const Sequence& to) const {
     Json row;
-    row["transport"] = methods[m]->method.transport_text();
-    row["mover"] = methods[m]->method.mover_text();
-    row["message_bytes"] = bytes;
-    row["messages"] = messages;
-    row["from_tflops"] = tflops(found.from_us);
-    row["to_tflops"] = tflops(found.to_us);
-    row["from_slowdown"] = 1 - alone.from_us / found.from_us;
-    row["to_slowdown"] = 1 - alone.to_us / found.to_us;
-    row["message_gb_per_s"] = gb_per_s(static_cast<double>(bytes) * messages, found.messages_us);
-    // Above 1: the messages outlasted the products, which then had fewer of them beside.
-    row["covered"] = found.messages_us / std::max(found.from_us, found.to_us);
-    row["alone_tflops"] = {{"from", tflops(alone.from_us)}, {"to", tflops(alone.to_us)}};
-    rows.push_back(std::move(row));
+    row["transport"] = methods_[m]->method.transport_text();
+    row["mover"] = methods_[m]->method.mover_text();
+    row["message_bytes"] = bytes_;
+    row["messages"] = loads_[m];
+    row["messages_per_product"] = static_cast<double>(loads_[m]) / all_products;
+    row["equal_load"] = loads_[m] == *std::max_element(loads_.begin(), loads_.end());
+    add_end(row, "from", m, from);
+    add_end(row, "to", m, to);
+    std::vector<double> rates, arrived;
+    for (std::size_t i = 0; i < to.beside_us.size(); ++i) {
+      if (method_at(i) != m) continue;
+      rates.push_back(rate(to.arrived_in_timed[i], to.beside_us[i]));
+      arrived.push_back(static_cast<double>(to.arrived[i]) / loads_[m]);
+    }
+    row["message_gb_per_s"] = median(rates);
+    row["arrived"] = median(arrived);
+    row["most_gb_per_s"] = most_gb_per_s_[m];
+    return row;
   }
-  return rows;
-}
+
+  PairEnd& end_;
+  ProductBench& bench_;
+  const Methods& methods_;
+  const std::size_t bytes_, rounds_;
+  const PairMethod& pace_;
+  std::vector<int> loads_;              // by method, as the next
+  std::vector<double> most_gb_per_s_;
+};
 
 }  // namespace
 
 Json measure_products(PairEnd& end, std::int64_t dim, int rounds) {
-  std::vector<const PairMethod*> methods;
+  Methods methods;
   for (const PairMethod& method : end.methods()) {
     if (method.out) methods.push_back(&method);
   }
   Json json;
   if (methods.empty()) return json;
-  // The library's, which comes last, or what comes in its place where it was not asked for.
-  const PairMethod& reference = *methods.back();
   ProductBench bench(end, dim);
   json["dim"] = bench.load().dim();
   json["dtype"] = std::string(to_string(bench.load().dtype()));
-  json["products"] = product_count;
+  json["products"] = timed_products;
   json["beside"] = Json::array();
   try {
     for (const std::size_t bytes : sizes_for(end)) {
-      for (Json& row : measure_size(end, bench, methods, reference, bytes, rounds)) json["beside"].push_back(std::move(row));
+      for (Json& row : Comparison(end, bench, methods, bytes, rounds).synchronize_rows()) json["beside"].push_back(std::move(row));
     }
   } catch (...) {
     end.abort();

@@ -56,22 +56,31 @@ std::string methods_in_brief(const Json& pair) {
   return out;
 }
 
+std::string slowdown(const Json& row, const std::string& end) {
+  const auto percent = [&](const char* key) { return 100 * number(row, (end + "_slowdown" + key).c_str()); };
+  return fmt::format("{:>5.1f} % {:<14}", percent(""), fmt::format("({:.1f} to {:.1f})", percent("_min"), percent("_max")));
+}
+
 std::string products(const Json& pair) {
   if (!pair.contains("products") || !pair["products"].contains("beside") || pair["products"]["beside"].empty()) return "";
   const Json& p = pair["products"];
-  std::string out = fmt::format("products of {} x {} x {} in {} beside messages {}; TFLOP/s and slowdown of the sender, of the receiver\n", p["dim"].get<int>(),
-                                p["dim"].get<int>(), p["dim"].get<int>(), text(p, "dtype"), pair_name(pair));
+  std::string out = fmt::format("products of {0} x {0} x {0} in {1} beside messages {2}; TFLOP/s and slowdown (in all rounds) of the sender, of the receiver\n",
+                                p["dim"].get<int>(), text(p, "dtype"), pair_name(pair));
   std::size_t size = 0;
   for (const Json& row : p["beside"]) {
     if (row["message_bytes"].get<std::size_t>() != size) {
       size = row["message_bytes"].get<std::size_t>();
-      const Json& alone = row["alone_tflops"];
-      out += fmt::format("  {:<9} {:<12} {:>8} {:>9.3f}          {:>9.3f}\n", "alone", "", "", number(alone, "from"), number(alone, "to"));
+      const Json &alone = row["alone_tflops"], &noise = row["noise"];
+      out += fmt::format("  {:<9} {:<12} {:>8} {:>9.3f} {:<22} {:>9.3f} {}\n", "alone", "", "", number(alone, "from"),
+                         fmt::format("noise {:.1f} %", 100 * number(noise, "from")), number(alone, "to"), fmt::format("noise {:.1f} %", 100 * number(noise, "to")));
     }
-    out += fmt::format("  {:<9} {:<12} {:>8} {:>9.3f} {:>6.1f} % {:>9.3f} {:>6.1f} %   {} messages at {:.1f} GB/s{}\n", text(row, "transport"),
-                       text(row, "mover"), format_size(size), number(row, "from_tflops"), 100 * number(row, "from_slowdown"), number(row, "to_tflops"),
-                       100 * number(row, "to_slowdown"), row["messages"].get<int>(), number(row, "message_gb_per_s"),
-                       number(row, "covered") > 1 ? ", which outlasted the products" : "");
+    out += fmt::format("  {:<9} {:<12} {:>8} {:>9.3f} {} {:>9.3f} {} {:.1f} messages per product, {:.1f} GB/s of {:.1f} possible beside products",
+                       text(row, "transport"), text(row, "mover"), format_size(size), number(row, "from_tflops"), slowdown(row, "from"),
+                       number(row, "to_tflops"), slowdown(row, "to"), number(row, "messages_per_product"), number(row, "message_gb_per_s"),
+                       number(row, "most_gb_per_s"));
+    if (!row["equal_load"].get<bool>()) out += "; fewer than the others: does not compare";
+    if (number(row, "arrived") < 0.9) out += fmt::format("; only {:.0f} % of them while products ran", 100 * number(row, "arrived"));
+    out += "\n";
   }
   return out;
 }
@@ -94,8 +103,9 @@ std::string p2p_table(const Json& result, bool brief) {
   }
   if (!result.contains("check")) return out;
   const Json& check = result["check"];
-  out += fmt::format("\n{} of {} bars met\n", check["bars"].size() - check["missed"].size(), check["bars"].size());
+  out += fmt::format("\n{} of {} bars met\n", check["bars"].size() - check["missed"].size() - check["undecided"].size(), check["bars"].size());
   for (const Json& missed : check["missed"]) out += "missed: " + missed.get<std::string>() + "\n";
+  for (const Json& undecided : check["undecided"]) out += "no verdict: " + undecided.get<std::string>() + "\n";
   return out;
 }
 
