@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <mutex>
+#include <set>
+
 #include "core/error.h"
 #include "train/bench/p2p_benchmark.h"
 #include "train/bench_links.h"
@@ -196,6 +200,34 @@ TEST(BenchP2p, ALinkThatCannotBeMadeIsSaidToBe) {
   EXPECT_FALSE(method(pair, "direct")["available"].get<bool>());
   EXPECT_EQ(method(pair, "direct")["reason"], "the sky is too low");
   EXPECT_TRUE(method(pair, "host")["available"].get<bool>());
+}
+
+TEST(BenchP2p, ShortMessagesHaveLinksMadeForThem) {
+  P2pBenchmarkRequest request = small_request();
+  request.products = false;
+  request.rounds = 1;
+  request.pairs = {{0, 1}};
+  request.filter.transports = {"direct", "nccl"};
+  request.sizes = {.sizes = {"1K", "64K", "65K", "1M", "2M"}};
+  // What comes over a link, by what the link was made for.
+  std::mutex mutex;
+  std::map<std::pair<Transport, std::size_t>, std::set<std::size_t>> seen;
+  request.make_link = [&](const comm::p2p::LinkSpec& spec, comm::Rendezvous& store) -> std::unique_ptr<comm::p2p::Link> {
+    FaultyLink::Fault none;
+    none.after_receive = [&, key = std::pair(*spec.transport, spec.message_bytes)](std::int64_t, View data) {
+      std::lock_guard lock(mutex);
+      seen[key].insert(data.bytes());
+    };
+    return std::make_unique<FaultyLink>(comm::p2p::make_link(spec, store), none);
+  };
+  EXPECT_EQ(run(request).status, 0);
+  constexpr std::size_t kilo = 1024, mega = kilo * kilo;
+  using Sizes = std::set<std::size_t>;
+  EXPECT_EQ(seen.size(), 4u);
+  EXPECT_EQ((seen[{Transport::direct, 64 * kilo}]), (Sizes{kilo, 64 * kilo}));
+  EXPECT_EQ((seen[{Transport::direct, mega}]), (Sizes{65 * kilo, mega}));
+  EXPECT_EQ((seen[{Transport::direct, 2 * mega}]), (Sizes{2 * mega}));
+  EXPECT_EQ((seen[{Transport::nccl, 2 * mega}]), (Sizes{kilo, 64 * kilo, 65 * kilo, mega, 2 * mega}));
 }
 
 TEST(BenchP2p, ACheckWithoutNvlinkIsMissed) {

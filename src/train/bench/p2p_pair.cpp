@@ -14,6 +14,7 @@ using Json = nlohmann::ordered_json;
 // A result of a pattern compared on the host costs more than the messages beyond this; such sizes are compared in the last round.
 constexpr std::size_t checked_always = std::size_t{16} << 20;
 constexpr std::size_t gpu_budget = std::size_t{4} << 30, cpu_budget = std::size_t{64} << 20;
+constexpr std::size_t short_message = std::size_t{1} << 20;
 constexpr std::size_t largest_slot = std::size_t{256} << 20;  // of a mailbox
 constexpr std::size_t gpu_products = std::size_t{1} << 30, cpu_products = std::size_t{16} << 20;  // memory for them
 
@@ -63,7 +64,7 @@ Table measure(PairEnd& end, const std::vector<std::size_t>& sizes, int rounds) {
       // In turns, and each round beginning with another: what drifts with time falls on all.
       for (std::size_t k = 0; k < methods.size(); ++k) {
         const std::size_t m = (k + static_cast<std::size_t>(round)) % methods.size();
-        if (!methods[m].out) continue;
+        if (!methods[m].works()) continue;
         Samples& samples = table[m][s];
         samples.one_way.push_back(end.synchronize_one_way(methods[m], loop));
         samples.both_ways.push_back(end.synchronize_both_ways(methods[m], loop));
@@ -90,18 +91,18 @@ Json result(std::size_t bytes, const Samples& samples, const Samples* reference)
 
 Json report(const std::vector<PairMethod>& methods, const std::vector<std::size_t>& sizes, const Table& table) {
   const auto library = std::find_if(methods.begin(), methods.end(), [](const PairMethod& method) {
-    return method.method.transport == comm::p2p::Transport::nccl && method.out;
+    return method.method.transport == comm::p2p::Transport::nccl && method.works();
   });
   Json list = Json::array();
   for (std::size_t m = 0; m < methods.size(); ++m) {
     Json json;
     json["transport"] = methods[m].method.transport_text();
     json["mover"] = methods[m].method.mover_text();
-    json["available"] = methods[m].out != nullptr;
-    if (!methods[m].out) json["reason"] = methods[m].obstacle;
-    if (methods[m].out && !methods[m].out->report().bridge.empty()) json["bridge"] = methods[m].out->report().bridge;
+    json["available"] = methods[m].works();
+    if (!methods[m].works()) json["reason"] = methods[m].obstacle;
+    if (methods[m].works() && !methods[m].links.back().out->report().bridge.empty()) json["bridge"] = methods[m].links.back().out->report().bridge;
     json["results"] = Json::array();
-    for (std::size_t s = 0; methods[m].out && s < sizes.size(); ++s) {
+    for (std::size_t s = 0; methods[m].works() && s < sizes.size(); ++s) {
       const Samples* reference = library == methods.end() ? nullptr : &table[static_cast<std::size_t>(library - methods.begin())][s];
       json["results"].push_back(result(sizes[s], table[m][s], reference));
     }
@@ -113,9 +114,11 @@ Json report(const std::vector<PairMethod>& methods, const std::vector<std::size_
 }  // namespace
 
 std::size_t pair_memory(std::size_t largest, std::size_t methods, DeviceKind kind) {
-  // Source and two targets here, one more for the trial of a link; two slots of a mailbox for each method, in either direction.
+  // Source and two targets here, one more for the trial of a link; two slots of a mailbox for each method, in either direction, and
+  // eight of 64 KB and of 1 MB.
   const std::size_t products = kind == DeviceKind::cuda ? gpu_products : cpu_products;
-  return 4 * largest + 4 * methods * std::min(largest, largest_slot) + products;
+  const std::size_t short_slots = largest > short_message ? 2 * 2 * 8 * short_message : 0;
+  return 4 * largest + methods * (4 * std::min(largest, largest_slot) + short_slots) + products;
 }
 
 Json measure_pair(const P2pBenchmarkRequest& request, RankContext& rank, const PairSpec& pair, const std::vector<std::size_t>& sizes) {

@@ -16,6 +16,7 @@ namespace {
 using comm::p2p::Link;
 
 constexpr std::size_t largest_held = std::size_t{1} << 20;
+constexpr std::size_t short_messages[] = {std::size_t{64} << 10, std::size_t{1} << 20};  // that have links of their own
 constexpr std::size_t shift_bytes = 256;  // messages start where real ones do: aligned
 constexpr std::uint64_t shift_count = 251;
 constexpr std::uint64_t rank_shift = 500'009;  // what one rank sends is not what another does
@@ -41,22 +42,25 @@ PairEnd::PairEnd(RankContext& rank, const PairSpec& spec, const std::vector<Meth
       pattern_(Pattern::random(1)),
       out_(rank.device, StreamPriority::high),
       in_(rank.device, StreamPriority::high),
+      compute_(rank.device),
       exceptions_at_start_(std::uncaught_exceptions()) {
   write_counter(static_cast<std::uint32_t*>(gate_.data()), 0);
   const auto source_bytes = static_cast<std::int64_t>(source_.bytes());
   traffic_.synchronize_fill(out_, pattern_, {source_.data(), DType::u8, {source_bytes}}, static_cast<std::uint64_t>(rank.rank) * rank_shift);
   for (const MethodChoice& choice : choices) {
-    PairMethod made{choice.method, choice.obstacle, nullptr, nullptr};
+    PairMethod made{choice.method, choice.obstacle, {}};
     if (made.obstacle.empty()) {
       try {
         // Both ends fail together: make_link agrees on every step.
-        auto forth = make(choice.method, spec.from, spec.to, make_link);
-        auto back = make(choice.method, spec.to, spec.from, make_link);
-        made.out = is_from() ? forth : back;
-        made.in = is_from() ? back : forth;
+        for (const std::size_t bytes : link_sizes(choice.method)) {
+          auto forth = make(choice.method, spec.from, spec.to, bytes, make_link);
+          auto back = make(choice.method, spec.to, spec.from, bytes, make_link);
+          made.links.push_back({bytes, is_from() ? forth : back, is_from() ? back : forth});
+        }
       } catch (const CommError& error) {
         if (rank.abort_requested.stop_requested()) throw;
         made.obstacle = error.what();
+        made.links.clear();
       }
     }
     methods_.push_back(std::move(made));
@@ -73,19 +77,36 @@ PairEnd::~PairEnd() {
 void PairEnd::abort() noexcept {
   open_gate();
   for (const PairMethod& method : methods_) {
-    if (method.out) method.out->abort();
-    if (method.in) method.in->abort();
+    for (const PairLinks& links : method.links) {
+      links.out->abort();
+      links.in->abort();
+    }
   }
 }
 
-std::shared_ptr<Link> PairEnd::make(const LinkMethod& method, int from, int to, const LinkMaker& make_link) {
+const PairLinks& PairMethod::links_for(std::size_t bytes) const {
+  const auto found = std::find_if(links.begin(), links.end(), [&](const PairLinks& l) { return bytes <= l.bytes; });
+  require(found != links.end(), "bench p2p: no link is made for messages of this size");
+  return *found;
+}
+
+std::vector<std::size_t> PairEnd::link_sizes(const LinkMethod& method) const {
+  std::vector<std::size_t> sizes;
+  for (const std::size_t bytes : short_messages) {
+    if (bytes < spec_.largest_bytes && method.transport != comm::p2p::Transport::nccl) sizes.push_back(bytes);
+  }
+  sizes.push_back(spec_.largest_bytes);
+  return sizes;
+}
+
+std::shared_ptr<Link> PairEnd::make(const LinkMethod& method, int from, int to, std::size_t bytes, const LinkMaker& make_link) {
   comm::p2p::LinkSpec link;
-  link.name = fmt::format("{}/{}/{}-{}", spec_.name, method.name(), from, to);
+  link.name = fmt::format("{}/{}/{}/{}-{}", spec_.name, method.name(), bytes, from, to);
   link.from = from;
   link.to = to;
   link.rank = rank_.rank;
   link.device = rank_.device;
-  link.message_bytes = spec_.largest_bytes;
+  link.message_bytes = bytes;
   link.transport = method.transport;
   link.mover = method.mover;
   link.slots = slots;
@@ -112,9 +133,13 @@ void PairEnd::hold(StreamRef stream) const { stream.wait_value(static_cast<const
 
 void PairEnd::open_gate() noexcept { write_counter(static_cast<std::uint32_t*>(gate_.data()), gate_turn_++); }
 
-void PairEnd::send(const PairMethod& method, std::size_t bytes, int message) { method.out->send(out_, outgoing(bytes, message)); }
+void PairEnd::send(const PairMethod& method, std::size_t bytes, int message) {
+  method.links_for(bytes).out->send(out_, outgoing(bytes, message));
+}
 
-void PairEnd::receive(const PairMethod& method, std::size_t bytes, int message) { method.in->receive(in_, incoming(bytes, message)); }
+void PairEnd::receive(const PairMethod& method, std::size_t bytes, int message) {
+  method.links_for(bytes).in->receive(in_, incoming(bytes, message));
+}
 
 std::string PairEnd::label(const PairMethod& method, std::size_t bytes) const {
   return fmt::format("{} -> {} by {}, messages of {}", spec_.from, spec_.to, method.method.name(), format_size(bytes));
@@ -198,6 +223,7 @@ double PairEnd::synchronize_both_ways(const PairMethod& method, const Loop& loop
 
 double PairEnd::synchronize_latency(const PairMethod& method, const Loop& loop) {
   begin_case();
+  const PairLinks& links = method.links_for(loop.bytes);
   const int trips = std::min(loop.messages, round_trips), first = 2, all = first + trips;
   Event start(device(), EventTiming::on), stop(device(), EventTiming::on);
   if (loop.bytes <= largest_held) hold(out_);
@@ -205,11 +231,11 @@ double PairEnd::synchronize_latency(const PairMethod& method, const Loop& loop) 
     if (i == first) out().record(start);
     // One stream for both, or nothing would keep the answer behind the question.
     if (is_from()) {
-      method.out->send(out_, outgoing(loop.bytes, i));
-      method.in->receive(out_, incoming(loop.bytes, i));
+      links.out->send(out_, outgoing(loop.bytes, i));
+      links.in->receive(out_, incoming(loop.bytes, i));
     } else {
-      method.in->receive(out_, incoming(loop.bytes, i));
-      method.out->send(out_, outgoing(loop.bytes, i));
+      links.in->receive(out_, incoming(loop.bytes, i));
+      links.out->send(out_, outgoing(loop.bytes, i));
     }
   }
   out().record(stop);

@@ -20,11 +20,21 @@ struct PairSpec {
   std::chrono::milliseconds timeout{60'000};  // of one loop
 };
 
-// A method and its links, or why there are none.
+// Both directions, as this end sees them, for messages of up to `bytes`.
+struct PairLinks {
+  std::size_t bytes = 0;
+  std::shared_ptr<comm::p2p::Link> out, in;
+};
+
+// A method and its links, or why there are none. A link is made for its largest message, and one for short messages is another:
+// it has more slots, and other hands may copy. So there are links for messages of up to 64 KB, for up to 1 MB, and for all; the
+// library's serve all sizes.
 struct PairMethod {
   LinkMethod method;
   std::string obstacle;
-  std::shared_ptr<comm::p2p::Link> out, in;  // as this end sees them
+  std::vector<PairLinks> links;  // ascending
+  bool works() const { return !links.empty(); }
+  const PairLinks& links_for(std::size_t bytes) const;
 };
 
 class PairEnd {
@@ -63,6 +73,7 @@ class PairEnd {
   void check(const PairMethod& method, std::size_t bytes, int message);
   StreamRef out() const { return out_; }  // of messages that leave
   StreamRef in() const { return in_; }    // of those that come
+  StreamRef compute() const { return compute_; }
 
   // Tells the other end something and learns the same of it. Each name once.
   std::string swap(const std::string& name, const std::string& text);
@@ -71,7 +82,8 @@ class PairEnd {
   void abort() noexcept;
 
  private:
-  std::shared_ptr<comm::p2p::Link> make(const LinkMethod& method, int from, int to, const LinkMaker& make_link);
+  std::vector<std::size_t> link_sizes(const LinkMethod& method) const;
+  std::shared_ptr<comm::p2p::Link> make(const LinkMethod& method, int from, int to, std::size_t bytes, const LinkMaker& make_link);
   View outgoing(std::size_t bytes, int message) const;
   View incoming(std::size_t bytes, int message) const;
   std::uint64_t shift(int message) const;
@@ -86,7 +98,9 @@ class PairEnd {
   Buffer gate_, source_, targets_[2];
   PatternTraffic traffic_;
   Pattern pattern_;
-  Stream out_, in_;  // after the memory that they use, before the links that they wait for
+  // After the memory that they use, before the links that they wait for; one after the other, since a GPU deals out its hardware
+  // queues in turn and the many streams of links could bring two of these into one.
+  Stream out_, in_, compute_;
   std::vector<PairMethod> methods_;
   std::uint32_t gate_turn_ = 1;
   std::uint64_t case_ = 0;

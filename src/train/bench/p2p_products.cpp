@@ -56,7 +56,7 @@ class ProductBench {
   ProductBench(PairEnd& end, std::int64_t dim)
       : end_(end),
         load_(end.memory(), dim > 0 ? dim : ProductLoad::default_dim(end.device().kind)),
-        compute_(end.device()),
+        compute_(end.compute()),
         met_(end.device()),
         start_(end.device(), EventTiming::on),
         stop_(end.device(), EventTiming::on) {
@@ -67,6 +67,10 @@ class ProductBench {
     load_.synchronize_warm_up(compute_);
   }
 
+  ProductBench(const ProductBench&) = delete;
+  ProductBench& operator=(const ProductBench&) = delete;
+  ~ProductBench() { synchronize_aborted(compute_); }  // before the memory of the products goes
+
   const ProductLoad& load() const { return load_; }
 
   // Until the clock is where products by themselves bring it.
@@ -75,7 +79,7 @@ class ProductBench {
     const auto until = std::chrono::steady_clock::now() + gpu_warm_up;
     while (std::chrono::steady_clock::now() < until) {
       for (int p = 0; p < all_products; ++p) load_.enqueue(compute_);
-      compute_.ref().synchronize();
+      compute_.synchronize();
     }
   }
 
@@ -85,11 +89,11 @@ class ProductBench {
     meet(pace);
     // All products first: the thread may have to wait for room in the queue of messages, and products must not wait for it.
     for (int p = 0; p < all_products; ++p) {
-      if (p == lead_products) compute_.ref().record(start_);
-      compute_.ref().record(begun_[static_cast<std::size_t>(p)]);
+      if (p == lead_products) compute_.record(start_);
+      compute_.record(begun_[static_cast<std::size_t>(p)]);
       load_.enqueue(compute_);
     }
-    compute_.ref().record(stop_);
+    compute_.record(stop_);
     const StreamRef stream = end_.is_from() ? end_.out() : end_.in();
     int message = 0;
     // Both ends pace themselves: a receive that waits takes SMs in some methods, and not this waiting is compared.
@@ -134,7 +138,7 @@ class ProductBench {
       end_.send(pace, word, 0);
       out.record(met_);
     }
-    compute_.ref().wait(met_);
+    compute_.wait(met_);
   }
 
   Run result(int messages) const {
@@ -150,7 +154,7 @@ class ProductBench {
 
   PairEnd& end_;
   ProductLoad load_;
-  Stream compute_;  // after the memory of the products: drained before that is freed
+  StreamRef compute_;
   Event met_, start_, stop_;
   std::vector<Event> begun_;   // product p is about to run
   std::vector<Event> passed_;  // the messages that may leave with product p have passed this end
@@ -280,7 +284,7 @@ class Comparison {
 Json measure_products(PairEnd& end, std::int64_t dim, int rounds) {
   Methods methods;
   for (const PairMethod& method : end.methods()) {
-    if (method.out) methods.push_back(&method);
+    if (method.works()) methods.push_back(&method);
   }
   Json json;
   if (methods.empty()) return json;
