@@ -154,6 +154,16 @@ TEST(P2pFacts, ABridgeIsOneThatBothEndsReach) {
   EXPECT_THAT(pair.bridges(), ElementsAre("0000:01:00.0", "0000:03:00.0"));
 }
 
+TEST(P2pFacts, ALinkIsWhatTheEndThatKnowsMoreSays) {
+  PairFacts pair;
+  pair.from_sender.pcie_path = pair.from_receiver.pcie_path = "PHB";
+  EXPECT_EQ(pair.link(), "PHB");
+  pair.from_receiver.nvlinks = 18;
+  pair.from_receiver.nvswitch = true;
+  EXPECT_EQ(pair.link(), "NV18 (switch)");
+  EXPECT_EQ(pair.nvlinks(), 18);
+}
+
 TEST(P2pFacts, OfThisProcessAreTrue) {
   const EndFacts a = end_facts(0, {DeviceKind::host, 5}), b = end_facts(1, {DeviceKind::host, 6});
   EXPECT_EQ(a.kind, DeviceKind::host);

@@ -224,7 +224,7 @@ std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store) {
 }
 
 std::string describe(const LinkReport& report) {
-  std::string text = fmt::format("{} -> {}  {}  {}{}", report.from, report.to, report.facts.from_sender.link(), to_string(report.transport), mover_text(report));
+  std::string text = fmt::format("{} -> {}  {}  {}{}", report.from, report.to, report.facts.link(), to_string(report.transport), mover_text(report));
   if (!report.bridge.empty()) text += " by " + report.bridge;
   if (report.trial_microseconds > 0) text += fmt::format("  {:.1f} us, {:.1f} GB/s", report.trial_microseconds, report.trial_gb_per_s);
   for (const PassedOver& p : report.better) text += fmt::format("\n      not {}: {}", to_string(p.transport), p.reason);

@@ -32,6 +32,12 @@ std::string PathFacts::link() const {
   return pcie_path.empty() ? "unknown" : pcie_path;
 }
 
+std::string PairFacts::link() const {
+  return from_receiver.nvlinks > from_sender.nvlinks ? from_receiver.link() : from_sender.link();
+}
+
+int PairFacts::nvlinks() const { return std::max(from_sender.nvlinks, from_receiver.nvlinks); }
+
 std::vector<std::string> PairFacts::bridges() const {
   std::vector<std::string> both;
   for (const std::string& bridge : from_sender.bridges) {

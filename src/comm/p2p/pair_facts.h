@@ -51,6 +51,9 @@ struct PairFacts {
   PathFacts from_sender, from_receiver;
   bool same_host() const { return sender.process.host == receiver.process.host; }
   bool same_process() const { return sender.process.is_same_process(receiver.process); }
+  // What joins the two, by the end that knows more: asked by several threads at once, NVML at times finds no lane of a GPU.
+  std::string link() const;
+  int nvlinks() const;
   std::vector<std::string> bridges() const;  // GPUs that both ends reach, in an order that both ends agree on
 };
 

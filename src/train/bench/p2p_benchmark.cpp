@@ -114,8 +114,8 @@ class P2pBenchmark {
     Json json;
     json["from"] = from;
     json["to"] = to;
-    json["link"] = facts.from_sender.link();
-    json["nvlinks"] = facts.from_sender.nvlinks;
+    json["link"] = facts.link();
+    json["nvlinks"] = facts.nvlinks();
     json["peer_access"] = facts.from_sender.peer_access && facts.from_receiver.peer_access;
     if (!plain_copy.is_null()) json["plain_copy"] = std::move(plain_copy);
     return json;

@@ -197,7 +197,7 @@ std::vector<MethodChoice> methods_of_ring(const JobFacts& facts, int ranks, cons
 
 Json run_rank(const RingBenchmarkRequest& request, const LaunchPlan& plan, RankContext& rank, const RingBenchmarkOutput& output) {
   const JobFacts facts(rank, "ring/facts", turn_timeout);
-  const std::string path = facts.pair((rank.rank + rank.size - 1) % rank.size, rank.rank).from_sender.link();
+  const std::string path = facts.pair((rank.rank + rank.size - 1) % rank.size, rank.rank).link();
   const std::vector<MethodChoice> methods = methods_of_ring(facts, rank.size, request.filter);
   if (methods.empty()) throw ConfigError("bench ring: --transports and --movers leave nothing to measure");
   RingEnd end(request, rank);

@@ -34,7 +34,7 @@ Json to_json(const comm::p2p::LinkReport& report) {
   return {{"from", report.from},
           {"to", report.to},
           {"devices", {device_text(report.facts.sender), device_text(report.facts.receiver)}},
-          {"link", there.link()},
+          {"link", report.facts.link()},
           {"peer_access", there.peer_access && back.peer_access},
           {"native_atomics", there.native_atomics && back.native_atomics},
           {"performance_rank", there.performance_rank},
