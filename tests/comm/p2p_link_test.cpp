@@ -241,13 +241,16 @@ std::string way_and_size(const testing::TestParamInfo<std::tuple<Way, int>>& way
   return testing::PrintToString(std::get<0>(way.param)) + "_" + std::to_string(std::get<1>(way.param));
 }
 
-class GpuP2pLink : public testing::TestWithParam<std::tuple<Way, int>> {
+// By way and number of GPUs; a relay needs one more than the two that it is between.
+class GpuP2pWay : public testing::TestWithParam<std::tuple<Way, int>> {
  protected:
   void SetUp() override {
     const bool relay = std::get<0>(GetParam()).transport == Transport::relay;
     skip_below(std::max(std::get<1>(GetParam()), relay ? 3 : 0));
   }
 };
+
+class GpuP2pLink : public GpuP2pWay {};
 INSTANTIATE_TEST_SUITE_P(Ways, GpuP2pLink,
                          testing::Combine(testing::Values(Way{Transport::direct, Mover::copy_engine}, Way{Transport::direct, Mover::sm_write},
                                                           Way{Transport::direct, Mover::sm_read}, Way{Transport::host}, Way{Transport::relay},
@@ -263,13 +266,7 @@ TEST_P(GpuP2pLink, EveryByteArrivesBetweenThreads) {
   EXPECT_THAT(exchange_in_threads(spec, DeviceKind::cuda), Each(IsEmpty()));
 }
 
-class GpuP2pLinkProcesses : public testing::TestWithParam<std::tuple<Way, int>> {
- protected:
-  void SetUp() override {
-    const bool relay = std::get<0>(GetParam()).transport == Transport::relay;
-    skip_below(std::max(std::get<1>(GetParam()), relay ? 3 : 0));
-  }
-};
+class GpuP2pLinkProcesses : public GpuP2pWay {};
 INSTANTIATE_TEST_SUITE_P(Ways, GpuP2pLinkProcesses,
                          testing::Combine(testing::Values(Way{Transport::vmm, Mover::copy_engine}, Way{Transport::vmm, Mover::sm_write},
                                                           Way{Transport::vmm, Mover::sm_read}, Way{Transport::ipc, Mover::copy_engine},
