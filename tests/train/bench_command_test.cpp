@@ -59,7 +59,9 @@ TEST_P(BenchCommand, P2pPrintsOneJsonDocument) {
     }
     const json& direct = method(pair["methods"], "direct");
     EXPECT_EQ(direct["available"], !processes());
-    if (processes()) EXPECT_EQ(direct["reason"], "needs threads: not with --processes");
+    if (processes()) {
+      EXPECT_EQ(direct["reason"], "needs threads: not with --processes");
+    }
     for (const json& row : pair["products"]["beside"]) {
       ASSERT_TRUE(has_keys(row, {"transport", "mover", "message_bytes", "messages", "messages_per_product", "equal_load", "from_tflops", "to_tflops",
                                  "from_slowdown", "from_slowdown_min", "from_slowdown_max", "to_slowdown", "to_slowdown_min", "to_slowdown_max",
