@@ -20,7 +20,8 @@ MAY_USE = {
     "comm": {"core"},
     "model": {"core", "ops", "comm"},
     "parallel": {"core", "ops", "comm", "model"},
-    "train": {"core", "ops", "comm", "model", "parallel"},
+    "plan": {"core", "ops", "comm", "model", "parallel"},
+    "train": {"core", "ops", "comm", "model", "parallel", "plan"},
 }
 
 FOLDERS = {
