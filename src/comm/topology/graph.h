@@ -42,8 +42,8 @@ struct Node {
   int host = 0;               // -1: of no host (network; an NVSwitch that joins hosts)
   int index = -1;             // GPUs: their number within the host; elsewhere -1
   int numa = -1;              // GPUs, NICs, host bridges, NUMA nodes: the number of the NUMA node; -1 where it is not known
-  std::string bus_id;         // "0000:1b:00.0", or ""
-  std::string model;          // GPUs: "sm90", "gfx906", or ""
+  std::string bus_id = {};    // "0000:1b:00.0", or ""
+  std::string model = {};     // GPUs: "sm90", "gfx906", or ""
   double port_gb_per_s = 0;   // NICs: all their ports together, one direction; 0 where it is not known
   friend bool operator==(const Node&, const Node&) = default;
 };
