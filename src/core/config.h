@@ -11,6 +11,8 @@
 
 namespace plait {
 
+struct ConfigProblem;  // core/error.h
+
 struct RunConfig {
   std::string name = "run";
   std::string dir = "runs";
@@ -57,7 +59,7 @@ struct OptimizerConfig {
 struct TrainConfig {
   std::int64_t steps = 0;
   std::int64_t global_batch = 0;  // sequences
-  std::int64_t micro_batch = 0;   // sequences
+  std::int64_t micro_batch = 0;   // sequences; 0: auto, the planner's choice
   OptimizerConfig optimizer;
   double clip = 1.0;              // 0: off
   std::int64_t eval_every = 0;    // steps; 0: only at the end (if there is validation data)
@@ -68,14 +70,14 @@ struct TrainConfig {
 
 struct ParallelConfig {
   std::int64_t data = 0;  // 0: auto, all ranks
-  std::int64_t tensor = 1;
+  std::int64_t tensor = 1;          // 0: auto, the planner's choice; so are 0, -1 and "auto" below
   std::int64_t pipeline = 1;
-  std::string schedule = "1f1b";  // gpipe | 1f1b | interleaved | zb-h1 | zb-v
-  std::int64_t virtual_stages = 1;  // chunks of the model per pipeline rank (interleaved)
+  std::string schedule = "1f1b";  // auto | gpipe | 1f1b | interleaved | zb-h1 | zb-v
+  std::int64_t virtual_stages = 1;  // chunks of the model per pipeline rank (interleaved); 0: auto
   std::vector<std::int64_t> stages; // transformer blocks of each stage, in model order; empty: split by cost
-  std::int64_t zero = 0;         // 0 | 1 | 2
+  std::int64_t zero = 0;         // 0 | 1 | 2; -1: auto
   bool sequence_parallel = true;
-  std::string recompute = "none";  // none | selective | full
+  std::string recompute = "none";  // auto | none | selective | full
 };
 
 struct CommConfig {
@@ -90,8 +92,9 @@ struct CommConfig {
 };
 
 struct PlacementConfig {
-  std::string strategy = "auto";
-  std::string topology = "live";
+  std::string strategy = "auto";      // auto | order | worst | explicit
+  std::string topology = "live";      // live, or a file (comm/topology/import.h)
+  std::vector<std::int64_t> devices;  // explicit: GPU of each rank
 };
 
 struct LaunchConfig {
@@ -167,6 +170,12 @@ std::string to_yaml(const Config& config);
 
 // The Markdown of docs/configuration.md: every key with default, rule and meaning.
 std::string configuration_markdown();
+
+// Keys that `auto` leaves to the planner in this configuration; empty: it can run as it is.
+std::vector<std::string> keys_left_to_planner(const Config& config);
+
+// What is wrong with the values, as reading them from a file would find it; empty if nothing is.
+std::vector<ConfigProblem> problems_of(const Config& config);
 
 // Names accepted by model.preset.
 std::vector<std::string> preset_names();

@@ -81,15 +81,22 @@ std::optional<std::vector<T>> read(const YAML::Node& node, const std::vector<T>&
 
 std::optional<Value> read_value(const YAML::Node& node, const Field& field) {
   const Value type = field.get(Config{});
-  if (field.presence == Presence::automatic && node.IsScalar() && node.Scalar() == "auto") {
-    return std::holds_alternative<double>(type) ? Value(0.0) : Value(std::int64_t{0});
+  if (field.automatic && node.IsScalar() && node.Scalar() == "auto") {
+    return std::holds_alternative<double>(type) ? Value(static_cast<double>(*field.automatic)) : Value(*field.automatic);
   }
-  return std::visit(
+  auto value = std::visit(
       [&](const auto& like) -> std::optional<Value> {
-        auto value = read(node, like);
-        return value ? std::optional<Value>(std::move(*value)) : std::nullopt;
+        auto typed = read(node, like);
+        return typed ? std::optional<Value>(std::move(*typed)) : std::nullopt;
       },
       type);
+  // 0 may stand for `auto`; what stands for it inside, where 0 is a value of its own, may not.
+  if (value && field.automatic.value_or(0) != 0 && is_automatic(field, *value)) return std::nullopt;
+  return value;
+}
+
+bool left_to_planner(const CrossRule& rule, const Config& config) {
+  return std::ranges::any_of(rule.keys, [&](const std::string& key) { return is_left_to_planner(*find_field(key), config); });
 }
 
 class Reader {
@@ -267,8 +274,9 @@ void Reader::fill_preset() {
 
 void Reader::check_required() {
   for (const Field& field : fields()) {
-    if (field.presence != Presence::required || given_.contains(field.path) || field.rule.broken(field.get(config_)).empty())
-      continue;
+    const Value value = field.get(config_);
+    const bool is_known = given_.contains(field.path) || (field.rule.broken(value).empty() && !is_automatic(field, value));
+    if (field.presence != Presence::required || is_known) continue;
     const bool is_model = field.path.starts_with("model.");
     const bool named_preset = is_model && bad_.contains("model.preset");  // its misspelling is already reported
     bad_.insert(field.path);
@@ -283,7 +291,7 @@ void Reader::check_cross_rules() {
     const bool judge = std::ranges::none_of(rule.keys, [&](const std::string& key) {
       return bad_.contains(key) && !(key == "parallel.tensor" && config_.parallel.tensor > 0);
     });
-    if (!judge) continue;
+    if (!judge || left_to_planner(rule, config_)) continue;
     const std::string why = rule.broken(config_);
     if (why.empty()) continue;
     const std::string& key = rule.keys.front();
@@ -291,7 +299,7 @@ void Reader::check_cross_rules() {
     const bool given = found != given_.end();
     const Field& field = *find_field(key);
     const std::string value =
-        given ? shown(found->second.node) : yaml_text(field.get(config_), field.presence == Presence::automatic);
+        given ? shown(found->second.node) : yaml_text(field.get(config_), field.automatic);
     report(key, value, why, given ? found->second.line : 0);
   }
 }
@@ -309,6 +317,32 @@ Config Reader::finish() {
 
 }  // namespace
 }  // namespace config
+
+std::vector<std::string> keys_left_to_planner(const Config& config) {
+  std::vector<std::string> keys;
+  for (const config::Field& field : config::fields()) {
+    if (config::is_left_to_planner(field, config)) keys.push_back(field.path);
+  }
+  return keys;
+}
+
+std::vector<ConfigProblem> problems_of(const Config& config) {
+  std::vector<ConfigProblem> problems;
+  std::set<std::string> bad;
+  const auto report = [&](const config::Field& field, std::string why) {
+    bad.insert(field.path);
+    problems.push_back({field.path, config::yaml_text(field.get(config), field.automatic), std::move(why), "", 0});
+  };
+  for (const config::Field& field : config::fields()) {
+    if (std::string why = field.rule.broken(field.get(config)); !why.empty()) report(field, std::move(why));
+  }
+  for (const config::CrossRule& rule : config::cross_rules()) {
+    const bool judge = std::ranges::none_of(rule.keys, [&](const std::string& key) { return bad.contains(key); });
+    if (!judge || config::left_to_planner(rule, config)) continue;
+    if (std::string why = rule.broken(config); !why.empty()) report(*config::find_field(rule.keys.front()), std::move(why));
+  }
+  return problems;
+}
 
 Config parse_config(const std::string& yaml, const std::vector<std::string>& overrides, const std::string& origin) {
   config::Reader reader(origin);

@@ -209,6 +209,13 @@ std::vector<CrossRule> layout_rules() {
                                    "inputs', so whole gradients stay in use; ZeRO-2 works with gpipe, 1f1b and interleaved",
                                    c.parallel.schedule));
        }},
+      {{"placement.devices", "placement.strategy"},
+       "is given with `strategy: explicit`, and only then",
+       [](const Config& c) {
+         return unless((c.placement.strategy == "explicit") == !c.placement.devices.empty(),
+                       c.placement.devices.empty() ? "is required with placement.strategy=explicit: the GPU of each rank"
+                                                   : "must be empty unless placement.strategy=explicit");
+       }},
       {{"launch.ranks", "parallel.data", "parallel.tensor", "parallel.pipeline"},
        "is `parallel.data * parallel.tensor * parallel.pipeline`, or a multiple of the last two where `parallel.data` is "
        "`auto`",

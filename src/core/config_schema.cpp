@@ -1,6 +1,7 @@
 #include "core/config_schema.h"
 
 #include <algorithm>
+#include <set>
 #include <type_traits>
 
 #include <spdlog/fmt/fmt.h>
@@ -16,32 +17,49 @@ auto at(Members... members) {
 }
 
 template <typename Access>
-Field key(std::string path, Access access, Rule rule, std::string meaning, Presence presence = Presence::optional) {
+Field key(std::string path, Access access, Rule rule, std::string meaning) {
   using T = std::remove_cvref_t<decltype(access(std::declval<Config&>()))>;
   return {std::move(path),
           [access](const Config& config) { return Value(access(config)); },
           [access](Config& config, const Value& value) { access(config) = std::get<T>(value); },
-          presence,
+          Presence::optional,
           std::move(rule),
           std::move(meaning)};
 }
 
-template <typename Access>
-Field required_key(std::string path, Access access, Rule rule, std::string meaning) {
-  return key(std::move(path), access, std::move(rule), std::move(meaning), Presence::required);
+Field required(Field field) {
+  field.presence = Presence::required;
+  return field;
 }
 
-// A number that may be `auto`.
 template <typename Access>
-Field auto_key(std::string path, Access access, Rule rule, std::string meaning) {
-  rule.words = "auto or " + rule.words;
-  rule.broken = [number = rule.broken, words = rule.words](const Value& value) {
-    const auto* integer = std::get_if<std::int64_t>(&value);
-    const auto* real = std::get_if<double>(&value);
-    const bool automatic = (integer != nullptr && *integer == 0) || (real != nullptr && *real == 0.0);
-    return automatic || number(value).empty() ? std::string() : "must be " + words;
-  };
-  return key(std::move(path), access, std::move(rule), std::move(meaning), Presence::automatic);
+Field required_key(std::string path, Access access, Rule rule, std::string meaning) {
+  return required(key(std::move(path), access, std::move(rule), std::move(meaning)));
+}
+
+// A number that may be `auto`, which is `automatic` in the struct.
+template <typename Access>
+Field auto_key(std::string path, Access access, Rule rule, std::string meaning, std::int64_t automatic = 0) {
+  Field field = key(std::move(path), access, {}, std::move(meaning));
+  field.automatic = automatic;
+  field.rule = {"auto or " + rule.words,
+                [number = rule.broken, automatic](const Value& value) {
+                  const auto* integer = std::get_if<std::int64_t>(&value);
+                  const auto* real = std::get_if<double>(&value);
+                  const bool is_auto = (integer != nullptr && *integer == automatic) ||
+                                       (real != nullptr && *real == static_cast<double>(automatic));
+                  std::string why = is_auto ? std::string() : number(value);
+                  if (why.starts_with("must be ")) why.insert(8, "auto or ");
+                  return why;
+                },
+                rule.names};
+  return field;
+}
+
+// A key whose `auto` the planner decides.
+Field planned(Field field) {
+  field.planned = true;
+  return field;
 }
 
 Rule any(std::string words) {
@@ -225,10 +243,11 @@ std::vector<Field> train_fields() {
       required_key("train.steps", t(&T::steps), at_least(1), "Optimizer steps."),
       required_key("train.global_batch", t(&T::global_batch), at_least(1),
                    "Sequences in one optimizer step, over all ranks."),
-      required_key(
+      required(planned(auto_key(
           "train.micro_batch", t(&T::micro_batch), at_least(1),
           "Sequences one data-parallel rank computes at a time; gradients accumulate over "
-          "`global_batch / (micro_batch * data)` of them. Larger is faster and takes more memory; the result is the same."),
+          "`global_batch / (micro_batch * data)` of them. Larger is faster and takes more memory; the result is the same. `auto`: "
+          "the planner's choice."))),
       key("train.optimizer.lr", o(&O::lr), above(0), "Peak learning rate of AdamW."),
       key("train.optimizer.min_lr_fraction", o(&O::min_lr_fraction), fraction(),
           "Learning rate at the end of `cosine`, `linear` and `wsd`, as a fraction of `lr`."),
@@ -260,30 +279,32 @@ std::vector<Field> parallel_fields() {
   return {
       auto_key("parallel.data", p(&P::data), at_least(1),
                "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave."),
-      key("parallel.tensor", p(&P::tensor), axis_size(),
-          "Tensor-parallel size: ranks that share every matrix. Attention is split by heads, the MLP by columns and rows, the "
-          "embedding and the output projection by vocabulary."),
-      key("parallel.pipeline", p(&P::pipeline), axis_size(), "Pipeline-parallel size: ranks that share the chain of blocks."),
-      key("parallel.schedule", p(&P::schedule), one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}),
-          "Order of the micro-batches in a pipeline (docs/schedules.md). Without effect while `pipeline` is 1."),
-      key("parallel.virtual_stages", p(&P::virtual_stages), axis_size(),
-          "Stages per pipeline rank: `interleaved` takes any number; `zb-v` always has two."),
+      planned(auto_key("parallel.tensor", p(&P::tensor), axis_size(),
+                       "Tensor-parallel size: ranks that share every matrix. Attention is split by heads, the MLP by columns and rows, "
+                       "the embedding and the output projection by vocabulary. `auto`, here and in the keys that follow: the "
+                       "planner's choice (docs/planner.md).")),
+      planned(auto_key("parallel.pipeline", p(&P::pipeline), axis_size(),
+                       "Pipeline-parallel size: ranks that share the chain of blocks.")),
+      planned(key("parallel.schedule", p(&P::schedule), one_of({"auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}),
+                  "Order of the micro-batches in a pipeline (docs/schedules.md). Without effect while `pipeline` is 1.")),
+      planned(auto_key("parallel.virtual_stages", p(&P::virtual_stages), axis_size(),
+                       "Stages per pipeline rank: `interleaved` takes any number; `zb-v` always has two.")),
       key("parallel.stages", p(&P::stages),
           rule<std::vector<std::int64_t>>("a list of numbers of blocks, none negative",
                                           [](const auto& v) { return std::ranges::all_of(v, [](auto n) { return n >= 0; }); }),
           "Transformer blocks of each stage, in the order of the model: `pipeline` numbers, times the stages per rank. The "
           "embedding is on the first stage, the head on the last. Empty: split so that the most loaded rank has the least to "
           "compute, embedding and head counted."),
-      key("parallel.zero", p(&P::zero), up_to(0, 2, "sharding parameters (ZeRO-3)"),
-          "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 2: gradients too, which "
-          "are then reduced after every micro-batch (ZeRO-2). 0: every rank has all of them."),
+      planned(auto_key("parallel.zero", p(&P::zero), up_to(0, 2, "sharding parameters (ZeRO-3)"),
+                       "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 2: gradients too, "
+                       "which are then reduced after every micro-batch (ZeRO-2). 0: every rank has all of them.",
+                       -1)),
       key("parallel.sequence_parallel", p(&P::sequence_parallel), yes_or_no(),
           "Shard norms and the residual stream over the tensor-parallel ranks (Korthikanti et al. 2022): same communication, "
           "less memory. Without effect while `tensor` is 1."),
-      key("parallel.recompute", p(&P::recompute), one_of({"none", "selective", "full"}),
-          "What backward computes again instead of keeping it: nothing, what is cheap to compute and large to keep, or "
-          "whole "
-          "blocks from their input. Saves memory, costs time, changes no result."),
+      planned(key("parallel.recompute", p(&P::recompute), one_of({"auto", "none", "selective", "full"}),
+                  "What backward computes again instead of keeping it: nothing, what is cheap to compute and large to keep, or whole "
+                  "blocks from their input. Saves memory, costs time, changes no result.")),
   };
 }
 
@@ -322,17 +343,18 @@ std::vector<Field> placement_and_launch_fields() {
   using L = LaunchConfig;
   return {
       key("placement.strategy", at(&Config::placement, &PlacementConfig::strategy),
-          one_of({"auto"}, {"order", "worst", "explicit"}),
-          "Which rank gets which device. `auto`: rank r gets device r, which for data parallelism alone is as good as any."),
-      key("placement.topology", at(&Config::placement, &PlacementConfig::topology),
-          {"live (a topology file is not supported yet)",
-           [](const Value& value) {
-             return std::get<std::string>(value) == "live"
-                        ? std::string()
-                        : std::string("must be live: a topology file is not supported yet");
-           },
-           {"live"}},
-          "Machine to place the ranks on: the one the program runs on."),
+          one_of({"auto", "order", "worst", "explicit"}),
+          "Which rank gets which GPU. `auto`: as the planner finds best for what the ranks send one another (docs/planner.md). "
+          "`order`: rank r gets GPU r. `worst`, for comparison: the opposite of `auto`. `explicit`: `placement.devices`."),
+      key("placement.topology", at(&Config::placement, &PlacementConfig::topology), not_empty(),
+          "Machine to place the ranks on: `live`, the one the program runs on; or a file that `plait topo --from` reads, for plans."),
+      key("placement.devices", at(&Config::placement, &PlacementConfig::devices),
+          rule<std::vector<std::int64_t>>("a list of GPU numbers, each once, none negative",
+                                          [](const auto& v) {
+                                            const std::set<std::int64_t> once(v.begin(), v.end());
+                                            return once.size() == v.size() && (v.empty() || *once.begin() >= 0);
+                                          }),
+          "`strategy: explicit` only: the GPU of each rank, in the order of ranks."),
       key("launch.mode", l(&L::mode), one_of({"threads", "processes", "external"}),
           "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI started."),
       auto_key("launch.ranks", l(&L::ranks), at_least(1),

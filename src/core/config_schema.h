@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -15,7 +16,7 @@
 
 namespace plait::config {
 
-// The types a key can have. `auto`, where a key takes it, is stored as 0 (numbers only).
+// The types a key can have. `auto`, where a number takes it, is stored as Field::automatic.
 using Value = std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>,
                            std::vector<std::int64_t>>;
 
@@ -26,7 +27,7 @@ struct Rule {
   std::vector<std::string> names;                   // the valid names, for suggestions
 };
 
-enum class Presence { optional, required, automatic };  // automatic: `auto` may stand for the value, and is 0 in the struct
+enum class Presence { optional, required };
 
 struct Field {
   std::string path;  // "train.optimizer.lr"
@@ -35,6 +36,8 @@ struct Field {
   Presence presence = Presence::optional;
   Rule rule;
   std::string meaning;
+  std::optional<std::int64_t> automatic = {};  // `auto` may stand for the number, and is this in the struct
+  bool planned = false;                        // `auto` (of a name: "auto") is decided by the planner, before anything runs
 };
 
 struct Section {
@@ -42,7 +45,7 @@ struct Section {
   std::string meaning;
 };
 
-// A rule over several keys. It is evaluated only when each of its keys is fine by itself.
+// A rule over several keys. It is evaluated only when each of its keys is fine by itself and none is left to the planner.
 struct CrossRule {
   std::vector<std::string> keys;                     // the first is the one reported
   std::string words;                                 // for documentation
@@ -68,7 +71,9 @@ std::string type_name(const Field& field);
 
 // One value as it stands in a YAML file: doubles are the shortest text that reads back to the same bits, strings are quoted
 // where YAML would take them for something else.
-std::string yaml_text(const Value& value, bool automatic);
+std::string yaml_text(const Value& value, std::optional<std::int64_t> automatic);
+bool is_automatic(const Field& field, const Value& value);
+bool is_left_to_planner(const Field& field, const Config& config);
 
 // The candidate with the smallest edit distance to `word`; empty when even that one has little in common with it.
 // A path whose last component is the word's counts as a near miss ("train.lr" for "train.optimizer.lr").

@@ -70,12 +70,12 @@ std::string string_text(const std::string& text) {
 }
 
 struct Writer {
-  bool automatic = false;
+  std::optional<std::int64_t> automatic;
 
   std::string operator()(bool v) const { return v ? "true" : "false"; }
-  std::string operator()(std::int64_t v) const { return automatic && v == 0 ? "auto" : std::to_string(v); }
+  std::string operator()(std::int64_t v) const { return automatic == v ? "auto" : std::to_string(v); }
   std::string operator()(std::uint64_t v) const { return std::to_string(v); }
-  std::string operator()(double v) const { return automatic && v == 0 ? "auto" : real_text(v); }
+  std::string operator()(double v) const { return automatic && v == static_cast<double>(*automatic) ? "auto" : real_text(v); }
   std::string operator()(const std::string& v) const { return string_text(v); }
   template <typename T>
   std::string operator()(const std::vector<T>& list) const {
@@ -105,7 +105,21 @@ std::string_view last_component(std::string_view path) { return path.substr(path
 
 }  // namespace
 
-std::string yaml_text(const Value& value, bool automatic) { return std::visit(Writer{automatic}, value); }
+std::string yaml_text(const Value& value, std::optional<std::int64_t> automatic) { return std::visit(Writer{automatic}, value); }
+
+bool is_automatic(const Field& field, const Value& value) {
+  if (!field.automatic) return false;
+  const auto* integer = std::get_if<std::int64_t>(&value);
+  const auto* real = std::get_if<double>(&value);
+  return (integer != nullptr && *integer == *field.automatic) || (real != nullptr && *real == static_cast<double>(*field.automatic));
+}
+
+bool is_left_to_planner(const Field& field, const Config& config) {
+  if (!field.planned) return false;
+  const Value value = field.get(config);
+  const auto* name = std::get_if<std::string>(&value);
+  return name != nullptr ? *name == "auto" : is_automatic(field, value);
+}
 
 std::string nearest_of(const std::string& word, const std::vector<std::string>& candidates) {
   static constexpr std::size_t longest_word = 100;  // nobody means a key by more; bounds the work on hostile input

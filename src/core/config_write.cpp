@@ -32,7 +32,7 @@ std::string cell(std::string text) {
 
 std::string default_cell(const Field& field) {
   if (field.presence == Presence::required) return "*required*";
-  return "`" + yaml_text(field.get(Config{}), field.presence == Presence::automatic) + "`";
+  return "`" + yaml_text(field.get(Config{}), field.automatic) + "`";
 }
 
 std::string rule_cell(const Field& field) {
@@ -64,10 +64,10 @@ std::string preset_markdown() {
   for (const Preset& preset : presets()) {
     const ModelConfig& m = preset.model;
     const auto number = [](std::int64_t v) { return v == 0 ? std::string("auto") : std::to_string(v); };
-    const std::string position = m.position == "rope" ? "rope, base " + yaml_text(m.rope_base, false) : m.position;
+    const std::string position = m.position == "rope" ? "rope, base " + yaml_text(m.rope_base, {}) : m.position;
     text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", preset.name,
                         preset.meaning, m.layers, m.hidden, m.heads, number(m.kv_heads), number(m.ffn), number(m.vocab),
-                        number(m.max_sequence), m.norm, yaml_text(m.norm_epsilon, false), m.mlp, position,
+                        number(m.max_sequence), m.norm, yaml_text(m.norm_epsilon, {}), m.mlp, position,
                         m.tie_embeddings ? "yes" : "no");
   }
   return text;
@@ -94,7 +94,7 @@ std::string to_yaml(const Config& config) {
       text += std::string(2 * open.size(), ' ') + path[open.size()] + ":\n";
     }
     text += std::string(2 * open.size(), ' ') + path.back() + ": " +
-            config::yaml_text(field.get(config), field.presence == config::Presence::automatic) + "\n";
+            config::yaml_text(field.get(config), field.automatic) + "\n";
   }
   return text;
 }

@@ -63,7 +63,7 @@ bool RankPlan::holds(int block) const {
                      [block](const Chunk& c) { return block >= c.first_block && block < c.end_block; });
 }
 
-RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind) {
+JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
   const std::int64_t micro_batch = config.train.micro_batch;
   const std::int64_t per_round = micro_batch * layout.data;
   if (config.train.global_batch % per_round != 0) {
@@ -78,58 +78,70 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
   if (gradients == DType::bf16 && compute != DType::bf16) {
     throw ConfigError({{"precision.gradients", config.precision.gradients, "bf16 gradients need bf16 compute", "", 0}});
   }
-
-  const int micro_batches = static_cast<int>(config.train.global_batch / per_round);
   const model::ModelShape shape = model::resolve_shape(config.model, vocab, config.data.sequence_length, layout.tensor);
-  const Coordinates at = layout.coordinates(rank);
-  const model::BlockSizes sizes{.shape = shape,
-                                .split = {at.tensor, layout.tensor, config.parallel.sequence_parallel && layout.tensor > 1},
-                                .micro_batch = {micro_batch, config.data.sequence_length},
-                                .compute = compute,
-                                .recompute = model::recompute_from(config.parallel.recompute)};
-  if (sizes.split.sequence_parallel && sizes.micro_batch.rows() % layout.tensor != 0) {
+  JobOutline job{.sizes = {.shape = shape,
+                           .split = {0, layout.tensor, config.parallel.sequence_parallel && layout.tensor > 1},
+                           .micro_batch = {micro_batch, config.data.sequence_length},
+                           .compute = compute,
+                           .recompute = model::recompute_from(config.parallel.recompute)},
+                 .gradient_type = gradients,
+                 .master_type = compute == DType::f64 ? DType::f64 : DType::f32,
+                 .separate_master = true,
+                 .micro_batches = static_cast<int>(config.train.global_batch / per_round),
+                 .schedule = {},
+                 .stages = {}};
+  if (job.sizes.split.sequence_parallel && job.sizes.micro_batch.rows() % layout.tensor != 0) {
     throw ConfigError({{"parallel.tensor", std::to_string(layout.tensor),
-                        "must divide the tokens of a micro-batch, " + std::to_string(sizes.micro_batch.rows()) +
+                        "must divide the tokens of a micro-batch, " + std::to_string(job.sizes.micro_batch.rows()) +
                             ", with parallel.sequence_parallel",
                         "", 0}});
   }
-  const Schedule schedule = schedule_of(config, layout, micro_batches);
-  const std::vector<BlockRange> stages = stages_of(config, shape, schedule);
-  const std::vector<int> blocks = blocks_of(schedule, stages, at.pipeline);
+  job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
+  job.schedule = schedule_of(config, layout, job.micro_batches);
+  job.stages = stages_of(config, shape, job.schedule);
+  return job;
+}
+
+RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind) {
+  JobOutline job = outline_job(config, vocab, layout, device_kind);
+  const Coordinates at = layout.coordinates(rank);
+  job.sizes.split.rank = at.tensor;
+  const model::ModelShape& shape = job.sizes.shape;
+  const Schedule& schedule = job.schedule;
+  const std::vector<int> blocks = blocks_of(schedule, job.stages, at.pipeline);
   std::vector<int> chunk_starts;
   for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
-    chunk_starts.push_back(stages[static_cast<std::size_t>(schedule.stage(at.pipeline, chunk))].first);
+    chunk_starts.push_back(job.stages[static_cast<std::size_t>(schedule.stage(at.pipeline, chunk))].first);
   }
   const bool tied_here = shape.tie_embeddings && blocks.front() == 0 && blocks.back() == shape.head_block();
-  std::vector<model::Parameter> parameters = model::parameters(shape, sizes.split, blocks);
+  std::vector<model::Parameter> parameters = model::parameters(shape, job.sizes.split, blocks);
   const int zero = static_cast<int>(config.parallel.zero);
   FlatLayout flat(parameters, {.data = {at.data, layout.data, zero},
-                               .bucket_bytes = bucket_bytes(config, parameters, gradients),
-                               .gradient_type = gradients,
+                               .bucket_bytes = bucket_bytes(config, parameters, job.gradient_type),
+                               .gradient_type = job.gradient_type,
                                .tied_head = tied_here ? shape.head_block() : -1,
                                .chunk_starts = std::move(chunk_starts)});
 
   RankPlan plan{.layout = layout,
                 .rank = rank,
                 .device_kind = device_kind,
-                .sizes = sizes,
-                .gradient_type = gradients,
-                .master_type = compute == DType::f64 ? DType::f64 : DType::f32,
+                .sizes = job.sizes,
+                .gradient_type = job.gradient_type,
+                .master_type = job.master_type,
                 .deterministic = config.precision.deterministic,
                 .zero = zero,
-                .separate_master = true,
-                .micro_batches = micro_batches,
+                .separate_master = job.separate_master,
+                .micro_batches = job.micro_batches,
                 .global_batch = config.train.global_batch,
                 .schedule = schedule,
-                .stages = stages,
+                .stages = job.stages,
                 .parameters = std::move(parameters),
                 .flat = std::move(flat),
                 .train = {},
                 .evaluate = {},
                 .memory = {}};
-  plan.separate_master = zero > 0 || plan.master_type != compute;
   const ProgramSpec spec{.schedule = schedule,
-                         .stages = stages,
+                         .stages = job.stages,
                          .rank = at.pipeline,
                          .buckets = plan.flat.buckets(),
                          .zero = zero,

@@ -44,6 +44,17 @@ struct RankPlan {
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };
 
+// What the plans of all ranks of a job have in common: no parameters, programs and memory, so it is quick to make.
+struct JobOutline {
+  model::BlockSizes sizes;  // of tensor rank 0
+  DType gradient_type = DType::f32, master_type = DType::f32;
+  bool separate_master = true;
+  int micro_batches = 1;
+  Schedule schedule;
+  std::vector<BlockRange> stages;
+};
+JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
+
 // `vocab`: of the tokenizer. ConfigError when batch sizes, precision, schedule and layout do not fit together.
 RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind);
 

@@ -20,7 +20,7 @@
 #include "train/report/link_table.h"
 #include "train/report/metrics_writer.h"
 #include "train/report/model_flops.h"
-#include "train/report/peak_flops.h"
+#include "plan/peak_flops.h"
 #include "train/report/progress.h"
 #include "train/report/tensorboard_writer.h"
 #include "train/run_directory.h"
@@ -79,7 +79,7 @@ class Reporter {
     if (config.log.peak_tflops > 0) {
       peak_flops_ = config.log.peak_tflops * 1e12;
     } else {
-      peak_flops_ = peak_flops(device_name(device), plan.sizes.compute);
+      peak_flops_ = plan::peak_flops(device_name(device), plan.sizes.compute);
     }
   }
 

@@ -106,10 +106,9 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     NotSupportedYet, ConfigOverrideErrors,
     testing::Values(
-        Case{{"parallel.zero=3"}, "parallel.zero", "3", "must be 0 to 2: sharding parameters (ZeRO-3) is not supported yet", ""},
-        Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "must be at least 0", ""},
-        Case{{"placement.strategy=worst"}, "placement.strategy", "worst", "not supported yet", ""},
-        Case{{"placement.topology=a.xml"}, "placement.topology", "a.xml", "not supported yet", ""}));
+        Case{{"parallel.zero=3"}, "parallel.zero", "3", "must be auto or 0 to 2: sharding parameters (ZeRO-3) is not supported yet", ""},
+        Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "wrong type: must be integer (auto or 0 to 2", ""},
+        Case{{"parallel.zero=-2"}, "parallel.zero", "-2", "must be auto or at least 0", ""}));
 
 INSTANTIATE_TEST_SUITE_P(
     LayoutRule, ConfigOverrideErrors,
@@ -123,7 +122,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"parallel.tensor=16", "data.sequence_length=17", "train.micro_batch=1", "train.global_batch=16"},
              "parallel.tensor", "16", "must divide the tokens of a micro-batch", ""},
         Case{{"parallel.pipeline=100"}, "parallel.pipeline", "100", "must be at most", ""},
-        Case{{"parallel.schedule=1f1c"}, "parallel.schedule", "1f1c", "must be one of gpipe, 1f1b, interleaved, zb-h1, zb-v", "1f1b"},
+        Case{{"parallel.schedule=1f1c"}, "parallel.schedule", "1f1c", "must be one of auto, gpipe, 1f1b, interleaved, zb-h1, zb-v", "1f1b"},
+        Case{{"placement.strategy=explicit"}, "placement.devices", "[]", "is required with placement.strategy=explicit", ""},
+        Case{{"placement.devices=[1,0]"}, "placement.devices", "[...]", "must be empty unless placement.strategy=explicit", ""},
+        Case{{"placement.strategy=explicit", "placement.devices=[1,1]"}, "placement.devices", "[...]", "each once", ""},
         Case{{"parallel.virtual_stages=2"}, "parallel.virtual_stages", "2", "must be 1 with parallel.schedule=1f1b", ""},
         Case{{"parallel.virtual_stages=3", "parallel.schedule=zb-v"}, "parallel.virtual_stages", "3", "must be 2 with parallel.schedule=zb-v", ""},
         Case{{"parallel.pipeline=2", "parallel.stages=[1]"}, "parallel.stages", "[...]", "must have 2 numbers, one per stage, not 1", ""},

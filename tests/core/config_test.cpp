@@ -1,6 +1,7 @@
 // Reading, writing, presets and documentation of the configuration. config_errors_test.cpp has the messages.
 #include "core/config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,6 +13,9 @@
 
 namespace plait {
 namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
 
 constexpr const char* minimal = R"(
 model: {preset: tiny}
@@ -175,6 +179,28 @@ TEST(Config, AGivenKeyWinsOverThePreset) {
   EXPECT_EQ(model.hidden, 768);
   EXPECT_FALSE(model.tie_embeddings);
   EXPECT_EQ(model.vocab, 0);
+}
+
+TEST(Config, KnowsWhatAutoLeavesToThePlanner) {
+  const Config fixed = parse_config(minimal);
+  EXPECT_THAT(keys_left_to_planner(fixed), IsEmpty());
+  const std::vector<std::string> open = {"train.micro_batch=auto", "parallel.tensor=auto",         "parallel.pipeline=auto",
+                                         "parallel.schedule=auto", "parallel.virtual_stages=auto", "parallel.zero=auto",
+                                         "parallel.recompute=auto"};
+  const Config planned = parse_config(minimal, open);
+  EXPECT_THAT(keys_left_to_planner(planned),
+              ElementsAre("train.micro_batch", "parallel.tensor", "parallel.pipeline", "parallel.schedule", "parallel.virtual_stages",
+                          "parallel.zero", "parallel.recompute"));
+  EXPECT_EQ(parse_config(to_yaml(planned)).parallel.zero, -1);
+  // What is left open breaks no rule, and one that is not left open still can.
+  EXPECT_THAT(problems_of(planned), IsEmpty());
+  Config chosen = planned;
+  chosen.train.micro_batch = 1, chosen.parallel.tensor = 1, chosen.parallel.pipeline = 1000, chosen.parallel.virtual_stages = 1;
+  chosen.parallel.schedule = "1f1b", chosen.parallel.zero = 0, chosen.parallel.recompute = "none";
+  const std::vector<ConfigProblem> problems = problems_of(chosen);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems.front().path, "parallel.pipeline");
+  EXPECT_EQ(problems.front().value, "1000");
 }
 
 TEST(Config, LoadReadsAFile) {

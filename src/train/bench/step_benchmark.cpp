@@ -11,7 +11,7 @@
 #include "train/ledger_exchange.h"
 #include "train/report/model_flops.h"
 #include "train/report/overlap_bounds.h"
-#include "train/report/peak_flops.h"
+#include "plan/peak_flops.h"
 #include "train/session.h"
 
 namespace plait::train {
@@ -92,7 +92,7 @@ Json benchmark_rank(const StepBenchmarkRequest& request, RankContext& rank) {
   json["step_ms"] = {{"median", median}, {"mean", mean}, {"min", sorted.front()}, {"max", sorted.back()}};
   json["tokens_per_second"] = tokens_per_second;
   json["tflops_per_gpu"] = tokens_per_second * flops / ranks / 1e12;
-  if (const auto peak = peak_flops(device_name(rank.device), plan.sizes.compute)) {
+  if (const auto peak = plan::peak_flops(device_name(rank.device), plan.sizes.compute)) {
     json["mfu"] = model_flops_utilization(flops, tokens_per_second, ranks, *peak);
   }
   json["exposed_comm_ms"] = ledger.mean().exposed_ms();

@@ -1,4 +1,4 @@
-#include "train/report/peak_flops.h"
+#include "plan/peak_flops.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace plait::train {
+namespace plait::plan {
 namespace {
 
 constexpr double tera = 1e12;
@@ -76,4 +76,4 @@ std::optional<double> peak_flops(std::string_view device_name, DType dtype) {
   return std::nullopt;
 }
 
-}  // namespace plait::train
+}  // namespace plait::plan

@@ -1,0 +1,148 @@
+#include "plan/calibration.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace plait::plan {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t most_entries = 10'000;
+constexpr std::array<std::string_view, 3> kinds{"embedding", "transformer", "head"};
+
+class Reader {
+ public:
+  Reader(const Json& json, std::string path, const std::string& source) : json_(json), path_(std::move(path)), source_(source) {
+    if (!json.is_object()) fail("must be an object");
+  }
+
+  [[noreturn]] void fail(const std::string& rule) const {
+    throw ConfigError(source_ + ": " + (path_.empty() ? "the document" : path_) + " " + rule + "; measure again with `plait bench calibrate`");
+  }
+  Reader at(const std::string& key) const { return {json_.at(key), path_.empty() ? key : path_ + "." + key, source_}; }
+  bool has(const std::string& key) const { return json_.contains(key); }
+
+  std::string text(const std::string& key) const {
+    const auto it = json_.find(key);
+    if (it == json_.end() || !it->is_string()) fail("must have a text '" + key + "'");
+    return it->get<std::string>();
+  }
+  double positive(const std::string& key) const {
+    const auto it = json_.find(key);
+    if (it == json_.end() || !it->is_number()) fail("must have a number '" + key + "'");
+    return checked(it->get<double>(), key);
+  }
+  std::int64_t count(const std::string& key) const {
+    const double value = positive(key);
+    if (value < 1 || value > 1e9 || value != std::floor(value)) fail("must have a whole number from 1 as '" + key + "'");
+    return static_cast<std::int64_t>(value);
+  }
+  std::optional<double> maybe(const std::string& key) const {
+    return has(key) ? std::optional(positive(key)) : std::nullopt;
+  }
+  template <typename Read>
+  void each(const std::string& key, const Read& read) const {
+    const auto it = json_.find(key);
+    if (it == json_.end()) return;
+    if (!it->is_array() || it->size() > most_entries) fail("must have a list '" + key + "' of at most " + std::to_string(most_entries));
+    for (std::size_t n = 0; n < it->size(); ++n) read(Reader((*it)[n], fmt::format("{}{}[{}]", path_.empty() ? "" : path_ + ".", key, n), source_));
+  }
+  Curve curve(const std::string& key) const {
+    const auto it = json_.find(key);
+    if (it == json_.end() || !it->is_array() || it->empty() || it->size() > most_entries) fail("must have points '" + key + "': [[bytes, seconds], ...]");
+    Curve curve;
+    for (const Json& point : *it) {
+      if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_number()) fail("must have points '" + key + "': [[bytes, seconds], ...]");
+      const std::pair<double, double> next{checked(point[0].get<double>(), key), checked(point[1].get<double>(), key)};
+      if (!curve.points.empty() && next.first <= curve.points.back().first) fail("must have '" + key + "' ascending in bytes");
+      curve.points.push_back(next);
+    }
+    return curve;
+  }
+
+ private:
+  double checked(double value, const std::string& key) const {
+    if (!std::isfinite(value) || value < 0) fail("has a '" + key + "' that is negative or not finite");
+    return value;
+  }
+
+  const Json& json_;
+  std::string path_;
+  const std::string& source_;
+};
+
+nlohmann::ordered_json points_of(const Curve& curve) {
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& [bytes, seconds] : curve.points) list.push_back({bytes, seconds});
+  return list;
+}
+
+}  // namespace
+
+double Curve::seconds(double bytes) const {
+  require(!points.empty(), "Curve::seconds: nothing was measured");
+  if (bytes <= points.front().first || points.size() == 1) return points.front().second;
+  std::size_t above = 1;
+  while (above + 1 < points.size() && points[above].first < bytes) ++above;
+  const auto [x0, y0] = points[above - 1];
+  const auto [x1, y1] = points[above];
+  return std::max(y0, y0 + (y1 - y0) * (bytes - x0) / (x1 - x0));
+}
+
+std::string model_key(const model::BlockSizes& sizes) {
+  const model::ModelShape& s = sizes.shape;
+  return fmt::format("hidden {} heads {}/{}x{} ffn {} {} {} {} vocab {} sequence {} {}", s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn,
+                     s.mlp == model::Mlp::swiglu ? "swiglu" : "gelu", s.norm == ops::NormKind::rms_norm ? "rms_norm" : "layer_norm",
+                     s.position == model::Position::rope ? "rope" : "learned", s.vocab, sizes.micro_batch.sequence, to_string(sizes.compute));
+}
+
+nlohmann::ordered_json to_json(const Calibration& c) {
+  nlohmann::ordered_json json{{"format", "plait-calibration"}, {"version", 1}, {"device", c.device}, {"model", c.model}};
+  json["blocks"] = nlohmann::ordered_json::array();
+  for (const BlockMeasurement& b : c.blocks) {
+    json["blocks"].push_back({{"kind", kinds[static_cast<std::size_t>(b.kind)]}, {"tensor", b.tensor}, {"micro_batch", b.micro_batch},
+                              {"recompute", b.recompute}, {"forward_s", b.forward}, {"backward_input_s", b.backward_input},
+                              {"backward_weight_s", b.backward_weight}});
+  }
+  json["collectives"] = nlohmann::ordered_json::array();
+  for (const CollectiveMeasurement& m : c.collectives) json["collectives"].push_back({{"kind", m.kind}, {"ranks", m.ranks}, {"seconds_by_bytes", points_of(m.curve)}});
+  json["messages"] = nlohmann::ordered_json::array();
+  for (const MessageMeasurement& m : c.messages) json["messages"].push_back({{"link", m.link}, {"transport", m.transport}, {"seconds_by_bytes", points_of(m.curve)}});
+  const auto set = [&](const char* key, const std::optional<double>& value) {
+    if (value) json[key] = *value;
+  };
+  set("update_seconds_per_element", c.update_seconds_per_element);
+  set("collective_slowdown", c.collective_slowdown);
+  set("message_slowdown", c.message_slowdown);
+  set("context_bytes", c.context_bytes);
+  return json;
+}
+
+Calibration calibration_from(const Json& json, const std::string& source) {
+  const Reader root(json, "", source);
+  if (root.text("format") != "plait-calibration" || root.count("version") != 1) root.fail("is no calibration of this version");
+  Calibration c{.device = root.text("device"), .model = root.text("model"), .blocks = {}, .collectives = {}, .messages = {},
+                .update_seconds_per_element = root.maybe("update_seconds_per_element"),
+                .collective_slowdown = root.maybe("collective_slowdown"), .message_slowdown = root.maybe("message_slowdown"),
+                .context_bytes = root.maybe("context_bytes")};
+  root.each("blocks", [&](const Reader& r) {
+    const std::string kind = r.text("kind");
+    const auto known = std::find(kinds.begin(), kinds.end(), kind);
+    if (known == kinds.end()) r.fail("must be of kind embedding, transformer or head");
+    c.blocks.push_back({static_cast<BlockKind>(known - kinds.begin()), static_cast<int>(r.count("tensor")), r.count("micro_batch"),
+                        r.text("recompute"), r.positive("forward_s"), r.positive("backward_input_s"), r.positive("backward_weight_s")});
+  });
+  root.each("collectives", [&](const Reader& r) {
+    c.collectives.push_back({r.text("kind"), static_cast<int>(r.count("ranks")), r.curve("seconds_by_bytes")});
+  });
+  root.each("messages", [&](const Reader& r) { c.messages.push_back({r.text("link"), r.text("transport"), r.curve("seconds_by_bytes")}); });
+  return c;
+}
+
+}  // namespace plait::plan

@@ -1,0 +1,67 @@
+// What was measured on a machine for one model (`plait bench calibrate`), and how it is kept.
+//
+// A calibration corrects the nominal profile rather than replacing it: what was measured at one size tells about the others too.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/activations.h"
+#include "plan/device_profile.h"
+
+namespace plait::plan {
+
+enum class BlockKind { embedding, transformer, head };
+
+// Seconds of one micro-batch in one block on one rank, without collectives.
+struct BlockMeasurement {
+  BlockKind kind = BlockKind::transformer;
+  int tensor = 1;                // ranks that share the block
+  std::int64_t micro_batch = 1;  // sequences
+  std::string recompute = "none";
+  double forward = 0, backward_input = 0, backward_weight = 0;
+};
+
+// Seconds by bytes, ascending in bytes. Between two points on the line through them; below the first as the first; beyond the last
+// at the rate between the last two.
+struct Curve {
+  std::vector<std::pair<double, double>> points;
+  double seconds(double bytes) const;  // InternalError without points
+};
+
+struct CollectiveMeasurement {
+  std::string kind;  // "all_reduce", "reduce_scatter", "all_gather"
+  int ranks = 2;
+  Curve curve;       // by bytes of the whole tensor
+};
+
+struct MessageMeasurement {
+  std::string link;       // "NV18", as comm::topology::PairSummary names it; "" any
+  std::string transport;  // "direct"
+  Curve curve;
+};
+
+struct Calibration {
+  std::string device;       // as the device calls itself
+  std::string model;        // model_key()
+  std::vector<BlockMeasurement> blocks;
+  std::vector<CollectiveMeasurement> collectives;
+  std::vector<MessageMeasurement> messages;
+  std::optional<double> update_seconds_per_element;  // of optimizer state, clipping's norm included
+  std::optional<double> collective_slowdown, message_slowdown;
+  std::optional<double> context_bytes;
+};
+
+// What block times depend on beside tensor, micro-batch and recompute: "768x12x12 ffn 3072 gelu vocab 50304 sequence 1024 bf16".
+std::string model_key(const model::BlockSizes& sizes);
+
+// Lossless. Reading throws ConfigError naming `source` and the key for anything that is not a calibration or holds a figure that
+// cannot be (negative, not finite, more points than 10,000).
+nlohmann::ordered_json to_json(const Calibration& calibration);
+Calibration calibration_from(const nlohmann::json& json, const std::string& source);
+
+}  // namespace plait::plan

@@ -1,0 +1,81 @@
+#include "plan/communication_cost.h"
+
+#include <limits>
+
+#include "core/error.h"
+
+namespace plait::plan {
+namespace {
+
+constexpr double giga = 1e9, micro = 1e-6;
+
+// What a measured time says beside its start: a bound on the speed.
+void bound_by(Work& work, const Curve& curve, double bytes) {
+  work.seconds = curve.points.front().second;
+  const double moving = curve.seconds(bytes) - work.seconds;
+  work.most_gb_per_s = moving > 0 ? work.bytes / moving / giga : 0;
+}
+
+}  // namespace
+
+std::string to_string(Collective kind) {
+  switch (kind) {
+    case Collective::all_reduce: return "all_reduce";
+    case Collective::reduce_scatter: return "reduce_scatter";
+    case Collective::all_gather: return "all_gather";
+  }
+  throw InternalError("a collective that communication_cost.cpp does not know");
+}
+
+double ring_share(Collective kind, int ranks) {
+  const double once = static_cast<double>(ranks - 1) / ranks;
+  return kind == Collective::all_reduce ? 2 * once : once;
+}
+
+double ring_rounds(Collective kind, int ranks) { return (kind == Collective::all_reduce ? 2.0 : 1.0) * (ranks - 1); }
+
+const Curve* CommunicationCosts::curve_of(Collective kind, int ranks) const {
+  if (!machine_.calibration) return nullptr;
+  for (const CollectiveMeasurement& m : machine_.calibration->collectives) {
+    if (m.kind == to_string(kind) && m.ranks == ranks) return &m.curve;
+  }
+  return nullptr;
+}
+
+const Curve* CommunicationCosts::curve_of(const Way& way) const {
+  if (!machine_.calibration) return nullptr;
+  const Curve* any = nullptr;
+  for (const MessageMeasurement& m : machine_.calibration->messages) {
+    if (m.link == way.link) return &m.curve;
+    if (m.link.empty()) any = &m.curve;
+  }
+  return any;
+}
+
+Work CommunicationCosts::message(double bytes, const Way& way) const {
+  Work work{.seconds = machine_.profile.message_seconds + way.latency_us * micro, .bytes = bytes, .most_gb_per_s = 0,
+            .compute_slowdown = machine_.calibration ? machine_.calibration->message_slowdown.value_or(0) : 0};
+  if (const Curve* curve = curve_of(way)) bound_by(work, *curve, bytes);
+  return work;
+}
+
+Work CommunicationCosts::collective(Collective kind, int ranks, double bytes) const {
+  Work work;
+  if (ranks == 1) return work;
+  const auto measured = machine_.calibration ? machine_.calibration->collective_slowdown : std::nullopt;
+  work.bytes = ring_share(kind, ranks) * bytes;
+  work.compute_slowdown = measured.value_or(machine_.profile.collective_slowdown);
+  work.seconds = machine_.profile.collective_seconds + ring_rounds(kind, ranks) * machine_.profile.round_seconds;
+  if (const Curve* curve = curve_of(kind, ranks)) bound_by(work, *curve, bytes);
+  return work;
+}
+
+double CommunicationCosts::seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring) const {
+  if (ranks == 1) return 0;
+  if (const Curve* curve = curve_of(kind, ranks)) return curve->seconds(bytes);
+  if (ring.gb_per_s <= 0) return std::numeric_limits<double>::infinity();
+  return collective(kind, ranks, bytes).seconds + ring_rounds(kind, ranks) * ring.latency_us * micro +
+         ring_share(kind, ranks) * bytes / (ring.gb_per_s * giga);
+}
+
+}  // namespace plait::plan

@@ -1,0 +1,43 @@
+// Seconds of messages and collectives: a start, the latencies of the rounds, and the bytes at the speed of the way. Where curves were
+// measured, they replace the first two and bound the last.
+#pragma once
+
+#include <string>
+
+#include "plan/fabric.h"
+#include "plan/machine.h"
+#include "plan/simulation/work.h"
+
+namespace plait::plan {
+
+// What a group communicates by: the slowest way of its ring.
+struct RingSpeed {
+  double gb_per_s = 0, latency_us = 0;
+};
+
+enum class Collective { all_reduce, reduce_scatter, all_gather };
+std::string to_string(Collective kind);
+
+// Of a tensor over a ring of n ranks: what each member sends to the next, as a share of the tensor, and in how many messages one after
+// the other (Patarasuk and Yuan 2009). Nothing for a group of one.
+double ring_share(Collective kind, int ranks);
+double ring_rounds(Collective kind, int ranks);
+
+class CommunicationCosts {
+ public:
+  explicit CommunicationCosts(const Machine& machine) : machine_(machine) {}  // keeps a reference
+
+  // A message of `bytes` on this way. (On the receiver: with 0 bytes.)
+  Work message(double bytes, const Way& way) const;
+  // A collective over a tensor of `bytes`, for the simulator, which knows the way.
+  Work collective(Collective kind, int ranks, double bytes) const;
+  // The same among ranks that nothing disturbs.
+  double seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring) const;
+
+ private:
+  const Curve* curve_of(Collective kind, int ranks) const;
+  const Curve* curve_of(const Way& way) const;
+  const Machine& machine_;
+};
+
+}  // namespace plait::plan

@@ -1,0 +1,161 @@
+#include "plan/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/activations.h"
+
+namespace plait::plan {
+namespace {
+
+using parallel::InstructionKind;
+
+template <typename Sum>
+double specs_bytes(const std::vector<model::TensorSpec>& specs, const Sum& counts) {
+  double bytes = 0;
+  for (const model::TensorSpec& spec : specs) bytes += counts(spec) ? static_cast<double>(spec.bytes()) : 0;
+  return bytes;
+}
+
+// Bubble of a step in units of one micro-batch's share of a rank, for passes of these seconds (Narayanan et al. 2021; Qi et al. 2023).
+double bubble_seconds(const Candidate& c, double forward, double backward_input, double backward_weight) {
+  const auto others = static_cast<double>(c.pipeline - 1);
+  const double whole = forward + backward_input + backward_weight;
+  if (c.schedule == "interleaved") return others * whole / static_cast<double>(c.virtual_stages);
+  if (c.schedule == "zb-h1") return others * std::max(0.0, forward + backward_input - backward_weight);
+  if (c.schedule == "zb-v") return others * std::max(0.0, forward + backward_input - 2 * backward_weight) / 2;
+  return others * whole;
+}
+
+// Micro-batches of which a rank keeps activations of all its blocks, at the most.
+double in_flight(const Candidate& c, double micro_batches) {
+  const auto p = static_cast<double>(c.pipeline);
+  double most = p;
+  if (c.schedule == "gpipe") most = micro_batches;
+  if (c.schedule == "interleaved") most = p * (1 + (p - 1) / (p * static_cast<double>(c.virtual_stages)));
+  return std::min(most, micro_batches);
+}
+
+}  // namespace
+
+Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, const Machine& machine)
+    : config_(config), vocab_(vocab), kind_(kind), machine_(machine) {}
+
+Estimator::PassSeconds Estimator::pass_seconds(const model::BlockSizes& sizes, const RingSpeed& tensor) {
+  BlockCosts costs(machine_, sizes);
+  const CommunicationCosts communication(machine_);
+  const auto seconds = [&](InstructionKind kind, int block) {
+    const PassCost cost = costs.cost(kind, block);
+    double total = cost.seconds;
+    const auto add = [&](Collective collective, int times) {
+      if (times > 0) total += times * communication.seconds(collective, sizes.split.size, cost.collective_bytes, tensor);
+    };
+    add(Collective::all_gather, cost.gathers);
+    add(Collective::reduce_scatter, cost.scatters);
+    add(Collective::all_reduce, cost.all_reduces);
+    return total;
+  };
+  const auto parts = [&](InstructionKind kind) {
+    return Parts{seconds(kind, 0), sizes.shape.layers > 0 ? seconds(kind, 1) : 0, seconds(kind, sizes.shape.head_block())};
+  };
+  return {parts(InstructionKind::forward), parts(InstructionKind::backward_input), parts(InstructionKind::backward_weight)};
+}
+
+Estimator::Parts Estimator::parameters(const model::BlockSizes& sizes) {
+  const auto [known, is_new] = parameters_.try_emplace(sizes.split.size);
+  if (is_new) {
+    const auto elements = [&](int block) {
+      double sum = 0;
+      for (const model::Parameter& p : model::parameters(sizes.shape, sizes.split, {block})) sum += static_cast<double>(p.shape.elements());
+      return sum;
+    };
+    known->second = {elements(0), elements(1), elements(sizes.shape.head_block())};
+  }
+  return known->second;
+}
+
+Estimator::Parts Estimator::activations(const model::BlockSizes& sizes) {
+  const auto saved = [&](int block) {
+    return specs_bytes(activation_specs(sizes, block), [](const model::TensorSpec& s) { return s.keep == model::Keep::saved; });
+  };
+  return {saved(0), saved(1), saved(sizes.shape.head_block())};
+}
+
+Estimator::Parts Estimator::scratch(const model::BlockSizes& sizes) {
+  const auto once = [&](int block) {
+    return specs_bytes(activation_specs(sizes, block), [](const model::TensorSpec& s) { return s.keep == model::Keep::scratch; }) +
+           specs_bytes(gradient_specs(sizes, block), [](const model::TensorSpec&) { return true; });
+  };
+  return {once(0), once(1), once(sizes.shape.head_block())};
+}
+
+Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
+  const parallel::Layout layout{static_cast<int>(c.pipeline), static_cast<int>(c.data), static_cast<int>(c.tensor)};
+  const parallel::JobOutline job = outline_job(with(config_, c), vocab_, layout, kind_);
+  const PassSeconds passes = pass_seconds(job.sizes, speeds.tensor);
+  const Parts elements = parameters(job.sizes), saved = activations(job.sizes), once = scratch(job.sizes);
+  const int head = job.sizes.shape.head_block();
+
+  // What each pipeline rank holds.
+  struct Load {
+    double forward = 0, backward_input = 0, backward_weight = 0, elements = 0, saved = 0, once = 0;
+    double total() const { return forward + backward_input + backward_weight; }
+  };
+  std::vector<Load> loads(static_cast<std::size_t>(c.pipeline));
+  for (int stage = 0; stage < job.schedule.stages(); ++stage) {
+    Load& load = loads[static_cast<std::size_t>(job.schedule.rank_of(stage))];
+    const parallel::BlockRange& blocks = job.stages[static_cast<std::size_t>(stage)];
+    const double first = blocks.first == 0 ? 1 : 0, last = blocks.end == head + 1 ? 1 : 0;
+    const double middle = blocks.end - blocks.first - first - last;
+    const auto sum = [&](const Parts& parts) { return first * parts.embedding + middle * parts.block + last * parts.head; };
+    load.forward += sum(passes.forward);
+    load.backward_input += sum(passes.backward_input);
+    load.backward_weight += sum(passes.backward_weight);
+    load.elements += sum(elements);
+    load.saved += sum(saved);
+    load.once = std::max({load.once, first * once.embedding, last * once.head, middle > 0 ? once.block : 0});
+  }
+  const Load& slowest = *std::max_element(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return a.total() < b.total(); });
+
+  const CommunicationCosts communication(machine_);
+  const auto micro_batches = static_cast<double>(job.micro_batches);
+  Estimate estimate;
+  estimate.seconds = micro_batches * slowest.total() +
+                     bubble_seconds(c, slowest.forward, slowest.backward_input, slowest.backward_weight);
+  if (c.pipeline > 1 && speeds.pipeline.gb_per_s > 0) {
+    const double bytes = static_cast<double>(job.sizes.own_rows() * job.sizes.shape.hidden) * static_cast<double>(size_of(job.sizes.compute));
+    const Way way{.channels = {}, .gb_per_s = speeds.pipeline.gb_per_s, .latency_us = speeds.pipeline.latency_us, .link = {}};
+    const double hop = communication.message(bytes, way).seconds + bytes / (speeds.pipeline.gb_per_s * 1e9);
+    // Filling and draining; in between, messages bound the step only where they take longer than computing does.
+    estimate.seconds += 2 * static_cast<double>(c.pipeline - 1) * hop;
+    const double passing = micro_batches * static_cast<double>(job.schedule.chunks) * bytes / (speeds.pipeline.gb_per_s * 1e9);
+    estimate.seconds = std::max(estimate.seconds, passing);
+  }
+  const auto gradient = static_cast<double>(size_of(job.gradient_type)), weight = static_cast<double>(size_of(job.sizes.compute));
+  const auto master = static_cast<double>(size_of(job.master_type));
+  const auto data = static_cast<int>(c.data);
+  const double shard = c.zero > 0 ? 1.0 / data : 1.0;
+  double most_bytes = 0, update = 0, exposed = 0;
+  for (const Load& load : loads) {
+    const double state = load.elements * shard;
+    update = std::max(update, state * (2 * gradient + 7 * master + weight) / machine_.profile.memory_bytes_per_s);
+    if (data > 1) {
+      const Collective reduction = c.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce;
+      const double rounds = c.zero > 1 ? micro_batches : 1;
+      const double reduce = rounds * communication.seconds(reduction, data, load.elements * gradient, speeds.data);
+      const double gather = c.zero > 0 ? communication.seconds(Collective::all_gather, data, load.elements * weight, speeds.data) : 0;
+      // Hidden behind the last backward (all of them under ZeRO-2) and the first forward.
+      const double behind = rounds * (load.backward_input + load.backward_weight);
+      exposed = std::max(exposed, std::max(0.0, reduce - behind) + std::max(0.0, gather - load.forward) + 0.05 * (reduce + gather));
+    }
+    const double weights = load.elements * weight + (job.separate_master ? state * master : 0);
+    const double gradients = c.zero > 1 ? state * gradient : load.elements * gradient;
+    const double kept = load.saved * in_flight(c, micro_batches);
+    most_bytes = std::max(most_bytes, weights + gradients + 2 * state * master + kept + load.once);
+  }
+  estimate.seconds += update + exposed;
+  estimate.bytes = most_bytes;
+  return estimate;
+}
+
+}  // namespace plait::plan

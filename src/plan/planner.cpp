@@ -1,0 +1,304 @@
+#include "plan/planner.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "core/error.h"
+#include "parallel/job_plan.h"
+#include "parallel/program_set.h"
+#include "plan/what_if.h"
+
+namespace plait::plan {
+namespace {
+
+using parallel::Layout;
+
+Candidate candidate_of(const Config& config, const Layout& layout) {
+  return {.data = layout.data,
+          .tensor = layout.tensor,
+          .pipeline = layout.pipeline,
+          .micro_batch = config.train.micro_batch,
+          .virtual_stages = config.parallel.virtual_stages,
+          .zero = config.parallel.zero,
+          .schedule = config.parallel.schedule,
+          .recompute = config.parallel.recompute};
+}
+
+AxisLink axis_link(const AxisCost& cost, const Fabric& fabric, const std::string& what) {
+  AxisLink link;
+  link.used = cost.narrowest.from >= 0;
+  if (!link.used) return link;
+  link.min_gb_per_s = cost.narrowest.gb_per_s;
+  link.link = cost.narrowest.link;
+  link.from = cost.narrowest.from, link.to = cost.narrowest.to;
+  if (cost.shared_channel >= 0) link.shared = fmt::format("{} {} share {}", cost.sharing, what, fabric.channel_name(cost.shared_channel));
+  return link;
+}
+
+// The fastest ways that any two GPUs have, so that an estimate is rather too low than too high.
+AxisSpeeds fastest(Fabric& fabric) {
+  RingSpeed best;
+  const int looked_at = std::min(fabric.gpus(), 16);
+  for (int from = 0; from < looked_at; ++from) {
+    for (int to = 0; to < looked_at; ++to) {
+      const Way& way = fabric.way(from, to);
+      if (from == to || way.gb_per_s <= best.gb_per_s) continue;
+      best = {way.gb_per_s, way.latency_us};
+    }
+  }
+  return {best, best, best};
+}
+
+class Search {
+ public:
+  Search(const Config& config, std::int64_t vocab, int ranks, const Site& site, const PlannerOptions& options)
+      : config_(config), vocab_(vocab), ranks_(ranks), site_(site), options_(options), placer_(*site.fabric) {}
+
+  PlannedJob run() {
+    Enumeration all = enumerate(config_, ranks_);
+    job_.rejected = std::move(all.rejected);
+    job_.enumerated = static_cast<int>(all.candidates.size());
+    sort(all.candidates);
+    simulate_best();
+    if (evaluations_.empty()) refuse();
+    arrange();
+    job_.config = with(config_, job_.best.candidate);
+    if (options_.what_if) {
+      job_.what_if = what_would_change(config_, vocab_, ranks_, site_, job_.best, job_.alternatives, too_large_);
+    }
+    return std::move(job_);
+  }
+
+ private:
+  double limit() const { return site_.machine.profile.memory_bytes - context_bytes(site_.machine); }
+
+  void sort(const std::vector<Candidate>& candidates) {
+    Estimator estimator(config_, vocab_, site_.kind, site_.machine);
+    const AxisSpeeds speeds = fastest(*site_.fabric);
+    for (const Candidate& c : candidates) {
+      try {
+        const Estimate estimate = estimator.estimate(c, speeds);
+        // The memory plan decides; this only leaves out what is far off.
+        (estimate.bytes > 1.1 * limit() ? too_large_ : waiting_).push_back({c, estimate.seconds, estimate.bytes});
+      } catch (const ConfigError& error) {
+        job_.rejected.push_back({c, error.what()});
+      }
+    }
+    std::stable_sort(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  }
+
+  void simulate_best() {
+    double best = std::numeric_limits<double>::infinity();
+    for (const EstimatedCandidate& next : waiting_) {
+      if (job_.simulated >= options_.most_simulated || options_.estimate_trust * next.seconds > best) break;
+      Evaluation evaluation;
+      try {
+        evaluation = evaluate(with(config_, next.candidate), vocab_, ranks_, site_, placer_, options_.placement);
+      } catch (const ConfigError& error) {
+        job_.rejected.push_back({next.candidate, error.what()});
+        continue;
+      }
+      ++job_.simulated;
+      evaluation.estimated_seconds = next.seconds;
+      if (const std::string problem = memory_problem(evaluation, site_.machine); !problem.empty()) {
+        too_large_.push_back({next.candidate, next.seconds, evaluation.most_bytes()});
+        memory_problems_.push_back({next.candidate, problem});
+        continue;
+      }
+      best = std::min(best, evaluation.step_seconds);
+      evaluations_.push_back(std::move(evaluation));
+    }
+  }
+
+  // The best, then the best of each other layout, then the rest; each by predicted time. And why layouts are missing.
+  void arrange() {
+    std::stable_sort(evaluations_.begin(), evaluations_.end(), [](const auto& a, const auto& b) { return a.step_seconds < b.step_seconds; });
+    job_.fitting = static_cast<int>(waiting_.size()) - static_cast<int>(memory_problems_.size());
+    std::vector<Evaluation> first_of_layout, others;
+    std::vector<std::string> seen;
+    for (Evaluation& e : evaluations_) {
+      const bool is_new = std::find(seen.begin(), seen.end(), e.candidate.layout()) == seen.end();
+      if (is_new) seen.push_back(e.candidate.layout());
+      (is_new ? first_of_layout : others).push_back(std::move(e));
+    }
+    job_.best = std::move(first_of_layout.front());
+    first_of_layout.erase(first_of_layout.begin());
+    for (auto* list : {&first_of_layout, &others}) {
+      for (Evaluation& e : *list) {
+        if (static_cast<int>(job_.alternatives.size()) < options_.top) job_.alternatives.push_back(std::move(e));
+      }
+    }
+    explain_layouts(seen);
+  }
+
+  // Of every layout that was enumerated and not simulated: its best estimate, or its memory.
+  void explain_layouts(std::vector<std::string> seen) {
+    const auto is_new = [&](const Candidate& c) {
+      if (std::find(seen.begin(), seen.end(), c.layout()) != seen.end()) return false;
+      seen.push_back(c.layout());
+      return true;
+    };
+    for (const EstimatedCandidate& e : waiting_) {
+      const auto problem = std::find_if(memory_problems_.begin(), memory_problems_.end(), [&](const Rejected& r) { return r.candidate == e.candidate; });
+      if (problem != memory_problems_.end()) continue;
+      if (!is_new(e.candidate)) continue;
+      job_.rejected.push_back({e.candidate, fmt::format("slower: at best about {:.1f} ms a step, where the choice takes {:.1f}", 1e3 * e.seconds,
+                                                        1e3 * job_.best.step_seconds)});
+    }
+    for (const Rejected& r : memory_problems_) {
+      if (is_new(r.candidate)) job_.rejected.push_back(r);
+    }
+    std::map<std::string, const EstimatedCandidate*> smallest;  // of each layout that is far too large
+    for (const EstimatedCandidate& e : too_large_) {
+      const EstimatedCandidate*& known = smallest[e.candidate.layout()];
+      if (!known || e.bytes < known->bytes) known = &e;
+    }
+    for (const auto& [layout, e] : smallest) {
+      if (is_new(e->candidate)) job_.rejected.push_back({e->candidate, too_much(*e)});
+    }
+  }
+
+  std::string too_much(const EstimatedCandidate& e) const {
+    return fmt::format("does not fit: about {} a GPU at the least, which has {} beside what libraries take", format_gib(e.bytes), format_gib(limit()));
+  }
+
+  [[noreturn]] void refuse() {
+    std::string text = fmt::format("no way to run this on {} {}s fits", ranks_, site_.machine.profile.name);
+    if (!too_large_.empty()) {
+      const auto smallest = std::min_element(too_large_.begin(), too_large_.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+      text += fmt::format(": the smallest is {}, which {}", smallest->candidate.to_string(), too_much(*smallest));
+      for (const Rejected& r : memory_problems_) {
+        if (r.candidate == smallest->candidate) text += " (" + r.reason + ")";
+      }
+      text += nearest_fit(*smallest);
+    } else if (!job_.rejected.empty()) {
+      text += ": " + job_.rejected.front().candidate.to_string() + ": " + job_.rejected.front().reason;
+    }
+    throw ConfigError(text);
+  }
+
+  // The nearest setting that would fit: the same job with what the configuration fixes left open, one key after the other.
+  std::string nearest_fit(const EstimatedCandidate& smallest) const {
+    struct Opening {
+      const char* key;
+      void (*open)(Config&);
+    };
+    constexpr Opening openings[] = {
+        {"parallel.recompute", [](Config& c) { c.parallel.recompute = "auto"; }},
+        {"train.micro_batch", [](Config& c) { c.train.micro_batch = 0; }},
+        {"parallel.zero", [](Config& c) { c.parallel.zero = -1; }},
+        {"the layout", [](Config& c) { c.parallel.data = c.parallel.tensor = c.parallel.pipeline = 0; }},
+    };
+    Config open = config_;
+    for (const Opening& opening : openings) {
+      opening.open(open);
+      Estimator estimator(open, vocab_, site_.kind, site_.machine);
+      const EstimatedCandidate* nearest = nullptr;
+      std::vector<EstimatedCandidate> fits;
+      for (const Candidate& c : enumerate(open, ranks_).candidates) {
+        try {
+          const Estimate e = estimator.estimate(c, fastest(*site_.fabric));
+          if (e.bytes < 0.95 * limit()) fits.push_back({c, e.seconds, e.bytes});
+        } catch (const ConfigError&) {
+          continue;  // as such no answer
+        }
+      }
+      for (const EstimatedCandidate& e : fits) {
+        if (!nearest || e.seconds < nearest->seconds) nearest = &e;
+      }
+      if (nearest) return fmt::format(". {} would (about {})", nearest->candidate.to_string(), format_gib(nearest->bytes));
+    }
+    return fmt::format(". It takes more GPUs: at {} a GPU, about {:.0f} of them", format_gib(limit()),
+                       std::ceil(ranks_ * smallest.bytes / limit()));
+  }
+
+  const Config& config_;
+  const std::int64_t vocab_;
+  const int ranks_;
+  const Site& site_;
+  const PlannerOptions& options_;
+  Placer placer_;
+  PlannedJob job_;
+  std::vector<EstimatedCandidate> waiting_, too_large_;
+  std::vector<Rejected> memory_problems_;
+  std::vector<Evaluation> evaluations_;
+};
+
+}  // namespace
+
+double context_bytes(const Machine& machine) {
+  const auto measured = machine.calibration ? machine.calibration->context_bytes : std::nullopt;
+  return measured.value_or(machine.profile.context_bytes);
+}
+
+double Evaluation::most_bytes() const { return peak_bytes.empty() ? 0 : *std::max_element(peak_bytes.begin(), peak_bytes.end()); }
+
+Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer, const PlacementOptions& options) {
+  const Layout layout = parallel::resolve_layout(config.parallel, ranks);
+  const std::vector<parallel::RankPlan> stages = parallel::make_stage_plans(config, vocab, layout, site.kind);
+  const StepCosts costs(site.machine, stages);
+  Evaluation result;
+  result.candidate = candidate_of(config, layout);
+  result.placement = placer.place(costs.traffic(), options);
+  const PlacementCost& cost = result.placement.cost;
+  if (!cost.possible()) throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
+  Fabric& fabric = *site.fabric;
+  result.tensor = axis_link(cost.tensor, fabric, "tensor groups");
+  result.pipeline = axis_link(cost.pipeline, fabric, "messages");
+  result.data = axis_link(cost.data, fabric, "data groups");
+  const std::vector<int>& gpus = result.placement.gpu_of_rank;
+  const double tensor_latency = result.tensor.used ? fabric.way(result.tensor.from, result.tensor.to).latency_us : 0;
+  const parallel::ProgramSet programs = parallel::training_programs(stages, layout);
+  const WorkOf work_of = [&](int rank, int index) {
+    const parallel::Program& program = programs.program(rank);
+    const parallel::Instruction& i = program.at(index);
+    const bool message = parallel::is_send(i.kind) || parallel::is_receive(i.kind);
+    const Way* way = nullptr;
+    if (message) {
+      const int peer = layout.on_pipeline(rank, program.stream_of(i).peer);
+      const int own = gpus[static_cast<std::size_t>(rank)], other = gpus[static_cast<std::size_t>(peer)];
+      way = parallel::is_send(i.kind) ? &fabric.way(own, other) : &fabric.way(other, own);
+    }
+    return costs.work(layout.coordinates(rank).pipeline, index, tensor_latency, way);
+  };
+  const Simulated simulated = simulate_step(programs, work_of, network_of(fabric), gpus);
+  result.step_seconds = simulated.step_seconds;
+  result.bubble_fraction = simulated.mean_bubble_fraction();
+  result.ledger = simulated.mean_ledger();
+  result.critical = simulated.critical_sums;
+  result.extrapolated = costs.extrapolated();
+  std::size_t fullest = 0;
+  for (const parallel::RankPlan& plan : stages) {
+    result.peak_bytes.push_back(static_cast<double>(plan.memory.total_bytes()) + context_bytes(site.machine));
+    if (result.peak_bytes.back() > result.peak_bytes[fullest]) fullest = result.peak_bytes.size() - 1;
+  }
+  for (const auto& [kind, bytes] : stages[fullest].memory.bytes_by_kind()) result.bytes_by_kind.emplace_back(kind, static_cast<double>(bytes));
+  std::stable_sort(result.bytes_by_kind.begin(), result.bytes_by_kind.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return result;
+}
+
+std::string memory_problem(const Evaluation& evaluation, const Machine& machine) {
+  const double most = evaluation.most_bytes(), has = machine.profile.memory_bytes;
+  if (most <= has) return "";
+  std::string items;
+  for (std::size_t n = 0; n < std::min<std::size_t>(3, evaluation.bytes_by_kind.size()); ++n) {
+    items += fmt::format("{}{} {}", n == 0 ? "" : ", ", evaluation.bytes_by_kind[n].first, format_gib(evaluation.bytes_by_kind[n].second));
+  }
+  return fmt::format("does not fit: {} of {} a GPU; the largest are {}", format_gib(most), format_gib(has), items);
+}
+
+PlannedJob plan_job(const Config& config, std::int64_t vocab, int ranks, const Site& site, const PlannerOptions& options) {
+  require(site.fabric != nullptr, "plan_job: a site has a fabric");
+  if (ranks > site.fabric->gpus()) {
+    throw ConfigError(fmt::format("{} ranks are to be planned, but the topology has only {} GPUs", ranks, site.fabric->gpus()));
+  }
+  return Search(config, vocab, ranks, site, options).run();
+}
+
+std::string format_gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1024.0 * 1024 * 1024)); }
+
+}  // namespace plait::plan

@@ -1,0 +1,190 @@
+#include "plan/step_costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "parallel/program_set.h"
+
+namespace plait::plan {
+namespace {
+
+using parallel::Instruction;
+using parallel::InstructionKind;
+using parallel::RankPlan;
+
+constexpr double host_link_bytes_per_s = 12e9;  // PCIe Gen3 x16 as it is reached
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+bool computes(const Instruction& i) {
+  return i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input || i.kind == InstructionKind::backward_weight;
+}
+
+// Of what a collective's tensor consists.
+double gradient_bytes(const RankPlan& plan, const Instruction& i) {
+  const parallel::Bucket& bucket = plan.flat.buckets()[at(i.bucket)];
+  const std::int64_t elements = i.group == parallel::Group::data ? bucket.range.count : plan.flat.kept_gradient(bucket).count;
+  return static_cast<double>(size_of(plan.gradient_type)) * static_cast<double>(elements);
+}
+
+Collective reduction(const RankPlan& plan, const Instruction& i) {
+  return plan.zero > 0 && i.group == parallel::Group::data ? Collective::reduce_scatter : Collective::all_reduce;
+}
+
+}  // namespace
+
+StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages) : machine_(machine), communication_(machine_) {
+  require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.pipeline, "StepCosts: one plan for each pipeline rank");
+  layout_ = stages.front().layout;
+  traffic_.layout = layout_;
+  traffic_.last_stage = stages.front().last_stage_rank();
+  for (std::size_t p = 0; p < stages.size(); ++p) {
+    const RankPlan& plan = stages[p];
+    require(plan.coordinates().pipeline == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
+    BlockCosts blocks(machine_, plan.sizes);
+    std::map<std::pair<InstructionKind, int>, PassCost> passes;  // the same for all micro-batches
+    std::vector<Item> items;
+    for (const Instruction& i : plan.train.instructions) {
+      Item item{.on_compute_stream = plan.train.stream_of(i).role == parallel::StreamRole::compute, .work = {}, .pass = {}};
+      if (computes(i)) {
+        const auto [known, is_new] = passes.try_emplace({i.kind, i.block});
+        if (is_new) known->second = blocks.cost(i.kind, i.block);
+        item.pass = known->second;
+        item.work.seconds = item.pass.seconds;
+      } else {
+        item.work = work_of(plan, i);
+      }
+      items.push_back(item);
+    }
+    items_.push_back(std::move(items));
+    extrapolated_ = extrapolated_ || blocks.extrapolated();
+    add_traffic(static_cast<int>(p), plan);
+  }
+}
+
+Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
+  const DeviceProfile& profile = machine_.profile;
+  const auto gradient = static_cast<double>(size_of(plan.gradient_type)), weight = static_cast<double>(size_of(plan.sizes.compute));
+  const auto master = static_cast<double>(size_of(plan.master_type));
+  const parallel::FlatLayout& flat = plan.flat;
+  const auto bucket = [&]() -> const parallel::Bucket& { return flat.buckets()[at(i.bucket)]; };
+  switch (i.kind) {
+    case InstructionKind::load_batch:
+      return {.seconds = profile.message_seconds + 8.0 * static_cast<double>(plan.sizes.micro_batch.rows()) / host_link_bytes_per_s};
+    case InstructionKind::send_activation:
+    case InstructionKind::send_gradient:
+      return {.bytes = static_cast<double>(plan.sizes.own_rows() * plan.sizes.shape.hidden) * weight};
+    case InstructionKind::reduce_gradients: {
+      const auto members = static_cast<int>(plan.members(i.group).size());
+      Work work = communication_.collective(reduction(plan, i), members, gradient_bytes(plan, i));
+      if (plan.zero > 1 && i.group == parallel::Group::data) {
+        work.seconds += 3 * gradient * static_cast<double>(flat.shard(bucket()).count) / profile.memory_bytes_per_s;
+      }
+      return work;
+    }
+    case InstructionKind::gather_weights:
+      return communication_.collective(Collective::all_gather, layout_.data, weight * static_cast<double>(bucket().range.count));
+    case InstructionKind::gradient_norm:
+      return {.seconds = profile.kernel_seconds + gradient * static_cast<double>(flat.kept_gradient_elements()) / profile.memory_bytes_per_s};
+    case InstructionKind::reduce_scalars: {
+      if (layout_.ranks() == 1) return {};
+      // A few bytes; libraries go up and down a tree.
+      return {.seconds = profile.collective_seconds + 2 * std::ceil(std::log2(layout_.ranks())) * profile.round_seconds};
+    }
+    case InstructionKind::update: {
+      // Reads gradient, master weight and both moments, writes the latter three and the weights that are computed with.
+      const double bytes = gradient + 7 * master + (plan.separate_master ? weight : 0);
+      const double nominal = bytes / profile.memory_bytes_per_s;
+      const auto measured = machine_.calibration ? machine_.calibration->update_seconds_per_element : std::nullopt;
+      return {.seconds = 2 * profile.kernel_seconds + measured.value_or(nominal) * static_cast<double>(flat.state_elements())};
+    }
+    case InstructionKind::receive_activation:
+    case InstructionKind::receive_gradient:
+    case InstructionKind::forward:
+    case InstructionKind::backward_input:
+    case InstructionKind::backward_weight:
+      return {};
+  }
+  throw InternalError("StepCosts: an instruction that it does not know");
+}
+
+void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
+  RingTraffic tensor, data;
+  const auto add = [](RingTraffic& traffic, Collective kind, int ranks, double bytes, int times = 1) {
+    traffic.bytes += times * ring_share(kind, ranks) * bytes;
+    traffic.rounds += times * ring_rounds(kind, ranks);
+  };
+  for (std::size_t n = 0; n < items_.back().size(); ++n) {
+    const Item& item = items_.back()[n];
+    const Instruction& i = plan.train.instructions[n];
+    add(tensor, Collective::all_gather, layout_.tensor, item.pass.collective_bytes, item.pass.gathers);
+    add(tensor, Collective::reduce_scatter, layout_.tensor, item.pass.collective_bytes, item.pass.scatters);
+    add(tensor, Collective::all_reduce, layout_.tensor, item.pass.collective_bytes, item.pass.all_reduces);
+    if (i.kind == InstructionKind::gather_weights) {
+      data.bytes += item.work.bytes;
+      data.rounds += ring_rounds(Collective::all_gather, layout_.data);
+    } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::data) {
+      add(data, reduction(plan, i), layout_.data, gradient_bytes(plan, i));
+    } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tensor) {
+      add(tensor, Collective::all_reduce, layout_.tensor, gradient_bytes(plan, i));
+    } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tied && pipeline == 0) {
+      add(traffic_.tied, Collective::all_reduce, 2, gradient_bytes(plan, i));
+    } else if (parallel::is_send(i.kind)) {
+      const int to = plan.train.stream_of(i).peer;
+      const auto is_same = [&](const ChainTraffic& c) { return c.from == pipeline && c.to == to; };
+      auto chain = std::find_if(traffic_.chain.begin(), traffic_.chain.end(), is_same);
+      if (chain == traffic_.chain.end()) chain = traffic_.chain.insert(chain, {.from = pipeline, .to = to});
+      chain->bytes += item.work.bytes;
+      ++chain->messages;
+    }
+  }
+  traffic_.tensor.push_back(tensor);
+  traffic_.data.push_back(data);
+}
+
+double StepCosts::tensor_seconds(const PassCost& pass, const RingSpeed& tensor) const {
+  double seconds = 0;
+  const auto add = [&](Collective kind, int times) {
+    if (times > 0) seconds += times * communication_.seconds(kind, layout_.tensor, pass.collective_bytes, tensor);
+  };
+  add(Collective::all_gather, pass.gathers);
+  add(Collective::reduce_scatter, pass.scatters);
+  add(Collective::all_reduce, pass.all_reduces);
+  return seconds;
+}
+
+Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const Way* way) const {
+  const Item& item = items_.at(at(pipeline)).at(at(index));
+  if (way) return communication_.message(item.work.bytes, *way);
+  Work work = item.work;
+  double moving = 0;  // as far as that was measured
+  const auto add = [&](Collective kind, int times) {
+    if (times == 0 || layout_.tensor == 1) return;
+    const Work one = communication_.collective(kind, layout_.tensor, item.pass.collective_bytes);
+    work.inside += times;
+    work.inside_seconds += times * (one.seconds + ring_rounds(kind, layout_.tensor) * tensor_latency_us * 1e-6);
+    work.bytes += times * one.bytes;
+    if (one.most_gb_per_s > 0) moving += times * one.bytes / (one.most_gb_per_s * 1e9);
+  };
+  add(Collective::all_gather, item.pass.gathers);
+  add(Collective::reduce_scatter, item.pass.scatters);
+  add(Collective::all_reduce, item.pass.all_reduces);
+  if (moving > 0) work.most_gb_per_s = work.bytes / moving / 1e9;
+  return work;
+}
+
+double StepCosts::compute_seconds(int pipeline, const RingSpeed& tensor) const {
+  double seconds = tensor_seconds(pipeline, tensor);
+  for (const Item& item : items_.at(at(pipeline))) seconds += item.on_compute_stream ? item.work.seconds : 0;
+  return seconds;
+}
+
+double StepCosts::tensor_seconds(int pipeline, const RingSpeed& tensor) const {
+  double seconds = 0;
+  for (const Item& item : items_.at(at(pipeline))) seconds += tensor_seconds(item.pass, tensor);
+  return seconds;
+}
+
+}  // namespace plait::plan

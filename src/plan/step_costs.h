@@ -1,0 +1,55 @@
+// What the instructions of a job's programs cost on a machine: the bridge from plans (parallel/rank_plan.h) to placement and
+// simulation.
+#pragma once
+
+#include <vector>
+
+#include "parallel/rank_plan.h"
+#include "plan/block_cost.h"
+#include "plan/communication_cost.h"
+#include "plan/placement/traffic.h"
+
+namespace plait::plan {
+
+class StepCosts {
+ public:
+  // `stages`: the plan of one rank of each pipeline coordinate, in order; all ranks with this coordinate cost the same. Keeps a copy of
+  // the machine and nothing of the plans.
+  StepCosts(const Machine& machine, const std::vector<parallel::RankPlan>& stages);
+  StepCosts(const StepCosts&) = delete;
+  StepCosts& operator=(const StepCosts&) = delete;
+
+  const Machine& machine() const { return machine_; }
+  const Traffic& traffic() const { return traffic_; }
+
+  // Of instruction `index` of a rank with this pipeline coordinate. `tensor_latency_us`: of a hop of its tensor group's ring; `way`: of
+  // a message, to its peer.
+  Work work(int pipeline, int index, double tensor_latency_us, const Way* way) const;
+
+  // What the compute stream of a pipeline rank has to do in one step if nothing ever makes it wait.
+  double compute_seconds(int pipeline, const RingSpeed& tensor) const;
+  // Of that, the collectives of its tensor group.
+  double tensor_seconds(int pipeline, const RingSpeed& tensor) const;
+
+  bool extrapolated() const { return extrapolated_; }  // some pass was not measured although others were
+
+ private:
+  // One instruction, before it is known where the ranks are.
+  struct Item {
+    bool on_compute_stream = false;
+    Work work;
+    PassCost pass;  // of one that computes: its collectives
+  };
+  Work work_of(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
+  double tensor_seconds(const PassCost& pass, const RingSpeed& tensor) const;
+  void add_traffic(int pipeline, const parallel::RankPlan& plan);
+
+  Machine machine_;
+  CommunicationCosts communication_;
+  parallel::Layout layout_;
+  std::vector<std::vector<Item>> items_;  // by pipeline rank and instruction
+  Traffic traffic_;
+  bool extrapolated_ = false;
+};
+
+}  // namespace plait::plan

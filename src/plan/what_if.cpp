@@ -1,0 +1,113 @@
+#include "plan/what_if.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "core/error.h"
+
+namespace plait::plan {
+namespace {
+
+// How far links are scaled in search of another answer, and how often.
+constexpr double most_scale = 64;
+constexpr int halvings = 7;
+
+comm::topology::Graph scaled(comm::topology::Graph graph, double factor) {
+  for (comm::topology::Edge& edge : graph.edges) edge.gb_per_s = std::clamp(edge.gb_per_s * factor, 1e-3, comm::topology::max_gb_per_s);
+  for (comm::topology::PairMeasurement& pair : graph.pairs) {
+    pair.gb_per_s = std::clamp(pair.gb_per_s * factor, 1e-3, comm::topology::max_gb_per_s);
+  }
+  return graph;
+}
+
+class WhatIf {
+ public:
+  WhatIf(const Config& config, std::int64_t vocab, int ranks, const Site& site, const Evaluation& best)
+      : config_(config), vocab_(vocab), ranks_(ranks), site_(site), best_(best) {}
+
+  // Seconds by which the other one is slower, with all links this much faster. Both are placed anew.
+  double lead(const Candidate& other, double factor) {
+    Fabric fabric(scaled(site_.fabric->graph(), factor));
+    Site site = site_;
+    site.fabric = &fabric;
+    Placer placer(fabric);
+    const double own = evaluate(with(config_, best_.candidate), vocab_, ranks_, site, placer).step_seconds;
+    return evaluate(with(config_, other), vocab_, ranks_, site, placer).step_seconds - own;
+  }
+
+  // "with links a third as fast ... would be faster"
+  std::optional<std::string> by_links(const Evaluation& other) {
+    for (const double end : {1 / most_scale, most_scale}) {
+      if (lead(other.candidate, end) >= 0) continue;
+      double kept = 1, lost = end;  // the best stays the best at the one, not at the other
+      for (int n = 0; n < halvings; ++n) {
+        const double middle = std::sqrt(kept * lost);
+        (lead(other.candidate, middle) >= 0 ? kept : lost) = middle;
+      }
+      const std::string how = end < 1 ? fmt::format("{:.1f} times slower", 1 / lost) : fmt::format("{:.1f} times faster", lost);
+      return fmt::format("if all links were {}, {} would be faster (now {:.1f} against {:.1f} ms)", how, other.candidate.to_string(),
+                         1e3 * other.step_seconds, 1e3 * best_.step_seconds);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const Config& config_;
+  const std::int64_t vocab_;
+  const int ranks_;
+  const Site& site_;
+  const Evaluation& best_;
+};
+
+// What the step would be without the largest thing in it that is not computing.
+std::optional<std::string> by_loss(const Evaluation& best) {
+  const parallel::Ledger& ledger = best.ledger;
+  struct Loss {
+    const char* what;
+    double ms;
+    const char* remedy;
+  };
+  const Loss losses[] = {
+      {"the pipeline's bubble", ledger.bubble_ms, "more micro-batches (a larger train.global_batch) make it smaller"},
+      {"tensor collectives", ledger.exposed_tp_ms(), "faster links within tensor groups would"},
+      {"reduction of gradients and gathering of weights", ledger.exposed_dp_ms(), "a larger train.global_batch hides more of it"},
+      {"messages between stages", ledger.exposed_p2p_ms(), "faster links between stages would"},
+  };
+  const Loss& largest = *std::max_element(std::begin(losses), std::end(losses), [](const Loss& a, const Loss& b) { return a.ms < b.ms; });
+  const double share = largest.ms / (1e3 * best.step_seconds);
+  if (share < 0.01) return std::nullopt;
+  return fmt::format("{} costs {:.1f} ms of the step ({:.1f} %): {}", largest.what, largest.ms, 100 * share, largest.remedy);
+}
+
+std::optional<std::string> by_memory(const Site& site, const Evaluation& best, const std::vector<EstimatedCandidate>& too_large) {
+  const EstimatedCandidate* fastest = nullptr;
+  for (const EstimatedCandidate& e : too_large) {
+    if (e.seconds < 0.97 * best.step_seconds && (!fastest || e.seconds < fastest->seconds)) fastest = &e;
+  }
+  if (!fastest) return std::nullopt;
+  const double has = site.machine.profile.memory_bytes - context_bytes(site.machine);
+  return fmt::format("if a GPU had {} more, {} would be faster: about {:.1f} ms", format_gib(fastest->bytes - has), fastest->candidate.to_string(),
+                     1e3 * fastest->seconds);
+}
+
+}  // namespace
+
+std::vector<std::string> what_would_change(const Config& config, std::int64_t vocab, int ranks, const Site& site, const Evaluation& best,
+                                           const std::vector<Evaluation>& alternatives, const std::vector<EstimatedCandidate>& too_large) {
+  std::vector<std::string> sentences;
+  const auto add = [&](std::optional<std::string> sentence) {
+    if (sentence) sentences.push_back(std::move(*sentence));
+  };
+  // Of the other layouts the next best, if more than one step in a search is affordable.
+  const auto other = std::find_if(alternatives.begin(), alternatives.end(),
+                                  [&](const Evaluation& e) { return e.candidate.layout() != best.candidate.layout(); });
+  if (other != alternatives.end()) add(WhatIf(config, vocab, ranks, site, best).by_links(*other));
+  add(by_memory(site, best, too_large));
+  add(by_loss(best));
+  return sentences;
+}
+
+}  // namespace plait::plan
