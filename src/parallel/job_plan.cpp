@@ -5,6 +5,7 @@
 namespace plait::parallel {
 namespace {
 
+// Ranks with the same pipeline coordinate run the same program. `plans`: by rank, or of one rank per pipeline coordinate.
 ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
   require(!plans.empty(), "program_set: at least one rank");
   const RankPlan& first = plans.front();
@@ -17,14 +18,11 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
                  .training = training,
                  .programs = {},
                  .program_of = {}};
-  // Ranks with the same pipeline coordinate run the same program.
   for (const RankPlan& plan : plans) {
-    const int pipeline = plan.coordinates().pipeline;
-    if (pipeline == static_cast<int>(set.programs.size())) {
-      set.programs.push_back({training ? plan.train : plan.evaluate, plan.flat.buckets()});
-    }
-    set.program_of.push_back(pipeline);
+    if (plan.coordinates().pipeline != static_cast<int>(set.programs.size())) continue;
+    set.programs.push_back({training ? plan.train : plan.evaluate, plan.flat.buckets()});
   }
+  for (int rank = 0; rank < first.layout.ranks(); ++rank) set.program_of.push_back(first.layout.coordinates(rank).pipeline);
   return set;
 }
 
@@ -38,5 +36,13 @@ std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, co
 
 ProgramSet training_programs(const std::vector<RankPlan>& plans) { return program_set(plans, true); }
 ProgramSet evaluation_programs(const std::vector<RankPlan>& plans) { return program_set(plans, false); }
+
+ProgramSet training_programs(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
+  std::vector<RankPlan> plans;
+  for (int pipeline = 0; pipeline < layout.pipeline; ++pipeline) {
+    plans.push_back(make_rank_plan(config, vocab, layout, layout.rank({pipeline, 0, 0}), device_kind));
+  }
+  return training_programs(plans);
+}
 
 }  // namespace plait::parallel

@@ -15,4 +15,8 @@ std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, co
 ProgramSet training_programs(const std::vector<RankPlan>& plans);
 ProgramSet evaluation_programs(const std::vector<RankPlan>& plans);
 
+// The training programs of all ranks from the plan of one rank of each pipeline coordinate, for jobs of thousands of ranks: equal
+// to training_programs(make_job_plan(...)). ConfigError as make_rank_plan.
+ProgramSet training_programs(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
+
 }  // namespace plait::parallel

@@ -11,8 +11,8 @@
 #include <set>
 
 #include "parallel/job_plan.h"
+#include "parallel/trace_events.h"
 #include "train/run_plait.h"
-#include "train/trace/trace_events.h"
 #include "train/trainer.h"
 
 namespace plait::train {
@@ -157,24 +157,24 @@ TEST(TraceEvents, ShowWhatAGpuRanAndLeaveItOutFirst) {
   config.data.sequence_length = 8;
   config.train.steps = 1, config.train.global_batch = 1, config.train.micro_batch = 1;
   const parallel::RankPlan plan = parallel::make_rank_plan(config, 64, parallel::Layout{}, 0, DeviceKind::host);
-  TracedStep step;
+  parallel::TracedStep step;
   const auto now = std::chrono::steady_clock::now();
   step.trace.origin = now;
   for (int n = 0; n < static_cast<int>(plan.train.instructions.size()); ++n) step.trace.rows.push_back({n, 1.0 * n, 1.0 * n, n + 0.5, {}});
   step.activities = {{"matrix \"product\" \\", 0, now, now + std::chrono::microseconds(5)},
                      {"copy 12 bytes", -1, now, now + std::chrono::microseconds(5)},
                      {"of the step before", 0, now - std::chrono::seconds(1), now}};
-  const TraceText whole = trace_events(plan, "cuda:0", {step}, 1, 1 << 20);
+  const parallel::TraceText whole = trace_events(plan.train, plan.layout, plan.rank, "cuda:0", {step}, 1, 1 << 20);
   EXPECT_EQ(whole.left_out, 0u);
-  const Json trace = Json::parse(trace_file({whole.events, whole.events}));
+  const Json trace = Json::parse(parallel::trace_file({whole.events, whole.events}));
   std::map<std::string, int> names;
   for (const Json& event : trace["traceEvents"]) {
     if (event.value("cat", "") == "device") ++names[event["name"]];
   }
   EXPECT_EQ(names, (std::map<std::string, int>{{"matrix \"product\" \\", 2}, {"copy 12 bytes", 2}}));
-  const TraceText bounded = trace_events(plan, "cuda:0", {step}, 1, 10);
+  const parallel::TraceText bounded = trace_events(plan.train, plan.layout, plan.rank, "cuda:0", {step}, 1, 10);
   EXPECT_EQ(bounded.left_out, 2u);
-  EXPECT_EQ(Json::parse(trace_file({bounded.events}))["traceEvents"].size() > plan.train.instructions.size(), true);
+  EXPECT_EQ(Json::parse(parallel::trace_file({bounded.events}))["traceEvents"].size() > plan.train.instructions.size(), true);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ void StepTracer::synchronize_step(parallel::Interpreter& interpreter, parallel::
                                   const parallel::UpdateSettings& settings) {
   interpreter.synchronize();
   parallel::DeviceActivities activities(interpreter.memory().device(), interpreter.streams());
-  TracedStep step;
+  parallel::TracedStep step;
   step.trace = interpreter.synchronize_traced_step(batches, settings);
   step.activities = activities.synchronize_take();
   no_activities_ = activities.why_missing();
@@ -33,7 +33,8 @@ void StepTracer::synchronize_step(parallel::Interpreter& interpreter, parallel::
 
 void StepTracer::write(const std::filesystem::path& directory, const parallel::RankPlan& plan, RankContext& rank,
                        const std::function<void(const std::string&)>& say) {
-  TraceText own = trace_events(plan, to_string(rank.device) + " " + device_name(rank.device), traced_, first_step_, most_bytes);
+  const std::string device = to_string(rank.device) + " " + device_name(rank.device);
+  parallel::TraceText own = trace_events(plan.train, plan.layout, plan.rank, device, traced_, first_step_, most_bytes);
   traced_.clear();
   steps_.clear();
   const auto key = [](int of) { return "trace." + std::to_string(of); };
@@ -44,7 +45,7 @@ void StepTracer::write(const std::filesystem::path& directory, const parallel::R
   std::vector<std::string> events = {std::move(own.events)};
   for (int other = 1; other < rank.size; ++other) events.push_back(rank.rendezvous->get(key(other), timeout));
   const std::filesystem::path path = directory / "trace.json";
-  write_text_file(path, trace_file(events));
+  write_text_file(path, parallel::trace_file(events));
   say(fmt::format("trace: {} (open it in https://ui.perfetto.dev)", path.string()));
   if (!no_activities_.empty()) say("trace: without the GPUs' own times of kernels: " + no_activities_);
   if (own.left_out > 0) say(fmt::format("trace: {} kernels and copies of rank 0 did not fit and were left out", own.left_out));

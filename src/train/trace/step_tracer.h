@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "parallel/interpreter.h"
+#include "parallel/trace_events.h"
 #include "train/launch.h"
-#include "train/trace/trace_events.h"
 
 namespace plait::train {
 
@@ -31,7 +31,7 @@ class StepTracer {
 
  private:
   std::set<std::int64_t> steps_;
-  std::vector<TracedStep> traced_;
+  std::vector<parallel::TracedStep> traced_;
   std::int64_t first_step_ = 0;  // number of the interpreter's step 0
   std::string no_activities_;    // why there are none
 };

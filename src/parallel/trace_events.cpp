@@ -1,4 +1,4 @@
-#include "train/trace/trace_events.h"
+#include "parallel/trace_events.h"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -9,13 +9,11 @@
 #include "parallel/ledger.h"
 #include "parallel/program_set.h"
 
-namespace plait::train {
+namespace plait::parallel {
 namespace {
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-using parallel::Instruction;
-using parallel::StepTrace;
 
 constexpr double shortest_wait_us = 1;
 constexpr double inside_us = 1e-3;       // an arrow ends within its slice
@@ -27,12 +25,12 @@ double microseconds(Clock::time_point time) {
 
 class RankEvents {
  public:
-  RankEvents(const parallel::RankPlan& plan, const std::string& device, std::size_t most_bytes)
-      : plan_(plan), program_(plan.train), most_bytes_(most_bytes) {
-    const parallel::Coordinates c = plan.coordinates();
+  RankEvents(const Program& program, const Layout& layout, int rank, const std::string& device, std::size_t most_bytes)
+      : program_(program), layout_(layout), rank_(rank), most_bytes_(most_bytes) {
+    const Coordinates c = layout.coordinates(rank);
     name("process_name", 0,
-         fmt::format("rank {} (pipeline {}, data {}, tensor {}) on {}", plan.rank, c.pipeline, c.data, c.tensor, device));
-    add({{"ph", "M"}, {"pid", plan.rank}, {"name", "process_sort_index"}, {"args", {{"sort_index", plan.rank}}}});
+         fmt::format("rank {} (pipeline {}, data {}, tensor {}) on {}", rank, c.pipeline, c.data, c.tensor, device));
+    add({{"ph", "M"}, {"pid", rank}, {"name", "process_sort_index"}, {"args", {{"sort_index", rank}}}});
     for (std::size_t s = 0; s < program_.streams.size(); ++s) name("thread_name", static_cast<int>(s), to_string(program_.streams[s]));
   }
 
@@ -52,7 +50,7 @@ class RankEvents {
     std::size_t left_out = 0;
     // Ranks that share a process share what is recorded, from before this step too.
     const double from = microseconds(step.trace.origin) - 1e3;
-    for (const parallel::DeviceActivity& a : step.activities) {
+    for (const DeviceActivity& a : step.activities) {
       const double begin = microseconds(a.begin), end = microseconds(a.end);
       if (begin < from) continue;
       if (text_.size() > most_bytes_) {
@@ -64,7 +62,7 @@ class RankEvents {
         const bool ours = a.stream >= 0;
         name("thread_name", thread, "GPU: " + (ours ? to_string(program_.streams[static_cast<std::size_t>(a.stream)]) : "other streams"));
       }
-      add({{"ph", "X"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", begin}, {"dur", end - begin}, {"name", a.name}, {"cat", "device"}});
+      add({{"ph", "X"}, {"pid", rank_}, {"tid", thread}, {"ts", begin}, {"dur", end - begin}, {"name", a.name}, {"cat", "device"}});
     }
     return left_out;
   }
@@ -79,23 +77,23 @@ class RankEvents {
     text_ += event.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   void name(const std::string& what, int thread, const std::string& text) {
-    add({{"ph", "M"}, {"pid", plan_.rank}, {"tid", thread}, {"name", what}, {"args", {{"name", text}}}});
+    add({{"ph", "M"}, {"pid", rank_}, {"tid", thread}, {"name", what}, {"args", {{"name", text}}}});
     if (what != "thread_name") return;
-    add({{"ph", "M"}, {"pid", plan_.rank}, {"tid", thread}, {"name", "thread_sort_index"}, {"args", {{"sort_index", thread}}}});
+    add({{"ph", "M"}, {"pid", rank_}, {"tid", thread}, {"name", "thread_sort_index"}, {"args", {{"sort_index", thread}}}});
   }
   double at(double milliseconds) const { return origin_us_ + 1e3 * milliseconds; }
 
   // `whole`: spans the instructions below it, so it is an asynchronous event, which may overlap others.
   void slice(int thread, const std::string& text, const char* category, double begin, double end, Json args, bool whole = false) {
     if (whole) {
-      const std::string id = fmt::format("{}.{}", plan_.rank, number_);
-      add({{"ph", "b"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(begin)}, {"id", id}, {"name", text}, {"cat", category},
+      const std::string id = fmt::format("{}.{}", rank_, number_);
+      add({{"ph", "b"}, {"pid", rank_}, {"tid", thread}, {"ts", at(begin)}, {"id", id}, {"name", text}, {"cat", category},
            {"args", args}});
-      add({{"ph", "e"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(end)}, {"id", id}, {"name", text}, {"cat", category}});
+      add({{"ph", "e"}, {"pid", rank_}, {"tid", thread}, {"ts", at(end)}, {"id", id}, {"name", text}, {"cat", category}});
       return;
     }
     const double duration = std::max(2 * inside_us, 1e3 * (end - begin));
-    add({{"ph", "X"}, {"pid", plan_.rank}, {"tid", thread}, {"ts", at(begin)}, {"dur", duration}, {"name", text}, {"cat", category},
+    add({{"ph", "X"}, {"pid", rank_}, {"tid", thread}, {"ts", at(begin)}, {"dur", duration}, {"name", text}, {"cat", category},
          {"args", std::move(args)}});
   }
 
@@ -108,11 +106,11 @@ class RankEvents {
     set("chunk", i.chunk);
     set("block", i.block);
     set("bucket", i.bucket);
-    if (parallel::collective_group(i) && i.block < 0) args["group"] = to_string(i.group);
+    if (collective_group(i) && i.block < 0) args["group"] = to_string(i.group);
     if (is_send(i.kind) || is_receive(i.kind)) args["peer"] = peer(i);
     return args;
   }
-  int peer(const Instruction& i) const { return plan_.layout.on_pipeline(plan_.rank, program_.stream_of(i).peer); }
+  int peer(const Instruction& i) const { return layout_.on_pipeline(rank_, program_.stream_of(i).peer); }
 
   void instruction(const StepTrace::Row& row) {
     const Instruction& i = program_.at(row.instruction);
@@ -126,14 +124,14 @@ class RankEvents {
       begin = *row.ready;
     }
     slice(i.stream, to_string(i), communication_kind(i) ? "communication" : "compute", begin, row.end, arguments(i));
-    if (is_send(i.kind)) arrow("s", i.stream, plan_.rank, peer(i), at(begin) + inside_us);
-    if (is_receive(i.kind)) arrow("f", i.stream, peer(i), plan_.rank, std::max(at(begin), at(row.end) - inside_us));
+    if (is_send(i.kind)) arrow("s", i.stream, rank_, peer(i), at(begin) + inside_us);
+    if (is_receive(i.kind)) arrow("f", i.stream, peer(i), rank_, std::max(at(begin), at(row.end) - inside_us));
   }
 
   // Both ends count the messages of a direction.
   void arrow(const char* phase, int thread, int from, int to, double time) {
     const int message = messages_[{from, to}]++;
-    Json event = {{"ph", phase}, {"pid", plan_.rank}, {"tid", thread}, {"ts", time},
+    Json event = {{"ph", phase}, {"pid", rank_}, {"tid", thread}, {"ts", time},
                   {"id", fmt::format("{}.{}.{}.{}", number_, from, to, message)}, {"name", "message"}, {"cat", "message"}};
     if (phase[0] == 'f') event["bp"] = "e";
     add(event);
@@ -146,8 +144,9 @@ class RankEvents {
     return text;
   }
 
-  const parallel::RankPlan& plan_;
-  const parallel::Program& program_;
+  const Program& program_;
+  Layout layout_;
+  int rank_;
   const std::size_t most_bytes_;
   std::string text_;
   double origin_us_ = 0;
@@ -158,9 +157,9 @@ class RankEvents {
 
 }  // namespace
 
-TraceText trace_events(const parallel::RankPlan& plan, const std::string& device, const std::vector<TracedStep>& steps,
-                       std::int64_t first_step, std::size_t most_bytes) {
-  RankEvents events(plan, device, most_bytes);
+TraceText trace_events(const Program& program, const Layout& layout, int rank, const std::string& device,
+                       const std::vector<TracedStep>& steps, std::int64_t first_step, std::size_t most_bytes) {
+  RankEvents events(program, layout, rank, device, most_bytes);
   for (const TracedStep& step : steps) events.step(step.trace, first_step + step.trace.step);
   TraceText text;
   for (const TracedStep& step : steps) text.left_out += events.activities(step);
@@ -174,4 +173,4 @@ std::string trace_file(const std::vector<std::string>& ranks) {
   return text + "\n]}\n";
 }
 
-}  // namespace plait::train
+}  // namespace plait::parallel

@@ -1,0 +1,365 @@
+#include "plan/simulation/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "core/error.h"
+
+namespace plait::plan::simulation {
+
+using parallel::StreamRole;
+
+Engine::Engine(const Job& job, const Classes& classes, int steps) : job_(job), classes_(classes), steps_(steps) {
+  require(steps >= 2 && steps <= most_steps, "simulation: 2 to 255 steps");
+  make_actors();
+  make_tasks();
+  make_flows();
+  step_ends_.assign(at(steps), 0);
+  heap_ = EventHeap(static_cast<int>(tasks_.size()));
+}
+
+void Engine::make_actors() {
+  actors_.resize(at(classes_.ranks));
+  std::size_t instructions = 0;
+  for (int rank = job_.ranks() - 1; rank >= 0; --rank) actors_[at(classes_.of_rank[at(rank)])].rank = rank;
+  for (Actor& actor : actors_) {
+    actor.table = &job_.table(actor.rank);
+    actor.works = job_.works[at(job_.work_of[at(actor.rank)])].data();
+    actor.first_instruction = instructions;
+    instructions += actor.table->entries.size();
+    actor.first_place = static_cast<int>(places_.size());
+    actor.places = static_cast<int>(actor.table->streams.size());
+    for (int stream = 0; stream < actor.places; ++stream) {
+      places_.push_back({.actor = static_cast<int>(&actor - actors_.data()), .stream = stream});
+    }
+  }
+  for (Place& place : places_) {
+    const int rank = actors_[at(place.actor)].rank;
+    if (actors_[at(place.actor)].table->program->streams[at(place.stream)].peer < 0) continue;
+    const Actor& peer = actors_[at(classes_.of_rank[at(job_.peer_rank(rank, place.stream))])];
+    place.peer_place = peer.first_place + job_.peer_stream(rank, place.stream);
+  }
+  runs_.assign(instructions, 0);
+  times_.resize(2 * instructions);
+}
+
+void Engine::make_tasks() {
+  for (int p = 0; p < static_cast<int>(places_.size()); ++p) {
+    const Place& place = places_[at(p)];
+    Task task{.first_party = static_cast<int>(parties_.size()), .parties = 1};
+    parties_.push_back(p);
+    if (actors_[at(place.actor)].table->program->streams[at(place.stream)].role == StreamRole::send) {
+      parties_.push_back(place.peer_place);
+      ++task.parties;
+    }
+    tasks_.push_back(task);
+  }
+  const int first_group = static_cast<int>(tasks_.size());
+  for (Actor& actor : actors_) {
+    for (std::size_t kind = 0; kind < group_kinds; ++kind) {
+      const int meet = job_.meet_of[at(actor.rank)][kind];
+      actor.group_task[kind] = meet == none ? none : first_group + classes_.of_meet[at(meet)];
+    }
+  }
+  tasks_.resize(tasks_.size() + at(classes_.meets));
+  std::vector<bool> made(at(classes_.meets), false);
+  for (std::size_t m = 0; m < job_.meets.size(); ++m) {
+    const int meet_class = classes_.of_meet[m];
+    if (made[at(meet_class)]) continue;
+    made[at(meet_class)] = true;
+    Task& task = tasks_[at(first_group + meet_class)];
+    task.first_party = static_cast<int>(parties_.size());
+    std::vector<int> members;
+    for (const int rank : job_.meets[m].ranks) members.push_back(classes_.of_rank[at(rank)]);
+    std::sort(members.begin(), members.end());
+    members.erase(std::unique(members.begin(), members.end()), members.end());
+    for (const int member : members) {
+      const Actor& actor = actors_[at(member)];
+      parties_.push_back(actor.first_place + actor.table->group_stream(static_cast<std::size_t>(job_.meets[m].group)));
+    }
+    task.parties = static_cast<int>(members.size());
+  }
+}
+
+void Engine::make_flows() {
+  // A class's flow is that of the first member; what crosses a channel is read off the first channel of each class.
+  std::vector<int> class_of(job_.flows.size(), none);
+  const auto add = [&](int flow, int task) {
+    if (flow == none) return none;
+    if (tasks_[at(task)].flow == none) {
+      tasks_[at(task)].flow = static_cast<int>(flows_.size());
+      flows_.push_back({.most_gb_per_s = job_.flows[at(flow)].most_gb_per_s, .task = task, .crossings = {}});
+    }
+    return class_of[at(flow)] = tasks_[at(task)].flow;
+  };
+  for (int rank = 0; rank < job_.ranks(); ++rank) {
+    const Actor& actor = actors_[at(classes_.of_rank[at(rank)])];
+    for (int stream = 0; stream < actor.places; ++stream) add(job_.message_flow[at(rank)][at(stream)], actor.first_place + stream);
+  }
+  const int first_group = static_cast<int>(places_.size());
+  for (std::size_t m = 0; m < job_.meets.size(); ++m) add(job_.meets[m].flow, first_group + classes_.of_meet[m]);
+
+  channels_.resize(at(classes_.channels));
+  std::vector<int> first(at(classes_.channels), none);
+  for (int c = static_cast<int>(job_.channel_gb_per_s.size()) - 1; c >= 0; --c) first[at(classes_.of_channel[at(c)])] = c;
+  for (int c = 0; c < classes_.channels; ++c) channels_[at(c)].gb_per_s = job_.channel_gb_per_s[at(first[at(c)])];
+  for (std::size_t f = 0; f < job_.flows.size(); ++f) {
+    for (const Flow::Crossing& crossing : job_.flows[f].crossings) {
+      const int channel_class = classes_.of_channel[at(crossing.channel)];
+      if (first[at(channel_class)] != crossing.channel) continue;
+      std::vector<Flow::Crossing>& crossings = flows_[at(class_of[f])].crossings;
+      const auto same = [&](const Flow::Crossing& c) { return c.channel == channel_class; };
+      const auto it = std::find_if(crossings.begin(), crossings.end(), same);
+      if (it == crossings.end()) {
+        crossings.push_back({channel_class, crossing.times});
+      } else {
+        it->times += crossing.times;
+      }
+    }
+  }
+}
+
+int Engine::task_of(int place, int instruction) const {
+  const Actor& actor = actors_[at(places_[at(place)].actor)];
+  const ProgramTable::Entry& entry = actor.table->entries[at(instruction)];
+  if (entry.meeting == Meeting::receive) return places_[at(place)].peer_place;
+  if (entry.meeting != Meeting::collective || actor.group_task[entry.group] == none) return place;
+  return actor.group_task[entry.group];
+}
+
+// Begins what the place is at if it can.
+void Engine::look_at(int p) {
+  Place& place = places_[at(p)];
+  place.blocked_by = none;
+  const Actor& actor = actors_[at(place.actor)];
+  if (place.step == steps_ || actor.table->streams[at(place.stream)].empty()) return;
+  const int instruction = instruction_at(place);
+  for (const int awaited : actor.table->program->at(instruction).waits) {
+    const int runs = runs_[actor.first_instruction + at(awaited)];
+    if (runs >= place.step + (awaited < instruction ? 1 : 0)) continue;
+    place.blocked_by = awaited;
+    return;
+  }
+  place.came = now_;
+  const int task = task_of(p, instruction);
+  if (++tasks_[at(task)].arrived == tasks_[at(task)].parties) begin(task);
+}
+
+void Engine::take_work(Task& task) const {
+  const Place& first = places_[at(parties_[at(task.first_party)])];
+  const Actor& actor = actors_[at(first.actor)];
+  const int instruction = instruction_at(first);
+  const ProgramTable::Entry& entry = actor.table->entries[at(instruction)];
+  Work& work = task.work = actor.works[at(instruction)];
+  task.compute = entry.compute;
+  if (!entry.compute) work.inside_seconds = 0;
+  if (entry.meeting == Meeting::send) return;
+  if (entry.meeting == Meeting::alone || actor.group_task[entry.group] == none) {
+    work.bytes = work.inside_seconds = work.compute_slowdown = 0;
+    return;
+  }
+  for (int party = 1; party < task.parties; ++party) {
+    const Place& place = places_[at(parties_[at(task.first_party + party)])];
+    take_slower(work, actors_[at(place.actor)].works[at(instruction_at(place))]);
+  }
+}
+
+void Engine::begin(int t) {
+  Task& task = tasks_[at(t)];
+  take_work(task);
+  task.phase = Phase::fixed;
+  task.begin = task.since = now_;
+  task.left = task.work.seconds;
+  if (task.compute) {
+    task.pace = 0;
+    return mark(t);
+  }
+  heap_.set(t, now_ + task.work.seconds);
+  if (task.work.compute_slowdown == 0) return;
+  for (int party = 0; party < task.parties; ++party) {
+    set_slowdown(places_[at(parties_[at(task.first_party + party)])], task.work.compute_slowdown);
+  }
+}
+
+void Engine::set_slowdown(Place& place, double slowdown) {
+  if (place.slowdown == slowdown) return;
+  place.slowdown = slowdown;
+  Actor& actor = actors_[at(place.actor)];
+  if (actor.slowdown_changed) return;
+  actor.slowdown_changed = true;
+  changed_actors_.push_back(place.actor);
+}
+
+void Engine::phase_over(int t) {
+  Task& task = tasks_[at(t)];
+  if (task.phase == Phase::fixed) {
+    task.moved = now_;
+    if (task.work.inside_seconds > 0) {
+      task.phase = Phase::inside;
+      heap_.set(t, now_ + task.work.inside_seconds);
+      return;
+    }
+  }
+  if (task.phase != Phase::bytes && task.work.bytes > 0) return begin_bytes(t);
+  if (task.phase == Phase::bytes) load(flows_[at(task.flow)], -1);
+  end(t);
+}
+
+void Engine::begin_bytes(int t) {
+  Task& task = tasks_[at(t)];
+  task.phase = Phase::bytes;
+  task.since = now_;
+  task.left = task.work.bytes;
+  task.pace = 0;
+  load(flows_[at(task.flow)], 1);
+  mark(t);
+}
+
+void Engine::load(const ClassFlow& flow, int sign) {
+  const int index = static_cast<int>(&flow - flows_.data());
+  for (const Flow::Crossing& crossing : flow.crossings) {
+    ClassChannel& channel = channels_[at(crossing.channel)];
+    channel.load += sign * crossing.times;
+    if (sign < 0) std::erase(channel.flows, index);
+    for (const int other : channel.flows) mark(flows_[at(other)].task);
+    if (sign > 0) channel.flows.push_back(index);
+  }
+}
+
+void Engine::end(int t) {
+  Task& task = tasks_[at(t)];
+  task.phase = Phase::idle;
+  task.arrived = 0;
+  for (int party = 0; party < task.parties; ++party) leave(places_[at(parties_[at(task.first_party + party)])], task);
+  // Only now, as the next of one may need that another is over.
+  for (int party = 0; party < task.parties; ++party) {
+    const int p = parties_[at(task.first_party + party)];
+    const Actor& actor = actors_[at(places_[at(p)].actor)];
+    const std::vector<int>& list = actor.table->streams[at(places_[at(p)].stream)];
+    const int done = list[at(places_[at(p)].next > 0 ? places_[at(p)].next - 1 : static_cast<int>(list.size()) - 1)];
+    look_at(p);
+    for (int other = actor.first_place; other < actor.first_place + actor.places; ++other) {
+      if (other != p && places_[at(other)].blocked_by == done) look_at(other);
+    }
+  }
+}
+
+// Is over with what it is at.
+void Engine::leave(Place& place, const Task& task) {
+  const Actor& actor = actors_[at(place.actor)];
+  const int instruction = instruction_at(place);
+  const std::size_t index = actor.first_instruction + at(instruction);
+  if (place.step >= steps_ - 2) {
+    times_[index + (place.step == steps_ - 1 ? runs_.size() : 0)] = {place.came, task.begin, task.moved, now_};
+  }
+  if (instruction == actor.table->last_compute) step_ends_[at(place.step)] = std::max(step_ends_[at(place.step)], now_);
+  ++runs_[index];
+  set_slowdown(place, 0);
+  if (++place.next == static_cast<int>(actor.table->streams[at(place.stream)].size())) place.next = 0, ++place.step;
+}
+
+void Engine::mark(int task) {
+  if (tasks_[at(task)].marked) return;
+  tasks_[at(task)].marked = true;
+  marked_.push_back(task);
+}
+
+double Engine::pace_of(const Task& task) const {
+  if (task.phase == Phase::bytes) {
+    const ClassFlow& flow = flows_[at(task.flow)];
+    double gb_per_s = flow.most_gb_per_s;
+    if (task.work.most_gb_per_s > 0) gb_per_s = std::min(gb_per_s, task.work.most_gb_per_s);
+    for (const Flow::Crossing& crossing : flow.crossings) {
+      const ClassChannel& channel = channels_[at(crossing.channel)];
+      gb_per_s = std::min(gb_per_s, channel.gb_per_s / channel.load);
+    }
+    return 1e-9 / gb_per_s;  // 0 where nothing is in the way
+  }
+  double slowdown = 0;
+  for (int party = 0; party < task.parties; ++party) {
+    const Actor& actor = actors_[at(places_[at(parties_[at(task.first_party + party)])].actor)];
+    double here = 0;
+    for (int p = actor.first_place; p < actor.first_place + actor.places; ++p) here += places_[at(p)].slowdown;
+    slowdown = std::max(slowdown, here);
+  }
+  return 1 + slowdown;
+}
+
+void Engine::settle() {
+  for (const int a : changed_actors_) {
+    Actor& actor = actors_[at(a)];
+    actor.slowdown_changed = false;
+    for (int p = actor.first_place; p < actor.first_place + actor.places; ++p) {
+      const Place& place = places_[at(p)];
+      if (place.step == steps_ || actor.table->streams[at(place.stream)].empty()) continue;
+      const int instruction = instruction_at(place);
+      if (!actor.table->entries[at(instruction)].compute) continue;
+      const int task = task_of(p, instruction);
+      if (tasks_[at(task)].phase == Phase::fixed) mark(task);
+    }
+  }
+  changed_actors_.clear();
+  for (const int t : marked_) {
+    Task& task = tasks_[at(t)];
+    task.marked = false;
+    // Over since it was marked, or in a phase whose pace is its own.
+    if (task.phase != Phase::bytes && !(task.phase == Phase::fixed && task.compute)) continue;
+    const double pace = pace_of(task);
+    const bool fresh = task.since == now_;
+    if (!fresh && pace == task.pace) continue;
+    if (!fresh) task.left = std::max(0.0, task.left - (now_ - task.since) / task.pace);
+    task.since = now_;
+    task.pace = pace;
+    heap_.set(t, now_ + task.left * pace);
+  }
+  marked_.clear();
+}
+
+void Engine::run() {
+  for (int place = 0; place < static_cast<int>(places_.size()); ++place) look_at(place);
+  settle();
+  while (!heap_.empty()) {
+    now_ = heap_.top_time();
+    while (!heap_.empty() && heap_.top_time() == now_) {
+      const int task = heap_.top();
+      heap_.pop();
+      phase_over(task);
+    }
+    settle();
+  }
+  for (const Place& place : places_) {
+    if (place.step < steps_ && !actors_[at(place.actor)].table->streams[at(place.stream)].empty()) explain_deadlock();
+  }
+}
+
+void Engine::explain_deadlock() const {
+  constexpr int most = 4;
+  std::string text = "simulation: the programs wait for each other";
+  int told = 0;
+  for (int p = 0; p < static_cast<int>(places_.size()) && told < most; ++p) {
+    const Place& place = places_[at(p)];
+    const Actor& actor = actors_[at(place.actor)];
+    if (place.step == steps_ || actor.table->streams[at(place.stream)].empty()) continue;
+    const int instruction = instruction_at(place);
+    const parallel::Program& program = *actor.table->program;
+    text += (told++ == 0 ? ": rank " : "; rank ") + std::to_string(actor.rank) + ", " + to_string(program.at(instruction)) + ", waits for ";
+    if (place.blocked_by != none) {
+      text += to_string(program.at(place.blocked_by));
+      continue;
+    }
+    const Task& task = tasks_[at(task_of(p, instruction))];
+    std::string missing;
+    for (int party = 0; party < task.parties; ++party) {
+      const Place& other = places_[at(parties_[at(task.first_party + party)])];
+      const bool over = other.step == steps_;
+      const bool here = !over && other.blocked_by == none && task_of(parties_[at(task.first_party + party)], instruction_at(other)) ==
+                                                                 task_of(p, instruction);
+      if (!here) missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(actors_[at(other.actor)].rank);
+    }
+    text += missing;
+  }
+  throw InternalError(text);
+}
+
+}  // namespace plait::plan::simulation

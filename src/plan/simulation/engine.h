@@ -1,0 +1,124 @@
+// The event loop: runs the programs of a job, one rank of each class, against channels that flows share.
+//
+// Time goes from instant to instant. At one instant everything that is over ends, everything that can begin begins, and when
+// nothing more does, the pace of whatever changed is set anew: of flows that share a channel on which a flow began or ended, and
+// of compute beside communication that did. Nothing depends on the order within an instant.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/simulation/event_heap.h"
+#include "plan/simulation/job.h"
+#include "plan/simulation/rank_classes.h"
+
+namespace plait::plan::simulation {
+
+// Seconds since the beginning of the first step.
+struct RunTimes {
+  double came = 0;   // at the head of its stream, its waits over
+  double begin = 0;  // the others had come as well
+  double moved = 0;  // what is fixed was over and bytes began to move; of a block, its compute was over
+  double end = 0;
+};
+
+class Engine {
+ public:
+  static constexpr int most_steps = 255;
+
+  // `job` and `classes` have to outlive it. 2 to most_steps steps.
+  Engine(const Job& job, const Classes& classes, int steps);
+
+  // Once. InternalError if the programs deadlock.
+  void run();
+
+  // When the last rank's compute stream had ended each step.
+  const std::vector<double>& step_ends() const { return step_ends_; }
+  int representative(int rank_class) const { return actors_[at(rank_class)].rank; }
+  // By instruction, of the last step (0) or the one before (-1).
+  const RunTimes* times(int rank_class, int step) const {
+    return times_.data() + (step == 0 ? times_.size() / 2 : 0) + actors_[at(rank_class)].first_instruction;
+  }
+
+ private:
+  // One rank of a class.
+  struct Actor {
+    int rank = 0;
+    const ProgramTable* table = nullptr;
+    const Work* works = nullptr;
+    std::size_t first_instruction = 0;  // of its own in runs_ and times_
+    int first_place = 0, places = 0;
+    std::array<int, group_kinds> group_task{};  // none: alone
+    bool slowdown_changed = false;
+  };
+  // A stream of an actor.
+  struct Place {
+    int actor = 0, stream = 0;
+    int next = 0, step = 0;   // place in the stream of what it comes to next, or is at
+    int blocked_by = none;    // instruction it waits for
+    int peer_place = none;    // of a stream for messages, at the other end
+    double came = 0;
+    double slowdown = 0;      // of compute, by what it is at
+  };
+  enum class Phase : std::uint8_t { idle, fixed, inside, bytes };
+  // What a stream does alone, a message (the task of the sending stream), or the collectives of a group.
+  struct Task {
+    int first_party = 0, parties = 0;  // in parties_
+    int flow = none;                   // index into flows_
+    int arrived = 0;
+    Phase phase = Phase::idle;
+    bool compute = false, marked = false;
+    Work work = {};
+    double begin = 0, moved = 0;
+    double since = 0, left = 0, pace = 0;  // at `since`, `left` seconds or bytes were left, each taking `pace` seconds
+  };
+  struct ClassFlow {
+    double most_gb_per_s = 0;
+    int task = none;
+    std::vector<Flow::Crossing> crossings;  // by class of channels; times: how many of the class cross one channel
+  };
+  struct ClassChannel {
+    double gb_per_s = 0;
+    int load = 0;
+    std::vector<int> flows;  // on it now
+  };
+
+  void make_actors();
+  void make_tasks();
+  void make_flows();
+
+  int instruction_at(const Place& place) const { return actors_[at(place.actor)].table->streams[at(place.stream)][at(place.next)]; }
+  int task_of(int place, int instruction) const;
+  void look_at(int place);
+  void begin(int task);
+  void take_work(Task& task) const;
+  void phase_over(int task);
+  void begin_bytes(int task);
+  void load(const ClassFlow& flow, int sign);
+  void end(int task);
+  void leave(Place& place, const Task& task);
+  void set_slowdown(Place& place, double slowdown);
+  void mark(int task);
+  void settle();
+  double pace_of(const Task& task) const;
+  [[noreturn]] void explain_deadlock() const;
+
+  const Job& job_;
+  const Classes& classes_;
+  int steps_;
+  double now_ = 0;
+  std::vector<Actor> actors_;
+  std::vector<Place> places_;
+  std::vector<Task> tasks_;  // of places, then of groups
+  std::vector<int> parties_;
+  std::vector<ClassFlow> flows_;
+  std::vector<ClassChannel> channels_;
+  std::vector<std::uint8_t> runs_;  // by actor and instruction: how often it ran
+  std::vector<RunTimes> times_;     // the same, of the step before the last; then of the last
+  std::vector<double> step_ends_;
+  EventHeap heap_{0};
+  std::vector<int> marked_;           // tasks whose pace is to be set
+  std::vector<int> changed_actors_;
+};
+
+}  // namespace plait::plan::simulation

@@ -1,0 +1,136 @@
+#include "plan/simulation/ring_order.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <tuple>
+
+namespace plait::plan {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// A way between two members, with channels numbered as this group meets them.
+struct Hop {
+  double gb_per_s = 0;
+  std::vector<int> channels;
+};
+
+}  // namespace
+
+// Depth first, in ascending order of members, leaving out what cannot be better than the best so far.
+class RingOrders::Search {
+ public:
+  Search(const Network& network, const std::vector<int>& gpus) : members_(static_cast<int>(gpus.size())) {
+    std::map<int, int> numbers;
+    most_ = std::numeric_limits<double>::infinity();
+    for (int from = 0; from < members_; ++from) {
+      double widest = 0;
+      for (int to = 0; to < members_; ++to) {
+        Hop hop;
+        if (gpus[at(from)] == gpus[at(to)]) {
+          hop.gb_per_s = from != to ? std::numeric_limits<double>::infinity() : 0;
+        } else {
+          const Way& way = network.way(gpus[at(from)], gpus[at(to)]);
+          hop.gb_per_s = way.gb_per_s;
+          for (const int channel : way.channels) {
+            const auto [it, fresh] = numbers.try_emplace(channel, static_cast<int>(widths_.size()));
+            if (fresh) widths_.push_back(network.channels[at(channel)].gb_per_s);
+            hop.channels.push_back(it->second);
+          }
+        }
+        widest = std::max(widest, hop.gb_per_s);
+        hops_.push_back(std::move(hop));
+      }
+      most_ = std::min(most_, widest);
+    }
+    loads_.assign(widths_.size(), 0);
+  }
+
+  std::vector<double> key() const {
+    std::vector<double> key = {static_cast<double>(members_)};
+    for (const Hop& hop : hops_) {
+      key.push_back(hop.gb_per_s);
+      key.push_back(static_cast<double>(hop.channels.size()));
+      key.insert(key.end(), hop.channels.begin(), hop.channels.end());
+    }
+    key.insert(key.end(), widths_.begin(), widths_.end());
+    return key;
+  }
+
+  std::vector<int> run() {
+    path_ = {0};
+    visited_.assign(at(members_), false);
+    visited_[0] = true;
+    extend();
+    return best_;
+  }
+
+ private:
+  const Hop& hop(int from, int to) const { return hops_[at(from * members_ + to)]; }
+
+  void load(const Hop& hop, int by) {
+    for (const int channel : hop.channels) loads_[at(channel)] += by;
+  }
+
+  // Of the slowest hop so far. It gets no faster by the hops that follow.
+  double rate(bool closed) const {
+    double rate = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i + (closed ? 0 : 1) < path_.size(); ++i) {
+      const Hop& h = hop(path_[i], path_[(i + 1) % path_.size()]);
+      rate = std::min(rate, h.gb_per_s);
+      for (const int channel : h.channels) rate = std::min(rate, widths_[at(channel)] / loads_[at(channel)]);
+    }
+    return rate;
+  }
+
+  void extend() {
+    if (path_.size() == at(members_)) {
+      const Hop& last = hop(path_.back(), 0);
+      load(last, 1);
+      if (const double whole = rate(true); whole > best_rate_) best_rate_ = whole, best_ = path_;
+      load(last, -1);
+      return;
+    }
+    for (int next = 1; next < members_ && best_rate_ < most_; ++next) {
+      if (visited_[at(next)]) continue;
+      const Hop& h = hop(path_.back(), next);
+      load(h, 1);
+      path_.push_back(next);
+      visited_[at(next)] = true;
+      if (rate(false) > best_rate_) extend();
+      visited_[at(next)] = false;
+      path_.pop_back();
+      load(h, -1);
+    }
+  }
+
+  int members_;
+  std::vector<Hop> hops_;       // [from × members + to]
+  std::vector<double> widths_;  // by channel
+  std::vector<int> loads_;
+  double most_ = 0;             // no ring is faster: each member sends once
+  double best_rate_ = -1;
+  std::vector<int> path_, best_;
+  std::vector<bool> visited_;
+};
+
+std::vector<int> RingOrders::order(const std::vector<int>& gpus) {
+  std::vector<int> sorted(gpus.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::sort(sorted.begin(), sorted.end(), [&](int a, int b) {
+    const int gpu_a = gpus[at(a)], gpu_b = gpus[at(b)];
+    return std::tuple(network_.host_of[at(gpu_a)], gpu_a, a) < std::tuple(network_.host_of[at(gpu_b)], gpu_b, b);
+  });
+  if (gpus.size() <= 2 || gpus.size() > most_searched) return sorted;
+  std::vector<int> sorted_gpus;
+  for (const int i : sorted) sorted_gpus.push_back(gpus[at(i)]);
+  Search search(network_, sorted_gpus);
+  const auto [it, fresh] = found_.try_emplace(search.key());
+  if (fresh) it->second = search.run();
+  std::vector<int> order;
+  for (const int i : it->second) order.push_back(sorted[at(i)]);
+  return order;
+}
+
+}  // namespace plait::plan
