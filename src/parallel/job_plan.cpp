@@ -37,12 +37,12 @@ std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, co
 ProgramSet training_programs(const std::vector<RankPlan>& plans) { return program_set(plans, true); }
 ProgramSet evaluation_programs(const std::vector<RankPlan>& plans) { return program_set(plans, false); }
 
-ProgramSet training_programs(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
+std::vector<RankPlan> make_stage_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
   std::vector<RankPlan> plans;
   for (int pipeline = 0; pipeline < layout.pipeline; ++pipeline) {
     plans.push_back(make_rank_plan(config, vocab, layout, layout.rank({pipeline, 0, 0}), device_kind));
   }
-  return training_programs(plans);
+  return plans;
 }
 
 }  // namespace plait::parallel

@@ -11,12 +11,14 @@ namespace plait::parallel {
 // By rank. ConfigError as make_rank_plan.
 std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
 
-// Their training programs, or the evaluation programs, to be proved, timed or drawn together.
+// Of one rank of each pipeline coordinate, in their order: all others are the same but for their place in the mesh. For jobs of
+// thousands of ranks.
+std::vector<RankPlan> make_stage_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
+
+// The training programs of all ranks, or their evaluation programs, to be proved, timed or drawn together. `plans`: of all ranks, or
+// of one of each pipeline coordinate; the result is the same.
 ProgramSet training_programs(const std::vector<RankPlan>& plans);
 ProgramSet evaluation_programs(const std::vector<RankPlan>& plans);
 
-// The training programs of all ranks from the plan of one rank of each pipeline coordinate, for jobs of thousands of ranks: equal
-// to training_programs(make_job_plan(...)). ConfigError as make_rank_plan.
-ProgramSet training_programs(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
 
 }  // namespace plait::parallel

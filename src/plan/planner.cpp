@@ -252,7 +252,7 @@ Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const S
   result.data = axis_link(cost.data, fabric, "data groups");
   const std::vector<int>& gpus = result.placement.gpu_of_rank;
   const double tensor_latency = result.tensor.used ? fabric.way(result.tensor.from, result.tensor.to).latency_us : 0;
-  const parallel::ProgramSet programs = parallel::training_programs(stages, layout);
+  const parallel::ProgramSet programs = parallel::training_programs(stages);
   const WorkOf work_of = [&](int rank, int index) {
     const parallel::Program& program = programs.program(rank);
     const parallel::Instruction& i = program.at(index);

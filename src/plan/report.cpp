@@ -1,0 +1,195 @@
+#include "plan/report.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "parallel/ledger.h"
+
+namespace plait::plan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t most_ranks = 1 << 20;
+
+double ms(double seconds) { return 1e3 * seconds; }
+
+std::string link_text(const char* axis, const AxisLink& link) {
+  if (!link.used) return "";
+  std::string text = fmt::format("{} {:.1f} GB/s ({}, GPUs {} and {})", axis, link.min_gb_per_s, link.link, link.from, link.to);
+  if (!link.shared.empty()) text += ", " + link.shared;
+  return text;
+}
+
+Json link_json(const AxisLink& link) {
+  if (!link.used) return nullptr;
+  Json json{{"min_gb_per_s", link.min_gb_per_s}, {"link", link.link}, {"gpus", {link.from, link.to}}};
+  if (!link.shared.empty()) json["shared"] = link.shared;
+  return json;
+}
+
+Json candidate_json(const Candidate& c) {
+  return {{"layout", {{"data", c.data}, {"tensor", c.tensor}, {"pipeline", c.pipeline}}},
+          {"schedule", c.schedule},
+          {"virtual_stages", c.virtual_stages},
+          {"micro_batch", c.micro_batch},
+          {"zero", c.zero},
+          {"recompute", c.recompute}};
+}
+
+std::string gpu_list(const std::vector<int>& gpus) {
+  std::string text;
+  for (std::size_t n = 0; n < std::min<std::size_t>(gpus.size(), 16); ++n) text += (n == 0 ? "" : " ") + std::to_string(gpus[n]);
+  return gpus.size() > 16 ? text + " ..." : text;
+}
+
+std::string terms(const Evaluation& e) {
+  const CriticalSums& c = e.critical;
+  return fmt::format("compute {:.1f}, collectives {:.1f}, messages {:.1f}, latencies {:.1f}, sharing of links {:.1f}, beside communication {:.1f} ms",
+                     ms(c.compute), ms(c.collective), ms(c.message), ms(c.latency), ms(c.sharing), ms(c.slowdown));
+}
+
+// Keys of a choice that must be what they were when the plan was made.
+Json signature(const Config& c) {
+  return {{"model.layers", c.model.layers}, {"model.hidden", c.model.hidden}, {"model.heads", c.model.heads},
+          {"data.sequence_length", c.data.sequence_length}, {"train.global_batch", c.train.global_batch}};
+}
+
+const nlohmann::json& member(const nlohmann::json& json, const std::string& key, const std::string& source) {
+  if (!json.is_object() || !json.contains(key)) throw ConfigError(source + ": is no plan of `plait plan --json`: '" + key + "' is missing");
+  return json.at(key);
+}
+
+std::int64_t whole(const nlohmann::json& json, const std::string& key, const std::string& source) {
+  const nlohmann::json& value = member(json, key, source);
+  if (!value.is_number_integer()) throw ConfigError(source + ": '" + key + "' must be a whole number");
+  return value.get<std::int64_t>();
+}
+
+std::string word(const nlohmann::json& json, const std::string& key, const std::string& source) {
+  const nlohmann::json& value = member(json, key, source);
+  if (!value.is_string()) throw ConfigError(source + ": '" + key + "' must be a text");
+  return value.get<std::string>();
+}
+
+}  // namespace
+
+std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& machine, const PlanContext& context) {
+  const Evaluation& best = job.best;
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{}: {:.1f} ms a step predicted, from {} on {}", best.candidate.to_string(), ms(best.step_seconds), context.machine,
+                              context.topology));
+  if (best.extrapolated) lines.push_back("some block times were measured at other sizes only and scaled");
+  if (job.enumerated > 1) {
+    lines.push_back(fmt::format("{} ways to run it on {} ranks; {} of the most promising simulated", job.enumerated, best.candidate.ranks(),
+                                job.simulated));
+  }
+  lines.push_back("on the critical path: " + terms(best));
+  lines.push_back(fmt::format("bubble {:.1f} % of the step, exposed communication {:.1f} ms, mean over ranks", 100 * best.bubble_fraction,
+                              best.ledger.exposed_ms()));
+  for (const std::string& link : {link_text("tensor", best.tensor), link_text("pipeline", best.pipeline), link_text("data", best.data)}) {
+    if (!link.empty()) lines.push_back("slowest link: " + link);
+  }
+  const PlacementResult& placed = best.placement;
+  std::string placement = fmt::format("placement {} (GPUs {} for ranks 0, 1, ...)", placed.method, gpu_list(placed.gpu_of_rank));
+  if (placed.cost.seconds > 0) {
+    placement += fmt::format(": {:.2f} ms of communication by itself, {:.2f} in the order of ranks, at least {:.2f}", ms(placed.cost.seconds),
+                             ms(placed.order.seconds), ms(placed.lower_bound));
+  }
+  lines.push_back(placement);
+  lines.push_back(fmt::format("memory: {} of {} on the fullest GPU, {} of it for libraries", format_gib(best.most_bytes()),
+                              format_gib(machine.profile.memory_bytes), format_gib(context_bytes(machine))));
+  return lines;
+}
+
+std::string text_of(const PlannedJob& job, const Machine& machine, const PlanContext& context) {
+  std::string text = "choice\n";
+  for (const std::string& line : explanation_of(job, machine, context)) text += "  " + line + "\n";
+  text += "memory by kind, fullest GPU\n ";
+  for (const auto& [kind, bytes] : job.best.bytes_by_kind) text += fmt::format(" {} {}", kind, format_gib(bytes));
+  text += "\n";
+  if (!job.alternatives.empty()) text += "next best\n";
+  for (const Evaluation& e : job.alternatives) {
+    text += fmt::format("  {:8.1f} ms (+{:.1f} %)  bubble {:4.1f} %  {:>9}  {}\n", ms(e.step_seconds),
+                        100 * (e.step_seconds / job.best.step_seconds - 1), 100 * e.bubble_fraction, format_gib(e.most_bytes()), e.candidate.to_string());
+  }
+  if (!job.rejected.empty()) text += "not chosen\n";
+  for (const Rejected& r : job.rejected) text += fmt::format("  {}: {}\n", r.candidate.layout(), r.reason);
+  if (!job.what_if.empty()) text += "would change\n";
+  for (const std::string& sentence : job.what_if) text += "  " + sentence + "\n";
+  return text;
+}
+
+nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, const PlanContext& context) {
+  const Evaluation& best = job.best;
+  Json peaks = Json::array();
+  const auto per_stage = static_cast<std::size_t>(best.candidate.data * best.candidate.tensor);
+  for (const double bytes : best.peak_bytes) {
+    for (std::size_t n = 0; n < per_stage; ++n) peaks.push_back(static_cast<std::int64_t>(bytes));
+  }
+  Json json;
+  json["predicted"] = {{"step_ms", ms(best.step_seconds)},
+                       {"bubble_fraction", best.bubble_fraction},
+                       {"exposed_comm_ms", best.ledger.exposed_ms()},
+                       {"exposed_dp_ms", best.ledger.exposed_dp_ms()},
+                       {"exposed_p2p_ms", best.ledger.exposed_p2p_ms()},
+                       {"exposed_tp_ms", best.ledger.exposed_tp_ms()},
+                       {"peak_bytes", peaks},
+                       {"machine", context.machine},
+                       {"topology", context.topology}};
+  json["links"] = {{"tensor", link_json(best.tensor)}, {"pipeline", link_json(best.pipeline)}, {"data", link_json(best.data)}};
+  json["placement_method"] = best.placement.method;
+  json["placement_lower_bound_ms"] = ms(best.placement.lower_bound);
+  json["placement_cost_ms"] = ms(best.placement.cost.seconds);
+  json["alternatives"] = Json::array();
+  for (const Evaluation& e : job.alternatives) {
+    Json entry = candidate_json(e.candidate);
+    entry["step_ms"] = ms(e.step_seconds);
+    entry["bubble_fraction"] = e.bubble_fraction;
+    entry["exposed_comm_ms"] = e.ledger.exposed_ms();
+    entry["peak_bytes"] = static_cast<std::int64_t>(e.most_bytes());
+    json["alternatives"].push_back(std::move(entry));
+  }
+  json["rejected"] = Json::array();
+  for (const Rejected& r : job.rejected) json["rejected"].push_back({{"layout", r.candidate.layout()}, {"reason", r.reason}});
+  json["explanation"] = explanation_of(job, machine, context);
+  for (const std::string& sentence : job.what_if) json["explanation"].push_back(sentence);
+  json["choice"] = candidate_json(best.candidate);
+  json["choice"]["gpus"] = best.placement.gpu_of_rank;
+  json["choice"]["made_for"] = signature(job.config);
+  return json;
+}
+
+Config apply_choice(Config config, const nlohmann::json& plan, const std::string& source) {
+  const nlohmann::json& choice = member(plan, "choice", source);
+  const nlohmann::json made_for = member(choice, "made_for", source), now = signature(config);
+  for (const auto& [key, value] : now.items()) {
+    if (!made_for.is_object() || !made_for.contains(key) || made_for.at(key) != value) {
+      throw ConfigError(source + ": was made for another job: " + key + " is " + value.dump() + " now; plan again");
+    }
+  }
+  const nlohmann::json& layout = member(choice, "layout", source);
+  const Candidate candidate{.data = whole(layout, "data", source), .tensor = whole(layout, "tensor", source),
+                            .pipeline = whole(layout, "pipeline", source), .micro_batch = whole(choice, "micro_batch", source),
+                            .virtual_stages = whole(choice, "virtual_stages", source), .zero = whole(choice, "zero", source),
+                            .schedule = word(choice, "schedule", source), .recompute = word(choice, "recompute", source)};
+  config = with(config, candidate);
+  const nlohmann::json& gpus = member(choice, "gpus", source);
+  if (!gpus.is_array() || gpus.size() > most_ranks) throw ConfigError(source + ": 'gpus' must be a list");
+  config.placement.strategy = "explicit";
+  config.placement.devices.clear();
+  for (const nlohmann::json& gpu : gpus) {
+    if (!gpu.is_number_integer()) throw ConfigError(source + ": 'gpus' must be a list of whole numbers");
+    config.placement.devices.push_back(gpu.get<std::int64_t>());
+  }
+  config.launch.ranks = static_cast<std::int64_t>(gpus.size());
+  if (const auto problems = problems_of(config); !problems.empty()) {
+    throw ConfigError(source + ": " + problems.front().path + " = " + problems.front().value + ": " + problems.front().rule);
+  }
+  if (const auto open = keys_left_to_planner(config); !open.empty()) throw ConfigError(source + ": leaves " + open.front() + " open");
+  return config;
+}
+
+}  // namespace plait::plan
