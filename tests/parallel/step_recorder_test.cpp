@@ -1,5 +1,6 @@
 // Ledgers of real steps: what was made slow on purpose shows where it belongs. Sleeps are long against what else these small
 // models do, so that a busy machine does not matter.
+#include "comm/forwarding_link.h"
 #include "parallel/step_recorder.h"
 
 #include <gtest/gtest.h>
@@ -29,27 +30,25 @@ void pause(StreamRef stream, milliseconds duration) {
 }
 
 // A link with a pause in its way.
-class SlowLink final : public comm::p2p::Link {
+class SlowLink final : public comm::test::ForwardingLink {
  public:
   struct Pauses {
     milliseconds sender{0};  // before a message is ready to travel
     milliseconds wire{0};    // between that and its arrival
     bool announces = true;
   };
-  SlowLink(std::shared_ptr<comm::p2p::Link> inner, Pauses pauses) : inner_(std::move(inner)), pauses_(pauses) {}
-  void send(StreamRef stream, View data) override {
+  SlowLink(std::shared_ptr<comm::p2p::Link> inner, Pauses pauses) : ForwardingLink(std::move(inner)), pauses_(pauses) {}
+  void send(StreamRef stream, View data, int place) override {
     if (pauses_.sender.count() > 0) pause(stream, pauses_.sender);
-    inner_->send(stream, data);
+    inner_->send(stream, data, place);
   }
-  void receive(StreamRef stream, View data, Event* announced) override {
-    inner_->receive(stream, data, announced);
+  void receive(StreamRef stream, View data, Event* announced, int place) override {
+    inner_->receive(stream, data, announced, place);
     if (pauses_.wire.count() > 0) pause(stream, pauses_.wire);
   }
   bool announces() const override { return pauses_.announces && inner_->announces(); }
-  void abort() noexcept override { inner_->abort(); }
 
  private:
-  std::shared_ptr<comm::p2p::Link> inner_;
   Pauses pauses_;
 };
 
