@@ -32,7 +32,7 @@ struct MailboxMemory {
   std::byte* slots = nullptr;
   std::size_t slot_bytes = 0;  // a multiple of 256
   int slot_count = 0;
-  std::vector<std::byte*> places;      // in place: by index; then there are no slots. With neither, only announcements pass
+  std::vector<std::byte*> places = {}; // in place: by index; then there are no slots. With neither, only announcements pass
   std::uint32_t* announced = nullptr;  // written by the sender, read by the receiver
   std::uint32_t* ready = nullptr;      // written by the sender, read by the receiver
   std::uint32_t* credit = nullptr;     // written by the receiver, read by the sender

@@ -112,7 +112,7 @@ std::shared_ptr<Link> PairEnd::make(const LinkMethod& method, int from, int to, 
   link.slots = slots;
   link.announce = false;  // the message alone
   // As in training, where what is received next is let come to its place; short messages fill slots, so that many are on the way.
-  const bool in_place = rank_.rank == to && bytes > short_messages.back();
+  const bool in_place = rank_.rank == to && bytes > *std::rbegin(short_messages);
   for (int n = 0; in_place && n < slots; ++n) link.places.push_back({std::to_string(n), bytes, 0});
   link.timeout = spec_.timeout;
   std::shared_ptr<Link> made = make_link(link, *rank_.rendezvous);
