@@ -229,6 +229,7 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
     run_ranks(config, ranks, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
       // Several in flight, so that slots are used again while others are not read yet.
       std::int64_t issued = 0, taken = 0;
+      double gathers = 0;
       while (taken < 30) {
         if (issued < 30 && interpreter.pending_results() < Interpreter::results_in_flight) {
           interpreter.run_step(batches, {.update = ++issued, .lr = 1e-4f});
@@ -240,10 +241,9 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
         const Ledger& ledger = result.ledger;
         const bool later_stage = interpreter.plan().coordinates().pipeline > 0 || interpreter.plan().schedule.chunks > 1;
         EXPECT_EQ(ledger.of(CommunicationKind::activations).count > 0, later_stage) << "rank " << interpreter.plan().rank;
-        if (mesh.zero > 0 && taken > 1) {
-          EXPECT_GT(ledger.of(CommunicationKind::weight_gathers).total_ms, 0);
-        }
+        gathers += ledger.of(CommunicationKind::weight_gathers).total_ms;
       }
+      EXPECT_EQ(gathers > 0, mesh.zero > 0);  // of one step it may be nothing: they can be done before the next one begins
     });
   }
 }

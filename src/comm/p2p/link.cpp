@@ -39,13 +39,12 @@ class LinkMaker {
     LinkReport report{.from = spec_.from, .to = spec_.to, .facts = exchange_facts(), .bridge = {}, .better = {}};
     report_ = &report;
     places_ = agreed_places();
-    for (const Candidate& candidate : candidates(report.facts)) {
-      const bool wanted = !spec_.transport || *spec_.transport == candidate.transport;
-      if (!wanted || candidate.obstacle.empty()) continue;
-      if (spec_.transport) fail(candidate.transport, candidate.obstacle);
-      report.better.push_back({candidate.transport, candidate.obstacle});
+    const std::vector<Candidate> all = candidates(report.facts);
+    const std::vector<Transport> possible = choices(report.facts, all, spec_.transport);
+    for (const Candidate& candidate : all) {
+      if (!spec_.transport && !candidate.obstacle.empty()) report.better.push_back({candidate.transport, candidate.obstacle});
     }
-    for (const Transport transport : choices(report.facts, spec_.transport)) {
+    for (const Transport transport : possible) {
       Attempt best;
       std::string problems;
       for (const Mover mover : movers(transport)) {
@@ -69,7 +68,7 @@ class LinkMaker {
         swap("settled", "");
         return {std::move(best.link), std::move(report)};
       }
-      if (spec_.transport) fail(transport, problems);
+      if (spec_.transport) throw CommError(fmt::format("{}: comm.p2p={} cannot be used: {}", label(), to_string(transport), problems));
       report.better.push_back({transport, problems});
     }
     throw CommError(label() + ": no transport works: " + describe(report));
@@ -79,10 +78,6 @@ class LinkMaker {
   std::string label() const { return fmt::format("link {} -> {}", spec_.from, spec_.to); }
   std::string side() const { return end_ == End::sender ? "sender" : "receiver"; }
   std::string other_side() const { return end_ == End::sender ? "receiver" : "sender"; }
-
-  [[noreturn]] void fail(Transport transport, const std::string& reason) const {
-    throw CommError(fmt::format("{}: comm.p2p={} cannot be used between these two: {}", label(), to_string(transport), reason));
-  }
 
   // Tells the other end something and learns the same of it.
   std::string swap(const std::string& name, const std::string& text) {

@@ -72,6 +72,9 @@ class Link {
   // must be free where the stream comes to the receive. Without a meaning where places() is empty.
   virtual void send(StreamRef stream, View data, int place = -1) = 0;
   virtual void receive(StreamRef stream, View data, Event* announced = nullptr, int place = -1) = 0;
+  // Receiver with places: the place of the next message that was not posted yet is free from this point of the stream. For those
+  // who know before they come to the receive, which posts what was not.
+  virtual void post(StreamRef stream) = 0;
   // LinkSpec::places of the receiver, on both ends; empty where the transport copies.
   virtual const std::vector<Place>& places() const = 0;
   virtual std::byte* memory_of(int place) const = 0;  // as this end addresses it

@@ -75,7 +75,7 @@ class MailboxLink final : public AbortableLink {
       const auto index = static_cast<std::size_t>(place);
       require(index < options_.places.size() && data.data == memory_of(place) + options_.places[index].message_offset,
               "Link::receive: the message does not arrive there");
-      mailbox_.post(stream);
+      if (!mailbox_.is_posted()) mailbox_.post(stream);
     }
     if (options_.announce) mailbox_.await_announcement(stream);
     if (announced) stream.record(*announced);
@@ -84,6 +84,11 @@ class MailboxLink final : public AbortableLink {
     } else {
       mailbox_.receive(stream, {&data, 1});
     }
+  }
+  void post(StreamRef stream) override {
+    check_usable("post", End::receiver);
+    require(mailbox_.in_place(), "Link::post: it has no places");
+    mailbox_.post(stream);
   }
   const std::vector<Place>& places() const override { return options_.places; }
   std::byte* memory_of(int place) const override {
@@ -114,6 +119,7 @@ class CommunicatorLink final : public AbortableLink {
   }
   const std::vector<Place>& places() const override { return no_places_; }
   std::byte* memory_of(int) const override { throw InternalError("Link::memory_of: NCCL and Gloo copy messages"); }
+  void post(StreamRef) override { throw InternalError("Link::post: NCCL and Gloo copy messages"); }
   void receive(StreamRef stream, View data, Event* announced, int) override {
     check_usable("receive", End::receiver);
     if (beacon_) beacon_->await_announcement(stream);

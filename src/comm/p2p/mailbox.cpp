@@ -58,7 +58,7 @@ void Mailbox::receive(StreamRef stream, std::span<const View> parts) {
   }
 }
 
-void Mailbox::post(StreamRef stream) { stream.write_value(memory_.credit, chunks_ + 1); }
+void Mailbox::post(StreamRef stream) { stream.write_value(memory_.credit, ++posted_); }
 
 void Mailbox::await_arrival(StreamRef stream) { stream.wait_value(memory_.ready, ++chunks_); }
 

@@ -2,7 +2,7 @@
 //
 // In place: a message goes straight to where its receiver keeps it. The receiver says when that place is free.
 //   sender      announced = n     wait: credit >= n     copy data -> place     ready = n
-//   receiver    credit = n        wait: ready >= n
+//   receiver    credit = n        wait: ready >= n        (credit may run ahead: several places are free)
 // By a ring of slots, where the receiver's memory cannot be reached, or by one hop only:
 //   sender      announced = n     wait: credit > n - slots     copy data -> slot n % slots     ready = n
 //   receiver                      wait: ready >= n             copy slot n % slots -> data     credit = n
@@ -56,10 +56,11 @@ class Mailbox {
   void await_announcement(StreamRef stream);
   // Receives the next message into `parts`, whose sizes are those of the sender's.
   void receive(StreamRef stream, std::span<const View> parts);
-  // In place, in this order: lets the next message come to its place, which is free from this point of the stream; later work
-  // runs once it is there.
+  // In place, in this order: lets one more message come to its place, which is free from this point of the stream; later work
+  // runs once the next message is there. Several may be posted before the first is awaited.
   void post(StreamRef stream);
   void await_arrival(StreamRef stream);
+  bool is_posted() const { return posted_ != chunks_; }  // the next message to be awaited
   bool in_place() const { return !memory_.places.empty(); }
   std::byte* place(int index) const { return memory_.places.at(static_cast<std::size_t>(index)); }
 
@@ -83,6 +84,7 @@ class Mailbox {
   Stream release_stream_;                    // writes the counters that this end waits for, while its other streams are stuck
   std::atomic<std::uint32_t> announced_{0};  // messages so far
   std::atomic<std::uint32_t> chunks_{0};     // chunks so far
+  std::uint32_t posted_ = 0;                 // in place: messages that may come
   int next_slot_ = 0;
 };
 

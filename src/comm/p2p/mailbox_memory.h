@@ -3,7 +3,7 @@
 
 #include <optional>
 #include <string>
-#include <string>
+#include <vector>
 
 #include "comm/p2p/handle_exchange.h"
 #include "comm/p2p/link.h"

@@ -111,7 +111,7 @@ std::shared_ptr<Link> PairEnd::make(const LinkMethod& method, int from, int to, 
   link.mover = method.mover;
   link.slots = slots;
   link.announce = false;  // the message alone
-  // As in training, where what is received next is let come to its place; short messages fill slots, so that many are on the way.
+  // As in training, where messages come to the places that are free; short messages fill slots, so that many are on the way.
   const bool in_place = rank_.rank == to && bytes > *std::rbegin(short_messages);
   for (int n = 0; in_place && n < slots; ++n) link.places.push_back({std::to_string(n), bytes, 0});
   link.timeout = spec_.timeout;
@@ -154,7 +154,12 @@ void PairEnd::send(const PairMethod& method, std::size_t bytes, int message) {
   send_on(out_, method, bytes, message);
 }
 
-void PairEnd::receive(const PairMethod& method, std::size_t bytes, int message) {
+void PairEnd::receive(const PairMethod& method, std::size_t bytes, int message, bool more) {
+  Link& link = *method.links_for(bytes).in;
+  if (!link.places().empty()) {
+    if (message == 0) link.post(in_);
+    if (more) link.post(in_);  // where the message before this one is
+  }
   receive_on(in_, method, bytes, message);
 }
 
@@ -191,7 +196,7 @@ double PairEnd::synchronize_one_way(const PairMethod& method, const Loop& loop) 
     if (is_from()) {
       send(method, loop.bytes, i);
     } else {
-      receive(method, loop.bytes, i);
+      receive(method, loop.bytes, i, i + 1 < all);
     }
   }
   stream.record(stop);
@@ -221,7 +226,7 @@ double PairEnd::synchronize_both_ways(const PairMethod& method, const Loop& loop
       in().record(in_start);
     }
     send(method, loop.bytes, i);
-    receive(method, loop.bytes, i);
+    receive(method, loop.bytes, i, i + 1 < all);
   }
   out().record(out_stop);
   in().record(in_stop);

@@ -69,7 +69,8 @@ class PairEnd {
   // What beside measurements of compute are made of. Message number `message` of the current case.
   void begin_case() { ++case_; }
   void send(const PairMethod& method, std::size_t bytes, int message);
-  void receive(const PairMethod& method, std::size_t bytes, int message);
+  // `more`: another follows, and may come while this one is on its way.
+  void receive(const PairMethod& method, std::size_t bytes, int message, bool more = false);
   void check(const PairMethod& method, std::size_t bytes, int message);
   StreamRef out() const { return out_; }  // of messages that leave
   StreamRef in() const { return in_; }    // of those that come
