@@ -48,6 +48,12 @@ class CommError : public Error {
   using Error::Error;
 };
 
+// A peer is gone, for a reason that only its own error tells.
+class PeerLostError : public CommError {
+ public:
+  using CommError::CommError;
+};
+
 class InternalError : public Error {
  public:
   using Error::Error;

@@ -8,6 +8,7 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
+#include "parallel/program_set.h"
 #include "parallel/profiler_range.h"
 
 namespace plait::parallel {
@@ -19,7 +20,7 @@ constexpr int step_slots = Interpreter::results_in_flight + 1;
 }  // namespace
 
 Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, RankGroups groups)
-    : plan_(std::move(plan)), memory_(memory), groups_(std::move(groups)), buffers_(plan_, memory), board_(memory) {
+    : plan_(std::move(plan)), memory_(memory), groups_(std::move(groups)), buffers_(plan_, memory, groups_.places), board_(memory) {
   const Device device = memory_.device();
   require(device.kind == plan_.device_kind, "Interpreter: the plan is for another kind of device");
   require(groups_.data->size() == plan_.layout.data && groups_.data->rank() == plan_.coordinates().data &&
@@ -62,7 +63,21 @@ Interpreter::Prepared Interpreter::prepare(const Program& program) {
       if (!event) event.emplace(memory_.device());
     }
   }
+  for (const Instruction& instruction : program.instructions) prepared.places.push_back(place_of(program, instruction));
   return prepared;
+}
+
+int Interpreter::place_of(const Program& program, const Instruction& i) const {
+  if (!is_send(i.kind) && !is_receive(i.kind)) return -1;
+  const int peer = program.stream_of(i).peer;
+  const std::vector<comm::p2p::Place>& places = (is_send(i.kind) ? groups_.outgoing : groups_.incoming).at(peer)->places();
+  if (places.empty()) return -1;
+  const bool forward = i.kind == InstructionKind::send_activation || i.kind == InstructionKind::receive_activation;
+  const auto [chunk, slot] = is_send(i.kind) ? place_filled(i) : place_received(i);
+  const std::string name = to_string(BufferId{forward ? BufferKind::input : BufferKind::received_gradient, chunk, slot});
+  const auto it = std::find_if(places.begin(), places.end(), [&](const comm::p2p::Place& place) { return place.name == name; });
+  require(it != places.end(), "Interpreter: " + to_string(i) + " has no place called '" + name + "'");
+  return static_cast<int>(it - places.begin());
 }
 
 void Interpreter::fill_constants() {
@@ -257,6 +272,7 @@ void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSou
                         Event* ready) {
   const Program& program = *prepared.program;
   const StreamRef s = prepared.streams[static_cast<std::size_t>(i.stream)];
+  const int place = prepared.places[static_cast<std::size_t>(&i - program.instructions.data())];
   switch (i.kind) {
     case InstructionKind::load_batch: {
       const model::Batch& slot = buffers_.batches[static_cast<std::size_t>(i.batch_slot)];
@@ -268,11 +284,11 @@ void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSou
     }
     case InstructionKind::receive_activation:
     case InstructionKind::receive_gradient:
-      groups_.incoming.at(program.stream_of(i).peer)->receive(s, buffers_.message(program, i), ready);
+      groups_.incoming.at(program.stream_of(i).peer)->receive(s, buffers_.message(program, i), ready, place);
       return;
     case InstructionKind::send_activation:
     case InstructionKind::send_gradient:
-      groups_.outgoing.at(program.stream_of(i).peer)->send(s, buffers_.message(program, i));
+      groups_.outgoing.at(program.stream_of(i).peer)->send(s, buffers_.message(program, i), place);
       return;
     case InstructionKind::forward:
       forward(s, program, i);

@@ -159,6 +159,7 @@ class Interpreter {
     const Program* program = nullptr;
     std::vector<StreamRef> streams;            // by Program::streams
     std::vector<std::optional<Event>> events;  // of instructions that another stream waits for
+    std::vector<int> places;                   // of messages that arrive without a copy: in the link's memory; else -1
     std::vector<std::string> names;            // for profilers
   };
 
@@ -174,6 +175,7 @@ class Interpreter {
   [[noreturn]] void fail();
   StreamRef stream(const StreamSpec& spec) const;
   Prepared prepare(const Program& program);
+  int place_of(const Program& program, const Instruction& instruction) const;
   void fill_constants();
   // Issues a whole program, in order.
   void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer);

@@ -32,6 +32,10 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
   for (const std::size_t index : order) {
     MemoryItem& item = items_[index];
     const std::size_t size = (item.bytes + alignment - 1) / alignment * alignment;
+    if (item.received) {
+      received_bytes_ += size;
+      continue;
+    }
     std::size_t offset = 0;
     for (const std::size_t other : placed) {
       const MemoryItem& neighbour = items_[other];
@@ -41,7 +45,7 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
       offset = std::max(offset, end);
     }
     item.offset = offset;
-    total_bytes_ = std::max(total_bytes_, offset + size);
+    arena_bytes_ = std::max(arena_bytes_, offset + size);
     placed.insert(std::upper_bound(placed.begin(), placed.end(), index,
                                    [&](auto a, auto b) { return items_[a].offset < items_[b].offset; }),
                   index);

@@ -1,6 +1,7 @@
-// Every piece of device memory a rank uses, by name, with its size, its lifetime and its place in the arena.
+// Every piece of device memory a rank uses, by name, with its size, its lifetime and its place.
 //
-// The arena is one allocation, carved from exactly this plan, so the predicted peak is the allocated one. Items whose
+// The arena is one allocation, carved from exactly this plan, so the predicted peak is the allocated one. What messages are
+// received into is apart: the memory of the links, which the senders fill (comm/p2p/link.h). Items whose
 // lifetimes never meet may share memory; lifetimes are counted in instructions of the rank's program and only items that the
 // compute stream alone touches have one (stream order then orders their reuse).
 #pragma once
@@ -21,6 +22,7 @@ struct MemoryItem {
   std::string kind;  // weights | gradients | optimizer | activations | scratch | batch | workspace | constants
   std::size_t bytes = 0;
   std::vector<Lifetime> lifetimes;  // ascending; empty: always live
+  bool received = false;            // a message: not in the arena
   std::size_t offset = 0;           // in the arena, a multiple of MemoryPlan::alignment
 };
 
@@ -33,14 +35,16 @@ class MemoryPlan {
   explicit MemoryPlan(std::vector<MemoryItem> items);
 
   const std::vector<MemoryItem>& items() const { return items_; }
-  std::size_t total_bytes() const { return total_bytes_; }
+  std::size_t arena_bytes() const { return arena_bytes_; }
+  std::size_t received_bytes() const { return received_bytes_; }
+  std::size_t total_bytes() const { return arena_bytes_ + received_bytes_; }
   const MemoryItem& find(const std::string& name) const;  // InternalError when there is none
   // Sums by kind, before sharing.
   std::vector<std::pair<std::string, std::size_t>> bytes_by_kind() const;
 
  private:
   std::vector<MemoryItem> items_;
-  std::size_t total_bytes_ = 0;
+  std::size_t arena_bytes_ = 0, received_bytes_ = 0;
 };
 
 bool live_together(const MemoryItem& a, const MemoryItem& b);

@@ -5,8 +5,10 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "core/error.h"
+#include "parallel/program_set.h"
 
 namespace plait::parallel {
 namespace {
@@ -81,6 +83,33 @@ class Builder {
   }
 
   Program train() {
+    run_passes();
+    finish_step();
+    return take();
+  }
+
+  Program evaluate() {
+    run_stages();
+    return take();
+  }
+
+  // The buffers into which messages of `sender` are received in a step or an evaluation, in order: (chunk, slot).
+  std::vector<std::pair<int, int>> received_from(int sender, bool training) {
+    if (training) {
+      run_passes();
+    } else {
+      run_stages();
+    }
+    std::vector<std::pair<int, int>> places;
+    for (const Instruction& i : program_.instructions) {
+      if (!is_receive(i.kind) || program_.stream_of(i).peer != sender) continue;
+      places.push_back(place_received(i));
+    }
+    return places;
+  }
+
+ private:
+  void run_passes() {
     const std::vector<Pass>& passes = spec_.schedule.passes[static_cast<std::size_t>(spec_.rank)];
     for (int sender = 0; sender < spec_.schedule.ranks; ++sender) {
       for (const Pass& pass : spec_.schedule.passes[static_cast<std::size_t>(sender)]) {
@@ -94,11 +123,9 @@ class Builder {
       compute(passes[n]);
       if (!spec_.overlap && n + 1 < passes.size()) receive_for(passes[n + 1]);
     }
-    finish_step();
-    return take();
   }
 
-  Program evaluate() {
+  void run_stages() {
     for (int stage = 0; stage < spec_.schedule.stages(); ++stage) {
       if (spec_.schedule.rank_of(stage) != spec_.rank) continue;
       const Pass pass{PassKind::forward, spec_.schedule.chunk_of(stage), 0};
@@ -106,10 +133,8 @@ class Builder {
       if (c.previous_rank >= 0) receive(c.previous_rank, {InstructionKind::receive_activation, pass.chunk, 0});
       compute(pass);
     }
-    return take();
   }
 
- private:
   int remote(int rank) const { return rank == spec_.rank ? -1 : rank; }
   Chunk& chunk(int index) { return program_.chunks[static_cast<std::size_t>(index)]; }
   ChunkSlots& slots(int index) { return slots_[static_cast<std::size_t>(index)]; }
@@ -362,9 +387,38 @@ class Builder {
   std::vector<int> exposed_;                       // messages that the next computation has to wait for
 };
 
+// Every message goes straight into the buffer in which its receiver keeps it, so the sender names that. The n-th message to a
+// rank is the n-th that this rank receives, and which buffers those are follows from the schedule alone.
+void name_places(Program& program, const ProgramSpec& spec, bool training) {
+  std::map<int, std::vector<std::pair<int, int>>> places;  // by receiver
+  std::map<int, std::size_t> sent;
+  for (Instruction& i : program.instructions) {
+    if (!is_send(i.kind)) continue;
+    const int peer = program.stream_of(i).peer;
+    if (!places.contains(peer)) {
+      ProgramSpec other = spec;
+      other.rank = peer;
+      other.buckets.clear();
+      places[peer] = Builder(other).received_from(spec.rank, training);
+    }
+    const std::size_t n = sent[peer]++;
+    require(n < places[peer].size(), "name_places: the receiver expects fewer messages");
+    std::tie(i.peer_chunk, i.peer_slot) = places[peer][n];
+  }
+}
+
 }  // namespace
 
-Program training_program(const ProgramSpec& spec) { return Builder(spec).train(); }
-Program evaluation_program(const ProgramSpec& spec) { return Builder(spec).evaluate(); }
+Program training_program(const ProgramSpec& spec) {
+  Program program = Builder(spec).train();
+  name_places(program, spec, true);
+  return program;
+}
+
+Program evaluation_program(const ProgramSpec& spec) {
+  Program program = Builder(spec).evaluate();
+  name_places(program, spec, false);
+  return program;
+}
 
 }  // namespace plait::parallel

@@ -24,6 +24,8 @@ Json to_json(const Program& program) {
     set("stash", i.stash);
     set("gradient_in", i.gradient_in);
     set("gradient_out", i.gradient_out);
+    set("peer_chunk", i.peer_chunk);
+    set("peer_slot", i.peer_slot);
     if (!i.waits.empty()) entry["waits"] = i.waits;
     list.push_back(std::move(entry));
   }

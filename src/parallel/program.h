@@ -66,6 +66,7 @@ struct Instruction {
   int stash = -1;            // gradients of (block, micro_batch)
   int gradient_in = -1;      // where the gradient of the block's output arrives: see output_gradient_buffer()
   int gradient_out = -1;     // where the gradient of its input goes: see input_gradient_buffer()
+  int peer_chunk = -1, peer_slot = -1;  // of a send: the input or received gradient of the receiver that it fills
   bool accumulate = false;         // adds to weight gradients (reductions under ZeRO-2: to the sums) instead of overwriting them
   bool accumulate_tokens = false;  // the same for the embedding's table, to which a tied head on this rank has added first
   std::vector<int> waits = {};

@@ -50,4 +50,10 @@ bool is_receive(InstructionKind kind) {
   return kind == InstructionKind::receive_activation || kind == InstructionKind::receive_gradient;
 }
 
+std::pair<int, int> place_received(const Instruction& receive) {
+  return {receive.chunk, receive.kind == InstructionKind::receive_activation ? receive.input_slot : receive.gradient_in};
+}
+
+std::pair<int, int> place_filled(const Instruction& send) { return {send.peer_chunk, send.peer_slot}; }
+
 }  // namespace plait::parallel

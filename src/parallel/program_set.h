@@ -45,4 +45,8 @@ std::optional<Group> collective_group(const Instruction& instruction);
 bool is_send(InstructionKind kind);
 bool is_receive(InstructionKind kind);
 
+// (chunk, slot) of the receiver's buffer, of a receive and of the send that fills it.
+std::pair<int, int> place_received(const Instruction& receive);
+std::pair<int, int> place_filled(const Instruction& send);
+
 }  // namespace plait::parallel

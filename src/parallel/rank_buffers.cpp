@@ -7,9 +7,10 @@
 
 namespace plait::parallel {
 
-RankBuffers::RankBuffers(const RankPlan& plan, DeviceMemory& memory)
-    : plan_(plan), arena_(memory.allocate(plan.memory.total_bytes())) {
+RankBuffers::RankBuffers(const RankPlan& plan, DeviceMemory& memory, const std::map<BufferId, std::byte*>& places)
+    : plan_(plan), arena_(memory.allocate(plan.memory.arena_bytes())) {
   bind_state();
+  bind_messages(memory, places);
   bind_blocks();
 }
 
@@ -58,21 +59,29 @@ void RankBuffers::bind_state() {
   block_gradients = model::bind_parameters(plan_.sizes.shape, plan_.parameters, gradient_views);
 }
 
+void RankBuffers::bind_messages(DeviceMemory& memory, const std::map<BufferId, std::byte*>& places) {
+  const DType type = plan_.sizes.compute;
+  for (const ReceivedBuffer& received : received_buffers(plan_)) {
+    const auto place = places.find(received.buffer);
+    std::byte* data = place != places.end() ? place->second : nullptr;
+    if (!data) {
+      received_.push_back(memory.allocate(received.shape.elements() * size_of(type)));
+      data = static_cast<std::byte*>(received_.back().data());
+    }
+    messages_[received.buffer] = View(data, type, received.shape);
+  }
+  const Shape own{plan_.sizes.own_rows(), plan_.sizes.shape.hidden};
+  for (std::size_t index = 0; index < plan_.train.chunks.size(); ++index) {
+    for (int slot = 0; slot < plan_.train.chunks[index].gradient_out_slots; ++slot) {
+      const BufferId buffer{BufferKind::sent_gradient, static_cast<int>(index), slot};
+      messages_[buffer] = item(message_item(buffer), type, own);
+    }
+  }
+}
+
 void RankBuffers::bind_blocks() {
-  const std::int64_t hidden = plan_.sizes.shape.hidden;
-  const Shape own{plan_.sizes.own_rows(), hidden}, whole{plan_.sizes.micro_batch.rows(), hidden};
   for (std::size_t index = 0; index < plan_.train.chunks.size(); ++index) {
     const Chunk& c = plan_.train.chunks[index];
-    const auto messages = [&](BufferKind kind, int slots, Shape shape) {
-      for (int slot = 0; slot < slots; ++slot) {
-        const BufferId buffer{kind, static_cast<int>(index), slot};
-        messages_[buffer] = item(message_item(buffer), plan_.sizes.compute, shape);
-      }
-    };
-    messages(BufferKind::input, c.input_slots, own);
-    messages(BufferKind::received_gradient, c.gradient_in_slots, whole);
-    messages(BufferKind::sent_gradient, c.gradient_out_slots, own);
-
     for (int block = c.first_block; block < c.end_block; ++block) {
       const std::vector<model::TensorSpec> specs = model::activation_specs(plan_.sizes, block);
       const auto is_scratch = [](const model::TensorSpec& spec) { return spec.keep == model::Keep::scratch; };

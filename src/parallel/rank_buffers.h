@@ -12,8 +12,9 @@ namespace plait::parallel {
 
 class RankBuffers {
  public:
-  // Allocates one arena of plan.memory.total_bytes(). `plan` must outlive this.
-  RankBuffers(const RankPlan& plan, DeviceMemory& memory);
+  // Allocates one arena, and memory for what is received in no place of `places`: those of links that messages arrive in, by
+  // buffer. `plan` and the places must outlive this.
+  RankBuffers(const RankPlan& plan, DeviceMemory& memory, const std::map<BufferId, std::byte*>& places);
 
   View weights, gradients, kept_gradients, master, exp_avg, exp_avg_sq;  // flat: parallel/flat_layout.h
   View adamw_table, scalars, evaluation_loss, optimizer_state, rope_table, workspace;
@@ -50,10 +51,12 @@ class RankBuffers {
   void* memory_of(const std::string& name) const;
   const Bucket& bucket(int index) const { return plan_.flat.buckets()[static_cast<std::size_t>(index)]; }
   void bind_state();
+  void bind_messages(DeviceMemory& memory, const std::map<BufferId, std::byte*>& places);
   void bind_blocks();
 
   const RankPlan& plan_;
   Buffer arena_;
+  std::vector<Buffer> received_;
   std::map<std::pair<int, int>, model::BlockActivations> activations_;  // (block, slot): for forward
   std::map<std::pair<int, int>, model::BlockActivations> recomputed_;   // (block, stash): what backward has instead of scratch
   std::map<std::pair<int, int>, model::BlockGradients> stashes_;        // (block, stash), without `output` where it is received

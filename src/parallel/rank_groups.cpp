@@ -47,11 +47,17 @@ class Builder {
                                .message_bytes = message_bytes(plan_),
                                .transport = options_.transport,
                                .mover = options_.mover,
+                               .places = {},
                                .timeout = options_.timeout,
                                .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
                                .host_interface = options_.host_interface};
       spec.name = "link." + std::to_string(spec.from) + "." + std::to_string(spec.to);
+      const std::vector<ReceivedBuffer> received = from == me ? std::vector<ReceivedBuffer>{} : received_from(from);
+      for (const ReceivedBuffer& r : received) spec.places.push_back(place_of(r));
       std::shared_ptr<comm::p2p::Link> link = comm::p2p::make_link(spec, store_);
+      for (std::size_t n = 0; from != me && n < link->places().size(); ++n) {
+        groups.places[received[n].buffer] = link->memory_of(static_cast<int>(n));
+      }
       if (from == me) groups.reports.push_back(link->report());
       if (options_.wrap_link) link = options_.wrap_link(spec.from, spec.to, std::move(link));
       (from == me ? groups.outgoing[to] : groups.incoming[from]) = std::move(link);
@@ -59,6 +65,18 @@ class Builder {
   }
 
  private:
+  std::vector<ReceivedBuffer> received_from(int pipeline_rank) const {
+    std::vector<ReceivedBuffer> buffers = received_buffers(plan_);
+    std::erase_if(buffers, [&](const ReceivedBuffer& r) { return r.sender != pipeline_rank; });
+    return buffers;
+  }
+
+  comm::p2p::Place place_of(const ReceivedBuffer& received) const {
+    const View whole(nullptr, plan_.sizes.compute, received.shape);
+    const std::size_t row_bytes = whole.bytes() / static_cast<std::size_t>(received.shape[0]);
+    return {to_string(received.buffer), whole.bytes(), static_cast<std::size_t>(received.message_row) * row_bytes};
+  }
+
   std::shared_ptr<comm::Communicator> make(const std::string& kind, const std::string& name, const std::vector<int>& members) {
     const auto place = std::find(members.begin(), members.end(), plan_.rank);
     require(place != members.end(), "make_groups: the rank is not in its own group");

@@ -48,6 +48,7 @@ struct RankGroups {
   // By pipeline rank at the other end; one for each direction in which messages go.
   std::map<int, std::shared_ptr<comm::p2p::Link>> outgoing, incoming;
   std::vector<comm::p2p::LinkReport> reports;  // of the outgoing ones
+  std::map<BufferId, std::byte*> places;       // what messages arrive in without a copy, in the links' memory
 
   comm::Communicator& of(Group group) const;
   // Of all of them. Whoever shares it may use it after they are gone.

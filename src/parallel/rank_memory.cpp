@@ -100,17 +100,18 @@ class MemoryItems {
     }
   }
 
+  void received() {
+    for (const ReceivedBuffer& buffer : received_buffers(plan_)) {
+      always(message_item(buffer.buffer), "messages", static_cast<std::size_t>(buffer.shape.elements()) * size_of(plan_.sizes.compute));
+      items_.back().received = true;
+    }
+  }
+
   void chunk(int index) {
     const Chunk& c = plan_.train.chunks[static_cast<std::size_t>(index)];
     const std::size_t row_bytes = static_cast<std::size_t>(plan_.sizes.shape.hidden) * size_of(plan_.sizes.compute);
     const std::size_t own = static_cast<std::size_t>(plan_.sizes.own_rows()) * row_bytes;
-    const std::size_t whole = static_cast<std::size_t>(plan_.sizes.micro_batch.rows()) * row_bytes;
-    const auto messages = [&](BufferKind kind, int slots, std::size_t bytes) {
-      for (int slot = 0; slot < slots; ++slot) always(message_item({kind, index, slot}), "messages", bytes);
-    };
-    messages(BufferKind::input, c.input_slots, own);
-    messages(BufferKind::received_gradient, c.gradient_in_slots, whole);  // the other ranks' rows are gathered into it
-    messages(BufferKind::sent_gradient, c.gradient_out_slots, own);
+    for (int slot = 0; slot < c.gradient_out_slots; ++slot) always(message_item({BufferKind::sent_gradient, index, slot}), "messages", own);
     for (int block = c.first_block; block < c.end_block; ++block) activations_and_stash(c, block);
   }
 
@@ -180,6 +181,7 @@ MemoryPlan plan_memory(const RankPlan& plan) {
   MemoryItems items(plan);
   items.state();
   items.per_rank();
+  items.received();
   for (int chunk = 0; chunk < static_cast<int>(plan.train.chunks.size()); ++chunk) items.chunk(chunk);
   return items.take();
 }

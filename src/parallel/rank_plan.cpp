@@ -63,7 +63,26 @@ bool RankPlan::holds(int block) const {
                      [block](const Chunk& c) { return block >= c.first_block && block < c.end_block; });
 }
 
+<<<<<<< HEAD
 JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
+=======
+std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
+  const std::int64_t own = plan.sizes.own_rows(), whole = plan.sizes.micro_batch.rows(), hidden = plan.sizes.shape.hidden;
+  std::vector<ReceivedBuffer> buffers;
+  for (int index = 0; index < static_cast<int>(plan.train.chunks.size()); ++index) {
+    const Chunk& c = plan.train.chunks[static_cast<std::size_t>(index)];
+    for (int slot = 0; slot < c.input_slots; ++slot) {
+      buffers.push_back({{BufferKind::input, index, slot}, c.previous_rank, {own, hidden}, 0});
+    }
+    for (int slot = 0; slot < c.gradient_in_slots; ++slot) {
+      buffers.push_back({{BufferKind::received_gradient, index, slot}, c.next_rank, {whole, hidden}, own == whole ? 0 : plan.sizes.split.rank * own});
+    }
+  }
+  return buffers;
+}
+
+RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind) {
+>>>>>>> main
   const std::int64_t micro_batch = config.train.micro_batch;
   const std::int64_t per_round = micro_batch * layout.data;
   if (config.train.global_batch % per_round != 0) {

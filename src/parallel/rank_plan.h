@@ -44,6 +44,16 @@ struct RankPlan {
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };
 
+// A buffer that messages are received into: from whom, and where in it they arrive (under sequence parallelism a received gradient
+// has room for the other ranks' rows too).
+struct ReceivedBuffer {
+  BufferId buffer;
+  int sender = 0;                 // pipeline rank
+  Shape shape;                    // rows, hidden
+  std::int64_t message_row = 0;   // of this rank's rows
+};
+std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan);
+
 // What the plans of all ranks of a job have in common: no parameters, programs and memory, so it is quick to make.
 struct JobOutline {
   model::BlockSizes sizes;  // of tensor rank 0

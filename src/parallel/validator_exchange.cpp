@@ -37,6 +37,10 @@ std::string to_string(const Cargo& cargo) {
          ", micro-batch " + std::to_string(cargo.micro_batch);
 }
 
+std::string to_string(const std::pair<int, int>& place) {
+  return "slot " + std::to_string(place.second) + " of chunk " + std::to_string(place.first);
+}
+
 void check_link(const ProgramSet& set, int from, int to, ProblemList& problems) {
   const Program &sender = set.program(from), &receiver = set.program(to);
   const std::vector<int> sent = messages_on(sender, {StreamRole::send, set.layout.coordinates(to).pipeline});
@@ -51,11 +55,16 @@ void check_link(const ProgramSet& set, int from, int to, ProblemList& problems) 
       return problems.add(to, received[n], "is message " + std::to_string(n) + " from rank " + std::to_string(from) +
                                                ", which sends only " + std::to_string(sent.size()));
     }
-    const Cargo goes = cargo(sender, sender.at(sent[n])), comes = cargo(receiver, receiver.at(received[n]));
-    if (goes == comes) continue;
+    const Instruction &send = sender.at(sent[n]), &receive = receiver.at(received[n]);
+    const Cargo goes = cargo(sender, send), comes = cargo(receiver, receive);
     // Whatever follows is likely off as well.
-    return problems.add(to, received[n], "receives " + to_string(comes) + ", but what rank " + std::to_string(from) +
-                                             " sends next is " + to_string(goes) + " (" + name_of(sender, sent[n]) + ")");
+    if (goes != comes) {
+      return problems.add(to, received[n], "receives " + to_string(comes) + ", but what rank " + std::to_string(from) +
+                                               " sends next is " + to_string(goes) + " (" + name_of(sender, sent[n]) + ")");
+    }
+    if (place_filled(send) == place_received(receive)) continue;
+    return problems.add(from, sent[n], "fills " + to_string(place_filled(send)) + " of rank " + std::to_string(to) + ", which receives it in " +
+                                           to_string(place_received(receive)));
   }
 }
 

@@ -70,14 +70,17 @@ struct Failure {
   int rank = 0;
   std::exception_ptr exception;
 
-  // A CommError is mostly the answer to another rank's failure: its communicators go while its own error is on the way up.
-  bool is_consequence() const {
+  // How likely it is the answer to another rank's failure, whose communicators go while its own error is on the way up: a
+  // CommError mostly, and a lost peer always.
+  int distance_from_cause() const {
     try {
       std::rethrow_exception(exception);
+    } catch (const PeerLostError&) {
+      return 2;
     } catch (const CommError&) {
-      return true;
+      return 1;
     } catch (...) {
-      return false;
+      return 0;
     }
   }
 };
@@ -113,8 +116,9 @@ int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&
     }
   }
   if (failures.empty()) return 0;
-  auto cause = std::find_if(failures.begin(), failures.end(), [](const Failure& failure) { return !failure.is_consequence(); });
-  if (cause == failures.end()) cause = failures.begin();
+  const auto cause = std::min_element(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
+    return a.distance_from_cause() < b.distance_from_cause();
+  });
   rethrow_from(cause->rank, plan.ranks, cause->exception);
 }
 

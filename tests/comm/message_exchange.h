@@ -26,6 +26,8 @@ struct ExchangeSpec {
   std::size_t largest = 40'000;        // bytes
   std::size_t slot_message = 0;        // LinkSpec::message_bytes; 0: `largest`. Less: messages travel in chunks
   std::uint64_t seed = 1;
+  bool in_place = false;               // messages arrive in buffers of the link, where the transport can do that
+  bool post_ahead = false;             // in place: the next message may come while this one is on its way
 };
 
 // Both ends draw the same sizes, each its own delays.
@@ -57,6 +59,10 @@ class ExchangeLane {
     p2p::LinkSpec link{.name = "exchange." + std::to_string(from) + "." + std::to_string(to), .from = from, .to = to, .rank = spec.rank,
                        .device = spec.device, .message_bytes = spec.slot_message > 0 ? spec.slot_message : spec.largest,
                        .transport = spec.transport, .mover = spec.mover};
+    for (int n = 0; n <= spec.messages; ++n) bytes_.push_back(sizes_.next());
+    if (spec.in_place && spec.rank == to) {
+      for (std::size_t n = 0; n < places_.size(); ++n) link.places.push_back({"place " + std::to_string(n), spec.largest + 2 * n, n});
+    }
     link_ = p2p::make_link(link, store);
   }
   ~ExchangeLane() {
@@ -69,21 +75,25 @@ class ExchangeLane {
 
   // The next message; "" or what was wrong with an earlier one.
   std::string step() {
-    Place& place = places_[static_cast<std::size_t>(count_) % places_.size()];
+    const std::size_t index = static_cast<std::size_t>(count_) % places_.size();
+    Place& place = places_[index];
+    const int arrives = link_->places().empty() ? -1 : static_cast<int>(index);
     std::string problem = settle(place);
-    place.bytes = sizes_.next();
+    place.bytes = bytes_[static_cast<std::size_t>(count_)];
     place.message = static_cast<std::uint64_t>(count_++) * 100 + static_cast<std::uint64_t>(from_);
     const StreamRef s = stream_;
-    const View view(place.device.data(), DType::u8, {static_cast<std::int64_t>(place.bytes)});
+    View view(place.device.data(), DType::u8, {static_cast<std::int64_t>(place.bytes)});
     delay(s);
     if (spec_.rank == from_) {
       p2p::fill_pattern({static_cast<std::byte*>(place.host.data()), place.bytes}, place.message);
       s.copy(place.device.data(), place.host.data(), place.bytes);
-      link_->send(s, view);
+      link_->send(s, view, arrives);
       s.zero(place.device.data(), place.bytes);  // a message that is still read from here would show it
     } else {
-      link_->receive(s, view);
-      s.copy(place.host.data(), place.device.data(), place.bytes);
+      if (arrives >= 0) view.data = link_->memory_of(arrives) + link_->places()[index].message_offset;
+      if (spec_.post_ahead && arrives >= 0) problem += post_next(s, place.bytes > 0);
+      link_->receive(s, view, nullptr, arrives);
+      s.copy(place.host.data(), view.data, place.bytes);
     }
     s.record(*place.done);
     place.used = true;
@@ -106,6 +116,18 @@ class ExchangeLane {
     std::uint64_t message = 0;
     bool used = false;
   };
+
+  // This one, if it was not posted, and the one after it; messages without bytes are not posted.
+  std::string post_next(StreamRef s, bool has_bytes) {
+    if (has_bytes && !posted_) link_->post(s);
+    posted_ = false;
+    if (count_ >= spec_.messages || bytes_[static_cast<std::size_t>(count_)] == 0) return "";
+    Place& next = places_[static_cast<std::size_t>(count_) % places_.size()];
+    const std::string problem = settle(next);
+    link_->post(s);
+    posted_ = true;
+    return problem;
+  }
 
   std::string settle(Place& place) {
     if (!place.used) return "";
@@ -134,6 +156,8 @@ class ExchangeLane {
   ExchangeSizes sizes_;
   std::mt19937_64 delays_;
   std::array<Place, 6> places_;
+  std::vector<std::size_t> bytes_;  // of every message
+  bool posted_ = false;             // the next one
   std::unique_ptr<p2p::Link> link_;
   Stream stream_;  // drained before the link and the memory go
   int count_ = 0;

@@ -76,11 +76,11 @@ std::string obstacle(const PairFacts& facts, Transport transport) {
   return "not listed";
 }
 
-std::vector<Transport> best_first(const PairFacts& facts) { return choices(facts, std::nullopt); }
+std::vector<Transport> best_first(const PairFacts& facts) { return choices(facts, candidates(facts), std::nullopt); }
 
 std::string message_of(const PairFacts& facts, std::optional<Transport> wanted) {
   try {
-    choices(facts, wanted);
+    choices(facts, candidates(facts), wanted);
   } catch (const CommError& error) {
     return error.what();
   }
@@ -134,7 +134,7 @@ TEST(P2pChoice, ABridgeIsSpareWhereThereIsADirectWay) {
   PairFacts facts = two_processes();
   facts.from_sender.bridges = facts.from_receiver.bridges = {"0000:ba:00.0"};
   EXPECT_THAT(best_first(facts), ElementsAre(Transport::vmm, Transport::ipc, Transport::relay, Transport::host, Transport::nccl));
-  EXPECT_THAT(choices(facts, Transport::relay), ElementsAre(Transport::relay));
+  EXPECT_THAT(choices(facts, candidates(facts), Transport::relay), ElementsAre(Transport::relay));
 }
 
 TEST(P2pChoice, AGpuThatTheOtherProcessDoesNotSee) {
@@ -223,7 +223,7 @@ TEST(P2pChoice, ACpuAndAGpuHaveNothingInCommon) {
 
 TEST(P2pChoice, WhatIsAskedForByNameIsUsedOrAnError) {
   for (const Transport possible : {Transport::vmm, Transport::ipc, Transport::host, Transport::nccl}) {
-    EXPECT_THAT(choices(two_processes(), possible), ElementsAre(possible));
+    EXPECT_THAT(choices(two_processes(), candidates(two_processes()), possible), ElementsAre(possible));
   }
   const PairFacts facts = without_peer_access(two_processes());
   EXPECT_THAT(message_of(facts, Transport::vmm),

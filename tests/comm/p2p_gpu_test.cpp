@@ -297,9 +297,9 @@ TEST_F(GpuP2pOfTwo, FactsAreToldOfEveryPair) {
       const PairFacts pair{from, to, path, path_facts(to, from)};
       std::cout << from.rank << " -> " << to.rank << "  " << path.link() << ", PCIe " << path.pcie_path << ", access "
                 << path.peer_access << ", atomics " << path.native_atomics << ", rank " << path.performance_rank << ", bridges "
-                << path.bridges.size() << ": " << to_string(choices(pair, std::nullopt).front()) << "\n";
+                << path.bridges.size() << ": " << to_string(choices(pair, candidates(pair), std::nullopt).front()) << "\n";
       if (path.peer_access && pair.from_receiver.peer_access) {
-        EXPECT_EQ(choices(pair, std::nullopt).front(), Transport::direct);
+        EXPECT_EQ(choices(pair, candidates(pair), std::nullopt).front(), Transport::direct);
         EXPECT_EQ(pair.bridges().empty(), count == 2);
       }
     }

@@ -1,5 +1,6 @@
 // Ledgers of real steps: what was made slow on purpose shows where it belongs. Sleeps are long against what else these small
 // models do, so that a busy machine does not matter.
+#include "comm/forwarding_link.h"
 #include "parallel/step_recorder.h"
 
 #include <gtest/gtest.h>
@@ -29,27 +30,25 @@ void pause(StreamRef stream, milliseconds duration) {
 }
 
 // A link with a pause in its way.
-class SlowLink final : public comm::p2p::Link {
+class SlowLink final : public comm::test::ForwardingLink {
  public:
   struct Pauses {
     milliseconds sender{0};  // before a message is ready to travel
     milliseconds wire{0};    // between that and its arrival
     bool announces = true;
   };
-  SlowLink(std::shared_ptr<comm::p2p::Link> inner, Pauses pauses) : inner_(std::move(inner)), pauses_(pauses) {}
-  void send(StreamRef stream, View data) override {
+  SlowLink(std::shared_ptr<comm::p2p::Link> inner, Pauses pauses) : ForwardingLink(std::move(inner)), pauses_(pauses) {}
+  void send(StreamRef stream, View data, int place) override {
     if (pauses_.sender.count() > 0) pause(stream, pauses_.sender);
-    inner_->send(stream, data);
+    inner_->send(stream, data, place);
   }
-  void receive(StreamRef stream, View data, Event* announced) override {
-    inner_->receive(stream, data, announced);
+  void receive(StreamRef stream, View data, Event* announced, int place) override {
+    inner_->receive(stream, data, announced, place);
     if (pauses_.wire.count() > 0) pause(stream, pauses_.wire);
   }
   bool announces() const override { return pauses_.announces && inner_->announces(); }
-  void abort() noexcept override { inner_->abort(); }
 
  private:
-  std::shared_ptr<comm::p2p::Link> inner_;
   Pauses pauses_;
 };
 
@@ -230,6 +229,7 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
     run_ranks(config, ranks, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
       // Several in flight, so that slots are used again while others are not read yet.
       std::int64_t issued = 0, taken = 0;
+      double gathers = 0;
       while (taken < 30) {
         if (issued < 30 && interpreter.pending_results() < Interpreter::results_in_flight) {
           interpreter.run_step(batches, {.update = ++issued, .lr = 1e-4f});
@@ -241,10 +241,9 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
         const Ledger& ledger = result.ledger;
         const bool later_stage = interpreter.plan().coordinates().pipeline > 0 || interpreter.plan().schedule.chunks > 1;
         EXPECT_EQ(ledger.of(CommunicationKind::activations).count > 0, later_stage) << "rank " << interpreter.plan().rank;
-        if (mesh.zero > 0 && taken > 1) {
-          EXPECT_GT(ledger.of(CommunicationKind::weight_gathers).total_ms, 0);
-        }
+        gathers += ledger.of(CommunicationKind::weight_gathers).total_ms;
       }
+      EXPECT_EQ(gathers > 0, mesh.zero > 0);  // of one step it may be nothing: they can be done before the next one begins
     });
   }
 }

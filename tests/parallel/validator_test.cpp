@@ -167,6 +167,17 @@ TEST(Validator, MissesNoSlotThatIsOffByOne) {
   }
 }
 
+TEST(Validator, MissesNoMessageThatFillsAnotherBuffer) {
+  for (const auto field : {&Instruction::peer_chunk, &Instruction::peer_slot}) {
+    for (const int off : {-1, 1}) {
+      for_each_change([&](ProgramSet&, Program&, Instruction& i) {
+        i.*field += off;
+        return is_send(i.kind);
+      });
+    }
+  }
+}
+
 TEST(Validator, MissesNoFlagThatIsWrong) {
   for_each_change([](ProgramSet& set, Program&, Instruction& i) {
     const bool head = i.kind == InstructionKind::forward && i.block == set.head();

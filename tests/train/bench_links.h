@@ -5,33 +5,31 @@
 #include <functional>
 #include <memory>
 
+#include "comm/forwarding_link.h"
 #include "comm/p2p/link.h"
 #include "train/bench/link_methods.h"
 
 namespace plait::train::test {
 
 // Passes everything on, and then does something to what has arrived. Host devices only.
-class FaultyLink final : public comm::p2p::Link {
+class FaultyLink final : public comm::test::ForwardingLink {
  public:
   // `fault(number, data)` runs on the stream behind every receive; false drops a send.
   struct Fault {
     std::function<void(std::int64_t number, View data)> after_receive = [](std::int64_t, View) {};
     std::function<bool(std::int64_t number)> sends = [](std::int64_t) { return true; };
   };
-  FaultyLink(std::unique_ptr<Link> link, Fault fault) : link_(std::move(link)), fault_(std::move(fault)) {}
+  FaultyLink(std::unique_ptr<comm::p2p::Link> link, Fault fault) : ForwardingLink(std::move(link)), fault_(std::move(fault)) {}
 
-  void send(StreamRef stream, View data) override {
-    if (fault_.sends(sent_++)) link_->send(stream, data);
+  void send(StreamRef stream, View data, int place) override {
+    if (fault_.sends(sent_++)) inner_->send(stream, data, place);
   }
-  void receive(StreamRef stream, View data, Event* announced) override {
-    link_->receive(stream, data, announced);
+  void receive(StreamRef stream, View data, Event* announced, int place) override {
+    inner_->receive(stream, data, announced, place);
     stream.enqueue_host([fault = fault_.after_receive, number = received_++, data] { fault(number, data); });
   }
-  bool announces() const override { return link_->announces(); }
-  void abort() noexcept override { link_->abort(); }
 
  private:
-  std::unique_ptr<Link> link_;
   Fault fault_;
   std::int64_t sent_ = 0, received_ = 0;
 };

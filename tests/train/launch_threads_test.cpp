@@ -134,6 +134,16 @@ TEST(LaunchThreads, ActionsRegisteredAfterTheAbortRunAtOnce) {
   EXPECT_TRUE(ran);
 }
 
+// The rank that gave up is still cleaning up when its peer notices that it is gone.
+TEST(LaunchThreads, ALostPeerIsNeverTheCauseWhereThereIsAnother) {
+  const auto body = [](RankContext& context) {
+    if (context.rank == 1) throw PeerLostError("lost rank 0");
+    while (!context.abort_requested.stop_requested()) std::this_thread::yield();
+    throw CommError("gave up");
+  };
+  EXPECT_EQ(message_of<CommError>([&] { launch(cpu_threads(2), body, {}); }), "rank 0: gave up");
+}
+
 TEST(LaunchThreads, ABrokenPlanIsRefused) {
   LaunchPlan plan = cpu_threads(2);
   plan.devices.pop_back();

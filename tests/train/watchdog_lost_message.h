@@ -5,27 +5,24 @@
 #include <functional>
 #include <memory>
 
+#include "comm/forwarding_link.h"
 #include "parallel/rank_threads.h"
 #include "train/session.h"
 
 namespace plait::train::test {
 
 // Hands on all but the `lost`-th message (from 1), of which the sender knows nothing; 0: none. Each takes `pause` longer.
-class FlawedLink final : public comm::p2p::Link {
+class FlawedLink final : public comm::test::ForwardingLink {
  public:
   FlawedLink(std::shared_ptr<comm::p2p::Link> inner, int lost, std::chrono::milliseconds pause = {})
-      : inner_(std::move(inner)), lost_(lost), pause_(pause) {}
-  void send(StreamRef stream, View data) override {
+      : ForwardingLink(std::move(inner)), lost_(lost), pause_(pause) {}
+  void send(StreamRef stream, View data, int place) override {
     if (++sent_ == lost_) return;
     if (pause_.count() > 0) stream.enqueue_host([pause = pause_] { std::this_thread::sleep_for(pause); });
-    inner_->send(stream, data);
+    inner_->send(stream, data, place);
   }
-  void receive(StreamRef stream, View data, Event* announced) override { inner_->receive(stream, data, announced); }
-  bool announces() const override { return inner_->announces(); }
-  void abort() noexcept override { inner_->abort(); }
 
  private:
-  std::shared_ptr<comm::p2p::Link> inner_;
   const int lost_;
   const std::chrono::milliseconds pause_;
   int sent_ = 0;

@@ -200,7 +200,7 @@ void Peers::exchange(const CallId& call, int to, const void* out, std::size_t ou
     if (send && !interrupted) interrupted = !wait_for_message([&](auto limit) { return send->waitSend(limit); }, timeout_);
   } catch (const std::exception& error) {
     const bool timed_out = std::chrono::steady_clock::now() - waiting_since >= timeout_;
-    close(describe_loss(peer, timed_out, error.what()));
+    close(describe_loss(peer, timed_out, error.what()), !timed_out);
     interrupted = true;
   }
   if (!interrupted) return;
@@ -217,11 +217,14 @@ std::string Peers::describe_loss(int peer, bool timed_out, const char* detail) c
   return "lost the connection to " + who + ": it died or gave up, see its own error (" + detail + ")";
 }
 
-void Peers::close(const std::string& reason) noexcept {
+void Peers::close(const std::string& reason) noexcept { close(reason, false); }
+
+void Peers::close(const std::string& reason, bool peer_lost) noexcept {
   {
     std::lock_guard lock(mutex_);
     if (closed_reason_) return;
     closed_reason_ = reason;
+    peer_lost_ = peer_lost;
   }
   for (Link& link : links_) {
     if (link.out) link.out->abortWaitSend();
@@ -243,6 +246,7 @@ void Peers::close_connections() noexcept {
 
 void Peers::check_open(const char* call_name) const {
   std::lock_guard lock(mutex_);
+  if (closed_reason_ && peer_lost_) throw PeerLostError(label(call_name) + ": " + *closed_reason_);
   if (closed_reason_) throw CommError(label(call_name) + ": " + *closed_reason_);
 }
 

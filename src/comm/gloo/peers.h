@@ -52,7 +52,7 @@ class Peers {
   // Ends a pending exchange and all later ones with `reason`, here and, by closing the connections, on the peers. From any
   // thread; the first reason wins.
   void close(const std::string& reason) noexcept;
-  void check_open(const char* call_name) const;  // CommError with the reason once closed
+  void check_open(const char* call_name) const;  // CommError (PeerLostError) with the reason once closed
 
  private:
   // What goes to and comes from one peer, through windows of the whole address space.
@@ -68,6 +68,7 @@ class Peers {
   void drop_links() noexcept;
   void close_connections() noexcept;
   std::string label(const char* call_name) const;  // "group 'data', rank 1 of 4: all_reduce"
+  void close(const std::string& reason, bool peer_lost) noexcept;
   std::string describe_loss(int peer, bool timed_out, const char* detail) const;
 
   const std::string name_;
@@ -83,6 +84,7 @@ class Peers {
 
   mutable std::mutex mutex_;  // guards what follows
   std::optional<std::string> closed_reason_;
+  bool peer_lost_ = false;  // the reason
 };
 
 }  // namespace plait::comm

@@ -127,10 +127,10 @@ std::vector<Candidate> candidates(const PairFacts& facts) {
   return all;
 }
 
-std::vector<Transport> choices(const PairFacts& facts, std::optional<Transport> wanted) {
+std::vector<Transport> choices(const PairFacts& facts, const std::vector<Candidate>& all, std::optional<Transport> wanted) {
   std::vector<Transport> possible;
   std::string obstacle, names;
-  for (const Candidate& candidate : candidates(facts)) {
+  for (const Candidate& candidate : all) {
     if (candidate.obstacle.empty()) {
       possible.push_back(candidate.transport);
       names += (names.empty() ? "" : ", ") + to_string(candidate.transport);
@@ -143,7 +143,7 @@ std::vector<Transport> choices(const PairFacts& facts, std::optional<Transport> 
                     (names.empty() ? "" : "; possible here: " + names));
   }
   if (wanted) return {*wanted};
-  if (possible.empty()) throw CommError(pair + ": no transport can be used: " + obstacle_to(Transport::nccl, facts));
+  if (possible.empty()) throw CommError(pair + ": no transport can be used: " + all.back().obstacle);
   return possible;
 }
 

@@ -20,7 +20,8 @@ struct Candidate {
 // All transports, best first: direct, vmm, ipc, relay, host, nccl. (vmm before ipc: an IPC handle opens a whole allocation.)
 std::vector<Candidate> candidates(const PairFacts& facts);
 
-// The possible ones among them, best first, or only `wanted`. CommError with the obstacle when `wanted` is impossible.
-std::vector<Transport> choices(const PairFacts& facts, std::optional<Transport> wanted);
+// The possible ones among `all`, the candidates of these facts, best first, or only `wanted`. CommError with the obstacle when
+// `wanted` is impossible.
+std::vector<Transport> choices(const PairFacts& facts, const std::vector<Candidate>& all, std::optional<Transport> wanted);
 
 }  // namespace plait::comm::p2p

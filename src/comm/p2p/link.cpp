@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "comm/make_communicator.h"
 #include "comm/p2p/links.h"
@@ -37,13 +38,13 @@ class LinkMaker {
   std::pair<std::unique_ptr<Link>, LinkReport> make() {
     LinkReport report{.from = spec_.from, .to = spec_.to, .facts = exchange_facts(), .bridge = {}, .better = {}};
     report_ = &report;
-    for (const Candidate& candidate : candidates(report.facts)) {
-      const bool wanted = !spec_.transport || *spec_.transport == candidate.transport;
-      if (!wanted || candidate.obstacle.empty()) continue;
-      if (spec_.transport) fail(candidate.transport, candidate.obstacle);
-      report.better.push_back({candidate.transport, candidate.obstacle});
+    places_ = agreed_places();
+    const std::vector<Candidate> all = candidates(report.facts);
+    const std::vector<Transport> possible = choices(report.facts, all, spec_.transport);
+    for (const Candidate& candidate : all) {
+      if (!spec_.transport && !candidate.obstacle.empty()) report.better.push_back({candidate.transport, candidate.obstacle});
     }
-    for (const Transport transport : choices(report.facts, spec_.transport)) {
+    for (const Transport transport : possible) {
       Attempt best;
       std::string problems;
       for (const Mover mover : movers(transport)) {
@@ -67,7 +68,7 @@ class LinkMaker {
         swap("settled", "");
         return {std::move(best.link), std::move(report)};
       }
-      if (spec_.transport) fail(transport, problems);
+      if (spec_.transport) throw CommError(fmt::format("{}: comm.p2p={} cannot be used: {}", label(), to_string(transport), problems));
       report.better.push_back({transport, problems});
     }
     throw CommError(label() + ": no transport works: " + describe(report));
@@ -77,10 +78,6 @@ class LinkMaker {
   std::string label() const { return fmt::format("link {} -> {}", spec_.from, spec_.to); }
   std::string side() const { return end_ == End::sender ? "sender" : "receiver"; }
   std::string other_side() const { return end_ == End::sender ? "receiver" : "sender"; }
-
-  [[noreturn]] void fail(Transport transport, const std::string& reason) const {
-    throw CommError(fmt::format("{}: comm.p2p={} cannot be used between these two: {}", label(), to_string(transport), reason));
-  }
 
   // Tells the other end something and learns the same of it.
   std::string swap(const std::string& name, const std::string& text) {
@@ -97,6 +94,29 @@ class LinkMaker {
     return {sends ? own : other, sends ? other : own, sends ? there : back, sends ? back : there};
   }
 
+  // The receiver's, which the sender has to know to put messages there.
+  std::vector<Place> agreed_places() {
+    std::string text;
+    for (const Place& place : spec_.places) text += fmt::format("{} {} {}\n", place.bytes, place.message_offset, place.name);
+    const std::string other = swap("places", text);
+    if (end_ == End::receiver) return spec_.places;
+    std::vector<Place> places;
+    std::istringstream lines(other);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      Place place;
+      if (!(words >> place.bytes >> place.message_offset >> std::ws) || !std::getline(words, place.name)) {
+        throw CommError(label() + ": the receiver's places are unreadable");
+      }
+      places.push_back(std::move(place));
+    }
+    return places;
+  }
+
+  std::vector<Place> places_by(Transport transport, Mover mover) const {
+    return arrives_in_place(transport, mover, spec_.device.kind) ? places_ : std::vector<Place>{};
+  }
+
   // Those to try, the preferred one first.
   std::vector<Mover> movers(Transport transport) const {
     const bool kernels = spec_.device.is_cuda() && transport != Transport::nccl;
@@ -107,6 +127,7 @@ class LinkMaker {
     }
     if (spec_.mover) return {*spec_.mover};
     if (!kernels || !one_hop || spec_.message_bytes == 0) return {Mover::copy_engine};
+    if (!places_by(transport, Mover::copy_engine).empty()) return {Mover::copy_engine, Mover::sm_write};  // in place
     return {Mover::copy_engine, Mover::sm_write, Mover::sm_read};
   }
 
@@ -149,6 +170,7 @@ class LinkMaker {
   std::unique_ptr<Link> by_mailbox(Transport transport, Mover mover, const std::string& name) {
     MailboxLinkOptions options;
     options.announce = spec_.announce;
+    options.places = places_by(transport, mover);
     // A short message's other hop, within one GPU, is a kernel too: it is done before a copy engine would have started.
     const bool moves = (mover == Mover::sm_write && end_ == End::sender) || (mover == Mover::sm_read && end_ == End::receiver);
     options.by_kernel = moves || (mover != Mover::copy_engine && spec_.message_bytes <= longest_copy_with_counter);
@@ -163,14 +185,15 @@ class LinkMaker {
         }
       };
     }
-    return make_mailbox_link({end_, spec_.device, label()}, mailbox_memory(transport, mover, name, spec_.message_bytes), options);
+    return make_mailbox_link({end_, spec_.device, label()}, mailbox_memory(transport, mover, name, spec_.message_bytes, options.places), options);
   }
 
-  MailboxMemory mailbox_memory(Transport transport, Mover mover, const std::string& name, std::size_t message_bytes) {
+  MailboxMemory mailbox_memory(Transport transport, Mover mover, const std::string& name, std::size_t message_bytes,
+                               const std::vector<Place>& places) {
     HandleExchange exchange(store_, std::min(spec_.timeout, attempt_timeout));
     const EndFacts& peer = end_ == End::sender ? report_->facts.receiver : report_->facts.sender;
     MailboxSpec mailbox{.name = spec_.name + "/" + name, .transport = transport, .mover = mover, .message_bytes = message_bytes,
-                        .slots = spec_.slots, .device = spec_.device, .peer_device = {peer.kind, peer.ordinal},
+                        .slots = spec_.slots, .places = places, .device = spec_.device, .peer_device = {peer.kind, peer.ordinal},
                         .fabric = report_->facts.sender.fabric && report_->facts.receiver.fabric, .bridge = {}};
     if (transport == Transport::relay) {
       report_->bridge = report_->facts.bridges().front();
@@ -183,7 +206,7 @@ class LinkMaker {
     std::unique_ptr<Mailbox> beacon;
     if (spec_.announce && report_->facts.same_host() && report_->facts.sender.stream_memory_operations &&
         report_->facts.receiver.stream_memory_operations) {
-      beacon = std::make_unique<Mailbox>(end_, mailbox_memory(Transport::host, Mover::copy_engine, "beacon", 0), spec_.device, false);
+      beacon = std::make_unique<Mailbox>(end_, mailbox_memory(Transport::host, Mover::copy_engine, "beacon", 0, {}), spec_.device, false);
     }
     auto pair = make_communicator({.name = spec_.name,
                                    .rank = end_ == End::sender ? 0 : 1,
@@ -207,6 +230,7 @@ class LinkMaker {
   HandleExchange exchange_;
   const End end_;
   LinkReport* report_ = nullptr;
+  std::vector<Place> places_;
 };
 
 std::string mover_text(const LinkReport& report) {

@@ -17,6 +17,14 @@
 
 namespace plait::comm::p2p {
 
+// A buffer of the receiver that messages are to arrive in without a copy.
+struct Place {
+  std::string name;
+  std::size_t bytes = 0;
+  std::size_t message_offset = 0;  // a message begins here
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
 struct LinkSpec {
   std::string name = {};  // unique among the job's links; both ends give the same
   int from = 0, to = 1;  // ranks of the job; this one is either
@@ -25,7 +33,9 @@ struct LinkSpec {
   std::size_t message_bytes = 0;  // of the largest message; both ends give the same
   std::optional<Transport> transport = {};  // nothing: the best that works
   std::optional<Mover> mover = {};          // nothing: the fastest, by trial, at the size of the messages
-  int slots = 2;                       // messages that may be on their way at once
+  int slots = 2;                       // messages that may be on their way at once, where they are copied out of slots
+  // Receiver: buffers that the link is to make, so that messages can arrive in them. Empty: messages are copied.
+  std::vector<Place> places = {};
   // The sender tells when a message is ready to travel, so that the receiver knows a late sender from a slow wire.
   bool announce = true;
   std::chrono::milliseconds timeout{60'000};
@@ -58,8 +68,16 @@ class Link {
   virtual ~Link() = default;
   // On the end that `from` is, or `to`. Messages arrive in the order in which they are sent; sizes agree. With `announced`, that
   // event completes when the sender had the message ready to travel (at once where the link does not announce: `announces`).
-  virtual void send(StreamRef stream, View data) = 0;
-  virtual void receive(StreamRef stream, View data, Event* announced = nullptr) = 0;
+  // `place`: index into places() of the buffer that the message goes to; `data` of the receive is then in that buffer, which
+  // must be free where the stream comes to the receive. Without a meaning where places() is empty.
+  virtual void send(StreamRef stream, View data, int place = -1) = 0;
+  virtual void receive(StreamRef stream, View data, Event* announced = nullptr, int place = -1) = 0;
+  // Receiver with places: the place of the next message that was not posted yet is free from this point of the stream. For those
+  // who know before they come to the receive, which posts what was not.
+  virtual void post(StreamRef stream) = 0;
+  // LinkSpec::places of the receiver, on both ends; empty where the transport copies.
+  virtual const std::vector<Place>& places() const = 0;
+  virtual std::byte* memory_of(int place) const = 0;  // as this end addresses it
   virtual bool announces() const = 0;  // false: LinkSpec::announce is, or the ends are on two hosts
   // Makes what waits on this end go on (what it then reads is worth nothing) and later calls throw CommError. From any thread.
   virtual void abort() noexcept = 0;

@@ -63,16 +63,37 @@ class MailboxLink final : public AbortableLink {
     options_.goodbye();
   }
 
-  void send(StreamRef stream, View data) override {
+  void send(StreamRef stream, View data, int place) override {
     check_usable("send", End::sender);
     if (options_.announce) mailbox_.announce(stream);
-    mailbox_.send(stream, {&data, 1});
+    mailbox_.send(stream, {&data, 1}, place);
   }
-  void receive(StreamRef stream, View data, Event* announced) override {
+  void receive(StreamRef stream, View data, Event* announced, int place) override {
     check_usable("receive", End::receiver);
+    const bool in_place = mailbox_.in_place() && data.bytes() > 0;
+    if (in_place) {
+      const auto index = static_cast<std::size_t>(place);
+      require(index < options_.places.size() && data.data == memory_of(place) + options_.places[index].message_offset,
+              "Link::receive: the message does not arrive there");
+      if (!mailbox_.is_posted()) mailbox_.post(stream);
+    }
     if (options_.announce) mailbox_.await_announcement(stream);
     if (announced) stream.record(*announced);
-    mailbox_.receive(stream, {&data, 1});
+    if (in_place) {
+      mailbox_.await_arrival(stream);
+    } else {
+      mailbox_.receive(stream, {&data, 1});
+    }
+  }
+  void post(StreamRef stream) override {
+    check_usable("post", End::receiver);
+    require(mailbox_.in_place(), "Link::post: it has no places");
+    mailbox_.post(stream);
+  }
+  const std::vector<Place>& places() const override { return options_.places; }
+  std::byte* memory_of(int place) const override {
+    const auto index = static_cast<std::size_t>(place);
+    return mailbox_.place(place) - options_.places[index].message_offset;
   }
   bool announces() const override { return options_.announce; }
   void abort() noexcept override {
@@ -91,12 +112,15 @@ class CommunicatorLink final : public AbortableLink {
       : AbortableLink(end), beacon_(std::move(beacon)), pair_(std::move(pair)) {}
   ~CommunicatorLink() override { stop_releasing(); }
 
-  void send(StreamRef stream, View data) override {
+  void send(StreamRef stream, View data, int) override {
     check_usable("send", End::sender);
     if (beacon_) beacon_->announce(stream);
     pair_->send(stream, data, 1);
   }
-  void receive(StreamRef stream, View data, Event* announced) override {
+  const std::vector<Place>& places() const override { return no_places_; }
+  std::byte* memory_of(int) const override { throw InternalError("Link::memory_of: NCCL and Gloo copy messages"); }
+  void post(StreamRef) override { throw InternalError("Link::post: NCCL and Gloo copy messages"); }
+  void receive(StreamRef stream, View data, Event* announced, int) override {
     check_usable("receive", End::receiver);
     if (beacon_) beacon_->await_announcement(stream);
     if (announced) stream.record(*announced);
@@ -110,6 +134,7 @@ class CommunicatorLink final : public AbortableLink {
   }
 
  private:
+  const std::vector<Place> no_places_;
   std::unique_ptr<Mailbox> beacon_;
   std::unique_ptr<Communicator> pair_;
 };

@@ -20,6 +20,7 @@ struct LinkEnd {
 struct MailboxLinkOptions {
   bool by_kernel = false;  // this end moves bytes with an SM kernel
   bool announce = true;
+  std::vector<Place> places = {};  // those of the memory, if messages arrive in place
   // Called when this end has let go of the peer's memory: tells it, and waits until the peer has let go of this end's. For memory
   // that must not be freed before (IPC); empty where the system counts who uses it.
   std::function<void()> goodbye;

@@ -1,6 +1,7 @@
 #include "comm/p2p/mailbox.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "comm/p2p/mover.h"
 #include "core/error.h"
@@ -29,14 +30,20 @@ void Mailbox::announce(StreamRef stream) { stream.write_value(memory_.announced,
 
 void Mailbox::await_announcement(StreamRef stream) { stream.wait_value(memory_.announced, ++announced_); }
 
-void Mailbox::send(StreamRef stream, std::span<const View> parts) {
+void Mailbox::send(StreamRef stream, std::span<const View> parts, int place) {
   const std::size_t total = size_of_all(parts);
+  if (in_place() && total > 0) {
+    require(place >= 0 && place < std::ssize(memory_.places), "Mailbox::send: there is no such place");
+    stream.wait_value(memory_.credit, chunks_ + 1);
+    pass_chunk(stream, parts, 0, total, memory_.places[static_cast<std::size_t>(place)], Direction::into_slot, memory_.ready, ++chunks_);
+    return;
+  }
   for (std::size_t done = 0; done < total; done += memory_.slot_bytes) {
     require(memory_.slot_count > 0, "Mailbox::send: it has no slots");
     const auto slots = static_cast<std::uint32_t>(memory_.slot_count);
     // The slot is free once the chunk that was in it has been taken out; the first round finds every slot free.
     stream.wait_value(memory_.credit, chunks_ + 1 - slots);
-    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), Direction::into_slot, memory_.ready, ++chunks_);
+    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(), Direction::into_slot, memory_.ready, ++chunks_);
     next_slot_ = (next_slot_ + 1) % memory_.slot_count;
   }
 }
@@ -46,14 +53,17 @@ void Mailbox::receive(StreamRef stream, std::span<const View> parts) {
   for (std::size_t done = 0; done < total; done += memory_.slot_bytes) {
     require(memory_.slot_count > 0, "Mailbox::receive: it has no slots");
     stream.wait_value(memory_.ready, ++chunks_);
-    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), Direction::out_of_slot, memory_.credit, chunks_);
+    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(), Direction::out_of_slot, memory_.credit, chunks_);
     next_slot_ = (next_slot_ + 1) % memory_.slot_count;
   }
 }
 
-void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, Direction direction,
-                         std::uint32_t* counter, std::uint32_t value) const {
-  std::byte* slot = memory_.slots + static_cast<std::size_t>(next_slot_) * memory_.slot_bytes;
+void Mailbox::post(StreamRef stream) { stream.write_value(memory_.credit, ++posted_); }
+
+void Mailbox::await_arrival(StreamRef stream) { stream.wait_value(memory_.ready, ++chunks_); }
+
+void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, std::byte* slot,
+                         Direction direction, std::uint32_t* counter, std::uint32_t value) const {
   const bool counts_itself = by_kernel_ && bytes <= longest_copy_with_counter;
   std::size_t part_first = 0;  // parts lie end to end
   for (const View& part : parts) {

@@ -1,9 +1,14 @@
-// One direction of messages between two ranks: a ring of slots in memory that both see, and three counters.
+// One direction of messages between two ranks: memory that both see, and three counters.
 //
-//   sender      announce: announced = n     wait: credit > n - slots     copy data -> slot n % slots     ready = n
-//   receiver                                wait: ready >= n             copy slot n % slots -> data     credit = n
+// In place: a message goes straight to where its receiver keeps it. The receiver says when that place is free.
+//   sender      announced = n     wait: credit >= n     copy data -> place     ready = n
+//   receiver    credit = n        wait: ready >= n        (credit may run ahead: several places are free)
+// By a ring of slots, where the receiver's memory cannot be reached, or by one hop only:
+//   sender      announced = n     wait: credit > n - slots     copy data -> slot n % slots     ready = n
+//   receiver                      wait: ready >= n             copy slot n % slots -> data     credit = n
+// A copy within one GPU is a kernel, whatever one calls, and so waits until other kernels leave it an SM: hence in place.
 //
-// Where the ring is and how it is seen is the transport's (MailboxMemory); who copies is the mover's. Order is kept by stream
+// Where the memory is and how it is seen is the transport's (MailboxMemory); who copies is the mover's. Order is kept by stream
 // write-value and wait-value: the host is not involved after it has enqueued. A message larger than a slot travels in chunks, of
 // which one enters the ring while another leaves it.
 //
@@ -26,7 +31,8 @@ namespace plait::comm::p2p {
 struct MailboxMemory {
   std::byte* slots = nullptr;
   std::size_t slot_bytes = 0;  // a multiple of 256
-  int slot_count = 0;          // 0: only announcements pass here
+  int slot_count = 0;
+  std::vector<std::byte*> places = {}; // in place: by index; then there are no slots. With neither, only announcements pass
   std::uint32_t* announced = nullptr;  // written by the sender, read by the receiver
   std::uint32_t* ready = nullptr;      // written by the sender, read by the receiver
   std::uint32_t* credit = nullptr;     // written by the receiver, read by the sender
@@ -43,13 +49,20 @@ class Mailbox {
   // Sender. Tells the receiver that the data of the next message is there and only has to travel: what the receiver still waits
   // for after this is the wire. Costs one write of the counter.
   void announce(StreamRef stream);
-  // Sends `parts`, packed, as one message.
-  void send(StreamRef stream, std::span<const View> parts);
+  // Sends `parts`, packed, as one message; in place: to places[place].
+  void send(StreamRef stream, std::span<const View> parts, int place = -1);
 
   // Receiver. Later work on `stream` runs once the next message is announced.
   void await_announcement(StreamRef stream);
   // Receives the next message into `parts`, whose sizes are those of the sender's.
   void receive(StreamRef stream, std::span<const View> parts);
+  // In place, in this order: lets one more message come to its place, which is free from this point of the stream; later work
+  // runs once the next message is there. Several may be posted before the first is awaited.
+  void post(StreamRef stream);
+  void await_arrival(StreamRef stream);
+  bool is_posted() const { return posted_ != chunks_; }  // the next message to be awaited
+  bool in_place() const { return !memory_.places.empty(); }
+  std::byte* place(int index) const { return memory_.places.at(static_cast<std::size_t>(index)); }
 
   // Lets go of the peer's memory; nothing may be sent or received any more.
   void drop_imported() { memory_.imported.clear(); }
@@ -60,9 +73,10 @@ class Mailbox {
 
  private:
   enum class Direction { into_slot, out_of_slot };
-  // Copies bytes [first, first + bytes) of the parts and then sets the counter.
-  void pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, Direction direction,
-                  std::uint32_t* counter, std::uint32_t value) const;
+  // Copies bytes [first, first + bytes) of the parts to or from `slot` and then sets the counter.
+  void pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, std::byte* slot,
+                  Direction direction, std::uint32_t* counter, std::uint32_t value) const;
+  std::byte* current_slot() const { return memory_.slots + static_cast<std::size_t>(next_slot_) * memory_.slot_bytes; }
 
   MailboxMemory memory_;
   const End end_;
@@ -70,6 +84,7 @@ class Mailbox {
   Stream release_stream_;                    // writes the counters that this end waits for, while its other streams are stuck
   std::atomic<std::uint32_t> announced_{0};  // messages so far
   std::atomic<std::uint32_t> chunks_{0};     // chunks so far
+  std::uint32_t posted_ = 0;                 // in place: messages that may come
   int next_slot_ = 0;
 };
 

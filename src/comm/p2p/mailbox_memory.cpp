@@ -28,7 +28,7 @@ struct Slots {
 };
 
 Slots slots_of(const MailboxSpec& spec) {
-  if (spec.message_bytes == 0) return {};
+  if (spec.message_bytes == 0 || !spec.places.empty()) return {};
   const std::size_t message = (spec.message_bytes + 255) / 256 * 256;
   const bool two_hops = spec.transport == Transport::host || spec.transport == Transport::relay;
   if (!two_hops) {
@@ -38,6 +38,16 @@ Slots slots_of(const MailboxSpec& spec) {
   }
   const std::size_t piece = std::min(message, spec.transport == Transport::host ? host_piece : relay_piece);
   return {piece, std::max(spec.slots, piece_count)};
+}
+
+constexpr std::size_t place_alignment = 256;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + place_alignment - 1) / place_alignment * place_alignment; }
+
+std::size_t bytes_of(const std::vector<Place>& places) {
+  std::size_t bytes = 0;
+  for (const Place& place : places) bytes += aligned(place.bytes);
+  return bytes;
 }
 
 class Builder {
@@ -53,9 +63,10 @@ class Builder {
       case Transport::ipc: on_both_ends(RegionKind::ipc); break;
       case Transport::vmm: on_both_ends(RegionKind::vmm); break;
       case Transport::host: {
-        std::byte* all = region("host", RegionKind::host_memory, End::receiver, counter_bytes + slots_.total(), {});
+        std::byte* all = region("host", RegionKind::host_memory, End::receiver, counter_bytes + slots_.total() + bytes_of(spec_.places), {});
         counters(all, all);
         memory_.slots = all + counter_bytes;
+        places_from(memory_.slots);
         break;
       }
       case Transport::relay: {
@@ -73,10 +84,19 @@ class Builder {
   // Each end waits for counters in its own memory, and the slots are in the memory of the end that does not move the bytes.
   void on_both_ends(RegionKind kind) {
     const bool at_sender = spec_.mover == Mover::sm_read;
-    std::byte* receiver = region("receiver", kind, End::receiver, counter_bytes + (at_sender ? 0 : slots_.total()), {});
+    std::byte* receiver = region("receiver", kind, End::receiver, counter_bytes + bytes_of(spec_.places) + (at_sender ? 0 : slots_.total()), {});
     std::byte* sender = region("sender", kind, End::sender, counter_bytes + (at_sender ? slots_.total() : 0), {});
     counters(receiver, sender);
     memory_.slots = (at_sender ? sender : receiver) + counter_bytes;
+    places_from(receiver + counter_bytes);
+  }
+
+  // Where a message begins in each place.
+  void places_from(std::byte* data) {
+    for (const Place& place : spec_.places) {
+      memory_.places.push_back(data + place.message_offset);
+      data += aligned(place.bytes);
+    }
   }
 
   void counters(std::byte* receiver, std::byte* sender) {
@@ -106,6 +126,12 @@ class Builder {
 };
 
 }  // namespace
+
+bool arrives_in_place(Transport transport, Mover mover, DeviceKind kind) {
+  if (mover == Mover::sm_read) return false;
+  const bool one_hop = transport == Transport::direct || transport == Transport::vmm || transport == Transport::ipc;
+  return one_hop || (transport == Transport::host && kind == DeviceKind::host);
+}
 
 MailboxMemory make_mailbox_memory(End end, const MailboxSpec& spec, HandleExchange& exchange) {
   return Builder(end, spec, exchange).take();

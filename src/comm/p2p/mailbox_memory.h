@@ -3,9 +3,10 @@
 
 #include <optional>
 #include <string>
-#include <string>
+#include <vector>
 
 #include "comm/p2p/handle_exchange.h"
+#include "comm/p2p/link.h"
 #include "comm/p2p/mailbox.h"
 #include "comm/p2p/transport.h"
 
@@ -17,11 +18,15 @@ struct MailboxSpec {
   Mover mover = Mover::copy_engine;
   std::size_t message_bytes = 0;  // of the largest message; 0: announcements only
   int slots = 2;                  // messages on their way at once, where a message fits a slot
+  std::vector<Place> places = {}; // instead of slots, where arrives_in_place()
   Device device;                  // of this end
   Device peer_device;             // of the other one, if that is in this process
   bool fabric = false;            // vmm by fabric handles: both ends' machines permit them
   std::optional<Device> bridge;   // relay: the GPU between, as the receiver's process counts it
 };
+
+// Whether messages can be put straight into the receiver's memory: a sender that moves them there, in one hop.
+bool arrives_in_place(Transport transport, Mover mover, DeviceKind kind);
 
 // Collective over the two ends. The slots are in the receiver's memory (sm_read: the sender's; relay: the bridge's; host: the
 // host's), a counter in the memory of who waits for it (relay and host: the host's).

@@ -73,20 +73,34 @@ TrialResult synchronize_trial(Link& link, End end, Device device, std::size_t me
   const Buffer host = memory.allocate(std::min(message_bytes, largest_checked), MemoryKind::pinned_host);
   const Stream stream(device, StreamPriority::high);  // after the memory: drained before that is freed
   const StreamRef s = stream.ref();
-  const auto view = [&](std::size_t bytes) { return View(data.data(), DType::u8, {static_cast<std::int64_t>(bytes)}); };
+  const int places = static_cast<int>(link.places().size());
+  int next = 0;
+  const auto pass = [&](std::size_t bytes, bool checked) {
+    const int place = places > 0 ? next++ % places : -1;
+    void* memory_of_message = data.data();
+    if (end == End::receiver && place >= 0) {
+      memory_of_message = link.memory_of(place) + link.places()[static_cast<std::size_t>(place)].message_offset;
+    }
+    const View view(memory_of_message, DType::u8, {static_cast<std::int64_t>(bytes)});
+    if (end == End::sender) {
+      link.send(s, view, place);
+    } else {
+      if (checked) s.zero(view.data, bytes);
+      link.receive(s, view, nullptr, place);
+    }
+    return view;
+  };
   Event done(device);
   try {
     std::uint64_t message = 0;
-    for (const std::size_t bytes : trial_sizes(message_bytes, slots)) {
+    for (const std::size_t bytes : trial_sizes(message_bytes, std::max(slots, places))) {
       const std::span<std::byte> text(static_cast<std::byte*>(host.data()), bytes);
       if (end == End::sender) {
         fill_pattern(text, message);
         s.copy(data.data(), text.data(), bytes);
-        link.send(s, view(bytes));
+        pass(bytes, true);
       } else {
-        s.zero(data.data(), bytes);
-        link.receive(s, view(bytes), nullptr);
-        s.copy(text.data(), data.data(), bytes);
+        s.copy(text.data(), pass(bytes, true).data, bytes);
       }
       s.record(done);
       synchronize_in_time(done, timeout);  // the host's copy is used again
@@ -102,11 +116,7 @@ TrialResult synchronize_trial(Link& link, End end, Device device, std::size_t me
     Event begin(device, EventTiming::on), finish(device, EventTiming::on);
     for (int n = 0; n <= timed_messages; ++n) {
       if (n == 1) s.record(begin);  // the first brings both ends together
-      if (end == End::sender) {
-        link.send(s, view(message_bytes));
-      } else {
-        link.receive(s, view(message_bytes), nullptr);
-      }
+      pass(message_bytes, false);
     }
     s.record(finish);
     synchronize_in_time(finish, timeout);

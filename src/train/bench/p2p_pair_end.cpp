@@ -111,6 +111,9 @@ std::shared_ptr<Link> PairEnd::make(const LinkMethod& method, int from, int to, 
   link.mover = method.mover;
   link.slots = slots;
   link.announce = false;  // the message alone
+  // As in training, where messages come to the places that are free; short messages fill slots, so that many are on the way.
+  const bool in_place = rank_.rank == to && bytes > *std::rbegin(short_messages);
+  for (int n = 0; in_place && n < slots; ++n) link.places.push_back({std::to_string(n), bytes, 0});
   link.timeout = spec_.timeout;
   std::shared_ptr<Link> made = make_link(link, *rank_.rendezvous);
   rank_.on_abort([weak = std::weak_ptr(made)] {
@@ -125,8 +128,22 @@ View PairEnd::outgoing(std::size_t bytes, int message) const {
   return {static_cast<std::byte*>(source_.data()) + shift(message), DType::u8, {static_cast<std::int64_t>(bytes)}};
 }
 
-View PairEnd::incoming(std::size_t bytes, int message) const {
-  return {targets_[message % 2].data(), DType::u8, {static_cast<std::int64_t>(bytes)}};
+View PairEnd::incoming(const PairMethod& method, std::size_t bytes, int message) const {
+  const Link& link = *method.links_for(bytes).in;
+  const int place = place_of(link, message);
+  return {place < 0 ? targets_[message % 2].data() : link.memory_of(place), DType::u8, {static_cast<std::int64_t>(bytes)}};
+}
+
+int PairEnd::place_of(const Link& link, int message) { return link.places().empty() ? -1 : message % slots; }
+
+void PairEnd::send_on(StreamRef stream, const PairMethod& method, std::size_t bytes, int message) {
+  Link& link = *method.links_for(bytes).out;
+  link.send(stream, outgoing(bytes, message), place_of(link, message));
+}
+
+void PairEnd::receive_on(StreamRef stream, const PairMethod& method, std::size_t bytes, int message) {
+  Link& link = *method.links_for(bytes).in;
+  link.receive(stream, incoming(method, bytes, message), nullptr, place_of(link, message));
 }
 
 void PairEnd::hold(StreamRef stream) const { stream.wait_value(static_cast<const std::uint32_t*>(gate_.data()), gate_turn_); }
@@ -134,11 +151,16 @@ void PairEnd::hold(StreamRef stream) const { stream.wait_value(static_cast<const
 void PairEnd::open_gate() noexcept { write_counter(static_cast<std::uint32_t*>(gate_.data()), gate_turn_++); }
 
 void PairEnd::send(const PairMethod& method, std::size_t bytes, int message) {
-  method.links_for(bytes).out->send(out_, outgoing(bytes, message));
+  send_on(out_, method, bytes, message);
 }
 
-void PairEnd::receive(const PairMethod& method, std::size_t bytes, int message) {
-  method.links_for(bytes).in->receive(in_, incoming(bytes, message));
+void PairEnd::receive(const PairMethod& method, std::size_t bytes, int message, bool more) {
+  Link& link = *method.links_for(bytes).in;
+  if (!link.places().empty()) {
+    if (message == 0) link.post(in_);
+    if (more) link.post(in_);  // where the message before this one is
+  }
+  receive_on(in_, method, bytes, message);
 }
 
 std::string PairEnd::label(const PairMethod& method, std::size_t bytes) const {
@@ -151,7 +173,7 @@ void PairEnd::synchronize(const Event& event, const PairMethod& method, std::siz
 
 void PairEnd::check(const PairMethod& method, std::size_t bytes, int message) {
   const auto peer = static_cast<std::uint64_t>(is_from() ? spec_.to : spec_.from);
-  const auto wrong = traffic_.synchronize_find_wrong(in_, pattern_, incoming(bytes, message), peer * rank_shift + shift(message));
+  const auto wrong = traffic_.synchronize_find_wrong(in_, pattern_, incoming(method, bytes, message), peer * rank_shift + shift(message));
   if (!wrong) return;
   throw CommError(fmt::format("{}: rank {} received wrong data: byte {} of message {} is {:#04x}, not {:#04x}", label(method, bytes), rank_.rank,
                               wrong->at, message, static_cast<unsigned>(wrong->is), static_cast<unsigned>(wrong->expected)));
@@ -174,7 +196,7 @@ double PairEnd::synchronize_one_way(const PairMethod& method, const Loop& loop) 
     if (is_from()) {
       send(method, loop.bytes, i);
     } else {
-      receive(method, loop.bytes, i);
+      receive(method, loop.bytes, i, i + 1 < all);
     }
   }
   stream.record(stop);
@@ -204,7 +226,7 @@ double PairEnd::synchronize_both_ways(const PairMethod& method, const Loop& loop
       in().record(in_start);
     }
     send(method, loop.bytes, i);
-    receive(method, loop.bytes, i);
+    receive(method, loop.bytes, i, i + 1 < all);
   }
   out().record(out_stop);
   in().record(in_stop);
@@ -223,7 +245,6 @@ double PairEnd::synchronize_both_ways(const PairMethod& method, const Loop& loop
 
 double PairEnd::synchronize_latency(const PairMethod& method, const Loop& loop) {
   begin_case();
-  const PairLinks& links = method.links_for(loop.bytes);
   const int trips = std::min(loop.messages, round_trips), first = 2, all = first + trips;
   Event start(device(), EventTiming::on), stop(device(), EventTiming::on);
   if (loop.bytes <= largest_held) hold(out_);
@@ -231,11 +252,11 @@ double PairEnd::synchronize_latency(const PairMethod& method, const Loop& loop) 
     if (i == first) out().record(start);
     // One stream for both, or nothing would keep the answer behind the question.
     if (is_from()) {
-      links.out->send(out_, outgoing(loop.bytes, i));
-      links.in->receive(out_, incoming(loop.bytes, i));
+      send_on(out_, method, loop.bytes, i);
+      receive_on(out_, method, loop.bytes, i);
     } else {
-      links.in->receive(out_, incoming(loop.bytes, i));
-      links.out->send(out_, outgoing(loop.bytes, i));
+      receive_on(out_, method, loop.bytes, i);
+      send_on(out_, method, loop.bytes, i);
     }
   }
   out().record(stop);

@@ -69,7 +69,8 @@ class PairEnd {
   // What beside measurements of compute are made of. Message number `message` of the current case.
   void begin_case() { ++case_; }
   void send(const PairMethod& method, std::size_t bytes, int message);
-  void receive(const PairMethod& method, std::size_t bytes, int message);
+  // `more`: another follows, and may come while this one is on its way.
+  void receive(const PairMethod& method, std::size_t bytes, int message, bool more = false);
   void check(const PairMethod& method, std::size_t bytes, int message);
   StreamRef out() const { return out_; }  // of messages that leave
   StreamRef in() const { return in_; }    // of those that come
@@ -85,7 +86,10 @@ class PairEnd {
   std::vector<std::size_t> link_sizes(const LinkMethod& method) const;
   std::shared_ptr<comm::p2p::Link> make(const LinkMethod& method, int from, int to, std::size_t bytes, const LinkMaker& make_link);
   View outgoing(std::size_t bytes, int message) const;
-  View incoming(std::size_t bytes, int message) const;
+  View incoming(const PairMethod& method, std::size_t bytes, int message) const;
+  static int place_of(const comm::p2p::Link& link, int message);
+  void send_on(StreamRef stream, const PairMethod& method, std::size_t bytes, int message);
+  void receive_on(StreamRef stream, const PairMethod& method, std::size_t bytes, int message);
   std::uint64_t shift(int message) const;
   void hold(StreamRef stream) const;
   void open_gate() noexcept;

@@ -1,0 +1,25 @@
+// A link that passes everything on: what tests change is overridden.
+#pragma once
+
+#include <memory>
+
+#include "comm/p2p/link.h"
+
+namespace plait::comm::test {
+
+class ForwardingLink : public p2p::Link {
+ public:
+  explicit ForwardingLink(std::shared_ptr<p2p::Link> inner) : inner_(std::move(inner)) {}
+  void send(StreamRef stream, View data, int place) override { inner_->send(stream, data, place); }
+  void receive(StreamRef stream, View data, Event* announced, int place) override { inner_->receive(stream, data, announced, place); }
+  void post(StreamRef stream) override { inner_->post(stream); }
+  const std::vector<p2p::Place>& places() const override { return inner_->places(); }
+  std::byte* memory_of(int place) const override { return inner_->memory_of(place); }
+  bool announces() const override { return inner_->announces(); }
+  void abort() noexcept override { inner_->abort(); }
+
+ protected:
+  const std::shared_ptr<p2p::Link> inner_;
+};
+
+}  // namespace plait::comm::test
