@@ -1,5 +1,9 @@
 #include "plan/fabric.h"
 
+#include <algorithm>
+#include <map>
+#include <string_view>
+
 #include "core/error.h"
 
 namespace plait::plan {
@@ -15,6 +19,73 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 Fabric::Fabric(topology::Graph graph) : routes_(std::move(graph)) {
   channels_.reserve(2 * routes_.graph().edges.size());
   for (const topology::Edge& edge : routes_.graph().edges) channels_.insert(channels_.end(), 2, Channel{edge.gb_per_s});
+  sort_into_hosts();
+}
+
+void Fabric::sort_into_hosts() {
+  const topology::Graph& graph = routes_.graph();
+  std::unordered_map<int, int> number;  // of hosts that have GPUs
+  for (std::size_t gpu = 0; gpu < routes_.gpus().size(); ++gpu) {
+    const int host = graph.nodes[at(routes_.gpus()[gpu])].host;
+    const auto [found, added] = number.insert({host, static_cast<int>(number.size())});
+    if (added) first_gpu_.push_back(static_cast<int>(gpu));
+    hosts_.push_back(found->second);
+  }
+  first_gpu_.push_back(gpus());
+
+  // What a host is made of, written down so that hosts can be compared.
+  std::vector<std::string> shape(number.size());
+  const auto write = [](std::string& text, auto value) { text.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  std::vector<int> host(graph.nodes.size(), -1), place(graph.nodes.size(), 0), sizes(number.size(), 0);
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
+    const auto found = number.find(graph.nodes[node].host);
+    if (found == number.end()) continue;
+    host[node] = found->second;
+    place[node] = sizes[at(host[node])]++;
+    write(shape[at(host[node])], graph.nodes[node].kind);
+  }
+  for (int node : routes_.gpus()) place_in_host_.push_back(place[at(node)]);
+  edges_of_host_.resize(number.size());
+  for (std::size_t i = 0; i < graph.edges.size(); ++i) {
+    const topology::Edge& edge = graph.edges[i];
+    const int a = host[at(edge.a)], b = host[at(edge.b)];
+    const bool between = a >= 0 && b >= 0 && a != b;
+    const int owner = between ? -1 : std::max(a, b);
+    place_of_edge_.push_back({owner, owner < 0 ? static_cast<int>(i) : static_cast<int>(edges_of_host_[at(owner)].size())});
+    if (owner >= 0) edges_of_host_[at(owner)].push_back(static_cast<int>(i));
+    // Nodes outside are called by their index; so is an edge that joins two hosts, which makes them unlike any other.
+    const auto describe = [&](std::string& text) {
+      write(text, a >= 0 && !between ? place[at(edge.a)] : -1 - edge.a);
+      write(text, b >= 0 && !between ? place[at(edge.b)] : -1 - edge.b);
+      write(text, edge.kind);
+      write(text, edge.lanes);
+      write(text, edge.gb_per_s);
+      write(text, edge.latency_us);
+      write(text, edge.bandwidth_from);
+    };
+    if (owner >= 0) describe(shape[at(owner)]);
+    if (between) describe(shape[at(a)]), describe(shape[at(b)]);
+  }
+  std::map<std::string_view, int> known;
+  for (const std::string& text : shape) shapes_.push_back(known.insert({text, static_cast<int>(known.size())}).first->second);
+  shape_count_ = static_cast<int>(known.size());
+}
+
+std::size_t Fabric::PatternHash::operator()(const PatternKey& key) const {
+  std::uint64_t hash = 0;
+  for (int part : key) hash = (hash ^ static_cast<std::uint64_t>(static_cast<unsigned>(part))) * 0x9e3779b97f4a7c15ULL;
+  return static_cast<std::size_t>(hash ^ (hash >> 32));
+}
+
+Fabric::Pattern Fabric::find_pattern(int from_gpu, int to_gpu) const {
+  const int a = routes_.gpus()[at(from_gpu)], b = routes_.gpus()[at(to_gpu)];
+  const topology::Path path = routes_.path(a, b);
+  Pattern pattern{{}, routes_.summary_of(a, path)};
+  for (const topology::Hop& hop : path.hops) {
+    const auto [host, edge] = place_of_edge_[at(hop.edge)];
+    pattern.places.push_back({host < 0 ? 2 : host == host_of(from_gpu) ? 0 : 1, edge, hop.reversed});
+  }
+  return pattern;
 }
 
 const topology::Node& Fabric::gpu(int number) const { return routes_.graph().nodes[at(routes_.gpus().at(at(number)))]; }
@@ -34,14 +105,22 @@ const Way& Fabric::way(int from, int to) {
   if (found != ways_.end()) return found->second;
   Way way;
   if (from != to) {
-    const int a = routes_.gpus()[at(from)], b = routes_.gpus()[at(to)];
-    const topology::Path path = routes_.path(a, b);
-    const topology::PairSummary summary = routes_.summary(a, b, path);
-    for (const topology::Hop& hop : path.hops) way.channels.push_back(2 * hop.edge + (hop.reversed ? 1 : 0));
-    way.gb_per_s = summary.gb_per_s;
-    way.latency_us = summary.latency_us;
+    const int first = host_of(from), last = host_of(to);
+    const PatternKey kind = {shape_of(first), shape_of(last), first == last ? 1 : 0, place_in_host_[at(from)],
+                             place_in_host_[at(to)]};
+    auto pattern = patterns_.find(kind);
+    if (pattern == patterns_.end()) pattern = patterns_.emplace(kind, find_pattern(from, to)).first;
+    way.channels.reserve(pattern->second.places.size());
+    for (const Place& place : pattern->second.places) {
+      const int edge = place.of == 2 ? place.edge : edges_of_host_[at(place.of == 0 ? first : last)][at(place.edge)];
+      way.channels.push_back(2 * edge + (place.reversed ? 1 : 0));
+    }
+    const topology::PairSummary& summary = pattern->second.summary;
+    const topology::PairMeasurement* pair = routes_.measurement(routes_.gpus()[at(from)], routes_.gpus()[at(to)]);
+    way.gb_per_s = pair ? pair->gb_per_s : summary.gb_per_s;
+    way.latency_us = pair ? pair->latency_us : summary.latency_us;
     way.link = summary.link;
-    way.bandwidth_from = summary.bandwidth_from;
+    way.bandwidth_from = pair ? topology::Origin::measured : summary.bandwidth_from;
   }
   return ways_.emplace(key, std::move(way)).first->second;
 }

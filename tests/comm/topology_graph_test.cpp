@@ -103,6 +103,21 @@ TEST(TopologyRoutes, TheWidestPathIsTakenThenTheShortest) {
   EXPECT_EQ(link(Routes(graph), 0, 1), "PHB 12");
 }
 
+// CUDA copies between peers over their NVLink; nobody asks whether PCIe were faster.
+TEST(TopologyRoutes, NvlinkIsTakenWhereverItIsAndThenTheHostAndThenTheNetwork) {
+  Graph graph = small_graph();
+  graph.edges[0].gb_per_s = graph.edges[1].gb_per_s = 64;
+  graph.edges.push_back(nominal_edge(0, 1, LinkKind::nvlink, 41.2, 2));
+  EXPECT_EQ(link(Routes(graph), 0, 1), "NV2 41.2");
+  graph.nodes.push_back(node_of(NodeKind::network, "net", -1));
+  graph.edges.pop_back();
+  graph.edges.push_back(nominal_edge(0, 3, LinkKind::network, 100));
+  graph.edges.push_back(nominal_edge(1, 3, LinkKind::network, 100));
+  EXPECT_EQ(link(Routes(graph), 0, 1), "PHB 64");
+  graph.edges.erase(graph.edges.begin());
+  EXPECT_EQ(link(Routes(graph), 0, 1), "NET 100");
+}
+
 TEST(TopologyRoutes, NoWayIsNoBandwidth) {
   Graph graph = small_graph();
   graph.edges.pop_back();
@@ -198,6 +213,10 @@ TEST(TopologyRoutes, AThousandGpus) {
   EXPECT_EQ(routes.summary(routes.gpus()[3], routes.gpus()[5], paths[5]).link, "NVS18");
   EXPECT_EQ(routes.summary(routes.gpus()[3], routes.gpus()[1019], paths[1019]).link, "NET");
   EXPECT_EQ(paths[1019].hops.size(), 6u);
+  for (std::size_t to : {5u, 8u, 12u, 1019u, 1023u}) {
+    EXPECT_EQ(routes.path(routes.gpus()[3], routes.gpus()[to]).hops, paths[to].hops) << to;
+    EXPECT_EQ(routes.path(routes.gpus()[to], routes.gpus()[3]).hops.size(), paths[to].hops.size()) << to;
+  }
   EXPECT_EQ(nvlink_components(graph).size(), 128u);
   EXPECT_EQ(nvlink_cliques(graph).size(), 128u);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
 #include <queue>
 #include <set>
 #include <tuple>
@@ -19,78 +20,127 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 Routes::Routes(Graph graph) : graph_(std::move(graph)), gpus_(gpus_of(graph_)), steps_(graph_.nodes.size()) {
   const std::vector<std::string> problems = problems_of(graph_);
   require(problems.empty(), "a topology that cannot be: " + (problems.empty() ? "" : problems.front()));
+  std::map<int, int> hosts = {{-1, 0}};
+  for (const Node& node : graph_.nodes) hosts.insert({node.host, 0});
+  int count = 0;
+  for (auto& [host, number] : hosts) number = count++;
+  host_sizes_.resize(at(count), 0);
+  for (const Node& node : graph_.nodes) {
+    const int host = hosts.at(node.host);
+    host_of_.push_back(host);
+    place_in_host_.push_back(host_sizes_[at(host)]++);
+  }
   for (std::size_t i = 0; i < graph_.edges.size(); ++i) {
     const Edge& edge = graph_.edges[i];
-    steps_[at(edge.a)].push_back({static_cast<int>(i), edge.b});
-    steps_[at(edge.b)].push_back({static_cast<int>(i), edge.a});
+    steps_[at(edge.a)].push_back({static_cast<int>(i), edge.b, host_of_[at(edge.b)]});
+    steps_[at(edge.b)].push_back({static_cast<int>(i), edge.a, host_of_[at(edge.a)]});
   }
   for (std::vector<Step>& steps : steps_) {
-    std::sort(steps.begin(), steps.end(),
-              [](const Step& x, const Step& y) { return std::tie(x.to, x.edge) < std::tie(y.to, y.edge); });
+    std::sort(steps.begin(), steps.end(), [](const Step& x, const Step& y) {
+      return std::tie(x.host, x.to, x.edge) < std::tie(y.host, y.to, y.edge);
+    });
   }
   for (std::size_t i = 0; i < graph_.pairs.size(); ++i)
     measured_.push_back({{graph_.pairs[i].from, graph_.pairs[i].to}, static_cast<int>(i)});
   std::sort(measured_.begin(), measured_.end());
 }
 
-bool Routes::may_cross(const Step& step, int from, int source, bool network) const {
-  const Node& here = graph_.nodes[at(from)];
-  if (here.kind == NodeKind::gpu && from != source) return false;
-  if (graph_.edges[at(step.edge)].kind != LinkKind::network) return true;
-  // Out of a host only where the data started; so no third host is on the way.
-  return network && (here.host < 0 || here.host == graph_.nodes[at(source)].host);
+Routes::Region Routes::all() const { return {true, 0, 0, static_cast<int>(graph_.nodes.size())}; }
+
+Routes::Region Routes::around(int from, int to) const {
+  Region region{false, host_of_[at(from)], host_of_[at(to)], 0};
+  region.size = host_sizes_[0] + host_sizes_[at(region.host)] + (region.other == region.host ? 0 : host_sizes_[at(region.other)]);
+  return region;
 }
 
-std::vector<double> Routes::widths_from(int source, bool network) const {
-  std::vector<double> width(graph_.nodes.size(), 0);
+int Routes::place_in(const Region& region, int node) const {
+  if (region.all) return node;
+  const int host = host_of_[at(node)], place = place_in_host_[at(node)];
+  if (host == 0) return place;
+  return host_sizes_[0] + place + (host == region.host ? 0 : host_sizes_[at(region.host)]);
+}
+
+template <class Visit>
+void Routes::for_steps(const Region& region, int node, const Visit& visit) const {
+  const std::vector<Step>& steps = steps_[at(node)];
+  if (region.all) {
+    for (const Step& step : steps) visit(step);
+    return;
+  }
+  const auto of_host = [&](int host) {
+    auto step = std::lower_bound(steps.begin(), steps.end(), host, [](const Step& s, int h) { return s.host < h; });
+    for (; step != steps.end() && step->host == host; ++step) visit(*step);
+  };
+  of_host(0);
+  of_host(region.host);
+  if (region.other != region.host) of_host(region.other);
+}
+
+bool Routes::may_cross(const Step& step, int from, int source, Reach reach) const {
+  const Node& here = graph_.nodes[at(from)];
+  if (here.kind == NodeKind::gpu && from != source) return false;
+  const LinkKind kind = graph_.edges[at(step.edge)].kind;
+  if (reach == Reach::nvlink) {
+    const NodeKind there = graph_.nodes[at(step.to)].kind;
+    return (kind == LinkKind::nvlink || kind == LinkKind::xgmi) && (there == NodeKind::gpu || there == NodeKind::nvswitch);
+  }
+  if (kind != LinkKind::network) return true;
+  // Out of a host only where the data started; so no third host is on the way.
+  return reach == Reach::network && (here.host < 0 || here.host == graph_.nodes[at(source)].host);
+}
+
+std::vector<double> Routes::widths_from(int source, Reach reach, const Region& region) const {
+  std::vector<double> width(at(region.size), 0);
   std::priority_queue<std::pair<double, int>> open;
-  width[at(source)] = std::numeric_limits<double>::infinity();
-  open.push({width[at(source)], source});
+  width[at(place_in(region, source))] = std::numeric_limits<double>::infinity();
+  open.push({std::numeric_limits<double>::infinity(), source});
   while (!open.empty()) {
     const auto [wide, node] = open.top();
     open.pop();
-    if (wide < width[at(node)]) continue;
-    for (const Step& step : steps_[at(node)]) {
-      if (!may_cross(step, node, source, network)) continue;
+    if (wide < width[at(place_in(region, node))]) continue;
+    for_steps(region, node, [&, wide = wide, node = node](const Step& step) {
+      if (!may_cross(step, node, source, reach)) return;
       const double through = std::min(wide, graph_.edges[at(step.edge)].gb_per_s);
-      if (through <= width[at(step.to)]) continue;
-      width[at(step.to)] = through;
+      double& known = width[at(place_in(region, step.to))];
+      if (through <= known) return;
+      known = through;
       open.push({through, step.to});
-    }
+    });
   }
   return width;
 }
 
-std::vector<int> Routes::shortest_from(int source, bool network, double width) const {
+std::vector<int> Routes::shortest_from(int source, Reach reach, double width, const Region& region) const {
   using Cost = std::tuple<double, int>;  // latency, edges
   constexpr Cost unreached{std::numeric_limits<double>::infinity(), 0};
-  std::vector<Cost> cost(graph_.nodes.size(), unreached);
-  std::vector<int> arrived_by(graph_.nodes.size(), -1);
+  std::vector<Cost> cost(at(region.size), unreached);
+  std::vector<int> arrived_by(at(region.size), -1);
   std::priority_queue<std::pair<Cost, int>, std::vector<std::pair<Cost, int>>, std::greater<>> open;
-  cost[at(source)] = {0, 0};
-  open.push({cost[at(source)], source});
+  cost[at(place_in(region, source))] = {0, 0};
+  open.push({Cost{0, 0}, source});
   while (!open.empty()) {
     const auto [so_far, node] = open.top();
     open.pop();
-    if (cost[at(node)] < so_far) continue;
-    for (const Step& step : steps_[at(node)]) {
+    if (cost[at(place_in(region, node))] < so_far) continue;
+    for_steps(region, node, [&, so_far = so_far, node = node](const Step& step) {
       const Edge& edge = graph_.edges[at(step.edge)];
-      if (edge.gb_per_s < width || !may_cross(step, node, source, network)) continue;
+      if (edge.gb_per_s < width || !may_cross(step, node, source, reach)) return;
       const Cost through{std::get<0>(so_far) + edge.latency_us, std::get<1>(so_far) + 1};
-      if (through >= cost[at(step.to)]) continue;
-      cost[at(step.to)] = through;
-      arrived_by[at(step.to)] = step.edge;
+      Cost& known = cost[at(place_in(region, step.to))];
+      if (through >= known) return;
+      known = through;
+      arrived_by[at(place_in(region, step.to))] = step.edge;
       open.push({through, step.to});
-    }
+    });
   }
   return arrived_by;
 }
 
-Path Routes::walk_back(int source, int target, const std::vector<int>& arrived_by) const {
+Path Routes::walk_back(int source, int target, const std::vector<int>& arrived_by, const Region& region) const {
   Path path;
   path.gb_per_s = std::numeric_limits<double>::infinity();
   for (int node = target; node != source;) {
-    const int index = arrived_by[at(node)];
+    const int index = arrived_by[at(place_in(region, node))];
     const Edge& edge = graph_.edges[at(index)];
     path.hops.push_back({index, edge.a == node});
     path.gb_per_s = std::min(path.gb_per_s, edge.gb_per_s);
@@ -104,8 +154,9 @@ Path Routes::walk_back(int source, int target, const std::vector<int>& arrived_b
 std::vector<Path> Routes::paths_from(int gpu) const {
   require(gpu >= 0 && at(gpu) < graph_.nodes.size() && graph_.nodes[at(gpu)].kind == NodeKind::gpu, "paths start at GPUs");
   std::vector<Path> paths(gpus_.size());
-  for (const bool network : {false, true}) {
-    const std::vector<double> widths = widths_from(gpu, network);
+  const Region region = all();
+  for (const Reach reach : {Reach::nvlink, Reach::host, Reach::network}) {
+    const std::vector<double> widths = widths_from(gpu, reach, region);
     std::set<double> different;
     for (std::size_t i = 0; i < gpus_.size(); ++i) {
       if (gpus_[i] != gpu && paths[i].hops.empty() && widths[at(gpus_[i])] > 0) different.insert(widths[at(gpus_[i])]);
@@ -114,9 +165,10 @@ std::vector<Path> Routes::paths_from(int gpu) const {
     std::vector<bool> done(gpus_.size(), false);
     for (std::size_t i = 0; i < gpus_.size(); ++i) done[i] = !paths[i].hops.empty();
     for (const double width : different) {
-      const std::vector<int> arrived_by = shortest_from(gpu, network, width);
+      const std::vector<int> arrived_by = shortest_from(gpu, reach, width, region);
       for (std::size_t i = 0; i < gpus_.size(); ++i) {
-        if (!done[i] && gpus_[i] != gpu && widths[at(gpus_[i])] == width) paths[i] = walk_back(gpu, gpus_[i], arrived_by);
+        if (!done[i] && gpus_[i] != gpu && widths[at(gpus_[i])] == width)
+          paths[i] = walk_back(gpu, gpus_[i], arrived_by, region);
       }
     }
     for (std::size_t i = 0; i < gpus_.size(); ++i) complete = complete && (gpus_[i] == gpu || !paths[i].hops.empty());
@@ -129,9 +181,10 @@ Path Routes::path(int from, int to) const {
   require(to >= 0 && at(to) < graph_.nodes.size() && graph_.nodes[at(to)].kind == NodeKind::gpu, "paths end at GPUs");
   require(from >= 0 && at(from) < graph_.nodes.size() && graph_.nodes[at(from)].kind == NodeKind::gpu, "paths start at GPUs");
   if (from == to) return {};
-  for (const bool network : {false, true}) {
-    const double width = widths_from(from, network)[at(to)];
-    if (width > 0) return walk_back(from, to, shortest_from(from, network, width));
+  const Region region = around(from, to);
+  for (const Reach reach : {Reach::nvlink, Reach::host, Reach::network}) {
+    const double width = widths_from(from, reach, region)[at(place_in(region, to))];
+    if (width > 0) return walk_back(from, to, shortest_from(from, reach, width, region), region);
   }
   return {};
 }
@@ -163,7 +216,7 @@ std::string Routes::link_name(int from, const Path& path) const {
   return switches > 1 ? "PXB" : "PIX";
 }
 
-PairSummary Routes::summary(int from, int to, const Path& path) const {
+PairSummary Routes::summary_of(int from, const Path& path) const {
   PairSummary summary;
   if (!path.hops.empty()) {
     summary.gb_per_s = path.gb_per_s;
@@ -179,11 +232,19 @@ PairSummary Routes::summary(int from, int to, const Path& path) const {
       first = false;
     }
   }
+  return summary;
+}
+
+const PairMeasurement* Routes::measurement(int from, int to) const {
   const auto found = std::lower_bound(measured_.begin(), measured_.end(), std::pair(std::pair(from, to), 0));
-  if (found != measured_.end() && found->first == std::pair(from, to)) {
-    const PairMeasurement& pair = graph_.pairs[at(found->second)];
-    summary.gb_per_s = pair.gb_per_s;
-    summary.latency_us = pair.latency_us;
+  return found != measured_.end() && found->first == std::pair(from, to) ? &graph_.pairs[at(found->second)] : nullptr;
+}
+
+PairSummary Routes::summary(int from, int to, const Path& path) const {
+  PairSummary summary = summary_of(from, path);
+  if (const PairMeasurement* pair = measurement(from, to)) {
+    summary.gb_per_s = pair->gb_per_s;
+    summary.latency_us = pair->latency_us;
     summary.bandwidth_from = summary.latency_from = Origin::measured;
   }
   return summary;

@@ -1,0 +1,115 @@
+#include "plan/placement/chain_bound.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "plan/placement/cost.h"
+
+namespace plait::plan {
+namespace {
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+ChainBound::ChainBound(Fabric& fabric, const Traffic& traffic)
+    : gpus_(fabric.gpus()), neighbours_(at(traffic.layout.pipeline)), fill_(at(gpus_)), steady_(at(gpus_)) {
+  std::map<std::pair<int, int>, std::vector<ChainTraffic>> hops;
+  for (const ChainTraffic& link : traffic.chain) {
+    if (link.bytes <= 0 && link.messages <= 0) continue;
+    hops[{std::min(link.from, link.to), std::max(link.from, link.to)}].push_back(link);
+  }
+  for (const auto& [ends, links] : hops) {
+    neighbours_[at(ends.first)].push_back(ends.second);
+    neighbours_[at(ends.second)].push_back(ends.first);
+  }
+  sends_ = !hops.empty();
+  if (!sends_) return;
+  for (int u = 0; u < gpus_; ++u) {
+    for (int v = 0; v < gpus_; ++v) {
+      if (u == v) continue;
+      double fill = infinite, steady = infinite;
+      for (const auto& [ends, links] : hops) {
+        for (const int low : {u, v}) {
+          double message = 0, all = 0;
+          for (const ChainTraffic& link : links) {
+            const bool from_low = link.from == ends.first;
+            const Way& way = fabric.way(from_low == (low == u) ? u : v, from_low == (low == u) ? v : u);
+            message += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
+            all = std::max(all, way_seconds(way, link.bytes));
+          }
+          fill = std::min(fill, message);
+          steady = std::min(steady, all);
+        }
+      }
+      fill_[at(u)].push_back({v, fill});
+      steady_[at(u)].push_back({v, steady});
+    }
+    for (std::vector<Partner>* partners : {&fill_[at(u)], &steady_[at(u)]})
+      std::stable_sort(partners->begin(), partners->end(), [](const Partner& x, const Partner& y) { return x.seconds < y.seconds; });
+  }
+}
+
+double ChainBound::nearest(const std::vector<Partner>& partners, std::uint32_t among, int how_many, double* second) {
+  double first = infinite;
+  int found = 0;
+  for (const Partner& partner : partners) {
+    if (!(among >> partner.gpu & 1U)) continue;
+    if (++found == 1) first = partner.seconds;
+    else if (second) *second = partner.seconds;
+    if (found == how_many) break;
+  }
+  return first;
+}
+
+void ChainBound::look_at(std::uint32_t free, std::uint32_t ends) {
+  free_ = free;
+  one_sums_.clear();
+  two_sums_.clear();
+  second_steady_.clear();
+  for (int gpu = 0; gpu < gpus_; ++gpu) {
+    if (!(free >> gpu & 1U)) continue;
+    double second = infinite, ignored = infinite;
+    const double first = nearest(fill_[at(gpu)], free | ends, 2, &second);
+    one_sums_.push_back(first);
+    two_sums_.push_back(first + second);
+    nearest(steady_[at(gpu)], free | ends, 2, &ignored);
+    second_steady_.push_back(ignored);
+  }
+  for (std::vector<double>* values : {&one_sums_, &two_sums_, &second_steady_}) std::sort(values->begin(), values->end());
+  for (std::vector<double>* values : {&one_sums_, &two_sums_}) {
+    values->insert(values->begin(), 0);
+    for (std::size_t i = 1; i < values->size(); ++i) (*values)[i] += (*values)[i - 1];
+  }
+}
+
+bool ChainBound::open(int pipeline, int placed) const {
+  const std::vector<int>& others = neighbours_[at(pipeline)];
+  return std::any_of(others.begin(), others.end(), [&](int other) { return other >= placed; });
+}
+
+double ChainBound::fill(int placed, const std::vector<int>& gpu_of) const {
+  int with_one = 0, with_two = 0;
+  double ends = 0;
+  for (int p = 0; p < static_cast<int>(neighbours_.size()); ++p) {
+    if (p >= placed) {
+      with_one += neighbours(p) == 1;
+      with_two += neighbours(p) > 1;
+    } else if (open(p, placed)) {
+      ends += nearest(fill_[at(gpu_of[at(p)])], free_, 1, nullptr);
+    }
+  }
+  if (at(with_one) >= one_sums_.size() || at(with_two) >= two_sums_.size()) return infinite;
+  return (one_sums_[at(with_one)] + two_sums_[at(with_two)] + ends) / 2;
+}
+
+double ChainBound::steady(int ranks, int at_an_end) const {
+  const int busy = ranks - at_an_end;
+  if (busy <= 0) return 0;
+  return at(busy) > second_steady_.size() ? infinite : second_steady_[at(busy - 1)];
+}
+
+}  // namespace plait::plan

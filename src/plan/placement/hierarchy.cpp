@@ -1,0 +1,234 @@
+#include "plan/placement/hierarchy.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "core/error.h"
+#include "plan/placement/exact.h"
+#include "plan/placement/host_refinement.h"
+#include "plan/placement/local_search.h"
+
+namespace plait::plan {
+namespace {
+
+namespace topology = comm::topology;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+constexpr int most_ranks_to_improve = 64;
+constexpr std::int64_t rank_costs_to_improve = 400'000;  // ranks × placements costed
+
+// GPUs, near ones next to each other.
+struct Unit {
+  std::vector<int> gpus;  // that NVLink joins, or of one NUMA node, within one host
+  int host = 0;
+};
+
+class Contraction {
+ public:
+  explicit Contraction(Fabric& fabric) : fabric_(fabric), graph_(fabric.graph()) {
+    find_components();
+    find_attachments();
+  }
+
+  // `quickest_first`: hosts with the widest ways inside come first, for layouts that do not need all.
+  std::vector<Unit> units(bool quickest_first) {
+    std::vector<int> hosts(at(fabric_.hosts()));
+    std::iota(hosts.begin(), hosts.end(), 0);
+    std::vector<std::tuple<double, int, int, int>> key;
+    for (int host : hosts)
+      key.push_back({quickest_first ? -width_inside(host) : 0, wide_component_[at(host)], attachment_[at(host)], host});
+    std::sort(hosts.begin(), hosts.end(), [&](int x, int y) { return key[at(x)] < key[at(y)]; });
+    std::vector<Unit> units;
+    for (int host : hosts) add_units(host, units);
+    return units;
+  }
+
+ private:
+  void find_components() {
+    component_.assign(at(fabric_.gpus()), 0);
+    std::vector<int> number(graph_.nodes.size(), -1);
+    for (int gpu = 0; gpu < fabric_.gpus(); ++gpu) number[at(gpu_node(gpu))] = gpu;
+    wide_component_.assign(at(fabric_.hosts()), std::numeric_limits<int>::max());
+    int count = 0;
+    for (const std::vector<int>& members : topology::nvlink_components(graph_)) {
+      const int first = fabric_.host_of(number[at(members.front())]);
+      bool wide = false;
+      for (int node : members) {
+        component_[at(number[at(node)])] = count;
+        wide = wide || fabric_.host_of(number[at(node)]) != first;
+      }
+      for (int node : members) {
+        int& known = wide_component_[at(fabric_.host_of(number[at(node)]))];
+        if (wide) known = std::min(known, count);
+      }
+      ++count;
+    }
+  }
+
+  int gpu_node(int gpu) {
+    if (nodes_.empty()) nodes_ = topology::gpus_of(graph_);
+    return nodes_[at(gpu)];
+  }
+
+  // Hosts attached to the same nodes outside get the same number, that of the first of them.
+  void find_attachments() {
+    std::map<int, int> host_number;
+    for (int host = 0; host < fabric_.hosts(); ++host) host_number[fabric_.gpu(fabric_.first_gpu(host)).host] = host;
+    std::vector<std::vector<int>> outside(at(fabric_.hosts()));
+    for (const topology::Edge& edge : graph_.edges) {
+      for (const auto& [in, out] : {std::pair(edge.a, edge.b), std::pair(edge.b, edge.a)}) {
+        const auto found = host_number.find(graph_.nodes[at(in)].host);
+        if (graph_.nodes[at(out)].host < 0 && found != host_number.end()) outside[at(found->second)].push_back(out);
+      }
+    }
+    std::map<std::vector<int>, int> known;
+    for (int host = 0; host < fabric_.hosts(); ++host) {
+      std::sort(outside[at(host)].begin(), outside[at(host)].end());
+      attachment_.push_back(known.insert({outside[at(host)], host}).first->second);
+    }
+  }
+
+  // The sum of the ways from a host's first GPU.
+  double width_inside(int host) {
+    double sum = 0;
+    const int first = fabric_.first_gpu(host);
+    for (int gpu = first + 1; gpu < fabric_.first_gpu(host + 1); ++gpu) sum += fabric_.way(first, gpu).gb_per_s;
+    return sum;
+  }
+
+  void add_units(int host, std::vector<Unit>& units) {
+    std::vector<int> gpus(at(fabric_.first_gpu(host + 1) - fabric_.first_gpu(host)));
+    std::iota(gpus.begin(), gpus.end(), fabric_.first_gpu(host));
+    std::map<int, int> numa_of_component;
+    bool spans = false;  // NVLink joins GPUs of several NUMA nodes, so it says more of what is near than they do
+    bool linked = false;
+    for (int gpu : gpus) {
+      const auto [found, added] = numa_of_component.insert({component_[at(gpu)], fabric_.gpu(gpu).numa});
+      spans = spans || found->second != fabric_.gpu(gpu).numa;
+      linked = linked || !added;
+    }
+    const auto key = [&](int gpu) {
+      const int numa = fabric_.gpu(gpu).numa, component = linked ? component_[at(gpu)] : 0;
+      return spans ? std::tuple(component, numa, gpu) : std::tuple(numa, component, gpu);
+    };
+    std::sort(gpus.begin(), gpus.end(), [&](int x, int y) { return key(x) < key(y); });
+    const auto unit_of = [&](int gpu) { return spans || linked ? component_[at(gpu)] : fabric_.gpu(gpu).numa; };
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      if (i == 0 || unit_of(gpus[i]) != unit_of(gpus[i - 1])) units.push_back({{}, host});
+      units.back().gpus.push_back(gpus[i]);
+    }
+  }
+
+  Fabric& fabric_;
+  const topology::Graph& graph_;
+  std::vector<int> nodes_;
+  std::vector<int> component_;       // by GPU
+  std::vector<int> wide_component_;  // by host: the first component of it that spans hosts
+  std::vector<int> attachment_;      // by host
+};
+
+// GPUs in the order of the units, in blocks of `block` of one unit, then of what is left of one host, then of the rest.
+std::vector<int> in_blocks(const std::vector<Unit>& units, int block) {
+  std::vector<int> order, rest, left;
+  const auto take = [&](const std::vector<int>& gpus, std::vector<int>& remainder) {
+    const std::size_t whole = gpus.size() / at(block) * at(block);
+    order.insert(order.end(), gpus.begin(), gpus.begin() + static_cast<std::ptrdiff_t>(whole));
+    remainder.insert(remainder.end(), gpus.begin() + static_cast<std::ptrdiff_t>(whole), gpus.end());
+  };
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    take(units[i].gpus, left);
+    if (i + 1 == units.size() || units[i + 1].host != units[i].host) {
+      take(std::vector<int>(left), rest);
+      left.clear();
+    }
+  }
+  order.insert(order.end(), rest.begin(), rest.end());
+  return order;
+}
+
+// Axes by how far apart their members are along the order of GPUs: innermost first.
+using Nesting = std::array<int parallel::Coordinates::*, 3>;
+
+int size_of(const parallel::Layout& layout, int parallel::Coordinates::*axis) {
+  if (axis == &parallel::Coordinates::pipeline) return layout.pipeline;
+  return axis == &parallel::Coordinates::data ? layout.data : layout.tensor;
+}
+
+std::vector<int> lay_along(const std::vector<int>& order, const parallel::Layout& layout, const Nesting& nesting) {
+  std::vector<int> gpu_of_rank(at(layout.ranks()));
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const parallel::Coordinates c = layout.coordinates(rank);
+    int place = 0;
+    for (int level = 2; level >= 0; --level) place = place * size_of(layout, nesting[at(level)]) + c.*nesting[at(level)];
+    gpu_of_rank[at(rank)] = order[at(place)];
+  }
+  return gpu_of_rank;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> nested_placements(Fabric& fabric, const parallel::Layout& layout) {
+  require(layout.ranks() <= fabric.gpus(), "nested_placements: more ranks than GPUs");
+  constexpr auto pipeline = &parallel::Coordinates::pipeline, data = &parallel::Coordinates::data,
+                 tensor = &parallel::Coordinates::tensor;
+  constexpr std::array<Nesting, 6> nestings = {Nesting{tensor, data, pipeline}, Nesting{tensor, pipeline, data},
+                                               Nesting{data, tensor, pipeline}, Nesting{pipeline, tensor, data},
+                                               Nesting{data, pipeline, tensor}, Nesting{pipeline, data, tensor}};
+  std::vector<std::vector<int>> placements(1, std::vector<int>(at(layout.ranks())));
+  std::iota(placements[0].begin(), placements[0].end(), 0);
+  Contraction contraction(fabric);
+  std::vector<std::vector<Unit>> unit_lists = {contraction.units(false)};
+  if (layout.ranks() < fabric.gpus()) unit_lists.push_back(contraction.units(true));
+  for (const std::vector<Unit>& units : unit_lists) {
+    for (const Nesting& nesting : nestings) {
+      const int inner = size_of(layout, nesting[0]), both = inner * size_of(layout, nesting[1]);
+      for (const int block : {1, inner, both}) {
+        std::vector<int> placement = lay_along(in_blocks(units, block), layout, nesting);
+        if (std::find(placements.begin(), placements.end(), placement) == placements.end())
+          placements.push_back(std::move(placement));
+      }
+    }
+  }
+  return placements;
+}
+
+HierarchyResult hierarchical_placement(CostModel& model) {
+  HierarchyResult result;
+  std::vector<std::pair<double, std::size_t>> order;
+  std::vector<std::vector<int>> placements = nested_placements(model.fabric(), model.traffic().layout);
+  for (std::size_t i = 0; i < placements.size(); ++i) order.push_back({model.seconds(placements[i]), i});
+  const double identity = order.front().first;
+  std::stable_sort(order.begin(), order.end());
+  result.placements = static_cast<std::int64_t>(placements.size());
+  result.seconds = std::numeric_limits<double>::infinity();
+  constexpr std::size_t to_refine = 3;
+  for (std::size_t i = 0; i < std::min(to_refine, order.size()); ++i) {
+    std::vector<int> placement = placements[order[i].second];
+    double seconds = order[i].first;
+    std::vector<int> refined = refine_within_hosts(model, placement);
+    if (refined != placement) {
+      const double after = model.seconds(refined);
+      ++result.placements;
+      if (after < seconds) placement = std::move(refined), seconds = after;
+    }
+    const int ranks = static_cast<int>(placement.size());
+    if (ranks <= most_ranks_to_improve && model.fabric().gpus() <= 2 * most_ranks_to_improve)
+      seconds = improve(model, placement, Goal::cheaper, rank_costs_to_improve / ranks);
+    if (i == 0 || seconds < result.seconds * (1 - equal_costs)) {
+      result.seconds = seconds;
+      result.gpu_of_rank = std::move(placement);
+    }
+  }
+  if (!(result.seconds < identity * (1 - equal_costs))) {
+    result.seconds = identity;
+    result.gpu_of_rank = placements.front();
+  }
+  return result;
+}
+
+}  // namespace plait::plan

@@ -1,0 +1,278 @@
+#include "plan/placement/lower_bound.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+
+namespace plait::plan {
+namespace {
+
+namespace topology = comm::topology;
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+constexpr int most_gpus_to_look_into = 64;
+constexpr int most_shapes_to_pair = 8;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+struct HostWays {
+  int gpus = 0;
+  bool whole = false;                        // too large to look into: all of it is one component at any width
+  std::vector<std::vector<double>> gb_per_s;  // the better direction of each pair
+};
+
+// Which sets of GPUs are joined by how wide ways.
+class Widths {
+ public:
+  explicit Widths(Fabric& fabric) {
+    const topology::Graph& graph = fabric.graph();
+    for (const topology::Edge& edge : graph.edges) widest_edge_ = std::max(widest_edge_, edge.gb_per_s);
+    std::map<int, int> host_number;
+    for (int host = 0; host < fabric.hosts(); ++host) host_number[fabric.gpu(fabric.first_gpu(host)).host] = host;
+    const auto host_of_node = [&](int node) {
+      const auto found = host_number.find(graph.nodes[at(node)].host);
+      return found == host_number.end() ? -1 : found->second;
+    };
+    std::vector<bool> measured(at(fabric.hosts()), false);
+    for (const topology::PairMeasurement& pair : graph.pairs) {
+      const int from = host_of_node(pair.from), to = host_of_node(pair.to);
+      widest_edge_ = std::max(widest_edge_, pair.gb_per_s);
+      if (from == to) measured[at(from)] = true;
+      else measured_between_ = true, between_ = std::max(between_, pair.gb_per_s);
+    }
+    std::map<int, std::size_t> of_shape;
+    for (int host = 0; host < fabric.hosts(); ++host) {
+      const auto known = of_shape.find(fabric.shape_of(host));
+      if (!measured[at(host)] && known != of_shape.end()) {
+        ++count_[known->second];
+        continue;
+      }
+      if (!measured[at(host)]) of_shape[fabric.shape_of(host)] = hosts_.size();
+      hosts_.push_back(look_into(fabric, host));
+      count_.push_back(1);
+    }
+    if (fabric.hosts() > 1) look_between(fabric, host_of_node);
+    std::set<double> widths = {between_};
+    for (const HostWays& host : hosts_) {
+      if (host.whole) widths.insert(widest_edge_);
+      for (const std::vector<double>& row : host.gb_per_s) widths.insert(row.begin(), row.end());
+    }
+    for (double width : widths) {
+      if (width > 0 && width >= between_) widths_.push_back(width);
+    }
+  }
+
+  // Ascending; from the widest way between hosts on.
+  const std::vector<double>& widths() const { return widths_; }
+  double widest() const { return widths_.empty() ? 0 : widths_.back(); }
+  double least_latency_us() const { return least_latency_us_ == infinite ? 0 : least_latency_us_; }
+
+  // How many blocks of `size` GPUs there can be at once, each within one component of pairs of at least `width`.
+  int blocks(int size, double width) const {
+    if (width <= between_) return everything() / size;
+    int blocks = 0;
+    for (std::size_t h = 0; h < hosts_.size(); ++h) {
+      for (int component : components(hosts_[h], width)) blocks += count_[h] * (component / size);
+    }
+    return blocks;
+  }
+
+  // The widest that `groups` groups of `size` can all have within; 0: they cannot reach each other.
+  double width_for(int size, int groups) const {
+    for (auto width = widths_.rbegin(); width != widths_.rend(); ++width) {
+      if (blocks(size, *width) >= groups) return *width;
+    }
+    return between_;
+  }
+
+ private:
+  int everything() const {
+    int sum = 0;
+    for (std::size_t h = 0; h < hosts_.size(); ++h) sum += count_[h] * hosts_[h].gpus;
+    return sum;
+  }
+
+  HostWays look_into(Fabric& fabric, int host) {
+    HostWays ways;
+    const int first = fabric.first_gpu(host);
+    ways.gpus = fabric.first_gpu(host + 1) - first;
+    ways.whole = ways.gpus > most_gpus_to_look_into;
+    if (ways.whole) {
+      least_latency_us_ = 0;
+      return ways;
+    }
+    ways.gb_per_s.assign(at(ways.gpus), std::vector<double>(at(ways.gpus), 0));
+    for (int a = 0; a < ways.gpus; ++a) {
+      for (int b = 0; b < ways.gpus; ++b) {
+        if (a == b) continue;
+        const Way& way = fabric.way(first + a, first + b);
+        for (double* width : {&ways.gb_per_s[at(a)][at(b)], &ways.gb_per_s[at(b)][at(a)]}) *width = std::max(*width, way.gb_per_s);
+        least_latency_us_ = std::min(least_latency_us_, way.latency_us);
+      }
+    }
+    return ways;
+  }
+
+  // Pairs of hosts stand for all of their shapes, if nothing was measured between hosts. Else no way is wider than what leads out
+  // of hosts.
+  template <class HostOf>
+  void look_between(Fabric& fabric, const HostOf& host_of_node) {
+    bool small = !measured_between_ && fabric.shapes() <= most_shapes_to_pair;
+    for (const HostWays& host : hosts_) small = small && !host.whole;
+    if (!small) {
+      least_latency_us_ = 0;
+      for (const topology::Edge& edge : fabric.graph().edges) {
+        const int a = host_of_node(edge.a), b = host_of_node(edge.b);
+        if (a != b) between_ = std::max(between_, edge.gb_per_s);
+      }
+      return;
+    }
+    std::map<int, std::vector<int>> examples;  // by shape, two hosts
+    for (int host = 0; host < fabric.hosts(); ++host) {
+      std::vector<int>& hosts = examples[fabric.shape_of(host)];
+      if (hosts.size() < 2) hosts.push_back(host);
+    }
+    for (const auto& [shape, hosts] : examples) {
+      for (const auto& [other_shape, others] : examples) {
+        if (shape == other_shape && hosts.size() < 2) continue;
+        const int one = hosts.front(), other = others.back();
+        for (int a = fabric.first_gpu(one); a < fabric.first_gpu(one + 1); ++a) {
+          for (int b = fabric.first_gpu(other); b < fabric.first_gpu(other + 1); ++b) {
+            const Way& way = fabric.way(a, b);
+            between_ = std::max(between_, way.gb_per_s);
+            if (way.gb_per_s > 0) least_latency_us_ = std::min(least_latency_us_, way.latency_us);
+          }
+        }
+      }
+    }
+  }
+
+  std::vector<int> components(const HostWays& host, double width) const {
+    if (host.whole) return {host.gpus};
+    std::vector<int> sizes;
+    std::vector<bool> seen(at(host.gpus), false);
+    for (int first = 0; first < host.gpus; ++first) {
+      if (seen[at(first)]) continue;
+      std::vector<int> members = {first};
+      seen[at(first)] = true;
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        for (int other = 0; other < host.gpus; ++other) {
+          if (seen[at(other)] || host.gb_per_s[at(members[i])][at(other)] < width) continue;
+          seen[at(other)] = true;
+          members.push_back(other);
+        }
+      }
+      sizes.push_back(static_cast<int>(members.size()));
+    }
+    return sizes;
+  }
+
+  std::vector<HostWays> hosts_;  // different ones
+  std::vector<int> count_;       // how many of each
+  std::vector<double> widths_;
+  double between_ = 0;           // no way between hosts is wider
+  bool measured_between_ = false;
+  double widest_edge_ = 0;
+  double least_latency_us_ = infinite;
+};
+
+// An axis at its best, and with at least one group over a way no wider than given.
+struct AxisBound {
+  int size = 1;                        // 1: sends nothing, so it can be anywhere
+  double inside = 0;
+  double least_bytes = 0;              // of a group
+  double least_rounds = 0;
+  double fill_bytes = 0;               // of the smallest message of a pipeline
+  double fill_at_best = 0;             // one message of each kind over the widest ways
+
+  double across(double gb_per_s, double widest, double latency_us) const {
+    if (gb_per_s <= 0) return infinite;
+    if (fill_bytes > 0) {
+      const double steady = least_bytes / (gb_per_s * 1e9);
+      return std::max(inside, steady + fill_at_best + fill_bytes * (1 / gb_per_s - 1 / widest) * 1e-9);
+    }
+    return std::max(inside, least_bytes / (gb_per_s * 1e9) + least_rounds * latency_us * 1e-6);
+  }
+};
+
+AxisBound bound_of(const std::vector<CostModel::RingGroup>& groups, const Widths& widths) {
+  AxisBound bound;
+  if (groups.empty()) return bound;
+  bound.size = static_cast<int>(groups.front().ranks.size());
+  bound.least_bytes = bound.least_rounds = infinite;
+  std::map<double, int, std::greater<>> by_bytes;
+  for (const CostModel::RingGroup& group : groups) {
+    ++by_bytes[group.traffic.bytes];
+    bound.least_bytes = std::min(bound.least_bytes, group.traffic.bytes);
+    bound.least_rounds = std::min(bound.least_rounds, group.traffic.rounds);
+  }
+  // Of the k groups with the most bytes at least one has no more than what k groups can have at once.
+  int groups_so_far = 0;
+  for (const auto& [bytes, count] : by_bytes) {
+    groups_so_far += count;
+    const double width = widths.width_for(bound.size, groups_so_far);
+    const double seconds = width > 0 ? bytes / (width * 1e9) : infinite;
+    bound.inside = std::max(bound.inside, seconds + bound.least_rounds * widths.least_latency_us() * 1e-6);
+  }
+  return bound;
+}
+
+// One for a pipeline whose messages join all of its ranks.
+AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
+  AxisBound bound;
+  std::vector<int> part(at(traffic.layout.pipeline));
+  std::iota(part.begin(), part.end(), 0);
+  double most_bytes = 0;
+  bound.least_bytes = bound.fill_bytes = infinite;
+  for (const ChainTraffic& link : traffic.chain) {
+    if (link.bytes <= 0 && link.messages <= 0) continue;
+    const double message = link.bytes / std::max(1.0, link.messages);
+    if (widths.widest() <= 0) return {.inside = infinite};
+    bound.fill_at_best += message / (widths.widest() * 1e9) + widths.least_latency_us() * 1e-6;
+    bound.least_bytes = std::min(bound.least_bytes, link.bytes);
+    bound.fill_bytes = std::min(bound.fill_bytes, message);
+    most_bytes = std::max(most_bytes, link.bytes);
+    const int from = part[at(link.from)], to = part[at(link.to)];
+    std::replace(part.begin(), part.end(), std::max(from, to), std::min(from, to));
+  }
+  if (bound.least_bytes == infinite) return {};
+  bound.inside = most_bytes / (widths.widest() * 1e9) + bound.fill_at_best;
+  if (!std::all_of(part.begin(), part.end(), [](int p) { return p == 0; })) return bound;  // size 1: parts go where they like
+  bound.size = traffic.layout.pipeline;
+  const double width = widths.width_for(bound.size, traffic.layout.data * traffic.layout.tensor);
+  bound.inside = std::max(bound.inside, width > 0 ? bound.least_bytes / (width * 1e9) + bound.fill_at_best : infinite);
+  return bound;
+}
+
+}  // namespace
+
+double placement_lower_bound(CostModel& model) {
+  const Widths widths(model.fabric());
+  const std::array<AxisBound, 3> axes = {bound_of(model.tensor_groups(), widths), bound_of(model.data_groups(), widths),
+                                         bound_of_pipeline(model.traffic(), widths)};
+  const double tied = bound_of(model.tied_groups(), widths).inside;
+  double bound = axes[0].inside + axes[1].inside + axes[2].inside;
+  const int ranks = model.traffic().layout.ranks();
+  // Components at one width are joined by ways of the next narrower one, or by none.
+  for (std::size_t w = 0; w < widths.widths().size(); ++w) {
+    const double joining = w == 0 ? 0 : widths.widths()[w - 1];
+    double least = infinite;
+    for (unsigned kept = 0; kept < 8; ++kept) {
+      int size = 1;
+      double seconds = 0;
+      for (std::size_t a = 0; a < axes.size(); ++a) {
+        if (kept >> a & 1U) size *= axes[a].size;
+        const bool inside = (kept >> a & 1U) || axes[a].size == 1;
+        seconds += inside ? axes[a].inside : axes[a].across(joining, widths.widest(), widths.least_latency_us());
+      }
+      if (widths.blocks(size, widths.widths()[w]) >= ranks / size) least = std::min(least, seconds);
+    }
+    bound = std::max(bound, least);
+  }
+  return bound + tied;
+}
+
+}  // namespace plait::plan

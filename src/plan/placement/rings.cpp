@@ -1,0 +1,240 @@
+#include "plan/placement/rings.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "core/error.h"
+
+namespace plait::plan {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+using Members = std::uint16_t;  // as bits
+// By member: whom it may send to.
+using Allowed = std::array<Members, exact_ring_members>;
+
+constexpr Members bit(int member) { return static_cast<Members>(1U << member); }
+
+// Cyclic orders of `count` members in which every hop is allowed. ends_[S] holds the members at which a path can end that starts
+// at member 0 and visits exactly S, a set of the others.
+class CycleSearch {
+ public:
+  CycleSearch(const Allowed& allowed, int count) : count_(count) {
+    for (int from = 0; from < count; ++from) {
+      for (int to = 0; to < count; ++to) {
+        if (allowed[at(from)] & bit(to)) senders_[at(to)] |= bit(from);
+      }
+    }
+    for (int member = 0; member < count; ++member) {
+      const Members others = static_cast<Members>((bit(count) - 1) & ~bit(member));
+      if (!(allowed[at(member)] & others) || !(senders_[at(member)] & others)) return;
+    }
+    const unsigned sets = 1U << (count - 1);
+    ends_[0] = 0;
+    for (unsigned set = 1; set < sets; ++set) {
+      Members ends = 0;
+      for (int last = 1; last < count; ++last) {
+        const unsigned last_bit = 1U << (last - 1);
+        if (!(set & last_bit)) continue;
+        const unsigned before = set ^ last_bit;
+        const bool reached = before == 0 ? senders_[at(last)] & 1 : senders_[at(last)] & ends_[before];
+        if (reached) ends |= bit(last);
+      }
+      ends_[set] = ends;
+    }
+    found_ = ends_[sets - 1] & senders_[0];
+  }
+
+  bool found() const { return found_; }
+
+  std::vector<int> order() const {
+    std::vector<int> members;
+    unsigned set = (1U << (count_ - 1)) - 1;
+    for (Members next = senders_[0]; set != 0;) {
+      int last = 1;
+      while (!(ends_[set] & next & bit(last))) ++last;
+      members.push_back(last);
+      next = senders_[at(last)];
+      set ^= 1U << (last - 1);
+    }
+    members.push_back(0);
+    std::reverse(members.begin(), members.end());
+    return members;
+  }
+
+ private:
+  int count_;
+  bool found_ = false;
+  Allowed senders_ = {};
+  std::array<Members, std::size_t{1} << (exact_ring_members - 1)> ends_;
+};
+
+template <class May>
+Allowed allowed_where(int count, const May& may) {
+  Allowed allowed = {};
+  for (int from = 0; from < count; ++from) {
+    for (int to = 0; to < count; ++to) {
+      if (from != to && may(from, to)) allowed[at(from)] |= bit(to);
+    }
+  }
+  return allowed;
+}
+
+bool crosses(const Way& way, int channel) {
+  return std::find(way.channels.begin(), way.channels.end(), channel) != way.channels.end();
+}
+
+}  // namespace
+
+std::size_t Rings::MembersHash::operator()(const std::vector<int>& members) const {
+  std::uint64_t hash = members.size();
+  for (int member : members) {
+    hash = (hash ^ static_cast<std::uint64_t>(member)) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  return static_cast<std::size_t>(hash);
+}
+
+Rings::Rings(Fabric& fabric) : fabric_(fabric) {
+  if (fabric.gpus() <= 16) by_mask_.resize(std::size_t{1} << fabric.gpus(), nullptr);
+}
+
+Ring& Rings::of_mask(std::uint32_t mask) {
+  if (Ring* known = by_mask_.at(mask)) return *known;
+  std::vector<int> members;
+  for (int gpu = 0; gpu < fabric_.gpus(); ++gpu) {
+    if (mask >> gpu & 1U) members.push_back(gpu);
+  }
+  Ring& ring = rings_[members];
+  ring.members = std::move(members);
+  find(ring);
+  return *(by_mask_[mask] = &ring);
+}
+
+Ring& Rings::of(std::vector<int>& members) {
+  if (!by_mask_.empty()) {
+    std::uint32_t mask = 0;
+    for (int member : members) mask |= 1U << member;
+    Ring& ring = of_mask(mask);
+    std::copy(ring.members.begin(), ring.members.end(), members.begin());
+    return ring;
+  }
+  std::sort(members.begin(), members.end());
+  const auto [found, added] = rings_.try_emplace(members);
+  if (added) {
+    found->second.members = members;
+    find(found->second);
+  }
+  return found->second;
+}
+
+void Rings::find(Ring& ring) {
+  const std::vector<int>& members = ring.members;
+  if (members.size() < 2) {
+    ring.choices = {{std::numeric_limits<double>::infinity(), 0}};
+    return;
+  }
+  const bool chained = members.size() > at(exact_ring_members);
+  RingHops hops{std::numeric_limits<double>::infinity(), 0};
+  double least_latency = std::numeric_limits<double>::infinity(), widest = 0;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    for (std::size_t step = 1; step < (chained ? 2 : members.size()); ++step) {
+      const Way& way = fabric_.way(members[i], members[(i + step) % members.size()]);
+      hops.gb_per_s = std::min(hops.gb_per_s, way.gb_per_s);
+      hops.latency_us = std::max(hops.latency_us, way.latency_us);
+      widest = std::max(widest, way.gb_per_s);
+      least_latency = std::min(least_latency, way.latency_us);
+      ring.channels.insert(ring.channels.end(), way.channels.begin(), way.channels.end());
+    }
+  }
+  std::sort(ring.channels.begin(), ring.channels.end());
+  ring.channels.erase(std::unique(ring.channels.begin(), ring.channels.end()), ring.channels.end());
+  // Two members, and large groups, have one order; so, in effect, have members that are all equally far from each other.
+  const bool one_order = chained || members.size() == 2;
+  ring.crossed.assign(ring.channels.size(), one_order ? 1 : -1);
+  if (one_order || (hops.gb_per_s == widest && hops.latency_us == least_latency)) {
+    if (hops.gb_per_s > 0) ring.choices = {hops};
+    return;
+  }
+  find_exactly(ring);
+}
+
+void Rings::find_exactly(Ring& ring) {
+  const int count = static_cast<int>(ring.members.size());
+  std::array<std::array<RingHops, exact_ring_members>, exact_ring_members> ways;
+  std::vector<double> widths, latencies;
+  for (int from = 0; from < count; ++from) {
+    for (int to = 0; to < count; ++to) {
+      if (from == to) continue;
+      const Way& way = fabric_.way(ring.members[at(from)], ring.members[at(to)]);
+      ways[at(from)][at(to)] = {way.gb_per_s, way.latency_us};
+      if (way.gb_per_s > 0) widths.push_back(way.gb_per_s), latencies.push_back(way.latency_us);
+    }
+  }
+  const auto sort_unique = [](std::vector<double>& values) {
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+  };
+  sort_unique(widths);
+  sort_unique(latencies);
+  const auto possible = [&](double width, double latency) {
+    const auto allowed = allowed_where(count, [&](int from, int to) {
+      return ways[at(from)][at(to)].gb_per_s >= width && ways[at(from)][at(to)].latency_us <= latency;
+    });
+    return CycleSearch(allowed, count).found();
+  };
+  std::size_t slowest = latencies.size();  // of the orders found so far
+  for (auto width = widths.rbegin(); width != widths.rend() && slowest > 0; ++width) {
+    if (!possible(*width, latencies[slowest - 1])) continue;
+    std::size_t low = 0, high = slowest - 1;  // the least latency is of latencies[low..high]
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      if (possible(*width, latencies[middle])) high = middle;
+      else low = middle + 1;
+    }
+    ring.choices.push_back({*width, latencies[high]});
+    slowest = high;
+  }
+}
+
+bool Rings::must_cross(Ring& ring, std::size_t index) {
+  std::int8_t& known = ring.crossed[index];
+  if (known < 0) {
+    const int channel = ring.channels[index], count = static_cast<int>(ring.members.size());
+    const auto allowed = allowed_where(count, [&](int from, int to) {
+      const Way& way = fabric_.way(ring.members[at(from)], ring.members[at(to)]);
+      return way.gb_per_s > 0 && !crosses(way, channel);
+    });
+    known = CycleSearch(allowed, count).found() ? 0 : 1;
+  }
+  return known == 1;
+}
+
+const std::vector<int>& Rings::crossed(Ring& ring) {
+  const auto [found, added] = crossed_.try_emplace(&ring);
+  if (added) {
+    for (std::size_t i = 0; i < ring.channels.size(); ++i) {
+      if (must_cross(ring, i)) found->second.push_back(ring.channels[i]);
+    }
+  }
+  return found->second;
+}
+
+std::vector<int> Rings::order(const Ring& ring, const RingHops& hops) {
+  const int count = static_cast<int>(ring.members.size());
+  if (count < 3 || count > exact_ring_members) return ring.members;
+  const CycleSearch search(allowed_where(count,
+                                         [&](int from, int to) {
+                                           const Way& way = fabric_.way(ring.members[at(from)], ring.members[at(to)]);
+                                           return way.gb_per_s >= hops.gb_per_s && way.latency_us <= hops.latency_us;
+                                         }),
+                           count);
+  require(search.found(), "Rings::order: no ring has these hops");
+  std::vector<int> order;
+  for (int member : search.order()) order.push_back(ring.members[at(member)]);
+  return order;
+}
+
+}  // namespace plait::plan

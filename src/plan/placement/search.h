@@ -1,0 +1,75 @@
+// Which rank goes where: the placement that costs least (cost.h), or one that was asked for.
+//
+// Up to 16 GPUs the answer is exact (exact.h); for more it is laid along the levels of the machine (hierarchy.h) and comes with a
+// bound of what could be better (lower_bound.h). There may be more GPUs than ranks: then which of them are used is part of the
+// answer. Of equally cheap placements an exact search takes the lexicographically smallest list of GPUs, so rank r is on GPU r where
+// nothing is better; always the same for the same machine and traffic.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/placement/cost.h"
+#include "plan/placement/symmetry.h"
+
+namespace plait::plan {
+
+// As placement.strategy in the configuration.
+enum class PlacementStrategy {
+  automatic,   // the cheapest
+  order,       // rank r on GPU r
+  worst,       // the dearest that is possible, to see what placement is worth
+  given        // a list of GPUs: "explicit"
+};
+
+struct PlacementOptions {
+  PlacementStrategy strategy = PlacementStrategy::automatic;
+  std::vector<int> given;                 // by rank, for PlacementStrategy::given
+  int exact_up_to_gpus = 16;              // 0 to 16
+  std::int64_t most_nodes = 2'000'000;    // of an exact search; it is stopped there, and says so
+  bool with_worst = false;                // also find the worst placement
+};
+
+struct WorstPlacement {
+  std::vector<int> gpu_of_rank;
+  PlacementCost cost;
+  std::string method;  // "exact" (up to 8 GPUs), or "local search"
+};
+
+struct PlacementResult {
+  std::vector<int> gpu_of_rank;
+  PlacementCost cost;           // not possible() if there is no placement in which all can reach whom they need
+  std::string method;           // "exact", "exact search, stopped", "hierarchical", "order", "worst, exact", "explicit", ...
+  std::int64_t looked_at = 0;   // nodes of an exact search, or placements costed
+  double lower_bound = 0;       // seconds, of all placements; the cost if the method is "exact"
+  PlacementCost order;          // of rank r on GPU r
+  std::optional<WorstPlacement> worst;
+};
+
+// What is wrong with a list of GPUs for a layout, one sentence each; empty if it can be used.
+std::vector<std::string> problems_of_placement(const std::vector<int>& gpu_of_rank, const parallel::Layout& layout, int gpus);
+
+// Places many layouts on one machine, and keeps what it has found out about that.
+class Placer {
+ public:
+  // `fabric` must outlive this. Not for several threads at once.
+  explicit Placer(Fabric& fabric);
+
+  // ConfigError for more ranks than GPUs and for a given list with problems.
+  PlacementResult place(const Traffic& traffic, const PlacementOptions& options = {});
+
+ private:
+  PlacementResult best(CostModel& model, const PlacementOptions& options);
+  WorstPlacement worst(CostModel& model);
+  Symmetry& symmetry();
+
+  Fabric& fabric_;
+  Rings rings_;
+  std::optional<Symmetry> symmetry_;  // made when first needed: it looks at all pairs
+};
+
+PlacementResult place(Fabric& fabric, const Traffic& traffic, const PlacementOptions& options = {});
+
+}  // namespace plait::plan

@@ -1,0 +1,144 @@
+// Machines and traffic for tests of placement.
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "comm/topology/nominal.h"
+#include "comm/topology_files.h"
+#include "plan/fabric.h"
+#include "plan/placement/traffic.h"
+
+namespace plait::plan::test {
+
+namespace topology = comm::topology;
+
+inline topology::Graph machine(const std::string& fixture) {
+  return topology::import_topology(topology::test::fixture(fixture)).graph;
+}
+
+inline const std::vector<std::string>& machines_of_up_to_8() {
+  static const std::vector<std::string> names = {"one_bridge_3.txt", "bridge_pairs.xml", "two_sockets.xml", "dgx1v.txt",
+                                                 "bridges_8.txt",    "pcie_8.txt",       "hives_8.txt",     "rings_8.txt",
+                                                 "nvswitch8.xml",    "rails_2x4.json"};
+  return names;
+}
+
+// The same amounts for all pipeline ranks: GB per step of tensor, data and tied rings and of each direction of the pipeline, in
+// `messages` messages.
+struct Amounts {
+  double tensor = 0, data = 0, tied = 0, forward = 0, backward = 0;
+  double messages = 16;
+};
+
+inline Traffic traffic(parallel::Layout layout, const Amounts& amounts) {
+  Traffic traffic;
+  traffic.layout = layout;
+  const auto ring = [](double gb, int members) { return RingTraffic{gb * 1e9, gb > 0 ? 2.0 * (members - 1) : 0}; };
+  traffic.tensor.assign(static_cast<std::size_t>(layout.pipeline), ring(amounts.tensor, layout.tensor));
+  traffic.data.assign(static_cast<std::size_t>(layout.pipeline), ring(amounts.data, layout.data));
+  traffic.tied = ring(amounts.tied, 2);
+  traffic.last_stage = layout.pipeline - 1;
+  for (int p = 0; p + 1 < layout.pipeline; ++p) {
+    if (amounts.forward > 0) traffic.chain.push_back({p, p + 1, amounts.forward * 1e9, amounts.messages});
+    if (amounts.backward > 0) traffic.chain.push_back({p + 1, p, amounts.backward * 1e9, amounts.messages});
+  }
+  return traffic;
+}
+
+// All layouts of exactly `ranks` ranks.
+inline std::vector<parallel::Layout> layouts_of(int ranks) {
+  std::vector<parallel::Layout> layouts;
+  for (int p = 1; p <= ranks; ++p) {
+    for (int d = 1; p * d <= ranks; ++d) {
+      if (ranks % (p * d) == 0) layouts.push_back({p, d, ranks / (p * d)});
+    }
+  }
+  return layouts;
+}
+
+inline int add_node(topology::Graph& graph, topology::NodeKind kind, const std::string& name, int host, int index = -1, int numa = -1) {
+  topology::Node node;
+  node.kind = kind;
+  node.name = name;
+  node.host = host;
+  node.index = index;
+  node.numa = numa;
+  graph.nodes.push_back(node);
+  return static_cast<int>(graph.nodes.size()) - 1;
+}
+
+// Two sockets, some GPUs below a switch of two, some NVLinks here and there.
+inline topology::Graph random_machine(std::mt19937& random, int gpus) {
+  using topology::LinkKind;
+  using topology::NodeKind;
+  topology::Graph graph;
+  const auto chance = [&](int percent) { return static_cast<int>(random() % 100) < percent; };
+  const int sockets[] = {add_node(graph, NodeKind::numa, "numa0", 0, -1, 0), add_node(graph, NodeKind::numa, "numa1", 0, -1, 1)};
+  graph.edges.push_back(topology::nominal_edge(sockets[0], sockets[1], LinkKind::smp, chance(50) ? 8 : 16));
+  std::vector<int> nodes;
+  int parent = -1, below = 0;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    const int socket = static_cast<int>(random() % 2);
+    nodes.push_back(add_node(graph, NodeKind::gpu, "gpu" + std::to_string(gpu), 0, gpu, socket));
+    if (parent < 0 || below == 2 || chance(40)) {
+      parent = sockets[socket];
+      below = 0;
+      if (chance(60)) {
+        parent = add_node(graph, NodeKind::pcie_switch, "switch" + std::to_string(gpu), 0, -1, socket);
+        graph.edges.push_back(topology::nominal_edge(sockets[socket], parent, LinkKind::pcie, chance(50) ? 12 : 24));
+      }
+    }
+    ++below;
+    graph.edges.push_back(topology::nominal_edge(nodes.back(), parent, LinkKind::pcie, chance(70) ? 12 : 24));
+  }
+  const int links = 10 + static_cast<int>(random() % 40);
+  for (int a = 0; a < gpus; ++a) {
+    for (int b = a + 1; b < gpus; ++b) {
+      if (!chance(links)) continue;
+      const int lanes = 1 + static_cast<int>(random() % 3);
+      graph.edges.push_back(
+          topology::nominal_edge(nodes[static_cast<std::size_t>(a)], nodes[static_cast<std::size_t>(b)], LinkKind::nvlink, 20.6 * lanes, lanes));
+    }
+  }
+  return graph;
+}
+
+// Hosts with eight GPUs at an NVSwitch, a NIC of 400 Gbit/s for each GPU, a leaf switch for each rail, and a spine.
+inline topology::Graph rail_cluster(int hosts, int hosts_in_pod = 1 << 20) {
+  using topology::LinkKind;
+  using topology::NodeKind;
+  topology::Graph graph;
+  const int spine = add_node(graph, NodeKind::network, "spine", -1);
+  std::vector<int> leaves;
+  for (int h = 0; h < hosts; ++h) {
+    const std::string host = "host" + std::to_string(h) + "/";
+    if (h % hosts_in_pod == 0) {
+      leaves.clear();
+      for (int g = 0; g < 8; ++g) {
+        leaves.push_back(add_node(graph, NodeKind::network, host + "leaf" + std::to_string(g), -1));
+        graph.edges.push_back(topology::nominal_edge(leaves.back(), spine, LinkKind::network, 400));
+      }
+    }
+    const int nvswitch = add_node(graph, NodeKind::nvswitch, host + "nvswitch", h);
+    const int numa[] = {add_node(graph, NodeKind::numa, host + "numa0", h, -1, 0), add_node(graph, NodeKind::numa, host + "numa1", h, -1, 1)};
+    graph.edges.push_back(topology::nominal_edge(numa[0], numa[1], LinkKind::smp, 16));
+    for (int g = 0; g < 8; ++g) {
+      const std::string number = std::to_string(g);
+      const int gpu = add_node(graph, NodeKind::gpu, host + "gpu" + number, h, g, g / 4);
+      const int nic = add_node(graph, NodeKind::nic, host + "nic" + number, h, -1, g / 4);
+      const int pcie = add_node(graph, NodeKind::pcie_switch, host + "switch" + number, h, -1, g / 4);
+      graph.edges.push_back(topology::nominal_edge(gpu, nvswitch, LinkKind::nvlink, 370.8, 18));
+      graph.edges.push_back(topology::nominal_edge(gpu, pcie, LinkKind::pcie, 48));
+      graph.edges.push_back(topology::nominal_edge(nic, pcie, LinkKind::pcie, 48));
+      graph.edges.push_back(topology::nominal_edge(pcie, numa[g / 4], LinkKind::pcie, 48));
+      graph.edges.push_back(topology::nominal_edge(nic, leaves[static_cast<std::size_t>(g)], LinkKind::network, 50));
+    }
+  }
+  return graph;
+}
+
+}  // namespace plait::plan::test
