@@ -69,6 +69,13 @@ TEST(TopologyReplicate, RailsJoinNicsOfOneNumberAndTheSpineTheRails) {
   EXPECT_EQ(spine, 200);  // 4 NICs of 50: never narrower than they
 }
 
+TEST(TopologyReplicate, PcieOfANicIsAsWideAsItsPortsUnlessAFileSaysOtherwise) {
+  Graph graph = host("nvswitch8.xml");
+  EXPECT_EQ(link(Routes(replicate(graph, {.hosts = 2})), 0, 8), "NET 50");
+  for (Edge& edge : graph.edges) edge.bandwidth_from = Origin::imported;
+  EXPECT_EQ(link(Routes(replicate(graph, {.hosts = 2})), 0, 8), "NET 12");
+}
+
 TEST(TopologyReplicate, AFlatNetworkIsOneSwitch) {
   const Graph cluster = replicate(host("nvswitch8.xml"), {.hosts = 2, .network = NetworkShape::flat});
   const auto is_network = [](const Node& node) { return node.kind == NodeKind::network; };
@@ -82,7 +89,7 @@ TEST(TopologyReplicate, AHostWithoutNicsGetsOneBesideEachGpu) {
   const Graph cluster = replicate(pairs, {.hosts = 2, .nic_gb_per_s = 25});
   EXPECT_THAT(problems_of(cluster), IsEmpty());
   EXPECT_EQ(std::count_if(cluster.nodes.begin(), cluster.nodes.end(), [](const Node& node) { return node.kind == NodeKind::nic; }), 8);
-  EXPECT_EQ(link(Routes(cluster), 0, 4), "NET 12");  // PCIe as the file has it is narrower than the NIC
+  EXPECT_EQ(link(Routes(cluster), 0, 4), "NET 25");
 }
 
 TEST(TopologyReplicate, NicsAwayFromGpusStayOffTheNetwork) {

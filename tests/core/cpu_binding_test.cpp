@@ -50,23 +50,26 @@ TEST(CpuBinding, IsOfNoUseOnOneNode) {
   EXPECT_TRUE(binding_for(machine, 3, "0-3").useful);  // a GPU at a node that the cgroup hides
 }
 
-// What lstopo writes on a machine where a cgroup leaves processors of one of two nodes.
+// As hwloc itself writes a machine of two nodes that is restricted to the processors of the first, which is what a cgroup does.
 TEST(CpuBinding, ANodeWhoseProcessorsAreForbiddenIsNamed) {
   const CpuTopology machine(R"(<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc2.dtd">
 <topology version="2.0">
- <object type="Machine" os_index="0" cpuset="0x000000ff" complete_cpuset="0x0000ffff" allowed_cpuset="0x000000ff" nodeset="0x00000003" complete_nodeset="0x00000003" allowed_nodeset="0x00000003" gp_index="1">
-  <object type="NUMANode" os_index="1" cpuset="0x0" complete_cpuset="0x0000ff00" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="2" local_memory="1000"/>
-  <object type="Package" os_index="0" cpuset="0x000000ff" complete_cpuset="0x000000ff" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="3">
-   <object type="NUMANode" os_index="0" cpuset="0x000000ff" complete_cpuset="0x000000ff" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="4" local_memory="1000"/>
-   <object type="PU" os_index="0" cpuset="0x0000000f" complete_cpuset="0x0000000f" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="5"/>
-   <object type="PU" os_index="4" cpuset="0x000000f0" complete_cpuset="0x000000f0" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="6"/>
+  <object type="Machine" os_index="0" cpuset="0x3" complete_cpuset="0x3" allowed_cpuset="0x3" nodeset="0x3" complete_nodeset="0x3" allowed_nodeset="0x3" gp_index="1">
+    <object type="Package" os_index="0" cpuset="0x3" complete_cpuset="0x3" nodeset="0x1" complete_nodeset="0x1" gp_index="6">
+      <object type="NUMANode" os_index="0" cpuset="0x3" complete_cpuset="0x3" nodeset="0x1" complete_nodeset="0x1" gp_index="7"/>
+      <object type="PU" os_index="0" cpuset="0x1" complete_cpuset="0x1" nodeset="0x1" complete_nodeset="0x1" gp_index="2"/>
+      <object type="PU" os_index="1" cpuset="0x2" complete_cpuset="0x2" nodeset="0x1" complete_nodeset="0x1" gp_index="4"/>
+    </object>
+    <object type="Package" os_index="1" cpuset="0x0" complete_cpuset="0x0" nodeset="0x2" complete_nodeset="0x2" gp_index="12">
+      <object type="NUMANode" os_index="1" cpuset="0x0" complete_cpuset="0x0" nodeset="0x2" complete_nodeset="0x2" gp_index="13"/>
+    </object>
   </object>
- </object>
 </topology>)");
-  const CpuBinding binding = binding_for(machine, 1, "0-7");
-  EXPECT_THAT(binding.obstacle, HasSubstr("NUMA node 1"));
+  const CpuBinding binding = binding_for(machine, 1, "0-1");
+  EXPECT_THAT(binding.obstacle, HasSubstr("no processor of NUMA node 1 may be used"));
   EXPECT_TRUE(binding.useful);
+  EXPECT_FALSE(binding_for(machine, 0, "0-1").useful);
 }
 
 TEST(CpuBinding, AMachineThatCannotBeIsRefused) {

@@ -2,14 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "comm/topology/import.h"
 #include "comm/topology/topology_json.h"
 #include "core/device.h"
-#include "data_files.h"
+#include "comm/temporary_directory.h"
 #include "run_plait.h"
 
 namespace plait::train {
@@ -27,11 +26,11 @@ class TopoCommand : public testing::Test {
  protected:
   Outcome topo(const std::string& arguments) { return run_plait(folder.path(), "topo " + arguments); }
   std::string write(const std::string& name, const std::string& text) {
-    const std::string file = (folder.path() / name).string();
+    const std::string file = folder.path() + "/" + name;
     std::ofstream(file, std::ios::binary) << text;
     return file;
   }
-  TemporaryFolder folder;
+  comm::test::TemporaryDirectory folder;
 };
 
 TEST_F(TopoCommand, EveryFormatIsDrawn) {
@@ -49,7 +48,7 @@ TEST_F(TopoCommand, JsonIsOneDocumentThatIsReadBackAsTheSame) {
   for (const char* name : {"dgx1v.txt", "two_sockets.xml", "rails_2x4.json"}) {
     const Outcome first = topo("--json --from " + fixture(name));
     ASSERT_EQ(first.status, 0) << first.errors;
-    EXPECT_NO_THROW(static_cast<void>(nlohmann::json::parse(first.output)));
+    EXPECT_TRUE(nlohmann::json::accept(first.output));
     EXPECT_EQ(import_topology(first.output, name).graph, import_topology(fixture(name)).graph);
     EXPECT_EQ(topo("--json --from " + write("first.json", first.output)).output, first.output);
   }
@@ -81,7 +80,7 @@ TEST_F(TopoCommand, WarningsNameTheLineAndStayOffTheJson) {
 )");
   EXPECT_THAT(topo("--from " + broken).output, HasSubstr("line 5: gpu0 lists a link to itself"));
   const Outcome json = topo("--json --from " + broken);
-  EXPECT_NO_THROW(static_cast<void>(nlohmann::json::parse(json.output)));
+  EXPECT_TRUE(nlohmann::json::accept(json.output));
   EXPECT_THAT(json.errors, HasSubstr("(line 5)"));
 }
 
@@ -98,7 +97,7 @@ TEST_F(TopoCommand, AHostIsReplicatedOntoANetwork) {
 
 TEST_F(TopoCommand, WrongUseIsRefusedWithStatusTwo) {
   const std::pair<std::string, std::string> cases[] = {
-      {"--from " + (folder.path() / "missing").string(), "cannot be read"},
+      {"--from " + folder.path() + "/missing", "cannot be read"},
       {"--from " + write("empty", ""), "the file is empty"},
       {"--from " + fixture("bridge_pairs.xml") + " --measure", "excludes"},
       {"--network flat", "requires --replicate"},
@@ -124,7 +123,7 @@ TEST_F(TopoCommand, MeasuringNeedsTwoGpus) {
 
 TEST(GpuTopoCommand, MeasuredPairsAreInTheDocument) {
   if (cuda_device_count() < 2) GTEST_SKIP() << "needs two GPUs";
-  const TemporaryFolder folder;
+  const comm::test::TemporaryDirectory folder;
   const Outcome outcome = run_plait(folder.path(), "topo --measure --json");
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   const comm::topology::Graph graph = import_topology(outcome.output, "live").graph;

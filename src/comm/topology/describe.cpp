@@ -99,7 +99,7 @@ std::string describe_network(const Graph& graph) {
   std::string text = "Network\n";
   int listed = 0;
   for (const auto& [name, ports] : switches) {
-    if (++listed <= 16) text += fmt::format("  {}: {} NICs, {:.4g} GB/s in all\n", name, ports.first, ports.second);
+    if (++listed <= 16) text += fmt::format("  {}: {} NICs, {:.7g} GB/s in all\n", name, ports.first, ports.second);
   }
   if (listed > 16) text += fmt::format("  and {} more\n", listed - 16);
   const Routes routes(graph);

@@ -35,7 +35,7 @@ void check_host(const Graph& host) {
 }
 
 // A NIC beside every GPU.
-void add_nics(Graph& host, double gb_per_s) {
+void add_nics(Graph& host) {
   const std::vector<int> gpus = gpus_of(host);
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const Node gpu = host.nodes[at(gpus[i])];
@@ -48,7 +48,7 @@ void add_nics(Graph& host, double gb_per_s) {
     nic.numa = gpu.numa;
     host.nodes.push_back(std::move(nic));
     const int index = static_cast<int>(host.nodes.size()) - 1;
-    host.edges.push_back(nominal_edge(index, parent, LinkKind::pcie, std::max(gb_per_s, pcie_gb_per_s)));
+    host.edges.push_back(nominal_edge(index, parent, LinkKind::pcie, pcie_gb_per_s));
   }
 }
 
@@ -66,6 +66,16 @@ std::vector<int> network_nics(const Graph& host) {
     if (parent >= 0 && is_near[at(parent)]) near.push_back(all.back());
   }
   return near.empty() ? all : near;
+}
+
+// A NIC has the PCIe that its ports need, and so have the GPUs that are put beside it to send through it.
+void widen_pcie(Graph& host, int nic, double gb_per_s) {
+  const int parent = above(host, nic);
+  for (Edge& edge : host.edges) {
+    if (edge.kind != LinkKind::pcie || edge.bandwidth_from != Origin::nominal || (edge.a != parent && edge.b != parent)) continue;
+    const int device = edge.a == parent ? edge.b : edge.a;
+    if (device == nic || host.nodes[at(device)].kind == NodeKind::gpu) edge.gb_per_s = std::max(edge.gb_per_s, gb_per_s);
+  }
 }
 
 int add_switch(Graph& graph, const std::string& name) {
@@ -138,7 +148,7 @@ Graph replicate(const Graph& original, const ReplicateRequest& request) {
   if (nics.empty()) {
     if (request.nic_gb_per_s <= 0)
       refuse("topology", "", "the host has no NICs: give the bandwidth that one for each GPU would have (--network-gb-per-s)");
-    add_nics(host, request.nic_gb_per_s);
+    add_nics(host);
     nics = network_nics(host);
   }
   std::vector<double> rates;
@@ -148,6 +158,7 @@ Graph replicate(const Graph& original, const ReplicateRequest& request) {
     if (node.port_gb_per_s < 1e-6)
       refuse("topology", node.name, "does not tell the bandwidth of its ports: give it (--network-gb-per-s)");
     rates.push_back(node.port_gb_per_s);
+    widen_pcie(host, nic, node.port_gb_per_s);
   }
   const auto hosts = static_cast<std::size_t>(request.hosts);
   if (hosts * host.nodes.size() + nics.size() + 1 > at(max_nodes) || hosts * (host.edges.size() + nics.size()) > at(max_edges)) {

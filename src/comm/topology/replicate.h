@@ -27,7 +27,9 @@ struct ReplicateRequest {
 //
 // Rails count NICs in the order of the graph, first those near GPUs if some are and others are not: those that share a PCIe switch or
 // host bridge with a GPU. The others (management, storage) are not put on the network. With `nic_gb_per_s`, a host without NICs gets
-// one for each GPU, where the GPU is.
+// one for each GPU, where the GPU is. PCIe edges of such a NIC and of the GPUs at the same switch (host bridge, NUMA node) that are
+// nominal and narrower than its ports are widened to them: 12 GB/s, the figure of a file that tells nothing, is not what a machine
+// with faster NICs has. Imported and measured figures stay.
 //
 // Throws ConfigError for a graph of several hosts or without GPUs, for NICs that are missing or do not tell their speed, for fewer
 // than one host, and for more nodes or edges than a graph may hold.
