@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   plait::add_sample_command(app, status);
   plait::add_data_command(app, status);
   plait::add_plan_command(app, status);
+  plait::add_topo_command(app, status);
   // CLI11 would only say that a subcommand is missing.
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
   const auto is_called = [argv](const CLI::App* command) { return command->check_name(argv[1]); };

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "ops/blas_threads.h"
 #include "train/launch_processes.h"
+#include "train/rank_binding.h"
 
 namespace plait::train {
 
@@ -57,6 +58,7 @@ void run_rank(RankContext& context, std::stop_source& abort, const std::function
               const std::function<void(std::exception_ptr)>& note) {
   context.abort_requested = abort.get_token();
   try {
+    bind_rank(context.rank, context.device);
     make_current(context.device);
     body(context);
   } catch (...) {

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "train/launch.h"
 #include "train/launch_environment.h"
+#include "train/rank_binding.h"
 
 namespace plait::train {
 namespace {
@@ -108,7 +109,8 @@ LaunchPlan plan_launch(const Config& config) {
   if (plan.mode == LaunchMode::processes && plan.this_rank) {
     require(plan.this_rank->size == plan.ranks, "the launcher and its child count different numbers of ranks");
   }
-  plan.explanation = explain(plan, devices);
+  plan.binding = binding_text(plan.devices);
+  plan.explanation = explain(plan, devices) + (plan.binding.empty() ? "" : "; " + plan.binding);
   // A rank that cannot end by itself must not keep the job past the time limit.
   using std::chrono::milliseconds;
   const milliseconds timeout(static_cast<std::int64_t>(config.comm.timeout_s * 1e3));

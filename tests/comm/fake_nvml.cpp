@@ -3,7 +3,7 @@
 //   0000:01:00.0  0000:02:00.0   two NVLinks between them (lanes 0 and 1; lane 2 is down), one PCIe switch above both
 //   0000:03:00.0  0000:04:00.0   three NVLinks each, to switches, whose PCI addresses nobody tells; behind a host bridge
 //
-// Peer access: between the first two; 03 -> 04 is disabled, 04 -> 03 unknown.
+// Compute capability 9.0 but for the last, which does not tell. Peer access: between the first two; 03 -> 04 is disabled, 04 -> 03 unknown.
 #include <cstdio>
 #include <cstring>
 
@@ -34,6 +34,35 @@ const char* nvmlErrorString(int) { return "an error"; }
 
 int nvmlSystemGetDriverVersion(char* text, unsigned length) {
   std::snprintf(text, length, "580.82.07");
+  return success;
+}
+
+int nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = 4;
+  return success;
+}
+
+// Backwards, so that nobody relies on the order.
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device** device) {
+  if (index > 3) return invalid_argument;
+  *device = &devices[3 - index];
+  return success;
+}
+
+int nvmlDeviceGetPciInfo_v3(Device* device, PciInfo* info) {
+  std::snprintf(info->bus_id, sizeof info->bus_id, "0000%s", device->bus_id);
+  return success;
+}
+
+int nvmlDeviceGetName(Device*, char* text, unsigned length) {
+  std::snprintf(text, length, "NVIDIA Fake");
+  return success;
+}
+
+int nvmlDeviceGetCudaComputeCapability(Device* device, int* major, int* minor) {
+  if (number(device) == 3) return not_supported;
+  *major = 9;
+  *minor = 0;
   return success;
 }
 

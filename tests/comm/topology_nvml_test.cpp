@@ -59,6 +59,15 @@ TEST_F(TopologyFakeNvml, KnowsGpusByTheirAddress) {
   EXPECT_EQ(nvml.peer_obstacle(a, "0000:05:00.0"), std::nullopt);
 }
 
+TEST_F(TopologyFakeNvml, ListsGpusByAddressWithNameAndModel) {
+  EXPECT_THAT(nvml.gpus(), testing::ElementsAre(a, b, c, d));
+  EXPECT_EQ(nvml.name(a), "NVIDIA Fake");
+  EXPECT_EQ(nvml.model(a), "sm90");
+  EXPECT_EQ(nvml.model(d), std::nullopt);
+  EXPECT_EQ(nvml.model("0000:05:00.0"), std::nullopt);
+  EXPECT_THAT(Nvml("libplait-has-no-such-nvml.so.1").gpus(), IsEmpty());
+}
+
 TEST_F(TopologyFakeNvml, CountsTheNvLinksThatAreUp) {
   const auto links = nvml.nvlinks(a);
   ASSERT_THAT(links, SizeIs(2));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/topology/graph.h"
+#include "comm/topology/machine.h"
 
 namespace plait::comm::topology {
 
@@ -19,15 +20,19 @@ struct ImportWarning {
 struct Imported {
   std::string format;  // "nccl-xml", "topo-m", "plait-json"
   Graph graph;         // without problems
+  Machine machine;     // of files that `plait topo --json` wrote
   std::vector<ImportWarning> warnings;
 };
 
 inline constexpr std::size_t max_topology_bytes = std::size_t{256} << 20;
 
+// Whether a topology may have no GPU, as that of a machine whose ranks run on CPUs.
+enum class GpusNeeded { yes, no };
+
 // By their content, not the file's name: XML of NCCL or RCCL (NCCL_TOPO_DUMP_FILE), JSON of our own, or the text of
 // `nvidia-smi topo -m`. Throws ConfigError, with the line, for what is no topology or a broken one; `name` is what messages call
-// the source.
-Imported import_topology(const std::string& file);
-Imported import_topology(std::string_view text, const std::string& name);
+// the source. Without GPUs only our JSON can be, where `gpus` allows it.
+Imported import_topology(const std::string& file, GpusNeeded gpus = GpusNeeded::yes);
+Imported import_topology(std::string_view text, const std::string& name, GpusNeeded gpus = GpusNeeded::yes);
 
 }  // namespace plait::comm::topology

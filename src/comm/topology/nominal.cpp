@@ -59,6 +59,16 @@ std::optional<double> nominal_lane_gb_per_s(std::string_view model) {
   return found;
 }
 
+std::optional<double> nominal_pcie_gb_per_s(double gt_per_s, int width) {
+  constexpr std::array generations = {2.5, 5.0, 8.0, 16.0, 32.0, 64.0};
+  double lane = 0.1875;
+  for (const double generation : generations) {
+    if (gt_per_s == generation && width >= 1 && width <= 32) return lane * width;
+    lane *= 2;
+  }
+  return std::nullopt;
+}
+
 Edge nominal_edge(int a, int b, LinkKind kind, double gb_per_s, int lanes) {
   Edge edge;
   edge.a = a;

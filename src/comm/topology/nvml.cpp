@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 
 #include "comm/topology/bus_id.h"
@@ -20,6 +21,7 @@ struct PciInfo {  // nvmlPciInfo_t of the functions ending in _v3 and _v2 below
   char bus_id[32];
 };
 
+constexpr unsigned gpus_at_most = 1024;
 constexpr unsigned lanes_at_most = 36;  // Blackwell has 18; asking for a lane that there is not is an error
 constexpr unsigned remote_is_gpu = 0, remote_is_switch = 2;
 constexpr int p2p_read = 0, p2p_write = 1;
@@ -45,6 +47,11 @@ struct Nvml::Library {
     find(shutdown, "nvmlShutdown");
     find(error_string, "nvmlErrorString");
     find(system_driver_version, "nvmlSystemGetDriverVersion");
+    find(device_count, "nvmlDeviceGetCount_v2");
+    find(handle_by_index, "nvmlDeviceGetHandleByIndex_v2");
+    find(pci_info, "nvmlDeviceGetPciInfo_v3");
+    find(device_name, "nvmlDeviceGetName");
+    find(compute_capability, "nvmlDeviceGetCudaComputeCapability");
     find(handle_by_bus_id, "nvmlDeviceGetHandleByPciBusId_v2");
     find(nvlink_state, "nvmlDeviceGetNvLinkState");
     find(nvlink_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
@@ -75,6 +82,11 @@ struct Nvml::Library {
   Status (*shutdown)() = nullptr;
   const char* (*error_string)(Status) = nullptr;
   Status (*system_driver_version)(char*, unsigned) = nullptr;
+  Status (*device_count)(unsigned*) = nullptr;
+  Status (*handle_by_index)(unsigned, Handle*) = nullptr;
+  Status (*pci_info)(Handle, PciInfo*) = nullptr;
+  Status (*device_name)(Handle, char*, unsigned) = nullptr;
+  Status (*compute_capability)(Handle, int*, int*) = nullptr;
   Status (*handle_by_bus_id)(const char*, Handle*) = nullptr;
   Status (*nvlink_state)(Handle, unsigned, unsigned*) = nullptr;
   Status (*nvlink_remote)(Handle, unsigned, PciInfo*) = nullptr;
@@ -109,6 +121,37 @@ std::optional<std::string> Nvml::driver_version() const {
   std::array<char, 81> text{};
   const bool known = library_ && library_->system_driver_version && library_->system_driver_version(text.data(), text.size() - 1) == 0;
   return known ? std::optional<std::string>(text.data()) : std::nullopt;
+}
+
+std::vector<std::string> Nvml::gpus() const {
+  std::vector<std::string> found;
+  unsigned count = 0;
+  const bool possible = library_ && library_->device_count && library_->handle_by_index && library_->pci_info;
+  if (!possible || library_->device_count(&count) != 0) return found;
+  for (unsigned i = 0; i < std::min(count, gpus_at_most); ++i) {
+    Handle device = nullptr;
+    PciInfo info{};
+    // One without permission, or fallen off the bus, is passed over.
+    if (library_->handle_by_index(i, &device) != 0 || library_->pci_info(device, &info) != 0) continue;
+    info.bus_id[sizeof info.bus_id - 1] = '\0';
+    if (const auto bus_id = bus_id_from(info.bus_id)) found.push_back(*bus_id);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::optional<std::string> Nvml::name(const std::string& bus_id) const {
+  std::array<char, 97> text{};
+  const Handle device = library_ ? library_->device(bus_id) : nullptr;
+  const bool known = device && library_->device_name && library_->device_name(device, text.data(), text.size() - 1) == 0;
+  return known ? std::optional<std::string>(text.data()) : std::nullopt;
+}
+
+std::optional<std::string> Nvml::model(const std::string& bus_id) const {
+  const Handle device = library_ ? library_->device(bus_id) : nullptr;
+  int major = 0, minor = 0;
+  if (!device || !library_->compute_capability || library_->compute_capability(device, &major, &minor) != 0) return std::nullopt;
+  return "sm" + std::to_string(major) + std::to_string(minor);
 }
 
 bool Nvml::knows(const std::string& bus_id) const { return library_ && library_->device(bus_id); }

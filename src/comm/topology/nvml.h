@@ -29,8 +29,12 @@ class Nvml {
 
   const std::string& why_missing() const { return why_missing_; }  // "" where NVML works
   std::optional<std::string> driver_version() const;               // "580.82.07"
+  std::vector<std::string> gpus() const;  // the PCI addresses of all GPUs that the driver has, in ascending order
+
   // GPUs by their PCI address; one that NVML does not know has no links, paths and states.
   bool knows(const std::string& bus_id) const;
+  std::optional<std::string> name(const std::string& bus_id) const;   // "NVIDIA H200"
+  std::optional<std::string> model(const std::string& bus_id) const;  // the compute capability as "sm90"
   std::vector<NvLink> nvlinks(const std::string& bus_id) const;
   // How far up the PCIe tree the way from one to the other goes, as nvidia-smi names it: PIX (one switch), PXB (several
   // switches), PHB (a host bridge), NODE (several of one NUMA node), SYS (between NUMA nodes); "board" on one board.

@@ -213,6 +213,11 @@ Imported import_topo_matrix(std::string_view text, const std::string& name) {
   imported.format = "topo-m";
   const TopoMatrix matrix = read_topo_matrix(text, name, imported.warnings);
   imported.graph = Builder(matrix, imported.warnings).build();
+  std::set<int> told;
+  for (const MatrixDevice& device : matrix.devices) {
+    if (device.numa >= 0 && count_cpus(device.cpus) > 0 && told.insert(device.numa).second)
+      imported.machine.cpus.push_back({device.numa, device.cpus, 0});
+  }
   const std::vector<std::string> problems = problems_of(imported.graph);
   if (!problems.empty()) refuse(name, 1, "", problems.front());
   return imported;

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "comm/topology/bus_id.h"
 #include "comm/topology/import_error.h"
@@ -21,6 +22,9 @@ constexpr std::array node_kinds = {NodeKind::gpu,  NodeKind::nvswitch, NodeKind:
 constexpr std::array link_kinds = {LinkKind::nvlink,    LinkKind::xgmi, LinkKind::c2c,    LinkKind::pcie,
                                    LinkKind::pcie_peer, LinkKind::smp,  LinkKind::network};
 constexpr std::array origins = {Origin::nominal, Origin::imported, Origin::measured};
+constexpr std::array accesses = {PeerAccess::yes, PeerAccess::no, PeerAccess::unknown};
+constexpr int max_machine_items = 1 << 16;
+constexpr std::size_t max_words_bytes = 4096;
 constexpr int deepest = 3;  // the document, its arrays, their objects
 
 // Tells how far the parser has come, which is how an object of the document gets its line.
@@ -53,19 +57,24 @@ class CountingIterator {
 
 class Reader {
  public:
-  Reader(std::string_view text, const std::string& name) : text_(text), name_(name), lines_(text) {}
+  Reader(std::string_view text, const std::string& name, GpusNeeded gpus) : text_(text), name_(name), gpus_(gpus), lines_(text) {}
 
   Imported read() {
     const Json document = parse();
     const Item top{document, 1, "the document"};
-    expect_keys(top, {"format", "version", "nodes", "edges", "pairs"});
+    expect_keys(top, {"format", "version", "nodes", "edges", "pairs", "driver", "cpus", "peers", "findings"});
     if (string(top, "format") != "plait-topology") fail(top, "format", "must be \"plait-topology\"");
     if (integer(top, "version", 1, 1, 0) != 1) fail(top, "version", "only version 1 is known");
     for (const Item& item : items(top, "nodes", max_nodes)) read_node(item);
     for (const Item& item : items(top, "edges", max_edges)) read_edge(item);
     for (const Item& item : items(top, "pairs", max_edges)) read_pair(item);
+    imported_.machine.driver = string(top, "driver", false);
+    for (const Item& item : items(top, "cpus", max_machine_items)) read_cpus(item);
+    for (const Item& item : items(top, "peers", max_machine_items)) read_peer(item);
+    for (const Item& item : items(top, "findings", max_machine_items)) read_finding(item);
     const std::vector<std::string> problems = problems_of(imported_.graph);
-    if (!problems.empty()) fail(top, "", problems.front());
+    const std::size_t allowed = gpus_ == GpusNeeded::no && numbers_.empty() ? 1 : 0;  // that there is no GPU
+    if (problems.size() > allowed) fail(top, "", problems.front());
     imported_.format = "plait-json";
     return std::move(imported_);
   }
@@ -140,7 +149,7 @@ class Reader {
     }
   }
 
-  std::string string(const Item& item, const std::string& key, bool needed = true) const {
+  std::string string(const Item& item, const std::string& key, bool needed = true, std::size_t most = max_name_bytes) const {
     if (!item.json.contains(key)) {
       if (needed) fail(item, key, "is missing");
       return "";
@@ -148,11 +157,12 @@ class Reader {
     const Json& value = item.json.at(key);
     if (!value.is_string()) fail(item, key, "must be a string");
     std::string text = value.get<std::string>();
-    if (text.size() > max_name_bytes) fail(item, key, "may have at most 256 bytes");
+    if (text.size() > most) fail(item, key, "may have at most " + std::to_string(most) + " bytes");
     return text;
   }
 
-  int integer(const Item& item, const std::string& key, int low, int high, int otherwise) const {
+  template <typename Integer = int>
+  Integer integer(const Item& item, const std::string& key, Integer low, Integer high, Integer otherwise) const {
     if (!item.json.contains(key)) return otherwise;
     const Json& value = item.json.at(key);
     const std::string rule = "must be a whole number from " + std::to_string(low) + " to " + std::to_string(high);
@@ -160,7 +170,7 @@ class Reader {
     if (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) fail(item, key, rule);
     const auto number = value.get<std::int64_t>();
     if (number < low || number > high) fail(item, key, rule);
-    return static_cast<int>(number);
+    return static_cast<Integer>(number);
   }
 
   double number(const Item& item, const std::string& key, double low, double high, double otherwise) const {
@@ -231,16 +241,21 @@ class Reader {
     imported_.graph.edges.push_back(edge);
   }
 
+  // Of two GPUs, once in each direction.
+  std::pair<int, int> ends(const Item& item, std::set<std::pair<int, int>>& seen) const {
+    const int from = end(item, "from"), to = end(item, "to");
+    for (const auto& [key, node] : {std::pair("from", from), std::pair("to", to)}) {
+      if (imported_.graph.nodes[static_cast<std::size_t>(node)].kind != NodeKind::gpu) fail(item, key, "must be a GPU");
+    }
+    if (from == to) fail(item, "to", "a pair is of two GPUs");
+    if (!seen.insert({from, to}).second) fail(item, "to", "this pair is there already");
+    return {from, to};
+  }
+
   void read_pair(const Item& item) {
     expect_keys(item, {"from", "to", "gb_per_s", "latency_us"});
     PairMeasurement pair;
-    pair.from = end(item, "from");
-    pair.to = end(item, "to");
-    for (const auto& [key, node] : {std::pair("from", pair.from), std::pair("to", pair.to)}) {
-      if (imported_.graph.nodes[static_cast<std::size_t>(node)].kind != NodeKind::gpu) fail(item, key, "must be a GPU");
-    }
-    if (pair.from == pair.to) fail(item, "to", "a pair is of two GPUs");
-    if (!pairs_.insert({pair.from, pair.to}).second) fail(item, "to", "this pair is there already");
+    std::tie(pair.from, pair.to) = ends(item, pairs_);
     for (const char* key : {"gb_per_s", "latency_us"}) {
       if (!item.json.contains(key)) fail(item, key, "is missing");
     }
@@ -249,18 +264,73 @@ class Reader {
     imported_.graph.pairs.push_back(pair);
   }
 
+  void read_cpus(const Item& item) {
+    expect_keys(item, {"numa", "cpus", "memory_bytes"});
+    NumaCpus cpus;
+    cpus.numa = integer(item, "numa", 0, max_number, 0);
+    cpus.cpus = string(item, "cpus", true, max_words_bytes);
+    cpus.memory_bytes = integer(item, "memory_bytes", std::int64_t{0}, std::int64_t{1} << 60, std::int64_t{0});
+    if (!numa_numbers_.insert(cpus.numa).second) fail(item, "numa", "this NUMA node is there already");
+    if (!cpus.cpus.empty() && count_cpus(cpus.cpus) == 0) fail(item, "cpus", "must be a list of processors as 0-31,64-95");
+    imported_.machine.cpus.push_back(std::move(cpus));
+  }
+
+  void read_peer(const Item& item) {
+    expect_keys(item, {"from", "to", "access", "why", "native_atomics", "performance_rank"});
+    PeerStatus peer;
+    std::tie(peer.from, peer.to) = ends(item, peers_);
+    peer.access = choice(item, "access", accesses);
+    peer.why = string(item, "why", false, max_words_bytes);
+    peer.native_atomics = integer(item, "native_atomics", -1, 1, -1);
+    peer.performance_rank = integer(item, "performance_rank", -1, max_number, -1);
+    imported_.machine.peers.push_back(std::move(peer));
+  }
+
+  void read_finding(const Item& item) {
+    expect_keys(item, {"about", "value", "effect"});
+    Finding finding;
+    finding.about = string(item, "about");
+    finding.value = string(item, "value", true, max_words_bytes);
+    finding.effect = string(item, "effect", false, max_words_bytes);
+    imported_.machine.findings.push_back(std::move(finding));
+  }
+
   std::string_view text_;
   std::string name_;
+  GpusNeeded gpus_;
   TextLines lines_;
   Imported imported_;
   std::map<std::string, std::vector<int>> starts_;  // of the objects of each array
   std::map<std::string, int> nodes_;
-  std::set<std::pair<int, int>> numbers_, pairs_;
+  std::set<std::pair<int, int>> numbers_, pairs_, peers_;
+  std::set<int> numa_numbers_;
 };
+
+void add_machine(Json& json, const Graph& graph, const Machine& machine) {
+  const auto name = [&](int node) { return graph.nodes[static_cast<std::size_t>(node)].name; };
+  if (!machine.driver.empty()) json["driver"] = machine.driver;
+  for (const NumaCpus& cpus : machine.cpus) {
+    Json item = {{"numa", cpus.numa}, {"cpus", cpus.cpus}};
+    if (cpus.memory_bytes > 0) item["memory_bytes"] = cpus.memory_bytes;
+    json["cpus"].push_back(std::move(item));
+  }
+  for (const PeerStatus& peer : machine.peers) {
+    Json item = {{"from", name(peer.from)}, {"to", name(peer.to)}, {"access", name_of(peer.access)}};
+    if (!peer.why.empty()) item["why"] = peer.why;
+    if (peer.native_atomics >= 0) item["native_atomics"] = peer.native_atomics;
+    if (peer.performance_rank >= 0) item["performance_rank"] = peer.performance_rank;
+    json["peers"].push_back(std::move(item));
+  }
+  for (const Finding& finding : machine.findings) {
+    Json item = {{"about", finding.about}, {"value", finding.value}};
+    if (!finding.effect.empty()) item["effect"] = finding.effect;
+    json["findings"].push_back(std::move(item));
+  }
+}
 
 }  // namespace
 
-Json to_json(const Graph& graph) {
+Json to_json(const Graph& graph, const Machine& machine) {
   Json nodes = Json::array(), edges = Json::array(), pairs = Json::array();
   for (const Node& node : graph.nodes) {
     Json json = {{"name", node.name}, {"kind", name_of(node.kind)}, {"host", node.host}};
@@ -284,15 +354,17 @@ Json to_json(const Graph& graph) {
   for (const PairMeasurement& pair : graph.pairs)
     pairs.push_back(
         {{"from", name(pair.from)}, {"to", name(pair.to)}, {"gb_per_s", pair.gb_per_s}, {"latency_us", pair.latency_us}});
-  return {{"format", "plait-topology"},
-          {"version", 1},
-          {"nodes", std::move(nodes)},
-          {"edges", std::move(edges)},
-          {"pairs", std::move(pairs)}};
+  Json json = {{"format", "plait-topology"},
+               {"version", 1},
+               {"nodes", std::move(nodes)},
+               {"edges", std::move(edges)},
+               {"pairs", std::move(pairs)}};
+  add_machine(json, graph, machine);
+  return json;
 }
 
-std::string to_json_text(const Graph& graph) {
-  const Json json = to_json(graph);
+std::string to_json_text(const Graph& graph, const Machine& machine) {
+  const Json json = to_json(graph, machine);
   const auto text_of = [](const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); };
   std::string text = "{";
   for (const auto& [key, value] : json.items()) {
@@ -308,6 +380,8 @@ std::string to_json_text(const Graph& graph) {
   return text + "}\n";
 }
 
-Imported import_topology_json(std::string_view text, const std::string& name) { return Reader(text, name).read(); }
+Imported import_topology_json(std::string_view text, const std::string& name, GpusNeeded gpus) {
+  return Reader(text, name, gpus).read();
+}
 
 }  // namespace plait::comm::topology

@@ -1,0 +1,58 @@
+#include "train/rank_binding.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include "comm/topology/live.h"
+#include "comm/topology/sysfs.h"
+#include "core/error.h"
+
+namespace plait::train {
+
+CpuBinding rank_binding(const CpuTopology& machine, Device device) {
+  if (!device.is_cuda()) {
+    CpuBinding none;
+    none.obstacle = "ranks on CPUs share all processors";
+    none.useful = false;
+    return none;
+  }
+  const std::vector<std::string> gpus = comm::topology::cuda_gpus();
+  const auto index = static_cast<std::size_t>(device.index);
+  return binding_for(machine, index < gpus.size() ? comm::topology::Sysfs().numa_of(gpus[index]) : -1);
+}
+
+std::string binding_text(const std::vector<Device>& devices, const std::vector<CpuBinding>& bindings) {
+  require(devices.size() == bindings.size(), "one binding for each device");
+  std::string text;
+  for (std::size_t i = 0; i < devices.size();) {
+    std::size_t last = i;
+    while (last + 1 < devices.size() && devices[last + 1].is_cuda() && bindings[last + 1] == bindings[i]) ++last;
+    if (devices[i].is_cuda()) {
+      text += (text.empty() ? "" : ", ") + to_string(devices[i]) + (last > i ? " to " + to_string(devices[last]) : "");
+      text += bindings[i].possible() ? fmt::format(" bound to NUMA node {} (CPUs {})", bindings[i].numa, bindings[i].cpus)
+                                     : " not bound: " + bindings[i].obstacle;
+    }
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string binding_text(const std::vector<Device>& devices) {
+  bool any = false;
+  for (const Device device : devices) any = any || device.is_cuda();
+  if (!any) return "";
+  const CpuTopology machine;
+  std::vector<CpuBinding> bindings;
+  for (const Device device : devices) bindings.push_back(rank_binding(machine, device));
+  return binding_text(devices, bindings);
+}
+
+void bind_rank(int rank, Device device) {
+  if (!device.is_cuda()) return;
+  const CpuTopology machine;
+  const CpuBinding binding = rank_binding(machine, device);
+  if (!binding.useful) return;
+  const std::string why = bind_this_thread(machine, binding);
+  if (!why.empty()) fmt::print(stderr, "plait: rank {} ({}) is not bound to a NUMA node: {}\n", rank, to_string(device), why);
+}
+
+}  // namespace plait::train

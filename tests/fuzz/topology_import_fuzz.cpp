@@ -1,0 +1,49 @@
+// Topologies of any content: read, or refused with a ConfigError. What is read is whole: it has no problems, is written and read back
+// as the same, and its ways can be found and drawn.
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "comm/topology/draw.h"
+#include "comm/topology/import.h"
+#include "comm/topology/replicate.h"
+#include "comm/topology/routes.h"
+#include "comm/topology/topology_json.h"
+#include "core/error.h"
+
+namespace topology = plait::comm::topology;
+
+namespace {
+
+constexpr std::size_t most_gpus = 32, most_nodes = 512;  // of graphs whose ways are looked for: time grows with both
+
+void use(const topology::Imported& imported) {
+  const topology::Graph& graph = imported.graph;
+  plait::require(topology::problems_of(graph).empty(), "an importer let a problem through");
+  const topology::Imported again = topology::import_topology(topology::to_json_text(graph, imported.machine), "written");
+  plait::require(again.graph == graph && again.machine == imported.machine, "a graph changed on its way through JSON");
+  if (topology::gpus_of(graph).size() > most_gpus || graph.nodes.size() > most_nodes) return;
+  plait::require(!topology::describe("fuzz", graph, imported.machine, imported.warnings).empty(), "a topology without a picture");
+  const topology::Routes routes(graph);
+  for (const int from : routes.gpus()) {
+    const auto paths = routes.paths_from(from);
+    plait::require(paths.size() == routes.gpus().size(), "a GPU without its paths");
+  }
+  try {
+    static_cast<void>(topology::replicate(graph, {.hosts = 3, .nic_gb_per_s = 50}));
+  } catch (const plait::ConfigError&) {
+    return;  // several hosts, or no PCIe
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try {
+    use(topology::import_topology(text, "fuzz"));
+  } catch (const plait::ConfigError& error) {
+    plait::require(!std::string_view(error.what()).empty(), "a refusal without a word");
+  }
+  return 0;
+}
