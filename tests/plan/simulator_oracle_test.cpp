@@ -1,70 +1,18 @@
 // The simulator against other ways to say the same: the untimed proof's, and the fluid model in small steps of time.
 #include <gtest/gtest.h>
 
-#include <random>
-
-#include "parallel/program_sets.h"
 #include "parallel/program_timeline.h"
 #include "plan/fluid_oracle.h"
+#include "plan/random_work.h"
 #include "plan/simulation/simulator.h"
+#include "plan/simulation_jobs.h"
 #include "plan/simulation_networks.h"
 
 namespace plait::plan {
 namespace {
 
-using parallel::InstructionKind;
 using parallel::ProgramSet;
 using parallel::SetSpec;
-
-std::vector<SetSpec> small_jobs() {
-  return {
-      {.schedule = {"1f1b", 2, 1, 3}, .data = 2},
-      {.schedule = {"1f1b", 4, 1, 4}, .tensor = 2, .tied = false},
-      {.schedule = {"gpipe", 3, 1, 3}, .data = 2, .zero = 1},
-      {.schedule = {"interleaved", 2, 2, 4}, .data = 2, .zero = 2},
-      {.schedule = {"zb-h1", 3, 1, 4}, .data = 2, .tensor = 2},
-      {.schedule = {"zb-v", 2, 2, 4}, .data = 2, .zero = 1},
-      {.schedule = {"1f1b", 2, 1, 2}, .data = 2, .overlap = false},
-      {.schedule = {"1f1b", 1, 1, 2}, .data = 4, .tensor = 2, .zero = 1},
-  };
-}
-
-// Random numbers of each instruction of each rank, the same whenever they are asked for.
-class RandomWork {
- public:
-  RandomWork(const ProgramSet& set, std::uint32_t seed, bool bytes) : set_(set), seed_(seed), bytes_(bytes) {}
-
-  Work operator()(int rank, int index) const {
-    std::mt19937 random(seed_ + 7919U * static_cast<std::uint32_t>(rank) + static_cast<std::uint32_t>(index));
-    std::uniform_real_distribution<double> from_0_to_1;
-    const parallel::Instruction& i = set_.program(rank).at(index);
-    if (parallel::is_receive(i.kind)) return {};
-    Work work{.seconds = from_0_to_1(random)};
-    if (!bytes_) return work;
-    if (parallel::communication_kind(i)) {
-      if (from_0_to_1(random) < 0.5) work.seconds = 0;
-      if (from_0_to_1(random) < 0.9) work.bytes = 1e9 * from_0_to_1(random);
-      if (from_0_to_1(random) < 0.3) work.most_gb_per_s = 0.3 + from_0_to_1(random);
-      work.compute_slowdown = from_0_to_1(random) < 0.5 ? 0.3 * from_0_to_1(random) : 0;
-    } else if (parallel::collective_group(i)) {
-      work.bytes = 1e8 * from_0_to_1(random);
-      work.inside_seconds = 0.1 * from_0_to_1(random);
-      work.inside = 2;
-    }
-    return work;
-  }
-
- private:
-  const ProgramSet& set_;
-  std::uint32_t seed_;
-  bool bytes_;
-};
-
-std::vector<int> shuffled(int ranks, std::uint32_t seed) {
-  std::vector<int> gpus = in_order(ranks);
-  std::shuffle(gpus.begin(), gpus.end(), std::mt19937(seed));
-  return gpus;
-}
 
 TEST(SimulatorOracle, RunsInTheTimesOfTheUntimedProofWhereNothingIsShared) {
   const Network network = Rails{.hosts = 4}.network();
@@ -74,7 +22,7 @@ TEST(SimulatorOracle, RunsInTheTimesOfTheUntimedProofWhereNothingIsShared) {
     const WorkOf work = RandomWork(set, 1, false);
     const SimulationOptions options{.steps = 3, .most_steps = 3, .keep_timeline = true};
     const Simulated simulated = simulate_step(set, work, network, in_order(set.layout.ranks()), options);
-    const parallel::ProgramTimeline proof = parallel::simulate(set, 3, [&](int rank, int index) { return work(rank, index).seconds; });
+    const parallel::ProgramTimeline proof = parallel::simulate(set, 4, [&](int rank, int index) { return work(rank, index).seconds; });
     double origin = 0;
     for (int rank = 0; rank < set.layout.ranks(); ++rank) {
       const parallel::Program& program = set.program(rank);
@@ -109,7 +57,8 @@ TEST(SimulatorOracle, RunsInTheTimesOfTheFluidModel) {
       const std::vector<int> gpus = shuffled(ranks, seed);
       constexpr int steps = 2;
       const Simulated simulated = simulate_step(set, work, network, gpus, {.steps = steps, .most_steps = steps, .keep_timeline = true});
-      FluidOracle oracle(set, work, network, gpus, steps);
+      // The last step is followed by another.
+      FluidOracle oracle(set, work, network, gpus, steps + 1);
       oracle.run(0.05);
       double origin = 0;
       for (int rank = 0; rank < ranks; ++rank) {

@@ -11,7 +11,7 @@ namespace plait::plan::simulation {
 using parallel::StreamRole;
 
 Engine::Engine(const Job& job, const Classes& classes, int steps) : job_(job), classes_(classes), steps_(steps) {
-  require(steps >= 2 && steps <= most_steps, "simulation: 2 to 255 steps");
+  require(steps >= 2 && steps <= most_steps, "simulation: 2 to 254 steps");
   make_actors();
   make_tasks();
   make_flows();
@@ -133,7 +133,7 @@ void Engine::look_at(int p) {
   Place& place = places_[at(p)];
   place.blocked_by = none;
   const Actor& actor = actors_[at(place.actor)];
-  if (place.step == steps_ || actor.table->streams[at(place.stream)].empty()) return;
+  if (is_over(place)) return;
   const int instruction = instruction_at(place);
   for (const int awaited : actor.table->program->at(instruction).waits) {
     const int runs = runs_[actor.first_instruction + at(awaited)];
@@ -250,13 +250,17 @@ void Engine::leave(Place& place, const Task& task) {
   const Actor& actor = actors_[at(place.actor)];
   const int instruction = instruction_at(place);
   const std::size_t index = actor.first_instruction + at(instruction);
-  if (place.step >= steps_ - 2) {
+  if (place.step == steps_ - 2 || place.step == steps_ - 1) {
     times_[index + (place.step == steps_ - 1 ? runs_.size() : 0)] = {place.came, task.begin, task.moved, now_};
   }
-  if (instruction == actor.table->last_compute) step_ends_[at(place.step)] = std::max(step_ends_[at(place.step)], now_);
+  if (instruction == actor.table->last_compute && place.step < steps_) {
+    step_ends_[at(place.step)] = std::max(step_ends_[at(place.step)], now_);
+  }
   ++runs_[index];
   set_slowdown(place, 0);
-  if (++place.next == static_cast<int>(actor.table->streams[at(place.stream)].size())) place.next = 0, ++place.step;
+  if (++place.next < static_cast<int>(actor.table->streams[at(place.stream)].size())) return;
+  place.next = 0;
+  if (++place.step == steps_) --unfinished_;
 }
 
 void Engine::mark(int task) {
@@ -292,7 +296,7 @@ void Engine::settle() {
     actor.slowdown_changed = false;
     for (int p = actor.first_place; p < actor.first_place + actor.places; ++p) {
       const Place& place = places_[at(p)];
-      if (place.step == steps_ || actor.table->streams[at(place.stream)].empty()) continue;
+      if (is_over(place)) continue;
       const int instruction = instruction_at(place);
       if (!actor.table->entries[at(instruction)].compute) continue;
       const int task = task_of(p, instruction);
@@ -317,9 +321,11 @@ void Engine::settle() {
 }
 
 void Engine::run() {
+  for (const Place& place : places_) unfinished_ += is_over(place) ? 0 : 1;
   for (int place = 0; place < static_cast<int>(places_.size()); ++place) look_at(place);
   settle();
-  while (!heap_.empty()) {
+  while (unfinished_ > 0) {
+    if (heap_.empty()) explain_deadlock();
     now_ = heap_.top_time();
     while (!heap_.empty() && heap_.top_time() == now_) {
       const int task = heap_.top();
@@ -328,37 +334,40 @@ void Engine::run() {
     }
     settle();
   }
-  for (const Place& place : places_) {
-    if (place.step < steps_ && !actors_[at(place.actor)].table->streams[at(place.stream)].empty()) explain_deadlock();
+}
+
+// Who has not come to the meeting that `p` is at.
+std::string Engine::missing(int p) const {
+  const int t = task_of(p, instruction_at(places_[at(p)]));
+  std::string missing;
+  for (int party = 0; party < tasks_[at(t)].parties; ++party) {
+    const int other = parties_[at(tasks_[at(t)].first_party + party)];
+    const Place& place = places_[at(other)];
+    const bool here = !is_over(place) && place.blocked_by == none && task_of(other, instruction_at(place)) == t;
+    if (!here) missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(actors_[at(place.actor)].rank);
   }
+  return missing;
 }
 
 void Engine::explain_deadlock() const {
-  constexpr int most = 4;
-  std::string text = "simulation: the programs wait for each other";
-  int told = 0;
-  for (int p = 0; p < static_cast<int>(places_.size()) && told < most; ++p) {
+  constexpr std::size_t most = 4;
+  std::vector<std::string> for_ranks, for_own;
+  for (int p = 0; p < static_cast<int>(places_.size()) && for_ranks.size() < most; ++p) {
     const Place& place = places_[at(p)];
     const Actor& actor = actors_[at(place.actor)];
-    if (place.step == steps_ || actor.table->streams[at(place.stream)].empty()) continue;
-    const int instruction = instruction_at(place);
+    if (is_over(place)) continue;
     const parallel::Program& program = *actor.table->program;
-    text += (told++ == 0 ? ": rank " : "; rank ") + std::to_string(actor.rank) + ", " + to_string(program.at(instruction)) + ", waits for ";
-    if (place.blocked_by != none) {
-      text += to_string(program.at(place.blocked_by));
-      continue;
+    const std::string who = "rank " + std::to_string(actor.rank) + ", " + to_string(program.at(instruction_at(place))) + ", waits for ";
+    if (place.blocked_by == none) {
+      for_ranks.push_back(who + missing(p));
+    } else {
+      for_own.push_back(who + to_string(program.at(place.blocked_by)));
     }
-    const Task& task = tasks_[at(task_of(p, instruction))];
-    std::string missing;
-    for (int party = 0; party < task.parties; ++party) {
-      const Place& other = places_[at(parties_[at(task.first_party + party)])];
-      const bool over = other.step == steps_;
-      const bool here = !over && other.blocked_by == none && task_of(parties_[at(task.first_party + party)], instruction_at(other)) ==
-                                                                 task_of(p, instruction);
-      if (!here) missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(actors_[at(other.actor)].rank);
-    }
-    text += missing;
   }
+  // Whoever waits for its own rank does so because that waits for another, where there is one.
+  const std::vector<std::string>& told = for_ranks.empty() ? for_own : for_ranks;
+  std::string text = "simulation: the programs wait for each other";
+  for (std::size_t i = 0; i < std::min(most, told.size()); ++i) text += (i == 0 ? ": " : "; ") + told[i];
   throw InternalError(text);
 }
 

@@ -5,7 +5,9 @@
 // of compute beside communication that did. Nothing depends on the order within an instant.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "plan/simulation/event_heap.h"
@@ -24,9 +26,10 @@ struct RunTimes {
 
 class Engine {
  public:
-  static constexpr int most_steps = 255;
+  static constexpr int most_steps = 254;
 
-  // `job` and `classes` have to outlive it. 2 to most_steps steps.
+  // `job` and `classes` have to outlive it. 2 to most_steps steps. The last of them is followed by as much of another one as falls
+  // into its time, as a step in training is.
   Engine(const Job& job, const Classes& classes, int steps);
 
   // Once. InternalError if the programs deadlock.
@@ -101,11 +104,14 @@ class Engine {
   void mark(int task);
   void settle();
   double pace_of(const Task& task) const;
+  std::string missing(int place) const;
+  bool is_over(const Place& place) const { return place.step > steps_ || actors_[at(place.actor)].table->streams[at(place.stream)].empty(); }
   [[noreturn]] void explain_deadlock() const;
 
   const Job& job_;
   const Classes& classes_;
   int steps_;
+  int unfinished_ = 0;  // streams that have not ended the last step
   double now_ = 0;
   std::vector<Actor> actors_;
   std::vector<Place> places_;

@@ -12,7 +12,8 @@
 // Two ranks on one GPU move bytes between them in no time.
 //
 // A step is from the end of the step before to its own, on the compute stream of the rank that ends last. The first steps differ
-// (nothing is left over from a step before); the last one counts, once it takes as long as the one before it.
+// (nothing is left over from a step before); the last one counts, once it takes as long as the one before it. The one after it
+// begins too, as ranks that are ahead get in the way of others.
 #pragma once
 
 #include <string>
@@ -28,7 +29,7 @@ namespace plait::plan {
 
 struct SimulationOptions {
   int steps = 3;                // at least 2; more are run, up to most_steps, until the last two take equally long
-  int most_steps = 24;          // at most 255
+  int most_steps = 24;          // at most 254
   double settled_within = 1e-6; // of the step
   bool keep_timeline = false;   // 40 bytes per instruction, of each class of ranks
   bool critical_path = true;
