@@ -63,9 +63,6 @@ bool RankPlan::holds(int block) const {
                      [block](const Chunk& c) { return block >= c.first_block && block < c.end_block; });
 }
 
-<<<<<<< HEAD
-JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
-=======
 std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
   const std::int64_t own = plan.sizes.own_rows(), whole = plan.sizes.micro_batch.rows(), hidden = plan.sizes.shape.hidden;
   std::vector<ReceivedBuffer> buffers;
@@ -81,8 +78,7 @@ std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
   return buffers;
 }
 
-RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind) {
->>>>>>> main
+JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
   const std::int64_t micro_batch = config.train.micro_batch;
   const std::int64_t per_round = micro_batch * layout.data;
   if (config.train.global_batch % per_round != 0) {
