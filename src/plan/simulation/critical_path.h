@@ -1,8 +1,8 @@
 // What a step's time is made of: the chain of instructions of which each began when the one before it was over.
 //
-// Backwards from the instruction that ends the step: an instruction began because the last of its parties had come to it, and that
-// one came because the instruction before it on its stream, or one that it waits for, was over. Nothing on the way stood still,
-// so the path has no waiting in it: what waited is elsewhere.
+// Backwards from the instruction that ends the step: an instruction began because the last of its parties had come to it, and
+// that one came because the instruction before it on its stream, or one that it waits for, was over. Nothing on the way stood
+// still, so the path has no waiting in it: what waited is elsewhere.
 #pragma once
 
 #include <string>
@@ -21,11 +21,12 @@ std::string to_string(StartCause cause);
 
 // Seconds as in InstructionTimes. Parts add up to end - begin.
 struct CriticalSegment {
-  int rank = 0, instruction = 0;  // who came last to it: with the next segment's rank it is a message or collective between the two
-  int step = 0;                   // 0: the last one; -1: left over from the one before
+  // A message or collective is shown on the rank where what follows waited for it.
+  int rank = 0, instruction = 0;
+  int step = 0;  // 0: the last one; -1: left over from the one before
   double begin = 0, end = 0;
-  // Who began it, and after what: `last_rank` came last of sender and receiver, or of a group, because its instruction `cause_of`
-  // was over. `rank` itself where it was the last, or is alone.
+  // Who began it, and after what: `last_rank` came last of sender and receiver, or of a group, because its instruction
+  // `cause_of` was over. `rank` itself where it was the last, or is alone.
   int last_rank = 0;
   StartCause cause = StartCause::stream;
   int cause_of = -1;

@@ -95,7 +95,9 @@ void Engine::make_flows() {
   };
   for (int rank = 0; rank < job_.ranks(); ++rank) {
     const Actor& actor = actors_[at(classes_.of_rank[at(rank)])];
-    for (int stream = 0; stream < actor.places; ++stream) add(job_.message_flow[at(rank)][at(stream)], actor.first_place + stream);
+    for (int stream = 0; stream < actor.places; ++stream) {
+      add(job_.message_flow[at(rank)][at(stream)], actor.first_place + stream);
+    }
   }
   const int first_group = static_cast<int>(places_.size());
   for (std::size_t m = 0; m < job_.meets.size(); ++m) add(job_.meets[m].flow, first_group + classes_.of_meet[m]);
@@ -357,7 +359,8 @@ void Engine::explain_deadlock() const {
     const Actor& actor = actors_[at(place.actor)];
     if (is_over(place)) continue;
     const parallel::Program& program = *actor.table->program;
-    const std::string who = "rank " + std::to_string(actor.rank) + ", " + to_string(program.at(instruction_at(place))) + ", waits for ";
+    const std::string who =
+        "rank " + std::to_string(actor.rank) + ", " + to_string(program.at(instruction_at(place))) + ", waits for ";
     if (place.blocked_by == none) {
       for_ranks.push_back(who + missing(p));
     } else {

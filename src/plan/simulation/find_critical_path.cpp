@@ -125,15 +125,17 @@ class Walk {
   const Flow* flow_of(const Run& run, const std::vector<Run>& all) const {
     const Run& from = entry(run).meeting == Meeting::receive ? all[1] : run;
     const int meet = meet_of(run);
-    const int flow = meet != none ? job_.meets[at(meet)].flow
-                                  : job_.message_flow[at(from.rank)][at(job_.table(from.rank).program->at(from.instruction).stream)];
+    const int flow = meet != none
+                         ? job_.meets[at(meet)].flow
+                         : job_.message_flow[at(from.rank)][at(job_.table(from.rank).program->at(from.instruction).stream)];
     return flow == none ? nullptr : &job_.flows[at(flow)];
   }
 
   double seconds_alone(const Flow& flow, const Work& work) const {
     double gb_per_s = flow.most_gb_per_s;
     if (work.most_gb_per_s > 0) gb_per_s = std::min(gb_per_s, work.most_gb_per_s);
-    for (const Flow::Crossing& c : flow.crossings) gb_per_s = std::min(gb_per_s, job_.channel_gb_per_s[at(c.channel)] / c.times);
+    for (const Flow::Crossing& c : flow.crossings)
+      gb_per_s = std::min(gb_per_s, job_.channel_gb_per_s[at(c.channel)] / c.times);
     return work.bytes * (1e-9 / gb_per_s);
   }
 
