@@ -16,9 +16,12 @@ using parallel::SetSpec;
 
 TEST(SimulatorOracle, RunsInTheTimesOfTheUntimedProofWhereNothingIsShared) {
   const Network network = Rails{.hosts = 4}.network();
+  std::vector<ProgramSet> sets;
   for (const SetSpec& spec : small_jobs()) {
-    SCOPED_TRACE(spec.name());
-    const ProgramSet set = make_set(spec);
+    for (const bool training : {true, false}) sets.push_back(make_set(spec, training));
+  }
+  for (const ProgramSet& set : sets) {
+    SCOPED_TRACE(set.layout.to_string() + (set.training ? ", training" : ", evaluation"));
     const WorkOf work = RandomWork(set, 1, false);
     const SimulationOptions options{.steps = 3, .most_steps = 3, .keep_timeline = true};
     const Simulated simulated = simulate_step(set, work, network, in_order(set.layout.ranks()), options);
