@@ -1,7 +1,9 @@
 // Machines for tests of the simulator: nothing but channels.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "plan/simulation/network.h"
 

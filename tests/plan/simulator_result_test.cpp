@@ -1,4 +1,5 @@
 // What holds of every simulated step: accounts balance, the critical path is whole, and equals are treated alike.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -138,6 +139,25 @@ TEST(SimulatedStep, SplitsItsCriticalPathByWhatTheTimeWentInto) {
   EXPECT_GT(buckets, 0);
   EXPECT_NEAR(sums.latency, 0.25 + 0.5 * buckets, 1e-9);
   EXPECT_NEAR(sums.collective, 0.25 * buckets, 1e-9) << "within a half there are 4 GB/s";
+}
+
+TEST(SimulatedStep, SaysWhyEachPartOfItsCriticalPathBegan) {
+  const ProgramSet set = make_set({.schedule = {"1f1b", 2, 1, 1}, .tied = false, .even = true});
+  const auto work_of = [&](int rank, int index) -> Work {
+    const parallel::Instruction& i = set.program(rank).at(index);
+    if (i.kind == parallel::InstructionKind::forward && i.block > 0 && i.block != set.head()) return {.seconds = 1};
+    if (i.kind == parallel::InstructionKind::send_activation) return {.seconds = 0.25};
+    return {};
+  };
+  const Simulated s = simulate_step(set, work_of, two_halves(2, 4, 1), in_order(2));
+  std::vector<std::string> path;
+  for (const CriticalSegment& segment : s.critical_path) path.push_back(to_string(segment, set));
+  EXPECT_THAT(path, testing::ElementsAre(
+                        testing::StartsWith("0.000 to 1000.000 ms, rank 0: forward micro-batch 0 block 1, when "),
+                        "1000.000 to 1250.000 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 had come to last, "
+                        "when forward micro-batch 0 block 1 was over",
+                        "1250.000 to 2250.000 ms, rank 1: forward micro-batch 0 block 2, when receive_activation micro-batch 0 "
+                        "chunk 0 was over"));
 }
 
 TEST(SimulatedStep, IsTheSameToTheBitWhenItIsRunAgain) {

@@ -13,11 +13,10 @@
 namespace plait::plan {
 
 enum class StartCause {
-  stream,      // the one before it on its stream was over
-  awaited,     // another stream's instruction was over
+  stream,      // the one before on the stream was over
+  awaited,     // an instruction of another stream was over
   step_began,  // it was going on when the step began
 };
-std::string to_string(StartCause cause);
 
 // Seconds as in InstructionTimes. Parts add up to end - begin.
 struct CriticalSegment {
@@ -31,6 +30,10 @@ struct CriticalSegment {
   StartCause cause = StartCause::stream;
   int cause_of = -1;
 };
+
+// "1.250 to 2.500 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 had come to last, when forward micro-batch 0
+// block 1 was over".
+std::string to_string(const CriticalSegment& segment, const parallel::ProgramSet& set);
 
 struct CriticalSums {
   double compute = 0;     // as long as it takes alone

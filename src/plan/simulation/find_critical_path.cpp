@@ -1,5 +1,7 @@
 #include "plan/simulation/find_critical_path.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -8,13 +10,12 @@
 
 namespace plait::plan {
 
-std::string to_string(StartCause cause) {
-  switch (cause) {
-    case StartCause::stream: return "the one before it on its stream";
-    case StartCause::awaited: return "what it waited for";
-    case StartCause::step_began: return "the step before";
-  }
-  throw InternalError("to_string: unknown cause");
+std::string to_string(const CriticalSegment& segment, const parallel::ProgramSet& set) {
+  std::string text = fmt::format("{:.3f} to {:.3f} ms, rank {}: {}", 1e3 * segment.begin, 1e3 * segment.end, segment.rank,
+                                 to_string(set.program(segment.rank).at(segment.instruction)));
+  if (segment.cause == StartCause::step_began) return text + ", when the step began";
+  if (segment.last_rank != segment.rank) text += fmt::format(", which rank {} had come to last", segment.last_rank);
+  return text + fmt::format(", when {} was over", to_string(set.program(segment.last_rank).at(segment.cause_of)));
 }
 
 namespace simulation {
