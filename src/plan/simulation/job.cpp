@@ -83,8 +83,9 @@ class Builder {
         if (table.entries[at(n)].meeting == Meeting::receive) continue;
         Work& work = row[at(n)];
         work = work_of(rank, n);
-        require(is_sound(work),
-                "simulation: the work of " + to_string(table.program->at(n)) + " is a finite number, not below zero");
+        if (!is_sound(work)) {
+          throw InternalError("simulation: the work of " + to_string(table.program->at(n)) + " is no finite number from 0");
+        }
       }
       // The newest first: neighbouring ranks are alike.
       std::vector<int>& rows = rows_of[job_.table_of[at(rank)]];
@@ -122,9 +123,10 @@ class Builder {
         if (meet.ranks.size() < 2) continue;
         bool bytes = false;
         for (const int member : meet.ranks) {
-          require(job_.table(member).collectives[kind].size() == job_.table(rank).collectives[kind].size(),
-                  "simulation: rank " + std::to_string(member) + " runs as many collectives as the others of its " +
-                      to_string(meet.group) + " group");
+          if (job_.table(member).collectives[kind].size() != job_.table(rank).collectives[kind].size()) {
+            throw InternalError("simulation: rank " + std::to_string(member) + " runs more or fewer collectives than rank " +
+                                std::to_string(rank) + " of its " + to_string(meet.group) + " group");
+          }
           job_.meet_of[at(member)][kind] = static_cast<int>(job_.meets.size());
           bytes = bytes || moves_bytes_in(member, kind);
         }
@@ -204,8 +206,10 @@ class Builder {
       for (const Flow::Crossing& c : flow.crossings) {
         if (uses[at(c.channel)].flows == 1) flow.most_gb_per_s = std::min(flow.most_gb_per_s, width(c) / c.times);
       }
-      for (const Flow::Crossing& c : flow.crossings)
-        uses[at(c.channel)].fastest = std::max(uses[at(c.channel)].fastest, flow.most_gb_per_s);
+      for (const Flow::Crossing& c : flow.crossings) {
+        double& fastest = uses[at(c.channel)].fastest;
+        fastest = std::max(fastest, flow.most_gb_per_s);
+      }
     }
     for (Flow& flow : job_.flows) {
       std::erase_if(flow.crossings, [&](const Flow::Crossing& c) {
@@ -244,8 +248,10 @@ int Job::peer_stream(int rank, int stream) const {
                                     layout.coordinates(rank).pipeline};
   const std::vector<parallel::StreamSpec>& specs = table(peer_rank(rank, stream)).program->streams;
   const auto it = std::find(specs.begin(), specs.end(), theirs);
-  require(it != specs.end(), "simulation: rank " + std::to_string(rank) + " has messages with rank " +
-                                 std::to_string(peer_rank(rank, stream)) + ", which has none with it");
+  if (it == specs.end()) {
+    throw InternalError("simulation: rank " + std::to_string(rank) + " has messages with rank " +
+                        std::to_string(peer_rank(rank, stream)) + ", which has none with it");
+  }
   return static_cast<int>(it - specs.begin());
 }
 
