@@ -52,13 +52,13 @@ class Engine {
     std::size_t first_instruction = 0;  // of its own in runs_ and times_
     int first_place = 0, places = 0;
     std::array<int, group_kinds> group_task{};  // none: alone
+    int slowing = 0;  // places whose slowdown is not 0
     bool slowdown_changed = false;
   };
   // A stream of an actor.
   struct Place {
     int actor = 0, stream = 0;
     int next = 0, step = 0;  // place in the stream of what it comes to next, or is at
-    int blocked_by = none;   // instruction it waits for
     int peer_place = none;   // of a stream for messages, at the other end
     double came = 0;
     double slowdown = 0;  // of compute, by what it is at
@@ -119,6 +119,7 @@ class Engine {
   double now_ = 0;
   std::vector<Actor> actors_;
   std::vector<Place> places_;
+  std::vector<int> blocked_by_;  // by place: instruction it waits for; on its own as it is looked at most
   std::vector<Task> tasks_;  // of places, then of groups
   std::vector<int> parties_;
   std::vector<ClassFlow> flows_;
