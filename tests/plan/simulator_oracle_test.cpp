@@ -67,7 +67,7 @@ TEST(SimulatorOracle, RunsInTheTimesOfTheFluidModel) {
           simulate_step(set, work, network, gpus, {.steps = steps, .most_steps = steps, .keep_timeline = true});
       // The last step is followed by another.
       FluidOracle oracle(set, work, network, gpus, steps + 1);
-      oracle.run(0.05);
+      oracle.run(0.2);
       double origin = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         for (int n = 0; n < static_cast<int>(set.program(rank).instructions.size()); ++n) {
