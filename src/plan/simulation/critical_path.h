@@ -18,7 +18,7 @@ enum class StartCause {
   step_began,  // it was going on when the step began
 };
 
-// Seconds as in InstructionTimes. Parts add up to end - begin.
+// Seconds as in InstructionTimes. What takes no time is left out, so causes need not be listed themselves.
 struct CriticalSegment {
   // A message or collective is shown on the rank where what follows waited for it.
   int rank = 0, instruction = 0;

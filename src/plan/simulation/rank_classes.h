@@ -1,10 +1,8 @@
 // Ranks that do the same at the same time, so that one of them stands for all.
 //
-// A partition of ranks, groups and channels is equitable when all members of a class are alike in what their behaviour depends
-// on:
+// A partition of ranks, groups and channels is equitable when all members of a class are alike in what they depend on:
 //   ranks     the same program, the same work; their peers are of the same classes, and so are their groups; their messages
-//   cross
-//             channels of the same classes and are as fast alone
+//             cross channels of the same classes and are as fast alone
 //   groups    the same kind; members of the same classes; their rings cross channels of the same classes and are as fast alone
 //   channels  the same bandwidth; crossed equally often by flows of each class
 // Let all members of each class be in the same state at one time: then as many flows are on each channel of a class, so all

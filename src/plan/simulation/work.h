@@ -22,8 +22,8 @@ struct Work {
   // Messages and collectives: how much longer compute takes, on all ranks that take part, while this is going on: 0.05 is 5 %.
   // What goes on at the same time adds up.
   double compute_slowdown = 0;
-  double inside_seconds = 0;
-  int inside = 0;  // collectives within the block, for their count in the ledger
+  double inside_seconds = 0;  // of blocks
+  int inside = 0;             // collectives within the block, for their count in the ledger
   friend bool operator==(const Work&, const Work&) = default;
 };
 
