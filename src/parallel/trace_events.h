@@ -22,8 +22,8 @@ struct TracedStep {
   std::vector<DeviceActivity> activities;
 };
 
-// The events of one rank's program, as elements of a JSON array with commas between. `first_step`: number of the interpreter's step 0. At
-// most `most_bytes`: what the GPU ran is left out first, `left_out` says how many of those.
+// The events of one rank's program, as elements of a JSON array with commas between. `first_step`: number of the interpreter's
+// step 0. At most `most_bytes`: what the GPU ran is left out first, `left_out` says how many of those.
 struct TraceText {
   std::string events;
   std::size_t left_out = 0;

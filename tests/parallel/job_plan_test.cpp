@@ -19,8 +19,10 @@ Config config(std::int64_t data, std::int64_t tensor, std::int64_t pipeline, con
 }
 
 TEST(JobPlan, ProgramsOfOnePlanPerPipelineRankAreThoseOfAllPlans) {
-  for (const Config& c : {config(2, 2, 2, "1f1b", 0), config(3, 1, 4, "gpipe", 2), config(2, 2, 3, "zb-v", 1), config(4, 2, 1, "1f1b", 1)}) {
-    const Layout layout = resolve_layout(c.parallel, static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline));
+  for (const Config& c :
+       {config(2, 2, 2, "1f1b", 0), config(3, 1, 4, "gpipe", 2), config(2, 2, 3, "zb-v", 1), config(4, 2, 1, "1f1b", 1)}) {
+    const Layout layout =
+        resolve_layout(c.parallel, static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline));
     SCOPED_TRACE(layout.to_string() + ", " + c.parallel.schedule);
     const std::vector<RankPlan> plans = make_job_plan(c, 150, layout, DeviceKind::host);
     const ProgramSet all = training_programs(plans), few = training_programs(make_stage_plans(c, 150, layout, DeviceKind::host));

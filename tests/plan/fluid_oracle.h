@@ -13,18 +13,21 @@
 
 namespace plait::plan {
 
-// Shares no code with the simulator but the order of rings. Steps are cut short where something is over, so that ends are exact.
+// Shares no code with the simulator but the order of rings. Steps are cut short where something is over, so that ends are
+// exact.
 class FluidOracle {
  public:
   struct Run {
     double came = -1, begin = -1, moved = -1, end = -1;
   };
 
-  FluidOracle(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network, const std::vector<int>& gpus, int steps)
+  FluidOracle(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network, const std::vector<int>& gpus,
+              int steps)
       : set_(set), work_of_(work_of), network_(network), gpus_(gpus), steps_(steps) {
     for (int rank = 0; rank < set.layout.ranks(); ++rank) {
       runs_.emplace_back(set.program(rank).instructions.size() * at(steps));
-      for (int stream = 0; stream < static_cast<int>(set.program(rank).streams.size()); ++stream) heads_.push_back({rank, stream, 0});
+      for (int stream = 0; stream < static_cast<int>(set.program(rank).streams.size()); ++stream)
+        heads_.push_back({rank, stream, 0});
     }
   }
 
@@ -126,7 +129,8 @@ class FluidOracle {
         }
         RingOrders rings(network_);
         const std::vector<int> order = rings.order(gpus);
-        for (std::size_t m = 0; m < order.size(); ++m) g.hops.emplace_back(gpus[at(order[m])], gpus[at(order[(m + 1) % order.size()])]);
+        for (std::size_t m = 0; m < order.size(); ++m)
+          g.hops.emplace_back(gpus[at(order[m])], gpus[at(order[(m + 1) % order.size()])]);
         g.communication = !g.compute;
       } else {
         g.work.bytes = g.work.inside_seconds = 0;
@@ -158,7 +162,8 @@ class FluidOracle {
     a.seconds = std::max(a.seconds, b.seconds), a.bytes = std::max(a.bytes, b.bytes);
     a.inside_seconds = std::max(a.inside_seconds, b.inside_seconds);
     a.compute_slowdown = std::max(a.compute_slowdown, b.compute_slowdown);
-    if (b.most_gb_per_s > 0) a.most_gb_per_s = a.most_gb_per_s > 0 ? std::min(a.most_gb_per_s, b.most_gb_per_s) : b.most_gb_per_s;
+    if (b.most_gb_per_s > 0)
+      a.most_gb_per_s = a.most_gb_per_s > 0 ? std::min(a.most_gb_per_s, b.most_gb_per_s) : b.most_gb_per_s;
   }
 
   Run& run_of(const Party& p) {
@@ -173,7 +178,8 @@ class FluidOracle {
       for (const auto& [from, to] : g.hops) {
         const Way way = network_.way(from, to);
         gb_per_s = std::min(gb_per_s, way.gb_per_s);
-        for (const int channel : way.channels) gb_per_s = std::min(gb_per_s, network_.channels[at(channel)].gb_per_s / load(channel));
+        for (const int channel : way.channels)
+          gb_per_s = std::min(gb_per_s, network_.channels[at(channel)].gb_per_s / load(channel));
       }
       return 1e-9 / gb_per_s;
     }

@@ -42,7 +42,8 @@ TEST_F(SimulatedTrace, ShowsEveryInstructionWhenItRan) {
   double earliest = 1e300;
   for (const Json& event : events(trace, "X")) {
     earliest = std::min(earliest, event["ts"].get<double>());
-    if (event["cat"] != "wait") ends[{event["pid"], event["name"]}].push_back(event["ts"].get<double>() + event["dur"].get<double>());
+    if (event["cat"] != "wait")
+      ends[{event["pid"], event["name"]}].push_back(event["ts"].get<double>() + event["dur"].get<double>());
   }
   EXPECT_NEAR(earliest, 0, 1e-3);
   const double step_end = events(trace, "e").at(0)["ts"];
@@ -63,7 +64,8 @@ TEST_F(SimulatedTrace, HasTheRowsOfAMeasuredOneAndSaysThatItIsNone) {
     if (event["args"].contains("name")) names.push_back(event["args"]["name"]);
   }
   EXPECT_THAT(names, testing::Contains("rank 4 (pipeline 1, data 0, tensor 0) on cuda:4, simulated"));
-  for (const char* row : {"compute", "reduce", "send to pipeline rank 1", "receive from pipeline rank 0"}) EXPECT_THAT(names, testing::Contains(row));
+  for (const char* row : {"compute", "reduce", "send to pipeline rank 1", "receive from pipeline rank 0"})
+    EXPECT_THAT(names, testing::Contains(row));
 }
 
 TEST_F(SimulatedTrace, HasAnArrowFromEachSendToItsReceive) {

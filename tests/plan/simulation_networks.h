@@ -1,14 +1,16 @@
 // Machines for tests of the simulator: nothing but channels.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "plan/simulation/network.h"
 
 namespace plait::plan {
 
-// Hosts of `per_host` GPUs. Within a host each GPU sends into a switch and receives from it; each has a NIC of its own, all NICs of
-// the same number are joined by a rail, and rails by a spine with one channel each way per rail.
+// Hosts of `per_host` GPUs. Within a host each GPU sends into a switch and receives from it; each has a NIC of its own, all
+// NICs of the same number are joined by a rail, and rails by a spine with one channel each way per rail.
 struct Rails {
   int hosts = 1, per_host = 8;
   double switch_gb_per_s = 400, nic_gb_per_s = 50, spine_gb_per_s = 100;
@@ -20,7 +22,8 @@ struct Rails {
     Network network;
     for (int gpu = 0; gpu < gpus(); ++gpu) {
       network.host_of.push_back(gpu / per_host);
-      for (const double gb_per_s : {switch_gb_per_s, switch_gb_per_s, nic_gb_per_s, nic_gb_per_s}) network.channels.push_back({gb_per_s});
+      for (const double gb_per_s : {switch_gb_per_s, switch_gb_per_s, nic_gb_per_s, nic_gb_per_s})
+        network.channels.push_back({gb_per_s});
     }
     for (int rail = 0; rail < per_host; ++rail) network.channels.insert(network.channels.end(), 2, Channel{spine_gb_per_s});
     network.way = [rails = *this, way = std::make_shared<Way>()](int from, int to) -> const Way& {

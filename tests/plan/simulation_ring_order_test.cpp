@@ -15,7 +15,8 @@ double rate(const Network& network, const std::vector<int>& gpus, const std::vec
   double rate = std::numeric_limits<double>::infinity();
   for (int pass = 0; pass < 2; ++pass) {
     for (std::size_t i = 0; i < order.size(); ++i) {
-      const Way way = network.way(gpus[static_cast<std::size_t>(order[i])], gpus[static_cast<std::size_t>(order[(i + 1) % order.size()])]);
+      const Way way =
+          network.way(gpus[static_cast<std::size_t>(order[i])], gpus[static_cast<std::size_t>(order[(i + 1) % order.size()])]);
       if (pass == 1) rate = std::min(rate, way.gb_per_s);
       for (const int c : way.channels) {
         if (pass == 0) ++loads[c];

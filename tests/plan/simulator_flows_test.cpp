@@ -21,8 +21,8 @@ using parallel::StreamRole;
 // Instructions of every program here. Both ends of a message have the same ones.
 enum Index { before = 0, message = 1, beside = 2, scalars = 3, update = 4 };
 
-// Pipeline rank 2k sends a message to 2k + 1. Both compute first, then the message goes while they compute again; all ranks end the
-// step together.
+// Pipeline rank 2k sends a message to 2k + 1. Both compute first, then the message goes while they compute again; all ranks end
+// the step together.
 class Pairs {
  public:
   explicit Pairs(int pairs, int data = 1) {
@@ -31,10 +31,14 @@ class Pairs {
     for (int rank = 0; rank < 2 * pairs; ++rank) {
       const bool sends = rank % 2 == 0;
       Program program;
-      program.streams = {{StreamRole::compute, -1}, {sends ? StreamRole::send : StreamRole::receive, sends ? rank + 1 : rank - 1}, {StreamRole::reduce, -1}};
+      program.streams = {{StreamRole::compute, -1},
+                         {sends ? StreamRole::send : StreamRole::receive, sends ? rank + 1 : rank - 1},
+                         {StreamRole::reduce, -1}};
       program.instructions = {
           {.kind = InstructionKind::forward, .stream = 0},
-          {.kind = sends ? InstructionKind::send_activation : InstructionKind::receive_activation, .stream = 1, .waits = {before}},
+          {.kind = sends ? InstructionKind::send_activation : InstructionKind::receive_activation,
+           .stream = 1,
+           .waits = {before}},
           {.kind = InstructionKind::backward_weight, .stream = 0},
           {.kind = InstructionKind::reduce_scalars, .stream = 2, .group = Group::world, .waits = {message, beside}},
           {.kind = InstructionKind::update, .stream = 0, .waits = {scalars}}};
@@ -203,7 +207,11 @@ class Reduction {
     for (int rank = 0; rank < set_.layout.ranks(); ++rank) works_[{rank, index}] = work;
   }
   Simulated simulate(const Network& network, const std::vector<int>& gpus) {
-    return simulate_step(set_, [&](int rank, int index) { return works_[{rank, index}]; }, network, gpus, {.keep_timeline = true});
+    return simulate_step(set_,
+                         [&](int rank, int index) {
+                           return works_[{rank, index}];
+                         },
+                         network, gpus, {.keep_timeline = true});
   }
 
  private:
@@ -293,6 +301,38 @@ TEST(SimulatorFlows, AGroupOfOneMovesNothing) {
   EXPECT_DOUBLE_EQ(job.simulate(two_halves(2, 10, 1), {0}).step_seconds, 3);
 }
 
+// Two sockets with two GPUs each: all that goes from one to the other crosses one link.
+comm::topology::Graph two_sockets() {
+  using namespace comm::topology;
+  Graph g;
+  for (int i = 0; i < 4; ++i)
+    g.nodes.push_back({.kind = NodeKind::gpu, .name = "gpu" + std::to_string(i), .index = i, .numa = i / 2});
+  for (int n = 0; n < 2; ++n) g.nodes.push_back({.kind = NodeKind::numa, .name = "numa" + std::to_string(n), .numa = n});
+  for (int i = 0; i < 4; ++i)
+    g.edges.push_back({.a = i, .b = 4 + i / 2, .kind = LinkKind::pcie, .gb_per_s = 12, .latency_us = 1});
+  g.edges.push_back({.a = 4, .b = 5, .kind = LinkKind::smp, .gb_per_s = 8, .latency_us = 2});
+  return g;
+}
+
+TEST(SimulatorFlows, OfARealMachineShareTheLinkBetweenItsSockets) {
+  Pairs pairs(2);
+  for (const int sender : {0, 2}) pairs.work(sender, message) = {.bytes = 24e9};
+  Fabric fabric(two_sockets());
+  const Network network = network_of(fabric);
+  EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 1, 2, 3}).step_seconds, 2);
+  EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 2, 1, 3}).step_seconds, 6);
+  EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 2, 3, 1}).step_seconds, 3);
+}
+
+TEST(SimulatorFlows, AWayMeasuredToBeFasterThanNominalIsThatFast) {
+  comm::topology::Graph graph = two_sockets();
+  graph.pairs.push_back({.from = 0, .to = 2, .gb_per_s = 10, .latency_us = 3});
+  Fabric fabric(graph);
+  Pairs pairs(1);
+  pairs.work(0, message) = {.bytes = 30e9};
+  EXPECT_DOUBLE_EQ(pairs.simulate(network_of(fabric), {0, 2}).step_seconds, 3);
+}
+
 TEST(SimulatorFlows, BytesThatHaveNoWayAreTheUsersError) {
   Pairs pairs(1);
   pairs.work(0, message) = {.bytes = 1};
@@ -309,7 +349,8 @@ TEST(SimulatorFlows, BytesThatHaveNoWayAreTheUsersError) {
 }
 
 TEST(SimulatorFlows, AnswersThatAreNoTimesAreRefused) {
-  for (const Work& wrong : {Work{.seconds = -1}, Work{.bytes = NAN}, Work{.seconds = INFINITY}, Work{.compute_slowdown = -0.1}}) {
+  for (const Work& wrong :
+       {Work{.seconds = -1}, Work{.bytes = NAN}, Work{.seconds = INFINITY}, Work{.compute_slowdown = -0.1}}) {
     Pairs pairs(1);
     pairs.work(0, message) = wrong;
     EXPECT_THROW(pairs.simulate(two_halves(2, 10, 1), across(1)), InternalError);
@@ -327,7 +368,8 @@ TEST(SimulatorFlows, WhoWaitsForWhomIsNamedWhereProgramsDeadlock) {
   receiver[message].waits = {before};
   receiver[scalars].waits = {message};
   try {
-    simulate_step(set, [](int, int) { return Work{}; }, two_halves(2, 10, 1), across(1));
+    simulate_step(
+        set, [](int, int) { return Work{}; }, two_halves(2, 10, 1), across(1));
     FAIL();
   } catch (const InternalError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("wait for each other"));

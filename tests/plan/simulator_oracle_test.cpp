@@ -16,13 +16,17 @@ using parallel::SetSpec;
 
 TEST(SimulatorOracle, RunsInTheTimesOfTheUntimedProofWhereNothingIsShared) {
   const Network network = Rails{.hosts = 4}.network();
+  std::vector<ProgramSet> sets;
   for (const SetSpec& spec : small_jobs()) {
-    SCOPED_TRACE(spec.name());
-    const ProgramSet set = make_set(spec);
+    for (const bool training : {true, false}) sets.push_back(make_set(spec, training));
+  }
+  for (const ProgramSet& set : sets) {
+    SCOPED_TRACE(set.layout.to_string() + (set.training ? ", training" : ", evaluation"));
     const WorkOf work = RandomWork(set, 1, false);
     const SimulationOptions options{.steps = 3, .most_steps = 3, .keep_timeline = true};
     const Simulated simulated = simulate_step(set, work, network, in_order(set.layout.ranks()), options);
-    const parallel::ProgramTimeline proof = parallel::simulate(set, 4, [&](int rank, int index) { return work(rank, index).seconds; });
+    const parallel::ProgramTimeline proof =
+        parallel::simulate(set, 4, [&](int rank, int index) { return work(rank, index).seconds; });
     double origin = 0;
     for (int rank = 0; rank < set.layout.ranks(); ++rank) {
       const parallel::Program& program = set.program(rank);
@@ -37,7 +41,8 @@ TEST(SimulatorOracle, RunsInTheTimesOfTheUntimedProofWhereNothingIsShared) {
       const auto& times = simulated.timeline_of(rank);
       for (std::size_t n = 0; n < count; ++n) {
         const auto& expected = proof.ranks[static_cast<std::size_t>(rank)][2 * count + n];
-        ASSERT_NEAR(times[n].begin, expected->begin - origin, 1e-9) << rank << ", " << to_string(set.program(rank).instructions[n]);
+        ASSERT_NEAR(times[n].begin, expected->begin - origin, 1e-9)
+            << rank << ", " << to_string(set.program(rank).instructions[n]);
         ASSERT_NEAR(times[n].end, expected->end - origin, 1e-9) << rank << ", " << to_string(set.program(rank).instructions[n]);
       }
     }
@@ -49,21 +54,25 @@ TEST(SimulatorOracle, RunsInTheTimesOfTheFluidModel) {
   for (const SetSpec& spec : small_jobs()) {
     const ProgramSet set = make_set(spec);
     const int ranks = set.layout.ranks();
-    const std::vector<Network> networks = {Rails{.hosts = (ranks + 1) / 2, .per_host = 2, .switch_gb_per_s = 3, .nic_gb_per_s = 1, .spine_gb_per_s = 1.5}.network(),
-                                           two_halves(ranks, 2, 1)};
+    const std::vector<Network> networks = {
+        Rails{.hosts = (ranks + 1) / 2, .per_host = 2, .switch_gb_per_s = 3, .nic_gb_per_s = 1, .spine_gb_per_s = 1.5}
+            .network(),
+        two_halves(ranks, 2, 1)};
     for (const Network& network : networks) {
       SCOPED_TRACE(spec.name() + ", seed " + std::to_string(++seed));
       const WorkOf work = RandomWork(set, seed, true);
       const std::vector<int> gpus = shuffled(ranks, seed);
       constexpr int steps = 2;
-      const Simulated simulated = simulate_step(set, work, network, gpus, {.steps = steps, .most_steps = steps, .keep_timeline = true});
+      const Simulated simulated =
+          simulate_step(set, work, network, gpus, {.steps = steps, .most_steps = steps, .keep_timeline = true});
       // The last step is followed by another.
       FluidOracle oracle(set, work, network, gpus, steps + 1);
-      oracle.run(0.05);
+      oracle.run(0.2);
       double origin = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         for (int n = 0; n < static_cast<int>(set.program(rank).instructions.size()); ++n) {
-          if (set.program(rank).stream_of(set.program(rank).at(n)).role == parallel::StreamRole::compute) origin = std::max(origin, oracle.of(rank, 0, n).end);
+          if (set.program(rank).stream_of(set.program(rank).at(n)).role == parallel::StreamRole::compute)
+            origin = std::max(origin, oracle.of(rank, 0, n).end);
         }
       }
       for (int rank = 0; rank < ranks; ++rank) {

@@ -69,7 +69,8 @@ TEST(SimulatedPipeline, WithVirtualStagesHasABubbleThatMuchSmaller) {
     const Simulated s = simulate(set, {1, 2, 0});
     SCOPED_TRACE("pipeline " + std::to_string(p) + ", virtual stages " + std::to_string(v));
     EXPECT_NEAR(s.step_seconds, 3.0 * v * m + 3.0 * (p - 1), 1e-9);
-    for (int rank = 0; rank < p; ++rank) EXPECT_NEAR(s.ledger(rank).bubble_ms / s.ledger(rank).compute_ms, (p - 1.0) / (v * m), 1e-9);
+    for (int rank = 0; rank < p; ++rank)
+      EXPECT_NEAR(s.ledger(rank).bubble_ms / s.ledger(rank).compute_ms, (p - 1.0) / (v * m), 1e-9);
   }
 }
 
@@ -82,15 +83,21 @@ TEST(SimulatedPipeline, WithZeroBubbleSchedulesHasWhatWeightPartsCannotFill) {
 }
 
 TEST(SimulatedPipeline, TakesAsLongAsItsSchedule) {
-  for (const parallel::ScheduleSpec& spec : std::vector<parallel::ScheduleSpec>{
-           {"1f1b", 4, 1, 6}, {"gpipe", 3, 1, 5}, {"interleaved", 2, 2, 6}, {"zb-h1", 4, 1, 8}, {"zb-v", 2, 2, 6}, {"zb-v", 4, 2, 8}}) {
+  for (const parallel::ScheduleSpec& spec : std::vector<parallel::ScheduleSpec>{{"1f1b", 4, 1, 6},
+                                                                                {"gpipe", 3, 1, 5},
+                                                                                {"interleaved", 2, 2, 6},
+                                                                                {"zb-h1", 4, 1, 8},
+                                                                                {"zb-v", 2, 2, 6},
+                                                                                {"zb-v", 4, 2, 8}}) {
     for (Costs costs : {Costs{1, 1, 1}, Costs{1, 1.5, 0.5}, Costs{2, 1, 1}}) {
       // Where backward is whole, its schedule sends only when all of it is done.
       if (!spec.name.starts_with("zb")) costs.backward_input += std::exchange(costs.backward_weight, 0);
       const ProgramSet set = make_set({.schedule = spec, .even = true});
-      const parallel::Timeline timeline =
-          parallel::simulate(parallel::make_schedule(spec), {.forward = costs.forward, .backward_input = costs.backward_input, .backward_weight = costs.backward_weight});
-      EXPECT_NEAR(simulate(set, costs).step_seconds, timeline.end, 1e-9) << spec.name << ", " << spec.ranks << ", " << costs.forward << costs.backward_input;
+      const parallel::Timeline timeline = parallel::simulate(
+          parallel::make_schedule(spec),
+          {.forward = costs.forward, .backward_input = costs.backward_input, .backward_weight = costs.backward_weight});
+      EXPECT_NEAR(simulate(set, costs).step_seconds, timeline.end, 1e-9)
+          << spec.name << ", " << spec.ranks << ", " << costs.forward << costs.backward_input;
     }
   }
 }

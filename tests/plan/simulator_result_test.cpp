@@ -1,4 +1,5 @@
 // What holds of every simulated step: accounts balance, the critical path is whole, and equals are treated alike.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -19,17 +20,20 @@ using parallel::SetSpec;
 
 // Narrow enough that much is shared.
 Network narrow(int ranks) {
-  return Rails{.hosts = (ranks + 1) / 2, .per_host = 2, .switch_gb_per_s = 3, .nic_gb_per_s = 1, .spine_gb_per_s = 1.5}.network();
+  return Rails{.hosts = (ranks + 1) / 2, .per_host = 2, .switch_gb_per_s = 3, .nic_gb_per_s = 1, .spine_gb_per_s = 1.5}
+      .network();
 }
 
 bool same_ledger(const Ledger& a, const Ledger& b) {
-  bool same = a.step_ms == b.step_ms && a.compute_ms == b.compute_ms && a.bubble_ms == b.bubble_ms && a.other_ms == b.other_ms &&
-              a.peers.size() == b.peers.size();
+  bool same = a.step_ms == b.step_ms && a.compute_ms == b.compute_ms && a.bubble_ms == b.bubble_ms &&
+              a.other_ms == b.other_ms && a.peers.size() == b.peers.size();
   for (const parallel::CommunicationKind kind : parallel::communication_kinds) {
-    same = same && a.of(kind).count == b.of(kind).count && a.of(kind).total_ms == b.of(kind).total_ms && a.of(kind).exposed_ms == b.of(kind).exposed_ms;
+    same = same && a.of(kind).count == b.of(kind).count && a.of(kind).total_ms == b.of(kind).total_ms &&
+           a.of(kind).exposed_ms == b.of(kind).exposed_ms;
   }
   for (std::size_t p = 0; same && p < a.peers.size(); ++p) {
-    same = a.peers[p].rank == b.peers[p].rank && a.peers[p].late_ms == b.peers[p].late_ms && a.peers[p].wire_ms == b.peers[p].wire_ms;
+    same = a.peers[p].rank == b.peers[p].rank && a.peers[p].late_ms == b.peers[p].late_ms &&
+           a.peers[p].wire_ms == b.peers[p].wire_ms;
   }
   return same;
 }
@@ -86,7 +90,8 @@ TEST(SimulatedStep, HasACriticalPathWithoutGapsThatIsAsLongAsTheStep) {
     SCOPED_TRACE(spec.name());
     const ProgramSet set = make_set(spec);
     const RandomWork work(set, ++seed);
-    const Simulated s = simulate_step(set, work, narrow(set.layout.ranks()), shuffled(set.layout.ranks(), seed), {.keep_timeline = true});
+    const Simulated s =
+        simulate_step(set, work, narrow(set.layout.ranks()), shuffled(set.layout.ranks(), seed), {.keep_timeline = true});
     ASSERT_FALSE(s.critical_path.empty());
     EXPECT_EQ(s.critical_path.front().begin, 0);
     EXPECT_NEAR(s.critical_path.back().end, s.step_seconds, 1e-12);
@@ -136,12 +141,32 @@ TEST(SimulatedStep, SplitsItsCriticalPathByWhatTheTimeWentInto) {
   EXPECT_NEAR(sums.collective, 0.25 * buckets, 1e-9) << "within a half there are 4 GB/s";
 }
 
+TEST(SimulatedStep, SaysWhyEachPartOfItsCriticalPathBegan) {
+  const ProgramSet set = make_set({.schedule = {"1f1b", 2, 1, 1}, .tied = false, .even = true});
+  const auto work_of = [&](int rank, int index) -> Work {
+    const parallel::Instruction& i = set.program(rank).at(index);
+    if (i.kind == parallel::InstructionKind::forward && i.block > 0 && i.block != set.head()) return {.seconds = 1};
+    if (i.kind == parallel::InstructionKind::send_activation) return {.seconds = 0.25};
+    return {};
+  };
+  const Simulated s = simulate_step(set, work_of, two_halves(2, 4, 1), in_order(2));
+  std::vector<std::string> path;
+  for (const CriticalSegment& segment : s.critical_path) path.push_back(to_string(segment, set));
+  EXPECT_THAT(path, testing::ElementsAre(
+                        testing::StartsWith("0.000 to 1000.000 ms, rank 0: forward micro-batch 0 block 1, when "),
+                        "1000.000 to 1250.000 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 had come to last, "
+                        "when forward micro-batch 0 block 1 was over",
+                        "1250.000 to 2250.000 ms, rank 1: forward micro-batch 0 block 2, when receive_activation micro-batch 0 "
+                        "chunk 0 was over"));
+}
+
 TEST(SimulatedStep, IsTheSameToTheBitWhenItIsRunAgain) {
   const ProgramSet set = make_set(small_jobs()[4]);
   const RandomWork work(set, 7);
   const Network network = narrow(set.layout.ranks());
   const std::vector<int> gpus = shuffled(set.layout.ranks(), 3);
-  expect_same(simulate_step(set, work, network, gpus, {.keep_timeline = true}), simulate_step(set, work, network, gpus, {.keep_timeline = true}));
+  expect_same(simulate_step(set, work, network, gpus, {.keep_timeline = true}),
+              simulate_step(set, work, network, gpus, {.keep_timeline = true}));
 }
 
 TEST(SimulatedStep, IsTheSameToTheBitWhetherEqualRanksAreRunOnceOrAll) {
@@ -198,7 +223,8 @@ TEST(SimulatedStep, DoesNotChangeWithTheNumbersOfEqualGpus) {
     const RandomWork work(set, ++seed);
     // One switch: all GPUs are equal.
     const Network network = Rails{.hosts = 1, .per_host = ranks, .switch_gb_per_s = 2}.network();
-    const Simulated a = simulate_step(set, work, network, in_order(ranks)), b = simulate_step(set, work, network, shuffled(ranks, seed));
+    const Simulated a = simulate_step(set, work, network, in_order(ranks)),
+                    b = simulate_step(set, work, network, shuffled(ranks, seed));
     // Rings have another order, which rounds differently at most.
     EXPECT_NEAR(a.step_seconds, b.step_seconds, 1e-9);
     for (int rank = 0; rank < ranks; ++rank) EXPECT_NEAR(a.ledger(rank).exposed_ms(), b.ledger(rank).exposed_ms(), 1e-6);
@@ -220,7 +246,8 @@ TEST(SimulatedStep, MeansAreOverRanks) {
   const ProgramSet set = make_set(small_jobs()[0]);
   const Simulated s = simulate_step(set, RandomWork(set, 9), narrow(4), in_order(4));
   Ledger mean;
-  for (int rank = 0; rank < 4; ++rank) mean.compute_ms += s.ledger(rank).compute_ms / 4, mean.bubble_ms += s.bubble_fraction(rank) / 4;
+  for (int rank = 0; rank < 4; ++rank)
+    mean.compute_ms += s.ledger(rank).compute_ms / 4, mean.bubble_ms += s.bubble_fraction(rank) / 4;
   EXPECT_NEAR(s.mean_ledger().compute_ms, mean.compute_ms, 1e-9);
   EXPECT_NEAR(s.mean_bubble_fraction(), mean.bubble_ms, 1e-12);
   EXPECT_THROW(s.timeline_of(0), std::exception) << "it was not kept";

@@ -17,7 +17,8 @@ using parallel::ProgramSet;
 // GPT-3's 96 blocks, bf16: the programs as a training run makes them.
 ProgramSet gpt3(const parallel::Layout& layout, int micro_batches) {
   Config config;
-  config.model.layers = 96, config.model.hidden = 12288, config.model.heads = 96, config.model.vocab = 50304, config.model.ffn = 4 * 12288;
+  config.model.layers = 96, config.model.hidden = 12288, config.model.heads = 96, config.model.vocab = 50304,
+  config.model.ffn = 4 * 12288;
   config.data.sequence_length = 2048;
   config.train.micro_batch = 1, config.train.global_batch = micro_batches * layout.data;
   config.parallel.pipeline = layout.pipeline, config.parallel.data = layout.data, config.parallel.tensor = layout.tensor;
@@ -32,19 +33,29 @@ WorkOf h100_work(const ProgramSet& set, bool differs) {
     const bool end = i.block == 0 || i.block == set.head();
     const double own = differs ? 1 + 0.05 * ((rank * 2654435761U) % 1024) / 1024 : 1;
     switch (i.kind) {
-      case InstructionKind::load_batch: return {.seconds = 20e-6};
-      case InstructionKind::forward: return {.seconds = own * (end ? 0.3e-3 : 1.2e-3), .bytes = end ? 0 : 88e6, .inside_seconds = 40e-6, .inside = 4};
+      case InstructionKind::load_batch:
+        return {.seconds = 20e-6};
+      case InstructionKind::forward:
+        return {.seconds = own * (end ? 0.3e-3 : 1.2e-3), .bytes = end ? 0 : 88e6, .inside_seconds = 40e-6, .inside = 4};
       case InstructionKind::backward_input:
-      case InstructionKind::backward_weight: return {.seconds = own * (end ? 0.3e-3 : 1.2e-3), .bytes = end ? 0 : 44e6, .inside_seconds = 20e-6, .inside = 2};
+      case InstructionKind::backward_weight:
+        return {.seconds = own * (end ? 0.3e-3 : 1.2e-3), .bytes = end ? 0 : 44e6, .inside_seconds = 20e-6, .inside = 2};
       case InstructionKind::send_activation:
-      case InstructionKind::send_gradient: return {.seconds = 10e-6, .bytes = 6.3e6, .compute_slowdown = 0.02};
-      case InstructionKind::reduce_gradients: return {.seconds = 1e-3, .bytes = 200e6, .compute_slowdown = 0.05};
-      case InstructionKind::gather_weights: return {.seconds = 0.5e-3, .bytes = 100e6, .compute_slowdown = 0.05};
-      case InstructionKind::reduce_scalars: return {.seconds = 200e-6};
-      case InstructionKind::gradient_norm: return {.seconds = 500e-6};
-      case InstructionKind::update: return {.seconds = 3e-3};
+      case InstructionKind::send_gradient:
+        return {.seconds = 10e-6, .bytes = 6.3e6, .compute_slowdown = 0.02};
+      case InstructionKind::reduce_gradients:
+        return {.seconds = 1e-3, .bytes = 200e6, .compute_slowdown = 0.05};
+      case InstructionKind::gather_weights:
+        return {.seconds = 0.5e-3, .bytes = 100e6, .compute_slowdown = 0.05};
+      case InstructionKind::reduce_scalars:
+        return {.seconds = 200e-6};
+      case InstructionKind::gradient_norm:
+        return {.seconds = 500e-6};
+      case InstructionKind::update:
+        return {.seconds = 3e-3};
       case InstructionKind::receive_activation:
-      case InstructionKind::receive_gradient: break;
+      case InstructionKind::receive_gradient:
+        break;
     }
     return {};
   };
@@ -59,11 +70,12 @@ Measured simulate(const parallel::Layout& layout, int micro_batches, bool differ
   const ProgramSet set = gpt3(layout, micro_batches);
   const Network network = Rails{.hosts = layout.ranks() / 8}.network();
   const auto begin = std::chrono::steady_clock::now();
-  Measured measured{.simulated = simulate_step(set, h100_work(set, differs), network, in_order(layout.ranks()), {.merge_equal_ranks = merge})};
+  Measured measured{.simulated = simulate_step(set, h100_work(set, differs), network, in_order(layout.ranks()),
+                                               {.merge_equal_ranks = merge})};
   measured.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const Simulated& s = measured.simulated;
-  std::printf("%d ranks (%s), %d classes: step of %.1f ms, bubble %.1f %%, simulated in %.2f s\n", layout.ranks(), layout.to_string().c_str(),
-              s.classes(), 1e3 * s.step_seconds, 100 * s.mean_bubble_fraction(), measured.seconds);
+  std::printf("%d ranks (%s), %d classes: step of %.1f ms, bubble %.1f %%, simulated in %.2f s\n", layout.ranks(),
+              layout.to_string().c_str(), s.classes(), 1e3 * s.step_seconds, 100 * s.mean_bubble_fraction(), measured.seconds);
   return measured;
 }
 
@@ -85,7 +97,9 @@ TEST(SimulatorScale, AThousandRanksTakeSeconds) {
 }
 
 TEST(SimulatorScale, DISABLED_SixteenThousandRanksAlike) { EXPECT_LT(simulate({16, 128, 8}, 32, false, true).seconds, 60); }
-TEST(SimulatorScale, DISABLED_SixteenThousandRanksAllDifferent) { EXPECT_LT(simulate({16, 128, 8}, 32, true, true).seconds, 60); }
+TEST(SimulatorScale, DISABLED_SixteenThousandRanksAllDifferent) {
+  EXPECT_LT(simulate({16, 128, 8}, 32, true, true).seconds, 60);
+}
 
 }  // namespace
 }  // namespace plait::plan

@@ -1,8 +1,8 @@
 // What a step's time is made of: the chain of instructions of which each began when the one before it was over.
 //
-// Backwards from the instruction that ends the step: an instruction began because the last of its parties had come to it, and that
-// one came because the instruction before it on its stream, or one that it waits for, was over. Nothing on the way stood still,
-// so the path has no waiting in it: what waited is elsewhere.
+// Backwards from the instruction that ends the step: an instruction began because the last of its parties had come to it, and
+// that one came because the instruction before it on its stream, or one that it waits for, was over. Nothing on the way stood
+// still, so the path has no waiting in it: what waited is elsewhere.
 #pragma once
 
 #include <string>
@@ -13,23 +13,27 @@
 namespace plait::plan {
 
 enum class StartCause {
-  stream,      // the one before it on its stream was over
-  awaited,     // another stream's instruction was over
+  stream,      // the one before on the stream was over
+  awaited,     // an instruction of another stream was over
   step_began,  // it was going on when the step began
 };
-std::string to_string(StartCause cause);
 
-// Seconds as in InstructionTimes. Parts add up to end - begin.
+// Seconds as in InstructionTimes. What takes no time is left out, so causes need not be listed themselves.
 struct CriticalSegment {
-  int rank = 0, instruction = 0;  // who came last to it: with the next segment's rank it is a message or collective between the two
-  int step = 0;                   // 0: the last one; -1: left over from the one before
+  // A message or collective is shown on the rank where what follows waited for it.
+  int rank = 0, instruction = 0;
+  int step = 0;  // 0: the last one; -1: left over from the one before
   double begin = 0, end = 0;
-  // Who began it, and after what: `last_rank` came last of sender and receiver, or of a group, because its instruction `cause_of`
-  // was over. `rank` itself where it was the last, or is alone.
+  // Who began it, and after what: `last_rank` came last of sender and receiver, or of a group, because its instruction
+  // `cause_of` was over. `rank` itself where it was the last, or is alone.
   int last_rank = 0;
   StartCause cause = StartCause::stream;
   int cause_of = -1;
 };
+
+// "1.250 to 2.500 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 had come to last, when forward micro-batch 0
+// block 1 was over".
+std::string to_string(const CriticalSegment& segment, const parallel::ProgramSet& set);
 
 struct CriticalSums {
   double compute = 0;     // as long as it takes alone

@@ -40,6 +40,7 @@ void Engine::make_actors() {
     const Actor& peer = actors_[at(classes_.of_rank[at(job_.peer_rank(rank, place.stream))])];
     place.peer_place = peer.first_place + job_.peer_stream(rank, place.stream);
   }
+  blocked_by_.assign(places_.size(), none);
   runs_.assign(instructions, 0);
   times_.resize(2 * instructions);
 }
@@ -95,7 +96,9 @@ void Engine::make_flows() {
   };
   for (int rank = 0; rank < job_.ranks(); ++rank) {
     const Actor& actor = actors_[at(classes_.of_rank[at(rank)])];
-    for (int stream = 0; stream < actor.places; ++stream) add(job_.message_flow[at(rank)][at(stream)], actor.first_place + stream);
+    for (int stream = 0; stream < actor.places; ++stream) {
+      add(job_.message_flow[at(rank)][at(stream)], actor.first_place + stream);
+    }
   }
   const int first_group = static_cast<int>(places_.size());
   for (std::size_t m = 0; m < job_.meets.size(); ++m) add(job_.meets[m].flow, first_group + classes_.of_meet[m]);
@@ -131,14 +134,14 @@ int Engine::task_of(int place, int instruction) const {
 // Begins what the place is at if it can.
 void Engine::look_at(int p) {
   Place& place = places_[at(p)];
-  place.blocked_by = none;
+  blocked_by_[at(p)] = none;
   const Actor& actor = actors_[at(place.actor)];
   if (is_over(place)) return;
   const int instruction = instruction_at(place);
   for (const int awaited : actor.table->program->at(instruction).waits) {
     const int runs = runs_[actor.first_instruction + at(awaited)];
     if (runs >= place.step + (awaited < instruction ? 1 : 0)) continue;
-    place.blocked_by = awaited;
+    blocked_by_[at(p)] = awaited;
     return;
   }
   place.came = now_;
@@ -184,8 +187,9 @@ void Engine::begin(int t) {
 
 void Engine::set_slowdown(Place& place, double slowdown) {
   if (place.slowdown == slowdown) return;
-  place.slowdown = slowdown;
   Actor& actor = actors_[at(place.actor)];
+  actor.slowing += (slowdown > 0 ? 1 : 0) - (place.slowdown > 0 ? 1 : 0);
+  place.slowdown = slowdown;
   if (actor.slowdown_changed) return;
   actor.slowdown_changed = true;
   changed_actors_.push_back(place.actor);
@@ -240,7 +244,7 @@ void Engine::end(int t) {
     const int done = list[at(places_[at(p)].next > 0 ? places_[at(p)].next - 1 : static_cast<int>(list.size()) - 1)];
     look_at(p);
     for (int other = actor.first_place; other < actor.first_place + actor.places; ++other) {
-      if (other != p && places_[at(other)].blocked_by == done) look_at(other);
+      if (other != p && blocked_by_[at(other)] == done) look_at(other);
     }
   }
 }
@@ -283,6 +287,7 @@ double Engine::pace_of(const Task& task) const {
   double slowdown = 0;
   for (int party = 0; party < task.parties; ++party) {
     const Actor& actor = actors_[at(places_[at(parties_[at(task.first_party + party)])].actor)];
+    if (actor.slowing == 0) continue;
     double here = 0;
     for (int p = actor.first_place; p < actor.first_place + actor.places; ++p) here += places_[at(p)].slowdown;
     slowdown = std::max(slowdown, here);
@@ -343,7 +348,7 @@ std::string Engine::missing(int p) const {
   for (int party = 0; party < tasks_[at(t)].parties; ++party) {
     const int other = parties_[at(tasks_[at(t)].first_party + party)];
     const Place& place = places_[at(other)];
-    const bool here = !is_over(place) && place.blocked_by == none && task_of(other, instruction_at(place)) == t;
+    const bool here = !is_over(place) && blocked_by_[at(other)] == none && task_of(other, instruction_at(place)) == t;
     if (!here) missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(actors_[at(place.actor)].rank);
   }
   return missing;
@@ -357,11 +362,12 @@ void Engine::explain_deadlock() const {
     const Actor& actor = actors_[at(place.actor)];
     if (is_over(place)) continue;
     const parallel::Program& program = *actor.table->program;
-    const std::string who = "rank " + std::to_string(actor.rank) + ", " + to_string(program.at(instruction_at(place))) + ", waits for ";
-    if (place.blocked_by == none) {
+    const std::string who =
+        "rank " + std::to_string(actor.rank) + ", " + to_string(program.at(instruction_at(place))) + ", waits for ";
+    if (blocked_by_[at(p)] == none) {
       for_ranks.push_back(who + missing(p));
     } else {
-      for_own.push_back(who + to_string(program.at(place.blocked_by)));
+      for_own.push_back(who + to_string(program.at(blocked_by_[at(p)])));
     }
   }
   // Whoever waits for its own rank does so because that waits for another, where there is one.

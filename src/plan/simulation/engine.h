@@ -1,8 +1,8 @@
 // The event loop: runs the programs of a job, one rank of each class, against channels that flows share.
 //
 // Time goes from instant to instant. At one instant everything that is over ends, everything that can begin begins, and when
-// nothing more does, the pace of whatever changed is set anew: of flows that share a channel on which a flow began or ended, and
-// of compute beside communication that did. Nothing depends on the order within an instant.
+// nothing more does, the pace of whatever changed is set anew: of flows that share a channel on which a flow began or ended,
+// and of compute beside communication that did. Nothing depends on the order within an instant.
 #pragma once
 
 #include <array>
@@ -28,8 +28,8 @@ class Engine {
  public:
   static constexpr int most_steps = 254;
 
-  // `job` and `classes` have to outlive it. 2 to most_steps steps. The last of them is followed by as much of another one as falls
-  // into its time, as a step in training is.
+  // `job` and `classes` have to outlive it. 2 to most_steps steps. The last of them is followed by as much of another one as
+  // falls into its time, as a step in training is.
   Engine(const Job& job, const Classes& classes, int steps);
 
   // Once. InternalError if the programs deadlock.
@@ -52,16 +52,16 @@ class Engine {
     std::size_t first_instruction = 0;  // of its own in runs_ and times_
     int first_place = 0, places = 0;
     std::array<int, group_kinds> group_task{};  // none: alone
+    int slowing = 0;  // places whose slowdown is not 0
     bool slowdown_changed = false;
   };
   // A stream of an actor.
   struct Place {
     int actor = 0, stream = 0;
-    int next = 0, step = 0;   // place in the stream of what it comes to next, or is at
-    int blocked_by = none;    // instruction it waits for
-    int peer_place = none;    // of a stream for messages, at the other end
+    int next = 0, step = 0;  // place in the stream of what it comes to next, or is at
+    int peer_place = none;   // of a stream for messages, at the other end
     double came = 0;
-    double slowdown = 0;      // of compute, by what it is at
+    double slowdown = 0;  // of compute, by what it is at
   };
   enum class Phase : std::uint8_t { idle, fixed, inside, bytes };
   // What a stream does alone, a message (the task of the sending stream), or the collectives of a group.
@@ -90,7 +90,9 @@ class Engine {
   void make_tasks();
   void make_flows();
 
-  int instruction_at(const Place& place) const { return actors_[at(place.actor)].table->streams[at(place.stream)][at(place.next)]; }
+  int instruction_at(const Place& place) const {
+    return actors_[at(place.actor)].table->streams[at(place.stream)][at(place.next)];
+  }
   int task_of(int place, int instruction) const;
   void look_at(int place);
   void begin(int task);
@@ -105,7 +107,9 @@ class Engine {
   void settle();
   double pace_of(const Task& task) const;
   std::string missing(int place) const;
-  bool is_over(const Place& place) const { return place.step > steps_ || actors_[at(place.actor)].table->streams[at(place.stream)].empty(); }
+  bool is_over(const Place& place) const {
+    return place.step > steps_ || actors_[at(place.actor)].table->streams[at(place.stream)].empty();
+  }
   [[noreturn]] void explain_deadlock() const;
 
   const Job& job_;
@@ -115,6 +119,7 @@ class Engine {
   double now_ = 0;
   std::vector<Actor> actors_;
   std::vector<Place> places_;
+  std::vector<int> blocked_by_;  // by place: instruction it waits for; on its own as it is looked at most
   std::vector<Task> tasks_;  // of places, then of groups
   std::vector<int> parties_;
   std::vector<ClassFlow> flows_;
@@ -123,7 +128,7 @@ class Engine {
   std::vector<RunTimes> times_;     // the same, of the step before the last; then of the last
   std::vector<double> step_ends_;
   EventHeap heap_{0};
-  std::vector<int> marked_;           // tasks whose pace is to be set
+  std::vector<int> marked_;  // tasks whose pace is to be set
   std::vector<int> changed_actors_;
 };
 

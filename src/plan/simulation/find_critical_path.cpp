@@ -1,5 +1,7 @@
 #include "plan/simulation/find_critical_path.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -8,13 +10,12 @@
 
 namespace plait::plan {
 
-std::string to_string(StartCause cause) {
-  switch (cause) {
-    case StartCause::stream: return "the one before it on its stream";
-    case StartCause::awaited: return "what it waited for";
-    case StartCause::step_began: return "the step before";
-  }
-  throw InternalError("to_string: unknown cause");
+std::string to_string(const CriticalSegment& segment, const parallel::ProgramSet& set) {
+  std::string text = fmt::format("{:.3f} to {:.3f} ms, rank {}: {}", 1e3 * segment.begin, 1e3 * segment.end, segment.rank,
+                                 to_string(set.program(segment.rank).at(segment.instruction)));
+  if (segment.cause == StartCause::step_began) return text + ", when the step began";
+  if (segment.last_rank != segment.rank) text += fmt::format(", which rank {} had come to last", segment.last_rank);
+  return text + fmt::format(", when {} was over", to_string(set.program(segment.last_rank).at(segment.cause_of)));
 }
 
 namespace simulation {
@@ -125,15 +126,17 @@ class Walk {
   const Flow* flow_of(const Run& run, const std::vector<Run>& all) const {
     const Run& from = entry(run).meeting == Meeting::receive ? all[1] : run;
     const int meet = meet_of(run);
-    const int flow = meet != none ? job_.meets[at(meet)].flow
-                                  : job_.message_flow[at(from.rank)][at(job_.table(from.rank).program->at(from.instruction).stream)];
+    const int flow = meet != none
+                         ? job_.meets[at(meet)].flow
+                         : job_.message_flow[at(from.rank)][at(job_.table(from.rank).program->at(from.instruction).stream)];
     return flow == none ? nullptr : &job_.flows[at(flow)];
   }
 
   double seconds_alone(const Flow& flow, const Work& work) const {
     double gb_per_s = flow.most_gb_per_s;
     if (work.most_gb_per_s > 0) gb_per_s = std::min(gb_per_s, work.most_gb_per_s);
-    for (const Flow::Crossing& c : flow.crossings) gb_per_s = std::min(gb_per_s, job_.channel_gb_per_s[at(c.channel)] / c.times);
+    for (const Flow::Crossing& c : flow.crossings)
+      gb_per_s = std::min(gb_per_s, job_.channel_gb_per_s[at(c.channel)] / c.times);
     return work.bytes * (1e-9 / gb_per_s);
   }
 

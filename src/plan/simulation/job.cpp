@@ -60,7 +60,8 @@ class Builder {
       : set_(set), network_(network), gpu_of_rank_(gpu_of_rank), rings_(network) {
     job_.layout = set.layout;
     require(std::ssize(gpu_of_rank) == job_.ranks(), "simulation: a GPU for every rank");
-    for (const int gpu : gpu_of_rank) require(gpu >= 0 && gpu < network.gpus(), "simulation: every rank's GPU is one of the network");
+    for (const int gpu : gpu_of_rank)
+      require(gpu >= 0 && gpu < network.gpus(), "simulation: every rank's GPU is one of the network");
     for (const Channel& channel : network.channels) job_.channel_gb_per_s.push_back(channel.gb_per_s);
     for (const parallel::RankProgram& program : set.programs) job_.tables.push_back(make_table(program.program));
     job_.table_of = set.program_of;
@@ -82,7 +83,9 @@ class Builder {
         if (table.entries[at(n)].meeting == Meeting::receive) continue;
         Work& work = row[at(n)];
         work = work_of(rank, n);
-        require(is_sound(work), "simulation: the work of " + to_string(table.program->at(n)) + " is a finite number, not below zero");
+        if (!is_sound(work)) {
+          throw InternalError("simulation: the work of " + to_string(table.program->at(n)) + " is no finite number from 0");
+        }
       }
       // The newest first: neighbouring ranks are alike.
       std::vector<int>& rows = rows_of[job_.table_of[at(rank)]];
@@ -120,8 +123,10 @@ class Builder {
         if (meet.ranks.size() < 2) continue;
         bool bytes = false;
         for (const int member : meet.ranks) {
-          require(job_.table(member).collectives[kind].size() == job_.table(rank).collectives[kind].size(),
-                  "simulation: rank " + std::to_string(member) + " runs as many collectives as the others of its " + to_string(meet.group) + " group");
+          if (job_.table(member).collectives[kind].size() != job_.table(rank).collectives[kind].size()) {
+            throw InternalError("simulation: rank " + std::to_string(member) + " runs more or fewer collectives than rank " +
+                                std::to_string(rank) + " of its " + to_string(meet.group) + " group");
+          }
           job_.meet_of[at(member)][kind] = static_cast<int>(job_.meets.size());
           bytes = bytes || moves_bytes_in(member, kind);
         }
@@ -157,14 +162,20 @@ class Builder {
       const int a = gpu_of_rank_[at(from)], b = gpu_of_rank_[at(to)];
       if (a == b) continue;  // nothing is in the way
       const Way& way = network_.way(a, b);
-      if (way.gb_per_s <= 0) {
-        throw ConfigError({{"placement", "rank " + std::to_string(from) + " on GPU " + std::to_string(a) + ", rank " + std::to_string(to) +
-                                             " on GPU " + std::to_string(b),
-                            "ranks that exchange data must be on GPUs that the topology connects; take other GPUs, or add the missing "
-                            "link to the topology file",
-                            "", 0}});
+      if (!(way.gb_per_s > 0)) {
+        throw ConfigError(
+            {{"placement",
+              "rank " + std::to_string(from) + " on GPU " + std::to_string(a) + ", rank " + std::to_string(to) + " on GPU " +
+                  std::to_string(b),
+              "ranks that exchange data must be on GPUs that the topology connects; take other GPUs, or add the missing "
+              "link to the topology file",
+              "", 0}});
       }
       flow.most_gb_per_s = std::min(flow.most_gb_per_s, way.gb_per_s);
+      for (const int channel : way.channels) {
+        double& width = job_.channel_gb_per_s[at(channel)];
+        width = std::max(width, way.gb_per_s);
+      }
       channels.insert(channels.end(), way.channels.begin(), way.channels.end());
     }
     std::sort(channels.begin(), channels.end());
@@ -195,7 +206,10 @@ class Builder {
       for (const Flow::Crossing& c : flow.crossings) {
         if (uses[at(c.channel)].flows == 1) flow.most_gb_per_s = std::min(flow.most_gb_per_s, width(c) / c.times);
       }
-      for (const Flow::Crossing& c : flow.crossings) uses[at(c.channel)].fastest = std::max(uses[at(c.channel)].fastest, flow.most_gb_per_s);
+      for (const Flow::Crossing& c : flow.crossings) {
+        double& fastest = uses[at(c.channel)].fastest;
+        fastest = std::max(fastest, flow.most_gb_per_s);
+      }
     }
     for (Flow& flow : job_.flows) {
       std::erase_if(flow.crossings, [&](const Flow::Crossing& c) {
@@ -234,12 +248,15 @@ int Job::peer_stream(int rank, int stream) const {
                                     layout.coordinates(rank).pipeline};
   const std::vector<parallel::StreamSpec>& specs = table(peer_rank(rank, stream)).program->streams;
   const auto it = std::find(specs.begin(), specs.end(), theirs);
-  require(it != specs.end(), "simulation: rank " + std::to_string(rank) + " has messages with rank " +
-                                 std::to_string(peer_rank(rank, stream)) + ", which has none with it");
+  if (it == specs.end()) {
+    throw InternalError("simulation: rank " + std::to_string(rank) + " has messages with rank " +
+                        std::to_string(peer_rank(rank, stream)) + ", which has none with it");
+  }
   return static_cast<int>(it - specs.begin());
 }
 
-Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network, const std::vector<int>& gpu_of_rank) {
+Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network,
+             const std::vector<int>& gpu_of_rank) {
   return Builder(set, work_of, network, gpu_of_rank).take();
 }
 

@@ -29,10 +29,10 @@ struct ProgramTable {
     int turn = 0;                      // of a collective: among those of its group
   };
   const parallel::Program* program = nullptr;
-  std::vector<Entry> entries;              // by instruction
-  std::vector<std::vector<int>> streams;   // instructions of each, in order
+  std::vector<Entry> entries;                             // by instruction
+  std::vector<std::vector<int>> streams;                  // instructions of each, in order
   std::array<std::vector<int>, group_kinds> collectives;  // instructions of each group, in order: all on one stream
-  int last_compute = none;                 // the instruction that ends the step
+  int last_compute = none;                                // the instruction that ends the step
 
   // Where a group's collectives are; none.
   int group_stream(std::size_t group) const {
@@ -82,8 +82,9 @@ struct Job {
 // What counts where several ranks run one collective: of each number the slower one's.
 void take_slower(Work& work, const Work& other);
 
-// `set` has to outlive it. InternalError if works are not finite or negative, or `gpu_of_rank` does not give every rank a GPU of the
-// network; ConfigError (placement) if bytes have to go where there is no way.
-Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network, const std::vector<int>& gpu_of_rank);
+// `set` has to outlive it. InternalError if works are not finite or negative, or `gpu_of_rank` does not give every rank a GPU
+// of the network; ConfigError (placement) if bytes have to go where there is no way.
+Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network,
+             const std::vector<int>& gpu_of_rank);
 
 }  // namespace plait::plan::simulation

@@ -9,6 +9,7 @@
 namespace plait::plan {
 
 struct Network {
+  // A channel is at least as wide as the ways across it: what was measured goes before what is nominal.
   std::vector<Channel> channels;
   std::vector<int> host_of;                         // by GPU
   std::function<const Way&(int from, int to)> way;  // by GPUs; good until it is asked again

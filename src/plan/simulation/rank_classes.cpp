@@ -25,7 +25,9 @@ struct Hash {
 // Numbers signatures in the order in which they come.
 class Numbering {
  public:
-  int of(const Signature& signature) { return numbers_.try_emplace(signature, static_cast<int>(numbers_.size())).first->second; }
+  int of(const Signature& signature) {
+    return numbers_.try_emplace(signature, static_cast<int>(numbers_.size())).first->second;
+  }
   int size() const { return static_cast<int>(numbers_.size()); }
 
  private:
@@ -75,7 +77,7 @@ class Refinement {
 
  private:
   struct Owner {
-    int index = 0;   // of a rank; of a meet if stream is none
+    int index = 0;  // of a rank; of a meet if stream is none
     int stream = none;
   };
   struct CrossedBy {
@@ -85,7 +87,8 @@ class Refinement {
   void begin() {
     Numbering ranks, meets, channels;
     for (int rank = 0; rank < job_.ranks(); ++rank) {
-      classes_.of_rank.push_back(ranks.of({job_.layout.coordinates(rank).pipeline, job_.table_of[at(rank)], job_.work_of[at(rank)]}));
+      classes_.of_rank.push_back(
+          ranks.of({job_.layout.coordinates(rank).pipeline, job_.table_of[at(rank)], job_.work_of[at(rank)]}));
     }
     for (const Meet& meet : job_.meets) classes_.of_meet.push_back(meets.of({static_cast<int>(meet.group)}));
     for (const double gb_per_s : job_.channel_gb_per_s) classes_.of_channel.push_back(channels.of({bits(gb_per_s)}));

@@ -1,15 +1,15 @@
 // Ranks that do the same at the same time, so that one of them stands for all.
 //
-// A partition of ranks, groups and channels is equitable when all members of a class are alike in what their behaviour depends on:
-//   ranks     the same program, the same work; their peers are of the same classes, and so are their groups; their messages cross
-//             channels of the same classes and are as fast alone
+// A partition of ranks, groups and channels is equitable when all members of a class are alike in what they depend on:
+//   ranks     the same program, the same work; their peers are of the same classes, and so are their groups; their messages
+//             cross channels of the same classes and are as fast alone
 //   groups    the same kind; members of the same classes; their rings cross channels of the same classes and are as fast alone
 //   channels  the same bandwidth; crossed equally often by flows of each class
-// Let all members of each class be in the same state at one time: then as many flows are on each channel of a class, so all flows
-// of a class have the same rate, and all are in the same state at the next event, in floating point too. At the beginning they
-// are. So running one of each class is exact. The coarsest such partition is found by refinement: begin with what is alike on its
-// own, and tell apart by the classes of neighbours until nothing changes (Paige and Tarjan 1987, here in whole rounds). All
-// signatures are compared, not their hashes.
+// Let all members of each class be in the same state at one time: then as many flows are on each channel of a class, so all
+// flows of a class have the same rate, and all are in the same state at the next event, in floating point too. At the beginning
+// they are. So running one of each class is exact. The coarsest such partition is found by refinement: begin with what is alike
+// on its own, and tell apart by the classes of neighbours until nothing changes (Paige and Tarjan 1987, here in whole rounds).
+// All signatures are compared, not their hashes.
 #pragma once
 
 #include <vector>

@@ -36,6 +36,7 @@ class RingOrders::Search {
           for (const int channel : way.channels) {
             const auto [it, fresh] = numbers.try_emplace(channel, static_cast<int>(widths_.size()));
             if (fresh) widths_.push_back(network.channels[at(channel)].gb_per_s);
+            widths_[at(it->second)] = std::max(widths_[at(it->second)], hop.gb_per_s);
             hop.channels.push_back(it->second);
           }
         }
@@ -109,7 +110,7 @@ class RingOrders::Search {
   std::vector<Hop> hops_;       // [from × members + to]
   std::vector<double> widths_;  // by channel
   std::vector<int> loads_;
-  double most_ = 0;             // no ring is faster: each member sends once
+  double most_ = 0;  // no ring is faster: each member sends once
   double best_rate_ = -1;
   std::vector<int> path_, best_;
   std::vector<bool> visited_;

@@ -8,8 +8,11 @@
 
 namespace plait::plan {
 
-// Up to `most_searched` members: of all cyclic orders one whose slowest hop is fastest, where hops that cross one channel share it
-// equally; of those the one that comes first with members by host and GPU. More members: by host and GPU.
+// Up to `most_searched` members: of all cyclic orders one whose slowest hop is fastest, where hops that cross one channel share
+// it equally; of those the one that comes first with members by host and GPU. More members: by host and GPU.
+//
+// One ring stands for a collective. A library that runs several at once, with a NIC each, is faster for groups that have several
+// members on each of several hosts.
 class RingOrders {
  public:
   static constexpr std::size_t most_searched = 8;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double to_ms = 1e3;
 
-parallel::StepTrace step_trace(const parallel::Program& program, const std::vector<InstructionTimes>& times, double step_seconds) {
+parallel::StepTrace step_trace(const parallel::Program& program, const std::vector<InstructionTimes>& times,
+                               double step_seconds) {
   parallel::StepTrace trace;
   trace.end = to_ms * step_seconds;
   for (int n = 0; n < static_cast<int>(times.size()); ++n) {
@@ -42,7 +43,9 @@ std::string simulated_trace(const parallel::ProgramSet& set, const Simulated& si
     parallel::TracedStep step{step_trace(set.program(rank), simulated.timeline_of(rank), simulated.step_seconds), {}};
     step.trace.origin = std::chrono::steady_clock::time_point(shift);
     const std::string device = device_of(rank) + ", simulated";
-    events.push_back(parallel::trace_events(set.program(rank), simulated.layout, rank, device, {step}, 0, std::numeric_limits<std::size_t>::max()).events);
+    events.push_back(parallel::trace_events(set.program(rank), simulated.layout, rank, device, {step}, 0,
+                                            std::numeric_limits<std::size_t>::max())
+                         .events);
   }
   return parallel::trace_file(events);
 }

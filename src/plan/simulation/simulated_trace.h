@@ -1,5 +1,5 @@
-// A simulated step as a trace for Perfetto, in the format and with the row names of a measured one (parallel/trace_events.h), so
-// that both open side by side.
+// A simulated step as a trace for Perfetto, in the format and with the row names of a measured one (parallel/trace_events.h),
+// so that both open side by side.
 #pragma once
 
 #include <functional>

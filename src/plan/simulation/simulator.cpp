@@ -91,8 +91,8 @@ std::vector<double> durations(const std::vector<double>& ends) {
 
 }  // namespace
 
-Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network, const std::vector<int>& gpu_of_rank,
-                        const SimulationOptions& options) {
+Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network,
+                        const std::vector<int>& gpu_of_rank, const SimulationOptions& options) {
   require(options.steps >= 2 && options.most_steps >= options.steps && options.most_steps <= Engine::most_steps,
           "simulate_step: at least 2 steps, at most 254");
   const Job job = make_job(set, work_of, network, gpu_of_rank);

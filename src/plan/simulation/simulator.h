@@ -2,18 +2,19 @@
 //
 // Programs mean what they mean to the untimed proof (parallel/program_timeline.h): streams run in order, a wait for a later
 // instruction is for the previous step's, a message begins when sender and receiver have both come to it (its bytes go straight
-// into the receiver's buffer), a collective when its whole group has. What is going on has a pace (a fluid model, as in SimGrid:
-// Casanova et al. 2014, with equal shares):
-//   transfers   all that cross a channel share its bandwidth equally; a transfer is as fast as the least of its shares, of what its
-//               own way gives, and of Work::most_gb_per_s. What one does not use of its share, the others do not get. A ring loads
-//               the channels of all its hops for as long as it moves bytes, and is as fast as its slowest hop.
-//   compute     takes 1 + the sum of Work::compute_slowdown of what its rank sends, receives and reduces at that time; in a tensor
-//               group, of the rank where that is most.
+// into the receiver's buffer), a collective when its whole group has. What is going on has a pace (a fluid model, as in
+// SimGrid: Casanova et al. 2014, with equal shares):
+//   transfers   all that cross a channel share its bandwidth equally; a transfer is as fast as the least of its shares, of
+//               what its own way gives, and of Work::most_gb_per_s. What one does not use of its share, the others do not get.
+//               A ring loads the channels of all its hops for as long as it moves bytes, and is as fast as its slowest hop.
+//   compute     takes 1 + the sum of Work::compute_slowdown of what its rank sends, receives and reduces at that time; in a
+//               tensor group, of the rank where that is most.
 // Two ranks on one GPU move bytes between them in no time.
 //
-// A step is from the end of the step before to its own, on the compute stream of the rank that ends last. The first steps differ
-// (nothing is left over from a step before); the last one counts, once it takes as long as the one before it. The one after it
-// begins too, as ranks that are ahead get in the way of others.
+// A step is from the end of the step before to its own, on the compute stream of the rank that ends last. The first steps
+// differ (nothing is left over from a step before); the last one counts, once it takes as long as the one before it. The one
+// after it begins too, as ranks that are ahead get in the way of others. Time to simulate grows with the number of events, and of
+// each with the number of flows that share a channel with it.
 #pragma once
 
 #include <string>
@@ -28,13 +29,13 @@
 namespace plait::plan {
 
 struct SimulationOptions {
-  int steps = 3;                // at least 2; more are run, up to most_steps, until the last two take equally long
-  int most_steps = 24;          // at most 254
-  double settled_within = 1e-6; // of the step
-  bool keep_timeline = false;   // 40 bytes per instruction, of each class of ranks
+  int steps = 3;                 // at least 2; more are run, up to most_steps, until the last two take equally long
+  int most_steps = 24;           // at most 254
+  double settled_within = 1e-6;  // of the step
+  bool keep_timeline = false;    // 40 bytes per instruction, of each class of ranks
   bool critical_path = true;
-  // Ranks that provably do the same at the same time are run once (plan/simulation/rank_classes.h). The result is the same to the
-  // bit; off for tests and to see what it saves.
+  // Ranks that provably do the same at the same time are run once (plan/simulation/rank_classes.h). The result is the same to
+  // the bit; off for tests and to see what it saves.
   bool merge_equal_ranks = true;
 };
 
@@ -55,8 +56,8 @@ struct Simulated {
 
   // By rank: its class. Ranks of one class do the same at the same time.
   std::vector<int> class_of;
-  std::vector<int> representative;          // by class: its lowest rank
-  std::vector<parallel::Ledger> ledgers;    // by class, of its representative: made by the code that measures (parallel/ledger.h)
+  std::vector<int> representative;        // by class: its lowest rank
+  std::vector<parallel::Ledger> ledgers;  // by class, of its representative: made by the code that measures (parallel/ledger.h)
   std::vector<std::vector<InstructionTimes>> timeline;  // by class and instruction; empty unless asked for
 
   std::vector<CriticalSegment> critical_path;  // contiguous, from 0 to step_seconds; empty unless asked for
@@ -66,7 +67,7 @@ struct Simulated {
   // With the peers of this rank.
   parallel::Ledger ledger(int rank) const;
   double bubble_fraction(int rank) const;
-  double mean_bubble_fraction() const;  // over all ranks
+  double mean_bubble_fraction() const;   // over all ranks
   parallel::Ledger mean_ledger() const;  // over all ranks, without peers
   // InternalError unless the timeline was kept.
   const std::vector<InstructionTimes>& timeline_of(int rank) const;
@@ -75,7 +76,7 @@ struct Simulated {
 // `gpu_of_rank`: by rank, GPUs of the network. The same input gives the same bits. InternalError if the programs deadlock (the
 // validator proves that they do not) or works are not numbers from 0; ConfigError (placement) if bytes have to go where the
 // network has no way.
-Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network, const std::vector<int>& gpu_of_rank,
-                        const SimulationOptions& options = {});
+Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network,
+                        const std::vector<int>& gpu_of_rank, const SimulationOptions& options = {});
 
 }  // namespace plait::plan
