@@ -199,16 +199,19 @@ class Search {
     const int copies = static_cast<int>(gpu_of_copy_.size());
     const auto placed_of = [&](int copy) { return next / copies + (copy < next % copies ? 1 : 0); };
     std::uint32_t ends = 0;
-    int at_an_end = 0;
+    int at_an_end = 0, open = 0;
+    double filled = 0;
     for (int copy = 0; copy < copies; ++copy) {
       const int placed = placed_of(copy);
+      open += placed < layout_.pipeline;
+      filled += frame.fill[at(copy)];
       for (int p = 0; p < layout_.pipeline; ++p) {
         if (p >= placed) at_an_end += chain_.neighbours(p) < 2;
         else if (chain_.open(p, placed)) ends |= 1U << gpu_of_copy_[at(copy)][at(p)];
       }
     }
-    chain_.look_at(~used & ((1U << gpus_) - 1U), ends);
-    double fill = 0;
+    chain_.look_at(~used & ((1U << gpus_) - 1U), ends, ranks_ == gpus_ ? open : 0);
+    double fill = (filled + chain_.fill_of_all()) / copies;
     for (int copy = 0; copy < copies; ++copy)
       fill = std::max(fill, frame.fill[at(copy)] + chain_.fill(placed_of(copy), gpu_of_copy_[at(copy)]));
     return std::max(frame.steady, chain_.steady(ranks_ - next, at_an_end)) + fill;

@@ -80,6 +80,16 @@ class Widths {
     return blocks;
   }
 
+  // GPUs of the largest such component.
+  int largest(double width) const {
+    if (width <= between_) return everything();
+    int largest = 1;
+    for (const HostWays& host : hosts_) {
+      for (int component : components(host, width)) largest = std::max(largest, component);
+    }
+    return largest;
+  }
+
   // The widest that `groups` groups of `size` can all have within; 0: they cannot reach each other.
   double width_for(int size, int groups) const {
     for (auto width = widths_.rbegin(); width != widths_.rend(); ++width) {
@@ -185,14 +195,15 @@ struct AxisBound {
   double inside = 0;
   double least_bytes = 0;              // of a group
   double least_rounds = 0;
-  double fill_bytes = 0;               // of the smallest message of a pipeline
+  double hop_bytes = 0;                // of one message of each kind between neighbours of a pipeline, at least
   double fill_at_best = 0;             // one message of each kind over the widest ways
 
-  double across(double gb_per_s, double widest, double latency_us) const {
+  // `hops`: how many of a pipeline go over such a way at least.
+  double across(double gb_per_s, int hops, double widest, double latency_us) const {
     if (gb_per_s <= 0) return infinite;
-    if (fill_bytes > 0) {
+    if (hop_bytes > 0) {
       const double steady = least_bytes / (gb_per_s * 1e9);
-      return std::max(inside, steady + fill_at_best + fill_bytes * (1 / gb_per_s - 1 / widest) * 1e-9);
+      return std::max(inside, steady + fill_at_best + hops * hop_bytes * (1 / gb_per_s - 1 / widest) * 1e-9);
     }
     return std::max(inside, least_bytes / (gb_per_s * 1e9) + least_rounds * latency_us * 1e-6);
   }
@@ -226,19 +237,21 @@ AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
   std::vector<int> part(at(traffic.layout.pipeline));
   std::iota(part.begin(), part.end(), 0);
   double most_bytes = 0;
-  bound.least_bytes = bound.fill_bytes = infinite;
+  bound.least_bytes = bound.hop_bytes = infinite;
+  std::map<std::pair<int, int>, double> hops;
   for (const ChainTraffic& link : traffic.chain) {
     if (link.bytes <= 0 && link.messages <= 0) continue;
     const double message = link.bytes / std::max(1.0, link.messages);
     if (widths.widest() <= 0) return {.inside = infinite};
     bound.fill_at_best += message / (widths.widest() * 1e9) + widths.least_latency_us() * 1e-6;
     bound.least_bytes = std::min(bound.least_bytes, link.bytes);
-    bound.fill_bytes = std::min(bound.fill_bytes, message);
+    hops[{std::min(link.from, link.to), std::max(link.from, link.to)}] += message;
     most_bytes = std::max(most_bytes, link.bytes);
     const int from = part[at(link.from)], to = part[at(link.to)];
     std::replace(part.begin(), part.end(), std::max(from, to), std::min(from, to));
   }
-  if (bound.least_bytes == infinite) return {};
+  if (hops.empty()) return {};
+  for (const auto& [ends, bytes] : hops) bound.hop_bytes = std::min(bound.hop_bytes, bytes);
   bound.inside = most_bytes / (widths.widest() * 1e9) + bound.fill_at_best;
   if (!std::all_of(part.begin(), part.end(), [](int p) { return p == 0; })) return bound;  // size 1: parts go where they like
   bound.size = traffic.layout.pipeline;
@@ -259,14 +272,21 @@ double placement_lower_bound(CostModel& model) {
   // Components at one width are joined by ways of the next narrower one, or by none.
   for (std::size_t w = 0; w < widths.widths().size(); ++w) {
     const double joining = w == 0 ? 0 : widths.widths()[w - 1];
+    const int largest = widths.largest(widths.widths()[w]);
     double least = infinite;
     for (unsigned kept = 0; kept < 8; ++kept) {
       int size = 1;
       double seconds = 0;
       for (std::size_t a = 0; a < axes.size(); ++a) {
         if (kept >> a & 1U) size *= axes[a].size;
+      }
+      if (size > largest) continue;
+      // Each rank of a pipeline brings its whole block with it, so this many of a pipeline are in one component at most.
+      const int together = largest / size;
+      for (std::size_t a = 0; a < axes.size(); ++a) {
         const bool inside = (kept >> a & 1U) || axes[a].size == 1;
-        seconds += inside ? axes[a].inside : axes[a].across(joining, widths.widest(), widths.least_latency_us());
+        const int hops = std::max(1, (axes[a].size + together - 1) / together - 1);
+        seconds += inside ? axes[a].inside : axes[a].across(joining, hops, widths.widest(), widths.least_latency_us());
       }
       if (widths.blocks(size, widths.widths()[w]) >= ranks / size) least = std::min(least, seconds);
     }
