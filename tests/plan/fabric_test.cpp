@@ -65,7 +65,13 @@ TEST(Fabric, WaysAreThoseOfTheRoutes) {
   for (Edge& edge : uneven.edges) {
     if (edge.gb_per_s == 50 && uneven.nodes[static_cast<std::size_t>(edge.a)].host == 1) edge.gb_per_s = 25;
   }
-  std::vector<Graph> graphs = {test::rail_cluster(3), test::rail_cluster(4, 2), uneven};
+  Graph joined = test::rail_cluster(3);  // two of the hosts have a link between them that no switch is at
+  std::vector<int> numa;
+  for (std::size_t i = 0; i < joined.nodes.size(); ++i) {
+    if (joined.nodes[i].name == "host0/numa0" || joined.nodes[i].name == "host2/numa0") numa.push_back(static_cast<int>(i));
+  }
+  joined.edges.push_back(topology::nominal_edge(numa.at(0), numa.at(1), LinkKind::pcie, 20));
+  std::vector<Graph> graphs = {test::rail_cluster(3), test::rail_cluster(4, 2), uneven, joined};
   for (const std::string& name : test::machines_of_up_to_8()) graphs.push_back(test::machine(name));
   for (const Graph& graph : graphs) {
     Fabric fabric(graph);

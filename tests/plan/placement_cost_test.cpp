@@ -19,7 +19,8 @@ topology::Graph two_sockets() {
   topology::Graph g;
   for (int i = 0; i < 4; ++i) test::add_node(g, topology::NodeKind::gpu, "gpu" + std::to_string(i), 0, i, i / 2);
   for (int n = 0; n < 2; ++n) test::add_node(g, topology::NodeKind::numa, "numa" + std::to_string(n), 0, -1, n);
-  for (int i = 0; i < 4; ++i) g.edges.push_back({.a = i, .b = 4 + i / 2, .kind = topology::LinkKind::pcie, .gb_per_s = 12, .latency_us = 1});
+  for (int i = 0; i < 4; ++i)
+    g.edges.push_back({.a = i, .b = 4 + i / 2, .kind = topology::LinkKind::pcie, .gb_per_s = 12, .latency_us = 1});
   g.edges.push_back({.a = 4, .b = 5, .kind = topology::LinkKind::smp, .gb_per_s = 8, .latency_us = 2});
   g.edges.push_back({.a = 0, .b = 1, .kind = topology::LinkKind::nvlink, .lanes = 2, .gb_per_s = 40, .latency_us = 0.5});
   return g;
@@ -56,7 +57,8 @@ TEST(PlacementCost, GroupsWhoseRingsMustCrossAChannelShareIt) {
 TEST(PlacementCost, ARingThatCanGoAnotherWayDoesNotLoadAChannel) {
   topology::Graph graph = two_sockets();
   for (const int a : {0, 1})
-    graph.edges.push_back({.a = a, .b = a + 2, .kind = topology::LinkKind::nvlink, .lanes = 1, .gb_per_s = 20, .latency_us = 0.5});
+    graph.edges.push_back(
+        {.a = a, .b = a + 2, .kind = topology::LinkKind::nvlink, .lanes = 1, .gb_per_s = 20, .latency_us = 0.5});
   Fabric fabric(graph);
   Rings rings(fabric);
   std::vector<int> all = {3, 1, 0, 2};
@@ -100,8 +102,10 @@ TEST(PlacementCost, WiderOrQuickerIsAChoice) {
     const int next = (i + 1) % 4;
     graph.pairs.push_back({.from = i, .to = next, .gb_per_s = 50, .latency_us = 30});
     graph.pairs.push_back({.from = next, .to = i, .gb_per_s = 5, .latency_us = 1});
-    if (i < 2) graph.pairs.push_back({.from = i, .to = i + 2, .gb_per_s = 5, .latency_us = 1});
-    else graph.pairs.push_back({.from = i, .to = i - 2, .gb_per_s = 5, .latency_us = 1});
+    if (i < 2)
+      graph.pairs.push_back({.from = i, .to = i + 2, .gb_per_s = 5, .latency_us = 1});
+    else
+      graph.pairs.push_back({.from = i, .to = i - 2, .gb_per_s = 5, .latency_us = 1});
   }
   Fabric fabric(graph);
   Rings rings(fabric);

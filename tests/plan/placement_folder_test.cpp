@@ -1,5 +1,5 @@
-// Real machines' files in a folder that PLAIT_TOPOLOGIES names, with the best placements of each in an expected.json beside them:
-// for `pipeline_chain` and `tensor_pairs` the `best` weakest link, for `tensor2_pipeline` the best two.
+// Real machines' files in a folder that PLAIT_TOPOLOGIES names, with the best placements of each in an expected.json beside
+// them: for `pipeline_chain` and `tensor_pairs` the `best` weakest link, for `tensor2_pipeline` the best two.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -19,8 +19,10 @@ TEST(PlacementFolder, PlacementsAreTheBestThereAre) {
     if (!expected.is_object() || expected.value("invalid", false)) continue;
     SCOPED_TRACE(path);
     Fabric fabric(comm::topology::import_topology(std::string(folder) + "/" + path).graph);
-    EXPECT_NEAR(test::weakest_of_chain(fabric, test::pipeline_chain(fabric), 1), expected["pipeline_chain"]["best"].get<double>(), 1e-6);
-    EXPECT_NEAR(test::weakest_of_pairs(fabric, test::tensor_pairs(fabric)), expected["tensor_pairs"]["best"].get<double>(), 1e-6);
+    EXPECT_NEAR(test::weakest_of_chain(fabric, test::pipeline_chain(fabric), 1),
+                expected["pipeline_chain"]["best"].get<double>(), 1e-6);
+    EXPECT_NEAR(test::weakest_of_pairs(fabric, test::tensor_pairs(fabric)), expected["tensor_pairs"]["best"].get<double>(),
+                1e-6);
     ++checked;
     const auto& both = expected["tensor2_pipeline"];
     if (!both.is_object()) continue;

@@ -29,7 +29,8 @@ TEST(Placement, EightStagesOfADgx1VFollowItsDoubleLinks) {
 TEST(Placement, BridgesGoToWhateverSendsMore) {
   Fabric fabric(test::machine("bridge_pairs.xml"));
   const auto bridged = [&](double data, double pipeline) {
-    const PlacementResult placed = place(fabric, test::traffic({2, 2, 1}, {.data = data, .forward = pipeline, .messages = 1e6}));
+    const PlacementResult placed =
+        place(fabric, test::traffic({2, 2, 1}, {.data = data, .forward = pipeline, .messages = 1e6}));
     const bool of_data = fabric.way(placed.gpu_of_rank[0], placed.gpu_of_rank[1]).link == "NV4";
     const bool of_pipeline = fabric.way(placed.gpu_of_rank[0], placed.gpu_of_rank[2]).link == "NV4";
     EXPECT_NE(of_data, of_pipeline);
@@ -47,7 +48,8 @@ TEST(Placement, TensorGroupsStayInASocketAndAChainCrossesOnce) {
   const PlacementResult groups = place(fabric, test::traffic({2, 1, 4}, {.tensor = 4, .forward = 1, .backward = 1}));
   for (std::size_t rank = 0; rank < 8; ++rank) EXPECT_EQ(numa(groups, rank), numa(groups, rank / 4 * 4)) << rank;
   const PlacementResult pairs = place(fabric, test::traffic({4, 1, 2}, {.tensor = 4, .forward = 1, .backward = 1}));
-  for (std::size_t rank = 0; rank < 8; rank += 2) EXPECT_EQ(fabric.way(pairs.gpu_of_rank[rank], pairs.gpu_of_rank[rank + 1]).link, "PIX");
+  for (std::size_t rank = 0; rank < 8; rank += 2)
+    EXPECT_EQ(fabric.way(pairs.gpu_of_rank[rank], pairs.gpu_of_rank[rank + 1]).link, "PIX");
   const PlacementResult chain = place(fabric, test::traffic({8, 1, 1}, {.forward = 1, .backward = 1}));
   int crossings = 0;
   for (std::size_t stage = 0; stage + 1 < 8; ++stage) crossings += numa(chain, stage) != numa(chain, stage + 1);
@@ -108,7 +110,8 @@ TEST(Placement, StrategiesForComparisonDoAsTheySay) {
     return place(fabric, traffic, options);
   };
   const PlacementResult best = with(PlacementStrategy::automatic), order = with(PlacementStrategy::order),
-                        worst = with(PlacementStrategy::worst), given = with(PlacementStrategy::given, {7, 6, 5, 4, 3, 2, 1, 0});
+                        worst = with(PlacementStrategy::worst),
+                        given = with(PlacementStrategy::given, {7, 6, 5, 4, 3, 2, 1, 0});
   EXPECT_THAT(order.gpu_of_rank, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   EXPECT_EQ(order.method, "order");
   EXPECT_EQ(order.cost.seconds, best.order.seconds);
@@ -142,6 +145,16 @@ TEST(Placement, WithoutAWayForAllThereIsNoneAndItSaysSo) {
   const PlacementResult halves = place(fabric, test::traffic({1, 2, 4}, {.tensor = 1}));
   EXPECT_TRUE(halves.cost.possible());
   EXPECT_FALSE(halves.order.possible());
+}
+
+TEST(Placement, OneRankGoesOnTheFirstGpu) {
+  for (const char* name : {"dgx1v.txt", "one_bridge_3.txt"}) {
+    Fabric fabric(test::machine(name));
+    const PlacementResult placed = place(fabric, test::traffic({1, 1, 1}, {.tensor = 1, .data = 1, .tied = 1, .forward = 1}));
+    EXPECT_THAT(placed.gpu_of_rank, ElementsAre(0));
+    EXPECT_EQ(placed.cost.seconds, 0);
+    EXPECT_EQ(placed.lower_bound, 0);
+  }
 }
 
 TEST(Placement, AStoppedSearchKeepsAValidBoundAndAPlacement) {

@@ -56,7 +56,8 @@ ChainBound::ChainBound(Fabric& fabric, const Traffic& traffic)
       steady_[at(u)].push_back({v, steady});
     }
     for (std::vector<Partner>* partners : {&fill_[at(u)], &steady_[at(u)]})
-      std::stable_sort(partners->begin(), partners->end(), [](const Partner& x, const Partner& y) { return x.seconds < y.seconds; });
+      std::stable_sort(partners->begin(), partners->end(),
+                       [](const Partner& x, const Partner& y) { return x.seconds < y.seconds; });
   }
 }
 
@@ -65,8 +66,10 @@ double ChainBound::nearest(const std::vector<Partner>& partners, std::uint32_t a
   int found = 0;
   for (const Partner& partner : partners) {
     if (!(among >> partner.gpu & 1U)) continue;
-    if (++found == 1) first = partner.seconds;
-    else if (second) *second = partner.seconds;
+    if (++found == 1)
+      first = partner.seconds;
+    else if (second)
+      *second = partner.seconds;
     if (found == how_many) break;
   }
   return first;

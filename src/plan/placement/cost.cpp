@@ -130,7 +130,8 @@ AxisCost CostModel::of_rings(const std::vector<RingGroup>& groups, const std::ve
     for (std::size_t i = 0; i < order.size(); ++i) {
       const int from = order[i], to = order[(i + 1) % order.size()];
       const Way& way = fabric().way(from, to);
-      if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s) cost.narrowest = {from, to, way.gb_per_s, way.link};
+      if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s)
+        cost.narrowest = {from, to, way.gb_per_s, way.link};
     }
   }
   if (groups.size() < 2 || !std::isfinite(cost.seconds)) return cost;
@@ -170,7 +171,8 @@ AxisCost CostModel::of_pipeline(const std::vector<int>& gpu_of_rank, double& fil
         cost.seconds = std::max(cost.seconds, way_seconds(way, link.bytes));
         filled += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
         for (int channel : way.channels) load(channel, link.bytes);
-        if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s) cost.narrowest = {from, to, way.gb_per_s, way.link};
+        if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s)
+          cost.narrowest = {from, to, way.gb_per_s, way.link};
       }
       fill = std::max(fill, filled);
     }

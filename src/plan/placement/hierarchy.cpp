@@ -198,7 +198,8 @@ std::vector<std::vector<int>> nested_placements(Fabric& fabric, const Traffic& t
                                         }));
   const auto add = [&](const std::vector<int>& order, const Nesting& nesting, bool folded) {
     std::vector<int> placement = lay_along(order, layout, nesting, folded);
-    if (std::find(placements.begin(), placements.end(), placement) == placements.end()) placements.push_back(std::move(placement));
+    if (std::find(placements.begin(), placements.end(), placement) == placements.end())
+      placements.push_back(std::move(placement));
   };
   for (const std::vector<Unit>& units : unit_lists) {
     for (const Nesting& nesting : nestings) {

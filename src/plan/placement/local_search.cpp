@@ -89,8 +89,10 @@ class Walk {
       if (chosen >= 0 && copy != chosen) continue;
       const auto gpu = [&](int p) -> int& { return current_[static_cast<std::size_t>(p * copies + copy)]; };
       for (int p = first; p <= last; ++p) stretch[static_cast<std::size_t>(p - first)] = gpu(p);
-      if (turn) std::reverse(stretch.begin(), stretch.end());
-      else std::rotate(stretch.begin(), forward ? stretch.begin() + 1 : stretch.end() - 1, stretch.end());
+      if (turn)
+        std::reverse(stretch.begin(), stretch.end());
+      else
+        std::rotate(stretch.begin(), forward ? stretch.begin() + 1 : stretch.end() - 1, stretch.end());
       for (int p = first; p <= last; ++p) gpu(p) = stretch[static_cast<std::size_t>(p - first)];
     }
   }

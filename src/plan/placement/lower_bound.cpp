@@ -20,7 +20,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 struct HostWays {
   int gpus = 0;
-  bool whole = false;                        // too large to look into: all of it is one component at any width
+  bool whole = false;                         // too large to look into: all of it is one component at any width
   std::vector<std::vector<double>> gb_per_s;  // the better direction of each pair
 };
 
@@ -40,8 +40,10 @@ class Widths {
     for (const topology::PairMeasurement& pair : graph.pairs) {
       const int from = host_of_node(pair.from), to = host_of_node(pair.to);
       widest_edge_ = std::max(widest_edge_, pair.gb_per_s);
-      if (from == to) measured[at(from)] = true;
-      else measured_between_ = true, between_ = std::max(between_, pair.gb_per_s);
+      if (from == to)
+        measured[at(from)] = true;
+      else
+        measured_between_ = true, between_ = std::max(between_, pair.gb_per_s);
     }
     std::map<int, std::size_t> of_shape;
     for (int host = 0; host < fabric.hosts(); ++host) {
@@ -119,15 +121,16 @@ class Widths {
       for (int b = 0; b < ways.gpus; ++b) {
         if (a == b) continue;
         const Way& way = fabric.way(first + a, first + b);
-        for (double* width : {&ways.gb_per_s[at(a)][at(b)], &ways.gb_per_s[at(b)][at(a)]}) *width = std::max(*width, way.gb_per_s);
+        for (double* width : {&ways.gb_per_s[at(a)][at(b)], &ways.gb_per_s[at(b)][at(a)]})
+          *width = std::max(*width, way.gb_per_s);
         least_latency_us_ = std::min(least_latency_us_, way.latency_us);
       }
     }
     return ways;
   }
 
-  // Pairs of hosts stand for all of their shapes, if nothing was measured between hosts. Else no way is wider than what leads out
-  // of hosts.
+  // Pairs of hosts stand for all of their shapes, if nothing was measured between hosts. Else no way is wider than what leads
+  // out of hosts.
   template <class HostOf>
   void look_between(Fabric& fabric, const HostOf& host_of_node) {
     bool small = !measured_between_ && fabric.shapes() <= most_shapes_to_pair;
@@ -183,7 +186,7 @@ class Widths {
   std::vector<HostWays> hosts_;  // different ones
   std::vector<int> count_;       // how many of each
   std::vector<double> widths_;
-  double between_ = 0;           // no way between hosts is wider
+  double between_ = 0;  // no way between hosts is wider
   bool measured_between_ = false;
   double widest_edge_ = 0;
   double least_latency_us_ = infinite;
@@ -191,12 +194,12 @@ class Widths {
 
 // An axis at its best, and with at least one group over a way no wider than given.
 struct AxisBound {
-  int size = 1;                        // 1: sends nothing, so it can be anywhere
+  int size = 1;  // 1: sends nothing, so it can be anywhere
   double inside = 0;
-  double least_bytes = 0;              // of a group
+  double least_bytes = 0;  // of a group
   double least_rounds = 0;
-  double hop_bytes = 0;                // of one message of each kind between neighbours of a pipeline, at least
-  double fill_at_best = 0;             // one message of each kind over the widest ways
+  double hop_bytes = 0;     // of one message of each kind between neighbours of a pipeline, at least
+  double fill_at_best = 0;  // one message of each kind over the widest ways
 
   // `hops`: how many of a pipeline go over such a way at least.
   double across(double gb_per_s, int hops, double widest, double latency_us) const {
