@@ -16,6 +16,13 @@ namespace plait::plan::test {
 
 namespace topology = comm::topology;
 
+// Tests that try much do an eighth of it with the address sanitizer.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr int thinning = 8;
+#else
+inline constexpr int thinning = 1;
+#endif
+
 inline topology::Graph machine(const std::string& fixture) {
   return topology::import_topology(topology::test::fixture(fixture)).graph;
 }

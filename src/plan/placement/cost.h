@@ -53,6 +53,9 @@ class CostModel {
 
   // gpu_of_rank: one GPU for each rank of the layout, none twice.
   double seconds(const std::vector<int>& gpu_of_rank);
+  // The same, but it may stop as soon as it is above `enough`, and is then only known to be above that. Bad placements of large
+  // clusters show with the first groups.
+  double seconds(const std::vector<int>& gpu_of_rank, double enough);
   PlacementCost cost(const std::vector<int>& gpu_of_rank);
 
   const Traffic& traffic() const { return traffic_; }
@@ -69,8 +72,8 @@ class CostModel {
   const std::vector<RingGroup>& tied_groups() const { return tied_; }
 
  private:
-  AxisCost of_rings(const std::vector<RingGroup>& groups, const std::vector<int>& gpu_of_rank, bool explain);
-  AxisCost of_pipeline(const std::vector<int>& gpu_of_rank, double& fill);
+  AxisCost of_rings(const std::vector<RingGroup>& groups, const std::vector<int>& gpu_of_rank, bool explain, double enough);
+  AxisCost of_pipeline(const std::vector<int>& gpu_of_rank, double& fill, double enough);
   void check(const std::vector<int>& gpu_of_rank) const;
   void load(int channel, double bytes);
   // The slowest of the loaded channels that several share; forgets all loads.

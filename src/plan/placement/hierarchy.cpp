@@ -222,7 +222,12 @@ HierarchyResult hierarchical_placement(CostModel& model, std::int64_t annealing_
   HierarchyResult result;
   std::vector<std::pair<double, std::size_t>> order;
   std::vector<std::vector<int>> placements = nested_placements(model.fabric(), model.traffic());
-  for (std::size_t i = 0; i < placements.size(); ++i) order.push_back({model.seconds(placements[i]), i});
+  double enough = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    order.push_back({model.seconds(placements[i], enough), i});
+    // Within this, refinement may still turn the order of two round; small layouts are improved from wherever they start.
+    if (model.traffic().layout.ranks() > most_ranks_to_improve) enough = std::min(enough, 1.5 * order.back().first);
+  }
   const double identity = order.front().first;
   std::stable_sort(order.begin(), order.end());
   result.placements = static_cast<std::int64_t>(placements.size());
