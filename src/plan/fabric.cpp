@@ -53,18 +53,19 @@ void Fabric::sort_into_hosts() {
     const int owner = between ? -1 : std::max(a, b);
     place_of_edge_.push_back({owner, owner < 0 ? static_cast<int>(i) : static_cast<int>(edges_of_host_[at(owner)].size())});
     if (owner >= 0) edges_of_host_[at(owner)].push_back(static_cast<int>(i));
-    // Nodes outside are called by their index; so is an edge that joins two hosts, which makes them unlike any other.
-    const auto describe = [&](std::string& text) {
-      write(text, a >= 0 && !between ? place[at(edge.a)] : -1 - edge.a);
-      write(text, b >= 0 && !between ? place[at(edge.b)] : -1 - edge.b);
+    // Nodes elsewhere are called by their index; so an edge that joins two hosts makes them unlike any other, and each other.
+    const auto describe = [&](int one) {
+      std::string& text = shape[at(one)];
+      write(text, a == one ? place[at(edge.a)] : -1 - edge.a);
+      write(text, b == one ? place[at(edge.b)] : -1 - edge.b);
       write(text, edge.kind);
       write(text, edge.lanes);
       write(text, edge.gb_per_s);
       write(text, edge.latency_us);
       write(text, edge.bandwidth_from);
     };
-    if (owner >= 0) describe(shape[at(owner)]);
-    if (between) describe(shape[at(a)]), describe(shape[at(b)]);
+    if (a >= 0) describe(a);
+    if (b >= 0 && b != a) describe(b);
   }
   std::map<std::string_view, int> known;
   for (const std::string& text : shape) shapes_.push_back(known.insert({text, static_cast<int>(known.size())}).first->second);

@@ -16,6 +16,13 @@ namespace plait::plan::test {
 
 namespace topology = comm::topology;
 
+// Tests that try much do an eighth of it with the address sanitizer.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr int thinning = 8;
+#else
+inline constexpr int thinning = 1;
+#endif
+
 inline topology::Graph machine(const std::string& fixture) {
   return topology::import_topology(topology::test::fixture(fixture)).graph;
 }
@@ -60,7 +67,8 @@ inline std::vector<parallel::Layout> layouts_of(int ranks) {
   return layouts;
 }
 
-inline int add_node(topology::Graph& graph, topology::NodeKind kind, const std::string& name, int host, int index = -1, int numa = -1) {
+inline int add_node(topology::Graph& graph, topology::NodeKind kind, const std::string& name, int host, int index = -1,
+                    int numa = -1) {
   topology::Node node;
   node.kind = kind;
   node.name = name;
@@ -77,7 +85,8 @@ inline topology::Graph random_machine(std::mt19937& random, int gpus) {
   using topology::NodeKind;
   topology::Graph graph;
   const auto chance = [&](int percent) { return static_cast<int>(random() % 100) < percent; };
-  const int sockets[] = {add_node(graph, NodeKind::numa, "numa0", 0, -1, 0), add_node(graph, NodeKind::numa, "numa1", 0, -1, 1)};
+  const int sockets[] = {add_node(graph, NodeKind::numa, "numa0", 0, -1, 0),
+                         add_node(graph, NodeKind::numa, "numa1", 0, -1, 1)};
   graph.edges.push_back(topology::nominal_edge(sockets[0], sockets[1], LinkKind::smp, chance(50) ? 8 : 16));
   std::vector<int> nodes;
   int parent = -1, below = 0;
@@ -100,8 +109,8 @@ inline topology::Graph random_machine(std::mt19937& random, int gpus) {
     for (int b = a + 1; b < gpus; ++b) {
       if (!chance(links)) continue;
       const int lanes = 1 + static_cast<int>(random() % 3);
-      graph.edges.push_back(
-          topology::nominal_edge(nodes[static_cast<std::size_t>(a)], nodes[static_cast<std::size_t>(b)], LinkKind::nvlink, 20.6 * lanes, lanes));
+      graph.edges.push_back(topology::nominal_edge(nodes[static_cast<std::size_t>(a)], nodes[static_cast<std::size_t>(b)],
+                                                   LinkKind::nvlink, 20.6 * lanes, lanes));
     }
   }
   return graph;
@@ -124,7 +133,8 @@ inline topology::Graph rail_cluster(int hosts, int hosts_in_pod = 1 << 20) {
       }
     }
     const int nvswitch = add_node(graph, NodeKind::nvswitch, host + "nvswitch", h);
-    const int numa[] = {add_node(graph, NodeKind::numa, host + "numa0", h, -1, 0), add_node(graph, NodeKind::numa, host + "numa1", h, -1, 1)};
+    const int numa[] = {add_node(graph, NodeKind::numa, host + "numa0", h, -1, 0),
+                        add_node(graph, NodeKind::numa, host + "numa1", h, -1, 1)};
     graph.edges.push_back(topology::nominal_edge(numa[0], numa[1], LinkKind::smp, 16));
     for (int g = 0; g < 8; ++g) {
       const std::string number = std::to_string(g);

@@ -40,6 +40,11 @@ Routes::Routes(Graph graph) : graph_(std::move(graph)), gpus_(gpus_of(graph_)), 
       return std::tie(x.host, x.to, x.edge) < std::tie(y.host, y.to, y.edge);
     });
   }
+  for (std::size_t node = 0; node < steps_.size(); ++node) {
+    const std::vector<Step>& steps = steps_[node];
+    const auto outside = std::find_if(steps.begin(), steps.end(), [](const Step& step) { return step.host > 0; });
+    leaf_.push_back(host_of_[node] == 0 && (outside == steps.begin() || std::prev(outside)->to == steps.front().to));
+  }
   for (std::size_t i = 0; i < graph_.pairs.size(); ++i)
     measured_.push_back({{graph_.pairs[i].from, graph_.pairs[i].to}, static_cast<int>(i)});
   std::sort(measured_.begin(), measured_.end());
@@ -60,6 +65,12 @@ int Routes::place_in(const Region& region, int node) const {
   return host_sizes_[0] + place + (host == region.host ? 0 : host_sizes_[at(region.host)]);
 }
 
+bool Routes::leads_to(int node, int host) const {
+  const std::vector<Step>& steps = steps_[at(node)];
+  const auto step = std::lower_bound(steps.begin(), steps.end(), host, [](const Step& s, int h) { return s.host < h; });
+  return step != steps.end() && step->host == host;
+}
+
 template <class Visit>
 void Routes::for_steps(const Region& region, int node, const Visit& visit) const {
   const std::vector<Step>& steps = steps_[at(node)];
@@ -69,7 +80,11 @@ void Routes::for_steps(const Region& region, int node, const Visit& visit) const
   }
   const auto of_host = [&](int host) {
     auto step = std::lower_bound(steps.begin(), steps.end(), host, [](const Step& s, int h) { return s.host < h; });
-    for (; step != steps.end() && step->host == host; ++step) visit(*step);
+    for (; step != steps.end() && step->host == host; ++step) {
+      // A network has many leaf switches, and all but those of the two hosts lead nowhere.
+      if (host == 0 && leaf_[at(step->to)] && !leads_to(step->to, region.host) && !leads_to(step->to, region.other)) continue;
+      visit(*step);
+    }
   };
   of_host(0);
   of_host(region.host);

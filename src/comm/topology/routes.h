@@ -73,6 +73,7 @@ class Routes {
   Region all() const;
   Region around(int from, int to) const;
   int place_in(const Region& region, int node) const;
+  bool leads_to(int node, int host) const;
   template <class Visit>
   void for_steps(const Region& region, int node, const Visit& visit) const;
   bool may_cross(const Step& step, int from, int source, Reach reach) const;
@@ -87,6 +88,7 @@ class Routes {
   std::vector<int> host_of_;                                   // by node, as in Step
   std::vector<int> place_in_host_;                             // by node, among the nodes of its host
   std::vector<int> host_sizes_;                                // nodes of a host, as in Step
+  std::vector<bool> leaf_;                                     // by node: of no host, and of such nodes one neighbour at most
   std::vector<std::vector<Step>> steps_;                       // by node, by host and node that they lead to
   std::vector<std::pair<std::pair<int, int>, int>> measured_;  // (from, to) to index in graph_.pairs, sorted
 };

@@ -1,6 +1,7 @@
 #include "plan/placement/chain_bound.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <map>
 
@@ -28,6 +29,10 @@ ChainBound::ChainBound(Fabric& fabric, const Traffic& traffic)
   }
   sends_ = !hops.empty();
   if (!sends_) return;
+  connected_ = true;
+  for (int p = 0; p + 1 < traffic.layout.pipeline; ++p) connected_ = connected_ && hops.contains({p, p + 1});
+  fill_between_.assign(at(gpus_ * gpus_), 0);
+  steady_between_ = fill_between_;
   for (int u = 0; u < gpus_; ++u) {
     for (int v = 0; v < gpus_; ++v) {
       if (u == v) continue;
@@ -45,11 +50,14 @@ ChainBound::ChainBound(Fabric& fabric, const Traffic& traffic)
           steady = std::min(steady, all);
         }
       }
+      fill_between_[at(u * gpus_ + v)] = fill;
+      steady_between_[at(u * gpus_ + v)] = steady;
       fill_[at(u)].push_back({v, fill});
       steady_[at(u)].push_back({v, steady});
     }
     for (std::vector<Partner>* partners : {&fill_[at(u)], &steady_[at(u)]})
-      std::stable_sort(partners->begin(), partners->end(), [](const Partner& x, const Partner& y) { return x.seconds < y.seconds; });
+      std::stable_sort(partners->begin(), partners->end(),
+                       [](const Partner& x, const Partner& y) { return x.seconds < y.seconds; });
   }
 }
 
@@ -58,15 +66,48 @@ double ChainBound::nearest(const std::vector<Partner>& partners, std::uint32_t a
   int found = 0;
   for (const Partner& partner : partners) {
     if (!(among >> partner.gpu & 1U)) continue;
-    if (++found == 1) first = partner.seconds;
-    else if (second) *second = partner.seconds;
+    if (++found == 1)
+      first = partner.seconds;
+    else if (second)
+      *second = partner.seconds;
     if (found == how_many) break;
   }
   return first;
 }
 
-void ChainBound::look_at(std::uint32_t free, std::uint32_t ends) {
+// Prim 1957.
+double ChainBound::forest(const std::vector<double>& seconds, std::uint32_t nodes, int trees, bool longest) {
+  edges_.clear();
+  distance_.assign(at(gpus_), infinite);
+  std::uint32_t outside = nodes & (nodes - 1);
+  for (int added = std::countr_zero(nodes); outside != 0;) {
+    int nearest_node = -1;
+    for (std::uint32_t rest = outside; rest != 0; rest &= rest - 1) {
+      const int node = std::countr_zero(rest);
+      double& distance = distance_[at(node)];
+      distance = std::min(distance, seconds[at(added * gpus_ + node)]);
+      if (nearest_node < 0 || distance < distance_[at(nearest_node)]) nearest_node = node;
+    }
+    edges_.push_back(distance_[at(nearest_node)]);
+    outside &= ~(1U << nearest_node);
+    added = nearest_node;
+  }
+  std::sort(edges_.begin(), edges_.end());
+  if (edges_.size() < at(trees)) return 0;
+  edges_.resize(edges_.size() - at(trees - 1));
+  if (longest) return edges_.back();
+  double sum = 0;
+  for (double edge : edges_) sum += edge;
+  return sum;
+}
+
+void ChainBound::look_at(std::uint32_t free, std::uint32_t ends, int open_copies) {
   free_ = free;
+  forest_fill_ = forest_steady_ = 0;
+  if (connected_ && open_copies > 0) {
+    forest_fill_ = forest(fill_between_, free | ends, open_copies, false);
+    forest_steady_ = forest(steady_between_, free | ends, open_copies, true);
+  }
   one_sums_.clear();
   two_sums_.clear();
   second_steady_.clear();
@@ -108,8 +149,8 @@ double ChainBound::fill(int placed, const std::vector<int>& gpu_of) const {
 
 double ChainBound::steady(int ranks, int at_an_end) const {
   const int busy = ranks - at_an_end;
-  if (busy <= 0) return 0;
-  return at(busy) > second_steady_.size() ? infinite : second_steady_[at(busy - 1)];
+  if (busy <= 0) return forest_steady_;
+  return at(busy) > second_steady_.size() ? infinite : std::max(forest_steady_, second_steady_[at(busy - 1)]);
 }
 
 }  // namespace plait::plan

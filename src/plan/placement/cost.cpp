@@ -113,7 +113,8 @@ void CostModel::take_loads(AxisCost& cost) {
   loaded_.clear();
 }
 
-AxisCost CostModel::of_rings(const std::vector<RingGroup>& groups, const std::vector<int>& gpu_of_rank, bool explain) {
+AxisCost CostModel::of_rings(const std::vector<RingGroup>& groups, const std::vector<int>& gpu_of_rank, bool explain,
+                             double enough) {
   AxisCost cost;
   ring_of_group_.clear();
   for (const RingGroup& group : groups) {
@@ -122,6 +123,7 @@ AxisCost CostModel::of_rings(const std::vector<RingGroup>& groups, const std::ve
     Ring& ring = rings_.of(members_);
     ring_of_group_.push_back(&ring);
     cost.seconds = std::max(cost.seconds, ring_seconds(ring, group.traffic));
+    if (cost.seconds > enough) return cost;
     if (!explain) continue;
     const RingHops hops = best_hops(ring, group.traffic);
     if (cost.narrowest.from >= 0 && hops.gb_per_s >= cost.narrowest.gb_per_s) continue;
@@ -130,7 +132,8 @@ AxisCost CostModel::of_rings(const std::vector<RingGroup>& groups, const std::ve
     for (std::size_t i = 0; i < order.size(); ++i) {
       const int from = order[i], to = order[(i + 1) % order.size()];
       const Way& way = fabric().way(from, to);
-      if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s) cost.narrowest = {from, to, way.gb_per_s, way.link};
+      if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s)
+        cost.narrowest = {from, to, way.gb_per_s, way.link};
     }
   }
   if (groups.size() < 2 || !std::isfinite(cost.seconds)) return cost;
@@ -156,11 +159,11 @@ AxisCost CostModel::of_rings(const std::vector<RingGroup>& groups, const std::ve
   return cost;
 }
 
-AxisCost CostModel::of_pipeline(const std::vector<int>& gpu_of_rank, double& fill) {
+AxisCost CostModel::of_pipeline(const std::vector<int>& gpu_of_rank, double& fill, double enough) {
   AxisCost cost;
   fill = 0;
   const parallel::Layout& layout = traffic_.layout;
-  for (int d = 0; d < layout.data; ++d) {
+  for (int d = 0; d < layout.data && cost.seconds + fill <= enough; ++d) {
     for (int t = 0; t < layout.tensor; ++t) {
       double filled = 0;
       for (const ChainTraffic& link : traffic_.chain) {
@@ -170,7 +173,8 @@ AxisCost CostModel::of_pipeline(const std::vector<int>& gpu_of_rank, double& fil
         cost.seconds = std::max(cost.seconds, way_seconds(way, link.bytes));
         filled += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
         for (int channel : way.channels) load(channel, link.bytes);
-        if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s) cost.narrowest = {from, to, way.gb_per_s, way.link};
+        if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s)
+          cost.narrowest = {from, to, way.gb_per_s, way.link};
       }
       fill = std::max(fill, filled);
     }
@@ -180,21 +184,25 @@ AxisCost CostModel::of_pipeline(const std::vector<int>& gpu_of_rank, double& fil
   return cost;
 }
 
-double CostModel::seconds(const std::vector<int>& gpu_of_rank) {
+double CostModel::seconds(const std::vector<int>& gpu_of_rank) { return seconds(gpu_of_rank, infinite); }
+
+double CostModel::seconds(const std::vector<int>& gpu_of_rank, double enough) {
   check(gpu_of_rank);
   double fill = 0;
-  double sum = of_rings(tensor_, gpu_of_rank, false).seconds + of_pipeline(gpu_of_rank, fill).seconds;
-  sum += of_rings(data_, gpu_of_rank, false).seconds;
-  return sum + of_rings(tied_, gpu_of_rank, false).seconds;
+  double sum = of_rings(tensor_, gpu_of_rank, false, enough).seconds;
+  if (sum <= enough) sum += of_pipeline(gpu_of_rank, fill, enough - sum).seconds;
+  if (sum <= enough) sum += of_rings(data_, gpu_of_rank, false, enough - sum).seconds;
+  if (sum <= enough) sum += of_rings(tied_, gpu_of_rank, false, enough - sum).seconds;
+  return sum;
 }
 
 PlacementCost CostModel::cost(const std::vector<int>& gpu_of_rank) {
   check(gpu_of_rank);
   PlacementCost cost;
-  cost.tensor = of_rings(tensor_, gpu_of_rank, true);
-  cost.pipeline = of_pipeline(gpu_of_rank, cost.pipeline_fill_seconds);
-  cost.data = of_rings(data_, gpu_of_rank, true);
-  cost.tied = of_rings(tied_, gpu_of_rank, true);
+  cost.tensor = of_rings(tensor_, gpu_of_rank, true, infinite);
+  cost.pipeline = of_pipeline(gpu_of_rank, cost.pipeline_fill_seconds, infinite);
+  cost.data = of_rings(data_, gpu_of_rank, true, infinite);
+  cost.tied = of_rings(tied_, gpu_of_rank, true, infinite);
   cost.seconds = cost.tensor.seconds + cost.pipeline.seconds + cost.data.seconds + cost.tied.seconds;
   return cost;
 }

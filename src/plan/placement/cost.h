@@ -1,18 +1,18 @@
-// What a placement costs: the seconds of a step's communication, phase after phase and with nothing beside it. It is there to rank
-// placements of one layout; what a step takes, with computing and overlap, is for the simulator to say.
+// What a placement costs: the seconds of a step's communication, phase after phase and with nothing beside it. It is there to
+// rank placements of one layout; what a step takes, with computing and overlap, is for the simulator to say.
 //
-// Ring phases (tensor, data, tied): all groups of the axis run at once. A group takes bytes / bandwidth + rounds × latency of the
-// ring that suits it best (rings.h). Groups whose rings must all cross one channel share it: the channel takes the sum of their
-// bytes / its bandwidth. The phase takes the slowest of these.
+// Ring phases (tensor, data, tied): all groups of the axis run at once. A group takes bytes / bandwidth + rounds × latency of
+// the ring that suits it best (rings.h). Groups whose rings must all cross one channel share it: the channel takes the sum of
+// their bytes / its bandwidth. The phase takes the slowest of these.
 //
 // Pipeline phase: the steady part is the slowest of all pairs (bytes / bandwidth of their way) and of all channels that several
 // messages cross (the sum of their bytes / its bandwidth). The fill is one message of each kind after the other, of the slowest
-// copy of the pipeline (one for each data and tensor coordinate). So the weakest link decides, and of placements with equally weak
-// ones the one with fewer of them is better: bridges are used even where some hop must be slow.
+// copy of the pipeline (one for each data and tensor coordinate). So the weakest link decides, and of placements with equally
+// weak ones the one with fewer of them is better: bridges are used even where some hop must be slow.
 //
-// The cost does not depend on the numbers of GPUs (beyond exact_ring_members in a group, where the order of hosts and numbers is
-// the ring). While routes stay what they are, more bandwidth anywhere never makes it higher: every term falls with every bandwidth,
-// and neither the choice of rings nor a tie decides which channels are shared.
+// The cost does not depend on the numbers of GPUs (beyond exact_ring_members in a group, where the order of hosts and numbers
+// is the ring). While routes stay what they are, more bandwidth anywhere never makes it higher: every term falls with every
+// bandwidth, and neither the choice of rings nor a tie decides which channels are shared.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ namespace plait::plan {
 struct NarrowestWay {
   int from = -1, to = -1;  // GPUs
   double gb_per_s = 0;
-  std::string link;        // as Way::link; "none": there is no way
+  std::string link;  // as Way::link; "none": there is no way
 };
 
 struct AxisCost {
@@ -53,6 +53,9 @@ class CostModel {
 
   // gpu_of_rank: one GPU for each rank of the layout, none twice.
   double seconds(const std::vector<int>& gpu_of_rank);
+  // The same, but it may stop as soon as it is above `enough`, and is then only known to be above that. Bad placements of large
+  // clusters show with the first groups.
+  double seconds(const std::vector<int>& gpu_of_rank, double enough);
   PlacementCost cost(const std::vector<int>& gpu_of_rank);
 
   const Traffic& traffic() const { return traffic_; }
@@ -69,8 +72,8 @@ class CostModel {
   const std::vector<RingGroup>& tied_groups() const { return tied_; }
 
  private:
-  AxisCost of_rings(const std::vector<RingGroup>& groups, const std::vector<int>& gpu_of_rank, bool explain);
-  AxisCost of_pipeline(const std::vector<int>& gpu_of_rank, double& fill);
+  AxisCost of_rings(const std::vector<RingGroup>& groups, const std::vector<int>& gpu_of_rank, bool explain, double enough);
+  AxisCost of_pipeline(const std::vector<int>& gpu_of_rank, double& fill, double enough);
   void check(const std::vector<int>& gpu_of_rank) const;
   void load(int channel, double bytes);
   // The slowest of the loaded channels that several share; forgets all loads.
@@ -92,7 +95,8 @@ RingHops best_hops(const Ring& ring, const RingTraffic& traffic);
 // Of `bytes` over a way in one piece; infinite where there is none.
 double way_seconds(const Way& way, double bytes);
 
-// InternalError if `traffic` does not fit its layout: wrong counts, pipeline ranks that are none, negative or not finite amounts.
+// InternalError if `traffic` does not fit its layout: wrong counts, pipeline ranks that are none, negative or not finite
+// amounts.
 void check_traffic(const Traffic& traffic);
 
 // For a single placement.

@@ -39,10 +39,10 @@ std::vector<double> best_supersets(Rings& rings, int members, const RingTraffic&
 // One ring axis while ranks get their GPUs.
 struct Axis {
   const std::vector<CostModel::RingGroup>& groups;
-  std::vector<int> group_of_rank;                        // -1: in none that sends
+  std::vector<int> group_of_rank;                         // -1: in none that sends
   std::vector<const std::vector<double>*> best_superset;  // by group
-  std::vector<std::uint32_t> mask;                       // by group: its GPUs
-  std::vector<double> bytes, sharing;                    // by channel: of complete groups that must cross it, and how many
+  std::vector<std::uint32_t> mask;                        // by group: its GPUs
+  std::vector<double> bytes, sharing;                     // by channel: of complete groups that must cross it, and how many
 
   Axis(const std::vector<CostModel::RingGroup>& of, int ranks, std::size_t channels,
        std::map<std::tuple<std::size_t, double, double>, std::vector<double>>& tables, Rings& rings)
@@ -103,8 +103,8 @@ class Search {
   struct Frame {
     std::array<double, 3> rings = {};  // tensor, data, tied: at least
     double steady = 0;
-    std::vector<double> fill;          // by copy, of messages both of whose ends are placed
-    double bound = 0;                  // of the whole
+    std::vector<double> fill;  // by copy, of messages both of whose ends are placed
+    double bound = 0;          // of the whole
   };
 
   bool too_much(double bound) const {
@@ -199,16 +199,21 @@ class Search {
     const int copies = static_cast<int>(gpu_of_copy_.size());
     const auto placed_of = [&](int copy) { return next / copies + (copy < next % copies ? 1 : 0); };
     std::uint32_t ends = 0;
-    int at_an_end = 0;
+    int at_an_end = 0, open = 0;
+    double filled = 0;
     for (int copy = 0; copy < copies; ++copy) {
       const int placed = placed_of(copy);
+      open += placed < layout_.pipeline;
+      filled += frame.fill[at(copy)];
       for (int p = 0; p < layout_.pipeline; ++p) {
-        if (p >= placed) at_an_end += chain_.neighbours(p) < 2;
-        else if (chain_.open(p, placed)) ends |= 1U << gpu_of_copy_[at(copy)][at(p)];
+        if (p >= placed)
+          at_an_end += chain_.neighbours(p) < 2;
+        else if (chain_.open(p, placed))
+          ends |= 1U << gpu_of_copy_[at(copy)][at(p)];
       }
     }
-    chain_.look_at(~used & ((1U << gpus_) - 1U), ends);
-    double fill = 0;
+    chain_.look_at(~used & ((1U << gpus_) - 1U), ends, ranks_ == gpus_ ? open : 0);
+    double fill = (filled + chain_.fill_of_all()) / copies;
     for (int copy = 0; copy < copies; ++copy)
       fill = std::max(fill, frame.fill[at(copy)] + chain_.fill(placed_of(copy), gpu_of_copy_[at(copy)]));
     return std::max(frame.steady, chain_.steady(ranks_ - next, at_an_end)) + fill;
@@ -232,8 +237,8 @@ class Search {
   std::vector<double> chain_bytes_, chain_sharing_;  // by channel
   std::vector<std::vector<ChainTraffic>> links_of_;  // by pipeline rank, those whose other end is lower
   std::vector<int> gpu_of_rank_;
-  std::vector<std::vector<int>> gpu_of_copy_;        // by copy of the pipeline and pipeline rank
-  std::vector<Frame> frames_;                        // by number of ranks placed
+  std::vector<std::vector<int>> gpu_of_copy_;  // by copy of the pipeline and pipeline rank
+  std::vector<Frame> frames_;                  // by number of ranks placed
   std::vector<std::pair<double*, double>> undo_;
   ExactResult result_;
   double open_bound_ = infinite;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -20,7 +21,8 @@ namespace topology = comm::topology;
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr int most_ranks_to_improve = 64;
-constexpr std::int64_t rank_costs_to_improve = 400'000;  // ranks × placements costed
+constexpr int few_ranks = 16;                            // more than one start is improved
+constexpr std::int64_t rank_costs_to_improve = 200'000;  // ranks × placements costed
 
 // GPUs, near ones next to each other.
 struct Unit {
@@ -159,10 +161,14 @@ int size_of(const parallel::Layout& layout, int parallel::Coordinates::*axis) {
   return axis == &parallel::Coordinates::data ? layout.data : layout.tensor;
 }
 
-std::vector<int> lay_along(const std::vector<int>& order, const parallel::Layout& layout, const Nesting& nesting) {
+// Along the order: 0, the last one, 1, the last but one, ...
+int folded_place(int pipeline, int count) { return pipeline < (count + 1) / 2 ? 2 * pipeline : 2 * (count - 1 - pipeline) + 1; }
+
+std::vector<int> lay_along(const std::vector<int>& order, const parallel::Layout& layout, const Nesting& nesting, bool folded) {
   std::vector<int> gpu_of_rank(at(layout.ranks()));
   for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const parallel::Coordinates c = layout.coordinates(rank);
+    parallel::Coordinates c = layout.coordinates(rank);
+    if (folded) c.pipeline = folded_place(c.pipeline, layout.pipeline);
     int place = 0;
     for (int level = 2; level >= 0; --level) place = place * size_of(layout, nesting[at(level)]) + c.*nesting[at(level)];
     gpu_of_rank[at(rank)] = order[at(place)];
@@ -172,7 +178,8 @@ std::vector<int> lay_along(const std::vector<int>& order, const parallel::Layout
 
 }  // namespace
 
-std::vector<std::vector<int>> nested_placements(Fabric& fabric, const parallel::Layout& layout) {
+std::vector<std::vector<int>> nested_placements(Fabric& fabric, const Traffic& traffic) {
+  const parallel::Layout& layout = traffic.layout;
   require(layout.ranks() <= fabric.gpus(), "nested_placements: more ranks than GPUs");
   constexpr auto pipeline = &parallel::Coordinates::pipeline, data = &parallel::Coordinates::data,
                  tensor = &parallel::Coordinates::tensor;
@@ -184,24 +191,43 @@ std::vector<std::vector<int>> nested_placements(Fabric& fabric, const parallel::
   Contraction contraction(fabric);
   std::vector<std::vector<Unit>> unit_lists = {contraction.units(false)};
   if (layout.ranks() < fabric.gpus()) unit_lists.push_back(contraction.units(true));
+  const int last = layout.pipeline - 1;
+  const bool joined_ends = last > 2 && ((traffic.tied.bytes > 0 && traffic.last_stage == last) ||
+                                        std::any_of(traffic.chain.begin(), traffic.chain.end(), [&](const ChainTraffic& link) {
+                                          return std::abs(link.from - link.to) == last && link.bytes > 0;
+                                        }));
+  const auto add = [&](const std::vector<int>& order, const Nesting& nesting, bool folded) {
+    std::vector<int> placement = lay_along(order, layout, nesting, folded);
+    if (std::find(placements.begin(), placements.end(), placement) == placements.end())
+      placements.push_back(std::move(placement));
+  };
   for (const std::vector<Unit>& units : unit_lists) {
     for (const Nesting& nesting : nestings) {
       const int inner = size_of(layout, nesting[0]), both = inner * size_of(layout, nesting[1]);
+      std::vector<std::vector<int>> orders;
       for (const int block : {1, inner, both}) {
-        std::vector<int> placement = lay_along(in_blocks(units, block), layout, nesting);
-        if (std::find(placements.begin(), placements.end(), placement) == placements.end())
-          placements.push_back(std::move(placement));
+        std::vector<int> order = in_blocks(units, block);
+        if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(std::move(order));
+      }
+      for (const std::vector<int>& order : orders) {
+        add(order, nesting, false);
+        if (joined_ends) add(order, nesting, true);
       }
     }
   }
   return placements;
 }
 
-HierarchyResult hierarchical_placement(CostModel& model) {
+HierarchyResult hierarchical_placement(CostModel& model, std::int64_t annealing_steps) {
   HierarchyResult result;
   std::vector<std::pair<double, std::size_t>> order;
-  std::vector<std::vector<int>> placements = nested_placements(model.fabric(), model.traffic().layout);
-  for (std::size_t i = 0; i < placements.size(); ++i) order.push_back({model.seconds(placements[i]), i});
+  std::vector<std::vector<int>> placements = nested_placements(model.fabric(), model.traffic());
+  double enough = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    order.push_back({model.seconds(placements[i], enough), i});
+    // Within this, refinement may still turn the order of two round; small layouts are improved from wherever they start.
+    if (model.traffic().layout.ranks() > most_ranks_to_improve) enough = std::min(enough, 1.5 * order.back().first);
+  }
   const double identity = order.front().first;
   std::stable_sort(order.begin(), order.end());
   result.placements = static_cast<std::int64_t>(placements.size());
@@ -217,8 +243,11 @@ HierarchyResult hierarchical_placement(CostModel& model) {
       if (after < seconds) placement = std::move(refined), seconds = after;
     }
     const int ranks = static_cast<int>(placement.size());
-    if (ranks <= most_ranks_to_improve && model.fabric().gpus() <= 2 * most_ranks_to_improve)
-      seconds = improve(model, placement, Goal::cheaper, rank_costs_to_improve / ranks);
+    if (ranks <= (i == 0 ? most_ranks_to_improve : few_ranks) && model.fabric().gpus() <= 2 * most_ranks_to_improve) {
+      const std::int64_t costs = rank_costs_to_improve / ranks;
+      if (i == 0) seconds = anneal(model, placement, std::min(annealing_steps, costs));
+      seconds = improve(model, placement, Goal::cheaper, costs);
+    }
     if (i == 0 || seconds < result.seconds * (1 - equal_costs)) {
       result.seconds = seconds;
       result.gpu_of_rank = std::move(placement);

@@ -20,7 +20,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 struct HostWays {
   int gpus = 0;
-  bool whole = false;                        // too large to look into: all of it is one component at any width
+  bool whole = false;                         // too large to look into: all of it is one component at any width
   std::vector<std::vector<double>> gb_per_s;  // the better direction of each pair
 };
 
@@ -40,8 +40,10 @@ class Widths {
     for (const topology::PairMeasurement& pair : graph.pairs) {
       const int from = host_of_node(pair.from), to = host_of_node(pair.to);
       widest_edge_ = std::max(widest_edge_, pair.gb_per_s);
-      if (from == to) measured[at(from)] = true;
-      else measured_between_ = true, between_ = std::max(between_, pair.gb_per_s);
+      if (from == to)
+        measured[at(from)] = true;
+      else
+        measured_between_ = true, between_ = std::max(between_, pair.gb_per_s);
     }
     std::map<int, std::size_t> of_shape;
     for (int host = 0; host < fabric.hosts(); ++host) {
@@ -80,6 +82,16 @@ class Widths {
     return blocks;
   }
 
+  // GPUs of the largest such component.
+  int largest(double width) const {
+    if (width <= between_) return everything();
+    int largest = 1;
+    for (const HostWays& host : hosts_) {
+      for (int component : components(host, width)) largest = std::max(largest, component);
+    }
+    return largest;
+  }
+
   // The widest that `groups` groups of `size` can all have within; 0: they cannot reach each other.
   double width_for(int size, int groups) const {
     for (auto width = widths_.rbegin(); width != widths_.rend(); ++width) {
@@ -109,15 +121,16 @@ class Widths {
       for (int b = 0; b < ways.gpus; ++b) {
         if (a == b) continue;
         const Way& way = fabric.way(first + a, first + b);
-        for (double* width : {&ways.gb_per_s[at(a)][at(b)], &ways.gb_per_s[at(b)][at(a)]}) *width = std::max(*width, way.gb_per_s);
+        for (double* width : {&ways.gb_per_s[at(a)][at(b)], &ways.gb_per_s[at(b)][at(a)]})
+          *width = std::max(*width, way.gb_per_s);
         least_latency_us_ = std::min(least_latency_us_, way.latency_us);
       }
     }
     return ways;
   }
 
-  // Pairs of hosts stand for all of their shapes, if nothing was measured between hosts. Else no way is wider than what leads out
-  // of hosts.
+  // Pairs of hosts stand for all of their shapes, if nothing was measured between hosts. Else no way is wider than what leads
+  // out of hosts.
   template <class HostOf>
   void look_between(Fabric& fabric, const HostOf& host_of_node) {
     bool small = !measured_between_ && fabric.shapes() <= most_shapes_to_pair;
@@ -173,7 +186,7 @@ class Widths {
   std::vector<HostWays> hosts_;  // different ones
   std::vector<int> count_;       // how many of each
   std::vector<double> widths_;
-  double between_ = 0;           // no way between hosts is wider
+  double between_ = 0;  // no way between hosts is wider
   bool measured_between_ = false;
   double widest_edge_ = 0;
   double least_latency_us_ = infinite;
@@ -181,18 +194,19 @@ class Widths {
 
 // An axis at its best, and with at least one group over a way no wider than given.
 struct AxisBound {
-  int size = 1;                        // 1: sends nothing, so it can be anywhere
+  int size = 1;  // 1: sends nothing, so it can be anywhere
   double inside = 0;
-  double least_bytes = 0;              // of a group
+  double least_bytes = 0;  // of a group
   double least_rounds = 0;
-  double fill_bytes = 0;               // of the smallest message of a pipeline
-  double fill_at_best = 0;             // one message of each kind over the widest ways
+  double hop_bytes = 0;     // of one message of each kind between neighbours of a pipeline, at least
+  double fill_at_best = 0;  // one message of each kind over the widest ways
 
-  double across(double gb_per_s, double widest, double latency_us) const {
+  // `hops`: how many of a pipeline go over such a way at least.
+  double across(double gb_per_s, int hops, double widest, double latency_us) const {
     if (gb_per_s <= 0) return infinite;
-    if (fill_bytes > 0) {
+    if (hop_bytes > 0) {
       const double steady = least_bytes / (gb_per_s * 1e9);
-      return std::max(inside, steady + fill_at_best + fill_bytes * (1 / gb_per_s - 1 / widest) * 1e-9);
+      return std::max(inside, steady + fill_at_best + hops * hop_bytes * (1 / gb_per_s - 1 / widest) * 1e-9);
     }
     return std::max(inside, least_bytes / (gb_per_s * 1e9) + least_rounds * latency_us * 1e-6);
   }
@@ -226,19 +240,21 @@ AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
   std::vector<int> part(at(traffic.layout.pipeline));
   std::iota(part.begin(), part.end(), 0);
   double most_bytes = 0;
-  bound.least_bytes = bound.fill_bytes = infinite;
+  bound.least_bytes = bound.hop_bytes = infinite;
+  std::map<std::pair<int, int>, double> hops;
   for (const ChainTraffic& link : traffic.chain) {
     if (link.bytes <= 0 && link.messages <= 0) continue;
     const double message = link.bytes / std::max(1.0, link.messages);
     if (widths.widest() <= 0) return {.inside = infinite};
     bound.fill_at_best += message / (widths.widest() * 1e9) + widths.least_latency_us() * 1e-6;
     bound.least_bytes = std::min(bound.least_bytes, link.bytes);
-    bound.fill_bytes = std::min(bound.fill_bytes, message);
+    hops[{std::min(link.from, link.to), std::max(link.from, link.to)}] += message;
     most_bytes = std::max(most_bytes, link.bytes);
     const int from = part[at(link.from)], to = part[at(link.to)];
     std::replace(part.begin(), part.end(), std::max(from, to), std::min(from, to));
   }
-  if (bound.least_bytes == infinite) return {};
+  if (hops.empty()) return {};
+  for (const auto& [ends, bytes] : hops) bound.hop_bytes = std::min(bound.hop_bytes, bytes);
   bound.inside = most_bytes / (widths.widest() * 1e9) + bound.fill_at_best;
   if (!std::all_of(part.begin(), part.end(), [](int p) { return p == 0; })) return bound;  // size 1: parts go where they like
   bound.size = traffic.layout.pipeline;
@@ -259,14 +275,21 @@ double placement_lower_bound(CostModel& model) {
   // Components at one width are joined by ways of the next narrower one, or by none.
   for (std::size_t w = 0; w < widths.widths().size(); ++w) {
     const double joining = w == 0 ? 0 : widths.widths()[w - 1];
+    const int largest = widths.largest(widths.widths()[w]);
     double least = infinite;
     for (unsigned kept = 0; kept < 8; ++kept) {
       int size = 1;
       double seconds = 0;
       for (std::size_t a = 0; a < axes.size(); ++a) {
         if (kept >> a & 1U) size *= axes[a].size;
+      }
+      if (size > largest) continue;
+      // Each rank of a pipeline brings its whole block with it, so this many of a pipeline are in one component at most.
+      const int together = largest / size;
+      for (std::size_t a = 0; a < axes.size(); ++a) {
         const bool inside = (kept >> a & 1U) || axes[a].size == 1;
-        seconds += inside ? axes[a].inside : axes[a].across(joining, widths.widest(), widths.least_latency_us());
+        const int hops = std::max(1, (axes[a].size + together - 1) / together - 1);
+        seconds += inside ? axes[a].inside : axes[a].across(joining, hops, widths.widest(), widths.least_latency_us());
       }
       if (widths.blocks(size, widths.widths()[w]) >= ranks / size) least = std::min(least, seconds);
     }

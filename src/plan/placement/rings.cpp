@@ -17,8 +17,8 @@ using Allowed = std::array<Members, exact_ring_members>;
 
 constexpr Members bit(int member) { return static_cast<Members>(1U << member); }
 
-// Cyclic orders of `count` members in which every hop is allowed. ends_[S] holds the members at which a path can end that starts
-// at member 0 and visits exactly S, a set of the others.
+// Cyclic orders of `count` members in which every hop is allowed. ends_[S] holds the members at which a path can end that
+// starts at member 0 and visits exactly S, a set of the others.
 class CycleSearch {
  public:
   CycleSearch(const Allowed& allowed, int count) : count_(count) {
@@ -191,8 +191,10 @@ void Rings::find_exactly(Ring& ring) {
     std::size_t low = 0, high = slowest - 1;  // the least latency is of latencies[low..high]
     while (low < high) {
       const std::size_t middle = (low + high) / 2;
-      if (possible(*width, latencies[middle])) high = middle;
-      else low = middle + 1;
+      if (possible(*width, latencies[middle]))
+        high = middle;
+      else
+        low = middle + 1;
     }
     ring.choices.push_back({*width, latencies[high]});
     slowest = high;

@@ -1,8 +1,8 @@
 // The ring of a group of GPUs: in which cyclic order its members pass data on, and what that order cannot avoid.
 //
 // Communication libraries choose the order themselves, so a placement is to be judged by the best one. For up to
-// `exact_ring_members` members that is found exactly, by dynamic programming over subsets (Held and Karp 1962, for the bottleneck
-// instead of the sum); larger groups go by host and number, as NCCL chains them.
+// `exact_ring_members` members that is found exactly, by dynamic programming over subsets (Held and Karp 1962, for the
+// bottleneck instead of the sum); larger groups go by host and number, as NCCL chains them.
 #pragma once
 
 #include <cstddef>

@@ -14,6 +14,8 @@ namespace plait::plan {
 namespace {
 
 constexpr int most_gpus_for_exact_worst = 8;
+constexpr int few_gpus = 10;
+constexpr std::int64_t annealing_before_exact = 4'000;
 constexpr std::int64_t rank_costs_for_worst = 400'000;  // ranks × placements costed
 
 std::vector<int> identity(int ranks) {
@@ -90,8 +92,11 @@ std::vector<std::string> problems_of_placement(const std::vector<int>& gpu_of_ra
 
 PlacementResult Placer::best(CostModel& model, const PlacementOptions& options) {
   PlacementResult result;
-  HierarchyResult start = hierarchical_placement(model);
-  if (fabric_.gpus() > std::min(options.exact_up_to_gpus, most_exact_gpus)) {
+  const bool exactly = fabric_.gpus() <= std::min(options.exact_up_to_gpus, most_exact_gpus);
+  // A good start pays where the search is long.
+  const std::int64_t annealing = !exactly ? annealing_steps_alone : fabric_.gpus() > few_gpus ? annealing_before_exact : 0;
+  HierarchyResult start = hierarchical_placement(model, annealing);
+  if (!exactly) {
     result.method = "hierarchical";
     result.looked_at = start.placements;
     result.lower_bound = placement_lower_bound(model);
@@ -114,7 +119,7 @@ WorstPlacement Placer::worst(CostModel& model) {
   } else {
     worst.method = "local search";
     double dearest = -1;
-    for (const std::vector<int>& placement : nested_placements(fabric_, model.traffic().layout)) {
+    for (const std::vector<int>& placement : nested_placements(fabric_, model.traffic())) {
       const double seconds = model.seconds(placement);
       if (worst.gpu_of_rank.empty() || (std::isfinite(seconds) && seconds > dearest)) {
         dearest = std::isfinite(seconds) ? seconds : -1;

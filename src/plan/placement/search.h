@@ -1,9 +1,11 @@
 // Which rank goes where: the placement that costs least (cost.h), or one that was asked for.
 //
-// Up to 16 GPUs the answer is exact (exact.h); for more it is laid along the levels of the machine (hierarchy.h) and comes with a
-// bound of what could be better (lower_bound.h). There may be more GPUs than ranks: then which of them are used is part of the
-// answer. Of equally cheap placements an exact search takes the lexicographically smallest list of GPUs, so rank r is on GPU r where
-// nothing is better; always the same for the same machine and traffic.
+// Up to 16 GPUs the search is exact (exact.h). On machines with no symmetry and much sharing it can take too long, so it may be
+// stopped after a number of nodes, and says so. For more GPUs ranks are laid along the levels of the machine (hierarchy.h).
+// Either way the answer comes with a bound of what could be better, for a finished exact search itself (lower_bound.h). There
+// may be more GPUs than ranks: then which of them are used is part of the answer. Of equally cheap placements an exact search
+// takes the lexicographically smallest list of GPUs, so rank r is on GPU r where nothing is better; always the same for the
+// same machine and traffic.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +20,18 @@ namespace plait::plan {
 
 // As placement.strategy in the configuration.
 enum class PlacementStrategy {
-  automatic,   // the cheapest
-  order,       // rank r on GPU r
-  worst,       // the dearest that is possible, to see what placement is worth
-  given        // a list of GPUs: "explicit"
+  automatic,  // the cheapest
+  order,      // rank r on GPU r
+  worst,      // the dearest that is possible, to see what placement is worth
+  given       // a list of GPUs: "explicit"
 };
 
 struct PlacementOptions {
   PlacementStrategy strategy = PlacementStrategy::automatic;
-  std::vector<int> given;                 // by rank, for PlacementStrategy::given
-  int exact_up_to_gpus = 16;              // 0 to 16
-  std::int64_t most_nodes = 2'000'000;    // of an exact search; it is stopped there, and says so
-  bool with_worst = false;                // also find the worst placement
+  std::vector<int> given;               // by rank, for PlacementStrategy::given
+  int exact_up_to_gpus = 16;            // 0 to 16
+  std::int64_t most_nodes = 2'000'000;  // of an exact search; it is stopped there, and says so
+  bool with_worst = false;              // also find the worst placement
 };
 
 struct WorstPlacement {
@@ -40,11 +42,11 @@ struct WorstPlacement {
 
 struct PlacementResult {
   std::vector<int> gpu_of_rank;
-  PlacementCost cost;           // not possible() if there is no placement in which all can reach whom they need
-  std::string method;           // "exact", "exact search, stopped", "hierarchical", "order", "worst, exact", "explicit", ...
-  std::int64_t looked_at = 0;   // nodes of an exact search, or placements costed
-  double lower_bound = 0;       // seconds, of all placements; the cost if the method is "exact"
-  PlacementCost order;          // of rank r on GPU r
+  PlacementCost cost;          // not possible() if there is no placement in which all can reach whom they need
+  std::string method;          // "exact", "exact search, stopped", "hierarchical", "order", "worst, exact", "explicit", ...
+  std::int64_t looked_at = 0;  // nodes of an exact search, or placements costed
+  double lower_bound = 0;      // seconds, of all placements; the cost if the method is "exact"
+  PlacementCost order;         // of rank r on GPU r
   std::optional<WorstPlacement> worst;
 };
 

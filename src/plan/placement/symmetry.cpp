@@ -18,12 +18,12 @@ constexpr int most_steps = 2000;  // of the search for one permutation
 
 // A part of a permutation, with what it makes of the channels between the GPUs that it has placed.
 struct Symmetry::Mapping {
-  std::vector<int> image;            // by GPU; -1: not placed yet
-  std::vector<bool> taken;           // by GPU: is an image
-  std::vector<int> channel;          // by channel; -1: not mapped yet
-  std::vector<bool> channel_taken;   // by channel: is an image
-  std::vector<int> placed;           // GPUs, in their order
-  std::vector<int> mapped;           // channels, in their order, to take back
+  std::vector<int> image;           // by GPU; -1: not placed yet
+  std::vector<bool> taken;          // by GPU: is an image
+  std::vector<int> channel;         // by channel; -1: not mapped yet
+  std::vector<bool> channel_taken;  // by channel: is an image
+  std::vector<int> placed;          // GPUs, in their order
+  std::vector<int> mapped;          // channels, in their order, to take back
   int steps = 0;
 };
 
@@ -37,7 +37,8 @@ Symmetry::Symmetry(Fabric& fabric) : gpus_(fabric.gpus()) {
       if (from == to) continue;
       const Way& way = fabric.way(from, to);
       Pair& pair = pairs_[at(from * gpus_ + to)];
-      pair.kind = kinds.insert({{way.gb_per_s, way.latency_us, way.channels.size()}, static_cast<int>(kinds.size())}).first->second;
+      pair.kind =
+          kinds.insert({{way.gb_per_s, way.latency_us, way.channels.size()}, static_cast<int>(kinds.size())}).first->second;
       for (int channel : way.channels) {
         const auto [found, added] = numbers.insert({channel, static_cast<int>(numbers.size())});
         if (added) channel_gb_per_s_.push_back(fabric.channels()[at(channel)].gb_per_s);
@@ -88,7 +89,8 @@ bool Symmetry::place(Mapping& mapping, int gpu, int image) const {
   };
   for (int earlier : mapping.placed) {
     const int there = mapping.image[at(earlier)];
-    if (!carry_over(pair(earlier, gpu), pair(there, image)) || !carry_over(pair(gpu, earlier), pair(image, there))) return false;
+    if (!carry_over(pair(earlier, gpu), pair(there, image)) || !carry_over(pair(gpu, earlier), pair(image, there)))
+      return false;
   }
   mapping.image[at(gpu)] = image;
   mapping.taken[at(image)] = true;

@@ -1,10 +1,10 @@
 // Which GPUs of a machine are alike: so that a search tries one of them for all.
 //
 // Two GPUs are alike, given some that stay where they are, if a permutation of the GPUs takes one to the other, leaves those in
-// place, and takes every way to one with the same bandwidth and latency, and channels to channels of the same bandwidth, so that
-// what shared a channel still does. Candidates come from colour refinement (Weisfeiler and Leman 1968, on pairs' ways); the
-// permutation is then built one GPU after the other and each step verified, so nothing is taken for alike that is not. A search for
-// one that takes too many steps is given up: then they count as different, which costs time and no correctness.
+// place, and takes every way to one with the same bandwidth and latency, and channels to channels of the same bandwidth, so
+// that what shared a channel still does. Candidates come from colour refinement (Weisfeiler and Leman 1968, on pairs' ways);
+// the permutation is then built one GPU after the other and each step verified, so nothing is taken for alike that is not. A
+// search for one that takes too many steps is given up: then they count as different, which costs time and no correctness.
 #pragma once
 
 #include <array>
