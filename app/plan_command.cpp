@@ -1,4 +1,6 @@
-// plait plan CONFIG [--json [--programs]] [--grid] [--gpus N] [--set path=value ...]
+// plait plan CONFIG [--topology live|FILE] [--gpus N] [--device NAME] [--calibration FILE] [--top K] [--json [--programs]] [--grid]
+//                   [--set path=value ...]
+// plait plan --accuracy RUN_DIR...
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
@@ -12,45 +14,41 @@
 #include "parallel/plan_json.h"
 #include "parallel/program_grid.h"
 #include "parallel/validator.h"
-#include "train/data/tokenizer.h"
-#include "train/launch.h"
+#include "plan/report.h"
+#include "train/job_planning.h"
+#include "train/report/accuracy.h"
 #include "train/report/progress_text.h"
 
 namespace plait {
 namespace {
 
+// Tables of more ranks than this are by pipeline rank.
+constexpr int most_rows = 64;
+
 struct Options {
   std::string config;
-  std::vector<std::string> set;
-  int gpus = 0;
+  std::vector<std::string> set, accuracy;
+  train::PlanningWish wish;
   bool json = false, programs = false, grid = false;
 };
 
 struct Plan {
-  std::vector<parallel::RankPlan> ranks;
-  std::vector<std::string> devices;
+  train::SitedPlan sited;
+  std::vector<parallel::RankPlan> stages;  // of one rank of each pipeline coordinate
+  parallel::ProgramSet programs;           // of all ranks
 };
 
-// A tokenizer that would have to be trained first is not: its size is known.
-std::int64_t vocabulary(const Config& config) {
-  const std::int64_t wanted = config.data.sentencepiece.vocab;
-  return wanted > 0 ? wanted : train::create_tokenizer(config)->vocab();
-}
-
 Plan make_plan(const Options& o) {
-  Config config = load_config(o.config, o.set);
-  Plan plan;
-  std::vector<Device> devices;
-  if (o.gpus > 0) {
-    for (int i = 0; i < o.gpus; ++i) devices.push_back({DeviceKind::cuda, i});
-  } else {
-    devices = train::plan_launch(config).devices;
-  }
-  const auto ranks = static_cast<int>(devices.size());
-  plan.ranks = parallel::make_job_plan(config, vocabulary(config), parallel::resolve_layout(config.parallel, ranks), devices.front().kind);
-  for (const Device device : devices) plan.devices.push_back(to_string(device));
-  parallel::require_valid(parallel::training_programs(plan.ranks));
-  parallel::require_valid(parallel::evaluation_programs(plan.ranks));
+  const Config config = load_config(o.config, o.set);
+  const std::int64_t vocab = train::vocabulary(config);
+  Plan plan{.sited = plan_on_site(config, vocab, o.wish), .stages = {}, .programs = {}};
+  const plan::PlannedJob& job = plan.sited.job;
+  const parallel::Layout layout = parallel::resolve_layout(job.config.parallel, plan.sited.ranks);
+  plan.stages = parallel::make_stage_plans(job.config, vocab, layout, plan.sited.kind);
+  plan.programs = parallel::training_programs(plan.stages);
+  // Two ranks of an axis do all that more of them would.
+  parallel::require_valid(parallel::condensed(plan.programs));
+  parallel::require_valid(parallel::condensed(parallel::evaluation_programs(plan.stages)));
   return plan;
 }
 
@@ -63,27 +61,57 @@ std::string blocks_text(const parallel::RankPlan& plan) {
   return text;
 }
 
-void print(const Plan& plan) {
-  const parallel::RankPlan& first = plan.ranks.front();
+void print_row(const std::string& ranks, const std::string& device, const parallel::Coordinates& c, const parallel::RankPlan& p) {
   const auto bytes = [](std::size_t n) { return train::format_bytes(static_cast<std::int64_t>(n)); };
-  fmt::print("{} ranks: {}, zero {}\n", plan.ranks.size(), first.layout.to_string(), first.zero);
+  std::int64_t parameters = 0;
+  for (const model::Parameter& parameter : p.parameters) parameters += parameter.stored;
+  std::size_t activations = 0;
+  for (const auto& [kind, size] : p.memory.bytes_by_kind()) activations += kind == "activations" ? size : 0;
+  fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", ranks, device, c.pipeline, c.data, c.tensor, blocks_text(p),
+             train::format_count(static_cast<double>(parameters)), parallel::peak_in_flight(p.schedule, c.pipeline), bytes(p.memory.total_bytes()),
+             bytes(activations));
+}
+
+void print(const Plan& plan) {
+  const parallel::RankPlan& first = plan.stages.front();
+  const parallel::Layout& layout = first.layout;
+  fmt::print("{} ranks: {}, zero {}\n", layout.ranks(), layout.to_string(), first.zero);
   fmt::print("schedule {}: {} micro-batches of {} sequences per data-parallel rank, {} stages, bubble {:.1f} % if forward and both "
              "parts of backward cost the same\n",
              first.schedule.name, first.micro_batches, first.sizes.micro_batch.batch, first.schedule.stages(),
              100 * parallel::simulate(first.schedule).bubble_fraction());
   fmt::print("blocks: 0 is the embedding, {} the head\n\n", first.sizes.shape.head_block());
-  fmt::print("{:>4}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", "rank", "device", "pipeline", "data", "tensor", "blocks",
-             "parameters", "in flight", "memory", "activations");
-  for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    const parallel::RankPlan& p = plan.ranks[r];
-    const parallel::Coordinates c = p.coordinates();
-    std::int64_t parameters = 0;
-    for (const model::Parameter& parameter : p.parameters) parameters += parameter.stored;
-    std::size_t activations = 0;
-    for (const auto& [kind, size] : p.memory.bytes_by_kind()) activations += kind == "activations" ? size : 0;
-    fmt::print("{:>4}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", r, plan.devices[r], c.pipeline, c.data, c.tensor,
-               blocks_text(p), train::format_count(static_cast<double>(parameters)),
-               parallel::peak_in_flight(p.schedule, c.pipeline), bytes(p.memory.total_bytes()), bytes(activations));
+  fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", layout.ranks() > most_rows ? "ranks" : "rank", "device", "pipeline",
+             "data", "tensor", "blocks", "parameters", "in flight", "memory", "activations");
+  const int per_stage = layout.data * layout.tensor;
+  for (int stage = 0; stage < layout.pipeline && layout.ranks() > most_rows; ++stage) {
+    const parallel::RankPlan& p = plan.stages[static_cast<std::size_t>(stage)];
+    print_row(fmt::format("{}-{}", stage * per_stage, (stage + 1) * per_stage - 1), "", p.coordinates(), p);
+  }
+  for (int rank = 0; rank < layout.ranks() && layout.ranks() <= most_rows; ++rank) {
+    const parallel::Coordinates c = layout.coordinates(rank);
+    print_row(std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)], c, plan.stages[static_cast<std::size_t>(c.pipeline)]);
+  }
+  fmt::print("\n{}", text_of(plan.sited.job, plan.sited.machine, plan.sited.context));
+}
+
+nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
+  auto json = parallel::to_json(plan.stages, plan.stages.front().schedule.name, plan.sited.context.devices);
+  for (auto& [key, value] : to_json(plan.sited.job, plan.sited.machine, plan.sited.context).items()) json[key] = value;
+  if (programs) {
+    json["programs"] = nlohmann::ordered_json::array();
+    for (int rank = 0; rank < plan.stages.front().layout.ranks(); ++rank) json["programs"].push_back(parallel::to_json(plan.programs.program(rank)));
+  }
+  return json;
+}
+
+void show_accuracy(const Options& o) {
+  std::vector<train::Accuracy> runs;
+  for (const std::string& run : o.accuracy) runs.push_back(train::read_accuracy(run));
+  if (o.json) {
+    std::cout << accuracy_json(runs).dump(2) << '\n';
+  } else {
+    fmt::print("{}", accuracy_table(runs));
   }
 }
 
@@ -91,27 +119,31 @@ void print(const Plan& plan) {
 
 void add_plan_command(CLI::App& app, int& status) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("plan", "Show how a configuration would run: layout, stages, programs, memory. Needs no GPU");
-  command->add_option("CONFIG", o->config, "Configuration (YAML)")->required();
+  CLI::App* command = app.add_subcommand("plan", "Decide and show how a configuration would run: layout, placement, predicted time, memory. Needs no GPU");
+  command->add_option("CONFIG", o->config, "Configuration (YAML)");
   command->add_option("--set", o->set, "Override a value: --set parallel.pipeline=4 (repeatable)")->type_name("PATH=VALUE");
-  command->add_option("--gpus", o->gpus, "Plan for this many GPUs, whatever this machine has")->check(CLI::PositiveNumber);
-  command->add_flag("--json", o->json, "One JSON document on stdout");
+  command->add_option("--gpus", o->wish.gpus, "Plan for this many GPUs, whatever this machine has")->check(CLI::PositiveNumber);
+  command->add_option("--topology", o->wish.topology, "live, or a file that `plait topo --from` reads; without it placement.topology of the configuration");
+  command->add_option("--device", o->wish.device, "Nominal figures of this device (h200, a100, rtx4090, cpu, ...) instead of this machine's");
+  command->add_option("--calibration", o->wish.calibration, "Figures measured by `plait bench calibrate` instead of nominal ones");
+  command->add_option("--top", o->wish.top, "Show this many alternatives")->check(CLI::NonNegativeNumber);
+  command->add_option("--accuracy", o->accuracy, "How well finished runs were predicted: their directories");
+  command->add_flag("--json", o->json, "One JSON document on stdout; `plait train --plan` runs it");
   command->add_flag("--programs", o->programs, "With --json: every rank's instructions too")->needs("--json");
   command->add_flag("--grid", o->grid, "Draw the step: what each pipeline rank computes when")->excludes("--json");
   command->callback([o, &status] {
+    if (!o->accuracy.empty()) {
+      show_accuracy(*o);
+      status = 0;
+      return;
+    }
+    if (o->config.empty()) throw ConfigError("plan: give a configuration file, or --accuracy RUN_DIR...");
     const Plan plan = make_plan(*o);
     if (o->json) {
-      auto json = parallel::to_json(plan.ranks, plan.ranks.front().schedule.name, plan.devices);
-      if (o->programs) {
-        json["programs"] = nlohmann::ordered_json::array();
-        for (const parallel::RankPlan& rank : plan.ranks) json["programs"].push_back(parallel::to_json(rank.train));
-      }
-      std::cout << json.dump(2) << '\n';
+      std::cout << json_of(plan, o->programs).dump(2) << '\n';
     } else {
       print(plan);
-      if (o->grid) {
-        fmt::print("\n{}", parallel::draw_programs(parallel::training_programs(plan.ranks), {.colour = ::isatty(STDOUT_FILENO) == 1}));
-      }
+      if (o->grid) fmt::print("\n{}", parallel::draw_programs(plan.programs, {.colour = ::isatty(STDOUT_FILENO) == 1}));
     }
     status = 0;
   });

@@ -1,17 +1,38 @@
-// plait train CONFIG [--set path=value ...] [--resume RUN_DIR]
+// plait train CONFIG [--set path=value ...] [--resume RUN_DIR] [--plan plan.json]
+#include <spdlog/fmt/fmt.h>
+
+#include <fstream>
 #include <memory>
 
 #include "commands.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "plan/report.h"
+#include "train/job_planning.h"
+#include "train/launch.h"
 #include "train/run_directory.h"
 #include "train/trainer.h"
 
 namespace plait {
+namespace {
+
+constexpr std::streamoff most_plan_bytes = std::streamoff{1} << 30;
+
+nlohmann::json read_plan(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) throw ConfigError(path + ": cannot be read");
+  if (file.tellg() > most_plan_bytes) throw ConfigError(path + ": is no plan: far too long");
+  file.seekg(0);
+  nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
+  if (json.is_discarded()) throw ConfigError(path + ": is not JSON");
+  return json;
+}
+
+}  // namespace
 
 void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   struct Options {
-    std::string config, resume;
+    std::string config, resume, plan;
     std::vector<std::string> set;
   };
   auto options = std::make_shared<Options>();
@@ -19,11 +40,16 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("CONFIG", options->config, "Configuration (YAML); with --resume, that run's own when left out");
   command->add_option("--set", options->set, "Override a value: --set train.steps=100 (repeatable)")->type_name("PATH=VALUE");
   command->add_option("--resume", options->resume, "Go on from the newest checkpoint of a run directory, or from a given checkpoint");
+  command->add_option("--plan", options->plan, "Run what a plan.json of `plait plan --json` chose: layout, schedule, micro-batch, placement");
   command->callback([options, &status, argc, argv] {
     if (options->config.empty() && options->resume.empty()) throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
     train::TrainRequest request;
     request.config = options->config.empty() ? train::load_run_config(train::run_directory_of(options->resume), options->set)
                                              : load_config(options->config, options->set);
+    if (!options->plan.empty()) request.config = plan::apply_choice(std::move(request.config), read_plan(options->plan), options->plan);
+    std::string note;
+    request.config = train::settle(request.config, note);
+    if (!note.empty() && !train::rank_from_environment(request.config)) fmt::print(stderr, "{}\n", note);
     request.resume = options->resume;
     request.argv.assign(argv, argv + argc);
     status = train::train(request);

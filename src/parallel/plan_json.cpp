@@ -43,8 +43,12 @@ Json to_json(const MemoryPlan& plan) {
 }
 
 Json to_json(const std::vector<RankPlan>& plans, const std::string& schedule, const std::vector<std::string>& devices) {
-  require(!plans.empty() && plans.size() == devices.size(), "to_json: a device for every rank's plan");
+  require(!plans.empty(), "to_json: at least one plan");
   const RankPlan& first = plans.front();
+  const int ranks = first.layout.ranks();
+  const bool by_stage = static_cast<int>(plans.size()) < ranks;
+  require(static_cast<int>(devices.size()) == ranks && static_cast<int>(plans.size()) == (by_stage ? first.layout.pipeline : ranks),
+          "to_json: a device for every rank, and a plan for every rank or every pipeline coordinate");
   Json json;
   json["layout"] = {{"data", first.layout.data}, {"tensor", first.layout.tensor}, {"pipeline", first.layout.pipeline}};
   json["schedule"] = schedule;
@@ -55,11 +59,14 @@ Json to_json(const std::vector<RankPlan>& plans, const std::string& schedule, co
                        {"master", to_string(first.master_type)}};
   json["placement"] = Json::array();
   Json peaks = Json::array();
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    const Coordinates c = plans[i].coordinates();
-    json["placement"].push_back(
-        {{"rank", plans[i].rank}, {"device", devices[i]}, {"pipeline", c.pipeline}, {"data", c.data}, {"tensor", c.tensor}});
-    peaks.push_back(plans[i].memory.total_bytes());
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Coordinates c = first.layout.coordinates(rank);
+    json["placement"].push_back({{"rank", rank},
+                                 {"device", devices[static_cast<std::size_t>(rank)]},
+                                 {"pipeline", c.pipeline},
+                                 {"data", c.data},
+                                 {"tensor", c.tensor}});
+    peaks.push_back(plans[static_cast<std::size_t>(by_stage ? c.pipeline : rank)].memory.total_bytes());
   }
   json["stages"] = Json::array();
   for (int stage = 0; stage < first.schedule.stages(); ++stage) {

@@ -8,7 +8,8 @@
 
 namespace plait::parallel {
 
-// {"layout", "schedule", "placement", "precision", "memory", "predicted": {"peak_bytes"}, "buckets"}; one plan per rank.
+// {"layout", "schedule", "placement", "precision", "memory", "predicted": {"peak_bytes"}, "buckets"}. `plans`: of all ranks,
+// or of one rank of each pipeline coordinate.
 // `devices`: name of each rank's device, "cuda:0".
 nlohmann::ordered_json to_json(const std::vector<RankPlan>& plans, const std::string& schedule,
                                const std::vector<std::string>& devices);

@@ -39,24 +39,48 @@ AxisLink axis_link(const AxisCost& cost, const Fabric& fabric, const std::string
   return link;
 }
 
-// The fastest ways that any two GPUs have, so that an estimate is rather too low than too high.
-AxisSpeeds fastest(Fabric& fabric) {
-  RingSpeed best;
-  const int looked_at = std::min(fabric.gpus(), 16);
-  for (int from = 0; from < looked_at; ++from) {
-    for (int to = 0; to < looked_at; ++to) {
-      const Way& way = fabric.way(from, to);
-      if (from == to || way.gb_per_s <= best.gb_per_s) continue;
-      best = {way.gb_per_s, way.latency_us};
+// The fastest ways within a host and between two, so that an estimate is rather too low than too high.
+class FastestWays {
+ public:
+  explicit FastestWays(Fabric& fabric) {
+    const int first_host = fabric.gpu(0).host;
+    while (of_host_ < fabric.gpus() && fabric.gpu(of_host_).host == first_host) ++of_host_;
+    const int looked_at = std::min(fabric.gpus(), std::min(of_host_, 16) + 1);
+    for (int from = 0; from < looked_at; ++from) {
+      for (int to = 0; to < looked_at; ++to) {
+        if (from == to) continue;
+        const Way& way = fabric.way(from, to);
+        RingSpeed& best = fabric.gpu(from).host == fabric.gpu(to).host ? within_ : between_;
+        if (way.gb_per_s > best.gb_per_s) best = {way.gb_per_s, way.latency_us};
+      }
+    }
+    if (of_host_ < fabric.gpus()) {
+      const Way& way = fabric.way(0, of_host_);
+      if (way.gb_per_s > between_.gb_per_s) between_ = {way.gb_per_s, way.latency_us};
     }
   }
-  return {best, best, best};
+  // Tensor groups have the first claim on a host, then whichever of the others.
+  AxisSpeeds speeds(const Candidate& c) const {
+    const auto on = [&](std::int64_t ranks) { return ranks <= of_host_ ? within_ : between_; };
+    return {.tensor = on(c.tensor), .pipeline = on(c.tensor * c.pipeline), .data = on(c.tensor * c.data)};
+  }
+
+ private:
+  int of_host_ = 0;
+  RingSpeed within_, between_;
+};
+
+// In one line.
+std::string reason_of(const ConfigError& error) {
+  if (error.problems().empty()) return error.what();
+  const ConfigProblem& problem = error.problems().front();
+  return problem.path + " = " + problem.value + " " + problem.rule;
 }
 
 class Search {
  public:
   Search(const Config& config, std::int64_t vocab, int ranks, const Site& site, const PlannerOptions& options)
-      : config_(config), vocab_(vocab), ranks_(ranks), site_(site), options_(options), placer_(*site.fabric) {}
+      : config_(config), vocab_(vocab), ranks_(ranks), site_(site), options_(options), placer_(*site.fabric), ways_(*site.fabric) {}
 
   PlannedJob run() {
     Enumeration all = enumerate(config_, ranks_);
@@ -78,40 +102,49 @@ class Search {
 
   void sort(const std::vector<Candidate>& candidates) {
     Estimator estimator(config_, vocab_, site_.kind, site_.machine);
-    const AxisSpeeds speeds = fastest(*site_.fabric);
     for (const Candidate& c : candidates) {
       try {
-        const Estimate estimate = estimator.estimate(c, speeds);
+        const Estimate estimate = estimator.estimate(c, ways_.speeds(c));
         // The memory plan decides; this only leaves out what is far off.
         (estimate.bytes > 1.1 * limit() ? too_large_ : waiting_).push_back({c, estimate.seconds, estimate.bytes});
       } catch (const ConfigError& error) {
-        job_.rejected.push_back({c, error.what()});
+        impossible_.push_back({c, reason_of(error)});
       }
     }
     std::stable_sort(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
   }
 
   void simulate_best() {
-    double best = std::numeric_limits<double>::infinity();
+    std::map<std::string, int> of_layout;
+    std::vector<const EstimatedCandidate*> first, later;
     for (const EstimatedCandidate& next : waiting_) {
-      if (job_.simulated >= options_.most_simulated || options_.estimate_trust * next.seconds > best) break;
-      Evaluation evaluation;
-      try {
-        evaluation = evaluate(with(config_, next.candidate), vocab_, ranks_, site_, placer_, options_.placement);
-      } catch (const ConfigError& error) {
-        job_.rejected.push_back({next.candidate, error.what()});
-        continue;
-      }
-      ++job_.simulated;
-      evaluation.estimated_seconds = next.seconds;
-      if (const std::string problem = memory_problem(evaluation, site_.machine); !problem.empty()) {
-        too_large_.push_back({next.candidate, next.seconds, evaluation.most_bytes()});
-        memory_problems_.push_back({next.candidate, problem});
-        continue;
-      }
-      best = std::min(best, evaluation.step_seconds);
-      evaluations_.push_back(std::move(evaluation));
+      (of_layout[next.candidate.layout()]++ < options_.first_of_layout ? first : later).push_back(&next);
     }
+    for (const auto* list : {&first, &later}) {
+      for (const EstimatedCandidate* next : *list) {
+        if (job_.simulated >= options_.most_simulated || options_.estimate_trust * next->seconds > best_seconds_) break;
+        simulate(*next);
+      }
+    }
+  }
+
+  void simulate(const EstimatedCandidate& next) {
+    Evaluation evaluation;
+    try {
+      evaluation = evaluate(with(config_, next.candidate), vocab_, ranks_, site_, placer_, options_.placement);
+    } catch (const ConfigError& error) {
+      impossible_.push_back({next.candidate, reason_of(error)});
+      return;
+    }
+    ++job_.simulated;
+    evaluation.estimated_seconds = next.seconds;
+    if (const std::string problem = memory_problem(evaluation, site_.machine); !problem.empty()) {
+      too_large_.push_back({next.candidate, next.seconds, evaluation.most_bytes()});
+      memory_problems_.push_back({next.candidate, problem});
+      return;
+    }
+    best_seconds_ = std::min(best_seconds_, evaluation.step_seconds);
+    evaluations_.push_back(std::move(evaluation));
   }
 
   // The best, then the best of each other layout, then the rest; each by predicted time. And why layouts are missing.
@@ -144,10 +177,11 @@ class Search {
     };
     for (const EstimatedCandidate& e : waiting_) {
       const auto problem = std::find_if(memory_problems_.begin(), memory_problems_.end(), [&](const Rejected& r) { return r.candidate == e.candidate; });
-      if (problem != memory_problems_.end()) continue;
-      if (!is_new(e.candidate)) continue;
-      job_.rejected.push_back({e.candidate, fmt::format("slower: at best about {:.1f} ms a step, where the choice takes {:.1f}", 1e3 * e.seconds,
-                                                        1e3 * job_.best.step_seconds)});
+      const bool failed = std::any_of(impossible_.begin(), impossible_.end(), [&](const Rejected& r) { return r.candidate == e.candidate; });
+      if (problem != memory_problems_.end() || failed || !is_new(e.candidate)) continue;
+      const bool is_slower = options_.estimate_trust * e.seconds > job_.best.step_seconds;
+      job_.rejected.push_back({e.candidate, fmt::format("{}: at best about {:.1f} ms a step by estimate, where the choice takes {:.1f}",
+                                                        is_slower ? "slower" : "not simulated", 1e3 * e.seconds, 1e3 * job_.best.step_seconds)});
     }
     for (const Rejected& r : memory_problems_) {
       if (is_new(r.candidate)) job_.rejected.push_back(r);
@@ -160,6 +194,9 @@ class Search {
     for (const auto& [layout, e] : smallest) {
       if (is_new(e->candidate)) job_.rejected.push_back({e->candidate, too_much(*e)});
     }
+    for (const Rejected& r : impossible_) {
+      if (is_new(r.candidate)) job_.rejected.push_back(r);
+    }
   }
 
   std::string too_much(const EstimatedCandidate& e) const {
@@ -167,7 +204,7 @@ class Search {
   }
 
   [[noreturn]] void refuse() {
-    std::string text = fmt::format("no way to run this on {} {}s fits", ranks_, site_.machine.profile.name);
+    std::string text = fmt::format("no way to run this on {} {}s", ranks_, site_.machine.profile.name);
     if (!too_large_.empty()) {
       const auto smallest = std::min_element(too_large_.begin(), too_large_.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
       text += fmt::format(": the smallest is {}, which {}", smallest->candidate.to_string(), too_much(*smallest));
@@ -175,6 +212,8 @@ class Search {
         if (r.candidate == smallest->candidate) text += " (" + r.reason + ")";
       }
       text += nearest_fit(*smallest);
+    } else if (!impossible_.empty()) {
+      text += ": " + impossible_.front().candidate.to_string() + ": " + impossible_.front().reason;
     } else if (!job_.rejected.empty()) {
       text += ": " + job_.rejected.front().candidate.to_string() + ": " + job_.rejected.front().reason;
     }
@@ -201,7 +240,7 @@ class Search {
       std::vector<EstimatedCandidate> fits;
       for (const Candidate& c : enumerate(open, ranks_).candidates) {
         try {
-          const Estimate e = estimator.estimate(c, fastest(*site_.fabric));
+          const Estimate e = estimator.estimate(c, ways_.speeds(c));
           if (e.bytes < 0.95 * limit()) fits.push_back({c, e.seconds, e.bytes});
         } catch (const ConfigError&) {
           continue;  // as such no answer
@@ -222,9 +261,12 @@ class Search {
   const Site& site_;
   const PlannerOptions& options_;
   Placer placer_;
+  const FastestWays ways_;
+  double best_seconds_ = std::numeric_limits<double>::infinity();
   PlannedJob job_;
   std::vector<EstimatedCandidate> waiting_, too_large_;
   std::vector<Rejected> memory_problems_;
+  std::vector<Rejected> impossible_;  // no plan can be made of them, or no placement
   std::vector<Evaluation> evaluations_;
 };
 

@@ -4,8 +4,8 @@
 //   enumerate (candidate.h) → estimate and sort (estimate.h) → for the best: programs, memory plan, placement (placement/search.h),
 //   simulation (simulation/simulator.h) → the fastest that fits.
 //
-// The simulator decides among those that it sees; the estimate decides which those are. It goes on as long as something that was
-// estimated to be faster than the best simulated so far (within `estimate_trust`) is left, at most `most_simulated`.
+// The simulator decides among those that it sees; the estimate decides which those are: first the most promising of each layout, then
+// the others, as long as their estimate (within `estimate_trust`) is below the best that was simulated, and `most_simulated` at most.
 #pragma once
 
 #include <optional>
@@ -59,9 +59,10 @@ struct EstimatedCandidate {
 
 struct PlannerOptions {
   int top = 5;                      // alternatives that are kept, beside the best
-  int most_simulated = 24;
+  int most_simulated = 48;
+  int first_of_layout = 2;          // candidates of a layout that are looked at before more of another
   double estimate_trust = 0.9;      // an estimate may be this much of the true time and still deserve a look
-  PlacementOptions placement;
+  PlacementOptions placement = {};
   bool what_if = true;              // looks for what would change the answer
 };
 

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "train/launch.h"
+#include "train/job_planning.h"
 #include "train/launch_environment.h"
 #include "train/rank_binding.h"
 
@@ -50,6 +51,25 @@ void check_backend(const Config& config, const DeviceChoice& devices) {
   }
 }
 
+// By rank. Ranks on CPUs have no place of their own.
+std::vector<Device> placed(const Config& config, const DeviceChoice& devices, int ranks) {
+  const std::vector<std::int64_t>& given = config.placement.devices;
+  if (devices.kind == DeviceKind::cuda && !given.empty()) {
+    if (static_cast<int>(given.size()) != ranks) {
+      throw ConfigError({{"placement.devices", std::to_string(given.size()) + " GPUs", "must be one for each of the " + std::to_string(ranks) + " ranks", "", 0}});
+    }
+    if (const auto last = *std::max_element(given.begin(), given.end()); last >= devices.count) {
+      throw ConfigError({{"placement.devices", std::to_string(last), "is no GPU of this machine, which has " + std::to_string(devices.count), "", 0}});
+    }
+  }
+  std::vector<Device> by_rank;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const bool is_given = devices.kind == DeviceKind::cuda && !given.empty();
+    by_rank.push_back({devices.kind, is_given ? static_cast<int>(given[static_cast<std::size_t>(rank)]) : rank});
+  }
+  return by_rank;
+}
+
 std::string explain(const LaunchPlan& plan, const DeviceChoice& devices) {
   const bool one = plan.ranks == 1;
   std::string text = std::to_string(plan.ranks) + (one ? " rank " : " ranks ");
@@ -86,6 +106,7 @@ DeviceChoice choose_devices(const Config& config) {
 }
 
 LaunchPlan plan_launch(const Config& config) {
+  require_settled(config, "what is started here");
   LaunchPlan plan;
   plan.mode = mode_from(config.launch.mode);
   const DeviceChoice devices = choose_devices(config);
@@ -103,7 +124,7 @@ LaunchPlan plan_launch(const Config& config) {
       refuse_ranks(plan.ranks, "there are only " + std::to_string(devices.count) +
                                    " GPUs, and each rank needs its own; ask for fewer, or for launch.device: cpu");
     }
-    for (int rank = 0; rank < plan.ranks; ++rank) plan.devices.push_back({devices.kind, rank});
+    plan.devices = placed(config, devices, plan.ranks);
   }
   check_layout(config, plan.ranks);
   if (plan.mode == LaunchMode::processes && plan.this_rank) {

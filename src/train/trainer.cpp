@@ -15,18 +15,21 @@
 #include "train/data/dataset.h"
 #include "train/data/tokenizer.h"
 #include "train/learning_rate.h"
+#include "train/job_planning.h"
 #include "train/ledger_exchange.h"
 #include "train/report/ledger_text.h"
 #include "train/report/link_table.h"
 #include "train/report/metrics_writer.h"
 #include "train/report/model_flops.h"
 #include "plan/peak_flops.h"
+#include "plan/report.h"
 #include "train/report/progress.h"
 #include "train/report/tensorboard_writer.h"
 #include "train/run_directory.h"
 #include "train/sampler.h"
 #include "train/session.h"
 #include "train/trace/step_tracer.h"
+#include "train/report/accuracy.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -159,6 +162,7 @@ class Trainer {
     }
     if (reporter_) reporter_->progress().finish();
     report_ledgers();
+    hold_to_account();
     say(session_.memory_report().to_string());
     say("run directory: " + start_.run_dir.string());
   }
@@ -182,8 +186,13 @@ class Trainer {
     parallel::require_valid(parallel::training_programs(plans));
     parallel::require_valid(parallel::evaluation_programs(plans));
     std::vector<std::string> devices;
-    for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(Device{mine.device_kind, r}));
+    const std::vector<std::int64_t>& placed = config_.placement.devices;
+    for (int r = 0; r < rank_.size; ++r) {
+      const bool is_placed = mine.device_kind == DeviceKind::cuda && !placed.empty();
+      devices.push_back(to_string(Device{mine.device_kind, is_placed ? static_cast<int>(placed[static_cast<std::size_t>(r)]) : r}));
+    }
     nlohmann::ordered_json plan = parallel::to_json(plans, mine.schedule.name, devices);
+    predict(plan);
     plan["point_to_point"] = links;
     write_text_file(start_.run_dir / "plan.json", plan.dump(2) + "\n");
     std::int64_t parameters = 0;
@@ -192,6 +201,39 @@ class Trainer {
                     mine.layout.to_string(), to_string(mine.sizes.compute), to_string(mine.gradient_type),
                     comm::backend_name(mine.device_kind), to_string(rank_.device), device_name(rank_.device)));
     if (!links.empty()) say(link_table(links));
+  }
+
+  // Before anything has run.
+  void predict(nlohmann::ordered_json& plan) {
+    try {
+      Config config = config_;
+      config.launch.ranks = rank_.size;
+      if (config.placement.strategy != "explicit") config.placement.strategy = "order";
+      const SitedPlan sited = plan_on_site(config, tokenizer_->vocab(), {.gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 0, .what_if = false});
+      for (auto& [key, value] : to_json(sited.job, sited.machine, sited.context).items()) plan[key] = value;
+      const plan::Evaluation& best = sited.job.best;
+      prediction_ = Accuracy{.run = {}, .layout = best.candidate.to_string(), .machine = sited.context.machine, .predicted = {}, .measured = {}};
+      prediction_->predicted = {1e3 * best.step_seconds, best.ledger.exposed_ms(), plan["predicted"]["peak_bytes"].get<std::vector<double>>()};
+    } catch (const ConfigError& error) {
+      say(std::string("no prediction: ") + error.what());
+    }
+  }
+
+  // Beside what was measured, once that is.
+  void hold_to_account() {
+    if (run_ledger_.steps() == 0) return;
+    const MemoryReport memory = session_.memory_report();
+    const std::size_t bytes = memory.device_bytes > 0 ? memory.device_bytes : memory.allocated_bytes;
+    const std::string key = "run.peak.";
+    rank_.rendezvous->set(key + std::to_string(rank_.rank), std::to_string(bytes));
+    if (!rank_.is_main || !prediction_) return;
+    const parallel::Ledger mean = run_ledger_.mean();
+    prediction_->measured = {mean.step_ms, mean.exposed_ms(), {}};
+    for (int r = 0; r < rank_.size; ++r) {
+      prediction_->measured.peak_bytes.push_back(std::stod(rank_.rendezvous->get(key + std::to_string(r), disk_timeout)));
+    }
+    write_text_file(start_.run_dir / "prediction.json", to_json(*prediction_).dump(2) + "\n");
+    say(accuracy_line(*prediction_));
   }
 
   void load_or_initialize(const TrainRequest& request) {
@@ -319,6 +361,7 @@ class Trainer {
   DeviceMemory host_memory_;  // pinned batches; apart from the session's so that its counters speak of the arena
   std::optional<Reporter> reporter_;
   std::optional<ValidationBatches> validation_;
+  std::optional<Accuracy> prediction_;  // rank 0
 
   parallel::StepResult latest_;
   parallel::LedgerSum window_ledger_;

@@ -23,7 +23,7 @@ ProgramSet gpt3(const parallel::Layout& layout, int micro_batches) {
   config.train.micro_batch = 1, config.train.global_batch = micro_batches * layout.data;
   config.parallel.pipeline = layout.pipeline, config.parallel.data = layout.data, config.parallel.tensor = layout.tensor;
   config.parallel.zero = 1;
-  return training_programs(config, 50304, layout, DeviceKind::cuda);
+  return training_programs(make_stage_plans(config, 50304, layout, DeviceKind::cuda));
 }
 
 // About what an H100 does: 5 % of the work differs from rank to rank if `differs`.

@@ -1,0 +1,219 @@
+#include "train/job_planning.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "comm/topology/import.h"
+#include "comm/topology/live.h"
+#include "core/error.h"
+#include "plan/assumed_topology.h"
+#include "train/data/tokenizer.h"
+#include "train/launch_environment.h"
+
+namespace plait::train {
+namespace {
+
+namespace topology = comm::topology;
+
+constexpr const char* assumed_gpu = "H200";  // where there is none at hand
+constexpr std::size_t most_calibration_bytes = std::size_t{16} << 20;
+
+// Ranks that the configuration itself fixes; 0: none.
+int fixed_ranks(const Config& config) {
+  const ParallelConfig& p = config.parallel;
+  if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
+  return static_cast<int>(p.data * p.tensor * p.pipeline);
+}
+
+// GPUs that this process does not see are no place for a rank.
+topology::Graph only_visible(topology::Graph graph, int visible) {
+  std::vector<int> kept(graph.nodes.size(), -1);
+  topology::Graph result;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (graph.nodes[n].kind == topology::NodeKind::gpu && graph.nodes[n].index >= visible) continue;
+    kept[n] = static_cast<int>(result.nodes.size());
+    result.nodes.push_back(graph.nodes[n]);
+  }
+  const auto moved = [&](int node) { return kept[static_cast<std::size_t>(node)]; };
+  for (topology::Edge edge : graph.edges) {
+    edge.a = moved(edge.a), edge.b = moved(edge.b);
+    if (edge.a >= 0 && edge.b >= 0) result.edges.push_back(edge);
+  }
+  for (topology::PairMeasurement pair : graph.pairs) {
+    pair.from = moved(pair.from), pair.to = moved(pair.to);
+    if (pair.from >= 0 && pair.to >= 0) result.pairs.push_back(pair);
+  }
+  return result;
+}
+
+struct Place {
+  topology::Graph graph;
+  std::string words;
+};
+
+class Planning {
+ public:
+  Planning(const Config& config, const PlanningWish& wish) : config_(config), wish_(wish), devices_(choose_devices(config)) {
+    topology_ = wish.topology.empty() ? config.placement.topology : wish.topology;
+    from_file_ = topology_ != "live";
+    // Planned for GPUs where that was said, or where the machine has them and the configuration does not forbid it.
+    kind_ = wish.gpus > 0 || from_file_ || !wish.device.empty() ? DeviceKind::cuda : devices_.kind;
+    if (!wish.device.empty() && plan::nominal_profile(wish.device).name == plan::nominal_profile("cpu").name) kind_ = DeviceKind::host;
+    live_ = !from_file_ && wish.gpus == 0 && wish.device.empty() && devices_.kind == DeviceKind::cuda;
+  }
+
+  SitedPlan run(std::int64_t vocab) {
+    Place file;
+    if (from_file_) {
+      topology::Imported imported = topology::import_topology(topology_);
+      file = {std::move(imported.graph), topology_};
+    }
+    const int ranks = count_ranks(file.graph);
+    Place place = from_file_ ? std::move(file) : (live_ ? live() : assumed(ranks));
+    SitedPlan result{.job = {}, .machine = machine(), .context = {}, .kind = kind_, .ranks = ranks,
+                     .fabric = std::make_shared<plan::Fabric>(std::move(place.graph))};
+    result.context.machine = result.machine.origin();
+    result.context.topology = place.words;
+    const plan::Site site{.machine = result.machine, .fabric = result.fabric.get(), .kind = kind_};
+    result.job = plan_job(config_, vocab, ranks, site, {.top = wish_.top, .placement = placement(), .what_if = wish_.what_if});
+    for (const int gpu : result.job.best.placement.gpu_of_rank) {
+      result.context.devices.push_back(kind_ == DeviceKind::cuda ? to_string(Device{kind_, gpu}) : to_string(Device{kind_, 0}));
+    }
+    return result;
+  }
+
+  bool is_live() const { return live_; }
+  DeviceKind kind() const { return kind_; }
+
+ private:
+  int count_ranks(const topology::Graph& file) const {
+    if (wish_.gpus > 0) return wish_.gpus;
+    if (const int fixed = fixed_ranks(config_); fixed > 0) return fixed;
+    if (from_file_) return static_cast<int>(topology::gpus_of(file).size());
+    if (kind_ == DeviceKind::cuda && devices_.kind == DeviceKind::cuda) return devices_.count;
+    if (kind_ == DeviceKind::cuda) throw ConfigError("plan: say for how many GPUs, with --gpus or launch.ranks: this machine has none");
+    return static_cast<int>(std::max(2u, std::thread::hardware_concurrency()));
+  }
+
+  Place live() const {
+    topology::Discovered found = topology::discover_live();
+    topology::Graph graph = only_visible(std::move(found.graph), devices_.count);
+    if (static_cast<int>(topology::gpus_of(graph).size()) < devices_.count) {
+      throw ConfigError("placement.topology: this machine's GPUs are not all found (see `plait topo`); give a file, or placement.strategy: order");
+    }
+    return {std::move(graph), "this machine"};
+  }
+
+  std::string device() const {
+    if (!wish_.device.empty()) return wish_.device;
+    if (kind_ == DeviceKind::host) return "cpu";
+    return devices_.kind == DeviceKind::cuda ? device_name({DeviceKind::cuda, 0}) : assumed_gpu;
+  }
+
+  Place assumed(int ranks) const {
+    plan::AssumedTopology assumed = plan::assume_topology(kind_, device(), ranks);
+    return {std::move(assumed.graph), "assumed: " + assumed.words};
+  }
+
+  // A GPU at hand that no table knows is taken for another, which the name then says.
+  plan::DeviceProfile profile() const {
+    try {
+      return plan::nominal_profile(device());
+    } catch (const ConfigError&) {
+      if (!wish_.device.empty()) throw;
+      plan::DeviceProfile profile = plan::nominal_profile(assumed_gpu);
+      profile.name += ", as nothing is known of " + device();
+      profile.memory_bytes = static_cast<double>(memory_info({DeviceKind::cuda, 0}).total_bytes);
+      return profile;
+    }
+  }
+
+  plan::Machine machine() const {
+    plan::Machine machine{.profile = profile(), .calibration = {}};
+    if (wish_.calibration.empty()) return machine;
+    std::ifstream file(wish_.calibration, std::ios::binary | std::ios::ate);
+    if (!file) throw ConfigError(wish_.calibration + ": cannot be read");
+    if (static_cast<std::size_t>(file.tellg()) > most_calibration_bytes) throw ConfigError(wish_.calibration + ": is no calibration: far too long");
+    file.seekg(0);
+    const auto json = nlohmann::json::parse(file, nullptr, false);
+    if (json.is_discarded()) throw ConfigError(wish_.calibration + ": is not JSON");
+    machine.calibration = plan::calibration_from(json, wish_.calibration);
+    return machine;
+  }
+
+  plan::PlacementOptions placement() const {
+    using plan::PlacementStrategy;
+    plan::PlacementOptions options;
+    const std::string& strategy = config_.placement.strategy;
+    options.strategy = strategy == "order"      ? PlacementStrategy::order
+                       : strategy == "worst"    ? PlacementStrategy::worst
+                       : strategy == "explicit" ? PlacementStrategy::given
+                                                : PlacementStrategy::automatic;
+    for (const std::int64_t gpu : config_.placement.devices) options.given.push_back(static_cast<int>(gpu));
+    return options;
+  }
+
+  const Config& config_;
+  const PlanningWish& wish_;
+  const DeviceChoice devices_;
+  std::string topology_;
+  bool from_file_ = false, live_ = false;
+  DeviceKind kind_ = DeviceKind::cuda;
+};
+
+}  // namespace
+
+SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) { return Planning(config, wish).run(vocab); }
+
+Config settle(const Config& config, std::string& note) {
+  note.clear();
+  const std::vector<std::string> open = keys_left_to_planner(config);
+  const PlanningWish wish{.gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 1, .what_if = false};
+  const Planning planning(config, wish);
+  const std::string& strategy = config.placement.strategy;
+  // Data parallelism alone is as good anywhere, and NCCL finds its own rings.
+  const bool placing = planning.kind() == DeviceKind::cuda && config.launch.mode != "external" && (strategy == "auto" || strategy == "worst") &&
+                       (config.parallel.tensor != 1 || config.parallel.pipeline != 1);
+  if (open.empty() && !placing) return config;
+  if (config.launch.mode == "external" && !open.empty()) {
+    throw ConfigError({{open.front(), "auto", "is not decided with launch.mode=external: plan first, and give each rank the plan (--plan)", "", 0}});
+  }
+  SitedPlan planned;
+  try {
+    planned = plan_on_site(config, vocabulary(config), wish);
+  } catch (const ConfigError& error) {
+    if (!open.empty() || strategy != "auto") throw;
+    // It runs without, only maybe slower.
+    note = std::string("rank r runs on GPU r, as nothing better could be found: ") + error.what();
+    return config;
+  }
+  Config settled = planned.job.config;
+  if (planned.kind == DeviceKind::cuda) {
+    settled.placement.strategy = "explicit";
+    settled.placement.devices.assign(planned.job.best.placement.gpu_of_rank.begin(), planned.job.best.placement.gpu_of_rank.end());
+  }
+  settled.launch.ranks = planned.ranks;
+  note = "planned: " + explanation_of(planned.job, planned.machine, planned.context).front();
+  if (planned.kind == DeviceKind::cuda) {
+    note += fmt::format("; ranks on GPUs {} ({})", fmt::join(settled.placement.devices, " "), planned.job.best.placement.method);
+  }
+  return settled;
+}
+
+void require_settled(const Config& config, const std::string& command) {
+  std::vector<ConfigProblem> problems;
+  for (const std::string& key : keys_left_to_planner(config)) {
+    problems.push_back({key, "auto", "is for `plait plan` and `plait train` to decide: " + command + " needs a value", "", 0});
+  }
+  if (!problems.empty()) throw ConfigError(problems);
+}
+
+std::int64_t vocabulary(const Config& config) {
+  const std::int64_t wanted = config.data.sentencepiece.vocab;
+  return wanted > 0 ? wanted : create_tokenizer(config)->vocab();
+}
+
+}  // namespace plait::train

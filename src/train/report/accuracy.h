@@ -1,0 +1,38 @@
+// What was predicted of a run and what it did, side by side: prediction.json of a run directory, and the summary of many.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace plait::train {
+
+struct RunFigures {
+  double step_ms = 0, exposed_comm_ms = 0;
+  std::vector<double> peak_bytes;  // by rank
+};
+
+struct Accuracy {
+  std::string run;      // directory
+  std::string layout;   // "pipeline 2 x data 2 x tensor 1, zb-h1, micro-batch 2"
+  std::string machine;  // what the prediction was made from: "nominal figures of H200"
+  RunFigures predicted, measured;
+
+  double step_error() const;         // predicted / measured - 1
+  double worst_memory_error() const; // of all ranks, the largest in size; 0 where nothing was measured
+};
+
+// {"layout", "machine", "predicted": {"step_ms", "exposed_comm_ms", "peak_bytes"}, "measured": {...}}
+nlohmann::ordered_json to_json(const Accuracy& accuracy);
+// Of RUN_DIR/prediction.json. ConfigError naming the file if it is not there or something else.
+Accuracy read_accuracy(const std::filesystem::path& run_dir);
+
+// "predicted 52.1 ms a step, measured 54.0 (-3.5 %); ...": one line, at the end of a run.
+std::string accuracy_line(const Accuracy& accuracy);
+
+// A line per run, then the median and the largest error; and whether the order of the runs by prediction is that by measurement.
+std::string accuracy_table(const std::vector<Accuracy>& runs);
+nlohmann::ordered_json accuracy_json(const std::vector<Accuracy>& runs);
+
+}  // namespace plait::train

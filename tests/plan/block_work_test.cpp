@@ -1,0 +1,97 @@
+// Work of blocks, held against the counts that everybody uses for transformers.
+#include "plan/block_work.h"
+
+#include <gtest/gtest.h>
+
+#include "parallel/rank_plan.h"
+
+namespace plait::plan {
+namespace {
+
+model::BlockSizes sizes(int tensor, bool sequence_parallel, const std::string& mlp = "gelu", const std::string& recompute = "none") {
+  const Config config = parse_config("model: {layers: 3, hidden: 64, heads: 8, ffn: 192, vocab: 384, mlp: " + mlp +
+                                     "}\ndata: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
+  return {.shape = model::resolve_shape(config.model, 384, 32, tensor),
+          .split = {0, tensor, sequence_parallel},
+          .micro_batch = {4, 32},
+          .compute = DType::bf16,
+          .recompute = model::recompute_from(recompute)};
+}
+
+double products(const PassWork& work) { return work.matrix_flops; }
+
+TEST(BlockWork, IsTwoFlopsAParameterForwardAndFourBackward) {
+  for (const std::string mlp : {"gelu", "swiglu"}) {
+    const model::BlockSizes s = sizes(1, false, mlp);
+    double parameters = 0, forward = 0, backward = 0;
+    for (const model::Parameter& p : model::parameters(s.shape)) {
+      if (p.shape.rank() == 2 && p.name.find("position") == std::string::npos) parameters += static_cast<double>(p.shape.elements());
+    }
+    for (int block = 0; block < s.shape.blocks(); ++block) {
+      const BlockWork work = block_work(s, block);
+      forward += products(work.forward);
+      backward += products(work.backward_input) + products(work.backward_weight);
+    }
+    const double rows = 4 * 32;
+    EXPECT_DOUBLE_EQ(forward, 2 * rows * parameters) << mlp << ": the tied embedding counts once, as the head";
+    EXPECT_DOUBLE_EQ(backward, 4 * rows * parameters) << mlp;
+    // Scores and weighted sum over the causal half: 2 · 2 · hidden · sequence / 2 a token.
+    EXPECT_DOUBLE_EQ(block_work(s, 1).forward.attention_flops, rows * 2 * 64 * 32);
+  }
+}
+
+TEST(BlockWork, RanksOfATensorGroupShareTheProducts) {
+  for (int block = 1; block < 5; ++block) {
+    const BlockWork whole = block_work(sizes(1, false), block), half = block_work(sizes(2, true), block);
+    EXPECT_DOUBLE_EQ(2 * products(half.forward), products(whole.forward));
+    EXPECT_DOUBLE_EQ(2 * half.forward.attention_flops, whole.forward.attention_flops);
+    EXPECT_DOUBLE_EQ(2 * products(half.backward_input), products(whole.backward_input));
+  }
+}
+
+TEST(BlockWork, CollectivesAreThoseOfMegatron) {
+  const BlockWork with = block_work(sizes(2, true), 1), without = block_work(sizes(2, false), 1), alone = block_work(sizes(1, false), 1);
+  for (const PassWork* pass : {&with.forward, &with.backward_input}) {
+    EXPECT_EQ(pass->gathers, 2);
+    EXPECT_EQ(pass->scatters, 2);
+    EXPECT_EQ(pass->all_reduces, 0);
+    EXPECT_EQ(pass->collective_bytes, 4 * 32 * 64 * 2);
+  }
+  for (const PassWork* pass : {&without.forward, &without.backward_input}) {
+    EXPECT_EQ(pass->gathers + pass->scatters, 0);
+    EXPECT_EQ(pass->all_reduces, 2);
+  }
+  EXPECT_EQ(with.backward_weight.gathers + with.backward_weight.scatters, 0);
+  EXPECT_EQ(alone.forward.gathers + alone.forward.scatters + alone.forward.all_reduces, 0);
+}
+
+TEST(BlockWork, FullRecomputationComputesAllButTheLastProductAgain) {
+  const BlockWork plain = block_work(sizes(2, true), 1), again = block_work(sizes(2, true, "gelu", "full"), 1);
+  const double down = 2.0 * 4 * 32 * (192.0 / 2) * 64;
+  EXPECT_DOUBLE_EQ(products(again.backward_input) - products(plain.backward_input), products(plain.forward) - down);
+  EXPECT_EQ(again.backward_input.gathers - plain.backward_input.gathers, 2);
+  EXPECT_EQ(again.backward_input.scatters - plain.backward_input.scatters, 1);
+}
+
+TEST(DeviceProfile, NamesAreWholeWordsAndUnknownOnesAreRefused) {
+  EXPECT_EQ(nominal_profile("NVIDIA H200").name, "H200");
+  EXPECT_EQ(nominal_profile("h100").name, "H100");
+  EXPECT_EQ(nominal_profile("NVIDIA A100-SXM4-80GB").name, "A100");
+  EXPECT_EQ(nominal_profile("NVIDIA GeForce RTX 4090").name, "RTX 4090");
+  EXPECT_EQ(nominal_profile("Tesla V100-SXM2-32GB").name, "V100");
+  EXPECT_THROW(nominal_profile("NVIDIA GH200 480GB"), std::exception);
+  EXPECT_THROW(nominal_profile("NVIDIA L40"), std::exception);
+  EXPECT_THROW(nominal_profile("abacus"), std::exception);
+  for (const std::string& name : nominal_profile_names()) EXPECT_GT(nominal_profile(name).memory_bytes, 0) << name;
+}
+
+TEST(DeviceProfile, ALargeProductTakesItsFlopsAndASmallOneTheDevicesPatience) {
+  const DeviceProfile profile = nominal_profile("h200");
+  PassWork large{.matrix_flops = 1e15, .matrix_products = 1}, small{.matrix_flops = 1e3, .matrix_products = 1};
+  EXPECT_NEAR(seconds_of(large, profile, DType::bf16), 1e15 / profile.half_flops, 1e-4);
+  EXPECT_NEAR(seconds_of(small, profile, DType::bf16), profile.matrix_seconds, 1e-8);
+  EXPECT_GT(seconds_of(large, profile, DType::f32), 5 * seconds_of(large, profile, DType::bf16));
+}
+
+}  // namespace
+}  // namespace plait::plan

@@ -1,0 +1,240 @@
+// The planner's answers: against all there are, against memory, and as a document.
+#include "plan/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "comm/topology/import.h"
+#include "core/error.h"
+#include "plan/assumed_topology.h"
+#include "plan/report.h"
+
+namespace plait::plan {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+
+constexpr const char* small = R"(
+model: {layers: 6, hidden: 256, heads: 8, vocab: 1024}
+data: {tokenizer: random, sequence_length: 64}
+train: {steps: 1, global_batch: 16, micro_batch: auto}
+parallel: {data: auto, tensor: auto, pipeline: auto, schedule: auto, virtual_stages: auto, zero: auto, recompute: auto}
+)";
+constexpr std::int64_t vocab = 1024;
+
+// A GPU that is slow enough for a small model to be worth sharing.
+Machine slow_gpu(double memory_gib = 16) {
+  Machine machine{.profile = nominal_profile("h200"), .calibration = {}};
+  machine.profile.half_flops /= 200, machine.profile.memory_bytes_per_s /= 50;
+  machine.profile.memory_bytes = memory_gib * 1024 * 1024 * 1024;
+  machine.profile.context_bytes = 0;
+  return machine;
+}
+
+Fabric fixture(const std::string& name) {
+  return Fabric(comm::topology::import_topology(std::string(PLAIT_SOURCE_DIR) + "/tests/comm/topologies/" + name).graph);
+}
+
+TEST(Candidates, AreAllThatTheRulesAllowAndTheOthersSayWhichRuleTheyBreak) {
+  const Config config = parse_config(small);
+  const Enumeration all = enumerate(config, 4);
+  EXPECT_GT(all.candidates.size(), 50U);
+  for (const Candidate& c : all.candidates) {
+    EXPECT_EQ(c.ranks(), 4);
+    Config chosen = with(config, c);
+    EXPECT_TRUE(problems_of(chosen).empty()) << c.to_string();
+    EXPECT_TRUE(keys_left_to_planner(chosen).empty());
+    EXPECT_EQ(std::count(all.candidates.begin(), all.candidates.end(), c), 1) << c.to_string();
+  }
+  // Three ranks: no tensor group of three (8 heads), no three data ranks (16 sequences).
+  const Enumeration three = enumerate(config, 3);
+  for (const Candidate& c : three.candidates) EXPECT_EQ(c.pipeline, 3);
+  ASSERT_EQ(three.rejected.size(), 2U);
+  EXPECT_THAT(three.rejected[0].reason, HasSubstr("train.global_batch = 16 must be a multiple of"));
+  EXPECT_THAT(three.rejected[1].reason, HasSubstr("parallel.tensor = 3 must divide model.heads=8"));
+}
+
+TEST(Candidates, WhatIsGivenStays) {
+  const Config config = parse_config(small, {"parallel.tensor=2", "parallel.schedule=zb-h1", "train.micro_batch=2", "parallel.zero=1"});
+  for (const Candidate& c : enumerate(config, 4).candidates) {
+    EXPECT_EQ(c.tensor, 2);
+    EXPECT_EQ(c.schedule, "zb-h1");
+    EXPECT_EQ(c.micro_batch, 2);
+    EXPECT_EQ(c.zero, 1);
+  }
+}
+
+// All candidates simulated: what the planner, which simulates a few, has to find.
+double best_of_all(const Config& config, int ranks, const Site& site) {
+  Placer placer(*site.fabric);
+  double best = std::numeric_limits<double>::infinity();
+  for (const Candidate& c : enumerate(config, ranks).candidates) {
+    const Evaluation e = evaluate(with(config, c), vocab, ranks, site, placer);
+    if (memory_problem(e, site.machine).empty()) best = std::min(best, e.step_seconds);
+  }
+  return best;
+}
+
+TEST(Planner, FindsTheBestOfAllWithoutLookingAtAll) {
+  const Config config = parse_config(small, {"parallel.recompute=none"});
+  for (const char* name : {"bridge_pairs.xml", "two_sockets.xml", "dgx1v.txt"}) {
+    Fabric fabric = fixture(name);
+    const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
+    const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
+    EXPECT_LE(job.best.step_seconds, best_of_all(config, 4, site) * (1 + 1e-9)) << name << ": " << job.best.candidate.to_string();
+    EXPECT_LE(job.simulated, 24);
+    for (const Evaluation& e : job.alternatives) EXPECT_GE(e.step_seconds, job.best.step_seconds);
+  }
+}
+
+TEST(Planner, EveryLayoutIsAccountedFor) {
+  const Config config = parse_config(small);
+  Fabric fabric = fixture("nvswitch8.xml");
+  const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
+  const PlannedJob job = plan_job(config, vocab, 8, site, {.top = 100});
+  std::set<std::string> layouts = {job.best.candidate.layout()};
+  for (const Evaluation& e : job.alternatives) layouts.insert(e.candidate.layout());
+  for (const Rejected& r : job.rejected) {
+    EXPECT_TRUE(layouts.insert(r.candidate.layout()).second) << r.candidate.layout() << " twice";
+    EXPECT_FALSE(r.reason.empty());
+  }
+  EXPECT_EQ(layouts.size(), 10U) << "ways to write 8 as a product of three numbers";
+  EXPECT_FALSE(job.what_if.empty());
+  EXPECT_TRUE(keys_left_to_planner(job.config).empty());
+}
+
+TEST(Planner, TheSameQuestionHasTheSameAnswer) {
+  const Config config = parse_config(small);
+  std::string first;
+  for (int n = 0; n < 2; ++n) {
+    Fabric fabric = fixture("dgx1v.txt");
+    const Machine machine = slow_gpu();
+    const Site site{.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda};
+    const std::string text = to_json(plan_job(config, vocab, 8, site), machine, {"m", "t", {}}).dump();
+    if (n == 0) first = text;
+    EXPECT_EQ(text, first);
+  }
+}
+
+TEST(Planner, WithLessMemoryItSharesOrRecomputes) {
+  const Config config = parse_config(small, {"parallel.tensor=1", "parallel.pipeline=1", "train.micro_batch=8"});
+  Fabric fabric = fixture("nvswitch8.xml");
+  const auto plan = [&](double gib) { return plan_job(config, vocab, 2, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda}); };
+  const PlannedJob roomy = plan(16);
+  EXPECT_EQ(roomy.best.candidate.recompute, "none");
+  const double tight = 0.9 * roomy.best.most_bytes() / (1024.0 * 1024 * 1024);
+  const PlannedJob pressed = plan(tight);
+  EXPECT_TRUE(pressed.best.candidate.recompute != "none" || pressed.best.candidate.zero > roomy.best.candidate.zero);
+  EXPECT_LE(pressed.best.most_bytes(), tight * 1024 * 1024 * 1024);
+  EXPECT_GE(pressed.best.step_seconds, roomy.best.step_seconds);
+}
+
+std::string refusal(const Config& config, int ranks, double gib) {
+  Fabric fabric = fixture("nvswitch8.xml");
+  try {
+    plan_job(config, vocab, ranks, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "planned";
+}
+
+TEST(Planner, WhatDoesNotFitIsRefusedWithWhatWould) {
+  const std::vector<std::string> fixed = {"parallel.tensor=1", "parallel.pipeline=1", "train.micro_batch=8", "parallel.zero=0", "parallel.recompute=none"};
+  EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.14), AllOf(HasSubstr("does not fit"), HasSubstr("would (about")));
+  EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.001), HasSubstr("It takes more GPUs"));
+  EXPECT_THAT(refusal(parse_config(small), 9, 16), HasSubstr("the topology has only 8 GPUs"));
+}
+
+TEST(Planner, FasterLinksNeverMakeItsAnswerSlower) {
+  const Config config = parse_config(small, {"parallel.recompute=none", "parallel.zero=0"});
+  double before = std::numeric_limits<double>::infinity();
+  for (const double factor : {0.25, 1.0, 4.0}) {
+    comm::topology::Graph graph = fixture("two_sockets.xml").graph();
+    for (comm::topology::Edge& edge : graph.edges) edge.gb_per_s *= factor;
+    Fabric fabric(graph);
+    const PlannedJob job = plan_job(config, vocab, 4, {.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda}, {.what_if = false});
+    EXPECT_LE(job.best.step_seconds, before * (1 + 1e-9));
+    before = job.best.step_seconds;
+  }
+}
+
+class Document : public testing::Test {
+ protected:
+  Document() : config(parse_config(small)), fabric(fixture("two_sockets.xml")), machine(slow_gpu()) {
+    job = plan_job(config, vocab, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
+    json = nlohmann::json::parse(to_json(job, machine, {machine.origin(), "two_sockets.xml", {}}).dump());
+  }
+  std::string refused(const std::function<void(nlohmann::json&)>& spoil, Config other) {
+    nlohmann::json spoilt = json;
+    spoil(spoilt);
+    try {
+      apply_choice(std::move(other), spoilt, "plan.json");
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  std::string refused(const std::function<void(nlohmann::json&)>& spoil) { return refused(spoil, config); }
+
+  Config config;
+  Fabric fabric;
+  Machine machine;
+  PlannedJob job;
+  nlohmann::json json;
+};
+
+TEST_F(Document, HasWhatTheDesignPromises) {
+  for (const char* key : {"step_ms", "bubble_fraction", "exposed_comm_ms", "peak_bytes"}) EXPECT_TRUE(json["predicted"].contains(key)) << key;
+  EXPECT_EQ(json["predicted"]["peak_bytes"].size(), 4U);
+  for (const char* axis : {"tensor", "pipeline", "data"}) EXPECT_TRUE(json["links"].contains(axis)) << axis;
+  EXPECT_GE(json["alternatives"].size(), 3U);
+  EXPECT_GE(json["explanation"].size(), 5U);
+  EXPECT_THAT(text_of(job, machine, {machine.origin(), "two_sockets.xml", {}}), AllOf(HasSubstr("next best"), HasSubstr("slowest link"), HasSubstr("not chosen")));
+}
+
+TEST_F(Document, ItsChoiceRuns) {
+  const Config chosen = apply_choice(config, json, "plan.json");
+  EXPECT_EQ(chosen.parallel.data, job.best.candidate.data);
+  EXPECT_EQ(chosen.train.micro_batch, job.best.candidate.micro_batch);
+  EXPECT_EQ(chosen.parallel.schedule, job.best.candidate.schedule);
+  EXPECT_EQ(chosen.placement.strategy, "explicit");
+  EXPECT_EQ(chosen.placement.devices.size(), 4U);
+  EXPECT_EQ(chosen.launch.ranks, 4);
+  EXPECT_TRUE(keys_left_to_planner(chosen).empty());
+  // And it is the same plan when it is planned again.
+  Placer placer(fabric);
+  const Site site{.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda};
+  EXPECT_EQ(evaluate(chosen, vocab, 4, site, placer).step_seconds, job.best.step_seconds);
+}
+
+TEST_F(Document, OfAnotherJobOrSpoiltIsRefused) {
+  EXPECT_EQ(refused([](auto&) {}), "accepted");
+  EXPECT_THAT(refused([](auto&) {}, parse_config(small, {"model.layers=12"})), HasSubstr("was made for another job: model.layers is 12 now"));
+  EXPECT_THAT(refused([](auto& j) { j = 1; }), HasSubstr("'choice' is missing"));
+  EXPECT_THAT(refused([](auto& j) { j["choice"].erase("gpus"); }), HasSubstr("'gpus' is missing"));
+  EXPECT_THAT(refused([](auto& j) { j["choice"]["gpus"] = "all"; }), HasSubstr("must be a list"));
+  EXPECT_THAT(refused([](auto& j) { j["choice"]["layout"]["data"] = 1.5; }), HasSubstr("'data' must be a whole number"));
+  EXPECT_THAT(refused([](auto& j) { j["choice"]["layout"]["tensor"] = 3; }), HasSubstr("parallel.tensor = 3"));
+  EXPECT_THAT(refused([](auto& j) { j["choice"]["schedule"] = "auto"; }), HasSubstr("leaves parallel.schedule open"));
+}
+
+TEST(AssumedTopology, IsSaidAndHasAsManyGpusAsAsked) {
+  for (const std::string& device : nominal_profile_names()) {
+    const bool cpu = device == "CPU";
+    for (const int ranks : {1, 2, 8, 24}) {
+      const AssumedTopology assumed = assume_topology(cpu ? DeviceKind::host : DeviceKind::cuda, device, ranks);
+      Fabric fabric(assumed.graph);
+      EXPECT_EQ(fabric.gpus(), ranks) << device;
+      for (int to = 1; to < ranks; ++to) EXPECT_GT(fabric.way(0, to).gb_per_s, 0) << device;
+      EXPECT_FALSE(assumed.words.empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plait::plan

@@ -1,0 +1,107 @@
+// Costs of a job's instructions, held against what the interpreter does with the same plan.
+#include "plan/step_costs.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "parallel/job_plan.h"
+#include "parallel/program_set.h"
+#include "parallel/rank_threads.h"
+
+namespace plait::plan {
+namespace {
+
+using parallel::CommunicationKind;
+
+Config config(const std::string& layout, bool sequence_parallel = true) {
+  return parse_config("model: {layers: 4, hidden: 32, heads: 4, vocab: 128}\ndata: {tokenizer: random, sequence_length: 16}\n"
+                      "train: {steps: 1, global_batch: 8, micro_batch: 1}\nparallel: {" + layout + ", sequence_parallel: " +
+                      (sequence_parallel ? "true" : "false") + "}\ncomm: {bucket_mb: 0.01}\n");
+}
+
+int ranks_of(const Config& c) { return static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline); }
+
+struct Costs {
+  explicit Costs(const Config& c)
+      : stages(parallel::make_stage_plans(c, c.model.vocab, parallel::resolve_layout(c.parallel, ranks_of(c)), DeviceKind::host)),
+        costs({.profile = nominal_profile("cpu"), .calibration = {}}, stages) {}
+  std::vector<parallel::RankPlan> stages;
+  StepCosts costs;
+};
+
+TEST(StepCosts, CountsTheTensorCollectivesThatRun) {
+  for (const bool sequence_parallel : {true, false}) {
+    const Config c = config("data: 1, tensor: 2, pipeline: 2", sequence_parallel);
+    const Costs costs(c);
+    std::mutex mutex;
+    std::map<int, double> counted;  // by pipeline rank
+    parallel::run_ranks(c, 4, DeviceKind::host, [&](parallel::Interpreter& interpreter, parallel::SyntheticBatches& batches) {
+      for (std::int64_t step = 1; step <= 2; ++step) interpreter.run_step(batches, {.update = step, .lr = 1e-4f});
+      static_cast<void>(interpreter.synchronize_result());
+      const parallel::StepResult result = interpreter.synchronize_result();
+      std::lock_guard lock(mutex);
+      counted[interpreter.plan().coordinates().pipeline] = result.ledger.of(CommunicationKind::tensor_collectives).count;
+    });
+    for (int p = 0; p < 2; ++p) {
+      double predicted = 0;
+      const auto& instructions = costs.stages[static_cast<std::size_t>(p)].train.instructions;
+      for (std::size_t n = 0; n < instructions.size(); ++n) predicted += costs.costs.work(p, static_cast<int>(n), 1, nullptr).inside;
+      // The loss gathers a few numbers of each row of the head besides.
+      const double head = p == 1 ? costs.stages[1].micro_batches : 0;
+      EXPECT_EQ(predicted + head, counted[p]) << "pipeline rank " << p << ", sequence parallel " << sequence_parallel;
+    }
+  }
+}
+
+TEST(StepCosts, TrafficIsWhatTheProgramsSend) {
+  const Config c = config("data: 2, tensor: 2, pipeline: 4, schedule: 1f1b");
+  const Costs costs(c);
+  const Traffic& t = costs.costs.traffic();
+  ASSERT_EQ(t.chain.size(), 6U);
+  for (const ChainTraffic& chain : t.chain) {
+    EXPECT_EQ(std::abs(chain.from - chain.to), 1);
+    EXPECT_EQ(chain.messages, 4);                        // 8 sequences over two data ranks, one a micro-batch
+    EXPECT_EQ(chain.bytes, 4 * (16 * 32 * 4 / 2));       // rows of this rank under sequence parallelism, fp32
+  }
+  for (int p = 0; p < 4; ++p) {
+    // All-reduces of all gradients over two ranks: each sends every byte once.
+    double gradients = 0;
+    for (const parallel::Bucket& b : costs.stages[static_cast<std::size_t>(p)].flat.buckets()) gradients += 4.0 * static_cast<double>(b.range.count);
+    EXPECT_DOUBLE_EQ(t.data[static_cast<std::size_t>(p)].bytes, gradients);
+    EXPECT_GT(t.tensor[static_cast<std::size_t>(p)].bytes, 0);
+  }
+  EXPECT_GT(t.tied.bytes, 0);
+  EXPECT_EQ(Costs(config("data: 8, tensor: 1, pipeline: 1")).costs.traffic().tied.bytes, 0);
+  EXPECT_TRUE(Costs(config("data: 8, tensor: 1, pipeline: 1")).costs.traffic().chain.empty());
+}
+
+TEST(StepCosts, ShardedStatesSendAsMuchAndUpdateLess) {
+  const Costs all(config("data: 4, tensor: 1, pipeline: 1, zero: 0")), sharded(config("data: 4, tensor: 1, pipeline: 1, zero: 1"));
+  // Reduce-scatter and all-gather are the two halves of an all-reduce: of the same bytes in fp32.
+  EXPECT_NEAR(sharded.costs.traffic().data[0].bytes / all.costs.traffic().data[0].bytes, 1, 0.02);
+  const auto update = [](const Costs& c) {
+    const auto& list = c.stages[0].train.instructions;
+    for (std::size_t n = 0; n < list.size(); ++n) {
+      if (list[n].kind == parallel::InstructionKind::update) return c.costs.work(0, static_cast<int>(n), 0, nullptr).seconds;
+    }
+    return 0.0;
+  };
+  EXPECT_LT(update(sharded), update(all));
+}
+
+TEST(StepCosts, ARankAloneOnlyComputes) {
+  const Costs costs(config("data: 1, tensor: 1, pipeline: 1"));
+  const auto& list = costs.stages[0].train.instructions;
+  double total = 0;
+  for (std::size_t n = 0; n < list.size(); ++n) {
+    const Work work = costs.costs.work(0, static_cast<int>(n), 0, nullptr);
+    EXPECT_EQ(work.bytes, 0) << to_string(list[n]);
+    EXPECT_EQ(work.inside, 0);
+    if (costs.stages[0].train.stream_of(list[n]).role == parallel::StreamRole::compute) total += work.seconds;
+  }
+  EXPECT_DOUBLE_EQ(costs.costs.compute_seconds(0, {}), total);
+}
+
+}  // namespace
+}  // namespace plait::plan
