@@ -41,7 +41,7 @@ struct CpuBinding {
 // To the processors near NUMA node `numa` (-1: not known). Not possible where there is no such node, or none of its processors may be
 // used; nor useful on a machine with one NUMA node. If `allowed` (a kernel's list; what the calling thread
 // may run on when this is "") leaves out processors that the process could use, somebody outside has bound it already (taskset,
-// numactl, Slurm, mpirun): that stays, and the obstacle says so.
+// numactl, Slurm, mpirun): that stays, and the obstacle says so, unless it is that node's processors.
 CpuBinding binding_for(const CpuTopology& topology, int numa, const std::string& allowed = "");
 
 // Binds the calling thread and those that it will start. Memory that they touch first, or that a driver pins for them, is then the

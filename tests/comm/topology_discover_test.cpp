@@ -107,6 +107,34 @@ TEST_F(TopologyDiscover, NumbersGpusAsCudaCountsThem) {
   EXPECT_THAT(addresses, ElementsAre("0000:04:00.0", "0000:02:00.0", "0000:01:00.0", "0000:03:00.0"));
 }
 
+// One switch; a switch below another; two root ports of a host bridge; two host bridges of a NUMA node; two nodes.
+TEST_F(TopologyDiscover, PathsHaveTheNamesThatNvidiaSmiGivesThem) {
+  machine.numa_node(0, "0-3", 1000);
+  machine.numa_node(1, "4-7", 1000);
+  const std::string upper = "pci0000:00/0000:00:01.0/0000:10:00.0", lower = upper + "/0000:11:01.0/0000:12:00.0";
+  const std::vector<std::string> gpus = {upper + "/0000:11:00.0/0000:20:00.0", lower + "/0000:13:00.0/0000:21:00.0",
+                                         lower + "/0000:13:01.0/0000:22:00.0", "pci0000:00/0000:00:02.0/0000:23:00.0",
+                                         "pci0000:40/0000:40:01.0/0000:24:00.0", "pci0000:80/0000:80:01.0/0000:25:00.0"};
+  for (const char* port : {"", "/0000:11:00.0", "/0000:11:01.0", "/0000:11:01.0/0000:12:00.0", "/0000:11:01.0/0000:12:00.0/0000:13:00.0",
+                           "/0000:11:01.0/0000:12:00.0/0000:13:01.0"})
+    machine.pci(upper + port, "0x060400", 0);
+  for (const char* port : {"pci0000:00/0000:00:01.0", "pci0000:00/0000:00:02.0", "pci0000:40/0000:40:01.0"}) machine.pci(port, "0x060400", 0);
+  machine.pci("pci0000:80/0000:80:01.0", "0x060400", 1);
+  std::vector<std::string> addresses;
+  for (const std::string& gpu : gpus) {
+    machine.pci(gpu, "0x030200", gpu.starts_with("pci0000:80") ? 1 : 0);
+    addresses.push_back(gpu.substr(gpu.rfind('/') + 1));
+  }
+  const Graph graph = find_all(addresses, "none").graph;
+  const Routes routes(graph);
+  const auto name = [&](std::size_t a, std::size_t b) { return routes.summary(routes.gpus()[a], routes.gpus()[b]).link; };
+  EXPECT_EQ(name(1, 2), "PIX");
+  EXPECT_EQ(name(0, 1), "PXB");
+  EXPECT_EQ(name(0, 3), "PHB");
+  EXPECT_EQ(name(0, 4), "NODE");
+  EXPECT_EQ(name(0, 5), "SYS");
+}
+
 TEST_F(TopologyDiscover, WarnsOfMissingLanes) {
   test::two_sockets(machine);
   EXPECT_THAT(texts(find_all().machine), Contains(HasSubstr("PCIe of gpu3: x8 of x16")));

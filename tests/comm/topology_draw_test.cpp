@@ -116,6 +116,15 @@ TEST(TopologyDraw, WhatTheMachineSaysOfItselfIsCheckedWhenRead) {
   EXPECT_THAT(test::refusal(test::replaced(good, "\"580\"", "580")), HasSubstr("must be a string"));
 }
 
+TEST(TopologyDraw, TheExampleOfTheDocumentationIsRead) {
+  const std::string document = test::text_of(std::string(PLAIT_SOURCE_DIR) + "/docs/topology.md"), fence = "```json\n";
+  const std::size_t first = document.find(fence) + fence.size();
+  const Imported imported = import_topology(document.substr(first, document.find("```", first) - first), "docs/topology.md");
+  EXPECT_EQ(imported.format, "plait-json");
+  EXPECT_EQ(gpus_of(imported.graph).size(), 4u);
+  EXPECT_EQ(imported.graph.pairs.size(), 1u);
+}
+
 TEST(TopologyDraw, WithoutGpusOnlyWhereThatIsAskedFor) {
   const std::string text = R"({"format": "plait-topology", "version": 1, "nodes": [{"name": "numa0", "kind": "numa", "numa": 0}]})";
   EXPECT_THAT(test::refusal(text), HasSubstr("no GPU"));

@@ -64,14 +64,20 @@ class Discovery {
       const auto [rest, status] = std::from_chars(name.data() + 4, name.data() + name.size(), numa);
       if (status != std::errc() || rest != name.data() + name.size() || numa < 0 || numa >= 1 << 16) continue;
       const auto folder = sysfs_.path("sys/devices/system/node/" + name);
-      NumaCpus cpus{numa, printable(read_line(folder / "cpulist").value_or(""), 4096), memory_of(folder)};
+      NumaCpus cpus{numa, cpu_list(folder / "cpulist"), memory_of(folder)};
       if (cpus.cpus.empty()) continue;  // memory alone: of a GPU (Grace Hopper), CXL
       machine_.cpus.push_back(std::move(cpus));
     }
     if (machine_.cpus.empty())
-      machine_.cpus.push_back({0, printable(read_line(sysfs_.path("sys/devices/system/cpu/online")).value_or(""), 4096), 0});
+      machine_.cpus.push_back({0, cpu_list(sysfs_.path("sys/devices/system/cpu/online")), 0});
     std::sort(machine_.cpus.begin(), machine_.cpus.end(), [](const NumaCpus& x, const NumaCpus& y) { return x.numa < y.numa; });
     for (const NumaCpus& cpus : machine_.cpus) numa_node(cpus.numa);
+  }
+
+  // "" for what is no list.
+  static std::string cpu_list(const std::filesystem::path& file) {
+    std::string list = read_line(file).value_or("");
+    return count_cpus(list) > 0 ? list : "";
   }
 
   // "Node 0 MemTotal:       527951524 kB"
