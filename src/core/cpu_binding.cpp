@@ -59,7 +59,8 @@ CpuTopology::CpuTopology(const std::string& description) : handle_(std::make_uni
   const int set = xml ? hwloc_topology_set_xmlbuffer(topology, description.c_str(), static_cast<int>(description.size()) + 1)
                       : hwloc_topology_set_synthetic(topology, description.c_str());
   if (set != 0 || hwloc_topology_load(topology) != 0)
-    throw ConfigError({{"machine", description.substr(0, 64), "must be hwloc's synthetic description of a machine, or its XML", "", 0}});
+    throw ConfigError(
+        {{"machine", description.substr(0, 64), "must be hwloc's synthetic description of a machine, or its XML", "", 0}});
   handle_->usable = true;
 }
 

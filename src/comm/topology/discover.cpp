@@ -68,8 +68,7 @@ class Discovery {
       if (cpus.cpus.empty()) continue;  // memory alone: of a GPU (Grace Hopper), CXL
       machine_.cpus.push_back(std::move(cpus));
     }
-    if (machine_.cpus.empty())
-      machine_.cpus.push_back({0, cpu_list(sysfs_.path("sys/devices/system/cpu/online")), 0});
+    if (machine_.cpus.empty()) machine_.cpus.push_back({0, cpu_list(sysfs_.path("sys/devices/system/cpu/online")), 0});
     std::sort(machine_.cpus.begin(), machine_.cpus.end(), [](const NumaCpus& x, const NumaCpus& y) { return x.numa < y.numa; });
     for (const NumaCpus& cpus : machine_.cpus) numa_node(cpus.numa);
   }
@@ -116,7 +115,8 @@ class Discovery {
     const int numa = numa_or_only(place ? sysfs_.numa_of(bus_id) : -1);
     node(device).numa = numa;
     if (!place) {
-      note("place of " + label, "not in sysfs", "its PCIe links and NUMA node are not known; is /sys of the host visible here?");
+      note("place of " + label, "not in sysfs",
+           "its PCIe links and NUMA node are not known; is /sys of the host visible here?");
       return connect(device, numa_node(numa), LinkKind::pcie, pcie_gb_per_s);
     }
     int parent = host_bridge(place->root, numa);
@@ -182,8 +182,9 @@ class Discovery {
     }
     if (without_driver > 0) {
       note("GPUs left out", std::to_string(without_driver) + " NVIDIA GPUs on PCIe that the driver does not list",
-           nvml_.why_missing().empty() ? "the driver failed to start them, or this container does not have them: see `nvidia-smi` and dmesg"
-                                       : nvml_.why_missing());
+           nvml_.why_missing().empty()
+               ? "the driver failed to start them, or this container does not have them: see `nvidia-smi` and dmesg"
+               : nvml_.why_missing());
     }
   }
 
@@ -227,8 +228,8 @@ class Discovery {
   bool has_infiniband(const std::string& bus_id) const {
     std::error_code error;
     return std::filesystem::exists(sysfs_.pci(bus_id) / "infiniband", error) ||
-           std::filesystem::exists(sysfs_.path("sys/class/infiniband/" + graph_.nodes[static_cast<std::size_t>(nics_.at(bus_id))].name),
-                                   error);
+           std::filesystem::exists(
+               sysfs_.path("sys/class/infiniband/" + graph_.nodes[static_cast<std::size_t>(nics_.at(bus_id))].name), error);
   }
 
   // "400 Gb/sec (4X NDR)", where "4: ACTIVE"
@@ -265,16 +266,20 @@ class Discovery {
       int elsewhere = 0;
       for (const NvLink& link : nvml_.nvlinks(bus_id)) {
         const auto peer = gpus_.find(link.bus_id);
-        if (link.end == NvLinkEnd::nvswitch) ++at_switch[gpu];
-        else if (link.end == NvLinkEnd::gpu && peer != gpus_.end() && peer->second != gpu) ++listed[peer->second];
-        else ++elsewhere;
+        if (link.end == NvLinkEnd::nvswitch)
+          ++at_switch[gpu];
+        else if (link.end == NvLinkEnd::gpu && peer != gpus_.end() && peer->second != gpu)
+          ++listed[peer->second];
+        else
+          ++elsewhere;
       }
       for (const auto& [peer, count] : listed) {
         int& known = lanes[{std::min(gpu, peer), std::max(gpu, peer)}];
         known = std::max(known, count);
       }
       if (elsewhere > 0)
-        note("NVLink of " + node(gpu).name, std::to_string(elsewhere) + " lanes to a device that is not listed", "they are left out");
+        note("NVLink of " + node(gpu).name, std::to_string(elsewhere) + " lanes to a device that is not listed",
+             "they are left out");
     }
     for (const auto& [ends, count] : lanes) {
       const double each = std::min(lane_rate(ends.first), lane_rate(ends.second));
