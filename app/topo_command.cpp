@@ -70,12 +70,21 @@ std::string counts(const Graph& graph) {
          ", " + several(static_cast<std::size_t>(nics), "NIC");
 }
 
-// Where the ranks of this machine's GPUs would run.
-std::string bindings_here() {
+// Where the ranks of this machine's GPUs would run; GPUs that the driver has and this process does not see have none.
+std::string ranks_here(const Graph& graph) {
+  const std::size_t visible = cuda_gpus().size(), all = gpus_of(graph).size();
+  if (all == 0) return "";
   std::vector<Device> devices;
-  for (std::size_t i = 0; i < cuda_gpus().size(); ++i) devices.push_back({DeviceKind::cuda, static_cast<int>(i)});
-  const std::string text = train::binding_text(devices);
-  return text.empty() ? "" : "\nRanks\n  " + text + "\n";
+  for (std::size_t i = 0; i < visible; ++i) devices.push_back({DeviceKind::cuda, static_cast<int>(i)});
+  std::string text = "\nRanks\n", why;
+  if (visible > 0) text += "  " + train::binding_text(devices) + "\n";
+  else cuda_device_count(&why);
+  if (visible < all) {
+    text += visible == 0 ? "  none on GPUs: " + why + "\n"
+                         : fmt::format("  {} of {} GPUs are hidden from this process (CUDA_VISIBLE_DEVICES, or its container)\n",
+                                       all - visible, all);
+  }
+  return text;
 }
 
 void print(const Options& o, const Topology& topology) {
@@ -88,7 +97,7 @@ void print(const Options& o, const Topology& topology) {
             "\n  Ranks run on CPUs, several to a NUMA node and not bound, and pass messages through memory. Try a file: plait "
             "topo --from FILE\n";
   }
-  if (o.from.empty()) text += bindings_here();
+  if (o.from.empty()) text += ranks_here(topology.graph);
   std::cout << text;
 }
 
