@@ -83,11 +83,12 @@ TEST_F(TopologyDiscover, BuildsThePcieTreeWithItsSharedUplinks) {
   EXPECT_EQ(find(graph, "gpu2")->bus_id, "0000:03:00.0");
 }
 
-TEST_F(TopologyDiscover, JoinsNvLinksOfPairsAndOfSwitches) {
+TEST_F(TopologyDiscover, JoinsNvLinksOfPairsAndOfSwitchesAndC2cOfTheCpu) {
   test::two_sockets(machine);
   const Discovered found = find_all();
   EXPECT_THAT(edges(found.graph, LinkKind::nvlink),
               UnorderedElementsAre("gpu0-gpu1 41.2", "gpu2-nvswitch 61.8", "gpu3-nvswitch 61.8"));
+  EXPECT_THAT(edges(found.graph, LinkKind::c2c), ElementsAre("gpu3-numa1 448"));
   EXPECT_THAT(texts(found.machine), Contains(HasSubstr("NVLink of gpu3: model not known")));
 }
 

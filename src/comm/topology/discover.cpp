@@ -29,6 +29,7 @@ class Discovery {
     set_host_bridges();
     join_numa_nodes();
     connect_nvlinks();
+    connect_c2c();
     ask_for_peers();
     add_driver_findings(sysfs_, nvml_, graph_, machine_);
     add_kernel_findings(sysfs_, graph_, machine_);
@@ -289,6 +290,15 @@ class Discovery {
     const int nvswitch = add(NodeKind::nvswitch, "nvswitch", -1);
     for (const auto& [gpu, count] : at_switch)
       connect(gpu, nvswitch, LinkKind::nvlink, lane_rate(gpu) * std::min(count, max_lanes), std::min(count, max_lanes));
+  }
+
+  // To the memory of the NUMA node that the GPU is at.
+  void connect_c2c() {
+    for (const auto& [bus_id, gpu] : gpus_) {
+      const C2cLinks c2c = nvml_.c2c_links(bus_id);
+      if (c2c.gb_per_s <= 0) continue;
+      connect(gpu, numa_node(node(gpu).numa), LinkKind::c2c, std::min(c2c.gb_per_s, max_gb_per_s), c2c.links);
+    }
   }
 
   void ask_for_peers() {

@@ -30,6 +30,7 @@ struct Discovered {
 //
 //   NVLink   lanes that are up times nominal_lane_gb_per_s; where the ends disagree, the one that lists more (NVML at times
 //            finds no lane when asked by several at once). All NVSwitches are one node.
+//   C2C      what NVML says of the links that are up, to the NUMA node of the GPU.
 //   PCIe     nominal_pcie_gb_per_s of the generation that both ends can do (an idle link runs slower) and the lanes that run
 //            now. A switch is one node, its edge upwards being its upstream port's link, which all below it share. A host
 //            bridge reaches the memory of its NUMA node as fast as all its root ports together.
