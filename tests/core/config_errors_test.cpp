@@ -257,7 +257,7 @@ TEST(ConfigErrors, MalformedTextIsOneClearProblem) {
 }
 
 TEST(ConfigErrors, AnOverrideThatEndsWhatNothingOpenedIsRefused) {
-  for (const char* const text : {"train.steps=,", "train.steps=1}", "train={steps: 1}]"}) {
+  for (const char* const text : {"train.steps=,", "train.steps=[1]}", "train={steps: 1}]"}) {
     const auto problems = problems_of(valid, {text});
     ASSERT_FALSE(problems.empty()) << text;
     EXPECT_THAT(problems[0].rule, HasSubstr("is not valid YAML")) << text;
