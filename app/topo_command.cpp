@@ -6,12 +6,12 @@
 #include <memory>
 
 #include "bench_options.h"
-#include "commands.h"
 #include "comm/topology/draw.h"
 #include "comm/topology/import.h"
 #include "comm/topology/live.h"
 #include "comm/topology/replicate.h"
 #include "comm/topology/topology_json.h"
+#include "commands.h"
 #include "core/cpu_binding.h"
 #include "train/bench/pair_measurements.h"
 #include "train/rank_binding.h"
@@ -38,7 +38,8 @@ struct Topology {
 Topology read(const Options& o) {
   if (!o.from.empty()) {
     Imported imported = import_topology(o.from, GpusNeeded::no);
-    return {o.from + " (" + imported.format + ")", std::move(imported.graph), std::move(imported.machine), std::move(imported.warnings)};
+    return {o.from + " (" + imported.format + ")", std::move(imported.graph), std::move(imported.machine),
+            std::move(imported.warnings)};
   }
   Discovered found = discover_live();
   Topology topology{"This machine", std::move(found.graph), std::move(found.machine), {}};
@@ -62,29 +63,41 @@ std::string counts(const Graph& graph) {
   }
   const auto several = [](std::size_t n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); };
   std::string text = several(static_cast<std::size_t>(gpus), "GPU"), list;
-  for (const auto& [model, count] : models) list += (list.empty() ? "" : ", ") + (models.size() > 1 ? std::to_string(count) + " " : "") + model;
+  for (const auto& [model, count] : models)
+    list += (list.empty() ? "" : ", ") + (models.size() > 1 ? std::to_string(count) + " " : "") + model;
   if (!list.empty()) text += " (" + list + ")";
-  return text + " on " + several(hosts.size(), "host") + ", " + several(static_cast<std::size_t>(numa_nodes), "NUMA node") + ", " +
-         several(static_cast<std::size_t>(nics), "NIC");
+  return text + " on " + several(hosts.size(), "host") + ", " + several(static_cast<std::size_t>(numa_nodes), "NUMA node") +
+         ", " + several(static_cast<std::size_t>(nics), "NIC");
 }
 
-// Where the ranks of this machine's GPUs would run.
-std::string bindings_here() {
+// Where the ranks of this machine's GPUs would run; GPUs that the driver has and this process does not see have none.
+std::string ranks_here(const Graph& graph) {
+  const std::size_t visible = cuda_gpus().size(), all = gpus_of(graph).size();
+  if (all == 0) return "";
   std::vector<Device> devices;
-  for (std::size_t i = 0; i < cuda_gpus().size(); ++i) devices.push_back({DeviceKind::cuda, static_cast<int>(i)});
-  const std::string text = train::binding_text(devices);
-  return text.empty() ? "" : "\nRanks\n  " + text + "\n";
+  for (std::size_t i = 0; i < visible; ++i) devices.push_back({DeviceKind::cuda, static_cast<int>(i)});
+  std::string text = "\nRanks\n", why;
+  if (visible > 0) text += "  " + train::binding_text(devices) + "\n";
+  else cuda_device_count(&why);
+  if (visible < all) {
+    text += visible == 0 ? "  none on GPUs: " + why + "\n"
+                         : fmt::format("  {} of {} GPUs are hidden from this process (CUDA_VISIBLE_DEVICES, or its container)\n",
+                                       all - visible, all);
+  }
+  return text;
 }
 
 void print(const Options& o, const Topology& topology) {
-  std::string text = describe(topology.source + ": " + counts(topology.graph), topology.graph, topology.machine, topology.warnings);
+  std::string text =
+      describe(topology.source + ": " + counts(topology.graph), topology.graph, topology.machine, topology.warnings);
   if (gpus_of(topology.graph).empty()) {
     std::string why;
     if (o.from.empty()) cuda_device_count(&why);
     text += "\nNo GPU" + (why.empty() ? std::string() : ": " + why) +
-            "\n  Ranks run on CPUs, several to a NUMA node and not bound, and pass messages through memory. Try a file: plait topo --from FILE\n";
+            "\n  Ranks run on CPUs, several to a NUMA node and not bound, and pass messages through memory. Try a file: plait "
+            "topo --from FILE\n";
   }
-  if (o.from.empty()) text += bindings_here();
+  if (o.from.empty()) text += ranks_here(topology.graph);
   std::cout << text;
 }
 
@@ -92,18 +105,27 @@ void print(const Options& o, const Topology& topology) {
 
 void add_topo_command(CLI::App& app, int& status) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("topo", "Show what is connected to what, and how fast: this machine, or a topology from a file");
-  auto* from = command->add_option("--from", o->from, "Instead of this machine: NCCL's XML, the text of nvidia-smi topo -m, or plait's JSON")
+  CLI::App* command =
+      app.add_subcommand("topo", "Show what is connected to what, and how fast: this machine, or a topology from a file");
+  auto* from = command
+                   ->add_option("--from", o->from,
+                                "Instead of this machine: NCCL's XML, the text of nvidia-smi topo -m, or plait's JSON")
                    ->type_name("FILE");
-  command->add_flag("--measure", o->measure, "Measure bandwidth and latency of every pair of GPUs with plait's own messages")->excludes(from);
-  auto* replicate_option = command->add_option("--replicate", o->hosts, "A cluster of this many such hosts, their NICs on a network")
-                               ->type_name("HOSTS")
-                               ->check(CLI::PositiveNumber);
-  command->add_option("--network", o->network, "With --replicate: rail (the i-th NICs of all hosts share a switch) or flat (one switch)")
+  command->add_flag("--measure", o->measure, "Measure bandwidth and latency of every pair of GPUs with plait's own messages")
+      ->excludes(from);
+  auto* replicate_option =
+      command->add_option("--replicate", o->hosts, "A cluster of this many such hosts, their NICs on a network")
+          ->type_name("HOSTS")
+          ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--network", o->network,
+                   "With --replicate: rail (the i-th NICs of all hosts share a switch) or flat (one switch)")
       ->capture_default_str()
       ->needs(replicate_option)
       ->check(CLI::IsMember({"rail", "flat"}));
-  command->add_option("--network-gb-per-s", o->network_gb_per_s, "With --replicate: bandwidth of each NIC; default: what the host says")
+  command
+      ->add_option("--network-gb-per-s", o->network_gb_per_s,
+                   "With --replicate: bandwidth of each NIC; default: what the host says")
       ->type_name("GB/s")
       ->needs(replicate_option)
       ->check(CLI::PositiveNumber);

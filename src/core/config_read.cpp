@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include <spdlog/fmt/fmt.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include "core/config_schema.h"
@@ -134,6 +135,41 @@ class Reader {
   std::vector<ConfigProblem> problems_;
 };
 
+// Where documents begin; otherwise deaf.
+class DocumentStarts : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    stuck_ = !marks_.empty() && marks_.back().pos == mark.pos;
+    marks_.push_back(mark);
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+  bool stuck() const { return stuck_; }
+  const YAML::Mark& last() const { return marks_.back(); }
+
+ private:
+  std::vector<YAML::Mark> marks_;
+  bool stuck_ = false;
+};
+
+// yaml-cpp (0.7, 0.8) takes a ',', ']' or '}' that nothing has opened for an empty document and does not pass it, so that LoadAll
+// makes such documents until memory is full.
+void refuse_stray_ends(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  while (parser.HandleNextDocument(starts)) {
+    if (starts.stuck()) throw YAML::ParserException(starts.last(), "a ',', ']' or '}' that nothing has opened");
+  }
+}
+
 // Reports and returns nothing when `text` is not YAML.
 std::optional<std::vector<YAML::Node>> parse(const std::string& text, std::string& why, int& line) {
   const std::size_t offset = std::min(first_invalid_utf8(text).value_or(text.size()), text.find('\0'));
@@ -143,6 +179,7 @@ std::optional<std::vector<YAML::Node>> parse(const std::string& text, std::strin
     return std::nullopt;
   }
   try {
+    refuse_stray_ends(text);
     return YAML::LoadAll(text);
   } catch (const YAML::Exception& error) {
     line = error.mark.is_null() ? 0 : error.mark.line + 1;

@@ -59,7 +59,8 @@ CpuTopology::CpuTopology(const std::string& description) : handle_(std::make_uni
   const int set = xml ? hwloc_topology_set_xmlbuffer(topology, description.c_str(), static_cast<int>(description.size()) + 1)
                       : hwloc_topology_set_synthetic(topology, description.c_str());
   if (set != 0 || hwloc_topology_load(topology) != 0)
-    throw ConfigError({{"machine", description.substr(0, 64), "must be hwloc's synthetic description of a machine, or its XML", "", 0}});
+    throw ConfigError(
+        {{"machine", description.substr(0, 64), "must be hwloc's synthetic description of a machine, or its XML", "", 0}});
   handle_->usable = true;
 }
 
@@ -90,7 +91,14 @@ CpuBinding binding_for(const CpuTopology& machine, int numa, const std::string& 
   const std::string own = allowed.empty() ? cpus_of_this_thread() : allowed;
   const Bitmap mine = make_bitmap();
   const hwloc_const_bitmap_t usable = hwloc_topology_get_topology_cpuset(topology);
-  if (hwloc_bitmap_list_sscanf(mine.get(), own.c_str()) == 0 && !own.empty() && !hwloc_bitmap_isincluded(usable, mine.get())) {
+  const hwloc_obj_t node = numa_node(topology, numa);
+  const bool is_told = !own.empty() && hwloc_bitmap_list_sscanf(mine.get(), own.c_str()) == 0;
+  if (is_told && !hwloc_bitmap_isincluded(usable, mine.get())) {
+    // What was bound to the node already, by whomever, is where it shall be.
+    if (node && !hwloc_bitmap_iszero(node->cpuset) && hwloc_bitmap_isequal(mine.get(), node->cpuset)) {
+      binding.cpus = list_of(node->cpuset);
+      return binding;
+    }
     binding.obstacle = "bound from outside to processors " + own + " of " + list_of(usable) + ": left as it is";
     return binding;
   }
@@ -103,8 +111,6 @@ CpuBinding binding_for(const CpuTopology& machine, int numa, const std::string& 
     binding.obstacle = "its NUMA node is not known";
     return binding;
   }
-  const hwloc_obj_t node = numa_node(topology, numa);
-  // Nodes of memory alone have the processors of the node that they are beside.
   if (!node || hwloc_bitmap_iszero(node->cpuset)) {
     binding.obstacle = "no processor of NUMA node " + std::to_string(numa) + " may be used here (cpuset of a cgroup?)";
     return binding;
@@ -132,12 +138,19 @@ std::string bind_this_thread(const CpuTopology& machine, const CpuBinding& bindi
 
 std::string cpus_of_this_thread() {
   // Asked of the kernel itself: a topology that only reads XML answers from what it read.
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return "";
   const Bitmap bitmap = make_bitmap();
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) hwloc_bitmap_set(bitmap.get(), static_cast<unsigned>(cpu));
+  // The kernel refuses a set that is smaller than its own.
+  for (std::size_t words = 16; words <= 1024; words *= 2) {
+    std::vector<unsigned long> set(words, 0);
+    const std::size_t bytes = words * sizeof(unsigned long), bits = 8 * sizeof(unsigned long);
+    if (::sched_getaffinity(0, bytes, reinterpret_cast<cpu_set_t*>(set.data())) != 0) {
+      if (errno == EINVAL) continue;
+      return "";
+    }
+    for (std::size_t cpu = 0; cpu < words * bits; ++cpu) {
+      if ((set[cpu / bits] >> (cpu % bits) & 1) != 0) hwloc_bitmap_set(bitmap.get(), static_cast<unsigned>(cpu));
+    }
+    break;
   }
   return list_of(bitmap.get());
 }

@@ -7,8 +7,8 @@
 
 namespace plait {
 
-// The processors and NUMA nodes of a machine, as far as this process may use them (a cgroup may forbid some). Immutable: several
-// threads may ask one.
+// The processors and NUMA nodes of a machine, as far as this process may use them (a cgroup may forbid some). Immutable:
+// several threads may ask one.
 class CpuTopology {
  public:
   // This machine. Never throws: where hwloc cannot look, there are no NUMA nodes.
@@ -38,15 +38,15 @@ struct CpuBinding {
   friend bool operator==(const CpuBinding&, const CpuBinding&) = default;
 };
 
-// To the processors near NUMA node `numa` (-1: not known). Not possible where there is no such node, or none of its processors may be
-// used; nor useful on a machine with one NUMA node. If `allowed` (a kernel's list; what the calling thread
-// may run on when this is "") leaves out processors that the process could use, somebody outside has bound it already (taskset,
-// numactl, Slurm, mpirun): that stays, and the obstacle says so.
+// To the processors near NUMA node `numa` (-1: not known). Not possible where there is no such node, or none of its processors
+// may be used; nor useful on a machine with one NUMA node. If `allowed` (a kernel's list; what the calling thread may run on
+// when this is "") leaves out processors that the process could use, somebody outside has bound it already (taskset, numactl,
+// Slurm, mpirun): that stays, and the obstacle says so, unless it is that node's processors.
 CpuBinding binding_for(const CpuTopology& topology, int numa, const std::string& allowed = "");
 
-// Binds the calling thread and those that it will start. Memory that they touch first, or that a driver pins for them, is then the
-// node's; where the kernel permits it, also by preference, so that a full node is no failure. Returns "" or, where the kernel refused,
-// why: the thread then runs wherever it ran before.
+// Binds the calling thread and those that it will start. Memory that they touch first, or that a driver pins for them, is then
+// the node's; where the kernel permits it, also by preference, so that a full node is no failure. Returns "" or, where the
+// kernel refused, why: the thread then runs wherever it ran before.
 std::string bind_this_thread(const CpuTopology& topology, const CpuBinding& binding);
 
 // The processors that the calling thread may run on, as the kernel's list; "" where that cannot be told.

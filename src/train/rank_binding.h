@@ -9,19 +9,19 @@
 
 namespace plait::train {
 
-// For a device of this process: a GPU's rank belongs to the NUMA node that the GPU is at. Ranks on CPUs share all processors and are
-// not bound: that is not useful.
+// For a device of this process: a GPU's rank belongs to the NUMA node that the GPU is at. Ranks on CPUs share all processors
+// and are not bound: that is not useful.
 CpuBinding rank_binding(const CpuTopology& machine, Device device);
 
-// What binding_for says of every device, in one line: "cuda:0 to cuda:3 bound to NUMA node 0 (CPUs 0-47), cuda:4 not bound: ...". ""
-// where all are CPUs.
+// What binding_for says of every device, in one line: "cuda:0 to cuda:3 bound to NUMA node 0 (CPUs 0-47), cuda:4 not bound:
+// ...". "" where all are CPUs.
 std::string binding_text(const std::vector<Device>& devices, const std::vector<CpuBinding>& bindings);
 
 // The same for the devices of this machine.
 std::string binding_text(const std::vector<Device>& devices);
 
-// Binds the calling thread, which must not have started anything yet: streams, pinned memory and further threads come after. What
-// keeps it from being bound, where that would have been useful, is one line on stderr.
+// Binds the calling thread, which must not have started anything yet: streams, pinned memory and further threads come after.
+// What keeps it from being bound, where that would have been useful, is one line on stderr.
 void bind_rank(int rank, Device device);
 
 }  // namespace plait::train

@@ -3,6 +3,8 @@
 //   0000:01:00.0  0000:02:00.0   two NVLinks between them (lanes 0 and 1; lane 2 is down), one PCIe switch above both
 //   0000:03:00.0  0000:04:00.0   three NVLinks each, to switches, whose PCI addresses nobody tells; behind a host bridge
 //
+// The last one has two C2C links of 448 GB/s, of which the second is down.
+//
 // Compute capability 9.0 but for the last, which does not tell. Peer access: between the first two; 03 -> 04 is disabled, 04 -> 03 unknown.
 #include <cstdio>
 #include <cstring>
@@ -18,6 +20,13 @@ struct PciInfo {
   char legacy_bus_id[16];
   unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
   char bus_id[32];
+};
+
+struct FieldValue {
+  unsigned field, scope;
+  long long timestamp, latency;
+  int type, status;
+  unsigned long long value;
 };
 
 constexpr int success = 0, invalid_argument = 2, not_supported = 3, not_found = 6;
@@ -63,6 +72,19 @@ int nvmlDeviceGetCudaComputeCapability(Device* device, int* major, int* minor) {
   if (number(device) == 3) return not_supported;
   *major = 9;
   *minor = 0;
+  return success;
+}
+
+int nvmlDeviceGetFieldValues(Device* device, int count, FieldValue* values) {
+  for (int i = 0; i < count; ++i) {
+    const bool known = number(device) == 3 && values[i].scope < 2;
+    values[i].status = known ? success : not_supported;
+    if (!known) continue;
+    if (values[i].field == 170) values[i].value = 2;
+    else if (values[i].field == 171) values[i].value = values[i].scope == 0;
+    else if (values[i].field == 172) values[i].value = 448000;
+    else values[i].status = not_supported;
+  }
   return success;
 }
 

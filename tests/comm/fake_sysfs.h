@@ -27,12 +27,13 @@ class FakeSysfs {
   void numa_node(int number, const std::string& cpus, long kilobytes) const {
     const std::string folder = "sys/devices/system/node/node" + std::to_string(number);
     write(folder + "/cpulist", cpus + "\n");
-    write(folder + "/meminfo", "Node " + std::to_string(number) + " MemTotal:       " + std::to_string(kilobytes) + " kB\nNode 0 MemFree: 1 kB\n");
+    write(folder + "/meminfo",
+          "Node " + std::to_string(number) + " MemTotal:       " + std::to_string(kilobytes) + " kB\nNode 0 MemFree: 1 kB\n");
   }
 
   // `path` from the host bridge on: "pci0000:00/0000:00:01.0/0000:01:00.0". The last one is the device that is made.
-  void pci(const std::string& path, const std::string& kind, int numa, const std::string& speed = "16.0 GT/s PCIe", int width = 16,
-           int width_now = 16) const {
+  void pci(const std::string& path, const std::string& kind, int numa, const std::string& speed = "16.0 GT/s PCIe",
+           int width = 16, int width_now = 16) const {
     const std::string folder = "sys/devices/" + path + "/";
     const std::string bus_id = path.substr(path.rfind('/') + 1);
     write(folder + "class", kind + "\n");
@@ -45,7 +46,8 @@ class FakeSysfs {
     link("sys/bus/pci/devices/" + bus_id, folder.substr(0, folder.size() - 1));
   }
 
-  void infiniband(const std::string& name, const std::string& bus_id, const std::string& rate, const std::string& state = "4: ACTIVE") const {
+  void infiniband(const std::string& name, const std::string& bus_id, const std::string& rate,
+                  const std::string& state = "4: ACTIVE") const {
     const std::string folder = "sys/class/infiniband/" + name;
     write(folder + "/ports/1/rate", rate + "\n");
     write(folder + "/ports/1/state", state + "\n");
@@ -62,17 +64,17 @@ class FakeSysfs {
   comm::test::TemporaryDirectory directory_;
 };
 
-// The four GPUs of fake_nvml.cpp on two sockets: the first two below one switch with a NIC, the others on root ports of their own of
-// one host bridge.
+// The four GPUs of fake_nvml.cpp on two sockets: the first two below one switch with a NIC, the others on root ports of their
+// own of one host bridge.
 inline void two_sockets(const FakeSysfs& machine) {
   machine.numa_node(0, "0-15,32-47", 263000000);
   machine.numa_node(1, "16-31,48-63", 264000000);
   const std::string port = "pci0000:00/0000:00:01.0", up = port + "/0000:10:00.0";
   machine.pci(port, "0x060400", 0);
   machine.pci(up, "0x060400", 0);
-  for (const auto& [down, device, kind] : {std::tuple("0000:11:00.0", "0000:01:00.0", "0x030200"),
-                                           std::tuple("0000:11:01.0", "0000:02:00.0", "0x030200"),
-                                           std::tuple("0000:11:02.0", "0000:05:00.0", "0x020700")}) {
+  for (const auto& [down, device, kind] :
+       {std::tuple("0000:11:00.0", "0000:01:00.0", "0x030200"), std::tuple("0000:11:01.0", "0000:02:00.0", "0x030200"),
+        std::tuple("0000:11:02.0", "0000:05:00.0", "0x020700")}) {
     machine.pci(up + "/" + down, "0x060400", 0);
     machine.pci(up + "/" + down + "/" + device, kind, 0);
   }

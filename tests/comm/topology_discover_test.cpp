@@ -33,7 +33,8 @@ std::vector<std::string> edges(const Graph& graph, LinkKind kind) {
   for (const Edge& edge : graph.edges) {
     if (edge.kind != kind) continue;
     std::ostringstream text;
-    text << graph.nodes[static_cast<std::size_t>(edge.a)].name << "-" << graph.nodes[static_cast<std::size_t>(edge.b)].name << " " << edge.gb_per_s;
+    text << graph.nodes[static_cast<std::size_t>(edge.a)].name << "-" << graph.nodes[static_cast<std::size_t>(edge.b)].name
+         << " " << edge.gb_per_s;
     texts.push_back(text.str());
   }
   return texts;
@@ -41,7 +42,8 @@ std::vector<std::string> edges(const Graph& graph, LinkKind kind) {
 
 std::vector<std::string> texts(const Machine& machine) {
   std::vector<std::string> lines;
-  for (const Finding& finding : machine.findings) lines.push_back(finding.about + ": " + finding.value + " | " + finding.effect);
+  for (const Finding& finding : machine.findings)
+    lines.push_back(finding.about + ": " + finding.value + " | " + finding.effect);
   return lines;
 }
 
@@ -62,11 +64,12 @@ TEST_F(TopologyDiscover, BuildsThePcieTreeWithItsSharedUplinks) {
   test::two_sockets(machine);
   const Graph graph = find_all().graph;
   EXPECT_THAT(problems_of(graph), IsEmpty());
-  // 24 = x16 of Gen4. The root port of gpu3 is of Gen3, and half of its lanes do not run. A host bridge has what its ports have.
+  // 24 = x16 of Gen4. The root port of gpu3 is of Gen3, and half of its lanes do not run. A host bridge has what its ports
+  // have.
   EXPECT_THAT(edges(graph, LinkKind::pcie),
-              UnorderedElementsAre("0000:10:00.0-pci0000:00 24", "gpu0-0000:10:00.0 24", "gpu1-0000:10:00.0 24", "mlx5_0-0000:10:00.0 24",
-                                   "gpu2-pci0000:80 24", "gpu3-pci0000:80 6", "eth0-pci0000:80 6", "pci0000:00-numa0 24",
-                                   "pci0000:80-numa1 36"));
+              UnorderedElementsAre("0000:10:00.0-pci0000:00 24", "gpu0-0000:10:00.0 24", "gpu1-0000:10:00.0 24",
+                                   "mlx5_0-0000:10:00.0 24", "gpu2-pci0000:80 24", "gpu3-pci0000:80 6", "eth0-pci0000:80 6",
+                                   "pci0000:00-numa0 24", "pci0000:80-numa1 36"));
   EXPECT_THAT(edges(graph, LinkKind::smp), ElementsAre("numa0-numa1 8"));
   const Routes routes(graph);
   EXPECT_EQ(test::link(routes, 0, 1), "NV2 41.2");
@@ -80,10 +83,12 @@ TEST_F(TopologyDiscover, BuildsThePcieTreeWithItsSharedUplinks) {
   EXPECT_EQ(find(graph, "gpu2")->bus_id, "0000:03:00.0");
 }
 
-TEST_F(TopologyDiscover, JoinsNvLinksOfPairsAndOfSwitches) {
+TEST_F(TopologyDiscover, JoinsNvLinksOfPairsAndOfSwitchesAndC2cOfTheCpu) {
   test::two_sockets(machine);
   const Discovered found = find_all();
-  EXPECT_THAT(edges(found.graph, LinkKind::nvlink), UnorderedElementsAre("gpu0-gpu1 41.2", "gpu2-nvswitch 61.8", "gpu3-nvswitch 61.8"));
+  EXPECT_THAT(edges(found.graph, LinkKind::nvlink),
+              UnorderedElementsAre("gpu0-gpu1 41.2", "gpu2-nvswitch 61.8", "gpu3-nvswitch 61.8"));
+  EXPECT_THAT(edges(found.graph, LinkKind::c2c), ElementsAre("gpu3-numa1 448"));
   EXPECT_THAT(texts(found.machine), Contains(HasSubstr("NVLink of gpu3: model not known")));
 }
 
@@ -91,11 +96,13 @@ TEST_F(TopologyDiscover, TellsOfProcessorsMemoryAndPeerAccess) {
   test::two_sockets(machine);
   const Machine found = find_all().machine;
   EXPECT_EQ(found.driver, "580.82.07");
-  EXPECT_THAT(found.cpus, ElementsAre(NumaCpus{0, "0-15,32-47", 263000000L * 1024}, NumaCpus{1, "16-31,48-63", 264000000L * 1024}));
+  EXPECT_THAT(found.cpus,
+              ElementsAre(NumaCpus{0, "0-15,32-47", 263000000L * 1024}, NumaCpus{1, "16-31,48-63", 264000000L * 1024}));
   ASSERT_EQ(found.peers.size(), 12u);
   std::vector<std::string> access;
   for (const PeerStatus& peer : found.peers) access.emplace_back(name_of(peer.access));
-  EXPECT_THAT(access, ElementsAre("yes", "unknown", "unknown", "yes", "unknown", "unknown", "no", "no", "no", "unknown", "unknown", "unknown"));
+  EXPECT_THAT(access, ElementsAre("yes", "unknown", "unknown", "yes", "unknown", "unknown", "no", "no", "no", "unknown",
+                                  "unknown", "unknown"));
   EXPECT_THAT(found.peers[8].why, HasSubstr("registry key"));
 }
 
@@ -105,6 +112,35 @@ TEST_F(TopologyDiscover, NumbersGpusAsCudaCountsThem) {
   std::vector<std::string> addresses;
   for (const int gpu : gpus_of(graph)) addresses.push_back(graph.nodes[static_cast<std::size_t>(gpu)].bus_id);
   EXPECT_THAT(addresses, ElementsAre("0000:04:00.0", "0000:02:00.0", "0000:01:00.0", "0000:03:00.0"));
+}
+
+// One switch; a switch below another; two root ports of a host bridge; two host bridges of a NUMA node; two nodes.
+TEST_F(TopologyDiscover, PathsHaveTheNamesThatNvidiaSmiGivesThem) {
+  machine.numa_node(0, "0-3", 1000);
+  machine.numa_node(1, "4-7", 1000);
+  const std::string upper = "pci0000:00/0000:00:01.0/0000:10:00.0", lower = upper + "/0000:11:01.0/0000:12:00.0";
+  const std::vector<std::string> gpus = {upper + "/0000:11:00.0/0000:20:00.0",   lower + "/0000:13:00.0/0000:21:00.0",
+                                         lower + "/0000:13:01.0/0000:22:00.0",   "pci0000:00/0000:00:02.0/0000:23:00.0",
+                                         "pci0000:40/0000:40:01.0/0000:24:00.0", "pci0000:80/0000:80:01.0/0000:25:00.0"};
+  for (const char* port : {"", "/0000:11:00.0", "/0000:11:01.0", "/0000:11:01.0/0000:12:00.0",
+                           "/0000:11:01.0/0000:12:00.0/0000:13:00.0", "/0000:11:01.0/0000:12:00.0/0000:13:01.0"})
+    machine.pci(upper + port, "0x060400", 0);
+  for (const char* port : {"pci0000:00/0000:00:01.0", "pci0000:00/0000:00:02.0", "pci0000:40/0000:40:01.0"})
+    machine.pci(port, "0x060400", 0);
+  machine.pci("pci0000:80/0000:80:01.0", "0x060400", 1);
+  std::vector<std::string> addresses;
+  for (const std::string& gpu : gpus) {
+    machine.pci(gpu, "0x030200", gpu.starts_with("pci0000:80") ? 1 : 0);
+    addresses.push_back(gpu.substr(gpu.rfind('/') + 1));
+  }
+  const Graph graph = find_all(addresses, "none").graph;
+  const Routes routes(graph);
+  const auto name = [&](std::size_t a, std::size_t b) { return routes.summary(routes.gpus()[a], routes.gpus()[b]).link; };
+  EXPECT_EQ(name(1, 2), "PIX");
+  EXPECT_EQ(name(0, 1), "PXB");
+  EXPECT_EQ(name(0, 3), "PHB");
+  EXPECT_EQ(name(0, 4), "NODE");
+  EXPECT_EQ(name(0, 5), "SYS");
 }
 
 TEST_F(TopologyDiscover, WarnsOfMissingLanes) {
@@ -127,8 +163,8 @@ TEST_F(TopologyDiscover, FindsWhatKeepsGpusFromEachOther) {
   config[0x206] = 0;
   machine.write("sys/bus/pci/devices/0000:11:01.0/config", config);
   const auto found = texts(find_all().machine);
-  EXPECT_THAT(found, Contains(testing::AllOf(HasSubstr("IOMMU: on (1 unit; gpu0, gpu1, gpu2: DMA-FQ; gpu3: identity)"), HasSubstr("intel_iommu=on"),
-                                             HasSubstr("iommu=pt"))));
+  EXPECT_THAT(found, Contains(testing::AllOf(HasSubstr("IOMMU: on (1 unit; gpu0, gpu1, gpu2: DMA-FQ; gpu3: identity)"),
+                                             HasSubstr("intel_iommu=on"), HasSubstr("iommu=pt"))));
   EXPECT_THAT(found, Contains(testing::AllOf(HasSubstr("PCIe ACS: redirects at 0000:11:00.0 |"), Not(HasSubstr("11:01")))));
   EXPECT_THAT(found, Contains(HasSubstr("GPUDirect RDMA: nvidia_peermem is not loaded")));
   EXPECT_THAT(found, Not(Contains(HasSubstr("virtual machine"))));
@@ -145,7 +181,8 @@ TEST_F(TopologyDiscover, NamespacesAreTheContainersWhereTheirNumbersAreNotTheFir
 TEST_F(TopologyDiscover, AcsThatOnlyRootCanReadIsNamed) {
   test::two_sockets(machine);
   machine.write("sys/bus/pci/devices/0000:11:00.0/config", std::string(64, '\0'));
-  EXPECT_THAT(texts(find_all().machine), Contains(HasSubstr("PCIe ACS: not readable at 2 of 2 switch ports | run `plait topo` as root")));
+  EXPECT_THAT(texts(find_all().machine),
+              Contains(HasSubstr("PCIe ACS: not readable at 2 of 2 switch ports | run `plait topo` as root")));
 }
 
 TEST_F(TopologyDiscover, ACircleOfCapabilitiesEnds) {
@@ -153,7 +190,8 @@ TEST_F(TopologyDiscover, ACircleOfCapabilitiesEnds) {
   std::string config(4096, '\0');
   config.replace(0x100, 4, std::string("\x01\x00\x01\x20", 4));
   config.replace(0x200, 4, std::string("\x02\x00\x01\x10", 4));
-  for (const char* port : {"0000:11:00.0", "0000:11:01.0"}) machine.write(std::string("sys/bus/pci/devices/") + port + "/config", config);
+  for (const char* port : {"0000:11:00.0", "0000:11:01.0"})
+    machine.write(std::string("sys/bus/pci/devices/") + port + "/config", config);
   EXPECT_THAT(texts(find_all().machine), Contains(HasSubstr("PCIe ACS: no redirection")));
 }
 
@@ -219,7 +257,8 @@ TEST(TopologyDiscoverHere, ThisMachineHasNumaNodesAndProcessors) {
 TEST(TopologyMachine, ListsOfProcessorsAreCounted) {
   EXPECT_EQ(count_cpus("0"), 1);
   EXPECT_EQ(count_cpus("0-15,32-47"), 32);
-  for (const char* const text : {"", "a", "3-1", "0-", "0,", ",0", "0-99999999", "-1", "0 1"}) EXPECT_EQ(count_cpus(text), 0) << text;
+  for (const char* const text : {"", "a", "3-1", "0-", "0,", ",0", "0-99999999", "-1", "0 1"})
+    EXPECT_EQ(count_cpus(text), 0) << text;
 }
 
 }  // namespace

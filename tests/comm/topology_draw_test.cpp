@@ -33,7 +33,8 @@ TEST(TopologyDraw, TheMatrixReadsBackAsTheSameLinks) {
     ASSERT_EQ(one.gpus().size(), other.gpus().size());
     for (std::size_t a = 0; a < one.gpus().size(); ++a) {
       for (std::size_t b = 0; b < one.gpus().size(); ++b)
-        EXPECT_EQ(one.summary(one.gpus()[a], one.gpus()[b]).link, other.summary(other.gpus()[a], other.gpus()[b]).link) << a << "-" << b;
+        EXPECT_EQ(one.summary(one.gpus()[a], one.gpus()[b]).link, other.summary(other.gpus()[a], other.gpus()[b]).link)
+            << a << "-" << b;
     }
   }
 }
@@ -65,7 +66,8 @@ TEST(TopologyDraw, PairsAndCliquesAreNamed) {
   EXPECT_THAT(cube, HasSubstr("pairs NV2 (41.2 GB/s nominal): GPU0-GPU3 GPU0-GPU4"));
   EXPECT_THAT(cube, HasSubstr("all linked to each other: GPU0 GPU1 GPU2 GPU3"));
   EXPECT_THAT(describe_nvlinks(read("two_sockets.xml").graph), HasSubstr("NVLink: none"));
-  EXPECT_THAT(describe_nvlinks(read("nvswitch8.xml").graph), HasSubstr("all linked to each other: GPU0 GPU1 GPU2 GPU3 GPU4 GPU5 GPU6 GPU7"));
+  EXPECT_THAT(describe_nvlinks(read("nvswitch8.xml").graph),
+              HasSubstr("all linked to each other: GPU0 GPU1 GPU2 GPU3 GPU4 GPU5 GPU6 GPU7"));
 }
 
 TEST(TopologyDraw, EveryFigureSaysWhereItIsFrom) {
@@ -87,8 +89,8 @@ TEST(TopologyDraw, PeersFindingsAndWarningsAreListed) {
   machine.peers = {{gpus[0], gpus[1], PeerAccess::yes, "", 1, 0}, {gpus[1], gpus[0], PeerAccess::no, "no chipset", 0, 1}};
   machine.findings = {{"IOMMU", "on", "boot with iommu=pt"}};
   const std::string text = describe("FILE", graph, machine, {{7, "strange"}});
-  for (const char* const part : {"FILE\n", "CPUs 0-15 (16), 64 GiB", "yes: GPU0->GPU1", "no: GPU1->GPU0; no chipset", "native atomics: 1 of 2",
-                                 "IOMMU: on\n    boot with iommu=pt", "line 7: strange"}) {
+  for (const char* const part : {"FILE\n", "CPUs 0-15 (16), 64 GiB", "yes: GPU0->GPU1", "no: GPU1->GPU0; no chipset",
+                                 "native atomics: 1 of 2", "IOMMU: on\n    boot with iommu=pt", "line 7: strange"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   const Imported again = import_topology(to_json_text(graph, machine), "written");
@@ -116,8 +118,18 @@ TEST(TopologyDraw, WhatTheMachineSaysOfItselfIsCheckedWhenRead) {
   EXPECT_THAT(test::refusal(test::replaced(good, "\"580\"", "580")), HasSubstr("must be a string"));
 }
 
+TEST(TopologyDraw, TheExampleOfTheDocumentationIsRead) {
+  const std::string document = test::text_of(std::string(PLAIT_SOURCE_DIR) + "/docs/topology.md"), fence = "```json\n";
+  const std::size_t first = document.find(fence) + fence.size();
+  const Imported imported = import_topology(document.substr(first, document.find("```", first) - first), "docs/topology.md");
+  EXPECT_EQ(imported.format, "plait-json");
+  EXPECT_EQ(gpus_of(imported.graph).size(), 4u);
+  EXPECT_EQ(imported.graph.pairs.size(), 1u);
+}
+
 TEST(TopologyDraw, WithoutGpusOnlyWhereThatIsAskedFor) {
-  const std::string text = R"({"format": "plait-topology", "version": 1, "nodes": [{"name": "numa0", "kind": "numa", "numa": 0}]})";
+  const std::string text =
+      R"({"format": "plait-topology", "version": 1, "nodes": [{"name": "numa0", "kind": "numa", "numa": 0}]})";
   EXPECT_THAT(test::refusal(text), HasSubstr("no GPU"));
   EXPECT_EQ(import_topology(text, "file", GpusNeeded::no).graph.nodes.size(), 1u);
   EXPECT_THROW(import_topology(test::replaced(text, "\"numa0\"", "\"\\u00ff\\ud800\""), "file", GpusNeeded::no), ConfigError);

@@ -84,6 +84,12 @@ TEST_F(TopologyFakeNvml, CountsTheNvLinksThatAreUp) {
   }
 }
 
+TEST_F(TopologyFakeNvml, AddsUpTheC2cLinksThatAreUp) {
+  EXPECT_EQ(nvml.c2c_links(d).links, 1);
+  EXPECT_EQ(nvml.c2c_links(d).gb_per_s, 448);
+  for (const char* const none : {a, "0000:05:00.0"}) EXPECT_EQ(nvml.c2c_links(none).links, 0) << none;
+}
+
 TEST_F(TopologyFakeNvml, NamesPciePathsAsNvidiaSmiDoes) {
   EXPECT_EQ(nvml.pcie_path(a, b), "PIX");
   EXPECT_EQ(nvml.pcie_path(c, d), "PHB");

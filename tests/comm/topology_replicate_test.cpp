@@ -51,7 +51,8 @@ TEST(TopologyReplicate, RailsJoinNicsOfOneNumberAndTheSpineTheRails) {
   const auto hops = [&](int from, int to) {
     const Routes routes(cluster);
     int count = 0;
-    for (const Hop& hop : routes.path(routes.gpus()[static_cast<std::size_t>(from)], routes.gpus()[static_cast<std::size_t>(to)]).hops)
+    for (const Hop& hop :
+         routes.path(routes.gpus()[static_cast<std::size_t>(from)], routes.gpus()[static_cast<std::size_t>(to)]).hops)
       count += cluster.edges[static_cast<std::size_t>(hop.edge)].kind == LinkKind::network;
     return count;
   };
@@ -62,8 +63,10 @@ TEST(TopologyReplicate, RailsJoinNicsOfOneNumberAndTheSpineTheRails) {
     if (edge.kind != LinkKind::network) continue;
     EXPECT_EQ(edge.bandwidth_from, Origin::nominal);
     const Node &a = cluster.nodes[static_cast<std::size_t>(edge.a)], &b = cluster.nodes[static_cast<std::size_t>(edge.b)];
-    if (b.name == "spine") ++rails, spine = edge.gb_per_s;
-    else EXPECT_EQ(edge.gb_per_s, 50) << a.name;
+    if (b.name == "spine")
+      ++rails, spine = edge.gb_per_s;
+    else
+      EXPECT_EQ(edge.gb_per_s, 50) << a.name;
   }
   EXPECT_EQ(rails, 8);
   EXPECT_EQ(spine, 200);  // 4 NICs of 50: never narrower than they
@@ -88,7 +91,9 @@ TEST(TopologyReplicate, AHostWithoutNicsGetsOneBesideEachGpu) {
   EXPECT_THAT(refusal(pairs, {.hosts = 2}), HasSubstr("--network-gb-per-s"));
   const Graph cluster = replicate(pairs, {.hosts = 2, .nic_gb_per_s = 25});
   EXPECT_THAT(problems_of(cluster), IsEmpty());
-  EXPECT_EQ(std::count_if(cluster.nodes.begin(), cluster.nodes.end(), [](const Node& node) { return node.kind == NodeKind::nic; }), 8);
+  EXPECT_EQ(
+      std::count_if(cluster.nodes.begin(), cluster.nodes.end(), [](const Node& node) { return node.kind == NodeKind::nic; }),
+      8);
   EXPECT_EQ(link(Routes(cluster), 0, 4), "NET 25");
 }
 
@@ -100,7 +105,8 @@ TEST(TopologyReplicate, NicsAwayFromGpusStayOffTheNetwork) {
   storage.port_gb_per_s = 12.5;
   graph.nodes.push_back(storage);
   int numa = -1;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) numa = graph.nodes[i].kind == NodeKind::numa ? static_cast<int>(i) : numa;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+    numa = graph.nodes[i].kind == NodeKind::numa ? static_cast<int>(i) : numa;
   Edge edge = graph.edges.front();
   edge.a = static_cast<int>(graph.nodes.size()) - 1;
   edge.b = numa;

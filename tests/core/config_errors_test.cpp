@@ -244,6 +244,9 @@ TEST(ConfigErrors, MalformedTextIsOneClearProblem) {
       {"run: {name: \xe2\x82", "is not UTF-8 text"},
       {std::string("a: 1\0b", 6), "is not UTF-8 text: byte 0x00"},
       {"\xff\xfe" + std::string("r\0u\0n\0", 6), "is not UTF-8 text: byte 0xff at offset 0"},
+      {", a: 1\n", "a ',', ']' or '}' that nothing has opened"},
+      {"a: {b: 1}}\n", "is not valid YAML"},
+      {"]", "is not valid YAML"},
       {std::string(100000, '['), "is not valid YAML"},
       {std::string(100000, '{'), "is not valid YAML"},
   };
@@ -252,6 +255,14 @@ TEST(ConfigErrors, MalformedTextIsOneClearProblem) {
     ASSERT_EQ(problems.size(), 1u) << malformed.yaml.substr(0, 40);
     EXPECT_EQ(problems[0].path, "test.yaml");
     EXPECT_THAT(problems[0].rule, HasSubstr(malformed.rule)) << malformed.yaml.substr(0, 40);
+  }
+}
+
+TEST(ConfigErrors, AnOverrideThatEndsWhatNothingOpenedIsRefused) {
+  for (const char* const text : {"train.steps=,", "train.steps=[1]}", "train={steps: 1}]"}) {
+    const auto problems = problems_of(valid, {text});
+    ASSERT_FALSE(problems.empty()) << text;
+    EXPECT_THAT(problems[0].rule, HasSubstr("is not valid YAML")) << text;
   }
 }
 

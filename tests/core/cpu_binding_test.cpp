@@ -33,6 +33,11 @@ TEST(CpuBinding, LeavesWhatSomebodyOutsideHasBound) {
   }
 }
 
+TEST(CpuBinding, OfWhatIsBoundToTheNodeAlreadyChangesNothing) {
+  const CpuTopology machine(two_sockets);
+  EXPECT_EQ(binding_for(machine, 1, "8-15"), (CpuBinding{1, "8-15", "", true}));
+}
+
 TEST(CpuBinding, SaysWhyItCannotBe) {
   const CpuTopology machine(two_sockets);
   EXPECT_THAT(binding_for(machine, -1, "0-15").obstacle, HasSubstr("not known"));

@@ -1,5 +1,5 @@
-// Runs a fuzz target without a fuzzer: over every file of the given folders as it is, then over a fixed number of mutations of them,
-// which are the same in every run.
+// Runs a fuzz target without a fuzzer: over every file of the given folders as it is, then over a fixed number of mutations of
+// them, which are the same in every run.
 //
 //   topology_import_corpus MUTATIONS FOLDER...
 //
@@ -23,13 +23,47 @@ namespace {
 
 using Random = std::mt19937_64;
 
-std::size_t below(Random& random, std::size_t limit) { return static_cast<std::size_t>(random() % std::max<std::size_t>(limit, 1)); }
+std::size_t below(Random& random, std::size_t limit) {
+  return static_cast<std::size_t>(random() % std::max<std::size_t>(limit, 1));
+}
 
 // Numbers at the edges of what fits, and characters that mean something in XML, JSON, YAML and tables.
 const std::vector<std::string>& tokens() {
-  static const std::vector<std::string> list = {"0", "-1", "1", "2147483648", "-9223372036854775808", "18446744073709551616", "1e308", "1e-9",
-                                                "nan", ".inf", "\"", "'", "<", ">", "/>", "{", "}", "[", "]", ":", ",", "&a", "*a", "!!", "\n",
-                                                "\t", "  ", "NV1", "SYS", "X", "~", "null", "true", "\xff", std::string(1, '\0')};
+  static const std::vector<std::string> list = {"0",
+                                                "-1",
+                                                "1",
+                                                "2147483648",
+                                                "-9223372036854775808",
+                                                "18446744073709551616",
+                                                "1e308",
+                                                "1e-9",
+                                                "nan",
+                                                ".inf",
+                                                "\"",
+                                                "'",
+                                                "<",
+                                                ">",
+                                                "/>",
+                                                "{",
+                                                "}",
+                                                "[",
+                                                "]",
+                                                ":",
+                                                ",",
+                                                "&a",
+                                                "*a",
+                                                "!!",
+                                                "\n",
+                                                "\t",
+                                                "  ",
+                                                "NV1",
+                                                "SYS",
+                                                "X",
+                                                "~",
+                                                "null",
+                                                "true",
+                                                "\xff",
+                                                std::string(1, '\0')};
   return list;
 }
 
@@ -38,13 +72,21 @@ std::string mutated(std::string text, const std::vector<std::string>& corpus, Ra
   for (std::size_t i = 0; i < changes; ++i) {
     const std::size_t at = below(random, text.size() + 1), length = below(random, 24);
     switch (below(random, 7)) {
-      case 0: text.erase(std::min(at, text.size()), length); break;
-      case 1: text.resize(at); break;
-      case 2: text.insert(at, tokens()[below(random, tokens().size())]); break;
+      case 0:
+        text.erase(std::min(at, text.size()), length);
+        break;
+      case 1:
+        text.resize(at);
+        break;
+      case 2:
+        text.insert(at, tokens()[below(random, tokens().size())]);
+        break;
       case 3:
         if (at < text.size()) text[at] = static_cast<char>(random());
         break;
-      case 4: text.insert(at, text.substr(below(random, text.size() + 1), length * 8)); break;
+      case 4:
+        text.insert(at, text.substr(below(random, text.size() + 1), length * 8));
+        break;
       case 5: {
         const std::string& other = corpus[below(random, corpus.size())];
         text.insert(at, other.substr(below(random, other.size() + 1), length * 8));

@@ -1,5 +1,5 @@
-// Topologies of any content: read, or refused with a ConfigError. What is read is whole: it has no problems, is written and read back
-// as the same, and its ways can be found and drawn.
+// Topologies of any content: read, or refused with a ConfigError. What is read is whole: it has no problems, is written and
+// read back as the same, and its ways can be found and drawn.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,7 +23,8 @@ void use(const topology::Imported& imported) {
   const topology::Imported again = topology::import_topology(topology::to_json_text(graph, imported.machine), "written");
   plait::require(again.graph == graph && again.machine == imported.machine, "a graph changed on its way through JSON");
   if (topology::gpus_of(graph).size() > most_gpus || graph.nodes.size() > most_nodes) return;
-  plait::require(!topology::describe("fuzz", graph, imported.machine, imported.warnings).empty(), "a topology without a picture");
+  plait::require(!topology::describe("fuzz", graph, imported.machine, imported.warnings).empty(),
+                 "a topology without a picture");
   const topology::Routes routes(graph);
   for (const int from : routes.gpus()) {
     const auto paths = routes.paths_from(from);

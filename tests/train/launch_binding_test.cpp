@@ -23,7 +23,8 @@ TEST(RankBinding, IsOneLineForGpusOfOneNode) {
 TEST(RankBinding, SaysWhatIsNotBoundAndWhy) {
   const CpuTopology machine("package:2 [numa] core:4 pu:2");
   const std::string text = binding_text({gpu(0), gpu(1)}, {binding_for(machine, 1, "0-15"), binding_for(machine, 1, "0-3")});
-  EXPECT_THAT(text, HasSubstr("cuda:0 bound to NUMA node 1 (CPUs 8-15), cuda:1 not bound: bound from outside to processors 0-3"));
+  EXPECT_THAT(text,
+              HasSubstr("cuda:0 bound to NUMA node 1 (CPUs 8-15), cuda:1 not bound: bound from outside to processors 0-3"));
 }
 
 TEST(RankBinding, RanksOnCpusAreNotBound) {

@@ -5,10 +5,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "comm/temporary_directory.h"
 #include "comm/topology/import.h"
 #include "comm/topology/topology_json.h"
 #include "core/device.h"
-#include "comm/temporary_directory.h"
 #include "run_plait.h"
 
 namespace plait::train {

@@ -65,10 +65,11 @@ std::string likeness(const Graph& host) {
   for (const Node& node : host.nodes)
     text += fmt::format("{} {} {} {} {};", static_cast<int>(node.kind), node.index, node.numa, node.model, node.port_gb_per_s);
   for (const Edge& edge : host.edges) {
-    text += fmt::format("{} {} {} {} {} {} {} {};", edge.a, edge.b, static_cast<int>(edge.kind), edge.lanes, edge.gb_per_s, edge.latency_us,
-                        static_cast<int>(edge.bandwidth_from), static_cast<int>(edge.latency_from));
+    text += fmt::format("{} {} {} {} {} {} {} {};", edge.a, edge.b, static_cast<int>(edge.kind), edge.lanes, edge.gb_per_s,
+                        edge.latency_us, static_cast<int>(edge.bandwidth_from), static_cast<int>(edge.latency_from));
   }
-  for (const PairMeasurement& pair : host.pairs) text += fmt::format("{} {} {} {};", pair.from, pair.to, pair.gb_per_s, pair.latency_us);
+  for (const PairMeasurement& pair : host.pairs)
+    text += fmt::format("{} {} {} {};", pair.from, pair.to, pair.gb_per_s, pair.latency_us);
   return text;
 }
 
@@ -103,7 +104,7 @@ std::string describe_network(const Graph& graph) {
   }
   if (listed > 16) text += fmt::format("  and {} more\n", listed - 16);
   const Routes routes(graph);
-  const std::vector<int> &gpus = routes.gpus();
+  const std::vector<int>& gpus = routes.gpus();
   const int first = gpus.front(), home = graph.nodes[at(first)].host;
   std::set<int> shown;
   for (const int to : gpus) {
@@ -111,8 +112,8 @@ std::string describe_network(const Graph& graph) {
     if (gpu.host == home || shown.size() == 2) continue;
     shown.insert(to);
     const PairSummary pair = routes.summary(first, to);
-    text += fmt::format("  {} to {}: {} {:.4g} GB/s ({}), {:.2f} us ({})\n", graph.nodes[at(first)].name, gpu.name, pair.link, pair.gb_per_s,
-                        name_of(pair.bandwidth_from), pair.latency_us, name_of(pair.latency_from));
+    text += fmt::format("  {} to {}: {} {:.4g} GB/s ({}), {:.2f} us ({})\n", graph.nodes[at(first)].name, gpu.name, pair.link,
+                        pair.gb_per_s, name_of(pair.bandwidth_from), pair.latency_us, name_of(pair.latency_from));
   }
   return text;
 }
@@ -136,7 +137,8 @@ std::string describe_host(const Graph& host, const Machine& machine) {
 
 }  // namespace
 
-std::string describe(const std::string& origin, const Graph& graph, const Machine& machine, const std::vector<ImportWarning>& warnings) {
+std::string describe(const std::string& origin, const Graph& graph, const Machine& machine,
+                     const std::vector<ImportWarning>& warnings) {
   std::string text = origin + "\n";
   const std::map<int, Graph> hosts = split(graph);
   std::map<std::string, std::vector<int>> alike;

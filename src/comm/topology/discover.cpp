@@ -29,6 +29,7 @@ class Discovery {
     set_host_bridges();
     join_numa_nodes();
     connect_nvlinks();
+    connect_c2c();
     ask_for_peers();
     add_driver_findings(sysfs_, nvml_, graph_, machine_);
     add_kernel_findings(sysfs_, graph_, machine_);
@@ -64,14 +65,19 @@ class Discovery {
       const auto [rest, status] = std::from_chars(name.data() + 4, name.data() + name.size(), numa);
       if (status != std::errc() || rest != name.data() + name.size() || numa < 0 || numa >= 1 << 16) continue;
       const auto folder = sysfs_.path("sys/devices/system/node/" + name);
-      NumaCpus cpus{numa, printable(read_line(folder / "cpulist").value_or(""), 4096), memory_of(folder)};
+      NumaCpus cpus{numa, cpu_list(folder / "cpulist"), memory_of(folder)};
       if (cpus.cpus.empty()) continue;  // memory alone: of a GPU (Grace Hopper), CXL
       machine_.cpus.push_back(std::move(cpus));
     }
-    if (machine_.cpus.empty())
-      machine_.cpus.push_back({0, printable(read_line(sysfs_.path("sys/devices/system/cpu/online")).value_or(""), 4096), 0});
+    if (machine_.cpus.empty()) machine_.cpus.push_back({0, cpu_list(sysfs_.path("sys/devices/system/cpu/online")), 0});
     std::sort(machine_.cpus.begin(), machine_.cpus.end(), [](const NumaCpus& x, const NumaCpus& y) { return x.numa < y.numa; });
     for (const NumaCpus& cpus : machine_.cpus) numa_node(cpus.numa);
+  }
+
+  // "" for what is no list.
+  static std::string cpu_list(const std::filesystem::path& file) {
+    std::string list = read_line(file).value_or("");
+    return count_cpus(list) > 0 ? list : "";
   }
 
   // "Node 0 MemTotal:       527951524 kB"
@@ -110,7 +116,8 @@ class Discovery {
     const int numa = numa_or_only(place ? sysfs_.numa_of(bus_id) : -1);
     node(device).numa = numa;
     if (!place) {
-      note("place of " + label, "not in sysfs", "its PCIe links and NUMA node are not known; is /sys of the host visible here?");
+      note("place of " + label, "not in sysfs",
+           "its PCIe links and NUMA node are not known; is /sys of the host visible here?");
       return connect(device, numa_node(numa), LinkKind::pcie, pcie_gb_per_s);
     }
     int parent = host_bridge(place->root, numa);
@@ -176,8 +183,9 @@ class Discovery {
     }
     if (without_driver > 0) {
       note("GPUs left out", std::to_string(without_driver) + " NVIDIA GPUs on PCIe that the driver does not list",
-           nvml_.why_missing().empty() ? "the driver failed to start them, or this container does not have them: see `nvidia-smi` and dmesg"
-                                       : nvml_.why_missing());
+           nvml_.why_missing().empty()
+               ? "the driver failed to start them, or this container does not have them: see `nvidia-smi` and dmesg"
+               : nvml_.why_missing());
     }
   }
 
@@ -221,8 +229,8 @@ class Discovery {
   bool has_infiniband(const std::string& bus_id) const {
     std::error_code error;
     return std::filesystem::exists(sysfs_.pci(bus_id) / "infiniband", error) ||
-           std::filesystem::exists(sysfs_.path("sys/class/infiniband/" + graph_.nodes[static_cast<std::size_t>(nics_.at(bus_id))].name),
-                                   error);
+           std::filesystem::exists(
+               sysfs_.path("sys/class/infiniband/" + graph_.nodes[static_cast<std::size_t>(nics_.at(bus_id))].name), error);
   }
 
   // "400 Gb/sec (4X NDR)", where "4: ACTIVE"
@@ -259,16 +267,20 @@ class Discovery {
       int elsewhere = 0;
       for (const NvLink& link : nvml_.nvlinks(bus_id)) {
         const auto peer = gpus_.find(link.bus_id);
-        if (link.end == NvLinkEnd::nvswitch) ++at_switch[gpu];
-        else if (link.end == NvLinkEnd::gpu && peer != gpus_.end() && peer->second != gpu) ++listed[peer->second];
-        else ++elsewhere;
+        if (link.end == NvLinkEnd::nvswitch)
+          ++at_switch[gpu];
+        else if (link.end == NvLinkEnd::gpu && peer != gpus_.end() && peer->second != gpu)
+          ++listed[peer->second];
+        else
+          ++elsewhere;
       }
       for (const auto& [peer, count] : listed) {
         int& known = lanes[{std::min(gpu, peer), std::max(gpu, peer)}];
         known = std::max(known, count);
       }
       if (elsewhere > 0)
-        note("NVLink of " + node(gpu).name, std::to_string(elsewhere) + " lanes to a device that is not listed", "they are left out");
+        note("NVLink of " + node(gpu).name, std::to_string(elsewhere) + " lanes to a device that is not listed",
+             "they are left out");
     }
     for (const auto& [ends, count] : lanes) {
       const double each = std::min(lane_rate(ends.first), lane_rate(ends.second));
@@ -278,6 +290,15 @@ class Discovery {
     const int nvswitch = add(NodeKind::nvswitch, "nvswitch", -1);
     for (const auto& [gpu, count] : at_switch)
       connect(gpu, nvswitch, LinkKind::nvlink, lane_rate(gpu) * std::min(count, max_lanes), std::min(count, max_lanes));
+  }
+
+  // To the memory of the NUMA node that the GPU is at.
+  void connect_c2c() {
+    for (const auto& [bus_id, gpu] : gpus_) {
+      const C2cLinks c2c = nvml_.c2c_links(bus_id);
+      if (c2c.gb_per_s <= 0) continue;
+      connect(gpu, numa_node(node(gpu).numa), LinkKind::c2c, std::min(c2c.gb_per_s, max_gb_per_s), c2c.links);
+    }
   }
 
   void ask_for_peers() {

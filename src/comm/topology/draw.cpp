@@ -120,7 +120,8 @@ std::string legend(const std::set<std::string>& used) {
     const std::string prefix = name;
     const bool counted = prefix == "NVS" || prefix == "NV" || prefix == "XGMI";
     const bool is_used = std::any_of(used.begin(), used.end(), [&](const std::string& link) {
-      return counted ? link.starts_with(prefix) && link.size() > prefix.size() && link[prefix.size()] >= '0' && link[prefix.size()] <= '9'
+      return counted ? link.starts_with(prefix) && link.size() > prefix.size() && link[prefix.size()] >= '0' &&
+                           link[prefix.size()] <= '9'
                      : link == prefix;
     });
     if (is_used) text += fmt::format("  {:<5} {}\n", prefix + (counted ? "#" : ""), meaning);
@@ -217,14 +218,15 @@ std::string draw_matrix(const Graph& host, const Machine& machine) {
     ways.start_from(devices[i]);
     const std::vector<Path> paths = i < gpus.size() ? routes.paths_from(devices[i]) : std::vector<Path>();
     for (std::size_t j = 0; j < devices.size(); ++j) {
-      std::string link = i == j                                   ? "X"
-                         : i < gpus.size() && j < gpus.size()     ? routes.summary(devices[i], devices[j], paths[j]).link
-                                                                  : ways.name_to(devices[j]);
+      std::string link = i == j                               ? "X"
+                         : i < gpus.size() && j < gpus.size() ? routes.summary(devices[i], devices[j], paths[j]).link
+                                                              : ways.name_to(devices[j]);
       if (i != j) used.insert(link);
       table.back().push_back(std::move(link));
     }
     const Node& device = host.nodes[at(devices[i])];
-    const auto cpus = std::find_if(machine.cpus.begin(), machine.cpus.end(), [&](const NumaCpus& c) { return c.numa == device.numa; });
+    const auto cpus =
+        std::find_if(machine.cpus.begin(), machine.cpus.end(), [&](const NumaCpus& c) { return c.numa == device.numa; });
     table.back().push_back(cpus == machine.cpus.end() || cpus->cpus.empty() ? "N/A" : cpus->cpus);
     table.back().push_back(device.numa < 0 ? "N/A" : std::to_string(device.numa));
   }
@@ -255,8 +257,8 @@ std::string describe_nvlinks(const Graph& host) {
     const Node &a = host.nodes[at(edge.a)], &b = host.nodes[at(edge.b)];
     const bool direct = edge.kind == LinkKind::nvlink || edge.kind == LinkKind::xgmi;
     if (!direct || a.kind != NodeKind::gpu || b.kind != NodeKind::gpu) continue;
-    const std::string name = fmt::format("{}{} ({:.4g} GB/s {})", edge.kind == LinkKind::xgmi ? "XGMI" : "NV", edge.lanes, edge.gb_per_s,
-                                         name_of(edge.bandwidth_from));
+    const std::string name = fmt::format("{}{} ({:.4g} GB/s {})", edge.kind == LinkKind::xgmi ? "XGMI" : "NV", edge.lanes,
+                                         edge.gb_per_s, name_of(edge.bandwidth_from));
     pairs[name].push_back(a.index < b.index ? label(a) + "-" + label(b) : label(b) + "-" + label(a));
   }
   const auto cliques = nvlink_cliques(host);
@@ -274,9 +276,11 @@ std::string describe_nvlinks(const Graph& host) {
       if (edge.a != static_cast<int>(n) && edge.b != static_cast<int>(n)) continue;
       const int other = edge.a == static_cast<int>(n) ? edge.b : edge.a;
       if (host.nodes[at(other)].kind == NodeKind::gpu)
-        members[fmt::format("{} lanes each ({:.4g} GB/s {})", edge.lanes, edge.gb_per_s, name_of(edge.bandwidth_from))].push_back(other);
+        members[fmt::format("{} lanes each ({:.4g} GB/s {})", edge.lanes, edge.gb_per_s, name_of(edge.bandwidth_from))]
+            .push_back(other);
     }
-    for (const auto& [lanes, gpus] : members) text += fmt::format("  switch {}, {}: {}\n", host.nodes[n].name, lanes, list_of(host, gpus));
+    for (const auto& [lanes, gpus] : members)
+      text += fmt::format("  switch {}, {}: {}\n", host.nodes[n].name, lanes, list_of(host, gpus));
   }
   for (const std::vector<int>& clique : cliques) {
     if (clique.size() > 2) text += "  all linked to each other: " + list_of(host, clique) + "\n";
@@ -300,7 +304,8 @@ std::string describe_numa_nodes(const Graph& host, const Machine& machine) {
       if (host.nodes[i].kind == NodeKind::gpu) gpus += " " + label(host.nodes[i]);
       if (host.nodes[i].kind == NodeKind::nic) nics += " " + host.nodes[i].name;
     }
-    const auto cpus = std::find_if(machine.cpus.begin(), machine.cpus.end(), [&](const NumaCpus& c) { return c.numa == numa.numa; });
+    const auto cpus =
+        std::find_if(machine.cpus.begin(), machine.cpus.end(), [&](const NumaCpus& c) { return c.numa == numa.numa; });
     text += "  " + (numa.numa < 0 ? numa.name : std::to_string(numa.numa)) + ":";
     if (cpus != machine.cpus.end() && !cpus->cpus.empty()) {
       text += fmt::format(" CPUs {} ({})", cpus->cpus, count_cpus(cpus->cpus));
@@ -330,9 +335,10 @@ std::string describe_peers(const Graph& host, const Machine& machine) {
   for (const auto& [kind, group] : groups) {
     const auto& [access, why] = kind;
     const bool all = group.pairs == static_cast<int>(machine.peers.size());
-    text += fmt::format("  {}: {}{}\n", access == PeerAccess::unknown ? "not known" : std::string(name_of(access)),
-                        all ? fmt::format("all {} pairs", group.pairs) : group.list.substr(1) + (group.pairs > 16 ? " ..." : ""),
-                        why.empty() ? "" : "; " + why);
+    text +=
+        fmt::format("  {}: {}{}\n", access == PeerAccess::unknown ? "not known" : std::string(name_of(access)),
+                    all ? fmt::format("all {} pairs", group.pairs) : group.list.substr(1) + (group.pairs > 16 ? " ..." : ""),
+                    why.empty() ? "" : "; " + why);
   }
   if (!atomics.contains(-1)) {
     text += fmt::format("  native atomics: {} of {} pairs; performance rank", atomics[1], machine.peers.size());

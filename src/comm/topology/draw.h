@@ -14,11 +14,13 @@ namespace plait::comm::topology {
 // affinity of processors and NUMA nodes; a legend of the names that occur. Of one host.
 std::string draw_matrix(const Graph& host, const Machine& machine);
 
-// GB/s, or microseconds, from each GPU (row) to each other (column). Figures are nominal unless marked: "i" imported, "m" measured.
+// GB/s, or microseconds, from each GPU (row) to each other (column). Figures are nominal unless marked: "i" imported, "m"
+// measured.
 std::string draw_bandwidths(const Graph& host);
 std::string draw_latencies(const Graph& host);
 
-// NVLink pairs with their lanes, largest groups in which every GPU has a link to each other, and NUMA nodes with what is at them.
+// NVLink pairs with their lanes, largest groups in which every GPU has a link to each other, and NUMA nodes with what is at
+// them.
 std::string describe_nvlinks(const Graph& host);
 std::string describe_numa_nodes(const Graph& host, const Machine& machine);
 
@@ -26,8 +28,9 @@ std::string describe_numa_nodes(const Graph& host, const Machine& machine);
 std::string describe_peers(const Graph& host, const Machine& machine);
 std::string describe_findings(const Machine& machine);
 
-// All of that: hosts that are alike once, then how hosts are joined, then the importer's warnings. Latencies only where one is not
-// nominal. `origin` is the first line.
-std::string describe(const std::string& origin, const Graph& graph, const Machine& machine, const std::vector<ImportWarning>& warnings);
+// All of that: hosts that are alike once, then how hosts are joined, then the importer's warnings. Latencies only where one is
+// not nominal. `origin` is the first line.
+std::string describe(const std::string& origin, const Graph& graph, const Machine& machine,
+                     const std::vector<ImportWarning>& warnings);
 
 }  // namespace plait::comm::topology

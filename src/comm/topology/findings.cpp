@@ -54,8 +54,9 @@ void add_iommu(const Sysfs& sysfs, const Graph& graph, Machine& machine) {
   for (const auto& [type, gpus] : gpus_by_type) {
     value += "; " + joined(gpus) + ": " + type;
     if (type != "identity")
-      effect = "addresses of messages between GPUs over PCIe may be translated, which makes them slow, wrong or impossible: on bare "
-               "metal boot with iommu=pt, or iommu=off";
+      effect =
+          "addresses of messages between GPUs over PCIe may be translated, which makes them slow, wrong or impossible: on bare "
+          "metal boot with iommu=pt, or iommu=off";
   }
   machine.findings.push_back({"IOMMU", value + ")" + asked, effect});
 }
@@ -95,13 +96,14 @@ void add_acs(const Sysfs& sysfs, const Graph& graph, Machine& machine) {
     if (acs == Acs::redirected) redirected.push_back(port);
   }
   if (!redirected.empty()) {
-    machine.findings.push_back({"PCIe ACS", "redirects at " + joined(redirected),
-                                "messages between GPUs below one switch go up to the CPU and back, or fail: on bare metal switch ACS off "
-                                "in the BIOS, or with setpci ECAP_ACS+6.w=0000 on these ports"});
+    machine.findings.push_back(
+        {"PCIe ACS", "redirects at " + joined(redirected),
+         "messages between GPUs below one switch go up to the CPU and back, or fail: on bare metal switch ACS off "
+         "in the BIOS, or with setpci ECAP_ACS+6.w=0000 on these ports"});
   } else if (hidden > 0) {
-    machine.findings.push_back({"PCIe ACS", "not readable at " + std::to_string(hidden) + " of " + std::to_string(ports.size()) +
-                                                " switch ports",
-                                "run `plait topo` as root to see it"});
+    machine.findings.push_back(
+        {"PCIe ACS", "not readable at " + std::to_string(hidden) + " of " + std::to_string(ports.size()) + " switch ports",
+         "run `plait topo` as root to see it"});
   } else {
     machine.findings.push_back({"PCIe ACS", "no redirection at " + std::to_string(ports.size()) + " switch ports", ""});
   }
@@ -127,8 +129,9 @@ void add_hypervisor(const Sysfs& sysfs, Machine& machine) {
   if (flags == std::string::npos) return;
   const std::string line = text.substr(flags + 1, text.find('\n', flags + 1) - flags - 1);
   if (words_with(line, {"hypervisor"}).empty()) return;
-  machine.findings.push_back({"virtual machine", "yes",
-                              "IOMMU and ACS are the host's; PCIe switches and NUMA nodes may be hidden, so compare `--measure`"});
+  machine.findings.push_back(
+      {"virtual machine", "yes",
+       "IOMMU and ACS are the host's; PCIe switches and NUMA nodes may be hidden, so compare `--measure`"});
 }
 
 }  // namespace
@@ -136,18 +139,21 @@ void add_hypervisor(const Sysfs& sysfs, Machine& machine) {
 void add_driver_findings(const Sysfs& sysfs, const Nvml& nvml, const Graph& graph, Machine& machine) {
   const std::vector<const Node*> gpus = of_kind(graph, NodeKind::gpu);
   if (!nvml.why_missing().empty())
-    machine.findings.push_back({"NVML", printable(nvml.why_missing(), 256),
-                                gpus.empty() ? "no NVIDIA driver, so no GPU can be seen" : "NVLinks and peer access are not known"});
+    machine.findings.push_back(
+        {"NVML", printable(nvml.why_missing(), 256),
+         gpus.empty() ? "no NVIDIA driver, so no GPU can be seen" : "NVLinks and peer access are not known"});
   if (gpus.empty()) return;
   std::error_code error;
-  const bool rdma_nic = std::filesystem::exists(sysfs.path("sys/class/infiniband"), error) && !of_kind(graph, NodeKind::nic).empty();
+  const bool rdma_nic =
+      std::filesystem::exists(sysfs.path("sys/class/infiniband"), error) && !of_kind(graph, NodeKind::nic).empty();
   if (rdma_nic) {
     const bool loaded = std::filesystem::exists(sysfs.path("sys/module/nvidia_peermem"), error) ||
                         std::filesystem::exists(sysfs.path("sys/module/nv_peer_mem"), error);
-    machine.findings.push_back({"GPUDirect RDMA", loaded ? "nvidia_peermem is loaded" : "nvidia_peermem is not loaded",
-                                loaded ? ""
-                                       : "NICs reach GPU memory only if driver and kernel have DMA-BUF; else messages between hosts "
-                                         "go through host memory: modprobe nvidia_peermem"});
+    machine.findings.push_back(
+        {"GPUDirect RDMA", loaded ? "nvidia_peermem is loaded" : "nvidia_peermem is not loaded",
+         loaded ? ""
+                : "NICs reach GPU memory only if driver and kernel have DMA-BUF; else messages between hosts "
+                  "go through host memory: modprobe nvidia_peermem"});
   }
   if (!of_kind(graph, NodeKind::nvswitch).empty()) {
     const bool channel = std::filesystem::exists(sysfs.path("dev/nvidia-caps-imex-channels/channel0"), error);
@@ -161,7 +167,8 @@ void add_driver_findings(const Sysfs& sysfs, const Nvml& nvml, const Graph& grap
   const std::size_t first = parameters.find('"', dwords) + 1;
   const std::string keys = parameters.substr(first, parameters.find('"', first) - first);
   if (!keys.empty())
-    machine.findings.push_back({"driver's registry keys", printable(keys, 256), "keys such as RMForceP2PType change peer access"});
+    machine.findings.push_back(
+        {"driver's registry keys", printable(keys, 256), "keys such as RMForceP2PType change peer access"});
 }
 
 void add_kernel_findings(const Sysfs& sysfs, const Graph& graph, Machine& machine) {

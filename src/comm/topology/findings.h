@@ -12,8 +12,8 @@ namespace plait::comm::topology {
 // machines with GPUs, or where the driver is missing.
 void add_driver_findings(const Sysfs& sysfs, const Nvml& nvml, const Graph& graph, Machine& machine);
 
-// IOMMU, ACS on the switches above GPUs, whether this is a virtual machine, namespaces that handles do not cross. What cannot be
-// read without privileges says so. ACS control: PCI Express Base Specification, Access Control Services capability, bits
+// IOMMU, ACS on the switches above GPUs, whether this is a virtual machine, namespaces that handles do not cross. What cannot
+// be read without privileges says so. ACS control: PCI Express Base Specification, Access Control Services capability, bits
 // "P2P Request Redirect" and "P2P Completion Redirect", which send what a switch could turn round up to the root complex.
 void add_kernel_findings(const Sysfs& sysfs, const Graph& graph, Machine& machine);
 

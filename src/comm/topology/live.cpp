@@ -29,8 +29,10 @@ Discovered discover_live() {
                                                 end_of(to, visible[static_cast<std::size_t>(to)], process));
     if (!path.visible) continue;
     peer.access = path.peer_access ? PeerAccess::yes : PeerAccess::no;
-    if (path.peer_access) peer.why.clear();
-    else if (peer.why.empty()) peer.why = path.why_no_access.empty() ? "CUDA does not permit it" : path.why_no_access;
+    if (path.peer_access)
+      peer.why.clear();
+    else if (peer.why.empty())
+      peer.why = path.why_no_access.empty() ? "CUDA does not permit it" : path.why_no_access;
     peer.native_atomics = path.native_atomics ? 1 : 0;
     peer.performance_rank = path.performance_rank;
   }

@@ -12,8 +12,8 @@ namespace plait::comm::topology {
 // without CUDA. Makes no context.
 std::vector<std::string> cuda_gpus();
 
-// discover() with the GPUs numbered as CUDA counts them, and CUDA's word on peer access, native atomics and performance rank for the
-// pairs that it sees: it goes before NVML's, which does not know of a container's limits.
+// discover() with the GPUs numbered as CUDA counts them, and CUDA's word on peer access, native atomics and performance rank
+// for the pairs that it sees: it goes before NVML's, which does not know of a container's limits.
 Discovered discover_live();
 
 }  // namespace plait::comm::topology

@@ -1,5 +1,5 @@
-// What is known about one machine beside its graph: its processors, which GPUs reach each other's memory, and what stands in the
-// way of that. Of a graph from a file it holds what the file says: nothing unless `plait topo --json` wrote it.
+// What is known about one machine beside its graph: its processors, which GPUs reach each other's memory, and what stands in
+// the way of that. Of a graph from a file it holds what the file says: nothing unless `plait topo --json` wrote it.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ enum class PeerAccess { yes, no, unknown };
 
 // Whether `from` reads and writes the memory of `to`, as the driver says; asking allocates nothing.
 struct PeerStatus {
-  int from = 0, to = 0;       // nodes of the graph
+  int from = 0, to = 0;  // nodes of the graph
   PeerAccess access = PeerAccess::unknown;
-  std::string why;            // where there is none
+  std::string why;  // where there is none
   // CUDA's attributes, of pairs that this process sees: -1 where not.
   int native_atomics = -1;    // 0 or 1
   int performance_rank = -1;  // 0 the best

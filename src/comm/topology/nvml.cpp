@@ -21,6 +21,19 @@ struct PciInfo {  // nvmlPciInfo_t of the functions ending in _v3 and _v2 below
   char bus_id[32];
 };
 
+struct FieldValue {  // nvmlFieldValue_t
+  unsigned field, scope;
+  long long timestamp, latency;
+  int type;
+  Status status;
+  union {
+    unsigned number;
+    unsigned long long room;
+  };
+};
+constexpr unsigned c2c_link_count = 170, c2c_link_status = 171, c2c_link_megabytes_per_s = 172;  // NVML_FI_DEV_C2C_*
+constexpr unsigned c2c_links_at_most = 32;
+
 constexpr unsigned gpus_at_most = 1024;
 constexpr unsigned lanes_at_most = 36;  // Blackwell has 18; asking for a lane that there is not is an error
 constexpr unsigned remote_is_gpu = 0, remote_is_switch = 2;
@@ -56,6 +69,7 @@ struct Nvml::Library {
     find(nvlink_state, "nvmlDeviceGetNvLinkState");
     find(nvlink_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
     find(nvlink_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType");
+    find(field_values, "nvmlDeviceGetFieldValues");
     find(common_ancestor, "nvmlDeviceGetTopologyCommonAncestor");
     find(p2p_status, "nvmlDeviceGetP2PStatus");
   }
@@ -91,6 +105,7 @@ struct Nvml::Library {
   Status (*nvlink_state)(Handle, unsigned, unsigned*) = nullptr;
   Status (*nvlink_remote)(Handle, unsigned, PciInfo*) = nullptr;
   Status (*nvlink_remote_type)(Handle, unsigned, unsigned*) = nullptr;
+  Status (*field_values)(Handle, int, FieldValue*) = nullptr;
   Status (*common_ancestor)(Handle, Handle, unsigned*) = nullptr;
   Status (*p2p_status)(Handle, Handle, int, int*) = nullptr;
 };
@@ -179,6 +194,25 @@ std::vector<NvLink> Nvml::nvlinks(const std::string& bus_id) const {
     links.push_back(std::move(link));
   }
   return links;
+}
+
+C2cLinks Nvml::c2c_links(const std::string& bus_id) const {
+  C2cLinks found;
+  const Handle device = library_ ? library_->device(bus_id) : nullptr;
+  if (!device || !library_->field_values) return found;
+  const auto field = [&](unsigned id, unsigned link) -> unsigned {
+    FieldValue value{};
+    value.field = id;
+    value.scope = link;
+    return library_->field_values(device, 1, &value) == 0 && value.status == 0 ? value.number : 0;
+  };
+  const unsigned count = std::min(field(c2c_link_count, 0), c2c_links_at_most);
+  for (unsigned link = 0; link < count; ++link) {
+    if (field(c2c_link_status, link) != 1) continue;
+    ++found.links;
+    found.gb_per_s += field(c2c_link_megabytes_per_s, link) / 1000.0;
+  }
+  return found;
 }
 
 std::optional<std::string> Nvml::pcie_path(const std::string& a, const std::string& b) const {

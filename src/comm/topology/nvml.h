@@ -20,6 +20,12 @@ struct NvLink {
   std::string bus_id;  // of what is at its end; "" where the driver does not tell (switches of a virtual machine's host)
 };
 
+// NVLink-C2C of a GPU to the CPU of its module: the links that are up.
+struct C2cLinks {
+  int links = 0;
+  double gb_per_s = 0;  // all together, one direction
+};
+
 class Nvml {
  public:
   explicit Nvml(const std::string& library = "libnvidia-ml.so.1");
@@ -36,6 +42,7 @@ class Nvml {
   std::optional<std::string> name(const std::string& bus_id) const;   // "NVIDIA H200"
   std::optional<std::string> model(const std::string& bus_id) const;  // the compute capability as "sm90"
   std::vector<NvLink> nvlinks(const std::string& bus_id) const;
+  C2cLinks c2c_links(const std::string& bus_id) const;
   // How far up the PCIe tree the way from one to the other goes, as nvidia-smi names it: PIX (one switch), PXB (several
   // switches), PHB (a host bridge), NODE (several of one NUMA node), SYS (between NUMA nodes); "board" on one board.
   std::optional<std::string> pcie_path(const std::string& a, const std::string& b) const;

@@ -28,8 +28,7 @@ void check_host(const Graph& host) {
   if (!problems.empty()) refuse("topology", "", problems.front());
   const int number = host.nodes[at(gpus_of(host).front())].host;
   for (const Node& node : host.nodes) {
-    if (node.kind == NodeKind::network)
-      refuse("topology", node.name, "has a network already; take the topology of one host");
+    if (node.kind == NodeKind::network) refuse("topology", node.name, "has a network already; take the topology of one host");
     if (node.host != number) refuse("topology", node.name, "must be of one host, as its other nodes are");
   }
 }
@@ -72,7 +71,8 @@ std::vector<int> network_nics(const Graph& host) {
 void widen_pcie(Graph& host, int nic, double gb_per_s) {
   const int parent = above(host, nic);
   for (Edge& edge : host.edges) {
-    if (edge.kind != LinkKind::pcie || edge.bandwidth_from != Origin::nominal || (edge.a != parent && edge.b != parent)) continue;
+    if (edge.kind != LinkKind::pcie || edge.bandwidth_from != Origin::nominal || (edge.a != parent && edge.b != parent))
+      continue;
     const int device = edge.a == parent ? edge.b : edge.a;
     if (device == nic || host.nodes[at(device)].kind == NodeKind::gpu) edge.gb_per_s = std::max(edge.gb_per_s, gb_per_s);
   }
@@ -87,7 +87,8 @@ int add_switch(Graph& graph, const std::string& name) {
   return static_cast<int>(graph.nodes.size()) - 1;
 }
 
-Graph build(const Graph& host, const std::vector<int>& nics, const std::vector<double>& rates, const ReplicateRequest& request) {
+Graph build(const Graph& host, const std::vector<int>& nics, const std::vector<double>& rates,
+            const ReplicateRequest& request) {
   const auto hosts = static_cast<std::size_t>(request.hosts);
   Graph graph;
   graph.nodes.reserve(hosts * host.nodes.size() + nics.size() + 1);
@@ -122,7 +123,8 @@ Graph build(const Graph& host, const std::vector<int>& nics, const std::vector<d
   const int spine = nics.size() > 1 ? add_switch(graph, "spine") : -1;
   for (std::size_t i = 0; i < nics.size(); ++i) {
     const int rail = add_switch(graph, "rail" + std::to_string(i));
-    for (int h = 0; h < request.hosts; ++h) graph.edges.push_back(nominal_edge(nic_of(h, i), rail, LinkKind::network, rates[i]));
+    for (int h = 0; h < request.hosts; ++h)
+      graph.edges.push_back(nominal_edge(nic_of(h, i), rail, LinkKind::network, rates[i]));
     if (spine >= 0)
       graph.edges.push_back(nominal_edge(rail, spine, LinkKind::network, std::min(rates[i] * request.hosts, max_gb_per_s)));
   }
@@ -161,10 +163,11 @@ Graph replicate(const Graph& original, const ReplicateRequest& request) {
     widen_pcie(host, nic, node.port_gb_per_s);
   }
   const auto hosts = static_cast<std::size_t>(request.hosts);
-  if (hosts * host.nodes.size() + nics.size() + 1 > at(max_nodes) || hosts * (host.edges.size() + nics.size()) > at(max_edges)) {
-    refuse("hosts", std::to_string(request.hosts), "make more nodes or edges than a topology may have (" + std::to_string(max_nodes) +
-                                                       ", " + std::to_string(max_edges) + "); the host has " +
-                                                       std::to_string(host.nodes.size()) + " nodes");
+  if (hosts * host.nodes.size() + nics.size() + 1 > at(max_nodes) ||
+      hosts * (host.edges.size() + nics.size()) > at(max_edges)) {
+    refuse("hosts", std::to_string(request.hosts),
+           "make more nodes or edges than a topology may have (" + std::to_string(max_nodes) + ", " +
+               std::to_string(max_edges) + "); the host has " + std::to_string(host.nodes.size()) + " nodes");
   }
 
   const Graph graph = build(host, nics, rates, request);

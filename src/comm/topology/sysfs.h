@@ -1,6 +1,6 @@
 // The kernel's view of PCI devices, processors and their memory, read from sysfs. By hand rather than by hwloc: hwloc tells the
-// speed at which a link runs at the moment (an idle GPU's is that of Gen1) and not the one that it can, and nothing of ACS, IOMMU
-// groups and InfiniBand ports.
+// speed at which a link runs at the moment (an idle GPU's is that of Gen1) and not the one that it can, and nothing of ACS,
+// IOMMU groups and InfiniBand ports.
 //
 // Everything takes the folder that stands for "/", so that tests ask a tree of their own. What is not there, cannot be read or
 // makes no sense is "nothing", never an error: containers and virtual machines leave much out.
@@ -39,7 +39,7 @@ class Sysfs {
   std::optional<PciPlace> place(const std::string& bus_id) const;
   // The PCI device that something in /sys/class is (or, of a virtio device, is behind); nothing for others, USB ones say.
   std::optional<std::string> pci_device_of(const std::filesystem::path& class_entry) const;
-  int numa_of(const std::string& bus_id) const;  // -1 where it is not told
+  int numa_of(const std::string& bus_id) const;           // -1 where it is not told
   std::string class_of(const std::string& bus_id) const;  // "0x030200", or ""
 
   // What the device's link to the bridge above can do, and how many lanes of it run.

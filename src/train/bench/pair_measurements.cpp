@@ -31,7 +31,8 @@ void take(const Json& method, Best& best) {
 
 }  // namespace
 
-std::vector<PairMeasurement> pair_measurements(const Json& result, const Graph& graph, int host, std::vector<std::string>& notes) {
+std::vector<PairMeasurement> pair_measurements(const Json& result, const Graph& graph, int host,
+                                               std::vector<std::string>& notes) {
   std::map<int, int> gpus;  // by number
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const comm::topology::Node& node = graph.nodes[i];
@@ -41,7 +42,8 @@ std::vector<PairMeasurement> pair_measurements(const Json& result, const Graph& 
   try {
     for (const Json& pair : result.at("pairs")) {
       const int from = pair.at("from").get<int>(), to = pair.at("to").get<int>();
-      if (!gpus.contains(from) || !gpus.contains(to)) throw CommError(fmt::format("bench p2p: no GPU for ranks {} and {}", from, to));
+      if (!gpus.contains(from) || !gpus.contains(to))
+        throw CommError(fmt::format("bench p2p: no GPU for ranks {} and {}", from, to));
       Best mailbox, library;
       for (const Json& method : pair.at("methods")) {
         if (method.at("available").get<bool>() && !method.at("results").empty())
@@ -52,7 +54,8 @@ std::vector<PairMeasurement> pair_measurements(const Json& result, const Graph& 
         notes.push_back(fmt::format("GPU{} -> GPU{}: nothing could be measured", from, to));
         continue;
       }
-      if (&best == &library) notes.push_back(fmt::format("GPU{} -> GPU{}: no mailbox works here; the figures are NCCL's", from, to));
+      if (&best == &library)
+        notes.push_back(fmt::format("GPU{} -> GPU{}: no mailbox works here; the figures are NCCL's", from, to));
       pairs.push_back({gpus[from], gpus[to], best.gb_per_s, best.latency_us});
     }
   } catch (const Json::exception& error) {
@@ -65,8 +68,10 @@ void measure_pairs(Graph& graph, const std::function<void(const std::string&)>& 
   std::string why;
   const int count = cuda_device_count(&why);
   if (count < 2) {
-    throw ConfigError({{"--measure", "", count == 0 ? "needs two GPUs that this process sees, and there is none: " + why
-                                                    : "needs two GPUs that this process sees, and there is one", "", 0}});
+    throw ConfigError({{"--measure", "",
+                        count == 0 ? "needs two GPUs that this process sees, and there is none: " + why
+                                   : "needs two GPUs that this process sees, and there is one",
+                        "", 0}});
   }
   P2pBenchmarkRequest request;
   request.ranks.device = "cuda";

@@ -10,11 +10,13 @@
 
 namespace plait::train {
 
-// For every pair of the result of benchmark_p2p() (p2p_benchmark.h) the best that a mailbox reached: GB/s at the largest size, latency
-// at the smallest; the communication library's, and a note, where no mailbox works. Rank r is the GPU of number r on `host`, which is
-// the case where ranks are one for each GPU that the process sees. CommError for a result that holds anything else.
-std::vector<comm::topology::PairMeasurement> pair_measurements(const nlohmann::ordered_json& result, const comm::topology::Graph& graph,
-                                                               int host, std::vector<std::string>& notes);
+// For every pair of the result of benchmark_p2p() (p2p_benchmark.h) the best that a mailbox reached: GB/s at the largest size,
+// latency at the smallest; the communication library's, and a note, where no mailbox works. Rank r is the GPU of number r on
+// `host`, which is the case where ranks are one for each GPU that the process sees. CommError for a result that holds anything
+// else.
+std::vector<comm::topology::PairMeasurement> pair_measurements(const nlohmann::ordered_json& result,
+                                                               const comm::topology::Graph& graph, int host,
+                                                               std::vector<std::string>& notes);
 
 // Measures all pairs of GPUs that this process sees and puts them into `graph`, a discovered one. About two seconds a pair.
 // ConfigError where there are fewer than two GPUs. `note`: progress, for people.
