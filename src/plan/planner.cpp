@@ -70,6 +70,9 @@ class FastestWays {
   RingSpeed within_, between_;
 };
 
+// Of an exact placement, for each candidate.
+constexpr std::int64_t nodes_while_ranking = 100'000;
+
 // In one line.
 std::string reason_of(const ConfigError& error) {
   if (error.problems().empty()) return error.what();
@@ -90,6 +93,7 @@ class Search {
     simulate_best();
     if (evaluations_.empty()) refuse();
     arrange();
+    place_well();
     job_.config = with(config_, job_.best.candidate);
     if (options_.what_if) {
       job_.what_if = what_would_change(config_, vocab_, ranks_, site_, job_.best, job_.alternatives, too_large_);
@@ -131,7 +135,9 @@ class Search {
   void simulate(const EstimatedCandidate& next) {
     Evaluation evaluation;
     try {
-      evaluation = evaluate(with(config_, next.candidate), vocab_, ranks_, site_, placer_, options_.placement);
+      PlacementOptions quick = options_.placement;
+      quick.most_nodes = std::min(quick.most_nodes, nodes_while_ranking);
+      evaluation = evaluate(with(config_, next.candidate), vocab_, ranks_, site_, placer_, quick);
     } catch (const ConfigError& error) {
       impossible_.push_back({next.candidate, reason_of(error)});
       return;
@@ -166,6 +172,14 @@ class Search {
       }
     }
     explain_layouts(seen);
+  }
+
+  // Once more with all the time that placement may take, if it was stopped while there was more to do.
+  void place_well() {
+    if (job_.best.placement.method.find("stopped") == std::string::npos) return;
+    Evaluation again = evaluate(with(config_, job_.best.candidate), vocab_, ranks_, site_, placer_, options_.placement);
+    again.estimated_seconds = job_.best.estimated_seconds;
+    if (again.step_seconds < job_.best.step_seconds) job_.best = std::move(again);
   }
 
   // Of every layout that was enumerated and not simulated: its best estimate, or its memory.
