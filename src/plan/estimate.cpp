@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/activations.h"
+#include "ops/op_context.h"
 
 namespace plait::plan {
 namespace {
@@ -135,6 +136,10 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const auto master = static_cast<double>(size_of(job.master_type));
   const auto data = static_cast<int>(c.data);
   const double shard = c.zero > 0 ? 1.0 / data : 1.0;
+  const model::ModelShape local = job.sizes.shape.local(job.sizes.split.size);
+  const auto workspace = static_cast<double>(
+      ops::workspace_bytes(kind_, {{job.sizes.micro_batch.batch, job.sizes.micro_batch.sequence, local.heads, local.kv_heads, local.head_dim},
+                                   job.sizes.compute, config_.precision.deterministic}));
   double most_bytes = 0, update = 0, exposed = 0;
   for (const Load& load : loads) {
     const double state = load.elements * shard;
@@ -151,7 +156,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     const double weights = load.elements * weight + (job.separate_master ? state * master : 0);
     const double gradients = c.zero > 1 ? state * gradient : load.elements * gradient;
     const double kept = load.saved * in_flight(c, micro_batches);
-    most_bytes = std::max(most_bytes, weights + gradients + 2 * state * master + kept + load.once);
+    most_bytes = std::max(most_bytes, weights + gradients + 2 * state * master + kept + load.once + workspace);
   }
   estimate.seconds += update + exposed;
   estimate.bytes = most_bytes;

@@ -51,6 +51,26 @@ std::string terms(const Evaluation& e) {
                      ms(c.compute), ms(c.collective), ms(c.message), ms(c.latency), ms(c.sharing), ms(c.slowdown));
 }
 
+// Layouts that break the same rule in one line.
+std::string rejected_text(const std::vector<Rejected>& rejected) {
+  std::vector<std::pair<std::string, std::vector<const Rejected*>>> groups;  // by rule, in order of appearance
+  for (const Rejected& r : rejected) {
+    // "parallel.tensor = 16 must divide ...": the number is the layout's.
+    const std::size_t equals = r.reason.find(" = "), end = equals == std::string::npos ? equals : r.reason.find(' ', equals + 3);
+    const std::string rule = end == std::string::npos ? r.reason : r.reason.substr(0, equals) + r.reason.substr(end);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == rule; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {rule, {}});
+    group->second.push_back(&r);
+  }
+  std::string text = groups.empty() ? "" : "not chosen\n";
+  for (const auto& [rule, members] : groups) {
+    const std::string layout = members.front()->candidate.layout();
+    const std::string others = members.size() == 1 ? "" : fmt::format(" and {} more layouts", members.size() - 1);
+    text += fmt::format("  {}{}: {}\n", layout, others, members.size() == 1 ? members.front()->reason : rule);
+  }
+  return text;
+}
+
 // Keys of a choice that must be what they were when the plan was made.
 Json signature(const Config& c) {
   return {{"model.layers", c.model.layers}, {"model.hidden", c.model.hidden}, {"model.heads", c.model.heads},
@@ -115,8 +135,7 @@ std::string text_of(const PlannedJob& job, const Machine& machine, const PlanCon
     text += fmt::format("  {:8.1f} ms (+{:.1f} %)  bubble {:4.1f} %  {:>9}  {}\n", ms(e.step_seconds),
                         100 * (e.step_seconds / job.best.step_seconds - 1), 100 * e.bubble_fraction, format_gib(e.most_bytes()), e.candidate.to_string());
   }
-  if (!job.rejected.empty()) text += "not chosen\n";
-  for (const Rejected& r : job.rejected) text += fmt::format("  {}: {}\n", r.candidate.layout(), r.reason);
+  text += rejected_text(job.rejected);
   if (!job.what_if.empty()) text += "would change\n";
   for (const std::string& sentence : job.what_if) text += "  " + sentence + "\n";
   return text;

@@ -9,9 +9,9 @@ namespace plait::plan {
 namespace {
 
 model::BlockSizes sizes(int tensor, bool sequence_parallel, const std::string& mlp = "gelu", const std::string& recompute = "none") {
-  const Config config = parse_config("model: {layers: 3, hidden: 64, heads: 8, ffn: 192, vocab: 384, mlp: " + mlp +
+  const Config config = parse_config("model: {layers: 3, hidden: 64, heads: 8, ffn: 192, vocab: 512, mlp: " + mlp +
                                      "}\ndata: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
-  return {.shape = model::resolve_shape(config.model, 384, 32, tensor),
+  return {.shape = model::resolve_shape(config.model, 512, 32, tensor),
           .split = {0, tensor, sequence_parallel},
           .micro_batch = {4, 32},
           .compute = DType::bf16,

@@ -73,8 +73,12 @@ double best_of_all(const Config& config, int ranks, const Site& site) {
   Placer placer(*site.fabric);
   double best = std::numeric_limits<double>::infinity();
   for (const Candidate& c : enumerate(config, ranks).candidates) {
-    const Evaluation e = evaluate(with(config, c), vocab, ranks, site, placer);
-    if (memory_problem(e, site.machine).empty()) best = std::min(best, e.step_seconds);
+    try {
+      const Evaluation e = evaluate(with(config, c), vocab, ranks, site, placer);
+      if (memory_problem(e, site.machine).empty()) best = std::min(best, e.step_seconds);
+    } catch (const ConfigError&) {
+      continue;  // a schedule that does not exist for so few micro-batches
+    }
   }
   return best;
 }
@@ -86,7 +90,7 @@ TEST(Planner, FindsTheBestOfAllWithoutLookingAtAll) {
     const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
     const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
     EXPECT_LE(job.best.step_seconds, best_of_all(config, 4, site) * (1 + 1e-9)) << name << ": " << job.best.candidate.to_string();
-    EXPECT_LE(job.simulated, 24);
+    EXPECT_LT(job.simulated, job.enumerated / 2);
     for (const Evaluation& e : job.alternatives) EXPECT_GE(e.step_seconds, job.best.step_seconds);
   }
 }
@@ -126,7 +130,10 @@ TEST(Planner, WithLessMemoryItSharesOrRecomputes) {
   const auto plan = [&](double gib) { return plan_job(config, vocab, 2, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda}); };
   const PlannedJob roomy = plan(16);
   EXPECT_EQ(roomy.best.candidate.recompute, "none");
-  const double tight = 0.9 * roomy.best.most_bytes() / (1024.0 * 1024 * 1024);
+  // What the workspace takes cannot be spared.
+  double fixed = 0;
+  for (const auto& [kind, bytes] : roomy.best.bytes_by_kind) fixed += kind == "workspace" ? bytes : 0;
+  const double tight = (fixed + 0.9 * (roomy.best.most_bytes() - fixed)) / (1024.0 * 1024 * 1024);
   const PlannedJob pressed = plan(tight);
   EXPECT_TRUE(pressed.best.candidate.recompute != "none" || pressed.best.candidate.zero > roomy.best.candidate.zero);
   EXPECT_LE(pressed.best.most_bytes(), tight * 1024 * 1024 * 1024);
@@ -145,7 +152,7 @@ std::string refusal(const Config& config, int ranks, double gib) {
 
 TEST(Planner, WhatDoesNotFitIsRefusedWithWhatWould) {
   const std::vector<std::string> fixed = {"parallel.tensor=1", "parallel.pipeline=1", "train.micro_batch=8", "parallel.zero=0", "parallel.recompute=none"};
-  EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.14), AllOf(HasSubstr("does not fit"), HasSubstr("would (about")));
+  EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.27), AllOf(HasSubstr("does not fit"), HasSubstr("would (about")));
   EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.001), HasSubstr("It takes more GPUs"));
   EXPECT_THAT(refusal(parse_config(small), 9, 16), HasSubstr("the topology has only 8 GPUs"));
 }
