@@ -97,7 +97,7 @@ void print(const Plan& plan) {
 
 nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
   auto json = parallel::to_json(plan.stages, plan.stages.front().schedule.name, plan.sited.context.devices);
-  for (auto& [key, value] : to_json(plan.sited.job, plan.sited.machine, plan.sited.context).items()) json[key] = value;
+  json.update(to_json(plan.sited.job, plan.sited.machine, plan.sited.context));
   if (programs) {
     json["programs"] = nlohmann::ordered_json::array();
     for (int rank = 0; rank < plan.stages.front().layout.ranks(); ++rank) json["programs"].push_back(parallel::to_json(plan.programs.program(rank)));

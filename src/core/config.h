@@ -59,7 +59,7 @@ struct OptimizerConfig {
 struct TrainConfig {
   std::int64_t steps = 0;
   std::int64_t global_batch = 0;  // sequences
-  std::int64_t micro_batch = 0;   // sequences; 0: auto, the planner's choice
+  std::int64_t micro_batch = 0;   // sequences; -1: auto, the planner's choice
   OptimizerConfig optimizer;
   double clip = 1.0;              // 0: off
   std::int64_t eval_every = 0;    // steps; 0: only at the end (if there is validation data)

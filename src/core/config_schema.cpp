@@ -247,7 +247,8 @@ std::vector<Field> train_fields() {
           "train.micro_batch", t(&T::micro_batch), at_least(1),
           "Sequences one data-parallel rank computes at a time; gradients accumulate over "
           "`global_batch / (micro_batch * data)` of them. Larger is faster and takes more memory; the result is the same. `auto`: "
-          "the planner's choice."))),
+          "the planner's choice.",
+          -1))),
       key("train.optimizer.lr", o(&O::lr), above(0), "Peak learning rate of AdamW."),
       key("train.optimizer.min_lr_fraction", o(&O::min_lr_fraction), fraction(),
           "Learning rate at the end of `cosine`, `linear` and `wsd`, as a fraction of `lr`."),

@@ -70,6 +70,9 @@ class FastestWays {
   RingSpeed within_, between_;
 };
 
+// Micro-batches of a shortened step, for each pipeline rank: the schedule's rhythm has settled long before.
+constexpr std::int64_t shortened_micro_batches = 4;
+
 // Of an exact placement, for each candidate.
 constexpr std::int64_t nodes_while_ranking = 100'000;
 
@@ -93,7 +96,7 @@ class Search {
     simulate_best();
     if (evaluations_.empty()) refuse();
     arrange();
-    place_well();
+    look_closely();
     job_.config = with(config_, job_.best.candidate);
     if (options_.what_if) {
       job_.what_if = what_would_change(config_, vocab_, ranks_, site_, job_.best, job_.alternatives, too_large_);
@@ -137,7 +140,7 @@ class Search {
     try {
       PlacementOptions quick = options_.placement;
       quick.most_nodes = std::min(quick.most_nodes, nodes_while_ranking);
-      evaluation = evaluate(with(config_, next.candidate), vocab_, ranks_, site_, placer_, quick);
+      evaluation = evaluate_shortened(with(config_, next.candidate), vocab_, ranks_, site_, placer_, quick);
     } catch (const ConfigError& error) {
       impossible_.push_back({next.candidate, reason_of(error)});
       return;
@@ -174,12 +177,11 @@ class Search {
     explain_layouts(seen);
   }
 
-  // Once more with all the time that placement may take, if it was stopped while there was more to do.
-  void place_well() {
-    if (job_.best.placement.method.find("stopped") == std::string::npos) return;
-    Evaluation again = evaluate(with(config_, job_.best.candidate), vocab_, ranks_, site_, placer_, options_.placement);
-    again.estimated_seconds = job_.best.estimated_seconds;
-    if (again.step_seconds < job_.best.step_seconds) job_.best = std::move(again);
+  // Once more, the whole step and with all the time that placement may take.
+  void look_closely() {
+    const double estimated = job_.best.estimated_seconds;
+    job_.best = evaluate(with(config_, job_.best.candidate), vocab_, ranks_, site_, placer_, options_.placement);
+    job_.best.estimated_seconds = estimated;
   }
 
   // Of every layout that was enumerated and not simulated: its best estimate, or its memory.
@@ -242,7 +244,7 @@ class Search {
     };
     constexpr Opening openings[] = {
         {"parallel.recompute", [](Config& c) { c.parallel.recompute = "auto"; }},
-        {"train.micro_batch", [](Config& c) { c.train.micro_batch = 0; }},
+        {"train.micro_batch", [](Config& c) { c.train.micro_batch = -1; }},
         {"parallel.zero", [](Config& c) { c.parallel.zero = -1; }},
         {"the layout", [](Config& c) { c.parallel.data = c.parallel.tensor = c.parallel.pipeline = 0; }},
     };
@@ -335,6 +337,26 @@ Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const S
   for (const auto& [kind, bytes] : stages[fullest].memory.bytes_by_kind()) result.bytes_by_kind.emplace_back(kind, static_cast<double>(bytes));
   std::stable_sort(result.bytes_by_kind.begin(), result.bytes_by_kind.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   return result;
+}
+
+Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer, const PlacementOptions& options) {
+  const Layout layout = parallel::resolve_layout(config.parallel, ranks);
+  const std::int64_t per_round = config.train.micro_batch * layout.data;
+  const std::int64_t whole = config.train.global_batch / per_round, few = shortened_micro_batches * layout.pipeline;
+  if (config.train.global_batch % per_round != 0 || whole <= 2 * few || config.parallel.schedule == "gpipe") {
+    return evaluate(config, vocab, ranks, site, placer, options);
+  }
+  Config shorter = config;
+  shorter.train.global_batch = few * per_round;
+  const Evaluation first = evaluate(shorter, vocab, ranks, site, placer, options);
+  shorter.train.global_batch = 2 * few * per_round;
+  Evaluation second = evaluate(shorter, vocab, ranks, site, placer, options);
+  const double more = static_cast<double>(whole - 2 * few) / static_cast<double>(few);
+  const double bubble = second.bubble_fraction * second.step_seconds;
+  const double bubble_of_more = more * (bubble - first.bubble_fraction * first.step_seconds);
+  second.step_seconds += more * (second.step_seconds - first.step_seconds);
+  second.bubble_fraction = std::max(0.0, bubble + bubble_of_more) / second.step_seconds;
+  return second;
 }
 
 std::string memory_problem(const Evaluation& evaluation, const Machine& machine) {

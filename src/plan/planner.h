@@ -81,6 +81,12 @@ PlannedJob plan_job(const Config& config, std::int64_t vocab, int ranks, const S
 // A configuration without anything left open, placed and simulated. ConfigError as make_rank_plan and Placer::place.
 Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer, const PlacementOptions& options = {});
 
+// The same from fewer micro-batches where there are many: from some number of them on a step takes equally longer with each, so two
+// short steps tell about the long one. Memory is that of the whole step but for gpipe, which keeps all micro-batches and is evaluated
+// whole. For ranking; within 0.5 % of evaluate() where that was compared (tests/plan/planner_test.cpp).
+Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
+                              const PlacementOptions& options = {});
+
 // Whether it fits: "" or the largest items and by how much they are too many.
 std::string memory_problem(const Evaluation& evaluation, const Machine& machine);
 

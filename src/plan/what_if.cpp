@@ -14,6 +14,7 @@ namespace {
 // How far links are scaled in search of another answer, and how often.
 constexpr double most_scale = 64;
 constexpr int halvings = 7;
+constexpr int most_ranks = 256;  // each look is two simulations on a machine of its own
 
 comm::topology::Graph scaled(comm::topology::Graph graph, double factor) {
   for (comm::topology::Edge& edge : graph.edges) edge.gb_per_s = std::clamp(edge.gb_per_s * factor, 1e-3, comm::topology::max_gb_per_s);
@@ -34,8 +35,8 @@ class WhatIf {
     Site site = site_;
     site.fabric = &fabric;
     Placer placer(fabric);
-    const double own = evaluate(with(config_, best_.candidate), vocab_, ranks_, site, placer).step_seconds;
-    return evaluate(with(config_, other), vocab_, ranks_, site, placer).step_seconds - own;
+    const double own = evaluate_shortened(with(config_, best_.candidate), vocab_, ranks_, site, placer).step_seconds;
+    return evaluate_shortened(with(config_, other), vocab_, ranks_, site, placer).step_seconds - own;
   }
 
   // "with links a third as fast ... would be faster"
@@ -104,7 +105,7 @@ std::vector<std::string> what_would_change(const Config& config, std::int64_t vo
   // Of the other layouts the next best, if more than one step in a search is affordable.
   const auto other = std::find_if(alternatives.begin(), alternatives.end(),
                                   [&](const Evaluation& e) { return e.candidate.layout() != best.candidate.layout(); });
-  if (other != alternatives.end()) add(WhatIf(config, vocab, ranks, site, best).by_links(*other));
+  if (other != alternatives.end() && ranks <= most_ranks) add(WhatIf(config, vocab, ranks, site, best).by_links(*other));
   add(by_memory(site, best, too_large));
   add(by_loss(best));
   return sentences;

@@ -73,8 +73,11 @@ class Planning {
     }
     const int ranks = count_ranks(file.graph);
     Place place = from_file_ ? std::move(file) : (live_ ? live() : assumed(ranks));
-    SitedPlan result{.job = {}, .machine = machine(), .context = {}, .kind = kind_, .ranks = ranks,
-                     .fabric = std::make_shared<plan::Fabric>(std::move(place.graph))};
+    SitedPlan result;
+    result.machine = machine();
+    result.kind = kind_;
+    result.ranks = ranks;
+    result.fabric = std::make_shared<plan::Fabric>(std::move(place.graph));
     result.context.machine = result.machine.origin();
     result.context.topology = place.words;
     const plan::Site site{.machine = result.machine, .fabric = result.fabric.get(), .kind = kind_};

@@ -210,7 +210,7 @@ class Trainer {
       config.launch.ranks = rank_.size;
       if (config.placement.strategy != "explicit") config.placement.strategy = "order";
       const SitedPlan sited = plan_on_site(config, tokenizer_->vocab(), {.gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 0, .what_if = false});
-      for (auto& [key, value] : to_json(sited.job, sited.machine, sited.context).items()) plan[key] = value;
+      plan.update(to_json(sited.job, sited.machine, sited.context));
       const plan::Evaluation& best = sited.job.best;
       prediction_ = Accuracy{.run = {}, .layout = best.candidate.to_string(), .machine = sited.context.machine, .predicted = {}, .measured = {}};
       prediction_->predicted = {1e3 * best.step_seconds, best.ledger.exposed_ms(), plan["predicted"]["peak_bytes"].get<std::vector<double>>()};

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <sstream>
 
 #include "comm/topology/import.h"
 #include "core/error.h"
@@ -92,6 +94,22 @@ TEST(Planner, FindsTheBestOfAllWithoutLookingAtAll) {
     EXPECT_LE(job.best.step_seconds, best_of_all(config, 4, site) * (1 + 1e-9)) << name << ": " << job.best.candidate.to_string();
     EXPECT_LT(job.simulated, job.enumerated / 2);
     for (const Evaluation& e : job.alternatives) EXPECT_GE(e.step_seconds, job.best.step_seconds);
+  }
+}
+
+TEST(Planner, AShortenedStepTellsOfTheWholeOne) {
+  Fabric fabric = fixture("two_sockets.xml");
+  const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
+  Placer placer(fabric);
+  for (const std::string layout : {"pipeline=4 schedule=1f1b", "pipeline=4 schedule=zb-h1", "pipeline=2 schedule=zb-v data=2 zero=1",
+                                   "pipeline=2 schedule=interleaved virtual_stages=2 tensor=2", "pipeline=1 data=4 zero=2"}) {
+    std::vector<std::string> keys = {"train.global_batch=160", "train.micro_batch=1", "parallel.tensor=1", "parallel.virtual_stages=1",
+                                     "parallel.schedule=1f1b", "parallel.zero=0", "parallel.recompute=none", "parallel.data=1"};
+    std::istringstream words(layout);
+    for (std::string word; words >> word;) keys.push_back("parallel." + word);
+    const Config config = parse_config(small, keys);
+    const double whole = evaluate(config, vocab, 4, site, placer).step_seconds;
+    EXPECT_NEAR(evaluate_shortened(config, vocab, 4, site, placer).step_seconds / whole, 1, 0.005) << layout;
   }
 }
 
