@@ -92,7 +92,11 @@ Estimator::Parts Estimator::scratch(const model::BlockSizes& sizes) {
 
 Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const parallel::Layout layout{static_cast<int>(c.pipeline), static_cast<int>(c.data), static_cast<int>(c.tensor)};
-  const parallel::JobOutline job = outline_job(with(config_, c), vocab_, layout, kind_);
+  Config chosen = with(config_, c);
+  const std::int64_t round = c.micro_batch * c.data, whole = chosen.train.global_batch / round;
+  // Who holds which stage does not depend on the number of micro-batches, but making a schedule of many takes its time.
+  if (chosen.train.global_batch % round == 0 && whole % c.pipeline == 0) chosen.train.global_batch = c.pipeline * round;
+  const parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_);
   const PassSeconds passes = pass_seconds(job.sizes, speeds.tensor);
   const Parts elements = parameters(job.sizes), saved = activations(job.sizes), once = scratch(job.sizes);
   const int head = job.sizes.shape.head_block();
@@ -119,7 +123,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const Load& slowest = *std::max_element(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return a.total() < b.total(); });
 
   const CommunicationCosts communication(machine_);
-  const auto micro_batches = static_cast<double>(job.micro_batches);
+  const auto micro_batches = static_cast<double>(whole);
   Estimate estimate;
   estimate.seconds = micro_batches * slowest.total() +
                      bubble_seconds(c, slowest.forward, slowest.backward_input, slowest.backward_weight);

@@ -70,6 +70,8 @@ class FastestWays {
   RingSpeed within_, between_;
 };
 
+constexpr int few_ranks = 16;
+
 // Micro-batches of a shortened step, for each pipeline rank: the schedule's rhythm has settled long before.
 constexpr std::int64_t shortened_micro_batches = 4;
 
@@ -85,8 +87,10 @@ std::string reason_of(const ConfigError& error) {
 
 class Search {
  public:
-  Search(const Config& config, std::int64_t vocab, int ranks, const Site& site, const PlannerOptions& options)
-      : config_(config), vocab_(vocab), ranks_(ranks), site_(site), options_(options), placer_(*site.fabric), ways_(*site.fabric) {}
+  Search(const Config& config, std::int64_t vocab, int ranks, const Site& site, PlannerOptions options)
+      : config_(config), vocab_(vocab), ranks_(ranks), site_(site), options_(options), placer_(*site.fabric), ways_(*site.fabric) {
+    if (options_.most_simulated == 0) options_.most_simulated = ranks > few_ranks ? 24 : 48;
+  }
 
   PlannedJob run() {
     Enumeration all = enumerate(config_, ranks_);
@@ -275,7 +279,7 @@ class Search {
   const std::int64_t vocab_;
   const int ranks_;
   const Site& site_;
-  const PlannerOptions& options_;
+  PlannerOptions options_;
   Placer placer_;
   const FastestWays ways_;
   double best_seconds_ = std::numeric_limits<double>::infinity();

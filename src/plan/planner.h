@@ -59,7 +59,8 @@ struct EstimatedCandidate {
 
 struct PlannerOptions {
   int top = 5;                      // alternatives that are kept, beside the best
-  int most_simulated = 48;
+  // 0: 48 up to 16 ranks and 24 beyond, where each takes longer.
+  int most_simulated = 0;
   int first_of_layout = 2;          // candidates of a layout that are looked at before more of another
   double estimate_trust = 0.9;      // an estimate may be this much of the true time and still deserve a look
   PlacementOptions placement = {};
