@@ -33,24 +33,32 @@ constexpr Server servers[] = {
     {"B200", "sm100", 18, 48}, {"L40S", "sm89", 0, 24},  {"RTX 4090", "sm89", 0, 24},
 };
 
+// Each GPU at a PCIe switch of its own, where its NIC comes too: so that what it sends to other hosts goes by that one.
 topology::Graph host_of(const Server& server, int gpus) {
   topology::Graph graph;
+  const auto numa_of = [](int gpu) { return 2 * gpu / gpus_of_host; };
+  const auto switch_node = [&](int gpu) { return gpus + gpu; };
+  const auto numa_node = [&](int numa) { return 2 * gpus + numa; };
   for (int n = 0; n < gpus; ++n) {
-    graph.nodes.push_back({.kind = NodeKind::gpu, .name = "GPU" + std::to_string(n), .host = 0, .index = n, .numa = 2 * n / gpus_of_host,
+    graph.nodes.push_back({.kind = NodeKind::gpu, .name = "GPU" + std::to_string(n), .host = 0, .index = n, .numa = numa_of(n),
                            .model = server.model});
   }
+  for (int n = 0; n < gpus; ++n) graph.nodes.push_back({.kind = NodeKind::pcie_switch, .name = "switch of GPU" + std::to_string(n), .host = 0});
   for (int numa = 0; numa < 2; ++numa) {
     graph.nodes.push_back({.kind = NodeKind::numa, .name = "NUMA" + std::to_string(numa), .host = 0, .numa = numa});
   }
   for (int n = 0; n < gpus; ++n) {
-    graph.edges.push_back(topology::nominal_edge(n, gpus + 2 * n / gpus_of_host, LinkKind::pcie, server.pcie_gb_per_s));
+    graph.edges.push_back(topology::nominal_edge(n, switch_node(n), LinkKind::pcie, server.pcie_gb_per_s));
+    graph.edges.push_back(topology::nominal_edge(switch_node(n), numa_node(numa_of(n)), LinkKind::pcie, server.pcie_gb_per_s));
   }
-  graph.edges.push_back(topology::nominal_edge(gpus, gpus + 1, LinkKind::smp, std::max(topology::smp_gb_per_s, server.pcie_gb_per_s)));
+  graph.edges.push_back(
+      topology::nominal_edge(numa_node(0), numa_node(1), LinkKind::smp, std::max(topology::smp_gb_per_s, server.pcie_gb_per_s)));
   if (server.nvlink_lanes > 0 && gpus > 1) {
+    const int nvswitch = static_cast<int>(graph.nodes.size());
     graph.nodes.push_back({.kind = NodeKind::nvswitch, .name = "NVSwitch", .host = 0});
     const double lane = topology::nominal_lane_gb_per_s(server.model).value_or(topology::unknown_lane_gb_per_s);
     for (int n = 0; n < gpus; ++n) {
-      graph.edges.push_back(topology::nominal_edge(n, gpus + 2, LinkKind::nvlink, lane * server.nvlink_lanes, server.nvlink_lanes));
+      graph.edges.push_back(topology::nominal_edge(n, nvswitch, LinkKind::nvlink, lane * server.nvlink_lanes, server.nvlink_lanes));
     }
   }
   return graph;

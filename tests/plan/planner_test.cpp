@@ -248,6 +248,20 @@ TEST_F(Document, OfAnotherJobOrSpoiltIsRefused) {
   EXPECT_THAT(refused([](auto& j) { j["choice"]["schedule"] = "auto"; }), HasSubstr("leaves parallel.schedule open"));
 }
 
+TEST(AssumedTopology, EveryGpuHasANicOfItsOwn) {
+  Fabric fabric(assume_topology(DeviceKind::cuda, "h100", 16).graph);
+  std::set<int> crossed;
+  std::size_t channels = 0;
+  for (int gpu = 0; gpu < 8; ++gpu) {
+    const Way& way = fabric.way(gpu, gpu + 8);
+    EXPECT_NEAR(way.gb_per_s, 50, 2) << gpu;
+    channels += way.channels.size();
+    crossed.insert(way.channels.begin(), way.channels.end());
+  }
+  EXPECT_EQ(crossed.size(), channels) << "no two of them share anything";
+  EXPECT_EQ(fabric.way(0, 7).link, "NVS18");
+}
+
 TEST(AssumedTopology, IsSaidAndHasAsManyGpusAsAsked) {
   for (const std::string& device : nominal_profile_names()) {
     const bool cpu = device == "CPU";

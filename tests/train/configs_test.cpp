@@ -6,6 +6,7 @@
 #include "core/config.h"
 #include "parallel/job_plan.h"
 #include "parallel/validator.h"
+#include "train/job_planning.h"
 
 namespace plait::train {
 namespace {
@@ -18,6 +19,12 @@ TEST(ShippedConfigs, ReadAndPlan) {
     ++files;
     const Config config = load_config(entry.path().string());
     EXPECT_EQ(to_yaml(parse_config(to_yaml(config))), to_yaml(config));
+    if (!keys_left_to_planner(config).empty()) {
+      const SitedPlan planned = plan_on_site(config, vocabulary(config), {.gpus = 8, .topology = {}, .device = "h200", .calibration = {}, .what_if = false});
+      EXPECT_GT(planned.job.best.step_seconds, 0);
+      EXPECT_TRUE(keys_left_to_planner(planned.job.config).empty());
+      continue;
+    }
     for (const DeviceKind kind : {DeviceKind::host, DeviceKind::cuda}) {
       const std::int64_t data = config.parallel.data > 0 ? config.parallel.data : 2;
       const auto ranks = static_cast<int>(data * config.parallel.tensor * config.parallel.pipeline);
