@@ -9,6 +9,7 @@ namespace plait {
 void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv);
 void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv);
 void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char** argv);
+void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** argv);
 void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv);
 
 }  // namespace plait

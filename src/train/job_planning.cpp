@@ -2,14 +2,13 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "comm/topology/import.h"
 #include "comm/topology/live.h"
 #include "core/error.h"
 #include "plan/assumed_topology.h"
+#include "train/calibration_cache.h"
 #include "train/data/tokenizer.h"
 #include "train/launch_environment.h"
 
@@ -19,7 +18,6 @@ namespace {
 namespace topology = comm::topology;
 
 constexpr const char* assumed_gpu = "H200";  // where there is none at hand
-constexpr std::size_t most_calibration_bytes = std::size_t{16} << 20;
 
 // Ranks that the configuration itself fixes; 0: none.
 int fixed_ranks(const Config& config) {
@@ -74,7 +72,7 @@ class Planning {
     const int ranks = count_ranks(file.graph);
     Place place = from_file_ ? std::move(file) : (live_ ? live() : assumed(ranks));
     SitedPlan result;
-    result.machine = machine();
+    result.machine = machine(vocab);
     result.kind = kind_;
     result.ranks = ranks;
     result.fabric = std::make_shared<plan::Fabric>(std::move(place.graph));
@@ -134,16 +132,18 @@ class Planning {
     }
   }
 
-  plan::Machine machine() const {
+  plan::Machine machine(std::int64_t vocab) const {
     plan::Machine machine{.profile = profile(), .calibration = {}};
-    if (wish_.calibration.empty()) return machine;
-    std::ifstream file(wish_.calibration, std::ios::binary | std::ios::ate);
-    if (!file) throw ConfigError(wish_.calibration + ": cannot be read");
-    if (static_cast<std::size_t>(file.tellg()) > most_calibration_bytes) throw ConfigError(wish_.calibration + ": is no calibration: far too long");
-    file.seekg(0);
-    const auto json = nlohmann::json::parse(file, nullptr, false);
-    if (json.is_discarded()) throw ConfigError(wish_.calibration + ": is not JSON");
-    machine.calibration = plan::calibration_from(json, wish_.calibration);
+    const bool at_hand = wish_.device.empty() && kind_ == devices_.kind;
+    if (!wish_.calibration.empty()) {
+      machine.calibration = load_calibration(wish_.calibration);
+      const std::string key = model_key_of(config_, vocab, kind_);
+      if (machine.calibration->model != key) {
+        throw ConfigError(wish_.calibration + ": was measured for another model: " + machine.calibration->model + ", not " + key);
+      }
+    } else if (at_hand) {
+      machine.calibration = kept_calibration(config_, vocab, kind_);
+    }
     return machine;
   }
 

@@ -16,7 +16,7 @@ struct PlanningWish {
   int gpus = 0;             // this many GPUs, whatever the machine has; 0: what the configuration or the machine says
   std::string topology;     // "live" or a file; empty: placement.topology
   std::string device;       // as plan::nominal_profile() takes it; empty: that of the machine, H200 where it has no GPU
-  std::string calibration;  // a file of `plait bench calibrate`; empty: nominal figures
+  std::string calibration;  // a file of `plait bench calibrate`; empty: the one kept for this machine, or nominal figures
   int top = 5;
   bool what_if = true;
 };

@@ -1,0 +1,34 @@
+// A group of which only one rank is there: for measuring what that rank computes, without the others' devices.
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+
+namespace plait::comm {
+
+// Its collectives exchange nothing. While `copying`, this rank's data stand for everybody's (a gather repeats its part, a reduction
+// keeps it), so that what is computed with stays of ordinary size; afterwards they do nothing at all and take no time: results are
+// then what earlier ones left.
+class AbsentCommunicator final : public Communicator {
+ public:
+  AbsentCommunicator(int rank, int size);
+
+  void set_copying(bool copying) { copying_ = copying; }  // between steps
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void all_reduce(StreamRef stream, View data, Reduction reduction) override;
+  void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override;
+  void all_gather(StreamRef stream, View part, View data) override;
+  void broadcast(StreamRef stream, View data, int root) override;
+  void all_to_all(StreamRef stream, View send, View receive) override;
+  void send(StreamRef stream, View data, int to) override;       // InternalError: nobody is there
+  void receive(StreamRef stream, View data, int from) override;  // InternalError
+  void abort() noexcept override {}
+
+ private:
+  const int rank_, size_;
+  bool copying_ = true;
+};
+
+}  // namespace plait::comm

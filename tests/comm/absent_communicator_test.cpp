@@ -1,0 +1,50 @@
+#include "comm/absent_communicator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace plait::comm {
+namespace {
+
+using testing::ElementsAre;
+
+struct Fixture : testing::Test {
+  View view(std::vector<float>& values) { return {values.data(), DType::f32, {static_cast<std::int64_t>(values.size())}}; }
+  Stream stream{Device{}};
+  AbsentCommunicator group{1, 3};
+};
+
+using AbsentGroup = Fixture;
+
+TEST_F(AbsentGroup, ItsRankStandsForAllWhileItCopies) {
+  std::vector<float> part = {1, 2}, all(6), sums = {1, 2, 3, 4, 5, 6}, mine(2);
+  group.all_gather(stream, view(part), view(all));
+  group.reduce_scatter(stream, view(sums), view(mine), Reduction::sum);
+  group.all_reduce(stream, view(sums), Reduction::sum);
+  stream.ref().synchronize();
+  EXPECT_THAT(all, ElementsAre(1, 2, 1, 2, 1, 2));
+  EXPECT_THAT(mine, ElementsAre(3, 4));
+  EXPECT_THAT(sums, ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(group.size(), 3);
+  EXPECT_EQ(group.rank(), 1);
+}
+
+TEST_F(AbsentGroup, AfterwardsNothingMoves) {
+  group.set_copying(false);
+  std::vector<float> part = {1, 2}, all(6, 7.0f);
+  group.all_gather(stream, view(part), view(all));
+  stream.ref().synchronize();
+  EXPECT_THAT(all, testing::Each(7.0f));
+}
+
+TEST_F(AbsentGroup, ContractsHoldAndNobodyIsThereToTalkTo) {
+  std::vector<float> part = {1, 2}, all(5);
+  EXPECT_THROW(group.all_gather(stream, view(part), view(all)), InternalError);
+  EXPECT_THROW(group.send(stream, view(part), 0), InternalError);
+  EXPECT_THROW(group.receive(stream, view(part), 0), InternalError);
+}
+
+}  // namespace
+}  // namespace plait::comm

@@ -1,0 +1,95 @@
+// `plait bench calibrate` and what is done with its figures.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "comm/temporary_directory.h"
+#include "core/error.h"
+#include "train/bench/calibration_benchmark.h"
+#include "train/calibration_cache.h"
+#include "train/job_planning.h"
+
+namespace plait::train {
+namespace {
+
+using testing::HasSubstr;
+
+Config tiny(const std::vector<std::string>& set = {}) {
+  return parse_config("model: {layers: 3, hidden: 32, heads: 4, vocab: 128}\ndata: {tokenizer: random, sequence_length: 16}\n"
+                      "train: {steps: 1, global_batch: 8, micro_batch: 2}\nparallel: {data: 2}\nlaunch: {device: cpu, ranks: 2}\n", set);
+}
+
+plan::Calibration measured(const Config& config, bool communication) {
+  CalibrationRequest request{.config = config, .ranks = {.ranks = 2, .device = "cpu"}, .tensors = {1, 2}, .micro_batches = {1, 4}, .rounds = 2,
+                             .communication = communication, .argv = {}, .note = [](const std::string&) {}};
+  return calibrate(request);
+}
+
+TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
+  const plan::Calibration c = measured(tiny(), true);
+  EXPECT_EQ(c.device, "CPU");
+  EXPECT_EQ(c.model, model_key_of(tiny(), 128, DeviceKind::host));
+  ASSERT_EQ(c.blocks.size(), 2U * 2 * 3);
+  for (const plan::BlockMeasurement& b : c.blocks) {
+    EXPECT_GT(b.forward, 0);
+    EXPECT_GT(b.backward_weight, 0);
+    EXPECT_EQ(b.backward_input > 0, b.kind != plan::BlockKind::embedding);
+  }
+  ASSERT_EQ(c.collectives.size(), 3U);
+  for (const plan::CollectiveMeasurement& m : c.collectives) {
+    EXPECT_EQ(m.ranks, 2);
+    EXPECT_GE(m.curve.points.size(), 3U);
+    for (const auto& [bytes, seconds] : m.curve.points) EXPECT_GT(seconds, 0) << bytes;
+  }
+  ASSERT_EQ(c.messages.size(), 1U);
+  EXPECT_EQ(c.messages[0].transport, "direct");
+  EXPECT_GT(*c.update_seconds_per_element, 0);
+  EXPECT_FALSE(c.context_bytes.has_value()) << "of CPUs";
+}
+
+TEST(Calibrate, EachRecomputationIsMeasuredWhereThePlannerMayChoose) {
+  CalibrationRequest request{.config = tiny({"parallel.recompute=auto"}), .ranks = {.ranks = 1, .device = "cpu"}, .tensors = {}, .micro_batches = {2},
+                             .rounds = 1, .communication = false, .argv = {}, .note = [](const std::string&) {}};
+  const plan::Calibration c = calibrate(request);
+  EXPECT_EQ(c.blocks.size(), 3U * 3) << "tensor 1, three ways, three kinds";
+  EXPECT_TRUE(c.collectives.empty());
+}
+
+class Cache : public testing::Test {
+ protected:
+  Cache() { ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1); }
+  ~Cache() override { ::unsetenv("XDG_CACHE_HOME"); }
+  comm::test::TemporaryDirectory folder;
+};
+
+TEST_F(Cache, WhatWasMeasuredIsUsedOnThisMachineForThisModelAlone) {
+  const Config config = tiny();
+  EXPECT_FALSE(kept_calibration(config, 128, DeviceKind::host).has_value());
+  plan::Calibration c = measured(config, false);
+  for (plan::BlockMeasurement& b : c.blocks) b.forward = 1;  // seconds: nothing else can make a step as long
+  save_calibration(c, calibration_path(c.device, c.model));
+  const SitedPlan planned = plan_on_site(config, 128);
+  EXPECT_GT(planned.job.best.step_seconds, 3);
+  EXPECT_EQ(planned.context.machine, "measured on CPU");
+  EXPECT_LT(plan_on_site(tiny({"model.hidden=64"}), 128).job.best.step_seconds, 1) << "another model";
+  EXPECT_LT(plan_on_site(config, 128, {.gpus = 2, .topology = {}, .device = "h200", .calibration = {}}).job.best.step_seconds, 1) << "another machine";
+  const auto permissions = std::filesystem::status(calibration_path(c.device, c.model)).permissions();
+  EXPECT_EQ(permissions & (std::filesystem::perms::group_all | std::filesystem::perms::others_all), std::filesystem::perms::none);
+}
+
+TEST_F(Cache, AFileOfAnotherModelIsRefused) {
+  const std::string file = folder.path() + "/c.json";
+  save_calibration(measured(tiny(), false), file);
+  EXPECT_EQ(load_calibration(file).model, model_key_of(tiny(), 128, DeviceKind::host));
+  try {
+    plan_on_site(tiny({"model.hidden=64"}), 128, {.gpus = 0, .topology = {}, .device = {}, .calibration = file});
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("was measured for another model"));
+  }
+}
+
+}  // namespace
+}  // namespace plait::train
