@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "plan/report.h"
 #include "train/job_planning.h"
-#include "train/launch.h"
 #include "train/run_directory.h"
 #include "train/trainer.h"
 
@@ -44,12 +43,17 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   command->callback([options, &status, argc, argv] {
     if (options->config.empty() && options->resume.empty()) throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
     train::TrainRequest request;
-    request.config = options->config.empty() ? train::load_run_config(train::run_directory_of(options->resume), options->set)
-                                             : load_config(options->config, options->set);
-    if (!options->plan.empty()) request.config = plan::apply_choice(std::move(request.config), read_plan(options->plan), options->plan);
-    std::string note;
-    request.config = train::settle(request.config, note);
-    if (!note.empty() && !train::rank_from_environment(request.config)) fmt::print(stderr, "{}\n", note);
+    if (auto settled = train::settled_by_launcher()) {
+      request.config = std::move(*settled);
+    } else {
+      request.config = options->config.empty() ? train::load_run_config(train::run_directory_of(options->resume), options->set)
+                                               : load_config(options->config, options->set);
+      if (!options->plan.empty()) request.config = plan::apply_choice(std::move(request.config), read_plan(options->plan), options->plan);
+      std::string note;
+      request.config = train::settle(request.config, note);
+      if (!note.empty()) fmt::print(stderr, "{}\n", note);
+      train::tell_rank_processes(request.config);
+    }
     request.resume = options->resume;
     request.argv.assign(argv, argv + argc);
     status = train::train(request);

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "comm/topology/import.h"
@@ -17,6 +18,7 @@ namespace {
 
 namespace topology = comm::topology;
 
+constexpr const char* settled_variable = "PLAIT_SETTLED_CONFIG";
 constexpr const char* assumed_gpu = "H200";  // where there is none at hand
 
 // Ranks that the configuration itself fixes; 0: none.
@@ -203,6 +205,18 @@ Config settle(const Config& config, std::string& note) {
   if (planned.kind == DeviceKind::cuda) {
     note += fmt::format("; ranks on GPUs {} ({})", fmt::join(settled.placement.devices, " "), planned.job.best.placement.method);
   }
+  return settled;
+}
+
+void tell_rank_processes(const Config& settled) {
+  if (settled.launch.mode == "processes") ::setenv(settled_variable, to_yaml(settled).c_str(), 1);
+}
+
+std::optional<Config> settled_by_launcher() {
+  const char* text = std::getenv(settled_variable);
+  if (!text) return std::nullopt;
+  Config settled = parse_config(text, {}, settled_variable);
+  ::unsetenv(settled_variable);  // for this process alone, not for what it may start
   return settled;
 }
 

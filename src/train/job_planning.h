@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/config.h"
@@ -37,6 +38,11 @@ SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningW
 // The configuration that a job is launched with: nothing left to the planner, GPUs placed (placement.strategy explicit). `note`
 // becomes a line about what was decided, "" where there was nothing to decide. As plan_on_site on this machine.
 Config settle(const Config& config, std::string& note);
+
+// Rank processes do not settle for themselves, as two of them could come to different answers: the process that starts them tells
+// them its own, by the environment. Nothing in a process that nobody told.
+void tell_rank_processes(const Config& settled);
+std::optional<Config> settled_by_launcher();
 
 // ConfigError naming what `config` leaves to the planner, for commands that do not ask it: "plait verify".
 void require_settled(const Config& config, const std::string& command);

@@ -112,6 +112,16 @@ RankContext external_rank(const Config& config) {
   throw ConfigError({{"launch.mode", "external", "no launcher has set this process's rank; looked for " + expected, "", 0}});
 }
 
+}  // namespace
+
+Device placed_device(const Config& config, DeviceKind kind, int rank) {
+  const std::vector<std::int64_t>& given = config.placement.devices;
+  const auto index = static_cast<std::size_t>(rank);
+  return {kind, kind == DeviceKind::cuda && index < given.size() ? static_cast<int>(given[index]) : rank};
+}
+
+namespace {
+
 RankContext child_rank(const Config& config) {
   std::vector<ConfigProblem> problems;
   RankContext context;
@@ -128,7 +138,7 @@ RankContext child_rank(const Config& config) {
 
   context.local_rank = context.rank;
   context.is_main = context.rank == 0;
-  context.device = {choose_devices(config).kind, context.rank};
+  context.device = placed_device(config, choose_devices(config).kind, context.rank);
   context.rendezvous = comm::make_directory_rendezvous(directory);
   return context;
 }

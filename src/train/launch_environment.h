@@ -17,4 +17,7 @@ struct DeviceChoice {
 // launch.device, where `auto` is a GPU if there is one. ConfigError if it asks for GPUs and there are none.
 DeviceChoice choose_devices(const Config& config);
 
+// Of a rank of this host: the GPU that placement.devices gives it, or that of its own number. Ranks on CPUs have no place.
+Device placed_device(const Config& config, DeviceKind kind, int rank);
+
 }  // namespace plait::train

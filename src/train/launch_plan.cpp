@@ -63,10 +63,7 @@ std::vector<Device> placed(const Config& config, const DeviceChoice& devices, in
     }
   }
   std::vector<Device> by_rank;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const bool is_given = devices.kind == DeviceKind::cuda && !given.empty();
-    by_rank.push_back({devices.kind, is_given ? static_cast<int>(given[static_cast<std::size_t>(rank)]) : rank});
-  }
+  for (int rank = 0; rank < ranks; ++rank) by_rank.push_back(placed_device(config, devices.kind, rank));
   return by_rank;
 }
 

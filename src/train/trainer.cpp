@@ -16,6 +16,7 @@
 #include "train/data/tokenizer.h"
 #include "train/learning_rate.h"
 #include "train/job_planning.h"
+#include "train/launch_environment.h"
 #include "train/ledger_exchange.h"
 #include "train/report/ledger_text.h"
 #include "train/report/link_table.h"
@@ -186,11 +187,7 @@ class Trainer {
     parallel::require_valid(parallel::training_programs(plans));
     parallel::require_valid(parallel::evaluation_programs(plans));
     std::vector<std::string> devices;
-    const std::vector<std::int64_t>& placed = config_.placement.devices;
-    for (int r = 0; r < rank_.size; ++r) {
-      const bool is_placed = mine.device_kind == DeviceKind::cuda && !placed.empty();
-      devices.push_back(to_string(Device{mine.device_kind, is_placed ? static_cast<int>(placed[static_cast<std::size_t>(r)]) : r}));
-    }
+    for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(placed_device(config_, mine.device_kind, r)));
     nlohmann::ordered_json plan = parallel::to_json(plans, mine.schedule.name, devices);
     predict(plan);
     plan["point_to_point"] = links;

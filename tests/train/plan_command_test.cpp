@@ -7,6 +7,7 @@
 
 #include "comm/temporary_directory.h"
 #include "run_plait.h"
+#include "train/launch_environment.h"
 
 namespace plait::train {
 namespace {
@@ -92,6 +93,27 @@ TEST_F(PlanCommand, TrainingPlansByItselfAndIsHeldToAccount) {
     EXPECT_EQ(entry["measured"]["peak_bytes"].size(), 2U);
     EXPECT_NEAR(entry["memory_error"], 0, 0.02) << "the plan is what is allocated";
   }
+}
+
+TEST_F(PlanCommand, RankProcessesDoWhatTheirLauncherDecided) {
+  const Outcome run = plait("train @/job.yaml --set launch.mode=processes");
+  ASSERT_EQ(run.status, 0) << run.errors;
+  const std::string said = "planned: ";
+  std::size_t times = 0;
+  for (std::size_t at = 0; (at = run.errors.find(said, at)) != std::string::npos; at += said.size()) ++times;
+  EXPECT_EQ(times, 1U) << run.errors;
+  std::ifstream file(folder.path() + "/runs/r/config.yaml");
+  const std::string config((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_EQ(config.find("pipeline: auto"), std::string::npos);
+  EXPECT_THAT(config, HasSubstr("mode: processes"));
+}
+
+TEST(PlacedDevice, IsTheGivenGpuOrTheOneOfTheRanksNumber) {
+  Config config;
+  EXPECT_EQ(placed_device(config, DeviceKind::cuda, 2), (Device{DeviceKind::cuda, 2}));
+  config.placement.devices = {3, 1, 0, 2};
+  EXPECT_EQ(placed_device(config, DeviceKind::cuda, 2), (Device{DeviceKind::cuda, 0}));
+  EXPECT_EQ(placed_device(config, DeviceKind::host, 2), (Device{DeviceKind::host, 2}));
 }
 
 TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
