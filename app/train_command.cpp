@@ -1,7 +1,6 @@
 // plait train CONFIG [--set path=value ...] [--resume RUN_DIR] [--plan plan.json]
 #include <spdlog/fmt/fmt.h>
 
-#include <fstream>
 #include <memory>
 
 #include "commands.h"
@@ -9,6 +8,7 @@
 #include "core/error.h"
 #include "plan/report.h"
 #include "train/job_planning.h"
+#include "train/json_file.h"
 #include "train/run_directory.h"
 #include "train/trainer.h"
 
@@ -16,16 +16,6 @@ namespace plait {
 namespace {
 
 constexpr std::streamoff most_plan_bytes = std::streamoff{1} << 30;
-
-nlohmann::json read_plan(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) throw ConfigError(path + ": cannot be read");
-  if (file.tellg() > most_plan_bytes) throw ConfigError(path + ": is no plan: far too long");
-  file.seekg(0);
-  nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  if (json.is_discarded()) throw ConfigError(path + ": is not JSON");
-  return json;
-}
 
 }  // namespace
 
@@ -48,7 +38,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
     } else {
       request.config = options->config.empty() ? train::load_run_config(train::run_directory_of(options->resume), options->set)
                                                : load_config(options->config, options->set);
-      if (!options->plan.empty()) request.config = plan::apply_choice(std::move(request.config), read_plan(options->plan), options->plan);
+      if (!options->plan.empty()) request.config = plan::apply_choice(std::move(request.config), train::read_json_file(options->plan, most_plan_bytes), options->plan);
       std::string note;
       request.config = train::settle(request.config, note);
       if (!note.empty()) fmt::print(stderr, "{}\n", note);

@@ -3,10 +3,10 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "core/error.h"
 #include "parallel/rank_plan.h"
+#include "train/json_file.h"
 #include "train/run_directory.h"
 
 namespace plait::train {
@@ -40,13 +40,7 @@ std::string calibration_path(const std::string& device, const std::string& model
 }
 
 plan::Calibration load_calibration(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) throw ConfigError(path + ": cannot be read");
-  if (file.tellg() > most_bytes) throw ConfigError(path + ": is no calibration: far too long");
-  file.seekg(0);
-  const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  if (json.is_discarded()) throw ConfigError(path + ": is not JSON");
-  return plan::calibration_from(json, path);
+  return plan::calibration_from(read_json_file(path, most_bytes), path);
 }
 
 void save_calibration(const plan::Calibration& calibration, const std::string& path) {

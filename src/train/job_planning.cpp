@@ -88,7 +88,6 @@ class Planning {
     return result;
   }
 
-  bool is_live() const { return live_; }
   DeviceKind kind() const { return kind_; }
 
  private:

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "core/error.h"
 #include "train/bench/statistics.h"
+#include "train/json_file.h"
 
 namespace plait::train {
 namespace {
@@ -78,12 +78,7 @@ nlohmann::ordered_json to_json(const Accuracy& a) {
 
 Accuracy read_accuracy(const fs::path& run_dir) {
   const std::string source = (run_dir / "prediction.json").string();
-  std::ifstream file(source, std::ios::binary | std::ios::ate);
-  if (!file) throw ConfigError(source + ": cannot be read; runs write it when they end");
-  if (file.tellg() > most_bytes) throw ConfigError(source + ": far too long");
-  file.seekg(0);
-  const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  if (json.is_discarded()) throw ConfigError(source + ": is not JSON");
+  const nlohmann::json json = read_json_file(source, most_bytes, "; runs write it when they end");
   Accuracy accuracy{.run = run_dir.string(), .layout = json.value("layout", std::string()), .machine = json.value("machine", std::string()),
                     .predicted = figures_from(json, "predicted", source), .measured = figures_from(json, "measured", source)};
   return accuracy;
