@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "comm/forwarding_link.h"
 #include "parallel/rank_threads.h"
@@ -11,13 +12,18 @@
 
 namespace plait::train::test {
 
-// Hands on all but the `lost`-th message (from 1), of which the sender knows nothing; 0: none. Each takes `pause` longer.
+// Hands on all but the `lost`-th message (from 1), of which the sender knows nothing; 0: none. Each takes `pause` longer. The
+// messages after it come in the turn of the one before them, and so to its place: theirs is not free yet.
 class FlawedLink final : public comm::test::ForwardingLink {
  public:
   FlawedLink(std::shared_ptr<comm::p2p::Link> inner, int lost, std::chrono::milliseconds pause = {})
       : ForwardingLink(std::move(inner)), lost_(lost), pause_(pause) {}
   void send(StreamRef stream, View data, int place) override {
-    if (++sent_ == lost_) return;
+    if (++sent_ == lost_) {
+      place_ = place;
+      return;
+    }
+    if (lost_ > 0 && sent_ > lost_) std::swap(place, place_);
     if (pause_.count() > 0) stream.enqueue_host([pause = pause_] { std::this_thread::sleep_for(pause); });
     inner_->send(stream, data, place);
   }
@@ -26,6 +32,7 @@ class FlawedLink final : public comm::test::ForwardingLink {
   const int lost_;
   const std::chrono::milliseconds pause_;
   int sent_ = 0;
+  int place_ = -1;  // of the last message, once one was lost
 };
 
 // Batches of which one does not come.

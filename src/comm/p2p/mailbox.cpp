@@ -1,6 +1,7 @@
 #include "comm/p2p/mailbox.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include "comm/p2p/mover.h"
@@ -78,6 +79,11 @@ void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::siz
         copy_and_count_by_kernel(stream, to, from, end - begin, counter, value);
       } else if (by_kernel_) {
         copy_by_kernel(stream, to, from, end - begin);
+      } else if (stream.device().kind == DeviceKind::host) {
+        // A wait that was released says nothing about the memory: the other end may be busy with it.
+        stream.enqueue_host([released = released_, to, from, count = end - begin] {
+          if (!*released) std::memcpy(to, from, count);
+        });
       } else {
         stream.copy(to, from, end - begin);
       }
@@ -88,6 +94,7 @@ void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::siz
 }
 
 void Mailbox::release_waits() noexcept {
+  *released_ = true;  // before the counters
   try {
     // Only what this end waits for: the other one must not take anything for a message that is none.
     const StreamRef stream = release_stream_.ref();

@@ -67,8 +67,9 @@ class Mailbox {
   // Lets go of the peer's memory; nothing may be sent or received any more.
   void drop_imported() { memory_.imported.clear(); }
 
-  // Makes the waits that this end's streams are in, or will come to, pass: what they copy is worth nothing. From any thread,
-  // again and again until the streams are drained (a peer that still writes could undo one).
+  // Makes the waits that this end's streams are in, or will come to, pass: what a device then copies is worth nothing, and host
+  // streams copy no more. From any thread, again and again until the streams are drained (a peer that still writes could undo
+  // one).
   void release_waits() noexcept;
 
  private:
@@ -86,6 +87,7 @@ class Mailbox {
   std::atomic<std::uint32_t> chunks_{0};     // chunks so far
   std::uint32_t posted_ = 0;                 // in place: messages that may come
   int next_slot_ = 0;
+  const std::shared_ptr<std::atomic<bool>> released_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace plait::comm::p2p
