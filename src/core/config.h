@@ -83,6 +83,7 @@ struct ParallelConfig {
 struct CommConfig {
   std::string backend = "auto";  // auto | nccl | gloo
   std::string p2p = "auto";
+  std::vector<std::string> p2p_pairs;  // "0-1=host": transports of single pairs (core/pair_transport.h)
   std::string mover = "auto";
   double bucket_mb = 0;           // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;

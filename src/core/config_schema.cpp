@@ -6,6 +6,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "core/pair_transport.h"
 #include "core/percentage.h"
 
 namespace plait::config {
@@ -321,6 +322,17 @@ std::vector<Field> comm_fields() {
           "through shared memory between CPUs). `nccl`: send and receive of the communication library (Gloo's between CPUs), for "
           "comparison and between hosts. `auto`: pair by pair the first of these that works there. Without effect while "
           "`parallel.pipeline` is 1."),
+      key("comm.p2p_pairs", c(&C::p2p_pairs),
+          rule<std::vector<std::string>>("a list of pairs as 0-1=host, each pair once: two GPUs and direct, ipc, vmm, relay, host or nccl",
+                                         [](const auto& v) {
+                                           std::set<std::pair<int, int>> seen;
+                                           return std::ranges::all_of(v, [&](const std::string& text) {
+                                             const auto pair = pair_transport(text);
+                                             return pair && seen.insert({pair->a, pair->b}).second;
+                                           });
+                                         }),
+          "How messages between single pairs of GPUs (CPUs: ranks) travel, instead of `comm.p2p`: `[0-2=host, 0-3=host]`. To see what "
+          "slower links do to a layout. The planner takes `host` pairs for that slow, for collectives too, which do not go by these."),
       key("comm.mover", c(&C::mover), one_of({"auto", "copy_engine", "sm_write", "sm_read"}),
           "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of the "
           "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a kernel "

@@ -45,7 +45,7 @@ class Builder {
                                .rank = plan_.rank,
                                .device = options_.device,
                                .message_bytes = message_bytes(plan_),
-                               .transport = options_.transport,
+                               .transport = transport_between(plan_.layout.on_pipeline(plan_.rank, from), plan_.layout.on_pipeline(plan_.rank, to)),
                                .mover = options_.mover,
                                .places = {},
                                .timeout = options_.timeout,
@@ -69,6 +69,11 @@ class Builder {
     std::vector<ReceivedBuffer> buffers = received_buffers(plan_);
     std::erase_if(buffers, [&](const ReceivedBuffer& r) { return r.sender != pipeline_rank; });
     return buffers;
+  }
+
+  std::optional<comm::p2p::Transport> transport_between(int a, int b) const {
+    const auto given = options_.pair_transports.find(std::minmax(a, b));
+    return given == options_.pair_transports.end() ? options_.transport : given->second;
   }
 
   comm::p2p::Place place_of(const ReceivedBuffer& received) const {

@@ -61,6 +61,7 @@ struct GroupOptions {
   int max_ctas = 0;
   std::string host_interface = "127.0.0.1";
   std::optional<comm::p2p::Transport> transport;  // of links; nothing: the best that works, pair by pair
+  std::map<std::pair<int, int>, comm::p2p::Transport> pair_transports = {};  // of links between these ranks instead, either way
   std::optional<comm::p2p::Mover> mover;
   // For tests: puts something between the interpreter and a group ("tensor", "data", "tied", "world").
   std::function<std::shared_ptr<comm::Communicator>(const std::string& kind, std::shared_ptr<comm::Communicator>)> wrap;

@@ -8,6 +8,7 @@
 #include "comm/topology/import.h"
 #include "comm/topology/live.h"
 #include "core/error.h"
+#include "core/pair_transport.h"
 #include "plan/assumed_topology.h"
 #include "train/calibration_cache.h"
 #include "train/data/tokenizer.h"
@@ -19,6 +20,8 @@ namespace {
 namespace topology = comm::topology;
 
 constexpr const char* settled_variable = "PLAIT_SETTLED_CONFIG";
+// Of messages through pinned host memory: 36 to 39 GB/s was measured between H200s (docs/p2p.md).
+constexpr double host_gb_per_s = 36, host_latency_us = 15;
 constexpr const char* assumed_gpu = "H200";  // where there is none at hand
 
 // Ranks that the configuration itself fixes; 0: none.
@@ -73,6 +76,7 @@ class Planning {
     }
     const int ranks = count_ranks(file.graph);
     Place place = from_file_ ? std::move(file) : (live_ ? live() : assumed(ranks));
+    if (!config_.comm.p2p_pairs.empty()) place.graph = slowed(std::move(place.graph));
     SitedPlan result;
     result.machine = machine(vocab);
     result.kind = kind_;
@@ -107,6 +111,23 @@ class Planning {
       throw ConfigError("placement.topology: this machine's GPUs are not all found (see `plait topo`); give a file, or placement.strategy: order");
     }
     return {std::move(graph), "this machine"};
+  }
+
+  // Pairs that comm.p2p_pairs keeps off their links are as fast as the way through host memory is.
+  topology::Graph slowed(topology::Graph graph) const {
+    const std::vector<int> gpus = topology::gpus_of(graph);
+    for (const std::string& text : config_.comm.p2p_pairs) {
+      const PairTransport pair = pair_transport(text).value();
+      if (pair.b >= static_cast<int>(gpus.size())) {
+        throw ConfigError({{"comm.p2p_pairs", text, "names a GPU that is not there: the topology has " + std::to_string(gpus.size()), "", 0}});
+      }
+      if (pair.transport != "host") continue;
+      const int a = gpus[static_cast<std::size_t>(pair.a)], b = gpus[static_cast<std::size_t>(pair.b)];
+      std::erase_if(graph.pairs, [&](const topology::PairMeasurement& m) { return std::minmax(m.from, m.to) == std::minmax(a, b); });
+      graph.pairs.push_back({.from = a, .to = b, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
+      graph.pairs.push_back({.from = b, .to = a, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
+    }
+    return graph;
   }
 
   std::string device() const {

@@ -115,6 +115,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{{"parallel.tensor=3"}, "parallel.tensor", "3", "must divide model.heads=16", ""},
         Case{{"comm.mover=sm_write", "launch.device=cpu"}, "comm.mover", "sm_write", "kernels need GPUs", ""},
+        Case{{"comm.p2p_pairs=[0-1=host, 1-0=nccl]"}, "comm.p2p_pairs", "[...]", "each pair once", ""},
+        Case{{"comm.p2p_pairs=0-0=host"}, "comm.p2p_pairs", "0-0=host", "a list of pairs as 0-1=host", ""},
+        Case{{"comm.p2p_pairs=0-1=auto"}, "comm.p2p_pairs", "0-1=auto", "a list of pairs as 0-1=host", ""},
         Case{{"comm.p2p=vmm", "launch.mode=threads"}, "comm.p2p", "vmm", "needs ranks that are processes", ""},
         Case{{"comm.p2p=direct", "launch.mode=processes"}, "comm.p2p", "direct", "needs ranks that are threads", ""},
         Case{{"parallel.tensor=4", "model.kv_heads=2"}, "parallel.tensor", "4", "must divide model.kv_heads=2", ""},

@@ -116,6 +116,30 @@ TEST(PlacedDevice, IsTheGivenGpuOrTheOneOfTheRanksNumber) {
   EXPECT_EQ(placed_device(config, DeviceKind::host, 2), (Device{DeviceKind::host, 2}));
 }
 
+// A machine whose GPUs are all alike becomes one of pairs.
+TEST_F(PlanCommand, PairsThatAreKeptOffTheirLinksArePlacedAround) {
+  const std::string slow = " --set 'comm.p2p_pairs=[0-1=host, 0-3=host, 1-2=host, 2-3=host]' --set parallel.pipeline=4 --set parallel.data=1"
+                           " --set parallel.tensor=1 --set model.hidden=2048";
+  const auto gpus = [&](const std::string& strategy) {
+    return json("plan @/job.yaml --gpus 4 --device h200 --json --set placement.strategy=" + strategy + slow)["choice"]["gpus"].get<std::vector<int>>();
+  };
+  EXPECT_EQ(gpus("order"), (std::vector<int>{0, 1, 2, 3}));
+  const std::vector<int> best = gpus("auto");
+  // 0 and 2, 1 and 3 are the fast pairs: two of the three hops of a chain.
+  const auto fast = [](int a, int b) { return (a + b) % 2 == 0; };
+  EXPECT_TRUE(fast(best[0], best[1]) && fast(best[2], best[3])) << best[0] << best[1] << best[2] << best[3];
+}
+
+TEST_F(PlanCommand, ASinglePairTakesItsTransport) {
+  const Outcome run = plait("train @/job.yaml --set parallel.pipeline=2 --set parallel.schedule=1f1b --set parallel.virtual_stages=1"
+                            " --set 'comm.p2p_pairs=[0-1=host]'");
+  ASSERT_EQ(run.status, 0) << run.errors;
+  std::ifstream file(folder.path() + "/runs/r/plan.json");
+  const auto plan = nlohmann::json::parse(file);
+  ASSERT_EQ(plan["point_to_point"].size(), 2U);
+  for (const auto& link : plan["point_to_point"]) EXPECT_EQ(link["transport"], "host");
+}
+
 TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   const auto refused = [&](const std::string& arguments) {
     const Outcome outcome = plait(arguments);
@@ -126,6 +150,7 @@ TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"), HasSubstr("known are V100"));
   EXPECT_THAT(refused("plan @/job.yaml --topology nowhere.xml"), HasSubstr("nowhere.xml"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --calibration @/job.yaml"), HasSubstr("job.yaml: is not JSON"));
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device h200 --set 'comm.p2p_pairs=[0-2=host]'"), HasSubstr("names a GPU that is not there"));
   EXPECT_THAT(refused("plan --accuracy @/here"), HasSubstr("here/prediction.json: cannot be read"));
   EXPECT_THAT(refused("train @/job.yaml --plan @/job.yaml"), HasSubstr("is not JSON"));
   EXPECT_THAT(refused("train @/job.yaml --plan " + write("x.json", "{}")), HasSubstr("'choice' is missing"));
