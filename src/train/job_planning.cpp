@@ -6,13 +6,13 @@
 #include <thread>
 
 #include "comm/topology/import.h"
-#include "comm/topology/live.h"
 #include "core/error.h"
 #include "core/pair_transport.h"
 #include "plan/assumed_topology.h"
 #include "train/calibration_cache.h"
 #include "train/data/tokenizer.h"
 #include "train/launch_environment.h"
+#include "train/live_graph.h"
 
 namespace plait::train {
 namespace {
@@ -29,27 +29,6 @@ int fixed_ranks(const Config& config) {
   const ParallelConfig& p = config.parallel;
   if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
   return static_cast<int>(p.data * p.tensor * p.pipeline);
-}
-
-// GPUs that this process does not see are no place for a rank.
-topology::Graph only_visible(topology::Graph graph, int visible) {
-  std::vector<int> kept(graph.nodes.size(), -1);
-  topology::Graph result;
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (graph.nodes[n].kind == topology::NodeKind::gpu && graph.nodes[n].index >= visible) continue;
-    kept[n] = static_cast<int>(result.nodes.size());
-    result.nodes.push_back(graph.nodes[n]);
-  }
-  const auto moved = [&](int node) { return kept[static_cast<std::size_t>(node)]; };
-  for (topology::Edge edge : graph.edges) {
-    edge.a = moved(edge.a), edge.b = moved(edge.b);
-    if (edge.a >= 0 && edge.b >= 0) result.edges.push_back(edge);
-  }
-  for (topology::PairMeasurement pair : graph.pairs) {
-    pair.from = moved(pair.from), pair.to = moved(pair.to);
-    if (pair.from >= 0 && pair.to >= 0) result.pairs.push_back(pair);
-  }
-  return result;
 }
 
 struct Place {
@@ -104,14 +83,7 @@ class Planning {
     return static_cast<int>(std::max(2u, std::thread::hardware_concurrency()));
   }
 
-  Place live() const {
-    topology::Discovered found = topology::discover_live();
-    topology::Graph graph = only_visible(std::move(found.graph), devices_.count);
-    if (static_cast<int>(topology::gpus_of(graph).size()) < devices_.count) {
-      throw ConfigError("placement.topology: this machine's GPUs are not all found (see `plait topo`); give a file, or placement.strategy: order");
-    }
-    return {std::move(graph), "this machine"};
-  }
+  Place live() const { return {live_graph(devices_.count), "this machine"}; }
 
   // Pairs that comm.p2p_pairs keeps off their links are as fast as the way through host memory is.
   topology::Graph slowed(topology::Graph graph) const {

@@ -4,12 +4,18 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
+#include <tuple>
 
 #include "comm/temporary_directory.h"
+#include "comm/topology/import.h"
+#include "comm/topology_files.h"
 #include "core/error.h"
 #include "train/bench/calibration_benchmark.h"
+#include "train/bench/collective_slowdown.h"
 #include "train/calibration_cache.h"
 #include "train/job_planning.h"
+#include "train/live_graph.h"
 
 namespace plait::train {
 namespace {
@@ -21,9 +27,12 @@ Config tiny(const std::vector<std::string>& set = {}) {
                       "train: {steps: 1, global_batch: 8, micro_batch: 2}\nparallel: {data: 2}\nlaunch: {device: cpu, ranks: 2}\n", set);
 }
 
+std::string notes;  // of the latest measured()
+
 plan::Calibration measured(const Config& config, bool communication) {
+  notes.clear();
   CalibrationRequest request{.config = config, .ranks = {.ranks = 2, .device = "cpu"}, .tensors = {1, 2}, .micro_batches = {1, 4}, .rounds = 2,
-                             .communication = communication, .argv = {}, .note = [](const std::string&) {}};
+                             .communication = communication, .argv = {}, .note = [&](const std::string& note) { notes += note + "\n"; }};
   return calibrate(request);
 }
 
@@ -45,8 +54,29 @@ TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
   }
   ASSERT_EQ(c.messages.size(), 1U);
   EXPECT_EQ(c.messages[0].transport, "direct");
+  EXPECT_EQ(c.messages[0].link, "") << "CPUs have none";
+  // All-reduces of a machine that is busy with other things may be over too early, which is said.
+  EXPECT_NE(c.collective_slowdown.has_value(), notes.find("compute beside collectives is not measured") != std::string::npos) << notes;
+  EXPECT_GE(c.collective_slowdown.value_or(0), 0);
   EXPECT_GT(*c.update_seconds_per_element, 0);
   EXPECT_FALSE(c.context_bytes.has_value()) << "of CPUs";
+}
+
+TEST(CollectiveSlowdown, IsFoundWhereRanksShareTheirProcessors) {
+  // More ranks than the machine has processors: what all-reduces take, the others' products lack.
+  const int ranks = 2 * static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  Config config = tiny({"model.hidden=64", "parallel.data=" + std::to_string(ranks), "launch.ranks=" + std::to_string(ranks)});
+  config.train.global_batch = 2 * ranks;
+  const auto slowdown = measure_collective_slowdown({.config = config, .vocab = 128, .measured = {1, 2, "none"}, .rounds = 3, .argv = {}}, plan_launch(config));
+  ASSERT_TRUE(slowdown.has_value()) << "the all-reduces were over too early";
+  EXPECT_GT(*slowdown, 0.02);
+}
+
+TEST(LinkedPairs, AreOneOfEachLink) {
+  const auto pairs = a_pair_of_each_link(comm::topology::import_topology(comm::topology::test::fixture("dgx1v.txt")).graph);
+  std::vector<std::tuple<std::string, int, int>> told;
+  for (const LinkedPair& pair : pairs) told.emplace_back(pair.link, pair.from, pair.to);
+  EXPECT_THAT(told, testing::ElementsAre(std::tuple("NV1", 0, 1), std::tuple("NV2", 0, 3), std::tuple("SYS", 0, 5)));
 }
 
 TEST(Calibrate, EachRecomputationIsMeasuredWhereThePlannerMayChoose) {

@@ -7,17 +7,15 @@
 #include <mutex>
 #include <optional>
 
-#include "comm/absent_communicator.h"
-#include "comm/single_rank_communicator.h"
 #include "core/error.h"
-#include "parallel/interpreter.h"
-#include "train/batch_sources.h"
+#include "train/bench/calibration_model.h"
+#include "train/bench/collective_slowdown.h"
 #include "train/bench/collectives_benchmark.h"
 #include "train/bench/p2p_benchmark.h"
 #include "train/bench/statistics.h"
 #include "train/calibration_cache.h"
-#include "train/data/tokenizer.h"
 #include "train/job_planning.h"
+#include "train/live_graph.h"
 
 namespace plait::train {
 namespace {
@@ -25,88 +23,34 @@ namespace {
 using parallel::InstructionKind;
 using Json = nlohmann::ordered_json;
 
-constexpr int measured_layers = 2;        // the second has another block on either side, as most have
-constexpr int micro_batches_of_step = 2;  // weight gradients of the second are added to, as most are
-constexpr double most_of_memory = 0.9;
-
-struct Case {
-  int tensor = 1;
-  std::int64_t micro_batch = 1;
-  std::string recompute;
-};
-
 // Seconds of one case on one rank.
 struct Times {
   std::map<plan::BlockKind, std::map<InstructionKind, double>> passes;
   double update = 0;  // per element of optimizer state
 };
 
-Config small_model(const Config& config, std::int64_t vocab, const Case& c) {
-  Config small = config;
-  small.model.layers = measured_layers;
-  small.model.vocab = vocab;
-  small.data.tokenizer = "random";
-  small.data.train.clear(), small.data.validation.clear(), small.data.sentencepiece = {};
-  small.train.micro_batch = c.micro_batch;
-  small.train.global_batch = c.micro_batch * micro_batches_of_step;
-  small.parallel = ParallelConfig{};
-  small.parallel.data = 1, small.parallel.tensor = c.tensor, small.parallel.sequence_parallel = config.parallel.sequence_parallel;
-  small.parallel.recompute = c.recompute;
-  return small;
-}
-
-parallel::RankPlan plan_of(const Config& small, int tensor, DeviceKind kind) {
-  const parallel::Layout layout{.pipeline = 1, .data = 1, .tensor = tensor};
-  return parallel::make_rank_plan(small, small.model.vocab, layout, 0, kind);
-}
-
 plan::BlockKind kind_of(int block) {
   if (block == 0) return plan::BlockKind::embedding;
-  return block > measured_layers ? plan::BlockKind::head : plan::BlockKind::transformer;
+  return block > CalibrationModel::layers ? plan::BlockKind::head : plan::BlockKind::transformer;
 }
 
 // One case on this rank's device; nothing if it does not fit.
-std::optional<Times> measure(const CalibrationRequest& request, std::int64_t vocab, const Case& c, RankContext& rank) {
-  const Config small = small_model(request.config, vocab, c);
-  parallel::RankPlan plan = plan_of(small, c.tensor, rank.device.kind);
-  if (rank.device.is_cuda()) {
-    const MemoryInfo memory = memory_info(rank.device);
-    if (static_cast<double>(plan.memory.total_bytes()) > most_of_memory * static_cast<double>(memory.free_bytes)) return std::nullopt;
-  }
-  const auto absent = std::make_shared<comm::AbsentCommunicator>(0, c.tensor);
-  const std::shared_ptr<comm::Communicator> alone = comm::make_single_rank_communicator({.name = "calibrate", .rank = 0, .size = 1, .device = rank.device});
-  parallel::RankGroups groups;
-  groups.tensor = groups.world = absent;
-  groups.data = groups.tied = alone;
-  groups.abort = std::make_shared<parallel::CommunicationAbort>(std::vector<std::function<void()>>{});
-  DeviceMemory memory(rank.device), host_memory(rank.device);
-  parallel::Interpreter interpreter(std::move(plan), memory, std::move(groups));
-  interpreter.initialize(small.run.seed);
-  interpreter.synchronize_warm_up();
-  const std::unique_ptr<Tokenizer> tokenizer = create_tokenizer(small);
-  const auto dataset = open_dataset(small, *tokenizer, vocab);
-  const std::int64_t warm = 2, steps = warm + request.rounds;
-  TrainingBatches batches(host_memory, interpreter.plan(), dataset, 1, steps);
-  for (std::int64_t step = 1; step <= warm; ++step) {
-    interpreter.run_step(batches, {.update = step, .lr = 1e-6f});
-    static_cast<void>(interpreter.synchronize_result());
-  }
-  absent->set_copying(false);
-
-  const parallel::RankPlan& planned = interpreter.plan();
+std::optional<Times> measure(const CalibrationRequest& request, std::int64_t vocab, const CalibrationCase& c, Device device) {
+  const auto model = CalibrationModel::make(request.config, vocab, c, device, request.rounds);
+  if (!model) return std::nullopt;
   std::map<std::pair<InstructionKind, plan::BlockKind>, std::vector<double>> seconds;
   std::vector<double> updates;
   for (int round = 0; round < request.rounds; ++round) {
-    const std::vector<float> ms = interpreter.synchronize_profile(batches, {.update = warm + 1 + round, .lr = 1e-6f});
+    const std::vector<float> ms = model->synchronize_profile();
     double update = 0;
     for (std::size_t n = 0; n < ms.size(); ++n) {
-      const parallel::Instruction& i = planned.train.instructions[n];
+      const parallel::Instruction& i = model->plan().train.instructions[n];
       const double s = static_cast<double>(ms[n]) / 1e3;
       if (i.kind == InstructionKind::update || i.kind == InstructionKind::gradient_norm) update += s;
       const bool is_pass = i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input || i.kind == InstructionKind::backward_weight;
-      if (is_pass && i.micro_batch == micro_batches_of_step - 1) seconds[{i.kind, kind_of(i.block)}].push_back(s);
+      if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1) seconds[{i.kind, kind_of(i.block)}].push_back(s);
     }
-    updates.push_back(update / static_cast<double>(planned.flat.state_elements()));
+    updates.push_back(update / static_cast<double>(model->plan().flat.state_elements()));
   }
   Times times;
   for (const auto& [pass, values] : seconds) times.passes[pass.second][pass.first] = median(values);
@@ -114,7 +58,7 @@ std::optional<Times> measure(const CalibrationRequest& request, std::int64_t voc
   return times;
 }
 
-std::vector<Case> cases_of(const CalibrationRequest& request, int ranks) {
+std::vector<CalibrationCase> cases_of(const CalibrationRequest& request, int ranks) {
   std::vector<int> tensors = request.tensors;
   const ModelConfig& m = request.config.model;
   const std::int64_t kv_heads = m.kv_heads > 0 ? m.kv_heads : m.heads, ffn = m.ffn > 0 ? m.ffn : 4 * m.hidden;
@@ -130,7 +74,7 @@ std::vector<Case> cases_of(const CalibrationRequest& request, int ranks) {
   }
   const std::string& given = request.config.parallel.recompute;
   const auto recomputes = given == "auto" ? std::vector<std::string>{"none", "selective", "full"} : std::vector<std::string>{given};
-  std::vector<Case> cases;
+  std::vector<CalibrationCase> cases;
   for (const int tensor : tensors) {
     for (const std::int64_t micro_batch : micro_batches) {
       for (const std::string& recompute : recomputes) cases.push_back({tensor, micro_batch, recompute});
@@ -152,7 +96,7 @@ std::string text_of(const std::optional<Times>& times) {
 
 // Ranks take their cases together, and the slowest counts.
 void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const LaunchPlan& launch_plan, plan::Calibration& calibration) {
-  const std::vector<Case> cases = cases_of(request, launch_plan.ranks);
+  const std::vector<CalibrationCase> cases = cases_of(request, launch_plan.ranks);
   std::vector<std::vector<std::string>> told(cases.size());
   std::mutex mutex;
   double context_bytes = 0;
@@ -161,7 +105,7 @@ void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const
       [&](RankContext& rank) {
         for (std::size_t n = 0; n < cases.size(); ++n) {
           comm::rendezvous_barrier(*rank.rendezvous, "calibrate." + std::to_string(n), rank.rank, rank.size, turn_timeout);
-          const std::string text = text_of(measure(request, vocab, cases[n], rank));
+          const std::string text = text_of(measure(request, vocab, cases[n], rank.device));
           std::lock_guard lock(mutex);
           told[n].push_back(text);
           if (rank.is_main && rank.device.is_cuda()) {  // with nothing of ours left on it
@@ -174,7 +118,7 @@ void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const
   if (launch_plan.devices.front().is_cuda()) calibration.context_bytes = context_bytes;
   std::vector<double> updates;
   for (std::size_t n = 0; n < cases.size(); ++n) {
-    const Case& c = cases[n];
+    const CalibrationCase& c = cases[n];
     if (std::any_of(told[n].begin(), told[n].end(), [](const std::string& text) { return text.empty(); })) {
       request.note(fmt::format("tensor {}, micro-batch {}, recompute {}: does not fit and is left out", c.tensor, c.micro_batch, c.recompute));
       continue;
@@ -226,31 +170,61 @@ void measure_collectives(const CalibrationRequest& request, int ranks, bool gpus
                                 request.note});
 }
 
-// Of ranks 0 and 1, by the best mailbox: half of a round trip of each size, as messages of a pipeline mostly travel alone.
-void measure_messages(const CalibrationRequest& request, bool gpus, plan::Calibration& calibration) {
+// Of the model at its largest micro-batch: short kernels, of which a small one has many, would hide behind their own start.
+void measure_slowdown(const CalibrationRequest& request, std::int64_t vocab, const LaunchPlan& launch_plan, plan::Calibration& calibration) {
+  CollectiveSlowdownRequest slowdown{.config = request.config, .vocab = vocab, .measured = {}, .rounds = request.rounds,
+                                     .timeout = request.ranks.timeout, .argv = request.argv};
+  slowdown.measured.micro_batch = 0;
+  for (const plan::BlockMeasurement& block : calibration.blocks) {
+    if (block.tensor == 1 && block.micro_batch > slowdown.measured.micro_batch) slowdown.measured = {1, block.micro_batch, block.recompute};
+  }
+  if (slowdown.measured.micro_batch == 0) return request.note("compute beside collectives is not measured: no case without tensor parallelism fitted");
+  calibration.collective_slowdown = measure_collective_slowdown(slowdown, launch_plan);
+  if (!calibration.collective_slowdown) request.note("compute beside collectives is not measured: they were over too early, again and again");
+}
+
+// One pair of GPUs for each kind of link; CPUs have none.
+std::vector<LinkedPair> pairs_to_measure(const CalibrationRequest& request, int ranks, bool gpus) {
+  const std::vector<LinkedPair> any{{"", 0, 1}};
+  if (!gpus) return any;
+  try {
+    std::vector<LinkedPair> pairs = a_pair_of_each_link(live_graph(ranks));
+    return pairs.empty() ? any : pairs;
+  } catch (const ConfigError& error) {
+    request.note(fmt::format("messages between ranks 0 and 1 stand for all: {}", error.what()));
+    return any;
+  }
+}
+
+// By the best mailbox: half of a round trip of each size, as messages of a pipeline mostly travel alone.
+void measure_messages(const CalibrationRequest& request, const LaunchPlan& launch_plan, plan::Calibration& calibration) {
+  const bool gpus = launch_plan.devices.front().is_cuda();
+  const std::vector<LinkedPair> pairs = pairs_to_measure(request, launch_plan.ranks, gpus);
   P2pBenchmarkRequest bench;
   bench.ranks = request.ranks;
-  bench.ranks.ranks = 2;
-  bench.pairs = {{0, 1}};
+  bench.ranks.ranks = launch_plan.ranks;
+  for (const LinkedPair& pair : pairs) bench.pairs.emplace_back(pair.from, pair.to);
   bench.sizes = {.min = "16K", .max = gpus ? "256M" : "4M", .sizes = {}};
   bench.rounds = request.rounds;
   bench.products = false;
   bench.argv = request.argv;
   benchmark_p2p(bench, {[&](const Json& result) {
-                          std::map<double, double> curve;
-                          std::string transport;
-                          for (const Json& method : result.at("pairs").at(0).at("methods")) {
-                            if (!method.at("available").get<bool>() || method.at("transport") == "nccl") continue;
-                            // The first is the one that `comm.p2p: auto` takes; movers of it compete.
-                            if (transport.empty()) transport = method.at("transport").get<std::string>();
-                            if (method.at("transport") != transport) continue;
-                            for (const Json& r : method.at("results")) {
-                              const double bytes = r.at("bytes").get<double>(), seconds = r.at("latency_microseconds").get<double>() / 1e6;
-                              const auto [known, is_new] = curve.emplace(bytes, seconds);
-                              if (!is_new) known->second = std::min(known->second, seconds);
+                          for (std::size_t p = 0; p < pairs.size(); ++p) {
+                            std::map<double, double> curve;
+                            std::string transport;
+                            for (const Json& method : result.at("pairs").at(p).at("methods")) {
+                              if (!method.at("available").get<bool>() || method.at("transport") == "nccl") continue;
+                              // The first is the one that `comm.p2p: auto` takes; movers of it compete.
+                              if (transport.empty()) transport = method.at("transport").get<std::string>();
+                              if (method.at("transport") != transport) continue;
+                              for (const Json& r : method.at("results")) {
+                                const double bytes = r.at("bytes").get<double>(), seconds = r.at("latency_microseconds").get<double>() / 1e6;
+                                const auto [known, is_new] = curve.emplace(bytes, seconds);
+                                if (!is_new) known->second = std::min(known->second, seconds);
+                              }
                             }
+                            if (!curve.empty()) calibration.messages.push_back({pairs[p].link, transport, ascending(curve)});
                           }
-                          if (!curve.empty()) calibration.messages.push_back({"", transport, ascending(curve)});
                         },
                         request.note});
 }
@@ -274,8 +248,10 @@ plan::Calibration calibrate(const CalibrationRequest& request) {
     measure_collectives(request, ranks, gpus, calibration);
   }
   if (request.communication && launch_plan.ranks > 1) {
-    request.note("messages from rank 0 to rank 1");
-    measure_messages(request, gpus, calibration);
+    request.note("compute beside collectives");
+    measure_slowdown(request, vocab, launch_plan, calibration);
+    request.note("messages, of one pair for each kind of link");
+    measure_messages(request, launch_plan, calibration);
   }
   return calibration;
 }

@@ -17,7 +17,7 @@ struct CalibrationRequest {
   std::vector<int> tensors;                   // sizes of tensor groups; empty: powers of two up to the ranks that the model's shape allows
   std::vector<std::int64_t> micro_batches;    // empty: 1, 2, 4, 8, and what the configuration says
   int rounds = 5;                             // times are their median, then the slowest rank's
-  bool communication = true;                  // also collectives among 2, 4, ... ranks and messages between two
+  bool communication = true;                  // also collectives among 2, 4, ... ranks, compute beside them, and messages
   std::vector<std::string> argv;
   std::function<void(const std::string&)> note;  // progress, for people
 };
