@@ -119,6 +119,7 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
                              ms(placed.order.seconds), ms(placed.lower_bound));
   }
   lines.push_back(placement);
+  if (!context.cpu_binding.empty()) lines.push_back("CPU side: " + context.cpu_binding);
   lines.push_back(fmt::format("memory: {} of {} on the fullest GPU, {} of it for libraries", format_gib(best.most_bytes()),
                               format_gib(machine.profile.memory_bytes), format_gib(context_bytes(machine))));
   return lines;
@@ -160,6 +161,7 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
                        {"topology", context.topology}};
   json["links"] = {{"tensor", link_json(best.tensor)}, {"pipeline", link_json(best.pipeline)}, {"data", link_json(best.data)}};
   json["placement_method"] = best.placement.method;
+  json["cpu_binding"] = context.cpu_binding;
   json["placement_lower_bound_ms"] = ms(best.placement.lower_bound);
   json["placement_cost_ms"] = ms(best.placement.cost.seconds);
   json["alternatives"] = Json::array();

@@ -14,6 +14,7 @@ struct PlanContext {
   std::string machine;    // "nominal figures of H200"
   std::string topology;   // "live", "assumed: ...", or a file's name
   std::vector<std::string> devices;  // of each rank: "cuda:0"
+  std::string cpu_binding;           // "ranks 0-3 on NUMA node 0, ..."; "" where ranks are CPUs
 };
 
 // "choice: ...": the choice with its reasons, in a few lines each: terms of the step, links, memory, the next best, rejected
@@ -21,7 +22,7 @@ struct PlanContext {
 std::string text_of(const PlannedJob& job, const Machine& machine, const PlanContext& context);
 std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& machine, const PlanContext& context);
 
-// {"predicted": {...}, "links": {...}, "placement_method", "alternatives": [...], "rejected": [...], "explanation": [...],
+// {"predicted": {...}, "links": {...}, "placement_method", "cpu_binding", "alternatives": [...], "rejected": [...], "explanation": [...],
 //  "choice": {...}}, to be joined with what parallel/plan_json.h says about the programs. `choice` is what apply_choice() reads.
 nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, const PlanContext& context);
 

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "train/data/tokenizer.h"
 #include "train/launch_environment.h"
 #include "train/live_graph.h"
+#include "train/rank_binding.h"
 
 namespace plait::train {
 namespace {
@@ -68,6 +70,7 @@ class Planning {
     for (const int gpu : result.job.best.placement.gpu_of_rank) {
       result.context.devices.push_back(kind_ == DeviceKind::cuda ? to_string(Device{kind_, gpu}) : to_string(Device{kind_, 0}));
     }
+    if (kind_ == DeviceKind::cuda) result.context.cpu_binding = cpu_binding(*result.fabric, result.job.best.placement.gpu_of_rank);
     return result;
   }
 
@@ -100,6 +103,15 @@ class Planning {
       graph.pairs.push_back({.from = b, .to = a, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
     }
     return graph;
+  }
+
+  // On this machine also what may be in the way of it.
+  std::string cpu_binding(const plan::Fabric& fabric, std::vector<int> gpus) const {
+    if (!live_) return planned_binding_text(fabric, gpus);
+    std::sort(gpus.begin(), gpus.end());
+    std::vector<Device> devices;
+    for (const int gpu : gpus) devices.push_back({DeviceKind::cuda, gpu});
+    return binding_text(devices);
   }
 
   std::string device() const {

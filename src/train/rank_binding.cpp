@@ -2,6 +2,10 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "comm/topology/live.h"
 #include "comm/topology/sysfs.h"
 #include "core/error.h"
@@ -44,6 +48,35 @@ std::string binding_text(const std::vector<Device>& devices) {
   std::vector<CpuBinding> bindings;
   for (const Device device : devices) bindings.push_back(rank_binding(machine, device));
   return binding_text(devices, bindings);
+}
+
+std::string planned_binding_text(const plan::Fabric& fabric, const std::vector<int>& gpu_of_rank) {
+  std::map<std::pair<int, int>, std::vector<int>> ranks_at;  // by host and NUMA node
+  std::set<int> hosts;
+  for (std::size_t rank = 0; rank < gpu_of_rank.size(); ++rank) {
+    const comm::topology::Node& gpu = fabric.gpu(gpu_of_rank[rank]);
+    if (gpu.numa < 0) return "not bound: the topology does not say at which NUMA node " + gpu.name + " is";
+    ranks_at[{gpu.host, gpu.numa}].push_back(static_cast<int>(rank));
+    hosts.insert(gpu.host);
+  }
+  if (hosts.size() > 1) {
+    std::size_t fewest = gpu_of_rank.size(), most = 0;
+    for (const auto& [node, ranks] : ranks_at) fewest = std::min(fewest, ranks.size()), most = std::max(most, ranks.size());
+    const std::string each = fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most);
+    return fmt::format("every rank on the NUMA node of its GPU, {} on each of {} nodes of {} hosts", each, ranks_at.size(), hosts.size());
+  }
+  std::string text;
+  for (const auto& [node, ranks] : ranks_at) {
+    text += std::string(text.empty() ? "" : ", ") + (ranks.size() == 1 ? "rank" : "ranks");
+    for (std::size_t first = 0; first < ranks.size();) {
+      std::size_t last = first;
+      while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+      text += last == first ? fmt::format(" {}", ranks[first]) : fmt::format(" {}-{}", ranks[first], ranks[last]);
+      first = last + 1;
+    }
+    text += fmt::format(" on NUMA node {}", node.second);
+  }
+  return text;
 }
 
 void bind_rank(int rank, Device device) {

@@ -136,7 +136,7 @@ TEST(Planner, TheSameQuestionHasTheSameAnswer) {
     Fabric fabric = fixture("dgx1v.txt");
     const Machine machine = slow_gpu();
     const Site site{.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda};
-    const std::string text = to_json(plan_job(config, vocab, 8, site), machine, {"m", "t", {}}).dump();
+    const std::string text = to_json(plan_job(config, vocab, 8, site), machine, {"m", "t", {}, ""}).dump();
     if (n == 0) first = text;
     EXPECT_EQ(text, first);
   }
@@ -192,7 +192,7 @@ class Document : public testing::Test {
  protected:
   Document() : config(parse_config(small)), fabric(fixture("two_sockets.xml")), machine(slow_gpu()) {
     job = plan_job(config, vocab, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
-    json = nlohmann::json::parse(to_json(job, machine, {machine.origin(), "two_sockets.xml", {}}).dump());
+    json = nlohmann::json::parse(to_json(job, machine, {machine.origin(), "two_sockets.xml", {}, "ranks 0-3 on NUMA node 0"}).dump());
   }
   std::string refused(const std::function<void(nlohmann::json&)>& spoil, Config other) {
     nlohmann::json spoilt = json;
@@ -219,7 +219,9 @@ TEST_F(Document, HasWhatTheDesignPromises) {
   for (const char* axis : {"tensor", "pipeline", "data"}) EXPECT_TRUE(json["links"].contains(axis)) << axis;
   EXPECT_GE(json["alternatives"].size(), 3U);
   EXPECT_GE(json["explanation"].size(), 5U);
-  EXPECT_THAT(text_of(job, machine, {machine.origin(), "two_sockets.xml", {}}), AllOf(HasSubstr("next best"), HasSubstr("slowest link"), HasSubstr("not chosen")));
+  EXPECT_THAT(text_of(job, machine, {machine.origin(), "two_sockets.xml", {}, "ranks 0-3 on NUMA node 0"}),
+              AllOf(HasSubstr("next best"), HasSubstr("slowest link"), HasSubstr("CPU side: ranks 0-3 on NUMA node 0\n"), HasSubstr("not chosen")));
+  EXPECT_EQ(json["cpu_binding"], "ranks 0-3 on NUMA node 0");
 }
 
 TEST_F(Document, ItsChoiceRuns) {

@@ -3,6 +3,8 @@
 
 #include <thread>
 
+#include "comm/topology/import.h"
+#include "comm/topology_files.h"
 #include "train/rank_binding.h"
 
 namespace plait::train {
@@ -35,6 +37,15 @@ TEST(RankBinding, RanksOnCpusAreNotBound) {
   const std::string before = cpus_of_this_thread();
   bind_rank(0, cpu);
   EXPECT_EQ(cpus_of_this_thread(), before);
+}
+
+TEST(PlannedBinding, FollowsThePlacement) {
+  const auto fabric = [](const char* file) { return plan::Fabric(comm::topology::import_topology(comm::topology::test::fixture(file)).graph); };
+  EXPECT_EQ(planned_binding_text(fabric("two_sockets.xml"), {0, 1, 2, 3}), "ranks 0-2 on NUMA node 0, rank 3 on NUMA node 1");
+  EXPECT_EQ(planned_binding_text(fabric("two_sockets.xml"), {2, 3, 0, 1}), "ranks 0 2-3 on NUMA node 0, rank 1 on NUMA node 1");
+  EXPECT_EQ(planned_binding_text(fabric("rails_2x4.json"), {0, 1, 2, 3, 4, 5, 6, 7}),
+            "every rank on the NUMA node of its GPU, 4 on each of 2 nodes of 2 hosts");
+  EXPECT_EQ(planned_binding_text(fabric("rings_8.txt"), {0, 4, 1, 5}), "ranks 0 2 on NUMA node 0, ranks 1 3 on NUMA node 1");
 }
 
 TEST(GpuRankBinding, ABoundRankRunsOnItsGpusNode) {

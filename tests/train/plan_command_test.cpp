@@ -119,7 +119,8 @@ TEST(PlacedDevice, IsTheGivenGpuOrTheOneOfTheRanksNumber) {
 // A machine whose GPUs are all alike becomes one of pairs.
 TEST_F(PlanCommand, PairsThatAreKeptOffTheirLinksArePlacedAround) {
   const std::string slow = " --set 'comm.p2p_pairs=[0-1=host, 0-3=host, 1-2=host, 2-3=host]' --set parallel.pipeline=4 --set parallel.data=1"
-                           " --set parallel.tensor=1 --set model.hidden=2048";
+                           " --set parallel.tensor=1 --set model.hidden=2048 --set launch.ranks=4"
+                           " --set data.sequence_length=512 --set parallel.schedule=1f1b --set parallel.virtual_stages=1";
   const auto gpus = [&](const std::string& strategy) {
     return json("plan @/job.yaml --gpus 4 --device h200 --json --set placement.strategy=" + strategy + slow)["choice"]["gpus"].get<std::vector<int>>();
   };
