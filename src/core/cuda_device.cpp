@@ -205,6 +205,12 @@ MemoryInfo cuda_memory_info(Device device) {
   return info;
 }
 
+std::size_t cuda_memory_size(Device device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device.index));
+  return properties.totalGlobalMem;
+}
+
 std::string cuda_device_name(Device device) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device.index));

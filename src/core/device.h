@@ -87,6 +87,7 @@ struct MemoryInfo {
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
 };
-MemoryInfo memory_info(Device device);  // as the driver (or /proc/meminfo) tells
+MemoryInfo memory_info(Device device);  // as the driver (or /proc/meminfo) tells; makes a context on a GPU
+std::size_t memory_size(Device device);  // memory_info().total_bytes, without a context
 
 }  // namespace plait

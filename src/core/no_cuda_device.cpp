@@ -21,6 +21,7 @@ std::unique_ptr<EventImpl> make_cuda_event(Device, EventTiming) { refuse(); }
 void* cuda_allocate(Device, std::size_t, MemoryKind) { refuse(); }
 void cuda_free(Device, void*, MemoryKind) noexcept {}
 MemoryInfo cuda_memory_info(Device) { refuse(); }
+std::size_t cuda_memory_size(Device) { refuse(); }
 std::string cuda_device_name(Device) { refuse(); }
 void cuda_make_current(Device) { refuse(); }
 

@@ -41,6 +41,7 @@ std::unique_ptr<EventImpl> make_cuda_event(Device device, EventTiming timing);
 void* cuda_allocate(Device device, std::size_t bytes, MemoryKind kind);
 void cuda_free(Device device, void* memory, MemoryKind kind) noexcept;
 MemoryInfo cuda_memory_info(Device device);
+std::size_t cuda_memory_size(Device device);
 std::string cuda_device_name(Device device);
 void cuda_make_current(Device device);
 

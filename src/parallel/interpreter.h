@@ -87,6 +87,8 @@ class Interpreter {
   const RankPlan& plan() const { return plan_; }
   ops::OpContext& context() { return *context_; }
   const DeviceMemory& memory() const { return memory_; }
+  // What messages arrive in without a copy: made by the links, and so none of memory().
+  std::size_t linked_bytes() const { return buffers_.linked_bytes(); }
   StreamRef compute_stream() const { return stream({StreamRole::compute, -1}); }
   const std::vector<StreamRef>& streams() const { return train_.streams; }  // of plan().train
 

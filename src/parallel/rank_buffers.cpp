@@ -6,6 +6,11 @@
 #include "ops/adamw.h"
 
 namespace plait::parallel {
+namespace {
+
+std::size_t aligned(std::size_t bytes) { return (bytes + MemoryPlan::alignment - 1) / MemoryPlan::alignment * MemoryPlan::alignment; }
+
+}  // namespace
 
 RankBuffers::RankBuffers(const RankPlan& plan, DeviceMemory& memory, const std::map<BufferId, std::byte*>& places)
     : plan_(plan), arena_(memory.allocate(plan.memory.arena_bytes())) {
@@ -64,8 +69,11 @@ void RankBuffers::bind_messages(DeviceMemory& memory, const std::map<BufferId, s
   for (const ReceivedBuffer& received : received_buffers(plan_)) {
     const auto place = places.find(received.buffer);
     std::byte* data = place != places.end() ? place->second : nullptr;
-    if (!data) {
-      received_.push_back(memory.allocate(received.shape.elements() * size_of(type)));
+    const std::size_t bytes = aligned(static_cast<std::size_t>(received.shape.elements()) * size_of(type));
+    if (data) {
+      linked_bytes_ += bytes;
+    } else {
+      received_.push_back(memory.allocate(bytes));
       data = static_cast<std::byte*>(received_.back().data());
     }
     messages_[received.buffer] = View(data, type, received.shape);

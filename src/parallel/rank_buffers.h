@@ -36,6 +36,8 @@ class RankBuffers {
 
   // What messages are received into.
   std::vector<View> received() const;
+  // Of that, what is in the memory of links.
+  std::size_t linked_bytes() const { return linked_bytes_; }
 
   // Of one bucket. `own`: the part this rank keeps optimizer state for.
   View bucket_weights(int bucket) const;
@@ -57,6 +59,7 @@ class RankBuffers {
   const RankPlan& plan_;
   Buffer arena_;
   std::vector<Buffer> received_;
+  std::size_t linked_bytes_ = 0;
   std::map<std::pair<int, int>, model::BlockActivations> activations_;  // (block, slot): for forward
   std::map<std::pair<int, int>, model::BlockActivations> recomputed_;   // (block, stash): what backward has instead of scratch
   std::map<std::pair<int, int>, model::BlockGradients> stashes_;        // (block, stash), without `output` where it is received

@@ -42,7 +42,7 @@ class Planning {
  public:
   Planning(const Config& config, const PlanningWish& wish) : config_(config), wish_(wish), devices_(choose_devices(config)) {
     topology_ = wish.topology.empty() ? config.placement.topology : wish.topology;
-    from_file_ = topology_ != "live";
+    from_file_ = topology_ != "live" && !(wish.runs_here && devices_.kind == DeviceKind::host);
     // Planned for GPUs where that was said, or where the machine has them and the configuration does not forbid it.
     kind_ = wish.gpus > 0 || from_file_ || !wish.device.empty() ? DeviceKind::cuda : devices_.kind;
     if (!wish.device.empty() && plan::nominal_profile(wish.device).name == plan::nominal_profile("cpu").name) kind_ = DeviceKind::host;
@@ -133,7 +133,6 @@ class Planning {
       if (!wish_.device.empty()) throw;
       plan::DeviceProfile profile = plan::nominal_profile(assumed_gpu);
       profile.name += ", as nothing is known of " + device();
-      profile.memory_bytes = static_cast<double>(memory_info({DeviceKind::cuda, 0}).total_bytes);
       return profile;
     }
   }
@@ -141,6 +140,9 @@ class Planning {
   plan::Machine machine(std::int64_t vocab) const {
     plan::Machine machine{.profile = profile(), .calibration = {}};
     const bool at_hand = wish_.device.empty() && kind_ == devices_.kind;
+    if (at_hand && kind_ == DeviceKind::cuda) {  // the driver keeps some, and not every card of a name has as much
+      machine.profile.memory_bytes = static_cast<double>(memory_size({DeviceKind::cuda, 0}));
+    }
     if (!wish_.calibration.empty()) {
       machine.calibration = load_calibration(wish_.calibration);
       const std::string key = model_key_of(config_, vocab, kind_);
@@ -180,7 +182,7 @@ SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningW
 Config settle(const Config& config, std::string& note) {
   note.clear();
   const std::vector<std::string> open = keys_left_to_planner(config);
-  const PlanningWish wish{.gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 1, .what_if = false};
+  const PlanningWish wish{.gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 1, .what_if = false, .runs_here = true};
   const Planning planning(config, wish);
   const std::string& strategy = config.placement.strategy;
   // Data parallelism alone is as good anywhere, and NCCL finds its own rings.

@@ -20,6 +20,7 @@ struct PlanningWish {
   std::string calibration;  // a file of `plait bench calibrate`; empty: the one kept for this machine, or nominal figures
   int top = 5;
   bool what_if = true;
+  bool runs_here = false;   // on the devices that the configuration gives it on this machine: a topology of GPUs is none of CPUs
 };
 
 struct SitedPlan {

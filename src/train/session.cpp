@@ -101,7 +101,7 @@ parallel::GroupOptions group_options(const Config& config, Device device) {
 MemoryReport Session::memory_report() const {
   MemoryReport report;
   report.planned_bytes = plan().memory.total_bytes();
-  report.allocated_bytes = memory_.peak_bytes();
+  report.allocated_bytes = memory_.peak_bytes() + interpreter_->linked_bytes();
   if (memory_.device().is_cuda()) {
     const MemoryInfo info = memory_info(memory_.device());
     report.device_bytes = info.total_bytes - info.free_bytes;

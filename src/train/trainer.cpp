@@ -206,7 +206,8 @@ class Trainer {
       Config config = config_;
       config.launch.ranks = rank_.size;
       if (config.placement.strategy != "explicit") config.placement.strategy = "order";
-      const SitedPlan sited = plan_on_site(config, tokenizer_->vocab(), {.gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 0, .what_if = false});
+      const PlanningWish wish{.gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 0, .what_if = false, .runs_here = true};
+      const SitedPlan sited = plan_on_site(config, tokenizer_->vocab(), wish);
       plan.update(to_json(sited.job, sited.machine, sited.context));
       const plan::Evaluation& best = sited.job.best;
       prediction_ = Accuracy{.run = {}, .layout = best.candidate.to_string(), .machine = sited.context.machine, .predicted = {}, .measured = {}};

@@ -84,6 +84,19 @@ TEST(DataParallelProgramRun, AStepAllocatesNothing) {
   });
 }
 
+TEST(PipelineProgramRun, WhatLinksAndInterpreterAllocateIsWhatWasPlanned) {
+  for (const char* schedule : {"1f1b", "interleaved", "zb-h1"}) {
+    Config config = small(false);
+    config.model.layers = 4;
+    config.parallel.data = 1, config.parallel.pipeline = 2, config.parallel.schedule = schedule;
+    config.parallel.virtual_stages = schedule == std::string("interleaved") ? 2 : 1;
+    run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches&) {
+      EXPECT_GT(interpreter.linked_bytes(), 0u) << "messages between threads arrive in place";
+      EXPECT_EQ(interpreter.memory().peak_bytes() + interpreter.linked_bytes(), interpreter.plan().memory.total_bytes()) << schedule;
+    });
+  }
+}
+
 TEST(DataParallelProgramRun, ANonFiniteWeightHaltsTheRunAndIsFound) {
   run_ranks(small(false), 2, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches& batches) {
     interpreter.run_step(batches, {.update = 1, .lr = 1e-2f});

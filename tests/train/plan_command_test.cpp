@@ -131,6 +131,14 @@ TEST_F(PlanCommand, PairsThatAreKeptOffTheirLinksArePlacedAround) {
   EXPECT_TRUE(fast(best[0], best[1]) && fast(best[2], best[3])) << best[0] << best[1] << best[2] << best[3];
 }
 
+TEST_F(PlanCommand, ATopologyOfGpusIsNotThatOfARunOnCpus) {
+  const Outcome run = plait("train @/job.yaml --set placement.topology=" + fixture("dgx1v.txt"));
+  ASSERT_EQ(run.status, 0) << run.errors;
+  std::ifstream file(folder.path() + "/runs/r/plan.json");
+  const auto plan = nlohmann::json::parse(file);
+  EXPECT_THAT(plan["predicted"]["machine"].get<std::string>(), HasSubstr("CPU"));
+}
+
 TEST_F(PlanCommand, ASinglePairTakesItsTransport) {
   const Outcome run = plait("train @/job.yaml --set parallel.pipeline=2 --set parallel.schedule=1f1b --set parallel.virtual_stages=1"
                             " --set 'comm.p2p_pairs=[0-1=host]'");
