@@ -34,21 +34,17 @@ struct Options {
 
 struct Plan {
   train::SitedPlan sited;
-  std::vector<parallel::RankPlan> stages;  // of one rank of each pipeline coordinate
-  parallel::ProgramSet programs;           // of all ranks
+  parallel::ProgramSet programs;  // of all ranks
+  const std::vector<parallel::RankPlan>& stages() const { return sited.job.stages; }
 };
 
 Plan make_plan(const Options& o) {
   const Config config = load_config(o.config, o.set);
   const std::int64_t vocab = train::vocabulary(config);
-  Plan plan{.sited = plan_on_site(config, vocab, o.wish), .stages = {}, .programs = {}};
-  const plan::PlannedJob& job = plan.sited.job;
-  const parallel::Layout layout = parallel::resolve_layout(job.config.parallel, plan.sited.ranks);
-  plan.stages = parallel::make_stage_plans(job.config, vocab, layout, plan.sited.kind);
-  plan.programs = parallel::training_programs(plan.stages);
-  // Two ranks of an axis do all that more of them would.
-  parallel::require_valid(parallel::condensed(plan.programs));
-  parallel::require_valid(parallel::condensed(parallel::evaluation_programs(plan.stages)));
+  Plan plan{.sited = plan_on_site(config, vocab, o.wish), .programs = {}};
+  plan.programs = parallel::training_programs(plan.stages());
+  parallel::require_valid(plan.programs);
+  parallel::require_valid(parallel::evaluation_programs(plan.stages()));
   return plan;
 }
 
@@ -73,7 +69,7 @@ void print_row(const std::string& ranks, const std::string& device, const parall
 }
 
 void print(const Plan& plan) {
-  const parallel::RankPlan& first = plan.stages.front();
+  const parallel::RankPlan& first = plan.stages().front();
   const parallel::Layout& layout = first.layout;
   fmt::print("{} ranks: {}, zero {}\n", layout.ranks(), layout.to_string(), first.zero);
   fmt::print("schedule {}: {} micro-batches of {} sequences per data-parallel rank, {} stages, bubble {:.1f} % if forward and both "
@@ -85,22 +81,22 @@ void print(const Plan& plan) {
              "data", "tensor", "blocks", "parameters", "in flight", "memory", "activations");
   const int per_stage = layout.data * layout.tensor;
   for (int stage = 0; stage < layout.pipeline && layout.ranks() > most_rows; ++stage) {
-    const parallel::RankPlan& p = plan.stages[static_cast<std::size_t>(stage)];
+    const parallel::RankPlan& p = plan.stages()[static_cast<std::size_t>(stage)];
     print_row(fmt::format("{}-{}", stage * per_stage, (stage + 1) * per_stage - 1), "", p.coordinates(), p);
   }
   for (int rank = 0; rank < layout.ranks() && layout.ranks() <= most_rows; ++rank) {
     const parallel::Coordinates c = layout.coordinates(rank);
-    print_row(std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)], c, plan.stages[static_cast<std::size_t>(c.pipeline)]);
+    print_row(std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)], c, plan.stages()[static_cast<std::size_t>(c.pipeline)]);
   }
   fmt::print("\n{}", text_of(plan.sited.job, plan.sited.machine, plan.sited.context));
 }
 
 nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
-  auto json = parallel::to_json(plan.stages, plan.stages.front().schedule.name, plan.sited.context.devices);
+  auto json = parallel::to_json(plan.stages(), plan.stages().front().schedule.name, plan.sited.context.devices);
   json.update(to_json(plan.sited.job, plan.sited.machine, plan.sited.context));
   if (programs) {
     json["programs"] = nlohmann::ordered_json::array();
-    for (int rank = 0; rank < plan.stages.front().layout.ranks(); ++rank) json["programs"].push_back(parallel::to_json(plan.programs.program(rank)));
+    for (int rank = 0; rank < plan.stages().front().layout.ranks(); ++rank) json["programs"].push_back(parallel::to_json(plan.programs.program(rank)));
   }
   return json;
 }

@@ -33,6 +33,12 @@ void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, 
   cpu::norm_to_clip(stream, sum_of_squares, loss, clip, optimizer_state);
 }
 
+std::size_t adamw_table_bytes(const std::vector<AdamWSegment>& segments) {
+  std::int64_t pieces = 0;
+  for (const AdamWSegment& s : segments) pieces += (s.count + adamw_piece_elements - 1) / adamw_piece_elements;
+  return static_cast<std::size_t>(pieces) * sizeof(AdamWPiece);
+}
+
 std::vector<std::uint8_t> adamw_table(const std::vector<AdamWSegment>& segments) {
   std::vector<AdamWPiece> pieces;
   for (const AdamWSegment& s : segments) {

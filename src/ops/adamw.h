@@ -36,6 +36,8 @@ struct AdamWSegment {
 // Cuts segments into pieces that one thread block handles each and returns them as an opaque table of i32/i64 data, to be
 // copied into device memory once (View of u8, bytes = table.size()).
 std::vector<std::uint8_t> adamw_table(const std::vector<AdamWSegment>& segments);
+// Its size, without making it: the table of a large model takes megabytes, and a planner asks for thousands of them.
+std::size_t adamw_table_bytes(const std::vector<AdamWSegment>& segments);
 
 // For every element of the table: g = gradient * clip_factor; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g²;
 // master -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * master); weights = cast(master).

@@ -30,7 +30,8 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
 
 std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
   std::vector<RankPlan> plans;
-  for (int rank = 0; rank < layout.ranks(); ++rank) plans.push_back(make_rank_plan(config, vocab, layout, rank, device_kind));
+  const JobOutline outline = outline_job(config, vocab, layout, device_kind);
+  for (int rank = 0; rank < layout.ranks(); ++rank) plans.push_back(make_rank_plan(config, outline, layout, rank, device_kind));
   return plans;
 }
 
@@ -39,8 +40,9 @@ ProgramSet evaluation_programs(const std::vector<RankPlan>& plans) { return prog
 
 std::vector<RankPlan> make_stage_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
   std::vector<RankPlan> plans;
+  const JobOutline outline = outline_job(config, vocab, layout, device_kind);
   for (int pipeline = 0; pipeline < layout.pipeline; ++pipeline) {
-    plans.push_back(make_rank_plan(config, vocab, layout, layout.rank({pipeline, 0, 0}), device_kind));
+    plans.push_back(make_rank_plan(config, outline, layout, layout.rank({pipeline, 0, 0}), device_kind));
   }
   return plans;
 }

@@ -1,11 +1,46 @@
 #include "parallel/memory_plan.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
+#include <vector>
 
 #include "core/error.h"
 
 namespace plait::parallel {
+namespace {
+
+// live_together() for all pairs of items, of which most have the same few lists of lifetimes: all tensors of a block and slot live
+// from its forward to its backward. So lists are numbered, and compared once.
+class LifetimeLists {
+ public:
+  explicit LifetimeLists(const std::vector<MemoryItem>& items) : list_of_(items.size()) {
+    std::vector<std::size_t> order(items.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&](auto a, auto b) { return items[a].lifetimes < items[b].lifetimes; });
+    for (const std::size_t index : order) {
+      if (lists_.empty() || lists_.back()->lifetimes != items[index].lifetimes) lists_.push_back(&items[index]);
+      list_of_[index] = lists_.size() - 1;
+    }
+    answers_.assign(lists_.size() * lists_.size(), unknown);
+  }
+
+  std::size_t list_of(std::size_t item) const { return list_of_[item]; }
+  bool together(std::size_t a, std::size_t b) {
+    std::int8_t& answer = answers_[a * lists_.size() + b];
+    if (answer == unknown) answer = answers_[b * lists_.size() + a] = live_together(*lists_[a], *lists_[b]) ? 1 : 0;
+    return answer == 1;
+  }
+
+ private:
+  static constexpr std::int8_t unknown = -1;
+
+  std::vector<std::size_t> list_of_;      // by item
+  std::vector<const MemoryItem*> lists_;  // an item with each
+  std::vector<std::int8_t> answers_;      // by two lists
+};
+
+}  // namespace
 
 bool live_together(const MemoryItem& a, const MemoryItem& b) {
   if (a.lifetimes.empty() || b.lifetimes.empty()) return true;
@@ -28,27 +63,27 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return items_[a].bytes > items_[b].bytes; });
 
-  std::vector<std::size_t> placed;  // by ascending offset
+  struct Placed {
+    std::size_t offset, end, list;
+  };
+  LifetimeLists lifetimes(items_);
+  std::vector<Placed> placed;  // by ascending offset
   for (const std::size_t index : order) {
     MemoryItem& item = items_[index];
-    const std::size_t size = (item.bytes + alignment - 1) / alignment * alignment;
+    const std::size_t size = (item.bytes + alignment - 1) / alignment * alignment, list = lifetimes.list_of(index);
     if (item.received) {
       received_bytes_ += size;
       continue;
     }
     std::size_t offset = 0;
-    for (const std::size_t other : placed) {
-      const MemoryItem& neighbour = items_[other];
-      if (!live_together(item, neighbour)) continue;
-      if (neighbour.offset >= offset + size) break;
-      const std::size_t end = neighbour.offset + (neighbour.bytes + alignment - 1) / alignment * alignment;
-      offset = std::max(offset, end);
+    for (const Placed& other : placed) {
+      if (other.offset >= offset + size) break;
+      if (other.end > offset && lifetimes.together(list, other.list)) offset = other.end;
     }
     item.offset = offset;
     arena_bytes_ = std::max(arena_bytes_, offset + size);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), index,
-                                   [&](auto a, auto b) { return items_[a].offset < items_[b].offset; }),
-                  index);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset, [](std::size_t o, const Placed& p) { return o < p.offset; }),
+                  {offset, offset + size, list});
   }
 }
 

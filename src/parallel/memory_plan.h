@@ -6,6 +6,7 @@
 // compute stream alone touches have one (stream order then orders their reuse).
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace plait::parallel {
 // Instructions [first, last], both included.
 struct Lifetime {
   int first = 0, last = 0;
+  friend auto operator<=>(const Lifetime&, const Lifetime&) = default;
 };
 
 struct MemoryItem {

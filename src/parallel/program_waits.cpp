@@ -11,16 +11,39 @@ namespace {
 // position of the first step stands for the previous step.
 constexpr int none = -1;
 
-struct Accesses {
-  int last_write = none;
-  std::vector<int> last_read;  // by stream
+// Rows of one number per stream. Of a buffer: its latest reads. Of a position: what is known to have run, on each stream the latest
+// position.
+class StreamTable {
+ public:
+  StreamTable(std::size_t rows, std::size_t streams) : streams_(streams), numbers_(rows * streams, none) {}
+  int* row(int index) { return numbers_.data() + static_cast<std::size_t>(index) * streams_; }
+
+ private:
+  std::size_t streams_;
+  std::vector<int> numbers_;
 };
 
-// What is known to have run when an instruction starts: by stream, the latest position.
-using Clock = std::vector<int>;
+// What each instruction reads and writes, with buffers numbered.
+struct Use {
+  int buffer = 0;
+  bool writes = false;
+};
+struct Uses {
+  std::vector<std::vector<Use>> of;  // by instruction
+  std::size_t buffers = 0;
+};
 
-void merge(Clock& into, const Clock& other) {
-  for (std::size_t s = 0; s < into.size(); ++s) into[s] = std::max(into[s], other[s]);
+Uses number_uses(const Program& program, const std::vector<Bucket>& buckets) {
+  Uses uses;
+  std::map<BufferId, int> numbers;
+  for (const Instruction& i : program.instructions) {
+    std::vector<Use>& list = uses.of.emplace_back();
+    for (const BufferUse& use : buffer_uses(program, i, buckets)) {
+      list.push_back({numbers.try_emplace(use.buffer, static_cast<int>(numbers.size())).first->second, use.writes});
+    }
+  }
+  uses.buffers = numbers.size();
+  return uses;
 }
 
 }  // namespace
@@ -28,10 +51,11 @@ void merge(Clock& into, const Clock& other) {
 void derive_waits(Program& program, const std::vector<Bucket>& buckets) {
   const int count = static_cast<int>(program.instructions.size());
   const std::size_t streams = program.streams.size();
-  std::map<BufferId, Accesses> accesses;
-  std::vector<Clock> finished(static_cast<std::size_t>(2 * count), Clock(streams, none));  // known when it has run
-  Clock started(streams, none);
-  std::vector<int> last_on_stream(streams, none);
+  const Uses uses = number_uses(program, buckets);
+  std::vector<int> last_write(uses.buffers, none);
+  StreamTable last_read(uses.buffers, streams);
+  StreamTable finished(static_cast<std::size_t>(2 * count), streams);  // known when it has run
+  std::vector<int> last_on_stream(streams, none), needed;
 
   for (int position = 0; position < 2 * count; ++position) {
     Instruction& i = program.instructions[static_cast<std::size_t>(position % count)];
@@ -39,40 +63,43 @@ void derive_waits(Program& program, const std::vector<Bucket>& buckets) {
     const auto stream_at = [&](int other) {
       return static_cast<std::size_t>(program.instructions[static_cast<std::size_t>(other % count)].stream);
     };
-    std::fill(started.begin(), started.end(), none);
-    if (last_on_stream[stream] != none) started = finished[static_cast<std::size_t>(last_on_stream[stream])];
-    const auto know = [&](int other) { merge(started, finished[static_cast<std::size_t>(other)]); };
+    int* known = finished.row(position);
+    const auto know = [&](int other) {
+      const int* more = finished.row(other);
+      for (std::size_t s = 0; s < streams; ++s) known[s] = std::max(known[s], more[s]);
+    };
+    if (last_on_stream[stream] != none) know(last_on_stream[stream]);
     const int step_begin = position - position % count;
     for (const int awaited : i.waits) {
       const int other = step_begin + awaited - (awaited > position % count ? count : 0);
       if (other >= 0) know(other);
     }
 
-    std::vector<int> needed;
-    const std::vector<BufferUse> uses = buffer_uses(program, i, buckets);
-    for (const BufferUse& use : uses) {
-      Accesses& a = accesses.try_emplace(use.buffer, Accesses{none, std::vector<int>(streams, none)}).first->second;
-      needed.push_back(a.last_write);
-      if (use.writes) needed.insert(needed.end(), a.last_read.begin(), a.last_read.end());
+    needed.clear();
+    const std::vector<Use>& here = uses.of[static_cast<std::size_t>(position % count)];
+    for (const Use& use : here) {
+      needed.push_back(last_write[static_cast<std::size_t>(use.buffer)]);
+      const int* reads = last_read.row(use.buffer);
+      if (use.writes) needed.insert(needed.end(), reads, reads + streams);
     }
     // Latest first: it often implies the others.
+    std::erase(needed, none);
     std::sort(needed.rbegin(), needed.rend());
     for (const int other : needed) {
-      if (other == none || started[stream_at(other)] >= other) continue;
+      if (known[stream_at(other)] >= other) continue;
       know(other);
       if (position >= count) i.waits.push_back(other % count);
     }
-    for (const BufferUse& use : uses) {
-      Accesses& a = accesses[use.buffer];
+    for (const Use& use : here) {
+      int* reads = last_read.row(use.buffer);
       if (use.writes) {
-        a.last_write = position;
-        std::fill(a.last_read.begin(), a.last_read.end(), none);
+        last_write[static_cast<std::size_t>(use.buffer)] = position;
+        std::fill(reads, reads + streams, none);
       } else {
-        a.last_read[stream] = position;
+        reads[stream] = position;
       }
     }
-    finished[static_cast<std::size_t>(position)] = started;
-    finished[static_cast<std::size_t>(position)][stream] = position;
+    known[stream] = position;
     last_on_stream[stream] = position;
   }
 }

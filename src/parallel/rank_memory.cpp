@@ -61,7 +61,11 @@ class MemoryItems {
   explicit MemoryItems(const RankPlan& plan) : plan_(plan), table_(lifetimes(plan)) {}
 
   MemoryPlan take() {
-    for (auto& [name, item] : scratch_) items_.push_back(std::move(item));
+    for (auto& [name, item] : scratch_) {
+      std::sort(item.lifetimes.begin(), item.lifetimes.end());
+      item.lifetimes.erase(std::unique(item.lifetimes.begin(), item.lifetimes.end()), item.lifetimes.end());
+      items_.push_back(std::move(item));
+    }
     return MemoryPlan(std::move(items_));
   }
 
@@ -79,7 +83,7 @@ class MemoryItems {
     if (plan_.separate_master) always("master", "optimizer", state_bytes);
     always("exp_avg", "optimizer", state_bytes);
     always("exp_avg_sq", "optimizer", state_bytes);
-    always("adamw_table", "constants", ops::adamw_table(flat.adamw_segments()).size());
+    always("adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_segments()));
     always("scalars", "constants", 2 * size_of(plan_.scalar_type()));
     always("evaluation_loss", "constants", size_of(plan_.scalar_type()));
     always("optimizer_state", "constants", sizeof(ops::OptimizerState));
@@ -164,9 +168,7 @@ class MemoryItems {
   void scratch(const model::TensorSpec& spec, int at) {
     MemoryItem& item = scratch_.try_emplace(spec.name, MemoryItem{scratch_item(spec.name), "scratch", 0, {}, 0}).first->second;
     item.bytes = std::max(item.bytes, spec.bytes());
-    const auto place = std::lower_bound(item.lifetimes.begin(), item.lifetimes.end(), at,
-                                        [](const Lifetime& l, int first) { return l.first < first; });
-    if (place == item.lifetimes.end() || place->first != at) item.lifetimes.insert(place, {at, at});
+    item.lifetimes.push_back({at, at});  // in no order yet
   }
 
   const RankPlan& plan_;

@@ -34,7 +34,7 @@ Schedule schedule_of(const Config& config, const Layout& layout, int micro_batch
                         .micro_batches = micro_batches});
 }
 
-std::vector<BlockRange> stages_of(const Config& config, const model::ModelShape& shape, const Schedule& schedule) {
+std::vector<BlockRange> stages_of(const Config& config, const model::ModelShape& shape, const Schedule& schedule, StageSplits* splits) {
   if (schedule.stages() > shape.blocks()) {
     throw ConfigError({{"parallel.pipeline", std::to_string(schedule.ranks),
                         "makes " + std::to_string(schedule.stages()) + " stages, but the model has only " +
@@ -42,7 +42,8 @@ std::vector<BlockRange> stages_of(const Config& config, const model::ModelShape&
                         "", 0}});
   }
   if (static_cast<int>(config.parallel.stages.size()) == schedule.stages()) return given_stages(config.parallel.stages);
-  return split_stages(block_costs(shape, config.data.sequence_length), schedule);
+  const std::vector<double> costs = block_costs(shape, config.data.sequence_length);
+  return splits ? splits->split(costs, schedule) : split_stages(costs, schedule);
 }
 
 // Blocks of one pipeline rank, ascending.
@@ -78,7 +79,7 @@ std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
   return buffers;
 }
 
-JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
+JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind, StageSplits* splits) {
   const std::int64_t micro_batch = config.train.micro_batch;
   const std::int64_t per_round = micro_batch * layout.data;
   if (config.train.global_batch % per_round != 0) {
@@ -113,15 +114,19 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   }
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
   job.schedule = schedule_of(config, layout, job.micro_batches);
-  job.stages = stages_of(config, shape, job.schedule);
+  job.stages = stages_of(config, shape, job.schedule, splits);
   return job;
 }
 
 RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind) {
-  JobOutline job = outline_job(config, vocab, layout, device_kind);
+  return make_rank_plan(config, outline_job(config, vocab, layout, device_kind), layout, rank, device_kind);
+}
+
+RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layout& layout, int rank, DeviceKind device_kind) {
   const Coordinates at = layout.coordinates(rank);
-  job.sizes.split.rank = at.tensor;
-  const model::ModelShape& shape = job.sizes.shape;
+  model::BlockSizes sizes = job.sizes;
+  sizes.split.rank = at.tensor;
+  const model::ModelShape& shape = sizes.shape;
   const Schedule& schedule = job.schedule;
   const std::vector<int> blocks = blocks_of(schedule, job.stages, at.pipeline);
   std::vector<int> chunk_starts;
@@ -129,7 +134,7 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
     chunk_starts.push_back(job.stages[static_cast<std::size_t>(schedule.stage(at.pipeline, chunk))].first);
   }
   const bool tied_here = shape.tie_embeddings && blocks.front() == 0 && blocks.back() == shape.head_block();
-  std::vector<model::Parameter> parameters = model::parameters(shape, job.sizes.split, blocks);
+  std::vector<model::Parameter> parameters = model::parameters(shape, sizes.split, blocks);
   const int zero = static_cast<int>(config.parallel.zero);
   FlatLayout flat(parameters, {.data = {at.data, layout.data, zero},
                                .bucket_bytes = bucket_bytes(config, parameters, job.gradient_type),
@@ -140,7 +145,7 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
   RankPlan plan{.layout = layout,
                 .rank = rank,
                 .device_kind = device_kind,
-                .sizes = job.sizes,
+                .sizes = sizes,
                 .gradient_type = job.gradient_type,
                 .master_type = job.master_type,
                 .deterministic = config.precision.deterministic,

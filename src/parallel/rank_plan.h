@@ -63,10 +63,13 @@ struct JobOutline {
   Schedule schedule;
   std::vector<BlockRange> stages;
 };
-JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
+// `splits`: of outlines made before, for many of them.
+JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind, StageSplits* splits = nullptr);
 
 // `vocab`: of the tokenizer. ConfigError when batch sizes, precision, schedule and layout do not fit together.
 RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind);
+// The same for several ranks of a job: `outline` is that of the other arguments.
+RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const Layout& layout, int rank, DeviceKind device_kind);
 
 // Names of items of RankPlan::memory.
 std::string activation_item(int block, int slot, const std::string& tensor);  // saved from forward to backward

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "core/error.h"
 
@@ -23,6 +24,72 @@ std::tuple<double, double, double> measure(const std::vector<double>& costs, con
   for (const double cost : ranks) rank_squares += cost * cost;
   return {*std::max_element(ranks.begin(), ranks.end()), rank_squares, stage_squares};
 }
+
+// Boundaries of stages, of which runs move by one block.
+class Boundaries {
+ public:
+  Boundaries(const std::vector<double>& costs, const Schedule& schedule, std::vector<int> ends)
+      : costs_(costs), schedule_(schedule), ends_(std::move(ends)), more_(static_cast<std::size_t>(schedule.ranks)) {
+    accept();
+  }
+
+  const std::vector<int>& ends() const { return ends_; }
+
+  // Moves the ends of stages `from` to `to` by `step` if that is better. Most are not, as they take a rank above the most loaded one,
+  // which is seen from the stages that change. What is not that clear is measured.
+  bool improve(int from, int to, int step) {
+    const int into = step > 0 ? to + 1 : from;  // the stage that loses a block
+    if (end(into) - begin(into) < 2 || overloads(from, to, step)) return false;
+    move(from, to, step);
+    if (const Measure moved = measure(costs_, schedule_, ends_); moved < best_) return accept(), true;
+    move(from, to, -step);
+    return false;
+  }
+
+ private:
+  using Measure = std::tuple<double, double, double>;
+
+  int end(int stage) const { return ends_[static_cast<std::size_t>(stage)]; }
+  int begin(int stage) const { return stage == 0 ? 0 : end(stage - 1); }
+  double cost(int block) const { return costs_[static_cast<std::size_t>(block)]; }
+
+  void move(int from, int to, int step) {
+    for (int i = from; i <= to; ++i) ends_[static_cast<std::size_t>(i)] += step;
+  }
+
+  void accept() {
+    best_ = measure(costs_, schedule_, ends_);
+    ranks_.assign(static_cast<std::size_t>(schedule_.ranks), 0.0);
+    for (int stage = 0; stage < schedule_.stages(); ++stage) {
+      for (int block = begin(stage); block < end(stage); ++block) ranks_[rank_of(stage)] += cost(block);
+    }
+  }
+
+  std::size_t rank_of(int stage) const { return static_cast<std::size_t>(schedule_.rank_of(stage)); }
+
+  bool overloads(int from, int to, int step) {
+    const auto each_moved = [&](auto&& change) {
+      for (int boundary = from; boundary <= to; ++boundary) {
+        const double block = cost(step > 0 ? end(boundary) : end(boundary) - 1);
+        change(more_[rank_of(boundary)], step * block);
+        change(more_[rank_of(boundary + 1)], -step * block);
+      }
+    };
+    each_moved([](double& more, double cost) { more += cost; });
+    const double most = std::get<0>(best_) * (1 + 1e-9);  // beyond what rounding does
+    bool over = false;
+    for (int stage = from; stage <= to + 1 && !over; ++stage) over = ranks_[rank_of(stage)] + more_[rank_of(stage)] > most;
+    each_moved([](double& more, double) { more = 0; });
+    return over;
+  }
+
+  const std::vector<double>& costs_;
+  const Schedule& schedule_;
+  std::vector<int> ends_;
+  Measure best_;
+  std::vector<double> ranks_;  // cost of each
+  std::vector<double> more_;   // by rank, for the move that is looked at; else 0
+};
 
 }  // namespace
 
@@ -57,32 +124,25 @@ std::vector<BlockRange> split_stages(const std::vector<double>& costs, const Sch
     } while (block < latest && (stage == stages - 1 || done + costs[static_cast<std::size_t>(block)] / 2 <= goal));
     ends.push_back(block);
   }
-  auto best = measure(costs, schedule, ends);
+  Boundaries boundaries(costs, schedule, std::move(ends));
   for (bool improved = true; improved;) {
     improved = false;
     // Shifting a run of boundaries moves one block through several stages, which single moves cannot do without a detour.
     for (int from = 0; from < stages - 1; ++from) {
       for (int to = from; to < stages - 1; ++to) {
-        for (const int step : {-1, 1}) {
-          std::vector<int> moved = ends;
-          for (int i = from; i <= to; ++i) moved[static_cast<std::size_t>(i)] += step;
-          int previous = 0;
-          bool valid = true;
-          for (const int end : moved) {
-            valid = valid && end > previous;
-            previous = end;
-          }
-          if (!valid || measure(costs, schedule, moved) >= best) continue;
-          best = measure(costs, schedule, moved);
-          ends = moved;
-          improved = true;
-        }
+        for (const int step : {-1, 1}) improved = boundaries.improve(from, to, step) || improved;
       }
     }
   }
   std::vector<BlockRange> ranges;
-  for (const int end : ends) ranges.push_back({ranges.empty() ? 0 : ranges.back().end, end});
+  for (const int end : boundaries.ends()) ranges.push_back({ranges.empty() ? 0 : ranges.back().end, end});
   return ranges;
+}
+
+const std::vector<BlockRange>& StageSplits::split(const std::vector<double>& costs, const Schedule& schedule) {
+  const auto [known, is_new] = known_.try_emplace(Key{schedule.ranks, schedule.chunks, schedule.placement, costs});
+  if (is_new) known->second = split_stages(costs, schedule);
+  return known->second;
 }
 
 std::vector<BlockRange> given_stages(const std::vector<std::int64_t>& transformer_blocks) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "model/model_shape.h"
@@ -23,6 +25,16 @@ std::vector<double> block_costs(const model::ModelShape& shape, std::int64_t seq
 // squares over ranks, then over stages (so that ties spread evenly). Every stage has at least one block; the embedding belongs to
 // the first stage and the head to the last, which may have no other.
 std::vector<BlockRange> split_stages(const std::vector<double>& costs, const Schedule& schedule);
+
+// Splits that were made before. An estimate of thousands of candidates meets few different ones.
+class StageSplits {
+ public:
+  const std::vector<BlockRange>& split(const std::vector<double>& costs, const Schedule& schedule);
+
+ private:
+  using Key = std::tuple<int, int, Placement, std::vector<double>>;  // all of a schedule that a split depends on, and costs
+  std::map<Key, std::vector<BlockRange>> known_;
+};
 
 // The split that gives each stage as many transformer blocks as `transformer_blocks` says (parallel.stages).
 std::vector<BlockRange> given_stages(const std::vector<std::int64_t>& transformer_blocks);

@@ -96,7 +96,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const std::int64_t round = c.micro_batch * c.data, whole = chosen.train.global_batch / round;
   // Who holds which stage does not depend on the number of micro-batches, but making a schedule of many takes its time.
   if (chosen.train.global_batch % round == 0 && whole % c.pipeline == 0) chosen.train.global_batch = c.pipeline * round;
-  const parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_);
+  const parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_, &splits_);
   const PassSeconds passes = pass_seconds(job.sizes, speeds.tensor);
   const Parts elements = parameters(job.sizes), saved = activations(job.sizes), once = scratch(job.sizes);
   const int head = job.sizes.shape.head_block();

@@ -49,6 +49,7 @@ class Estimator {
   const DeviceKind kind_;
   const Machine& machine_;
   std::map<std::int64_t, Parts> parameters_;  // by tensor
+  parallel::StageSplits splits_;
 };
 
 }  // namespace plait::plan

@@ -36,7 +36,9 @@ void Fabric::sort_into_hosts() {
   // What a host is made of, written down so that hosts can be compared.
   std::vector<std::string> shape(number.size());
   const auto write = [](std::string& text, auto value) { text.append(reinterpret_cast<const char*>(&value), sizeof value); };
-  std::vector<int> host(graph.nodes.size(), -1), place(graph.nodes.size(), 0), sizes(number.size(), 0);
+  std::vector<int>& host = host_of_node_;
+  host.assign(graph.nodes.size(), -1);
+  std::vector<int> place(graph.nodes.size(), 0), sizes(number.size(), 0);
   for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
     const auto found = number.find(graph.nodes[node].host);
     if (found == number.end()) continue;

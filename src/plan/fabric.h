@@ -44,6 +44,7 @@ class Fabric {
   // Hosts that have GPUs, in the order of their GPUs, which are consecutive numbers.
   int hosts() const { return static_cast<int>(first_gpu_.size()) - 1; }
   int host_of(int gpu) const { return hosts_[static_cast<std::size_t>(gpu)]; }
+  int host_of_node(int node) const { return host_of_node_[static_cast<std::size_t>(node)]; }  // of the graph; -1: on none of them
   int first_gpu(int host) const { return first_gpu_[static_cast<std::size_t>(host)]; }  // of the next one, this host's end
   // Equal for two hosts that have the same nodes and edges inside and are attached to the same nodes outside (switches of a
   // network) by the same edges, each in the order of the graph. Counted from 0; what was measured between pairs is not looked at.
@@ -72,6 +73,7 @@ class Fabric {
   comm::topology::Routes routes_;
   std::vector<Channel> channels_;                // 2 × edge, and that + 1 for the edge reversed
   std::vector<int> hosts_;                       // by GPU
+  std::vector<int> host_of_node_;                // by node of the graph
   std::vector<int> first_gpu_;                   // by host, and the number of GPUs
   std::vector<int> shapes_;                      // by host
   int shape_count_ = 0;

@@ -4,12 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <map>
+#include <memory>
+#include <set>
+#include <thread>
+#include <tuple>
 
 #include "core/error.h"
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
+#include "plan/ordered_tasks.h"
 #include "plan/what_if.h"
 
 namespace plait::plan {
@@ -75,6 +81,8 @@ constexpr int few_ranks = 16;
 // Micro-batches of a shortened step, for each pipeline rank: the schedule's rhythm has settled long before.
 constexpr std::int64_t shortened_micro_batches = 4;
 
+constexpr std::size_t most_threads = 4;
+
 // Of an exact placement, for each candidate.
 constexpr std::int64_t nodes_while_ranking = 100'000;
 
@@ -85,11 +93,82 @@ std::string reason_of(const ConfigError& error) {
   return problem.path + " = " + problem.value + " " + problem.rule;
 }
 
+std::vector<parallel::RankPlan> stage_plans(const Config& config, std::int64_t vocab, int ranks, const Site& site) {
+  return parallel::make_stage_plans(config, vocab, parallel::resolve_layout(config.parallel, ranks), site.kind);
+}
+
+// What can be said without a placement.
+Evaluation evaluate_memory(const Config& config, const std::vector<parallel::RankPlan>& stages, const Machine& machine) {
+  Evaluation result;
+  result.candidate = candidate_of(config, stages.front().layout);
+  std::size_t fullest = 0;
+  for (const parallel::RankPlan& plan : stages) {
+    result.peak_bytes.push_back(static_cast<double>(plan.memory.total_bytes()) + context_bytes(machine));
+    if (result.peak_bytes.back() > result.peak_bytes[fullest]) fullest = result.peak_bytes.size() - 1;
+  }
+  for (const auto& [kind, bytes] : stages[fullest].memory.bytes_by_kind()) result.bytes_by_kind.emplace_back(kind, static_cast<double>(bytes));
+  std::stable_sort(result.bytes_by_kind.begin(), result.bytes_by_kind.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return result;
+}
+
+// By rank: a number for ranks whose messages cost the same, as their ways are alike.
+std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::vector<int>& gpus, Fabric& fabric) {
+  std::map<std::vector<std::tuple<double, double, std::string>>, int> numbers;
+  std::vector<int> alike;
+  for (int rank = 0; rank < programs.layout.ranks(); ++rank) {
+    std::vector<std::tuple<double, double, std::string>> ways;
+    for (const parallel::StreamSpec& stream : programs.program(rank).streams) {
+      if (stream.role != parallel::StreamRole::send) continue;
+      const int peer = programs.layout.on_pipeline(rank, stream.peer);
+      const Way& way = fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
+      ways.emplace_back(way.gb_per_s, way.latency_us, way.link);
+    }
+    alike.push_back(numbers.try_emplace(std::move(ways), static_cast<int>(numbers.size())).first->second);
+  }
+  return alike;
+}
+
+// `stages`: what `config` says, as stage_plans() makes it.
+Evaluation evaluate_plans(const Config& config, const std::vector<parallel::RankPlan>& stages, const Site& site, Placer& placer,
+                          const PlacementOptions& options) {
+  const Layout& layout = stages.front().layout;
+  const StepCosts costs(site.machine, stages);
+  Evaluation result = evaluate_memory(config, stages, site.machine);
+  result.placement = placer.place(costs.traffic(), options);
+  const PlacementCost& cost = result.placement.cost;
+  if (!cost.possible()) throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
+  Fabric& fabric = *site.fabric;
+  result.tensor = axis_link(cost.tensor, fabric, "tensor groups");
+  result.pipeline = axis_link(cost.pipeline, fabric, "messages");
+  result.data = axis_link(cost.data, fabric, "data groups");
+  const std::vector<int>& gpus = result.placement.gpu_of_rank;
+  const double tensor_latency = result.tensor.used ? fabric.way(result.tensor.from, result.tensor.to).latency_us : 0;
+  const parallel::ProgramSet programs = parallel::training_programs(stages);
+  const WorkOf work_of = [&](int rank, int index) {
+    const parallel::Program& program = programs.program(rank);
+    const parallel::Instruction& i = program.at(index);
+    const Way* way = nullptr;
+    if (parallel::is_send(i.kind)) {
+      const int peer = layout.on_pipeline(rank, program.stream_of(i).peer);
+      way = &fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
+    }
+    return costs.work(layout.coordinates(rank).pipeline, index, tensor_latency, way);
+  };
+  const Simulated simulated =
+      simulate_step(programs, work_of, network_of(fabric), gpus, {.same_work = alike_in_ways(programs, gpus, fabric)});
+  result.step_seconds = simulated.step_seconds;
+  result.bubble_fraction = simulated.mean_bubble_fraction();
+  result.ledger = simulated.mean_ledger();
+  result.critical = simulated.critical_sums;
+  result.extrapolated = costs.extrapolated();
+  return result;
+}
+
 class Search {
  public:
   Search(const Config& config, std::int64_t vocab, int ranks, const Site& site, PlannerOptions options)
-      : config_(config), vocab_(vocab), ranks_(ranks), site_(site), options_(options), placer_(*site.fabric), ways_(*site.fabric) {
-    if (options_.most_simulated == 0) options_.most_simulated = ranks > few_ranks ? 24 : 48;
+      : config_(config), vocab_(vocab), ranks_(ranks), site_(site), options_(options), ways_(*site.fabric) {
+    if (options_.most_looked_at == 0) options_.most_looked_at = ranks > few_ranks ? 24 : 48;
   }
 
   PlannedJob run() {
@@ -97,6 +176,7 @@ class Search {
     job_.rejected = std::move(all.rejected);
     job_.enumerated = static_cast<int>(all.candidates.size());
     sort(all.candidates);
+    open_desks();
     simulate_best();
     if (evaluations_.empty()) refuse();
     arrange();
@@ -110,6 +190,22 @@ class Search {
 
  private:
   double limit() const { return site_.machine.profile.memory_bytes - context_bytes(site_.machine); }
+
+  // What a thread evaluates with: a fabric and a placer remember what they have been asked.
+  struct Desk {
+    explicit Desk(const Site& s) : site(s), placer(*s.fabric) {}
+    Desk(const Site& s, const Fabric& original) : own(std::make_unique<Fabric>(original)), site(s), placer(*own) { site.fabric = own.get(); }
+    std::unique_ptr<Fabric> own;  // none: the site's
+    Site site;
+    Placer placer;
+  };
+
+  void open_desks() {
+    std::size_t threads = static_cast<std::size_t>(options_.threads);
+    if (threads == 0) threads = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, most_threads);
+    desks_.emplace_back(site_);
+    while (desks_.size() < std::min(threads, waiting_.size())) desks_.emplace_back(site_, *site_.fabric);
+  }
 
   void sort(const std::vector<Candidate>& candidates) {
     Estimator estimator(config_, vocab_, site_.kind, site_.machine);
@@ -127,33 +223,52 @@ class Search {
 
   void simulate_best() {
     std::map<std::string, int> of_layout;
-    std::vector<const EstimatedCandidate*> first, later;
+    Queue first, later, likely;
     for (const EstimatedCandidate& next : waiting_) {
       (of_layout[next.candidate.layout()]++ < options_.first_of_layout ? first : later).push_back(&next);
     }
-    for (const auto* list : {&first, &later}) {
-      for (const EstimatedCandidate* next : *list) {
-        if (job_.simulated >= options_.most_simulated || options_.estimate_trust * next->seconds > best_seconds_) break;
-        simulate(*next);
+    look_at(first, options_.most_looked_at);
+    look_at(later, options_.most_looked_at);
+    if (!evaluations_.empty()) return;
+    for (const EstimatedCandidate& next : waiting_) {
+      if (next.bytes < 0.95 * limit() && !looked_at_.contains(&next)) likely.push_back(&next);
+    }
+    look_at(likely, 2 * options_.most_looked_at);
+  }
+
+  using Queue = std::vector<const EstimatedCandidate*>;
+
+  // In this order, until `most` have been looked at in all or the rest are slower by their estimate than what was simulated.
+  void look_at(const Queue& queue, int most) {
+    PlacementOptions quick = options_.placement;
+    quick.most_nodes = std::min(quick.most_nodes, nodes_while_ranking);
+    // Those that turn out to be impossible do not count, so there may be another round.
+    for (std::size_t begin = 0; begin < queue.size() && job_.looked_at < most;) {
+      const std::size_t end = std::min(queue.size(), begin + static_cast<std::size_t>(most - job_.looked_at));
+      OrderedTasks<Evaluation> evaluations(end - begin, desks_.size(), [&, begin](std::size_t n, std::size_t thread) {
+        Desk& desk = desks_[thread];
+        return evaluate_shortened(with(config_, queue[begin + n]->candidate), vocab_, ranks_, desk.site, desk.placer, quick);
+      });
+      for (std::size_t n = begin; n < end; ++n) {
+        const EstimatedCandidate& next = *queue[n];
+        if (options_.estimate_trust * next.seconds > best_seconds_) return;
+        looked_at_.insert(&next);
+        try {
+          take(next, evaluations.take(n - begin));
+        } catch (const ConfigError& error) {
+          impossible_.push_back({next.candidate, reason_of(error)});
+        }
       }
+      begin = end;
     }
   }
 
-  void simulate(const EstimatedCandidate& next) {
-    Evaluation evaluation;
-    try {
-      PlacementOptions quick = options_.placement;
-      quick.most_nodes = std::min(quick.most_nodes, nodes_while_ranking);
-      evaluation = evaluate_shortened(with(config_, next.candidate), vocab_, ranks_, site_, placer_, quick);
-    } catch (const ConfigError& error) {
-      impossible_.push_back({next.candidate, reason_of(error)});
-      return;
-    }
-    ++job_.simulated;
-    evaluation.estimated_seconds = next.seconds;
+  void take(const EstimatedCandidate& candidate, Evaluation evaluation) {
+    ++job_.looked_at;
+    evaluation.estimated_seconds = candidate.seconds;
     if (const std::string problem = memory_problem(evaluation, site_.machine); !problem.empty()) {
-      too_large_.push_back({next.candidate, next.seconds, evaluation.most_bytes()});
-      memory_problems_.push_back({next.candidate, problem});
+      too_large_.push_back({candidate.candidate, candidate.seconds, evaluation.most_bytes()});
+      memory_problems_.push_back({candidate.candidate, problem});
       return;
     }
     best_seconds_ = std::min(best_seconds_, evaluation.step_seconds);
@@ -184,7 +299,9 @@ class Search {
   // Once more, the whole step and with all the time that placement may take.
   void look_closely() {
     const double estimated = job_.best.estimated_seconds;
-    job_.best = evaluate(with(config_, job_.best.candidate), vocab_, ranks_, site_, placer_, options_.placement);
+    const Config chosen = with(config_, job_.best.candidate);
+    job_.stages = stage_plans(chosen, vocab_, ranks_, site_);
+    job_.best = evaluate_plans(chosen, job_.stages, site_, desks_.front().placer, options_.placement);
     job_.best.estimated_seconds = estimated;
   }
 
@@ -280,11 +397,12 @@ class Search {
   const int ranks_;
   const Site& site_;
   PlannerOptions options_;
-  Placer placer_;
   const FastestWays ways_;
+  std::deque<Desk> desks_;  // by thread
   double best_seconds_ = std::numeric_limits<double>::infinity();
   PlannedJob job_;
   std::vector<EstimatedCandidate> waiting_, too_large_;
+  std::set<const EstimatedCandidate*> looked_at_;  // of waiting_
   std::vector<Rejected> memory_problems_;
   std::vector<Rejected> impossible_;  // no plan can be made of them, or no placement
   std::vector<Evaluation> evaluations_;
@@ -300,61 +418,22 @@ double context_bytes(const Machine& machine) {
 double Evaluation::most_bytes() const { return peak_bytes.empty() ? 0 : *std::max_element(peak_bytes.begin(), peak_bytes.end()); }
 
 Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer, const PlacementOptions& options) {
-  const Layout layout = parallel::resolve_layout(config.parallel, ranks);
-  const std::vector<parallel::RankPlan> stages = parallel::make_stage_plans(config, vocab, layout, site.kind);
-  const StepCosts costs(site.machine, stages);
-  Evaluation result;
-  result.candidate = candidate_of(config, layout);
-  result.placement = placer.place(costs.traffic(), options);
-  const PlacementCost& cost = result.placement.cost;
-  if (!cost.possible()) throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
-  Fabric& fabric = *site.fabric;
-  result.tensor = axis_link(cost.tensor, fabric, "tensor groups");
-  result.pipeline = axis_link(cost.pipeline, fabric, "messages");
-  result.data = axis_link(cost.data, fabric, "data groups");
-  const std::vector<int>& gpus = result.placement.gpu_of_rank;
-  const double tensor_latency = result.tensor.used ? fabric.way(result.tensor.from, result.tensor.to).latency_us : 0;
-  const parallel::ProgramSet programs = parallel::training_programs(stages);
-  const WorkOf work_of = [&](int rank, int index) {
-    const parallel::Program& program = programs.program(rank);
-    const parallel::Instruction& i = program.at(index);
-    const bool message = parallel::is_send(i.kind) || parallel::is_receive(i.kind);
-    const Way* way = nullptr;
-    if (message) {
-      const int peer = layout.on_pipeline(rank, program.stream_of(i).peer);
-      const int own = gpus[static_cast<std::size_t>(rank)], other = gpus[static_cast<std::size_t>(peer)];
-      way = parallel::is_send(i.kind) ? &fabric.way(own, other) : &fabric.way(other, own);
-    }
-    return costs.work(layout.coordinates(rank).pipeline, index, tensor_latency, way);
-  };
-  const Simulated simulated = simulate_step(programs, work_of, network_of(fabric), gpus);
-  result.step_seconds = simulated.step_seconds;
-  result.bubble_fraction = simulated.mean_bubble_fraction();
-  result.ledger = simulated.mean_ledger();
-  result.critical = simulated.critical_sums;
-  result.extrapolated = costs.extrapolated();
-  std::size_t fullest = 0;
-  for (const parallel::RankPlan& plan : stages) {
-    result.peak_bytes.push_back(static_cast<double>(plan.memory.total_bytes()) + context_bytes(site.machine));
-    if (result.peak_bytes.back() > result.peak_bytes[fullest]) fullest = result.peak_bytes.size() - 1;
-  }
-  for (const auto& [kind, bytes] : stages[fullest].memory.bytes_by_kind()) result.bytes_by_kind.emplace_back(kind, static_cast<double>(bytes));
-  std::stable_sort(result.bytes_by_kind.begin(), result.bytes_by_kind.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  return result;
+  return evaluate_plans(config, stage_plans(config, vocab, ranks, site), site, placer, options);
 }
 
 Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer, const PlacementOptions& options) {
   const Layout layout = parallel::resolve_layout(config.parallel, ranks);
   const std::int64_t per_round = config.train.micro_batch * layout.data;
   const std::int64_t whole = config.train.global_batch / per_round, few = shortened_micro_batches * layout.pipeline;
-  if (config.train.global_batch % per_round != 0 || whole <= 2 * few || config.parallel.schedule == "gpipe") {
-    return evaluate(config, vocab, ranks, site, placer, options);
-  }
+  const bool shortened = config.train.global_batch % per_round == 0 && whole > 2 * few && config.parallel.schedule != "gpipe";
   Config shorter = config;
+  if (shortened) shorter.train.global_batch = 2 * few * per_round;
+  const std::vector<parallel::RankPlan> stages = stage_plans(shorter, vocab, ranks, site);
+  if (Evaluation memory = evaluate_memory(shorter, stages, site.machine); !memory_problem(memory, site.machine).empty()) return memory;
+  Evaluation second = evaluate_plans(shorter, stages, site, placer, options);
+  if (!shortened) return second;
   shorter.train.global_batch = few * per_round;
   const Evaluation first = evaluate(shorter, vocab, ranks, site, placer, options);
-  shorter.train.global_batch = 2 * few * per_round;
-  Evaluation second = evaluate(shorter, vocab, ranks, site, placer, options);
   const double more = static_cast<double>(whole - 2 * few) / static_cast<double>(few);
   const double bubble = second.bubble_fraction * second.step_seconds;
   const double bubble_of_more = more * (bubble - first.bubble_fraction * first.step_seconds);

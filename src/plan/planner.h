@@ -5,7 +5,9 @@
 //   simulation (simulation/simulator.h) → the fastest that fits.
 //
 // The simulator decides among those that it sees; the estimate decides which those are: first the most promising of each layout, then
-// the others, as long as their estimate (within `estimate_trust`) is below the best that was simulated, and `most_simulated` at most.
+// the others, as long as their estimate (within `estimate_trust`) is below the best that was simulated, and `most_looked_at` at most.
+// If none of these fits, as many of those that should by their estimate. Candidates are looked at on several threads; the answer does
+// not depend on how many.
 #pragma once
 
 #include <optional>
@@ -60,11 +62,12 @@ struct EstimatedCandidate {
 struct PlannerOptions {
   int top = 5;                      // alternatives that are kept, beside the best
   // 0: 48 up to 16 ranks and 24 beyond, where each takes longer.
-  int most_simulated = 0;
+  int most_looked_at = 0;
   int first_of_layout = 2;          // candidates of a layout that are looked at before more of another
   double estimate_trust = 0.9;      // an estimate may be this much of the true time and still deserve a look
   PlacementOptions placement = {};
   bool what_if = true;              // looks for what would change the answer
+  int threads = 0;                  // 0: one for each CPU, up to 4: each takes the memory of a plan
 };
 
 struct PlannedJob {
@@ -73,7 +76,9 @@ struct PlannedJob {
   std::vector<Evaluation> alternatives; // in the order of predicted time; at most one of them for each layout comes first
   std::vector<Rejected> rejected;       // by layout, in the order of enumeration
   std::vector<std::string> what_if;     // sentences
-  int enumerated = 0, fitting = 0, simulated = 0;
+  std::vector<parallel::RankPlan> stages;  // of the best: the plan of one rank of each pipeline coordinate
+  int enumerated = 0, fitting = 0;
+  int looked_at = 0;                    // closely: planned, and simulated if it fits
 };
 
 // ConfigError if nothing can run: with the rule or the memory that stands in the way, and what would.
@@ -84,7 +89,7 @@ Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const S
 
 // The same from fewer micro-batches where there are many: from some number of them on a step takes equally longer with each, so two
 // short steps tell about the long one. Memory is that of the whole step but for gpipe, which keeps all micro-batches and is evaluated
-// whole. For ranking; within 0.5 % of evaluate() where that was compared (tests/plan/planner_test.cpp).
+// whole. What does not fit is neither placed nor simulated: its evaluation has memory only. For ranking; within 0.5 % of evaluate() where that was compared (tests/plan/planner_test.cpp).
 Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
                               const PlacementOptions& options = {});
 

@@ -47,7 +47,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
     std::map<std::pair<InstructionKind, int>, PassCost> passes;  // the same for all micro-batches
     std::vector<Item> items;
     for (const Instruction& i : plan.train.instructions) {
-      Item item{.on_compute_stream = plan.train.stream_of(i).role == parallel::StreamRole::compute, .work = {}, .pass = {}};
+      Item item;
       if (computes(i)) {
         const auto [known, is_new] = passes.try_emplace({i.kind, i.block});
         if (is_new) known->second = blocks.cost(i.kind, i.block);
@@ -144,17 +144,6 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
   traffic_.data.push_back(data);
 }
 
-double StepCosts::tensor_seconds(const PassCost& pass, const RingSpeed& tensor) const {
-  double seconds = 0;
-  const auto add = [&](Collective kind, int times) {
-    if (times > 0) seconds += times * communication_.seconds(kind, layout_.tensor, pass.collective_bytes, tensor);
-  };
-  add(Collective::all_gather, pass.gathers);
-  add(Collective::reduce_scatter, pass.scatters);
-  add(Collective::all_reduce, pass.all_reduces);
-  return seconds;
-}
-
 Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const Way* way) const {
   const Item& item = items_.at(at(pipeline)).at(at(index));
   if (way) return communication_.message(item.work.bytes, *way);
@@ -173,18 +162,6 @@ Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const Wa
   add(Collective::all_reduce, item.pass.all_reduces);
   if (moving > 0) work.most_gb_per_s = work.bytes / moving / 1e9;
   return work;
-}
-
-double StepCosts::compute_seconds(int pipeline, const RingSpeed& tensor) const {
-  double seconds = tensor_seconds(pipeline, tensor);
-  for (const Item& item : items_.at(at(pipeline))) seconds += item.on_compute_stream ? item.work.seconds : 0;
-  return seconds;
-}
-
-double StepCosts::tensor_seconds(int pipeline, const RingSpeed& tensor) const {
-  double seconds = 0;
-  for (const Item& item : items_.at(at(pipeline))) seconds += tensor_seconds(item.pass, tensor);
-  return seconds;
 }
 
 }  // namespace plait::plan

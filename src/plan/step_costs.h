@@ -26,22 +26,15 @@ class StepCosts {
   // a message, to its peer.
   Work work(int pipeline, int index, double tensor_latency_us, const Way* way) const;
 
-  // What the compute stream of a pipeline rank has to do in one step if nothing ever makes it wait.
-  double compute_seconds(int pipeline, const RingSpeed& tensor) const;
-  // Of that, the collectives of its tensor group.
-  double tensor_seconds(int pipeline, const RingSpeed& tensor) const;
-
   bool extrapolated() const { return extrapolated_; }  // some pass was not measured although others were
 
  private:
   // One instruction, before it is known where the ranks are.
   struct Item {
-    bool on_compute_stream = false;
     Work work;
     PassCost pass;  // of one that computes: its collectives
   };
   Work work_of(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
-  double tensor_seconds(const PassCost& pass, const RingSpeed& tensor) const;
   void add_traffic(int pipeline, const parallel::RankPlan& plan);
 
   Machine machine_;

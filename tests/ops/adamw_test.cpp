@@ -207,6 +207,13 @@ TEST_P(ClipTest, HaltedStaysAndSmallNormsAreNotScaled) {
 INSTANTIATE_TEST_SUITE_P(Host, ClipTest, testing::Values(OpCase<AdamWCase>{host_precisions()[0], whole(1)}), case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, ClipTest, testing::Values(OpCase<AdamWCase>{gpu_precisions()[0], whole(1)}), case_name);
 
+TEST(AdamWHostTest, TheTableHasTheSizeThatIsSaid) {
+  for (const std::int64_t count : {0, 1, 4095, 4096, 4097, 3 * 4096 + 5}) {
+    const std::vector<AdamWSegment> segments = {{.count = count}, {.offset = count, .count = 7}};
+    EXPECT_EQ(adamw_table_bytes(segments), adamw_table(segments).size()) << count;
+  }
+}
+
 TEST(AdamWHostTest, ASegmentOutsideTheBuffersStopsTheStream) {
   for (const AdamWSegment outside : {AdamWSegment{5, 0, 0, 6}, AdamWSegment{0, 5, 0, 6}, AdamWSegment{0, 0, 5, 6}}) {
     AdamWCase c = whole(10);

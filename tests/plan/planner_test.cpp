@@ -92,7 +92,7 @@ TEST(Planner, FindsTheBestOfAllWithoutLookingAtAll) {
     const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
     const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
     EXPECT_LE(job.best.step_seconds, best_of_all(config, 4, site) * (1 + 1e-9)) << name << ": " << job.best.candidate.to_string();
-    EXPECT_LT(job.simulated, job.enumerated / 2);
+    EXPECT_LT(job.looked_at, job.enumerated / 2);
     for (const Evaluation& e : job.alternatives) EXPECT_GE(e.step_seconds, job.best.step_seconds);
   }
 }
@@ -139,6 +139,46 @@ TEST(Planner, TheSameQuestionHasTheSameAnswer) {
     const std::string text = to_json(plan_job(config, vocab, 8, site), machine, {"m", "t", {}, ""}).dump();
     if (n == 0) first = text;
     EXPECT_EQ(text, first);
+  }
+}
+
+TEST(Planner, TheAnswerDoesNotDependOnTheNumberOfThreads) {
+  const Config config = parse_config(small);
+  std::string first;
+  for (const int threads : {1, 2, 3}) {
+    Fabric fabric = fixture("dgx1v.txt");
+    const Machine machine = slow_gpu();
+    const PlannedJob job = plan_job(config, vocab, 8, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda},
+                                    {.top = 100, .what_if = false, .threads = threads});
+    const std::string text = to_json(job, machine, {"m", "t", {}}).dump();
+    if (threads == 1) first = text;
+    EXPECT_EQ(text, first) << threads;
+  }
+}
+
+TEST(Planner, WhatItLookedAtFirstMayAllBeTooLarge) {
+  const Config config = parse_config(small, {"parallel.recompute=none"});
+  Fabric fabric = fixture("nvswitch8.xml");
+  const auto plan = [&](double gib) {
+    return plan_job(config, vocab, 4, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda}, {.most_looked_at = 1, .what_if = false});
+  };
+  const PlannedJob roomy = plan(16);
+  ASSERT_EQ(roomy.looked_at, 1);
+  const double tight = 0.995 * roomy.best.most_bytes() / (1024.0 * 1024 * 1024);
+  const PlannedJob pressed = plan(tight);
+  EXPECT_EQ(pressed.looked_at, 2);
+  EXPECT_FALSE(pressed.best.candidate == roomy.best.candidate);
+  EXPECT_LE(pressed.best.most_bytes(), tight * 1024 * 1024 * 1024);
+}
+
+TEST(Planner, KeepsThePlansOfItsChoice) {
+  const Config config = parse_config(small);
+  Fabric fabric = fixture("two_sockets.xml");
+  const PlannedJob job = plan_job(config, vocab, 4, {.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda}, {.what_if = false});
+  ASSERT_EQ(job.stages.size(), static_cast<std::size_t>(job.best.candidate.pipeline));
+  EXPECT_EQ(job.stages[0].global_batch, config.train.global_batch);
+  for (std::size_t p = 0; p < job.stages.size(); ++p) {
+    EXPECT_EQ(static_cast<double>(job.stages[p].memory.total_bytes()), job.best.peak_bytes[p]);
   }
 }
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 
+#include "core/error.h"
 #include "parallel/program_timeline.h"
 #include "plan/random_work.h"
 #include "plan/simulation/simulator.h"
@@ -191,6 +193,27 @@ TEST(SimulatedStep, IsTheSameToTheBitWhetherEqualRanksAreRunOnceOrAll) {
   }
   EXPECT_TRUE(merged_some);
   EXPECT_TRUE(merged_not_all) << "what is not alike has to be told apart";
+}
+
+TEST(SimulatedStep, IsTheSameToTheBitWhereRanksWithTheSameWorkAreAskedOnce) {
+  const ProgramSet set = make_set({.schedule = {"1f1b", 4, 1, 4}, .data = 4, .tensor = 2});
+  const int ranks = set.layout.ranks();
+  const RandomWork random(set, 5, true, RandomWork::Alike::program);
+  std::set<int> asked;
+  const auto work = [&](int rank, int index) {
+    asked.insert(rank);
+    Work w = random(rank, index);
+    if (rank % 2 == 1) w.seconds *= 1.5;  // of two tensor ranks the second
+    return w;
+  };
+  std::vector<int> same_work;
+  for (int rank = 0; rank < ranks; ++rank) same_work.push_back(rank % 2);
+  const Simulated all = simulate_step(set, work, narrow(ranks), in_order(ranks), {.keep_timeline = true});
+  EXPECT_EQ(asked.size(), 32U);
+  asked.clear();
+  expect_same(simulate_step(set, work, narrow(ranks), in_order(ranks), {.keep_timeline = true, .same_work = same_work}), all);
+  EXPECT_EQ(asked.size(), 8U) << "two for each of four programs";
+  EXPECT_THROW(simulate_step(set, work, narrow(ranks), in_order(ranks), {.same_work = {0, 1}}), InternalError);
 }
 
 TEST(SimulatedStep, IsRunOncePerStageWhereRanksOfAStageAreAlike) {

@@ -93,14 +93,13 @@ TEST(StepCosts, ShardedStatesSendAsMuchAndUpdateLess) {
 TEST(StepCosts, ARankAloneOnlyComputes) {
   const Costs costs(config("data: 1, tensor: 1, pipeline: 1"));
   const auto& list = costs.stages[0].train.instructions;
-  double total = 0;
   for (std::size_t n = 0; n < list.size(); ++n) {
     const Work work = costs.costs.work(0, static_cast<int>(n), 0, nullptr);
     EXPECT_EQ(work.bytes, 0) << to_string(list[n]);
     EXPECT_EQ(work.inside, 0);
-    if (costs.stages[0].train.stream_of(list[n]).role == parallel::StreamRole::compute) total += work.seconds;
+    const bool computes = costs.stages[0].train.stream_of(list[n]).role == parallel::StreamRole::compute;
+    EXPECT_TRUE(!computes || work.seconds > 0) << to_string(list[n]);
   }
-  EXPECT_DOUBLE_EQ(costs.costs.compute_seconds(0, {}), total);
 }
 
 }  // namespace

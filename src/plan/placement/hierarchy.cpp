@@ -79,13 +79,11 @@ class Contraction {
 
   // Hosts attached to the same nodes outside get the same number, that of the first of them.
   void find_attachments() {
-    std::map<int, int> host_number;
-    for (int host = 0; host < fabric_.hosts(); ++host) host_number[fabric_.gpu(fabric_.first_gpu(host)).host] = host;
     std::vector<std::vector<int>> outside(at(fabric_.hosts()));
     for (const topology::Edge& edge : graph_.edges) {
       for (const auto& [in, out] : {std::pair(edge.a, edge.b), std::pair(edge.b, edge.a)}) {
-        const auto found = host_number.find(graph_.nodes[at(in)].host);
-        if (graph_.nodes[at(out)].host < 0 && found != host_number.end()) outside[at(found->second)].push_back(out);
+        const int host = fabric_.host_of_node(in);
+        if (graph_.nodes[at(out)].host < 0 && host >= 0) outside[at(host)].push_back(out);
       }
     }
     std::map<std::vector<int>, int> known;

@@ -30,15 +30,9 @@ class Widths {
   explicit Widths(Fabric& fabric) {
     const topology::Graph& graph = fabric.graph();
     for (const topology::Edge& edge : graph.edges) widest_edge_ = std::max(widest_edge_, edge.gb_per_s);
-    std::map<int, int> host_number;
-    for (int host = 0; host < fabric.hosts(); ++host) host_number[fabric.gpu(fabric.first_gpu(host)).host] = host;
-    const auto host_of_node = [&](int node) {
-      const auto found = host_number.find(graph.nodes[at(node)].host);
-      return found == host_number.end() ? -1 : found->second;
-    };
     std::vector<bool> measured(at(fabric.hosts()), false);
     for (const topology::PairMeasurement& pair : graph.pairs) {
-      const int from = host_of_node(pair.from), to = host_of_node(pair.to);
+      const int from = fabric.host_of_node(pair.from), to = fabric.host_of_node(pair.to);
       widest_edge_ = std::max(widest_edge_, pair.gb_per_s);
       if (from == to)
         measured[at(from)] = true;
@@ -56,7 +50,7 @@ class Widths {
       hosts_.push_back(look_into(fabric, host));
       count_.push_back(1);
     }
-    if (fabric.hosts() > 1) look_between(fabric, host_of_node);
+    if (fabric.hosts() > 1) look_between(fabric);
     std::set<double> widths = {between_};
     for (const HostWays& host : hosts_) {
       if (host.whole) widths.insert(widest_edge_);
@@ -131,14 +125,13 @@ class Widths {
 
   // Pairs of hosts stand for all of their shapes, if nothing was measured between hosts. Else no way is wider than what leads
   // out of hosts.
-  template <class HostOf>
-  void look_between(Fabric& fabric, const HostOf& host_of_node) {
+  void look_between(Fabric& fabric) {
     bool small = !measured_between_ && fabric.shapes() <= most_shapes_to_pair;
     for (const HostWays& host : hosts_) small = small && !host.whole;
     if (!small) {
       least_latency_us_ = 0;
       for (const topology::Edge& edge : fabric.graph().edges) {
-        const int a = host_of_node(edge.a), b = host_of_node(edge.b);
+        const int a = fabric.host_of_node(edge.a), b = fabric.host_of_node(edge.b);
         if (a != b) between_ = std::max(between_, edge.gb_per_s);
       }
       return;

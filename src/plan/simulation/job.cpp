@@ -56,7 +56,8 @@ bool is_sound(const Work& work) {
 
 class Builder {
  public:
-  Builder(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network, const std::vector<int>& gpu_of_rank)
+  Builder(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network, const std::vector<int>& gpu_of_rank,
+          const std::vector<int>& same_work)
       : set_(set), network_(network), gpu_of_rank_(gpu_of_rank), rings_(network) {
     job_.layout = set.layout;
     require(std::ssize(gpu_of_rank) == job_.ranks(), "simulation: a GPU for every rank");
@@ -65,7 +66,8 @@ class Builder {
     for (const Channel& channel : network.channels) job_.channel_gb_per_s.push_back(channel.gb_per_s);
     for (const parallel::RankProgram& program : set.programs) job_.tables.push_back(make_table(program.program));
     job_.table_of = set.program_of;
-    take_works(work_of);
+    require(same_work.empty() || std::ssize(same_work) == job_.ranks(), "simulation: same_work has a number for every rank");
+    take_works(work_of, same_work);
     for (int rank = 0; rank < job_.ranks(); ++rank) add_messages(rank);
     add_meets();
     drop_idle_crossings();
@@ -74,9 +76,17 @@ class Builder {
   Job take() { return std::move(job_); }
 
  private:
-  void take_works(const WorkOf& work_of) {
-    std::map<int, std::vector<int>> rows_of;  // by program
+  void take_works(const WorkOf& work_of, const std::vector<int>& same_work) {
+    std::map<int, std::vector<int>> rows_of;         // by program
+    std::map<std::pair<int, int>, int> first_of;     // by program and number in same_work: the first rank
     for (int rank = 0; rank < job_.ranks(); ++rank) {
+      if (!same_work.empty()) {
+        const auto [same, is_first] = first_of.try_emplace({job_.table_of[at(rank)], same_work[at(rank)]}, rank);
+        if (!is_first) {
+          job_.work_of.push_back(job_.work_of[at(same->second)]);
+          continue;
+        }
+      }
       const ProgramTable& table = job_.table(rank);
       std::vector<Work> row(table.entries.size());
       for (int n = 0; n < table.instructions(); ++n) {
@@ -256,8 +266,8 @@ int Job::peer_stream(int rank, int stream) const {
 }
 
 Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network,
-             const std::vector<int>& gpu_of_rank) {
-  return Builder(set, work_of, network, gpu_of_rank).take();
+             const std::vector<int>& gpu_of_rank, const std::vector<int>& same_work) {
+  return Builder(set, work_of, network, gpu_of_rank, same_work).take();
 }
 
 }  // namespace plait::plan::simulation

@@ -83,8 +83,8 @@ struct Job {
 void take_slower(Work& work, const Work& other);
 
 // `set` has to outlive it. InternalError if works are not finite or negative, or `gpu_of_rank` does not give every rank a GPU
-// of the network; ConfigError (placement) if bytes have to go where there is no way.
+// of the network; ConfigError (placement) if bytes have to go where there is no way. `same_work`: as SimulationOptions::same_work.
 Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network,
-             const std::vector<int>& gpu_of_rank);
+             const std::vector<int>& gpu_of_rank, const std::vector<int>& same_work = {});
 
 }  // namespace plait::plan::simulation

@@ -95,7 +95,7 @@ Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, 
                         const std::vector<int>& gpu_of_rank, const SimulationOptions& options) {
   require(options.steps >= 2 && options.most_steps >= options.steps && options.most_steps <= Engine::most_steps,
           "simulate_step: at least 2 steps, at most 254");
-  const Job job = make_job(set, work_of, network, gpu_of_rank);
+  const Job job = make_job(set, work_of, network, gpu_of_rank, options.same_work);
   const Classes classes = options.merge_equal_ranks ? coarsest_classes(job) : single_classes(job);
   Simulated result;
   result.layout = set.layout;

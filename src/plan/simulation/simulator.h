@@ -37,6 +37,8 @@ struct SimulationOptions {
   // Ranks that provably do the same at the same time are run once (plan/simulation/rank_classes.h). The result is the same to
   // the bit; off for tests and to see what it saves.
   bool merge_equal_ranks = true;
+  // By rank: of ranks with one program and one number, work is asked of the first only. Empty: of all.
+  std::vector<int> same_work = {};
 };
 
 // Seconds, of the last step: 0 is the end of the step before, on the rank that ended last. Others may be a little ahead.

@@ -1,0 +1,69 @@
+// Independent tasks, worked on by several threads ahead of whoever takes their results in order and may stop at any of them.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace plait::plan {
+
+template <typename Result>
+class OrderedTasks {
+ public:
+  // `thread`: below `threads`; no two tasks run with the same at once.
+  using Task = std::function<Result(std::size_t task, std::size_t thread)>;
+
+  // One thread is the caller's own: a task then runs when it is taken.
+  OrderedTasks(std::size_t tasks, std::size_t threads, Task task) : task_(std::move(task)), ahead_(2 * threads), results_(tasks) {
+    if (threads < 2 || tasks < 2) return;
+    for (std::size_t thread = 0; thread < threads; ++thread) {
+      threads_.emplace_back([this, thread](const std::stop_token& stop) { work(stop, thread); });
+    }
+  }
+
+  // Each once, in order; throws what the task threw. Tasks that nobody takes are left out as far as they have not begun.
+  Result take(std::size_t task) {
+    if (threads_.empty()) return task_(task, 0);
+    {
+      const std::lock_guard lock(mutex_);
+      taken_ = task;
+    }
+    moved_.notify_all();
+    return results_[task].get_future().get();
+  }
+
+ private:
+  void work(const std::stop_token& stop, std::size_t thread) {
+    while (true) {
+      std::size_t task = 0;
+      {
+        std::unique_lock lock(mutex_);
+        if (!moved_.wait(lock, stop, [&] { return next_ == results_.size() || next_ < taken_ + ahead_; })) return;
+        if (next_ == results_.size() || stop.stop_requested()) return;
+        task = next_++;
+      }
+      try {
+        results_[task].set_value(task_(task, thread));
+      } catch (...) {
+        results_[task].set_exception(std::current_exception());
+      }
+    }
+  }
+
+  const Task task_;
+  const std::size_t ahead_;  // of the one that is waited for, so that little is in vain
+  std::vector<std::promise<Result>> results_;
+  std::mutex mutex_;
+  std::condition_variable_any moved_;
+  std::size_t next_ = 0, taken_ = 0;
+  std::vector<std::jthread> threads_;  // the last member: they end before what they use
+};
+
+}  // namespace plait::plan

@@ -1,0 +1,75 @@
+// How the chain of blocks is cut into stages.
+#include "parallel/stages.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/philox.h"
+
+namespace plait::parallel {
+namespace {
+
+// Most loaded rank, squares over ranks, squares over stages: written down once more, as plainly as can be.
+std::tuple<double, double, double> measure(const std::vector<double>& costs, const Schedule& s, const std::vector<BlockRange>& split) {
+  std::vector<double> ranks(static_cast<std::size_t>(s.ranks), 0.0);
+  double stage_squares = 0, rank_squares = 0;
+  for (int stage = 0; stage < s.stages(); ++stage) {
+    double cost = 0;
+    for (int b = split[static_cast<std::size_t>(stage)].first; b < split[static_cast<std::size_t>(stage)].end; ++b) cost += costs[static_cast<std::size_t>(b)];
+    ranks[static_cast<std::size_t>(s.rank_of(stage))] += cost;
+    stage_squares += cost * cost;
+  }
+  for (const double cost : ranks) rank_squares += cost * cost;
+  return {*std::max_element(ranks.begin(), ranks.end()), rank_squares, stage_squares};
+}
+
+TEST(Stages, NoRunOfBoundariesIsBetterElsewhere) {
+  const Random random(1, "stages");
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    const int ranks = 2 + static_cast<int>(random.below(4, round, 0)), chunks = 1 + static_cast<int>(random.below(3, round, 1));
+    const bool is_v = chunks == 2 && round % 2 == 0;
+    const Schedule s{"", ranks, chunks, 1, is_v ? Placement::v_shape : Placement::looped, {}};
+    std::vector<double> costs;
+    for (int blocks = s.stages() + static_cast<int>(random.below(20, round, 2)); blocks > 0; --blocks) {
+      // A model's blocks are equal but for its ends; some rounds are of any costs.
+      costs.push_back(round % 3 == 0 ? 0.5 + random.uniform(1000 * round + static_cast<std::uint64_t>(blocks)) : 12);
+    }
+    costs.front() = 1, costs.back() = 30;
+    const std::vector<BlockRange> split = split_stages(costs, s);
+    ASSERT_EQ(split.size(), static_cast<std::size_t>(s.stages()));
+    EXPECT_EQ(split.front().first, 0);
+    EXPECT_EQ(split.back().end, static_cast<int>(costs.size()));
+    for (std::size_t i = 0; i < split.size(); ++i) {
+      EXPECT_LT(split[i].first, split[i].end);
+      if (i > 0) EXPECT_EQ(split[i].first, split[i - 1].end);
+    }
+    for (std::size_t from = 0; from + 1 < split.size(); ++from) {
+      for (std::size_t to = from; to + 1 < split.size(); ++to) {
+        for (const int step : {-1, 1}) {
+          std::vector<BlockRange> moved = split;
+          for (std::size_t i = from; i <= to; ++i) moved[i].end += step, moved[i + 1].first += step;
+          const bool valid = std::all_of(moved.begin(), moved.end(), [](const BlockRange& b) { return b.first < b.end; });
+          EXPECT_FALSE(valid && measure(costs, s, moved) < measure(costs, s, split)) << "round " << round << ", " << from << " to " << to;
+        }
+      }
+    }
+  }
+}
+
+TEST(Stages, ASplitThatWasMadeBeforeIsTheSame) {
+  StageSplits splits;
+  const std::vector<double> costs = {1, 12, 12, 12, 12, 12, 30}, others = {1, 12, 12, 12, 12, 12, 3};
+  for (int n = 0; n < 2; ++n) {
+    for (const std::vector<double>& c : {costs, others}) {
+      for (const Placement placement : {Placement::looped, Placement::v_shape}) {
+        const Schedule s{"", 2, 2, 1, placement, {}};
+        EXPECT_EQ(splits.split(c, s), split_stages(c, s));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plait::parallel
