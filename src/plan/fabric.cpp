@@ -83,8 +83,15 @@ std::size_t Fabric::PatternHash::operator()(const PatternKey& key) const {
 Fabric::Pattern Fabric::find_pattern(int from_gpu, int to_gpu) const {
   const int a = routes_.gpus()[at(from_gpu)], b = routes_.gpus()[at(to_gpu)];
   const topology::Path path = routes_.path(a, b);
-  Pattern pattern{{}, routes_.summary_of(a, path)};
+  Pattern pattern;
+  pattern.summary = routes_.summary_of(a, path);
+  const topology::Graph& graph = routes_.graph();
   for (const topology::Hop& hop : path.hops) {
+    const topology::Edge& along = graph.edges[at(hop.edge)];
+    const int near = hop.reversed ? along.b : along.a, far = hop.reversed ? along.a : along.b;
+    const int index = static_cast<int>(pattern.places.size());
+    if (pattern.exit < 0 && graph.nodes[at(far)].host != graph.nodes[at(a)].host) pattern.exit = index;
+    if (pattern.exit >= 0 && graph.nodes[at(near)].host != graph.nodes[at(b)].host) pattern.entry = index;
     const auto [host, edge] = place_of_edge_[at(hop.edge)];
     pattern.places.push_back({host < 0 ? 2 : host == host_of(from_gpu) ? 0 : 1, edge, hop.reversed});
   }
@@ -117,6 +124,10 @@ const Way& Fabric::way(int from, int to) {
     for (const Place& place : pattern->second.places) {
       const int edge = place.of == 2 ? place.edge : edges_of_host_[at(place.of == 0 ? first : last)][at(place.edge)];
       way.channels.push_back(2 * edge + (place.reversed ? 1 : 0));
+    }
+    if (pattern->second.exit >= 0) {
+      way.exit_channel = way.channels[at(pattern->second.exit)];
+      way.entry_channel = way.channels[at(pattern->second.entry)];
     }
     const topology::PairSummary& summary = pattern->second.summary;
     const topology::PairMeasurement* pair = routes_.measurement(routes_.gpus()[at(from)], routes_.gpus()[at(to)]);

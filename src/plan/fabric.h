@@ -24,6 +24,8 @@ struct Way {
   double latency_us = 0;
   std::string link;           // "NV18", "PIX", "SYS", "NET": comm/topology/routes.h
   comm::topology::Origin bandwidth_from = comm::topology::Origin::nominal;
+  // The channels by which it leaves the one GPU's host and enters the other's: their NICs. -1: both are on one host.
+  int exit_channel = -1, entry_channel = -1;
 };
 
 class Fabric {
@@ -60,6 +62,7 @@ class Fabric {
   };
   struct Pattern {
     std::vector<Place> places;
+    int exit = -1, entry = -1;  // which of them leaves the first host, and enters the last; -1: it stays in one
     comm::topology::PairSummary summary;
   };
   // Shapes of the two hosts, 1 if they are one host, and which of its host's nodes each GPU is.

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
+#include "plan/host_rings.h"
 #include "plan/ordered_tasks.h"
 #include "plan/what_if.h"
 
@@ -63,16 +64,29 @@ class FastestWays {
     if (of_host_ < fabric.gpus()) {
       const Way& way = fabric.way(0, of_host_);
       if (way.gb_per_s > between_.gb_per_s) between_ = {way.gb_per_s, way.latency_us};
+      std::vector<int> two_hosts;
+      for (int gpu = 0; gpu < fabric.gpus() && fabric.host_of(gpu) < 2; ++gpu) two_hosts.push_back(gpu);
+      rings_ = host_rings(network_of(fabric), two_hosts).rings;
     }
   }
   // Tensor groups have the first claim on a host, then whichever of the others.
   AxisSpeeds speeds(const Candidate& c) const {
     const auto on = [&](std::int64_t ranks) { return ranks <= of_host_ ? within_ : between_; };
-    return {.tensor = on(c.tensor), .pipeline = on(c.tensor * c.pipeline), .data = on(c.tensor * c.data)};
+    // Of a group of which so many are on each host.
+    const auto rings_on = [&](std::int64_t ranks, std::int64_t on_each) {
+      RingSpeed speed = on(ranks);
+      const double rings = static_cast<double>(std::min<std::int64_t>(rings_, on_each));
+      if (ranks > of_host_ && rings > 1)
+        speed.gb_per_s = std::max(speed.gb_per_s, std::min(rings * speed.gb_per_s, within_.gb_per_s * rings / (rings - 1)));
+      return speed;
+    };
+    return {.tensor = rings_on(c.tensor, of_host_), .pipeline = on(c.tensor * c.pipeline),
+            .data = rings_on(c.tensor * c.data, of_host_ / c.tensor)};
   }
 
  private:
   int of_host_ = 0;
+  int rings_ = 1;  // of a group that fills two hosts
   RingSpeed within_, between_;
 };
 

@@ -65,7 +65,8 @@ class FluidOracle {
     int phase = 0;  // fixed, inside, bytes
     double left = 0, whole = 0;
     bool compute = false, communication = false;
-    std::vector<std::pair<int, int>> hops;  // GPUs
+    int rings = 1;
+    std::vector<std::pair<int, int>> hops;  // GPUs, of all rings
   };
 
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -128,9 +129,11 @@ class FluidOracle {
           if (here) slower(g.work, work_of_(members[m], g.parties.back().instruction));
         }
         RingOrders rings(network_);
-        const std::vector<int> order = rings.order(gpus);
-        for (std::size_t m = 0; m < order.size(); ++m)
-          g.hops.emplace_back(gpus[at(order[m])], gpus[at(order[(m + 1) % order.size()])]);
+        const CollectiveHops hops = rings.hops(gpus);
+        g.rings = hops.rings;
+        for (const RingHop& hop : hops.hops) {
+          for (int ring = 0; ring < hop.rings; ++ring) g.hops.emplace_back(gpus[at(hop.from)], gpus[at(hop.to)]);
+        }
         g.communication = !g.compute;
       } else {
         g.work.bytes = g.work.inside_seconds = 0;
@@ -174,10 +177,11 @@ class FluidOracle {
   // Seconds per second of work, or per byte.
   double pace(const Going& g) const {
     if (g.phase == 2) {
-      double gb_per_s = g.work.most_gb_per_s > 0 ? g.work.most_gb_per_s : std::numeric_limits<double>::infinity();
+      double gb_per_s = g.work.most_gb_per_s > 0 ? g.work.most_gb_per_s / g.rings : std::numeric_limits<double>::infinity();
       for (const auto& [from, to] : g.hops) {
         const Way way = network_.way(from, to);
-        gb_per_s = std::min(gb_per_s, way.gb_per_s);
+        const auto same = std::count(g.hops.begin(), g.hops.end(), std::pair{from, to});
+        gb_per_s = std::min(gb_per_s, way.gb_per_s / static_cast<double>(from == to ? 1 : same));
         for (const int channel : way.channels)
           gb_per_s = std::min(gb_per_s, network_.channels[at(channel)].gb_per_s / load(channel));
       }
@@ -214,7 +218,7 @@ class FluidOracle {
       for (const Party& p : g.parties) run_of(p).moved = now_;
     }
     while (++g.phase < 3) {
-      g.left = g.whole = g.phase == 1 ? g.work.inside_seconds : g.work.bytes;
+      g.left = g.whole = g.phase == 1 ? g.work.inside_seconds : g.work.bytes / g.rings;
       if (g.left > 0) return;
     }
     for (const Party& p : g.parties) {

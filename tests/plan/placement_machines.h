@@ -151,4 +151,43 @@ inline topology::Graph rail_cluster(int hosts, int hosts_in_pod = 1 << 20) {
   return graph;
 }
 
+// Hosts whose NICs and links are for the test to choose.
+struct Cluster {
+  int hosts = 2, gpus = 4, nics = 4;  // GPUs share NICs evenly, neighbours one
+  double nvlink_gb_per_s = 300, pcie_gb_per_s = 100, nic_gb_per_s = 25;
+
+  static constexpr double latency_us = 1;  // of an edge
+
+  // GPUs at an NVSwitch; those of one NIC at a PCIe switch with it; a rail for the NICs of one number, a spine for all rails.
+  topology::Graph graph() const {
+    using topology::LinkKind;
+    using topology::NodeKind;
+    topology::Graph graph;
+    const auto join = [&](int a, int b, LinkKind kind, double gb_per_s) {
+      graph.edges.push_back({.a = a, .b = b, .kind = kind, .gb_per_s = gb_per_s, .latency_us = latency_us});
+    };
+    const int spine = add_node(graph, NodeKind::network, "spine", -1);
+    for (int nic = 0; nic < nics; ++nic) {
+      const int rail = add_node(graph, NodeKind::network, "rail" + std::to_string(nic), -1);
+      join(rail, spine, LinkKind::network, nic_gb_per_s * hosts);
+    }
+    for (int host = 0; host < hosts; ++host) {
+      const std::string name = "host" + std::to_string(host) + "/";
+      const int nvswitch = add_node(graph, NodeKind::nvswitch, name + "nvswitch", host);
+      for (int nic = 0; nic < nics; ++nic) {
+        const int pcie = add_node(graph, NodeKind::pcie_switch, name + "switch" + std::to_string(nic), host, -1, 0);
+        const int port = add_node(graph, NodeKind::nic, name + "nic" + std::to_string(nic), host, -1, 0);
+        join(pcie, port, LinkKind::pcie, pcie_gb_per_s);
+        join(port, 1 + nic, LinkKind::network, nic_gb_per_s);
+        for (int gpu = nic * gpus / nics; gpu < (nic + 1) * gpus / nics; ++gpu) {
+          const int node = add_node(graph, NodeKind::gpu, name + "gpu" + std::to_string(gpu), host, gpu, 0);
+          join(node, nvswitch, LinkKind::nvlink, nvlink_gb_per_s);
+          join(node, pcie, LinkKind::pcie, pcie_gb_per_s);
+        }
+      }
+    }
+    return graph;
+  }
+};
+
 }  // namespace plait::plan::test

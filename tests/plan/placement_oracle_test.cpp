@@ -95,6 +95,20 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, PlacementOracle, testing::ValuesIn(test::mach
   return name;
 });
 
+// Where groups over several hosts have as many rings as NICs, and share them with others or not.
+TEST(PlacementOracleOnSeveralHosts, NoPlacementIsCheaperThanTheOneFound) {
+  for (const test::Cluster& cluster : {test::Cluster{.gpus = 3, .nics = 3}, test::Cluster{.gpus = 3, .nics = 2},
+                                       test::Cluster{.hosts = 3, .gpus = 2, .nics = 2, .nvlink_gb_per_s = 30}}) {
+    Fabric fabric(cluster.graph());
+    for (const parallel::Layout& layout : test::layouts_of(6)) {
+      for (const Amounts& mix : mixes()) expect_no_regret(fabric, test::traffic(layout, mix), true);
+    }
+  }
+  Fabric fabric(test::Cluster{.nics = 2}.graph());
+  for (const parallel::Layout& layout : {parallel::Layout{1, 4, 2}, {2, 4, 1}, {2, 1, 4}})
+    expect_no_regret(fabric, test::traffic(layout, mixes()[0]));
+}
+
 TEST(PlacementOracleOnRandomMachines, NoPlacementIsCheaperThanTheOneFound) {
   std::mt19937 random(7);
   std::uniform_real_distribution<double> gb(0.1, 4);

@@ -39,6 +39,7 @@ struct Rails {
         way->channels = {4 * from + 2, spine + 2 * from_rail, spine + 2 * to_rail + 1, 4 * to + 3};
         way->gb_per_s = std::min(rails.nic_gb_per_s, rails.spine_gb_per_s);
       }
+      if (from / rails.per_host != to / rails.per_host) way->exit_channel = 4 * from + 2, way->entry_channel = 4 * to + 3;
       way->latency_us = rails.latency_us;
       return *way;
     };
@@ -54,7 +55,7 @@ inline Network two_halves(int gpus, double within_gb_per_s, double between_gb_pe
   network.way = [=, way = std::make_shared<Way>()](int from, int to) -> const Way& {
     *way = {};
     const int a = 2 * from / gpus, b = 2 * to / gpus;
-    if (a != b) way->channels = {a};
+    if (a != b) way->channels = {a}, way->exit_channel = way->entry_channel = a;
     way->gb_per_s = a == b ? within_gb_per_s : between_gb_per_s;
     return *way;
   };

@@ -126,11 +126,8 @@ AxisCost CostModel::of_rings(const std::vector<RingGroup>& groups, const std::ve
     if (cost.seconds > enough) return cost;
     if (!explain) continue;
     const RingHops hops = best_hops(ring, group.traffic);
-    if (cost.narrowest.from >= 0 && hops.gb_per_s >= cost.narrowest.gb_per_s) continue;
-    const std::vector<int> order = ring.choices.empty() ? ring.members : rings_.order(ring, hops);
-    cost.narrowest.from = -1;
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      const int from = order[i], to = order[(i + 1) % order.size()];
+    if (ring.across.rings == 1 && cost.narrowest.from >= 0 && hops.gb_per_s >= cost.narrowest.gb_per_s) continue;
+    for (const auto& [from, to] : rings_.hops(ring, hops)) {
       const Way& way = fabric().way(from, to);
       if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s)
         cost.narrowest = {from, to, way.gb_per_s, way.link};
@@ -149,7 +146,8 @@ AxisCost CostModel::of_rings(const std::vector<RingGroup>& groups, const std::ve
   for (std::size_t g = 0; g < groups.size(); ++g) {
     Ring& ring = *ring_of_group_[g];
     for (std::size_t i = 0; i < ring.channels.size(); ++i) {
-      if (load_count_[at(ring.channels[i])] >= 0 && rings_.must_cross(ring, i)) load(ring.channels[i], groups[g].traffic.bytes);
+      if (load_count_[at(ring.channels[i])] >= 0 && rings_.must_cross(ring, i))
+        load(ring.channels[i], ring.share(i) * groups[g].traffic.bytes);
     }
   }
   for (int channel : candidates) {

@@ -2,8 +2,9 @@
 // rank placements of one layout; what a step takes, with computing and overlap, is for the simulator to say.
 //
 // Ring phases (tensor, data, tied): all groups of the axis run at once. A group takes bytes / bandwidth + rounds × latency of
-// the ring that suits it best (rings.h). Groups whose rings must all cross one channel share it: the channel takes the sum of
-// their bytes / its bandwidth. The phase takes the slowest of these.
+// the ring that suits it best, or of all its rings together where several carry it (rings.h). Groups whose rings must all cross
+// one channel share it: the channel takes the sum of the bytes that they send over it / its bandwidth. The phase takes the
+// slowest of these.
 //
 // Pipeline phase: the steady part is the slowest of all pairs (bytes / bandwidth of their way) and of all channels that several
 // messages cross (the sum of their bytes / its bandwidth). The fill is one message of each kind after the other, of the slowest

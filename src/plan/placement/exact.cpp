@@ -176,8 +176,8 @@ class Search {
       const std::uint32_t mask = axis.mask[at(g)] |= 1U << gpu;
       frame.rings[a] = std::max(frame.rings[a], (*axis.best_superset[at(g)])[mask]);
       if (at(std::popcount(mask)) < group.ranks.size() || axis.groups.size() < 2 || !std::isfinite(frame.rings[a])) continue;
-      for (int channel : model_.rings().crossed(model_.rings().of_mask(mask)))
-        frame.rings[a] = std::max(frame.rings[a], loaded(axis.bytes, axis.sharing, channel, group.traffic.bytes));
+      for (const auto& [channel, share] : model_.rings().crossed(model_.rings().of_mask(mask)))
+        frame.rings[a] = std::max(frame.rings[a], loaded(axis.bytes, axis.sharing, channel, share * group.traffic.bytes));
     }
     const parallel::Coordinates c = layout_.coordinates(rank);
     const std::size_t copy = at(c.data * layout_.tensor + c.tensor);

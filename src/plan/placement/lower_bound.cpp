@@ -30,6 +30,14 @@ class Widths {
   explicit Widths(Fabric& fabric) {
     const topology::Graph& graph = fabric.graph();
     for (const topology::Edge& edge : graph.edges) widest_edge_ = std::max(widest_edge_, edge.gb_per_s);
+    std::vector<int> edges_out(at(fabric.hosts()), 0);
+    for (const topology::Edge& edge : graph.edges) {
+      const int a = fabric.host_of_node(edge.a), b = fabric.host_of_node(edge.b);
+      if (a == b) continue;
+      for (const int host : {a, b}) {
+        if (host >= 0) most_edges_out_ = std::max(most_edges_out_, ++edges_out[at(host)]);
+      }
+    }
     std::vector<bool> measured(at(fabric.hosts()), false);
     for (const topology::PairMeasurement& pair : graph.pairs) {
       const int from = fabric.host_of_node(pair.from), to = fabric.host_of_node(pair.to);
@@ -64,11 +72,12 @@ class Widths {
   // Ascending; from the widest way between hosts on.
   const std::vector<double>& widths() const { return widths_; }
   double widest() const { return widths_.empty() ? 0 : widths_.back(); }
+  bool joins_hosts(double width) const { return width <= between_; }
   double least_latency_us() const { return least_latency_us_ == infinite ? 0 : least_latency_us_; }
 
   // How many blocks of `size` GPUs there can be at once, each within one component of pairs of at least `width`.
   int blocks(int size, double width) const {
-    if (width <= between_) return everything() / size;
+    if (joins_hosts(width)) return everything() / size;
     int blocks = 0;
     for (std::size_t h = 0; h < hosts_.size(); ++h) {
       for (int component : components(hosts_[h], width)) blocks += count_[h] * (component / size);
@@ -78,7 +87,7 @@ class Widths {
 
   // GPUs of the largest such component.
   int largest(double width) const {
-    if (width <= between_) return everything();
+    if (joins_hosts(width)) return everything();
     int largest = 1;
     for (const HostWays& host : hosts_) {
       for (int component : components(host, width)) largest = std::max(largest, component);
@@ -86,7 +95,22 @@ class Widths {
     return largest;
   }
 
-  // The widest that `groups` groups of `size` can all have within; 0: they cannot reach each other.
+  // What a group of `size` on several hosts has at most, if on one of them it has no more than so many members. Each of several
+  // rings leaves a host by another edge; within it, from each member to the next go all rings but one.
+  double across_hosts(int size, int members) const {
+    double most = between_;
+    for (int rings = 2; rings <= std::min({size / 2, members, most_edges_out_}); ++rings)
+      most = std::max(most, std::min(rings * between_, widest() * rings / (rings - 1)));
+    return most;
+  }
+
+  int largest_host() const {
+    int largest = 1;
+    for (const HostWays& host : hosts_) largest = std::max(largest, host.gpus);
+    return largest;
+  }
+
+  // The widest that `groups` groups of `size` can all have within a component; 0: they cannot reach each other.
   double width_for(int size, int groups) const {
     for (auto width = widths_.rbegin(); width != widths_.rend(); ++width) {
       if (blocks(size, *width) >= groups) return *width;
@@ -180,6 +204,7 @@ class Widths {
   std::vector<int> count_;       // how many of each
   std::vector<double> widths_;
   double between_ = 0;  // no way between hosts is wider
+  int most_edges_out_ = 0;
   bool measured_between_ = false;
   double widest_edge_ = 0;
   double least_latency_us_ = infinite;
@@ -189,6 +214,7 @@ class Widths {
 struct AxisBound {
   int size = 1;  // 1: sends nothing, so it can be anywhere
   double inside = 0;
+  double within_hosts = 0;  // if no group or pipeline leaves its host
   double least_bytes = 0;  // of a group
   double least_rounds = 0;
   double hop_bytes = 0;     // of one message of each kind between neighbours of a pipeline, at least
@@ -210,6 +236,7 @@ AxisBound bound_of(const std::vector<CostModel::RingGroup>& groups, const Widths
   if (groups.empty()) return bound;
   bound.size = static_cast<int>(groups.front().ranks.size());
   bound.least_bytes = bound.least_rounds = infinite;
+  const double across_hosts = widths.across_hosts(bound.size, bound.size);
   std::map<double, int, std::greater<>> by_bytes;
   for (const CostModel::RingGroup& group : groups) {
     ++by_bytes[group.traffic.bytes];
@@ -221,8 +248,12 @@ AxisBound bound_of(const std::vector<CostModel::RingGroup>& groups, const Widths
   for (const auto& [bytes, count] : by_bytes) {
     groups_so_far += count;
     const double width = widths.width_for(bound.size, groups_so_far);
-    const double seconds = width > 0 ? bytes / (width * 1e9) : infinite;
-    bound.inside = std::max(bound.inside, seconds + bound.least_rounds * widths.least_latency_us() * 1e-6);
+    const auto at_width = [&](double gb_per_s) {
+      const double seconds = gb_per_s > 0 ? bytes / (gb_per_s * 1e9) : infinite;
+      return seconds + bound.least_rounds * widths.least_latency_us() * 1e-6;
+    };
+    bound.within_hosts = std::max(bound.within_hosts, at_width(width));
+    bound.inside = std::max(bound.inside, at_width(std::max(width, across_hosts)));
   }
   return bound;
 }
@@ -238,7 +269,7 @@ AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
   for (const ChainTraffic& link : traffic.chain) {
     if (link.bytes <= 0 && link.messages <= 0) continue;
     const double message = link.bytes / std::max(1.0, link.messages);
-    if (widths.widest() <= 0) return {.inside = infinite};
+    if (widths.widest() <= 0) return {.inside = infinite, .within_hosts = infinite};
     bound.fill_at_best += message / (widths.widest() * 1e9) + widths.least_latency_us() * 1e-6;
     bound.least_bytes = std::min(bound.least_bytes, link.bytes);
     hops[{std::min(link.from, link.to), std::max(link.from, link.to)}] += message;
@@ -248,11 +279,12 @@ AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
   }
   if (hops.empty()) return {};
   for (const auto& [ends, bytes] : hops) bound.hop_bytes = std::min(bound.hop_bytes, bytes);
-  bound.inside = most_bytes / (widths.widest() * 1e9) + bound.fill_at_best;
+  bound.inside = bound.within_hosts = most_bytes / (widths.widest() * 1e9) + bound.fill_at_best;
   if (!std::all_of(part.begin(), part.end(), [](int p) { return p == 0; })) return bound;  // size 1: parts go where they like
   bound.size = traffic.layout.pipeline;
   const double width = widths.width_for(bound.size, traffic.layout.data * traffic.layout.tensor);
   bound.inside = std::max(bound.inside, width > 0 ? bound.least_bytes / (width * 1e9) + bound.fill_at_best : infinite);
+  bound.within_hosts = bound.inside;
   return bound;
 }
 
@@ -260,31 +292,44 @@ AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
 
 double placement_lower_bound(CostModel& model) {
   const Widths widths(model.fabric());
+  enum { tensor, data, pipeline };
   const std::array<AxisBound, 3> axes = {bound_of(model.tensor_groups(), widths), bound_of(model.data_groups(), widths),
                                          bound_of_pipeline(model.traffic(), widths)};
   const double tied = bound_of(model.tied_groups(), widths).inside;
-  double bound = axes[0].inside + axes[1].inside + axes[2].inside;
+  double bound = axes[tensor].inside + axes[data].inside + axes[pipeline].inside;
   const int ranks = model.traffic().layout.ranks();
-  // Components at one width are joined by ways of the next narrower one, or by none.
+  // Components within hosts at one width are joined by ways of the next narrower one, or by none.
   for (std::size_t w = 0; w < widths.widths().size(); ++w) {
+    if (widths.joins_hosts(widths.widths()[w])) continue;
     const double joining = w == 0 ? 0 : widths.widths()[w - 1];
     const int largest = widths.largest(widths.widths()[w]);
     double least = infinite;
     for (unsigned kept = 0; kept < 8; ++kept) {
       int size = 1;
-      double seconds = 0;
       for (std::size_t a = 0; a < axes.size(); ++a) {
         if (kept >> a & 1U) size *= axes[a].size;
       }
-      if (size > largest) continue;
-      // Each rank of a pipeline brings its whole block with it, so this many of a pipeline are in one component at most.
-      const int together = largest / size;
-      for (std::size_t a = 0; a < axes.size(); ++a) {
-        const bool inside = (kept >> a & 1U) || axes[a].size == 1;
-        const int hops = std::max(1, (axes[a].size + together - 1) / together - 1);
-        seconds += inside ? axes[a].inside : axes[a].across(joining, hops, widths.widest(), widths.least_latency_us());
+      if (size > largest || widths.blocks(size, widths.widths()[w]) < ranks / size) continue;
+      const auto seconds = [&](int a, double gb_per_s, int together) {
+        const AxisBound& axis = axes[at(a)];
+        if (kept >> a & 1U) return axis.within_hosts;
+        if (axis.size == 1) return axis.inside;
+        return axis.across(gb_per_s, std::max(1, (axis.size + together - 1) / together - 1), widths.widest(),
+                           widths.least_latency_us());
+      };
+      // If every tensor group on a host has so many members there, and every data group so many, each rank of a pipeline brings as
+      // many as both multiplied, and each of those the block that is kept together. So more rings for one axis are fewer for the
+      // other, and fewer ranks of a pipeline in one component.
+      const int room = widths.largest_host() / size;
+      for (int of_tensor = 1; of_tensor <= room; ++of_tensor) {
+        for (int of_data = 1; of_tensor * of_data <= room; ++of_data) {
+          const auto of_rings = [&](int a, int members) {
+            return seconds(a, std::max(joining, widths.across_hosts(axes[at(a)].size, members)), 1);
+          };
+          const int together = std::min(largest / size, room / (of_tensor * of_data));
+          least = std::min(least, of_rings(tensor, of_tensor) + of_rings(data, of_data) + seconds(pipeline, joining, together));
+        }
       }
-      if (widths.blocks(size, widths.widths()[w]) >= ranks / size) least = std::min(least, seconds);
     }
     bound = std::max(bound, least);
   }

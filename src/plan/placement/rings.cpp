@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
+#include <map>
 
 #include "core/error.h"
 
@@ -97,7 +99,7 @@ std::size_t Rings::MembersHash::operator()(const std::vector<int>& members) cons
   return static_cast<std::size_t>(hash);
 }
 
-Rings::Rings(Fabric& fabric) : fabric_(fabric) {
+Rings::Rings(Fabric& fabric) : fabric_(fabric), network_(network_of(fabric)) {
   if (fabric.gpus() <= 16) by_mask_.resize(std::size_t{1} << fabric.gpus(), nullptr);
 }
 
@@ -123,11 +125,12 @@ Ring& Rings::of(std::vector<int>& members) {
   }
   std::sort(members.begin(), members.end());
   const auto [found, added] = rings_.try_emplace(members);
+  Ring& ring = found->second;  // stays, while finding it may add the rings of its hosts
   if (added) {
-    found->second.members = members;
-    find(found->second);
+    ring.members = members;
+    find(ring);
   }
-  return found->second;
+  return ring;
 }
 
 void Rings::find(Ring& ring) {
@@ -136,6 +139,8 @@ void Rings::find(Ring& ring) {
     ring.choices = {{std::numeric_limits<double>::infinity(), 0}};
     return;
   }
+  ring.across = host_rings(network_, members);
+  if (ring.across.rings > 1) return find_across(ring);
   const bool chained = members.size() > at(exact_ring_members);
   RingHops hops{std::numeric_limits<double>::infinity(), 0};
   double least_latency = std::numeric_limits<double>::infinity(), widest = 0;
@@ -201,6 +206,63 @@ void Rings::find_exactly(Ring& ring) {
   }
 }
 
+void Rings::find_across(Ring& ring) {
+  const double rings = ring.across.rings;
+  RingHops between{std::numeric_limits<double>::infinity(), 0};
+  std::map<int, double> between_shares;
+  std::map<int, double> widths;  // of those channels, where a way across was measured to be wider than nominal its width
+  for (const std::vector<HostHop>& hops : ring.across.hops) {
+    for (const HostHop& hop : hops) {
+      const Way& way = fabric_.way(hop.from, hop.to);
+      between.gb_per_s = std::min(between.gb_per_s, rings * way.gb_per_s);
+      between.latency_us = std::max(between.latency_us, way.latency_us);
+      for (const int channel : way.channels) {
+        between_shares[channel] += 1 / rings;
+        double& width = widths.try_emplace(channel, fabric_.channels()[at(channel)].gb_per_s).first->second;
+        width = std::max(width, way.gb_per_s);
+      }
+    }
+  }
+  // Within a host, the part of the bytes that goes from a member to the next.
+  const auto carried = [&](const std::vector<int>& host) { return at(ring.across.rings) == host.size() ? 1 - 1 / rings : 1; };
+  std::map<int, double> shares = between_shares;
+  std::vector<const Ring*> inside;
+  std::vector<double> latencies = {between.latency_us};
+  for (std::vector<int> host : ring.across.hosts) {
+    Ring& within = of(host);
+    inside.push_back(&within);
+    for (const RingHops& hops : within.choices) latencies.push_back(hops.latency_us);
+    for (const Crossed& crossed : this->crossed(within)) {
+      double& share = shares[crossed.channel];
+      share = std::max(share, std::min(1.0, share + carried(host)));
+    }
+  }
+  for (const auto& [channel, width] : widths) between.gb_per_s = std::min(between.gb_per_s, width / shares[channel]);
+  std::sort(latencies.begin(), latencies.end(), std::greater<>());
+  for (const double latency : latencies) {
+    if (latency < between.latency_us) break;
+    RingHops hops{between.gb_per_s, between.latency_us};
+    for (const Ring* within : inside) {
+      const auto choice = std::find_if(within->choices.begin(), within->choices.end(),
+                                       [&](const RingHops& c) { return c.latency_us <= latency; });
+      if (choice == within->choices.end()) {
+        hops.gb_per_s = 0;
+        break;
+      }
+      hops.gb_per_s = std::min(hops.gb_per_s, choice->gb_per_s / carried(within->members));
+      hops.latency_us = std::max(hops.latency_us, choice->latency_us);
+    }
+    if (hops.gb_per_s <= 0) break;  // nor with less latency
+    if (!ring.choices.empty() && ring.choices.back().gb_per_s <= hops.gb_per_s) ring.choices.pop_back();
+    ring.choices.push_back(hops);
+  }
+  for (const auto& [channel, share] : shares) {
+    ring.channels.push_back(channel);
+    ring.shares.push_back(share);
+  }
+  ring.crossed.assign(ring.channels.size(), 1);
+}
+
 bool Rings::must_cross(Ring& ring, std::size_t index) {
   std::int8_t& known = ring.crossed[index];
   if (known < 0) {
@@ -214,11 +276,11 @@ bool Rings::must_cross(Ring& ring, std::size_t index) {
   return known == 1;
 }
 
-const std::vector<int>& Rings::crossed(Ring& ring) {
+const std::vector<Crossed>& Rings::crossed(Ring& ring) {
   const auto [found, added] = crossed_.try_emplace(&ring);
   if (added) {
     for (std::size_t i = 0; i < ring.channels.size(); ++i) {
-      if (must_cross(ring, i)) found->second.push_back(ring.channels[i]);
+      if (must_cross(ring, i)) found->second.push_back({ring.channels[i], ring.share(i)});
     }
   }
   return found->second;
@@ -237,6 +299,25 @@ std::vector<int> Rings::order(const Ring& ring, const RingHops& hops) {
   std::vector<int> order;
   for (int member : search.order()) order.push_back(ring.members[at(member)]);
   return order;
+}
+
+std::vector<HostHop> Rings::hops(const Ring& ring, const RingHops& choice) {
+  std::vector<HostHop> hops;
+  if (ring.across.rings > 1 && !ring.choices.empty()) {
+    for (std::size_t h = 0; h < ring.across.hosts.size(); ++h) {
+      std::vector<int> host = ring.across.hosts[h];
+      const Ring& inside = of(host);
+      const auto widest = std::find_if(inside.choices.begin(), inside.choices.end(),
+                                       [&](const RingHops& c) { return c.latency_us <= choice.latency_us; });
+      const std::vector<HostHop> within = this->hops(inside, *widest);
+      hops.insert(hops.end(), within.begin(), within.end());
+      hops.insert(hops.end(), ring.across.hops[h].begin(), ring.across.hops[h].end());
+    }
+    return hops;
+  }
+  const std::vector<int> order = ring.choices.empty() ? ring.members : this->order(ring, choice);
+  for (std::size_t i = 0; i < order.size(); ++i) hops.push_back({order[i], order[(i + 1) % order.size()]});
+  return hops;
 }
 
 }  // namespace plait::plan

@@ -1,8 +1,9 @@
-// The ring of a group of GPUs: in which cyclic order its members pass data on, and what that order cannot avoid.
+// The rings of a group of GPUs: in which cyclic order its members pass data on, and what that order cannot avoid.
 //
 // Communication libraries choose the order themselves, so a placement is to be judged by the best one. For up to
 // `exact_ring_members` members that is found exactly, by dynamic programming over subsets (Held and Karp 1962, for the
-// bottleneck instead of the sum); larger groups go by host and number, as NCCL chains them.
+// bottleneck instead of the sum); larger groups go by host and number, as NCCL chains them. A group that several rings carry
+// (plan/host_rings.h) goes from host to host as they do, and within each host in the order that suits its members there best.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +12,13 @@
 #include <vector>
 
 #include "plan/fabric.h"
+#include "plan/host_rings.h"
 
 namespace plait::plan {
 
 inline constexpr int exact_ring_members = 12;
 
-// What the narrowest and the slowest hop of a ring offer.
+// What the narrowest and the slowest hop of a ring offer; of several rings, what their shares add up to.
 struct RingHops {
   double gb_per_s = 0;
   double latency_us = 0;
@@ -24,6 +26,7 @@ struct RingHops {
 
 struct Ring {
   std::vector<int> members;  // GPUs in ascending order
+  HostRings across;          // hosts
   // The orders worth choosing from, by their hops: the widest first, each later one narrower and of less latency. Empty: the
   // members cannot reach each other all. A group of one has one without limit.
   std::vector<RingHops> choices;
@@ -31,6 +34,15 @@ struct Ring {
   // alone, not on their bandwidth, so neither a tie nor a wider link changes it. Found when first asked for.
   std::vector<int> channels;
   std::vector<std::int8_t> crossed;  // 1, 0, or -1: not known yet
+  // What part of the group's bytes each of the channels takes where it is crossed; empty: all of them.
+  std::vector<double> shares;
+
+  double share(std::size_t index) const { return shares.empty() ? 1 : shares[index]; }
+};
+
+struct Crossed {
+  int channel = 0;   // index into Fabric::channels()
+  double share = 1;  // of the group's bytes
 };
 
 class Rings {
@@ -45,11 +57,13 @@ class Rings {
 
   // Whether no ring of these members avoids the channel ring.channels[index].
   bool must_cross(Ring& ring, std::size_t index);
-  // Indices into Fabric::channels() of all that must be crossed.
-  const std::vector<int>& crossed(Ring& ring);
+  // All that must be crossed, ascending.
+  const std::vector<Crossed>& crossed(Ring& ring);
 
-  // A cyclic order with these hops, which are one of ring.choices; starts at the lowest member.
+  // A cyclic order of one ring with these hops, which are one of ring.choices; starts at the lowest member.
   std::vector<int> order(const Ring& ring, const RingHops& hops);
+  // The hops of all rings with one of ring.choices, each once; of members that cannot all reach each other, as they are numbered.
+  std::vector<HostHop> hops(const Ring& ring, const RingHops& choice);
 
   Fabric& fabric() { return fabric_; }
 
@@ -59,11 +73,13 @@ class Rings {
   };
   void find(Ring& ring);
   void find_exactly(Ring& ring);
+  void find_across(Ring& ring);
 
   Fabric& fabric_;
+  const Network network_;  // the fabric
   std::vector<Ring*> by_mask_;  // of fabrics with up to 16 GPUs
   std::unordered_map<std::vector<int>, Ring, MembersHash> rings_;
-  std::unordered_map<const Ring*, std::vector<int>> crossed_;
+  std::unordered_map<const Ring*, std::vector<Crossed>> crossed_;
 };
 
 }  // namespace plait::plan

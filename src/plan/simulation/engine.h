@@ -76,7 +76,7 @@ class Engine {
     double since = 0, left = 0, pace = 0;  // at `since`, `left` seconds or bytes were left, each taking `pace` seconds
   };
   struct ClassFlow {
-    double most_gb_per_s = 0;
+    const Flow* flow = nullptr;  // of the class's first member, but for the crossings
     int task = none;
     std::vector<Flow::Crossing> crossings;  // by class of channels; times: how many of the class cross one channel
   };

@@ -134,10 +134,10 @@ class Walk {
 
   double seconds_alone(const Flow& flow, const Work& work) const {
     double gb_per_s = flow.most_gb_per_s;
-    if (work.most_gb_per_s > 0) gb_per_s = std::min(gb_per_s, work.most_gb_per_s);
+    if (work.most_gb_per_s > 0) gb_per_s = std::min(gb_per_s, flow.most_of(work));
     for (const Flow::Crossing& c : flow.crossings)
       gb_per_s = std::min(gb_per_s, job_.channel_gb_per_s[at(c.channel)] / c.times);
-    return work.bytes * (1e-9 / gb_per_s);
+    return flow.bytes(work) * (1e-9 / gb_per_s);
   }
 
   // Splits what of [from, to] is in this step in the proportion in which `alone` and the rest make it up.

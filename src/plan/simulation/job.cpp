@@ -118,7 +118,10 @@ class Builder {
     for (int stream = 0; stream < static_cast<int>(program.streams.size()); ++stream) {
       if (program.streams[at(stream)].role != StreamRole::send) continue;
       job_.peer_stream(rank, stream);
-      if (moves_bytes(rank, stream)) flows[at(stream)] = add_flow({{rank, job_.peer_rank(rank, stream)}});
+      if (!moves_bytes(rank, stream)) continue;
+      CollectiveHops message;
+      message.hops.push_back({rank, job_.peer_rank(rank, stream)});
+      flows[at(stream)] = add_flow(message);
     }
   }
 
@@ -140,7 +143,7 @@ class Builder {
           job_.meet_of[at(member)][kind] = static_cast<int>(job_.meets.size());
           bytes = bytes || moves_bytes_in(member, kind);
         }
-        if (bytes) meet.flow = add_flow(ring(meet.ranks));
+        if (bytes) meet.flow = add_flow(hops_of(meet.ranks));
         job_.meets.push_back(std::move(meet));
       }
     }
@@ -154,21 +157,19 @@ class Builder {
     return it->second;
   }
 
-  std::vector<std::pair<int, int>> ring(const std::vector<int>& ranks) {
+  // Between ranks.
+  CollectiveHops hops_of(const std::vector<int>& ranks) {
     std::vector<int> gpus;
     for (const int rank : ranks) gpus.push_back(gpu_of_rank_[at(rank)]);
-    const std::vector<int> order = rings_.order(gpus);
-    std::vector<std::pair<int, int>> hops;
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      hops.emplace_back(ranks[at(order[i])], ranks[at(order[(i + 1) % order.size()])]);
-    }
+    CollectiveHops hops = rings_.hops(gpus);
+    for (RingHop& hop : hops.hops) hop.from = ranks[at(hop.from)], hop.to = ranks[at(hop.to)];
     return hops;
   }
 
-  int add_flow(const std::vector<std::pair<int, int>>& hops) {
-    Flow flow;
+  int add_flow(const CollectiveHops& hops) {
+    Flow flow{.rings = hops.rings, .crossings = {}};
     std::vector<int> channels;
-    for (const auto& [from, to] : hops) {
+    for (const auto& [from, to, rings] : hops.hops) {
       const int a = gpu_of_rank_[at(from)], b = gpu_of_rank_[at(to)];
       if (a == b) continue;  // nothing is in the way
       const Way& way = network_.way(a, b);
@@ -181,12 +182,12 @@ class Builder {
               "link to the topology file",
               "", 0}});
       }
-      flow.most_gb_per_s = std::min(flow.most_gb_per_s, way.gb_per_s);
+      flow.most_gb_per_s = std::min(flow.most_gb_per_s, way.gb_per_s / rings);
       for (const int channel : way.channels) {
         double& width = job_.channel_gb_per_s[at(channel)];
         width = std::max(width, way.gb_per_s);
       }
-      channels.insert(channels.end(), way.channels.begin(), way.channels.end());
+      for (int ring = 0; ring < rings; ++ring) channels.insert(channels.end(), way.channels.begin(), way.channels.end());
     }
     std::sort(channels.begin(), channels.end());
     for (const int channel : channels) {

@@ -45,11 +45,15 @@ struct ProgramTable {
 struct Flow {
   struct Crossing {
     int channel = 0;
-    int times = 1;  // hops of a ring that cross it
+    int times = 1;  // hops of its rings that cross it
     friend bool operator==(const Crossing&, const Crossing&) = default;
   };
+  int rings = 1;  // each moves an equal share of the bytes; all rates are of one ring
   double most_gb_per_s = std::numeric_limits<double>::infinity();  // of its ways alone
   std::vector<Crossing> crossings;  // ascending, each channel once; only those where it may have to share
+  // What each ring has to move, and at most in GB/s (0: as its way gives), if that is the work of all.
+  double bytes(const Work& work) const { return work.bytes / rings; }
+  double most_of(const Work& work) const { return work.most_gb_per_s / rings; }
 };
 
 // Members of one group, which run its collectives together.

@@ -138,6 +138,7 @@ class Refinement {
   // Of which classes its channels are. How often it crosses each is told by the channels.
   void append_flow(Signature& signature, Signature& part, int flow) const {
     if (flow == none) return signature.push_back(none);
+    signature.push_back(job_.flows[at(flow)].rings);
     signature.push_back(bits(job_.flows[at(flow)].most_gb_per_s));
     part.clear();
     for (const Flow::Crossing& c : job_.flows[at(flow)].crossings) part.push_back(classes_.of_channel[at(c.channel)]);

@@ -116,13 +116,18 @@ class RingOrders::Search {
   std::vector<bool> visited_;
 };
 
-std::vector<int> RingOrders::order(const std::vector<int>& gpus) {
+std::vector<int> RingOrders::by_host(const std::vector<int>& gpus) const {
   std::vector<int> sorted(gpus.size());
   std::iota(sorted.begin(), sorted.end(), 0);
   std::sort(sorted.begin(), sorted.end(), [&](int a, int b) {
     const int gpu_a = gpus[at(a)], gpu_b = gpus[at(b)];
     return std::tuple(network_.host_of[at(gpu_a)], gpu_a, a) < std::tuple(network_.host_of[at(gpu_b)], gpu_b, b);
   });
+  return sorted;
+}
+
+std::vector<int> RingOrders::order(const std::vector<int>& gpus) {
+  const std::vector<int> sorted = by_host(gpus);
   if (gpus.size() <= 2 || gpus.size() > most_searched) return sorted;
   std::vector<int> sorted_gpus;
   for (const int i : sorted) sorted_gpus.push_back(gpus[at(i)]);
@@ -132,6 +137,47 @@ std::vector<int> RingOrders::order(const std::vector<int>& gpus) {
   std::vector<int> order;
   for (const int i : it->second) order.push_back(sorted[at(i)]);
   return order;
+}
+
+CollectiveHops RingOrders::hops(const std::vector<int>& gpus) {
+  const std::vector<int> sorted = by_host(gpus);
+  std::vector<int> distinct;
+  for (const int i : sorted) {
+    if (distinct.empty() || distinct.back() != gpus[at(i)]) distinct.push_back(gpus[at(i)]);
+  }
+  const HostRings across = host_rings(network_, distinct);
+  CollectiveHops result{.rings = across.rings, .hops = {}};
+  const auto add_cycle = [&](const std::vector<int>& cycle) {
+    for (std::size_t i = 0; i < cycle.size(); ++i)
+      result.hops.push_back({cycle[i], cycle[(i + 1) % cycle.size()], across.rings});
+  };
+  if (across.rings == 1) {
+    add_cycle(order(gpus));
+    return result;
+  }
+  const auto host_of = [&](int member) { return network_.host_of[at(gpus[at(member)])]; };
+  std::map<int, int> member_on;  // by GPU, the first
+  for (const int i : sorted) member_on.try_emplace(gpus[at(i)], i);
+  for (std::size_t h = 0, next = 0; h < across.hosts.size(); ++h) {
+    std::vector<int> members, gpus_here;
+    for (; next < sorted.size() && host_of(sorted[next]) == network_.host_of[at(across.hosts[h].front())]; ++next) {
+      members.push_back(sorted[next]);
+      gpus_here.push_back(gpus[at(sorted[next])]);
+    }
+    std::vector<int> cycle;
+    for (const int i : order(gpus_here)) cycle.push_back(members[at(i)]);
+    const std::size_t first = result.hops.size();
+    add_cycle(cycle);
+    for (const HostHop& leaves : across.hops[h]) {
+      const int from = member_on.at(leaves.from);
+      for (std::size_t i = first; i < first + cycle.size(); ++i) {
+        if (result.hops[i].from == from) --result.hops[i].rings;
+      }
+      result.hops.push_back({from, member_on.at(leaves.to), 1});
+    }
+  }
+  std::erase_if(result.hops, [](const RingHop& hop) { return hop.rings == 0; });
+  return result;
 }
 
 }  // namespace plait::plan
