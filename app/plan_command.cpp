@@ -1,4 +1,5 @@
 // plait plan CONFIG [--topology live|FILE] [--gpus N] [--device NAME] [--calibration FILE] [--top K] [--json [--programs]] [--grid]
+//                   [--trace FILE]
 //                   [--set path=value ...]
 // plait plan --accuracy RUN_DIR...
 #include <spdlog/fmt/fmt.h>
@@ -6,6 +7,7 @@
 
 #include <iostream>
 #include <memory>
+#include <numeric>
 
 #include "commands.h"
 #include "core/config.h"
@@ -15,20 +17,24 @@
 #include "parallel/program_grid.h"
 #include "parallel/validator.h"
 #include "plan/report.h"
+#include "plan/simulation/simulated_trace.h"
 #include "train/job_planning.h"
 #include "train/report/accuracy.h"
 #include "train/report/progress_text.h"
+#include "train/run_directory.h"
 
 namespace plait {
 namespace {
 
 // Tables of more ranks than this are by pipeline rank.
 constexpr int most_rows = 64;
+constexpr int most_traced = 16;
 
 struct Options {
   std::string config;
   std::vector<std::string> set, accuracy;
   train::PlanningWish wish;
+  std::string trace;
   bool json = false, programs = false, grid = false;
 };
 
@@ -101,6 +107,18 @@ nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
   return json;
 }
 
+// Of all ranks, or of one of each pipeline coordinate where that is more than a browser takes.
+void write_trace(const Plan& plan, const std::string& file) {
+  const train::SitedPlan& sited = plan.sited;
+  const plan::Site site{.machine = sited.machine, .fabric = sited.fabric.get(), .kind = sited.kind};
+  const parallel::Layout& layout = plan.stages().front().layout;
+  std::vector<int> ranks(static_cast<std::size_t>(layout.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (layout.ranks() > most_traced) ranks = plan::one_rank_per_stage(layout);
+  const auto device_of = [&](int rank) { return sited.context.devices.at(static_cast<std::size_t>(rank)); };
+  train::write_text_file(file, plan::simulated_trace(plan.programs, simulate_choice(sited.job, site), ranks, device_of));
+}
+
 void show_accuracy(const Options& o) {
   std::vector<train::Accuracy> runs;
   for (const std::string& run : o.accuracy) runs.push_back(train::read_accuracy(run));
@@ -125,6 +143,7 @@ void add_plan_command(CLI::App& app, int& status) {
   command->add_option("--top", o->wish.top, "Show this many alternatives")->check(CLI::NonNegativeNumber);
   command->add_option("--accuracy", o->accuracy, "How well finished runs were predicted: their directories");
   command->add_flag("--json", o->json, "One JSON document on stdout; `plait train --plan` runs it");
+  command->add_option("--trace", o->trace, "Write the simulated step to this file, for Perfetto: of up to 16 ranks, or one of each stage");
   command->add_flag("--programs", o->programs, "With --json: every rank's instructions too")->needs("--json");
   command->add_flag("--grid", o->grid, "Draw the step: what each pipeline rank computes when")->excludes("--json");
   command->callback([o, &status] {
@@ -135,6 +154,7 @@ void add_plan_command(CLI::App& app, int& status) {
     }
     if (o->config.empty()) throw ConfigError("plan: give a configuration file, or --accuracy RUN_DIR...");
     const Plan plan = make_plan(*o);
+    if (!o->trace.empty()) write_trace(plan, o->trace);
     if (o->json) {
       std::cout << json_of(plan, o->programs).dump(2) << '\n';
     } else {

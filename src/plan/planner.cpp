@@ -142,6 +142,27 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
   return alike;
 }
 
+Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const StepCosts& costs, const PlacementResult& placement, Fabric& fabric,
+                          SimulationOptions options) {
+  const Layout& layout = stages.front().layout;
+  const std::vector<int>& gpus = placement.gpu_of_rank;
+  const NarrowestWay& tensor = placement.cost.tensor.narrowest;
+  const double tensor_latency = tensor.from >= 0 ? fabric.way(tensor.from, tensor.to).latency_us : 0;
+  const parallel::ProgramSet programs = parallel::training_programs(stages);
+  const WorkOf work_of = [&](int rank, int index) {
+    const parallel::Program& program = programs.program(rank);
+    const parallel::Instruction& i = program.at(index);
+    const Way* way = nullptr;
+    if (parallel::is_send(i.kind)) {
+      const int peer = layout.on_pipeline(rank, program.stream_of(i).peer);
+      way = &fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
+    }
+    return costs.work(layout.coordinates(rank).pipeline, index, tensor_latency, way);
+  };
+  options.same_work = alike_in_ways(programs, gpus, fabric);
+  return simulate_step(programs, work_of, network_of(fabric), gpus, options);
+}
+
 // `stages`: what `config` says, as stage_plans() makes it.
 Evaluation evaluate_plans(const Config& config, const std::vector<parallel::RankPlan>& stages, const Site& site, Placer& placer,
                           const PlacementOptions& options) {
@@ -155,21 +176,7 @@ Evaluation evaluate_plans(const Config& config, const std::vector<parallel::Rank
   result.tensor = axis_link(cost.tensor, fabric, "tensor groups");
   result.pipeline = axis_link(cost.pipeline, fabric, "messages");
   result.data = axis_link(cost.data, fabric, "data groups");
-  const std::vector<int>& gpus = result.placement.gpu_of_rank;
-  const double tensor_latency = result.tensor.used ? fabric.way(result.tensor.from, result.tensor.to).latency_us : 0;
-  const parallel::ProgramSet programs = parallel::training_programs(stages);
-  const WorkOf work_of = [&](int rank, int index) {
-    const parallel::Program& program = programs.program(rank);
-    const parallel::Instruction& i = program.at(index);
-    const Way* way = nullptr;
-    if (parallel::is_send(i.kind)) {
-      const int peer = layout.on_pipeline(rank, program.stream_of(i).peer);
-      way = &fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
-    }
-    return costs.work(layout.coordinates(rank).pipeline, index, tensor_latency, way);
-  };
-  const Simulated simulated =
-      simulate_step(programs, work_of, network_of(fabric), gpus, {.same_work = alike_in_ways(programs, gpus, fabric)});
+  const Simulated simulated = simulate_placed(stages, costs, result.placement, fabric, {});
   result.step_seconds = simulated.step_seconds;
   result.bubble_fraction = simulated.mean_bubble_fraction();
   result.ledger = simulated.mean_ledger();
@@ -454,6 +461,13 @@ Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int rank
   second.step_seconds += more * (second.step_seconds - first.step_seconds);
   second.bubble_fraction = std::max(0.0, bubble + bubble_of_more) / second.step_seconds;
   return second;
+}
+
+Simulated simulate_choice(const PlannedJob& job, const Site& site) {
+  const StepCosts costs(site.machine, job.stages);
+  SimulationOptions options;
+  options.keep_timeline = true;
+  return simulate_placed(job.stages, costs, job.best.placement, *site.fabric, options);
 }
 
 std::string memory_problem(const Evaluation& evaluation, const Machine& machine) {

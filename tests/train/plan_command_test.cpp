@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "comm/temporary_directory.h"
 #include "run_plait.h"
@@ -137,6 +138,21 @@ TEST_F(PlanCommand, ATopologyOfGpusIsNotThatOfARunOnCpus) {
   std::ifstream file(folder.path() + "/runs/r/plan.json");
   const auto plan = nlohmann::json::parse(file);
   EXPECT_THAT(plan["predicted"]["machine"].get<std::string>(), HasSubstr("CPU"));
+}
+
+TEST_F(PlanCommand, WritesTheSimulatedStepAsATrace) {
+  const auto shown = [&](int gpus) {
+    const std::string file = folder.path() + "/trace.json", fixed = " --set parallel.tensor=1 --set parallel.pipeline=2 --set train.global_batch=32";
+    const Outcome outcome = plait("plan @/job.yaml --device h200 --gpus " + std::to_string(gpus) + fixed + " --set launch.ranks=" + std::to_string(gpus) +
+                                  " --trace " + file);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    std::ifstream stream(file);
+    std::set<int> processes;
+    for (const auto& event : nlohmann::json::parse(stream)["traceEvents"]) processes.insert(event["pid"].get<int>());
+    return processes.size();
+  };
+  EXPECT_EQ(shown(4), 4U);
+  EXPECT_EQ(shown(32), 2U) << "one of each stage";
 }
 
 TEST_F(PlanCommand, ASinglePairTakesItsTransport) {
