@@ -30,8 +30,9 @@ std::vector<HostHop> hops_between(const Network& network, const std::vector<int>
     return std::find(list.begin(), list.end(), value) != list.end();
   };
   for (const Candidate& c : candidates) {
-    const bool taken = contains(exits, c.exit) || contains(entries, c.entry) ||
-                       std::any_of(hops.begin(), hops.end(), [&](const HostHop& h) { return h.from == c.from || h.to == c.to; });
+    const bool taken =
+        contains(exits, c.exit) || contains(entries, c.entry) ||
+        std::any_of(hops.begin(), hops.end(), [&](const HostHop& h) { return h.from == c.from || h.to == c.to; });
     if (taken) continue;
     hops.push_back({c.from, c.to});
     exits.push_back(c.exit);

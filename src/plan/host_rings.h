@@ -1,13 +1,13 @@
 // How many rings carry a collective over several hosts, and by which NICs each of them goes from host to host.
 //
-// NCCL runs several rings, its channels, and looks for ones that leave and enter every host by another NIC (src/graph/search.cc,
-// rings.cc). So does this, from the routes alone: between two hosts that follow each other it pairs members whose ways leave by
-// different NICs and enter by different ones, those with the shortest way (on one rail) first; where several are as short, or
-// leave by one NIC, the lowest. There are as many rings as the two hosts with the fewest such pairs have. Bandwidth has no say
-// in it, so that more of it never makes a collective slower.
+// NCCL runs several rings, its channels, and looks for ones that leave and enter every host by another NIC
+// (src/graph/search.cc, rings.cc). So does this, from the routes alone: between two hosts that follow each other it pairs
+// members whose ways leave by different NICs and enter by different ones, those with the shortest way (on one rail) first;
+// where several are as short, or leave by one NIC, the lowest. There are as many rings as the two hosts with the fewest such
+// pairs have. Bandwidth has no say in it, so that more of it never makes a collective slower.
 //
-// Each ring takes an equal share of the bytes and visits all members. Within a host all rings go round in one cyclic order, each
-// from the member after the one by which it leaves: so all but that ring go from that member to the next one.
+// Each ring takes an equal share of the bytes and visits all members. Within a host all rings go round in one cyclic order,
+// each from the member after the one by which it leaves: so all but that ring go from that member to the next one.
 #pragma once
 
 #include <vector>
@@ -23,7 +23,7 @@ struct HostHop {
 struct HostRings {
   int rings = 1;
   // Of several rings only (one ring may go in any order):
-  std::vector<std::vector<int>> hosts;  // members of each host, as given
+  std::vector<std::vector<int>> hosts;     // members of each host, as given
   std::vector<std::vector<HostHop>> hops;  // by host, of each ring to the next host, and from the last to the first
 };
 

@@ -87,7 +87,7 @@ TEST(HostRings, TwoGpusThatShareANicAreOneRing) {
   EXPECT_EQ(host_rings(network, in_order(8)).rings, 2);
   EXPECT_EQ(host_rings(network, {0, 1, 4, 5}).rings, 1);  // by one NIC
   EXPECT_EQ(host_rings(network, {0, 2, 4, 6}).rings, 2);
-  EXPECT_EQ(host_rings(network, {0, 2, 4}).rings, 1);  // one member there
+  EXPECT_EQ(host_rings(network, {0, 2, 4}).rings, 1);     // one member there
   EXPECT_EQ(host_rings(network, {0, 1, 2, 3}).rings, 1);  // one host
   EXPECT_EQ(host_rings(network, {0, 4}).rings, 1);
 }
@@ -97,6 +97,9 @@ TEST(HostRings, EachLeavesAndEntersEveryHostByANicOfItsOwn) {
   const HostRings across = host_rings(network_of(fabric), in_order(24));
   ASSERT_EQ(across.rings, 4);
   ASSERT_EQ(across.hops.size(), 3U);
+  EXPECT_EQ(fabric.channel_name(fabric.way(2, 10).exit_channel), "host0/nic1 to rail1, network");
+  EXPECT_EQ(fabric.channel_name(fabric.way(2, 10).entry_channel), "rail1 to host1/nic1, network");
+  EXPECT_EQ(fabric.way(2, 3).exit_channel, -1);
   for (const std::vector<HostHop>& hops : across.hops) {
     std::set<int> exits, entries;
     for (const HostHop& hop : hops) {
@@ -138,7 +141,7 @@ TEST(HostRings, OfGroupsThatUseTheSameNicsShareThem) {
   const parallel::Layout layout{1, 4, 2};
   const Traffic traffic = all_reduces(layout);
   const double bytes = traffic.data[0].bytes, latencies = 6 * 6 * latency_us * 1e-6;
-  const std::vector<int> apart = {0, 2, 1, 3, 4, 6, 5, 7};    // groups {0, 1, 4, 5} and {2, 3, 6, 7}: a NIC each
+  const std::vector<int> apart = {0, 2, 1, 3, 4, 6, 5, 7};     // groups {0, 1, 4, 5} and {2, 3, 6, 7}: a NIC each
   const std::vector<int> together = {0, 1, 2, 3, 4, 5, 6, 7};  // groups {0, 2, 4, 6} and {1, 3, 5, 7}: both NICs
   Fabric two(Cluster{.nics = 2}.graph()), four(Cluster{.nics = 4}.graph());
   const PlacementCost one_each = cost_of(two, traffic, apart), both = cost_of(two, traffic, together);
@@ -165,7 +168,8 @@ TEST(HostRings, DoNotDependOnTheNumbersOfGpus) {
         std::vector<int> numbers = in_order(4);
         std::shuffle(numbers.begin(), numbers.end(), random);
         for (topology::Node& node : renumbered.nodes) {
-          if (node.kind == topology::NodeKind::gpu && node.host == host) node.index = numbers[static_cast<std::size_t>(node.index)];
+          if (node.kind == topology::NodeKind::gpu && node.host == host)
+            node.index = numbers[static_cast<std::size_t>(node.index)];
         }
       }
       Fabric other(renumbered);
@@ -180,7 +184,8 @@ TEST(HostRings, DoNotDependOnTheNumbersOfGpus) {
         std::vector<int> placement = in_order(8), moved;
         std::shuffle(placement.begin(), placement.end(), random);
         for (int gpu : placement) moved.push_back(number_of[static_cast<std::size_t>(gpu)]);
-        EXPECT_DOUBLE_EQ(cost_of(fabric, traffic, placement).seconds, cost_of(other, traffic, moved).seconds) << layout.to_string();
+        EXPECT_DOUBLE_EQ(cost_of(fabric, traffic, placement).seconds, cost_of(other, traffic, moved).seconds)
+            << layout.to_string();
       }
     }
   }
@@ -200,7 +205,8 @@ TEST(HostRings, GetNoSlowerByBandwidth) {
     // The promise holds while routes stay.
     bool same_routes = true;
     for (int from = 0; from < before.gpus(); ++from) {
-      for (int to = 0; to < before.gpus(); ++to) same_routes = same_routes && before.way(from, to).channels == after.way(from, to).channels;
+      for (int to = 0; to < before.gpus(); ++to)
+        same_routes = same_routes && before.way(from, to).channels == after.way(from, to).channels;
     }
     if (!same_routes) continue;
     for (const parallel::Layout& layout : test::layouts_of(before.gpus())) {

@@ -60,8 +60,8 @@ TEST(PlacementAtScale, AThousandGpusOnRails) {
     EXPECT_LE(placed.cost.seconds, placed.order.seconds);
   }
   EXPECT_LT(seconds_since(start), 20);
-  // The last one's bound is as low as it is because two members of a tensor group in each host, which have a ring each, leave room
-  // for four stages there: for this traffic, of few latencies, that is cheaper than a stage in each host.
+  // The last one's bound is as low as it is because two members of a tensor group in each host, which have a ring each, leave
+  // room for four stages there: for this traffic, of few latencies, that is cheaper than a stage in each host.
   const parallel::Layout layout{128, 1, 8};
   PlacementOptions four_stages_a_host;
   four_stages_a_host.strategy = PlacementStrategy::given;

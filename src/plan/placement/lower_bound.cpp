@@ -215,7 +215,7 @@ struct AxisBound {
   int size = 1;  // 1: sends nothing, so it can be anywhere
   double inside = 0;
   double within_hosts = 0;  // if no group or pipeline leaves its host
-  double least_bytes = 0;  // of a group
+  double least_bytes = 0;   // of a group
   double least_rounds = 0;
   double hop_bytes = 0;     // of one message of each kind between neighbours of a pipeline, at least
   double fill_at_best = 0;  // one message of each kind over the widest ways
@@ -317,9 +317,9 @@ double placement_lower_bound(CostModel& model) {
         return axis.across(gb_per_s, std::max(1, (axis.size + together - 1) / together - 1), widths.widest(),
                            widths.least_latency_us());
       };
-      // If every tensor group on a host has so many members there, and every data group so many, each rank of a pipeline brings as
-      // many as both multiplied, and each of those the block that is kept together. So more rings for one axis are fewer for the
-      // other, and fewer ranks of a pipeline in one component.
+      // If every tensor group on a host has so many members there, and every data group so many, each rank of a pipeline brings
+      // as many as both multiplied, and each of those the block that is kept together. So more rings for one axis are fewer for
+      // the other, and fewer ranks of a pipeline in one component.
       const int room = widths.largest_host() / size;
       for (int of_tensor = 1; of_tensor <= room; ++of_tensor) {
         for (int of_data = 1; of_tensor * of_data <= room; ++of_data) {

@@ -62,7 +62,8 @@ class Rings {
 
   // A cyclic order of one ring with these hops, which are one of ring.choices; starts at the lowest member.
   std::vector<int> order(const Ring& ring, const RingHops& hops);
-  // The hops of all rings with one of ring.choices, each once; of members that cannot all reach each other, as they are numbered.
+  // The hops of all rings with one of ring.choices, each once; of members that cannot all reach each other, as they are
+  // numbered.
   std::vector<HostHop> hops(const Ring& ring, const RingHops& choice);
 
   Fabric& fabric() { return fabric_; }
@@ -76,7 +77,7 @@ class Rings {
   void find_across(Ring& ring);
 
   Fabric& fabric_;
-  const Network network_;  // the fabric
+  const Network network_;       // the fabric
   std::vector<Ring*> by_mask_;  // of fabrics with up to 16 GPUs
   std::unordered_map<std::vector<int>, Ring, MembersHash> rings_;
   std::unordered_map<const Ring*, std::vector<Crossed>> crossed_;

@@ -90,7 +90,8 @@ void Engine::make_flows() {
     if (flow == none) return none;
     if (tasks_[at(task)].flow == none) {
       tasks_[at(task)].flow = static_cast<int>(flows_.size());
-      flows_.push_back({.flow = &job_.flows[at(flow)], .task = task, .crossings = {}});
+      const Flow& first = job_.flows[at(flow)];
+      flows_.push_back({.rings = first.rings, .most_gb_per_s = first.most_gb_per_s, .task = task, .crossings = {}});
     }
     return class_of[at(flow)] = tasks_[at(task)].flow;
   };
@@ -166,6 +167,7 @@ void Engine::take_work(Task& task) const {
     const Place& place = places_[at(parties_[at(task.first_party + party)])];
     take_slower(work, actors_[at(place.actor)].works[at(instruction_at(place))]);
   }
+  if (task.flow != none) share_among_rings(work, flows_[at(task.flow)].rings);
 }
 
 void Engine::begin(int t) {
@@ -214,7 +216,7 @@ void Engine::begin_bytes(int t) {
   Task& task = tasks_[at(t)];
   task.phase = Phase::bytes;
   task.since = now_;
-  task.left = flows_[at(task.flow)].flow->bytes(task.work);
+  task.left = task.work.bytes;
   task.pace = 0;
   load(flows_[at(task.flow)], 1);
   mark(t);
@@ -276,8 +278,8 @@ void Engine::mark(int task) {
 double Engine::pace_of(const Task& task) const {
   if (task.phase == Phase::bytes) {
     const ClassFlow& flow = flows_[at(task.flow)];
-    double gb_per_s = flow.flow->most_gb_per_s;
-    if (task.work.most_gb_per_s > 0) gb_per_s = std::min(gb_per_s, flow.flow->most_of(task.work));
+    double gb_per_s = flow.most_gb_per_s;
+    if (task.work.most_gb_per_s > 0) gb_per_s = std::min(gb_per_s, task.work.most_gb_per_s);
     for (const Flow::Crossing& crossing : flow.crossings) {
       const ClassChannel& channel = channels_[at(crossing.channel)];
       gb_per_s = std::min(gb_per_s, channel.gb_per_s / channel.load);

@@ -76,7 +76,8 @@ class Engine {
     double since = 0, left = 0, pace = 0;  // at `since`, `left` seconds or bytes were left, each taking `pace` seconds
   };
   struct ClassFlow {
-    const Flow* flow = nullptr;  // of the class's first member, but for the crossings
+    int rings = 1;
+    double most_gb_per_s = 0;
     int task = none;
     std::vector<Flow::Crossing> crossings;  // by class of channels; times: how many of the class cross one channel
   };

@@ -132,12 +132,13 @@ class Walk {
     return flow == none ? nullptr : &job_.flows[at(flow)];
   }
 
-  double seconds_alone(const Flow& flow, const Work& work) const {
+  double seconds_alone(const Flow& flow, Work work) const {
+    share_among_rings(work, flow.rings);
     double gb_per_s = flow.most_gb_per_s;
-    if (work.most_gb_per_s > 0) gb_per_s = std::min(gb_per_s, flow.most_of(work));
+    if (work.most_gb_per_s > 0) gb_per_s = std::min(gb_per_s, work.most_gb_per_s);
     for (const Flow::Crossing& c : flow.crossings)
       gb_per_s = std::min(gb_per_s, job_.channel_gb_per_s[at(c.channel)] / c.times);
-    return flow.bytes(work) * (1e-9 / gb_per_s);
+    return work.bytes * (1e-9 / gb_per_s);
   }
 
   // Splits what of [from, to] is in this step in the proportion in which `alone` and the rest make it up.

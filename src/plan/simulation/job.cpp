@@ -249,6 +249,11 @@ void take_slower(Work& work, const Work& other) {
   if (limited) work.most_gb_per_s = other.most_gb_per_s;
 }
 
+void share_among_rings(Work& work, int rings) {
+  work.bytes /= rings;
+  work.most_gb_per_s /= rings;
+}
+
 int Job::peer_rank(int rank, int stream) const {
   return layout.on_pipeline(rank, table(rank).program->streams[at(stream)].peer);
 }

@@ -51,9 +51,6 @@ struct Flow {
   int rings = 1;  // each moves an equal share of the bytes; all rates are of one ring
   double most_gb_per_s = std::numeric_limits<double>::infinity();  // of its ways alone
   std::vector<Crossing> crossings;  // ascending, each channel once; only those where it may have to share
-  // What each ring has to move, and at most in GB/s (0: as its way gives), if that is the work of all.
-  double bytes(const Work& work) const { return work.bytes / rings; }
-  double most_of(const Work& work) const { return work.most_gb_per_s / rings; }
 };
 
 // Members of one group, which run its collectives together.
@@ -85,6 +82,9 @@ struct Job {
 
 // What counts where several ranks run one collective: of each number the slower one's.
 void take_slower(Work& work, const Work& other);
+
+// What one of so many rings has to move, and how fast it may, instead of all together.
+void share_among_rings(Work& work, int rings);
 
 // `set` has to outlive it. InternalError if works are not finite or negative, or `gpu_of_rank` does not give every rank a GPU
 // of the network; ConfigError (placement) if bytes have to go where there is no way. `same_work`: as SimulationOptions::same_work.
