@@ -6,8 +6,10 @@
 // where several are as short, or leave by one NIC, the lowest. There are as many rings as the two hosts with the fewest such
 // pairs have. Bandwidth has no say in it, so that more of it never makes a collective slower.
 //
-// Each ring takes an equal share of the bytes and visits all members. Within a host all rings go round in one cyclic order,
-// each from the member after the one by which it leaves: so all but that ring go from that member to the next one.
+// Each ring takes an equal share of the bytes and visits all members. Within a host all rings go round in one cyclic order and
+// leave it open after the member by which they leave: from that one to the next go all but that ring. So where all members have
+// NICs of their own, each sends and receives what it does in one ring. (Which ring enters by which member makes no difference
+// to that, and is not followed from host to host.)
 #pragma once
 
 #include <vector>

@@ -82,6 +82,47 @@ TEST(RingOrders, AreAlikeForGroupsThatAreConnectedAlike) {
   EXPECT_EQ(rings.order({17, 25, 21, 29}), first);
 }
 
+// Of four rings through two hosts, also with two ranks on one GPU: of which one has no NIC to itself.
+TEST(RingOrders, SeveralRingsVisitEachMemberOnce) {
+  const Network network = Rails{.hosts = 2, .per_host = 4}.network();
+  RingOrders rings(network);
+  for (const std::vector<int>& gpus : {std::vector{0, 5, 2, 7, 4, 1, 6, 3}, {3, 2, 1, 0, 4, 5, 6, 7, 0}}) {
+    const CollectiveHops hops = rings.hops(gpus);
+    EXPECT_EQ(hops.rings, 4);
+    std::vector<int> sent(gpus.size()), received(gpus.size());
+    int between_hosts = 0;
+    for (const RingHop& hop : hops.hops) {
+      const int from = gpus[static_cast<std::size_t>(hop.from)], to = gpus[static_cast<std::size_t>(hop.to)];
+      sent[static_cast<std::size_t>(hop.from)] += hop.rings;
+      received[static_cast<std::size_t>(hop.to)] += hop.rings;
+      if (from / 4 == to / 4) continue;
+      EXPECT_EQ(hop.rings, 1);
+      EXPECT_EQ(from % 4, to % 4) << "on one rail";
+      ++between_hosts;
+    }
+    EXPECT_EQ(between_hosts, 8);
+    EXPECT_EQ(sent, std::vector<int>(gpus.size(), 4));
+    if (gpus.size() == 8) {
+      EXPECT_EQ(received, sent);
+    }
+  }
+}
+
+TEST(RingOrders, OneRingGoesThroughHostsOfWhichOneHasOneMember) {
+  const Network network = Rails{.hosts = 2, .per_host = 4}.network();
+  RingOrders rings(network);
+  const std::vector<int> gpus = {0, 1, 2, 4};
+  const CollectiveHops hops = rings.hops(gpus);
+  const std::vector<int> order = rings.order(gpus);
+  EXPECT_EQ(hops.rings, 1);
+  ASSERT_EQ(hops.hops.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(hops.hops[i].from, order[i]);
+    EXPECT_EQ(hops.hops[i].to, order[(i + 1) % 4]);
+    EXPECT_EQ(hops.hops[i].rings, 1);
+  }
+}
+
 TEST(RingOrders, OfRanksOnOneGpuHaveNothingInTheWay) {
   const Network network = two_halves(4, 1, 1);
   RingOrders rings(network);

@@ -11,9 +11,10 @@
 // copy of the pipeline (one for each data and tensor coordinate). So the weakest link decides, and of placements with equally
 // weak ones the one with fewer of them is better: bridges are used even where some hop must be slow.
 //
-// The cost does not depend on the numbers of GPUs (beyond exact_ring_members in a group, where the order of hosts and numbers
-// is the ring). While routes stay what they are, more bandwidth anywhere never makes it higher: every term falls with every
-// bandwidth, and neither the choice of rings nor a tie decides which channels are shared.
+// The cost does not depend on the numbers of GPUs, but beyond exact_ring_members in a group, where the order of hosts and
+// numbers is the ring, and where several rings carry it: they follow the hosts by number, and of members that are as far from
+// the others and share a NIC the lowest leaves by it. While routes stay what they are, more bandwidth anywhere never makes it
+// higher: every term falls with every bandwidth, and neither the choice of rings nor a tie decides which channels are shared.
 #pragma once
 
 #include <string>
