@@ -16,8 +16,9 @@ std::tuple<double, double, double> measure(const std::vector<double>& costs, con
   std::vector<double> ranks(static_cast<std::size_t>(s.ranks), 0.0);
   double stage_squares = 0, rank_squares = 0;
   for (int stage = 0; stage < s.stages(); ++stage) {
+    const BlockRange& blocks = split[static_cast<std::size_t>(stage)];
     double cost = 0;
-    for (int b = split[static_cast<std::size_t>(stage)].first; b < split[static_cast<std::size_t>(stage)].end; ++b) cost += costs[static_cast<std::size_t>(b)];
+    for (int block = blocks.first; block < blocks.end; ++block) cost += costs[static_cast<std::size_t>(block)];
     ranks[static_cast<std::size_t>(s.rank_of(stage))] += cost;
     stage_squares += cost * cost;
   }
