@@ -64,7 +64,8 @@ struct JobOutline {
   std::vector<BlockRange> stages;
 };
 // `splits`: of outlines made before, for many of them.
-JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind, StageSplits* splits = nullptr);
+JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
+                       StageSplits* splits = nullptr);
 
 // `vocab`: of the tokenizer. ConfigError when batch sizes, precision, schedule and layout do not fit together.
 RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind);

@@ -120,8 +120,11 @@ Evaluation evaluate_memory(const Config& config, const std::vector<parallel::Ran
     result.peak_bytes.push_back(static_cast<double>(plan.memory.total_bytes()) + context_bytes(machine));
     if (result.peak_bytes.back() > result.peak_bytes[fullest]) fullest = result.peak_bytes.size() - 1;
   }
-  for (const auto& [kind, bytes] : stages[fullest].memory.bytes_by_kind()) result.bytes_by_kind.emplace_back(kind, static_cast<double>(bytes));
-  std::stable_sort(result.bytes_by_kind.begin(), result.bytes_by_kind.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  for (const auto& [kind, bytes] : stages[fullest].memory.bytes_by_kind()) {
+    result.bytes_by_kind.emplace_back(kind, static_cast<double>(bytes));
+  }
+  std::stable_sort(result.bytes_by_kind.begin(), result.bytes_by_kind.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   return result;
 }
 
@@ -215,7 +218,9 @@ class Search {
   // What a thread evaluates with: a fabric and a placer remember what they have been asked.
   struct Desk {
     explicit Desk(const Site& s) : site(s), placer(*s.fabric) {}
-    Desk(const Site& s, const Fabric& original) : own(std::make_unique<Fabric>(original)), site(s), placer(*own) { site.fabric = own.get(); }
+    Desk(const Site& s, const Fabric& original) : own(std::make_unique<Fabric>(original)), site(s), placer(*own) {
+      site.fabric = own.get();
+    }
     std::unique_ptr<Fabric> own;  // none: the site's
     Site site;
     Placer placer;

@@ -103,8 +103,8 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
                               context.topology));
   if (best.extrapolated) lines.push_back("some block times were measured at other sizes only and scaled");
   if (job.enumerated > 1) {
-    lines.push_back(fmt::format("{} ways to run it on {} ranks; {} of the most promising looked at closely", job.enumerated, best.candidate.ranks(),
-                                job.looked_at));
+    lines.push_back(fmt::format("{} ways to run it on {} ranks; {} of the most promising looked at closely", job.enumerated,
+                                best.candidate.ranks(), job.looked_at));
   }
   lines.push_back("on the critical path: " + terms(best));
   lines.push_back(fmt::format("bubble {:.1f} % of the step, exposed communication {:.1f} ms, mean over ranks", 100 * best.bubble_fraction,

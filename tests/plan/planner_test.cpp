@@ -160,7 +160,8 @@ TEST(Planner, WhatItLookedAtFirstMayAllBeTooLarge) {
   const Config config = parse_config(small, {"parallel.recompute=none"});
   Fabric fabric = fixture("nvswitch8.xml");
   const auto plan = [&](double gib) {
-    return plan_job(config, vocab, 4, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda}, {.most_looked_at = 1, .what_if = false});
+    const Site site{.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda};
+    return plan_job(config, vocab, 4, site, {.most_looked_at = 1, .what_if = false});
   };
   const PlannedJob roomy = plan(16);
   ASSERT_EQ(roomy.looked_at, 1);
@@ -174,7 +175,8 @@ TEST(Planner, WhatItLookedAtFirstMayAllBeTooLarge) {
 TEST(Planner, KeepsThePlansOfItsChoice) {
   const Config config = parse_config(small);
   Fabric fabric = fixture("two_sockets.xml");
-  const PlannedJob job = plan_job(config, vocab, 4, {.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda}, {.what_if = false});
+  const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
+  const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
   ASSERT_EQ(job.stages.size(), static_cast<std::size_t>(job.best.candidate.pipeline));
   EXPECT_EQ(job.stages[0].global_batch, config.train.global_batch);
   for (std::size_t p = 0; p < job.stages.size(); ++p) {
