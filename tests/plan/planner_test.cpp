@@ -150,7 +150,7 @@ TEST(Planner, TheAnswerDoesNotDependOnTheNumberOfThreads) {
     const Machine machine = slow_gpu();
     const PlannedJob job = plan_job(config, vocab, 8, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda},
                                     {.top = 100, .what_if = false, .threads = threads});
-    const std::string text = to_json(job, machine, {"m", "t", {}}).dump();
+    const std::string text = to_json(job, machine, {"m", "t", {}, ""}).dump();
     if (threads == 1) first = text;
     EXPECT_EQ(text, first) << threads;
   }

@@ -147,8 +147,9 @@ TEST_F(PlanCommand, WritesTheSimulatedStepAsATrace) {
                                   " --trace " + file);
     EXPECT_EQ(outcome.status, 0) << outcome.errors;
     std::ifstream stream(file);
+    const auto trace = nlohmann::json::parse(stream);
     std::set<int> processes;
-    for (const auto& event : nlohmann::json::parse(stream)["traceEvents"]) processes.insert(event["pid"].get<int>());
+    for (const auto& event : trace["traceEvents"]) processes.insert(event["pid"].get<int>());
     return processes.size();
   };
   EXPECT_EQ(shown(4), 4U);
