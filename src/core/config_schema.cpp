@@ -1,6 +1,7 @@
 #include "core/config_schema.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <type_traits>
 
@@ -106,6 +107,13 @@ Rule not_empty() {
 Rule yes_or_no() { return any("true or false"); }
 
 std::string list(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
+
+template <std::size_t N>
+std::vector<std::string> auto_or(const std::array<const char*, N>& names) {
+  std::vector<std::string> all{"auto"};
+  all.insert(all.end(), names.begin(), names.end());
+  return all;
+}
 
 // `planned` names are known, so that a message can tell "not yet" from "misspelt".
 Rule one_of(std::vector<std::string> names, std::vector<std::string> planned = {}) {
@@ -316,7 +324,7 @@ std::vector<Field> comm_fields() {
   return {
       key("comm.backend", c(&C::backend), one_of({"auto", "nccl", "gloo"}),
           "Collectives: NCCL between GPUs, Gloo between CPUs. `auto`: by device."),
-      key("comm.p2p", c(&C::p2p), one_of({"auto", "direct", "ipc", "vmm", "relay", "host", "nccl"}),
+      key("comm.p2p", c(&C::p2p), one_of(auto_or(transport_names)),
           "How messages between pipeline stages travel. Mailboxes: `direct` (GPUs with peer access, or CPUs, in one process), `vmm` "
           "and `ipc` (GPUs of two processes), `relay` (through the memory of a third GPU), `host` (through pinned host memory; "
           "through shared memory between CPUs). `nccl`: send and receive of the communication library (Gloo's between CPUs), for "

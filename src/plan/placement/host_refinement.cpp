@@ -5,6 +5,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "comm/topology/part.h"
 #include "plan/placement/exact.h"
 
 namespace plait::plan {
@@ -33,25 +34,6 @@ bool ways_differ(Fabric& fabric, int host) {
     }
   }
   return false;
-}
-
-topology::Graph part_of(const topology::Graph& graph, int host) {
-  topology::Graph part;
-  std::vector<int> number(graph.nodes.size(), -1);
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (graph.nodes[i].host != host) continue;
-    number[i] = static_cast<int>(part.nodes.size());
-    part.nodes.push_back(graph.nodes[i]);
-  }
-  for (topology::Edge edge : graph.edges) {
-    edge.a = number[at(edge.a)], edge.b = number[at(edge.b)];
-    if (edge.a >= 0 && edge.b >= 0) part.edges.push_back(edge);
-  }
-  for (topology::PairMeasurement pair : graph.pairs) {
-    pair.from = number[at(pair.from)], pair.to = number[at(pair.to)];
-    if (pair.from >= 0 && pair.to >= 0) part.pairs.push_back(pair);
-  }
-  return part;
 }
 
 // What the ranks of the block send each other. A group that goes on in other hosts counts as if it did not.
@@ -117,7 +99,8 @@ std::vector<int> refine_within_hosts(CostModel& model, const std::vector<int>& g
     if (block.pipeline.size() * block.data.size() * block.tensor.size() != ranks.size()) continue;
     std::vector<int>& places = known[{kind, block.pipeline, block.data.size(), block.tensor.size()}];
     if (places.empty()) {
-      Fabric inside(part_of(fabric.graph(), fabric.gpu(fabric.first_gpu(host)).host));
+      const int number = fabric.gpu(fabric.first_gpu(host)).host;  // as the graph counts them
+      Fabric inside(topology::part_of(fabric.graph(), [&](const topology::Node& node) { return node.host == number; }));
       Rings rings(inside);
       CostModel part(rings, part_of(model.traffic(), block));
       Symmetry symmetry(inside);
