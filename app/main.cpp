@@ -1,7 +1,6 @@
 // The plait program.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -17,9 +16,6 @@ void print_error(const std::exception& error) { std::cerr << "plait: " + std::st
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Streams of one device share hardware queues, eight unless the environment says otherwise, and what is queued behind a stream
-  // that waits for another GPU waits too. A rank has more streams than that. CUDA reads this when it starts.
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   CLI::App app{"plait: trains transformers with data, tensor and pipeline parallelism, braided freely"};
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help for every subcommand");

@@ -2,6 +2,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 
@@ -10,6 +11,20 @@
 #include "core/stream_impl.h"
 
 namespace plait {
+namespace {
+
+// Streams of one device share hardware queues, eight unless the environment says otherwise, and what is queued behind a stream
+// that waits for another GPU waits too: for ever, if that GPU waits for it. A rank has more streams than that. CUDA reads this when
+// it starts, hence before main(). A smaller number in the environment (Megatron-LM asks for 1) is not taken.
+constexpr int hardware_queues = 32;  // as many as there can be
+[[maybe_unused]] const bool queues_of_their_own = [] {
+  const char* const name = "CUDA_DEVICE_MAX_CONNECTIONS";
+  const char* const given = std::getenv(name);
+  if (!given || std::atoi(given) < hardware_queues) ::setenv(name, std::to_string(hardware_queues).c_str(), 1);
+  return true;
+}();
+
+}  // namespace
 
 void check(cudaError_t status, std::source_location where) {
   if (status == cudaSuccess) return;
@@ -154,12 +169,21 @@ class CudaStream final : public StreamImpl {
   }
   void synchronize() override {
     check(cudaStreamSynchronize(stream_));
-    std::lock_guard lock(*failure_mutex_);
-    if (*failure_) std::rethrow_exception(*failure_);
+    rethrow_failure();
+  }
+  void throw_if_failed() override {
+    const cudaError_t status = cudaStreamQuery(stream_);
+    if (status != cudaErrorNotReady) check(status);
+    rethrow_failure();
   }
   void* native() const override { return stream_; }
 
  private:
+  void rethrow_failure() const {
+    std::lock_guard lock(*failure_mutex_);
+    if (*failure_) std::rethrow_exception(*failure_);
+  }
+
   Device device_;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<std::exception_ptr> failure_ = std::make_shared<std::exception_ptr>();

@@ -1,7 +1,7 @@
 // Runs a rank's programs on streams: one switch over instructions, ordering from the program's waits.
 //
-// Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on
-// device work. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned
+// Everything a step needs is carved from one arena at construction; a step allocates nothing, and the host waits for the device only
+// where it is `most_ahead` computations ahead of it. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned
 // memory behind it and picked up later.
 //
 // An Interpreter belongs to its rank's thread.
@@ -112,8 +112,9 @@ class Interpreter {
   void publish_weights();
   void synchronize();
 
-  // Enqueues one optimizer step. At most `results_in_flight` steps may be waiting for next_result.
+  // Enqueues one optimizer step, never more than `most_ahead` computations before the device. At most `results_in_flight` steps may be waiting for next_result.
   static constexpr int results_in_flight = 8;
+  static constexpr std::uint64_t most_ahead = 16;
   void run_step(BatchSource& batches, const UpdateSettings& settings);
   // The same with events around everything (parallel/step_recorder.h), and waits for all of it. Expects no pending results; leaves
   // this step's.
@@ -179,6 +180,10 @@ class Interpreter {
   Prepared prepare(const Program& program);
   int place_of(const Program& program, const Instruction& instruction) const;
   void fill_constants();
+  // A GPU's launch queue is finite (1,024 entries, of which a block takes up to 50), and CUDA holds a lock of that GPU while a thread
+  // waits to launch into a full one. Where ranks are threads, another rank needs that lock to send to this GPU: a queue that is full
+  // of what waits for its message would never empty. So this waits instead, holding nothing.
+  void synchronize_when_far_ahead(StreamRef compute);
   // Issues a whole program, in order.
   void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer);
   void issue(const Prepared& prepared, const Instruction& instruction, BatchSource& batches, const UpdateSettings& settings,

@@ -59,6 +59,12 @@ void ProgressBoard::enqueued(StreamRef stream, const Program& program, int instr
   }
 }
 
+std::uint64_t ProgressBoard::outstanding(const StreamSpec& stream) const {
+  std::lock_guard lock(mutex_);
+  const auto it = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.stream == stream; });
+  return it == lanes_.end() ? 0 : it->enqueued - done(static_cast<std::size_t>(it - lanes_.begin()));
+}
+
 ProgressBoard::Reading ProgressBoard::read() const {
   Reading reading;
   std::lock_guard lock(mutex_);

@@ -38,6 +38,8 @@ class ProgressBoard {
   // On the host device, a stream one of whose tasks failed gets no further on the board: it shows what failed.
   void begin(const Program& program);
   void enqueued(StreamRef stream, const Program& program, int instruction);
+  // The rank's thread: instructions that are enqueued on a stream of the program and not done.
+  std::uint64_t outstanding(const StreamSpec& stream) const;
 
   // From any thread.
   struct Reading {
