@@ -178,9 +178,9 @@ std::vector<Mutation> mutations() {
   list.push_back({"tied gradients are not summed", "pipeline=2", removed(over(Kind::reduce_gradients, Group::tied)),
                   {"reduced gradient of embedding.tokens.weight", "tied group"}});
   list.push_back({"replicas count twice in the norm", "pipeline=2", edited_plan(count_replicas), {"step 1, gradient norm"}});
-  list.push_back({"two received micro-batches change places",
+  list.push_back({"two sent micro-batches change places",
                   "pipeline=2",
-                  exchanged(Kind::receive_activation, &Instruction::input_slot),
+                  exchanged(Kind::send_activation, &Instruction::peer_slot),
                   {"forward micro-batch 0 block 3: norm1_out", "comes from pipeline rank 0"}});
   list.push_back({"two loaded micro-batches change places",
                   "pipeline=2 schedule=gpipe",
