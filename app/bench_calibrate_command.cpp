@@ -41,7 +41,11 @@ void print(const plan::Calibration& c) {
     fmt::print("messages by {}: {:.1f} us for {:.0f} KB, {:.1f} us for {:.0f} MB\n", m.transport, 1e6 * m.curve.points.front().second,
                m.curve.points.front().first / 1024, 1e6 * seconds, bytes / 1024 / 1024);
   }
-  if (c.context_bytes) fmt::print("libraries    {:.2f} GiB of a GPU\n", *c.context_bytes / (1024.0 * 1024 * 1024));
+  constexpr double gib = 1024.0 * 1024 * 1024;
+  for (const plan::CommunicatorMeasurement& m : c.communicators) {
+    fmt::print("communicator   among {:>3} ranks: {:.2f} GiB of a GPU\n", m.ranks, m.bytes / gib);
+  }
+  if (c.context_bytes) fmt::print("libraries    {:.2f} GiB of a GPU, {:.2f} more with communicators\n", *c.context_bytes / gib, c.collectives_bytes.value_or(0) / gib);
 }
 
 }  // namespace

@@ -16,19 +16,21 @@ std::size_t message_bytes(const RankPlan& plan) {
   return static_cast<std::size_t>(plan.sizes.own_rows() * plan.sizes.shape.hidden) * size_of(plan.sizes.compute);
 }
 
+// The tensor group runs on the compute stream, at the same time as the others on theirs, which share what has the same members.
+constexpr bool shares_communicator(Group group) { return group != Group::tensor; }
+
 class Builder {
  public:
   Builder(const RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) : plan_(plan), options_(options), store_(store) {}
 
   std::shared_ptr<comm::Communicator> group(Group group) {
     const std::vector<int> members = plan_.members(group);
-    // The tensor group runs on the compute stream, at the same time as the others on theirs.
-    if (group != Group::tensor) {
+    if (shares_communicator(group)) {
       const auto made = by_members_.find(members);
       if (made != by_members_.end()) return made->second;
     }
     auto communicator = make(to_string(group), to_string(group) + "." + std::to_string(members.front()), members);
-    if (group != Group::tensor) by_members_[members] = communicator;
+    if (shares_communicator(group)) by_members_[members] = communicator;
     return communicator;
   }
 
@@ -166,6 +168,16 @@ std::vector<std::function<void()>> abort_actions(const RankGroups& groups) {
 }
 
 }  // namespace
+
+std::vector<std::vector<int>> communicators_of(const RankPlan& plan) {
+  std::vector<std::vector<int>> list;
+  std::set<std::vector<int>> shared;
+  for (const Group group : {Group::tensor, Group::data, Group::tied, Group::world}) {
+    std::vector<int> members = plan.members(group);
+    if (members.size() > 1 && (!shares_communicator(group) || shared.insert(members).second)) list.push_back(std::move(members));
+  }
+  return list;
+}
 
 RankGroups make_groups(const RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) {
   Builder builder(plan, options, store);

@@ -70,6 +70,9 @@ struct GroupOptions {
 
 // Collective over all ranks of the layout, which make their groups in one order. Groups of the same ranks whose collectives are
 // on the same stream are one communicator.
+// The members of every communicator of several ranks that make_groups makes for this one.
+std::vector<std::vector<int>> communicators_of(const RankPlan& plan);
+
 RankGroups make_groups(const RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store);
 
 }  // namespace plait::parallel

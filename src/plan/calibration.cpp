@@ -121,6 +121,11 @@ nlohmann::ordered_json to_json(const Calibration& c) {
   set("collective_slowdown", c.collective_slowdown);
   set("message_slowdown", c.message_slowdown);
   set("context_bytes", c.context_bytes);
+  set("collectives_bytes", c.collectives_bytes);
+  json["communicators"] = nlohmann::ordered_json::array();
+  for (const CommunicatorMeasurement& m : c.communicators) {
+    json["communicators"].push_back({{"ranks", m.ranks}, {"bytes", m.bytes}});
+  }
   return json;
 }
 
@@ -130,7 +135,8 @@ Calibration calibration_from(const Json& json, const std::string& source) {
   Calibration c{.device = root.text("device"), .model = root.text("model"), .blocks = {}, .collectives = {}, .messages = {},
                 .update_seconds_per_element = root.maybe("update_seconds_per_element"),
                 .collective_slowdown = root.maybe("collective_slowdown"), .message_slowdown = root.maybe("message_slowdown"),
-                .context_bytes = root.maybe("context_bytes")};
+                .context_bytes = root.maybe("context_bytes"),
+                .collectives_bytes = root.maybe("collectives_bytes"), .communicators = {}};
   root.each("blocks", [&](const Reader& r) {
     const std::string kind = r.text("kind");
     const auto known = std::find(kinds.begin(), kinds.end(), kind);
@@ -140,6 +146,9 @@ Calibration calibration_from(const Json& json, const std::string& source) {
   });
   root.each("collectives", [&](const Reader& r) {
     c.collectives.push_back({r.text("kind"), static_cast<int>(r.count("ranks")), r.curve("seconds_by_bytes")});
+  });
+  root.each("communicators", [&](const Reader& r) {
+    c.communicators.push_back({static_cast<int>(r.count("ranks")), r.positive("bytes")});
   });
   root.each("messages", [&](const Reader& r) { c.messages.push_back({r.text("link"), r.text("transport"), r.curve("seconds_by_bytes")}); });
   return c;

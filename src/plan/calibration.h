@@ -45,6 +45,12 @@ struct MessageMeasurement {
   Curve curve;
 };
 
+// What a communicator takes of a device beside what is sent through it.
+struct CommunicatorMeasurement {
+  int ranks = 2;
+  double bytes = 0;
+};
+
 struct Calibration {
   std::string device;       // as the device calls itself
   std::string model;        // model_key()
@@ -53,7 +59,9 @@ struct Calibration {
   std::vector<MessageMeasurement> messages;
   std::optional<double> update_seconds_per_element;  // of optimizer state, clipping's norm included
   std::optional<double> collective_slowdown, message_slowdown;
-  std::optional<double> context_bytes;
+  std::optional<double> context_bytes;               // that libraries take of a device, without the one for collectives
+  std::optional<double> collectives_bytes;           // that this one takes, once, beside its communicators
+  std::vector<CommunicatorMeasurement> communicators;
 };
 
 // What block times depend on beside tensor, micro-batch and recompute: "768x12x12 ffn 3072 gelu vocab 50304 sequence 1024 bf16".

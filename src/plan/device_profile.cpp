@@ -39,7 +39,9 @@ DeviceProfile gpu_profile(const Row& row) {
           .collective_seconds = 12 * micro,
           .round_seconds = 1 * micro,
           .collective_slowdown = 0.06,
-          .context_bytes = 1.5 * gib};
+          .context_bytes = 0.54 * gib,  // this and the next as measured on H200 with 2 ranks, docs/performance.md
+          .collectives_bytes = 0.37 * gib,
+          .communicator_bytes = 0.6 * gib};
 }
 
 // One rank with a core of its own: two 8-wide FMA units at 3 GHz give 96 GFLOP/s, of which OpenBLAS reaches most.
@@ -55,7 +57,9 @@ DeviceProfile core_profile() {
           .collective_seconds = 30 * micro,
           .round_seconds = 20 * micro,
           .collective_slowdown = 0.3,
-          .context_bytes = 0};  // counted by what plait itself allocates
+          .context_bytes = 0,  // counted by what plait itself allocates
+          .collectives_bytes = 0,
+          .communicator_bytes = 0};
 }
 
 std::string plain(std::string_view name) {

@@ -26,6 +26,8 @@ struct DeviceProfile {
   double round_seconds = 0;         // of each further round of a collective, beside the latency of the way
   double collective_slowdown = 0;   // how much longer compute takes beside a collective: 0.05 is 5 %
   double context_bytes = 0;         // memory that libraries take beside the plan
+  double collectives_bytes = 0;     // beside that, of a rank that has communicators, once
+  double communicator_bytes = 0;    // and of each of them
 };
 
 // Nominal, by the name that the device gives itself (core/device.h device_name) or by a short one ("h200", "a100", "cpu"); case does

@@ -23,7 +23,9 @@ Calibration example() {
           .update_seconds_per_element = 1e-11,
           .collective_slowdown = 0.1,
           .message_slowdown = std::nullopt,
-          .context_bytes = 2e9};
+          .context_bytes = 2e9,
+          .collectives_bytes = 4e8,
+          .communicators = {{2, 6e8}}};
 }
 
 TEST(Calibration, IsReadAsItWasWritten) {
@@ -33,6 +35,7 @@ TEST(Calibration, IsReadAsItWasWritten) {
   EXPECT_EQ(back.blocks[1].tensor, 2);
   EXPECT_FALSE(back.message_slowdown.has_value());
   EXPECT_EQ(*back.context_bytes, 2e9);
+  EXPECT_EQ(back.communicators.at(0).bytes, 6e8);
 }
 
 TEST(Calibration, WhatIsNoneIsRefusedByItsPlace) {
@@ -53,6 +56,7 @@ TEST(Calibration, WhatIsNoneIsRefusedByItsPlace) {
   EXPECT_THAT(refused([](auto& j) { j["blocks"][0]["tensor"] = 1.5; }), HasSubstr("whole number"));
   EXPECT_THAT(refused([](auto& j) { j["collectives"][0]["seconds_by_bytes"] = {{1, 2}, {1, 3}}; }), HasSubstr("ascending"));
   EXPECT_THAT(refused([](auto& j) { j["messages"][0].erase("link"); }), HasSubstr("messages[0] must have a text 'link'"));
+  EXPECT_THAT(refused([](auto& j) { j["communicators"][0]["bytes"] = -1; }), HasSubstr("communicators[0] has a 'bytes' that is negative"));
   EXPECT_THAT(refused([](auto& j) { j["context_bytes"] = "much"; }), HasSubstr("must have a number 'context_bytes'"));
 }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "comm/make_communicator.h"
 #include "core/error.h"
 #include "train/bench/calibration_model.h"
 #include "train/bench/collective_slowdown.h"
@@ -170,6 +171,53 @@ void measure_collectives(const CalibrationRequest& request, int ranks, bool gpus
                                 request.note});
 }
 
+// Two communicators one after the other, used as a step uses them: a library takes memory for a collective when it is first called.
+void measure_communicators(const CalibrationRequest& request, const LaunchPlan& launch_plan, plan::Calibration& calibration) {
+  constexpr std::int64_t small = 2, large = std::int64_t{8} << 20;
+  std::mutex mutex;
+  std::vector<double> used(3);  // before, and after each; of the rank that has most
+  launch(
+      launch_plan,
+      [&](RankContext& rank) {
+        DeviceMemory memory(rank.device);
+        const Buffer whole = memory.allocate(static_cast<std::size_t>(rank.size) * large * sizeof(float)), part = memory.allocate(large * sizeof(float));
+        const Stream stream(rank.device, StreamPriority::high);
+        std::vector<std::shared_ptr<comm::Communicator>> communicators;
+        for (std::size_t n = 0; n < used.size(); ++n) {
+          if (n > 0) {
+            comm::GroupSpec group;
+            group.name = "calibrate.memory." + std::to_string(n);
+            group.rank = rank.rank, group.size = rank.size;
+            group.device = rank.device;
+            group.timeout = request.ranks.timeout;
+            group.max_ctas = static_cast<int>(request.config.comm.max_ctas);
+            communicators.push_back(comm::make_communicator(group, *rank.rendezvous));
+            rank.on_abort([weak = std::weak_ptr(communicators.back())] {
+              if (const auto alive = weak.lock()) alive->abort();
+            });
+            const View all(whole.data(), DType::f32, {rank.size * large}), own(part.data(), DType::f32, {large});
+            comm::Communicator& made = *communicators.back();
+            made.all_reduce(stream, all.rows(0, small));
+            made.all_reduce(stream, all);
+            made.reduce_scatter(stream, all, own);
+            made.all_gather(stream, own, all);
+          }
+          stream.ref().synchronize();
+          comm::rendezvous_barrier(*rank.rendezvous, "calibrate.memory." + std::to_string(n), rank.rank, rank.size, turn_timeout);
+          const MemoryInfo info = memory_info(rank.device);
+          {
+            std::lock_guard lock(mutex);
+            used[n] = std::max(used[n], static_cast<double>(info.total_bytes - info.free_bytes));
+          }
+          comm::rendezvous_barrier(*rank.rendezvous, "calibrate.memory.read." + std::to_string(n), rank.rank, rank.size, turn_timeout);
+        }
+      },
+      request.argv);
+  const double first = used[1] - used[0], second = std::max(0.0, used[2] - used[1]);
+  if (!calibration.collectives_bytes) calibration.collectives_bytes = std::max(0.0, first - second);
+  calibration.communicators.push_back({launch_plan.ranks, second});
+}
+
 // Of the model at its largest micro-batch: short kernels, of which a small one has many, would hide behind their own start.
 void measure_slowdown(const CalibrationRequest& request, std::int64_t vocab, const LaunchPlan& launch_plan, plan::Calibration& calibration) {
   CollectiveSlowdownRequest slowdown{.config = request.config, .vocab = vocab, .measured = {}, .rounds = request.rounds,
@@ -229,13 +277,17 @@ void measure_messages(const CalibrationRequest& request, const LaunchPlan& launc
                         request.note});
 }
 
+LaunchPlan launch_of(const CalibrationRequest& request, int ranks) {
+  Config config;
+  config.launch.ranks = ranks;
+  config.launch.device = request.ranks.device;
+  return plan_launch(config);
+}
+
 }  // namespace
 
 plan::Calibration calibrate(const CalibrationRequest& request) {
-  Config config;
-  config.launch.ranks = request.ranks.ranks;
-  config.launch.device = request.ranks.device;
-  const LaunchPlan launch_plan = plan_launch(config);
+  const LaunchPlan launch_plan = launch_of(request, request.ranks.ranks);
   const bool gpus = launch_plan.devices.front().is_cuda();
   const std::int64_t vocab = request.config.model.vocab > 0 ? request.config.model.vocab : vocabulary(request.config);
   plan::Calibration calibration;
@@ -243,6 +295,11 @@ plan::Calibration calibrate(const CalibrationRequest& request) {
   calibration.model = model_key_of(request.config, vocab, launch_plan.devices.front().kind);
   request.note(fmt::format("blocks of {} on {} ranks at once", calibration.model, launch_plan.ranks));
   measure_blocks(request, vocab, launch_plan, calibration);
+  // The first that this process makes loads the library's kernels, so this comes before everything else that has communicators.
+  for (int ranks = 2; request.communication && gpus && ranks <= launch_plan.ranks; ranks *= 2) {
+    request.note(fmt::format("memory of communicators among {} ranks", ranks));
+    measure_communicators(request, launch_of(request, ranks), calibration);
+  }
   for (int ranks = 2; request.communication && ranks <= launch_plan.ranks; ranks *= 2) {
     request.note(fmt::format("collectives among {} ranks", ranks));
     measure_collectives(request, ranks, gpus, calibration);
