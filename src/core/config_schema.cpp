@@ -304,7 +304,7 @@ std::vector<Field> parallel_fields() {
                                           [](const auto& v) { return std::ranges::all_of(v, [](auto n) { return n >= 0; }); }),
           "Transformer blocks of each stage, in the order of the model: `pipeline` numbers, times the stages per rank. The "
           "embedding is on the first stage, the head on the last. Empty: split so that the most loaded rank has the least to "
-          "compute, embedding and head counted."),
+          "compute, embedding and head counted: by FLOPs, or by seconds where the planner decides something else too."),
       planned(auto_key("parallel.zero", p(&P::zero), up_to(0, 2, "sharding parameters (ZeRO-3)"),
                        "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 2: gradients too, "
                        "which are then reduced after every micro-batch (ZeRO-2). 0: every rank has all of them.",

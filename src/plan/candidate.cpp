@@ -1,6 +1,7 @@
 #include "plan/candidate.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -9,6 +10,8 @@
 
 namespace plait::plan {
 namespace {
+
+constexpr std::size_t most_stages_shown = 8;
 
 std::vector<std::int64_t> divisors(std::int64_t n) {
   std::vector<std::int64_t> all;
@@ -62,6 +65,7 @@ std::string Candidate::to_string() const {
   std::string text = layout();
   if (pipeline > 1) text += ", " + schedule;
   if (virtual_stages > 1) text += fmt::format(" with {} virtual stages", virtual_stages);
+  if (!stages.empty() && stages.size() <= most_stages_shown) text += fmt::format(", {} blocks", fmt::join(stages, " + "));
   text += fmt::format(", micro-batch {}", micro_batch);
   if (zero > 0) text += fmt::format(", zero {}", zero);
   if (recompute != "none") text += ", recompute " + recompute;
@@ -73,6 +77,7 @@ Config with(const Config& config, const Candidate& c) {
   chosen.parallel.data = c.data, chosen.parallel.tensor = c.tensor, chosen.parallel.pipeline = c.pipeline;
   chosen.parallel.schedule = c.schedule, chosen.parallel.virtual_stages = c.virtual_stages;
   chosen.parallel.zero = c.zero, chosen.parallel.recompute = c.recompute;
+  if (!c.stages.empty()) chosen.parallel.stages = c.stages;
   chosen.train.micro_batch = c.micro_batch;
   return chosen;
 }

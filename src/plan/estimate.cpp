@@ -40,7 +40,8 @@ double in_flight(const Candidate& c, double micro_batches) {
 }  // namespace
 
 Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, const Machine& machine)
-    : config_(config), vocab_(vocab), kind_(kind), machine_(machine) {}
+    : config_(config), vocab_(vocab), kind_(kind), machine_(machine),
+      cuts_stages_(config.parallel.stages.empty() && !keys_left_to_planner(config).empty()) {}
 
 Estimator::PassSeconds Estimator::pass_seconds(const model::BlockSizes& sizes, const RingSpeed& tensor) {
   BlockCosts costs(machine_, sizes);
@@ -60,6 +61,18 @@ Estimator::PassSeconds Estimator::pass_seconds(const model::BlockSizes& sizes, c
     return Parts{seconds(kind, 0), sizes.shape.layers > 0 ? seconds(kind, 1) : 0, seconds(kind, sizes.shape.head_block())};
   };
   return {parts(InstructionKind::forward), parts(InstructionKind::backward_input), parts(InstructionKind::backward_weight)};
+}
+
+std::vector<parallel::BlockRange> Estimator::balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes) {
+  const auto whole = [&](double Parts::*part) { return passes.forward.*part + passes.backward_input.*part + passes.backward_weight.*part; };
+  const double block = whole(&Parts::block);
+  if (block <= 0) return job.stages;
+  // In sixteenths of a block, so that candidates which hardly differ share a split.
+  const auto rounded = [block](double seconds) { return std::max(1.0, std::round(16 * seconds / block)); };
+  std::vector<double> costs(static_cast<std::size_t>(job.sizes.shape.blocks()), rounded(block));
+  costs.front() = rounded(whole(&Parts::embedding));
+  costs.back() = rounded(whole(&Parts::head));
+  return splits_.split(costs, job.schedule);
 }
 
 Estimator::Parts Estimator::parameters(const model::BlockSizes& sizes) {
@@ -96,8 +109,10 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const std::int64_t round = c.micro_batch * c.data, whole = chosen.train.global_batch / round;
   // Who holds which stage does not depend on the number of micro-batches, but making a schedule of many takes its time.
   if (chosen.train.global_batch % round == 0 && whole % c.pipeline == 0) chosen.train.global_batch = c.pipeline * round;
-  const parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_, &splits_);
+  parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_, &splits_);
   const PassSeconds passes = pass_seconds(job.sizes, speeds.tensor);
+  const bool balances = cuts_stages_ && c.pipeline > 1;
+  if (balances) job.stages = balanced_stages(job, passes);
   const Parts elements = parameters(job.sizes), saved = activations(job.sizes), once = scratch(job.sizes);
   const int head = job.sizes.shape.head_block();
 
@@ -107,6 +122,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     double total() const { return forward + backward_input + backward_weight; }
   };
   std::vector<Load> loads(static_cast<std::size_t>(c.pipeline));
+  std::vector<std::int64_t> stages;
   for (int stage = 0; stage < job.schedule.stages(); ++stage) {
     Load& load = loads[static_cast<std::size_t>(job.schedule.rank_of(stage))];
     const parallel::BlockRange& blocks = job.stages[static_cast<std::size_t>(stage)];
@@ -119,12 +135,14 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     load.elements += sum(elements);
     load.saved += sum(saved);
     load.once = std::max({load.once, first * once.embedding, last * once.head, middle > 0 ? once.block : 0});
+    if (balances) stages.push_back(static_cast<std::int64_t>(middle));
   }
   const Load& slowest = *std::max_element(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return a.total() < b.total(); });
 
   const CommunicationCosts communication(machine_);
   const auto micro_batches = static_cast<double>(whole);
   Estimate estimate;
+  estimate.stages = std::move(stages);
   estimate.seconds = micro_batches * slowest.total() +
                      bubble_seconds(c, slowest.forward, slowest.backward_input, slowest.backward_weight);
   if (c.pipeline > 1 && speeds.pipeline.gb_per_s > 0) {

@@ -21,6 +21,9 @@ struct AxisSpeeds {
 struct Estimate {
   double seconds = 0;
   double bytes = 0;  // of the most loaded rank: parameters, gradients, optimizer state, activations by micro-batches in flight
+  // Transformer blocks of each stage, so that ranks take equally long: by seconds, which differ from FLOPs most at the head. Empty
+  // without a pipeline, where the configuration says it, and where that leaves nothing open: it then runs as it is.
+  std::vector<std::int64_t> stages;
 };
 
 class Estimator {
@@ -40,6 +43,7 @@ class Estimator {
     Parts forward, backward_input, backward_weight;
   };
   PassSeconds pass_seconds(const model::BlockSizes& sizes, const RingSpeed& tensor);
+  std::vector<parallel::BlockRange> balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes);
   Parts parameters(const model::BlockSizes& sizes);   // elements on one tensor rank
   Parts activations(const model::BlockSizes& sizes);  // saved bytes of one micro-batch
   Parts scratch(const model::BlockSizes& sizes);      // bytes
@@ -48,6 +52,7 @@ class Estimator {
   const std::int64_t vocab_;
   const DeviceKind kind_;
   const Machine& machine_;
+  const bool cuts_stages_;
   std::map<std::int64_t, Parts> parameters_;  // by tensor
   parallel::StageSplits splits_;
 };

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
+#include "parallel/rank_groups.h"
 #include "plan/host_rings.h"
 #include "plan/ordered_tasks.h"
 #include "plan/what_if.h"
@@ -32,7 +33,8 @@ Candidate candidate_of(const Config& config, const Layout& layout) {
           .virtual_stages = config.parallel.virtual_stages,
           .zero = config.parallel.zero,
           .schedule = config.parallel.schedule,
-          .recompute = config.parallel.recompute};
+          .recompute = config.parallel.recompute,
+          .stages = config.parallel.stages};
 }
 
 AxisLink axis_link(const AxisCost& cost, const Fabric& fabric, const std::string& what) {
@@ -117,8 +119,10 @@ Evaluation evaluate_memory(const Config& config, const std::vector<parallel::Ran
   result.candidate = candidate_of(config, stages.front().layout);
   std::size_t fullest = 0;
   for (const parallel::RankPlan& plan : stages) {
-    result.peak_bytes.push_back(static_cast<double>(plan.memory.total_bytes()) + context_bytes(machine));
+    const double libraries = library_bytes(machine, plan);
+    result.peak_bytes.push_back(static_cast<double>(plan.memory.total_bytes()) + libraries);
     if (result.peak_bytes.back() > result.peak_bytes[fullest]) fullest = result.peak_bytes.size() - 1;
+    if (fullest + 1 == result.peak_bytes.size()) result.library_bytes = libraries;
   }
   for (const auto& [kind, bytes] : stages[fullest].memory.bytes_by_kind()) {
     result.bytes_by_kind.emplace_back(kind, static_cast<double>(bytes));
@@ -238,8 +242,10 @@ class Search {
     for (const Candidate& c : candidates) {
       try {
         const Estimate estimate = estimator.estimate(c, ways_.speeds(c));
+        EstimatedCandidate next{c, estimate.seconds, estimate.bytes};
+        if (!estimate.stages.empty()) next.candidate.stages = estimate.stages;
         // The memory plan decides; this only leaves out what is far off.
-        (estimate.bytes > 1.1 * limit() ? too_large_ : waiting_).push_back({c, estimate.seconds, estimate.bytes});
+        (estimate.bytes > 1.1 * limit() ? too_large_ : waiting_).push_back(std::move(next));
       } catch (const ConfigError& error) {
         impossible_.push_back({c, reason_of(error)});
       }
@@ -439,6 +445,22 @@ class Search {
 double context_bytes(const Machine& machine) {
   const auto measured = machine.calibration ? machine.calibration->context_bytes : std::nullopt;
   return measured.value_or(machine.profile.context_bytes);
+}
+
+double library_bytes(const Machine& machine, const parallel::RankPlan& plan) {
+  const Calibration none, &measured = machine.calibration ? *machine.calibration : none;
+  const std::vector<std::vector<int>> communicators = parallel::communicators_of(plan);
+  double bytes = context_bytes(machine);
+  if (!communicators.empty()) bytes += measured.collectives_bytes.value_or(machine.profile.collectives_bytes);
+  for (const std::vector<int>& members : communicators) {
+    // Of those measured, that of the most ranks which are no more than these.
+    const CommunicatorMeasurement* nearest = nullptr;
+    for (const CommunicatorMeasurement& m : measured.communicators) {
+      if (!nearest || (m.ranks <= std::ssize(members) && m.ranks > nearest->ranks)) nearest = &m;
+    }
+    bytes += nearest ? nearest->bytes : machine.profile.communicator_bytes;
+  }
+  return bytes;
 }
 
 double Evaluation::most_bytes() const { return peak_bytes.empty() ? 0 : *std::max_element(peak_bytes.begin(), peak_bytes.end()); }

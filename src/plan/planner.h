@@ -47,6 +47,7 @@ struct Evaluation {
   parallel::Ledger ledger;                   // mean over ranks
   CriticalSums critical;                     // seconds of the step, by what they went to
   std::vector<double> peak_bytes;            // by pipeline rank, libraries' share included
+  double library_bytes = 0;                  // that share, of the fullest rank
   std::vector<std::pair<std::string, double>> bytes_by_kind;  // of the fullest rank, largest first
   AxisLink tensor, pipeline, data;
   bool extrapolated = false;                 // some block times were measured at other sizes only
@@ -100,8 +101,9 @@ Simulated simulate_choice(const PlannedJob& job, const Site& site);
 // Whether it fits: "" or the largest items and by how much they are too many.
 std::string memory_problem(const Evaluation& evaluation, const Machine& machine);
 
-// What libraries take of a device beside the memory plan.
+// What libraries take of a device beside the memory plan: of any rank, and of one with its communicators.
 double context_bytes(const Machine& machine);
+double library_bytes(const Machine& machine, const parallel::RankPlan& plan);
 
 std::string format_gib(double bytes);  // "12.3 GiB"
 

@@ -36,7 +36,8 @@ Json candidate_json(const Candidate& c) {
           {"virtual_stages", c.virtual_stages},
           {"micro_batch", c.micro_batch},
           {"zero", c.zero},
-          {"recompute", c.recompute}};
+          {"recompute", c.recompute},
+          {"stages", c.stages}};
 }
 
 std::string gpu_list(const std::vector<int>& gpus) {
@@ -88,6 +89,17 @@ std::int64_t whole(const nlohmann::json& json, const std::string& key, const std
   return value.get<std::int64_t>();
 }
 
+std::vector<std::int64_t> list_of_whole(const nlohmann::json& json, const std::string& key, const std::string& source) {
+  const nlohmann::json& values = member(json, key, source);
+  if (!values.is_array() || values.size() > most_ranks) throw ConfigError(source + ": '" + key + "' must be a list");
+  std::vector<std::int64_t> list;
+  for (const nlohmann::json& value : values) {
+    if (!value.is_number_integer()) throw ConfigError(source + ": '" + key + "' must be a list of whole numbers");
+    list.push_back(value.get<std::int64_t>());
+  }
+  return list;
+}
+
 std::string word(const nlohmann::json& json, const std::string& key, const std::string& source) {
   const nlohmann::json& value = member(json, key, source);
   if (!value.is_string()) throw ConfigError(source + ": '" + key + "' must be a text");
@@ -121,7 +133,7 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
   lines.push_back(placement);
   if (!context.cpu_binding.empty()) lines.push_back("CPU side: " + context.cpu_binding);
   lines.push_back(fmt::format("memory: {} of {} on the fullest GPU, {} of it for libraries", format_gib(best.most_bytes()),
-                              format_gib(machine.profile.memory_bytes), format_gib(context_bytes(machine))));
+                              format_gib(machine.profile.memory_bytes), format_gib(best.library_bytes)));
   return lines;
 }
 
@@ -195,17 +207,12 @@ Config apply_choice(Config config, const nlohmann::json& plan, const std::string
   const Candidate candidate{.data = whole(layout, "data", source), .tensor = whole(layout, "tensor", source),
                             .pipeline = whole(layout, "pipeline", source), .micro_batch = whole(choice, "micro_batch", source),
                             .virtual_stages = whole(choice, "virtual_stages", source), .zero = whole(choice, "zero", source),
-                            .schedule = word(choice, "schedule", source), .recompute = word(choice, "recompute", source)};
+                            .schedule = word(choice, "schedule", source), .recompute = word(choice, "recompute", source),
+                            .stages = list_of_whole(choice, "stages", source)};
   config = with(config, candidate);
-  const nlohmann::json& gpus = member(choice, "gpus", source);
-  if (!gpus.is_array() || gpus.size() > most_ranks) throw ConfigError(source + ": 'gpus' must be a list");
   config.placement.strategy = "explicit";
-  config.placement.devices.clear();
-  for (const nlohmann::json& gpu : gpus) {
-    if (!gpu.is_number_integer()) throw ConfigError(source + ": 'gpus' must be a list of whole numbers");
-    config.placement.devices.push_back(gpu.get<std::int64_t>());
-  }
-  config.launch.ranks = static_cast<std::int64_t>(gpus.size());
+  config.placement.devices = list_of_whole(choice, "gpus", source);
+  config.launch.ranks = static_cast<std::int64_t>(config.placement.devices.size());
   if (const auto problems = problems_of(config); !problems.empty()) {
     throw ConfigError(source + ": " + problems.front().path + " = " + problems.front().value + ": " + problems.front().rule);
   }

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -33,7 +35,7 @@ Machine slow_gpu(double memory_gib = 16) {
   Machine machine{.profile = nominal_profile("h200"), .calibration = {}};
   machine.profile.half_flops /= 200, machine.profile.memory_bytes_per_s /= 50;
   machine.profile.memory_bytes = memory_gib * 1024 * 1024 * 1024;
-  machine.profile.context_bytes = 0;
+  machine.profile.context_bytes = machine.profile.collectives_bytes = machine.profile.communicator_bytes = 0;
   return machine;
 }
 
@@ -170,6 +172,52 @@ TEST(Planner, WhatItLookedAtFirstMayAllBeTooLarge) {
   EXPECT_EQ(pressed.looked_at, 2);
   EXPECT_FALSE(pressed.best.candidate == roomy.best.candidate);
   EXPECT_LE(pressed.best.most_bytes(), tight * 1024 * 1024 * 1024);
+}
+
+TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
+  Machine machine = slow_gpu();
+  machine.calibration.emplace();
+  machine.calibration->context_bytes = 1000;
+  machine.calibration->collectives_bytes = 100;
+  machine.calibration->communicators = {{2, 1}, {4, 10}};
+  const auto of = [&](const parallel::Layout& layout) {
+    Config config = parse_config(small);
+    config.train.micro_batch = 1;
+    config.parallel = ParallelConfig{};
+    return library_bytes(machine, parallel::make_rank_plan(config, vocab, layout, 0, DeviceKind::cuda));
+  };
+  EXPECT_EQ(of({.pipeline = 1, .data = 1, .tensor = 1}), 1000);
+  EXPECT_EQ(of({.pipeline = 1, .data = 2, .tensor = 1}), 1101) << "gradients and scalars share one";
+  EXPECT_EQ(of({.pipeline = 2, .data = 1, .tensor = 1}), 1101) << "tied gradients and scalars, too";
+  EXPECT_EQ(of({.pipeline = 1, .data = 1, .tensor = 2}), 1102) << "a tensor group has its own";
+  EXPECT_EQ(of({.pipeline = 1, .data = 2, .tensor = 2}), 1112) << "tensor, data, and all four";
+  EXPECT_EQ(of({.pipeline = 1, .data = 8, .tensor = 1}), 1110) << "none was measured among eight";
+}
+
+// FLOPs know nothing of how much faster a head's one large product is than the many small kernels of a block.
+TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
+  Fabric fabric = fixture("two_sockets.xml");
+  const auto plan = [&](double head_blocks, const std::string& stages, const std::vector<std::string>& fixed = {}) {
+    Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
+    site.machine.calibration.emplace();
+    site.machine.calibration->blocks = {{BlockKind::embedding, 1, 1, "none", 1e-6, 0, 1e-6},
+                                        {BlockKind::transformer, 1, 1, "none", 1e-3, 1e-3, 1e-3},
+                                        {BlockKind::head, 1, 1, "none", head_blocks * 1e-3, head_blocks * 1e-3, head_blocks * 1e-3}};
+    std::vector<std::string> keys = {"parallel.pipeline=2", "parallel.schedule=1f1b", "parallel.virtual_stages=1", "train.micro_batch=1",
+                                     "parallel.recompute=none", "parallel.stages=" + stages};
+    for (const std::string& key : fixed) keys.push_back(key);
+    return plan_job(parse_config(small, keys), vocab, 2, site, {.what_if = false});
+  };
+  using Stages = std::vector<std::int64_t>;
+  for (const auto& [head_blocks, expected] : std::map<double, Stages>{{0.2, {3, 3}}, {2, {4, 2}}, {4, {5, 1}}, {9, {6, 0}}}) {
+    const PlannedJob job = plan(head_blocks, "[]");
+    EXPECT_EQ(job.best.candidate.stages, expected) << "a head of " << head_blocks << " blocks";
+    EXPECT_EQ(job.config.parallel.stages, expected);
+    EXPECT_LE(job.best.step_seconds, plan(head_blocks, "[3, 3]").best.step_seconds);
+  }
+  EXPECT_EQ(plan(9, "[3, 3]").config.parallel.stages, Stages({3, 3})) << "the configuration has the last word";
+  const auto nothing_open = {std::string("parallel.data=1"), std::string("parallel.tensor=1"), std::string("parallel.zero=0")};
+  EXPECT_TRUE(plan(9, "[]", nothing_open).config.parallel.stages.empty()) << "what leaves nothing open runs as it says";
 }
 
 TEST(Planner, KeepsThePlansOfItsChoice) {
