@@ -1,8 +1,8 @@
 // Runs a rank's programs on streams: one switch over instructions, ordering from the program's waits.
 //
-// Everything a step needs is carved from one arena at construction; a step allocates nothing, and the host waits for the device only
-// where it is `most_ahead` computations ahead of it. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned
-// memory behind it and picked up later.
+// Everything a step needs is carved from one arena at construction; a step allocates nothing, and the host waits for the device
+// only where it is `most_ahead` computations ahead of it. What the host wants to know about a step (loss, gradient norm, exposed
+// communication) is copied to pinned memory behind it and picked up later.
 //
 // An Interpreter belongs to its rank's thread.
 #pragma once
@@ -112,7 +112,8 @@ class Interpreter {
   void publish_weights();
   void synchronize();
 
-  // Enqueues one optimizer step, never more than `most_ahead` computations before the device. At most `results_in_flight` steps may be waiting for next_result.
+  // Enqueues one optimizer step, and waits where it would be more than `most_ahead` computations before the device. At most
+  // `results_in_flight` steps may be waiting for next_result.
   static constexpr int results_in_flight = 8;
   static constexpr std::uint64_t most_ahead = 16;
   void run_step(BatchSource& batches, const UpdateSettings& settings);
