@@ -43,6 +43,9 @@ void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv) 
   p2p->add_option("--product-dim", o->request.product_dim, "Rows of the products' matrices; 0: 8192 on GPUs, 256 on CPUs")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  p2p->add_option("--product-rounds", o->request.product_rounds, "Rounds of products beside messages: more of them tell smaller slowdowns; 0: --rounds")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   p2p->add_flag("--no-peer-access", o->request.filter.without_peer_access,
                 "As if GPUs could not reach each other's memory: only the transports host and nccl");
   p2p->add_flag("--check", o->request.check, "Hold pairs with NVLink against what plait promises; status 1 and a list where it does not keep it");

@@ -29,7 +29,7 @@ TEST(BenchSlowdown, AClockThatDriftsCancelsOut) {
     EXPECT_DOUBLE_EQ(time_alone(times, i), 1010 + 20 * static_cast<double>(i));
     EXPECT_NEAR(slowdown(times, i), 0.2, 1e-12);
   }
-  EXPECT_NEAR(noise(times.alone), 0, 1e-12);
+  EXPECT_NEAR(noise(times.alone, 5), 0, 1e-12);
 }
 
 TEST(BenchSlowdown, NeedsARunAloneOnBothSides) {
@@ -46,18 +46,19 @@ TEST(BenchSlowdown, SpreadHasTheMedianAndTheEnds) {
 }
 
 TEST(BenchSlowdown, NoiseIsWhatRunsAloneShowAgainstTheirNeighbours) {
-  EXPECT_EQ(noise({}), 0);
-  EXPECT_EQ(noise({100, 120}), 0);
-  EXPECT_DOUBLE_EQ(noise({90, 100, 90}), 0.1);
-  EXPECT_NEAR(noise({110, 100, 110}), 0.1, 1e-12);  // faster is noise too
+  EXPECT_EQ(noise({}, 5), 0);
+  EXPECT_EQ(noise({100, 120}, 5), 0);
+  EXPECT_DOUBLE_EQ(noise({90, 100, 90}, 5), 0.1);
+  EXPECT_NEAR(noise({110, 100, 110}, 5), 0.1, 1e-12);  // faster is noise too
   // Of four: 0.2, 0, 0, 0: three quarters are at most 0.
-  EXPECT_DOUBLE_EQ(noise({80, 100, 120, 140, 160, 180}), 0);
+  EXPECT_DOUBLE_EQ(noise({80, 100, 120, 140, 160, 180}, 5), 0);
   // Of four: 0.1, 0.1 and so on.
-  EXPECT_NEAR(noise({100, 110, 100, 110, 100, 110}), 0.1, 1e-12);
+  EXPECT_NEAR(noise({100, 110, 100, 110, 100, 110}, 5), 0.1, 1e-12);
   // One outlier touches three of twelve, and three quarters of them are without.
   std::vector<double> times(14, 100);
   times[6] = 200;
-  EXPECT_DOUBLE_EQ(noise(times), 0);
+  EXPECT_DOUBLE_EQ(noise(times, 5), 0);
+  EXPECT_NEAR(noise({110, 100, 110}, 45), 0.1 / 3, 1e-12);  // more rounds
 }
 
 TEST(BenchMessageLoad, IsNineTenthsOfTheSlowestThatCompares) {

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 
@@ -42,6 +43,7 @@ std::optional<double> times(double factor, std::optional<double> value) {
   return value;
 }
 
+constexpr double most_rounds = 1000;  // that anybody would wait for
 constexpr double in_time = 0.9;  // of the messages, before the products beside them were done
 
 // Of the end that suffers more.
@@ -62,6 +64,7 @@ Bar slowdown_bar(const Json& pair, const std::string& name) {
     if (!is_mailbox(row) || row.at("messages") != library->at("messages") || row.at("arrived").get<double>() < in_time) continue;
     best = best ? std::min(*best, slowdown(row)) : slowdown(row);
   }
+  const double rounds = pair.at("products").at("rounds").get<double>();
   const double limit = slowdown(*library) / 2, arrived = library->at("arrived").get<double>();
   const double noise = std::max(library->at("noise").at("from").get<double>(), library->at("noise").at("to").get<double>());
   Bar result = bar(name, what, best, limit, false);
@@ -69,6 +72,9 @@ Bar slowdown_bar(const Json& pair, const std::string& name) {
     result.undecided = fmt::format("only {:.0f} % of NCCL's messages came while the products ran", 100 * arrived);
   } else if (best && limit <= noise) {
     result.undecided = fmt::format("half of NCCL's slowdown, {:.2f} %, is within the noise of products alone, {:.2f} %", 100 * limit, 100 * noise);
+    // The noise goes by the root of their number.
+    const double enough = limit > 0 ? std::ceil(1.2 * rounds * (noise / limit) * (noise / limit)) : 0;
+    if (enough > 0 && enough <= most_rounds) result.undecided += fmt::format("; --product-rounds {:.0f} would tell", enough);
   }
   return result;
 }

@@ -22,6 +22,7 @@ struct P2pBenchmarkRequest {
   int rounds = 5;              // every figure is the median of so many, taken in turns with all other methods
   bool products = true;        // also measure matrix products beside messages
   std::int64_t product_dim = 0;  // 0: 8192 on GPUs, 256 on CPUs
+  int product_rounds = 0;        // of products beside messages; 0: `rounds`
   bool check = false;          // hold the results against the bars (p2p_bars.h)
   std::vector<std::string> argv;
   LinkMaker make_link = comm::p2p::make_link;
@@ -41,7 +42,7 @@ struct P2pBenchmarkOutput {
 //    "methods": [{"transport", "mover", "available", "reason", "bridge",
 //      "results": [{"bytes", "microseconds", "microseconds_min", "microseconds_max", "gb_per_s", "both_ways_gb_per_s",
 //                   "latency_microseconds", "vs_nccl"}]}],
-//    "products": {"dim", "dtype", "products", "beside": [{"transport", "mover", "message_bytes", "messages", "messages_per_product",
+//    "products": {"dim", "dtype", "products", "rounds", "beside": [{"transport", "mover", "message_bytes", "messages", "messages_per_product",
 //                 "equal_load", "from_tflops", "from_slowdown", "from_slowdown_min", "from_slowdown_max", the same with "to",
 //                 "alone_tflops": {"from", "to"}, "noise": {"from", "to"}, "message_gb_per_s", "arrived", "most_gb_per_s"}]}}],
 //  "check": {"passed", "bars": [{"bar", "pair", "value", "limit", "at_least", "measured", "met"}], "missed": [text], "undecided": [text]}}

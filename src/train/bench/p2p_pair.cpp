@@ -127,7 +127,7 @@ Json measure_pair(const P2pBenchmarkRequest& request, RankContext& rank, const P
   swap_samples(end, table);
   Json json;
   json["methods"] = report(end.methods(), sizes, table);
-  if (request.products) json["products"] = measure_products(end, request.product_dim, request.rounds);
+  if (request.products) json["products"] = measure_products(end, request.product_dim, request.product_rounds > 0 ? request.product_rounds : request.rounds);
   return json;
 }
 

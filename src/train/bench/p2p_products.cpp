@@ -245,7 +245,7 @@ class Comparison {
     row[end + "_slowdown_min"] = lost.least;
     row[end + "_slowdown_max"] = lost.most;
     row["alone_tflops"][end] = median(rates_alone);
-    row["noise"][end] = noise(s.alone_us);
+    row["noise"][end] = noise(s.alone_us, static_cast<int>(rounds_));
   }
 
   Json row(std::size_t m, const Sequence& from, const Sequence& to) const {
@@ -292,6 +292,7 @@ Json measure_products(PairEnd& end, std::int64_t dim, int rounds) {
   json["dim"] = bench.load().dim();
   json["dtype"] = std::string(to_string(bench.load().dtype()));
   json["products"] = timed_products;
+  json["rounds"] = rounds;
   json["beside"] = Json::array();
   try {
     for (const std::size_t bytes : sizes_for(end)) {

@@ -21,12 +21,12 @@ double time_alone(const PairedTimes& times, std::size_t i) {
 
 double slowdown(const PairedTimes& times, std::size_t i) { return 1 - time_alone(times, i) / times.beside[i]; }
 
-double noise(const std::vector<double>& alone) {
+double noise(const std::vector<double>& alone, int rounds) {
   std::vector<double> apparent;
   for (std::size_t i = 1; i + 1 < alone.size(); ++i) apparent.push_back(std::abs(1 - (alone[i - 1] + alone[i + 1]) / 2 / alone[i]));
   if (apparent.empty()) return 0;
   std::sort(apparent.begin(), apparent.end());
-  return apparent[(3 * apparent.size() - 1) / 4];
+  return apparent[(3 * apparent.size() - 1) / 4] * std::sqrt(5.0 / rounds);
 }
 
 }  // namespace plait::train
