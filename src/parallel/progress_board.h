@@ -59,7 +59,8 @@ class ProgressBoard {
     std::uint64_t begun = 0;        // count when the program was first begun after another one
     std::uint64_t enqueued = 0;     // instructions since the start
   };
-  Lane& lane_of(const StreamSpec& stream);
+  std::optional<std::size_t> find_lane(const StreamSpec& stream) const;
+  Lane& lane_of(const StreamSpec& stream);  // a new one if there is none
   // Of instructions since the start. The counter itself is 32 bits wide, of which a long run uses up more.
   std::uint64_t done(std::size_t lane) const;
   std::uint32_t* counter(std::size_t lane) const;

@@ -68,11 +68,11 @@ struct GroupOptions {
   std::function<std::shared_ptr<comm::p2p::Link>(int from, int to, std::shared_ptr<comm::p2p::Link>)> wrap_link = {};  // by rank
 };
 
-// Collective over all ranks of the layout, which make their groups in one order. Groups of the same ranks whose collectives are
-// on the same stream are one communicator.
 // The members of every communicator of several ranks that make_groups makes for this one.
 std::vector<std::vector<int>> communicators_of(const RankPlan& plan);
 
+// Collective over all ranks of the layout, which make their groups in one order. Groups of the same ranks whose collectives are
+// on the same stream are one communicator.
 RankGroups make_groups(const RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store);
 
 }  // namespace plait::parallel

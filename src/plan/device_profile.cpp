@@ -39,7 +39,7 @@ DeviceProfile gpu_profile(const Row& row) {
           .collective_seconds = 12 * micro,
           .round_seconds = 1 * micro,
           .collective_slowdown = 0.06,
-          .context_bytes = 0.54 * gib,  // this and the next as measured on H200 with 2 ranks, docs/performance.md
+          .context_bytes = 0.54 * gib,  // these three as measured on H200 with 2 ranks, docs/performance.md
           .collectives_bytes = 0.37 * gib,
           .communicator_bytes = 0.6 * gib};
 }

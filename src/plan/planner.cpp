@@ -119,11 +119,10 @@ Evaluation evaluate_memory(const Config& config, const std::vector<parallel::Ran
   result.candidate = candidate_of(config, stages.front().layout);
   std::size_t fullest = 0;
   for (const parallel::RankPlan& plan : stages) {
-    const double libraries = library_bytes(machine, plan);
-    result.peak_bytes.push_back(static_cast<double>(plan.memory.total_bytes()) + libraries);
+    result.peak_bytes.push_back(static_cast<double>(plan.memory.total_bytes()) + library_bytes(machine, plan));
     if (result.peak_bytes.back() > result.peak_bytes[fullest]) fullest = result.peak_bytes.size() - 1;
-    if (fullest + 1 == result.peak_bytes.size()) result.library_bytes = libraries;
   }
+  result.library_bytes = library_bytes(machine, stages[fullest]);
   for (const auto& [kind, bytes] : stages[fullest].memory.bytes_by_kind()) {
     result.bytes_by_kind.emplace_back(kind, static_cast<double>(bytes));
   }
@@ -243,7 +242,7 @@ class Search {
       try {
         const Estimate estimate = estimator.estimate(c, ways_.speeds(c));
         EstimatedCandidate next{c, estimate.seconds, estimate.bytes};
-        if (!estimate.stages.empty()) next.candidate.stages = estimate.stages;
+        next.candidate.stages = estimate.stages;
         // The memory plan decides; this only leaves out what is far off.
         (estimate.bytes > 1.1 * limit() ? too_large_ : waiting_).push_back(std::move(next));
       } catch (const ConfigError& error) {
