@@ -169,21 +169,12 @@ class CudaStream final : public StreamImpl {
   }
   void synchronize() override {
     check(cudaStreamSynchronize(stream_));
-    rethrow_failure();
-  }
-  void throw_if_failed() override {
-    const cudaError_t status = cudaStreamQuery(stream_);
-    if (status != cudaErrorNotReady) check(status);
-    rethrow_failure();
+    std::lock_guard lock(*failure_mutex_);
+    if (*failure_) std::rethrow_exception(*failure_);
   }
   void* native() const override { return stream_; }
 
  private:
-  void rethrow_failure() const {
-    std::lock_guard lock(*failure_mutex_);
-    if (*failure_) std::rethrow_exception(*failure_);
-  }
-
   Device device_;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<std::exception_ptr> failure_ = std::make_shared<std::exception_ptr>();

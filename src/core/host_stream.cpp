@@ -116,10 +116,6 @@ class HostStream final : public StreamImpl {
     changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
     if (failure_) std::rethrow_exception(failure_);
   }
-  void throw_if_failed() override {
-    std::lock_guard lock(mutex_);
-    if (failure_) std::rethrow_exception(failure_);
-  }
 
   void* native() const override { return nullptr; }
 

@@ -64,7 +64,6 @@ class StreamRef {
   // An exception thrown by a task is kept, later tasks are dropped (events still complete) and synchronize() rethrows it.
   void enqueue_host(std::function<void()> task) const;
   void synchronize() const;             // blocks the caller until the stream is empty; rethrows a task's exception
-  void throw_if_failed() const;         // a task's exception, or DeviceError of a device that is lost; does not block
   void* native() const;                 // cudaStream_t; nullptr on the host device
   explicit operator bool() const { return impl_ != nullptr; }
 

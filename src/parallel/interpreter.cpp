@@ -1,7 +1,6 @@
 #include "parallel/interpreter.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <thread>
 
@@ -202,17 +201,6 @@ model::Transformer::Backward Interpreter::backward_arguments(const Program& prog
           .accumulate_tokens = i.accumulate_tokens};
 }
 
-void Interpreter::synchronize_when_far_ahead(StreamRef compute) {
-  constexpr int polls_between_checks = 64;
-  for (int polls = 1; board_.outstanding({StreamRole::compute, -1}) >= most_ahead; ++polls) {
-    if (polls % polls_between_checks == 0) {
-      groups_.abort->check();
-      compute.throw_if_failed();
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(20));  // a block of any size worth waiting for takes longer
-  }
-}
-
 void Interpreter::execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer) {
   const Program& program = *prepared.program;
   try {
@@ -223,7 +211,6 @@ void Interpreter::execute(Prepared& prepared, BatchSource& batches, const Update
       const Instruction& instruction = program.instructions[n];
       const int index = static_cast<int>(n);
       const StreamRef s = prepared.streams[static_cast<std::size_t>(instruction.stream)];
-      if (program.stream_of(instruction).role == StreamRole::compute) synchronize_when_far_ahead(s);
       observer.waiting(index, s);
       for (const int awaited : instruction.waits) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
       observer.started(index, s);

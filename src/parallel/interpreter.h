@@ -1,8 +1,8 @@
 // Runs a rank's programs on streams: one switch over instructions, ordering from the program's waits.
 //
-// Everything a step needs is carved from one arena at construction; a step allocates nothing, and the host waits for the device
-// only where it is `most_ahead` computations ahead of it. What the host wants to know about a step (loss, gradient norm, exposed
-// communication) is copied to pinned memory behind it and picked up later.
+// Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on device
+// work. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory behind it
+// and picked up later.
 //
 // An Interpreter belongs to its rank's thread.
 #pragma once
@@ -95,9 +95,10 @@ class Interpreter {
   // Weights from the seed, moments zero. Collective over all ranks (as are publish_weights and the programs).
   void initialize(std::uint64_t seed);
 
-  // Computes two micro-batches of nothing in particular, without messages, and ends tuning (OpContext::set_tuning). To be called
-  // before the first step, with weights in place: loading a kernel or timing a product later could wait for a message that
-  // another rank sends only when this one goes on. Collective; blocks.
+  // Does once all that a step and an evaluation do, on nothing in particular and without messages, changes no state, and ends tuning
+  // (OpContext::set_tuning). To be called before the first step, with weights in place. CUDA loads a kernel when it is first
+  // launched, waits for all of its GPU's work for that, and meanwhile holds a lock that every copy to the GPU needs: were that work
+  // to wait for a message, its sender could never send it. Collective; blocks.
   void synchronize_warm_up();
 
   // Optimizer state and weights, for checkpoints; indexed as FlatLayout::state_pieces says. Synchronize before reading them
@@ -112,10 +113,8 @@ class Interpreter {
   void publish_weights();
   void synchronize();
 
-  // Enqueues one optimizer step, and waits where it would be more than `most_ahead` computations before the device. At most
-  // `results_in_flight` steps may be waiting for next_result.
+  // Enqueues one optimizer step. At most `results_in_flight` steps may be waiting for next_result.
   static constexpr int results_in_flight = 8;
-  static constexpr std::uint64_t most_ahead = 16;
   void run_step(BatchSource& batches, const UpdateSettings& settings);
   // The same with events around everything (parallel/step_recorder.h), and waits for all of it. Expects no pending results; leaves
   // this step's.
@@ -181,14 +180,13 @@ class Interpreter {
   Prepared prepare(const Program& program);
   int place_of(const Program& program, const Instruction& instruction) const;
   void fill_constants();
-  // A GPU's launch queue is finite (1,024 entries, of which a block takes up to 50), and CUDA holds a lock of that GPU while a thread
-  // waits to launch into a full one. Where ranks are threads, another rank needs that lock to send to this GPU: a queue that is full
-  // of what waits for its message would never empty. So this waits instead, holding nothing.
-  void synchronize_when_far_ahead(StreamRef compute);
   // Issues a whole program, in order.
   void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer);
   void issue(const Prepared& prepared, const Instruction& instruction, BatchSource& batches, const UpdateSettings& settings,
              Event* ready = nullptr);
+  // Issues instruction `n` of a program of which only `part` is done.
+  using Part = std::function<bool(const Instruction&)>;
+  void issue_of_part(Prepared& prepared, std::size_t n, const Part& part, BatchSource& batches, Event* ready = nullptr);
   void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
   void forward(StreamRef stream, const Program& program, const Instruction& instruction);
   model::Transformer::Backward backward_arguments(const Program& program, const Instruction& instruction,

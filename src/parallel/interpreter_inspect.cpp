@@ -6,6 +6,15 @@
 #include "parallel/interpreter.h"
 
 namespace plait::parallel {
+namespace {
+
+// What comes once in a step, behind its micro-batches.
+bool follows_micro_batches(InstructionKind kind) {
+  return kind == InstructionKind::reduce_gradients || kind == InstructionKind::gradient_norm || kind == InstructionKind::reduce_scalars ||
+         kind == InstructionKind::update || kind == InstructionKind::gather_weights;
+}
+
+}  // namespace
 
 std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const UpdateSettings& settings) {
   require(pending_.empty(), "Interpreter::synchronize_profile: take results first");
@@ -127,24 +136,27 @@ std::vector<WrittenTensor> Interpreter::written_by(const Program& program, const
   return written;
 }
 
+void Interpreter::issue_of_part(Prepared& prepared, std::size_t n, const Part& part, BatchSource& batches, Event* ready) {
+  const Program& program = *prepared.program;
+  const Instruction& i = program.instructions[n];
+  const StreamRef s = prepared.streams[static_cast<std::size_t>(i.stream)];
+  for (const int awaited : i.waits) {
+    if (part(program.at(awaited))) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
+  }
+  issue(prepared, i, batches, {}, ready);
+  if (prepared.events[n]) s.record(*prepared.events[n]);
+}
+
 void Interpreter::synchronize_step(BatchSource& batches, const StepObserver& observe) {
   synchronize();
-  const auto part_of_it = [](InstructionKind kind) {
-    return kind != InstructionKind::reduce_gradients && kind != InstructionKind::gradient_norm &&
-           kind != InstructionKind::reduce_scalars && kind != InstructionKind::update && kind != InstructionKind::gather_weights;
-  };
+  const Part part = [](const Instruction& i) { return !follows_micro_batches(i.kind); };
   for (std::size_t n = 0; n < plan_.train.instructions.size(); ++n) {
     const Instruction& i = plan_.train.instructions[n];
-    if (!part_of_it(i.kind)) continue;
-    const StreamRef s = train_.streams[static_cast<std::size_t>(i.stream)];
-    for (const int awaited : i.waits) {
-      if (part_of_it(plan_.train.at(awaited).kind)) s.wait(*train_.events[static_cast<std::size_t>(awaited)]);
-    }
-    issue(train_, i, batches, {});
-    if (train_.events[n]) s.record(*train_.events[n]);
+    if (!part(i)) continue;
+    issue_of_part(train_, n, part, batches);
     // Messages stay in flight: the rank at their other end may be waiting for what this one computes next.
     if (i.block < 0) continue;
-    s.synchronize();
+    train_.streams[static_cast<std::size_t>(i.stream)].synchronize();
     observe(i, written_by(plan_.train, i));
   }
   synchronize();
@@ -189,10 +201,27 @@ void Interpreter::synchronize_warm_up() {
     HostBatch next() override { throw InternalError("synchronize_warm_up: loads nothing"); }
     void release(StreamRef) override {}
   } none;
+  Event arrival(memory_.device());  // of the last stage at the reduction of a tied embedding, which steps note
+  const auto do_part = [&](Prepared& prepared, const Part& part) {
+    try {
+      for (std::size_t n = 0; n < prepared.program->instructions.size(); ++n) {
+        const Instruction& i = prepared.program->instructions[n];
+        if (part(i)) issue_of_part(prepared, n, part, none, i.group == Group::tied ? &arrival : nullptr);
+      }
+    } catch (...) {
+      fail();
+    }
+    synchronize();
+  };
   // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
-  for (const Instruction& i : plan_.train.instructions) {
-    if (i.block >= 0 && i.micro_batch < 2) issue(train_, i, none, {});
-  }
+  do_part(train_, [](const Instruction& i) { return i.block >= 0 && i.micro_batch < 2; });
+  do_part(evaluate_, [](const Instruction& i) { return i.block >= 0; });
+  // Once halted, an update changes nothing.
+  auto* const halted = static_cast<ops::OptimizerState*>(pinned_.data());
+  *halted = {.grad_norm = 0, .clip_factor = 0, .halted = 1, .loss = 0};
+  compute.copy(buffers_.optimizer_state.data, halted, sizeof(*halted));
+  do_part(train_, [](const Instruction& i) { return follows_micro_batches(i.kind); });
+  compute.zero(buffers_.optimizer_state.data, buffers_.optimizer_state.bytes());
   synchronize();
   context_->set_tuning(false);
 }

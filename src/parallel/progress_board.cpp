@@ -16,13 +16,9 @@ std::uint32_t* ProgressBoard::counter(std::size_t lane) const {
   return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(counters_.data()) + lane * counter_stride);
 }
 
-std::optional<std::size_t> ProgressBoard::find_lane(const StreamSpec& stream) const {
-  const auto it = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.stream == stream; });
-  return it == lanes_.end() ? std::nullopt : std::optional(static_cast<std::size_t>(it - lanes_.begin()));
-}
-
 ProgressBoard::Lane& ProgressBoard::lane_of(const StreamSpec& stream) {
-  if (const auto known = find_lane(stream)) return lanes_[*known];
+  const auto it = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.stream == stream; });
+  if (it != lanes_.end()) return *it;
   require(lanes_.size() < most_lanes, "ProgressBoard: more streams than it has places for");
   Lane lane;
   lane.stream = stream;
@@ -61,12 +57,6 @@ void ProgressBoard::enqueued(StreamRef stream, const Program& program, int instr
   } else {
     stream.enqueue_host([place, value] { write_counter(place, value); });  // a task, so that it is dropped after one that failed
   }
-}
-
-std::uint64_t ProgressBoard::outstanding(const StreamSpec& stream) const {
-  std::lock_guard lock(mutex_);
-  const auto lane = find_lane(stream);
-  return lane ? lanes_[*lane].enqueued - done(*lane) : 0;
 }
 
 ProgressBoard::Reading ProgressBoard::read() const {

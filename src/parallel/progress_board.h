@@ -38,8 +38,6 @@ class ProgressBoard {
   // On the host device, a stream one of whose tasks failed gets no further on the board: it shows what failed.
   void begin(const Program& program);
   void enqueued(StreamRef stream, const Program& program, int instruction);
-  // The rank's thread: instructions that are enqueued on a stream of the program and not done.
-  std::uint64_t outstanding(const StreamSpec& stream) const;
 
   // From any thread.
   struct Reading {
@@ -59,8 +57,7 @@ class ProgressBoard {
     std::uint64_t begun = 0;        // count when the program was first begun after another one
     std::uint64_t enqueued = 0;     // instructions since the start
   };
-  std::optional<std::size_t> find_lane(const StreamSpec& stream) const;
-  Lane& lane_of(const StreamSpec& stream);  // a new one if there is none
+  Lane& lane_of(const StreamSpec& stream);
   // Of instructions since the start. The counter itself is 32 bits wide, of which a long run uses up more.
   std::uint64_t done(std::size_t lane) const;
   std::uint32_t* counter(std::size_t lane) const;

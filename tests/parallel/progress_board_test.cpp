@@ -125,19 +125,6 @@ TEST_F(ProgressBoardTest, ShowsWhatIsAtTheHeadOfEachStream) {
   EXPECT_EQ(count_of(reading, compute_stream), 3u);
 }
 
-TEST_F(ProgressBoardTest, CountsWhatIsOutstandingOnAStream) {
-  const Program program = program_of({compute_stream, receive_stream}, {0, 1, 0});
-  EXPECT_EQ(board_.outstanding(compute_stream), 0u) << "of a stream that was never used";
-  board_.begin(program);
-  Gate compute(streams_[0].ref());
-  for (const int n : {0, 1, 2}) enqueue(program, n);
-  EXPECT_EQ(board_.outstanding(compute_stream), 2u);
-  while (board_.outstanding(receive_stream) > 0) std::this_thread::yield();
-  compute.open();
-  drain();
-  EXPECT_EQ(board_.outstanding(compute_stream), 0u);
-}
-
 TEST_F(ProgressBoardTest, TellsWhereTheRanksThreadIs) {
   const Program program = program_of({compute_stream}, {0, 0});
   EXPECT_EQ(board_.read().next, -1);

@@ -73,15 +73,20 @@ constexpr int layers = 4;
 constexpr int sums = 4 * layers + 2;
 constexpr int sum_of_embedding = 0, sum_of_head_backward = 2 * layers + 1;
 constexpr int sum_of_attention(int block) { return 2 * block - 1; }
+constexpr int sums_of_forward = 2 * layers + 1;
 constexpr int sum_of_mlp_backward(int block) { return 2 * layers + 2 + 2 * (layers - block); }
 // With it, gathers: two norms per block, the head's norm and its statistics; in backward each block's output and middle, and the
 // embedding's output.
 constexpr int gathers = 4 * layers + 3;
 constexpr int gather_of_mlp_norm(int block) { return 2 * block - 1; }
+constexpr int gathers_of_forward = 2 * layers + 2;
 constexpr int gather_of_middle_backward(int block) { return 2 * layers + 2 + 2 * (layers - block) + 1; }
 
-VerifyHooks dropped_in_every(int period, int index, CallKind kind) {
-  return faulty_group("tensor", [=](const Call& call, StreamRef) { return call.kind == kind && call.index % period == index; });
+// Calls number `index` of each micro-batch's `period`. Before the first step comes the warm-up: whole micro-batches, then one forward.
+VerifyHooks dropped_in_every(int period, int index, int of_forward, CallKind kind) {
+  return faulty_group("tensor", [=](const Call& call, StreamRef) {
+    return call.kind == kind && (call.index - of_forward) % period == index;
+  });
 }
 
 // Averages gradients instead of adding them up.
@@ -135,24 +140,28 @@ std::vector<Mutation> mutations() {
   const std::string no_sp = "tensor=2 sequence_parallel=false";
   std::vector<Mutation> list;
   // Tensor parallelism.
-  list.push_back({"no sum after the embedding", no_sp, dropped_in_every(sums, sum_of_embedding, CallKind::all_reduce),
+  list.push_back({"no sum after the embedding", no_sp, dropped_in_every(sums, sum_of_embedding, sums_of_forward, CallKind::all_reduce),
                   {"forward micro-batch 0 block 0: output"}});
-  list.push_back({"no sum after a row-parallel product", no_sp, dropped_in_every(sums, sum_of_attention(2), CallKind::all_reduce),
+  list.push_back({"no sum after a row-parallel product",
+                  no_sp,
+                  dropped_in_every(sums, sum_of_attention(2), sums_of_forward, CallKind::all_reduce),
                   {"forward micro-batch 0 block 2: middle"}});
   list.push_back({"no sum in a column-parallel backward",
                   no_sp,
-                  dropped_in_every(sums, sum_of_mlp_backward(3), CallKind::all_reduce),
+                  dropped_in_every(sums, sum_of_mlp_backward(3), sums_of_forward, CallKind::all_reduce),
                   {"backward_input micro-batch 0 block 3: gradient of middle"}});
-  list.push_back({"no sum in the head's backward", no_sp, dropped_in_every(sums, sum_of_head_backward, CallKind::all_reduce),
+  list.push_back({"no sum in the head's backward",
+                  no_sp,
+                  dropped_in_every(sums, sum_of_head_backward, sums_of_forward, CallKind::all_reduce),
                   {"backward_input micro-batch 0 block 5: gradient of the block's input"}});
-  list.push_back({"statistics of the vocabulary are not gathered", no_sp, dropped_in_every(1, 0, CallKind::all_gather),
+  list.push_back({"statistics of the vocabulary are not gathered", no_sp, dropped_in_every(1, 0, 0, CallKind::all_gather),
                   {"forward micro-batch 0 block 5: logits"}});
   list.push_back({"no gather before a column-parallel product",
                   "tensor=2",
-                  dropped_in_every(gathers, gather_of_mlp_norm(2), CallKind::all_gather),
+                  dropped_in_every(gathers, gather_of_mlp_norm(2), gathers_of_forward, CallKind::all_gather),
                   {"forward micro-batch 0 block 2: norm2_out"}});
   list.push_back({"no gather in a row-parallel backward", "tensor=2",
-                  dropped_in_every(gathers, gather_of_middle_backward(2), CallKind::all_gather),
+                  dropped_in_every(gathers, gather_of_middle_backward(2), gathers_of_forward, CallKind::all_gather),
                   {"backward_input micro-batch 0 block 2: gradient of middle"}});
   list.push_back({"sequence-parallel norms are not summed", "tensor=2", removed(over(Kind::reduce_gradients, Group::tensor)),
                   {"reduced gradient of", "norm", "tensor group"}});
