@@ -152,7 +152,7 @@ class Trainer {
       const parallel::UpdateSettings settings = update_settings(config_, step, learning_rate_.at(step - 1));
       if (tracer.wants(step)) {
         while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
-        tracer.synchronize_step(interpreter, batches, settings);
+        tracer.synchronize_step(interpreter, batches, settings, rank_);
       } else {
         interpreter.run_step(batches, settings);
       }

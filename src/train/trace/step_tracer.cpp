@@ -20,9 +20,11 @@ StepTracer::StepTracer(const std::vector<std::int64_t>& steps, std::int64_t firs
 }
 
 void StepTracer::synchronize_step(parallel::Interpreter& interpreter, parallel::BatchSource& batches,
-                                  const parallel::UpdateSettings& settings) {
+                                  const parallel::UpdateSettings& settings, RankContext& rank) {
   interpreter.synchronize();
   parallel::DeviceActivities activities(interpreter.memory().device(), interpreter.streams());
+  // Beginning to record may wait for work of other GPUs of the process: none of it may be waiting for a message of this rank.
+  comm::rendezvous_barrier(*rank.rendezvous, "trace of step " + std::to_string(settings.update), rank.rank, rank.size, timeout);
   parallel::TracedStep step;
   step.trace = interpreter.synchronize_traced_step(batches, settings);
   step.activities = activities.synchronize_take();

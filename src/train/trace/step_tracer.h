@@ -20,8 +20,9 @@ class StepTracer {
   StepTracer(const std::vector<std::int64_t>& steps, std::int64_t first, std::int64_t last);
 
   bool wants(std::int64_t step) const { return steps_.contains(step); }
-  // Takes the step; no results may be pending, and its own is left.
-  void synchronize_step(parallel::Interpreter& interpreter, parallel::BatchSource& batches, const parallel::UpdateSettings& settings);
+  // Collective: takes the step; no results may be pending, and its own is left.
+  void synchronize_step(parallel::Interpreter& interpreter, parallel::BatchSource& batches, const parallel::UpdateSettings& settings,
+                        RankContext& rank);
 
   // Collective: rank 0 writes DIRECTORY/trace.json once the last step is traced, and nothing is kept. `say`: where that is, and
   // what it does not hold.
