@@ -71,16 +71,16 @@ VerifyHooks exchanged(InstructionKind kind, int Instruction::*slot) {
 // sequence parallelism, sums: embedding, two per block; backward of the head, two per block from the last.
 constexpr int layers = 4;
 constexpr int sums = 4 * layers + 2;
-constexpr int sum_of_embedding = 0, sum_of_head_backward = 2 * layers + 1;
-constexpr int sum_of_attention(int block) { return 2 * block - 1; }
 constexpr int sums_of_forward = 2 * layers + 1;
-constexpr int sum_of_mlp_backward(int block) { return 2 * layers + 2 + 2 * (layers - block); }
+constexpr int sum_of_embedding = 0, sum_of_head_backward = sums_of_forward;
+constexpr int sum_of_attention(int block) { return 2 * block - 1; }
+constexpr int sum_of_mlp_backward(int block) { return sum_of_head_backward + 1 + 2 * (layers - block); }
 // With it, gathers: two norms per block, the head's norm and its statistics; in backward each block's output and middle, and the
 // embedding's output.
 constexpr int gathers = 4 * layers + 3;
-constexpr int gather_of_mlp_norm(int block) { return 2 * block - 1; }
 constexpr int gathers_of_forward = 2 * layers + 2;
-constexpr int gather_of_middle_backward(int block) { return 2 * layers + 2 + 2 * (layers - block) + 1; }
+constexpr int gather_of_mlp_norm(int block) { return 2 * block - 1; }
+constexpr int gather_of_middle_backward(int block) { return gathers_of_forward + 2 * (layers - block) + 1; }
 
 // Calls number `index` of each micro-batch's `period`. Before the first step comes the warm-up: whole micro-batches, then one forward.
 VerifyHooks dropped_in_every(int period, int index, int of_forward, CallKind kind) {
