@@ -11,6 +11,7 @@
 #include "parallel/ledger_json.h"
 #include "train/bench/step_benchmark.h"
 #include "train/report/ledger_text.h"
+#include "train/report/progress_text.h"
 
 namespace plait {
 namespace {
@@ -37,15 +38,6 @@ Config configuration(const Options& o) {
                       o.set, "bench step");
 }
 
-std::string indented(const std::string& text) {
-  std::string result = "    ";
-  for (const char c : text) {
-    result += c;
-    if (c == '\n') result += "    ";
-  }
-  return result;
-}
-
 void print(const nlohmann::ordered_json& r) {
   const auto size = [&](const char* axis) { return r["layout"][axis].get<int>(); };
   fmt::print("{} on {} x {}: pipeline {} ({}) x data {} x tensor {}, zero {}\n", r["model"].get<std::string>(), r["ranks"].get<int>(),
@@ -62,7 +54,7 @@ void print(const nlohmann::ordered_json& r) {
   fmt::print("  memory        {:.2f} GiB planned, {:.2f} GiB on the device\n", r["memory"]["planned_bytes"].get<double>() / (1 << 30),
              r["memory"]["device_bytes"].get<double>() / (1 << 30));
   const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();
-  fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}\n", indented(train::ledger_table(ledgers)));
+  fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}\n", train::indented(train::ledger_table(ledgers)));
   if (ledgers.size() > 1) {
     const int worst = train::worst_rank(ledgers);
     fmt::print("  worst         rank {}: {}\n", worst, train::ledger_line(ledgers[static_cast<std::size_t>(worst)]));

@@ -23,6 +23,7 @@ struct GroupSpec {
 };
 
 // Collective over the group: every rank calls it, groups in the same order on all ranks. CommError on failure or time-out.
+// Ranks that share several groups also destroy them in one order: between processes NCCL waits for the peers there.
 std::unique_ptr<Communicator> make_communicator(const GroupSpec& spec, Rendezvous& store);
 
 // "NCCL 2.28.9" or "Gloo", for logs and plan.json.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/config_schema.h"
+#include "core/pair_transport.h"
 
 namespace plait::config {
 namespace {
@@ -31,6 +32,15 @@ bool divides(std::int64_t divisor, std::int64_t a, std::int64_t b) { return (a %
 
 // The message where `holds` is false.
 std::string unless(bool holds, std::string message) { return holds ? std::string() : std::move(message); }
+
+// Why a transport does not go with how ranks are launched; empty: it does.
+std::string other_mode_needed(const std::string& transport, const std::string& mode) {
+  const bool threads = mode == "threads";
+  if (transport == "direct" && !threads) {
+    return fmt::format("needs ranks that are threads of one process, not launch.mode={}: vmm, ipc or host", mode);
+  }
+  return unless(!threads || (transport != "ipc" && transport != "vmm"), "needs ranks that are processes, not launch.mode=threads: direct or host");
+}
 
 std::vector<CrossRule> model_rules() {
   return {
@@ -254,12 +264,18 @@ std::vector<CrossRule> layout_rules() {
       {{"comm.p2p", "launch.mode"},
        "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`",
        [](const Config& c) {
-         const bool threads = c.launch.mode == "threads";
-         if (c.comm.p2p == "direct" && !threads) {
-           return fmt::format("needs ranks that are threads of one process, not launch.mode={}: vmm, ipc or host, or auto", c.launch.mode);
+         const std::string why = other_mode_needed(c.comm.p2p, c.launch.mode);
+         return why.empty() ? why : why + ", or auto";
+       }},
+      {{"comm.p2p_pairs", "launch.mode"},
+       "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`",
+       [](const Config& c) {
+         for (const std::string& text : c.comm.p2p_pairs) {
+           const auto pair = pair_transport(text);
+           const std::string why = pair ? other_mode_needed(pair->transport, c.launch.mode) : "";
+           if (!why.empty()) return text + " " + why;
          }
-         return unless(!threads || (c.comm.p2p != "ipc" && c.comm.p2p != "vmm"),
-                       "needs ranks that are processes, not launch.mode=threads: direct or host, or auto");
+         return std::string();
        }},
       {{"precision.compute", "launch.device"},
        "`fp64` needs `launch.device: cpu`",

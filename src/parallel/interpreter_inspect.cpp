@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "parallel/interpreter.h"
+#include "parallel/program_set.h"
 
 namespace plait::parallel {
 namespace {
@@ -206,7 +207,7 @@ void Interpreter::synchronize_warm_up() {
     try {
       for (std::size_t n = 0; n < prepared.program->instructions.size(); ++n) {
         const Instruction& i = prepared.program->instructions[n];
-        if (part(i)) issue_of_part(prepared, n, part, none, i.group == Group::tied ? &arrival : nullptr);
+        if (part(i)) issue_of_part(prepared, n, part, none, joins_stages(i) ? &arrival : nullptr);
       }
     } catch (...) {
       fail();

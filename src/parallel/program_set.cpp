@@ -44,6 +44,8 @@ std::optional<Group> collective_group(const Instruction& instruction) {
   return std::nullopt;
 }
 
+bool joins_stages(const Instruction& i) { return i.kind == InstructionKind::reduce_gradients && i.group == Group::tied; }
+
 bool is_send(InstructionKind kind) { return kind == InstructionKind::send_activation || kind == InstructionKind::send_gradient; }
 
 bool is_receive(InstructionKind kind) {

@@ -62,7 +62,8 @@ class Builder {
       }
       if (from == me) groups.reports.push_back(link->report());
       if (options_.wrap_link) link = options_.wrap_link(spec.from, spec.to, std::move(link));
-      (from == me ? groups.outgoing[to] : groups.incoming[from]) = std::move(link);
+      (from == me ? groups.outgoing[to] : groups.incoming[from]) = link.get();
+      groups.links.push_back(std::move(link));
     }
   }
 
@@ -162,8 +163,7 @@ std::vector<std::function<void()>> abort_actions(const RankGroups& groups) {
     });
   };
   for (const auto& group : std::set<std::shared_ptr<comm::Communicator>>{groups.tensor, groups.data, groups.tied, groups.world}) add(group);
-  for (const auto& [peer, link] : groups.outgoing) add(link);
-  for (const auto& [peer, link] : groups.incoming) add(link);
+  for (const auto& link : groups.links) add(link);
   return actions;
 }
 

@@ -45,8 +45,9 @@ class CommunicationAbort {
 
 struct RankGroups {
   std::shared_ptr<comm::Communicator> tensor, data, tied, world;
-  // By pipeline rank at the other end; one for each direction in which messages go.
-  std::map<int, std::shared_ptr<comm::p2p::Link>> outgoing, incoming;
+  // One for each direction in which messages go, in the order in which both ends make them and let go of them.
+  std::vector<std::shared_ptr<comm::p2p::Link>> links;
+  std::map<int, comm::p2p::Link*> outgoing, incoming;  // of `links`, by pipeline rank at the other end
   std::vector<comm::p2p::LinkReport> reports;  // of the outgoing ones
   std::map<BufferId, std::byte*> places;       // what messages arrive in without a copy, in the links' memory
 

@@ -15,9 +15,6 @@ constexpr double not_yet = std::numeric_limits<double>::infinity();
 
 double milliseconds(const Event& from, const Event& to) { return static_cast<double>(elapsed_ms(from, to)); }
 
-// Collectives that ranks of different programs come to at different times.
-bool joins_stages(const Instruction& i) { return i.kind == InstructionKind::reduce_gradients && i.group == Group::tied; }
-
 }  // namespace
 
 StepRecorder::StepRecorder(const Program& program, const Layout& layout, int rank, Device device, int slots, bool links_announce)

@@ -129,7 +129,7 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
       add(data, reduction(plan, i), layout_.data, gradient_bytes(plan, i));
     } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tensor) {
       add(tensor, Collective::all_reduce, layout_.tensor, gradient_bytes(plan, i));
-    } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tied && pipeline == 0) {
+    } else if (parallel::joins_stages(i) && pipeline == 0) {
       add(traffic_.tied, Collective::all_reduce, 2, gradient_bytes(plan, i));
     } else if (parallel::is_send(i.kind)) {
       const int to = plan.train.stream_of(i).peer;

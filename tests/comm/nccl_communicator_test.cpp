@@ -2,11 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <future>
+#include <iostream>
 
 #include "collective_check.h"
 #include "core/error.h"
 #include "gpu_ranks.h"
+#include "rank_processes.h"
 
 namespace plait::comm::test {
 namespace {
@@ -269,6 +272,41 @@ TEST_F(GpuNcclFailure, TheIdIsAwaitedNoLongerThanTheTimeout) {
   const auto outcome = outcome_of_ranks(1, [&](int) { make_communicator(gpu_group(1, 2, milliseconds(200)), *store); });
   EXPECT_THAT(outcome[0], AllOf(HasSubstr("rank 1 of 2: cannot join"), HasSubstr("test/nccl/id")));
 }
+
+// A rank of two: makes two groups, and leaves them in the order that PLAIT_TEST_LEAVES tells, one letter for each rank.
+TEST(GpuNcclChild, DISABLED_LeavesTwoGroups) {
+  const ProcessPlace place;
+  make_current({DeviceKind::cuda, place.rank});
+  std::vector<std::unique_ptr<Communicator>> groups;
+  for (const char* name : {"first", "second"}) {
+    GroupSpec spec = gpu_group(place.rank, place.size);
+    spec.name = name;
+    groups.push_back(make_communicator(spec, *place.store));
+  }
+  const auto start = Clock::now();
+  const bool second_first = std::getenv("PLAIT_TEST_LEAVES")[place.rank] == 's';
+  groups[second_first ? 1 : 0].reset();
+  groups[second_first ? 0 : 1].reset();
+  std::cout << "left after " << std::chrono::duration_cast<milliseconds>(Clock::now() - start).count() << " ms\n";
+  EXPECT_LT(Clock::now() - start, seconds(20));
+}
+
+class GpuNcclProcesses : public TwoGpuRanks {
+ protected:
+  static void expect_both_leave(const std::string& order) {
+    for (const Ended& rank : run_processes("GpuNcclChild.DISABLED_LeavesTwoGroups", 2, {"PLAIT_TEST_LEAVES=" + order})) {
+      EXPECT_TRUE(WIFEXITED(rank.status) && WEXITSTATUS(rank.status) == 0) << rank.output;
+      EXPECT_THAT(rank.output, HasSubstr("left after"));
+      const std::size_t says = rank.output.find("left after");
+      if (says != std::string::npos) std::cout << order << ": " << rank.output.substr(says, rank.output.find('\n', says) - says) << "\n";
+    }
+  }
+};
+
+TEST_F(GpuNcclProcesses, LeaveTwoGroupsInOneOrder) { expect_both_leave("ff"); }
+
+// Against the contract, and slow; but they do not wait for each other for good.
+TEST_F(GpuNcclProcesses, LeaveTwoGroupsInDifferentOrders) { expect_both_leave("fs"); }
 
 TEST_F(GpuNcclFailure, NamesItsVersion) { EXPECT_THAT(backend_name(DeviceKind::cuda), HasSubstr("NCCL 2.")); }
 

@@ -120,6 +120,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"comm.p2p_pairs=0-1=auto"}, "comm.p2p_pairs", "0-1=auto", "a list of pairs as 0-1=host", ""},
         Case{{"comm.p2p=vmm", "launch.mode=threads"}, "comm.p2p", "vmm", "needs ranks that are processes", ""},
         Case{{"comm.p2p=direct", "launch.mode=processes"}, "comm.p2p", "direct", "needs ranks that are threads", ""},
+        Case{{"comm.p2p_pairs=[0-1=host, 0-2=vmm]", "launch.mode=threads"}, "comm.p2p_pairs", "[...]", "0-2=vmm needs ranks that are processes", ""},
+        Case{{"comm.p2p_pairs=[0-1=direct]", "launch.mode=processes"}, "comm.p2p_pairs", "[...]", "0-1=direct needs ranks that are threads", ""},
         Case{{"parallel.tensor=4", "model.kv_heads=2"}, "parallel.tensor", "4", "must divide model.kv_heads=2", ""},
         Case{{"parallel.tensor=2", "model.ffn=65"}, "parallel.tensor", "2", "must divide model.ffn=65", ""},
         Case{{"parallel.tensor=16", "data.sequence_length=17", "train.micro_batch=1", "train.global_batch=16"},

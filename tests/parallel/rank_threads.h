@@ -69,6 +69,15 @@ inline void make_llama(ModelConfig& model, std::int64_t kv_heads) {
   model.bias = false, model.tie_embeddings = false;
 }
 
+// A GPT-like model whose step takes a moment on any device: four micro-batches, which up to four stages and replicas may share.
+inline Config small_job(std::int64_t layers) {
+  Config config;
+  config.model.layers = layers, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 64, config.model.ffn = 64;
+  config.data.sequence_length = 8;
+  config.train.steps = 4, config.train.global_batch = 4, config.train.micro_batch = 1;
+  return config;
+}
+
 struct JobResult {
   std::vector<float> losses, grad_norms;       // per step
   std::vector<std::vector<double>> parameters;  // master weights by parameter, stored elements

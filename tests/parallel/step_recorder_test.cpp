@@ -17,14 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Config small() {
-  Config config;
-  config.model.layers = 2, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 64, config.model.ffn = 64;
-  config.data.sequence_length = 8;
-  config.train.steps = 3, config.train.global_batch = 4, config.train.micro_batch = 1;
-  return config;
-}
-
 void pause(StreamRef stream, milliseconds duration) {
   stream.enqueue_host([duration] { std::this_thread::sleep_for(duration); });
 }
@@ -110,7 +102,7 @@ std::vector<Ledger> ledgers_of(const Config& config, int ranks, DeviceKind kind,
 }
 
 std::vector<Ledger> with_slow_links(const SlowLink::Pauses& pauses) {
-  Config config = small();
+  Config config = small_job(2);
   config.parallel.pipeline = 2;
   return ledgers_of(config, 2, DeviceKind::host, [&](GroupOptions& groups) {
     groups.wrap_link = [=](int from, int, std::shared_ptr<comm::p2p::Link> link) -> std::shared_ptr<comm::p2p::Link> {
@@ -159,7 +151,7 @@ TEST(StepRecorder, SaysWhatALinkWithoutAnnouncementsLeavesOpen) {
 
 TEST(StepRecorder, SeesReductionsHiddenBesideComputeAndExposedWithoutOverlap) {
   constexpr milliseconds slow{20};
-  Config config = small();
+  Config config = small_job(2);
   // A backward that goes on for long after the first bucket.
   make_llama(config.model, 4);
   config.model.layers = 8, config.model.hidden = 128, config.model.ffn = 512, config.data.sequence_length = 128;
@@ -183,7 +175,7 @@ TEST(StepRecorder, SeesReductionsHiddenBesideComputeAndExposedWithoutOverlap) {
 }
 
 TEST(StepRecorder, TimesWhatBlocksDoWithinNowAndThen) {
-  Config config = small();
+  Config config = small_job(2);
   config.train.steps = 10;
   config.parallel.tensor = 2;
   run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
@@ -219,7 +211,7 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
   for (const Mesh& mesh : {Mesh{}, Mesh{.data = 2, .zero = 1}, Mesh{.data = 2, .zero = 2}, Mesh{.data = 2, .overlap = false},
                            Mesh{.pipeline = 2, .data = 2, .schedule = "zb-v"}, Mesh{.pipeline = 2, .schedule = "interleaved", .overlap = false},
                            Mesh{.pipeline = 2, .tensor = 2, .schedule = "zb-h1"}}) {
-    Config config = small();
+    Config config = small_job(2);
     config.model.layers = 4;
     config.comm.bucket_mb = 0.01, config.comm.overlap = mesh.overlap;
     config.parallel.pipeline = mesh.pipeline, config.parallel.data = mesh.data, config.parallel.tensor = mesh.tensor;
@@ -250,7 +242,7 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
 
 // `tolerance`: milliseconds by which times of events on two streams may be off.
 void expect_traces_on_one_clock(DeviceKind kind, double tolerance) {
-  Config config = small();
+  Config config = small_job(2);
   config.parallel.pipeline = 2;
   std::vector<StepTrace> traces(2);
   std::vector<Program> programs(2);

@@ -9,17 +9,9 @@
 namespace plait::parallel {
 namespace {
 
-Config small() {
-  Config config;
-  config.model.layers = 4, config.model.hidden = 32, config.model.heads = 2, config.model.vocab = 64, config.model.ffn = 64;
-  config.data.sequence_length = 8;
-  config.train.steps = 4, config.train.global_batch = 4, config.train.micro_batch = 1;
-  return config;
-}
-
 TEST(WarmUp, LeavesTheStateAsItIs) {
   for (const int zero : {0, 1, 2}) {
-    Config config = small();
+    Config config = small_job(4);
     config.precision.compute = "fp32";
     config.parallel.pipeline = 2, config.parallel.data = 2, config.parallel.zero = zero;
     run_ranks(config, 4, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
@@ -50,7 +42,7 @@ TEST_P(GpuWarmUp, NothingIsLoadedBehindAMessage) {
   const int data = GetParam(), ranks = 2 * data;
   std::string why;
   if (cuda_device_count(&why) < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs; " << why;
-  Config config = small();
+  Config config = small_job(4);
   config.parallel.pipeline = 2, config.parallel.data = data, config.parallel.zero = data;
   config.train.global_batch = 2 * data;
   config.precision.compute = "bf16";
@@ -74,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(DataRanks, GpuWarmUp, testing::Values(1, 2));
 TEST(GpuLaunchQueue, AFullOneKeepsNoPeerFromSending) {
   std::string why;
   if (cuda_device_count(&why) < 2) GTEST_SKIP() << "needs 2 GPUs; " << why;
-  Config config = small();
+  Config config = small_job(4);
   config.model.layers = 48;
   config.parallel.pipeline = 2;
   config.train.global_batch = 32;

@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 using comm::p2p::Transport;
 using testing::AllOf;
 using testing::AnyOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 P2pBenchmarkRequest small_request() {
@@ -85,6 +86,21 @@ TEST(BenchP2p, MeasuresEveryPairBySizeAndMethod) {
     }
     EXPECT_FALSE(pair.contains("plain_copy"));
   }
+}
+
+TEST(BenchP2p, OfTheFirstTransportThatIsPossibleNothingElseIsMeasured) {
+  P2pBenchmarkRequest request = small_request();
+  request.products = false;
+  request.filter.first_transport = true;
+  const auto transports = [&] {
+    const Outcome r = run(request);
+    std::vector<std::string> names;
+    for (const Json& m : r.result["pairs"][0]["methods"]) names.push_back(m["transport"].get<std::string>());
+    return names;
+  };
+  EXPECT_THAT(transports(), ElementsAre("direct"));
+  request.filter.without_peer_access = true;
+  EXPECT_THAT(transports(), ElementsAre("host"));
 }
 
 TEST(BenchP2p, MeasuresProductsBesideTheSameMessagesByEveryMethod) {

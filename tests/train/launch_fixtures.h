@@ -1,31 +1,29 @@
-// A temporary directory and environment variables that last as long as the objects.
+// What tests of launching share: directories and environment variables that last as long as the objects, and a group of all ranks.
 #pragma once
 
 #include <stdlib.h>
 
-#include <filesystem>
+#include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
+
+#include "comm/make_communicator.h"
+#include "comm/temporary_directory.h"
+#include "train/launch.h"
 
 namespace plait::train::test {
 
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() : path_((std::filesystem::temp_directory_path() / "plait-test-XXXXXX").string()) {
-    if (!mkdtemp(path_.data())) throw std::runtime_error("cannot create " + path_);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
+using comm::test::TemporaryDirectory;
 
- private:
-  std::string path_;
-};
+// Joins all ranks of a launched job as one group.
+inline std::shared_ptr<comm::Communicator> join(const RankContext& context) {
+  comm::GroupSpec spec;
+  spec.name = "job";
+  spec.rank = context.rank;
+  spec.size = context.size;
+  spec.device = context.device;
+  return make_communicator(spec, *context.rendezvous);
+}
 
 // Sets (or, without a value, removes) a variable; the destructor restores what was there.
 class EnvironmentVariable {

@@ -10,10 +10,8 @@
 #include <fstream>
 #include <thread>
 
-#include "comm/make_communicator.h"
 #include "core/error.h"
 #include "launch_fixtures.h"
-#include "train/launch.h"
 
 namespace plait::train::test {
 namespace {
@@ -92,15 +90,6 @@ void run_body(const std::function<void(RankContext&)>& body) {
       },
       {});
   EXPECT_EQ(status, 0);
-}
-
-std::unique_ptr<comm::Communicator> join(const RankContext& context) {
-  comm::GroupSpec spec;
-  spec.name = "job";
-  spec.rank = context.rank;
-  spec.size = context.size;
-  spec.device = context.device;
-  return make_communicator(spec, *context.rendezvous);
 }
 
 void all_reduce(comm::Communicator& communicator) {

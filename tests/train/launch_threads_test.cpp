@@ -5,9 +5,8 @@
 #include <set>
 #include <thread>
 
-#include "comm/make_communicator.h"
 #include "core/error.h"
-#include "train/launch.h"
+#include "launch_fixtures.h"
 
 namespace plait::train::test {
 namespace {
@@ -23,15 +22,6 @@ LaunchPlan cpu_threads(int ranks) {
   config.launch.device = "cpu";
   config.launch.ranks = ranks;
   return plan_launch(config);
-}
-
-std::shared_ptr<comm::Communicator> join(const RankContext& context) {
-  comm::GroupSpec spec;
-  spec.name = "job";
-  spec.rank = context.rank;
-  spec.size = context.size;
-  spec.device = context.device;
-  return make_communicator(spec, *context.rendezvous);
 }
 
 void all_reduce(comm::Communicator& communicator) {

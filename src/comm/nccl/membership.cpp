@@ -53,6 +53,25 @@ void choose_device(Device device) noexcept {
   }
 }
 
+// A peer in another process is connected to this communicator's service thread, for which NCCL waits here, until it destroys its
+// own. One that has another communicator to destroy first, where it waits for this rank, must not be waited for: what is left is
+// done when it comes.
+void destroy_in_time(Device device, ncclComm_t comm) {
+  std::promise<void> promise;
+  const std::future<void> done = promise.get_future();
+  try {
+    std::thread([device, comm, promise = std::move(promise)]() mutable {
+      choose_device(device);
+      ncclCommDestroy(comm);
+      promise.set_value();
+    }).detach();
+  } catch (const std::exception&) {
+    ncclCommDestroy(comm);
+    return;
+  }
+  done.wait_for(goodbye_limit);
+}
+
 }  // namespace
 
 NcclMembership::NcclMembership(const GroupSpec& spec, Rendezvous& store)
@@ -101,7 +120,7 @@ void NcclMembership::say_goodbye() noexcept {
   } catch (const std::exception&) {
     return;  // there was no thread to do it; what is left is aborted
   }
-  if (parent_) ncclCommDestroy(std::exchange(parent_, nullptr));
+  if (parent_) destroy_in_time(device_, std::exchange(parent_, nullptr));
 }
 
 void NcclMembership::run_in_time(const char* name, const std::function<void()>& work) {

@@ -88,9 +88,10 @@ class Link {
   LinkReport report_;
 };
 
-// Collective over the two ends; a rank with several links makes them in an order that all ranks share. Tries the link with
-// messages of a pattern that would show corruption; one that delivers wrong data is passed over, or an error where it was asked
-// for by name. CommError when nothing is left or the peer does not come.
+// Collective over the two ends; a rank with several links makes them in an order that all ranks share, and destroys them in one,
+// since ends wait for each other there too. Tries the link with messages of a pattern that would show corruption; one that
+// delivers wrong data is passed over, or an error where it was asked for by name. CommError when nothing is left or the peer does
+// not come.
 std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store);
 
 // "0 -> 1  NV18 (switch)  direct, copy engine  381 GB/s ..." for a table at start-up: one line per link with its pass-overs.

@@ -72,8 +72,7 @@ class RankStep {
   parallel::CommunicationTimes communication(int n, const RunTimes& t, double begin) const {
     parallel::CommunicationTimes times{to_ms * (t.came - begin), to_ms * (t.end - begin), std::nullopt};
     const parallel::Instruction& i = table_.program->at(n);
-    const bool joins_stages = i.kind == parallel::InstructionKind::reduce_gradients && i.group == parallel::Group::tied;
-    if (parallel::is_receive(i.kind) || joins_stages) times.ready = to_ms * (t.begin - begin);
+    if (parallel::is_receive(i.kind) || parallel::joins_stages(i)) times.ready = to_ms * (t.begin - begin);
     return times;
   }
 

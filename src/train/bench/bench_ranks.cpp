@@ -19,6 +19,17 @@ LaunchPlan plan_bench(const BenchRanks& ranks) {
   return plan;
 }
 
+std::shared_ptr<comm::Communicator> join_all(RankContext& rank, comm::GroupSpec group) {
+  group.rank = rank.rank;
+  group.size = rank.size;
+  group.device = rank.device;
+  std::shared_ptr<comm::Communicator> all = comm::make_communicator(group, *rank.rendezvous);
+  rank.on_abort([weak = std::weak_ptr(all)] {
+    if (const auto alive = weak.lock()) alive->abort();
+  });
+  return all;
+}
+
 void synchronize_within(const Event& event, std::chrono::milliseconds timeout, const std::string& what) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + timeout;

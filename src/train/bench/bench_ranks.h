@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 
+#include "comm/make_communicator.h"
 #include "core/stream.h"
 #include "train/launch.h"
 
@@ -18,6 +20,10 @@ struct BenchRanks {
 
 // ConfigError for fewer than two ranks, naming what the machine has.
 LaunchPlan plan_bench(const BenchRanks& ranks);
+
+// All ranks of the job as one group, which is aborted when another rank fails. `group` says what is special about it (name, timeout,
+// max_ctas); rank, size and device are the job's. Collective.
+std::shared_ptr<comm::Communicator> join_all(RankContext& rank, comm::GroupSpec group);
 
 // How long a rank waits for others that measure: nothing but an abort should end it.
 inline constexpr std::chrono::hours turn_timeout{24};

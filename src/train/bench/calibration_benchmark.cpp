@@ -187,14 +187,9 @@ void measure_communicators(const CalibrationRequest& request, const LaunchPlan& 
           if (n > 0) {
             comm::GroupSpec group;
             group.name = "calibrate.memory." + std::to_string(n);
-            group.rank = rank.rank, group.size = rank.size;
-            group.device = rank.device;
             group.timeout = request.ranks.timeout;
             group.max_ctas = static_cast<int>(request.config.comm.max_ctas);
-            communicators.push_back(comm::make_communicator(group, *rank.rendezvous));
-            rank.on_abort([weak = std::weak_ptr(communicators.back())] {
-              if (const auto alive = weak.lock()) alive->abort();
-            });
+            communicators.push_back(join_all(rank, group));
             const View all(whole.data(), DType::f32, {rank.size * large}), own(part.data(), DType::f32, {large});
             comm::Communicator& made = *communicators.back();
             made.all_reduce(stream, all.rows(0, small));

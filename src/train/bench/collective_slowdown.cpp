@@ -32,16 +32,10 @@ class RankSlowdown {
     if (!model_) throw DeviceError("bench calibrate: the model that fitted a moment ago does not fit the device any more; is it in use by others?");
     comm::GroupSpec group;
     group.name = "slowdown";
-    group.rank = rank.rank;
-    group.size = rank.size;
-    group.device = rank.device;
     group.timeout = request.timeout;
     group.max_ctas = static_cast<int>(request.config.comm.max_ctas);
     group.host_interface = request.config.comm.interface;
-    comm_ = make_communicator(group, *rank.rendezvous);
-    rank.on_abort([weak = std::weak_ptr(comm_)] {
-      if (const auto alive = weak.lock()) alive->abort();
-    });
+    comm_ = join_all(rank, group);
     stream_.ref().zero(data_.data(), bytes_);  // sums of zeros stay numbers, however often
   }
 

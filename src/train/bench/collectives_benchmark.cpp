@@ -61,16 +61,10 @@ class RankBench {
         stream_(rank.device, StreamPriority::high) {
     comm::GroupSpec group;
     group.name = "collectives";
-    group.rank = rank.rank;
-    group.size = rank.size;
-    group.device = rank.device;
     group.timeout = request.ranks.timeout;
     group.max_ctas = request.max_ctas;
-    comm_ = make_communicator(group, *rank.rendezvous);
+    comm_ = join_all(rank, group);
     if (request.wrap) comm_ = request.wrap(comm_);
-    rank.on_abort([weak = std::weak_ptr(comm_)] {
-      if (const auto alive = weak.lock()) alive->abort();
-    });
   }
 
   // {"microseconds": of each round, "wrong"}.

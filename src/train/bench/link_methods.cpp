@@ -52,13 +52,15 @@ std::vector<MethodChoice> methods_of(const PairFacts& facts, const MethodFilter&
     if (!wanted(filter.transports, to_string(transport))) continue;
     std::string obstacle = candidate.obstacle.empty() ? "" : obstacle_text(facts, candidate);
     if (filter.without_peer_access && needs_peer_access(transport)) obstacle = "left out by --no-peer-access";
+    if (filter.first_transport && !obstacle.empty()) continue;
     if (transport == Transport::nccl || !obstacle.empty()) {
       choices.push_back({{transport, std::nullopt}, obstacle});
-      continue;
+    } else {
+      for (const Mover mover : all_movers) {
+        if (wanted(filter.movers, to_string(mover)) && (kernels || mover == Mover::copy_engine)) choices.push_back({{transport, mover}, ""});
+      }
     }
-    for (const Mover mover : all_movers) {
-      if (wanted(filter.movers, to_string(mover)) && (kernels || mover == Mover::copy_engine)) choices.push_back({{transport, mover}, ""});
-    }
+    if (filter.first_transport) break;
   }
   return choices;
 }

@@ -30,6 +30,8 @@ struct MethodFilter {
   std::vector<std::string> transports = {}, movers = {};
   // As on a machine whose GPUs do not reach each other: what needs peer access is left out.
   bool without_peer_access = false;
+  // Of each pair only the transport that `comm.p2p: auto` would try first, with every mover.
+  bool first_transport = false;
 };
 
 // ConfigError for names that there are not.

@@ -55,7 +55,7 @@ PairEnd::PairEnd(RankContext& rank, const PairSpec& spec, const std::vector<Meth
         for (const std::size_t bytes : link_sizes(choice.method)) {
           auto forth = make(choice.method, spec.from, spec.to, bytes, make_link);
           auto back = make(choice.method, spec.to, spec.from, bytes, make_link);
-          made.links.push_back({bytes, is_from() ? forth : back, is_from() ? back : forth});
+          made.links.push_back({bytes, forth, back, (is_from() ? forth : back).get(), (is_from() ? back : forth).get()});
         }
       } catch (const CommError& error) {
         if (rank.abort_requested.stop_requested()) throw;

@@ -20,10 +20,11 @@ struct PairSpec {
   std::chrono::milliseconds timeout{60'000};  // of one loop
 };
 
-// Both directions, as this end sees them, for messages of up to `bytes`.
+// Both directions, for messages of up to `bytes`.
 struct PairLinks {
   std::size_t bytes = 0;
-  std::shared_ptr<comm::p2p::Link> out, in;
+  std::shared_ptr<comm::p2p::Link> forth, back;  // destroyed in one order at both ends
+  comm::p2p::Link *out = nullptr, *in = nullptr;  // the same as this end sees them
 };
 
 // A method and its links, or why there are none. A link is made for its largest message, and one for short messages is another:

@@ -76,6 +76,7 @@ void measure_pairs(Graph& graph, const std::function<void(const std::string&)>& 
   P2pBenchmarkRequest request;
   request.ranks.device = "cuda";
   request.sizes.sizes = {"4K", "256M"};
+  request.filter.first_transport = true;
   request.rounds = 3;
   request.products = false;
   std::vector<std::string> notes;

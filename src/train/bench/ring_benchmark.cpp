@@ -53,14 +53,14 @@ class RingEnd {
 
   // Empty, or why not: of this rank's hops.
   std::string make_links(const LinkMethod& method) {
-    out_link_.reset();
-    in_link_.reset();
+    drop_links();
     std::string problem;
     for (int number = 0; number < rank_.size; ++number) {
       const Hop h = hop(number);
       if (rank_.rank != h.from && rank_.rank != h.to) continue;
       try {
-        (rank_.rank == h.from ? out_link_ : in_link_) = make(method, h);
+        links_.push_back(make(method, h));
+        (rank_.rank == h.from ? out_link_ : in_link_) = links_.back().get();
       } catch (const CommError& error) {
         if (rank_.abort_requested.stop_requested()) throw;
         problem = error.what();
@@ -70,8 +70,8 @@ class RingEnd {
   }
 
   void drop_links() {
-    out_link_.reset();
-    in_link_.reset();
+    out_link_ = in_link_ = nullptr;
+    links_.clear();
   }
 
   // Of the hop that ends here.
@@ -166,7 +166,8 @@ class RingEnd {
   Pattern pattern_;
   Buffer source_, arrivals_, host_;
   Stream out_, in_;
-  std::shared_ptr<Link> out_link_, in_link_;
+  std::vector<std::shared_ptr<Link>> links_;  // in the order of the hops, in which both ends make and destroy them
+  Link *out_link_ = nullptr, *in_link_ = nullptr;
 };
 
 // What all ranks say about `name`, by rank; nobody goes on before everybody has spoken.

@@ -69,6 +69,15 @@ int width_of(const std::vector<Field>& fields) {
 
 }  // namespace
 
+std::string indented(const std::string& text) {
+  std::string result = "    ";
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += "    ";
+  }
+  return result;
+}
+
 std::string format_duration(std::chrono::seconds duration) {
   const auto seconds = std::max<std::int64_t>(duration.count(), 0);
   const auto minutes = seconds / 60, hours = minutes / 60, days = hours / 24;

@@ -27,6 +27,8 @@ std::string plain_text(const StepMetrics& metrics, std::int64_t steps, std::opti
 // "step  420/1000  validation loss 3.3012  perplexity 27.1"
 std::string validation_text(std::int64_t step, std::int64_t steps, double loss);
 
+std::string indented(const std::string& text);  // every line by four spaces
+
 std::string format_duration(std::chrono::seconds duration);  // "0:07", "12:30", "3:05:00", "2d 03:05"
 std::string format_count(double value);                      // "987", "12.3k", "4.56M"
 std::string format_bytes(std::int64_t bytes);                // "512.0 MiB", "12.4 GiB"

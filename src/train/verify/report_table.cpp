@@ -36,15 +36,6 @@ std::string share_column(double share) {
   return share > 1 ? fmt::format("{:.1f} x", share) : fmt::format("{:.0f} %", 100 * share);
 }
 
-std::string indented(const std::string& text) {
-  std::string result = "    ";
-  for (const char c : text) {
-    result += c;
-    if (c == '\n') result += "    ";
-  }
-  return result;
-}
-
 std::string plural(std::size_t count, const char* noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
 
 }  // namespace

@@ -114,7 +114,7 @@ PathFacts gpu_path(const EndFacts& from, const EndFacts& to) {
   const int there = ordinal_of(to.bus_id);
   facts.visible = there >= 0;
   facts.same_memory = from.bus_id == to.bus_id;
-  const topology::Nvml nvml;
+  static const topology::Nvml nvml;  // opening it takes longer than all questions about a pair
   if (facts.same_memory) {
     facts.peer_access = facts.native_atomics = true;
   } else {
