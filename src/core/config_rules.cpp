@@ -33,7 +33,8 @@ bool divides(std::int64_t divisor, std::int64_t a, std::int64_t b) { return (a %
 // The message where `holds` is false.
 std::string unless(bool holds, std::string message) { return holds ? std::string() : std::move(message); }
 
-// Why a transport does not go with how ranks are launched; empty: it does.
+// Which transports go with how ranks are launched: for the reference, and why one does not (empty: it does).
+constexpr const char* transports_by_mode = "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`";
 std::string other_mode_needed(const std::string& transport, const std::string& mode) {
   const bool threads = mode == "threads";
   if (transport == "direct" && !threads) {
@@ -262,13 +263,13 @@ std::vector<CrossRule> layout_rules() {
          return unless(!kernel || c.launch.device != "cpu", "kernels need GPUs: must be auto or copy_engine with launch.device=cpu");
        }},
       {{"comm.p2p", "launch.mode"},
-       "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`",
+       transports_by_mode,
        [](const Config& c) {
          const std::string why = other_mode_needed(c.comm.p2p, c.launch.mode);
          return why.empty() ? why : why + ", or auto";
        }},
       {{"comm.p2p_pairs", "launch.mode"},
-       "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`",
+       transports_by_mode,
        [](const Config& c) {
          for (const std::string& text : c.comm.p2p_pairs) {
            const auto pair = pair_transport(text);
