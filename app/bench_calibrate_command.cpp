@@ -25,41 +25,51 @@ constexpr const char* names[] = {"embedding", "transformer", "head"};
 
 void print(const plan::Calibration& c) {
   fmt::print("{}: {}\n", c.device, c.model);
-  fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10} {:>15} {:>16}\n", "block", "tensor", "micro-batch", "recompute", "forward ms", "backward input", "backward weight");
+  fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10} {:>15} {:>16}\n", "block", "tensor", "micro-batch", "recompute", "forward ms",
+             "backward input", "backward weight");
   for (const plan::BlockMeasurement& b : c.blocks) {
-    fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10.4f} {:>15.4f} {:>16.4f}\n", names[static_cast<std::size_t>(b.kind)], b.tensor, b.micro_batch, b.recompute,
-               1e3 * b.forward, 1e3 * b.backward_input, 1e3 * b.backward_weight);
+    fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10.4f} {:>15.4f} {:>16.4f}\n", names[static_cast<std::size_t>(b.kind)], b.tensor,
+               b.micro_batch, b.recompute, 1e3 * b.forward, 1e3 * b.backward_input, 1e3 * b.backward_weight);
   }
-  if (c.update_seconds_per_element) fmt::print("optimizer    {:.3f} ms per million parameters\n", 1e9 * *c.update_seconds_per_element);
+  if (c.update_seconds_per_element)
+    fmt::print("optimizer    {:.3f} ms per million parameters\n", 1e9 * *c.update_seconds_per_element);
   for (const plan::CollectiveMeasurement& m : c.collectives) {
     const auto& [bytes, seconds] = m.curve.points.back();
-    fmt::print("{:<14} among {:>3} ranks: {:>8.1f} us for {:.0f} KB, {:>8.1f} us for {:.0f} MB\n", m.kind, m.ranks, 1e6 * m.curve.points.front().second,
-               m.curve.points.front().first / 1024, 1e6 * seconds, bytes / 1024 / 1024);
+    fmt::print("{:<14} among {:>3} ranks: {:>8.1f} us for {:.0f} KB, {:>8.1f} us for {:.0f} MB\n", m.kind, m.ranks,
+               1e6 * m.curve.points.front().second, m.curve.points.front().first / 1024, 1e6 * seconds, bytes / 1024 / 1024);
   }
   for (const plan::MessageMeasurement& m : c.messages) {
     const auto& [bytes, seconds] = m.curve.points.back();
-    fmt::print("messages by {}: {:.1f} us for {:.0f} KB, {:.1f} us for {:.0f} MB\n", m.transport, 1e6 * m.curve.points.front().second,
-               m.curve.points.front().first / 1024, 1e6 * seconds, bytes / 1024 / 1024);
+    fmt::print("messages by {}: {:.1f} us for {:.0f} KB, {:.1f} us for {:.0f} MB\n", m.transport,
+               1e6 * m.curve.points.front().second, m.curve.points.front().first / 1024, 1e6 * seconds, bytes / 1024 / 1024);
   }
   constexpr double gib = 1024.0 * 1024 * 1024;
   for (const plan::CommunicatorMeasurement& m : c.communicators) {
     fmt::print("communicator   among {:>3} ranks: {:.2f} GiB of a GPU\n", m.ranks, m.bytes / gib);
   }
-  if (c.context_bytes) fmt::print("libraries    {:.2f} GiB of a GPU, {:.2f} more with communicators\n", *c.context_bytes / gib, c.collectives_bytes.value_or(0) / gib);
+  if (c.context_bytes)
+    fmt::print("libraries    {:.2f} GiB of a GPU, {:.2f} more with communicators\n", *c.context_bytes / gib,
+               c.collectives_bytes.value_or(0) / gib);
 }
 
 }  // namespace
 
 void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** argv) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand("calibrate", "Figures of this machine and a model for the planner: blocks, optimizer, collectives, messages");
+  CLI::App* command = bench.add_subcommand(
+      "calibrate", "Figures of this machine and a model for the planner: blocks, optimizer, collectives, messages");
   command->add_option("CONFIG", o->config, "Configuration (YAML): the model")->required();
   command->add_option("--set", o->set, "Override a value (repeatable)")->type_name("PATH=VALUE");
-  command->add_option("--tensor", o->request.tensors, "Sizes of tensor groups; otherwise powers of two up to the ranks")->delimiter(',')->check(CLI::PositiveNumber);
-  command->add_option("--micro-batches", o->request.micro_batches, "Sequences; otherwise 1, 2, 4, 8 and the configuration's")->delimiter(',')->check(CLI::PositiveNumber);
+  command->add_option("--tensor", o->request.tensors, "Sizes of tensor groups; otherwise powers of two up to the ranks")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  command->add_option("--micro-batches", o->request.micro_batches, "Sequences; otherwise 1, 2, 4, 8 and the configuration's")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
   command->add_option("--rounds", o->request.rounds, "Every figure is the median of so many")->check(CLI::PositiveNumber);
   command->add_flag("--blocks-only", o->blocks_only, "Neither collectives nor messages");
-  command->add_option("--out", o->out, "File to write; otherwise where `plait plan` and `plait train` look for it on this machine");
+  command->add_option("--out", o->out,
+                      "File to write; otherwise where `plait plan` and `plait train` look for it on this machine");
   command->add_flag("--json", o->json, "One JSON document on stdout");
   add_rank_options(*command, o->request.ranks, o->timeout_s);
   command->callback([o, &status, argc, argv] {
@@ -71,7 +81,8 @@ void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** 
     o->request.note = note_to_stderr;
     const plan::Calibration calibration = train::calibrate(o->request);
     const std::string path = o->out.empty() ? train::calibration_path(calibration.device, calibration.model) : o->out;
-    if (path.empty()) throw ConfigError("bench calibrate: neither XDG_CACHE_HOME nor HOME is set; say where to write with --out");
+    if (path.empty())
+      throw ConfigError("bench calibrate: neither XDG_CACHE_HOME nor HOME is set; say where to write with --out");
     train::save_calibration(calibration, path);
     if (o->json) {
       std::cout << to_json(calibration).dump(2) << '\n';

@@ -22,7 +22,9 @@ std::vector<train::CollectiveKind> kinds(const std::vector<std::string>& names) 
   std::vector<train::CollectiveKind> found;
   for (const std::string& name : names) {
     const auto kind = train::collective_named(name);
-    if (!kind) throw ConfigError({{"--only", name, "must be among all_reduce, reduce_scatter, all_gather, broadcast and all_to_all", "", 0}});
+    if (!kind)
+      throw ConfigError(
+          {{"--only", name, "must be among all_reduce, reduce_scatter, all_gather, broadcast and all_to_all", "", 0}});
     found.push_back(*kind);
   }
   return found.empty() ? train::all_collectives() : found;
@@ -31,15 +33,19 @@ std::vector<train::CollectiveKind> kinds(const std::vector<std::string>& names) 
 }  // namespace
 
 void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char** argv) {
-  CLI::App* collectives = bench.add_subcommand("collectives",
-                                               "Time collectives of all ranks as nccl-tests counts them, results verified. Times in microseconds of stream "
-                                               "time, algorithm and bus bandwidth in GB/s = 10^9 bytes per second");
+  CLI::App* collectives = bench.add_subcommand(
+      "collectives",
+      "Time collectives of all ranks as nccl-tests counts them, results verified. Times in microseconds of stream "
+      "time, algorithm and bus bandwidth in GB/s = 10^9 bytes per second");
   auto o = std::make_shared<Options>();
   add_rank_options(*collectives, o->request.ranks, o->timeout_s);
   add_size_options(*collectives, o->request.sizes);
-  collectives->add_option("--only", o->only, "Only these of all_reduce, reduce_scatter, all_gather, broadcast, all_to_all")->delimiter(',');
+  collectives->add_option("--only", o->only, "Only these of all_reduce, reduce_scatter, all_gather, broadcast, all_to_all")
+      ->delimiter(',');
   collectives->add_option("--type", o->type, "Element type")->capture_default_str()->check(CLI::IsMember({"f32", "bf16"}));
-  collectives->add_option("--rounds", o->request.rounds, "Times are medians of so many rounds")->capture_default_str()->check(CLI::PositiveNumber);
+  collectives->add_option("--rounds", o->request.rounds, "Times are medians of so many rounds")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   collectives->add_option("--max-ctas", o->request.max_ctas, "NCCL: bound on a collective's thread blocks; 0: NCCL's choice")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
@@ -50,7 +56,10 @@ void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char*
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     o->request.argv.assign(argv, argv + argc);
     status = train::benchmark_collectives(
-        o->request, {.result = [&](const nlohmann::ordered_json& result) { std::cout << (o->json ? result.dump(2) + "\n" : train::collectives_table(result)); },
+        o->request, {.result =
+                         [&](const nlohmann::ordered_json& result) {
+                           std::cout << (o->json ? result.dump(2) + "\n" : train::collectives_table(result));
+                         },
                      .note = note_to_stderr});
   });
 }

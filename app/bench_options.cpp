@@ -7,15 +7,25 @@
 namespace plait {
 
 void add_rank_options(CLI::App& command, train::BenchRanks& ranks, double& timeout_s) {
-  command.add_option("--ranks", ranks.ranks, "Ranks, one device each; 0: all GPUs, or 2 on CPUs")->capture_default_str()->check(CLI::NonNegativeNumber);
-  command.add_flag("--processes", ranks.processes, "A process for each rank instead of a thread (the transports ipc and vmm need it, direct does not work)");
-  command.add_option("--device", ranks.device, "auto takes GPUs where there are any")->capture_default_str()->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command.add_option("--timeout", timeout_s, "Seconds after which one measurement that is not done is an error")->capture_default_str()->check(CLI::PositiveNumber);
+  command.add_option("--ranks", ranks.ranks, "Ranks, one device each; 0: all GPUs, or 2 on CPUs")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--processes", ranks.processes,
+                   "A process for each rank instead of a thread (the transports ipc and vmm need it, direct does not work)");
+  command.add_option("--device", ranks.device, "auto takes GPUs where there are any")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command.add_option("--timeout", timeout_s, "Seconds after which one measurement that is not done is an error")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
 }
 
 void add_size_options(CLI::App& command, train::SizeOptions& sizes) {
   command.add_option("--min", sizes.min, "Smallest size: 1K = 1024 bytes (default: 1K)")->type_name("SIZE");
-  command.add_option("--max", sizes.max, "Largest size; sizes grow by a factor of 4 (default: 1G, on CPUs 16M; less where memory is short)")->type_name("SIZE");
+  command
+      .add_option("--max", sizes.max,
+                  "Largest size; sizes grow by a factor of 4 (default: 1G, on CPUs 16M; less where memory is short)")
+      ->type_name("SIZE");
   command.add_option("--sizes", sizes.sizes, "These sizes instead: 4K,1M,16M")->delimiter(',')->type_name("SIZE");
 }
 
@@ -24,7 +34,9 @@ void add_method_options(CLI::App& command, train::MethodFilter& filter) {
   command.add_option("--movers", filter.movers, "Only these of copy_engine, sm_write, sm_read")->delimiter(',');
 }
 
-std::chrono::milliseconds milliseconds_of(double seconds) { return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000))); }
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
+}
 
 void note_to_stderr(const std::string& text) { fmt::print(stderr, "plait: {}\n", text); }
 

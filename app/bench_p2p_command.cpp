@@ -30,25 +30,30 @@ void print(const Options& o, const nlohmann::ordered_json& result) {
 }  // namespace
 
 void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv) {
-  CLI::App* p2p = bench.add_subcommand("p2p",
-                                       "Time messages between each pair of devices, by every transport and mover, beside the communication "
-                                       "library's. Rates in GB/s = 10^9 bytes per second, times in microseconds of stream time");
+  CLI::App* p2p =
+      bench.add_subcommand("p2p",
+                           "Time messages between each pair of devices, by every transport and mover, beside the communication "
+                           "library's. Rates in GB/s = 10^9 bytes per second, times in microseconds of stream time");
   auto o = std::make_shared<Options>();
   add_rank_options(*p2p, o->request.ranks, o->timeout_s);
   add_size_options(*p2p, o->request.sizes);
   add_method_options(*p2p, o->request.filter);
   p2p->add_option("--pairs", o->pairs, "Pairs of ranks, from-to: 0-1,1-0 (default: all, both ways round)")->delimiter(',');
-  p2p->add_option("--rounds", o->request.rounds, "Figures are medians of so many rounds")->capture_default_str()->check(CLI::PositiveNumber);
+  p2p->add_option("--rounds", o->request.rounds, "Figures are medians of so many rounds")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   p2p->add_flag("--no-products", o->no_products, "Leave out the matrix products beside messages");
   p2p->add_option("--product-dim", o->request.product_dim, "Rows of the products' matrices; 0: 8192 on GPUs, 256 on CPUs")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  p2p->add_option("--product-rounds", o->request.product_rounds, "Rounds of products beside messages: more of them tell smaller slowdowns; 0: --rounds")
+  p2p->add_option("--product-rounds", o->request.product_rounds,
+                  "Rounds of products beside messages: more of them tell smaller slowdowns; 0: --rounds")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   p2p->add_flag("--no-peer-access", o->request.filter.without_peer_access,
                 "As if GPUs could not reach each other's memory: only the transports host and nccl");
-  p2p->add_flag("--check", o->request.check, "Hold pairs with NVLink against what plait promises; status 1 and a list where it does not keep it");
+  p2p->add_flag("--check", o->request.check,
+                "Hold pairs with NVLink against what plait promises; status 1 and a list where it does not keep it");
   p2p->add_flag("--brief", o->brief, "One line per pair and method");
   p2p->add_flag("--json", o->json, "One JSON document on stdout");
   p2p->callback([o, &status, argc, argv] {
@@ -56,7 +61,8 @@ void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv) 
     o->request.products = !o->no_products;
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     o->request.argv.assign(argv, argv + argc);
-    status = train::benchmark_p2p(o->request, {.result = [&](const nlohmann::ordered_json& result) { print(*o, result); }, .note = note_to_stderr});
+    status = train::benchmark_p2p(
+        o->request, {.result = [&](const nlohmann::ordered_json& result) { print(*o, result); }, .note = note_to_stderr});
   });
 }
 

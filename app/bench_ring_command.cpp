@@ -19,15 +19,20 @@ struct Options {
 }  // namespace
 
 void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv) {
-  CLI::App* ring = bench.add_subcommand("ring",
-                                        "Every rank sends to the next, messages of random sizes by each transport and mover, every byte compared; status 3 "
-                                        "when one is wrong. Rates in GB/s = 10^9 bytes per second");
+  CLI::App* ring = bench.add_subcommand(
+      "ring",
+      "Every rank sends to the next, messages of random sizes by each transport and mover, every byte compared; status 3 "
+      "when one is wrong. Rates in GB/s = 10^9 bytes per second");
   auto o = std::make_shared<Options>();
   add_rank_options(*ring, o->request.ranks, o->timeout_s);
   add_method_options(*ring, o->request.filter);
-  ring->add_option("--messages", o->request.messages, "Messages from each rank by each method")->capture_default_str()->check(CLI::PositiveNumber);
+  ring->add_option("--messages", o->request.messages, "Messages from each rank by each method")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   ring->add_option("--min", o->min, "Smallest message: 1K = 1024 bytes")->type_name("SIZE")->capture_default_str();
-  ring->add_option("--max", o->max, "Largest message; 128 of them fit into each device's memory")->type_name("SIZE")->capture_default_str();
+  ring->add_option("--max", o->max, "Largest message; 128 of them fit into each device's memory")
+      ->type_name("SIZE")
+      ->capture_default_str();
   ring->add_option("--seed", o->request.seed, "Of sizes and contents")->capture_default_str();
   ring->add_flag("--json", o->json, "One JSON document on stdout");
   ring->callback([o, &status, argc, argv] {
@@ -35,9 +40,12 @@ void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv)
     o->request.max_bytes = train::parse_bytes(o->max, "--max");
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     o->request.argv.assign(argv, argv + argc);
-    status = train::benchmark_ring(
-        o->request, {.result = [&](const nlohmann::ordered_json& result) { std::cout << (o->json ? result.dump(2) + "\n" : train::ring_table(result)); },
-                     .note = note_to_stderr});
+    status = train::benchmark_ring(o->request, {.result =
+                                                    [&](const nlohmann::ordered_json& result) {
+                                                      std::cout
+                                                          << (o->json ? result.dump(2) + "\n" : train::ring_table(result));
+                                                    },
+                                                .note = note_to_stderr});
   });
 }
 

@@ -40,21 +40,22 @@ Config configuration(const Options& o) {
 
 void print(const nlohmann::ordered_json& r) {
   const auto size = [&](const char* axis) { return r["layout"][axis].get<int>(); };
-  fmt::print("{} on {} x {}: pipeline {} ({}) x data {} x tensor {}, zero {}\n", r["model"].get<std::string>(), r["ranks"].get<int>(),
-             r["device"].get<std::string>(), size("pipeline"), r["schedule"].get<std::string>(), size("data"), size("tensor"),
-             r["zero"].get<int>());
-  fmt::print("  batch         {} micro-batches of {} sequences of {} tokens per data-parallel rank\n", r["micro_batches"].get<int>(),
-             r["micro_batch"].get<int>(), r["sequence_length"].get<int>());
+  fmt::print("{} on {} x {}: pipeline {} ({}) x data {} x tensor {}, zero {}\n", r["model"].get<std::string>(),
+             r["ranks"].get<int>(), r["device"].get<std::string>(), size("pipeline"), r["schedule"].get<std::string>(),
+             size("data"), size("tensor"), r["zero"].get<int>());
+  fmt::print("  batch         {} micro-batches of {} sequences of {} tokens per data-parallel rank\n",
+             r["micro_batches"].get<int>(), r["micro_batch"].get<int>(), r["sequence_length"].get<int>());
   fmt::print("  step          {:.2f} ms (median; {:.2f} to {:.2f})\n", r["step_ms"]["median"].get<double>(),
              r["step_ms"]["min"].get<double>(), r["step_ms"]["max"].get<double>());
   fmt::print("  throughput    {:.0f} tokens/s, {:.1f} TFLOP/s per device", r["tokens_per_second"].get<double>(),
              r["tflops_per_gpu"].get<double>());
   if (r.contains("mfu")) fmt::print(", MFU {:.1f} %", 100 * r["mfu"].get<double>());
   fmt::print("\n  exposed       {:.3f} ms of communication per step\n", r["exposed_comm_ms"].get<double>());
-  fmt::print("  memory        {:.2f} GiB planned, {:.2f} GiB on the device\n", r["memory"]["planned_bytes"].get<double>() / (1 << 30),
-             r["memory"]["device_bytes"].get<double>() / (1 << 30));
+  fmt::print("  memory        {:.2f} GiB planned, {:.2f} GiB on the device\n",
+             r["memory"]["planned_bytes"].get<double>() / (1 << 30), r["memory"]["device_bytes"].get<double>() / (1 << 30));
   const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();
-  fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}\n", train::indented(train::ledger_table(ledgers)));
+  fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}\n",
+             train::indented(train::ledger_table(ledgers)));
   if (ledgers.size() > 1) {
     const int worst = train::worst_rank(ledgers);
     fmt::print("  worst         rank {}: {}\n", worst, train::ledger_line(ledgers[static_cast<std::size_t>(worst)]));
@@ -63,7 +64,8 @@ void print(const nlohmann::ordered_json& r) {
   if (!r.contains("breakdown")) return;
   fmt::print("  one step with every instruction timed by itself (streams overlap, so this does not add up to a step):\n");
   for (const auto& row : r["breakdown"]) {
-    fmt::print("    {:<28} {:>4} x {:>9.3f} ms in all\n", row["instruction"].get<std::string>(), row["count"].get<int>(), row["ms"].get<double>());
+    fmt::print("    {:<28} {:>4} x {:>9.3f} ms in all\n", row["instruction"].get<std::string>(), row["count"].get<int>(),
+               row["ms"].get<double>());
   }
 }
 
@@ -74,9 +76,15 @@ void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv)
   auto o = std::make_shared<Options>();
   step->add_option("--config", o->config, "Configuration (YAML)");
   step->add_option("--model", o->model, "Model preset, on random tokens");
-  step->add_option("--batch", o->batch, "With --model: sequences per micro-batch")->capture_default_str()->check(CLI::PositiveNumber);
-  step->add_option("--micro-batches", o->micro_batches, "With --model: micro-batches per rank and step")->capture_default_str()->check(CLI::PositiveNumber);
-  step->add_option("--sequence", o->sequence, "With --model: tokens per sequence")->capture_default_str()->check(CLI::PositiveNumber);
+  step->add_option("--batch", o->batch, "With --model: sequences per micro-batch")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  step->add_option("--micro-batches", o->micro_batches, "With --model: micro-batches per rank and step")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  step->add_option("--sequence", o->sequence, "With --model: tokens per sequence")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   step->add_option("--ranks", o->ranks, "With --model: data-parallel ranks; 0: all GPUs")->capture_default_str();
   step->add_option("--zero", o->zero, "With --model: 1 shards the optimizer")->capture_default_str();
   step->add_option("--set", o->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");

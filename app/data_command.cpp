@@ -2,8 +2,8 @@
 #include <iostream>
 #include <memory>
 
-#include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
+#include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "core/error.h"
@@ -28,8 +28,7 @@ std::unique_ptr<train::Tokenizer> tokenizer_for(const PackArguments& arguments) 
     return train::make_byte_tokenizer();
   }
   if (train_model == load_model) {
-    throw ConfigError(
-        {{"--tokenizer", "sentencepiece", "needs either --vocab (train a model) or --model (load one)", "", 0}});
+    throw ConfigError({{"--tokenizer", "sentencepiece", "needs either --vocab (train a model) or --model (load one)", "", 0}});
   }
   if (load_model) return train::load_sentencepiece(arguments.model);
   std::vector<std::filesystem::path> texts;

@@ -1,4 +1,5 @@
-// plait plan CONFIG [--topology live|FILE] [--gpus N] [--device NAME] [--calibration FILE] [--top K] [--json [--programs]] [--grid]
+// plait plan CONFIG [--topology live|FILE] [--gpus N] [--device NAME] [--calibration FILE] [--top K] [--json [--programs]]
+// [--grid]
 //                   [--trace FILE]
 //                   [--set path=value ...]
 // plait plan --accuracy RUN_DIR...
@@ -58,33 +59,37 @@ std::string blocks_text(const parallel::RankPlan& plan) {
   std::string text;
   for (const parallel::Chunk& c : plan.train.chunks) {
     text += text.empty() ? "" : " + ";
-    text += c.end_block - c.first_block == 1 ? fmt::format("{}", c.first_block) : fmt::format("{}-{}", c.first_block, c.last_block());
+    text += c.end_block - c.first_block == 1 ? fmt::format("{}", c.first_block)
+                                             : fmt::format("{}-{}", c.first_block, c.last_block());
   }
   return text;
 }
 
-void print_row(const std::string& ranks, const std::string& device, const parallel::Coordinates& c, const parallel::RankPlan& p) {
+void print_row(const std::string& ranks, const std::string& device, const parallel::Coordinates& c,
+               const parallel::RankPlan& p) {
   const auto bytes = [](std::size_t n) { return train::format_bytes(static_cast<std::int64_t>(n)); };
   std::int64_t parameters = 0;
   for (const model::Parameter& parameter : p.parameters) parameters += parameter.stored;
   std::size_t activations = 0;
   for (const auto& [kind, size] : p.memory.bytes_by_kind()) activations += kind == "activations" ? size : 0;
-  fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", ranks, device, c.pipeline, c.data, c.tensor, blocks_text(p),
-             train::format_count(static_cast<double>(parameters)), parallel::peak_in_flight(p.schedule, c.pipeline), bytes(p.memory.total_bytes()),
-             bytes(activations));
+  fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", ranks, device, c.pipeline, c.data, c.tensor,
+             blocks_text(p), train::format_count(static_cast<double>(parameters)),
+             parallel::peak_in_flight(p.schedule, c.pipeline), bytes(p.memory.total_bytes()), bytes(activations));
 }
 
 void print(const Plan& plan) {
   const parallel::RankPlan& first = plan.stages().front();
   const parallel::Layout& layout = first.layout;
   fmt::print("{} ranks: {}, zero {}\n", layout.ranks(), layout.to_string(), first.zero);
-  fmt::print("schedule {}: {} micro-batches of {} sequences per data-parallel rank, {} stages, bubble {:.1f} % if forward and both "
-             "parts of backward cost the same\n",
-             first.schedule.name, first.micro_batches, first.sizes.micro_batch.batch, first.schedule.stages(),
-             100 * parallel::simulate(first.schedule).bubble_fraction());
+  fmt::print(
+      "schedule {}: {} micro-batches of {} sequences per data-parallel rank, {} stages, bubble {:.1f} % if forward and both "
+      "parts of backward cost the same\n",
+      first.schedule.name, first.micro_batches, first.sizes.micro_batch.batch, first.schedule.stages(),
+      100 * parallel::simulate(first.schedule).bubble_fraction());
   fmt::print("blocks: 0 is the embedding, {} the head\n\n", first.sizes.shape.head_block());
-  fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", layout.ranks() > most_rows ? "ranks" : "rank", "device", "pipeline",
-             "data", "tensor", "blocks", "parameters", "in flight", "memory", "activations");
+  fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n",
+             layout.ranks() > most_rows ? "ranks" : "rank", "device", "pipeline", "data", "tensor", "blocks", "parameters",
+             "in flight", "memory", "activations");
   const int per_stage = layout.data * layout.tensor;
   for (int stage = 0; stage < layout.pipeline && layout.ranks() > most_rows; ++stage) {
     const parallel::RankPlan& p = plan.stages()[static_cast<std::size_t>(stage)];
@@ -92,7 +97,8 @@ void print(const Plan& plan) {
   }
   for (int rank = 0; rank < layout.ranks() && layout.ranks() <= most_rows; ++rank) {
     const parallel::Coordinates c = layout.coordinates(rank);
-    print_row(std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)], c, plan.stages()[static_cast<std::size_t>(c.pipeline)]);
+    print_row(std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)], c,
+              plan.stages()[static_cast<std::size_t>(c.pipeline)]);
   }
   fmt::print("\n{}", text_of(plan.sited.job, plan.sited.machine, plan.sited.context));
 }
@@ -102,7 +108,8 @@ nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
   json.update(to_json(plan.sited.job, plan.sited.machine, plan.sited.context));
   if (programs) {
     json["programs"] = nlohmann::ordered_json::array();
-    for (int rank = 0; rank < plan.stages().front().layout.ranks(); ++rank) json["programs"].push_back(parallel::to_json(plan.programs.program(rank)));
+    for (int rank = 0; rank < plan.stages().front().layout.ranks(); ++rank)
+      json["programs"].push_back(parallel::to_json(plan.programs.program(rank)));
   }
   return json;
 }
@@ -133,17 +140,22 @@ void show_accuracy(const Options& o) {
 
 void add_plan_command(CLI::App& app, int& status) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("plan", "Decide and show how a configuration would run: layout, placement, predicted time, memory. Needs no GPU");
+  CLI::App* command = app.add_subcommand(
+      "plan", "Decide and show how a configuration would run: layout, placement, predicted time, memory. Needs no GPU");
   command->add_option("CONFIG", o->config, "Configuration (YAML)");
   command->add_option("--set", o->set, "Override a value: --set parallel.pipeline=4 (repeatable)")->type_name("PATH=VALUE");
   command->add_option("--gpus", o->wish.gpus, "Plan for this many GPUs, whatever this machine has")->check(CLI::PositiveNumber);
-  command->add_option("--topology", o->wish.topology, "live, or a file that `plait topo --from` reads; without it placement.topology of the configuration");
-  command->add_option("--device", o->wish.device, "Nominal figures of this device (h200, a100, rtx4090, cpu, ...) instead of this machine's");
-  command->add_option("--calibration", o->wish.calibration, "Figures measured by `plait bench calibrate` instead of nominal ones");
+  command->add_option("--topology", o->wish.topology,
+                      "live, or a file that `plait topo --from` reads; without it placement.topology of the configuration");
+  command->add_option("--device", o->wish.device,
+                      "Nominal figures of this device (h200, a100, rtx4090, cpu, ...) instead of this machine's");
+  command->add_option("--calibration", o->wish.calibration,
+                      "Figures measured by `plait bench calibrate` instead of nominal ones");
   command->add_option("--top", o->wish.top, "Show this many alternatives")->check(CLI::NonNegativeNumber);
   command->add_option("--accuracy", o->accuracy, "How well finished runs were predicted: their directories");
   command->add_flag("--json", o->json, "One JSON document on stdout; `plait train --plan` runs it");
-  command->add_option("--trace", o->trace, "Write the simulated step to this file, for Perfetto: of up to 16 ranks, or one of each stage");
+  command->add_option("--trace", o->trace,
+                      "Write the simulated step to this file, for Perfetto: of up to 16 ranks, or one of each stage");
   command->add_flag("--programs", o->programs, "With --json: every rank's instructions too")->needs("--json");
   command->add_flag("--grid", o->grid, "Draw the step: what each pipeline rank computes when")->excludes("--json");
   command->callback([o, &status] {

@@ -16,15 +16,18 @@ void add_sample_command(CLI::App& app, int& status) {
   command->add_option("RUN_DIR", request->run_dir, "A run directory, or one of its checkpoints")->required();
   command->add_option("--prompt", request->prompt, "Text to continue")->required();
   command->add_option("--tokens", request->tokens, "Tokens to generate")->capture_default_str()->check(CLI::PositiveNumber);
-  command->add_option("--temperature", request->temperature, "0: always the likeliest token")->capture_default_str()->check(CLI::NonNegativeNumber);
-  command->add_option("--top-k", request->top_k, "Draw from the k likeliest tokens; 0: from all")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--temperature", request->temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--top-k", request->top_k, "Draw from the k likeliest tokens; 0: from all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", request->seed, "Of the draws")->capture_default_str();
   command->add_flag("--cpu", *cpu, "On the CPU even where there is a GPU");
   command->callback([request, cpu, &status] {
     const bool gpu = !*cpu && cuda_device_count() > 0;
-    train::sample(*request, {gpu ? DeviceKind::cuda : DeviceKind::host, 0}, [](const std::string& text) {
-      std::cout << text << std::flush;
-    });
+    train::sample(*request, {gpu ? DeviceKind::cuda : DeviceKind::host, 0},
+                  [](const std::string& text) { std::cout << text << std::flush; });
     std::cout << '\n';
     status = 0;
   });

@@ -77,12 +77,15 @@ std::string ranks_here(const Graph& graph) {
   std::vector<Device> devices;
   for (std::size_t i = 0; i < visible; ++i) devices.push_back({DeviceKind::cuda, static_cast<int>(i)});
   std::string text = "\nRanks\n", why;
-  if (visible > 0) text += "  " + train::binding_text(devices) + "\n";
-  else cuda_device_count(&why);
+  if (visible > 0)
+    text += "  " + train::binding_text(devices) + "\n";
+  else
+    cuda_device_count(&why);
   if (visible < all) {
-    text += visible == 0 ? "  none on GPUs: " + why + "\n"
-                         : fmt::format("  {} of {} GPUs are hidden from this process (CUDA_VISIBLE_DEVICES, or its container)\n",
-                                       all - visible, all);
+    text += visible == 0
+                ? "  none on GPUs: " + why + "\n"
+                : fmt::format("  {} of {} GPUs are hidden from this process (CUDA_VISIBLE_DEVICES, or its container)\n",
+                              all - visible, all);
   }
   return text;
 }

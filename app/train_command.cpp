@@ -28,17 +28,22 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   CLI::App* command = app.add_subcommand("train", "Train a model as a configuration file says");
   command->add_option("CONFIG", options->config, "Configuration (YAML); with --resume, that run's own when left out");
   command->add_option("--set", options->set, "Override a value: --set train.steps=100 (repeatable)")->type_name("PATH=VALUE");
-  command->add_option("--resume", options->resume, "Go on from the newest checkpoint of a run directory, or from a given checkpoint");
-  command->add_option("--plan", options->plan, "Run what a plan.json of `plait plan --json` chose: layout, schedule, micro-batch, placement");
+  command->add_option("--resume", options->resume,
+                      "Go on from the newest checkpoint of a run directory, or from a given checkpoint");
+  command->add_option("--plan", options->plan,
+                      "Run what a plan.json of `plait plan --json` chose: layout, schedule, micro-batch, placement");
   command->callback([options, &status, argc, argv] {
-    if (options->config.empty() && options->resume.empty()) throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
+    if (options->config.empty() && options->resume.empty())
+      throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
     train::TrainRequest request;
     if (auto settled = train::settled_by_launcher()) {
       request.config = std::move(*settled);
     } else {
       request.config = options->config.empty() ? train::load_run_config(train::run_directory_of(options->resume), options->set)
                                                : load_config(options->config, options->set);
-      if (!options->plan.empty()) request.config = plan::apply_choice(std::move(request.config), train::read_json_file(options->plan, most_plan_bytes), options->plan);
+      if (!options->plan.empty())
+        request.config =
+            plan::apply_choice(std::move(request.config), train::read_json_file(options->plan, most_plan_bytes), options->plan);
       std::string note;
       request.config = train::settle(request.config, note);
       if (!note.empty()) fmt::print(stderr, "{}\n", note);

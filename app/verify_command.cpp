@@ -39,8 +39,9 @@ int run(const Options& o, int argc, char** argv) {
     if (!junit) throw ConfigError({{"--junit", o.junit, "cannot be written", "", 0}});
   }
   train::VerifyTable table(train::detect_terminal(o.json ? stderr : stdout));
-  const train::VerifyReport report = train::verify(
-      {.config = source, .layouts = o.layouts, .argv = std::vector<std::string>(argv, argv + argc), .hooks = {}}, table.events());
+  const train::VerifyReport report =
+      train::verify({.config = source, .layouts = o.layouts, .argv = std::vector<std::string>(argv, argv + argc), .hooks = {}},
+                    table.events());
   table.summarize(report);
   if (o.json) std::cout << to_json(report).dump(2) << '\n';
   if (!o.junit.empty() && !(junit << to_junit(report) << std::flush)) throw Error(o.junit + ": writing failed");

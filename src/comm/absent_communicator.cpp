@@ -6,7 +6,9 @@
 namespace plait::comm {
 namespace {
 
-std::byte* slice(const View& data, std::size_t bytes, int index) { return static_cast<std::byte*>(data.data) + bytes * static_cast<std::size_t>(index); }
+std::byte* slice(const View& data, std::size_t bytes, int index) {
+  return static_cast<std::byte*>(data.data) + bytes * static_cast<std::size_t>(index);
+}
 
 void copy(StreamRef stream, void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) stream.copy(to, from, bytes);

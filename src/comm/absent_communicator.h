@@ -7,9 +7,9 @@
 
 namespace plait::comm {
 
-// Its collectives exchange nothing. While `copying`, this rank's data stand for everybody's (a gather repeats its part, a reduction
-// keeps it), so that what is computed with stays of ordinary size; afterwards they do nothing at all and take no time: results are
-// then what earlier ones left.
+// Its collectives exchange nothing. While `copying`, this rank's data stand for everybody's (a gather repeats its part, a
+// reduction keeps it), so that what is computed with stays of ordinary size; afterwards they do nothing at all and take no
+// time: results are then what earlier ones left.
 class AbsentCommunicator final : public Communicator {
  public:
   AbsentCommunicator(int rank, int size);

@@ -59,7 +59,7 @@ class DirectoryRendezvous final : public Rendezvous {
     if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) {
       throw CommError("rendezvous: cannot create directory " + directory_ + ": " + errno_text());
     }
-    struct stat status {};
+    struct stat status{};
     if (::stat(directory_.c_str(), &status) != 0) {
       throw CommError("rendezvous: cannot use directory " + directory_ + ": " + errno_text());
     }
@@ -136,8 +136,7 @@ class DirectoryRendezvous final : public Rendezvous {
   std::string host_and_process() const {
     char host[256] = {};
     ::gethostname(host, sizeof host - 1);
-    return std::string(host) + "-" + std::to_string(::getpid()) + "-" +
-           std::to_string(reinterpret_cast<std::uintptr_t>(this));
+    return std::string(host) + "-" + std::to_string(::getpid()) + "-" + std::to_string(reinterpret_cast<std::uintptr_t>(this));
   }
 
   std::string directory_;

@@ -19,7 +19,8 @@ class Rendezvous {
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
   // The value if it is there; does not block, and works after abort() too.
   virtual std::optional<std::string> find(const std::string& key) = 0;
-  // set and get with a share of an object, which one rank takes; between threads of one process (InternalError between processes).
+  // set and get with a share of an object, which one rank takes; between threads of one process (InternalError between
+  // processes).
   virtual void set_object(const std::string& key, std::shared_ptr<void> object);
   virtual std::shared_ptr<void> take_object(const std::string& key, std::chrono::milliseconds timeout);
   // Makes get() fail on every rank of the store, with `reason`: a rank that fails before it joined a communicator calls this

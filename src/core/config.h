@@ -28,8 +28,8 @@ struct ModelConfig {
   std::string position = "learned";  // learned | rope
   double rope_base = 10000.0;
   bool tie_embeddings = true;
-  bool bias = true;       // biases in attention output and MLP linears (and the norms' beta for layer_norm)
-  bool qkv_bias = true;   // bias in the query/key/value projection
+  bool bias = true;               // biases in attention output and MLP linears (and the norms' beta for layer_norm)
+  bool qkv_bias = true;           // bias in the query/key/value projection
   std::int64_t max_sequence = 0;  // rows of the learned position table; 0: data.sequence_length
 };
 
@@ -42,15 +42,15 @@ struct DataConfig {
   std::vector<std::string> train;       // globs: text files, or token shards (*.bin)
   std::vector<std::string> validation;  // empty: `validation_fraction` of each training file's end
   double validation_fraction = 0.1;
-  std::string tokenizer = "bytes";      // bytes | sentencepiece | tokens (data is token shards already) | random (for benchmarks)
+  std::string tokenizer = "bytes";  // bytes | sentencepiece | tokens (data is token shards already) | random (for benchmarks)
   SentencePieceConfig sentencepiece;
   std::int64_t sequence_length = 256;
 };
 
 struct OptimizerConfig {
   double lr = 6e-4;
-  double min_lr_fraction = 0.1;  // final learning rate of cosine and linear, as a fraction of lr
-  std::int64_t warmup = 0;       // steps
+  double min_lr_fraction = 0.1;     // final learning rate of cosine and linear, as a fraction of lr
+  std::int64_t warmup = 0;          // steps
   std::string schedule = "cosine";  // constant | cosine | linear | wsd
   double decay_fraction = 0.2;      // wsd: last fraction of the steps in which lr falls linearly to min_lr_fraction
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
@@ -61,21 +61,21 @@ struct TrainConfig {
   std::int64_t global_batch = 0;  // sequences
   std::int64_t micro_batch = 0;   // sequences; -1: auto, the planner's choice
   OptimizerConfig optimizer;
-  double clip = 1.0;              // 0: off
-  std::int64_t eval_every = 0;    // steps; 0: only at the end (if there is validation data)
-  std::int64_t eval_batches = 8;  // global batches per evaluation
-  std::int64_t sample_tokens = 0; // tokens of sample text printed at the end; 0: none
+  double clip = 1.0;               // 0: off
+  std::int64_t eval_every = 0;     // steps; 0: only at the end (if there is validation data)
+  std::int64_t eval_batches = 8;   // global batches per evaluation
+  std::int64_t sample_tokens = 0;  // tokens of sample text printed at the end; 0: none
   std::string sample_prompt = "\n";
 };
 
 struct ParallelConfig {
-  std::int64_t data = 0;  // 0: auto, all ranks
-  std::int64_t tensor = 1;          // 0: auto, the planner's choice; so are 0, -1 and "auto" below
+  std::int64_t data = 0;    // 0: auto, all ranks
+  std::int64_t tensor = 1;  // 0: auto, the planner's choice; so are 0, -1 and "auto" below
   std::int64_t pipeline = 1;
-  std::string schedule = "1f1b";  // auto | gpipe | 1f1b | interleaved | zb-h1 | zb-v
-  std::int64_t virtual_stages = 1;  // chunks of the model per pipeline rank (interleaved); 0: auto
-  std::vector<std::int64_t> stages; // transformer blocks of each stage, in model order; empty: split by cost
-  std::int64_t zero = 0;         // 0 | 1 | 2; -1: auto
+  std::string schedule = "1f1b";     // auto | gpipe | 1f1b | interleaved | zb-h1 | zb-v
+  std::int64_t virtual_stages = 1;   // chunks of the model per pipeline rank (interleaved); 0: auto
+  std::vector<std::int64_t> stages;  // transformer blocks of each stage, in model order; empty: split by cost
+  std::int64_t zero = 0;             // 0 | 1 | 2; -1: auto
   bool sequence_parallel = true;
   std::string recompute = "none";  // auto | none | selective | full
 };
@@ -85,10 +85,10 @@ struct CommConfig {
   std::string p2p = "auto";
   std::vector<std::string> p2p_pairs;  // "0-1=host": transports of single pairs (core/pair_transport.h)
   std::string mover = "auto";
-  double bucket_mb = 0;           // 0: auto, a sixteenth of the gradients but 25 to 200
+  double bucket_mb = 0;  // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;
   double timeout_s = 60;
-  std::int64_t max_ctas = 0;     // NCCL: bound on SMs per collective; 0: NCCL's choice
+  std::int64_t max_ctas = 0;            // NCCL: bound on SMs per collective; 0: NCCL's choice
   std::string interface = "127.0.0.1";  // address that host communication listens on
 };
 
@@ -109,7 +109,7 @@ struct PrecisionConfig {
   std::string compute = "auto";    // auto (bf16 on GPUs, fp32 on CPUs) | bf16 | fp32 | fp64 (CPU only)
   std::string gradients = "fp32";  // fp32 | bf16 (bf16 compute only)
   std::string master = "fp32";
-  bool deterministic = false;      // same bits on every run on GPUs as well (slower attention backward, untimed GEMM choice)
+  bool deterministic = false;  // same bits on every run on GPUs as well (slower attention backward, untimed GEMM choice)
 };
 
 struct CheckpointConfig {
@@ -133,8 +133,8 @@ struct VerifyConfig {
   std::vector<std::string> variants;            // "llama: model.norm=rms_norm model.mlp=swiglu": name and overrides
 };
 
-// How much of a step may be lost, on any rank: "5%" of its time, or "none" (percentage() reads them). For `plait bench step` and
-// `plait verify`.
+// How much of a step may be lost, on any rank: "5%" of its time, or "none" (percentage() reads them). For `plait bench step`
+// and `plait verify`.
 struct BoundsConfig {
   std::string exposed_dp = "none";   // communication of gradients and weights that compute stood waiting for
   std::string exposed_p2p = "none";  // of messages between pipeline stages
@@ -164,7 +164,8 @@ struct Config {
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
 // The same from text; `origin` names it in messages.
-Config parse_config(const std::string& yaml, const std::vector<std::string>& overrides = {}, const std::string& origin = "config");
+Config parse_config(const std::string& yaml, const std::vector<std::string>& overrides = {},
+                    const std::string& origin = "config");
 
 // Every field, in the order of the structs; parse_config(to_yaml(c)) gives c back, and the text again the same text.
 std::string to_yaml(const Config& config);

@@ -19,8 +19,7 @@ Preset gpt2(std::string name, std::string meaning, std::int64_t layers, std::int
 }
 
 // RMSNorm, RoPE, SwiGLU and grouped KV heads, without biases: what Llama 3 and Qwen 2.5 share.
-ModelConfig rope_family(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads,
-                        std::int64_t ffn) {
+ModelConfig rope_family(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads, std::int64_t ffn) {
   ModelConfig model;
   model.layers = layers;
   model.hidden = hidden;

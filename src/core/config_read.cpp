@@ -25,8 +25,7 @@ namespace {
 std::string shown(const YAML::Node& node) {
   if (node.IsNull()) return "";
   std::string text = node.IsScalar() ? node.Scalar() : node.IsSequence() ? "[...]" : "{...}";
-  std::ranges::replace_if(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
 
@@ -57,7 +56,8 @@ std::optional<bool> read(const YAML::Node& node, bool) {
 }
 
 template <typename T>
-requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) std::optional<T> read(const YAML::Node& node, T) {
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
+std::optional<T> read(const YAML::Node& node, T) {
   if (!node.IsScalar() || is_quoted(node)) return std::nullopt;
   return number_from<T>(node.Scalar());
 }
@@ -159,8 +159,8 @@ class DocumentStarts : public YAML::EventHandler {
   bool stuck_ = false;
 };
 
-// yaml-cpp (0.7, 0.8) takes a ',', ']' or '}' that nothing has opened for an empty document and does not pass it, so that LoadAll
-// makes such documents until memory is full.
+// yaml-cpp (0.7, 0.8) takes a ',', ']' or '}' that nothing has opened for an empty document and does not pass it, so that
+// LoadAll makes such documents until memory is full.
 void refuse_stray_ends(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -206,8 +206,7 @@ void Reader::add_document(const std::string& text) {
 void Reader::add_override(const std::string& text) {
   const auto equals = text.find('=');
   const std::string path = text.substr(0, equals);
-  if (equals == std::string::npos || path.empty())
-    return report("--set", text, "must be path=value, like train.steps=10", 0);
+  if (equals == std::string::npos || path.empty()) return report("--set", text, "must be path=value, like train.steps=10", 0);
   std::string why;
   int line = 0;
   const auto documents = parse(text.substr(equals + 1), why, line);
@@ -261,15 +260,13 @@ void Reader::add_value(const YAML::Node& node, const Field& field, const std::st
   const auto found = given_.find(field.path);
   if (found != given_.end() && !in_override_ && !path.empty()) {
     bad_.insert(field.path);
-    return report(path, shown(node), fmt::format("duplicate key: line {} gives {} too", found->second.line, field.path),
-                  line);
+    return report(path, shown(node), fmt::format("duplicate key: line {} gives {} too", found->second.line, field.path), line);
   }
   given_[field.path] = {node, line, in_override_};
   // Replacing the file's tokenizer replaces what came with it.
   if (in_override_ && field.path == "data.tokenizer" && !(node.IsScalar() && node.Scalar() == "sentencepiece")) {
-    std::erase_if(given_, [](const auto& entry) {
-      return entry.first.starts_with("data.sentencepiece.") && !entry.second.is_override;
-    });
+    std::erase_if(
+        given_, [](const auto& entry) { return entry.first.starts_with("data.sentencepiece.") && !entry.second.is_override; });
   }
 }
 
@@ -335,8 +332,7 @@ void Reader::check_cross_rules() {
     const auto found = given_.find(key);
     const bool given = found != given_.end();
     const Field& field = *find_field(key);
-    const std::string value =
-        given ? shown(found->second.node) : yaml_text(field.get(config_), field.automatic);
+    const std::string value = given ? shown(found->second.node) : yaml_text(field.get(config_), field.automatic);
     report(key, value, why, given ? found->second.line : 0);
   }
 }

@@ -34,13 +34,15 @@ bool divides(std::int64_t divisor, std::int64_t a, std::int64_t b) { return (a %
 std::string unless(bool holds, std::string message) { return holds ? std::string() : std::move(message); }
 
 // Which transports go with how ranks are launched: for the reference, and why one does not (empty: it does).
-constexpr const char* transports_by_mode = "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`";
+constexpr const char* transports_by_mode =
+    "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`";
 std::string other_mode_needed(const std::string& transport, const std::string& mode) {
   const bool threads = mode == "threads";
   if (transport == "direct" && !threads) {
     return fmt::format("needs ranks that are threads of one process, not launch.mode={}: vmm, ipc or host", mode);
   }
-  return unless(!threads || (transport != "ipc" && transport != "vmm"), "needs ranks that are processes, not launch.mode=threads: direct or host");
+  return unless(!threads || (transport != "ipc" && transport != "vmm"),
+                "needs ranks that are processes, not launch.mode=threads: direct or host");
 }
 
 std::vector<CrossRule> model_rules() {
@@ -116,8 +118,7 @@ std::vector<CrossRule> data_rules() {
        "is `sentencepiece` where `data.sentencepiece` is given",
        [](const Config& c) {
          const bool given = c.data.sentencepiece.vocab > 0 || !c.data.sentencepiece.model.empty();
-         return unless(c.data.tokenizer == "sentencepiece" || !given,
-                       "must be sentencepiece, as data.sentencepiece is given");
+         return unless(c.data.tokenizer == "sentencepiece" || !given, "must be sentencepiece, as data.sentencepiece is given");
        }},
   };
 }
@@ -127,8 +128,7 @@ std::vector<CrossRule> train_rules() {
       {{"train.optimizer.warmup", "train.steps"},
        "is at most `train.steps`",
        [](const Config& c) {
-         return unless(c.train.optimizer.warmup <= c.train.steps,
-                       fmt::format("must be at most train.steps={}", c.train.steps));
+         return unless(c.train.optimizer.warmup <= c.train.steps, fmt::format("must be at most train.steps={}", c.train.steps));
        }},
       {{"train.global_batch", "train.micro_batch", "parallel.data", "parallel.tensor", "parallel.pipeline", "launch.ranks"},
        "is a multiple of `train.micro_batch` times the data-parallel size",
@@ -182,17 +182,19 @@ std::vector<CrossRule> layout_rules() {
        [](const Config& c) {
          const bool holds = c.parallel.virtual_stages == 1 || c.parallel.schedule == "interleaved" ||
                             (c.parallel.schedule == "zb-v" && c.parallel.virtual_stages == 2);
-         return unless(holds, fmt::format("must be {} with parallel.schedule={}; parallel.schedule=interleaved takes any number",
-                                          c.parallel.schedule == "zb-v" ? 2 : 1, c.parallel.schedule));
+         return unless(holds,
+                       fmt::format("must be {} with parallel.schedule={}; parallel.schedule=interleaved takes any number",
+                                   c.parallel.schedule == "zb-v" ? 2 : 1, c.parallel.schedule));
        }},
       {{"parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
        "times the stages per rank is at most `model.layers` + 2",
        [](const Config& c) {
          const std::int64_t blocks = std::min<std::int64_t>(c.model.layers, 1 << 30) + 2, per_rank = stages_per_rank(c);
-         return unless(c.parallel.pipeline <= blocks / per_rank,
-                       fmt::format("must be at most {}: a stage holds at least one of model.layers={} blocks, the embedding and "
-                                   "the head, and a rank has {} of the stages",
-                                   blocks / per_rank, c.model.layers, per_rank));
+         return unless(
+             c.parallel.pipeline <= blocks / per_rank,
+             fmt::format("must be at most {}: a stage holds at least one of model.layers={} blocks, the embedding and "
+                         "the head, and a rank has {} of the stages",
+                         blocks / per_rank, c.model.layers, per_rank));
        }},
       {{"parallel.stages", "parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
        "has one number per stage, adding up to `model.layers`; only the first and the last may be 0",
@@ -205,7 +207,8 @@ std::vector<CrossRule> layout_rules() {
          std::int64_t sum = 0;
          for (std::int64_t i = 0; i < count; ++i) {
            const std::int64_t blocks = stages[static_cast<std::size_t>(i)];
-           if (blocks == 0 && i > 0 && i < count - 1) return fmt::format("stage {} is empty: it must hold at least one block", i);
+           if (blocks == 0 && i > 0 && i < count - 1)
+             return fmt::format("stage {} is empty: it must hold at least one block", i);
            if (blocks > c.model.layers - sum) return fmt::format("must add up to model.layers={}, but is more", c.model.layers);
            sum += blocks;
          }
@@ -237,8 +240,8 @@ std::vector<CrossRule> layout_rules() {
          if (c.parallel.data == 0)
            return unless(multiple, fmt::format("must be a multiple of parallel.tensor * parallel.pipeline = {}", others));
          return unless(multiple && c.launch.ranks / others == c.parallel.data,
-                       fmt::format("must be parallel.data * parallel.tensor * parallel.pipeline, {} * {} * {}",
-                                   c.parallel.data, c.parallel.tensor, c.parallel.pipeline));
+                       fmt::format("must be parallel.data * parallel.tensor * parallel.pipeline, {} * {} * {}", c.parallel.data,
+                                   c.parallel.tensor, c.parallel.pipeline));
        }},
       {{"launch.rendezvous", "launch.mode"},
        "is given with `launch.mode: external` only",
@@ -251,8 +254,8 @@ std::vector<CrossRule> layout_rules() {
       {{"comm.backend", "launch.device"},
        "is `nccl` or `auto` on GPUs, `gloo` or `auto` on CPUs",
        [](const Config& c) {
-         const bool crossed = (c.comm.backend == "nccl" && c.launch.device == "cpu") ||
-                              (c.comm.backend == "gloo" && c.launch.device == "cuda");
+         const bool crossed =
+             (c.comm.backend == "nccl" && c.launch.device == "cpu") || (c.comm.backend == "gloo" && c.launch.device == "cuda");
          return unless(!crossed, fmt::format("must be auto or {} with launch.device={}",
                                              c.launch.device == "cpu" ? "gloo" : "nccl", c.launch.device));
        }},
@@ -260,7 +263,8 @@ std::vector<CrossRule> layout_rules() {
        "`sm_write` and `sm_read` need GPUs",
        [](const Config& c) {
          const bool kernel = c.comm.mover == "sm_write" || c.comm.mover == "sm_read";
-         return unless(!kernel || c.launch.device != "cpu", "kernels need GPUs: must be auto or copy_engine with launch.device=cpu");
+         return unless(!kernel || c.launch.device != "cpu",
+                       "kernels need GPUs: must be auto or copy_engine with launch.device=cpu");
        }},
       {{"comm.p2p", "launch.mode"},
        transports_by_mode,

@@ -15,7 +15,9 @@ namespace {
 
 template <typename... Members>
 auto at(Members... members) {
+  // clang-format off
   return [=](auto& config) -> auto& { return (config .* ... .* members); };
+  // clang-format on
 }
 
 template <typename Access>
@@ -70,9 +72,8 @@ Rule any(std::string words) {
 
 template <typename T, typename Holds>
 Rule rule(std::string words, Holds holds) {
-  return {words,
-          [words, holds](const Value& value) { return holds(std::get<T>(value)) ? std::string() : "must be " + words; },
-          {}};
+  return {
+      words, [words, holds](const Value& value) { return holds(std::get<T>(value)) ? std::string() : "must be " + words; }, {}};
 }
 
 Rule at_least(std::int64_t bound) {
@@ -163,8 +164,7 @@ Rule preset_name() {
 
 std::vector<Field> run_fields() {
   return {
-      key("run.name", at(&Config::run, &RunConfig::name), not_empty(),
-          "Name of the run; its directory is `run.dir/run.name`."),
+      key("run.name", at(&Config::run, &RunConfig::name), not_empty(), "Name of the run; its directory is `run.dir/run.name`."),
       key("run.dir", at(&Config::run, &RunConfig::dir), not_empty(), "Folder that holds the run directories."),
       key("run.seed", at(&Config::run, &RunConfig::seed), any("an integer from 0 to 2^64 - 1"),
           "Seed of everything random: initial weights, samples, generated text. Neither the number of ranks nor the layout "
@@ -198,14 +198,11 @@ std::vector<Field> model_fields() {
       key("model.position", m(&M::position), one_of({"learned", "rope"}),
           "Learned position table, or rotary embedding of queries and keys."),
       key("model.rope_base", m(&M::rope_base), above(0), "Base of the rotary frequencies; read with `position: rope` only."),
-      key("model.tie_embeddings", m(&M::tie_embeddings), yes_or_no(),
-          "Use the token embedding as the output projection too."),
-      key("model.bias", m(&M::bias), yes_or_no(),
-          "Biases in the attention output and the MLP, and the shift of `layer_norm`."),
+      key("model.tie_embeddings", m(&M::tie_embeddings), yes_or_no(), "Use the token embedding as the output projection too."),
+      key("model.bias", m(&M::bias), yes_or_no(), "Biases in the attention output and the MLP, and the shift of `layer_norm`."),
       key("model.qkv_bias", m(&M::qkv_bias), yes_or_no(), "Bias in the query/key/value projection."),
-      auto_key(
-          "model.max_sequence", m(&M::max_sequence), at_least(1),
-          "Rows of the learned position table: the longest sequence the model can take. `auto`: `data.sequence_length`."),
+      auto_key("model.max_sequence", m(&M::max_sequence), at_least(1),
+               "Rows of the learned position table: the longest sequence the model can take. `auto`: `data.sequence_length`."),
   };
 }
 
@@ -250,14 +247,13 @@ std::vector<Field> train_fields() {
   using O = OptimizerConfig;
   return {
       required_key("train.steps", t(&T::steps), at_least(1), "Optimizer steps."),
-      required_key("train.global_batch", t(&T::global_batch), at_least(1),
-                   "Sequences in one optimizer step, over all ranks."),
-      required(planned(auto_key(
-          "train.micro_batch", t(&T::micro_batch), at_least(1),
-          "Sequences one data-parallel rank computes at a time; gradients accumulate over "
-          "`global_batch / (micro_batch * data)` of them. Larger is faster and takes more memory; the result is the same. `auto`: "
-          "the planner's choice.",
-          -1))),
+      required_key("train.global_batch", t(&T::global_batch), at_least(1), "Sequences in one optimizer step, over all ranks."),
+      required(planned(auto_key("train.micro_batch", t(&T::micro_batch), at_least(1),
+                                "Sequences one data-parallel rank computes at a time; gradients accumulate over "
+                                "`global_batch / (micro_batch * data)` of them. Larger is faster and takes more memory; the "
+                                "result is the same. `auto`: "
+                                "the planner's choice.",
+                                -1))),
       key("train.optimizer.lr", o(&O::lr), above(0), "Peak learning rate of AdamW."),
       key("train.optimizer.min_lr_fraction", o(&O::min_lr_fraction), fraction(),
           "Learning rate at the end of `cosine`, `linear` and `wsd`, as a fraction of `lr`."),
@@ -289,10 +285,11 @@ std::vector<Field> parallel_fields() {
   return {
       auto_key("parallel.data", p(&P::data), at_least(1),
                "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave."),
-      planned(auto_key("parallel.tensor", p(&P::tensor), axis_size(),
-                       "Tensor-parallel size: ranks that share every matrix. Attention is split by heads, the MLP by columns and rows, "
-                       "the embedding and the output projection by vocabulary. `auto`, here and in the keys that follow: the "
-                       "planner's choice (docs/planner.md).")),
+      planned(auto_key(
+          "parallel.tensor", p(&P::tensor), axis_size(),
+          "Tensor-parallel size: ranks that share every matrix. Attention is split by heads, the MLP by columns and rows, "
+          "the embedding and the output projection by vocabulary. `auto`, here and in the keys that follow: the "
+          "planner's choice (docs/planner.md).")),
       planned(auto_key("parallel.pipeline", p(&P::pipeline), axis_size(),
                        "Pipeline-parallel size: ranks that share the chain of blocks.")),
       planned(key("parallel.schedule", p(&P::schedule), one_of({"auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}),
@@ -305,16 +302,18 @@ std::vector<Field> parallel_fields() {
           "Transformer blocks of each stage, in the order of the model: `pipeline` numbers, times the stages per rank. The "
           "embedding is on the first stage, the head on the last. Empty: split so that the most loaded rank has the least to "
           "compute, embedding and head counted: by FLOPs, or by seconds where the planner decides something else too."),
-      planned(auto_key("parallel.zero", p(&P::zero), up_to(0, 2, "sharding parameters (ZeRO-3)"),
-                       "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 2: gradients too, "
-                       "which are then reduced after every micro-batch (ZeRO-2). 0: every rank has all of them.",
-                       -1)),
+      planned(auto_key(
+          "parallel.zero", p(&P::zero), up_to(0, 2, "sharding parameters (ZeRO-3)"),
+          "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 2: gradients too, "
+          "which are then reduced after every micro-batch (ZeRO-2). 0: every rank has all of them.",
+          -1)),
       key("parallel.sequence_parallel", p(&P::sequence_parallel), yes_or_no(),
           "Shard norms and the residual stream over the tensor-parallel ranks (Korthikanti et al. 2022): same communication, "
           "less memory. Without effect while `tensor` is 1."),
-      planned(key("parallel.recompute", p(&P::recompute), one_of({"auto", "none", "selective", "full"}),
-                  "What backward computes again instead of keeping it: nothing, what is cheap to compute and large to keep, or whole "
-                  "blocks from their input. Saves memory, costs time, changes no result.")),
+      planned(key(
+          "parallel.recompute", p(&P::recompute), one_of({"auto", "none", "selective", "full"}),
+          "What backward computes again instead of keeping it: nothing, what is cheap to compute and large to keep, or whole "
+          "blocks from their input. Saves memory, costs time, changes no result.")),
   };
 }
 
@@ -325,29 +324,37 @@ std::vector<Field> comm_fields() {
       key("comm.backend", c(&C::backend), one_of({"auto", "nccl", "gloo"}),
           "Collectives: NCCL between GPUs, Gloo between CPUs. `auto`: by device."),
       key("comm.p2p", c(&C::p2p), one_of(auto_or(transport_names)),
-          "How messages between pipeline stages travel. Mailboxes: `direct` (GPUs with peer access, or CPUs, in one process), `vmm` "
+          "How messages between pipeline stages travel. Mailboxes: `direct` (GPUs with peer access, or CPUs, in one process), "
+          "`vmm` "
           "and `ipc` (GPUs of two processes), `relay` (through the memory of a third GPU), `host` (through pinned host memory; "
-          "through shared memory between CPUs). `nccl`: send and receive of the communication library (Gloo's between CPUs), for "
+          "through shared memory between CPUs). `nccl`: send and receive of the communication library (Gloo's between CPUs), "
+          "for "
           "comparison and between hosts. `auto`: pair by pair the first of these that works there. Without effect while "
           "`parallel.pipeline` is 1."),
       key("comm.p2p_pairs", c(&C::p2p_pairs),
-          rule<std::vector<std::string>>("a list of pairs as 0-1=host, each pair once: two GPUs and direct, ipc, vmm, relay, host or nccl",
-                                         [](const auto& v) {
-                                           std::set<std::pair<int, int>> seen;
-                                           return std::ranges::all_of(v, [&](const std::string& text) {
-                                             const auto pair = pair_transport(text);
-                                             return pair && seen.insert({pair->a, pair->b}).second;
-                                           });
-                                         }),
-          "How messages between single pairs of GPUs (CPUs: ranks) travel, instead of `comm.p2p`: `[0-2=host, 0-3=host]`. To see what "
-          "slower links do to a layout. The planner takes `host` pairs for that slow, for collectives too, which do not go by these."),
+          rule<std::vector<std::string>>(
+              "a list of pairs as 0-1=host, each pair once: two GPUs and direct, ipc, vmm, relay, host or nccl",
+              [](const auto& v) {
+                std::set<std::pair<int, int>> seen;
+                return std::ranges::all_of(v, [&](const std::string& text) {
+                  const auto pair = pair_transport(text);
+                  return pair && seen.insert({pair->a, pair->b}).second;
+                });
+              }),
+          "How messages between single pairs of GPUs (CPUs: ranks) travel, instead of `comm.p2p`: `[0-2=host, 0-3=host]`. To "
+          "see what "
+          "slower links do to a layout. The planner takes `host` pairs for that slow, for collectives too, which do not go by "
+          "these."),
       key("comm.mover", c(&C::mover), one_of({"auto", "copy_engine", "sm_write", "sm_read"}),
-          "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of the "
-          "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a kernel "
+          "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of "
+          "the "
+          "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
+          "kernel "
           "only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1."),
-      auto_key("comm.bucket_mb", c(&C::bucket_mb), above(0),
-               "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer collectives "
-               "and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200."),
+      auto_key(
+          "comm.bucket_mb", c(&C::bucket_mb), above(0),
+          "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer collectives "
+          "and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200."),
       key("comm.overlap", c(&C::overlap), yes_or_no(),
           "Reduce a bucket while backward goes on. Changes the time, not one bit of the result."),
       key("comm.timeout_s", c(&C::timeout_s), above(0),
@@ -368,7 +375,8 @@ std::vector<Field> placement_and_launch_fields() {
           "Which rank gets which GPU. `auto`: as the planner finds best for what the ranks send one another (docs/planner.md). "
           "`order`: rank r gets GPU r. `worst`, for comparison: the opposite of `auto`. `explicit`: `placement.devices`."),
       key("placement.topology", at(&Config::placement, &PlacementConfig::topology), not_empty(),
-          "Machine to place the ranks on: `live`, the one the program runs on; or a file that `plait topo --from` reads, for plans."),
+          "Machine to place the ranks on: `live`, the one the program runs on; or a file that `plait topo --from` reads, for "
+          "plans."),
       key("placement.devices", at(&Config::placement, &PlacementConfig::devices),
           rule<std::vector<std::int64_t>>("a list of GPU numbers, each once, none negative",
                                           [](const auto& v) {
@@ -428,15 +436,18 @@ std::vector<Field> verify_fields() {
   return {
       key("verify.steps", v(&V::steps), at_least(1), "Optimizer steps that each layout and the serial run take."),
       key("verify.ranks", v(&V::ranks),
-          rule<std::vector<std::int64_t>>("a list of numbers of ranks, each at least 1",
-                                          [](const auto& list) { return std::ranges::all_of(list, [](auto n) { return n >= 1; }); }),
+          rule<std::vector<std::int64_t>>(
+              "a list of numbers of ranks, each at least 1",
+              [](const auto& list) { return std::ranges::all_of(list, [](auto n) { return n >= 1; }); }),
           "Numbers of ranks for which `all` lists the layouts."),
       key("verify.layouts", v(&V::layouts),
           rule<std::vector<std::string>>("a list of layouts, not empty", [](const auto& list) { return !list.empty(); }),
-          "`all`: every valid mesh, schedule and ZeRO stage for `verify.ranks`. Else layouts one by one, as keys of `parallel`: "
+          "`all`: every valid mesh, schedule and ZeRO stage for `verify.ranks`. Else layouts one by one, as keys of "
+          "`parallel`: "
           "`\"pipeline=2 tensor=2 schedule=zb-h1 zero=1\"`; what is not given is as in `parallel`, and `data` is 1."),
       key("verify.variants", v(&V::variants), any("a list of `name: path=value ...`"),
-          "Further models to verify beside the one of this file: `\"llama: model.norm=rms_norm model.mlp=swiglu\"` is this file "
+          "Further models to verify beside the one of this file: `\"llama: model.norm=rms_norm model.mlp=swiglu\"` is this "
+          "file "
           "with these keys set. Empty: only the model of this file."),
   };
 }
@@ -455,7 +466,8 @@ std::vector<Field> bounds_fields() {
             "Waiting for messages between pipeline stages that were on their way; not for senders that were late."),
       bound("bounds.exposed_tp", &B::exposed_tp, "In collectives within blocks."),
       bound("bounds.exposed", &B::exposed, "All three together."),
-      bound("bounds.bubble", &B::bubble, "Waiting for ranks that were late: the schedule's bubble, and stages of unequal cost."),
+      bound("bounds.bubble", &B::bubble,
+            "Waiting for ranks that were late: the schedule's bubble, and stages of unequal cost."),
   };
 }
 
@@ -480,7 +492,8 @@ const std::vector<Section>& sections() {
       {"log", "What is reported."},
       {"verify", "What `plait verify` compares with the serial run. Nothing else reads it."},
       {"bounds",
-       "How much of a step each rank's compute may lose to communication, by the ledger (docs/overlap.md). `plait bench step` and "
+       "How much of a step each rank's compute may lose to communication, by the ledger (docs/overlap.md). `plait bench step` "
+       "and "
        "`plait verify` fail where it is more; nothing else reads it."},
   };
   return all;
@@ -489,8 +502,9 @@ const std::vector<Section>& sections() {
 const std::vector<Field>& fields() {
   static const std::vector<Field> all = [] {
     std::vector<Field> table;
-    for (auto* part : {run_fields, model_fields, data_fields, train_fields, parallel_fields, comm_fields,
-                       placement_and_launch_fields, precision_fields, checkpoint_and_log_fields, verify_fields, bounds_fields}) {
+    for (auto* part :
+         {run_fields, model_fields, data_fields, train_fields, parallel_fields, comm_fields, placement_and_launch_fields,
+          precision_fields, checkpoint_and_log_fields, verify_fields, bounds_fields}) {
       std::ranges::move(part(), std::back_inserter(table));
     }
     return table;

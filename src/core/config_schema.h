@@ -17,8 +17,8 @@
 namespace plait::config {
 
 // The types a key can have. `auto`, where a number takes it, is stored as Field::automatic.
-using Value = std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>,
-                           std::vector<std::int64_t>>;
+using Value =
+    std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>, std::vector<std::int64_t>>;
 
 // What a single value has to satisfy. Rules that relate several keys are CrossRules.
 struct Rule {

@@ -43,21 +43,11 @@ std::string string_text(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
     switch (c) {
-      case '"':
-        quoted += "\\\"";
-        break;
-      case '\\':
-        quoted += "\\\\";
-        break;
-      case '\n':
-        quoted += "\\n";
-        break;
-      case '\t':
-        quoted += "\\t";
-        break;
-      case '\r':
-        quoted += "\\r";
-        break;
+      case '"': quoted += "\\\""; break;
+      case '\\': quoted += "\\\\"; break;
+      case '\n': quoted += "\\n"; break;
+      case '\t': quoted += "\\t"; break;
+      case '\r': quoted += "\\r"; break;
       default:
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
           quoted += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
@@ -105,13 +95,16 @@ std::string_view last_component(std::string_view path) { return path.substr(path
 
 }  // namespace
 
-std::string yaml_text(const Value& value, std::optional<std::int64_t> automatic) { return std::visit(Writer{automatic}, value); }
+std::string yaml_text(const Value& value, std::optional<std::int64_t> automatic) {
+  return std::visit(Writer{automatic}, value);
+}
 
 bool is_automatic(const Field& field, const Value& value) {
   if (!field.automatic) return false;
   const auto* integer = std::get_if<std::int64_t>(&value);
   const auto* real = std::get_if<double>(&value);
-  return (integer != nullptr && *integer == *field.automatic) || (real != nullptr && *real == static_cast<double>(*field.automatic));
+  return (integer != nullptr && *integer == *field.automatic) ||
+         (real != nullptr && *real == static_cast<double>(*field.automatic));
 }
 
 bool is_left_to_planner(const Field& field, const Config& config) {

@@ -65,10 +65,10 @@ std::string preset_markdown() {
     const ModelConfig& m = preset.model;
     const auto number = [](std::int64_t v) { return v == 0 ? std::string("auto") : std::to_string(v); };
     const std::string position = m.position == "rope" ? "rope, base " + yaml_text(m.rope_base, {}) : m.position;
-    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", preset.name,
-                        preset.meaning, m.layers, m.hidden, m.heads, number(m.kv_heads), number(m.ffn), number(m.vocab),
-                        number(m.max_sequence), m.norm, yaml_text(m.norm_epsilon, {}), m.mlp, position,
-                        m.tie_embeddings ? "yes" : "no");
+    text +=
+        fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", preset.name, preset.meaning,
+                    m.layers, m.hidden, m.heads, number(m.kv_heads), number(m.ffn), number(m.vocab), number(m.max_sequence),
+                    m.norm, yaml_text(m.norm_epsilon, {}), m.mlp, position, m.tie_embeddings ? "yes" : "no");
   }
   return text;
 }
@@ -93,8 +93,8 @@ std::string to_yaml(const Config& config) {
     for (; open.size() + 1 < path.size(); open.push_back(path[open.size()])) {
       text += std::string(2 * open.size(), ' ') + path[open.size()] + ":\n";
     }
-    text += std::string(2 * open.size(), ' ') + path.back() + ": " +
-            config::yaml_text(field.get(config), field.automatic) + "\n";
+    text +=
+        std::string(2 * open.size(), ' ') + path.back() + ": " + config::yaml_text(field.get(config), field.automatic) + "\n";
   }
   return text;
 }

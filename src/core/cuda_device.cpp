@@ -14,8 +14,8 @@ namespace plait {
 namespace {
 
 // Streams of one device share hardware queues, eight unless the environment says otherwise, and what is queued behind a stream
-// that waits for another GPU waits too: for ever, if that GPU waits for it. A rank has more streams than that. CUDA reads this when
-// it starts, hence before main(). A smaller number in the environment (Megatron-LM asks for 1) is not taken.
+// that waits for another GPU waits too: for ever, if that GPU waits for it. A rank has more streams than that. CUDA reads this
+// when it starts, hence before main(). A smaller number in the environment (Megatron-LM asks for 1) is not taken.
 constexpr int hardware_queues = 32;  // as many as there can be
 [[maybe_unused]] const bool queues_of_their_own = [] {
   const char* const name = "CUDA_DEVICE_MAX_CONNECTIONS";
@@ -37,7 +37,8 @@ void check(CUresult status, const char* call, std::source_location where) {
   static const auto name_of = reinterpret_cast<CUresult (*)(CUresult, const char**)>(driver_function("cuGetErrorString", 6000));
   const char* text = nullptr;
   if (name_of(status, &text) != CUDA_SUCCESS || !text) text = "unknown error";
-  throw DeviceError(std::string("CUDA: ") + call + ": " + text + " (" + std::to_string(static_cast<int>(status)) + ") [" + to_string(where) + "]");
+  throw DeviceError(std::string("CUDA: ") + call + ": " + text + " (" + std::to_string(static_cast<int>(status)) + ") [" +
+                    to_string(where) + "]");
 }
 
 void* driver_function(const char* name, int version, std::source_location where) {
@@ -139,8 +140,7 @@ class CudaStream final : public StreamImpl {
     cuda_make_current(device);
     int least = 0, greatest = 0;
     check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
-                                       priority == StreamPriority::high ? greatest : least));
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority == StreamPriority::high ? greatest : least));
   }
   ~CudaStream() override {
     static_cast<void>(cudaStreamSynchronize(stream_));
@@ -157,10 +157,12 @@ class CudaStream final : public StreamImpl {
   }
   void zero(void* memory, std::size_t bytes) override { check(cudaMemsetAsync(memory, 0, bytes, stream_)); }
   void write_value(std::uint32_t* counter, std::uint32_t value) override {
-    check(memory_operations().write(stream_, reinterpret_cast<CUdeviceptr>(counter), value, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue32");
+    check(memory_operations().write(stream_, reinterpret_cast<CUdeviceptr>(counter), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+          "cuStreamWriteValue32");
   }
   void wait_value(const std::uint32_t* counter, std::uint32_t value) override {
-    check(memory_operations().wait(stream_, reinterpret_cast<CUdeviceptr>(counter), value, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
+    check(memory_operations().wait(stream_, reinterpret_cast<CUdeviceptr>(counter), value, CU_STREAM_WAIT_VALUE_GEQ),
+          "cuStreamWaitValue32");
   }
   void enqueue_host(std::function<void()> task) override {
     auto owned = std::make_unique<HostTask>(HostTask{std::move(task), failure_, failure_mutex_});
@@ -193,7 +195,8 @@ std::unique_ptr<EventImpl> make_cuda_event(Device device, EventTiming timing) {
 void* cuda_allocate(Device device, std::size_t bytes, MemoryKind kind) {
   cuda_make_current(device);
   void* memory = nullptr;
-  const cudaError_t status = kind == MemoryKind::device ? cudaMalloc(&memory, bytes) : cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+  const cudaError_t status =
+      kind == MemoryKind::device ? cudaMalloc(&memory, bytes) : cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
     const MemoryInfo info = cuda_memory_info(device);

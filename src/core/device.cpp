@@ -87,7 +87,9 @@ void DeviceMemory::release(Buffer& buffer) noexcept {
   buffer.data_ = nullptr;
 }
 
-std::size_t memory_size(Device device) { return device.is_cuda() ? detail::cuda_memory_size(device) : memory_info(device).total_bytes; }
+std::size_t memory_size(Device device) {
+  return device.is_cuda() ? detail::cuda_memory_size(device) : memory_info(device).total_bytes;
+}
 
 MemoryInfo memory_info(Device device) {
   if (device.is_cuda()) return detail::cuda_memory_info(device);

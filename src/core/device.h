@@ -70,8 +70,8 @@ class DeviceMemory {
 
   Device device() const { return device_; }
   Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::device);  // DeviceError when there is not enough
-  std::int64_t allocations() const { return allocations_; }                   // calls of allocate so far
-  std::size_t live_bytes() const { return live_bytes_; }                      // MemoryKind::device only
+  std::int64_t allocations() const { return allocations_; }                  // calls of allocate so far
+  std::size_t live_bytes() const { return live_bytes_; }                     // MemoryKind::device only
   std::size_t peak_bytes() const { return peak_bytes_; }
 
  private:
@@ -87,7 +87,7 @@ struct MemoryInfo {
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
 };
-MemoryInfo memory_info(Device device);  // as the driver (or /proc/meminfo) tells; makes a context on a GPU
+MemoryInfo memory_info(Device device);   // as the driver (or /proc/meminfo) tells; makes a context on a GPU
 std::size_t memory_size(Device device);  // memory_info().total_bytes, without a context
 
 }  // namespace plait

@@ -10,9 +10,9 @@ namespace plait {
 
 enum class DType : std::uint8_t { f32, f64, bf16, i32, u8 };
 
-std::size_t size_of(DType dtype);          // bytes per element
-std::string_view to_string(DType dtype);   // "f32", "bf16", ...
-DType dtype_from(std::string_view name);   // accepts "f32"/"fp32", "f64"/"fp64", "bf16"; ConfigError otherwise
+std::size_t size_of(DType dtype);         // bytes per element
+std::string_view to_string(DType dtype);  // "f32", "bf16", ...
+DType dtype_from(std::string_view name);  // accepts "f32"/"fp32", "f64"/"fp64", "bf16"; ConfigError otherwise
 
 // bfloat16 storage for host code: the upper half of a float, rounded to nearest even. Arithmetic happens in float.
 struct BFloat16 {
@@ -30,11 +30,20 @@ struct BFloat16 {
 };
 
 // The DType of a host element type: dtype_of<float> == DType::f32.
-template <typename T> inline constexpr DType dtype_of = [] { static_assert(sizeof(T) == 0, "no DType"); return DType::u8; }();
-template <> inline constexpr DType dtype_of<float> = DType::f32;
-template <> inline constexpr DType dtype_of<double> = DType::f64;
-template <> inline constexpr DType dtype_of<BFloat16> = DType::bf16;
-template <> inline constexpr DType dtype_of<std::int32_t> = DType::i32;
-template <> inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
+template <typename T>
+inline constexpr DType dtype_of = [] {
+  static_assert(sizeof(T) == 0, "no DType");
+  return DType::u8;
+}();
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<BFloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<std::int32_t> = DType::i32;
+template <>
+inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
 
 }  // namespace plait

@@ -31,7 +31,8 @@ Random::Random(std::uint64_t seed, std::string_view name) {
   // FNV-1a over the name, mixed with the seed by one Philox call so that neighbouring seeds share nothing.
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  const PhiloxBlock mixed = block({static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}, hash, 0x706c616974u);
+  const PhiloxBlock mixed =
+      block({static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}, hash, 0x706c616974u);
   key_ = {mixed[0], mixed[1]};
 }
 
@@ -46,9 +47,7 @@ std::uint64_t Random::below(std::uint64_t bound, std::uint64_t index, std::uint6
   return static_cast<std::uint64_t>((static_cast<Wide>(bits(index, subindex)) * bound) >> 64);
 }
 
-float Random::uniform(std::uint64_t index) const {
-  return static_cast<float>(block(key_, index, 0)[0] >> 8) * 0x1.0p-24f;
-}
+float Random::uniform(std::uint64_t index) const { return static_cast<float>(block(key_, index, 0)[0] >> 8) * 0x1.0p-24f; }
 
 float Random::normal(std::uint64_t index) const { return normals(block(key_, index / 4, 0))[index % 4]; }
 

@@ -31,10 +31,10 @@ constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 
 class Random {
  public:
   Random(std::uint64_t seed, std::string_view name);
-  std::uint64_t bits(std::uint64_t index, std::uint64_t subindex = 0) const;       // 64 uniform bits
+  std::uint64_t bits(std::uint64_t index, std::uint64_t subindex = 0) const;                        // 64 uniform bits
   std::uint64_t below(std::uint64_t bound, std::uint64_t index, std::uint64_t subindex = 0) const;  // uniform in [0, bound)
-  float uniform(std::uint64_t index) const;  // in [0, 1)
-  float normal(std::uint64_t index) const;   // mean 0, variance 1 (Box-Muller; four values from each Philox block)
+  float uniform(std::uint64_t index) const;                                                         // in [0, 1)
+  float normal(std::uint64_t index) const;  // mean 0, variance 1 (Box-Muller; four values from each Philox block)
   // values[i] = normal(first + i), without drawing each block four times.
   void fill_normal(std::uint64_t first, std::span<float> values) const;
 

@@ -31,8 +31,8 @@ class Event {
   Event(Event&&) noexcept;
   Event& operator=(Event&&) noexcept;
   ~Event();
-  bool is_complete() const;   // true as well when never recorded; DeviceError if the stream failed
-  void synchronize() const;   // blocks the caller until the latest recorded point is reached
+  bool is_complete() const;  // true as well when never recorded; DeviceError if the stream failed
+  void synchronize() const;  // blocks the caller until the latest recorded point is reached
   detail::EventImpl& impl() const { return *impl_; }
 
  private:
@@ -63,8 +63,8 @@ class StreamRef {
   // Host device: runs `task` on the stream's thread. CUDA: runs it on a driver thread in stream order; it must not call CUDA.
   // An exception thrown by a task is kept, later tasks are dropped (events still complete) and synchronize() rethrows it.
   void enqueue_host(std::function<void()> task) const;
-  void synchronize() const;             // blocks the caller until the stream is empty; rethrows a task's exception
-  void* native() const;                 // cudaStream_t; nullptr on the host device
+  void synchronize() const;  // blocks the caller until the stream is empty; rethrows a task's exception
+  void* native() const;      // cudaStream_t; nullptr on the host device
   explicit operator bool() const { return impl_ != nullptr; }
 
  private:

@@ -45,7 +45,8 @@ View View::rows(std::int64_t first, std::int64_t count) const {
 
 void View::expect(DType type) const {
   if (type != dtype) {
-    throw InternalError("View::as: holds " + std::string(plait::to_string(dtype)) + ", asked for " + std::string(plait::to_string(type)));
+    throw InternalError("View::as: holds " + std::string(plait::to_string(dtype)) + ", asked for " +
+                        std::string(plait::to_string(type)));
   }
 }
 

@@ -40,7 +40,11 @@ struct View {
   std::int64_t elements() const { return shape.elements(); }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype); }
   // Elements as T. InternalError unless dtype_of<T> == dtype.
-  template <typename T> T* as() const { expect(dtype_of<T>); return static_cast<T*>(data); }
+  template <typename T>
+  T* as() const {
+    expect(dtype_of<T>);
+    return static_cast<T*>(data);
+  }
   // The same memory under another shape of equally many elements.
   View reshaped(Shape dims) const;
   // Rows [first, first + count) of the first dim.

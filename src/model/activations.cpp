@@ -39,10 +39,9 @@ constexpr std::array activation_members = {
 };
 
 constexpr std::array gradient_members = {
-    Member<BlockGradients>{"output", &BlockGradients::output},
-    Member<BlockGradients>{"act", &BlockGradients::act},       Member<BlockGradients>{"up", &BlockGradients::up},
-    Member<BlockGradients>{"middle", &BlockGradients::middle}, Member<BlockGradients>{"qkv", &BlockGradients::qkv},
-    Member<BlockGradients>{"narrow", &BlockGradients::narrow},
+    Member<BlockGradients>{"output", &BlockGradients::output}, Member<BlockGradients>{"act", &BlockGradients::act},
+    Member<BlockGradients>{"up", &BlockGradients::up},         Member<BlockGradients>{"middle", &BlockGradients::middle},
+    Member<BlockGradients>{"qkv", &BlockGradients::qkv},       Member<BlockGradients>{"narrow", &BlockGradients::narrow},
 };
 
 template <typename Struct, typename Members>
@@ -95,7 +94,8 @@ std::vector<TensorSpec> activation_specs(const BlockSizes& sizes, int block) {
     norm("norm1", cheap, costly);
     specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, costly, Split::columns});
     specs.push_back({"attention_out", {rows, s.attention_dim()}, compute, costly, Split::columns});
-    specs.push_back({"lse", {sizes.micro_batch.batch, s.heads, sizes.micro_batch.sequence}, statistics, costly, Split::columns});
+    specs.push_back(
+        {"lse", {sizes.micro_batch.batch, s.heads, sizes.micro_batch.sequence}, statistics, costly, Split::columns});
     specs.push_back({"middle", {own_rows, s.hidden}, compute, costly, Split::residual});
     norm("norm2", cheap, costly);
     specs.push_back({"up", {rows, s.up_dim()}, compute, costly, Split::columns});

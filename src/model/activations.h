@@ -36,9 +36,9 @@ struct TensorSpec {
   std::size_t bytes() const { return static_cast<std::size_t>(shape.elements()) * size_of(dtype); }
 };
 
-// Activations of a block. `rows` = batch * sequence; `own rows` are this rank's rows of the residual stream, all of them without
-// sequence parallelism. heads, qkv_dim, ffn, up_dim and vocab are this tensor-parallel rank's. `output` is the block's output,
-// hence the next block's input: [own rows, hidden].
+// Activations of a block. `rows` = batch * sequence; `own rows` are this rank's rows of the residual stream, all of them
+// without sequence parallelism. heads, qkv_dim, ffn, up_dim and vocab are this tensor-parallel rank's. `output` is the block's
+// output, hence the next block's input: [own rows, hidden].
 struct BlockActivations {
   View output;
   // transformer blocks
@@ -47,13 +47,13 @@ struct BlockActivations {
   View attention_out, lse;                 // [rows, heads * head_dim], [batch, heads, sequence]
   View middle;                             // residual stream between the halves, [own rows, hidden]
   View norm2_out, norm2_mean, norm2_rstd;
-  View up;                                 // before the activation function, [rows, up_dim]
-  View act;                                // after it, [rows, ffn]
+  View up;   // before the activation function, [rows, up_dim]
+  View act;  // after it, [rows, ffn]
   // head
   View norm_out, norm_mean, norm_rstd;
-  View logits;                             // [rows, padded_vocab]; their gradient after a training forward
-  View statistics;                         // [tensor ranks, rows, 3], ops/cross_entropy.h
-  View losses;                             // [rows]
+  View logits;      // [rows, padded_vocab]; their gradient after a training forward
+  View statistics;  // [tensor ranks, rows, 3], ops/cross_entropy.h
+  View losses;      // [rows]
   // sequence parallelism: a product before it is summed over ranks, [rows, hidden]
   View partial;
 };
@@ -79,12 +79,12 @@ BlockActivations overlay(BlockActivations below, const BlockActivations& above);
 // Gradients within one block's backward. The stash is what backward_weight needs: it must stay until that has run. The gradient
 // of the block's output and of `middle` belong to the residual stream: backward writes this rank's rows and gathers the rest.
 struct BlockGradients {
-  View output;      // stash: of BlockActivations::output, [rows, hidden]; its own rows are written by whoever computes them first
-  View up;          // stash: of BlockActivations::up, [rows, up_dim]
-  View middle;      // stash: of the residual stream between the halves, [rows, hidden]
-  View qkv;         // stash
-  View act;         // transient, SwiGLU only: [rows, ffn]
-  View narrow;      // transient: [rows, max(hidden, heads * head_dim)]
+  View output;  // stash: of BlockActivations::output, [rows, hidden]; its own rows are written by whoever computes them first
+  View up;      // stash: of BlockActivations::up, [rows, up_dim]
+  View middle;  // stash: of the residual stream between the halves, [rows, hidden]
+  View qkv;     // stash
+  View act;     // transient, SwiGLU only: [rows, ffn]
+  View narrow;  // transient: [rows, max(hidden, heads * head_dim)]
 };
 // Of block `block`: the head has no output, the embedding nothing else.
 std::vector<TensorSpec> gradient_specs(const BlockSizes& sizes, int block);

@@ -32,7 +32,8 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
   }
   for (const auto& [name, size] : {std::pair{"heads", shape.heads}, {"kv_heads", shape.kv_heads}, {"ffn", shape.ffn}}) {
     if (size % tensor != 0) {
-      throw ConfigError({{"parallel.tensor", std::to_string(tensor), "must divide model." + std::string(name) + "=" + std::to_string(size), "", 0}});
+      throw ConfigError({{"parallel.tensor", std::to_string(tensor),
+                          "must divide model." + std::string(name) + "=" + std::to_string(size), "", 0}});
     }
   }
   const std::int64_t padding = ModelShape::vocab_padding * tensor;

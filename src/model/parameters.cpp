@@ -86,8 +86,12 @@ class ParameterList {
   static Shape matrix(std::int64_t rows, std::int64_t columns) { return columns == 1 ? Shape{rows} : Shape{rows, columns}; }
 
   Parameter& add(std::string name, Shape shape, Shape stored_shape, int block) {
-    list_.push_back({.name = std::move(name), .shape = shape, .stored = shape.elements(), .stored_shape = stored_shape,
-                     .part = {}, .block = block});
+    list_.push_back({.name = std::move(name),
+                     .shape = shape,
+                     .stored = shape.elements(),
+                     .stored_shape = stored_shape,
+                     .part = {},
+                     .block = block});
     return list_.back();
   }
 
@@ -119,8 +123,7 @@ void add_transformer_block(ParameterList& list, const ModelShape& s, int block) 
 
 std::vector<Parameter> parameters(const ModelShape& s, const TensorSplit& split, const std::vector<int>& blocks) {
   const auto holds = [&](int block) { return std::find(blocks.begin(), blocks.end(), block) != blocks.end(); };
-  const GradientSum table_sum =
-      s.tie_embeddings && holds(0) != holds(s.head_block()) ? GradientSum::tied : GradientSum::none;
+  const GradientSum table_sum = s.tie_embeddings && holds(0) != holds(s.head_block()) ? GradientSum::tied : GradientSum::none;
   ParameterList list(s, split);
   for (const int block : blocks) {
     if (block == 0) {
@@ -177,9 +180,7 @@ std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, s
 void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values) {
   switch (parameter.init) {
     case Init::zero:
-    case Init::one:
-      std::fill(values.begin(), values.end(), parameter.init == Init::one ? 1.0f : 0.0f);
-      break;
+    case Init::one: std::fill(values.begin(), values.end(), parameter.init == Init::one ? 1.0f : 0.0f); break;
     case Init::normal: {
       const Random random(seed, parameter.name);
       for (const ElementRun& run : whole_runs(parameter.part, first, std::ssize(values))) {

@@ -29,17 +29,18 @@ struct TensorPart {
 };
 
 struct Parameter {
-  std::string name;          // "blocks.3.attention.qkv.weight"
-  Shape shape;               // as computed with, on this rank; matrices are [out, in]
-  std::int64_t stored = 0;   // leading elements that mean something: a padded vocabulary's last rows are not stored or initialised
-  Shape stored_shape;        // shape of the whole tensor, as written to checkpoints
-  TensorPart part;           // where `shape` lies in it
-  int block = 0;             // block whose backward-weight completes its gradient on this rank
+  std::string name;  // "blocks.3.attention.qkv.weight"
+  Shape shape;       // as computed with, on this rank; matrices are [out, in]
+  std::int64_t stored =
+      0;               // leading elements that mean something: a padded vocabulary's last rows are not stored or initialised
+  Shape stored_shape;  // shape of the whole tensor, as written to checkpoints
+  TensorPart part;     // where `shape` lies in it
+  int block = 0;       // block whose backward-weight completes its gradient on this rank
   Init init = Init::zero;
-  float std = 0;             // of Init::normal
-  bool decay = false;        // weight decay applies: matrices only, neither biases, norms nor the position table
-  bool replica = false;      // another rank of the tensor group or the pipeline holds the same elements, keeps them equal, and
-                             // stands for them where each element counts once (gradient norm, checkpoints)
+  float std = 0;         // of Init::normal
+  bool decay = false;    // weight decay applies: matrices only, neither biases, norms nor the position table
+  bool replica = false;  // another rank of the tensor group or the pipeline holds the same elements, keeps them equal, and
+                         // stands for them where each element counts once (gradient norm, checkpoints)
   GradientSum sum = GradientSum::none;
 };
 
@@ -55,16 +56,16 @@ struct ElementRun {
 };
 std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, std::int64_t count);
 
-// values[i] = initial value of element first + i of this rank's part. Depends on (seed, name, element of the whole tensor) only,
-// never on who asks (core/philox.h).
+// values[i] = initial value of element first + i of this rank's part. Depends on (seed, name, element of the whole tensor)
+// only, never on who asks (core/philox.h).
 void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values);
 
 // Views of one block's parameters (or of their gradients, which have the same shapes). Unused ones are empty.
 struct BlockParameters {
-  View tokens, positions;                          // embedding
-  View norm1_weight, norm1_bias, qkv_weight, qkv_bias, output_weight, output_bias;    // attention half
-  View norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;          // MLP half
-  View norm_weight, norm_bias, head_weight;        // head; head_weight is `tokens` when tied
+  View tokens, positions;                                                           // embedding
+  View norm1_weight, norm1_bias, qkv_weight, qkv_bias, output_weight, output_bias;  // attention half
+  View norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;        // MLP half
+  View norm_weight, norm_bias, head_weight;                                         // head; head_weight is `tokens` when tied
 };
 
 // One entry per block of the model, from a View for each parameter of `list`; blocks that are not in it stay empty.

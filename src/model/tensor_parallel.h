@@ -3,8 +3,8 @@
 //
 // A column-parallel product reads whole rows and computes this rank's columns; the row-parallel product after it yields a
 // partial sum, which a collective completes. The residual stream between them is the same on all ranks, and the collective an
-// all-reduce; or, under sequence parallelism, it is split by rows, and the collective a reduce-scatter, with an all-gather before
-// the next column-parallel product. A group of one goes through the same calls; its collectives do nothing.
+// all-reduce; or, under sequence parallelism, it is split by rows, and the collective a reduce-scatter, with an all-gather
+// before the next column-parallel product. A group of one goes through the same calls; its collectives do nothing.
 #pragma once
 
 #include "comm/communicator.h"
@@ -31,7 +31,8 @@ class TensorParallel {
   // Where to put a partial sum [rows, hidden] whose total's own rows are to be in `out`: `out` itself, unless ranks need other
   // rows than they keep.
   View partial(View scratch, View out) const;
-  // Sums `partial` over ranks; this rank's rows of the sum are in `out` then. `partial` as returned above, or `out` its own rows.
+  // Sums `partial` over ranks; this rank's rows of the sum are in `out` then. `partial` as returned above, or `out` its own
+  // rows.
   void sum(StreamRef stream, View partial, View out) const;
 
   // out = own rows of (Σ over ranks of x · wᵀ) + bias + residual: the row-parallel product back into the residual stream.

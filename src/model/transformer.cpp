@@ -22,8 +22,16 @@ ops::AttentionShape Transformer::attention_shape() const {
 }
 
 void Transformer::norm(StreamRef stream, View x, View weight, View bias, View y, View mean, View rstd) const {
-  ops::norm_forward(stream, {.kind = local_.norm, .x = x, .delta = {}, .gamma = weight, .beta = bias, .residual = {},
-                             .y = tensor_.own_rows(y), .mean = mean, .rstd = rstd, .epsilon = local_.norm_epsilon});
+  ops::norm_forward(stream, {.kind = local_.norm,
+                             .x = x,
+                             .delta = {},
+                             .gamma = weight,
+                             .beta = bias,
+                             .residual = {},
+                             .y = tensor_.own_rows(y),
+                             .mean = mean,
+                             .rstd = rstd,
+                             .epsilon = local_.norm_epsilon});
   tensor_.gather(stream, y);
 }
 
@@ -38,22 +46,35 @@ void Transformer::activation_function(StreamRef stream, View up, View act) const
 void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, const BlockParameters& w, View input,
                                     BlockActivations& a) const {
   norm(stream, input, w.norm1_weight, w.norm1_bias, a.norm1_out, a.norm1_mean, a.norm1_rstd);
-  ops::linear_forward(stream, context, {.x = a.norm1_out, .w = w.qkv_weight, .bias = w.qkv_bias, .residual = {}, .y = a.qkv,
-                                        .pre_activation = {}});
+  ops::linear_forward(
+      stream, context,
+      {.x = a.norm1_out, .w = w.qkv_weight, .bias = w.qkv_bias, .residual = {}, .y = a.qkv, .pre_activation = {}});
   if (rope_table_) ops::rope(stream, {.shape = attention_shape(), .table = rope_table_, .qkv = a.qkv});
   ops::attention_forward(stream, context, {.shape = attention_shape(), .qkv = a.qkv, .out = a.attention_out, .lse = a.lse});
-  tensor_.row_linear(stream, context, {.x = a.attention_out, .w = w.output_weight, .bias = w.output_bias, .residual = input,
-                                       .scratch = a.partial, .out = a.middle});
+  tensor_.row_linear(stream, context,
+                     {.x = a.attention_out,
+                      .w = w.output_weight,
+                      .bias = w.output_bias,
+                      .residual = input,
+                      .scratch = a.partial,
+                      .out = a.middle});
 }
 
 void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const BlockParameters& w, BlockActivations& a) const {
   norm(stream, a.middle, w.norm2_weight, w.norm2_bias, a.norm2_out, a.norm2_mean, a.norm2_rstd);
   if (local_.mlp == Mlp::gelu) {
-    ops::linear_forward(stream, context, {.x = a.norm2_out, .w = w.up_weight, .bias = w.up_bias, .residual = {}, .y = a.act,
-                                          .pre_activation = a.up, .epilogue = ops::Epilogue::gelu});
+    ops::linear_forward(stream, context,
+                        {.x = a.norm2_out,
+                         .w = w.up_weight,
+                         .bias = w.up_bias,
+                         .residual = {},
+                         .y = a.act,
+                         .pre_activation = a.up,
+                         .epilogue = ops::Epilogue::gelu});
   } else {
-    ops::linear_forward(stream, context, {.x = a.norm2_out, .w = w.up_weight, .bias = w.up_bias, .residual = {}, .y = a.up,
-                                          .pre_activation = {}});
+    ops::linear_forward(
+        stream, context,
+        {.x = a.norm2_out, .w = w.up_weight, .bias = w.up_bias, .residual = {}, .y = a.up, .pre_activation = {}});
     activation_function(stream, a.up, a.act);
   }
 }
@@ -63,23 +84,30 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
   BlockActivations& a = *args.activations;
   if (args.block == 0) {
     const View partial = tensor_.partial(a.partial, a.output);
-    ops::embedding_forward(stream, {.tokens = args.batch.tokens, .tokens_table = w.tokens,
+    ops::embedding_forward(stream, {.tokens = args.batch.tokens,
+                                    .tokens_table = w.tokens,
                                     .positions_table = sizes_.split.rank == 0 ? w.positions : View(),  // once in the sum
-                                    .y = partial, .sequence = sizes_.micro_batch.sequence,
+                                    .y = partial,
+                                    .sequence = sizes_.micro_batch.sequence,
                                     .first_token = tensor_.first_token(w.tokens.shape[0])});
     tensor_.sum(stream, partial, a.output);
   } else if (args.block == local_.head_block()) {
     norm(stream, args.input, w.norm_weight, w.norm_bias, a.norm_out, a.norm_mean, a.norm_rstd);
-    ops::linear_forward(stream, context, {.x = a.norm_out, .w = w.head_weight, .bias = {}, .residual = {}, .y = a.logits,
-                                          .pre_activation = {}});
-    tensor_.cross_entropy(stream, {.logits = a.logits, .targets = args.batch.targets, .statistics = a.statistics,
-                                   .losses = a.losses, .vocab = local_.vocab, .scale = args.loss_scale,
+    ops::linear_forward(stream, context,
+                        {.x = a.norm_out, .w = w.head_weight, .bias = {}, .residual = {}, .y = a.logits, .pre_activation = {}});
+    tensor_.cross_entropy(stream, {.logits = a.logits,
+                                   .targets = args.batch.targets,
+                                   .statistics = a.statistics,
+                                   .losses = a.losses,
+                                   .vocab = local_.vocab,
+                                   .scale = args.loss_scale,
                                    .write_gradient = args.train});
   } else {
     forward_attention(stream, context, w, args.input, a);
     forward_up(stream, context, w, a);
-    tensor_.row_linear(stream, context, {.x = a.act, .w = w.down_weight, .bias = w.down_bias, .residual = a.middle,
-                                         .scratch = a.partial, .out = a.output});
+    tensor_.row_linear(
+        stream, context,
+        {.x = a.act, .w = w.down_weight, .bias = w.down_bias, .residual = a.middle, .scratch = a.partial, .out = a.output});
   }
 }
 
@@ -87,8 +115,7 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
   const BlockParameters& w = *args.weights;
   BlockActivations& a = *args.activations;
   switch (sizes_.recompute) {
-    case Recompute::none:
-      return;
+    case Recompute::none: return;
     case Recompute::selective:
       norm(stream, args.input, w.norm1_weight, w.norm1_bias, a.norm1_out, a.norm1_mean, a.norm1_rstd);
       norm(stream, a.middle, w.norm2_weight, w.norm2_bias, a.norm2_out, a.norm2_mean, a.norm2_rstd);
@@ -118,9 +145,18 @@ void Transformer::backward_input(StreamRef stream, ops::OpContext& context, cons
 
   if (args.block == local_.head_block()) {
     const View dnorm = column_input_gradient(stream, context, a.logits, w.head_weight, g.narrow);
-    ops::norm_backward(stream, context, {.kind = local_.norm, .x = args.input, .gamma = w.norm_weight, .mean = a.norm_mean,
-                                         .rstd = a.norm_rstd, .dy = dnorm, .dresidual = {}, .dx = args.input_gradient,
-                                         .dgamma = dw.norm_weight, .dbeta = dw.norm_bias, .accumulate = args.accumulate});
+    ops::norm_backward(stream, context,
+                       {.kind = local_.norm,
+                        .x = args.input,
+                        .gamma = w.norm_weight,
+                        .mean = a.norm_mean,
+                        .rstd = a.norm_rstd,
+                        .dy = dnorm,
+                        .dresidual = {},
+                        .dx = args.input_gradient,
+                        .dgamma = dw.norm_weight,
+                        .dbeta = dw.norm_bias,
+                        .accumulate = args.accumulate});
     return;
   }
 
@@ -133,22 +169,39 @@ void Transformer::backward_input(StreamRef stream, ops::OpContext& context, cons
     ops::swiglu_backward(stream, a.up, g.act, g.up);
   }
   const View dnorm2 = column_input_gradient(stream, context, g.up, w.up_weight, g.narrow);
-  ops::norm_backward(stream, context, {.kind = local_.norm, .x = a.middle, .gamma = w.norm2_weight, .mean = a.norm2_mean,
-                                       .rstd = a.norm2_rstd, .dy = dnorm2, .dresidual = tensor_.own_rows(g.output),
-                                       .dx = tensor_.own_rows(g.middle), .dgamma = dw.norm2_weight, .dbeta = dw.norm2_bias,
-                                       .accumulate = args.accumulate});
+  ops::norm_backward(stream, context,
+                     {.kind = local_.norm,
+                      .x = a.middle,
+                      .gamma = w.norm2_weight,
+                      .mean = a.norm2_mean,
+                      .rstd = a.norm2_rstd,
+                      .dy = dnorm2,
+                      .dresidual = tensor_.own_rows(g.output),
+                      .dx = tensor_.own_rows(g.middle),
+                      .dgamma = dw.norm2_weight,
+                      .dbeta = dw.norm2_bias,
+                      .accumulate = args.accumulate});
   tensor_.gather(stream, g.middle);
 
   const View dattention(g.narrow.data, g.narrow.dtype, {sizes_.micro_batch.rows(), local_.attention_dim()});
   ops::linear_backward_input(stream, context, {.dy = g.middle, .w = w.output_weight, .pre_activation = {}, .dx = dattention});
-  ops::attention_backward(stream, context, {.shape = attention_shape(), .qkv = a.qkv, .out = a.attention_out, .lse = a.lse,
-                                            .dout = dattention, .dqkv = g.qkv});
+  ops::attention_backward(
+      stream, context,
+      {.shape = attention_shape(), .qkv = a.qkv, .out = a.attention_out, .lse = a.lse, .dout = dattention, .dqkv = g.qkv});
   if (rope_table_) ops::rope(stream, {.shape = attention_shape(), .table = rope_table_, .qkv = g.qkv, .inverse = true});
   const View dnorm1 = column_input_gradient(stream, context, g.qkv, w.qkv_weight, g.narrow);
-  ops::norm_backward(stream, context, {.kind = local_.norm, .x = args.input, .gamma = w.norm1_weight, .mean = a.norm1_mean,
-                                       .rstd = a.norm1_rstd, .dy = dnorm1, .dresidual = tensor_.own_rows(g.middle),
-                                       .dx = args.input_gradient, .dgamma = dw.norm1_weight, .dbeta = dw.norm1_bias,
-                                       .accumulate = args.accumulate});
+  ops::norm_backward(stream, context,
+                     {.kind = local_.norm,
+                      .x = args.input,
+                      .gamma = w.norm1_weight,
+                      .mean = a.norm1_mean,
+                      .rstd = a.norm1_rstd,
+                      .dy = dnorm1,
+                      .dresidual = tensor_.own_rows(g.middle),
+                      .dx = args.input_gradient,
+                      .dgamma = dw.norm1_weight,
+                      .dbeta = dw.norm1_bias,
+                      .accumulate = args.accumulate});
 }
 
 void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, const Backward& args) const {
@@ -160,11 +213,15 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
   };
   if (args.block == 0) {
     tensor_.gather(stream, g.output);
-    ops::embedding_backward(stream, context, {.tokens = args.batch.tokens, .dy = g.output, .dtokens_table = dw.tokens,
-                                              .dpositions_table = dw.positions, .sequence = sizes_.micro_batch.sequence,
-                                              .first_token = tensor_.first_token(dw.tokens.shape[0]),
-                                              .accumulate_tokens = args.accumulate_tokens,
-                                              .accumulate_positions = args.accumulate});
+    ops::embedding_backward(stream, context,
+                            {.tokens = args.batch.tokens,
+                             .dy = g.output,
+                             .dtokens_table = dw.tokens,
+                             .dpositions_table = dw.positions,
+                             .sequence = sizes_.micro_batch.sequence,
+                             .first_token = tensor_.first_token(dw.tokens.shape[0]),
+                             .accumulate_tokens = args.accumulate_tokens,
+                             .accumulate_positions = args.accumulate});
   } else if (args.block == local_.head_block()) {
     weight_gradient(a.logits, a.norm_out, dw.head_weight, {});
   } else {

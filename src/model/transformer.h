@@ -35,8 +35,8 @@ class Transformer {
   const BlockSizes& sizes() const { return sizes_; }
   const TensorParallel& tensor_parallel() const { return tensor_; }
 
-  // Block 0 reads batch.tokens; the others read input [own rows, hidden]. The head writes losses and, when `train` is set, turns
-  // its logits into their gradient, scaled by loss_scale.
+  // Block 0 reads batch.tokens; the others read input [own rows, hidden]. The head writes losses and, when `train` is set,
+  // turns its logits into their gradient, scaled by loss_scale.
   struct Forward {
     int block = 0;
     const BlockParameters* weights = nullptr;
@@ -59,8 +59,8 @@ class Transformer {
     BlockActivations* activations = nullptr;
     BlockGradients* gradients = nullptr;
     View input_gradient;
-    bool accumulate = false;        // false in the first micro-batch of a step: overwrites the weight gradients
-    bool accumulate_tokens = false; // the same for the embedding's table, which a tied head may have written first
+    bool accumulate = false;         // false in the first micro-batch of a step: overwrites the weight gradients
+    bool accumulate_tokens = false;  // the same for the embedding's table, which a tied head may have written first
   };
   void backward_input(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_weight(StreamRef stream, ops::OpContext& context, const Backward& args) const;

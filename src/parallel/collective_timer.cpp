@@ -44,7 +44,8 @@ class TimedCommunicator final : public comm::Communicator {
 }  // namespace
 
 CollectiveTimes::Entry& CollectiveTimes::next(Device device, const char* name, int instruction) {
-  if (used_ == entries_.size()) entries_.push_back({name, instruction, Event(device, EventTiming::on), Event(device, EventTiming::on)});
+  if (used_ == entries_.size())
+    entries_.push_back({name, instruction, Event(device, EventTiming::on), Event(device, EventTiming::on)});
   Entry& entry = entries_[used_++];
   entry.name = name;
   entry.instruction = instruction;

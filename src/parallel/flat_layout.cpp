@@ -54,7 +54,8 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
 }
 
 void FlatLayout::assign_places() {
-  // A bucket whose blocks follow one another is complete before the next one begins. Others stay in use while those come and go.
+  // A bucket whose blocks follow one another is complete before the next one begins. Others stay in use while those come and
+  // go.
   const auto spread = [&](const Bucket& bucket) {
     return bucket.sum != model::GradientSum::none ||
            std::find(bucket.blocks.begin(), bucket.blocks.end(), options_.tied_head) != bucket.blocks.end();
@@ -112,8 +113,12 @@ std::vector<FlatLayout::StatePiece> FlatLayout::state_pieces() const {
       const std::int64_t end = std::min(ranges_[i].first + parameters_[i].stored, kept.end());
       if (first >= end) continue;
       const std::int64_t state = state_first(bucket) + first - kept.first;
-      pieces.push_back({.parameter = i, .parameter_first = first - ranges_[i].first, .flat_first = first,
-                        .gradient_first = options_.data.zero > 1 ? state : first, .state_first = state, .count = end - first});
+      pieces.push_back({.parameter = i,
+                        .parameter_first = first - ranges_[i].first,
+                        .flat_first = first,
+                        .gradient_first = options_.data.zero > 1 ? state : first,
+                        .state_first = state,
+                        .count = end - first});
     }
   }
   std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.state_first < b.state_first; });
@@ -148,7 +153,8 @@ std::vector<Range> FlatLayout::norm_ranges() const {
 std::vector<ops::AdamWSegment> FlatLayout::adamw_segments() const {
   std::vector<ops::AdamWSegment> segments;
   for (const StatePiece& piece : state_pieces()) {
-    segments.push_back({piece.flat_first, piece.gradient_first, piece.state_first, piece.count, parameters_[piece.parameter].decay});
+    segments.push_back(
+        {piece.flat_first, piece.gradient_first, piece.state_first, piece.count, parameters_[piece.parameter].decay});
   }
   return segments;
 }

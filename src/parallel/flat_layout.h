@@ -2,9 +2,9 @@
 //
 // Weights, gradients and optimizer state are each one buffer, in backward order of the blocks (the head first, the embedding
 // last), so that a bucket of gradients is a contiguous range that becomes complete while the rest of backward still runs.
-// Parameters whose gradients have to be summed over a further group come last, in buckets of their own: the same buckets, at the
-// same sizes, on all ranks of that group.
-// A bucket is one collective. Its size is a multiple of data size × alignment, so that every rank's shard of it is aligned.
+// Parameters whose gradients have to be summed over a further group come last, in buckets of their own: the same buckets, at
+// the same sizes, on all ranks of that group. A bucket is one collective. Its size is a multiple of data size × alignment, so
+// that every rank's shard of it is aligned.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Bucket {
   Range range;
   std::vector<int> blocks;  // blocks of this rank that read its weights and write its gradients, each once
   model::GradientSum sum = model::GradientSum::none;
-  int place = 0;            // its whole gradients' memory; under ZeRO-2 buckets share places, else every bucket has its own
+  int place = 0;  // its whole gradients' memory; under ZeRO-2 buckets share places, else every bucket has its own
 };
 
 // One rank's part of the data-parallel group.
@@ -44,12 +44,12 @@ class FlatLayout {
     DataShard data;
     std::int64_t bucket_bytes = 1;  // a bucket is closed when its gradients reach this size
     DType gradient_type = DType::f32;
-    int tied_head = -1;  // block of a head that reads and writes block 0's table on this same rank; -1: none
+    int tied_head = -1;                   // block of a head that reads and writes block 0's table on this same rank; -1: none
     std::vector<int> chunk_starts = {0};  // first block of each of the rank's chunks; a bucket holds blocks of one chunk
   };
   FlatLayout(const std::vector<model::Parameter>& parameters, const Options& options);
 
-  std::int64_t elements() const { return elements_; }  // of a flat buffer, paddings included
+  std::int64_t elements() const { return elements_; }                  // of a flat buffer, paddings included
   Range parameter(std::size_t index) const { return ranges_[index]; }  // index into the parameter list
   std::size_t bucket_of(std::size_t parameter) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -64,14 +64,18 @@ class FlatLayout {
   // The gradients that backward writes, whole. ZeRO-2 adds their shards up elsewhere, after every micro-batch, and buckets take
   // turns in two places; without it they stay where they are until the update.
   std::int64_t whole_gradient_elements() const { return places_.back().end(); }
-  Range whole_gradient(const Bucket& bucket) const { return {places_[static_cast<std::size_t>(bucket.place)].first, bucket.range.count}; }
+  Range whole_gradient(const Bucket& bucket) const {
+    return {places_[static_cast<std::size_t>(bucket.place)].first, bucket.range.count};
+  }
   Range parameter_gradient(std::size_t index) const;
   // The gradients that the update reads: under ZeRO-2 a buffer like optimizer state, else the whole gradients.
   std::int64_t kept_gradient_elements() const { return options_.data.zero > 1 ? shard_elements() : elements_; }
   // What of them is this rank's: owned(bucket), as a range of the kept gradients.
   Range kept_gradient(const Bucket& bucket) const;
   // Where `owned(bucket)` begins in optimizer state, which holds the owned ranges of all buckets one after another.
-  std::int64_t state_first(const Bucket& bucket) const { return bucket.range.first / (options_.data.zero > 0 ? options_.data.size : 1); }
+  std::int64_t state_first(const Bucket& bucket) const {
+    return bucket.range.first / (options_.data.zero > 0 ? options_.data.size : 1);
+  }
 
   // A parameter's piece in optimizer-state memory.
   struct StatePiece {

@@ -8,8 +8,8 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
-#include "parallel/program_set.h"
 #include "parallel/profiler_range.h"
+#include "parallel/program_set.h"
 
 namespace plait::parallel {
 namespace {
@@ -20,7 +20,11 @@ constexpr int step_slots = Interpreter::results_in_flight + 1;
 }  // namespace
 
 Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, RankGroups groups)
-    : plan_(std::move(plan)), memory_(memory), groups_(std::move(groups)), buffers_(plan_, memory, groups_.places), board_(memory) {
+    : plan_(std::move(plan)),
+      memory_(memory),
+      groups_(std::move(groups)),
+      buffers_(plan_, memory, groups_.places),
+      board_(memory) {
   const Device device = memory_.device();
   require(device.kind == plan_.device_kind, "Interpreter: the plan is for another kind of device");
   require(groups_.data->size() == plan_.layout.data && groups_.data->rank() == plan_.coordinates().data &&
@@ -30,7 +34,8 @@ Interpreter::Interpreter(RankPlan plan, DeviceMemory& memory, RankGroups groups)
   train_ = prepare(plan_.train);
   evaluate_ = prepare(plan_.evaluate);
   context_ = ops::make_op_context(device, buffers_.workspace, {.deterministic = plan_.deterministic});
-  const bool announce = std::all_of(groups_.incoming.begin(), groups_.incoming.end(), [](const auto& l) { return l.second->announces(); });
+  const bool announce =
+      std::all_of(groups_.incoming.begin(), groups_.incoming.end(), [](const auto& l) { return l.second->announces(); });
   recorder_.emplace(plan_.train, plan_.layout, plan_.rank, device, step_slots, announce);
   if (plan_.layout.tensor > 1) timed_tensor_ = make_timed_communicator(*groups_.tensor, recorder_->collective_timer());
   fill_constants();
@@ -92,8 +97,9 @@ void Interpreter::fill_constants() {
     s.synchronize();
   }
   transformer_.emplace(plan_.sizes, buffers_.rope_table, timed_tensor_ ? *timed_tensor_ : *groups_.tensor);
-  for (const View& view : {buffers_.optimizer_state, buffers_.scalars, buffers_.evaluation_loss, buffers_.weights, buffers_.gradients,
-                           buffers_.kept_gradients, buffers_.master, buffers_.exp_avg, buffers_.exp_avg_sq}) {
+  for (const View& view :
+       {buffers_.optimizer_state, buffers_.scalars, buffers_.evaluation_loss, buffers_.weights, buffers_.gradients,
+        buffers_.kept_gradients, buffers_.master, buffers_.exp_avg, buffers_.exp_avg_sq}) {
     s.zero(view.data, view.bytes());
   }
   for (const model::Batch& batch : buffers_.batches) {
@@ -109,7 +115,8 @@ void Interpreter::initialize(std::uint64_t seed) {
   const std::int64_t chunk = static_cast<std::int64_t>(staging_bytes / sizeof(double) / 2);
   auto* floats = static_cast<float*>(pinned_.data());
   auto* doubles = reinterpret_cast<double*>(floats + chunk);
-  const auto threads = static_cast<std::int64_t>(std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(plan_.layout.ranks())));
+  const auto threads = static_cast<std::int64_t>(
+      std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(plan_.layout.ranks())));
   for (const FlatLayout::StatePiece& piece : plan_.flat.state_pieces()) {
     const model::Parameter& parameter = plan_.parameters[piece.parameter];
     for (std::int64_t done = 0; done < piece.count; done += chunk) {
@@ -290,9 +297,7 @@ void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSou
     case InstructionKind::send_gradient:
       groups_.outgoing.at(program.stream_of(i).peer)->send(s, buffers_.message(program, i), place);
       return;
-    case InstructionKind::forward:
-      forward(s, program, i);
-      return;
+    case InstructionKind::forward: forward(s, program, i); return;
     case InstructionKind::backward_input:
     case InstructionKind::backward_weight: {
       model::BlockActivations activations;
@@ -305,9 +310,7 @@ void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSou
       }
       return;
     }
-    case InstructionKind::reduce_gradients:
-      reduce_gradients(s, i, ready);
-      return;
+    case InstructionKind::reduce_gradients: reduce_gradients(s, i, ready); return;
     case InstructionKind::gradient_norm: {
       const View squares = buffers_.scalars.rows(0, 1), loss = buffers_.scalars.rows(1, 1);
       if (buffers_.norm_ranges.empty()) s.zero(squares.data, squares.bytes());
@@ -317,15 +320,21 @@ void Interpreter::issue(const Prepared& prepared, const Instruction& i, BatchSou
       if (!plan_.counts_loss()) s.zero(loss.data, loss.bytes());  // what is there is the last step's sum
       return;
     }
-    case InstructionKind::reduce_scalars:
-      groups_.world->all_reduce(s, buffers_.scalars);
-      return;
+    case InstructionKind::reduce_scalars: groups_.world->all_reduce(s, buffers_.scalars); return;
     case InstructionKind::update:
       ops::norm_to_clip(s, buffers_.scalars.rows(0, 1), buffers_.scalars.rows(1, 1), settings.clip, buffers_.optimizer_state);
-      ops::adamw(s, {.table = buffers_.adamw_table, .gradients = buffers_.kept_gradients, .master = buffers_.master,
-                     .m = buffers_.exp_avg, .v = buffers_.exp_avg_sq, .weights = buffers_.weights,
-                     .optimizer_state = buffers_.optimizer_state, .lr = settings.lr, .beta1 = settings.beta1,
-                     .beta2 = settings.beta2, .epsilon = settings.epsilon, .weight_decay = settings.weight_decay,
+      ops::adamw(s, {.table = buffers_.adamw_table,
+                     .gradients = buffers_.kept_gradients,
+                     .master = buffers_.master,
+                     .m = buffers_.exp_avg,
+                     .v = buffers_.exp_avg_sq,
+                     .weights = buffers_.weights,
+                     .optimizer_state = buffers_.optimizer_state,
+                     .lr = settings.lr,
+                     .beta1 = settings.beta1,
+                     .beta2 = settings.beta2,
+                     .epsilon = settings.epsilon,
+                     .weight_decay = settings.weight_decay,
                      .step = settings.update});
       return;
     case InstructionKind::gather_weights:

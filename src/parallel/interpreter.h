@@ -1,8 +1,8 @@
 // Runs a rank's programs on streams: one switch over instructions, ordering from the program's waits.
 //
-// Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on device
-// work. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory behind it
-// and picked up later.
+// Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on
+// device work. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory
+// behind it and picked up later.
 //
 // An Interpreter belongs to its rank's thread.
 #pragma once
@@ -54,11 +54,11 @@ struct UpdateSettings {
 
 struct StepResult {
   std::int64_t update = 0;
-  float loss = 0;               // mean over the global batch, before the update
-  float grad_norm = 0;          // before clipping
-  bool halted = false;          // this or an earlier step was not finite: weights are those before that step
-  float device_ms = 0;          // from the end of the previous step to the end of this one, on the compute stream; 0: unknown
-  float exposed_comm_ms = 0;    // of the ledger, all kinds
+  float loss = 0;             // mean over the global batch, before the update
+  float grad_norm = 0;        // before clipping
+  bool halted = false;        // this or an earlier step was not finite: weights are those before that step
+  float device_ms = 0;        // from the end of the previous step to the end of this one, on the compute stream; 0: unknown
+  float exposed_comm_ms = 0;  // of the ledger, all kinds
   Ledger ledger;
 };
 
@@ -95,10 +95,10 @@ class Interpreter {
   // Weights from the seed, moments zero. Collective over all ranks (as are publish_weights and the programs).
   void initialize(std::uint64_t seed);
 
-  // Does once all that a step and an evaluation do, on nothing in particular and without messages, changes no state, and ends tuning
-  // (OpContext::set_tuning). To be called before the first step, with weights in place. CUDA loads a kernel when it is first
-  // launched, waits for all of its GPU's work for that, and meanwhile holds a lock that every copy to the GPU needs: were that work
-  // to wait for a message, its sender could never send it. Collective; blocks.
+  // Does once all that a step and an evaluation do, on nothing in particular and without messages, changes no state, and ends
+  // tuning (OpContext::set_tuning). To be called before the first step, with weights in place. CUDA loads a kernel when it is
+  // first launched, waits for all of its GPU's work for that, and meanwhile holds a lock that every copy to the GPU needs: were
+  // that work to wait for a message, its sender could never send it. Collective; blocks.
   void synchronize_warm_up();
 
   // Optimizer state and weights, for checkpoints; indexed as FlatLayout::state_pieces says. Synchronize before reading them
@@ -116,8 +116,8 @@ class Interpreter {
   // Enqueues one optimizer step. At most `results_in_flight` steps may be waiting for next_result.
   static constexpr int results_in_flight = 8;
   void run_step(BatchSource& batches, const UpdateSettings& settings);
-  // The same with events around everything (parallel/step_recorder.h), and waits for all of it. Expects no pending results; leaves
-  // this step's.
+  // The same with events around everything (parallel/step_recorder.h), and waits for all of it. Expects no pending results;
+  // leaves this step's.
   StepTrace synchronize_traced_step(BatchSource& batches, const UpdateSettings& settings);
   // Whether steps have ledgers (they do at first): to see what that costs. The same on all ranks.
   void set_ledgers(bool on) { detail_ = on ? StepRecorder::Detail::ledger : StepRecorder::Detail::ends; }
@@ -173,8 +173,8 @@ class Interpreter {
     std::int64_t update = 0;
   };
 
-  // In a catch block: ends communication, waits until the streams have come to their end, and goes on with the exception, or with
-  // what is behind it. Whoever catches it may free memory that enqueued work uses.
+  // In a catch block: ends communication, waits until the streams have come to their end, and goes on with the exception, or
+  // with what is behind it. Whoever catches it may free memory that enqueued work uses.
   [[noreturn]] void fail();
   StreamRef stream(const StreamSpec& spec) const;
   Prepared prepare(const Program& program);
@@ -202,7 +202,7 @@ class Interpreter {
   RankGroups groups_;
   RankBuffers buffers_;
   ProgressBoard board_;
-  Buffer pinned_;  // staging, then the steps' states
+  Buffer pinned_;                                         // staging, then the steps' states
   std::map<std::pair<StreamRole, int>, Stream> streams_;  // by role and peer
   std::unique_ptr<ops::OpContext> context_;
   std::optional<StepRecorder> recorder_;

@@ -11,8 +11,8 @@ namespace {
 
 // What comes once in a step, behind its micro-batches.
 bool follows_micro_batches(InstructionKind kind) {
-  return kind == InstructionKind::reduce_gradients || kind == InstructionKind::gradient_norm || kind == InstructionKind::reduce_scalars ||
-         kind == InstructionKind::update || kind == InstructionKind::gather_weights;
+  return kind == InstructionKind::reduce_gradients || kind == InstructionKind::gradient_norm ||
+         kind == InstructionKind::reduce_scalars || kind == InstructionKind::update || kind == InstructionKind::gather_weights;
 }
 
 }  // namespace
@@ -195,7 +195,8 @@ void Interpreter::synchronize_warm_up() {
   const StreamRef compute = compute_stream();
   for (const View& message : buffers_.received()) {
     for (std::size_t done = 0; done < message.bytes(); done += buffers_.weights.bytes()) {
-      compute.copy(static_cast<char*>(message.data) + done, buffers_.weights.data, std::min(buffers_.weights.bytes(), message.bytes() - done));
+      compute.copy(static_cast<char*>(message.data) + done, buffers_.weights.data,
+                   std::min(buffers_.weights.bytes(), message.bytes() - done));
     }
   }
   struct NoBatches final : BatchSource {
@@ -229,7 +230,8 @@ void Interpreter::synchronize_warm_up() {
 
 std::int64_t execution_order(const Instruction& i, int blocks) {
   const bool forward = i.kind == InstructionKind::forward;
-  const int within = forward ? i.block : blocks + 2 * (blocks - 1 - i.block) + (i.kind == InstructionKind::backward_weight ? 1 : 0);
+  const int within =
+      forward ? i.block : blocks + 2 * (blocks - 1 - i.block) + (i.kind == InstructionKind::backward_weight ? 1 : 0);
   return std::int64_t{i.micro_batch} * 3 * blocks + within;
 }
 

@@ -13,8 +13,8 @@ class IssueObserver {
   virtual void waiting(int instruction, StreamRef stream);
   virtual void started(int instruction, StreamRef stream);
   virtual void done(int instruction, StreamRef stream);
-  // What is to be recorded when the other end of an instruction has come: the sender of a message, the last rank of a collective.
-  // nullptr: nothing.
+  // What is to be recorded when the other end of an instruction has come: the sender of a message, the last rank of a
+  // collective. nullptr: nothing.
   virtual Event* ready(int instruction);
 };
 

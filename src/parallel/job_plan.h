@@ -15,10 +15,9 @@ std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, co
 // thousands of ranks.
 std::vector<RankPlan> make_stage_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
 
-// The training programs of all ranks, or their evaluation programs, to be proved, timed or drawn together. `plans`: of all ranks, or
-// of one of each pipeline coordinate; the result is the same.
+// The training programs of all ranks, or their evaluation programs, to be proved, timed or drawn together. `plans`: of all
+// ranks, or of one of each pipeline coordinate; the result is the same.
 ProgramSet training_programs(const std::vector<RankPlan>& plans);
 ProgramSet evaluation_programs(const std::vector<RankPlan>& plans);
-
 
 }  // namespace plait::parallel

@@ -15,7 +15,9 @@ PeerTimes& of_peer(std::vector<PeerTimes>& peers, int rank) {
   return *peers.insert(it, PeerTimes{.rank = rank});
 }
 
-double overlap(double begin, double end, double first, double last) { return std::max(0.0, std::min(end, last) - std::max(begin, first)); }
+double overlap(double begin, double end, double first, double last) {
+  return std::max(0.0, std::min(end, last) - std::max(begin, first));
+}
 
 }  // namespace
 
@@ -97,7 +99,8 @@ Ledger LedgerSum::mean() const {
   return mean;
 }
 
-LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank) : program_(program), layout_(layout), rank_(rank) {
+LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank)
+    : program_(program), layout_(layout), rank_(rank) {
   std::vector<int> last(program.streams.size(), -1);
   place_.assign(program.instructions.size(), -1);
   previous_.assign(program.instructions.size(), -1);

@@ -11,8 +11,8 @@
 //
 // What a wait is for. A wait of the compute stream is walked from its end backwards. The awaited instruction that ended last is
 // what it waited for, as far back as that instruction's begin. Time before that is explained in the same way by what this
-// instruction itself had to wait for: its own waits and the instruction before it on its stream, whichever ended last; and so on
-// until the wait began. So a wait for the last of five buckets that were reduced one after the other is a wait for five
+// instruction itself had to wait for: its own waits and the instruction before it on its stream, whichever ended last; and so
+// on until the wait began. So a wait for the last of five buckets that were reduced one after the other is a wait for five
 // buckets, and a message that was late because the one before it on the same stream was late is charged to that one. What
 // nothing explains is `other`.
 //
@@ -57,7 +57,7 @@ struct KindTimes {
 
 // What the compute stream waited for one other rank.
 struct PeerTimes {
-  int rank = -1;  // -1: whichever rank of a collective came last
+  int rank = -1;       // -1: whichever rank of a collective came last
   double late_ms = 0;  // it had not sent yet
   double wire_ms = 0;  // it had
 };

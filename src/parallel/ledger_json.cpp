@@ -16,11 +16,16 @@ std::string key_of(CommunicationKind kind) {
 }  // namespace
 
 void to_json(Json& json, const Ledger& ledger) {
-  json = {{"step_ms", ledger.step_ms}, {"compute_ms", ledger.compute_ms}, {"bubble_ms", ledger.bubble_ms},
-          {"other_ms", ledger.other_ms}, {"unsplit_ms", ledger.unsplit_ms}};
+  json = {{"step_ms", ledger.step_ms},
+          {"compute_ms", ledger.compute_ms},
+          {"bubble_ms", ledger.bubble_ms},
+          {"other_ms", ledger.other_ms},
+          {"unsplit_ms", ledger.unsplit_ms}};
   for (const CommunicationKind kind : communication_kinds) {
     const KindTimes& times = ledger.of(kind);
-    json["kinds"][key_of(kind)] = {{"count", times.count}, {"total_ms", times.total_ms}, {"hidden_ms", times.hidden_ms()},
+    json["kinds"][key_of(kind)] = {{"count", times.count},
+                                   {"total_ms", times.total_ms},
+                                   {"hidden_ms", times.hidden_ms()},
                                    {"exposed_ms", times.exposed_ms}};
   }
   json["peers"] = Json::array();

@@ -10,8 +10,8 @@
 namespace plait::parallel {
 namespace {
 
-// live_together() for all pairs of items, of which most have the same few lists of lifetimes: all tensors of a block and slot live
-// from its forward to its backward. So lists are numbered, and compared once.
+// live_together() for all pairs of items, of which most have the same few lists of lifetimes: all tensors of a block and slot
+// live from its forward to its backward. So lists are numbered, and compared once.
 class LifetimeLists {
  public:
   explicit LifetimeLists(const std::vector<MemoryItem>& items) : list_of_(items.size()) {
@@ -82,8 +82,9 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
     }
     item.offset = offset;
     arena_bytes_ = std::max(arena_bytes_, offset + size);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset, [](std::size_t o, const Placed& p) { return o < p.offset; }),
-                  {offset, offset + size, list});
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), offset, [](std::size_t o, const Placed& p) { return o < p.offset; }),
+        {offset, offset + size, list});
   }
 }
 

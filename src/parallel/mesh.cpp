@@ -26,7 +26,8 @@ std::vector<int> Layout::members(Group group, int of, int last_stage) const {
   std::vector<int> members;
   for (int other = 0; other < ranks(); ++other) {
     const Coordinates c = coordinates(other);
-    const bool same_data = c.data == mine.data, same_tensor = c.tensor == mine.tensor, same_pipeline = c.pipeline == mine.pipeline;
+    const bool same_data = c.data == mine.data, same_tensor = c.tensor == mine.tensor,
+               same_pipeline = c.pipeline == mine.pipeline;
     const bool both_ends = at_an_end && (c.pipeline == 0 || c.pipeline == last_stage);
     const bool member = group == Group::world || (group == Group::tensor && same_data && same_pipeline) ||
                         (group == Group::data && same_tensor && same_pipeline) ||

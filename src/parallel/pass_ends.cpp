@@ -21,7 +21,7 @@ std::size_t PassEnds::index(int stage, int micro_batch) const {
 
 std::optional<double> PassEnds::ready(int rank, const Pass& pass, double send) const {
   const int at = stage(rank, pass);
-  const auto from = [&](int neighbour, std::optional<double> Ends::*what) {
+  const auto from = [&](int neighbour, std::optional<double> Ends::* what) {
     std::optional<double> end = ends_[index(neighbour, pass.micro_batch)].*what;
     if (end && schedule_.rank_of(neighbour) != rank) *end += send;
     return end;

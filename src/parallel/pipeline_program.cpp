@@ -179,7 +179,8 @@ class Builder {
     if (pass.kind == PassKind::backward_weight) return std::nullopt;
     const int to = schedule.stage(sender, pass.chunk) + (forward ? 1 : -1);
     if (to < 0 || to >= schedule.stages() || schedule.rank_of(to) != receiver || sender == receiver) return std::nullopt;
-    return Message{forward ? InstructionKind::receive_activation : InstructionKind::receive_gradient, schedule.chunk_of(to), pass.micro_batch};
+    return Message{forward ? InstructionKind::receive_activation : InstructionKind::receive_gradient, schedule.chunk_of(to),
+                   pass.micro_batch};
   }
 
   // Messages from one rank arrive in the order in which it computes them, which need not be the order in which this rank uses
@@ -189,7 +190,8 @@ class Builder {
     const bool forward = pass.kind == PassKind::forward;
     const int peer = forward ? c.previous_rank : c.next_rank;
     if (peer < 0 || pass.kind == PassKind::backward_weight) return;
-    const Message needed{forward ? InstructionKind::receive_activation : InstructionKind::receive_gradient, pass.chunk, pass.micro_batch};
+    const Message needed{forward ? InstructionKind::receive_activation : InstructionKind::receive_gradient, pass.chunk,
+                         pass.micro_batch};
     std::deque<Message>& expected = expected_[peer];
     if (std::find(expected.begin(), expected.end(), needed) == expected.end()) return;  // here already
     for (bool found = false; !found; expected.pop_front()) {
@@ -199,7 +201,10 @@ class Builder {
   }
 
   void receive(int peer, const Message& message) {
-    Instruction i{.kind = message.kind, .stream = stream(StreamRole::receive, peer), .micro_batch = message.micro_batch, .chunk = message.chunk};
+    Instruction i{.kind = message.kind,
+                  .stream = stream(StreamRole::receive, peer),
+                  .micro_batch = message.micro_batch,
+                  .chunk = message.chunk};
     if (message.kind == InstructionKind::receive_activation) {
       i.input_slot = slots(message.chunk).inputs.take(message.micro_batch);
     } else {
@@ -223,7 +228,10 @@ class Builder {
     const bool loaded = batches_.holds(micro_batch);
     const int slot = batches_.take(micro_batch);
     if (!loaded) {
-      add({.kind = InstructionKind::load_batch, .stream = stream(StreamRole::copy), .micro_batch = micro_batch, .batch_slot = slot});
+      add({.kind = InstructionKind::load_batch,
+           .stream = stream(StreamRole::copy),
+           .micro_batch = micro_batch,
+           .batch_slot = slot});
     }
     return slot;
   }
@@ -231,8 +239,12 @@ class Builder {
   Instruction block_instruction(InstructionKind kind, const Pass& pass, int block) {
     const Chunk& c = chunk(pass.chunk);
     ChunkSlots& s = slots(pass.chunk);
-    Instruction i{.kind = kind, .micro_batch = pass.micro_batch, .chunk = pass.chunk, .block = block,
-                  .batch_slot = batch_slot(block, pass.micro_batch), .slot = s.activations.of(pass.micro_batch)};
+    Instruction i{.kind = kind,
+                  .micro_batch = pass.micro_batch,
+                  .chunk = pass.chunk,
+                  .block = block,
+                  .batch_slot = batch_slot(block, pass.micro_batch),
+                  .slot = s.activations.of(pass.micro_batch)};
     i.input_slot = i.slot;
     if (block == c.first_block && block > 0) {
       i.input_slot = c.previous_rank >= 0 ? s.inputs.of(pass.micro_batch)
@@ -250,8 +262,11 @@ class Builder {
       add(std::move(i));
     }
     if (c.next_rank >= 0) {
-      add_message({.kind = InstructionKind::send_activation, .stream = stream(StreamRole::send, c.next_rank),
-                   .micro_batch = pass.micro_batch, .chunk = pass.chunk, .slot = slot});
+      add_message({.kind = InstructionKind::send_activation,
+                   .stream = stream(StreamRole::send, c.next_rank),
+                   .micro_batch = pass.micro_batch,
+                   .chunk = pass.chunk,
+                   .slot = slot});
     }
   }
 
@@ -266,7 +281,8 @@ class Builder {
     if (block > c.first_block) {
       i.gradient_out = i.stash;
     } else if (block > 0) {
-      i.gradient_out = c.previous_rank >= 0 ? s.sent_gradients : slots(chunk_of_stage(c.stage - 1)).stashes.of(pass.micro_batch);
+      i.gradient_out =
+          c.previous_rank >= 0 ? s.sent_gradients : slots(chunk_of_stage(c.stage - 1)).stashes.of(pass.micro_batch);
     }
     i.accumulate = pass.micro_batch > 0 && spec_.zero < 2;
     i.accumulate_tokens = spec_.tied_here || i.accumulate;
@@ -286,8 +302,11 @@ class Builder {
       if (whole || block == head_) weight_part(pass, block);
     }
     if (c.previous_rank >= 0) {
-      add_message({.kind = InstructionKind::send_gradient, .stream = stream(StreamRole::send, c.previous_rank),
-                   .micro_batch = pass.micro_batch, .chunk = pass.chunk, .gradient_out = s.sent_gradients});
+      add_message({.kind = InstructionKind::send_gradient,
+                   .stream = stream(StreamRole::send, c.previous_rank),
+                   .micro_batch = pass.micro_batch,
+                   .chunk = pass.chunk,
+                   .gradient_out = s.sent_gradients});
       s.sent_gradients = (s.sent_gradients + 1) % gradient_out_slots;
     }
     if (whole) finish_micro_batch(pass);
@@ -330,7 +349,10 @@ class Builder {
 
   void reduce_complete() {
     for (const auto& [bucket, micro_batch] : complete_) {
-      Instruction i{.kind = InstructionKind::reduce_gradients, .stream = stream(StreamRole::reduce), .bucket = bucket, .group = Group::data};
+      Instruction i{.kind = InstructionKind::reduce_gradients,
+                    .stream = stream(StreamRole::reduce),
+                    .bucket = bucket,
+                    .group = Group::data};
       if (reduces_every_micro_batch()) {
         i.micro_batch = micro_batch;
         i.accumulate = micro_batch > 0;
@@ -349,7 +371,10 @@ class Builder {
         add({.kind = InstructionKind::reduce_gradients, .bucket = bucket, .group = Group::tensor});
       }
       if (spec_.buckets[b].sum == model::GradientSum::tied) {
-        add({.kind = InstructionKind::reduce_gradients, .stream = stream(StreamRole::reduce), .bucket = bucket, .group = Group::tied});
+        add({.kind = InstructionKind::reduce_gradients,
+             .stream = stream(StreamRole::reduce),
+             .bucket = bucket,
+             .group = Group::tied});
       }
     }
     add({.kind = InstructionKind::gradient_norm});
@@ -358,7 +383,10 @@ class Builder {
     if (spec_.zero == 0) return;
     // In the order in which the next forward needs them: the embedding's bucket is the last of the flat buffer.
     for (std::size_t b = spec_.buckets.size(); b-- > 0;) {
-      add({.kind = InstructionKind::gather_weights, .stream = stream(StreamRole::reduce), .bucket = static_cast<int>(b), .group = Group::data});
+      add({.kind = InstructionKind::gather_weights,
+           .stream = stream(StreamRole::reduce),
+           .bucket = static_cast<int>(b),
+           .group = Group::data});
     }
   }
 
@@ -379,12 +407,12 @@ class Builder {
   const ProgramSpec& spec_;
   Program program_;
   std::vector<ChunkSlots> slots_;
-  std::map<int, std::deque<Message>> expected_;     // by sending rank, in its order: not received yet
+  std::map<int, std::deque<Message>> expected_;  // by sending rank, in its order: not received yet
   SlotTable batches_;
   int head_ = 0;
-  std::vector<std::set<int>> missing_;              // by bucket: blocks whose gradients it still waits for
-  std::vector<std::pair<int, int>> complete_;       // (bucket, micro-batch) to be reduced
-  std::vector<int> exposed_;                       // messages that the next computation has to wait for
+  std::vector<std::set<int>> missing_;         // by bucket: blocks whose gradients it still waits for
+  std::vector<std::pair<int, int>> complete_;  // (bucket, micro-batch) to be reduced
+  std::vector<int> exposed_;                   // messages that the next computation has to wait for
 };
 
 // Every message goes straight into the buffer in which its receiver keeps it, so the sender names that. The n-th message to a

@@ -37,7 +37,8 @@ Json to_json(const MemoryPlan& plan) {
   for (const MemoryItem& item : plan.items()) {
     Json lifetimes = Json::array();
     for (const Lifetime& l : item.lifetimes) lifetimes.push_back({l.first, l.last});
-    list.push_back({{"name", item.name}, {"kind", item.kind}, {"bytes", item.bytes}, {"offset", item.offset}, {"lifetimes", lifetimes}});
+    list.push_back(
+        {{"name", item.name}, {"kind", item.kind}, {"bytes", item.bytes}, {"offset", item.offset}, {"lifetimes", lifetimes}});
   }
   return list;
 }
@@ -47,8 +48,9 @@ Json to_json(const std::vector<RankPlan>& plans, const std::string& schedule, co
   const RankPlan& first = plans.front();
   const int ranks = first.layout.ranks();
   const bool by_stage = static_cast<int>(plans.size()) < ranks;
-  require(static_cast<int>(devices.size()) == ranks && static_cast<int>(plans.size()) == (by_stage ? first.layout.pipeline : ranks),
-          "to_json: a device for every rank, and a plan for every rank or every pipeline coordinate");
+  require(
+      static_cast<int>(devices.size()) == ranks && static_cast<int>(plans.size()) == (by_stage ? first.layout.pipeline : ranks),
+      "to_json: a device for every rank, and a plan for every rank or every pipeline coordinate");
   Json json;
   json["layout"] = {{"data", first.layout.data}, {"tensor", first.layout.tensor}, {"pipeline", first.layout.pipeline}};
   json["schedule"] = schedule;

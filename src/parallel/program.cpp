@@ -9,7 +9,8 @@ namespace {
 bool ends_chunk(const Program& program, const Instruction& i) { return i.block == program.chunk_of(i).last_block(); }
 bool begins_chunk(const Program& program, const Instruction& i) { return i.block == program.chunk_of(i).first_block; }
 
-void add_block_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i, const std::vector<Bucket>& buckets) {
+void add_block_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
+                    const std::vector<Bucket>& buckets) {
   const bool forward = i.kind == InstructionKind::forward;
   const bool first = i.block == 0;
   const bool head = i.gradient_in < 0 && !forward;  // nothing comes after the head
@@ -23,7 +24,8 @@ void add_block_uses(std::vector<BufferUse>& uses, const Program& program, const 
     // The first to read it gathers the other ranks' rows into it, under sequence parallelism.
     if (!head) uses.push_back({output_gradient_buffer(program, i), i.kind == InstructionKind::backward_input || first});
   }
-  if (i.kind == InstructionKind::backward_input && i.gradient_out >= 0) uses.push_back({input_gradient_buffer(program, i), true});
+  if (i.kind == InstructionKind::backward_input && i.gradient_out >= 0)
+    uses.push_back({input_gradient_buffer(program, i), true});
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     bool holds = false;
     for (const int block : buckets[b].blocks) holds = holds || block == i.block;
@@ -41,12 +43,14 @@ BufferId input_buffer(const Program& program, const Instruction& i) {
 }
 
 BufferId output_gradient_buffer(const Program& program, const Instruction& i) {
-  if (ends_chunk(program, i) && program.chunk_of(i).next_rank >= 0) return {BufferKind::received_gradient, i.chunk, i.gradient_in};
+  if (ends_chunk(program, i) && program.chunk_of(i).next_rank >= 0)
+    return {BufferKind::received_gradient, i.chunk, i.gradient_in};
   return {BufferKind::output_gradient, i.block, i.gradient_in};
 }
 
 BufferId input_gradient_buffer(const Program& program, const Instruction& i) {
-  if (begins_chunk(program, i) && program.chunk_of(i).previous_rank >= 0) return {BufferKind::sent_gradient, i.chunk, i.gradient_out};
+  if (begins_chunk(program, i) && program.chunk_of(i).previous_rank >= 0)
+    return {BufferKind::sent_gradient, i.chunk, i.gradient_out};
   return {BufferKind::output_gradient, i.block - 1, i.gradient_out};
 }
 
@@ -59,26 +63,18 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
     }
   };
   switch (i.kind) {
-    case InstructionKind::load_batch:
-      uses.push_back({{BufferKind::batch, 0, i.batch_slot}, true});
-      break;
-    case InstructionKind::receive_activation:
-      uses.push_back({{BufferKind::input, i.chunk, i.input_slot}, true});
-      break;
+    case InstructionKind::load_batch: uses.push_back({{BufferKind::batch, 0, i.batch_slot}, true}); break;
+    case InstructionKind::receive_activation: uses.push_back({{BufferKind::input, i.chunk, i.input_slot}, true}); break;
     case InstructionKind::send_activation:
       uses.push_back({{BufferKind::output, program.chunk_of(i).last_block(), i.slot}, false});
       break;
     case InstructionKind::receive_gradient:
       uses.push_back({{BufferKind::received_gradient, i.chunk, i.gradient_in}, true});
       break;
-    case InstructionKind::send_gradient:
-      uses.push_back({{BufferKind::sent_gradient, i.chunk, i.gradient_out}, false});
-      break;
+    case InstructionKind::send_gradient: uses.push_back({{BufferKind::sent_gradient, i.chunk, i.gradient_out}, false}); break;
     case InstructionKind::forward:
     case InstructionKind::backward_input:
-    case InstructionKind::backward_weight:
-      add_block_uses(uses, program, i, buckets);
-      break;
+    case InstructionKind::backward_weight: add_block_uses(uses, program, i, buckets); break;
     case InstructionKind::reduce_gradients: {
       const Bucket& bucket = buckets[static_cast<std::size_t>(i.bucket)];
       uses.push_back({{BufferKind::gradients, bucket.place, 0}, true});
@@ -89,17 +85,13 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
       all_buckets(BufferKind::gradient_sums, false);
       uses.push_back({{BufferKind::scalars, 0, 0}, true});
       break;
-    case InstructionKind::reduce_scalars:
-      uses.push_back({{BufferKind::scalars, 0, 0}, true});
-      break;
+    case InstructionKind::reduce_scalars: uses.push_back({{BufferKind::scalars, 0, 0}, true}); break;
     case InstructionKind::update:
       all_buckets(BufferKind::gradient_sums, false);
       all_buckets(BufferKind::weights, true);
       uses.push_back({{BufferKind::scalars, 0, 0}, false});
       break;
-    case InstructionKind::gather_weights:
-      uses.push_back({{BufferKind::weights, i.bucket, 0}, true});
-      break;
+    case InstructionKind::gather_weights: uses.push_back({{BufferKind::weights, i.bucket, 0}, true}); break;
   }
   return uses;
 }

@@ -57,17 +57,17 @@ struct Chunk {
 
 struct Instruction {
   InstructionKind kind = InstructionKind::forward;
-  int stream = 0;            // index into Program::streams
+  int stream = 0;  // index into Program::streams
   int micro_batch = -1, chunk = -1, block = -1, bucket = -1;
-  Group group = Group::data; // of a collective
-  int batch_slot = -1;       // tokens and targets
-  int slot = -1;             // activations of (block, micro_batch); send_activation: whose `output` it sends
-  int input_slot = -1;       // where the block's input is: see input_buffer()
-  int stash = -1;            // gradients of (block, micro_batch)
-  int gradient_in = -1;      // where the gradient of the block's output arrives: see output_gradient_buffer()
-  int gradient_out = -1;     // where the gradient of its input goes: see input_gradient_buffer()
+  Group group = Group::data;            // of a collective
+  int batch_slot = -1;                  // tokens and targets
+  int slot = -1;                        // activations of (block, micro_batch); send_activation: whose `output` it sends
+  int input_slot = -1;                  // where the block's input is: see input_buffer()
+  int stash = -1;                       // gradients of (block, micro_batch)
+  int gradient_in = -1;                 // where the gradient of the block's output arrives: see output_gradient_buffer()
+  int gradient_out = -1;                // where the gradient of its input goes: see input_gradient_buffer()
   int peer_chunk = -1, peer_slot = -1;  // of a send: the input or received gradient of the receiver that it fills
-  bool accumulate = false;         // adds to weight gradients (reductions under ZeRO-2: to the sums) instead of overwriting them
+  bool accumulate = false;  // adds to weight gradients (reductions under ZeRO-2: to the sums) instead of overwriting them
   bool accumulate_tokens = false;  // the same for the embedding's table, to which a tied head on this rank has added first
   std::vector<int> waits = {};
 };
@@ -120,7 +120,7 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
 
 std::string to_string(InstructionKind kind);
 std::string to_string(StreamRole role);
-std::string to_string(const StreamSpec& stream);         // "send to pipeline rank 2"
+std::string to_string(const StreamSpec& stream);        // "send to pipeline rank 2"
 std::string to_string(const Instruction& instruction);  // "backward_input micro-batch 0 block 3"
 
 }  // namespace plait::parallel

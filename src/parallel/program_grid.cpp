@@ -20,7 +20,8 @@ bool same_pass(const DrawnPass& a, const DrawnPass& b) {
 }
 
 bool is_block(InstructionKind kind) {
-  return kind == InstructionKind::forward || kind == InstructionKind::backward_input || kind == InstructionKind::backward_weight;
+  return kind == InstructionKind::forward || kind == InstructionKind::backward_input ||
+         kind == InstructionKind::backward_weight;
 }
 
 // Whether some weight part is computed later than right after the input part of its block; the head's never is.
@@ -94,8 +95,8 @@ class Grid {
       options_.marked_rank = set_.layout.rank(c);
       column_ = set_.layout.on_pipeline(options_.marked_rank, 0);
     }
-    const bool split =
-        std::any_of(set_.programs.begin(), set_.programs.end(), [](const RankProgram& p) { return splits_backward(p.program); });
+    const bool split = std::any_of(set_.programs.begin(), set_.programs.end(),
+                                   [](const RankProgram& p) { return splits_backward(p.program); });
     for (const RankProgram& p : set_.programs) passes_.push_back(passes_of(p.program, split));
     costs_.resize(set_.programs.size());
     for (std::size_t p = 0; p < set_.programs.size(); ++p) {
@@ -216,11 +217,11 @@ class Grid {
 
   ProgramSet set_;
   GridOptions options_;
-  int column_ = 0;                               // rank of pipeline coordinate 0
-  std::vector<std::vector<DrawnPass>> passes_;   // by program
-  std::vector<std::vector<int>> costs_;          // by program, instruction
+  int column_ = 0;                              // rank of pipeline coordinate 0
+  std::vector<std::vector<DrawnPass>> passes_;  // by program
+  std::vector<std::vector<int>> costs_;         // by program, instruction
   ProgramTimeline timeline_;
-  int bar_ = 0;                                  // cell where the simulation ends
+  int bar_ = 0;  // cell where the simulation ends
   std::vector<Line> lines_;
 };
 

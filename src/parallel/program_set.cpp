@@ -46,7 +46,9 @@ std::optional<Group> collective_group(const Instruction& instruction) {
 
 bool joins_stages(const Instruction& i) { return i.kind == InstructionKind::reduce_gradients && i.group == Group::tied; }
 
-bool is_send(InstructionKind kind) { return kind == InstructionKind::send_activation || kind == InstructionKind::send_gradient; }
+bool is_send(InstructionKind kind) {
+  return kind == InstructionKind::send_activation || kind == InstructionKind::send_gradient;
+}
 
 bool is_receive(InstructionKind kind) {
   return kind == InstructionKind::receive_activation || kind == InstructionKind::receive_gradient;

@@ -17,12 +17,12 @@ struct RankProgram {
 
 struct ProgramSet {
   Layout layout;
-  int last_stage = 0;  // pipeline rank of the model's last stage
-  int blocks = 1;      // of the model
+  int last_stage = 0;     // pipeline rank of the model's last stage
+  int blocks = 1;         // of the model
   int micro_batches = 1;  // one in evaluation
   int zero = 0;
-  bool tied = false;      // the head uses the embedding's table
-  bool training = true;   // false: evaluation, which is forward only
+  bool tied = false;     // the head uses the embedding's table
+  bool training = true;  // false: evaluation, which is forward only
   std::vector<RankProgram> programs;
   std::vector<int> program_of;  // by rank: index into `programs`; ranks that run the same program share it
 
@@ -34,9 +34,9 @@ struct ProgramSet {
   int head() const { return blocks - 1; }
 };
 
-// The same programs on fewer ranks, for work that grows with their number: of a data or tensor axis along which all ranks run the
-// same program, two ranks stay. Two do all that more of them would, as they all do the same at the same time. Coordinates of a
-// rank that stays are what they were.
+// The same programs on fewer ranks, for work that grows with their number: of a data or tensor axis along which all ranks run
+// the same program, two ranks stay. Two do all that more of them would, as they all do the same at the same time. Coordinates
+// of a rank that stays are what they were.
 ProgramSet condensed(const ProgramSet& set);
 
 // The group whose ranks run this instruction together; nothing for one that a rank runs alone, or with a peer.

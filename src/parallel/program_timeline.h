@@ -32,9 +32,9 @@ struct ProgramTimeline {
 using InstructionCost = std::function<double(int rank, int index)>;
 
 // Runs `steps` optimizer steps. An instruction runs when it is at the head of its stream and what it waits for is done; a send
-// or a receive only together with its other end, and a collective only together with the other ranks of its group, once each has
-// come to it. So nothing is buffered on the way: what runs here runs with any buffering. Messages between two ranks meet in the
-// order in which each lists them. Indices, streams and peers must be valid; nothing else has to be.
+// or a receive only together with its other end, and a collective only together with the other ranks of its group, once each
+// has come to it. So nothing is buffered on the way: what runs here runs with any buffering. Messages between two ranks meet in
+// the order in which each lists them. Indices, streams and peers must be valid; nothing else has to be.
 ProgramTimeline simulate(const ProgramSet& set, int steps, const InstructionCost& cost);
 
 }  // namespace plait::parallel

@@ -11,8 +11,8 @@ namespace {
 // position of the first step stands for the previous step.
 constexpr int none = -1;
 
-// Rows of one number per stream. Of a buffer: its latest reads. Of a position: what is known to have run, on each stream the latest
-// position.
+// Rows of one number per stream. Of a buffer: its latest reads. Of a position: what is known to have run, on each stream the
+// latest position.
 class StreamTable {
  public:
   StreamTable(std::size_t rows, std::size_t streams) : streams_(streams), numbers_(rows * streams, none) {}

@@ -8,7 +8,8 @@
 
 namespace plait::parallel {
 
-ProgressBoard::ProgressBoard(DeviceMemory& memory) : counters_(memory.allocate(most_lanes * counter_stride, MemoryKind::pinned_host)) {
+ProgressBoard::ProgressBoard(DeviceMemory& memory)
+    : counters_(memory.allocate(most_lanes * counter_stride, MemoryKind::pinned_host)) {
   std::memset(counters_.data(), 0, counters_.bytes());
 }
 
@@ -38,7 +39,8 @@ void ProgressBoard::begin(const Program& program) {
   if (program_ == &program) return;
   for (Lane& lane : lanes_) lane.instructions.clear();
   for (const StreamSpec& stream : program.streams) lane_of(stream).begun = lane_of(stream).enqueued;
-  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) lane_of(program.stream_of(program.at(n))).instructions.push_back(n);
+  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n)
+    lane_of(program.stream_of(program.at(n))).instructions.push_back(n);
   program_ = &program;
 }
 
@@ -55,7 +57,8 @@ void ProgressBoard::enqueued(StreamRef stream, const Program& program, int instr
   if (stream.device().is_cuda()) {
     stream.write_value(place, value);
   } else {
-    stream.enqueue_host([place, value] { write_counter(place, value); });  // a task, so that it is dropped after one that failed
+    stream.enqueue_host(
+        [place, value] { write_counter(place, value); });  // a task, so that it is dropped after one that failed
   }
 }
 
@@ -88,7 +91,8 @@ std::vector<Standstill> standstills(const ProgressBoard::Reading& reading) {
   const Program& program = *reading.program;
   const auto is_done = [&](int awaited, std::uint64_t run) {
     const StreamSpec& stream = program.stream_of(program.at(awaited));
-    const auto it = std::find_if(reading.standings.begin(), reading.standings.end(), [&](const auto& s) { return s.stream == stream; });
+    const auto it =
+        std::find_if(reading.standings.begin(), reading.standings.end(), [&](const auto& s) { return s.stream == stream; });
     if (it == reading.standings.end() || it->instruction < 0) return true;
     return it->run > run || (it->run == run && it->instruction > awaited);
   };

@@ -64,7 +64,7 @@ class ProgressBoard {
 
   static constexpr std::size_t most_lanes = 256;
   static constexpr std::size_t counter_stride = 64;  // a cache line each
-  Buffer counters_;  // pinned; written by the streams
+  Buffer counters_;                                  // pinned; written by the streams
   mutable std::mutex mutex_;
   const Program* program_ = nullptr;
   int next_ = -1;
@@ -74,8 +74,8 @@ class ProgressBoard {
 // What a stream's standing means.
 struct Standstill {
   StreamSpec stream;
-  int instruction = -1;          // at the head of the stream
-  std::vector<int> waits_for;    // instructions of other streams of this rank that are not done yet and come first
+  int instruction = -1;        // at the head of the stream
+  std::vector<int> waits_for;  // instructions of other streams of this rank that are not done yet and come first
   // Nothing of this rank is in its way: it is at work, or waits for peers.
   bool is_free() const { return waits_for.empty(); }
 };

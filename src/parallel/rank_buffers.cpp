@@ -8,7 +8,9 @@
 namespace plait::parallel {
 namespace {
 
-std::size_t aligned(std::size_t bytes) { return (bytes + MemoryPlan::alignment - 1) / MemoryPlan::alignment * MemoryPlan::alignment; }
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + MemoryPlan::alignment - 1) / MemoryPlan::alignment * MemoryPlan::alignment;
+}
 
 }  // namespace
 
@@ -120,7 +122,9 @@ void RankBuffers::bind_blocks() {
   }
 }
 
-model::BlockActivations RankBuffers::forward_activations(const Instruction& i) const { return activations_.at({i.block, i.slot}); }
+model::BlockActivations RankBuffers::forward_activations(const Instruction& i) const {
+  return activations_.at({i.block, i.slot});
+}
 
 model::BlockActivations RankBuffers::backward_activations(const Instruction& i) const {
   return model::overlay(activations_.at({i.block, i.slot}), recomputed_.at({i.block, i.stash}));
@@ -130,8 +134,8 @@ model::BlockGradients RankBuffers::block_gradients_of(const Program& program, co
   model::BlockGradients gradients_of_block = stashes_.at({i.block, i.stash});
   if (i.gradient_in < 0) return gradients_of_block;
   const BufferId buffer = output_gradient_buffer(program, i);
-  gradients_of_block.output = buffer.kind == BufferKind::received_gradient ? messages_.at(buffer)
-                                                                           : stashes_.at({buffer.index, buffer.slot}).output;
+  gradients_of_block.output =
+      buffer.kind == BufferKind::received_gradient ? messages_.at(buffer) : stashes_.at({buffer.index, buffer.slot}).output;
   return gradients_of_block;
 }
 

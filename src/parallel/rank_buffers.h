@@ -18,8 +18,8 @@ class RankBuffers {
 
   View weights, gradients, kept_gradients, master, exp_avg, exp_avg_sq;  // flat: parallel/flat_layout.h
   View adamw_table, scalars, evaluation_loss, optimizer_state, rope_table, workspace;
-  std::vector<View> norm_ranges;  // FlatLayout::norm_ranges of kept_gradients
-  std::vector<model::Batch> batches;  // [slot]
+  std::vector<View> norm_ranges;                                       // FlatLayout::norm_ranges of kept_gradients
+  std::vector<model::Batch> batches;                                   // [slot]
   std::vector<model::BlockParameters> block_weights, block_gradients;  // [block of the model]; empty for other ranks' blocks
 
   // Tensors of a block's instruction.
@@ -42,9 +42,9 @@ class RankBuffers {
   // Of one bucket. `own`: the part this rank keeps optimizer state for.
   View bucket_weights(int bucket) const;
   View own_weights(int bucket) const;
-  View bucket_gradients(int bucket) const;    // whole, as backward wrote them
-  View gradient_shard(int bucket) const;      // this data rank's share of those
-  View kept_gradient(int bucket) const;       // what reductions over further groups, and the update, work on
+  View bucket_gradients(int bucket) const;  // whole, as backward wrote them
+  View gradient_shard(int bucket) const;    // this data rank's share of those
+  View kept_gradient(int bucket) const;     // what reductions over further groups, and the update, work on
 
  private:
   View item(const std::string& name, DType type, Shape shape) const;

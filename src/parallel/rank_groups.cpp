@@ -21,7 +21,8 @@ constexpr bool shares_communicator(Group group) { return group != Group::tensor;
 
 class Builder {
  public:
-  Builder(const RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) : plan_(plan), options_(options), store_(store) {}
+  Builder(const RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store)
+      : plan_(plan), options_(options), store_(store) {}
 
   std::shared_ptr<comm::Communicator> group(Group group) {
     const std::vector<int> members = plan_.members(group);
@@ -42,17 +43,18 @@ class Builder {
       if (stream.role == StreamRole::receive) pairs.insert({stream.peer, me});
     }
     for (const auto& [from, to] : pairs) {
-      comm::p2p::LinkSpec spec{.from = plan_.layout.on_pipeline(plan_.rank, from),
-                               .to = plan_.layout.on_pipeline(plan_.rank, to),
-                               .rank = plan_.rank,
-                               .device = options_.device,
-                               .message_bytes = message_bytes(plan_),
-                               .transport = transport_between(plan_.layout.on_pipeline(plan_.rank, from), plan_.layout.on_pipeline(plan_.rank, to)),
-                               .mover = options_.mover,
-                               .places = {},
-                               .timeout = options_.timeout,
-                               .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
-                               .host_interface = options_.host_interface};
+      comm::p2p::LinkSpec spec{
+          .from = plan_.layout.on_pipeline(plan_.rank, from),
+          .to = plan_.layout.on_pipeline(plan_.rank, to),
+          .rank = plan_.rank,
+          .device = options_.device,
+          .message_bytes = message_bytes(plan_),
+          .transport = transport_between(plan_.layout.on_pipeline(plan_.rank, from), plan_.layout.on_pipeline(plan_.rank, to)),
+          .mover = options_.mover,
+          .places = {},
+          .timeout = options_.timeout,
+          .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
+          .host_interface = options_.host_interface};
       spec.name = "link." + std::to_string(spec.from) + "." + std::to_string(spec.to);
       const std::vector<ReceivedBuffer> received = from == me ? std::vector<ReceivedBuffer>{} : received_from(from);
       for (const ReceivedBuffer& r : received) spec.places.push_back(place_of(r));
@@ -88,15 +90,14 @@ class Builder {
   std::shared_ptr<comm::Communicator> make(const std::string& kind, const std::string& name, const std::vector<int>& members) {
     const auto place = std::find(members.begin(), members.end(), plan_.rank);
     require(place != members.end(), "make_groups: the rank is not in its own group");
-    std::shared_ptr<comm::Communicator> made =
-        comm::make_communicator({.name = name,
-                                 .rank = static_cast<int>(place - members.begin()),
-                                 .size = static_cast<int>(members.size()),
-                                 .device = options_.device,
-                                 .timeout = options_.timeout,
-                                 .max_ctas = options_.max_ctas,
-                                 .host_interface = options_.host_interface},
-                                store_);
+    std::shared_ptr<comm::Communicator> made = comm::make_communicator({.name = name,
+                                                                        .rank = static_cast<int>(place - members.begin()),
+                                                                        .size = static_cast<int>(members.size()),
+                                                                        .device = options_.device,
+                                                                        .timeout = options_.timeout,
+                                                                        .max_ctas = options_.max_ctas,
+                                                                        .host_interface = options_.host_interface},
+                                                                       store_);
     return options_.wrap ? options_.wrap(kind, std::move(made)) : made;
   }
 
@@ -162,7 +163,8 @@ std::vector<std::function<void()>> abort_actions(const RankGroups& groups) {
       if (const auto alive = weak.lock()) alive->abort();
     });
   };
-  for (const auto& group : std::set<std::shared_ptr<comm::Communicator>>{groups.tensor, groups.data, groups.tied, groups.world}) add(group);
+  for (const auto& group : std::set<std::shared_ptr<comm::Communicator>>{groups.tensor, groups.data, groups.tied, groups.world})
+    add(group);
   for (const auto& link : groups.links) add(link);
   return actions;
 }
@@ -174,7 +176,8 @@ std::vector<std::vector<int>> communicators_of(const RankPlan& plan) {
   std::set<std::vector<int>> shared;
   for (const Group group : {Group::tensor, Group::data, Group::tied, Group::world}) {
     std::vector<int> members = plan.members(group);
-    if (members.size() > 1 && (!shares_communicator(group) || shared.insert(members).second)) list.push_back(std::move(members));
+    if (members.size() > 1 && (!shares_communicator(group) || shared.insert(members).second))
+      list.push_back(std::move(members));
   }
   return list;
 }

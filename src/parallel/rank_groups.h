@@ -25,8 +25,8 @@ class CommunicationAbort {
 
   // What made a rank fail: a call on its communicators, which is mostly the consequence of something else, or anything else.
   enum class Failure { communication, own };
-  // `tell` is called before communication ends because this rank failed. After a failure of communication it may find out what is
-  // behind that, and call abort() with it.
+  // `tell` is called before communication ends because this rank failed. After a failure of communication it may find out what
+  // is behind that, and call abort() with it.
   void on_failure(std::function<void(const std::string& what, Failure failure)> tell) { tell_ = std::move(tell); }
   // The rank's thread: communication ends because of `what`, unless it has been ended already.
   void fail(const std::string& what, Failure failure) noexcept;
@@ -48,8 +48,8 @@ struct RankGroups {
   // One for each direction in which messages go, in the order in which both ends make them and let go of them.
   std::vector<std::shared_ptr<comm::p2p::Link>> links;
   std::map<int, comm::p2p::Link*> outgoing, incoming;  // of `links`, by pipeline rank at the other end
-  std::vector<comm::p2p::LinkReport> reports;  // of the outgoing ones
-  std::map<BufferId, std::byte*> places;       // what messages arrive in without a copy, in the links' memory
+  std::vector<comm::p2p::LinkReport> reports;          // of the outgoing ones
+  std::map<BufferId, std::byte*> places;               // what messages arrive in without a copy, in the links' memory
 
   comm::Communicator& of(Group group) const;
   // Of all of them. Whoever shares it may use it after they are gone.
@@ -66,7 +66,8 @@ struct GroupOptions {
   std::optional<comm::p2p::Mover> mover;
   // For tests: puts something between the interpreter and a group ("tensor", "data", "tied", "world").
   std::function<std::shared_ptr<comm::Communicator>(const std::string& kind, std::shared_ptr<comm::Communicator>)> wrap;
-  std::function<std::shared_ptr<comm::p2p::Link>(int from, int to, std::shared_ptr<comm::p2p::Link>)> wrap_link = {};  // by rank
+  std::function<std::shared_ptr<comm::p2p::Link>(int from, int to, std::shared_ptr<comm::p2p::Link>)> wrap_link =
+      {};  // by rank
 };
 
 // The members of every communicator of several ranks that make_groups makes for this one.

@@ -36,7 +36,8 @@ bool begins(const BufferUse& use, const Program& program, const Instruction& i) 
     case BufferKind::output: return use.writes && i.kind == InstructionKind::forward;
     case BufferKind::stash: return i.kind == InstructionKind::backward_input;
     case BufferKind::output_gradient:
-      return i.kind == InstructionKind::backward_input && i.gradient_out >= 0 && use.buffer == input_gradient_buffer(program, i);
+      return i.kind == InstructionKind::backward_input && i.gradient_out >= 0 &&
+             use.buffer == input_gradient_buffer(program, i);
     default: return false;
   }
 }
@@ -106,7 +107,8 @@ class MemoryItems {
 
   void received() {
     for (const ReceivedBuffer& buffer : received_buffers(plan_)) {
-      always(message_item(buffer.buffer), "messages", static_cast<std::size_t>(buffer.shape.elements()) * size_of(plan_.sizes.compute));
+      always(message_item(buffer.buffer), "messages",
+             static_cast<std::size_t>(buffer.shape.elements()) * size_of(plan_.sizes.compute));
       items_.back().received = true;
     }
   }
@@ -115,7 +117,8 @@ class MemoryItems {
     const Chunk& c = plan_.train.chunks[static_cast<std::size_t>(index)];
     const std::size_t row_bytes = static_cast<std::size_t>(plan_.sizes.shape.hidden) * size_of(plan_.sizes.compute);
     const std::size_t own = static_cast<std::size_t>(plan_.sizes.own_rows()) * row_bytes;
-    for (int slot = 0; slot < c.gradient_out_slots; ++slot) always(message_item({BufferKind::sent_gradient, index, slot}), "messages", own);
+    for (int slot = 0; slot < c.gradient_out_slots; ++slot)
+      always(message_item({BufferKind::sent_gradient, index, slot}), "messages", own);
     for (int block = c.first_block; block < c.end_block; ++block) activations_and_stash(c, block);
   }
 

@@ -12,7 +12,8 @@ DType compute_type(const Config& config, DeviceKind kind) {
   const std::string& name = config.precision.compute;
   const DType type = name == "auto" ? (kind == DeviceKind::cuda ? DType::bf16 : DType::f32) : dtype_from(name);
   if (type == DType::f64 && kind == DeviceKind::cuda) {
-    throw ConfigError({{"precision.compute", name, "fp64 runs on CPUs only; set launch.device=cpu, or use fp32 or bf16", "", 0}});
+    throw ConfigError(
+        {{"precision.compute", name, "fp64 runs on CPUs only; set launch.device=cpu, or use fp32 or bf16", "", 0}});
   }
   return type;
 }
@@ -27,14 +28,16 @@ std::int64_t bucket_bytes(const Config& config, const std::vector<model::Paramet
 }
 
 Schedule schedule_of(const Config& config, const Layout& layout, int micro_batches) {
-  if (layout.pipeline == 1) return make_schedule({.name = "1f1b", .ranks = 1, .virtual_stages = 1, .micro_batches = micro_batches});
+  if (layout.pipeline == 1)
+    return make_schedule({.name = "1f1b", .ranks = 1, .virtual_stages = 1, .micro_batches = micro_batches});
   return make_schedule({.name = config.parallel.schedule,
                         .ranks = layout.pipeline,
                         .virtual_stages = static_cast<int>(config.parallel.virtual_stages),
                         .micro_batches = micro_batches});
 }
 
-std::vector<BlockRange> stages_of(const Config& config, const model::ModelShape& shape, const Schedule& schedule, StageSplits* splits) {
+std::vector<BlockRange> stages_of(const Config& config, const model::ModelShape& shape, const Schedule& schedule,
+                                  StageSplits* splits) {
   if (schedule.stages() > shape.blocks()) {
     throw ConfigError({{"parallel.pipeline", std::to_string(schedule.ranks),
                         "makes " + std::to_string(schedule.stages()) + " stages, but the model has only " +
@@ -73,19 +76,23 @@ std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
       buffers.push_back({{BufferKind::input, index, slot}, c.previous_rank, {own, hidden}, 0});
     }
     for (int slot = 0; slot < c.gradient_in_slots; ++slot) {
-      buffers.push_back({{BufferKind::received_gradient, index, slot}, c.next_rank, {whole, hidden}, own == whole ? 0 : plan.sizes.split.rank * own});
+      buffers.push_back({{BufferKind::received_gradient, index, slot},
+                         c.next_rank,
+                         {whole, hidden},
+                         own == whole ? 0 : plan.sizes.split.rank * own});
     }
   }
   return buffers;
 }
 
-JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind, StageSplits* splits) {
+JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
+                       StageSplits* splits) {
   const std::int64_t micro_batch = config.train.micro_batch;
   const std::int64_t per_round = micro_batch * layout.data;
   if (config.train.global_batch % per_round != 0) {
     throw ConfigError({{"train.global_batch", std::to_string(config.train.global_batch),
-                        "must be a multiple of train.micro_batch × data-parallel ranks = " + std::to_string(micro_batch) + " × " +
-                            std::to_string(layout.data),
+                        "must be a multiple of train.micro_batch × data-parallel ranks = " + std::to_string(micro_batch) +
+                            " × " + std::to_string(layout.data),
                         "", 0}});
   }
   const DType compute = compute_type(config, device_kind);

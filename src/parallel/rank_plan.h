@@ -20,14 +20,14 @@ struct RankPlan {
   DeviceKind device_kind = DeviceKind::host;
   model::BlockSizes sizes;
   DType gradient_type = DType::f32;
-  DType master_type = DType::f32;  // of master weights and moments
-  bool deterministic = false;      // the same bits on every run, on GPUs too
-  int zero = 0;                    // what is sharded over the data axis: 1 optimizer state, 2 gradients as well
-  bool separate_master = true;     // false: the weights are the master weights
-  int micro_batches = 1;           // per data-parallel rank and step
-  std::int64_t global_batch = 0;   // sequences per step, all ranks
-  Schedule schedule;               // of all pipeline ranks
-  std::vector<BlockRange> stages;  // of the model, in order
+  DType master_type = DType::f32;            // of master weights and moments
+  bool deterministic = false;                // the same bits on every run, on GPUs too
+  int zero = 0;                              // what is sharded over the data axis: 1 optimizer state, 2 gradients as well
+  bool separate_master = true;               // false: the weights are the master weights
+  int micro_batches = 1;                     // per data-parallel rank and step
+  std::int64_t global_batch = 0;             // sequences per step, all ranks
+  Schedule schedule;                         // of all pipeline ranks
+  std::vector<BlockRange> stages;            // of the model, in order
   std::vector<model::Parameter> parameters;  // of this rank
   FlatLayout flat;
   Program train;
@@ -44,13 +44,13 @@ struct RankPlan {
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };
 
-// A buffer that messages are received into: from whom, and where in it they arrive (under sequence parallelism a received gradient
-// has room for the other ranks' rows too).
+// A buffer that messages are received into: from whom, and where in it they arrive (under sequence parallelism a received
+// gradient has room for the other ranks' rows too).
 struct ReceivedBuffer {
   BufferId buffer;
-  int sender = 0;                 // pipeline rank
-  Shape shape;                    // rows, hidden
-  std::int64_t message_row = 0;   // of this rank's rows
+  int sender = 0;                // pipeline rank
+  Shape shape;                   // rows, hidden
+  std::int64_t message_row = 0;  // of this rank's rows
 };
 std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan);
 
@@ -70,7 +70,8 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
 // `vocab`: of the tokenizer. ConfigError when batch sizes, precision, schedule and layout do not fit together.
 RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind);
 // The same for several ranks of a job: `outline` is that of the other arguments.
-RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const Layout& layout, int rank, DeviceKind device_kind);
+RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const Layout& layout, int rank,
+                        DeviceKind device_kind);
 
 // Names of items of RankPlan::memory.
 std::string activation_item(int block, int slot, const std::string& tensor);  // saved from forward to backward

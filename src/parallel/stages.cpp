@@ -10,7 +10,8 @@ namespace plait::parallel {
 namespace {
 
 // How good a split is: smaller is better.
-std::tuple<double, double, double> measure(const std::vector<double>& costs, const Schedule& schedule, const std::vector<int>& ends) {
+std::tuple<double, double, double> measure(const std::vector<double>& costs, const Schedule& schedule,
+                                           const std::vector<int>& ends) {
   std::vector<double> ranks(static_cast<std::size_t>(schedule.ranks), 0.0);
   double stage_squares = 0;
   int first = 0;
@@ -35,8 +36,8 @@ class Boundaries {
 
   const std::vector<int>& ends() const { return ends_; }
 
-  // Moves the ends of stages `from` to `to` by `step` if that is better. Most are not, as they take a rank above the most loaded one,
-  // which is seen from the stages that change. What is not that clear is measured.
+  // Moves the ends of stages `from` to `to` by `step` if that is better. Most are not, as they take a rank above the most
+  // loaded one, which is seen from the stages that change. What is not that clear is measured.
   bool improve(int from, int to, int step) {
     const int into = step > 0 ? to + 1 : from;  // the stage that loses a block
     if (end(into) - begin(into) < 2 || overloads(from, to, step)) return false;
@@ -96,8 +97,8 @@ class Boundaries {
 std::vector<double> block_costs(const model::ModelShape& s, std::int64_t sequence) {
   // A product of [rows, in] and [in, out] is 2 in out operations per token, and twice that again in backward. Causal attention
   // is two products over half of the sequence.
-  const double linear = 6.0 * static_cast<double>(s.hidden) *
-                        static_cast<double>(s.qkv_dim() + s.attention_dim() + s.up_dim() + s.ffn);
+  const double linear =
+      6.0 * static_cast<double>(s.hidden) * static_cast<double>(s.qkv_dim() + s.attention_dim() + s.up_dim() + s.ffn);
   const double attention = 6.0 * static_cast<double>(s.attention_dim()) * static_cast<double>(sequence);
   const double head = 6.0 * static_cast<double>(s.hidden) * static_cast<double>(s.padded_vocab);
   std::vector<double> costs(static_cast<std::size_t>(s.blocks()), linear + attention);

@@ -22,8 +22,8 @@ struct BlockRange {
 std::vector<double> block_costs(const model::ModelShape& shape, std::int64_t sequence);
 
 // One range per stage of the schedule, in order. The split minimises the cost of the most loaded pipeline rank, then the sum of
-// squares over ranks, then over stages (so that ties spread evenly). Every stage has at least one block; the embedding belongs to
-// the first stage and the head to the last, which may have no other.
+// squares over ranks, then over stages (so that ties spread evenly). Every stage has at least one block; the embedding belongs
+// to the first stage and the head to the last, which may have no other.
 std::vector<BlockRange> split_stages(const std::vector<double>& costs, const Schedule& schedule);
 
 // Splits that were made before. An estimate of thousands of candidates meets few different ones.

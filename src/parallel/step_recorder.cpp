@@ -17,10 +17,12 @@ double milliseconds(const Event& from, const Event& to) { return static_cast<dou
 
 }  // namespace
 
-StepRecorder::StepRecorder(const Program& program, const Layout& layout, int rank, Device device, int slots, bool links_announce)
+StepRecorder::StepRecorder(const Program& program, const Layout& layout, int rank, Device device, int slots,
+                           bool links_announce)
     : program_(program), maker_(program, layout, rank), device_(device) {
   for (int s = 0; s < slots; ++s) {
-    slots_.push_back({.begin = Event(device, EventTiming::on), .end = Event(device, EventTiming::on), .times = {}, .tensor = {}});
+    slots_.push_back(
+        {.begin = Event(device, EventTiming::on), .end = Event(device, EventTiming::on), .times = {}, .tensor = {}});
     std::vector<Times>& times = slots_.back().times;
     times.resize(program.instructions.size());
     const auto always = [&](std::optional<Timed>& timed) {
@@ -154,7 +156,8 @@ StepTimes StepRecorder::read(const Slot& slot) {
     const CollectiveTimes& collectives = tensor_[*slot.tensor];
     times.tensor_collectives = static_cast<double>(collectives.size());
     times.tensor_ms = 0;
-    for (std::size_t c = 0; c < collectives.size(); ++c) *times.tensor_ms += milliseconds(collectives[c].begin, collectives[c].end);
+    for (std::size_t c = 0; c < collectives.size(); ++c)
+      *times.tensor_ms += milliseconds(collectives[c].begin, collectives[c].end);
   }
   return times;
 }

@@ -1,9 +1,9 @@
 // Takes the times of training steps with events, and makes ledgers (parallel/ledger.h) and traces of them.
 //
 // An event costs the stream about a microsecond, so a step has no more than its ledger needs: around the waits of the compute
-// stream, and around each communication instruction on its own stream. Collectives within blocks are many; they are timed in the
-// first two steps and then in one of `tensor_period`, and the steps between take over the share of compute that they had last.
-// Traced steps have events around everything. After the first steps, only traced ones make new events.
+// stream, and around each communication instruction on its own stream. Collectives within blocks are many; they are timed in
+// the first two steps and then in one of `tensor_period`, and the steps between take over the share of compute that they had
+// last. Traced steps have events around everything. After the first steps, only traced ones make new events.
 //
 // Belongs to its rank's thread.
 #pragma once
@@ -25,7 +25,7 @@ namespace plait::parallel {
 // When a traced step's instructions ran, in milliseconds since an origin on the host's steady clock.
 struct StepTrace {
   struct Row {
-    int instruction = 0;                  // index into the program
+    int instruction = 0;                     // index into the program
     double waiting = 0, begin = 0, end = 0;  // came to its stream, waits over, done
     std::optional<double> ready;             // its message was ready to travel, or the last rank of its collective had come
   };
@@ -44,7 +44,7 @@ struct StepTrace {
 class StepRecorder final : public IssueObserver {
  public:
   enum class Detail {
-    ends,        // of the step: what is left without a ledger, to see what that costs
+    ends,  // of the step: what is left without a ledger, to see what that costs
     ledger,
     everything,  // for a trace
   };
@@ -74,7 +74,8 @@ class StepRecorder final : public IssueObserver {
   };
   Result take(std::int64_t step);
 
-  // Of a step recorded with Detail::everything, as long as its slot is its. Blocks until all of the step has run on all streams.
+  // Of a step recorded with Detail::everything, as long as its slot is its. Blocks until all of the step has run on all
+  // streams.
   StepTrace synchronize_trace(std::int64_t step, StreamRef compute);
 
  private:
@@ -89,7 +90,7 @@ class StepRecorder final : public IssueObserver {
     std::int64_t step = -1;
     Detail detail = Detail::ledger;
     Event begin, end;
-    std::vector<Times> times;  // by instruction
+    std::vector<Times> times;           // by instruction
     std::optional<std::size_t> tensor;  // index into tensor_, if this step timed what blocks do
   };
 
@@ -107,11 +108,11 @@ class StepRecorder final : public IssueObserver {
   Slot* current_ = nullptr;  // between begin and end
 
   CollectiveTimer timer_;
-  CollectiveTimes tensor_[2];                // in turn: a step that used one is taken before the next that does
-  std::size_t tensor_steps_ = 0;             // timed so far
+  CollectiveTimes tensor_[2];                   // in turn: a step that used one is taken before the next that does
+  std::size_t tensor_steps_ = 0;                // timed so far
   double tensor_count_ = 0, tensor_share_ = 0;  // of compute, in the last one that was taken
 
-  std::int64_t next_ = 0;  // step to be taken
+  std::int64_t next_ = 0;                     // step to be taken
   std::vector<CommunicationTimes> previous_;  // of the step taken last, from its begin; empty: not known
 };
 

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr double shortest_wait_us = 1;
-constexpr double inside_us = 1e-3;       // an arrow ends within its slice
+constexpr double inside_us = 1e-3;         // an arrow ends within its slice
 constexpr int first_device_thread = 1000;  // thread numbers of what the GPU ran, after those of streams
 
 double microseconds(Clock::time_point time) {
@@ -31,7 +31,8 @@ class RankEvents {
     name("process_name", 0,
          fmt::format("rank {} (pipeline {}, data {}, tensor {}) on {}", rank, c.pipeline, c.data, c.tensor, device));
     add({{"ph", "M"}, {"pid", rank}, {"name", "process_sort_index"}, {"args", {{"sort_index", rank}}}});
-    for (std::size_t s = 0; s < program_.streams.size(); ++s) name("thread_name", static_cast<int>(s), to_string(program_.streams[s]));
+    for (std::size_t s = 0; s < program_.streams.size(); ++s)
+      name("thread_name", static_cast<int>(s), to_string(program_.streams[s]));
   }
 
   void step(const StepTrace& trace, std::int64_t number) {
@@ -60,9 +61,16 @@ class RankEvents {
       const int thread = first_device_thread + a.stream;
       if (named_.insert(thread).second) {
         const bool ours = a.stream >= 0;
-        name("thread_name", thread, "GPU: " + (ours ? to_string(program_.streams[static_cast<std::size_t>(a.stream)]) : "other streams"));
+        name("thread_name", thread,
+             "GPU: " + (ours ? to_string(program_.streams[static_cast<std::size_t>(a.stream)]) : "other streams"));
       }
-      add({{"ph", "X"}, {"pid", rank_}, {"tid", thread}, {"ts", begin}, {"dur", end - begin}, {"name", a.name}, {"cat", "device"}});
+      add({{"ph", "X"},
+           {"pid", rank_},
+           {"tid", thread},
+           {"ts", begin},
+           {"dur", end - begin},
+           {"name", a.name},
+           {"cat", "device"}});
     }
     return left_out;
   }
@@ -84,16 +92,29 @@ class RankEvents {
   double at(double milliseconds) const { return origin_us_ + 1e3 * milliseconds; }
 
   // `whole`: spans the instructions below it, so it is an asynchronous event, which may overlap others.
-  void slice(int thread, const std::string& text, const char* category, double begin, double end, Json args, bool whole = false) {
+  void slice(int thread, const std::string& text, const char* category, double begin, double end, Json args,
+             bool whole = false) {
     if (whole) {
       const std::string id = fmt::format("{}.{}", rank_, number_);
-      add({{"ph", "b"}, {"pid", rank_}, {"tid", thread}, {"ts", at(begin)}, {"id", id}, {"name", text}, {"cat", category},
+      add({{"ph", "b"},
+           {"pid", rank_},
+           {"tid", thread},
+           {"ts", at(begin)},
+           {"id", id},
+           {"name", text},
+           {"cat", category},
            {"args", args}});
       add({{"ph", "e"}, {"pid", rank_}, {"tid", thread}, {"ts", at(end)}, {"id", id}, {"name", text}, {"cat", category}});
       return;
     }
     const double duration = std::max(2 * inside_us, 1e3 * (end - begin));
-    add({{"ph", "X"}, {"pid", rank_}, {"tid", thread}, {"ts", at(begin)}, {"dur", duration}, {"name", text}, {"cat", category},
+    add({{"ph", "X"},
+         {"pid", rank_},
+         {"tid", thread},
+         {"ts", at(begin)},
+         {"dur", duration},
+         {"name", text},
+         {"cat", category},
          {"args", std::move(args)}});
   }
 
@@ -119,7 +140,8 @@ class RankEvents {
     }
     double begin = row.begin;
     if (row.ready && 1e3 * (*row.ready - begin) > shortest_wait_us) {
-      const std::string late = is_receive(i.kind) ? fmt::format("rank {} has not sent yet", peer(i)) : "waits for the last rank";
+      const std::string late =
+          is_receive(i.kind) ? fmt::format("rank {} has not sent yet", peer(i)) : "waits for the last rank";
       slice(i.stream, late, "wait", begin, *row.ready, arguments(i));
       begin = *row.ready;
     }
@@ -131,8 +153,13 @@ class RankEvents {
   // Both ends count the messages of a direction.
   void arrow(const char* phase, int thread, int from, int to, double time) {
     const int message = messages_[{from, to}]++;
-    Json event = {{"ph", phase}, {"pid", rank_}, {"tid", thread}, {"ts", time},
-                  {"id", fmt::format("{}.{}.{}.{}", number_, from, to, message)}, {"name", "message"}, {"cat", "message"}};
+    Json event = {{"ph", phase},
+                  {"pid", rank_},
+                  {"tid", thread},
+                  {"ts", time},
+                  {"id", fmt::format("{}.{}.{}.{}", number_, from, to, message)},
+                  {"name", "message"},
+                  {"cat", "message"}};
     if (phase[0] == 'f') event["bp"] = "e";
     add(event);
   }

@@ -2,8 +2,8 @@
 //
 // A process per rank, a thread per stream; below them what the GPU ran on each, where that is known. Slices are instructions
 // (category `compute` or `communication`), collectives within them, and waits (category `wait`): for other streams, and at
-// the head of a receive for a sender that was late. Arrows go from each send to its receive. Times are microseconds of the steady
-// clock, which all ranks of a host share; of a simulated step, of a clock of its own.
+// the head of a receive for a sender that was late. Arrows go from each send to its receive. Times are microseconds of the
+// steady clock, which all ranks of a host share; of a simulated step, of a clock of its own.
 #pragma once
 
 #include <nlohmann/json.hpp>

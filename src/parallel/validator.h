@@ -1,9 +1,10 @@
 // Proves programs before anything runs them. Pure, and independent of what wrote them: it knows only what instructions mean.
 //
-// Each rank's program is executed symbolically, with micro-batch numbers for values, over two steps: every read must find what it
-// has to, every gradient be written, reduced and applied once. Instructions on different streams that use the same buffer must be
-// ordered, within a step and between two. Over all ranks, messages and collectives must meet, and nobody may wait in a circle
-// even if no message is buffered on its way. What is proved for two steps holds for all: a wait reaches back one step at most.
+// Each rank's program is executed symbolically, with micro-batch numbers for values, over two steps: every read must find what
+// it has to, every gradient be written, reduced and applied once. Instructions on different streams that use the same buffer
+// must be ordered, within a step and between two. Over all ranks, messages and collectives must meet, and nobody may wait in a
+// circle even if no message is buffered on its way. What is proved for two steps holds for all: a wait reaches back one step at
+// most.
 #pragma once
 
 #include <string>
@@ -15,7 +16,8 @@ namespace plait::parallel {
 
 struct ProgramProblem {
   int rank = 0;
-  int instruction = -1;  // index into the rank's program; -1: of the program as a whole, or about an instruction that is missing
+  int instruction =
+      -1;  // index into the rank's program; -1: of the program as a whole, or about an instruction that is missing
   std::string words;
 };
 // "rank 3 (pipeline 1, data 0, tensor 1), instruction 57, backward_weight micro-batch 0 block 3: ..."

@@ -39,8 +39,8 @@ void check_structure(const ProgramSet& set, ProblemList& problems);
 
 // Of the rank alone.
 void check_complete(const ProgramSet& set, int rank, ProblemList& problems);  // each instruction once
-void check_values(const ProgramSet& set, int rank, ProblemList& problems);    // what instructions find in buffers, in list order
-void check_races(const ProgramSet& set, int rank, ProblemList& problems);     // that every order that streams allow is as good
+void check_values(const ProgramSet& set, int rank, ProblemList& problems);  // what instructions find in buffers, in list order
+void check_races(const ProgramSet& set, int rank, ProblemList& problems);   // that every order that streams allow is as good
 
 // Between ranks.
 void check_messages(const ProgramSet& set, ProblemList& problems);

@@ -52,19 +52,22 @@ void check_link(const ProgramSet& set, int from, int to, ProblemList& problems) 
                               std::to_string(received.size()));
     }
     if (n >= sent.size()) {
-      return problems.add(to, received[n], "is message " + std::to_string(n) + " from rank " + std::to_string(from) +
-                                               ", which sends only " + std::to_string(sent.size()));
+      return problems.add(to, received[n],
+                          "is message " + std::to_string(n) + " from rank " + std::to_string(from) + ", which sends only " +
+                              std::to_string(sent.size()));
     }
     const Instruction &send = sender.at(sent[n]), &receive = receiver.at(received[n]);
     const Cargo goes = cargo(sender, send), comes = cargo(receiver, receive);
     // Whatever follows is likely off as well.
     if (goes != comes) {
-      return problems.add(to, received[n], "receives " + to_string(comes) + ", but what rank " + std::to_string(from) +
-                                               " sends next is " + to_string(goes) + " (" + name_of(sender, sent[n]) + ")");
+      return problems.add(to, received[n],
+                          "receives " + to_string(comes) + ", but what rank " + std::to_string(from) + " sends next is " +
+                              to_string(goes) + " (" + name_of(sender, sent[n]) + ")");
     }
     if (place_filled(send) == place_received(receive)) continue;
-    return problems.add(from, sent[n], "fills " + to_string(place_filled(send)) + " of rank " + std::to_string(to) + ", which receives it in " +
-                                           to_string(place_received(receive)));
+    return problems.add(from, sent[n],
+                        "fills " + to_string(place_filled(send)) + " of rank " + std::to_string(to) +
+                            ", which receives it in " + to_string(place_received(receive)));
   }
 }
 

@@ -11,8 +11,12 @@ namespace {
 class RaceCheck {
  public:
   RaceCheck(const ProgramSet& set, int rank, ProblemList& problems)
-      : rank_(rank), program_(set.program(rank)), problems_(problems), count_(static_cast<int>(program_.instructions.size())),
-        streams_(program_.streams.size()), places_(static_cast<std::size_t>(validated_steps * count_)) {
+      : rank_(rank),
+        program_(set.program(rank)),
+        problems_(problems),
+        count_(static_cast<int>(program_.instructions.size())),
+        streams_(program_.streams.size()),
+        places_(static_cast<std::size_t>(validated_steps * count_)) {
     for (const Instruction& i : program_.instructions) {
       std::vector<NumberedUse> uses;
       for (const BufferUse& use : buffer_uses(program_, i, set.of(rank).buckets)) {
@@ -80,9 +84,9 @@ class RaceCheck {
       const auto buffer =
           std::find_if(numbers_.begin(), numbers_.end(), [&](const auto& n) { return n.second == use.buffer; })->first;
       problems_.add(rank_, position % count_,
-                    "is not made to wait for " + name_of(program_, earlier % count_) + (same_step ? "" : " of the step before") +
-                        ", on the stream '" + to_string(program_.stream_of(at(earlier))) + "': both use '" + to_string(buffer) +
-                        "'");
+                    "is not made to wait for " + name_of(program_, earlier % count_) +
+                        (same_step ? "" : " of the step before") + ", on the stream '" +
+                        to_string(program_.stream_of(at(earlier))) + "': both use '" + to_string(buffer) + "'");
     };
     against(before.write);
     if (use.writes) std::for_each(before.reads.begin(), before.reads.end(), against);

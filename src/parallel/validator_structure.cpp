@@ -83,8 +83,8 @@ bool may_run(const StreamSpec& stream, const Instruction& i, const Program& prog
 
 // How many slots the program declares for a buffer's like.
 int slots_of(const Program& program, const BufferId& buffer) {
-  const auto of_chunk = [&](int Chunk::*slots) { return program.chunks[static_cast<std::size_t>(buffer.index)].*slots; };
-  const auto of_block = [&](int Chunk::*slots) {
+  const auto of_chunk = [&](int Chunk::* slots) { return program.chunks[static_cast<std::size_t>(buffer.index)].*slots; };
+  const auto of_block = [&](int Chunk::* slots) {
     for (const Chunk& c : program.chunks) {
       if (buffer.index >= c.first_block && buffer.index < c.end_block) return c.*slots;
     }

@@ -226,8 +226,8 @@ class SymbolicRank {
     const int place = buckets_[static_cast<std::size_t>(bucket)].place;
     const auto owner = places_.find(place);
     if (owner != places_.end() && owner->second != bucket && holds_gradients(owner->second)) {
-      problem("writes gradients of bucket " + std::to_string(bucket) + " where those of bucket " + std::to_string(owner->second) +
-              " are, which have not been reduced");
+      problem("writes gradients of bucket " + std::to_string(bucket) + " where those of bucket " +
+              std::to_string(owner->second) + " are, which have not been reduced");
     }
     places_[place] = bucket;
   }
@@ -278,7 +278,8 @@ class SymbolicRank {
       if (states_[b].reductions < reductions_per_step()) problem(words + "reduced over the data group");
       const model::GradientSum sum = buckets_[b].sum;
       if (sum == model::GradientSum::none || states_[b].summed) continue;
-      problem(words + "summed over the " + to_string(sum == model::GradientSum::tensor ? Group::tensor : Group::tied) + " group");
+      problem(words + "summed over the " + to_string(sum == model::GradientSum::tensor ? Group::tensor : Group::tied) +
+              " group");
     }
     if (counts_losses_ && losses_.contributions < set_.micro_batches) problem("runs before all losses are there");
     normed_ = true;

@@ -13,9 +13,9 @@ struct AssumedTopology {
   std::string words;  // "8 GPUs on one NVSwitch (NV18 each), as in an HGX machine"
 };
 
-// GPUs: as the device comes in servers, up to eight on one host's NVSwitch (V100 and later data-centre GPUs), or on PCIe with two
-// sockets (the others); beyond eight as many such hosts as it takes, with a 50 GB/s NIC per GPU on rails. CPUs: `ranks` ranks that
-// share one memory. `device`: as nominal_profile() takes it.
+// GPUs: as the device comes in servers, up to eight on one host's NVSwitch (V100 and later data-centre GPUs), or on PCIe with
+// two sockets (the others); beyond eight as many such hosts as it takes, with a 50 GB/s NIC per GPU on rails. CPUs: `ranks`
+// ranks that share one memory. `device`: as nominal_profile() takes it.
 AssumedTopology assume_topology(DeviceKind kind, const std::string& device, int ranks);
 
 }  // namespace plait::plan

@@ -5,8 +5,8 @@
 namespace plait::plan {
 namespace {
 
-// Of the rate of products, what fused attention kernels reach: 600 of 790 TFLOP/s forward with long sequences on H200, less with
-// short ones and in backward.
+// Of the rate of products, what fused attention kernels reach: 600 of 790 TFLOP/s forward with long sequences on H200, less
+// with short ones and in backward.
 constexpr double attention_rate = 0.6;
 
 struct Sizes {
@@ -62,7 +62,8 @@ BlockWork head_work(const Sizes& s) {
   BlockWork work{s.empty(), s.empty(), s.empty()};
   work.forward.matrix_flops = s.product(s.hidden, vocab);
   work.forward.matrix_products = 1;
-  work.forward.memory_bytes = s.traffic(s.own_rows, s.hidden, 2) + s.traffic(s.rows, vocab, 3);  // norm; losses and their gradient
+  work.forward.memory_bytes =
+      s.traffic(s.own_rows, s.hidden, 2) + s.traffic(s.rows, vocab, 3);  // norm; losses and their gradient
   work.forward.kernels = 3;
   s.gather(work.forward);
   work.backward_input.matrix_flops = s.product(s.hidden, vocab);
@@ -79,7 +80,8 @@ BlockWork transformer_work(const Sizes& s, model::Recompute recompute) {
   const auto qkv = static_cast<double>(s.shape.qkv_dim()), attention = static_cast<double>(s.shape.attention_dim());
   const auto up = static_cast<double>(s.shape.up_dim()), ffn = static_cast<double>(s.shape.ffn);
   const bool swiglu = s.shape.mlp == model::Mlp::swiglu, rope = s.shape.position == model::Position::rope;
-  const double products = s.product(s.hidden, qkv) + s.product(attention, s.hidden) + s.product(s.hidden, up) + s.product(ffn, s.hidden);
+  const double products =
+      s.product(s.hidden, qkv) + s.product(attention, s.hidden) + s.product(s.hidden, up) + s.product(ffn, s.hidden);
   // Scores and weighted sum, of which the causal half is computed.
   const double scores = 2 * s.rows * s.sequence * attention;
 
@@ -88,8 +90,8 @@ BlockWork transformer_work(const Sizes& s, model::Recompute recompute) {
   forward.matrix_flops = products;
   forward.matrix_products = 4;
   forward.attention_flops = scores;
-  forward.memory_bytes = s.traffic(s.own_rows, s.hidden, 4) + s.traffic(s.rows, qkv, rope ? 3 : 1) + s.traffic(s.rows, attention, 1) +
-                         s.traffic(s.rows, up + ffn, 1);
+  forward.memory_bytes = s.traffic(s.own_rows, s.hidden, 4) + s.traffic(s.rows, qkv, rope ? 3 : 1) +
+                         s.traffic(s.rows, attention, 1) + s.traffic(s.rows, up + ffn, 1);
   forward.kernels = 2 + 1 + (rope ? 1 : 0) + (swiglu ? 1 : 0);
   for (int half = 0; half < 2; ++half) {
     s.gather(forward);
@@ -100,8 +102,8 @@ BlockWork transformer_work(const Sizes& s, model::Recompute recompute) {
   input.matrix_flops = products;
   input.matrix_products = 4;
   input.attention_flops = 2.5 * scores;  // scores once more, and four products of the same size
-  input.memory_bytes = s.traffic(s.own_rows, s.hidden, 10) + s.traffic(s.rows, qkv, rope ? 4 : 2) + s.traffic(s.rows, attention, 3) +
-                       s.traffic(s.rows, up + ffn, 2);
+  input.memory_bytes = s.traffic(s.own_rows, s.hidden, 10) + s.traffic(s.rows, qkv, rope ? 4 : 2) +
+                       s.traffic(s.rows, attention, 3) + s.traffic(s.rows, up + ffn, 2);
   input.kernels = 2 * 2 + 2 + (rope ? 1 : 0) + 1;
   for (int half = 0; half < 2; ++half) {
     s.gather(input);

@@ -1,5 +1,5 @@
-// What a tensor-parallel rank has to do for one micro-batch in one block: counted from the shapes, for devices that were not measured
-// and for traffic between ranks.
+// What a tensor-parallel rank has to do for one micro-batch in one block: counted from the shapes, for devices that were not
+// measured and for traffic between ranks.
 #pragma once
 
 #include "model/activations.h"
@@ -11,9 +11,9 @@ namespace plait::plan {
 struct PassWork {
   double matrix_flops = 0;
   int matrix_products = 0;
-  double attention_flops = 0;   // of the causal half
-  double memory_bytes = 0;      // read and written by everything that is no product
-  int kernels = 0;              // of that
+  double attention_flops = 0;  // of the causal half
+  double memory_bytes = 0;     // read and written by everything that is no product
+  int kernels = 0;             // of that
   // Collectives of the tensor group, on the compute stream: whole tensors that are gathered, and that are summed over ranks and
   // split (under sequence parallelism) or summed for everyone (without).
   int gathers = 0, scatters = 0, all_reduces = 0;

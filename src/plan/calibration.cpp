@@ -23,7 +23,8 @@ class Reader {
   }
 
   [[noreturn]] void fail(const std::string& rule) const {
-    throw ConfigError(source_ + ": " + (path_.empty() ? "the document" : path_) + " " + rule + "; measure again with `plait bench calibrate`");
+    throw ConfigError(source_ + ": " + (path_.empty() ? "the document" : path_) + " " + rule +
+                      "; measure again with `plait bench calibrate`");
   }
   Reader at(const std::string& key) const { return {json_.at(key), path_.empty() ? key : path_ + "." + key, source_}; }
   bool has(const std::string& key) const { return json_.contains(key); }
@@ -43,22 +44,24 @@ class Reader {
     if (value < 1 || value > 1e9 || value != std::floor(value)) fail("must have a whole number from 1 as '" + key + "'");
     return static_cast<std::int64_t>(value);
   }
-  std::optional<double> maybe(const std::string& key) const {
-    return has(key) ? std::optional(positive(key)) : std::nullopt;
-  }
+  std::optional<double> maybe(const std::string& key) const { return has(key) ? std::optional(positive(key)) : std::nullopt; }
   template <typename Read>
   void each(const std::string& key, const Read& read) const {
     const auto it = json_.find(key);
     if (it == json_.end()) return;
-    if (!it->is_array() || it->size() > most_entries) fail("must have a list '" + key + "' of at most " + std::to_string(most_entries));
-    for (std::size_t n = 0; n < it->size(); ++n) read(Reader((*it)[n], fmt::format("{}{}[{}]", path_.empty() ? "" : path_ + ".", key, n), source_));
+    if (!it->is_array() || it->size() > most_entries)
+      fail("must have a list '" + key + "' of at most " + std::to_string(most_entries));
+    for (std::size_t n = 0; n < it->size(); ++n)
+      read(Reader((*it)[n], fmt::format("{}{}[{}]", path_.empty() ? "" : path_ + ".", key, n), source_));
   }
   Curve curve(const std::string& key) const {
     const auto it = json_.find(key);
-    if (it == json_.end() || !it->is_array() || it->empty() || it->size() > most_entries) fail("must have points '" + key + "': [[bytes, seconds], ...]");
+    if (it == json_.end() || !it->is_array() || it->empty() || it->size() > most_entries)
+      fail("must have points '" + key + "': [[bytes, seconds], ...]");
     Curve curve;
     for (const Json& point : *it) {
-      if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_number()) fail("must have points '" + key + "': [[bytes, seconds], ...]");
+      if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_number())
+        fail("must have points '" + key + "': [[bytes, seconds], ...]");
       const std::pair<double, double> next{checked(point[0].get<double>(), key), checked(point[1].get<double>(), key)};
       if (!curve.points.empty() && next.first <= curve.points.back().first) fail("must have '" + key + "' ascending in bytes");
       curve.points.push_back(next);
@@ -97,23 +100,30 @@ double Curve::seconds(double bytes) const {
 
 std::string model_key(const model::BlockSizes& sizes) {
   const model::ModelShape& s = sizes.shape;
-  return fmt::format("hidden {} heads {}/{}x{} ffn {} {} {} {} vocab {} sequence {} {}", s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn,
-                     s.mlp == model::Mlp::swiglu ? "swiglu" : "gelu", s.norm == ops::NormKind::rms_norm ? "rms_norm" : "layer_norm",
-                     s.position == model::Position::rope ? "rope" : "learned", s.vocab, sizes.micro_batch.sequence, to_string(sizes.compute));
+  return fmt::format(
+      "hidden {} heads {}/{}x{} ffn {} {} {} {} vocab {} sequence {} {}", s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn,
+      s.mlp == model::Mlp::swiglu ? "swiglu" : "gelu", s.norm == ops::NormKind::rms_norm ? "rms_norm" : "layer_norm",
+      s.position == model::Position::rope ? "rope" : "learned", s.vocab, sizes.micro_batch.sequence, to_string(sizes.compute));
 }
 
 nlohmann::ordered_json to_json(const Calibration& c) {
   nlohmann::ordered_json json{{"format", "plait-calibration"}, {"version", 1}, {"device", c.device}, {"model", c.model}};
   json["blocks"] = nlohmann::ordered_json::array();
   for (const BlockMeasurement& b : c.blocks) {
-    json["blocks"].push_back({{"kind", kinds[static_cast<std::size_t>(b.kind)]}, {"tensor", b.tensor}, {"micro_batch", b.micro_batch},
-                              {"recompute", b.recompute}, {"forward_s", b.forward}, {"backward_input_s", b.backward_input},
+    json["blocks"].push_back({{"kind", kinds[static_cast<std::size_t>(b.kind)]},
+                              {"tensor", b.tensor},
+                              {"micro_batch", b.micro_batch},
+                              {"recompute", b.recompute},
+                              {"forward_s", b.forward},
+                              {"backward_input_s", b.backward_input},
                               {"backward_weight_s", b.backward_weight}});
   }
   json["collectives"] = nlohmann::ordered_json::array();
-  for (const CollectiveMeasurement& m : c.collectives) json["collectives"].push_back({{"kind", m.kind}, {"ranks", m.ranks}, {"seconds_by_bytes", points_of(m.curve)}});
+  for (const CollectiveMeasurement& m : c.collectives)
+    json["collectives"].push_back({{"kind", m.kind}, {"ranks", m.ranks}, {"seconds_by_bytes", points_of(m.curve)}});
   json["messages"] = nlohmann::ordered_json::array();
-  for (const MessageMeasurement& m : c.messages) json["messages"].push_back({{"link", m.link}, {"transport", m.transport}, {"seconds_by_bytes", points_of(m.curve)}});
+  for (const MessageMeasurement& m : c.messages)
+    json["messages"].push_back({{"link", m.link}, {"transport", m.transport}, {"seconds_by_bytes", points_of(m.curve)}});
   const auto set = [&](const char* key, const std::optional<double>& value) {
     if (value) json[key] = *value;
   };
@@ -132,25 +142,32 @@ nlohmann::ordered_json to_json(const Calibration& c) {
 Calibration calibration_from(const Json& json, const std::string& source) {
   const Reader root(json, "", source);
   if (root.text("format") != "plait-calibration" || root.count("version") != 1) root.fail("is no calibration of this version");
-  Calibration c{.device = root.text("device"), .model = root.text("model"), .blocks = {}, .collectives = {}, .messages = {},
+  Calibration c{.device = root.text("device"),
+                .model = root.text("model"),
+                .blocks = {},
+                .collectives = {},
+                .messages = {},
                 .update_seconds_per_element = root.maybe("update_seconds_per_element"),
-                .collective_slowdown = root.maybe("collective_slowdown"), .message_slowdown = root.maybe("message_slowdown"),
+                .collective_slowdown = root.maybe("collective_slowdown"),
+                .message_slowdown = root.maybe("message_slowdown"),
                 .context_bytes = root.maybe("context_bytes"),
-                .collectives_bytes = root.maybe("collectives_bytes"), .communicators = {}};
+                .collectives_bytes = root.maybe("collectives_bytes"),
+                .communicators = {}};
   root.each("blocks", [&](const Reader& r) {
     const std::string kind = r.text("kind");
     const auto known = std::find(kinds.begin(), kinds.end(), kind);
     if (known == kinds.end()) r.fail("must be of kind embedding, transformer or head");
-    c.blocks.push_back({static_cast<BlockKind>(known - kinds.begin()), static_cast<int>(r.count("tensor")), r.count("micro_batch"),
-                        r.text("recompute"), r.positive("forward_s"), r.positive("backward_input_s"), r.positive("backward_weight_s")});
+    c.blocks.push_back({static_cast<BlockKind>(known - kinds.begin()), static_cast<int>(r.count("tensor")),
+                        r.count("micro_batch"), r.text("recompute"), r.positive("forward_s"), r.positive("backward_input_s"),
+                        r.positive("backward_weight_s")});
   });
   root.each("collectives", [&](const Reader& r) {
     c.collectives.push_back({r.text("kind"), static_cast<int>(r.count("ranks")), r.curve("seconds_by_bytes")});
   });
-  root.each("communicators", [&](const Reader& r) {
-    c.communicators.push_back({static_cast<int>(r.count("ranks")), r.positive("bytes")});
-  });
-  root.each("messages", [&](const Reader& r) { c.messages.push_back({r.text("link"), r.text("transport"), r.curve("seconds_by_bytes")}); });
+  root.each("communicators",
+            [&](const Reader& r) { c.communicators.push_back({static_cast<int>(r.count("ranks")), r.positive("bytes")}); });
+  root.each("messages",
+            [&](const Reader& r) { c.messages.push_back({r.text("link"), r.text("transport"), r.curve("seconds_by_bytes")}); });
   return c;
 }
 

@@ -1,6 +1,7 @@
 // What was measured on a machine for one model (`plait bench calibrate`), and how it is kept.
 //
-// A calibration corrects the nominal profile rather than replacing it: what was measured at one size tells about the others too.
+// A calibration corrects the nominal profile rather than replacing it: what was measured at one size tells about the others
+// too.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ struct BlockMeasurement {
   double forward = 0, backward_input = 0, backward_weight = 0;
 };
 
-// Seconds by bytes, ascending in bytes. Between two points on the line through them; below the first as the first; beyond the last
-// at the rate between the last two.
+// Seconds by bytes, ascending in bytes. Between two points on the line through them; below the first as the first; beyond the
+// last at the rate between the last two.
 struct Curve {
   std::vector<std::pair<double, double>> points;
   double seconds(double bytes) const;  // InternalError without points
@@ -36,7 +37,7 @@ struct Curve {
 struct CollectiveMeasurement {
   std::string kind;  // "all_reduce", "reduce_scatter", "all_gather"
   int ranks = 2;
-  Curve curve;       // by bytes of the whole tensor
+  Curve curve;  // by bytes of the whole tensor
 };
 
 struct MessageMeasurement {
@@ -52,23 +53,24 @@ struct CommunicatorMeasurement {
 };
 
 struct Calibration {
-  std::string device;       // as the device calls itself
-  std::string model;        // model_key()
+  std::string device;  // as the device calls itself
+  std::string model;   // model_key()
   std::vector<BlockMeasurement> blocks;
   std::vector<CollectiveMeasurement> collectives;
   std::vector<MessageMeasurement> messages;
   std::optional<double> update_seconds_per_element;  // of optimizer state, clipping's norm included
   std::optional<double> collective_slowdown, message_slowdown;
-  std::optional<double> context_bytes;               // that libraries take of a device, without the one for collectives
-  std::optional<double> collectives_bytes;           // that this one takes, once, beside its communicators
+  std::optional<double> context_bytes;      // that libraries take of a device, without the one for collectives
+  std::optional<double> collectives_bytes;  // that this one takes, once, beside its communicators
   std::vector<CommunicatorMeasurement> communicators;
 };
 
-// What block times depend on beside tensor, micro-batch and recompute: "768x12x12 ffn 3072 gelu vocab 50304 sequence 1024 bf16".
+// What block times depend on beside tensor, micro-batch and recompute: "768x12x12 ffn 3072 gelu vocab 50304 sequence 1024
+// bf16".
 std::string model_key(const model::BlockSizes& sizes);
 
-// Lossless. Reading throws ConfigError naming `source` and the key for anything that is not a calibration or holds a figure that
-// cannot be (negative, not finite, more points than 10,000).
+// Lossless. Reading throws ConfigError naming `source` and the key for anything that is not a calibration or holds a figure
+// that cannot be (negative, not finite, more points than 10,000).
 nlohmann::ordered_json to_json(const Calibration& calibration);
 Calibration calibration_from(const nlohmann::json& json, const std::string& source);
 

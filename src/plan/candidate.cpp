@@ -43,7 +43,9 @@ struct Pipelining {
 std::vector<Pipelining> pipelinings(const Config& config, std::int64_t pipeline) {
   const ParallelConfig& p = config.parallel;
   std::vector<std::string> schedules = {p.schedule};
-  if (p.schedule == "auto") schedules = pipeline == 1 ? std::vector<std::string>{"1f1b"} : std::vector<std::string>{"1f1b", "interleaved", "zb-h1", "zb-v"};
+  if (p.schedule == "auto")
+    schedules =
+        pipeline == 1 ? std::vector<std::string>{"1f1b"} : std::vector<std::string>{"1f1b", "interleaved", "zb-h1", "zb-v"};
   std::vector<Pipelining> all;
   for (const std::string& schedule : schedules) {
     if (p.virtual_stages > 0) {
@@ -86,7 +88,8 @@ Enumeration enumerate(const Config& config, int ranks) {
   const ParallelConfig& p = config.parallel;
   Enumeration result;
   const auto zeros = p.zero >= 0 ? std::vector<std::int64_t>{p.zero} : std::vector<std::int64_t>{0, 1, 2};
-  const auto recomputes = p.recompute != "auto" ? std::vector<std::string>{p.recompute} : std::vector<std::string>{"none", "selective", "full"};
+  const auto recomputes =
+      p.recompute != "auto" ? std::vector<std::string>{p.recompute} : std::vector<std::string>{"none", "selective", "full"};
   for (const std::int64_t pipeline : divisors(ranks)) {
     if (p.pipeline > 0 && p.pipeline != pipeline) continue;
     for (const std::int64_t tensor : divisors(ranks / pipeline)) {
@@ -99,11 +102,13 @@ Enumeration enumerate(const Config& config, int ranks) {
           // The rules do not tell zero and recompute apart but for what they forbid together: judged once for all recomputes.
           for (const std::int64_t zero : zeros) {
             if (zero > 0 && data == 1 && p.zero < 0) continue;  // nothing to shard
-            Candidate c{data, tensor, pipeline, micro_batch, pipelining.virtual_stages, zero, pipelining.schedule, recomputes.front()};
+            Candidate c{
+                data, tensor, pipeline, micro_batch, pipelining.virtual_stages, zero, pipelining.schedule, recomputes.front()};
             Config chosen = with(config, c);
             chosen.launch.ranks = ranks;
             if (const auto problems = problems_of(chosen); !problems.empty()) {
-              if (first.reason.empty()) first = {c, problems.front().path + " = " + problems.front().value + " " + problems.front().rule};
+              if (first.reason.empty())
+                first = {c, problems.front().path + " = " + problems.front().value + " " + problems.front().rule};
               continue;
             }
             for (const std::string& recompute : recomputes) {

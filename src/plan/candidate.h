@@ -33,8 +33,9 @@ struct Enumeration {
   std::vector<Rejected> rejected;     // whole layouts: the rule that they break
 };
 
-// Every value of what `config` leaves open that its rules allow on `ranks` ranks (problems_of). Micro-batches are powers of two and
-// the largest that fits the batch; gpipe is left out, which is 1F1B with more memory, and so are schedules without a pipeline.
+// Every value of what `config` leaves open that its rules allow on `ranks` ranks (problems_of). Micro-batches are powers of two
+// and the largest that fits the batch; gpipe is left out, which is 1F1B with more memory, and so are schedules without a
+// pipeline.
 Enumeration enumerate(const Config& config, int ranks);
 
 }  // namespace plait::plan

@@ -53,7 +53,9 @@ const Curve* CommunicationCosts::curve_of(const Way& way) const {
 }
 
 Work CommunicationCosts::message(double bytes, const Way& way) const {
-  Work work{.seconds = machine_.profile.message_seconds + way.latency_us * micro, .bytes = bytes, .most_gb_per_s = 0,
+  Work work{.seconds = machine_.profile.message_seconds + way.latency_us * micro,
+            .bytes = bytes,
+            .most_gb_per_s = 0,
             .compute_slowdown = machine_.calibration ? machine_.calibration->message_slowdown.value_or(0) : 0};
   if (const Curve* curve = curve_of(way)) bound_by(work, *curve, bytes);
   return work;

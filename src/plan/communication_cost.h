@@ -1,5 +1,5 @@
-// Seconds of messages and collectives: a start, the latencies of the rounds, and the bytes at the speed of the way. Where curves were
-// measured, they replace the first two and bound the last.
+// Seconds of messages and collectives: a start, the latencies of the rounds, and the bytes at the speed of the way. Where
+// curves were measured, they replace the first two and bound the last.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ struct RingSpeed {
 enum class Collective { all_reduce, reduce_scatter, all_gather };
 std::string to_string(Collective kind);
 
-// Of a tensor over a ring of n ranks: what each member sends to the next, as a share of the tensor, and in how many messages one after
-// the other (Patarasuk and Yuan 2009). Nothing for a group of one.
+// Of a tensor over a ring of n ranks: what each member sends to the next, as a share of the tensor, and in how many messages
+// one after the other (Patarasuk and Yuan 2009). Nothing for a group of one.
 double ring_share(Collective kind, int ranks);
 double ring_rounds(Collective kind, int ranks);
 

@@ -11,7 +11,8 @@ namespace {
 
 constexpr double tera = 1e12, giga = 1e9, gib = 1024.0 * 1024 * 1024, micro = 1e-6;
 
-// What large products and copies reach of the data sheet's rate: 770 to 800 of 989 TFLOP/s and 4.3 of 4.8 TB/s were measured on H200.
+// What large products and copies reach of the data sheet's rate: 770 to 800 of 989 TFLOP/s and 4.3 of 4.8 TB/s were measured on
+// H200.
 constexpr double reached_flops = 0.79, reached_bytes = 0.89;
 
 struct Row {
@@ -22,8 +23,8 @@ struct Row {
 
 // Data sheets: V100 SXM2 32 GB, A100 SXM4 80 GB, H100 SXM5 80 GB, H200 SXM 141 GB, HGX B200 180 GB, L40S 48 GB, RTX 4090 24 GB.
 constexpr std::array gpus{
-    Row{"V100", 125, 15.7, 900, 31.7},    Row{"A100", 312, 19.5, 2039, 79.1},  Row{"H100", 989.4, 66.9, 3352, 79.1},
-    Row{"H200", 989.4, 66.9, 4800, 139.8}, Row{"B200", 2250, 75, 7700, 178.3}, Row{"L40S", 362.05, 91.6, 864, 44.4},
+    Row{"V100", 125, 15.7, 900, 31.7},        Row{"A100", 312, 19.5, 2039, 79.1}, Row{"H100", 989.4, 66.9, 3352, 79.1},
+    Row{"H200", 989.4, 66.9, 4800, 139.8},    Row{"B200", 2250, 75, 7700, 178.3}, Row{"L40S", 362.05, 91.6, 864, 44.4},
     Row{"RTX 4090", 165.2, 82.6, 1008, 23.5},
 };
 
@@ -65,7 +66,8 @@ DeviceProfile core_profile() {
 std::string plain(std::string_view name) {
   std::string text;
   for (const char c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) text += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      text += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
   return text;
 }
@@ -87,7 +89,8 @@ DeviceProfile nominal_profile(std::string_view device) {
     for (const std::string_view before : {"", "NVIDIA", "TESLA", "NVIDIAGEFORCE", "GEFORCE"}) {
       const std::string start = std::string(before) + known;
       if (!wanted.starts_with(start)) continue;
-      const bool digit_follows = wanted.size() > start.size() && std::isdigit(static_cast<unsigned char>(wanted[start.size()])) != 0;
+      const bool digit_follows =
+          wanted.size() > start.size() && std::isdigit(static_cast<unsigned char>(wanted[start.size()])) != 0;
       if (!digit_follows || row.name == "A100" || row.name == "V100") return gpu_profile(row);
     }
   }

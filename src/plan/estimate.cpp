@@ -18,7 +18,8 @@ double specs_bytes(const std::vector<model::TensorSpec>& specs, const Sum& count
   return bytes;
 }
 
-// Bubble of a step in units of one micro-batch's share of a rank, for passes of these seconds (Narayanan et al. 2021; Qi et al. 2023).
+// Bubble of a step in units of one micro-batch's share of a rank, for passes of these seconds (Narayanan et al. 2021; Qi et al.
+// 2023).
 double bubble_seconds(const Candidate& c, double forward, double backward_input, double backward_weight) {
   const auto others = static_cast<double>(c.pipeline - 1);
   const double whole = forward + backward_input + backward_weight;
@@ -40,7 +41,10 @@ double in_flight(const Candidate& c, double micro_batches) {
 }  // namespace
 
 Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, const Machine& machine)
-    : config_(config), vocab_(vocab), kind_(kind), machine_(machine),
+    : config_(config),
+      vocab_(vocab),
+      kind_(kind),
+      machine_(machine),
       cuts_stages_(config.parallel.stages.empty() && !keys_left_to_planner(config).empty()) {}
 
 Estimator::PassSeconds Estimator::pass_seconds(const model::BlockSizes& sizes, const RingSpeed& tensor) {
@@ -64,7 +68,9 @@ Estimator::PassSeconds Estimator::pass_seconds(const model::BlockSizes& sizes, c
 }
 
 std::vector<parallel::BlockRange> Estimator::balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes) {
-  const auto whole = [&](double Parts::*part) { return passes.forward.*part + passes.backward_input.*part + passes.backward_weight.*part; };
+  const auto whole = [&](double Parts::* part) {
+    return passes.forward.*part + passes.backward_input.*part + passes.backward_weight.*part;
+  };
   const double block = whole(&Parts::block);
   if (block <= 0) return job.stages;
   // In sixteenths of a block, so that candidates which hardly differ share a split.
@@ -80,7 +86,8 @@ Estimator::Parts Estimator::parameters(const model::BlockSizes& sizes) {
   if (is_new) {
     const auto elements = [&](int block) {
       double sum = 0;
-      for (const model::Parameter& p : model::parameters(sizes.shape, sizes.split, {block})) sum += static_cast<double>(p.shape.elements());
+      for (const model::Parameter& p : model::parameters(sizes.shape, sizes.split, {block}))
+        sum += static_cast<double>(p.shape.elements());
       return sum;
     };
     known->second = {elements(0), elements(1), elements(sizes.shape.head_block())};
@@ -97,7 +104,8 @@ Estimator::Parts Estimator::activations(const model::BlockSizes& sizes) {
 
 Estimator::Parts Estimator::scratch(const model::BlockSizes& sizes) {
   const auto once = [&](int block) {
-    return specs_bytes(activation_specs(sizes, block), [](const model::TensorSpec& s) { return s.keep == model::Keep::scratch; }) +
+    return specs_bytes(activation_specs(sizes, block),
+                       [](const model::TensorSpec& s) { return s.keep == model::Keep::scratch; }) +
            specs_bytes(gradient_specs(sizes, block), [](const model::TensorSpec&) { return true; });
   };
   return {once(0), once(1), once(sizes.shape.head_block())};
@@ -137,16 +145,18 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     load.once = std::max({load.once, first * once.embedding, last * once.head, middle > 0 ? once.block : 0});
     if (balances) stages.push_back(static_cast<std::int64_t>(middle));
   }
-  const Load& slowest = *std::max_element(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return a.total() < b.total(); });
+  const Load& slowest =
+      *std::max_element(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return a.total() < b.total(); });
 
   const CommunicationCosts communication(machine_);
   const auto micro_batches = static_cast<double>(whole);
   Estimate estimate;
   estimate.stages = std::move(stages);
-  estimate.seconds = micro_batches * slowest.total() +
-                     bubble_seconds(c, slowest.forward, slowest.backward_input, slowest.backward_weight);
+  estimate.seconds =
+      micro_batches * slowest.total() + bubble_seconds(c, slowest.forward, slowest.backward_input, slowest.backward_weight);
   if (c.pipeline > 1 && speeds.pipeline.gb_per_s > 0) {
-    const double bytes = static_cast<double>(job.sizes.own_rows() * job.sizes.shape.hidden) * static_cast<double>(size_of(job.sizes.compute));
+    const double bytes =
+        static_cast<double>(job.sizes.own_rows() * job.sizes.shape.hidden) * static_cast<double>(size_of(job.sizes.compute));
     const Way way{.channels = {}, .gb_per_s = speeds.pipeline.gb_per_s, .latency_us = speeds.pipeline.latency_us, .link = {}};
     const double hop = communication.message(bytes, way).seconds + bytes / (speeds.pipeline.gb_per_s * 1e9);
     // Filling and draining; in between, messages bound the step only where they take longer than computing does.
@@ -154,14 +164,16 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     const double passing = micro_batches * static_cast<double>(job.schedule.chunks) * bytes / (speeds.pipeline.gb_per_s * 1e9);
     estimate.seconds = std::max(estimate.seconds, passing);
   }
-  const auto gradient = static_cast<double>(size_of(job.gradient_type)), weight = static_cast<double>(size_of(job.sizes.compute));
+  const auto gradient = static_cast<double>(size_of(job.gradient_type)),
+             weight = static_cast<double>(size_of(job.sizes.compute));
   const auto master = static_cast<double>(size_of(job.master_type));
   const auto data = static_cast<int>(c.data);
   const double shard = c.zero > 0 ? 1.0 / data : 1.0;
   const model::ModelShape local = job.sizes.shape.local(job.sizes.split.size);
-  const auto workspace = static_cast<double>(
-      ops::workspace_bytes(kind_, {{job.sizes.micro_batch.batch, job.sizes.micro_batch.sequence, local.heads, local.kv_heads, local.head_dim},
-                                   job.sizes.compute, config_.precision.deterministic}));
+  const auto workspace = static_cast<double>(ops::workspace_bytes(
+      kind_, {{job.sizes.micro_batch.batch, job.sizes.micro_batch.sequence, local.heads, local.kv_heads, local.head_dim},
+              job.sizes.compute,
+              config_.precision.deterministic}));
   double most_bytes = 0, update = 0, exposed = 0;
   for (const Load& load : loads) {
     const double state = load.elements * shard;
@@ -170,10 +182,12 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
       const Collective reduction = c.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce;
       const double rounds = c.zero > 1 ? micro_batches : 1;
       const double reduce = rounds * communication.seconds(reduction, data, load.elements * gradient, speeds.data);
-      const double gather = c.zero > 0 ? communication.seconds(Collective::all_gather, data, load.elements * weight, speeds.data) : 0;
+      const double gather =
+          c.zero > 0 ? communication.seconds(Collective::all_gather, data, load.elements * weight, speeds.data) : 0;
       // Hidden behind the last backward (all of them under ZeRO-2) and the first forward.
       const double behind = rounds * (load.backward_input + load.backward_weight);
-      exposed = std::max(exposed, std::max(0.0, reduce - behind) + std::max(0.0, gather - load.forward) + 0.05 * (reduce + gather));
+      exposed =
+          std::max(exposed, std::max(0.0, reduce - behind) + std::max(0.0, gather - load.forward) + 0.05 * (reduce + gather));
     }
     const double weights = load.elements * weight + (job.separate_master ? state * master : 0);
     const double gradients = c.zero > 1 ? state * gradient : load.elements * gradient;

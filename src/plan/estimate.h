@@ -1,5 +1,6 @@
 // A first judgement of a candidate, without programs: what it would take if nothing but its compute, its collectives and its
-// schedule's bubble counted. For sorting thousands of candidates; the simulator and the memory plan decide about the few that are left.
+// schedule's bubble counted. For sorting thousands of candidates; the simulator and the memory plan decide about the few that
+// are left.
 #pragma once
 
 #include <map>
@@ -21,8 +22,8 @@ struct AxisSpeeds {
 struct Estimate {
   double seconds = 0;
   double bytes = 0;  // of the most loaded rank: parameters, gradients, optimizer state, activations by micro-batches in flight
-  // Transformer blocks of each stage, so that ranks take equally long: by seconds, which differ from FLOPs most at the head. Empty
-  // without a pipeline, where the configuration says it, and where that leaves nothing open: it then runs as it is.
+  // Transformer blocks of each stage, so that ranks take equally long: by seconds, which differ from FLOPs most at the head.
+  // Empty without a pipeline, where the configuration says it, and where that leaves nothing open: it then runs as it is.
   std::vector<std::int64_t> stages;
 };
 

@@ -13,7 +13,9 @@ struct Machine {
   DeviceProfile profile;
   std::optional<Calibration> calibration;  // of this model on this device
   // "nominal figures of H200", "measured on NVIDIA H200": for explanations.
-  std::string origin() const { return calibration ? "measured on " + calibration->device : "nominal figures of " + profile.name; }
+  std::string origin() const {
+    return calibration ? "measured on " + calibration->device : "nominal figures of " + profile.name;
+  }
 };
 
 }  // namespace plait::plan

@@ -21,7 +21,8 @@ class OrderedTasks {
   using Task = std::function<Result(std::size_t task, std::size_t thread)>;
 
   // One thread is the caller's own: a task then runs when it is taken.
-  OrderedTasks(std::size_t tasks, std::size_t threads, Task task) : task_(std::move(task)), ahead_(2 * threads), results_(tasks) {
+  OrderedTasks(std::size_t tasks, std::size_t threads, Task task)
+      : task_(std::move(task)), ahead_(2 * threads), results_(tasks) {
     if (threads < 2 || tasks < 2) return;
     for (std::size_t thread = 0; thread < threads; ++thread) {
       threads_.emplace_back([this, thread](const std::stop_token& stop) { work(stop, thread); });

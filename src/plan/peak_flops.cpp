@@ -13,8 +13,8 @@ constexpr double tera = 1e12;
 
 struct Row {
   std::array<std::string_view, 2> words;  // all of them stand in the name; an empty one always does
-  double half_tflops;    // 16-bit tensor cores, dense, fp32 accumulation
-  double single_tflops;  // fp32 outside tensor cores
+  double half_tflops;                     // 16-bit tensor cores, dense, fp32 accumulation
+  double single_tflops;                   // fp32 outside tensor cores
 };
 
 // NVIDIA's data sheets; where those give the rate with sparsity, half of it. The first row that fits counts.

@@ -44,7 +44,8 @@ AxisLink axis_link(const AxisCost& cost, const Fabric& fabric, const std::string
   link.min_gb_per_s = cost.narrowest.gb_per_s;
   link.link = cost.narrowest.link;
   link.from = cost.narrowest.from, link.to = cost.narrowest.to;
-  if (cost.shared_channel >= 0) link.shared = fmt::format("{} {} share {}", cost.sharing, what, fabric.channel_name(cost.shared_channel));
+  if (cost.shared_channel >= 0)
+    link.shared = fmt::format("{} {} share {}", cost.sharing, what, fabric.channel_name(cost.shared_channel));
   return link;
 }
 
@@ -82,7 +83,8 @@ class FastestWays {
         speed.gb_per_s = std::max(speed.gb_per_s, std::min(rings * speed.gb_per_s, within_.gb_per_s * rings / (rings - 1)));
       return speed;
     };
-    return {.tensor = rings_on(c.tensor, of_host_), .pipeline = on(c.tensor * c.pipeline),
+    return {.tensor = rings_on(c.tensor, of_host_),
+            .pipeline = on(c.tensor * c.pipeline),
             .data = rings_on(c.tensor * c.data, of_host_ / c.tensor)};
   }
 
@@ -148,8 +150,8 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
   return alike;
 }
 
-Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const StepCosts& costs, const PlacementResult& placement, Fabric& fabric,
-                          SimulationOptions options) {
+Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const StepCosts& costs,
+                          const PlacementResult& placement, Fabric& fabric, SimulationOptions options) {
   const Layout& layout = stages.front().layout;
   const std::vector<int>& gpus = placement.gpu_of_rank;
   const NarrowestWay& tensor = placement.cost.tensor.narrowest;
@@ -177,7 +179,8 @@ Evaluation evaluate_plans(const Config& config, const std::vector<parallel::Rank
   Evaluation result = evaluate_memory(config, stages, site.machine);
   result.placement = placer.place(costs.traffic(), options);
   const PlacementCost& cost = result.placement.cost;
-  if (!cost.possible()) throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
+  if (!cost.possible())
+    throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
   Fabric& fabric = *site.fabric;
   result.tensor = axis_link(cost.tensor, fabric, "tensor groups");
   result.pipeline = axis_link(cost.pipeline, fabric, "messages");
@@ -308,7 +311,8 @@ class Search {
 
   // The best, then the best of each other layout, then the rest; each by predicted time. And why layouts are missing.
   void arrange() {
-    std::stable_sort(evaluations_.begin(), evaluations_.end(), [](const auto& a, const auto& b) { return a.step_seconds < b.step_seconds; });
+    std::stable_sort(evaluations_.begin(), evaluations_.end(),
+                     [](const auto& a, const auto& b) { return a.step_seconds < b.step_seconds; });
     job_.fitting = static_cast<int>(waiting_.size()) - static_cast<int>(memory_problems_.size());
     std::vector<Evaluation> first_of_layout, others;
     std::vector<std::string> seen;
@@ -344,12 +348,15 @@ class Search {
       return true;
     };
     for (const EstimatedCandidate& e : waiting_) {
-      const auto problem = std::find_if(memory_problems_.begin(), memory_problems_.end(), [&](const Rejected& r) { return r.candidate == e.candidate; });
-      const bool failed = std::any_of(impossible_.begin(), impossible_.end(), [&](const Rejected& r) { return r.candidate == e.candidate; });
+      const auto problem = std::find_if(memory_problems_.begin(), memory_problems_.end(),
+                                        [&](const Rejected& r) { return r.candidate == e.candidate; });
+      const bool failed =
+          std::any_of(impossible_.begin(), impossible_.end(), [&](const Rejected& r) { return r.candidate == e.candidate; });
       if (problem != memory_problems_.end() || failed || !is_new(e.candidate)) continue;
       const bool is_slower = options_.estimate_trust * e.seconds > job_.best.step_seconds;
-      job_.rejected.push_back({e.candidate, fmt::format("{}: at best about {:.1f} ms a step by estimate, where the choice takes {:.1f}",
-                                                        is_slower ? "slower" : "not simulated", 1e3 * e.seconds, 1e3 * job_.best.step_seconds)});
+      job_.rejected.push_back(
+          {e.candidate, fmt::format("{}: at best about {:.1f} ms a step by estimate, where the choice takes {:.1f}",
+                                    is_slower ? "slower" : "not simulated", 1e3 * e.seconds, 1e3 * job_.best.step_seconds)});
     }
     for (const Rejected& r : memory_problems_) {
       if (is_new(r.candidate)) job_.rejected.push_back(r);
@@ -368,13 +375,15 @@ class Search {
   }
 
   std::string too_much(const EstimatedCandidate& e) const {
-    return fmt::format("does not fit: about {} a GPU at the least, which has {} beside what libraries take", format_gib(e.bytes), format_gib(limit()));
+    return fmt::format("does not fit: about {} a GPU at the least, which has {} beside what libraries take",
+                       format_gib(e.bytes), format_gib(limit()));
   }
 
   [[noreturn]] void refuse() {
     std::string text = fmt::format("no way to run this on {} {}s", ranks_, site_.machine.profile.name);
     if (!too_large_.empty()) {
-      const auto smallest = std::min_element(too_large_.begin(), too_large_.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+      const auto smallest = std::min_element(too_large_.begin(), too_large_.end(),
+                                             [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
       text += fmt::format(": the smallest is {}, which {}", smallest->candidate.to_string(), too_much(*smallest));
       for (const Rejected& r : memory_problems_) {
         if (r.candidate == smallest->candidate) text += " (" + r.reason + ")";
@@ -462,13 +471,17 @@ double library_bytes(const Machine& machine, const parallel::RankPlan& plan) {
   return bytes;
 }
 
-double Evaluation::most_bytes() const { return peak_bytes.empty() ? 0 : *std::max_element(peak_bytes.begin(), peak_bytes.end()); }
+double Evaluation::most_bytes() const {
+  return peak_bytes.empty() ? 0 : *std::max_element(peak_bytes.begin(), peak_bytes.end());
+}
 
-Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer, const PlacementOptions& options) {
+Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
+                    const PlacementOptions& options) {
   return evaluate_plans(config, stage_plans(config, vocab, ranks, site), site, placer, options);
 }
 
-Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer, const PlacementOptions& options) {
+Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
+                              const PlacementOptions& options) {
   const Layout layout = parallel::resolve_layout(config.parallel, ranks);
   const std::int64_t per_round = config.train.micro_batch * layout.data;
   const std::int64_t whole = config.train.global_batch / per_round, few = shortened_micro_batches * layout.pipeline;
@@ -476,7 +489,8 @@ Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int rank
   Config shorter = config;
   if (shortened) shorter.train.global_batch = 2 * few * per_round;
   const std::vector<parallel::RankPlan> stages = stage_plans(shorter, vocab, ranks, site);
-  if (Evaluation memory = evaluate_memory(shorter, stages, site.machine); !memory_problem(memory, site.machine).empty()) return memory;
+  if (Evaluation memory = evaluate_memory(shorter, stages, site.machine); !memory_problem(memory, site.machine).empty())
+    return memory;
   Evaluation second = evaluate_plans(shorter, stages, site, placer, options);
   if (!shortened) return second;
   shorter.train.global_batch = few * per_round;
@@ -501,7 +515,8 @@ std::string memory_problem(const Evaluation& evaluation, const Machine& machine)
   if (most <= has) return "";
   std::string items;
   for (std::size_t n = 0; n < std::min<std::size_t>(3, evaluation.bytes_by_kind.size()); ++n) {
-    items += fmt::format("{}{} {}", n == 0 ? "" : ", ", evaluation.bytes_by_kind[n].first, format_gib(evaluation.bytes_by_kind[n].second));
+    items += fmt::format("{}{} {}", n == 0 ? "" : ", ", evaluation.bytes_by_kind[n].first,
+                         format_gib(evaluation.bytes_by_kind[n].second));
   }
   return fmt::format("does not fit: {} of {} a GPU; the largest are {}", format_gib(most), format_gib(has), items);
 }

@@ -42,14 +42,17 @@ Json candidate_json(const Candidate& c) {
 
 std::string gpu_list(const std::vector<int>& gpus) {
   std::string text;
-  for (std::size_t n = 0; n < std::min<std::size_t>(gpus.size(), 16); ++n) text += (n == 0 ? "" : " ") + std::to_string(gpus[n]);
+  for (std::size_t n = 0; n < std::min<std::size_t>(gpus.size(), 16); ++n)
+    text += (n == 0 ? "" : " ") + std::to_string(gpus[n]);
   return gpus.size() > 16 ? text + " ..." : text;
 }
 
 std::string terms(const Evaluation& e) {
   const CriticalSums& c = e.critical;
-  return fmt::format("compute {:.1f}, collectives {:.1f}, messages {:.1f}, latencies {:.1f}, sharing of links {:.1f}, beside communication {:.1f} ms",
-                     ms(c.compute), ms(c.collective), ms(c.message), ms(c.latency), ms(c.sharing), ms(c.slowdown));
+  return fmt::format(
+      "compute {:.1f}, collectives {:.1f}, messages {:.1f}, latencies {:.1f}, sharing of links {:.1f}, beside communication "
+      "{:.1f} ms",
+      ms(c.compute), ms(c.collective), ms(c.message), ms(c.latency), ms(c.sharing), ms(c.slowdown));
 }
 
 // Layouts that break the same rule in one line.
@@ -57,7 +60,8 @@ std::string rejected_text(const std::vector<Rejected>& rejected) {
   std::vector<std::pair<std::string, std::vector<const Rejected*>>> groups;  // by rule, in order of appearance
   for (const Rejected& r : rejected) {
     // "parallel.tensor = 16 must divide ...": the number is the layout's.
-    const std::size_t equals = r.reason.find(" = "), end = equals == std::string::npos ? equals : r.reason.find(' ', equals + 3);
+    const std::size_t equals = r.reason.find(" = "),
+                      end = equals == std::string::npos ? equals : r.reason.find(' ', equals + 3);
     const std::string rule = end == std::string::npos ? r.reason : r.reason.substr(0, equals) + r.reason.substr(end);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == rule; });
     if (group == groups.end()) group = groups.insert(groups.end(), {rule, {}});
@@ -74,12 +78,16 @@ std::string rejected_text(const std::vector<Rejected>& rejected) {
 
 // Keys of a choice that must be what they were when the plan was made.
 Json signature(const Config& c) {
-  return {{"model.layers", c.model.layers}, {"model.hidden", c.model.hidden}, {"model.heads", c.model.heads},
-          {"data.sequence_length", c.data.sequence_length}, {"train.global_batch", c.train.global_batch}};
+  return {{"model.layers", c.model.layers},
+          {"model.hidden", c.model.hidden},
+          {"model.heads", c.model.heads},
+          {"data.sequence_length", c.data.sequence_length},
+          {"train.global_batch", c.train.global_batch}};
 }
 
 const nlohmann::json& member(const nlohmann::json& json, const std::string& key, const std::string& source) {
-  if (!json.is_object() || !json.contains(key)) throw ConfigError(source + ": is no plan of `plait plan --json`: '" + key + "' is missing");
+  if (!json.is_object() || !json.contains(key))
+    throw ConfigError(source + ": is no plan of `plait plan --json`: '" + key + "' is missing");
   return json.at(key);
 }
 
@@ -111,24 +119,26 @@ std::string word(const nlohmann::json& json, const std::string& key, const std::
 std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& machine, const PlanContext& context) {
   const Evaluation& best = job.best;
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("{}: {:.1f} ms a step predicted, from {} on {}", best.candidate.to_string(), ms(best.step_seconds), context.machine,
-                              context.topology));
+  lines.push_back(fmt::format("{}: {:.1f} ms a step predicted, from {} on {}", best.candidate.to_string(),
+                              ms(best.step_seconds), context.machine, context.topology));
   if (best.extrapolated) lines.push_back("some block times were measured at other sizes only and scaled");
   if (job.enumerated > 1) {
     lines.push_back(fmt::format("{} ways to run it on {} ranks; {} of the most promising looked at closely", job.enumerated,
                                 best.candidate.ranks(), job.looked_at));
   }
   lines.push_back("on the critical path: " + terms(best));
-  lines.push_back(fmt::format("bubble {:.1f} % of the step, exposed communication {:.1f} ms, mean over ranks", 100 * best.bubble_fraction,
-                              best.ledger.exposed_ms()));
-  for (const std::string& link : {link_text("tensor", best.tensor), link_text("pipeline", best.pipeline), link_text("data", best.data)}) {
+  lines.push_back(fmt::format("bubble {:.1f} % of the step, exposed communication {:.1f} ms, mean over ranks",
+                              100 * best.bubble_fraction, best.ledger.exposed_ms()));
+  for (const std::string& link :
+       {link_text("tensor", best.tensor), link_text("pipeline", best.pipeline), link_text("data", best.data)}) {
     if (!link.empty()) lines.push_back("slowest link: " + link);
   }
   const PlacementResult& placed = best.placement;
-  std::string placement = fmt::format("placement {} (GPUs {} for ranks 0, 1, ...)", placed.method, gpu_list(placed.gpu_of_rank));
+  std::string placement =
+      fmt::format("placement {} (GPUs {} for ranks 0, 1, ...)", placed.method, gpu_list(placed.gpu_of_rank));
   if (placed.cost.seconds > 0) {
-    placement += fmt::format(": {:.2f} ms of communication by itself, {:.2f} in the order of ranks, at least {:.2f}", ms(placed.cost.seconds),
-                             ms(placed.order.seconds), ms(placed.lower_bound));
+    placement += fmt::format(": {:.2f} ms of communication by itself, {:.2f} in the order of ranks, at least {:.2f}",
+                             ms(placed.cost.seconds), ms(placed.order.seconds), ms(placed.lower_bound));
   }
   lines.push_back(placement);
   if (!context.cpu_binding.empty()) lines.push_back("CPU side: " + context.cpu_binding);
@@ -146,7 +156,8 @@ std::string text_of(const PlannedJob& job, const Machine& machine, const PlanCon
   if (!job.alternatives.empty()) text += "next best\n";
   for (const Evaluation& e : job.alternatives) {
     text += fmt::format("  {:8.1f} ms (+{:.1f} %)  bubble {:4.1f} %  {:>9}  {}\n", ms(e.step_seconds),
-                        100 * (e.step_seconds / job.best.step_seconds - 1), 100 * e.bubble_fraction, format_gib(e.most_bytes()), e.candidate.to_string());
+                        100 * (e.step_seconds / job.best.step_seconds - 1), 100 * e.bubble_fraction, format_gib(e.most_bytes()),
+                        e.candidate.to_string());
   }
   text += rejected_text(job.rejected);
   if (!job.what_if.empty()) text += "would change\n";
@@ -204,10 +215,14 @@ Config apply_choice(Config config, const nlohmann::json& plan, const std::string
     }
   }
   const nlohmann::json& layout = member(choice, "layout", source);
-  const Candidate candidate{.data = whole(layout, "data", source), .tensor = whole(layout, "tensor", source),
-                            .pipeline = whole(layout, "pipeline", source), .micro_batch = whole(choice, "micro_batch", source),
-                            .virtual_stages = whole(choice, "virtual_stages", source), .zero = whole(choice, "zero", source),
-                            .schedule = word(choice, "schedule", source), .recompute = word(choice, "recompute", source),
+  const Candidate candidate{.data = whole(layout, "data", source),
+                            .tensor = whole(layout, "tensor", source),
+                            .pipeline = whole(layout, "pipeline", source),
+                            .micro_batch = whole(choice, "micro_batch", source),
+                            .virtual_stages = whole(choice, "virtual_stages", source),
+                            .zero = whole(choice, "zero", source),
+                            .schedule = word(choice, "schedule", source),
+                            .recompute = word(choice, "recompute", source),
                             .stages = list_of_whole(choice, "stages", source)};
   config = with(config, candidate);
   config.placement.strategy = "explicit";
@@ -216,7 +231,8 @@ Config apply_choice(Config config, const nlohmann::json& plan, const std::string
   if (const auto problems = problems_of(config); !problems.empty()) {
     throw ConfigError(source + ": " + problems.front().path + " = " + problems.front().value + ": " + problems.front().rule);
   }
-  if (const auto open = keys_left_to_planner(config); !open.empty()) throw ConfigError(source + ": leaves " + open.front() + " open");
+  if (const auto open = keys_left_to_planner(config); !open.empty())
+    throw ConfigError(source + ": leaves " + open.front() + " open");
   return config;
 }
 

@@ -19,7 +19,8 @@ constexpr double host_link_bytes_per_s = 12e9;  // PCIe Gen3 x16 as it is reache
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 bool computes(const Instruction& i) {
-  return i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input || i.kind == InstructionKind::backward_weight;
+  return i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input ||
+         i.kind == InstructionKind::backward_weight;
 }
 
 // Of what a collective's tensor consists.
@@ -35,8 +36,10 @@ Collective reduction(const RankPlan& plan, const Instruction& i) {
 
 }  // namespace
 
-StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages) : machine_(machine), communication_(machine_) {
-  require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.pipeline, "StepCosts: one plan for each pipeline rank");
+StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages)
+    : machine_(machine), communication_(machine_) {
+  require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.pipeline,
+          "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
   traffic_.layout = layout_;
   traffic_.last_stage = stages.front().last_stage_rank();
@@ -66,13 +69,15 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
 
 Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
   const DeviceProfile& profile = machine_.profile;
-  const auto gradient = static_cast<double>(size_of(plan.gradient_type)), weight = static_cast<double>(size_of(plan.sizes.compute));
+  const auto gradient = static_cast<double>(size_of(plan.gradient_type)),
+             weight = static_cast<double>(size_of(plan.sizes.compute));
   const auto master = static_cast<double>(size_of(plan.master_type));
   const parallel::FlatLayout& flat = plan.flat;
   const auto bucket = [&]() -> const parallel::Bucket& { return flat.buckets()[at(i.bucket)]; };
   switch (i.kind) {
     case InstructionKind::load_batch:
-      return {.seconds = profile.message_seconds + 8.0 * static_cast<double>(plan.sizes.micro_batch.rows()) / host_link_bytes_per_s};
+      return {.seconds =
+                  profile.message_seconds + 8.0 * static_cast<double>(plan.sizes.micro_batch.rows()) / host_link_bytes_per_s};
     case InstructionKind::send_activation:
     case InstructionKind::send_gradient:
       return {.bytes = static_cast<double>(plan.sizes.own_rows() * plan.sizes.shape.hidden) * weight};
@@ -85,9 +90,11 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
       return work;
     }
     case InstructionKind::gather_weights:
-      return communication_.collective(Collective::all_gather, layout_.data, weight * static_cast<double>(bucket().range.count));
+      return communication_.collective(Collective::all_gather, layout_.data,
+                                       weight * static_cast<double>(bucket().range.count));
     case InstructionKind::gradient_norm:
-      return {.seconds = profile.kernel_seconds + gradient * static_cast<double>(flat.kept_gradient_elements()) / profile.memory_bytes_per_s};
+      return {.seconds = profile.kernel_seconds +
+                         gradient * static_cast<double>(flat.kept_gradient_elements()) / profile.memory_bytes_per_s};
     case InstructionKind::reduce_scalars: {
       if (layout_.ranks() == 1) return {};
       // A few bytes; libraries go up and down a tree.
@@ -104,8 +111,7 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
     case InstructionKind::receive_gradient:
     case InstructionKind::forward:
     case InstructionKind::backward_input:
-    case InstructionKind::backward_weight:
-      return {};
+    case InstructionKind::backward_weight: return {};
   }
   throw InternalError("StepCosts: an instruction that it does not know");
 }

@@ -13,8 +13,8 @@ namespace plait::plan {
 
 class StepCosts {
  public:
-  // `stages`: the plan of one rank of each pipeline coordinate, in order; all ranks with this coordinate cost the same. Keeps a copy of
-  // the machine and nothing of the plans.
+  // `stages`: the plan of one rank of each pipeline coordinate, in order; all ranks with this coordinate cost the same. Keeps a
+  // copy of the machine and nothing of the plans.
   StepCosts(const Machine& machine, const std::vector<parallel::RankPlan>& stages);
   StepCosts(const StepCosts&) = delete;
   StepCosts& operator=(const StepCosts&) = delete;
@@ -22,8 +22,8 @@ class StepCosts {
   const Machine& machine() const { return machine_; }
   const Traffic& traffic() const { return traffic_; }
 
-  // Of instruction `index` of a rank with this pipeline coordinate. `tensor_latency_us`: of a hop of its tensor group's ring; `way`: of
-  // a message, to its peer.
+  // Of instruction `index` of a rank with this pipeline coordinate. `tensor_latency_us`: of a hop of its tensor group's ring;
+  // `way`: of a message, to its peer.
   Work work(int pipeline, int index, double tensor_latency_us, const Way* way) const;
 
   bool extrapolated() const { return extrapolated_; }  // some pass was not measured although others were

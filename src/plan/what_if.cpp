@@ -17,7 +17,8 @@ constexpr int halvings = 7;
 constexpr int most_ranks = 16;  // each look is two simulations on a machine of its own
 
 comm::topology::Graph scaled(comm::topology::Graph graph, double factor) {
-  for (comm::topology::Edge& edge : graph.edges) edge.gb_per_s = std::clamp(edge.gb_per_s * factor, 1e-3, comm::topology::max_gb_per_s);
+  for (comm::topology::Edge& edge : graph.edges)
+    edge.gb_per_s = std::clamp(edge.gb_per_s * factor, 1e-3, comm::topology::max_gb_per_s);
   for (comm::topology::PairMeasurement& pair : graph.pairs) {
     pair.gb_per_s = std::clamp(pair.gb_per_s * factor, 1e-3, comm::topology::max_gb_per_s);
   }
@@ -49,8 +50,8 @@ class WhatIf {
         (lead(other.candidate, middle) >= 0 ? kept : lost) = middle;
       }
       const std::string how = end < 1 ? fmt::format("{:.1f} times slower", 1 / lost) : fmt::format("{:.1f} times faster", lost);
-      return fmt::format("if all links were {}, {} would be faster (now {:.1f} against {:.1f} ms)", how, other.candidate.to_string(),
-                         1e3 * other.step_seconds, 1e3 * best_.step_seconds);
+      return fmt::format("if all links were {}, {} would be faster (now {:.1f} against {:.1f} ms)", how,
+                         other.candidate.to_string(), 1e3 * other.step_seconds, 1e3 * best_.step_seconds);
     }
     return std::nullopt;
   }
@@ -74,30 +75,34 @@ std::optional<std::string> by_loss(const Evaluation& best) {
   const Loss losses[] = {
       {"the pipeline's bubble", ledger.bubble_ms, "more micro-batches (a larger train.global_batch) make it smaller"},
       {"tensor collectives", ledger.exposed_tp_ms(), "faster links within tensor groups would"},
-      {"reduction of gradients and gathering of weights", ledger.exposed_dp_ms(), "a larger train.global_batch hides more of it"},
+      {"reduction of gradients and gathering of weights", ledger.exposed_dp_ms(),
+       "a larger train.global_batch hides more of it"},
       {"messages between stages", ledger.exposed_p2p_ms(), "faster links between stages would"},
   };
-  const Loss& largest = *std::max_element(std::begin(losses), std::end(losses), [](const Loss& a, const Loss& b) { return a.ms < b.ms; });
+  const Loss& largest =
+      *std::max_element(std::begin(losses), std::end(losses), [](const Loss& a, const Loss& b) { return a.ms < b.ms; });
   const double share = largest.ms / (1e3 * best.step_seconds);
   if (share < 0.01) return std::nullopt;
   return fmt::format("{} costs {:.1f} ms of the step ({:.1f} %): {}", largest.what, largest.ms, 100 * share, largest.remedy);
 }
 
-std::optional<std::string> by_memory(const Site& site, const Evaluation& best, const std::vector<EstimatedCandidate>& too_large) {
+std::optional<std::string> by_memory(const Site& site, const Evaluation& best,
+                                     const std::vector<EstimatedCandidate>& too_large) {
   const EstimatedCandidate* fastest = nullptr;
   for (const EstimatedCandidate& e : too_large) {
     if (e.seconds < 0.97 * best.step_seconds && (!fastest || e.seconds < fastest->seconds)) fastest = &e;
   }
   if (!fastest) return std::nullopt;
   const double has = site.machine.profile.memory_bytes - context_bytes(site.machine);
-  return fmt::format("if a GPU had {} more, {} would be faster: about {:.1f} ms", format_gib(fastest->bytes - has), fastest->candidate.to_string(),
-                     1e3 * fastest->seconds);
+  return fmt::format("if a GPU had {} more, {} would be faster: about {:.1f} ms", format_gib(fastest->bytes - has),
+                     fastest->candidate.to_string(), 1e3 * fastest->seconds);
 }
 
 }  // namespace
 
-std::vector<std::string> what_would_change(const Config& config, std::int64_t vocab, int ranks, const Site& site, const Evaluation& best,
-                                           const std::vector<Evaluation>& alternatives, const std::vector<EstimatedCandidate>& too_large) {
+std::vector<std::string> what_would_change(const Config& config, std::int64_t vocab, int ranks, const Site& site,
+                                           const Evaluation& best, const std::vector<Evaluation>& alternatives,
+                                           const std::vector<EstimatedCandidate>& too_large) {
   std::vector<std::string> sentences;
   const auto add = [&](std::optional<std::string> sentence) {
     if (sentence) sentences.push_back(std::move(*sentence));

@@ -8,9 +8,11 @@
 
 namespace plait::plan {
 
-// At most three: how much slower or faster all links would have to be for another layout to win; what a faster candidate that does not
-// fit would need; what the largest avoidable part of the step is. `too_large`: candidates that were left out for their memory.
-std::vector<std::string> what_would_change(const Config& config, std::int64_t vocab, int ranks, const Site& site, const Evaluation& best,
-                                           const std::vector<Evaluation>& alternatives, const std::vector<EstimatedCandidate>& too_large);
+// At most three: how much slower or faster all links would have to be for another layout to win; what a faster candidate that
+// does not fit would need; what the largest avoidable part of the step is. `too_large`: candidates that were left out for their
+// memory.
+std::vector<std::string> what_would_change(const Config& config, std::int64_t vocab, int ranks, const Site& site,
+                                           const Evaluation& best, const std::vector<Evaluation>& alternatives,
+                                           const std::vector<EstimatedCandidate>& too_large);
 
 }  // namespace plait::plan

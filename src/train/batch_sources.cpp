@@ -6,9 +6,7 @@ namespace {
 // Micro-batches that the data thread may be ahead.
 constexpr std::size_t prefetch_depth = 4;
 
-parallel::HostBatch pointers(View tokens, View targets) {
-  return {tokens.as<std::int32_t>(), targets.as<std::int32_t>()};
-}
+parallel::HostBatch pointers(View tokens, View targets) { return {tokens.as<std::int32_t>(), targets.as<std::int32_t>()}; }
 
 }  // namespace
 

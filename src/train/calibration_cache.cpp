@@ -18,7 +18,9 @@ constexpr std::streamoff most_bytes = std::streamoff{16} << 20;
 
 }  // namespace
 
-std::string calibration_device(DeviceKind kind) { return kind == DeviceKind::cuda ? device_name({DeviceKind::cuda, 0}) : "CPU"; }
+std::string calibration_device(DeviceKind kind) {
+  return kind == DeviceKind::cuda ? device_name({DeviceKind::cuda, 0}) : "CPU";
+}
 
 std::string model_key_of(const Config& config, std::int64_t vocab, DeviceKind kind) {
   Config alone = config;

@@ -45,7 +45,8 @@ class Planning {
     from_file_ = topology_ != "live" && !(wish.runs_here && devices_.kind == DeviceKind::host);
     // Planned for GPUs where that was said, or where the machine has them and the configuration does not forbid it.
     kind_ = wish.gpus > 0 || from_file_ || !wish.device.empty() ? DeviceKind::cuda : devices_.kind;
-    if (!wish.device.empty() && plan::nominal_profile(wish.device).name == plan::nominal_profile("cpu").name) kind_ = DeviceKind::host;
+    if (!wish.device.empty() && plan::nominal_profile(wish.device).name == plan::nominal_profile("cpu").name)
+      kind_ = DeviceKind::host;
     live_ = !from_file_ && wish.gpus == 0 && wish.device.empty() && devices_.kind == DeviceKind::cuda;
   }
 
@@ -70,7 +71,8 @@ class Planning {
     for (const int gpu : result.job.best.placement.gpu_of_rank) {
       result.context.devices.push_back(kind_ == DeviceKind::cuda ? to_string(Device{kind_, gpu}) : to_string(Device{kind_, 0}));
     }
-    if (kind_ == DeviceKind::cuda) result.context.cpu_binding = cpu_binding(*result.fabric, result.job.best.placement.gpu_of_rank);
+    if (kind_ == DeviceKind::cuda)
+      result.context.cpu_binding = cpu_binding(*result.fabric, result.job.best.placement.gpu_of_rank);
     return result;
   }
 
@@ -82,7 +84,8 @@ class Planning {
     if (const int fixed = fixed_ranks(config_); fixed > 0) return fixed;
     if (from_file_) return static_cast<int>(topology::gpus_of(file).size());
     if (kind_ == DeviceKind::cuda && devices_.kind == DeviceKind::cuda) return devices_.count;
-    if (kind_ == DeviceKind::cuda) throw ConfigError("plan: say for how many GPUs, with --gpus or launch.ranks: this machine has none");
+    if (kind_ == DeviceKind::cuda)
+      throw ConfigError("plan: say for how many GPUs, with --gpus or launch.ranks: this machine has none");
     return static_cast<int>(std::max(2u, std::thread::hardware_concurrency()));
   }
 
@@ -94,11 +97,13 @@ class Planning {
     for (const std::string& text : config_.comm.p2p_pairs) {
       const PairTransport pair = pair_transport(text).value();
       if (pair.b >= static_cast<int>(gpus.size())) {
-        throw ConfigError({{"comm.p2p_pairs", text, "names a GPU that is not there: the topology has " + std::to_string(gpus.size()), "", 0}});
+        throw ConfigError({{"comm.p2p_pairs", text,
+                            "names a GPU that is not there: the topology has " + std::to_string(gpus.size()), "", 0}});
       }
       if (pair.transport != "host") continue;
       const int a = gpus[static_cast<std::size_t>(pair.a)], b = gpus[static_cast<std::size_t>(pair.b)];
-      std::erase_if(graph.pairs, [&](const topology::PairMeasurement& m) { return std::minmax(m.from, m.to) == std::minmax(a, b); });
+      std::erase_if(graph.pairs,
+                    [&](const topology::PairMeasurement& m) { return std::minmax(m.from, m.to) == std::minmax(a, b); });
       graph.pairs.push_back({.from = a, .to = b, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
       graph.pairs.push_back({.from = b, .to = a, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
     }
@@ -147,7 +152,8 @@ class Planning {
       machine.calibration = load_calibration(wish_.calibration);
       const std::string key = model_key_of(config_, vocab, kind_);
       if (machine.calibration->model != key) {
-        throw ConfigError(wish_.calibration + ": was measured for another model: " + machine.calibration->model + ", not " + key);
+        throw ConfigError(wish_.calibration + ": was measured for another model: " + machine.calibration->model + ", not " +
+                          key);
       }
     } else if (at_hand) {
       machine.calibration = kept_calibration(config_, vocab, kind_);
@@ -177,20 +183,25 @@ class Planning {
 
 }  // namespace
 
-SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) { return Planning(config, wish).run(vocab); }
+SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
+  return Planning(config, wish).run(vocab);
+}
 
 Config settle(const Config& config, std::string& note) {
   note.clear();
   const std::vector<std::string> open = keys_left_to_planner(config);
-  const PlanningWish wish{.gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 1, .what_if = false, .runs_here = true};
+  const PlanningWish wish{
+      .gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 1, .what_if = false, .runs_here = true};
   const Planning planning(config, wish);
   const std::string& strategy = config.placement.strategy;
   // Data parallelism alone is as good anywhere, and NCCL finds its own rings.
-  const bool placing = planning.kind() == DeviceKind::cuda && config.launch.mode != "external" && (strategy == "auto" || strategy == "worst") &&
+  const bool placing = planning.kind() == DeviceKind::cuda && config.launch.mode != "external" &&
+                       (strategy == "auto" || strategy == "worst") &&
                        (config.parallel.tensor != 1 || config.parallel.pipeline != 1);
   if (open.empty() && !placing) return config;
   if (config.launch.mode == "external" && !open.empty()) {
-    throw ConfigError({{open.front(), "auto", "is not decided with launch.mode=external: plan first, and give each rank the plan (--plan)", "", 0}});
+    throw ConfigError({{open.front(), "auto",
+                        "is not decided with launch.mode=external: plan first, and give each rank the plan (--plan)", "", 0}});
   }
   SitedPlan planned;
   try {
@@ -204,12 +215,14 @@ Config settle(const Config& config, std::string& note) {
   Config settled = planned.job.config;
   if (planned.kind == DeviceKind::cuda) {
     settled.placement.strategy = "explicit";
-    settled.placement.devices.assign(planned.job.best.placement.gpu_of_rank.begin(), planned.job.best.placement.gpu_of_rank.end());
+    settled.placement.devices.assign(planned.job.best.placement.gpu_of_rank.begin(),
+                                     planned.job.best.placement.gpu_of_rank.end());
   }
   settled.launch.ranks = planned.ranks;
   note = "planned: " + explanation_of(planned.job, planned.machine, planned.context).front();
   if (planned.kind == DeviceKind::cuda) {
-    note += fmt::format("; ranks on GPUs {} ({})", fmt::join(settled.placement.devices, " "), planned.job.best.placement.method);
+    note +=
+        fmt::format("; ranks on GPUs {} ({})", fmt::join(settled.placement.devices, " "), planned.job.best.placement.method);
   }
   return settled;
 }

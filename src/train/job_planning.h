@@ -20,7 +20,7 @@ struct PlanningWish {
   std::string calibration;  // a file of `plait bench calibrate`; empty: the one kept for this machine, or nominal figures
   int top = 5;
   bool what_if = true;
-  bool runs_here = false;   // on the devices that the configuration gives it on this machine: a topology of GPUs is none of CPUs
+  bool runs_here = false;  // on the devices that the configuration gives it on this machine: a topology of GPUs is none of CPUs
 };
 
 struct SitedPlan {
@@ -32,16 +32,16 @@ struct SitedPlan {
   std::shared_ptr<plan::Fabric> fabric;
 };
 
-// Decides what the configuration leaves open; one that leaves nothing open is placed and predicted. ConfigError if nothing can run,
-// or the topology, device or calibration cannot be had.
+// Decides what the configuration leaves open; one that leaves nothing open is placed and predicted. ConfigError if nothing can
+// run, or the topology, device or calibration cannot be had.
 SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish = {});
 
 // The configuration that a job is launched with: nothing left to the planner, GPUs placed (placement.strategy explicit). `note`
 // becomes a line about what was decided, "" where there was nothing to decide. As plan_on_site on this machine.
 Config settle(const Config& config, std::string& note);
 
-// Rank processes do not settle for themselves, as two of them could come to different answers: the process that starts them tells
-// them its own, by the environment. Nothing in a process that nobody told.
+// Rank processes do not settle for themselves, as two of them could come to different answers: the process that starts them
+// tells them its own, by the environment. Nothing in a process that nobody told.
 void tell_rank_processes(const Config& settled);
 std::optional<Config> settled_by_launcher();
 

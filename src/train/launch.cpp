@@ -138,9 +138,10 @@ int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContex
     try {
       context.rendezvous->set(claim, host_and_process());
     } catch (const CommError& error) {
-      throw ConfigError("launch.rendezvous: the directory is left over from an earlier job (or could not be written), or two processes claim rank " +
-                        std::to_string(context.rank) + ": " + error.what() +
-                        ". Remove it, or name a fresh directory for each job");
+      throw ConfigError(
+          "launch.rendezvous: the directory is left over from an earlier job (or could not be written), or two processes claim "
+          "rank " +
+          std::to_string(context.rank) + ": " + error.what() + ". Remove it, or name a fresh directory for each job");
     }
   }
   std::stop_source abort;
@@ -162,7 +163,8 @@ void share_cores(const LaunchPlan& plan) {
 int launch(const LaunchPlan& plan, const std::function<void(RankContext&)>& body, const std::vector<std::string>& argv) {
   share_cores(plan);
   if (plan.this_rank) return launch_this_rank(plan, body);
-  require(plan.ranks >= 1 && plan.devices.size() == static_cast<std::size_t>(plan.ranks), "a launch plan needs one device per rank");
+  require(plan.ranks >= 1 && plan.devices.size() == static_cast<std::size_t>(plan.ranks),
+          "a launch plan needs one device per rank");
   require(plan.mode != LaunchMode::external, "an external launch plan needs this process's rank");
   return plan.mode == LaunchMode::processes ? launch_processes(plan, argv) : launch_threads(plan, body);
 }

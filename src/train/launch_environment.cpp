@@ -32,7 +32,11 @@ struct OutsideLauncher {
 // mpirun and torchrun also run inside Slurm allocations, whose variables then describe the batch script: Slurm comes last.
 constexpr std::array<OutsideLauncher, 3> outside_launchers = {{
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+    {"Open MPI",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"}},
 }};
 
@@ -101,7 +105,8 @@ RankContext external_rank(const Config& config) {
     context.device = external_device(config, context.local_rank, launcher);
     std::error_code error;
     std::filesystem::create_directories(config.launch.rendezvous, error);
-    if (error) throw ConfigError({{"launch.rendezvous", config.launch.rendezvous, "cannot be created: " + error.message(), "", 0}});
+    if (error)
+      throw ConfigError({{"launch.rendezvous", config.launch.rendezvous, "cannot be created: " + error.message(), "", 0}});
     context.rendezvous = comm::make_directory_rendezvous(job_folder(config.launch.rendezvous, launcher));
     return context;
   }

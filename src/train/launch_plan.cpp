@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "train/launch.h"
 #include "train/job_planning.h"
+#include "train/launch.h"
 #include "train/launch_environment.h"
 #include "train/rank_binding.h"
 
@@ -56,10 +56,12 @@ std::vector<Device> placed(const Config& config, const DeviceChoice& devices, in
   const std::vector<std::int64_t>& given = config.placement.devices;
   if (devices.kind == DeviceKind::cuda && !given.empty()) {
     if (static_cast<int>(given.size()) != ranks) {
-      throw ConfigError({{"placement.devices", std::to_string(given.size()) + " GPUs", "must be one for each of the " + std::to_string(ranks) + " ranks", "", 0}});
+      throw ConfigError({{"placement.devices", std::to_string(given.size()) + " GPUs",
+                          "must be one for each of the " + std::to_string(ranks) + " ranks", "", 0}});
     }
     if (const auto last = *std::max_element(given.begin(), given.end()); last >= devices.count) {
-      throw ConfigError({{"placement.devices", std::to_string(last), "is no GPU of this machine, which has " + std::to_string(devices.count), "", 0}});
+      throw ConfigError({{"placement.devices", std::to_string(last),
+                          "is no GPU of this machine, which has " + std::to_string(devices.count), "", 0}});
     }
   }
   std::vector<Device> by_rank;
@@ -113,7 +115,8 @@ LaunchPlan plan_launch(const Config& config) {
     plan.ranks = plan.this_rank->size;
     plan.devices = {plan.this_rank->device};
     if (config.launch.ranks > 0 && config.launch.ranks != plan.ranks) {
-      refuse_ranks(static_cast<int>(config.launch.ranks), "the outside launcher started " + std::to_string(plan.ranks) + " ranks");
+      refuse_ranks(static_cast<int>(config.launch.ranks),
+                   "the outside launcher started " + std::to_string(plan.ranks) + " ranks");
     }
   } else {
     plan.ranks = rank_count(config, devices);

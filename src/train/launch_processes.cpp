@@ -44,7 +44,7 @@ class SignalWatch {
     sigemptyset(&watched_);
     for (const int signal : signals) sigaddset(&watched_, signal);
     pthread_sigmask(SIG_BLOCK, &watched_, &previous_mask_);
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = [](int signal) {
       const int saved = errno;
       if (::gettid() != ::getpid()) ::tgkill(::getpid(), ::getpid(), signal);
@@ -84,7 +84,7 @@ struct Child {
   int rank = 0;
   pid_t process = 0;
   bool running = true;
-  int status = 0;  // as waitpid tells, once it has ended
+  int status = 0;            // as waitpid tells, once it has ended
   bool was_stopped = false;  // when it was told to end, so that it could not
 
   bool failed() const { return !running && !(WIFEXITED(status) && WEXITSTATUS(status) == 0); }
@@ -127,7 +127,8 @@ class Children {
     posix_spawnattr_setsigmask(&attributes, &signal_mask);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
     pid_t process = 0;
-    const int error = ::posix_spawn(&process, "/proc/self/exe", nullptr, &attributes, pointers(arguments).data(), pointers(environment).data());
+    const int error = ::posix_spawn(&process, "/proc/self/exe", nullptr, &attributes, pointers(arguments).data(),
+                                    pointers(environment).data());
     posix_spawnattr_destroy(&attributes);
     if (error != 0) throw CommError("cannot start rank " + std::to_string(rank) + " as a process: " + std::strerror(error));
     children_.push_back({rank, process});
@@ -161,7 +162,8 @@ class Children {
   // how a rank ends that has lost its peer, and those that were stopped, which is how to lose it.
   std::vector<Child> failures() const {
     std::vector<Child> failed;
-    std::copy_if(children_.begin(), children_.end(), std::back_inserter(failed), [](const Child& child) { return child.failed(); });
+    std::copy_if(children_.begin(), children_.end(), std::back_inserter(failed),
+                 [](const Child& child) { return child.failed(); });
     const auto place = [](const Child& child) {
       if (child.was_stopped) return 2;
       return child.killed() ? 0 : WEXITSTATUS(child.status) != 3 ? 1 : 3;
@@ -212,7 +214,8 @@ int report(const std::vector<Child>& failures) {
       text += (first ? "" : "; ") + child.describe();
     }
   }
-  if (!lost_it.empty()) text += fmt::format("; rank{} {} exited with status 3", lost_it.size() > 1 ? "s" : "", fmt::join(lost_it, ", "));
+  if (!lost_it.empty())
+    text += fmt::format("; rank{} {} exited with status 3", lost_it.size() > 1 ? "s" : "", fmt::join(lost_it, ", "));
   const int status = WEXITSTATUS(failures.front().status);
   if (failures.front().killed() || status > 3) throw CommError(text);
   fmt::print(stderr, "plait: {}\n", text);
@@ -257,7 +260,8 @@ int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& arg
   }
   failures = failures.empty() ? children.failures() : children.failures_with_stopped(failures);
   if (failures.empty()) return 0;
-  if (interrupt) throw Interrupted(std::string("interrupted by signal ") + std::to_string(interrupt) + " (" + strsignal(interrupt) + ")");
+  if (interrupt)
+    throw Interrupted(std::string("interrupted by signal ") + std::to_string(interrupt) + " (" + strsignal(interrupt) + ")");
   return report(failures);
 }
 

@@ -9,8 +9,12 @@
 namespace plait::train {
 
 LearningRate::LearningRate(const OptimizerConfig& config, std::int64_t steps)
-    : schedule_(schedule_from(config)), lr_(config.lr), final_lr_(config.lr * config.min_lr_fraction),
-      warmup_(config.warmup), steps_(steps), decay_start_(config.warmup) {
+    : schedule_(schedule_from(config)),
+      lr_(config.lr),
+      final_lr_(config.lr * config.min_lr_fraction),
+      warmup_(config.warmup),
+      steps_(steps),
+      decay_start_(config.warmup) {
   if (schedule_ == Schedule::constant) decay_start_ = steps;
   if (schedule_ == Schedule::wsd) {
     const auto decay_steps = std::llround(config.decay_fraction * static_cast<double>(steps));

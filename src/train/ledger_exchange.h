@@ -10,8 +10,8 @@
 
 namespace plait::train {
 
-// Collective over all ranks: every rank's `own` on rank 0, by rank; empty elsewhere. `name`: of this exchange, unique in the job.
-// CommError where a rank does not come within `timeout`.
+// Collective over all ranks: every rank's `own` on rank 0, by rank; empty elsewhere. `name`: of this exchange, unique in the
+// job. CommError where a rank does not come within `timeout`.
 std::vector<parallel::Ledger> gather_ledgers(RankContext& rank, const std::string& name, const parallel::Ledger& own,
                                              std::chrono::milliseconds timeout);
 

@@ -17,7 +17,9 @@ topology::Graph live_graph(int gpus) {
     return node.kind != topology::NodeKind::gpu || node.index < gpus;
   });
   if (static_cast<int>(topology::gpus_of(graph).size()) < gpus) {
-    throw ConfigError("placement.topology: this machine's GPUs are not all found (see `plait topo`); give a file, or placement.strategy: order");
+    throw ConfigError(
+        "placement.topology: this machine's GPUs are not all found (see `plait topo`); give a file, or placement.strategy: "
+        "order");
   }
   return graph;
 }
@@ -29,7 +31,8 @@ std::vector<LinkedPair> a_pair_of_each_link(const topology::Graph& graph) {
   std::vector<LinkedPair> pairs;
   for (int from = 0; from < gpus; ++from) {
     for (int to = from + 1; to < gpus; ++to) {
-      const std::string link = routes.summary(routes.gpus()[static_cast<std::size_t>(from)], routes.gpus()[static_cast<std::size_t>(to)]).link;
+      const std::string link =
+          routes.summary(routes.gpus()[static_cast<std::size_t>(from)], routes.gpus()[static_cast<std::size_t>(to)]).link;
       if (known.insert(link).second) pairs.push_back({link, from, to});
     }
   }

@@ -13,7 +13,7 @@ namespace plait::train {
 comm::topology::Graph live_graph(int gpus);
 
 struct LinkedPair {
-  std::string link;  // "NV18": comm/topology/routes.h
+  std::string link;      // "NV18": comm/topology/routes.h
   int from = 0, to = 1;  // places in gpus_of()
 };
 

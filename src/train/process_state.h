@@ -7,10 +7,10 @@
 namespace plait::train {
 
 enum class ProcessState {
-  runs,      // or sleeps
-  stopped,   // by a signal, or by a debugger
-  in_kernel, // waits in the kernel and cannot be interrupted (a disk or network file system that does not answer, mostly)
-  ended,     // gone, or a zombie
+  runs,       // or sleeps
+  stopped,    // by a signal, or by a debugger
+  in_kernel,  // waits in the kernel and cannot be interrupted (a disk or network file system that does not answer, mostly)
+  ended,      // gone, or a zombie
 };
 
 // `start`: when the process began, as comm::p2p::ProcessIdentity has it; a process that began at another time is another one.

@@ -63,7 +63,8 @@ std::string planned_binding_text(const plan::Fabric& fabric, const std::vector<i
     std::size_t fewest = gpu_of_rank.size(), most = 0;
     for (const auto& [node, ranks] : ranks_at) fewest = std::min(fewest, ranks.size()), most = std::max(most, ranks.size());
     const std::string each = fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most);
-    return fmt::format("every rank on the NUMA node of its GPU, {} on each of {} nodes of {} hosts", each, ranks_at.size(), hosts.size());
+    return fmt::format("every rank on the NUMA node of its GPU, {} on each of {} nodes of {} hosts", each, ranks_at.size(),
+                       hosts.size());
   }
   std::string text;
   for (const auto& [node, ranks] : ranks_at) {

@@ -21,8 +21,8 @@ std::string binding_text(const std::vector<Device>& devices, const std::vector<C
 // The same for the devices of this machine.
 std::string binding_text(const std::vector<Device>& devices);
 
-// For a plan: at which NUMA nodes ranks will be, as the topology has it: "ranks 0-3 on NUMA node 0, ranks 4-7 on NUMA node 1"; of
-// several hosts how many ranks each node gets. `gpu_of_rank`: GPUs of the fabric.
+// For a plan: at which NUMA nodes ranks will be, as the topology has it: "ranks 0-3 on NUMA node 0, ranks 4-7 on NUMA node 1";
+// of several hosts how many ranks each node gets. `gpu_of_rank`: GPUs of the fabric.
 std::string planned_binding_text(const plan::Fabric& fabric, const std::vector<int>& gpu_of_rank);
 
 // Binds the calling thread, which must not have started anything yet: streams, pinned memory and further threads come after.

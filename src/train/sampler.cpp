@@ -56,8 +56,7 @@ void generate(const SampleRequest& request, const Config& config, const std::fil
     const std::size_t length = std::min(text.size(), sequence);
     std::vector<std::int32_t> window(text.end() - static_cast<std::ptrdiff_t>(length), text.end());
     window.resize(sequence, 0);
-    const std::vector<float> logits =
-        session.interpreter().synchronize_logits(window, static_cast<std::int64_t>(length) - 1);
+    const std::vector<float> logits = session.interpreter().synchronize_logits(window, static_cast<std::int64_t>(length) - 1);
     const double uniform = static_cast<double>(random.uniform(static_cast<std::uint64_t>(n)));
     text.push_back(draw(logits, request.temperature, request.top_k, uniform));
     // Decoded as a whole: what a token adds to the text can depend on the tokens before it.

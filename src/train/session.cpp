@@ -13,7 +13,8 @@
 namespace plait::train {
 
 Session::Session(const Config& config, std::int64_t vocab, RankContext& rank)
-    : Session(parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank, rank.device.kind),
+    : Session(parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank,
+                                       rank.device.kind),
               group_options(config, rank.device), rank) {}
 
 Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankContext& rank)
@@ -28,22 +29,25 @@ Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankCo
   const std::shared_ptr<parallel::CommunicationAbort> abort = groups.abort;
   interpreter_ = std::make_unique<parallel::Interpreter>(std::move(plan), memory_, std::move(groups));
   if (rank.size == 1) return;
-  watchdog_.emplace(WatchdogSpec{.rank = rank.rank,
-                                 .size = rank.size,
-                                 .layout = this->plan().layout,
-                                 .last_stage_rank = this->plan().last_stage_rank(),
-                                 .timeout = options.timeout,
-                                 .store = rank.rendezvous,
-                                 .read = [interpreter = interpreter_.get()] { return interpreter->progress(); },
-                                 .abort = [end, store = rank.rendezvous](const std::string& reason) {
-                                   end(reason);
-                                   store->abort(reason);  // for a rank that waits there, not on its device
-                                 },
-                                 .give_up = [number = rank.rank](const std::string& reason) {
-                                   fmt::print(stderr, "plait: rank {}: {}\nplait: rank {}: it does not end by itself after that: ending the process\n",
-                                              number, reason, number);
-                                   std::_Exit(3);
-                                 }});
+  watchdog_.emplace(WatchdogSpec{
+      .rank = rank.rank,
+      .size = rank.size,
+      .layout = this->plan().layout,
+      .last_stage_rank = this->plan().last_stage_rank(),
+      .timeout = options.timeout,
+      .store = rank.rendezvous,
+      .read = [interpreter = interpreter_.get()] { return interpreter->progress(); },
+      .abort =
+          [end, store = rank.rendezvous](const std::string& reason) {
+            end(reason);
+            store->abort(reason);  // for a rank that waits there, not on its device
+          },
+      .give_up =
+          [number = rank.rank](const std::string& reason) {
+            fmt::print(stderr, "plait: rank {}: {}\nplait: rank {}: it does not end by itself after that: ending the process\n",
+                       number, reason, number);
+            std::_Exit(3);
+          }});
   abort->on_failure([this](const std::string& what, parallel::CommunicationAbort::Failure failure) {
     if (failure == parallel::CommunicationAbort::Failure::own) {
       watchdog_->failed(what);

@@ -40,7 +40,8 @@ class Session {
  private:
   std::optional<Watchdog> watchdog_;  // the last to go: it ends the process when the rest cannot
   const int exceptions_at_start_;
-  std::shared_ptr<std::atomic<bool>> ended_from_outside_ = std::make_shared<std::atomic<bool>>(false);  // not by an error of its own
+  std::shared_ptr<std::atomic<bool>> ended_from_outside_ =
+      std::make_shared<std::atomic<bool>>(false);  // not by an error of its own
   DeviceMemory memory_;
   std::vector<comm::p2p::LinkReport> links_;
   std::unique_ptr<parallel::Interpreter> interpreter_;

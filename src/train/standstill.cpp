@@ -27,7 +27,8 @@ std::string host_name() {
 
 bool computes(parallel::InstructionKind kind) {
   using parallel::InstructionKind;
-  return kind == InstructionKind::forward || kind == InstructionKind::backward_input || kind == InstructionKind::backward_weight;
+  return kind == InstructionKind::forward || kind == InstructionKind::backward_input ||
+         kind == InstructionKind::backward_weight;
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {
@@ -44,8 +45,9 @@ std::string words(const RankStanding& standing) {
   std::vector<std::string> parts;
   for (const Stream& s : standing.streams) parts.push_back(words(s));
   if (parts.empty()) {
-    parts.push_back(standing.next.empty() ? "has nothing to do on its device: its thread is between two steps"
-                                          : fmt::format("has nothing to do on its device: its thread is about to enqueue `{}`", standing.next));
+    parts.push_back(standing.next.empty()
+                        ? "has nothing to do on its device: its thread is between two steps"
+                        : fmt::format("has nothing to do on its device: its thread is about to enqueue `{}`", standing.next));
   }
   return fmt::format("{}", fmt::join(parts, " and "));
 }
@@ -57,8 +59,10 @@ std::uint64_t count_of(const std::map<int, std::uint64_t>& counts, int rank) {
 
 class Explainer {
  public:
-  Explainer(const std::vector<std::optional<RankStanding>>& answers, const std::function<Silence(int)>& silence) : answers_(answers) {
-    for (int rank = 0; rank < size(); ++rank) silences_.push_back(answers_[static_cast<std::size_t>(rank)] ? Silence{} : silence(rank));
+  Explainer(const std::vector<std::optional<RankStanding>>& answers, const std::function<Silence(int)>& silence)
+      : answers_(answers) {
+    for (int rank = 0; rank < size(); ++rank)
+      silences_.push_back(answers_[static_cast<std::size_t>(rank)] ? Silence{} : silence(rank));
   }
 
   Explanation explain() const {
@@ -115,13 +119,16 @@ class Explainer {
         const RankStanding* sender = s.from < 0 ? nullptr : of(s.from);
         if (!sender) continue;
         const std::uint64_t received = count_of(of(rank)->received, s.from), sent = count_of(sender->sent, rank);
-        const bool sending = std::any_of(sender->streams.begin(), sender->streams.end(), [&](const Stream& t) { return t.to == rank; });
+        const bool sending =
+            std::any_of(sender->streams.begin(), sender->streams.end(), [&](const Stream& t) { return t.to == rank; });
         if (sent > received) {
-          texts.push_back(fmt::format("a message from rank {} to rank {} was lost: {} were sent, {} came, and rank {} waits in `{}`", s.from, rank,
-                                      sent, received, rank, s.instruction));
+          texts.push_back(
+              fmt::format("a message from rank {} to rank {} was lost: {} were sent, {} came, and rank {} waits in `{}`",
+                          s.from, rank, sent, received, rank, s.instruction));
         } else if (sending && sent == received) {
-          texts.push_back(fmt::format("a message from rank {} to rank {} (`{}` there) is on its way and does not arrive: the link between them hangs",
-                                      s.from, rank, s.instruction));
+          texts.push_back(fmt::format(
+              "a message from rank {} to rank {} (`{}` there) is on its way and does not arrive: the link between them hangs",
+              s.from, rank, s.instruction));
         }
       }
     }
@@ -151,7 +158,8 @@ class Explainer {
     }
     if (members.empty()) return {};
     if (const std::string call = common_collective(members); !call.empty()) {
-      return {fmt::format("{} have all come to `{}`, which does not end: the library or the network between them hangs", ranks_text(members), call)};
+      return {fmt::format("{} have all come to `{}`, which does not end: the library or the network between them hangs",
+                          ranks_text(members), call)};
     }
     return {fmt::format("{} wait for each other in a circle", ranks_text(members))};
   }
@@ -162,7 +170,8 @@ class Explainer {
       if (s.peers.empty() || s.computes || s.from >= 0 || s.to >= 0) continue;
       const auto is_in = [&](int rank) {
         const auto& streams = of(rank)->streams;
-        return std::any_of(streams.begin(), streams.end(), [&](const Stream& t) { return t.instruction == s.instruction && t.from < 0 && t.to < 0; });
+        return std::any_of(streams.begin(), streams.end(),
+                           [&](const Stream& t) { return t.instruction == s.instruction && t.from < 0 && t.to < 0; });
       };
       if (std::all_of(s.peers.begin(), s.peers.end(), [&](int p) { return of(p) && is_in(p); }) &&
           std::all_of(ranks.begin(), ranks.end(), is_in)) {
@@ -230,9 +239,10 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, int last_st
 std::string to_text(const RankStanding& standing) {
   Json streams = Json::array();
   for (const Stream& s : standing.streams) {
-    streams.push_back({{"instruction", s.instruction}, {"peers", s.peers}, {"computes", s.computes}, {"from", s.from}, {"to", s.to}});
+    streams.push_back(
+        {{"instruction", s.instruction}, {"peers", s.peers}, {"computes", s.computes}, {"from", s.from}, {"to", s.to}});
   }
-  return Json{{"rank", standing.rank}, {"process", standing.process}, {"host", standing.host}, {"streams", streams},
+  return Json{{"rank", standing.rank}, {"process", standing.process}, {"host", standing.host},        {"streams", streams},
               {"next", standing.next}, {"sent", standing.sent},       {"received", standing.received}}
       .dump();
 }
@@ -248,8 +258,8 @@ std::optional<RankStanding> standing_from(const std::string& text) {
     json.at("sent").get_to(standing.sent);
     json.at("received").get_to(standing.received);
     for (const Json& s : json.at("streams")) {
-      standing.streams.push_back({s.at("instruction").get<std::string>(), s.at("peers").get<std::vector<int>>(), s.at("computes").get<bool>(),
-                                  s.at("from").get<int>(), s.at("to").get<int>()});
+      standing.streams.push_back({s.at("instruction").get<std::string>(), s.at("peers").get<std::vector<int>>(),
+                                  s.at("computes").get<bool>(), s.at("from").get<int>(), s.at("to").get<int>()});
     }
     return standing;
   } catch (const Json::exception&) {

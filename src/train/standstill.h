@@ -17,17 +17,17 @@ namespace plait::train {
 struct RankStanding {
   // A stream at whose head an instruction is that nothing of this rank holds up: it is at work, or waits for peers.
   struct Stream {
-    std::string instruction;        // "receive_gradient micro-batch 0 chunk 0"
-    std::vector<int> peers = {};    // ranks that it needs
-    bool computes = false;          // needs them for a part only (the collectives within a block)
-    int from = -1, to = -1;         // of a message: rank at the other end
+    std::string instruction;      // "receive_gradient micro-batch 0 chunk 0"
+    std::vector<int> peers = {};  // ranks that it needs
+    bool computes = false;        // needs them for a part only (the collectives within a block)
+    int from = -1, to = -1;       // of a message: rank at the other end
     friend bool operator==(const Stream&, const Stream&) = default;
   };
   int rank = 0;
   std::int64_t process = 0;
   std::string host = {};
   std::vector<Stream> streams = {};
-  std::string next = {};            // instruction that the rank's thread enqueues next; empty: it is not within a program
+  std::string next = {};  // instruction that the rank's thread enqueues next; empty: it is not within a program
   std::map<int, std::uint64_t> sent = {}, received = {};  // messages, by the rank at the other end
   friend bool operator==(const RankStanding&, const RankStanding&) = default;
 };
@@ -52,9 +52,9 @@ struct Silence {
 };
 
 struct Explanation {
-  std::string culprit;  // one line: whom or what the others wait for
-  std::string details;  // a line of its own for each rank that says something; may be empty
-  bool certain = false; // the culprit is dead, stopped, or failed: true at any moment, not only when all else stands still
+  std::string culprit;   // one line: whom or what the others wait for
+  std::string details;   // a line of its own for each rank that says something; may be empty
+  bool certain = false;  // the culprit is dead, stopped, or failed: true at any moment, not only when all else stands still
 };
 
 // `answers` by rank; nothing where a rank gave none, of which `silence` tells.

@@ -10,27 +10,27 @@
 #include "parallel/job_plan.h"
 #include "parallel/plan_json.h"
 #include "parallel/validator.h"
+#include "plan/peak_flops.h"
+#include "plan/report.h"
 #include "train/batch_sources.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/data/dataset.h"
 #include "train/data/tokenizer.h"
-#include "train/learning_rate.h"
 #include "train/job_planning.h"
 #include "train/launch_environment.h"
+#include "train/learning_rate.h"
 #include "train/ledger_exchange.h"
+#include "train/report/accuracy.h"
 #include "train/report/ledger_text.h"
 #include "train/report/link_table.h"
 #include "train/report/metrics_writer.h"
 #include "train/report/model_flops.h"
-#include "plan/peak_flops.h"
-#include "plan/report.h"
 #include "train/report/progress.h"
 #include "train/report/tensorboard_writer.h"
 #include "train/run_directory.h"
 #include "train/sampler.h"
 #include "train/session.h"
 #include "train/trace/step_tracer.h"
-#include "train/report/accuracy.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -90,8 +90,8 @@ class Reporter {
   Progress& progress() { return progress_; }
 
   // `milliseconds` is the mean over the steps since the last report.
-  void step(const parallel::StepResult& result, double lr, double milliseconds, const parallel::Ledger& ledger, std::size_t peak_bytes,
-            std::optional<double> validation_loss) {
+  void step(const parallel::StepResult& result, double lr, double milliseconds, const parallel::Ledger& ledger,
+            std::size_t peak_bytes, std::optional<double> validation_loss) {
     StepMetrics m;
     m.step = result.update;
     m.loss = static_cast<double>(result.loss);
@@ -157,7 +157,8 @@ class Trainer {
         interpreter.run_step(batches, settings);
       }
       while (const auto result = interpreter.next_result()) take(*result);
-      if (tracer.is_full()) tracer.write(start_.run_dir, session_.plan(), rank_, [this](const std::string& text) { say(text); });
+      if (tracer.is_full())
+        tracer.write(start_.run_dir, session_.plan(), rank_, [this](const std::string& text) { say(text); });
       if (reporter_) reporter_->progress().advance(step);
       after_step(step);
     }
@@ -206,12 +207,15 @@ class Trainer {
       Config config = config_;
       config.launch.ranks = rank_.size;
       if (config.placement.strategy != "explicit") config.placement.strategy = "order";
-      const PlanningWish wish{.gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 0, .what_if = false, .runs_here = true};
+      const PlanningWish wish{
+          .gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 0, .what_if = false, .runs_here = true};
       const SitedPlan sited = plan_on_site(config, tokenizer_->vocab(), wish);
       plan.update(to_json(sited.job, sited.machine, sited.context));
       const plan::Evaluation& best = sited.job.best;
-      prediction_ = Accuracy{.run = {}, .layout = best.candidate.to_string(), .machine = sited.context.machine, .predicted = {}, .measured = {}};
-      prediction_->predicted = {1e3 * best.step_seconds, best.ledger.exposed_ms(), plan["predicted"]["peak_bytes"].get<std::vector<double>>()};
+      prediction_ = Accuracy{
+          .run = {}, .layout = best.candidate.to_string(), .machine = sited.context.machine, .predicted = {}, .measured = {}};
+      prediction_->predicted = {1e3 * best.step_seconds, best.ledger.exposed_ms(),
+                                plan["predicted"]["peak_bytes"].get<std::vector<double>>()};
     } catch (const ConfigError& error) {
       say(std::string("no prediction: ") + error.what());
     }
@@ -245,8 +249,10 @@ class Trainer {
     const auto choices = checkpoint.state().value("kernel_choices", std::vector<std::string>{});
     const int unusable = interpreter.context().adopt_choices(choices);
     if (unusable > 0) {
-      say(fmt::format("{} of the {} kernel choices in {} do not fit this device or library version: those kernels are chosen "
-                      "anew and results may differ in the last bits", unusable, choices.size(), start_.checkpoint.string()));
+      say(
+          fmt::format("{} of the {} kernel choices in {} do not fit this device or library version: those kernels are chosen "
+                      "anew and results may differ in the last bits",
+                      unusable, choices.size(), start_.checkpoint.string()));
     }
     barrier("loaded");
     if (rank_.is_main) {
@@ -297,7 +303,8 @@ class Trainer {
     std::vector<int> shown = {0};
     if (worst > 0) shown.push_back(worst);
     say(fmt::format("where the time of a step went, mean of {} steps, of rank 0{}:\n{}", run_ledger_.steps(),
-                    worst > 0 ? fmt::format(" and of rank {}, which lost most", worst) : " (no rank lost more)", ledger_table(ledgers, shown)));
+                    worst > 0 ? fmt::format(" and of rank {}, which lost most", worst) : " (no rank lost more)",
+                    ledger_table(ledgers, shown)));
   }
 
   void restart_window() {
@@ -344,9 +351,10 @@ class Trainer {
     }
     if (where.empty()) where = "every tensor of every rank is finite: their sum over ranks or squares overflowed";
     barrier(key + "told");
-    throw Error(fmt::format("step {}: loss {}, gradient norm {}; {}. Weights were left as they were before this step; the last "
-                            "checkpoint is in {}",
-                            result.update, result.loss, result.grad_norm, where, checkpoints_directory(start_.run_dir).string()));
+    throw Error(
+        fmt::format("step {}: loss {}, gradient norm {}; {}. Weights were left as they were before this step; the last "
+                    "checkpoint is in {}",
+                    result.update, result.loss, result.grad_norm, where, checkpoints_directory(start_.run_dir).string()));
   }
 
   const Config& config_;
@@ -370,8 +378,8 @@ class Trainer {
 
 void print_sample(const Config& config, const fs::path& run_dir, Device device) {
   fmt::print("\nsample, {} tokens after {:?}:\n", config.train.sample_tokens, config.train.sample_prompt);
-  SampleRequest request{.run_dir = run_dir, .prompt = config.train.sample_prompt, .tokens = config.train.sample_tokens,
-                        .seed = config.run.seed};
+  SampleRequest request{
+      .run_dir = run_dir, .prompt = config.train.sample_prompt, .tokens = config.train.sample_tokens, .seed = config.run.seed};
   sample(request, device, [](const std::string& text) {
     fmt::print("{}", text);
     std::fflush(stdout);

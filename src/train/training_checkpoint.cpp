@@ -30,7 +30,8 @@ void for_each_run(const parallel::Interpreter& interpreter, Transfer transfer) {
       const model::Parameter& parameter = plan.parameters[piece.parameter];
       for (std::int64_t done = 0; done < piece.count; done += staging_elements) {
         const std::int64_t count = std::min(staging_elements, piece.count - done);
-        transfer(parameter, tensor.name(parameter), piece.parameter_first + done, tensor.state.rows(piece.state_first + done, count));
+        transfer(parameter, tensor.name(parameter), piece.parameter_first + done,
+                 tensor.state.rows(piece.state_first + done, count));
       }
     }
   }
@@ -39,7 +40,8 @@ void for_each_run(const parallel::Interpreter& interpreter, Transfer transfer) {
 // Calls each(first element of the whole tensor, count, bytes) for the runs of the whole tensor that elements [first, ...) of
 // this rank's part are; `host` holds those elements one after another.
 template <typename Each>
-void for_each_whole_run(const model::Parameter& parameter, std::int64_t first, std::int64_t count, std::byte* host, DType type, Each each) {
+void for_each_whole_run(const model::Parameter& parameter, std::int64_t first, std::int64_t count, std::byte* host, DType type,
+                        Each each) {
   for (const model::ElementRun& run : model::whole_runs(parameter.part, first, count)) {
     each(run.whole_first, run.count, host + static_cast<std::size_t>(run.first - first) * size_of(type));
   }
@@ -66,13 +68,15 @@ std::optional<CommittedCheckpoint> synchronize_save(parallel::Interpreter& inter
   if (plan.zero > 0 || plan.coordinates().data == 0) {
     std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
     const StreamRef stream = interpreter.compute_stream();
-    for_each_run(interpreter, [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
-      if (parameter.replica) return;
-      stream.copy(staging.data(), memory.data, memory.bytes());
-      stream.synchronize();
-      for_each_whole_run(parameter, first, memory.elements(), staging.data(), memory.dtype,
-                         [&](std::int64_t at, std::int64_t count, const std::byte* data) { writer->write(tensor, at, count, data); });
-    });
+    for_each_run(
+        interpreter, [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
+          if (parameter.replica) return;
+          stream.copy(staging.data(), memory.data, memory.bytes());
+          stream.synchronize();
+          for_each_whole_run(
+              parameter, first, memory.elements(), staging.data(), memory.dtype,
+              [&](std::int64_t at, std::int64_t count, const std::byte* data) { writer->write(tensor, at, count, data); });
+        });
   }
   writer->finish();
   barrier(name + "-written");

@@ -82,8 +82,11 @@ struct Place {
 };
 
 std::string to_text(const Place& place) {
-  return Json{{"machine", place.process.host}, {"process", place.process.process}, {"start", place.process.start},
-              {"namespace", place.process.pid_namespace}, {"host", place.host}}
+  return Json{{"machine", place.process.host},
+              {"process", place.process.process},
+              {"start", place.process.start},
+              {"namespace", place.process.pid_namespace},
+              {"host", place.host}}
       .dump();
 }
 
@@ -123,7 +126,8 @@ class Watchdog::Watch {
 
   void failed(const std::string& what) noexcept {
     set_if_new(*spec_.store, key_of("left", spec_.rank), fmt::format("{}: {}", failed_word, what));
-    set_if_new(*spec_.store, alarm_key, to_text(Alarm{fmt::format("rank {} failed: {}", spec_.rank, what), Alarm::Kind::failure}));
+    set_if_new(*spec_.store, alarm_key,
+               to_text(Alarm{fmt::format("rank {} failed: {}", spec_.rank, what), Alarm::Kind::failure}));
   }
 
   void await_abort_of_threads() {
@@ -131,7 +135,9 @@ class Watchdog::Watch {
     for (int rank = 0; rank < spec_.size; ++rank) {
       const auto place = place_from(spec_.store->find(key_of("place", rank)));
       if (rank == spec_.rank || !place || !place->process.is_same_process(own_.process)) continue;
-      const auto released = [&] { return spec_.store->find(key_of("aborted", rank)) || spec_.store->find(key_of("left", rank)); };
+      const auto released = [&] {
+        return spec_.store->find(key_of("aborted", rank)) || spec_.store->find(key_of("left", rank));
+      };
       while (!released() && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
     }
   }
@@ -161,7 +167,8 @@ class Watchdog::Watch {
     if (!stop.stop_requested()) spec_.give_up(reason);
   }
 
-  template <typename Condition> void wait(std::stop_token stop, milliseconds time, Condition condition) {
+  template <typename Condition>
+  void wait(std::stop_token stop, milliseconds time, Condition condition) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, stop, time, condition);
   }
@@ -185,15 +192,16 @@ class Watchdog::Watch {
       still = reading->idle() || reading->done != done ? Clock::duration{0} : still + passed;
       done = reading->done;
       if (still >= patience) {
-        return raise({fmt::format("rank {} did not get any further for {}; comm.timeout_s is {}", spec_.rank, seconds(still), seconds(spec_.timeout)),
+        return raise({fmt::format("rank {} did not get any further for {}; comm.timeout_s is {}", spec_.rank, seconds(still),
+                                  seconds(spec_.timeout)),
                       Alarm::Kind::standstill});
       }
       if (const auto lost = lost_process(passed, patience)) return raise({*lost, Alarm::Kind::process});
     }
   }
 
-  // Another rank's process that is gone, or that has been stopped for `patience`: also seen while this rank waits for it where no
-  // device is involved, say for a checkpoint.
+  // Another rank's process that is gone, or that has been stopped for `patience`: also seen while this rank waits for it where
+  // no device is involved, say for a checkpoint.
   std::optional<std::string> lost_process(Clock::duration passed, Clock::duration patience) {
     for (int rank = 0; rank < spec_.size; ++rank) {
       const Place* place = place_of(rank);
@@ -204,7 +212,8 @@ class Watchdog::Watch {
       }
       Clock::duration& stopped = stopped_[rank];
       stopped = state == ProcessState::stopped ? stopped + passed : Clock::duration{0};
-      if (stopped >= patience) return fmt::format("rank {} found the process of rank {} stopped for {}", spec_.rank, rank, seconds(stopped));
+      if (stopped >= patience)
+        return fmt::format("rank {} found the process of rank {} stopped for {}", spec_.rank, rank, seconds(stopped));
     }
     return std::nullopt;
   }
@@ -247,16 +256,19 @@ class Watchdog::Watch {
     return complete;
   }
 
-  std::string tell(const Alarm& alarm, const Explanation& explanation, const std::vector<std::optional<RankStanding>>& answers) const {
+  std::string tell(const Alarm& alarm, const Explanation& explanation,
+                   const std::vector<std::optional<RankStanding>>& answers) const {
     const bool explained = alarm.kind == Alarm::Kind::standstill || explanation.certain;
     const std::string gist = "the run cannot go on: " + (explained ? explanation.culprit : alarm.what);
     const auto teller = std::find_if(answers.begin(), answers.end(), [](const auto& answer) { return answer.has_value(); });
     if (teller == answers.end() || explanation.details.empty()) return gist;
     // Threads are of one process, which prints what one of them throws.
-    const bool here = (*teller)->rank == spec_.rank || ((*teller)->process == own_.process.process && (*teller)->host == own_.host);
+    const bool here =
+        (*teller)->rank == spec_.rank || ((*teller)->process == own_.process.process && (*teller)->host == own_.host);
     if (!here) return fmt::format("{} (rank {} tells more)", gist, (*teller)->rank);
     // What a failed call said of its peers is not worth telling where the reason is known.
-    return gist + explanation.details + (alarm.kind == Alarm::Kind::failure ? "" : fmt::format("\n  first noticed: {}", alarm.what));
+    return gist + explanation.details +
+           (alarm.kind == Alarm::Kind::failure ? "" : fmt::format("\n  first noticed: {}", alarm.what));
   }
 
   Silence silence_of(int rank) {
@@ -268,11 +280,13 @@ class Watchdog::Watch {
     if (!place) return {Silence::Kind::unknown, "does not answer: it has not come so far as to take part in the run"};
     const std::int64_t process = place->process.process;
     if (!can_look_at(*place)) {
-      return {Silence::Kind::unknown, fmt::format("does not answer: its process {} on {} is stopped, dead, or cut off", process, place->host)};
+      return {Silence::Kind::unknown,
+              fmt::format("does not answer: its process {} on {} is stopped, dead, or cut off", process, place->host)};
     }
     const ProcessState state = process_state(process, place->process.start);
     const bool dead = state == ProcessState::ended || state == ProcessState::stopped;
-    return {dead ? Silence::Kind::dead : Silence::Kind::unknown, fmt::format("does not answer: its process {} {}", process, to_string(state))};
+    return {dead ? Silence::Kind::dead : Silence::Kind::unknown,
+            fmt::format("does not answer: its process {} {}", process, to_string(state))};
   }
 
   bool has_failed(int rank) const {
@@ -317,7 +331,7 @@ class Watchdog::Watch {
   const Place own_;
   std::vector<std::optional<Place>> places_;  // by rank, as far as known
   std::map<int, Clock::duration> stopped_;    // for how long ranks' processes have been
-  std::mutex in_use_;  // held while the rank is looked at or aborted
+  std::mutex in_use_;                         // held while the rank is looked at or aborted
   bool retired_ = false;
   std::mutex mutex_;
   std::condition_variable_any changed_;

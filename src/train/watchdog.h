@@ -1,10 +1,10 @@
-// Watches one rank from a thread of its own, off the path of the step: when its device stands still for too long, or another rank's
-// process is gone, it finds out with the other ranks' watchdogs who waits for whom, and ends the rank's communication with that as
-// the reason, so that the run can end.
+// Watches one rank from a thread of its own, off the path of the step: when its device stands still for too long, or another
+// rank's process is gone, it finds out with the other ranks' watchdogs who waits for whom, and ends the rank's communication
+// with that as the reason, so that the run can end.
 //
-// Every rank's watchdog answers when one of them raises the alarm, also that of a rank that has nothing to do or whose own thread
-// hangs. A rank that does not answer is stopped, dead, or hangs as a whole; where its process can be looked at, that is said too.
-// The rank of lowest number that answers tells the whole story; the others say in one line what it comes to.
+// Every rank's watchdog answers when one of them raises the alarm, also that of a rank that has nothing to do or whose own
+// thread hangs. A rank that does not answer is stopped, dead, or hangs as a whole; where its process can be looked at, that is
+// said too. The rank of lowest number that answers tells the whole story; the others say in one line what it comes to.
 #pragma once
 
 #include <chrono>
@@ -39,8 +39,8 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();  // the rank has come to its end
 
-  // From the rank's thread, when its communication failed: raises the alarm because of `what`, and returns when `abort` has been
-  // called, or some time after.
+  // From the rank's thread, when its communication failed: raises the alarm because of `what`, and returns when `abort` has
+  // been called, or some time after.
   void inquire(const std::string& what);
   // The rank failed by an error of its own. The first `what` is the one.
   void failed(const std::string& what) noexcept;

@@ -37,7 +37,10 @@ class CheckedBuffers {
  public:
   // Every buffer holds `bytes` and a guard behind them.
   CheckedBuffers(Device device, std::size_t bytes)
-      : stream_(device), memory_(device), bytes_(bytes + guard_bytes), host_(memory_.allocate(bytes_, MemoryKind::pinned_host)) {}
+      : stream_(device),
+        memory_(device),
+        bytes_(bytes + guard_bytes),
+        host_(memory_.allocate(bytes_, MemoryKind::pinned_host)) {}
 
   StreamRef stream() const { return stream_; }
   Buffer allocate() { return memory_.allocate(bytes_); }
@@ -45,7 +48,8 @@ class CheckedBuffers {
   // What the failures of the checks to come are about.
   void describe(std::string what) { what_ = std::move(what); }
 
-  template <typename Value> void upload(Buffer& to, DType dtype, std::int64_t count, Value value) {
+  template <typename Value>
+  void upload(Buffer& to, DType dtype, std::int64_t count, Value value) {
     std::memset(host_.data(), guard_value, bytes_);
     for (std::int64_t i = 0; i < count; ++i) write_element(dtype, host_.data(), i, value(i));
     stream().copy(to.data(), host_.data(), bytes_);

@@ -111,7 +111,8 @@ class CollectiveCheck {
  private:
   // Small integers: sums of eight of them are exact in every type, u8 holds them, and every (call, rank, place) differs.
   double input(int rank, std::int64_t i) const {
-    return static_cast<double>(random_.below(9, call_ * 64 + static_cast<std::uint64_t>(rank), 1000 + static_cast<std::uint64_t>(i)));
+    return static_cast<double>(
+        random_.below(9, call_ * 64 + static_cast<std::uint64_t>(rank), 1000 + static_cast<std::uint64_t>(i)));
   }
   double reduced(Reduction reduction, std::int64_t i) const {
     double result = input(0, i);

@@ -5,7 +5,8 @@
 //
 // The last one has two C2C links of 448 GB/s, of which the second is down.
 //
-// Compute capability 9.0 but for the last, which does not tell. Peer access: between the first two; 03 -> 04 is disabled, 04 -> 03 unknown.
+// Compute capability 9.0 but for the last, which does not tell. Peer access: between the first two; 03 -> 04 is disabled, 04 ->
+// 03 unknown.
 #include <cstdio>
 #include <cstring>
 
@@ -80,10 +81,14 @@ int nvmlDeviceGetFieldValues(Device* device, int count, FieldValue* values) {
     const bool known = number(device) == 3 && values[i].scope < 2;
     values[i].status = known ? success : not_supported;
     if (!known) continue;
-    if (values[i].field == 170) values[i].value = 2;
-    else if (values[i].field == 171) values[i].value = values[i].scope == 0;
-    else if (values[i].field == 172) values[i].value = 448000;
-    else values[i].status = not_supported;
+    if (values[i].field == 170)
+      values[i].value = 2;
+    else if (values[i].field == 171)
+      values[i].value = values[i].scope == 0;
+    else if (values[i].field == 172)
+      values[i].value = 448000;
+    else
+      values[i].status = not_supported;
   }
   return success;
 }

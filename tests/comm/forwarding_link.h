@@ -11,7 +11,9 @@ class ForwardingLink : public p2p::Link {
  public:
   explicit ForwardingLink(std::shared_ptr<p2p::Link> inner) : inner_(std::move(inner)) {}
   void send(StreamRef stream, View data, int place) override { inner_->send(stream, data, place); }
-  void receive(StreamRef stream, View data, Event* announced, int place) override { inner_->receive(stream, data, announced, place); }
+  void receive(StreamRef stream, View data, Event* announced, int place) override {
+    inner_->receive(stream, data, announced, place);
+  }
   void post(StreamRef stream) override { inner_->post(stream); }
   const std::vector<p2p::Place>& places() const override { return inner_->places(); }
   std::byte* memory_of(int place) const override { return inner_->memory_of(place); }

@@ -36,10 +36,12 @@ TEST(GlooFailure, APeerThatLeavesIsNamed) {
   EXPECT_EQ(outcome[1], "");
   for (const int survivor : {0, 2}) {
     EXPECT_THAT(outcome[static_cast<std::size_t>(survivor)],
-                AllOf(HasSubstr("group 'test', rank " + std::to_string(survivor) + " of 3: all_reduce"), HasSubstr("lost the connection to rank")));
+                AllOf(HasSubstr("group 'test', rank " + std::to_string(survivor) + " of 3: all_reduce"),
+                      HasSubstr("lost the connection to rank")));
   }
   EXPECT_TRUE(outcome[0].find("to rank 1") != std::string::npos || outcome[2].find("to rank 1") != std::string::npos)
-      << outcome[0] << "\n" << outcome[2];
+      << outcome[0] << "\n"
+      << outcome[2];
 }
 
 TEST(GlooFailure, AHangingPeerIsNamedAfterTheTimeout) {
@@ -69,8 +71,10 @@ TEST(GlooFailure, DifferentCallsTimeOutInsteadOfMixingData) {
     const auto communicator = make_communicator(host_group(rank, 2, milliseconds(600)), *store);
     all_reduce(*communicator, rank == 0 ? 10 : 11);
   });
-  EXPECT_TRUE(outcome[0].find("made another call") != std::string::npos || outcome[1].find("made another call") != std::string::npos)
-      << outcome[0] << "\n" << outcome[1];
+  EXPECT_TRUE(outcome[0].find("made another call") != std::string::npos ||
+              outcome[1].find("made another call") != std::string::npos)
+      << outcome[0] << "\n"
+      << outcome[1];
   for (const std::string& text : outcome) EXPECT_THAT(text, HasSubstr("all_reduce"));
 }
 

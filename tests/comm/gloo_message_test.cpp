@@ -203,8 +203,9 @@ std::string rank_0_alone(const std::function<void(Communicator&, StreamRef, View
 TEST(GlooMessageFailure, ASilentPeerIsNamedAfterTheTimeout) {
   EXPECT_THAT(rank_0_alone([](Communicator& communicator, StreamRef stream, View one) { communicator.send(stream, one, 1); }),
               AllOf(HasSubstr("rank 0 of 2: send"), HasSubstr("no answer from rank 1 for 400 ms")));
-  EXPECT_THAT(rank_0_alone([](Communicator& communicator, StreamRef stream, View one) { communicator.receive(stream, one, 1); }),
-              AllOf(HasSubstr("rank 0 of 2: receive"), HasSubstr("no answer from rank 1 for 400 ms")));
+  EXPECT_THAT(
+      rank_0_alone([](Communicator& communicator, StreamRef stream, View one) { communicator.receive(stream, one, 1); }),
+      AllOf(HasSubstr("rank 0 of 2: receive"), HasSubstr("no answer from rank 1 for 400 ms")));
 }
 
 TEST(GlooMessageFailure, AbortEndsAMessageThatWaits) {

@@ -15,7 +15,9 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-std::unique_ptr<Communicator> join(ProcessPlace& place) { return make_communicator(host_group(place.rank, place.size), *place.store); }
+std::unique_ptr<Communicator> join(ProcessPlace& place) {
+  return make_communicator(host_group(place.rank, place.size), *place.store);
+}
 
 TEST(GlooProcessChild, DISABLED_RandomCalls) {
   ProcessPlace place;
@@ -54,7 +56,8 @@ TEST(GlooProcessFailure, AKilledPeerIsAnErrorOnTheOthersAtOnce) {
   for (const int survivor : {0, 1}) {
     const Ended& rank = ended[static_cast<std::size_t>(survivor)];
     EXPECT_TRUE(WIFEXITED(rank.status)) << "SIGPIPE or another signal ended rank " << survivor;
-    EXPECT_THAT(rank.output, AllOf(HasSubstr("rank " + std::to_string(survivor) + " of 3: all_reduce: lost the connection to rank")));
+    EXPECT_THAT(rank.output,
+                AllOf(HasSubstr("rank " + std::to_string(survivor) + " of 3: all_reduce: lost the connection to rank")));
   }
   EXPECT_TRUE(ended[0].output.find("to rank 2") != std::string::npos || ended[1].output.find("to rank 2") != std::string::npos);
 }

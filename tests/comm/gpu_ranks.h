@@ -14,8 +14,9 @@ inline GroupSpec gpu_group(int rank, int size, std::chrono::milliseconds timeout
 }
 
 // Runs `body` on every rank of a group that `adjust` has had its say on.
-inline std::vector<std::string> on_gpu_group(int size, const std::function<void(Communicator&, Device)>& body,
-                                             const std::function<void(GroupSpec&)>& adjust = [](GroupSpec&) {}) {
+inline std::vector<std::string> on_gpu_group(
+    int size, const std::function<void(Communicator&, Device)>& body,
+    const std::function<void(GroupSpec&)>& adjust = [](GroupSpec&) {}) {
   const auto store = make_thread_rendezvous();
   return outcome_of_ranks(size, [&](int rank) {
     GroupSpec spec = gpu_group(rank, size);

@@ -22,21 +22,23 @@ struct ExchangeSpec {
   Device device = {};
   std::optional<p2p::Transport> transport = {};
   std::optional<p2p::Mover> mover = {};
-  int messages = 1000;                 // in each direction of each pair
-  std::size_t largest = 40'000;        // bytes
-  std::size_t slot_message = 0;        // LinkSpec::message_bytes; 0: `largest`. Less: messages travel in chunks
+  int messages = 1000;           // in each direction of each pair
+  std::size_t largest = 40'000;  // bytes
+  std::size_t slot_message = 0;  // LinkSpec::message_bytes; 0: `largest`. Less: messages travel in chunks
   std::uint64_t seed = 1;
-  bool in_place = false;               // messages arrive in buffers of the link, where the transport can do that
-  bool post_ahead = false;             // in place: the next message may come while this one is on its way
+  bool in_place = false;    // messages arrive in buffers of the link, where the transport can do that
+  bool post_ahead = false;  // in place: the next message may come while this one is on its way
 };
 
 // Both ends draw the same sizes, each its own delays.
 class ExchangeSizes {
  public:
-  ExchangeSizes(const ExchangeSpec& spec, int from, int to) : engine_(spec.seed * 1000 + static_cast<std::uint64_t>(from * 37 + to)), largest_(spec.largest) {}
+  ExchangeSizes(const ExchangeSpec& spec, int from, int to)
+      : engine_(spec.seed * 1000 + static_cast<std::uint64_t>(from * 37 + to)), largest_(spec.largest) {}
   std::size_t next() {
     // Half of them small, so that both the cost per message and the bytes matter.
-    const std::size_t limit = std::uniform_int_distribution<int>(0, 1)(engine_) == 0 ? std::min<std::size_t>(largest_, 64) : largest_;
+    const std::size_t limit =
+        std::uniform_int_distribution<int>(0, 1)(engine_) == 0 ? std::min<std::size_t>(largest_, 64) : largest_;
     return std::uniform_int_distribution<std::size_t>(0, limit)(engine_);
   }
 
@@ -49,19 +51,30 @@ class ExchangeSizes {
 class ExchangeLane {
  public:
   ExchangeLane(const ExchangeSpec& spec, Rendezvous& store, int from, int to)
-      : spec_(spec), from_(from), to_(to), memory_(spec.device), sizes_(spec, from, to), delays_(spec.seed * 77 + static_cast<std::uint64_t>(spec.rank)),
+      : spec_(spec),
+        from_(from),
+        to_(to),
+        memory_(spec.device),
+        sizes_(spec, from, to),
+        delays_(spec.seed * 77 + static_cast<std::uint64_t>(spec.rank)),
         stream_(spec.device, StreamPriority::high) {
     for (Place& place : places_) {
       place.device = memory_.allocate(spec.largest + 1);
       place.host = memory_.allocate(spec.largest + 1, MemoryKind::pinned_host);
       place.done.emplace(spec.device);
     }
-    p2p::LinkSpec link{.name = "exchange." + std::to_string(from) + "." + std::to_string(to), .from = from, .to = to, .rank = spec.rank,
-                       .device = spec.device, .message_bytes = spec.slot_message > 0 ? spec.slot_message : spec.largest,
-                       .transport = spec.transport, .mover = spec.mover};
+    p2p::LinkSpec link{.name = "exchange." + std::to_string(from) + "." + std::to_string(to),
+                       .from = from,
+                       .to = to,
+                       .rank = spec.rank,
+                       .device = spec.device,
+                       .message_bytes = spec.slot_message > 0 ? spec.slot_message : spec.largest,
+                       .transport = spec.transport,
+                       .mover = spec.mover};
     for (int n = 0; n <= spec.messages; ++n) bytes_.push_back(sizes_.next());
     if (spec.in_place && spec.rank == to) {
-      for (std::size_t n = 0; n < places_.size(); ++n) link.places.push_back({"place " + std::to_string(n), spec.largest + 2 * n, n});
+      for (std::size_t n = 0; n < places_.size(); ++n)
+        link.places.push_back({"place " + std::to_string(n), spec.largest + 2 * n, n});
     }
     link_ = p2p::make_link(link, store);
   }
@@ -134,10 +147,11 @@ class ExchangeLane {
     place.used = false;
     place.done->synchronize();
     if (spec_.rank == from_) return "";
-    const std::int64_t wrong = p2p::find_wrong_byte({static_cast<const std::byte*>(place.host.data()), place.bytes}, place.message);
+    const std::int64_t wrong =
+        p2p::find_wrong_byte({static_cast<const std::byte*>(place.host.data()), place.bytes}, place.message);
     if (wrong < 0) return "";
-    return "message " + std::to_string(place.message / 100) + " " + std::to_string(from_) + " -> " + std::to_string(to_) + ": byte " +
-           std::to_string(wrong) + " of " + std::to_string(place.bytes) + " is wrong\n";
+    return "message " + std::to_string(place.message / 100) + " " + std::to_string(from_) + " -> " + std::to_string(to_) +
+           ": byte " + std::to_string(wrong) + " of " + std::to_string(place.bytes) + " is wrong\n";
   }
 
   void delay(StreamRef s) {

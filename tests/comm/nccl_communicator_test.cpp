@@ -298,7 +298,8 @@ class GpuNcclProcesses : public TwoGpuRanks {
       EXPECT_TRUE(WIFEXITED(rank.status) && WEXITSTATUS(rank.status) == 0) << rank.output;
       EXPECT_THAT(rank.output, HasSubstr("left after"));
       const std::size_t says = rank.output.find("left after");
-      if (says != std::string::npos) std::cout << order << ": " << rank.output.substr(says, rank.output.find('\n', says) - says) << "\n";
+      if (says != std::string::npos)
+        std::cout << order << ": " << rank.output.substr(says, rank.output.find('\n', says) - says) << "\n";
     }
   }
 };

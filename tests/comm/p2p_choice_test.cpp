@@ -133,7 +133,8 @@ TEST(P2pChoice, PeerAccessHasToGoBothWays) {
 TEST(P2pChoice, ABridgeIsSpareWhereThereIsADirectWay) {
   PairFacts facts = two_processes();
   facts.from_sender.bridges = facts.from_receiver.bridges = {"0000:ba:00.0"};
-  EXPECT_THAT(best_first(facts), ElementsAre(Transport::vmm, Transport::ipc, Transport::relay, Transport::host, Transport::nccl));
+  EXPECT_THAT(best_first(facts),
+              ElementsAre(Transport::vmm, Transport::ipc, Transport::relay, Transport::host, Transport::nccl));
   EXPECT_THAT(choices(facts, candidates(facts), Transport::relay), ElementsAre(Transport::relay));
 }
 
@@ -218,7 +219,8 @@ TEST(P2pChoice, Cpus) {
 TEST(P2pChoice, ACpuAndAGpuHaveNothingInCommon) {
   PairFacts facts = cpus(true);
   facts.sender = one_process().sender;
-  EXPECT_THAT(message_of(facts, std::nullopt), AllOf(HasSubstr("no transport"), HasSubstr("one end is a GPU, the other a CPU")));
+  EXPECT_THAT(message_of(facts, std::nullopt),
+              AllOf(HasSubstr("no transport"), HasSubstr("one end is a GPU, the other a CPU")));
 }
 
 TEST(P2pChoice, WhatIsAskedForByNameIsUsedOrAnError) {
@@ -226,9 +228,10 @@ TEST(P2pChoice, WhatIsAskedForByNameIsUsedOrAnError) {
     EXPECT_THAT(choices(two_processes(), candidates(two_processes()), possible), ElementsAre(possible));
   }
   const PairFacts facts = without_peer_access(two_processes());
-  EXPECT_THAT(message_of(facts, Transport::vmm),
-              AllOf(HasSubstr("GPU 0000:1b:00.0 (rank 0) -> GPU 0000:3d:00.0 (rank 1)"), HasSubstr("comm.p2p=vmm cannot be used"),
-                    HasSubstr(obstacle(facts, Transport::vmm)), HasSubstr("possible here: host, nccl")));
+  EXPECT_THAT(
+      message_of(facts, Transport::vmm),
+      AllOf(HasSubstr("GPU 0000:1b:00.0 (rank 0) -> GPU 0000:3d:00.0 (rank 1)"), HasSubstr("comm.p2p=vmm cannot be used"),
+            HasSubstr(obstacle(facts, Transport::vmm)), HasSubstr("possible here: host, nccl")));
 }
 
 TEST(P2pChoice, BothEndsComeToTheSameAnswer) {
@@ -243,7 +246,8 @@ TEST(P2pChoice, BothEndsComeToTheSameAnswer) {
 
 TEST(P2pNames, OfTransportsAndMoversGoBothWays) {
   std::vector<std::string> names;
-  for (const Transport t : {Transport::direct, Transport::ipc, Transport::vmm, Transport::relay, Transport::host, Transport::nccl}) {
+  for (const Transport t :
+       {Transport::direct, Transport::ipc, Transport::vmm, Transport::relay, Transport::host, Transport::nccl}) {
     names.push_back(to_string(t));
     EXPECT_EQ(transport_named(names.back()), t);
   }

@@ -129,7 +129,8 @@ TEST(P2pExchangeChild, DISABLED_Crosses) {
     }
   }
   EXPECT_EQ(test::open_descriptors(), descriptors);
-  EXPECT_THROW(exchange.give_object("object", std::make_shared<int>(1)), InternalError) << "it would be a pointer to nothing there";
+  EXPECT_THROW(exchange.give_object("object", std::make_shared<int>(1)), InternalError)
+      << "it would be a pointer to nothing there";
 }
 
 TEST_F(P2pExchange, ADescriptorCrossesBetweenProcesses) {
@@ -174,7 +175,8 @@ TEST_F(P2pExchange, EachSideSaysWhomItWaitedForAndHowLong) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(message_of([&] { exchange.give_descriptor("never taken", file.get()); }),
               AllOf(HasSubstr("'never taken'"), HasSubstr("150 ms"), HasSubstr("did not come")));
-  EXPECT_THAT(message_of([&] { exchange.take_descriptor("never given"); }), AllOf(HasSubstr("'never given'"), HasSubstr("150 ms")));
+  EXPECT_THAT(message_of([&] { exchange.take_descriptor("never given"); }),
+              AllOf(HasSubstr("'never given'"), HasSubstr("150 ms")));
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(10));
 }
 
@@ -182,7 +184,8 @@ std::set<int> sockets_of_this_process() {
   std::set<int> sockets;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;  // what the listing itself used
-    if (std::filesystem::read_symlink(entry, gone).string().starts_with("socket:")) sockets.insert(std::stoi(entry.path().filename()));
+    if (std::filesystem::read_symlink(entry, gone).string().starts_with("socket:"))
+      sockets.insert(std::stoi(entry.path().filename()));
   }
   return sockets;
 }
@@ -233,13 +236,21 @@ TEST_F(P2pExchange, ATakerThatGoesAwayIsAnErrorOfTheGiver) {
 TEST_F(P2pExchange, AGiverThatIsGoneIsAnError) {
   store->set("file", std::string(32, 'a') + " " + std::string(32, 'b'));
   HandleExchange exchange(*store, seconds(30));
-  EXPECT_THAT(message_of([&] { exchange.take_descriptor("file"); }), AllOf(HasSubstr("'file'"), HasSubstr("network namespaces")));
+  EXPECT_THAT(message_of([&] { exchange.take_descriptor("file"); }),
+              AllOf(HasSubstr("'file'"), HasSubstr("network namespaces")));
 }
 
 TEST_F(P2pExchange, OnlyInvitationsAreAccepted) {
   const std::string a(32, 'a'), b(32, 'b');
-  const std::vector<std::string> malformed = {"", a, a + b, a + " " + b.substr(1), a + "  " + b.substr(1), a + " " + b + "c",
-                                              std::string(32, 'A') + " " + b, std::string(32, 'g') + " " + b, a + "\n" + b};
+  const std::vector<std::string> malformed = {"",
+                                              a,
+                                              a + b,
+                                              a + " " + b.substr(1),
+                                              a + "  " + b.substr(1),
+                                              a + " " + b + "c",
+                                              std::string(32, 'A') + " " + b,
+                                              std::string(32, 'g') + " " + b,
+                                              a + "\n" + b};
   HandleExchange exchange(*store, seconds(30));
   for (std::size_t i = 0; i < malformed.size(); ++i) {
     const std::string name = "malformed" + std::to_string(i);

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <algorithm>
+#include <cstring>
 
 #include "comm/p2p/choice.h"
 #include "comm/p2p/mover.h"
@@ -247,7 +247,8 @@ void check_copies(Device runs, Device from_device, Device to_device) {
         make_current(runs);
         auto expected = std::vector<unsigned char>(size + 2 * margin, 255);
         std::copy_n(source.data() + from_offset, size, expected.data() + to_offset);
-        ASSERT_TRUE(got == expected) << size << " bytes to +" << to_offset << " from +" << from_offset << " by " << ctas << " CTAs";
+        ASSERT_TRUE(got == expected) << size << " bytes to +" << to_offset << " from +" << from_offset << " by " << ctas
+                                     << " CTAs";
       }
     }
   }

@@ -22,14 +22,16 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::vector<std::string> exchange_in_threads(ExchangeSpec spec, DeviceKind kind, std::vector<p2p::LinkReport>* reports = nullptr) {
+std::vector<std::string> exchange_in_threads(ExchangeSpec spec, DeviceKind kind,
+                                             std::vector<p2p::LinkReport>* reports = nullptr) {
   const auto store = make_thread_rendezvous();
   if (reports) reports->resize(static_cast<std::size_t>(spec.size));
   return outcome_of_ranks(spec.size, [&](int rank) {
     ExchangeSpec mine = spec;
     mine.rank = rank;
     mine.device = {kind, rank};
-    const std::string problems = exchange_messages(mine, *store, reports ? &(*reports)[static_cast<std::size_t>(rank)] : nullptr);
+    const std::string problems =
+        exchange_messages(mine, *store, reports ? &(*reports)[static_cast<std::size_t>(rank)] : nullptr);
     if (!problems.empty()) throw Error(problems);
   });
 }
@@ -42,7 +44,8 @@ struct Way {
 };
 
 class P2pLinkThreads : public testing::TestWithParam<Way> {};
-INSTANTIATE_TEST_SUITE_P(Ways, P2pLinkThreads, testing::Values(Way{Transport::direct}, Way{Transport::host}, Way{Transport::nccl}),
+INSTANTIATE_TEST_SUITE_P(Ways, P2pLinkThreads,
+                         testing::Values(Way{Transport::direct}, Way{Transport::host}, Way{Transport::nccl}),
                          testing::PrintToStringParamName());
 
 TEST_P(P2pLinkThreads, EveryByteArrives) {
@@ -58,7 +61,12 @@ TEST_P(P2pLinkThreads, EveryByteArrivesInItsPlace) {
 }
 
 TEST_P(P2pLinkThreads, LongMessagesTravelInChunks) {
-  ExchangeSpec spec{.size = 3, .transport = GetParam().transport, .mover = GetParam().mover, .messages = 300, .largest = 60'000, .slot_message = 1000};
+  ExchangeSpec spec{.size = 3,
+                    .transport = GetParam().transport,
+                    .mover = GetParam().mover,
+                    .messages = 300,
+                    .largest = 60'000,
+                    .slot_message = 1000};
   EXPECT_THAT(exchange_in_threads(spec, DeviceKind::host), Each(IsEmpty()));
 }
 
@@ -155,7 +163,8 @@ TEST(P2pLink, AnAbortEndsAWaitForAMessageThatNeverComes) {
     const auto store = make_thread_rendezvous();
     const auto outcome = outcome_of_ranks(2, [&](int rank) {
       const Device device{DeviceKind::host, rank};
-      const auto link = p2p::make_link({.name = "l", .rank = rank, .device = device, .message_bytes = 100, .transport = transport}, *store);
+      const auto link =
+          p2p::make_link({.name = "l", .rank = rank, .device = device, .message_bytes = 100, .transport = transport}, *store);
       std::vector<char> data(100);
       const View view(data.data(), DType::u8, {100});
       if (rank == 0) {
@@ -184,7 +193,8 @@ TEST(P2pLink, TheReceiverLearnsWhenTheMessageWasReady) {
     const auto store = make_thread_rendezvous();
     const auto outcome = outcome_of_ranks(2, [&](int rank) {
       const Device device{DeviceKind::host, rank};
-      const auto link = p2p::make_link({.name = "l", .rank = rank, .device = device, .message_bytes = 100, .transport = transport}, *store);
+      const auto link =
+          p2p::make_link({.name = "l", .rank = rank, .device = device, .message_bytes = 100, .transport = transport}, *store);
       std::vector<char> data(100);
       const View view(data.data(), DType::u8, {100});
       const Stream stream(device);
@@ -213,8 +223,14 @@ TEST(P2pMailbox, PartsThatLeaveTogetherTravelAsOneMessage) {
   const Device device{};
   std::vector<std::byte> slots(2 * 256);
   std::uint32_t announced = 0, ready = 0, credit = 0;
-  const p2p::MailboxMemory memory{.slots = slots.data(), .slot_bytes = 256, .slot_count = 2, .announced = &announced, .ready = &ready,
-                                  .credit = &credit, .imported = {}, .exported = {}};
+  const p2p::MailboxMemory memory{.slots = slots.data(),
+                                  .slot_bytes = 256,
+                                  .slot_count = 2,
+                                  .announced = &announced,
+                                  .ready = &ready,
+                                  .credit = &credit,
+                                  .imported = {},
+                                  .exported = {}};
   p2p::Mailbox sender(p2p::End::sender, memory, device, false), receiver(p2p::End::receiver, memory, device, false);
   const Stream out(device), in(device);
   std::vector<std::int32_t> a(10, 1), b(50, 2), c(1, 3), x(10), y(50), z(1);
@@ -258,9 +274,10 @@ class GpuP2pWay : public testing::TestWithParam<std::tuple<Way, int>> {
 
 class GpuP2pLink : public GpuP2pWay {};
 INSTANTIATE_TEST_SUITE_P(Ways, GpuP2pLink,
-                         testing::Combine(testing::Values(Way{Transport::direct, Mover::copy_engine}, Way{Transport::direct, Mover::sm_write},
-                                                          Way{Transport::direct, Mover::sm_read}, Way{Transport::host}, Way{Transport::relay},
-                                                          Way{Transport::nccl}),
+                         testing::Combine(testing::Values(Way{Transport::direct, Mover::copy_engine},
+                                                          Way{Transport::direct, Mover::sm_write},
+                                                          Way{Transport::direct, Mover::sm_read}, Way{Transport::host},
+                                                          Way{Transport::relay}, Way{Transport::nccl}),
                                           testing::Values(2, 4)),
                          way_and_size);
 
@@ -277,13 +294,14 @@ TEST_P(GpuP2pLink, EveryByteArrivesBetweenThreads) {
 }
 
 class GpuP2pLinkProcesses : public GpuP2pWay {};
-INSTANTIATE_TEST_SUITE_P(Ways, GpuP2pLinkProcesses,
-                         testing::Combine(testing::Values(Way{Transport::vmm, Mover::copy_engine}, Way{Transport::vmm, Mover::sm_write},
-                                                          Way{Transport::vmm, Mover::sm_read}, Way{Transport::ipc, Mover::copy_engine},
-                                                          Way{Transport::ipc, Mover::sm_write}, Way{Transport::ipc, Mover::sm_read},
-                                                          Way{Transport::host}, Way{Transport::relay}, Way{Transport::nccl}),
-                                          testing::Values(2, 4)),
-                         way_and_size);
+INSTANTIATE_TEST_SUITE_P(
+    Ways, GpuP2pLinkProcesses,
+    testing::Combine(testing::Values(Way{Transport::vmm, Mover::copy_engine}, Way{Transport::vmm, Mover::sm_write},
+                                     Way{Transport::vmm, Mover::sm_read}, Way{Transport::ipc, Mover::copy_engine},
+                                     Way{Transport::ipc, Mover::sm_write}, Way{Transport::ipc, Mover::sm_read},
+                                     Way{Transport::host}, Way{Transport::relay}, Way{Transport::nccl}),
+                     testing::Values(2, 4)),
+    way_and_size);
 
 TEST_P(GpuP2pLinkProcesses, EveryByteArrives) {
   const auto& [way, size] = GetParam();
@@ -305,7 +323,8 @@ TEST_F(GpuP2pAbort, EndsAWaitForAMessageThatNeverComes) {
     const auto outcome = outcome_of_ranks(2, [&](int rank) {
       const Device device{DeviceKind::cuda, rank};
       make_current(device);
-      const auto link = p2p::make_link({.name = "l", .rank = rank, .device = device, .message_bytes = 100, .transport = transport}, *store);
+      const auto link =
+          p2p::make_link({.name = "l", .rank = rank, .device = device, .message_bytes = 100, .transport = transport}, *store);
       DeviceMemory memory(device);
       const Buffer data = memory.allocate(100);
       if (rank == 0) {

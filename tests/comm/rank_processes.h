@@ -1,4 +1,5 @@
-// Runs the ranks of a test as processes: the test program starts itself once per rank, with the rank's place in the environment.
+// Runs the ranks of a test as processes: the test program starts itself once per rank, with the rank's place in the
+// environment.
 #pragma once
 
 #include <fcntl.h>
@@ -32,16 +33,17 @@ struct Ended {
 };
 
 // Runs the disabled test `child` ("Suite.DISABLED_Name") as `size` processes that share a fresh rendezvous directory.
-inline std::vector<Ended> run_processes(const std::string& child, int size, const std::vector<std::string>& more_environment = {}) {
+inline std::vector<Ended> run_processes(const std::string& child, int size,
+                                        const std::vector<std::string>& more_environment = {}) {
   const TemporaryDirectory directory;
   std::vector<pid_t> processes;
   for (int rank = 0; rank < size; ++rank) {
-    std::vector<std::string> environment = {"PLAIT_TEST_RANK=" + std::to_string(rank), "PLAIT_TEST_SIZE=" + std::to_string(size),
+    std::vector<std::string> environment = {"PLAIT_TEST_RANK=" + std::to_string(rank),
+                                            "PLAIT_TEST_SIZE=" + std::to_string(size),
                                             "PLAIT_TEST_RENDEZVOUS=" + directory.path() + "/store"};
     environment.insert(environment.end(), more_environment.begin(), more_environment.end());
     for (char** variable = environ; *variable; ++variable) environment.emplace_back(*variable);
-    std::vector<std::string> arguments = {"test", "--gtest_filter=" + child,
-                                          "--gtest_also_run_disabled_tests"};
+    std::vector<std::string> arguments = {"test", "--gtest_filter=" + child, "--gtest_also_run_disabled_tests"};
     const auto pointers = [](std::vector<std::string>& strings) {
       std::vector<char*> result;
       for (std::string& text : strings) result.push_back(text.data());
@@ -54,7 +56,8 @@ inline std::vector<Ended> run_processes(const std::string& child, int size, cons
     posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT, 0600);
     posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
     pid_t process = 0;
-    EXPECT_EQ(posix_spawn(&process, "/proc/self/exe", &files, nullptr, pointers(arguments).data(), pointers(environment).data()), 0);
+    EXPECT_EQ(
+        posix_spawn(&process, "/proc/self/exe", &files, nullptr, pointers(arguments).data(), pointers(environment).data()), 0);
     posix_spawn_file_actions_destroy(&files);
     processes.push_back(process);
   }

@@ -100,7 +100,8 @@ TEST_P(RendezvousKind, AbortReleasesWaitersAndTheFirstReasonStays) {
     a->abort("rank 3: out of memory");
     a->abort("a later reason");
   });
-  EXPECT_THAT(message_of([&] { b->get("never", seconds(30)); }), AllOf(HasSubstr("'never'"), HasSubstr("rank 3: out of memory")));
+  EXPECT_THAT(message_of([&] { b->get("never", seconds(30)); }),
+              AllOf(HasSubstr("'never'"), HasSubstr("rank 3: out of memory")));
   aborter.join();
   EXPECT_THAT(message_of([&] { b->get("there", seconds(30)); }), HasSubstr("rank 3: out of memory"));
 }
@@ -125,7 +126,7 @@ TEST(DirectoryRendezvous, IsPrivateAndLeavesNoTemporaryFiles) {
   store->set("a", "1");
   EXPECT_THROW(store->set("a", "2"), CommError);
   store->abort("reason");
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(stat(path.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0700u);
   int files = 0;
@@ -149,7 +150,8 @@ TEST(DirectoryRendezvous, NamesAPathThatCannotBeUsed) {
   EXPECT_THAT(message_of([] { make_directory_rendezvous("/nowhere/at/all"); }), HasSubstr("/nowhere/at/all"));
   EXPECT_THAT(message_of([] { make_directory_rendezvous("/dev/null"); }), HasSubstr("not a directory"));
   const TemporaryDirectory parent;
-  EXPECT_THAT(message_of([&] { make_directory_rendezvous(parent.path())->set(std::string(300, 'k'), ""); }), HasSubstr("too long"));
+  EXPECT_THAT(message_of([&] { make_directory_rendezvous(parent.path())->set(std::string(300, 'k'), ""); }),
+              HasSubstr("too long"));
 }
 
 }  // namespace

@@ -58,7 +58,8 @@ TEST(TopologyFolder, EveryFileIsWhatItIsExpectedToBe) {
       std::vector<int> ids;
       for (int gpu : routes.gpus()) ids.push_back(imported.graph.nodes[static_cast<std::size_t>(gpu)].index);
       EXPECT_EQ(ids, expected["ids"].get<std::vector<int>>());
-      EXPECT_EQ(imported.warnings.empty(), !expected["suspect"].get<bool>()) << testing::PrintToString(test::messages(imported));
+      EXPECT_EQ(imported.warnings.empty(), !expected["suspect"].get<bool>())
+          << testing::PrintToString(test::messages(imported));
       expect_matrix(routes, expected);
       EXPECT_EQ(import_topology(to_json_text(imported.graph), path).graph, imported.graph);
     } catch (const Error& error) {

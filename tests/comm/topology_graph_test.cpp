@@ -47,7 +47,8 @@ TEST(TopologyGraph, ProblemsAreFound) {
   EXPECT_THAT(problem([](Graph& g) { g.edges[0].a = 2; }), HasSubstr("to itself"));
   EXPECT_THAT(problem([](Graph& g) { g.edges[0].a = 3; }), HasSubstr("is no node"));
   EXPECT_THAT(problem([](Graph& g) { g.edges[0].gb_per_s = 0; }), HasSubstr("bandwidth"));
-  EXPECT_THAT(problem([](Graph& g) { g.edges[0].gb_per_s = std::numeric_limits<double>::quiet_NaN(); }), HasSubstr("bandwidth"));
+  EXPECT_THAT(problem([](Graph& g) { g.edges[0].gb_per_s = std::numeric_limits<double>::quiet_NaN(); }),
+              HasSubstr("bandwidth"));
   EXPECT_THAT(problem([](Graph& g) { g.edges[1].latency_us = -1; }), HasSubstr("latency"));
   EXPECT_THAT(problem([](Graph& g) { g.pairs = {{0, 2, 1, 1}}; }), HasSubstr("not two GPUs"));
   EXPECT_THAT(problem([](Graph& g) { g.pairs = {{0, 1, 1, 1}, {0, 1, 2, 2}}; }), HasSubstr("twice"));

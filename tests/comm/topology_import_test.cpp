@@ -152,7 +152,8 @@ TEST(TopologyXml, BrokenFilesAreRefusedWithTheirLine) {
     EXPECT_THAT(broken("count=\"4\"", "count=\"" + std::string(count) + "\""), HasSubstr("line 5")) << count;
   EXPECT_THAT(broken("numaid=\"0\"", "numaid=\"-2\""), HasSubstr("numaid"));
   std::string deep = "<system version=\"1\"><cpu numaid=\"0\">";
-  for (int i = 0; i < 100000; ++i) deep += "<pci busid=\"0000:" + std::string(i % 2 ? "1" : "2") + "0:00.0\" class=\"0x060400\">";
+  for (int i = 0; i < 100000; ++i)
+    deep += "<pci busid=\"0000:" + std::string(i % 2 ? "1" : "2") + "0:00.0\" class=\"0x060400\">";
   EXPECT_NE(refusal(deep), "");
   std::string nested = "<system version=\"1\"><cpu numaid=\"0\">", ends;
   for (int i = 0; i < 200; ++i) {
@@ -262,7 +263,8 @@ TEST(TopologyJson, BrokenFilesAreRefusedWithTheirLine) {
   EXPECT_THAT(broken("\"b\": \"h0nvs\"", "\"b\": \"h0gpu0\""), AllOf(HasSubstr("edges[0].b"), HasSubstr("one to itself")));
   EXPECT_THAT(broken("\"b\": \"h0nvs\"", "\"b\": \"nowhere\""), HasSubstr("no node has this name"));
   for (const char* figure : {"0", "-1", "1e300", "\"fast\"", "null"})
-    EXPECT_THAT(broken("\"gb_per_s\": 370.8", "\"gb_per_s\": " + std::string(figure)), HasSubstr("edges[0].gb_per_s")) << figure;
+    EXPECT_THAT(broken("\"gb_per_s\": 370.8", "\"gb_per_s\": " + std::string(figure)), HasSubstr("edges[0].gb_per_s"))
+        << figure;
   EXPECT_THAT(broken("\"lanes\": 18", "\"lanes\": 65"), HasSubstr("edges[0].lanes"));
   EXPECT_THAT(broken("\"lanes\": 18", "\"lane\": 18"), HasSubstr("unknown key"));
   EXPECT_THAT(broken("\"lanes\": 18", "\"lanes\": 18, \"lanes\": 18"), HasSubstr("twice"));

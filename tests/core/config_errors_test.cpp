@@ -53,13 +53,13 @@ TEST_P(ConfigOverrideErrors, NamePathValueAndRule) {
 
 INSTANTIATE_TEST_SUITE_P(
     Unknown, ConfigOverrideErrors,
-    testing::Values(
-        Case{{"train.stepz=3"}, "train.stepz", "3", "unknown key", "train.steps"},
-        Case{{"train.lr=1"}, "train.lr", "1", "unknown key", "train.optimizer.lr"},
-        Case{{"optimiser={lr: 1}"}, "optimiser", "", "unknown key", "train.optimizer"},
-        Case{{"trian={steps: 1}"}, "trian", "", "unknown key", "train"},
-        Case{{"model.preset=gpt2-125m"}, "model.preset", "gpt2-125m", "must be one of tiny, gpt2-124m", "gpt2-124m"},
-        Case{{"zzzzzzzzzzzzzzzzzz=1"}, "zzzzzzzzzzzzzzzzzz", "1", "unknown key", ""}));
+    testing::Values(Case{{"train.stepz=3"}, "train.stepz", "3", "unknown key", "train.steps"},
+                    Case{{"train.lr=1"}, "train.lr", "1", "unknown key", "train.optimizer.lr"},
+                    Case{{"optimiser={lr: 1}"}, "optimiser", "", "unknown key", "train.optimizer"},
+                    Case{{"trian={steps: 1}"}, "trian", "", "unknown key", "train"},
+                    Case{
+                        {"model.preset=gpt2-125m"}, "model.preset", "gpt2-125m", "must be one of tiny, gpt2-124m", "gpt2-124m"},
+                    Case{{"zzzzzzzzzzzzzzzzzz=1"}, "zzzzzzzzzzzzzzzzzz", "1", "unknown key", ""}));
 
 INSTANTIATE_TEST_SUITE_P(
     Type, ConfigOverrideErrors,
@@ -105,10 +105,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     NotSupportedYet, ConfigOverrideErrors,
-    testing::Values(
-        Case{{"parallel.zero=3"}, "parallel.zero", "3", "must be auto or 0 to 2: sharding parameters (ZeRO-3) is not supported yet", ""},
-        Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "wrong type: must be integer (auto or 0 to 2", ""},
-        Case{{"parallel.zero=-2"}, "parallel.zero", "-2", "must be auto or at least 0", ""}));
+    testing::Values(Case{{"parallel.zero=3"},
+                         "parallel.zero",
+                         "3",
+                         "must be auto or 0 to 2: sharding parameters (ZeRO-3) is not supported yet",
+                         ""},
+                    Case{{"parallel.zero=-1"}, "parallel.zero", "-1", "wrong type: must be integer (auto or 0 to 2", ""},
+                    Case{{"parallel.zero=-2"}, "parallel.zero", "-2", "must be auto or at least 0", ""}));
 
 INSTANTIATE_TEST_SUITE_P(
     LayoutRule, ConfigOverrideErrors,
@@ -120,23 +123,50 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"comm.p2p_pairs=0-1=auto"}, "comm.p2p_pairs", "0-1=auto", "a list of pairs as 0-1=host", ""},
         Case{{"comm.p2p=vmm", "launch.mode=threads"}, "comm.p2p", "vmm", "needs ranks that are processes", ""},
         Case{{"comm.p2p=direct", "launch.mode=processes"}, "comm.p2p", "direct", "needs ranks that are threads", ""},
-        Case{{"comm.p2p_pairs=[0-1=host, 0-2=vmm]", "launch.mode=threads"}, "comm.p2p_pairs", "[...]", "0-2=vmm needs ranks that are processes", ""},
-        Case{{"comm.p2p_pairs=[0-1=direct]", "launch.mode=processes"}, "comm.p2p_pairs", "[...]", "0-1=direct needs ranks that are threads", ""},
+        Case{{"comm.p2p_pairs=[0-1=host, 0-2=vmm]", "launch.mode=threads"},
+             "comm.p2p_pairs",
+             "[...]",
+             "0-2=vmm needs ranks that are processes",
+             ""},
+        Case{{"comm.p2p_pairs=[0-1=direct]", "launch.mode=processes"},
+             "comm.p2p_pairs",
+             "[...]",
+             "0-1=direct needs ranks that are threads",
+             ""},
         Case{{"parallel.tensor=4", "model.kv_heads=2"}, "parallel.tensor", "4", "must divide model.kv_heads=2", ""},
         Case{{"parallel.tensor=2", "model.ffn=65"}, "parallel.tensor", "2", "must divide model.ffn=65", ""},
         Case{{"parallel.tensor=16", "data.sequence_length=17", "train.micro_batch=1", "train.global_batch=16"},
-             "parallel.tensor", "16", "must divide the tokens of a micro-batch", ""},
+             "parallel.tensor",
+             "16",
+             "must divide the tokens of a micro-batch",
+             ""},
         Case{{"parallel.pipeline=100"}, "parallel.pipeline", "100", "must be at most", ""},
-        Case{{"parallel.schedule=1f1c"}, "parallel.schedule", "1f1c", "must be one of auto, gpipe, 1f1b, interleaved, zb-h1, zb-v", "1f1b"},
+        Case{{"parallel.schedule=1f1c"},
+             "parallel.schedule",
+             "1f1c",
+             "must be one of auto, gpipe, 1f1b, interleaved, zb-h1, zb-v",
+             "1f1b"},
         Case{{"placement.strategy=explicit"}, "placement.devices", "[]", "is required with placement.strategy=explicit", ""},
         Case{{"placement.devices=[1,0]"}, "placement.devices", "[...]", "must be empty unless placement.strategy=explicit", ""},
         Case{{"placement.strategy=explicit", "placement.devices=[1,1]"}, "placement.devices", "[...]", "each once", ""},
         Case{{"parallel.virtual_stages=2"}, "parallel.virtual_stages", "2", "must be 1 with parallel.schedule=1f1b", ""},
-        Case{{"parallel.virtual_stages=3", "parallel.schedule=zb-v"}, "parallel.virtual_stages", "3", "must be 2 with parallel.schedule=zb-v", ""},
-        Case{{"parallel.pipeline=2", "parallel.stages=[1]"}, "parallel.stages", "[...]", "must have 2 numbers, one per stage, not 1", ""},
-        Case{{"parallel.pipeline=2", "parallel.stages=[1, 99]"}, "parallel.stages", "[...]", "must add up to model.layers=", ""},
-        Case{{"parallel.pipeline=2", "parallel.zero=2", "parallel.schedule=zb-h1"}, "parallel.zero", "2",
-             "ZeRO-2 works with gpipe, 1f1b and interleaved", ""}));
+        Case{{"parallel.virtual_stages=3", "parallel.schedule=zb-v"},
+             "parallel.virtual_stages",
+             "3",
+             "must be 2 with parallel.schedule=zb-v",
+             ""},
+        Case{{"parallel.pipeline=2", "parallel.stages=[1]"},
+             "parallel.stages",
+             "[...]",
+             "must have 2 numbers, one per stage, not 1",
+             ""},
+        Case{
+            {"parallel.pipeline=2", "parallel.stages=[1, 99]"}, "parallel.stages", "[...]", "must add up to model.layers=", ""},
+        Case{{"parallel.pipeline=2", "parallel.zero=2", "parallel.schedule=zb-h1"},
+             "parallel.zero",
+             "2",
+             "ZeRO-2 works with gpipe, 1f1b and interleaved",
+             ""}));
 
 INSTANTIATE_TEST_SUITE_P(
     CrossRule, ConfigOverrideErrors,
@@ -168,7 +198,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"comm.backend=nccl", "launch.device=cpu"}, "comm.backend", "nccl", "must be auto or gloo", ""},
         Case{{"comm.backend=gloo", "launch.device=cuda"}, "comm.backend", "gloo", "must be auto or nccl", ""},
         Case{{"precision.compute=fp64"}, "precision.compute", "fp64", "fp64 runs on CPUs only", ""},
-        Case{{"precision.gradients=bf16", "precision.compute=fp32"}, "precision.gradients", "bf16", "need precision.compute=bf16", ""}));
+        Case{{"precision.gradients=bf16", "precision.compute=fp32"},
+             "precision.gradients",
+             "bf16",
+             "need precision.compute=bf16",
+             ""}));
 
 TEST(ConfigErrors, LinesAreTheFiles) {
   const auto problems = problems_of(

@@ -143,9 +143,7 @@ std::int64_t parameters(const ModelConfig& m) {
 }
 
 TEST(Config, PresetsHaveThePublishedParameterCounts) {
-  const auto count = [](const std::string& name) {
-    return parameters(parse_config(minimal, {"model.preset=" + name}).model);
-  };
+  const auto count = [](const std::string& name) { return parameters(parse_config(minimal, {"model.preset=" + name}).model); };
   EXPECT_EQ(count("gpt2-124m"), 124'439'808);
   EXPECT_EQ(count("gpt2-355m"), 354'823'168);
   EXPECT_EQ(count("gpt2-774m"), 774'030'080);
@@ -189,8 +187,8 @@ TEST(Config, KnowsWhatAutoLeavesToThePlanner) {
                                          "parallel.recompute=auto"};
   const Config planned = parse_config(minimal, open);
   EXPECT_THAT(keys_left_to_planner(planned),
-              ElementsAre("train.micro_batch", "parallel.tensor", "parallel.pipeline", "parallel.schedule", "parallel.virtual_stages",
-                          "parallel.zero", "parallel.recompute"));
+              ElementsAre("train.micro_batch", "parallel.tensor", "parallel.pipeline", "parallel.schedule",
+                          "parallel.virtual_stages", "parallel.zero", "parallel.recompute"));
   EXPECT_EQ(parse_config(to_yaml(planned)).parallel.zero, -1);
   // What is left open breaks no rule, and one that is not left open still can.
   EXPECT_THAT(problems_of(planned), IsEmpty());

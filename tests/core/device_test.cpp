@@ -51,7 +51,8 @@ TYPED_TEST_P(AnyDeviceTest, TellsItsNameAndMemory) {
   EXPECT_GT(info.free_bytes, 0u);
   EXPECT_GE(info.total_bytes, info.free_bytes);
   EXPECT_GT(info.total_bytes, std::size_t{64} << 20);
-  EXPECT_NEAR(static_cast<double>(memory_size(this->device_)), static_cast<double>(info.total_bytes), 0.01 * static_cast<double>(info.total_bytes));
+  EXPECT_NEAR(static_cast<double>(memory_size(this->device_)), static_cast<double>(info.total_bytes),
+              0.01 * static_cast<double>(info.total_bytes));
 }
 
 REGISTER_TYPED_TEST_SUITE_P(AnyDeviceTest, TellsItsNameAndMemory);

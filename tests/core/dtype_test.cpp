@@ -50,7 +50,7 @@ TEST(BFloat16Test, EveryValueSurvivesTheRoundTrip) {
 }
 
 TEST(BFloat16Test, RoundsToNearestAndTiesToEven) {
-  constexpr float step = 0x1p-7f;  // spacing of bfloat16 in [1, 2)
+  constexpr float step = 0x1p-7f;                         // spacing of bfloat16 in [1, 2)
   EXPECT_EQ(rounded(1 + step / 2), 1.0f);                 // tie: 1 is even
   EXPECT_EQ(rounded(1 + step + step / 2), 1 + 2 * step);  // tie: 1 + 2 steps is even
   EXPECT_EQ(rounded(1 + step / 2 + 0x1p-20f), 1 + step);

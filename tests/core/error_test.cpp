@@ -11,7 +11,8 @@ using testing::HasSubstr;
 using testing::Not;
 
 TEST(ErrorTest, ConfigErrorListsEveryProblemWithPlaceValueRuleAndNearestKey) {
-  const ConfigError error({{"train.steps", "-5", "must be at least 1", "", 12}, {"model.layes", "", "unknown key", "model.layers", 0}});
+  const ConfigError error(
+      {{"train.steps", "-5", "must be at least 1", "", 12}, {"model.layes", "", "unknown key", "model.layers", 0}});
   EXPECT_THAT(error.what(), HasSubstr("2 problems in the input:"));
   EXPECT_THAT(error.what(), HasSubstr("\n  train.steps=-5 (line 12): must be at least 1"));
   EXPECT_THAT(error.what(), HasSubstr("\n  model.layes: unknown key; did you mean 'model.layers'?"));

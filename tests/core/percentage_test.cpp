@@ -13,7 +13,8 @@ TEST(Percentage, ReadsWhatUsersWrite) {
 }
 
 TEST(Percentage, TakesNothingElse) {
-  for (const char* text : {"", "%", "5", "0.05", "5 %", " 5%", "5%%", "-1%", "101%", "nan%", "inf%", "1e1%", "five%", "5%x", "+5%"}) {
+  for (const char* text :
+       {"", "%", "5", "0.05", "5 %", " 5%", "5%%", "-1%", "101%", "nan%", "inf%", "1e1%", "five%", "5%x", "+5%"}) {
     EXPECT_EQ(percentage(text), std::nullopt) << text;
   }
 }

@@ -119,7 +119,8 @@ TEST(RandomTest, BelowCoversItsRangeEvenly) {
   for (std::uint64_t i = 0; i < 10000; ++i) ++counts[random.below(10, i)];
   for (const int count : counts) EXPECT_NEAR(count, 1000, 6 * std::sqrt(900.0));
   EXPECT_EQ(random.below(1, 123), 0u);
-  for (std::uint64_t i = 0; i < 100; ++i) EXPECT_LT(random.below((std::uint64_t{1} << 63) + 1, i), (std::uint64_t{1} << 63) + 1);
+  for (std::uint64_t i = 0; i < 100; ++i)
+    EXPECT_LT(random.below((std::uint64_t{1} << 63) + 1, i), (std::uint64_t{1} << 63) + 1);
 }
 
 }  // namespace

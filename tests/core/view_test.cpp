@@ -84,7 +84,8 @@ TEST(ViewTest, RefusesRowsOutsideTheFirstDim) {
   for (const auto& [first, count] : std::vector<std::pair<std::int64_t, std::int64_t>>{{4, 2}, {-1, 1}, {0, -1}, {6, 0}}) {
     EXPECT_THAT(internal_error([&] { static_cast<void>(view.rows(first, count)); }), HasSubstr("out of range")) << first;
   }
-  EXPECT_THAT(internal_error([&] { static_cast<void>(View(memory.data(), DType::f32, {}).rows(0, 0)); }), HasSubstr("out of range"));
+  EXPECT_THAT(internal_error([&] { static_cast<void>(View(memory.data(), DType::f32, {}).rows(0, 0)); }),
+              HasSubstr("out of range"));
 }
 
 }  // namespace

@@ -12,16 +12,26 @@ struct Rule {
 };
 
 constexpr std::array rules{
-    Rule{"cuStreamSynchronize", CallKind::synchronization}, Rule{"cuEventSynchronize", CallKind::synchronization},
-    Rule{"cuCtxSynchronize", CallKind::synchronization},    Rule{"cuMemAlloc", CallKind::allocation},
-    Rule{"cuMemHostAlloc", CallKind::allocation},           Rule{"cuMemHostRegister", CallKind::allocation},
-    Rule{"cuMemCreate", CallKind::allocation},              Rule{"cuMemMap", CallKind::allocation},
-    Rule{"cuMemPoolCreate", CallKind::allocation},          Rule{"cuArrayCreate", CallKind::allocation},
-    Rule{"cuMipmappedArrayCreate", CallKind::allocation},   Rule{"cuMemHostUnregister", CallKind::free},
-    Rule{"cuMemFree", CallKind::free},                      Rule{"cuMemRelease", CallKind::free},
-    Rule{"cuMemUnmap", CallKind::free},                     Rule{"cuMemPoolDestroy", CallKind::free},
-    Rule{"cuMemPoolTrimTo", CallKind::free},                Rule{"cuArrayDestroy", CallKind::free},
-    Rule{"cuLaunch", CallKind::launch},                     Rule{"cuGraphLaunch", CallKind::launch},
+    Rule{"cuStreamSynchronize", CallKind::synchronization},
+    Rule{"cuEventSynchronize", CallKind::synchronization},
+    Rule{"cuCtxSynchronize", CallKind::synchronization},
+    Rule{"cuMemAlloc", CallKind::allocation},
+    Rule{"cuMemHostAlloc", CallKind::allocation},
+    Rule{"cuMemHostRegister", CallKind::allocation},
+    Rule{"cuMemCreate", CallKind::allocation},
+    Rule{"cuMemMap", CallKind::allocation},
+    Rule{"cuMemPoolCreate", CallKind::allocation},
+    Rule{"cuArrayCreate", CallKind::allocation},
+    Rule{"cuMipmappedArrayCreate", CallKind::allocation},
+    Rule{"cuMemHostUnregister", CallKind::free},
+    Rule{"cuMemFree", CallKind::free},
+    Rule{"cuMemRelease", CallKind::free},
+    Rule{"cuMemUnmap", CallKind::free},
+    Rule{"cuMemPoolDestroy", CallKind::free},
+    Rule{"cuMemPoolTrimTo", CallKind::free},
+    Rule{"cuArrayDestroy", CallKind::free},
+    Rule{"cuLaunch", CallKind::launch},
+    Rule{"cuGraphLaunch", CallKind::launch},
 };
 
 }  // namespace

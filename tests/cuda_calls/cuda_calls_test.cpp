@@ -28,8 +28,8 @@ TEST(CallKindTest, SortsDriverFunctions) {
   for (const char* name : {"cuLaunchKernel", "cuLaunchKernelEx_ptsz", "cuGraphLaunch"}) {
     EXPECT_EQ(call_kind(name), CallKind::launch) << name;
   }
-  for (const char* name : {"cuMemcpyAsync", "cuMemcpyDtoDAsync_v2", "cuMemcpyPeerAsync", "cuMemcpyBatchAsync_v2", "cuStreamQuery",
-                           "cuMemsetD8Async", "cuLaunchHostFunc", "cuStreamWaitEvent", "cuMemGetInfo_v2"}) {
+  for (const char* name : {"cuMemcpyAsync", "cuMemcpyDtoDAsync_v2", "cuMemcpyPeerAsync", "cuMemcpyBatchAsync_v2",
+                           "cuStreamQuery", "cuMemsetD8Async", "cuLaunchHostFunc", "cuStreamWaitEvent", "cuMemGetInfo_v2"}) {
     EXPECT_EQ(call_kind(name), CallKind::other) << name;
   }
 }
@@ -72,7 +72,8 @@ TEST_F(GpuCudaCallsTest, EverySynchronizationCounts) {
   event.synchronize();
   const CudaCallCounts counts = counter.stop();
   EXPECT_EQ(counts.synchronizations, 2) << counts.report();
-  EXPECT_THAT(counts.report(), testing::AllOf(testing::HasSubstr("cuStreamSynchronize"), testing::HasSubstr("cuEventSynchronize")));
+  EXPECT_THAT(counts.report(),
+              testing::AllOf(testing::HasSubstr("cuStreamSynchronize"), testing::HasSubstr("cuEventSynchronize")));
 }
 
 TEST_F(GpuCudaCallsTest, EveryAllocationAndFreeCounts) {

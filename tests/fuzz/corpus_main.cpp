@@ -72,21 +72,13 @@ std::string mutated(std::string text, const std::vector<std::string>& corpus, Ra
   for (std::size_t i = 0; i < changes; ++i) {
     const std::size_t at = below(random, text.size() + 1), length = below(random, 24);
     switch (below(random, 7)) {
-      case 0:
-        text.erase(std::min(at, text.size()), length);
-        break;
-      case 1:
-        text.resize(at);
-        break;
-      case 2:
-        text.insert(at, tokens()[below(random, tokens().size())]);
-        break;
+      case 0: text.erase(std::min(at, text.size()), length); break;
+      case 1: text.resize(at); break;
+      case 2: text.insert(at, tokens()[below(random, tokens().size())]); break;
       case 3:
         if (at < text.size()) text[at] = static_cast<char>(random());
         break;
-      case 4:
-        text.insert(at, text.substr(below(random, text.size() + 1), length * 8));
-        break;
+      case 4: text.insert(at, text.substr(below(random, text.size() + 1), length * 8)); break;
       case 5: {
         const std::string& other = corpus[below(random, corpus.size())];
         text.insert(at, other.substr(below(random, other.size() + 1), length * 8));

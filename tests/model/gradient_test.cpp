@@ -57,7 +57,8 @@ TEST_P(ModelGradient, MatchesFiniteDifferences) {
       const double below = m.run(false);
       SerialModel::set(m.weight(p), i, w);
       // The loss scale passes through a float, hence 1e-6 rather than 1e-9.
-      EXPECT_NEAR(SerialModel::get(m.gradient(p), i), (above - below) / (2 * h), 1e-6 * norm + 1e-9) << parameter.name << " " << i;
+      EXPECT_NEAR(SerialModel::get(m.gradient(p), i), (above - below) / (2 * h), 1e-6 * norm + 1e-9)
+          << parameter.name << " " << i;
     }
     for (std::int64_t i = parameter.stored; i < parameter.shape.elements(); ++i) {
       ASSERT_EQ(SerialModel::get(m.gradient(p), i), 0.0) << parameter.name << ": padding";
@@ -90,7 +91,8 @@ TEST_P(ModelGradient, RecomputeChangesNoBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ModelGradient,
-                         testing::Values(Case{"gpt", gpt(), Recompute::none}, Case{"gpt_selective", gpt(), Recompute::selective},
+                         testing::Values(Case{"gpt", gpt(), Recompute::none},
+                                         Case{"gpt_selective", gpt(), Recompute::selective},
                                          Case{"gpt_full", gpt(), Recompute::full}, Case{"llama", llama(), Recompute::none},
                                          Case{"llama_selective", llama(), Recompute::selective},
                                          Case{"llama_full", llama(), Recompute::full}),

@@ -28,7 +28,8 @@ class SerialModel {
       Random(seed + 1, p.name).fill_normal(0, noise);
       for (std::size_t i = 0; i < values.size(); ++i) {
         const bool stored = static_cast<std::int64_t>(i) < p.stored;
-        set(weights_.back(), static_cast<std::int64_t>(i), static_cast<double>(values[i]) + (stored ? 0.05 * static_cast<double>(noise[i]) : 0.0));
+        set(weights_.back(), static_cast<std::int64_t>(i),
+            static_cast<double>(values[i]) + (stored ? 0.05 * static_cast<double>(noise[i]) : 0.0));
       }
     }
     block_weights_ = bind_parameters(options.shape, list_, weights_);
@@ -40,21 +41,25 @@ class SerialModel {
       activations_.push_back(bind_activations(specs, memory));
     }
     // One stash for all blocks; outputs' gradients take turns in two.
-    residual_ = {tensor({options.micro_batch.rows(), options.shape.hidden}), tensor({options.micro_batch.rows(), options.shape.hidden})};
+    residual_ = {tensor({options.micro_batch.rows(), options.shape.hidden}),
+                 tensor({options.micro_batch.rows(), options.shape.hidden})};
     for (int block = 0; block < options.shape.blocks(); ++block) {
       const auto specs = gradient_specs(options, block);
       std::vector<void*> memory;
       for (const TensorSpec& spec : specs) {
-        memory.push_back(spec.name == "output" ? residual_[static_cast<std::size_t>((block + 1) % 2)].data : tensor(spec.shape, spec.dtype).data);
+        memory.push_back(spec.name == "output" ? residual_[static_cast<std::size_t>((block + 1) % 2)].data
+                                               : tensor(spec.shape, spec.dtype).data);
       }
       gradients_of_blocks_.push_back(bind_gradients(specs, memory));
     }
     View table;
     if (options.shape.position == Position::rope) {
-      table = tensor({options.micro_batch.sequence, options.shape.head_dim}, options.compute == DType::f64 ? DType::f64 : DType::f32);
+      table = tensor({options.micro_batch.sequence, options.shape.head_dim},
+                     options.compute == DType::f64 ? DType::f64 : DType::f32);
       ops::rope_table(options.shape.rope_base, table);
     }
-    group_ = comm::make_communicator({.name = "tensor", .rank = 0, .size = 1, .device = Device{}}, *comm::make_thread_rendezvous());
+    group_ =
+        comm::make_communicator({.name = "tensor", .rank = 0, .size = 1, .device = Device{}}, *comm::make_thread_rendezvous());
     transformer_ = std::make_unique<Transformer>(options, table, *group_);
     const auto bytes = static_cast<std::int64_t>(ops::workspace_bytes(DeviceKind::host, {}));
     context_ = ops::make_op_context(Device{}, tensor({bytes}, DType::u8));
@@ -72,22 +77,26 @@ class SerialModel {
     const int head = options_.shape.head_block();
     const auto scale = static_cast<float>(1.0 / static_cast<double>(options_.micro_batch.rows()));
     for (int block = 0; block <= head; ++block) {
-      transformer_->forward(stream_, *context_, {.block = block, .weights = &weights_of(block), .batch = batch_, .input = input(block),
-                                                 .activations = &activations_[static_cast<std::size_t>(block)], .train = backward,
-                                                 .loss_scale = scale});
+      transformer_->forward(stream_, *context_,
+                            {.block = block,
+                             .weights = &weights_of(block),
+                             .batch = batch_,
+                             .input = input(block),
+                             .activations = &activations_[static_cast<std::size_t>(block)],
+                             .train = backward,
+                             .loss_scale = scale});
     }
     for (int block = head; backward && block >= 0; --block) {
-      const Transformer::Backward args{
-          .block = block,
-          .weights = &weights_of(block),
-          .weight_gradients = &block_gradients_[static_cast<std::size_t>(block)],
-          .batch = batch_,
-          .input = input(block),
-          .activations = &activations_[static_cast<std::size_t>(block)],
-          .gradients = &gradients_of_blocks_[static_cast<std::size_t>(block)],
-          .input_gradient = block == 0 ? View() : residual_[static_cast<std::size_t>(block % 2)],
-          .accumulate = accumulate,
-          .accumulate_tokens = accumulate || options_.shape.tie_embeddings};
+      const Transformer::Backward args{.block = block,
+                                       .weights = &weights_of(block),
+                                       .weight_gradients = &block_gradients_[static_cast<std::size_t>(block)],
+                                       .batch = batch_,
+                                       .input = input(block),
+                                       .activations = &activations_[static_cast<std::size_t>(block)],
+                                       .gradients = &gradients_of_blocks_[static_cast<std::size_t>(block)],
+                                       .input_gradient = block == 0 ? View() : residual_[static_cast<std::size_t>(block % 2)],
+                                       .accumulate = accumulate,
+                                       .accumulate_tokens = accumulate || options_.shape.tie_embeddings};
       transformer_->backward_input(stream_, *context_, args);
       transformer_->backward_weight(stream_, *context_, args);
     }

@@ -54,17 +54,15 @@ TEST_F(ArgumentCheckTest, LinearForward) {
   EXPECT_NO_THROW(with([](LinearForward&) {})());
   expect_refused("linear_forward: argument 'x' must be f32, f64 or bf16 with 2 dims, got nothing",
                  with([](auto& a) { a.x = {}; }));
-  expect_refused("linear_forward: argument 'w' must be f32 [5, 3], got bf16 [5, 3]", with([&](auto& a) {
-                   a.w = bf16({5, 3});
-                 }));
+  expect_refused("linear_forward: argument 'w' must be f32 [5, 3], got bf16 [5, 3]",
+                 with([&](auto& a) { a.w = bf16({5, 3}); }));
   expect_refused("linear_forward: argument 'w' must be f32 [3, 3], got f32 [3, 4]", with([&](auto& a) { a.w = f32({3, 4}); }));
   expect_refused("linear_forward: argument 'bias' must be f32 [5], got f32 [4]", with([&](auto& a) { a.bias = f32({4}); }));
   expect_refused("linear_forward: argument 'y' must be f32 [4, 5], got f32 [5, 4]", with([&](auto& a) { a.y = f32({5, 4}); }));
   expect_refused("argument 'pre_activation' must be f32 [4, 5], got nothing",
                  with([](auto& a) { a.epilogue = Epilogue::gelu; }));
-  expect_refused("argument 'pre_activation' must be empty without Epilogue::gelu", with([&](auto& a) {
-                   a.pre_activation = f32({4, 5});
-                 }));
+  expect_refused("argument 'pre_activation' must be empty without Epilogue::gelu",
+                 with([&](auto& a) { a.pre_activation = f32({4, 5}); }));
   expect_refused("argument 'residual' must be empty with Epilogue::gelu", with([&](auto& a) {
                    a.epilogue = Epilogue::gelu;
                    a.pre_activation = f32({4, 5});
@@ -242,34 +240,28 @@ TEST_F(ArgumentCheckTest, OptimizerAndReductions) {
 }
 
 TEST_F(ArgumentCheckTest, ElementwiseAndActivations) {
-  expect_refused("convert: argument 'to' must be of 6 elements, got f64 [5]", [&] {
-    convert(stream(), f32({2, 3}), f64({5}));
-  });
+  expect_refused("convert: argument 'to' must be of 6 elements, got f64 [5]",
+                 [&] { convert(stream(), f32({2, 3}), f64({5})); });
   expect_refused("add: argument 'y' must be f32 [3], got bf16 [3]", [&] { add(stream(), f32({3}), bf16({3})); });
-  expect_refused("add_bias_residual: argument 'bias' must be f32 [3], got f32 [2]", [&] {
-    add_bias_residual(stream(), {.x = f32({2, 3}), .bias = f32({2}), .residual = {}, .y = f32({2, 3})});
-  });
+  expect_refused("add_bias_residual: argument 'bias' must be f32 [3], got f32 [2]",
+                 [&] { add_bias_residual(stream(), {.x = f32({2, 3}), .bias = f32({2}), .residual = {}, .y = f32({2, 3})}); });
   expect_refused("add_bias_residual: argument 'residual' must be f32 [2, 3], got bf16 [2, 3]", [&] {
     add_bias_residual(stream(), {.x = f32({2, 3}), .bias = {}, .residual = bf16({2, 3}), .y = f32({2, 3})});
   });
-  expect_refused("add_bias_residual: argument 'y' must be f32 [2, 3], got f32 [3, 2]", [&] {
-    add_bias_residual(stream(), {.x = f32({2, 3}), .bias = {}, .residual = {}, .y = f32({3, 2})});
-  });
+  expect_refused("add_bias_residual: argument 'y' must be f32 [2, 3], got f32 [3, 2]",
+                 [&] { add_bias_residual(stream(), {.x = f32({2, 3}), .bias = {}, .residual = {}, .y = f32({3, 2})}); });
   expect_refused("gelu_forward: argument 'x' must be f32, f64 or bf16", [&] { gelu_forward(stream(), i32(3), f32({3})); });
   expect_refused("gelu_backward: argument 'dx' must be f32 [3], got f32 [4]",
                  [&] { gelu_backward(stream(), f32({3}), f32({3}), f32({4})); });
-  expect_refused("swiglu_forward: argument 'gate_up' must be of an even number of columns", [&] {
-    swiglu_forward(stream(), f32({2, 7}), f32({2, 3}));
-  });
-  expect_refused("swiglu_backward: argument 'dy' must be f32 [2, 4], got f32 [2, 3]", [&] {
-    swiglu_backward(stream(), f32({2, 8}), f32({2, 3}), f32({2, 8}));
-  });
+  expect_refused("swiglu_forward: argument 'gate_up' must be of an even number of columns",
+                 [&] { swiglu_forward(stream(), f32({2, 7}), f32({2, 3})); });
+  expect_refused("swiglu_backward: argument 'dy' must be f32 [2, 4], got f32 [2, 3]",
+                 [&] { swiglu_backward(stream(), f32({2, 8}), f32({2, 3}), f32({2, 8})); });
 }
 
 TEST_F(ArgumentCheckTest, ContextAndThreads) {
-  expect_refused("make_op_context: argument 'workspace' must have at least", [&] {
-    make_op_context(Device{DeviceKind::host, 0}, View(), {});
-  });
+  expect_refused("make_op_context: argument 'workspace' must have at least",
+                 [&] { make_op_context(Device{DeviceKind::host, 0}, View(), {}); });
   expect_refused("set_blas_threads: argument 'threads' must be at least 1, got 0", [] { set_blas_threads(0); });
   EXPECT_EQ(context().adopt_choices({"a line", "another"}), 2);
   EXPECT_EQ(context().untuned_shapes(), 0);

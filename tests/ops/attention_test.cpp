@@ -23,7 +23,8 @@ Tensors attention_inputs(const AttentionShape& s) {
 Tensors run_attention(const Precision& p, const AttentionShape& s, const Tensors& in) {
   OpDevice device(p.device);
   const DType dtype = p.compute;
-  EXPECT_LE(attention_workspace_bytes(device.context(), s, dtype), workspace_bytes(p.device, {s, dtype, device.context().options().deterministic}));
+  EXPECT_LE(attention_workspace_bytes(device.context(), s, dtype),
+            workspace_bytes(p.device, {s, dtype, device.context().options().deterministic}));
   AttentionForward forward;
   forward.shape = s;
   forward.qkv = device.put(in.at("qkv"), dtype);

@@ -6,8 +6,8 @@
 #include <stdexcept>
 
 #include "core/error.h"
-#include "parallel/validator.h"
 #include "parallel/program_sets.h"
+#include "parallel/validator.h"
 
 namespace plait::parallel {
 namespace {
@@ -155,9 +155,9 @@ TEST(BrokenProgram, ForwardAfterBackward) {
   Editor e(one_f_one_b);
   e.move(1, e.find(1, forward, 1, 3), e.find(1, backward_weight, 1, 3));
   e.derive(1);
-  e.expect(
-      1, AllOf(HasSubstr("backward_input micro-batch 1 block 3"), HasSubstr("needs micro-batch 1 in the activations of block 3"),
-               HasSubstr("it comes later, from instruction"), HasSubstr("forward micro-batch 1 block 3")));
+  e.expect(1, AllOf(HasSubstr("backward_input micro-batch 1 block 3"),
+                    HasSubstr("needs micro-batch 1 in the activations of block 3"),
+                    HasSubstr("it comes later, from instruction"), HasSubstr("forward micro-batch 1 block 3")));
 }
 
 TEST(BrokenProgram, WeightPartBeforeInputPart) {
@@ -181,8 +181,8 @@ TEST(BrokenProgram, WrongMicroBatchIsSent) {
   Editor e({.schedule = {"gpipe", 2, 1, 3}});
   e.get(0, send_activation, 1).slot = e.get(0, forward, 0, 0).slot;
   e.derive(0);
-  e.expect(0, AllOf(HasSubstr("send_activation micro-batch 1"), HasSubstr("needs micro-batch 1 in the output of block 0, slot 0"),
-                    HasSubstr("which holds micro-batch 0")));
+  e.expect(0, AllOf(HasSubstr("send_activation micro-batch 1"),
+                    HasSubstr("needs micro-batch 1 in the output of block 0, slot 0"), HasSubstr("which holds micro-batch 0")));
 }
 
 TEST(BrokenProgram, GradientOfAnotherMicroBatch) {
@@ -248,13 +248,14 @@ TEST(BrokenProgram, Accumulation) {
   {
     Editor e(two_replicas);
     e.get(0, backward_weight, 0, 0).accumulate_tokens = false;  // the tied head has written before
-    e.expect(0,
-             AllOf(HasSubstr("backward_weight micro-batch 0 block 0"), HasSubstr("overwrites the gradients of the token table")));
+    e.expect(
+        0, AllOf(HasSubstr("backward_weight micro-batch 0 block 0"), HasSubstr("overwrites the gradients of the token table")));
   }
   {
     Editor e(sharded_gradients);
     e.get(0, reduce_gradients, 2, 0).accumulate = false;
-    e.expect(0, AllOf(HasSubstr("reduce_gradients micro-batch 2 bucket 0"), HasSubstr("overwrites the sum of 2 micro-batches")));
+    e.expect(0,
+             AllOf(HasSubstr("reduce_gradients micro-batch 2 bucket 0"), HasSubstr("overwrites the sum of 2 micro-batches")));
   }
   {
     Editor e(two_replicas);
@@ -331,8 +332,9 @@ TEST(BrokenProgram, SwappedReceives) {
   std::swap(first.input_slot, second.input_slot);
   const std::vector<ProgramProblem> problems = validate(e.set);
   EXPECT_TRUE(std::any_of(problems.begin(), problems.end(), [](const ProgramProblem& p) {
-    return p.rank == 1 && p.words.find("receives the output of stage 0, micro-batch 2, but what rank 0 sends next is the output "
-                                       "of stage 0, micro-batch 1") == 0;
+    return p.rank == 1 && p.words.find(
+                              "receives the output of stage 0, micro-batch 2, but what rank 0 sends next is the output "
+                              "of stage 0, micro-batch 1") == 0;
   }));
 }
 

@@ -55,11 +55,11 @@ TEST_P(DataParallel, OverlapChangesNoBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, DataParallel,
-                         testing::Values(Case{false, 1, 0}, Case{false, 1, 1}, Case{false, 2, 0}, Case{false, 2, 1}, Case{false, 4, 0},
-                                         Case{false, 4, 1}, Case{true, 2, 0}, Case{true, 4, 1}),
+                         testing::Values(Case{false, 1, 0}, Case{false, 1, 1}, Case{false, 2, 0}, Case{false, 2, 1},
+                                         Case{false, 4, 0}, Case{false, 4, 1}, Case{true, 2, 0}, Case{true, 4, 1}),
                          [](const auto& instance) {
-                           return std::string(instance.param.llama ? "llama" : "gpt") + "_" + std::to_string(instance.param.ranks) +
-                                  "_ranks_zero" + std::to_string(instance.param.zero);
+                           return std::string(instance.param.llama ? "llama" : "gpt") + "_" +
+                                  std::to_string(instance.param.ranks) + "_ranks_zero" + std::to_string(instance.param.zero);
                          });
 
 TEST(DataParallelProgramRun, RecomputeAndBucketSizeChangeNoBit) {
@@ -92,7 +92,8 @@ TEST(PipelineProgramRun, WhatLinksAndInterpreterAllocateIsWhatWasPlanned) {
     config.parallel.virtual_stages = schedule == std::string("interleaved") ? 2 : 1;
     run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches&) {
       EXPECT_GT(interpreter.linked_bytes(), 0u) << "messages between threads arrive in place";
-      EXPECT_EQ(interpreter.memory().peak_bytes() + interpreter.linked_bytes(), interpreter.plan().memory.total_bytes()) << schedule;
+      EXPECT_EQ(interpreter.memory().peak_bytes() + interpreter.linked_bytes(), interpreter.plan().memory.total_bytes())
+          << schedule;
     });
   }
 }

@@ -16,7 +16,8 @@ int main(int argc, char** argv) {
   run_ranks(
       config, 2, DeviceKind::host,
       [&](Interpreter& interpreter, SyntheticBatches& batches) {
-        for (std::int64_t step = 1; step <= config.train.steps; ++step) interpreter.run_step(batches, {.update = step, .lr = 1e-3f});
+        for (std::int64_t step = 1; step <= config.train.steps; ++step)
+          interpreter.run_step(batches, {.update = step, .lr = 1e-3f});
       },
       [&](RankPlan& plan) {
         for (Instruction& i : plan.train.instructions) {

@@ -20,7 +20,8 @@ class FlatLayoutTest : public testing::TestWithParam<std::tuple<int, std::int64_
   int data_size() const { return std::get<0>(GetParam()); }
   std::vector<model::Parameter> list = model::parameters(shape());
   FlatLayout layout_of(int rank, int zero) const {
-    return FlatLayout(list, {.data = {rank, data_size(), zero}, .bucket_bytes = std::get<1>(GetParam()), .gradient_type = DType::f32});
+    return FlatLayout(
+        list, {.data = {rank, data_size(), zero}, .bucket_bytes = std::get<1>(GetParam()), .gradient_type = DType::f32});
   }
   FlatLayout layout = layout_of(0, 0);
 };
@@ -100,7 +101,8 @@ TEST_P(FlatLayoutTest, ZeRO2KeepsShardsOfGradientsAndTwoBucketsOfWholeOnes) {
         EXPECT_EQ(sharded.bucket_of(i), sharded.bucket_of(j));
       }
     }
-    for (std::size_t b = 1; b < sharded.buckets().size(); ++b) EXPECT_NE(sharded.buckets()[b].place, sharded.buckets()[b - 1].place);
+    for (std::size_t b = 1; b < sharded.buckets().size(); ++b)
+      EXPECT_NE(sharded.buckets()[b].place, sharded.buckets()[b - 1].place);
   }
   std::int64_t all = 0;
   for (const model::Parameter& p : list) all += p.shape.elements();

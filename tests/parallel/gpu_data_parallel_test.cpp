@@ -86,7 +86,8 @@ TEST_P(GpuDataParallel, RecomputeChangesNoBitThatWasNotFused) {
     const JobResult recomputed = run_job(config, GetParam().ranks, DeviceKind::cuda);
     if (!GetParam().llama && config.parallel.recompute == "selective") {
       // The fused epilogue applies GELU to the product before it is rounded to bf16, recomputing starts from the rounded one.
-      for (std::size_t i = 0; i < kept.losses.size(); ++i) EXPECT_NEAR(kept.losses[i], recomputed.losses[i], 1e-3 * kept.losses[i]);
+      for (std::size_t i = 0; i < kept.losses.size(); ++i)
+        EXPECT_NEAR(kept.losses[i], recomputed.losses[i], 1e-3 * kept.losses[i]);
       continue;
     }
     EXPECT_EQ(kept.losses, recomputed.losses) << recompute;
@@ -102,11 +103,11 @@ TEST_P(GpuDataParallel, AStepNeitherSynchronizesTheHostNorAllocates) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuDataParallel,
-                         testing::Values(Case{false, 1, 0}, Case{true, 1, 1}, Case{false, 2, 0}, Case{true, 2, 1}, Case{true, 4, 0},
-                                         Case{false, 4, 1}),
+                         testing::Values(Case{false, 1, 0}, Case{true, 1, 1}, Case{false, 2, 0}, Case{true, 2, 1},
+                                         Case{true, 4, 0}, Case{false, 4, 1}),
                          [](const auto& instance) {
-                           return std::string(instance.param.llama ? "llama" : "gpt") + "_" + std::to_string(instance.param.ranks) +
-                                  "_ranks_zero" + std::to_string(instance.param.zero);
+                           return std::string(instance.param.llama ? "llama" : "gpt") + "_" +
+                                  std::to_string(instance.param.ranks) + "_ranks_zero" + std::to_string(instance.param.zero);
                          });
 
 }  // namespace

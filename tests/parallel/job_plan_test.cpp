@@ -25,7 +25,8 @@ TEST(JobPlan, ProgramsOfOnePlanPerPipelineRankAreThoseOfAllPlans) {
         resolve_layout(c.parallel, static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline));
     SCOPED_TRACE(layout.to_string() + ", " + c.parallel.schedule);
     const std::vector<RankPlan> plans = make_job_plan(c, 150, layout, DeviceKind::host);
-    const ProgramSet all = training_programs(plans), few = training_programs(make_stage_plans(c, 150, layout, DeviceKind::host));
+    const ProgramSet all = training_programs(plans),
+                     few = training_programs(make_stage_plans(c, 150, layout, DeviceKind::host));
     EXPECT_EQ(few.layout, all.layout);
     EXPECT_EQ(few.last_stage, all.last_stage);
     EXPECT_EQ(few.blocks, all.blocks);

@@ -20,8 +20,9 @@ struct Case {
 
   int ranks() const { return pipeline * data * tensor; }
   std::string name() const {
-    std::string text = (llama ? "llama_p" : "gpt_p") + std::to_string(pipeline) + "_d" + std::to_string(data) + "_t" + std::to_string(tensor) +
-                       "_" + schedule + "_v" + std::to_string(virtual_stages) + "_zero" + std::to_string(zero) + "_" + recompute;
+    std::string text = (llama ? "llama_p" : "gpt_p") + std::to_string(pipeline) + "_d" + std::to_string(data) + "_t" +
+                       std::to_string(tensor) + "_" + schedule + "_v" + std::to_string(virtual_stages) + "_zero" +
+                       std::to_string(zero) + "_" + recompute;
     if (!sequence_parallel) text += "_nosp";
     if (!overlap) text += "_nooverlap";
     for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -68,7 +69,8 @@ class Layouts : public testing::TestWithParam<Case> {};
 
 TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
   const Case& c = GetParam();
-  expect_close(run_job(config_of(c), c.ranks(), DeviceKind::host), serial(c.llama, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
+  expect_close(run_job(config_of(c), c.ranks(), DeviceKind::host), serial(c.llama, DeviceKind::host, "auto"), 1e-5f, 1e-4f,
+               2e-5);
 }
 
 class GpuLayouts : public testing::TestWithParam<Case> {
@@ -76,7 +78,8 @@ class GpuLayouts : public testing::TestWithParam<Case> {
   void SetUp() override {
     std::string why;
     const int count = cuda_device_count(&why);
-    if (count < GetParam().ranks()) GTEST_SKIP() << "needs " << GetParam().ranks() << " GPUs, there are " << count << ": " << why;
+    if (count < GetParam().ranks())
+      GTEST_SKIP() << "needs " << GetParam().ranks() << " GPUs, there are " << count << ": " << why;
   }
 };
 
@@ -111,7 +114,8 @@ std::vector<Case> cases() {
       list.push_back({.llama = llama, .pipeline = 4, .schedule = schedule, .virtual_stages = v});
       list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v, .recompute = "full"});
       list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v, .overlap = false});
-      list.push_back({.llama = llama, .pipeline = 2, .data = 2, .tensor = 2, .schedule = schedule, .virtual_stages = v, .zero = 1});
+      list.push_back(
+          {.llama = llama, .pipeline = 2, .data = 2, .tensor = 2, .schedule = schedule, .virtual_stages = v, .zero = 1});
     }
     list.push_back({.llama = llama, .data = 2, .tensor = 2, .zero = 2, .recompute = "selective"});
     list.push_back({.llama = llama, .data = 4, .zero = 2});
@@ -143,7 +147,8 @@ std::vector<Case> gpu_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Layouts, testing::ValuesIn(cases()), [](const auto& layout) { return layout.param.name(); });
 
-INSTANTIATE_TEST_SUITE_P(Cuda, GpuLayouts, testing::ValuesIn(gpu_cases()), [](const auto& layout) { return layout.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Cuda, GpuLayouts, testing::ValuesIn(gpu_cases()),
+                         [](const auto& layout) { return layout.param.name(); });
 
 }  // namespace
 }  // namespace plait::parallel

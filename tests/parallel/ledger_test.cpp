@@ -108,9 +108,12 @@ class Stage : public testing::Test {
   Stage() : program_(with_streams({{StreamRole::compute, -1}, {StreamRole::receive, 0}, {StreamRole::send, 2}})) {
     for (int mb = 0; mb < 2; ++mb) {
       const int first = 3 * mb;
-      program_.instructions.push_back({.kind = InstructionKind::receive_activation, .stream = 1, .micro_batch = mb, .chunk = 0});
-      program_.instructions.push_back({.kind = InstructionKind::forward, .stream = 0, .micro_batch = mb, .block = 1, .waits = {first}});
-      program_.instructions.push_back({.kind = InstructionKind::send_activation, .stream = 2, .micro_batch = mb, .chunk = 0, .waits = {first + 1}});
+      program_.instructions.push_back(
+          {.kind = InstructionKind::receive_activation, .stream = 1, .micro_batch = mb, .chunk = 0});
+      program_.instructions.push_back(
+          {.kind = InstructionKind::forward, .stream = 0, .micro_batch = mb, .block = 1, .waits = {first}});
+      program_.instructions.push_back(
+          {.kind = InstructionKind::send_activation, .stream = 2, .micro_batch = mb, .chunk = 0, .waits = {first + 1}});
     }
     // One input slot, and one place to send from.
     program_.instructions[0].waits = {4};
@@ -146,9 +149,8 @@ TEST_F(Stage, KnowsALateSenderFromASlowWire) {
 
 TEST_F(Stage, CountsAsExposedWhatALinkDoesNotTell) {
   const LedgerMaker maker(program_, layout, layout.rank({1, 0, 0}));
-  const Ledger ledger = maker.make({.end = 40,
-                                    .communication = {{0, 9, {}}, {19, 20, {}}, {19, 24, {}}, {34, 35, {}}},
-                                    .waits = {{0, 9}, {19, 24}}});
+  const Ledger ledger = maker.make(
+      {.end = 40, .communication = {{0, 9, {}}, {19, 20, {}}, {19, 24, {}}, {34, 35, {}}}, .waits = {{0, 9}, {19, 24}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.bubble_ms, 0);
   EXPECT_DOUBLE_EQ(ledger.exposed_p2p_ms(), 14);
@@ -158,9 +160,8 @@ TEST_F(Stage, CountsAsExposedWhatALinkDoesNotTell) {
 TEST_F(Stage, ChargesAWaitToWhatEndedLast) {
   const LedgerMaker maker(program_, layout, layout.rank({1, 0, 0}));
   // Block 1 of micro-batch 1 waits for its input, there at 21, and for the place it sends from, free at 30 only.
-  const Ledger ledger = maker.make({.end = 45,
-                                    .communication = {{0, 0, 0}, {19, 30, {}}, {10, 21, 12}, {40, 41, {}}},
-                                    .waits = {{0, 0}, {19, 30}}});
+  const Ledger ledger = maker.make(
+      {.end = 45, .communication = {{0, 0, 0}, {19, 30, {}}, {10, 21, 12}, {40, 41, {}}}, .waits = {{0, 0}, {19, 30}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.exposed_p2p_ms(), 11);
   EXPECT_DOUBLE_EQ(ledger.bubble_ms, 0);
@@ -194,7 +195,8 @@ TEST(Ledger, LooksBackIntoTheStepBefore) {
                           {.kind = InstructionKind::gather_weights, .stream = 1, .bucket = 0, .waits = {1}}};
   const LedgerMaker maker(program, {.data = 2}, 0);
   // The gather of the step before ends at 4; the one of this step begins with its end, and nobody knows yet when it ends.
-  const Ledger ledger = maker.make({.end = 20, .communication = {{20, never, {}}}, .previous = {{-3, 4, {}}}, .waits = {{0, 4}}});
+  const Ledger ledger =
+      maker.make({.end = 20, .communication = {{20, never, {}}}, .previous = {{-3, 4, {}}}, .waits = {{0, 4}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::weight_gathers).exposed_ms, 4);
   EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::weight_gathers).total_ms, 4);
@@ -228,8 +230,7 @@ TEST(Ledger, TakesTensorCollectivesOutOfCompute) {
   Program program = with_streams({{StreamRole::compute, -1}});
   program.instructions = {{.kind = InstructionKind::forward, .stream = 0, .block = 0}};
   const LedgerMaker maker(program, {.tensor = 2}, 0);
-  const Ledger ledger =
-      maker.make({.end = 20, .tensor_collectives = 4, .tensor_ms = 6});
+  const Ledger ledger = maker.make({.end = 20, .tensor_collectives = 4, .tensor_ms = 6});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.compute_ms, 14);
   EXPECT_DOUBLE_EQ(ledger.exposed_tp_ms(), 6);
@@ -280,9 +281,8 @@ TEST_P(LedgerOfPrograms, BalancesWhateverTheTimes) {
       costs.emplace_back(set.program(rank).instructions.size());
       for (double& c : costs.back()) c = cost(random);
     }
-    const ProgramTimeline timeline = simulate(set, 2, [&](int rank, int index) {
-      return costs[static_cast<std::size_t>(rank)][static_cast<std::size_t>(index)];
-    });
+    const ProgramTimeline timeline = simulate(
+        set, 2, [&](int rank, int index) { return costs[static_cast<std::size_t>(rank)][static_cast<std::size_t>(index)]; });
     ASSERT_TRUE(timeline.deadlock.empty());
     for (int rank = 0; rank < 4; ++rank) {
       const Program& program = set.program(rank);
@@ -318,7 +318,8 @@ TEST_P(LedgerOfPrograms, BalancesWhateverTheTimes) {
       double on_compute = 0;
       for (std::size_t c = 0; c < maker.communication().size(); ++c) {
         const Instruction& i = program.at(maker.communication()[c]);
-        if (program.stream_of(i).role == StreamRole::compute) on_compute += times.communication[c].end - times.communication[c].begin;
+        if (program.stream_of(i).role == StreamRole::compute)
+          on_compute += times.communication[c].end - times.communication[c].begin;
       }
       EXPECT_NEAR(ledger.exposed_ms() + ledger.bubble_ms + ledger.other_ms, standing + on_compute, 1e-9);
       EXPECT_EQ(on_compute > 0, !overlap);
@@ -327,8 +328,8 @@ TEST_P(LedgerOfPrograms, BalancesWhateverTheTimes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, LedgerOfPrograms,
-                         testing::Combine(testing::Values("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"), testing::Values(0, 1, 2),
-                                          testing::Bool()));
+                         testing::Combine(testing::Values("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"),
+                                          testing::Values(0, 1, 2), testing::Bool()));
 
 }  // namespace
 }  // namespace plait::parallel

@@ -8,7 +8,9 @@
 namespace plait::parallel {
 namespace {
 
-bool overlap(const MemoryItem& a, const MemoryItem& b) { return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes; }
+bool overlap(const MemoryItem& a, const MemoryItem& b) {
+  return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
 
 TEST(MemoryPlan, NothingAliveAtTheSameTimeShares) {
   const Random random(1, "memory plan");
@@ -41,7 +43,8 @@ TEST(MemoryPlan, NothingAliveAtTheSameTimeShares) {
 }
 
 TEST(MemoryPlan, SharesMemoryOfDisjointLifetimes) {
-  const MemoryPlan plan({{"a", "t", 1024, {{0, 3}}, 0}, {"b", "t", 1024, {{4, 6}}, 0}, {"c", "t", 512, {{2, 5}}, 0}, {"d", "t", 256, {}, 0}});
+  const MemoryPlan plan(
+      {{"a", "t", 1024, {{0, 3}}, 0}, {"b", "t", 1024, {{4, 6}}, 0}, {"c", "t", 512, {{2, 5}}, 0}, {"d", "t", 256, {}, 0}});
   EXPECT_EQ(plan.find("a").offset, plan.find("b").offset);
   EXPECT_EQ(plan.total_bytes(), 1024u + 512u + 256u);
 }

@@ -40,7 +40,8 @@ TEST(ProgramGrid, ShowsTheSchedule) {
   for (const std::string& name : schedule_names()) {
     for (const int ranks : {2, 4}) {
       for (const int micro_batches : {4, 8, 16}) {
-        const SetSpec spec{.schedule = {name, ranks, name == "interleaved" ? 2 : 1, micro_batches}, .tied = false, .even = true};
+        const SetSpec spec{
+            .schedule = {name, ranks, name == "interleaved" ? 2 : 1, micro_batches}, .tied = false, .even = true};
         std::istringstream scheduled(draw(make_schedule(spec.schedule))), drawn(draw_programs(make_set(spec)));
         for (std::string line, expected; std::getline(scheduled, expected);) {
           std::getline(drawn, line);

@@ -69,8 +69,13 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
                                                                      .gradient_type = DType::f32,
                                                                      .tied_head = tied_here ? blocks - 1 : -1,
                                                                      .chunk_starts = chunk_starts});
-    const ProgramSpec program{.schedule = schedule, .stages = stages, .rank = rank, .buckets = flat.buckets(), .zero = spec.zero,
-                              .overlap = spec.overlap, .tied_here = tied_here};
+    const ProgramSpec program{.schedule = schedule,
+                              .stages = stages,
+                              .rank = rank,
+                              .buckets = flat.buckets(),
+                              .zero = spec.zero,
+                              .overlap = spec.overlap,
+                              .tied_here = tied_here};
     set.programs.push_back({training ? training_program(program) : evaluation_program(program), flat.buckets()});
   }
   for (int rank = 0; rank < set.layout.ranks(); ++rank) {

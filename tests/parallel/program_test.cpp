@@ -10,8 +10,11 @@ namespace plait::parallel {
 namespace {
 
 // Three buckets over blocks 0..4, the middle one of two blocks.
-std::vector<Bucket> buckets() { return {{.range = {0, 128}, .blocks = {4}, .place = 0}, {.range = {128, 256}, .blocks = {3, 2}, .place = 1},
-          {.range = {384, 256}, .blocks = {1, 0}, .place = 2}}; }
+std::vector<Bucket> buckets() {
+  return {{.range = {0, 128}, .blocks = {4}, .place = 0},
+          {.range = {128, 256}, .blocks = {3, 2}, .place = 1},
+          {.range = {384, 256}, .blocks = {1, 0}, .place = 2}};
+}
 
 // True if `later` cannot start before `earlier` has finished, by stream order and waits, within one step.
 bool ordered(const Program& p, int earlier, int later) {
@@ -133,7 +136,8 @@ TEST_P(DataParallelProgram, ResidualGradientsPassFromBlockToBlock) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DataParallelProgram, testing::Combine(testing::Values(1, 2, 5), testing::Bool(), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(All, DataParallelProgram,
+                         testing::Combine(testing::Values(1, 2, 5), testing::Bool(), testing::Bool()));
 
 }  // namespace
 }  // namespace plait::parallel

@@ -19,8 +19,8 @@ using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr StreamSpec compute_stream{StreamRole::compute, -1}, copy_stream{StreamRole::copy, -1}, receive_stream{StreamRole::receive, 1},
-    send_stream{StreamRole::send, 1};
+constexpr StreamSpec compute_stream{StreamRole::compute, -1}, copy_stream{StreamRole::copy, -1},
+    receive_stream{StreamRole::receive, 1}, send_stream{StreamRole::send, 1};
 
 // A program in which instruction n is on stream streams[n] and waits for waits[n].
 Program program_of(std::vector<StreamSpec> streams, std::vector<int> stream_of, std::vector<std::vector<int>> waits = {}) {
@@ -209,7 +209,8 @@ TEST_F(ProgressBoardTest, IsReadFromOtherThreadsWhileStepsRun) {
       const auto reading = board_.read();
       EXPECT_GE(reading.done, done);
       done = reading.done;
-      for (const Standstill& s : standstills(reading)) EXPECT_LT(s.instruction, static_cast<int>(reading.program->instructions.size()));
+      for (const Standstill& s : standstills(reading))
+        EXPECT_LT(s.instruction, static_cast<int>(reading.program->instructions.size()));
     }
   };
   std::thread one(look), two(look);
@@ -228,7 +229,8 @@ TEST_F(ProgressBoardTest, IsReadFromOtherThreadsWhileStepsRun) {
 ProgressBoard::Reading reading_of(const Program& program, std::vector<std::pair<int, std::uint64_t>> places) {
   ProgressBoard::Reading reading;
   reading.program = &program;
-  for (std::size_t n = 0; n < places.size(); ++n) reading.standings.push_back({program.streams[n], places[n].first, places[n].second});
+  for (std::size_t n = 0; n < places.size(); ++n)
+    reading.standings.push_back({program.streams[n], places[n].first, places[n].second});
   return reading;
 }
 

@@ -19,7 +19,8 @@ using Hop = std::pair<int, int>;  // from, to
 // Says when it goes.
 class Departing final : public comm::test::ForwardingLink {
  public:
-  Departing(std::shared_ptr<comm::p2p::Link> inner, std::function<void()> goes) : ForwardingLink(std::move(inner)), goes_(std::move(goes)) {}
+  Departing(std::shared_ptr<comm::p2p::Link> inner, std::function<void()> goes)
+      : ForwardingLink(std::move(inner)), goes_(std::move(goes)) {}
   ~Departing() override { goes_(); }
 
  private:
@@ -41,16 +42,19 @@ TEST(RankGroups, BothEndsLeaveTheirLinksInOneOrder) {
   config.parallel.pipeline = 3, config.parallel.schedule = "interleaved", config.parallel.virtual_stages = 2;
   std::mutex mutex;
   std::map<int, std::vector<Hop>> made, left;  // by rank
-  run_ranks(config, 3, DeviceKind::host, [](Interpreter&, SyntheticBatches&) {}, {}, [&](GroupOptions& groups) {
-    groups.wrap_link = [&, rank = groups.device.index](int from, int to, std::shared_ptr<comm::p2p::Link> link) -> std::shared_ptr<comm::p2p::Link> {
-      const std::lock_guard making(mutex);
-      made[rank].emplace_back(from, to);
-      return std::make_shared<Departing>(std::move(link), [&, rank, from, to] {
-        const std::lock_guard leaving(mutex);
-        left[rank].emplace_back(from, to);
+  run_ranks(
+      config, 3, DeviceKind::host, [](Interpreter&, SyntheticBatches&) {}, {},
+      [&](GroupOptions& groups) {
+        groups.wrap_link = [&, rank = groups.device.index](
+                               int from, int to, std::shared_ptr<comm::p2p::Link> link) -> std::shared_ptr<comm::p2p::Link> {
+          const std::lock_guard making(mutex);
+          made[rank].emplace_back(from, to);
+          return std::make_shared<Departing>(std::move(link), [&, rank, from, to] {
+            const std::lock_guard leaving(mutex);
+            left[rank].emplace_back(from, to);
+          });
+        };
       });
-    };
-  });
   for (int a = 0; a < 3; ++a) {
     EXPECT_EQ(made[a].size(), 4u) << "both ways to both neighbours in the ring";
     EXPECT_EQ(left[a].size(), 4u);

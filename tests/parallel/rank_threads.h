@@ -25,7 +25,10 @@ namespace plait::parallel {
 class SyntheticBatches final : public BatchSource {
  public:
   SyntheticBatches(const RankPlan& plan, std::uint64_t seed)
-      : plan_(plan), random_(seed, "batches"), tokens_(static_cast<std::size_t>(plan.sizes.micro_batch.rows())), targets_(tokens_) {}
+      : plan_(plan),
+        random_(seed, "batches"),
+        tokens_(static_cast<std::size_t>(plan.sizes.micro_batch.rows())),
+        targets_(tokens_) {}
 
   HostBatch next() override {
     // One buffer, overwritten by every call: the copy of the last batch has to have run.
@@ -72,14 +75,15 @@ inline void make_llama(ModelConfig& model, std::int64_t kv_heads) {
 // A GPT-like model whose step takes a moment on any device: four micro-batches, which up to four stages and replicas may share.
 inline Config small_job(std::int64_t layers) {
   Config config;
-  config.model.layers = layers, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 64, config.model.ffn = 64;
+  config.model.layers = layers, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 64,
+  config.model.ffn = 64;
   config.data.sequence_length = 8;
   config.train.steps = 4, config.train.global_batch = 4, config.train.micro_batch = 1;
   return config;
 }
 
 struct JobResult {
-  std::vector<float> losses, grad_norms;       // per step
+  std::vector<float> losses, grad_norms;        // per step
   std::vector<std::vector<double>> parameters;  // master weights by parameter, stored elements
 };
 
@@ -88,7 +92,8 @@ using RankBody = std::function<void(Interpreter&, SyntheticBatches&)>;
 
 // `edit` may change a rank's plan before it is carried out, and `edit_groups` how its communicators are made.
 inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const RankBody& body,
-                      const std::function<void(RankPlan&)>& edit = {}, const std::function<void(GroupOptions&)>& edit_groups = {}) {
+                      const std::function<void(RankPlan&)>& edit = {},
+                      const std::function<void(GroupOptions&)>& edit_groups = {}) {
   const std::shared_ptr<comm::Rendezvous> store = comm::make_thread_rendezvous();
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
@@ -131,7 +136,8 @@ class WholeParameters {
     std::lock_guard lock(mutex_);
     if (list_.empty()) {
       list_ = model::parameters(plan.sizes.shape);
-      for (const model::Parameter& p : list_) values_.emplace_back(static_cast<std::size_t>(p.stored_shape.elements()), std::nan(""));
+      for (const model::Parameter& p : list_)
+        values_.emplace_back(static_cast<std::size_t>(p.stored_shape.elements()), std::nan(""));
     }
     if (plan.zero == 0 && plan.coordinates().data > 0) return;
     for (const auto& piece : plan.flat.state_pieces()) {

@@ -276,7 +276,8 @@ std::string generated(const std::string& what) {
     table << "| `" << name << "` |";
     for (const int m : {8, 16}) {
       const double permille = std::round(1000 * simulate(make_schedule(spec(name, m))).bubble_fraction());
-      table << ' ' << std::fixed << std::setprecision(1) << permille / 10 << std::defaultfloat << std::setprecision(3) << " % |";
+      table << ' ' << std::fixed << std::setprecision(1) << permille / 10 << std::defaultfloat << std::setprecision(3)
+            << " % |";
     }
     for (const int m : {8, 16}) {
       const Schedule s = make_schedule(spec(name, m));

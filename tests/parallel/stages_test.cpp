@@ -12,7 +12,8 @@ namespace plait::parallel {
 namespace {
 
 // Most loaded rank, squares over ranks, squares over stages: written down once more, as plainly as can be.
-std::tuple<double, double, double> measure(const std::vector<double>& costs, const Schedule& s, const std::vector<BlockRange>& split) {
+std::tuple<double, double, double> measure(const std::vector<double>& costs, const Schedule& s,
+                                           const std::vector<BlockRange>& split) {
   std::vector<double> ranks(static_cast<std::size_t>(s.ranks), 0.0);
   double stage_squares = 0, rank_squares = 0;
   for (int stage = 0; stage < s.stages(); ++stage) {
@@ -51,7 +52,8 @@ TEST(Stages, NoRunOfBoundariesIsBetterElsewhere) {
           std::vector<BlockRange> moved = split;
           for (std::size_t i = from; i <= to; ++i) moved[i].end += step, moved[i + 1].first += step;
           const bool valid = std::all_of(moved.begin(), moved.end(), [](const BlockRange& b) { return b.first < b.end; });
-          EXPECT_FALSE(valid && measure(costs, s, moved) < measure(costs, s, split)) << "round " << round << ", " << from << " to " << to;
+          EXPECT_FALSE(valid && measure(costs, s, moved) < measure(costs, s, split))
+              << "round " << round << ", " << from << " to " << to;
         }
       }
     }

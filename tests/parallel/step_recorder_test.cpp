@@ -1,7 +1,7 @@
 // Ledgers of real steps: what was made slow on purpose shows where it belongs. Sleeps are long against what else these small
 // models do, so that a busy machine does not matter.
-#include "comm/forwarding_link.h"
 #include "parallel/step_recorder.h"
+#include "comm/forwarding_link.h"
 
 #include <gtest/gtest.h>
 
@@ -73,7 +73,8 @@ class SlowGroup final : public comm::Communicator {
 
 void expect_balanced(const Ledger& ledger) {
   EXPECT_GT(ledger.step_ms, 0);
-  EXPECT_NEAR(ledger.compute_ms + ledger.exposed_ms() + ledger.bubble_ms + ledger.other_ms, ledger.step_ms, 1e-6 * ledger.step_ms);
+  EXPECT_NEAR(ledger.compute_ms + ledger.exposed_ms() + ledger.bubble_ms + ledger.other_ms, ledger.step_ms,
+              1e-6 * ledger.step_ms);
   EXPECT_GE(ledger.compute_ms, 0);
   EXPECT_GE(ledger.bubble_ms, 0);
   EXPECT_GE(ledger.other_ms, 0);
@@ -84,7 +85,8 @@ void expect_balanced(const Ledger& ledger) {
 }
 
 // Mean ledgers of all ranks over the steps after the first.
-std::vector<Ledger> ledgers_of(const Config& config, int ranks, DeviceKind kind, const std::function<void(GroupOptions&)>& edit = {}) {
+std::vector<Ledger> ledgers_of(const Config& config, int ranks, DeviceKind kind,
+                               const std::function<void(GroupOptions&)>& edit = {}) {
   std::vector<Ledger> means(static_cast<std::size_t>(ranks));
   const auto body = [&](Interpreter& interpreter, SyntheticBatches& batches) {
     LedgerSum sum;
@@ -159,7 +161,8 @@ TEST(StepRecorder, SeesReductionsHiddenBesideComputeAndExposedWithoutOverlap) {
   config.comm.bucket_mb = 0.1;
   config.parallel.data = 2;
   const auto slow_data = [&](GroupOptions& groups) {
-    groups.wrap = [=](const std::string& kind, std::shared_ptr<comm::Communicator> made) -> std::shared_ptr<comm::Communicator> {
+    groups.wrap = [=](const std::string& kind,
+                      std::shared_ptr<comm::Communicator> made) -> std::shared_ptr<comm::Communicator> {
       return kind == "data" ? std::make_shared<SlowGroup>(std::move(made), slow) : made;
     };
   };
@@ -208,9 +211,10 @@ struct Mesh {
 };
 
 TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
-  for (const Mesh& mesh : {Mesh{}, Mesh{.data = 2, .zero = 1}, Mesh{.data = 2, .zero = 2}, Mesh{.data = 2, .overlap = false},
-                           Mesh{.pipeline = 2, .data = 2, .schedule = "zb-v"}, Mesh{.pipeline = 2, .schedule = "interleaved", .overlap = false},
-                           Mesh{.pipeline = 2, .tensor = 2, .schedule = "zb-h1"}}) {
+  for (const Mesh& mesh :
+       {Mesh{}, Mesh{.data = 2, .zero = 1}, Mesh{.data = 2, .zero = 2}, Mesh{.data = 2, .overlap = false},
+        Mesh{.pipeline = 2, .data = 2, .schedule = "zb-v"}, Mesh{.pipeline = 2, .schedule = "interleaved", .overlap = false},
+        Mesh{.pipeline = 2, .tensor = 2, .schedule = "zb-h1"}}) {
     Config config = small_job(2);
     config.model.layers = 4;
     config.comm.bucket_mb = 0.01, config.comm.overlap = mesh.overlap;
@@ -259,7 +263,8 @@ void expect_traces_on_one_clock(DeviceKind kind, double tolerance) {
   });
   const auto after = std::chrono::steady_clock::now();
   const auto at = [](const StepTrace& trace, double ms) {
-    return trace.origin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double, std::milli>(ms));
+    return trace.origin +
+           std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double, std::milli>(ms));
   };
   // Messages of a direction, in order.
   std::vector<std::vector<StepTrace::Row>> sent(2), received(2);
@@ -316,7 +321,8 @@ TEST(GpuStepRecorder, CostsNextToNothing) {
   if (gpus < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << gpus << ": " << why;
   for (const Mesh& mesh : {Mesh{.data = 2}, Mesh{.pipeline = 2}, Mesh{.tensor = 2}}) {
     Config config;
-    config.model.layers = 12, config.model.hidden = 1024, config.model.heads = 16, config.model.vocab = 8192, config.model.ffn = 4096;
+    config.model.layers = 12, config.model.hidden = 1024, config.model.heads = 16, config.model.vocab = 8192,
+    config.model.ffn = 4096;
     config.data.sequence_length = 1024;
     config.precision.compute = "bf16";
     config.train.steps = 100, config.train.global_batch = 32, config.train.micro_batch = 4;

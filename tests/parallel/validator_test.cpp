@@ -82,8 +82,12 @@ TEST_P(EverySchedule, IsValidForAllOptions) {
       for (const int virtual_stages : {1, 2}) {
         for (const int micro_batches : {1, 2, 5, 8}) {
           for (const int size : {1, 2}) {
-            check({.schedule = {GetParam(), ranks, virtual_stages, micro_batches}, .data = size, .tensor = size, .zero = zero,
-                   .overlap = overlap, .tied = tied});
+            check({.schedule = {GetParam(), ranks, virtual_stages, micro_batches},
+                   .data = size,
+                   .tensor = size,
+                   .zero = zero,
+                   .overlap = overlap,
+                   .tied = tied});
             if (HasFailure()) return;
           }
         }

@@ -17,8 +17,9 @@ TEST(WarmUp, LeavesTheStateAsItIs) {
     run_ranks(config, 4, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
       const auto read_state = [&] {
         interpreter.synchronize();
-        return std::vector{interpreter.synchronize_read(interpreter.weights()), interpreter.synchronize_read(interpreter.master()),
-                           interpreter.synchronize_read(interpreter.exp_avg()), interpreter.synchronize_read(interpreter.exp_avg_sq())};
+        return std::vector{
+            interpreter.synchronize_read(interpreter.weights()), interpreter.synchronize_read(interpreter.master()),
+            interpreter.synchronize_read(interpreter.exp_avg()), interpreter.synchronize_read(interpreter.exp_avg_sq())};
       };
       interpreter.run_step(batches, {.update = 1, .lr = 1e-2f});
       const StepResult first = interpreter.synchronize_result();
@@ -61,8 +62,8 @@ TEST_P(GpuWarmUp, NothingIsLoadedBehindAMessage) {
 }
 INSTANTIATE_TEST_SUITE_P(DataRanks, GpuWarmUp, testing::Values(1, 2));
 
-// Launches enough kernels to fill a GPU's launch queue several times over, and a message after every few hundred of them: a thread
-// that waits for room in the queue must not keep the other rank from sending.
+// Launches enough kernels to fill a GPU's launch queue several times over, and a message after every few hundred of them: a
+// thread that waits for room in the queue must not keep the other rank from sending.
 TEST(GpuLaunchQueue, AFullOneKeepsNoPeerFromSending) {
   std::string why;
   if (cuda_device_count(&why) < 2) GTEST_SKIP() << "needs 2 GPUs; " << why;

@@ -8,9 +8,11 @@
 namespace plait::plan {
 namespace {
 
-model::BlockSizes sizes(int tensor, bool sequence_parallel, const std::string& mlp = "gelu", const std::string& recompute = "none") {
-  const Config config = parse_config("model: {layers: 3, hidden: 64, heads: 8, ffn: 192, vocab: 512, mlp: " + mlp +
-                                     "}\ndata: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
+model::BlockSizes sizes(int tensor, bool sequence_parallel, const std::string& mlp = "gelu",
+                        const std::string& recompute = "none") {
+  const Config config =
+      parse_config("model: {layers: 3, hidden: 64, heads: 8, ffn: 192, vocab: 512, mlp: " + mlp +
+                   "}\ndata: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
   return {.shape = model::resolve_shape(config.model, 512, 32, tensor),
           .split = {0, tensor, sequence_parallel},
           .micro_batch = {4, 32},
@@ -25,7 +27,8 @@ TEST(BlockWork, IsTwoFlopsAParameterForwardAndFourBackward) {
     const model::BlockSizes s = sizes(1, false, mlp);
     double parameters = 0, forward = 0, backward = 0;
     for (const model::Parameter& p : model::parameters(s.shape)) {
-      if (p.shape.rank() == 2 && p.name.find("position") == std::string::npos) parameters += static_cast<double>(p.shape.elements());
+      if (p.shape.rank() == 2 && p.name.find("position") == std::string::npos)
+        parameters += static_cast<double>(p.shape.elements());
     }
     for (int block = 0; block < s.shape.blocks(); ++block) {
       const BlockWork work = block_work(s, block);
@@ -50,7 +53,8 @@ TEST(BlockWork, RanksOfATensorGroupShareTheProducts) {
 }
 
 TEST(BlockWork, CollectivesAreThoseOfMegatron) {
-  const BlockWork with = block_work(sizes(2, true), 1), without = block_work(sizes(2, false), 1), alone = block_work(sizes(1, false), 1);
+  const BlockWork with = block_work(sizes(2, true), 1), without = block_work(sizes(2, false), 1),
+                  alone = block_work(sizes(1, false), 1);
   for (const PassWork* pass : {&with.forward, &with.backward_input}) {
     EXPECT_EQ(pass->gathers, 2);
     EXPECT_EQ(pass->scatters, 2);

@@ -17,7 +17,8 @@ using testing::HasSubstr;
 Calibration example() {
   return {.device = "NVIDIA H200",
           .model = "some",
-          .blocks = {{BlockKind::transformer, 1, 4, "none", 1e-3, 1.5e-3, 0.9e-3}, {BlockKind::transformer, 2, 4, "none", 0.6e-3, 0.8e-3, 0.5e-3}},
+          .blocks = {{BlockKind::transformer, 1, 4, "none", 1e-3, 1.5e-3, 0.9e-3},
+                     {BlockKind::transformer, 2, 4, "none", 0.6e-3, 0.8e-3, 0.5e-3}},
           .collectives = {{"all_reduce", 4, {{{1e3, 2e-5}, {1e6, 5e-5}, {1e8, 2e-3}}}}},
           .messages = {{"NV18", "direct", {{{1e3, 1e-5}, {1e6, 2e-5}}}}},
           .update_seconds_per_element = 1e-11,
@@ -51,12 +52,14 @@ TEST(Calibration, WhatIsNoneIsRefusedByItsPlace) {
   };
   EXPECT_THAT(refused([](auto& j) { j = 3; }), HasSubstr("file: the document must be an object"));
   EXPECT_THAT(refused([](auto& j) { j["format"] = "x"; }), HasSubstr("is no calibration"));
-  EXPECT_THAT(refused([](auto& j) { j["blocks"][1]["forward_s"] = -1; }), HasSubstr("blocks[1] has a 'forward_s' that is negative"));
+  EXPECT_THAT(refused([](auto& j) { j["blocks"][1]["forward_s"] = -1; }),
+              HasSubstr("blocks[1] has a 'forward_s' that is negative"));
   EXPECT_THAT(refused([](auto& j) { j["blocks"][0]["kind"] = "tail"; }), HasSubstr("blocks[0] must be of kind"));
   EXPECT_THAT(refused([](auto& j) { j["blocks"][0]["tensor"] = 1.5; }), HasSubstr("whole number"));
   EXPECT_THAT(refused([](auto& j) { j["collectives"][0]["seconds_by_bytes"] = {{1, 2}, {1, 3}}; }), HasSubstr("ascending"));
   EXPECT_THAT(refused([](auto& j) { j["messages"][0].erase("link"); }), HasSubstr("messages[0] must have a text 'link'"));
-  EXPECT_THAT(refused([](auto& j) { j["communicators"][0]["bytes"] = -1; }), HasSubstr("communicators[0] has a 'bytes' that is negative"));
+  EXPECT_THAT(refused([](auto& j) { j["communicators"][0]["bytes"] = -1; }),
+              HasSubstr("communicators[0] has a 'bytes' that is negative"));
   EXPECT_THAT(refused([](auto& j) { j["context_bytes"] = "much"; }), HasSubstr("must have a number 'context_bytes'"));
 }
 
@@ -69,22 +72,27 @@ TEST(Calibration, CurvesAreLinesBetweenPoints) {
 }
 
 model::BlockSizes sizes(int tensor, std::int64_t micro_batch) {
-  const Config config = parse_config("model: {layers: 3, hidden: 64, heads: 8, ffn: 256, vocab: 384}\n"
-                                     "data: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
-  return {.shape = model::resolve_shape(config.model, 384, 32, tensor), .split = {0, tensor, tensor > 1}, .micro_batch = {micro_batch, 32},
-          .compute = DType::bf16, .recompute = model::Recompute::none};
+  const Config config = parse_config(
+      "model: {layers: 3, hidden: 64, heads: 8, ffn: 256, vocab: 384}\n"
+      "data: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
+  return {.shape = model::resolve_shape(config.model, 384, 32, tensor),
+          .split = {0, tensor, tensor > 1},
+          .micro_batch = {micro_batch, 32},
+          .compute = DType::bf16,
+          .recompute = model::Recompute::none};
 }
 
 TEST(BlockCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
-  const Machine nominal{.profile = nominal_profile("h200"), .calibration = {}}, measured{.profile = nominal_profile("h200"), .calibration = example()};
+  const Machine nominal{.profile = nominal_profile("h200"), .calibration = {}},
+      measured{.profile = nominal_profile("h200"), .calibration = example()};
   BlockCosts exact(measured, sizes(2, 4));
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, 1).seconds, 0.6e-3);
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::backward_weight, 2).seconds, 0.5e-3);
   EXPECT_FALSE(exact.extrapolated());
   // Twice the rows: nominal time × what the nearest was off.
   BlockCosts twice(measured, sizes(2, 8)), plain(nominal, sizes(2, 8)), plain_4(nominal, sizes(2, 4));
-  EXPECT_DOUBLE_EQ(twice.cost(InstructionKind::forward, 1).seconds,
-                   plain.cost(InstructionKind::forward, 1).seconds * 0.6e-3 / plain_4.cost(InstructionKind::forward, 1).seconds);
+  EXPECT_DOUBLE_EQ(twice.cost(InstructionKind::forward, 1).seconds, plain.cost(InstructionKind::forward, 1).seconds * 0.6e-3 /
+                                                                        plain_4.cost(InstructionKind::forward, 1).seconds);
   EXPECT_TRUE(twice.extrapolated());
   // The head was not measured at all: nominal.
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, 4).seconds, plain_4.cost(InstructionKind::forward, 4).seconds);
@@ -95,8 +103,10 @@ TEST(CommunicationCosts, CollectivesTakeStartRoundsAndBytes) {
   const CommunicationCosts costs(machine);
   const RingSpeed ring{.gb_per_s = 100, .latency_us = 2};
   const DeviceProfile& p = machine.profile;
-  EXPECT_NEAR(costs.seconds(Collective::all_reduce, 4, 1e9, ring), p.collective_seconds + 6 * (p.round_seconds + 2e-6) + 1.5e9 / 100e9, 1e-12);
-  EXPECT_NEAR(costs.seconds(Collective::all_gather, 4, 1e9, ring), p.collective_seconds + 3 * (p.round_seconds + 2e-6) + 0.75e9 / 100e9, 1e-12);
+  EXPECT_NEAR(costs.seconds(Collective::all_reduce, 4, 1e9, ring),
+              p.collective_seconds + 6 * (p.round_seconds + 2e-6) + 1.5e9 / 100e9, 1e-12);
+  EXPECT_NEAR(costs.seconds(Collective::all_gather, 4, 1e9, ring),
+              p.collective_seconds + 3 * (p.round_seconds + 2e-6) + 0.75e9 / 100e9, 1e-12);
   EXPECT_EQ(costs.seconds(Collective::all_gather, 1, 1e9, ring), 0);
 }
 
@@ -106,7 +116,8 @@ TEST(CommunicationCosts, AMeasuredCurveIsMetAloneAndBoundsTheSpeed) {
   const Work work = costs.collective(Collective::all_reduce, 4, 1e8);
   EXPECT_NEAR(work.seconds + work.bytes / (work.most_gb_per_s * 1e9), 2e-3, 1e-9);
   EXPECT_EQ(work.compute_slowdown, 0.1);
-  const Way nvlink{.channels = {}, .gb_per_s = 370, .latency_us = 1, .link = "NV18"}, other{.channels = {}, .gb_per_s = 370, .latency_us = 1, .link = "PIX"};
+  const Way nvlink{.channels = {}, .gb_per_s = 370, .latency_us = 1, .link = "NV18"},
+      other{.channels = {}, .gb_per_s = 370, .latency_us = 1, .link = "PIX"};
   const Work message = costs.message(1e6, nvlink);
   EXPECT_NEAR(message.seconds + message.bytes / (message.most_gb_per_s * 1e9), 2e-5, 1e-12);
   EXPECT_EQ(costs.message(1e6, other).most_gb_per_s, 0) << "nobody measured that link";

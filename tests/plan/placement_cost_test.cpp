@@ -67,7 +67,8 @@ TEST(PlacementCost, ARingThatCanGoAnotherWayDoesNotLoadAChannel) {
   ASSERT_EQ(ring.choices.size(), 1U);
   EXPECT_EQ(ring.choices[0].gb_per_s, 12);  // 2-3 by PCIe, the rest by NVLink
   EXPECT_EQ(rings.order(ring, ring.choices[0]), (std::vector<int>{0, 2, 3, 1}));
-  for (const auto& [channel, share] : rings.crossed(ring)) EXPECT_EQ(fabric.channel_name(channel).find("smp"), std::string::npos);
+  for (const auto& [channel, share] : rings.crossed(ring))
+    EXPECT_EQ(fabric.channel_name(channel).find("smp"), std::string::npos);
 }
 
 TEST(PlacementCost, RingsTakeTheOrderThatSuitsTheirTraffic) {

@@ -90,8 +90,7 @@ TEST_P(PlacementOracle, SomeGpusMayStayWithoutARank) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, PlacementOracle, testing::ValuesIn(test::machines_of_up_to_8()), [](const auto& instance) {
   std::string name = instance.param;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
 

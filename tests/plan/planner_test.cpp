@@ -63,7 +63,8 @@ TEST(Candidates, AreAllThatTheRulesAllowAndTheOthersSayWhichRuleTheyBreak) {
 }
 
 TEST(Candidates, WhatIsGivenStays) {
-  const Config config = parse_config(small, {"parallel.tensor=2", "parallel.schedule=zb-h1", "train.micro_batch=2", "parallel.zero=1"});
+  const Config config =
+      parse_config(small, {"parallel.tensor=2", "parallel.schedule=zb-h1", "train.micro_batch=2", "parallel.zero=1"});
   for (const Candidate& c : enumerate(config, 4).candidates) {
     EXPECT_EQ(c.tensor, 2);
     EXPECT_EQ(c.schedule, "zb-h1");
@@ -93,7 +94,8 @@ TEST(Planner, FindsTheBestOfAllWithoutLookingAtAll) {
     Fabric fabric = fixture(name);
     const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
     const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
-    EXPECT_LE(job.best.step_seconds, best_of_all(config, 4, site) * (1 + 1e-9)) << name << ": " << job.best.candidate.to_string();
+    EXPECT_LE(job.best.step_seconds, best_of_all(config, 4, site) * (1 + 1e-9))
+        << name << ": " << job.best.candidate.to_string();
     EXPECT_LT(job.looked_at, job.enumerated / 2);
     for (const Evaluation& e : job.alternatives) EXPECT_GE(e.step_seconds, job.best.step_seconds);
   }
@@ -103,10 +105,12 @@ TEST(Planner, AShortenedStepTellsOfTheWholeOne) {
   Fabric fabric = fixture("two_sockets.xml");
   const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
   Placer placer(fabric);
-  for (const std::string layout : {"pipeline=4 schedule=1f1b", "pipeline=4 schedule=zb-h1", "pipeline=2 schedule=zb-v data=2 zero=1",
-                                   "pipeline=2 schedule=interleaved virtual_stages=2 tensor=2", "pipeline=1 data=4 zero=2"}) {
-    std::vector<std::string> keys = {"train.global_batch=160", "train.micro_batch=1", "parallel.tensor=1", "parallel.virtual_stages=1",
-                                     "parallel.schedule=1f1b", "parallel.zero=0", "parallel.recompute=none", "parallel.data=1"};
+  for (const std::string layout :
+       {"pipeline=4 schedule=1f1b", "pipeline=4 schedule=zb-h1", "pipeline=2 schedule=zb-v data=2 zero=1",
+        "pipeline=2 schedule=interleaved virtual_stages=2 tensor=2", "pipeline=1 data=4 zero=2"}) {
+    std::vector<std::string> keys = {"train.global_batch=160",    "train.micro_batch=1",    "parallel.tensor=1",
+                                     "parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.zero=0",
+                                     "parallel.recompute=none",   "parallel.data=1"};
     std::istringstream words(layout);
     for (std::string word; words >> word;) keys.push_back("parallel." + word);
     const Config config = parse_config(small, keys);
@@ -200,11 +204,12 @@ TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
   const auto plan = [&](double head_blocks, const std::string& stages, const std::vector<std::string>& fixed = {}) {
     Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
     site.machine.calibration.emplace();
-    site.machine.calibration->blocks = {{BlockKind::embedding, 1, 1, "none", 1e-6, 0, 1e-6},
-                                        {BlockKind::transformer, 1, 1, "none", 1e-3, 1e-3, 1e-3},
-                                        {BlockKind::head, 1, 1, "none", head_blocks * 1e-3, head_blocks * 1e-3, head_blocks * 1e-3}};
-    std::vector<std::string> keys = {"parallel.pipeline=2", "parallel.schedule=1f1b", "parallel.virtual_stages=1", "train.micro_batch=1",
-                                     "parallel.recompute=none", "parallel.stages=" + stages};
+    site.machine.calibration->blocks = {
+        {BlockKind::embedding, 1, 1, "none", 1e-6, 0, 1e-6},
+        {BlockKind::transformer, 1, 1, "none", 1e-3, 1e-3, 1e-3},
+        {BlockKind::head, 1, 1, "none", head_blocks * 1e-3, head_blocks * 1e-3, head_blocks * 1e-3}};
+    std::vector<std::string> keys = {"parallel.pipeline=2", "parallel.schedule=1f1b",  "parallel.virtual_stages=1",
+                                     "train.micro_batch=1", "parallel.recompute=none", "parallel.stages=" + stages};
     for (const std::string& key : fixed) keys.push_back(key);
     return plan_job(parse_config(small, keys), vocab, 2, site, {.what_if = false});
   };
@@ -235,7 +240,9 @@ TEST(Planner, KeepsThePlansOfItsChoice) {
 TEST(Planner, WithLessMemoryItSharesOrRecomputes) {
   const Config config = parse_config(small, {"parallel.tensor=1", "parallel.pipeline=1", "train.micro_batch=8"});
   Fabric fabric = fixture("nvswitch8.xml");
-  const auto plan = [&](double gib) { return plan_job(config, vocab, 2, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda}); };
+  const auto plan = [&](double gib) {
+    return plan_job(config, vocab, 2, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda});
+  };
   const PlannedJob roomy = plan(16);
   EXPECT_EQ(roomy.best.candidate.recompute, "none");
   // What the workspace takes cannot be spared.
@@ -259,7 +266,8 @@ std::string refusal(const Config& config, int ranks, double gib) {
 }
 
 TEST(Planner, WhatDoesNotFitIsRefusedWithWhatWould) {
-  const std::vector<std::string> fixed = {"parallel.tensor=1", "parallel.pipeline=1", "train.micro_batch=8", "parallel.zero=0", "parallel.recompute=none"};
+  const std::vector<std::string> fixed = {"parallel.tensor=1", "parallel.pipeline=1", "train.micro_batch=8", "parallel.zero=0",
+                                          "parallel.recompute=none"};
   EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.27), AllOf(HasSubstr("does not fit"), HasSubstr("would (about")));
   EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.001), HasSubstr("It takes more GPUs"));
   EXPECT_THAT(refusal(parse_config(small), 9, 16), HasSubstr("the topology has only 8 GPUs"));
@@ -272,7 +280,8 @@ TEST(Planner, FasterLinksNeverMakeItsAnswerSlower) {
     comm::topology::Graph graph = fixture("two_sockets.xml").graph();
     for (comm::topology::Edge& edge : graph.edges) edge.gb_per_s *= factor;
     Fabric fabric(graph);
-    const PlannedJob job = plan_job(config, vocab, 4, {.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda}, {.what_if = false});
+    const PlannedJob job =
+        plan_job(config, vocab, 4, {.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda}, {.what_if = false});
     EXPECT_LE(job.best.step_seconds, before * (1 + 1e-9));
     before = job.best.step_seconds;
   }
@@ -282,7 +291,8 @@ class Document : public testing::Test {
  protected:
   Document() : config(parse_config(small)), fabric(fixture("two_sockets.xml")), machine(slow_gpu()) {
     job = plan_job(config, vocab, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
-    json = nlohmann::json::parse(to_json(job, machine, {machine.origin(), "two_sockets.xml", {}, "ranks 0-3 on NUMA node 0"}).dump());
+    json = nlohmann::json::parse(
+        to_json(job, machine, {machine.origin(), "two_sockets.xml", {}, "ranks 0-3 on NUMA node 0"}).dump());
   }
   std::string refused(const std::function<void(nlohmann::json&)>& spoil, Config other) {
     nlohmann::json spoilt = json;
@@ -304,13 +314,15 @@ class Document : public testing::Test {
 };
 
 TEST_F(Document, HasWhatTheDesignPromises) {
-  for (const char* key : {"step_ms", "bubble_fraction", "exposed_comm_ms", "peak_bytes"}) EXPECT_TRUE(json["predicted"].contains(key)) << key;
+  for (const char* key : {"step_ms", "bubble_fraction", "exposed_comm_ms", "peak_bytes"})
+    EXPECT_TRUE(json["predicted"].contains(key)) << key;
   EXPECT_EQ(json["predicted"]["peak_bytes"].size(), 4U);
   for (const char* axis : {"tensor", "pipeline", "data"}) EXPECT_TRUE(json["links"].contains(axis)) << axis;
   EXPECT_GE(json["alternatives"].size(), 3U);
   EXPECT_GE(json["explanation"].size(), 5U);
   EXPECT_THAT(text_of(job, machine, {machine.origin(), "two_sockets.xml", {}, "ranks 0-3 on NUMA node 0"}),
-              AllOf(HasSubstr("next best"), HasSubstr("slowest link"), HasSubstr("CPU side: ranks 0-3 on NUMA node 0\n"), HasSubstr("not chosen")));
+              AllOf(HasSubstr("next best"), HasSubstr("slowest link"), HasSubstr("CPU side: ranks 0-3 on NUMA node 0\n"),
+                    HasSubstr("not chosen")));
   EXPECT_EQ(json["cpu_binding"], "ranks 0-3 on NUMA node 0");
 }
 
@@ -331,7 +343,8 @@ TEST_F(Document, ItsChoiceRuns) {
 
 TEST_F(Document, OfAnotherJobOrSpoiltIsRefused) {
   EXPECT_EQ(refused([](auto&) {}), "accepted");
-  EXPECT_THAT(refused([](auto&) {}, parse_config(small, {"model.layers=12"})), HasSubstr("was made for another job: model.layers is 12 now"));
+  EXPECT_THAT(refused([](auto&) {}, parse_config(small, {"model.layers=12"})),
+              HasSubstr("was made for another job: model.layers is 12 now"));
   EXPECT_THAT(refused([](auto& j) { j = 1; }), HasSubstr("'choice' is missing"));
   EXPECT_THAT(refused([](auto& j) { j["choice"].erase("gpus"); }), HasSubstr("'gpus' is missing"));
   EXPECT_THAT(refused([](auto& j) { j["choice"]["gpus"] = "all"; }), HasSubstr("must be a list"));

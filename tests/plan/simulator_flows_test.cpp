@@ -207,11 +207,8 @@ class Reduction {
     for (int rank = 0; rank < set_.layout.ranks(); ++rank) works_[{rank, index}] = work;
   }
   Simulated simulate(const Network& network, const std::vector<int>& gpus) {
-    return simulate_step(set_,
-                         [&](int rank, int index) {
-                           return works_[{rank, index}];
-                         },
-                         network, gpus, {.keep_timeline = true});
+    return simulate_step(set_, [&](int rank, int index) { return works_[{rank, index}]; }, network, gpus,
+                         {.keep_timeline = true});
   }
 
  private:
@@ -368,8 +365,7 @@ TEST(SimulatorFlows, WhoWaitsForWhomIsNamedWhereProgramsDeadlock) {
   receiver[message].waits = {before};
   receiver[scalars].waits = {message};
   try {
-    simulate_step(
-        set, [](int, int) { return Work{}; }, two_halves(2, 10, 1), across(1));
+    simulate_step(set, [](int, int) { return Work{}; }, two_halves(2, 10, 1), across(1));
     FAIL();
   } catch (const InternalError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("wait for each other"));

@@ -36,29 +36,21 @@ WorkOf h100_work(const ProgramSet& set, bool differs) {
     const bool end = i.block == 0 || i.block == set.head();
     const double own = differs ? 1 + 0.05 * ((rank * 2654435761U) % million) / million : 1;
     switch (i.kind) {
-      case InstructionKind::load_batch:
-        return {.seconds = 20e-6};
+      case InstructionKind::load_batch: return {.seconds = 20e-6};
       case InstructionKind::forward:
         return {.seconds = own * (end ? 0.3e-3 : 1.2e-3), .bytes = end ? 0 : 88e6, .inside_seconds = 40e-6, .inside = 4};
       case InstructionKind::backward_input:
       case InstructionKind::backward_weight:
         return {.seconds = own * (end ? 0.3e-3 : 1.2e-3), .bytes = end ? 0 : 44e6, .inside_seconds = 20e-6, .inside = 2};
       case InstructionKind::send_activation:
-      case InstructionKind::send_gradient:
-        return {.seconds = 10e-6, .bytes = 6.3e6, .compute_slowdown = 0.02};
-      case InstructionKind::reduce_gradients:
-        return {.seconds = 1e-3, .bytes = 200e6, .compute_slowdown = 0.05};
-      case InstructionKind::gather_weights:
-        return {.seconds = 0.5e-3, .bytes = 100e6, .compute_slowdown = 0.05};
-      case InstructionKind::reduce_scalars:
-        return {.seconds = 200e-6};
-      case InstructionKind::gradient_norm:
-        return {.seconds = 500e-6};
-      case InstructionKind::update:
-        return {.seconds = 3e-3};
+      case InstructionKind::send_gradient: return {.seconds = 10e-6, .bytes = 6.3e6, .compute_slowdown = 0.02};
+      case InstructionKind::reduce_gradients: return {.seconds = 1e-3, .bytes = 200e6, .compute_slowdown = 0.05};
+      case InstructionKind::gather_weights: return {.seconds = 0.5e-3, .bytes = 100e6, .compute_slowdown = 0.05};
+      case InstructionKind::reduce_scalars: return {.seconds = 200e-6};
+      case InstructionKind::gradient_norm: return {.seconds = 500e-6};
+      case InstructionKind::update: return {.seconds = 3e-3};
       case InstructionKind::receive_activation:
-      case InstructionKind::receive_gradient:
-        break;
+      case InstructionKind::receive_gradient: break;
     }
     return {};
   };
@@ -79,9 +71,9 @@ Measured simulate(const parallel::Layout& layout, int micro_batches, bool differ
   const Simulated& s = measured.simulated;
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
-  std::printf("%d ranks (%s), %d classes: step of %.1f ms, bubble %.1f %%, simulated in %.4f s, at most %ld MB until now\n", layout.ranks(),
-              layout.to_string().c_str(), s.classes(), 1e3 * s.step_seconds, 100 * s.mean_bubble_fraction(), measured.seconds,
-              usage.ru_maxrss / 1024);
+  std::printf("%d ranks (%s), %d classes: step of %.1f ms, bubble %.1f %%, simulated in %.4f s, at most %ld MB until now\n",
+              layout.ranks(), layout.to_string().c_str(), s.classes(), 1e3 * s.step_seconds, 100 * s.mean_bubble_fraction(),
+              measured.seconds, usage.ru_maxrss / 1024);
   return measured;
 }
 

@@ -15,16 +15,18 @@ namespace {
 using parallel::CommunicationKind;
 
 Config config(const std::string& layout, bool sequence_parallel = true) {
-  return parse_config("model: {layers: 4, hidden: 32, heads: 4, vocab: 128}\ndata: {tokenizer: random, sequence_length: 16}\n"
-                      "train: {steps: 1, global_batch: 8, micro_batch: 1}\nparallel: {" + layout + ", sequence_parallel: " +
-                      (sequence_parallel ? "true" : "false") + "}\ncomm: {bucket_mb: 0.01}\n");
+  return parse_config(
+      "model: {layers: 4, hidden: 32, heads: 4, vocab: 128}\ndata: {tokenizer: random, sequence_length: 16}\n"
+      "train: {steps: 1, global_batch: 8, micro_batch: 1}\nparallel: {" +
+      layout + ", sequence_parallel: " + (sequence_parallel ? "true" : "false") + "}\ncomm: {bucket_mb: 0.01}\n");
 }
 
 int ranks_of(const Config& c) { return static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline); }
 
 struct Costs {
   explicit Costs(const Config& c)
-      : stages(parallel::make_stage_plans(c, c.model.vocab, parallel::resolve_layout(c.parallel, ranks_of(c)), DeviceKind::host)),
+      : stages(
+            parallel::make_stage_plans(c, c.model.vocab, parallel::resolve_layout(c.parallel, ranks_of(c)), DeviceKind::host)),
         costs({.profile = nominal_profile("cpu"), .calibration = {}}, stages) {}
   std::vector<parallel::RankPlan> stages;
   StepCosts costs;
@@ -46,7 +48,8 @@ TEST(StepCosts, CountsTheTensorCollectivesThatRun) {
     for (int p = 0; p < 2; ++p) {
       double predicted = 0;
       const auto& instructions = costs.stages[static_cast<std::size_t>(p)].train.instructions;
-      for (std::size_t n = 0; n < instructions.size(); ++n) predicted += costs.costs.work(p, static_cast<int>(n), 1, nullptr).inside;
+      for (std::size_t n = 0; n < instructions.size(); ++n)
+        predicted += costs.costs.work(p, static_cast<int>(n), 1, nullptr).inside;
       // The loss gathers a few numbers of each row of the head besides.
       const double head = p == 1 ? costs.stages[1].micro_batches : 0;
       EXPECT_EQ(predicted + head, counted[p]) << "pipeline rank " << p << ", sequence parallel " << sequence_parallel;
@@ -61,13 +64,14 @@ TEST(StepCosts, TrafficIsWhatTheProgramsSend) {
   ASSERT_EQ(t.chain.size(), 6U);
   for (const ChainTraffic& chain : t.chain) {
     EXPECT_EQ(std::abs(chain.from - chain.to), 1);
-    EXPECT_EQ(chain.messages, 4);                        // 8 sequences over two data ranks, one a micro-batch
-    EXPECT_EQ(chain.bytes, 4 * (16 * 32 * 4 / 2));       // rows of this rank under sequence parallelism, fp32
+    EXPECT_EQ(chain.messages, 4);                   // 8 sequences over two data ranks, one a micro-batch
+    EXPECT_EQ(chain.bytes, 4 * (16 * 32 * 4 / 2));  // rows of this rank under sequence parallelism, fp32
   }
   for (int p = 0; p < 4; ++p) {
     // All-reduces of all gradients over two ranks: each sends every byte once.
     double gradients = 0;
-    for (const parallel::Bucket& b : costs.stages[static_cast<std::size_t>(p)].flat.buckets()) gradients += 4.0 * static_cast<double>(b.range.count);
+    for (const parallel::Bucket& b : costs.stages[static_cast<std::size_t>(p)].flat.buckets())
+      gradients += 4.0 * static_cast<double>(b.range.count);
     EXPECT_DOUBLE_EQ(t.data[static_cast<std::size_t>(p)].bytes, gradients);
     EXPECT_GT(t.tensor[static_cast<std::size_t>(p)].bytes, 0);
   }
@@ -77,7 +81,8 @@ TEST(StepCosts, TrafficIsWhatTheProgramsSend) {
 }
 
 TEST(StepCosts, ShardedStatesSendAsMuchAndUpdateLess) {
-  const Costs all(config("data: 4, tensor: 1, pipeline: 1, zero: 0")), sharded(config("data: 4, tensor: 1, pipeline: 1, zero: 1"));
+  const Costs all(config("data: 4, tensor: 1, pipeline: 1, zero: 0")),
+      sharded(config("data: 4, tensor: 1, pipeline: 1, zero: 1"));
   // Reduce-scatter and all-gather are the two halves of an all-reduce: of the same bytes in fp32.
   EXPECT_NEAR(sharded.costs.traffic().data[0].bytes / all.costs.traffic().data[0].bytes, 1, 0.02);
   const auto update = [](const Costs& c) {

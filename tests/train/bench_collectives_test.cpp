@@ -70,12 +70,14 @@ TEST(BenchCollectives, TimesAndVerifiesAllFive) {
           ASSERT_GT(us, 0);
           EXPECT_EQ(row["bytes"].get<std::size_t>() % (size_of(dtype) * static_cast<std::size_t>(ranks)), 0u);
           EXPECT_NEAR(row["algbw_gb_per_s"].get<double>(), bytes / us / 1e3, 1e-6);
-          EXPECT_NEAR(row["busbw_gb_per_s"].get<double>(), row["algbw_gb_per_s"].get<double>() * bus_bandwidth_factor(*kind, ranks), 1e-9);
+          EXPECT_NEAR(row["busbw_gb_per_s"].get<double>(),
+                      row["algbw_gb_per_s"].get<double>() * bus_bandwidth_factor(*kind, ranks), 1e-9);
           sum += row["busbw_gb_per_s"].get<double>();
         }
       }
       EXPECT_NEAR(r.result["average_busbw_gb_per_s"].get<double>(), sum / 15, 1e-9);
-      EXPECT_THAT(collectives_table(r.result), AllOf(HasSubstr("#wrong"), HasSubstr("busbw"), HasSubstr("average bus bandwidth"), HasSubstr("redop")));
+      EXPECT_THAT(collectives_table(r.result),
+                  AllOf(HasSubstr("#wrong"), HasSubstr("busbw"), HasSubstr("average bus bandwidth"), HasSubstr("redop")));
     }
   }
 }
@@ -83,7 +85,8 @@ TEST(BenchCollectives, TimesAndVerifiesAllFive) {
 // Passes everything on, and spoils one element of what one rank gets out of one kind of collective.
 class FaultyCommunicator final : public comm::Communicator {
  public:
-  FaultyCommunicator(std::shared_ptr<comm::Communicator> inner, CollectiveKind faulty) : inner_(std::move(inner)), faulty_(faulty) {}
+  FaultyCommunicator(std::shared_ptr<comm::Communicator> inner, CollectiveKind faulty)
+      : inner_(std::move(inner)), faulty_(faulty) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   void all_reduce(StreamRef s, View data, comm::Reduction reduction) override {
@@ -123,7 +126,9 @@ TEST(BenchCollectives, OneWrongElementIsCounted) {
   for (const CollectiveKind faulty : all_collectives()) {
     CollectivesBenchmarkRequest request = small_request(2, DType::f32);
     request.rounds = 1;
-    request.wrap = [faulty](std::shared_ptr<comm::Communicator> inner) { return std::make_shared<FaultyCommunicator>(std::move(inner), faulty); };
+    request.wrap = [faulty](std::shared_ptr<comm::Communicator> inner) {
+      return std::make_shared<FaultyCommunicator>(std::move(inner), faulty);
+    };
     const Outcome r = run(request);
     EXPECT_EQ(r.status, 3) << to_string(faulty);
     EXPECT_EQ(r.result["wrong"], 3) << to_string(faulty);  // in each of three sizes

@@ -54,7 +54,8 @@ TEST_P(BenchCommand, P2pPrintsOneJsonDocument) {
     ASSERT_TRUE(has_keys(pair, {"from", "to", "link", "nvlinks", "peer_access", "methods", "products"}));
     for (const json& m : pair["methods"]) ASSERT_TRUE(has_keys(m, {"transport", "mover", "available", "results"}));
     for (const json& r : method(pair["methods"], "host")["results"]) {
-      ASSERT_TRUE(has_keys(r, {"bytes", "microseconds", "microseconds_min", "microseconds_max", "gb_per_s", "both_ways_gb_per_s", "latency_microseconds", "vs_nccl"}));
+      ASSERT_TRUE(has_keys(r, {"bytes", "microseconds", "microseconds_min", "microseconds_max", "gb_per_s",
+                               "both_ways_gb_per_s", "latency_microseconds", "vs_nccl"}));
       EXPECT_GT(r["gb_per_s"], 0);
     }
     const json& direct = method(pair["methods"], "direct");
@@ -63,9 +64,10 @@ TEST_P(BenchCommand, P2pPrintsOneJsonDocument) {
       EXPECT_EQ(direct["reason"], "needs threads: not with --processes");
     }
     for (const json& row : pair["products"]["beside"]) {
-      ASSERT_TRUE(has_keys(row, {"transport", "mover", "message_bytes", "messages", "messages_per_product", "equal_load", "from_tflops", "to_tflops",
-                                 "from_slowdown", "from_slowdown_min", "from_slowdown_max", "to_slowdown", "to_slowdown_min", "to_slowdown_max",
-                                 "alone_tflops", "noise", "message_gb_per_s", "arrived", "most_gb_per_s"}));
+      ASSERT_TRUE(has_keys(
+          row, {"transport", "mover", "message_bytes", "messages", "messages_per_product", "equal_load", "from_tflops",
+                "to_tflops", "from_slowdown", "from_slowdown_min", "from_slowdown_max", "to_slowdown", "to_slowdown_min",
+                "to_slowdown_max", "alone_tflops", "noise", "message_gb_per_s", "arrived", "most_gb_per_s"}));
     }
   }
 }
@@ -83,7 +85,8 @@ TEST_P(BenchCommand, CollectivesPrintsOneJsonDocument) {
   const Outcome outcome = bench("collectives --ranks 3 --min 1K --max 64K --rounds 2 --json" + mode());
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   const json result = json::parse(outcome.output);
-  ASSERT_TRUE(has_keys(result, {"benchmark", "mode", "ranks", "device", "backend", "rounds", "dtype", "notes", "collectives", "average_busbw_gb_per_s", "wrong"}));
+  ASSERT_TRUE(has_keys(result, {"benchmark", "mode", "ranks", "device", "backend", "rounds", "dtype", "notes", "collectives",
+                                "average_busbw_gb_per_s", "wrong"}));
   EXPECT_EQ(result["mode"], GetParam());
   EXPECT_EQ(result["ranks"], 3);
   EXPECT_EQ(result["wrong"], 0);
@@ -91,7 +94,8 @@ TEST_P(BenchCommand, CollectivesPrintsOneJsonDocument) {
   for (const json& collective : result["collectives"]) {
     EXPECT_EQ(collective["results"].size(), 4u);
     for (const json& row : collective["results"]) {
-      ASSERT_TRUE(has_keys(row, {"bytes", "count", "type", "redop", "root", "in_place", "microseconds", "algbw_gb_per_s", "busbw_gb_per_s", "wrong"}));
+      ASSERT_TRUE(has_keys(row, {"bytes", "count", "type", "redop", "root", "in_place", "microseconds", "algbw_gb_per_s",
+                                 "busbw_gb_per_s", "wrong"}));
       EXPECT_EQ(row["wrong"], 0);
     }
   }
@@ -101,7 +105,8 @@ TEST_P(BenchCommand, RingPrintsOneJsonDocument) {
   const Outcome outcome = bench("ring --ranks 3 --messages 200 --max 64K --json" + mode());
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   const json result = json::parse(outcome.output);
-  ASSERT_TRUE(has_keys(result, {"benchmark", "mode", "ranks", "device", "backend", "messages", "min_bytes", "max_bytes", "seed", "methods"}));
+  ASSERT_TRUE(has_keys(
+      result, {"benchmark", "mode", "ranks", "device", "backend", "messages", "min_bytes", "max_bytes", "seed", "methods"}));
   EXPECT_EQ(result["mode"], GetParam());
   for (const char* transport : {"host", "nccl"}) {
     const json& m = method(result["methods"], transport);
@@ -116,7 +121,8 @@ TEST_P(BenchCommand, RingPrintsOneJsonDocument) {
 
 TEST_P(BenchCommand, TablesAreForPeople) {
   const Outcome p2p = bench("p2p --sizes 4K --rounds 1 --product-dim 64" + mode());
-  EXPECT_THAT(p2p.output, AllOf(HasSubstr("pair     link"), HasSubstr("x NCCL"), HasSubstr("latency us"), HasSubstr("4 KB"))) << p2p.errors;
+  EXPECT_THAT(p2p.output, AllOf(HasSubstr("pair     link"), HasSubstr("x NCCL"), HasSubstr("latency us"), HasSubstr("4 KB")))
+      << p2p.errors;
   const Outcome brief = bench("p2p --brief --sizes 4K --rounds 1 --no-products" + mode());
   EXPECT_THAT(brief.output, AllOf(HasSubstr("GB/s one way at 4 KB"), HasSubstr("latency"))) << brief.errors;
   const Outcome collectives = bench("collectives --only broadcast --sizes 4K --rounds 1 --type bf16" + mode());
@@ -125,10 +131,12 @@ TEST_P(BenchCommand, TablesAreForPeople) {
   EXPECT_THAT(ring.output, AllOf(HasSubstr("host"), HasSubstr("1 -> 0"))) << ring.errors;
 }
 
-INSTANTIATE_TEST_SUITE_P(, BenchCommand, testing::Values("threads", "processes"), [](const auto& instance) { return std::string(instance.param); });
+INSTANTIATE_TEST_SUITE_P(, BenchCommand, testing::Values("threads", "processes"),
+                         [](const auto& instance) { return std::string(instance.param); });
 
 using BenchOptions = BenchCommand;
-INSTANTIATE_TEST_SUITE_P(, BenchOptions, testing::Values("threads"), [](const auto& instance) { return std::string(instance.param); });
+INSTANTIATE_TEST_SUITE_P(, BenchOptions, testing::Values("threads"),
+                         [](const auto& instance) { return std::string(instance.param); });
 
 TEST_P(BenchOptions, AreRefusedWithStatus2AndAReason) {
   const auto refusal = [&](const std::string& arguments) {
@@ -149,7 +157,8 @@ TEST_P(BenchOptions, AreRefusedWithStatus2AndAReason) {
 
 TEST_P(BenchOptions, AreExplained) {
   EXPECT_THAT(bench("--help").output, AllOf(HasSubstr("p2p"), HasSubstr("collectives"), HasSubstr("ring"), HasSubstr("step")));
-  EXPECT_THAT(bench("p2p --help").output, AllOf(HasSubstr("--pairs"), HasSubstr("--check"), HasSubstr("10^9 bytes per second"), HasSubstr("1024 bytes")));
+  EXPECT_THAT(bench("p2p --help").output,
+              AllOf(HasSubstr("--pairs"), HasSubstr("--check"), HasSubstr("10^9 bytes per second"), HasSubstr("1024 bytes")));
   EXPECT_THAT(bench("collectives --help").output, AllOf(HasSubstr("--only"), HasSubstr("microseconds")));
   EXPECT_THAT(bench("ring --help").output, AllOf(HasSubstr("--messages"), HasSubstr("10^9 bytes per second")));
 }

@@ -171,7 +171,8 @@ TEST(BenchP2p, AMessageThatNeverComesEndsTheBench) {
   FaultyLink::Fault fault;
   fault.sends = [](std::int64_t number) { return number < 40; };
   request.make_link = faulty_links(Transport::host, 1, fault);
-  EXPECT_THAT(failure(request), AllOf(HasSubstr("by host.copy_engine"), AnyOf(HasSubstr("not done after 300 ms"), HasSubstr("wrong data"))));
+  EXPECT_THAT(failure(request),
+              AllOf(HasSubstr("by host.copy_engine"), AnyOf(HasSubstr("not done after 300 ms"), HasSubstr("wrong data"))));
 }
 
 TEST(BenchP2p, AMessageThatNeverComesBesideProductsEndsTheBench) {

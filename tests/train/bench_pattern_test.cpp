@@ -33,9 +33,9 @@ TEST(BenchPattern, FindsWhatIsStaleShiftedOrTorn) {
   const Pattern pattern = Pattern::random(7);
   const std::size_t bytes = 100'000;
   std::vector<std::byte> data = content(pattern, 5000, bytes);
-  EXPECT_TRUE(pattern.find_wrong(data, 5001));                                     // shifted
-  EXPECT_TRUE(pattern.find_wrong(data, 5000 + 256));                               // the message before
-  EXPECT_TRUE(pattern.find_wrong(data, 5000 + (std::uint64_t{64} << 20)));         // some slots on
+  EXPECT_TRUE(pattern.find_wrong(data, 5001));                                      // shifted
+  EXPECT_TRUE(pattern.find_wrong(data, 5000 + 256));                                // the message before
+  EXPECT_TRUE(pattern.find_wrong(data, 5000 + (std::uint64_t{64} << 20)));          // some slots on
   std::copy_n(content(pattern, 5000 + 4096, 64).begin(), 64, data.begin() + 8192);  // torn
   const auto wrong = pattern.find_wrong(data, 5000);
   ASSERT_TRUE(wrong);

@@ -90,7 +90,8 @@ TEST(BenchRing, AWrongBitIsNamedByMessageByteAndHop) {
   for (const Transport transport : {Transport::direct, Transport::host, Transport::nccl}) {
     RingBenchmarkRequest request = small_request(3);
     request.make_link = faulty_links(transport, 1, flip_bit(130, 0));
-    EXPECT_THAT(failure(request), AllOf(HasSubstr("ring by " + to_string(transport)), HasSubstr("hop 1 -> 2"), HasSubstr("message 130 of"), HasSubstr("byte 0 is 0x")));
+    EXPECT_THAT(failure(request), AllOf(HasSubstr("ring by " + to_string(transport)), HasSubstr("hop 1 -> 2"),
+                                        HasSubstr("message 130 of"), HasSubstr("byte 0 is 0x")));
   }
 }
 

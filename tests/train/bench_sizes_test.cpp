@@ -53,7 +53,8 @@ TEST(BenchSizes, AreBoundedAndSoIsTheNumberOfMessages) {
 
 TEST(BenchSizes, PairsAreReadOrRefused) {
   EXPECT_THAT(parse_pairs({"0-1", "3-0"}), ElementsAre(std::pair(0, 1), std::pair(3, 0)));
-  for (const char* text : {"", "0", "0-", "-1", "1-1", "0-1-2", "a-b", "0--1"}) EXPECT_THROW(parse_pairs({text}), ConfigError) << text;
+  for (const char* text : {"", "0", "0-", "-1", "1-1", "0-1-2", "a-b", "0--1"})
+    EXPECT_THROW(parse_pairs({text}), ConfigError) << text;
 }
 
 TEST(BenchStatistics, MedianAndRate) {

@@ -24,16 +24,24 @@ namespace {
 using testing::HasSubstr;
 
 Config tiny(const std::vector<std::string>& set = {}) {
-  return parse_config("model: {layers: 3, hidden: 32, heads: 4, vocab: 128}\ndata: {tokenizer: random, sequence_length: 16}\n"
-                      "train: {steps: 1, global_batch: 8, micro_batch: 2}\nparallel: {data: 2}\nlaunch: {device: cpu, ranks: 2}\n", set);
+  return parse_config(
+      "model: {layers: 3, hidden: 32, heads: 4, vocab: 128}\ndata: {tokenizer: random, sequence_length: 16}\n"
+      "train: {steps: 1, global_batch: 8, micro_batch: 2}\nparallel: {data: 2}\nlaunch: {device: cpu, ranks: 2}\n",
+      set);
 }
 
 std::string notes;  // of the latest measured()
 
 plan::Calibration measured(const Config& config, bool communication) {
   notes.clear();
-  CalibrationRequest request{.config = config, .ranks = {.ranks = 2, .device = "cpu"}, .tensors = {1, 2}, .micro_batches = {1, 4}, .rounds = 2,
-                             .communication = communication, .argv = {}, .note = [&](const std::string& note) { notes += note + "\n"; }};
+  CalibrationRequest request{.config = config,
+                             .ranks = {.ranks = 2, .device = "cpu"},
+                             .tensors = {1, 2},
+                             .micro_batches = {1, 4},
+                             .rounds = 2,
+                             .communication = communication,
+                             .argv = {},
+                             .note = [&](const std::string& note) { notes += note + "\n"; }};
   return calibrate(request);
 }
 
@@ -57,7 +65,8 @@ TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
   EXPECT_EQ(c.messages[0].transport, "direct");
   EXPECT_EQ(c.messages[0].link, "") << "CPUs have none";
   // All-reduces of a machine that is busy with other things may be over too early, which is said.
-  EXPECT_NE(c.collective_slowdown.has_value(), notes.find("compute beside collectives is not measured") != std::string::npos) << notes;
+  EXPECT_NE(c.collective_slowdown.has_value(), notes.find("compute beside collectives is not measured") != std::string::npos)
+      << notes;
   EXPECT_GE(c.collective_slowdown.value_or(0), 0);
   EXPECT_GT(*c.update_seconds_per_element, 0);
   EXPECT_FALSE(c.context_bytes.has_value()) << "of CPUs";
@@ -71,7 +80,8 @@ TEST(CollectiveSlowdown, IsFoundWhereRanksShareTheirProcessors) {
   std::optional<double> slowdown;
   // Other work of the machine that begins or ends meanwhile can hide it.
   for (int attempt = 0; attempt < 5 && slowdown.value_or(0) <= 0.02; ++attempt) {
-    slowdown = measure_collective_slowdown({.config = config, .vocab = 128, .measured = {1, 2, "none"}, .rounds = 3, .argv = {}}, plan_launch(config));
+    slowdown = measure_collective_slowdown(
+        {.config = config, .vocab = 128, .measured = {1, 2, "none"}, .rounds = 3, .argv = {}}, plan_launch(config));
   }
   ASSERT_TRUE(slowdown.has_value()) << "the all-reduces were over too early";
   EXPECT_GT(*slowdown, 0.02);
@@ -85,8 +95,14 @@ TEST(LinkedPairs, AreOneOfEachLink) {
 }
 
 TEST(Calibrate, EachRecomputationIsMeasuredWhereThePlannerMayChoose) {
-  CalibrationRequest request{.config = tiny({"parallel.recompute=auto"}), .ranks = {.ranks = 1, .device = "cpu"}, .tensors = {}, .micro_batches = {2},
-                             .rounds = 1, .communication = false, .argv = {}, .note = [](const std::string&) {}};
+  CalibrationRequest request{.config = tiny({"parallel.recompute=auto"}),
+                             .ranks = {.ranks = 1, .device = "cpu"},
+                             .tensors = {},
+                             .micro_batches = {2},
+                             .rounds = 1,
+                             .communication = false,
+                             .argv = {},
+                             .note = [](const std::string&) {}};
   const plan::Calibration c = calibrate(request);
   EXPECT_EQ(c.blocks.size(), 3U * 3) << "tensor 1, three ways, three kinds";
   EXPECT_TRUE(c.collectives.empty());
@@ -109,9 +125,12 @@ TEST_F(Cache, WhatWasMeasuredIsUsedOnThisMachineForThisModelAlone) {
   EXPECT_GT(planned.job.best.step_seconds, 3);
   EXPECT_EQ(planned.context.machine, "measured on CPU");
   EXPECT_LT(plan_on_site(tiny({"model.hidden=64"}), 128).job.best.step_seconds, 1) << "another model";
-  EXPECT_LT(plan_on_site(config, 128, {.gpus = 2, .topology = {}, .device = "h200", .calibration = {}}).job.best.step_seconds, 1) << "another machine";
+  EXPECT_LT(plan_on_site(config, 128, {.gpus = 2, .topology = {}, .device = "h200", .calibration = {}}).job.best.step_seconds,
+            1)
+      << "another machine";
   const auto permissions = std::filesystem::status(calibration_path(c.device, c.model)).permissions();
-  EXPECT_EQ(permissions & (std::filesystem::perms::group_all | std::filesystem::perms::others_all), std::filesystem::perms::none);
+  EXPECT_EQ(permissions & (std::filesystem::perms::group_all | std::filesystem::perms::others_all),
+            std::filesystem::perms::none);
 }
 
 TEST_F(Cache, AFileOfAnotherModelIsRefused) {

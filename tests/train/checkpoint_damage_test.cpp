@@ -87,9 +87,7 @@ TEST_F(DamagedCheckpoint, AFileOfAnotherCheckpoint) {
 std::string sealed(const std::string& rest) { return "{\"xxh3\": \"" + to_hex(xxh3(rest)) + "\",\n" + rest; }
 
 TEST(DamagedManifest, IsRefusedByRule) {
-  const auto error = [](const std::string& rest) {
-    return config_error([&] { parse_manifest(sealed(rest), "state.json"); });
-  };
+  const auto error = [](const std::string& rest) { return config_error([&] { parse_manifest(sealed(rest), "state.json"); }); };
   const std::string start = R"("format": "plait-checkpoint", "version": 1, "step": 1, )";
   EXPECT_EQ(parse_manifest(sealed(start + R"("files": [], "state": {}})"), "state.json").step, 1);
   EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 2, "step": 1, "files": [], "state": {}})"),
@@ -165,9 +163,8 @@ TEST_F(Safetensors, ReadsWhatOthersWrite) {
 }
 
 TEST_F(Safetensors, WritesAlignedContiguousTensors) {
-  const SafetensorsLayout layout =
-      layout_safetensors({{"odd", DType::f32, {3}}, {"wide", DType::f64, {1}},
-                          {"one", DType::f32, {}}, {"bytes", DType::u8, {5}}});
+  const SafetensorsLayout layout = layout_safetensors(
+      {{"odd", DType::f32, {3}}, {"wide", DType::f64, {1}}, {"one", DType::f32, {}}, {"bytes", DType::u8, {5}}});
   EXPECT_EQ(layout.header.size() % 8, 0u);
   std::uint64_t expected = layout.header.size();
   for (const PlacedTensor& tensor : layout.tensors) {
@@ -220,7 +217,8 @@ TEST_F(Safetensors, HeadersAreChecked) {
   EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4), HasSubstr("non-negative"));
   EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4), HasSubstr("non-negative"));
   EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":4,"data_offsets":[0,4]}})", 4), HasSubstr("not a list"));
-  EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0), HasSubstr("overflows"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0),
+              HasSubstr("overflows"));
   EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4), HasSubstr("not a pair"));
   EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}})", 4), HasSubstr("not a pair"));
 }

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "train/batch_sources.h"
-#include "train/checkpoint_files.h"
 #include "train/checkpoint/checkpoint_reader.h"
+#include "train/checkpoint_files.h"
 #include "train/data/dataset.h"
 #include "train/data/tokenizer.h"
 #include "train/session.h"
@@ -25,8 +25,11 @@ Config config_of(const char* model, const std::string& parallel, int ranks) {
                       "data: {tokenizer: random, sequence_length: 16}\n"
                       "train: {steps: 2, global_batch: 8, micro_batch: 1, optimizer: {lr: 1e-2}}\n"
                       "comm: {bucket_mb: 0.02}\n"
-                      "launch: {device: cpu, ranks: " + std::to_string(ranks) + "}\n"
-                      "parallel: {" + parallel + "}\n");
+                      "launch: {device: cpu, ranks: " +
+                      std::to_string(ranks) +
+                      "}\n"
+                      "parallel: {" +
+                      parallel + "}\n");
 }
 
 struct LayoutCase {
@@ -81,7 +84,8 @@ TEST_P(CheckpointLayouts, EveryLayoutWritesTheBytesItWasGiven) {
   fs::path previous = serial;
   for (const LayoutCase& layout : layouts) {
     // From one layout to the next, so that every one of them also reads what another has written.
-    const fs::path again = run(config_of(GetParam(), layout.parallel, layout.ranks), "again" + std::to_string(&layout - layouts), previous);
+    const fs::path again =
+        run(config_of(GetParam(), layout.parallel, layout.ranks), "again" + std::to_string(&layout - layouts), previous);
     for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
       EXPECT_EQ(read_file(serial / file), read_file(again / file)) << layout.parallel << ": " << file;
     }
@@ -92,7 +96,8 @@ TEST_P(CheckpointLayouts, EveryLayoutWritesTheBytesItWasGiven) {
 TEST_P(CheckpointLayouts, ALayoutsOwnCheckpointLoadsElsewhere) {
   const fs::path trained = run(config_of(GetParam(), layouts[6].parallel, layouts[6].ranks), "trained");
   const fs::path serial = run(config_of(GetParam(), "", 1), "serial", trained);
-  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) EXPECT_EQ(read_file(trained / file), read_file(serial / file)) << file;
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(read_file(trained / file), read_file(serial / file)) << file;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CheckpointLayouts, ::testing::Values(gpt, llama),

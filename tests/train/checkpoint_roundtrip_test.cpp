@@ -200,7 +200,9 @@ TEST_F(Checkpoint, ADeathLeavesThePreviousOneAndTheNextBeginCleansUp) {
 }
 
 TEST_F(Checkpoint, AWriterThatIsNotCommittedFreesItsSpace) {
-  { const CheckpointWriter writer = CheckpointWriter::begin(directory_, 100, small_files()); }
+  {
+    const CheckpointWriter writer = CheckpointWriter::begin(directory_, 100, small_files());
+  }
   EXPECT_TRUE(fs::is_empty(checkpoints_directory(directory_)));
 }
 
@@ -217,7 +219,8 @@ TEST_F(Checkpoint, FilesAndDirectoriesArePrivate) {
   const auto mode = [](const fs::path& path) { return static_cast<unsigned>(fs::status(path).permissions()); };
   EXPECT_EQ(mode(directory_ / "runs" / "a"), 0700u);
   EXPECT_EQ(mode(checkpoint), 0700u);
-  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) EXPECT_EQ(mode(checkpoint / name), 0600u);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
+    EXPECT_EQ(mode(checkpoint / name), 0600u);
 }
 
 // RLIMIT_FSIZE stands in for a full disk: writes beyond it fail, with EFBIG rather than ENOSPC.

@@ -14,8 +14,8 @@ namespace {
 TEST(DataPackCommand, WritesShardsAndOneJsonDocument) {
   const DataFolder folder;
   folder.write("text/a.txt", some_text(1000));
-  const Outcome outcome =
-      run_plait(folder.path(), "data pack --json --shard-tokens 600 --out " + (folder / "out") + " '" + (folder / "text/**") + "'");
+  const Outcome outcome = run_plait(
+      folder.path(), "data pack --json --shard-tokens 600 --out " + (folder / "out") + " '" + (folder / "text/**") + "'");
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   const auto document = nlohmann::json::parse(outcome.output);
   EXPECT_EQ(document["tokens"], 1000);

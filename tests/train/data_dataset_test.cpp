@@ -201,20 +201,15 @@ TEST(DataErrors, NameTheFileAndTheRemedy) {
   const std::string small = folder.write("small.txt", some_text(300)), empty = folder.write("empty.txt", "");
   EXPECT_THAT(message_of([&] { open_bytes(data_config({folder / "none/*.txt"}, 8)); }),
               HasSubstr("none/*.txt: matches no file"));
-  EXPECT_THAT(message_of([&] { open_bytes(data_config({folder / "none.txt"}, 8)); }),
-              HasSubstr("none.txt: matches no file"));
+  EXPECT_THAT(message_of([&] { open_bytes(data_config({folder / "none.txt"}, 8)); }), HasSubstr("none.txt: matches no file"));
   EXPECT_THAT(message_of([&] { open_bytes(data_config({folder / ""}, 8)); }), HasSubstr("is a directory: write"));
-  EXPECT_THAT(message_of([&] {
-                open_bytes(data_config({small, empty}, 8));
-              }),
+  EXPECT_THAT(message_of([&] { open_bytes(data_config({small, empty}, 8)); }),
               HasSubstr("empty.txt: is empty (at byte offset 0)"));
   EXPECT_THAT(message_of([&] { open_bytes(data_config({folder / "e*.txt"}, 8)); }), HasSubstr("empty.txt: is empty"));
-  EXPECT_EQ(open_bytes(data_config({folder / "*.txt"}, 8))->train_tokens(), 300)
-      << "an empty text among others adds nothing";
+  EXPECT_EQ(open_bytes(data_config({folder / "*.txt"}, 8))->train_tokens(), 300) << "an empty text among others adds nothing";
   EXPECT_THAT(message_of([&] { open_bytes(data_config({small}, 300)); }),
               HasSubstr("data.train: the training split has 300 tokens, must be at least data.sequence_length + 1 = 301"));
-  EXPECT_THAT(message_of([&] { open_bytes(data_config({small}, 50, 0.1)); }),
-              HasSubstr("the validation split has 30 tokens"));
+  EXPECT_THAT(message_of([&] { open_bytes(data_config({small}, 50, 0.1)); }), HasSubstr("the validation split has 30 tokens"));
   EXPECT_THAT(message_of([&] { open_dataset(data_config({small}, 8), *make_byte_tokenizer(), 100); }),
               HasSubstr("model.vocab=100: must be at least the tokenizer's vocabulary, 256"));
 }

@@ -70,8 +70,7 @@ TEST(Prefetcher, DeliversTheSamplesOfItsRankInOrder) {
         const std::int64_t sample = m * 8 + 2 + i;
         for (std::int64_t k = 0; k < 4; ++k) {
           EXPECT_EQ(batch.tokens.as<std::int32_t>()[i * 4 + k], Traced::token(step, sample, static_cast<std::size_t>(k)));
-          EXPECT_EQ(batch.targets.as<std::int32_t>()[i * 4 + k],
-                    Traced::token(step, sample, static_cast<std::size_t>(k) + 1));
+          EXPECT_EQ(batch.targets.as<std::int32_t>()[i * 4 + k], Traced::token(step, sample, static_cast<std::size_t>(k) + 1));
         }
       }
       prefetcher.release(stream);

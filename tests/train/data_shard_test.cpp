@@ -60,8 +60,7 @@ TEST(Shards, RefuseWhatIsDamagedNamingTheOffset) {
   EXPECT_THAT(refusal(folder.write("f.bin", shard_header(20240520, 2, 100) + body)), HasSubstr("has version 2, must be 1"));
   EXPECT_THAT(refusal(folder.write("g.bin", shard_header(20240801, 1, 100) + body)), HasSubstr("has version 1, must be 7"));
   EXPECT_THAT(refusal(folder.write("h.bin", shard_header(20240520, 1, 0))), HasSubstr("a header that says 0 tokens"));
-  EXPECT_THAT(refusal(folder.write("i.bin", shard_header(20240520, 1, -5) + body)),
-              HasSubstr("a header that says -5 tokens"));
+  EXPECT_THAT(refusal(folder.write("i.bin", shard_header(20240520, 1, -5) + body)), HasSubstr("a header that says -5 tokens"));
   EXPECT_THAT(refusal(folder.write("train.bin", "odd")), HasSubstr("odd number of bytes"));
   EXPECT_EQ(refusal(folder.write("j.bin", whole)), "accepted");
 }
@@ -78,8 +77,7 @@ TEST(Shards, CheckTokensAsTheyAreUsed) {
     shard.read(1, one, 10);
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("w.bin: holds token 4294967280, outside the vocabulary of 10 (at byte offset 1028)"));
+    EXPECT_THAT(error.what(), HasSubstr("w.bin: holds token 4294967280, outside the vocabulary of 10 (at byte offset 1028)"));
   }
 }
 

@@ -134,8 +134,7 @@ TEST(TokenizerFiles, AreRefusedWhenDamaged) {
   folder.write("tokenizer.json", "{\"kind\": \"bpe\", \"vocab\": 4}");
   EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }), HasSubstr("has kind 'bpe'"));
   folder.write("tokenizer.json", "{\"kind\": \"bytes\", \"vocab\": 4}");
-  EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }),
-              HasSubstr("says a vocabulary of 4, but the tokenizer has 256"));
+  EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }), HasSubstr("says a vocabulary of 4, but the tokenizer has 256"));
   make_token_id_tokenizer("tokens", 50257)->save(folder / "");
   EXPECT_EQ(load_tokenizer(folder / "")->vocab(), 50257);
 }

@@ -40,7 +40,9 @@ TEST(RankBinding, RanksOnCpusAreNotBound) {
 }
 
 TEST(PlannedBinding, FollowsThePlacement) {
-  const auto fabric = [](const char* file) { return plan::Fabric(comm::topology::import_topology(comm::topology::test::fixture(file)).graph); };
+  const auto fabric = [](const char* file) {
+    return plan::Fabric(comm::topology::import_topology(comm::topology::test::fixture(file)).graph);
+  };
   EXPECT_EQ(planned_binding_text(fabric("two_sockets.xml"), {0, 1, 2, 3}), "ranks 0-2 on NUMA node 0, rank 3 on NUMA node 1");
   EXPECT_EQ(planned_binding_text(fabric("two_sockets.xml"), {2, 3, 0, 1}), "ranks 0 2-3 on NUMA node 0, rank 1 on NUMA node 1");
   EXPECT_EQ(planned_binding_text(fabric("rails_2x4.json"), {0, 1, 2, 3, 4, 5, 6, 7}),

@@ -1,4 +1,5 @@
-// What tests of launching share: directories and environment variables that last as long as the objects, and a group of all ranks.
+// What tests of launching share: directories and environment variables that last as long as the objects, and a group of all
+// ranks.
 #pragma once
 
 #include <stdlib.h>

@@ -51,7 +51,8 @@ TEST(LaunchPlan, RanksMustFitTheLayout) {
   config.launch.ranks = 3;
   EXPECT_EQ(plan_launch(config).ranks, 3);
   config.parallel.tensor = 2;
-  EXPECT_THAT(config_error([&] { plan_launch(config); }), AllOf(HasSubstr("launch.ranks=3"), HasSubstr("multiple of parallel.tensor")));
+  EXPECT_THAT(config_error([&] { plan_launch(config); }),
+              AllOf(HasSubstr("launch.ranks=3"), HasSubstr("multiple of parallel.tensor")));
   config.parallel.data = 2;
   EXPECT_THAT(config_error([&] { plan_launch(config); }), AllOf(HasSubstr("launch.ranks=3"), HasSubstr("= 4")));
   config.launch.ranks = 4;
@@ -78,7 +79,8 @@ TEST(GpuLaunchPlan, AutoTakesAllGpusAndNoMore) {
   EXPECT_EQ(plan.ranks, devices);
   EXPECT_EQ(plan.devices.back(), (Device{DeviceKind::cuda, devices - 1}));
   config.launch.ranks = devices + 1;
-  EXPECT_THAT(config_error([&] { plan_launch(config); }), AllOf(HasSubstr("launch.ranks"), HasSubstr("only " + std::to_string(devices))));
+  EXPECT_THAT(config_error([&] { plan_launch(config); }),
+              AllOf(HasSubstr("launch.ranks"), HasSubstr("only " + std::to_string(devices))));
   config.launch.device = "cpu";
   EXPECT_EQ(plan_launch(config).ranks, devices + 1);
 }
@@ -96,16 +98,18 @@ TEST(LaunchPlan, ABackendThatTheDeviceLacksIsRefused) {
   config.comm.backend = "gloo";
   EXPECT_EQ(plan_launch(config).ranks, 2);
   config.comm.backend = "nccl";
-  EXPECT_THAT(config_error([&] { plan_launch(config); }), AllOf(HasSubstr("comm.backend=nccl"), HasSubstr("launch.device is cpu")));
+  EXPECT_THAT(config_error([&] { plan_launch(config); }),
+              AllOf(HasSubstr("comm.backend=nccl"), HasSubstr("launch.device is cpu")));
 }
 
 // External mode: the environment of each outside launcher.
 class LaunchEnvironment : public testing::Test {
  protected:
   LaunchEnvironment() {
-    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_PROCID",
-                             "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "OMPI_COMM_WORLD_RANK",
-                             "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_PROCID",
+          "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "OMPI_COMM_WORLD_RANK",
+          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
       variables_.emplace_back(name, std::nullopt);
     }
     config_ = on_cpu();
@@ -125,7 +129,8 @@ class LaunchEnvironment : public testing::Test {
   }
   std::vector<std::string> job_folders() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(config_.launch.rendezvous)) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(config_.launch.rendezvous))
+      names.push_back(entry.path().filename());
     return names;
   }
 
@@ -182,7 +187,8 @@ TEST_F(LaunchEnvironment, EveryProblemIsReported) {
   set("LOCAL_RANK", "-1");
   config_.launch.rendezvous = "";
   EXPECT_THAT(config_error([&] { rank_from_environment(config_); }),
-              AllOf(HasSubstr("RANK=two"), HasSubstr("WORLD_SIZE: is missing"), HasSubstr("LOCAL_RANK=-1"), HasSubstr("launch.rendezvous")));
+              AllOf(HasSubstr("RANK=two"), HasSubstr("WORLD_SIZE: is missing"), HasSubstr("LOCAL_RANK=-1"),
+                    HasSubstr("launch.rendezvous")));
   torchrun(4, 4);
   config_.launch.rendezvous = directory_.path();
   EXPECT_THAT(config_error([&] { rank_from_environment(config_); }), AllOf(HasSubstr("RANK=4"), HasSubstr("less than")));

@@ -80,15 +80,15 @@ class LaunchProcesses : public testing::Test {
 void run_body(const std::function<void(RankContext&)>& body) {
   const LaunchPlan plan = three_processes();
   ASSERT_TRUE(plan.this_rank) << "started by hand?";
-  const int status = launch(
-      plan,
-      [&](RankContext& context) {
-        const std::string mark = std::string(getenv("PLAIT_TEST_MARKS")) + "/" + std::to_string(context.rank);
-        std::ofstream(mark + ".new") << getpid();
-        std::filesystem::rename(mark + ".new", mark);
-        body(context);
-      },
-      {});
+  const int status = launch(plan,
+                            [&](RankContext& context) {
+                              const std::string mark =
+                                  std::string(getenv("PLAIT_TEST_MARKS")) + "/" + std::to_string(context.rank);
+                              std::ofstream(mark + ".new") << getpid();
+                              std::filesystem::rename(mark + ".new", mark);
+                              body(context);
+                            },
+                            {});
   EXPECT_EQ(status, 0);
 }
 

@@ -32,7 +32,8 @@ void all_reduce(comm::Communicator& communicator) {
   EXPECT_EQ(value, static_cast<float>(communicator.size()));
 }
 
-template <typename Exception> std::string message_of(const std::function<void()>& action) {
+template <typename Exception>
+std::string message_of(const std::function<void()>& action) {
   try {
     action();
   } catch (const Exception& error) {
@@ -45,20 +46,19 @@ TEST(LaunchThreads, EveryRankRunsOnceAndKnowsItsPlace) {
   std::mutex mutex;
   std::multiset<int> ranks;
   std::set<std::thread::id> threads;
-  const int status = launch(
-      cpu_threads(4),
-      [&](RankContext& context) {
-        EXPECT_EQ(context.size, 4);
-        EXPECT_EQ(context.local_rank, context.rank);
-        EXPECT_EQ(context.is_main, context.rank == 0);
-        EXPECT_EQ(context.device, (Device{DeviceKind::host, context.rank}));
-        const auto communicator = join(context);
-        all_reduce(*communicator);
-        std::lock_guard lock(mutex);
-        ranks.insert(context.rank);
-        threads.insert(std::this_thread::get_id());
-      },
-      {});
+  const int status = launch(cpu_threads(4),
+                            [&](RankContext& context) {
+                              EXPECT_EQ(context.size, 4);
+                              EXPECT_EQ(context.local_rank, context.rank);
+                              EXPECT_EQ(context.is_main, context.rank == 0);
+                              EXPECT_EQ(context.device, (Device{DeviceKind::host, context.rank}));
+                              const auto communicator = join(context);
+                              all_reduce(*communicator);
+                              std::lock_guard lock(mutex);
+                              ranks.insert(context.rank);
+                              threads.insert(std::this_thread::get_id());
+                            },
+                            {});
   EXPECT_EQ(status, 0);
   EXPECT_EQ(ranks, (std::multiset<int>{0, 1, 2, 3}));
   EXPECT_EQ(threads.size(), 4u);
@@ -106,7 +106,8 @@ TEST(LaunchThreads, AFailureReleasesRanksThatWaitToJoin) {
 TEST(LaunchThreads, ClassesOfErrorsStay) {
   const auto fail_with = [](auto error) { return [error](RankContext&) { throw error; }; };
   const LaunchPlan plan = cpu_threads(2);
-  EXPECT_THAT(message_of<CommError>([&] { launch(plan, fail_with(CommError("x")), {}); }), AllOf(StartsWith("rank "), HasSubstr(": x")));
+  EXPECT_THAT(message_of<CommError>([&] { launch(plan, fail_with(CommError("x")), {}); }),
+              AllOf(StartsWith("rank "), HasSubstr(": x")));
   EXPECT_THAT(message_of<InternalError>([&] { launch(plan, fail_with(InternalError("x")), {}); }), StartsWith("rank "));
   EXPECT_THAT(message_of<Error>([&] { launch(plan, fail_with(std::runtime_error("x")), {}); }), StartsWith("rank "));
   EXPECT_EQ(message_of<CommError>([&] { launch(cpu_threads(1), fail_with(CommError("alone")), {}); }), "alone");

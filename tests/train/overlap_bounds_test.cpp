@@ -40,14 +40,16 @@ class BenchBounds : public testing::Test {
 // Two stages take turns, so one of them waits for half of a step or so; nobody waits for more than all of it.
 TEST_F(BenchBounds, FailWhereAPipelineHasABubble) {
   for (const char* mode : {"threads", "processes"}) {
-    const Outcome outcome = bench(std::string("--json --set bounds.bubble=0% --set bounds.exposed=100% --set launch.mode=") + mode);
+    const Outcome outcome =
+        bench(std::string("--json --set bounds.bubble=0% --set bounds.exposed=100% --set launch.mode=") + mode);
     EXPECT_EQ(outcome.status, 1) << mode << outcome.errors;
     const auto json = nlohmann::json::parse(outcome.output);
     ASSERT_EQ(json["exceeded_bounds"].size(), 1u) << json["exceeded_bounds"];
     EXPECT_EQ(json["exceeded_bounds"][0]["bound"], "bubble");
     ASSERT_EQ(json["ledgers"].size(), 2u);
     const auto& worst = json["ledgers"][json["exceeded_bounds"][0]["rank"].get<std::size_t>()];
-    EXPECT_NEAR(worst["bubble_ms"].get<double>() / worst["step_ms"].get<double>(), json["exceeded_bounds"][0]["share"].get<double>(), 1e-9);
+    EXPECT_NEAR(worst["bubble_ms"].get<double>() / worst["step_ms"].get<double>(),
+                json["exceeded_bounds"][0]["share"].get<double>(), 1e-9);
   }
 }
 

@@ -22,14 +22,17 @@ class PlanCommand : public testing::Test {
  protected:
   PlanCommand() {
     write("job.yaml",
-          "run: {name: r, dir: " + folder.path() + "/runs}\nmodel: {layers: 4, hidden: 32, heads: 4, vocab: 64}\ndata: {tokenizer: random, sequence_length: 16}\n"
-          "train: {steps: 3, global_batch: 8, micro_batch: auto}\n"
-          "parallel: {data: auto, tensor: auto, pipeline: auto, schedule: auto, virtual_stages: auto, zero: auto, recompute: auto}\n"
-          "launch: {device: cpu, ranks: 2}\ncheckpoint: {final: false}\nlog: {tensorboard: false}\n");
+          "run: {name: r, dir: " + folder.path() +
+              "/runs}\nmodel: {layers: 4, hidden: 32, heads: 4, vocab: 64}\ndata: {tokenizer: random, sequence_length: 16}\n"
+              "train: {steps: 3, global_batch: 8, micro_batch: auto}\n"
+              "parallel: {data: auto, tensor: auto, pipeline: auto, schedule: auto, virtual_stages: auto, zero: auto, "
+              "recompute: auto}\n"
+              "launch: {device: cpu, ranks: 2}\ncheckpoint: {final: false}\nlog: {tensorboard: false}\n");
   }
   // '@' stands for the test's folder.
   Outcome plait(std::string arguments) {
-    for (std::size_t at = 0; (at = arguments.find('@', at)) != std::string::npos; at += folder.path().size()) arguments.replace(at, 1, folder.path());
+    for (std::size_t at = 0; (at = arguments.find('@', at)) != std::string::npos; at += folder.path().size())
+      arguments.replace(at, 1, folder.path());
     return run_plait(folder.path(), arguments);
   }
   std::string write(const std::string& name, const std::string& text) {
@@ -51,7 +54,8 @@ TEST_F(PlanCommand, PlansForMachinesThatAreNotHere) {
   EXPECT_EQ(plan["predicted"]["peak_bytes"].size(), 8U);
   EXPECT_GT(plan["predicted"]["step_ms"], 0);
   EXPECT_THAT(plan["predicted"]["topology"].get<std::string>(), HasSubstr("assumed: 8 H200s on one NVSwitch"));
-  const nlohmann::json cube = json("plan @/job.yaml --topology " + fixture("dgx1v.txt") + " --device v100 --json --set parallel.pipeline=8 --set launch.ranks=8"
+  const nlohmann::json cube = json("plan @/job.yaml --topology " + fixture("dgx1v.txt") +
+                                   " --device v100 --json --set parallel.pipeline=8 --set launch.ranks=8"
                                    " --set model.layers=8");
   EXPECT_GT(cube["links"]["pipeline"]["min_gb_per_s"], 40) << "the cycle of double links";
 }
@@ -59,8 +63,8 @@ TEST_F(PlanCommand, PlansForMachinesThatAreNotHere) {
 TEST_F(PlanCommand, SaysWhatItChoseAndWhy) {
   const Outcome outcome = plait("plan @/job.yaml --gpus 4 --device a100");
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("choice"), HasSubstr("ms a step predicted, from nominal figures of A100"), HasSubstr("next best"),
-                                    HasSubstr("memory by kind")));
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("choice"), HasSubstr("ms a step predicted, from nominal figures of A100"),
+                                    HasSubstr("next best"), HasSubstr("memory by kind")));
 }
 
 TEST_F(PlanCommand, APlanRunsUnchanged) {
@@ -81,7 +85,8 @@ TEST_F(PlanCommand, TrainingPlansByItselfAndIsHeldToAccount) {
   const Outcome run = plait("train @/job.yaml");
   ASSERT_EQ(run.status, 0) << run.errors;
   EXPECT_THAT(run.errors, HasSubstr("planned: pipeline "));
-  EXPECT_THAT(run.output + run.errors, AllOf(HasSubstr("ms a step, measured"), HasSubstr("predicted from nominal figures of CPU core")));
+  EXPECT_THAT(run.output + run.errors,
+              AllOf(HasSubstr("ms a step, measured"), HasSubstr("predicted from nominal figures of CPU core")));
   const Outcome again = plait("train @/job.yaml --set parallel.tensor=2 --set train.micro_batch=2");
   ASSERT_EQ(again.status, 0) << again.errors;
   const Outcome table = plait("plan --accuracy @/runs/r @/runs/r-2");
@@ -119,11 +124,13 @@ TEST(PlacedDevice, IsTheGivenGpuOrTheOneOfTheRanksNumber) {
 
 // A machine whose GPUs are all alike becomes one of pairs.
 TEST_F(PlanCommand, PairsThatAreKeptOffTheirLinksArePlacedAround) {
-  const std::string slow = " --set 'comm.p2p_pairs=[0-1=host, 0-3=host, 1-2=host, 2-3=host]' --set parallel.pipeline=4 --set parallel.data=1"
-                           " --set parallel.tensor=1 --set model.hidden=2048 --set launch.ranks=4"
-                           " --set data.sequence_length=512 --set parallel.schedule=1f1b --set parallel.virtual_stages=1";
+  const std::string slow =
+      " --set 'comm.p2p_pairs=[0-1=host, 0-3=host, 1-2=host, 2-3=host]' --set parallel.pipeline=4 --set parallel.data=1"
+      " --set parallel.tensor=1 --set model.hidden=2048 --set launch.ranks=4"
+      " --set data.sequence_length=512 --set parallel.schedule=1f1b --set parallel.virtual_stages=1";
   const auto gpus = [&](const std::string& strategy) {
-    return json("plan @/job.yaml --gpus 4 --device h200 --json --set placement.strategy=" + strategy + slow)["choice"]["gpus"].get<std::vector<int>>();
+    return json("plan @/job.yaml --gpus 4 --device h200 --json --set placement.strategy=" + strategy + slow)["choice"]["gpus"]
+        .get<std::vector<int>>();
   };
   EXPECT_EQ(gpus("order"), (std::vector<int>{0, 1, 2, 3}));
   const std::vector<int> best = gpus("auto");
@@ -142,9 +149,10 @@ TEST_F(PlanCommand, ATopologyOfGpusIsNotThatOfARunOnCpus) {
 
 TEST_F(PlanCommand, WritesTheSimulatedStepAsATrace) {
   const auto shown = [&](int gpus) {
-    const std::string file = folder.path() + "/trace.json", fixed = " --set parallel.tensor=1 --set parallel.pipeline=2 --set train.global_batch=32";
-    const Outcome outcome = plait("plan @/job.yaml --device h200 --gpus " + std::to_string(gpus) + fixed + " --set launch.ranks=" + std::to_string(gpus) +
-                                  " --trace " + file);
+    const std::string file = folder.path() + "/trace.json",
+                      fixed = " --set parallel.tensor=1 --set parallel.pipeline=2 --set train.global_batch=32";
+    const Outcome outcome = plait("plan @/job.yaml --device h200 --gpus " + std::to_string(gpus) + fixed +
+                                  " --set launch.ranks=" + std::to_string(gpus) + " --trace " + file);
     EXPECT_EQ(outcome.status, 0) << outcome.errors;
     std::ifstream stream(file);
     const auto trace = nlohmann::json::parse(stream);
@@ -157,8 +165,9 @@ TEST_F(PlanCommand, WritesTheSimulatedStepAsATrace) {
 }
 
 TEST_F(PlanCommand, ASinglePairTakesItsTransport) {
-  const Outcome run = plait("train @/job.yaml --set parallel.pipeline=2 --set parallel.schedule=1f1b --set parallel.virtual_stages=1"
-                            " --set 'comm.p2p_pairs=[0-1=host]'");
+  const Outcome run = plait(
+      "train @/job.yaml --set parallel.pipeline=2 --set parallel.schedule=1f1b --set parallel.virtual_stages=1"
+      " --set 'comm.p2p_pairs=[0-1=host]'");
   ASSERT_EQ(run.status, 0) << run.errors;
   std::ifstream file(folder.path() + "/runs/r/plan.json");
   const auto plan = nlohmann::json::parse(file);
@@ -176,7 +185,8 @@ TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"), HasSubstr("known are V100"));
   EXPECT_THAT(refused("plan @/job.yaml --topology nowhere.xml"), HasSubstr("nowhere.xml"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --calibration @/job.yaml"), HasSubstr("job.yaml: is not JSON"));
-  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device h200 --set 'comm.p2p_pairs=[0-2=host]'"), HasSubstr("names a GPU that is not there"));
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device h200 --set 'comm.p2p_pairs=[0-2=host]'"),
+              HasSubstr("names a GPU that is not there"));
   EXPECT_THAT(refused("plan --accuracy @/here"), HasSubstr("here/prediction.json: cannot be read"));
   EXPECT_THAT(refused("train @/job.yaml --plan @/job.yaml"), HasSubstr("is not JSON"));
   EXPECT_THAT(refused("train @/job.yaml --plan " + write("x.json", "{}")), HasSubstr("'choice' is missing"));

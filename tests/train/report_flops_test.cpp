@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "train/report/model_flops.h"
 #include "plan/peak_flops.h"
+#include "train/report/model_flops.h"
 
 namespace plait::train {
 namespace {
@@ -76,9 +76,9 @@ TEST(PeakFlops, KnownNames) {
 }
 
 TEST(PeakFlops, NothingForUnknownOnes) {
-  for (const char* name : {"NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA H20", "NVIDIA L40", "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
-                           "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 3090",
-                           "AMD EPYC 9654", ""}) {
+  for (const char* name :
+       {"NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA H20", "NVIDIA L40", "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 3090", "AMD EPYC 9654", ""}) {
     EXPECT_FALSE(plan::peak_flops(name, DType::bf16).has_value()) << name;
   }
   EXPECT_FALSE(plan::peak_flops("NVIDIA H200", DType::f64).has_value());

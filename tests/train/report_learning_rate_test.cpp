@@ -94,7 +94,8 @@ TEST(LearningRate, UnknownScheduleIsAConfigError) {
     LearningRate(optimizer("exponential", 0), 1);
     FAIL() << "no ConfigError";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("train.optimizer.schedule=exponential: one of constant, cosine, linear, wsd"));
+    EXPECT_THAT(error.what(),
+                ::testing::HasSubstr("train.optimizer.schedule=exponential: one of constant, cosine, linear, wsd"));
   }
 }
 

@@ -26,9 +26,10 @@ Ledger some() {
 }
 
 TEST(LedgerText, IsOneLine) {
-  EXPECT_EQ(ledger_line(some()),
-            "exposed 1.5 ms of 50.0 (3.0 %): gradient buckets 1.2, activations 0.2; hidden 20.8; bubble 6.0 (12.0 %), waited for "
-            "rank 2 4.5");
+  EXPECT_EQ(
+      ledger_line(some()),
+      "exposed 1.5 ms of 50.0 (3.0 %): gradient buckets 1.2, activations 0.2; hidden 20.8; bubble 6.0 (12.0 %), waited for "
+      "rank 2 4.5");
   Ledger calm;
   calm.step_ms = calm.compute_ms = 10;
   EXPECT_EQ(ledger_line(calm), "exposed 0.0 ms of 10.0 (0.0 %); hidden 0.0; bubble 0.0 (0.0 %)");

@@ -10,9 +10,9 @@
 namespace plait::train {
 namespace {
 
+using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using std::chrono::seconds;
 
 StepMetrics sample(std::int64_t step) {
   StepMetrics metrics;
@@ -185,7 +185,9 @@ TEST(ProgressTerminal, OneUpdatingLineBelowLastingOnes) {
 
 TEST(ProgressTerminal, TheDestructorLeavesTheLineStanding) {
   const Screen screen;
-  { Progress(200, 0, screen.terminal()).report(sample(10)); }
+  {
+    Progress(200, 0, screen.terminal()).report(sample(10));
+  }
   EXPECT_EQ(screen.lines().size(), 2u);
 }
 

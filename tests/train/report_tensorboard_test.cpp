@@ -121,16 +121,23 @@ TEST_F(TensorBoard, FilesStartWithTheirVersion) {
 TEST_F(TensorBoard, ScalarsReadBack) {
   TensorBoardWriter writer(directory_);
   writer.scalar("validation/loss", 1, 2.5);
-  writer.scalars({{"step", 300}, {"loss", 3.25}, {"lr", 0.5}, {"step_ms", 58.5}, {"peak_bytes", 1 << 20},
-                  {"validation_loss", 3.5}, {"comment", "not a number"}});
+  writer.scalars({{"step", 300},
+                  {"loss", 3.25},
+                  {"lr", 0.5},
+                  {"step_ms", 58.5},
+                  {"peak_bytes", 1 << 20},
+                  {"validation_loss", 3.5},
+                  {"comment", "not a number"}});
   const auto list = events(writer.path());
   ASSERT_EQ(list.size(), 3u);
   EXPECT_EQ(list[1].find(2)->second, "1");
   EXPECT_EQ(values_of(list[1].find(5)->second), (std::map<std::string, float>{{"validation/loss", 2.5f}}));
   EXPECT_EQ(list[2].find(2)->second, "300");
-  EXPECT_EQ(values_of(list[2].find(5)->second),
-            (std::map<std::string, float>{{"train/loss", 3.25f}, {"train/lr", 0.5f}, {"performance/step_ms", 58.5f},
-                                          {"performance/peak_bytes", 1048576.0f}, {"validation/loss", 3.5f}}));
+  EXPECT_EQ(values_of(list[2].find(5)->second), (std::map<std::string, float>{{"train/loss", 3.25f},
+                                                                              {"train/lr", 0.5f},
+                                                                              {"performance/step_ms", 58.5f},
+                                                                              {"performance/peak_bytes", 1048576.0f},
+                                                                              {"validation/loss", 3.5f}}));
   double wall_time = 0;
   std::memcpy(&wall_time, list[2].find(1)->second.data(), sizeof wall_time);
   EXPECT_GT(wall_time, 1.6e9);

@@ -134,7 +134,8 @@ TEST_F(TraceTest, ShowsCollectivesWithinBlocks) {
 }
 
 TEST_F(TraceTest, IsWrittenByRanksThatAreProcessesToo) {
-  std::ofstream(directory_ / "config.yaml") << to_yaml(config({"log.trace_steps=[1, 6, 7]", "parallel.data=2", "launch.mode=processes"}));
+  std::ofstream(directory_ / "config.yaml")
+      << to_yaml(config({"log.trace_steps=[1, 6, 7]", "parallel.data=2", "launch.mode=processes"}));
   const Outcome outcome = run_plait(directory_, "train " + (directory_ / "config.yaml").string());
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output + outcome.errors, testing::HasSubstr("trace: " + (directory_ / "run" / "trace.json").string()));
@@ -160,7 +161,8 @@ TEST(TraceEvents, ShowWhatAGpuRanAndLeaveItOutFirst) {
   parallel::TracedStep step;
   const auto now = std::chrono::steady_clock::now();
   step.trace.origin = now;
-  for (int n = 0; n < static_cast<int>(plan.train.instructions.size()); ++n) step.trace.rows.push_back({n, 1.0 * n, 1.0 * n, n + 0.5, {}});
+  for (int n = 0; n < static_cast<int>(plan.train.instructions.size()); ++n)
+    step.trace.rows.push_back({n, 1.0 * n, 1.0 * n, n + 0.5, {}});
   step.activities = {{"matrix \"product\" \\", 0, now, now + std::chrono::microseconds(5)},
                      {"copy 12 bytes", -1, now, now + std::chrono::microseconds(5)},
                      {"of the step before", 0, now - std::chrono::seconds(1), now}};

@@ -34,7 +34,8 @@ class TrainerTest : public testing::Test {
     return "run: {name: run, dir: " + (directory_ / "runs").string() +
            "}\n"
            "model: {layers: 2, hidden: 32, heads: 4, ffn: 64}\n"
-           "data: {train: [" + (directory_ / "text.txt").string() +
+           "data: {train: [" +
+           (directory_ / "text.txt").string() +
            "], tokenizer: bytes, sequence_length: 16}\n"
            "train: {steps: 6, global_batch: 8, micro_batch: 2, eval_every: 3, eval_batches: 2,"
            " optimizer: {lr: 3e-3, warmup: 2, schedule: cosine}}\n"
@@ -118,7 +119,8 @@ TEST_P(TrainerResume, EqualsTheUninterruptedRunBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, TrainerResume, testing::Combine(testing::Values(1, 2, 4), testing::Values(0, 1)),
                          [](const auto& instance) {
-                           return std::to_string(std::get<0>(instance.param)) + "_ranks_zero" + std::to_string(std::get<1>(instance.param));
+                           return std::to_string(std::get<0>(instance.param)) + "_ranks_zero" +
+                                  std::to_string(std::get<1>(instance.param));
                          });
 
 TEST_F(TrainerTest, ACheckpointIsOfNoLayout) {
@@ -144,7 +146,8 @@ TEST_F(TrainerTest, ProcessesComputeWhatThreadsDo) {
   const fs::path config = directory_ / "config.yaml";
   std::ofstream(config) << yaml();
   const std::string command = std::string(PLAIT_BINARY) + " train " + config.string() +
-                              " --set launch.mode=processes --set run.name=processes > " + (directory_ / "log").string() + " 2>&1";
+                              " --set launch.mode=processes --set run.name=processes > " + (directory_ / "log").string() +
+                              " 2>&1";
   ASSERT_EQ(std::system(command.c_str()), 0) << bytes(directory_ / "log");
   expect_same_state(checkpoint_directory(run_dir(), 6), checkpoint_directory(run_dir("processes"), 6));
 }
@@ -154,7 +157,8 @@ TEST_F(TrainerTest, ANumberThatIsNotFiniteStopsTheRunAndIsNamed) {
     train(request({"train.optimizer.lr=1e30", "train.optimizer.warmup=0", "train.clip=0"}));
     FAIL() << "trained on";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::ContainsRegex("step [2-6]: loss .*; first not finite on rank [01]: forward micro-batch 0 block"));
+    EXPECT_THAT(error.what(),
+                testing::ContainsRegex("step [2-6]: loss .*; first not finite on rank [01]: forward micro-batch 0 block"));
     EXPECT_THAT(error.what(), testing::HasSubstr("Weights were left as they were"));
   }
 }
@@ -205,16 +209,15 @@ TEST_P(CommandLine, StatusAndMessage) {
   EXPECT_THAT(bytes(directory_ / "log"), testing::HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, CommandLine,
-                         testing::Values(CommandCase{"--help", 0, "train"}, CommandCase{"train --help", 0, "--resume"},
-                                         CommandCase{"bench step --help", 0, "--breakdown"}, CommandCase{"sample --help", 0, "--prompt"},
-                                         CommandCase{"data pack --help", 0, "--tokenizer"}, CommandCase{"", 2, "subcommand"},
-                                         CommandCase{"trian", 2, "trian"}, CommandCase{"train", 2, "--resume"},
-                                         CommandCase{"train missing.yaml", 2, "missing.yaml"},
-                                         CommandCase{"train bad.yaml", 2, "model.hidden"}, CommandCase{"train bad.yaml", 2, "train.steps"},
-                                         CommandCase{"train --resume nowhere", 2, "nowhere"},
-                                         CommandCase{"sample nowhere --prompt x", 2, "nowhere"},
-                                         CommandCase{"bench step", 2, "--model"}));
+INSTANTIATE_TEST_SUITE_P(
+    Cases, CommandLine,
+    testing::Values(CommandCase{"--help", 0, "train"}, CommandCase{"train --help", 0, "--resume"},
+                    CommandCase{"bench step --help", 0, "--breakdown"}, CommandCase{"sample --help", 0, "--prompt"},
+                    CommandCase{"data pack --help", 0, "--tokenizer"}, CommandCase{"", 2, "subcommand"},
+                    CommandCase{"trian", 2, "trian"}, CommandCase{"train", 2, "--resume"},
+                    CommandCase{"train missing.yaml", 2, "missing.yaml"}, CommandCase{"train bad.yaml", 2, "model.hidden"},
+                    CommandCase{"train bad.yaml", 2, "train.steps"}, CommandCase{"train --resume nowhere", 2, "nowhere"},
+                    CommandCase{"sample nowhere --prompt x", 2, "nowhere"}, CommandCase{"bench step", 2, "--model"}));
 
 }  // namespace
 }  // namespace plait::train

@@ -38,8 +38,8 @@ enum class CallKind { all_reduce, reduce_scatter, all_gather };
 struct Call {
   std::string group;  // "tensor", "data", "tied", "world"
   CallKind kind = CallKind::all_reduce;
-  int index = 0;      // how many of this kind came before on this communicator
-  View data;          // all of it
+  int index = 0;  // how many of this kind came before on this communicator
+  View data;      // all of it
   comm::Communicator* group_of_ranks = nullptr;
 };
 

@@ -115,7 +115,8 @@ TEST_F(VerifyCommand, ALayoutThatFailsIsStatus1) {
   // The second layout takes long enough to be caught at it.
   const std::string command = std::string("exec ") + PLAIT_BINARY + " verify " + config_ +
                               " --json --set launch.mode=processes --set verify.steps=100 --set train.steps=100"
-                              " --layout data=1 --layout 'data=2 zero=1' --layout data=2 >" + out + " 2>" + errors;
+                              " --layout data=1 --layout 'data=2 zero=1' --layout data=2 >" +
+                              out + " 2>" + errors;
   const char* arguments[] = {"sh", "-c", command.c_str(), nullptr};
   pid_t process = 0;
   ASSERT_EQ(::posix_spawn(&process, "/bin/sh", nullptr, nullptr, const_cast<char**>(arguments), environ), 0);

@@ -69,9 +69,10 @@ TEST(VerifyLayouts, AllAreEveryMeshScheduleAndZero) {
     return list;
   };
   EXPECT_THAT(texts(1), ElementsAre("data=1"));
-  EXPECT_THAT(texts(2), ElementsAre("tensor=2", "tensor=2 sequence_parallel=false", "data=2", "data=2 zero=1", "data=2 zero=2",
-                                    "pipeline=2 schedule=gpipe", "pipeline=2", "pipeline=2 schedule=interleaved virtual_stages=2",
-                                    "pipeline=2 schedule=zb-h1", "pipeline=2 schedule=zb-v"));
+  EXPECT_THAT(texts(2),
+              ElementsAre("tensor=2", "tensor=2 sequence_parallel=false", "data=2", "data=2 zero=1", "data=2 zero=2",
+                          "pipeline=2 schedule=gpipe", "pipeline=2", "pipeline=2 schedule=interleaved virtual_stages=2",
+                          "pipeline=2 schedule=zb-h1", "pipeline=2 schedule=zb-v"));
   for (const int ranks : {3, 4, 8, 12}) {
     const Strings list = texts(ranks);
     EXPECT_EQ(std::set(list.begin(), list.end()).size(), list.size()) << "twice the same";
@@ -97,8 +98,8 @@ TEST(VerifyMatrix, LeavesOutWhatARuleRefusesAndSaysWhy) {
   for (const RefusedLayout& refused : m.refused) reasons.insert(refused.model + ": " + refused.layout + ": " + refused.reason);
   EXPECT_THAT(reasons, testing::Contains(HasSubstr("narrow: tensor=4: parallel.tensor=4: must divide model.kv_heads=2")));
   EXPECT_THAT(reasons, testing::Contains(AllOf(HasSubstr("base: pipeline=4 schedule=zb-v"), HasSubstr("must be at most 3"))));
-  EXPECT_THAT(reasons,
-              testing::Contains(AllOf(HasSubstr("base: pipeline=2 data=2 schedule=zb-h1 zero=2"), HasSubstr("must be 0 or 1"))));
+  EXPECT_THAT(reasons, testing::Contains(
+                           AllOf(HasSubstr("base: pipeline=2 data=2 schedule=zb-h1 zero=2"), HasSubstr("must be 0 or 1"))));
   EXPECT_TRUE(std::is_sorted(m.cases.begin(), m.cases.end(), [](const auto& a, const auto& b) { return a.model < b.model; }));
 }
 
@@ -127,7 +128,8 @@ TEST(VerifyMatrix, RefusesWhatCannotBeMeant) {
               AllOf(HasSubstr("parallel.tensor=3: must divide model.heads=4 (layout \"tensor=3\")"), HasSubstr("3 problems")));
   EXPECT_THAT(matrix_refusal({"all"}, {"verify.ranks=[13]"}), HasSubstr("no layout is left"));
   EXPECT_THAT(matrix_refusal({"data=1"}, {"verify.variants=[\"model.bias=false\"]"}), HasSubstr("must be `name: path=value"));
-  EXPECT_THAT(matrix_refusal({"data=1"}, {"verify.variants=[\"x: model.bais=false\"]"}), HasSubstr("did you mean 'model.bias'"));
+  EXPECT_THAT(matrix_refusal({"data=1"}, {"verify.variants=[\"x: model.bais=false\"]"}),
+              HasSubstr("did you mean 'model.bias'"));
   EXPECT_THAT(matrix_refusal({"data=1"}, {"verify.variants=[\"base: model.bias=false\"]"}), HasSubstr("name of another model"));
   EXPECT_THAT(matrix_refusal({"data=1"}, {"launch.mode=external", "launch.rendezvous=/tmp/x"}),
               HasSubstr("threads or processes"));

@@ -1,5 +1,5 @@
-// Verification can fail: things that a parallel implementation gets wrong are broken one at a time, in the program of every rank
-// or between the ranks, and each has to be caught and its region named.
+// Verification can fail: things that a parallel implementation gets wrong are broken one at a time, in the program of every
+// rank or between the ranks, and each has to be caught and its region named.
 #include <gtest/gtest.h>
 #include <spdlog/fmt/fmt.h>
 
@@ -49,7 +49,8 @@ VerifyHooks removed(const Which& which) {
 }
 
 Which of(InstructionKind kind, int micro_batch, int block = -1) {
-  return [=](const Instruction& i) { return i.kind == kind && i.micro_batch == micro_batch && (block < 0 || i.block == block); };
+  return
+      [=](const Instruction& i) { return i.kind == kind && i.micro_batch == micro_batch && (block < 0 || i.block == block); };
 }
 
 Which over(InstructionKind kind, Group group) {
@@ -57,7 +58,7 @@ Which over(InstructionKind kind, Group group) {
 }
 
 // The first two instructions of a kind exchange a slot.
-VerifyHooks exchanged(InstructionKind kind, int Instruction::*slot) {
+VerifyHooks exchanged(InstructionKind kind, int Instruction::* slot) {
   return edited([=](const RankPlan&, Instructions& list) {
     const auto is = [kind](const Instruction& i) { return i.kind == kind; };
     const auto first = std::find_if(list.begin(), list.end(), is);
@@ -67,26 +68,26 @@ VerifyHooks exchanged(InstructionKind kind, int Instruction::*slot) {
   });
 }
 
-// The collectives of the tensor group in one micro-batch of the four-layer model, in the order in which blocks run them. Without
-// sequence parallelism, sums: embedding, two per block; backward of the head, two per block from the last.
+// The collectives of the tensor group in one micro-batch of the four-layer model, in the order in which blocks run them.
+// Without sequence parallelism, sums: embedding, two per block; backward of the head, two per block from the last.
 constexpr int layers = 4;
 constexpr int sums = 4 * layers + 2;
 constexpr int sums_of_forward = 2 * layers + 1;
 constexpr int sum_of_embedding = 0, sum_of_head_backward = sums_of_forward;
 constexpr int sum_of_attention(int block) { return 2 * block - 1; }
 constexpr int sum_of_mlp_backward(int block) { return sum_of_head_backward + 1 + 2 * (layers - block); }
-// With it, gathers: two norms per block, the head's norm and its statistics; in backward each block's output and middle, and the
-// embedding's output.
+// With it, gathers: two norms per block, the head's norm and its statistics; in backward each block's output and middle, and
+// the embedding's output.
 constexpr int gathers = 4 * layers + 3;
 constexpr int gathers_of_forward = 2 * layers + 2;
 constexpr int gather_of_mlp_norm(int block) { return 2 * block - 1; }
 constexpr int gather_of_middle_backward(int block) { return gathers_of_forward + 2 * (layers - block) + 1; }
 
-// Calls number `index` of each micro-batch's `period`. Before the first step comes the warm-up: whole micro-batches, then one forward.
+// Calls number `index` of each micro-batch's `period`. Before the first step comes the warm-up: whole micro-batches, then one
+// forward.
 VerifyHooks dropped_in_every(int period, int index, int of_forward, CallKind kind) {
-  return faulty_group("tensor", [=](const Call& call, StreamRef) {
-    return call.kind == kind && (call.index - of_forward) % period == index;
-  });
+  return faulty_group(
+      "tensor", [=](const Call& call, StreamRef) { return call.kind == kind && (call.index - of_forward) % period == index; });
 }
 
 // Averages gradients instead of adding them up.
@@ -140,7 +141,9 @@ std::vector<Mutation> mutations() {
   const std::string no_sp = "tensor=2 sequence_parallel=false";
   std::vector<Mutation> list;
   // Tensor parallelism.
-  list.push_back({"no sum after the embedding", no_sp, dropped_in_every(sums, sum_of_embedding, sums_of_forward, CallKind::all_reduce),
+  list.push_back({"no sum after the embedding",
+                  no_sp,
+                  dropped_in_every(sums, sum_of_embedding, sums_of_forward, CallKind::all_reduce),
                   {"forward micro-batch 0 block 0: output"}});
   list.push_back({"no sum after a row-parallel product",
                   no_sp,
@@ -154,29 +157,39 @@ std::vector<Mutation> mutations() {
                   no_sp,
                   dropped_in_every(sums, sum_of_head_backward, sums_of_forward, CallKind::all_reduce),
                   {"backward_input micro-batch 0 block 5: gradient of the block's input"}});
-  list.push_back({"statistics of the vocabulary are not gathered", no_sp, dropped_in_every(1, 0, 0, CallKind::all_gather),
+  list.push_back({"statistics of the vocabulary are not gathered",
+                  no_sp,
+                  dropped_in_every(1, 0, 0, CallKind::all_gather),
                   {"forward micro-batch 0 block 5: logits"}});
   list.push_back({"no gather before a column-parallel product",
                   "tensor=2",
                   dropped_in_every(gathers, gather_of_mlp_norm(2), gathers_of_forward, CallKind::all_gather),
                   {"forward micro-batch 0 block 2: norm2_out"}});
-  list.push_back({"no gather in a row-parallel backward", "tensor=2",
+  list.push_back({"no gather in a row-parallel backward",
+                  "tensor=2",
                   dropped_in_every(gathers, gather_of_middle_backward(2), gathers_of_forward, CallKind::all_gather),
                   {"backward_input micro-batch 0 block 2: gradient of middle"}});
-  list.push_back({"sequence-parallel norms are not summed", "tensor=2", removed(over(Kind::reduce_gradients, Group::tensor)),
+  list.push_back({"sequence-parallel norms are not summed",
+                  "tensor=2",
+                  removed(over(Kind::reduce_gradients, Group::tensor)),
                   {"reduced gradient of", "norm", "tensor group"}});
   // Data parallelism and ZeRO.
   list.push_back(
       {"gradients are averaged, not summed", "data=2", faulty_group("data", average), {"reduced gradient of", "data group"}});
-  list.push_back({"a bucket is not reduced", "data=2",
+  list.push_back({"a bucket is not reduced",
+                  "data=2",
                   removed([](const Instruction& i) { return i.kind == Kind::reduce_gradients && i.bucket == 1; }),
                   {"reduced gradient of", "data group"}});
-  list.push_back({"a bucket is reduced before its last micro-batch", "data=2", edited(reduce_too_early),
+  list.push_back({"a bucket is reduced before its last micro-batch",
+                  "data=2",
+                  edited(reduce_too_early),
                   {"reduced gradient of embedding", "data group"}});
-  list.push_back({"ZeRO-2 keeps the last micro-batch only", "data=2 zero=2",
+  list.push_back({"ZeRO-2 keeps the last micro-batch only",
+                  "data=2 zero=2",
                   changed(over(Kind::reduce_gradients, Group::data), [](Instruction& i) { i.accumulate = false; }),
                   {"reduced gradient of", "data group"}});
-  list.push_back({"ZeRO does not gather a bucket", "data=2 zero=1",
+  list.push_back({"ZeRO does not gather a bucket",
+                  "data=2 zero=1",
                   removed([](const Instruction& i) { return i.kind == Kind::gather_weights && i.bucket == 1; }),
                   {"step 1, weights of", "gather_weights"}});
   list.push_back({"the step's sums stay on their ranks",
@@ -184,7 +197,9 @@ std::vector<Mutation> mutations() {
                   removed([](const Instruction& i) { return i.kind == Kind::reduce_scalars; }),
                   {"step 1, loss", "every reduced gradient agrees"}});
   // Pipelines.
-  list.push_back({"tied gradients are not summed", "pipeline=2", removed(over(Kind::reduce_gradients, Group::tied)),
+  list.push_back({"tied gradients are not summed",
+                  "pipeline=2",
+                  removed(over(Kind::reduce_gradients, Group::tied)),
                   {"reduced gradient of embedding.tokens.weight", "tied group"}});
   list.push_back({"replicas count twice in the norm", "pipeline=2", edited_plan(count_replicas), {"step 1, gradient norm"}});
   list.push_back({"two sent micro-batches change places",
@@ -195,32 +210,41 @@ std::vector<Mutation> mutations() {
                   "pipeline=2 schedule=gpipe",
                   exchanged(Kind::load_batch, &Instruction::batch_slot),
                   {"forward micro-batch 0 block 0: output"}});
-  list.push_back({"the wrong slot is sent", "pipeline=2",
+  list.push_back({"the wrong slot is sent",
+                  "pipeline=2",
                   changed(of(Kind::send_activation, 1), [](Instruction& i) { i.slot = 1 - i.slot; }),
                   {"forward micro-batch 1 block 3: norm1_out", "comes from pipeline rank 0"}});
-  list.push_back({"the gradient before is sent", "pipeline=2",
+  list.push_back({"the gradient before is sent",
+                  "pipeline=2",
                   changed(of(Kind::send_gradient, 1), [](Instruction& i) { i.gradient_out = 1 - i.gradient_out; }),
                   {"backward_input micro-batch 1 block 2: gradient of output", "comes from pipeline rank 1"}});
-  list.push_back({"backward reads a stale activation slot", "pipeline=2",
+  list.push_back({"backward reads a stale activation slot",
+                  "pipeline=2",
                   changed(of(Kind::backward_input, 1, 2), [](Instruction& i) { i.slot = 1 - i.slot; }),
                   {"backward_input micro-batch 1 block 2: gradient of up"}});
-  list.push_back({"a split backward reads a stale stash", "pipeline=4 schedule=zb-h1",
+  list.push_back({"a split backward reads a stale stash",
+                  "pipeline=4 schedule=zb-h1",
                   changed(of(Kind::backward_weight, 1, 3), [](Instruction& i) { i.stash = 1 - i.stash; }),
                   {"backward_weight micro-batch 1 block 3: gradient of blocks.2"}});
-  list.push_back({"the embedding overwrites the head's part of a tied table", "pipeline=2 schedule=zb-v",
+  list.push_back({"the embedding overwrites the head's part of a tied table",
+                  "pipeline=2 schedule=zb-v",
                   changed(of(Kind::backward_weight, 3, 0), [](Instruction& i) { i.accumulate_tokens = false; }),
                   {"backward_weight micro-batch 3 block 0: gradient of embedding.tokens.weight"}});
   // Any layout.
-  list.push_back({"a micro-batch overwrites gradients", "data=2",
+  list.push_back({"a micro-batch overwrites gradients",
+                  "data=2",
                   changed(of(Kind::backward_weight, 1, 2), [](Instruction& i) { i.accumulate = false; }),
                   {"backward_weight micro-batch 1 block 2: gradient of blocks.1"}});
-  list.push_back({"the weight part of a block is left out", "pipeline=2 schedule=zb-h1", removed(of(Kind::backward_weight, 1, 2)),
+  list.push_back({"the weight part of a block is left out",
+                  "pipeline=2 schedule=zb-h1",
+                  removed(of(Kind::backward_weight, 1, 2)),
                   {"backward_weight micro-batch 2 block 2: gradient of blocks.1"}});
   list.push_back({"the loss is scaled by another batch size",
                   "data=2",
                   edited_plan([](RankPlan& plan) { plan.global_batch *= 2; }),
                   {"forward micro-batch 0 block 5: logits"}});
-  list.push_back({"only the last micro-batch's loss counts", "pipeline=2",
+  list.push_back({"only the last micro-batch's loss counts",
+                  "pipeline=2",
                   changed([](const Instruction& i) { return i.kind == Kind::forward && i.block == layers + 1; },
                           [](Instruction& i) { i.accumulate = false; }),
                   {"step 1, loss", "every reduced gradient agrees"}});

@@ -1,5 +1,5 @@
-// The search for the first divergence compares tensors of every layout with the serial run's: where nothing is wrong it must find
-// nothing, or it would name the wrong place.
+// The search for the first divergence compares tensors of every layout with the serial run's: where nothing is wrong it must
+// find nothing, or it would name the wrong place.
 #include <gtest/gtest.h>
 
 #include "train/checkpoint/file.h"
@@ -11,15 +11,17 @@ namespace {
 
 using Task = VerifyJob::Task;
 
-const std::string llama = "model.norm=rms_norm model.mlp=swiglu model.position=rope model.bias=false model.qkv_bias=false "
-                          "model.kv_heads=2 model.tie_embeddings=false";
+const std::string llama =
+    "model.norm=rms_norm model.mlp=swiglu model.position=rope model.bias=false model.qkv_bias=false "
+    "model.kv_heads=2 model.tie_embeddings=false";
 
 class Search : public testing::TestWithParam<const char*> {};
 
 TEST_P(Search, FindsNothingWhereNothingIsWrong) {
   // Layouts of 1, 2 and 4 ranks that any precision, recomputation and model can have.
-  const VerifyRequest request = verify_request({"all"}, {}, {std::string("verify.variants=[\"llama: ") + llama + "\"]",
-                                                             std::string("parallel.recompute=") + GetParam()});
+  const VerifyRequest request = verify_request(
+      {"all"}, {},
+      {std::string("verify.variants=[\"llama: ") + llama + "\"]", std::string("parallel.recompute=") + GetParam()});
   const VerifyMatrix matrix = make_matrix(request.config, request.layouts);
   const PrivateDirectory directory;
   int jobs = 0;

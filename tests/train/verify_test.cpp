@@ -72,9 +72,10 @@ TEST_F(Verify, AFailureIsOneOfTheMatrix) {
 }
 
 TEST_F(Verify, ARankThatThrowsFailsItsLayoutOnly) {
-  const VerifyReport report = verify(verify_request({"data=2", "tensor=2"}, broken_where_data_is_2([](parallel::RankPlan& plan) {
-                                                      if (plan.rank == 1) throw InternalError("rank 1 has had enough");
-                                                    })));
+  const VerifyReport report =
+      verify(verify_request({"data=2", "tensor=2"}, broken_where_data_is_2([](parallel::RankPlan& plan) {
+                              if (plan.rank == 1) throw InternalError("rank 1 has had enough");
+                            })));
   EXPECT_EQ(report.failed(), 1);
   EXPECT_THAT(report.layouts[0].failure, HasSubstr("rank 1: rank 1 has had enough"));
   EXPECT_FALSE(report.layouts[0].findings.measured());
@@ -100,7 +101,8 @@ TEST_F(Verify, ASerialRunThatGoesWrongIsAnErrorOfItsOwn) {
   EXPECT_THROW(
       {
         try {
-          verify(verify_request({"data=2"}, {}, {"train.optimizer.lr=1e30", "verify.steps=4", "train.steps=4", "train.clip=0"}));
+          verify(
+              verify_request({"data=2"}, {}, {"train.optimizer.lr=1e30", "verify.steps=4", "train.steps=4", "train.clip=0"}));
         } catch (const Error& error) {
           EXPECT_THAT(error.what(), AllOf(HasSubstr("the serial run of model base failed"), HasSubstr("not finite")));
           throw;

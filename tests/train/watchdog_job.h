@@ -29,7 +29,8 @@ inline std::string contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-template <typename Condition> bool within(std::chrono::milliseconds limit, Condition condition) {
+template <typename Condition>
+bool within(std::chrono::milliseconds limit, Condition condition) {
   const auto deadline = Clock::now() + limit;
   while (!condition()) {
     if (Clock::now() >= deadline) return false;
@@ -51,7 +52,7 @@ inline std::set<std::string> shared_names() {
 }
 
 struct JobEnd {
-  int status = -1;  // of the one that was started first; -1: killed, or it hung
+  int status = -1;                          // of the one that was started first; -1: killed, or it hung
   std::chrono::duration<double> seconds{};  // from start_clock()
 };
 
@@ -72,12 +73,14 @@ class WatchedJob {
 
   std::filesystem::path folder() const { return directory_.path(); }
 
-  // Runs `plait train` of a very small GPT for a very long time; returns at once. `set`: further lines of configuration, as YAML.
+  // Runs `plait train` of a very small GPT for a very long time; returns at once. `set`: further lines of configuration, as
+  // YAML.
   void start(const std::string& set, const std::vector<std::string>& environment = {}) {
     const std::filesystem::path config = folder() / "config.yaml";
     std::ofstream(config) << "run: {name: run, dir: " << (folder() / "runs").string() << "}\n"
                           << "model: {layers: 2, hidden: 16, heads: 2, ffn: 32}\n"
-                          << "data: {train: [" << (folder() / "text.txt").string() << "], tokenizer: bytes, sequence_length: 8}\n"
+                          << "data: {train: [" << (folder() / "text.txt").string()
+                          << "], tokenizer: bytes, sequence_length: 8}\n"
                           << "comm: {timeout_s: 6}\n"
                           << "log: {every: 5, tensorboard: false}\n"
                           << set << "\n";
@@ -157,7 +160,8 @@ class WatchedJob {
   }
   std::string errors(std::size_t index = 0) const { return contents(folder() / ("errors-" + std::to_string(index))); }
 
-  // Everything that is left of the job but its run directory: processes, temporary files, shared memory, sockets. "" if nothing is.
+  // Everything that is left of the job but its run directory: processes, temporary files, shared memory, sockets. "" if nothing
+  // is.
   std::string leftovers() const {
     std::string text;
     for (const auto& [process, rank] : processes()) text += "process " + std::to_string(process) + "; ";

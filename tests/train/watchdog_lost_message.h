@@ -38,7 +38,8 @@ class FlawedLink final : public comm::test::ForwardingLink {
 // Batches of which one does not come.
 class FlawedBatches final : public parallel::BatchSource {
  public:
-  FlawedBatches(parallel::BatchSource& inner, int last, std::function<void()> then) : inner_(inner), last_(last), then_(std::move(then)) {}
+  FlawedBatches(parallel::BatchSource& inner, int last, std::function<void()> then)
+      : inner_(inner), last_(last), then_(std::move(then)) {}
   parallel::HostBatch next() override {
     if (++taken_ > last_) then_();
     return inner_.next();
@@ -66,8 +67,8 @@ inline Config two_stages(double timeout_s) {
 // A rank's session whose messages from rank 0 to rank 1 go by a FlawedLink.
 struct FlawedRank {
   FlawedRank(const Config& config, RankContext& rank, int lost, std::chrono::milliseconds pause = {})
-      : plan(parallel::make_rank_plan(config, config.model.vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank,
-                                      rank.device.kind)),
+      : plan(parallel::make_rank_plan(config, config.model.vocab, parallel::resolve_layout(config.parallel, rank.size),
+                                      rank.rank, rank.device.kind)),
         batches(plan, 1),
         session(plan, groups(config, rank, lost, pause), rank) {
     session.interpreter().initialize(1);
@@ -80,7 +81,8 @@ struct FlawedRank {
     static_cast<void>(session.interpreter().synchronize_result());
   }
 
-  static parallel::GroupOptions groups(const Config& config, const RankContext& rank, int lost, std::chrono::milliseconds pause) {
+  static parallel::GroupOptions groups(const Config& config, const RankContext& rank, int lost,
+                                       std::chrono::milliseconds pause) {
     parallel::GroupOptions options = group_options(config, rank.device);
     options.wrap_link = [lost, pause](int from, int, std::shared_ptr<comm::p2p::Link> link) {
       return std::make_shared<FlawedLink>(std::move(link), from == 0 ? lost : 0, pause);

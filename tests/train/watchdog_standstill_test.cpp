@@ -23,8 +23,12 @@ using testing::StartsWith;
 using Answers = std::vector<std::optional<RankStanding>>;
 using Stream = RankStanding::Stream;
 
-RankStanding rank(int number, std::vector<Stream> streams) { return {.rank = number, .process = 4710 + number, .streams = std::move(streams)}; }
-Stream receive(const std::string& what, int from) { return {.instruction = "receive_activation " + what, .peers = {from}, .from = from}; }
+RankStanding rank(int number, std::vector<Stream> streams) {
+  return {.rank = number, .process = 4710 + number, .streams = std::move(streams)};
+}
+Stream receive(const std::string& what, int from) {
+  return {.instruction = "receive_activation " + what, .peers = {from}, .from = from};
+}
 Stream send(const std::string& what, int to) { return {.instruction = "send_activation " + what, .peers = {to}, .to = to}; }
 Stream reduce(std::vector<int> peers) { return {.instruction = "reduce_gradients bucket 1", .peers = std::move(peers)}; }
 Stream forward() { return {.instruction = "forward micro-batch 0 block 2", .computes = true}; }
@@ -39,16 +43,19 @@ const Silence stopped{Silence::Kind::dead, "does not answer: its process 4712 is
 const Silence mute{Silence::Kind::unknown, "does not answer: its process 9 on far is stopped, dead, or cut off"};
 
 TEST(WatchdogStandstill, AChainEndsAtTheRankThatDoesNotWait) {
-  const auto e = explain({rank(0, {receive("micro-batch 2", 1)}), rank(1, {receive("micro-batch 3", 2)}), rank(2, {forward()})});
+  const auto e =
+      explain({rank(0, {receive("micro-batch 2", 1)}), rank(1, {receive("micro-batch 3", 2)}), rank(2, {forward()})});
   EXPECT_EQ(e.culprit, "rank 2 is at work on `forward micro-batch 0 block 2`");
   EXPECT_FALSE(e.certain);
-  EXPECT_THAT(e.details, AllOf(HasSubstr("rank 0 (process 4710"), HasSubstr("waits in `receive_activation micro-batch 2` for rank 1"),
-                               HasSubstr("waits in `receive_activation micro-batch 3` for rank 2")));
+  EXPECT_THAT(e.details,
+              AllOf(HasSubstr("rank 0 (process 4710"), HasSubstr("waits in `receive_activation micro-batch 2` for rank 1"),
+                    HasSubstr("waits in `receive_activation micro-batch 3` for rank 2")));
 }
 
 TEST(WatchdogStandstill, ACircleIsNamed) {
-  const auto e = explain({rank(0, {send("micro-batch 1", 1)}), rank(1, {{.instruction = "send_gradient micro-batch 0", .peers = {0}, .to = 0}}),
-                          rank(2, {reduce({0})})});
+  const auto e =
+      explain({rank(0, {send("micro-batch 1", 1)}),
+               rank(1, {{.instruction = "send_gradient micro-batch 0", .peers = {0}, .to = 0}}), rank(2, {reduce({0})})});
   EXPECT_EQ(e.culprit, "ranks 0, 1 wait for each other in a circle") << "rank 2 only waits for it";
 }
 
@@ -67,7 +74,8 @@ TEST(WatchdogStandstill, WhoHasNotComeToACollectiveHoldsUpTheOthers) {
 }
 
 TEST(WatchdogStandstill, ARankThatIsStoppedIsTheCulpritWhoeverElseWaits) {
-  const auto e = explain({rank(0, {receive("micro-batch 0", 1)}), rank(1, {receive("micro-batch 0", 0)}), std::nullopt}, {{2, stopped}});
+  const auto e =
+      explain({rank(0, {receive("micro-batch 0", 1)}), rank(1, {receive("micro-batch 0", 0)}), std::nullopt}, {{2, stopped}});
   EXPECT_EQ(e.culprit, "rank 2 does not answer: its process 4712 is stopped (SIGSTOP, or a debugger)");
   EXPECT_TRUE(e.certain);
   EXPECT_THAT(e.details, HasSubstr("rank 1"));
@@ -88,7 +96,8 @@ TEST(WatchdogStandstill, ARankThatFailedByItselfIsAllThereIsToSay) {
 }
 
 TEST(WatchdogStandstill, WhoEndedEarlierThanTheOthersExpectIsNamed) {
-  const auto e = explain({rank(0, {receive("micro-batch 0", 1)}), std::nullopt}, {{1, {Silence::Kind::done, "has come to its end"}}});
+  const auto e =
+      explain({rank(0, {receive("micro-batch 0", 1)}), std::nullopt}, {{1, {Silence::Kind::done, "has come to its end"}}});
   EXPECT_EQ(e.culprit, "rank 1 has come to its end");
 }
 
@@ -104,7 +113,9 @@ TEST(WatchdogStandstill, AMessageThatWasSentAndDidNotComeIsLost) {
   RankStanding receiver = rank(1, {receive("micro-batch 2", 0)});
   sender.sent[1] = 7, receiver.received[0] = 6;
   auto e = explain({sender, receiver});
-  EXPECT_EQ(e.culprit, "a message from rank 0 to rank 1 was lost: 7 were sent, 6 came, and rank 1 waits in `receive_activation micro-batch 2`");
+  EXPECT_EQ(
+      e.culprit,
+      "a message from rank 0 to rank 1 was lost: 7 were sent, 6 came, and rank 1 waits in `receive_activation micro-batch 2`");
   sender.sent[1] = 6;
   EXPECT_EQ(explain({sender, receiver}).culprit, "ranks 0, 1 wait for each other in a circle");
   sender.streams.push_back(send("micro-batch 2", 1));
@@ -121,7 +132,8 @@ TEST(WatchdogStandstill, ManyRanksDoNotFillTheScreen) {
 
 TEST(WatchdogStandstill, AnswersSurviveTheirTransport) {
   RankStanding standing = rank(3, {receive("micro-batch 1", 2), forward()});
-  standing.host = "node-7", standing.next = "update", standing.sent = {{2, 5'000'000'000}, {4, 1}}, standing.received = {{2, 8}};
+  standing.host = "node-7", standing.next = "update", standing.sent = {{2, 5'000'000'000}, {4, 1}},
+  standing.received = {{2, 8}};
   EXPECT_EQ(standing_from(to_text(standing)), standing);
   EXPECT_EQ(standing_from("{\"rank\": 3"), std::nullopt);
   EXPECT_EQ(standing_from("{}"), std::nullopt);
@@ -132,9 +144,10 @@ TEST(WatchdogStandstill, ARankKnowsWhomItsStreamsWaitFor) {
   using parallel::InstructionKind, parallel::StreamRole;
   parallel::Program program;
   program.streams = {{StreamRole::compute, -1}, {StreamRole::reduce, -1}, {StreamRole::receive, 1}, {StreamRole::send, 1}};
-  program.instructions = {{.kind = InstructionKind::receive_gradient, .stream = 2, .micro_batch = 0, .chunk = 0},
-                          {.kind = InstructionKind::backward_input, .stream = 0, .micro_batch = 0, .block = 1, .waits = {0}},
-                          {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 4, .group = parallel::Group::data}};
+  program.instructions = {
+      {.kind = InstructionKind::receive_gradient, .stream = 2, .micro_batch = 0, .chunk = 0},
+      {.kind = InstructionKind::backward_input, .stream = 0, .micro_batch = 0, .block = 1, .waits = {0}},
+      {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 4, .group = parallel::Group::data}};
   parallel::ProgressBoard::Reading reading;
   reading.program = &program;
   reading.next = 2;

@@ -33,7 +33,8 @@ int times_in(const std::string& text, const std::string& part) {
 
 // Layouts, as configuration.
 const std::string pipeline = "parallel: {pipeline: 2, data: 1}\ntrain: {steps: 100000, global_batch: 4, micro_batch: 1}\n";
-const std::string pipeline_and_data = "parallel: {pipeline: 2, data: 2}\ntrain: {steps: 100000, global_batch: 4, micro_batch: 1}\n";
+const std::string pipeline_and_data =
+    "parallel: {pipeline: 2, data: 2}\ntrain: {steps: 100000, global_batch: 4, micro_batch: 1}\n";
 const std::string data = "parallel: {data: 2}\ntrain: {steps: 100000, global_batch: 4, micro_batch: 1}\n";
 const std::string processes = "launch: {device: cpu, mode: processes}\n";
 
@@ -45,7 +46,8 @@ class WatchdogRun : public testing::TestWithParam<std::string> {
     EXPECT_EQ(end.status, 3) << job_.errors(index);
     EXPECT_LT(end.seconds.count(), timeout_s + margin_s) << job_.errors(index);
     RecordProperty("seconds", std::to_string(end.seconds.count()));
-    if (std::getenv("PLAIT_TEST_SHOW")) std::printf("--- ended after %.1f s\n%s---\n", end.seconds.count(), job_.errors(index).c_str());
+    if (std::getenv("PLAIT_TEST_SHOW"))
+      std::printf("--- ended after %.1f s\n%s---\n", end.seconds.count(), job_.errors(index).c_str());
   }
   WatchedJob job_;
 };
@@ -58,7 +60,8 @@ TEST_P(WatchdogRun, AKilledRankIsNamedWithWhatTheOthersWaitedFor) {
   ::kill(victim, SIGKILL);
   expect_ended();
   const std::string errors = job_.errors();
-  EXPECT_THAT(errors, HasSubstr("rank 0: the run cannot go on: rank 1 (process " + std::to_string(victim) + ") was killed by signal 9 (Killed)\n"));
+  EXPECT_THAT(errors, HasSubstr("rank 0: the run cannot go on: rank 1 (process " + std::to_string(victim) +
+                                ") was killed by signal 9 (Killed)\n"));
   EXPECT_THAT(errors, ContainsRegex("rank 0 \\(process [0-9]+\\) .*`[a-z_]+[^`]*`"));
   EXPECT_THAT(errors, HasSubstr("plait: rank 1 (process " + std::to_string(victim) + ") was killed by signal 9 (Killed)"));
   EXPECT_EQ(job_.leftovers(), "");
@@ -72,7 +75,8 @@ TEST_P(WatchdogRun, AStoppedRankIsNamedAndDoesNotStay) {
   ::kill(victim, SIGSTOP);
   expect_ended();
   const std::string errors = job_.errors(), process = std::to_string(victim);
-  EXPECT_THAT(errors, HasSubstr("rank 0: the run cannot go on: rank 1 does not answer: its process " + process + " is stopped (SIGSTOP, or a debugger)\n"));
+  EXPECT_THAT(errors, HasSubstr("rank 0: the run cannot go on: rank 1 does not answer: its process " + process +
+                                " is stopped (SIGSTOP, or a debugger)\n"));
   EXPECT_THAT(errors, ContainsRegex("rank [0-9] \\(process [0-9]+\\) .*waits in `[a-z_]+[^`]*` for rank 1"));
   EXPECT_THAT(errors, HasSubstr("rank 1 (process " + process + ") is stopped (SIGSTOP, or a debugger) and has been killed"));
   EXPECT_EQ(job_.leftovers(), "");
@@ -114,7 +118,8 @@ TEST_F(WatchdogExternalRun, TheSurvivorSeesAKilledRankItself) {
   ::kill(victim, SIGKILL);
   job_.wait(1);  // so that it is gone as a process whose parent waited for it
   expect_ended(0);
-  EXPECT_THAT(job_.errors(0), AllOf(HasSubstr("the run cannot go on: rank 1 does not answer: its process " + std::to_string(victim) + " has ended"),
+  EXPECT_THAT(job_.errors(0), AllOf(HasSubstr("the run cannot go on: rank 1 does not answer: its process " +
+                                              std::to_string(victim) + " has ended"),
                                     ContainsRegex("rank 0 \\(process [0-9]+\\)")));
   EXPECT_EQ(job_.leftovers(), "");
 }
@@ -127,7 +132,8 @@ TEST_F(WatchdogExternalRun, BothStoppedForAWhileGoOn) {
   std::this_thread::sleep_for(std::chrono::seconds(5));  // longer than a standstill may last
   ::kill(second, SIGCONT), ::kill(first, SIGCONT);
   const int before = job_.logged();
-  EXPECT_TRUE(within(std::chrono::seconds(30), [&] { return job_.logged() > before + 20; })) << job_.errors(0) << job_.errors(1);
+  EXPECT_TRUE(within(std::chrono::seconds(30), [&] { return job_.logged() > before + 20; }))
+      << job_.errors(0) << job_.errors(1);
 }
 
 // --- a message that never comes ---
@@ -136,10 +142,14 @@ TEST_F(WatchdogExternalRun, BothStoppedForAWhileGoOn) {
 constexpr int lost_message = 7;
 
 void expect_lost_message(const std::string& text) {
-  EXPECT_THAT(text, HasSubstr("the run cannot go on: a message from rank 0 to rank 1 was lost: 8 were sent, 7 came, and rank 1 waits in "
-                              "`receive_activation micro-batch 3 chunk 0`\n"));
-  EXPECT_THAT(text, ContainsRegex("\n  rank 1 \\(process [0-9]+\\) waits in `receive_activation micro-batch 3[^`]*` for rank 0"));
-  EXPECT_THAT(text, ContainsRegex("\n  rank 0 \\(process [0-9]+\\) waits in `receive_gradient micro-batch [0-9][^`]*` for rank 1"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("the run cannot go on: a message from rank 0 to rank 1 was lost: 8 were sent, 7 came, and rank 1 waits in "
+                "`receive_activation micro-batch 3 chunk 0`\n"));
+  EXPECT_THAT(text,
+              ContainsRegex("\n  rank 1 \\(process [0-9]+\\) waits in `receive_activation micro-batch 3[^`]*` for rank 0"));
+  EXPECT_THAT(text,
+              ContainsRegex("\n  rank 0 \\(process [0-9]+\\) waits in `receive_gradient micro-batch [0-9][^`]*` for rank 1"));
   EXPECT_THAT(text, ContainsRegex("\n  first noticed: rank [01] did not get any further for"));
 }
 
@@ -173,7 +183,9 @@ TEST(WatchdogLostMessage, IsToldFromOneThatIsNotSentByThreads) {
 
 TEST(GpuWatchdog, ALostMessageLeavesNoThreadStuck) {
   if (cuda_device_count() < 2) GTEST_SKIP() << "needs two GPUs";
-  const auto free_bytes = [] { return memory_info({DeviceKind::cuda, 0}).free_bytes + memory_info({DeviceKind::cuda, 1}).free_bytes; };
+  const auto free_bytes = [] {
+    return memory_info({DeviceKind::cuda, 0}).free_bytes + memory_info({DeviceKind::cuda, 1}).free_bytes;
+  };
   ASSERT_EQ(failure_of_threads(DeviceKind::cuda, 0), "");
   const std::size_t free_before = free_bytes();
   const auto start = Clock::now();
@@ -234,7 +246,8 @@ TEST(WatchdogBody, DISABLED_LostMessage) {
 TEST_F(WatchdogProcesses, ALostMessageIsToldFromOneThatIsNotSent) {
   run("LostMessage");
   expect_lost_message(said_by(0));
-  EXPECT_THAT(said_by(1), AllOf(HasSubstr("was lost: 8 were sent, 7 came"), HasSubstr("(rank 0 tells more)"), Not(HasSubstr("\n"))));
+  EXPECT_THAT(said_by(1),
+              AllOf(HasSubstr("was lost: 8 were sent, 7 came"), HasSubstr("(rank 0 tells more)"), Not(HasSubstr("\n"))));
 }
 
 TEST(WatchdogBody, DISABLED_DataGone) {
@@ -278,7 +291,8 @@ TEST(WatchdogHang, AThreadThatHangsIsNamedAndGoesWithItsProcess) {
   const int status = ::pclose(pipe);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 3) << output;
   EXPECT_LT(Clock::now() - start, std::chrono::duration<double>(timeout_s + margin_s));
-  EXPECT_THAT(output, HasSubstr("the run cannot go on: rank 1 has nothing to do on its device: its thread is about to enqueue `load_batch micro-batch 2"));
+  EXPECT_THAT(output, HasSubstr("the run cannot go on: rank 1 has nothing to do on its device: its thread is about to enqueue "
+                                "`load_batch micro-batch 2"));
   EXPECT_THAT(output, HasSubstr("it does not end by itself after that: ending the process"));
 }
 

@@ -58,9 +58,10 @@ class GlooCommunicator final : public Communicator {
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override {
     check_reducible(data);
     check_slices(data, part, size_);
-    enqueue(stream, "reduce_scatter", data, static_cast<int>(reduction), [=, slices = slices_of(data)](Group& group, CallId call) {
-      ring_reduce_scatter(group.peers, call, bytes_of(data), slices, data.dtype, reduction, bytes_of(part), group.scratch);
-    });
+    enqueue(
+        stream, "reduce_scatter", data, static_cast<int>(reduction), [=, slices = slices_of(data)](Group& group, CallId call) {
+          ring_reduce_scatter(group.peers, call, bytes_of(data), slices, data.dtype, reduction, bytes_of(part), group.scratch);
+        });
   }
 
   void all_gather(StreamRef stream, View part, View data) override {

@@ -175,7 +175,7 @@ void Peers::drop_links() noexcept {
 }
 
 void Peers::exchange(const CallId& call, int to, const void* out, std::size_t out_bytes, int from, void* in,
-                    std::size_t in_bytes) {
+                     std::size_t in_bytes) {
   check_open(call.name);
   gloo::transport::UnboundBuffer* const send = out_bytes ? links_[static_cast<std::size_t>(to)].out.get() : nullptr;
   gloo::transport::UnboundBuffer* const receive = in_bytes ? links_[static_cast<std::size_t>(from)].in.get() : nullptr;

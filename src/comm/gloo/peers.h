@@ -27,9 +27,9 @@ class LoopThread;
 
 // One call, the same on all ranks that take part in it.
 struct CallId {
-  const char* name = "";       // "all_reduce"
-  std::uint32_t sequence = 0;  // counts the group's collectives, or the messages of one rank to another, from 1
-  std::uint32_t signature = 0; // hash of what the ranks must agree on; ranks that do not never match, and time out
+  const char* name = "";        // "all_reduce"
+  std::uint32_t sequence = 0;   // counts the group's collectives, or the messages of one rank to another, from 1
+  std::uint32_t signature = 0;  // hash of what the ranks must agree on; ranks that do not never match, and time out
 };
 
 class Peers {

@@ -5,15 +5,26 @@
 namespace plait::comm {
 namespace {
 
-template <typename T> T sum_of(T a, T b) { return a + b; }
+template <typename T>
+T sum_of(T a, T b) {
+  return a + b;
+}
 // Two's complement wrap-around, as NCCL does; signed overflow would be undefined.
-template <> std::int32_t sum_of(std::int32_t a, std::int32_t b) {
+template <>
+std::int32_t sum_of(std::int32_t a, std::int32_t b) {
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
 }
-template <> BFloat16 sum_of(BFloat16 a, BFloat16 b) { return BFloat16(static_cast<float>(a) + static_cast<float>(b)); }
+template <>
+BFloat16 sum_of(BFloat16 a, BFloat16 b) {
+  return BFloat16(static_cast<float>(a) + static_cast<float>(b));
+}
 
-template <typename T> T max_of(T a, T b) { return a < b || a != a ? b : a; }
-template <> BFloat16 max_of(BFloat16 a, BFloat16 b) {
+template <typename T>
+T max_of(T a, T b) {
+  return a < b || a != a ? b : a;
+}
+template <>
+BFloat16 max_of(BFloat16 a, BFloat16 b) {
   return BFloat16(max_of(static_cast<float>(a), static_cast<float>(b)));
 }
 

@@ -43,7 +43,7 @@ void ring_all_gather(Peers& peers, const CallId& call, std::byte* data, const Sl
     const int sent = wrap(rank - step, size);
     const int received = wrap(rank - step - 1, size);
     peers.exchange(call, wrap(rank + 1, size), data + slices.offset_bytes(sent), slices.bytes(sent), wrap(rank - 1, size),
-                  data + slices.offset_bytes(received), slices.bytes(received));
+                   data + slices.offset_bytes(received), slices.bytes(received));
   }
 }
 

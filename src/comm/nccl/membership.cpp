@@ -53,9 +53,9 @@ void choose_device(Device device) noexcept {
   }
 }
 
-// A peer in another process is connected to this communicator's service thread, for which NCCL waits here, until it destroys its
-// own. One that has another communicator to destroy first, where it waits for this rank, must not be waited for: what is left is
-// done when it comes.
+// A peer in another process is connected to this communicator's service thread, for which NCCL waits here, until it destroys
+// its own. One that has another communicator to destroy first, where it waits for this rank, must not be waited for: what is
+// left is done when it comes.
 void destroy_in_time(Device device, ncclComm_t comm) {
   std::promise<void> promise;
   const std::future<void> done = promise.get_future();

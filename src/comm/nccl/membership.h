@@ -32,7 +32,8 @@ class NcclMembership {
 
   // Runs `enqueue`, which makes a call on the communicator that it is given. CommError, naming the call, if that fails, or an
   // earlier one did meanwhile.
-  template <typename Enqueue> void call(const char* name, Enqueue enqueue) {
+  template <typename Enqueue>
+  void call(const char* name, Enqueue enqueue) {
     std::lock_guard lock(mutex_);
     check_usable(name);
     settle(name, child_, enqueue(child_));
@@ -63,7 +64,7 @@ class NcclMembership {
   std::atomic<bool> aborted_{false};
   std::thread aborter_;  // frees the communicators after abort()
   ncclComm_t parent_ = nullptr;
-  std::mutex mutex_;     // held during calls; guards child_
+  std::mutex mutex_;  // held during calls; guards child_
   ncclComm_t child_ = nullptr;
 };
 

@@ -39,7 +39,8 @@ class NcclCommunicator final : public Communicator {
   void all_reduce(StreamRef stream, View data, Reduction reduction) override {
     check_reducible(data);
     call("all_reduce", stream, [&](ncclComm_t comm, cudaStream_t native) {
-      return ncclAllReduce(data.data, data.data, count_of(data), nccl_type(data.dtype), nccl_operation(reduction), comm, native);
+      return ncclAllReduce(data.data, data.data, count_of(data), nccl_type(data.dtype), nccl_operation(reduction), comm,
+                           native);
     });
   }
 
@@ -139,7 +140,8 @@ class NcclCommunicator final : public Communicator {
     stream.ref().synchronize();
   }
 
-  template <typename Enqueue> void call(const char* name, StreamRef stream, Enqueue enqueue) {
+  template <typename Enqueue>
+  void call(const char* name, StreamRef stream, Enqueue enqueue) {
     require(stream.device().is_cuda(), "a GPU group needs a stream of a CUDA device");
     membership_.call(name, [&](ncclComm_t comm) { return enqueue(comm, static_cast<cudaStream_t>(stream.native())); });
   }

@@ -21,7 +21,8 @@ std::string no_mailbox(const PairFacts& facts) {
   if (!facts.same_host()) return "on different hosts";
   for (const EndFacts* end : {&facts.sender, &facts.receiver}) {
     if (end->kind == DeviceKind::cuda && !end->stream_memory_operations) {
-      return label(*end) + " has no stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32), by which a mailbox keeps "
+      return label(*end) +
+             " has no stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32), by which a mailbox keeps "
              "its order; the driver is too old or the virtual machine's host forbids them";
     }
   }
@@ -35,9 +36,11 @@ std::string no_access(const EndFacts& from, const EndFacts& to, const PathFacts&
   text += ")";
   if (!path.visible && path.why_no_access.empty()) {
     return text + " is known of: the process of rank " + std::to_string(from.rank) +
-           " does not see that GPU and NVML does not tell; look at CUDA_VISIBLE_DEVICES and at the devices that its container has";
+           " does not see that GPU and NVML does not tell; look at CUDA_VISIBLE_DEVICES and at the devices that its container "
+           "has";
   }
-  return text + ": ACS on the PCIe bridges, an IOMMU, or a virtual machine without P2P passthrough forbids it; see `plait topo`";
+  return text +
+         ": ACS on the PCIe bridges, an IOMMU, or a virtual machine without P2P passthrough forbids it; see `plait topo`";
 }
 
 std::string no_access(const PairFacts& facts) {
@@ -55,7 +58,8 @@ std::string no_descriptors(const PairFacts& facts) {
 std::string no_vmm(const PairFacts& facts) {
   for (const EndFacts* end : {&facts.sender, &facts.receiver}) {
     if (!end->vmm) {
-      return label(*end) + " has no virtual memory management with POSIX file descriptors; the driver or the virtual machine's "
+      return label(*end) +
+             " has no virtual memory management with POSIX file descriptors; the driver or the virtual machine's "
              "host does not offer it";
     }
   }
@@ -82,11 +86,13 @@ std::string ipc_obstacle(const PairFacts& facts) {
   if (std::string obstacle = between_processes(facts); !obstacle.empty()) return obstacle;
   const ProcessIdentity &a = facts.sender.process, &b = facts.receiver.process;
   if (differ(a.pid_namespace, b.pid_namespace)) {
-    return "the processes are in different PID namespaces, which CUDA's IPC handles do not cross; let their containers share one "
+    return "the processes are in different PID namespaces, which CUDA's IPC handles do not cross; let their containers share "
+           "one "
            "(docker --pid host, Kubernetes hostPID or shareProcessNamespace)";
   }
   if (differ(a.ipc_namespace, b.ipc_namespace)) {
-    return "the processes are in different IPC namespaces, which CUDA's IPC handles do not cross; let their containers share one "
+    return "the processes are in different IPC namespaces, which CUDA's IPC handles do not cross; let their containers share "
+           "one "
            "(docker --ipc host, Kubernetes hostIPC)";
   }
   return no_access(facts);

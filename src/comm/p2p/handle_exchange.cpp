@@ -172,10 +172,12 @@ FileDescriptor receive_descriptor(int connection, const std::string& name) {
   if (length < 0) refuse(std::string("cannot receive the file descriptor: ") + std::strerror(receive_error));
   if (length == 0) refuse("the peer closed the connection before it sent its file descriptor; it gave up or died");
   if (message.msg_flags & MSG_CTRUNC) {
-    refuse("file descriptors of the peer's were lost on the way: too many of them, or this process may open no more (ulimit -n)");
+    refuse(
+        "file descriptors of the peer's were lost on the way: too many of them, or this process may open no more (ulimit -n)");
   }
   if (message.msg_flags & MSG_TRUNC || byte != here_it_is) refuse("the peer sent something that is not plait's");
-  if (descriptors.size() != 1) refuse("the peer sent " + std::to_string(descriptors.size()) + " file descriptors instead of one");
+  if (descriptors.size() != 1)
+    refuse("the peer sent " + std::to_string(descriptors.size()) + " file descriptors instead of one");
   return std::move(descriptors.front());
 }
 

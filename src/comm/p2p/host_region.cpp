@@ -56,8 +56,8 @@ class HostMemory final : public Region {
 FileDescriptor make_file(const RegionSpec& spec) {
   // Before pages are taken: the system would rather kill a process than refuse the last one.
   if (const std::size_t available = memory_info({}).free_bytes; spec.bytes > available) {
-    throw DeviceError("region '" + spec.name + "': cannot make " + std::to_string(spec.bytes) + " bytes of shared memory: " +
-                      std::to_string(available) + " are available");
+    throw DeviceError("region '" + spec.name + "': cannot make " + std::to_string(spec.bytes) +
+                      " bytes of shared memory: " + std::to_string(available) + " are available");
   }
   FileDescriptor file(::memfd_create("plait-mailbox", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const auto refuse = [&](int error) {
@@ -74,14 +74,14 @@ FileDescriptor make_file(const RegionSpec& spec) {
 }
 
 void check_file(const RegionSpec& spec, const FileDescriptor& file) {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(file.get(), &status) != 0) {
     throw CommError("region '" + spec.name + "': cannot see the peer's memory: " + errno_text());
   }
   if (!S_ISREG(status.st_mode)) throw CommError("region '" + spec.name + "': what the peer sent is not shared memory");
   if (static_cast<std::size_t>(status.st_size) != file_bytes(spec.bytes)) {
-    throw CommError("region '" + spec.name + "': the peer's memory has " + std::to_string(status.st_size) + " bytes instead of " +
-                    std::to_string(file_bytes(spec.bytes)));
+    throw CommError("region '" + spec.name + "': the peer's memory has " + std::to_string(status.st_size) +
+                    " bytes instead of " + std::to_string(file_bytes(spec.bytes)));
   }
   const int sealed = ::fcntl(file.get(), F_GET_SEALS);
   if (sealed < 0 || (sealed & seals) != seals) {

@@ -24,7 +24,7 @@ constexpr double worth_an_sm = 0.9;
 
 struct Attempt {
   std::unique_ptr<Link> link;
-  std::string problem;      // empty: it works
+  std::string problem;  // empty: it works
   double microseconds = 0;
 };
 
@@ -53,7 +53,8 @@ class LinkMaker {
           problems += (problems.empty() ? "" : "; ") + (to_string(mover) + ": " + attempt.problem);
           continue;
         }
-        const bool faster = !best.link || attempt.microseconds < best.microseconds * (mover == Mover::copy_engine ? 1 : worth_an_sm);
+        const bool faster =
+            !best.link || attempt.microseconds < best.microseconds * (mover == Mover::copy_engine ? 1 : worth_an_sm);
         if (!faster) continue;
         best = std::move(attempt);
         report.mover = mover;
@@ -68,7 +69,8 @@ class LinkMaker {
         swap("settled", "");
         return {std::move(best.link), std::move(report)};
       }
-      if (spec_.transport) throw CommError(fmt::format("{}: comm.p2p={} cannot be used: {}", label(), to_string(transport), problems));
+      if (spec_.transport)
+        throw CommError(fmt::format("{}: comm.p2p={} cannot be used: {}", label(), to_string(transport), problems));
       report.better.push_back({transport, problems});
     }
     throw CommError(label() + ": no transport works: " + describe(report));
@@ -143,7 +145,8 @@ class LinkMaker {
     agree(attempt, name + "/made");
     if (!attempt.link) return attempt;
     try {
-      const TrialResult trial = synchronize_trial(*attempt.link, end_, spec_.device, spec_.message_bytes, spec_.slots, attempt_timeout);
+      const TrialResult trial =
+          synchronize_trial(*attempt.link, end_, spec_.device, spec_.message_bytes, spec_.slots, attempt_timeout);
       attempt.problem = trial.problem;
       attempt.microseconds = trial.microseconds;
     } catch (const Error& error) {
@@ -185,16 +188,24 @@ class LinkMaker {
         }
       };
     }
-    return make_mailbox_link({end_, spec_.device, label()}, mailbox_memory(transport, mover, name, spec_.message_bytes, options.places), options);
+    return make_mailbox_link({end_, spec_.device, label()},
+                             mailbox_memory(transport, mover, name, spec_.message_bytes, options.places), options);
   }
 
   MailboxMemory mailbox_memory(Transport transport, Mover mover, const std::string& name, std::size_t message_bytes,
                                const std::vector<Place>& places) {
     HandleExchange exchange(store_, std::min(spec_.timeout, attempt_timeout));
     const EndFacts& peer = end_ == End::sender ? report_->facts.receiver : report_->facts.sender;
-    MailboxSpec mailbox{.name = spec_.name + "/" + name, .transport = transport, .mover = mover, .message_bytes = message_bytes,
-                        .slots = spec_.slots, .places = places, .device = spec_.device, .peer_device = {peer.kind, peer.ordinal},
-                        .fabric = report_->facts.sender.fabric && report_->facts.receiver.fabric, .bridge = {}};
+    MailboxSpec mailbox{.name = spec_.name + "/" + name,
+                        .transport = transport,
+                        .mover = mover,
+                        .message_bytes = message_bytes,
+                        .slots = spec_.slots,
+                        .places = places,
+                        .device = spec_.device,
+                        .peer_device = {peer.kind, peer.ordinal},
+                        .fabric = report_->facts.sender.fabric && report_->facts.receiver.fabric,
+                        .bridge = {}};
     if (transport == Transport::relay) {
       report_->bridge = report_->facts.bridges().front();
       if (end_ == End::receiver) mailbox.bridge = cuda_device_on_bus(report_->bridge);
@@ -206,7 +217,8 @@ class LinkMaker {
     std::unique_ptr<Mailbox> beacon;
     if (spec_.announce && report_->facts.same_host() && report_->facts.sender.stream_memory_operations &&
         report_->facts.receiver.stream_memory_operations) {
-      beacon = std::make_unique<Mailbox>(end_, mailbox_memory(Transport::host, Mover::copy_engine, "beacon", 0, {}), spec_.device, false);
+      beacon = std::make_unique<Mailbox>(end_, mailbox_memory(Transport::host, Mover::copy_engine, "beacon", 0, {}),
+                                         spec_.device, false);
     }
     auto pair = make_communicator({.name = spec_.name,
                                    .rank = end_ == End::sender ? 0 : 1,
@@ -248,9 +260,11 @@ std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store) {
 }
 
 std::string describe(const LinkReport& report) {
-  std::string text = fmt::format("{} -> {}  {}  {}{}", report.from, report.to, report.facts.link(), to_string(report.transport), mover_text(report));
+  std::string text = fmt::format("{} -> {}  {}  {}{}", report.from, report.to, report.facts.link(), to_string(report.transport),
+                                 mover_text(report));
   if (!report.bridge.empty()) text += " by " + report.bridge;
-  if (report.trial_microseconds > 0) text += fmt::format("  {:.1f} us, {:.1f} GB/s", report.trial_microseconds, report.trial_gb_per_s);
+  if (report.trial_microseconds > 0)
+    text += fmt::format("  {:.1f} us, {:.1f} GB/s", report.trial_microseconds, report.trial_gb_per_s);
   for (const PassedOver& p : report.better) text += fmt::format("\n      not {}: {}", to_string(p.transport), p.reason);
   return text;
 }

@@ -145,7 +145,8 @@ std::unique_ptr<Link> make_mailbox_link(const LinkEnd& end, MailboxMemory memory
   return std::make_unique<MailboxLink>(end, std::move(memory), options);
 }
 
-std::unique_ptr<Link> make_communicator_link(const LinkEnd& end, std::unique_ptr<Communicator> pair, std::unique_ptr<Mailbox> beacon) {
+std::unique_ptr<Link> make_communicator_link(const LinkEnd& end, std::unique_ptr<Communicator> pair,
+                                             std::unique_ptr<Mailbox> beacon) {
   return std::make_unique<CommunicatorLink>(end, std::move(pair), std::move(beacon));
 }
 

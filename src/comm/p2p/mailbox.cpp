@@ -36,7 +36,8 @@ void Mailbox::send(StreamRef stream, std::span<const View> parts, int place) {
   if (in_place() && total > 0) {
     require(place >= 0 && place < std::ssize(memory_.places), "Mailbox::send: there is no such place");
     stream.wait_value(memory_.credit, chunks_ + 1);
-    pass_chunk(stream, parts, 0, total, memory_.places[static_cast<std::size_t>(place)], Direction::into_slot, memory_.ready, ++chunks_);
+    pass_chunk(stream, parts, 0, total, memory_.places[static_cast<std::size_t>(place)], Direction::into_slot, memory_.ready,
+               ++chunks_);
     return;
   }
   for (std::size_t done = 0; done < total; done += memory_.slot_bytes) {
@@ -44,7 +45,8 @@ void Mailbox::send(StreamRef stream, std::span<const View> parts, int place) {
     const auto slots = static_cast<std::uint32_t>(memory_.slot_count);
     // The slot is free once the chunk that was in it has been taken out; the first round finds every slot free.
     stream.wait_value(memory_.credit, chunks_ + 1 - slots);
-    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(), Direction::into_slot, memory_.ready, ++chunks_);
+    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(), Direction::into_slot,
+               memory_.ready, ++chunks_);
     next_slot_ = (next_slot_ + 1) % memory_.slot_count;
   }
 }
@@ -54,7 +56,8 @@ void Mailbox::receive(StreamRef stream, std::span<const View> parts) {
   for (std::size_t done = 0; done < total; done += memory_.slot_bytes) {
     require(memory_.slot_count > 0, "Mailbox::receive: it has no slots");
     stream.wait_value(memory_.ready, ++chunks_);
-    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(), Direction::out_of_slot, memory_.credit, chunks_);
+    pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(), Direction::out_of_slot,
+               memory_.credit, chunks_);
     next_slot_ = (next_slot_ + 1) % memory_.slot_count;
   }
 }

@@ -9,8 +9,8 @@
 // A copy within one GPU is a kernel, whatever one calls, and so waits until other kernels leave it an SM: hence in place.
 //
 // Where the memory is and how it is seen is the transport's (MailboxMemory); who copies is the mover's. Order is kept by stream
-// write-value and wait-value: the host is not involved after it has enqueued. A message larger than a slot travels in chunks, of
-// which one enters the ring while another leaves it.
+// write-value and wait-value: the host is not involved after it has enqueued. A message larger than a slot travels in chunks,
+// of which one enters the ring while another leaves it.
 //
 // Each end belongs to one thread, and its calls to one stream or streams joined by events. Counters count chunks on a circle of
 // 2^32 and never start again.
@@ -32,10 +32,10 @@ struct MailboxMemory {
   std::byte* slots = nullptr;
   std::size_t slot_bytes = 0;  // a multiple of 256
   int slot_count = 0;
-  std::vector<std::byte*> places = {}; // in place: by index; then there are no slots. With neither, only announcements pass
-  std::uint32_t* announced = nullptr;  // written by the sender, read by the receiver
-  std::uint32_t* ready = nullptr;      // written by the sender, read by the receiver
-  std::uint32_t* credit = nullptr;     // written by the receiver, read by the sender
+  std::vector<std::byte*> places = {};  // in place: by index; then there are no slots. With neither, only announcements pass
+  std::uint32_t* announced = nullptr;   // written by the sender, read by the receiver
+  std::uint32_t* ready = nullptr;       // written by the sender, read by the receiver
+  std::uint32_t* credit = nullptr;      // written by the receiver, read by the sender
   std::vector<std::shared_ptr<void>> imported, exported;  // who keeps the memory
 };
 

@@ -52,7 +52,8 @@ std::size_t bytes_of(const std::vector<Place>& places) {
 
 class Builder {
  public:
-  Builder(End end, const MailboxSpec& spec, HandleExchange& exchange) : end_(end), spec_(spec), exchange_(exchange), slots_(slots_of(spec)) {
+  Builder(End end, const MailboxSpec& spec, HandleExchange& exchange)
+      : end_(end), spec_(spec), exchange_(exchange), slots_(slots_of(spec)) {
     memory_.slot_bytes = slots_.bytes;
     memory_.slot_count = slots_.count;
   }
@@ -63,7 +64,8 @@ class Builder {
       case Transport::ipc: on_both_ends(RegionKind::ipc); break;
       case Transport::vmm: on_both_ends(RegionKind::vmm); break;
       case Transport::host: {
-        std::byte* all = region("host", RegionKind::host_memory, End::receiver, counter_bytes + slots_.total() + bytes_of(spec_.places), {});
+        std::byte* all =
+            region("host", RegionKind::host_memory, End::receiver, counter_bytes + slots_.total() + bytes_of(spec_.places), {});
         counters(all, all);
         memory_.slots = all + counter_bytes;
         places_from(memory_.slots);
@@ -84,7 +86,8 @@ class Builder {
   // Each end waits for counters in its own memory, and the slots are in the memory of the end that does not move the bytes.
   void on_both_ends(RegionKind kind) {
     const bool at_sender = spec_.mover == Mover::sm_read;
-    std::byte* receiver = region("receiver", kind, End::receiver, counter_bytes + bytes_of(spec_.places) + (at_sender ? 0 : slots_.total()), {});
+    std::byte* receiver =
+        region("receiver", kind, End::receiver, counter_bytes + bytes_of(spec_.places) + (at_sender ? 0 : slots_.total()), {});
     std::byte* sender = region("sender", kind, End::sender, counter_bytes + (at_sender ? slots_.total() : 0), {});
     counters(receiver, sender);
     memory_.slots = (at_sender ? sender : receiver) + counter_bytes;
@@ -106,9 +109,14 @@ class Builder {
   }
 
   // Memory of one end (or of `other_device`), as this one addresses it.
-  std::byte* region(const std::string& part, RegionKind kind, End owner, std::size_t bytes, std::optional<Device> other_device) {
-    RegionSpec spec{.kind = kind, .name = spec_.name + "/" + part, .bytes = bytes,
-                    .memory_on = end_ == owner ? spec_.device : spec_.peer_device, .used_by = spec_.device, .fabric = spec_.fabric};
+  std::byte* region(const std::string& part, RegionKind kind, End owner, std::size_t bytes,
+                    std::optional<Device> other_device) {
+    RegionSpec spec{.kind = kind,
+                    .name = spec_.name + "/" + part,
+                    .bytes = bytes,
+                    .memory_on = end_ == owner ? spec_.device : spec_.peer_device,
+                    .used_by = spec_.device,
+                    .fabric = spec_.fabric};
     if (kind == RegionKind::host_memory) spec.memory_on = {DeviceKind::host, 0};
     if (other_device) spec.memory_on = *other_device;
     const bool own = end_ == owner;

@@ -13,16 +13,16 @@
 namespace plait::comm::p2p {
 
 struct MailboxSpec {
-  std::string name;  // unique in the job; both ends give the same
+  std::string name;                         // unique in the job; both ends give the same
   Transport transport = Transport::direct;  // not nccl
   Mover mover = Mover::copy_engine;
-  std::size_t message_bytes = 0;  // of the largest message; 0: announcements only
-  int slots = 2;                  // messages on their way at once, where a message fits a slot
-  std::vector<Place> places = {}; // instead of slots, where arrives_in_place()
-  Device device;                  // of this end
-  Device peer_device;             // of the other one, if that is in this process
-  bool fabric = false;            // vmm by fabric handles: both ends' machines permit them
-  std::optional<Device> bridge;   // relay: the GPU between, as the receiver's process counts it
+  std::size_t message_bytes = 0;   // of the largest message; 0: announcements only
+  int slots = 2;                   // messages on their way at once, where a message fits a slot
+  std::vector<Place> places = {};  // instead of slots, where arrives_in_place()
+  Device device;                   // of this end
+  Device peer_device;              // of the other one, if that is in this process
+  bool fabric = false;             // vmm by fabric handles: both ends' machines permit them
+  std::optional<Device> bridge;    // relay: the GPU between, as the receiver's process counts it
 };
 
 // Whether messages can be put straight into the receiver's memory: a sender that moves them there, in one hop.

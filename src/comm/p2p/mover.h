@@ -15,6 +15,7 @@ void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t by
 // The same by one thread block, which then sets a counter as StreamRef::write_value does: for short messages, where starting
 // another operation for the counter takes longer than the copy.
 constexpr std::size_t longest_copy_with_counter = std::size_t{64} << 10;
-void copy_and_count_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, std::uint32_t* counter, std::uint32_t value);
+void copy_and_count_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, std::uint32_t* counter,
+                              std::uint32_t value);
 
 }  // namespace plait::comm::p2p

@@ -139,7 +139,8 @@ PathFacts path_facts_from(const std::string& text) {
   facts.nvswitch = fields.flag("nvswitch");
   facts.pcie_path = fields.text("pcie_path");
   const auto& paths = pcie_paths();
-  if (std::find(paths.begin(), paths.end(), facts.pcie_path) == paths.end()) fields.refuse("pcie_path", "is no path that there is");
+  if (std::find(paths.begin(), paths.end(), facts.pcie_path) == paths.end())
+    fields.refuse("pcie_path", "is no path that there is");
   const std::int64_t bridges = fields.integer("bridges", 0, most_bridges);
   for (std::int64_t i = 0; i < bridges; ++i) facts.bridges.push_back(bus_id(fields, "bridge"));
   fields.end();

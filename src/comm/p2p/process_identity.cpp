@@ -50,8 +50,12 @@ bool ProcessIdentity::is_same_process(const ProcessIdentity& other) const {
 }
 
 ProcessIdentity this_process() {
-  return {line_of("/proc/sys/kernel/random/boot_id"), ::getpid(),           start_of_process(), namespace_of("pid"),
-          namespace_of("ipc"),                        namespace_of("net")};
+  return {line_of("/proc/sys/kernel/random/boot_id"),
+          ::getpid(),
+          start_of_process(),
+          namespace_of("pid"),
+          namespace_of("ipc"),
+          namespace_of("net")};
 }
 
 }  // namespace plait::comm::p2p

@@ -10,14 +10,16 @@ void check_spec(const RegionSpec& spec) {
   require(!spec.name.empty() && spec.bytes > 0, "a region needs a name and a size");
   switch (spec.kind) {
     case RegionKind::thread_memory:
-      require(spec.memory_on.kind == spec.used_by.kind, "region '" + spec.name + "': for GPUs host memory is RegionKind::host_memory");
+      require(spec.memory_on.kind == spec.used_by.kind,
+              "region '" + spec.name + "': for GPUs host memory is RegionKind::host_memory");
       return;
     case RegionKind::host_memory:
       require(!spec.memory_on.is_cuda(), "region '" + spec.name + "': host memory is not a GPU's");
       return;
     case RegionKind::ipc:
     case RegionKind::vmm:
-      require(spec.memory_on.is_cuda() && spec.used_by.is_cuda(), "region '" + spec.name + "': ipc and vmm are for GPUs' memory");
+      require(spec.memory_on.is_cuda() && spec.used_by.is_cuda(),
+              "region '" + spec.name + "': ipc and vmm are for GPUs' memory");
       return;
   }
 }

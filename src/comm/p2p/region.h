@@ -18,7 +18,7 @@ enum class RegionKind {
   ipc,            // device memory by cudaIpcGetMemHandle; the handle covers a whole allocation, so base and offset travel
   vmm,            // device memory by cuMemCreate and a POSIX file descriptor (or a fabric handle, where permitted)
   host_memory,    // host memory: a memfd that both map (nothing in /dev/shm to be left behind), pinned for GPUs on both ends;
-};                // within one process as between two
+};  // within one process as between two
 
 class Region {
  public:

@@ -42,7 +42,8 @@ void synchronize_in_time(const Event& event, std::chrono::milliseconds timeout) 
   const auto deadline = Clock::now() + timeout;
   auto pause = std::chrono::microseconds(20);
   while (!event.is_complete()) {
-    if (Clock::now() > deadline) throw CommError("trial messages did not arrive within " + std::to_string(timeout.count()) + " ms");
+    if (Clock::now() > deadline)
+      throw CommError("trial messages did not arrive within " + std::to_string(timeout.count()) + " ms");
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(1000));
   }
@@ -74,13 +75,15 @@ std::int64_t find_wrong_byte(std::span<const std::byte> bytes, std::uint64_t mes
     const std::size_t count = std::min<std::size_t>(8, bytes.size() - at);
     if (std::memcmp(bytes.data() + at, &word, count) == 0) continue;
     for (std::size_t i = 0; i < count; ++i) {
-      if (std::memcmp(bytes.data() + at + i, reinterpret_cast<const std::byte*>(&word) + i, 1) != 0) return static_cast<std::int64_t>(at + i);
+      if (std::memcmp(bytes.data() + at + i, reinterpret_cast<const std::byte*>(&word) + i, 1) != 0)
+        return static_cast<std::int64_t>(at + i);
     }
   }
   return -1;
 }
 
-TrialResult synchronize_trial(Link& link, End end, Device device, std::size_t message_bytes, int slots, std::chrono::milliseconds timeout) {
+TrialResult synchronize_trial(Link& link, End end, Device device, std::size_t message_bytes, int slots,
+                              std::chrono::milliseconds timeout) {
   TrialResult result;
   if (message_bytes == 0) return result;
   DeviceMemory memory(device);
@@ -122,8 +125,8 @@ TrialResult synchronize_trial(Link& link, End end, Device device, std::size_t me
       if (end == End::receiver && result.problem.empty()) {
         const std::int64_t wrong = find_wrong_byte(text, message);
         if (wrong >= 0) {
-          result.problem = "byte " + std::to_string(wrong) + " of trial message " + std::to_string(message) + " (" + std::to_string(bytes) +
-                           " bytes) arrived wrong";
+          result.problem = "byte " + std::to_string(wrong) + " of trial message " + std::to_string(message) + " (" +
+                           std::to_string(bytes) + " bytes) arrived wrong";
         }
       }
       ++message;

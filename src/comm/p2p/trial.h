@@ -22,8 +22,9 @@ struct TrialResult {
   double microseconds = 0;  // per message of message_bytes, back to back, as the receiver sees it
 };
 
-// Both ends call it. Sends messages of `message_bytes` and less through every slot and around the ring, compares all bytes on the
-// receiver's host, then times some. A sender has nothing to report. CommError when messages do not arrive within `timeout`.
-TrialResult synchronize_trial(Link& link, End end, Device device, std::size_t message_bytes, int slots, std::chrono::milliseconds timeout);
+// Both ends call it. Sends messages of `message_bytes` and less through every slot and around the ring, compares all bytes on
+// the receiver's host, then times some. A sender has nothing to report. CommError when messages do not arrive within `timeout`.
+TrialResult synchronize_trial(Link& link, End end, Device device, std::size_t message_bytes, int slots,
+                              std::chrono::milliseconds timeout);
 
 }  // namespace plait::comm::p2p

@@ -17,14 +17,12 @@ Imported import_topology(const std::string& file, GpusNeeded gpus) {
     stream.read(block.data(), static_cast<std::streamsize>(block.size()));
     text.append(block, 0, static_cast<std::size_t>(stream.gcount()));
   }
-  if (!stream.eof() && text.size() <= max_topology_bytes)
-    refuse(file, 0, "", "cannot be read: is it there, and a file?");
+  if (!stream.eof() && text.size() <= max_topology_bytes) refuse(file, 0, "", "cannot be read: is it there, and a file?");
   return import_topology(text, file, gpus);
 }
 
 Imported import_topology(std::string_view text, const std::string& name, GpusNeeded gpus) {
-  if (text.size() > max_topology_bytes)
-    refuse(name, 0, "", "a topology may have at most 256 MiB");
+  if (text.size() > max_topology_bytes) refuse(name, 0, "", "a topology may have at most 256 MiB");
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) refuse(name, 1, "", "the file is empty");

@@ -30,8 +30,8 @@ inline constexpr std::size_t max_topology_bytes = std::size_t{256} << 20;
 enum class GpusNeeded { yes, no };
 
 // By their content, not the file's name: XML of NCCL or RCCL (NCCL_TOPO_DUMP_FILE), JSON of our own, or the text of
-// `nvidia-smi topo -m`. Throws ConfigError, with the line, for what is no topology or a broken one; `name` is what messages call
-// the source. Without GPUs only our JSON can be, where `gpus` allows it.
+// `nvidia-smi topo -m`. Throws ConfigError, with the line, for what is no topology or a broken one; `name` is what messages
+// call the source. Without GPUs only our JSON can be, where `gpus` allows it.
 Imported import_topology(const std::string& file, GpusNeeded gpus = GpusNeeded::yes);
 Imported import_topology(std::string_view text, const std::string& name, GpusNeeded gpus = GpusNeeded::yes);
 

@@ -8,12 +8,9 @@ namespace plait::comm::topology {
 
 std::string_view name_of(PeerAccess access) {
   switch (access) {
-    case PeerAccess::yes:
-      return "yes";
-    case PeerAccess::no:
-      return "no";
-    case PeerAccess::unknown:
-      return "unknown";
+    case PeerAccess::yes: return "yes";
+    case PeerAccess::no: return "no";
+    case PeerAccess::unknown: return "unknown";
   }
   throw InternalError("unknown kind of peer access");
 }

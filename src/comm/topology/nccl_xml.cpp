@@ -18,7 +18,7 @@ namespace {
 
 using Xml = pugi::xml_node;
 
-constexpr int deepest = 64;             // elements inside each other; real trees have less than ten
+constexpr int deepest = 64;  // elements inside each other; real trees have less than ten
 constexpr int most_elements = 1 << 18;
 
 // A device that NVLinks or PCIe links are addressed to: those of one host have different addresses.
@@ -37,21 +37,25 @@ class Reader {
   Reader(std::string_view text, const std::string& name) : name_(name), lines_(text) {
     const pugi::xml_parse_result result =
         document_.load_buffer(text.data(), text.size(), pugi::parse_default, pugi::encoding_utf8);
-    if (!result) fail(lines_.at(static_cast<std::size_t>(std::max<std::ptrdiff_t>(result.offset, 0))), "",
-                      std::string("not well-formed XML (") + result.description() + "): is the file complete?");
+    if (!result)
+      fail(lines_.at(static_cast<std::size_t>(std::max<std::ptrdiff_t>(result.offset, 0))), "",
+           std::string("not well-formed XML (") + result.description() + "): is the file complete?");
   }
 
   Imported read() {
     const Xml system = document_.document_element();
-    if (std::string_view(system.name()) != "system") fail(line(system), system.name(), "the outermost element must be <system>");
+    if (std::string_view(system.name()) != "system")
+      fail(line(system), system.name(), "the outermost element must be <system>");
     const int version = integer(system, "version");
     if (version != 1 && version != 2) fail(line(system), std::to_string(version), "versions 1 and 2 are known");
     for (Xml other = system.next_sibling(); other; other = other.next_sibling()) {
       if (other.type() == pugi::node_element) warn(other, "an element after </system> is ignored");
     }
     for (Xml child : elements(system, 1)) {
-      if (is(child, "cpu")) add_cpu(child);
-      else ignore(child, system);
+      if (is(child, "cpu"))
+        add_cpu(child);
+      else
+        ignore(child, system);
     }
     if (gpu_numbers_.empty()) {
       fail(line(system), "",
@@ -75,7 +79,9 @@ class Reader {
  private:
   static bool is(Xml element, std::string_view name) { return element.name() == name; }
 
-  int line(Xml element) const { return lines_.at(static_cast<std::size_t>(std::max<std::ptrdiff_t>(element.offset_debug(), 0))); }
+  int line(Xml element) const {
+    return lines_.at(static_cast<std::size_t>(std::max<std::ptrdiff_t>(element.offset_debug(), 0)));
+  }
 
   [[noreturn]] void fail(int at_line, const std::string& value, const std::string& rule) const {
     refuse(name_, at_line, value, rule);
@@ -119,8 +125,9 @@ class Reader {
   int bounded(Xml element, const char* attribute, int low, int high) const {
     const int value = integer(element, attribute);
     if (value < low || value > high) {
-      fail(line(element), std::to_string(value), std::string(attribute) + " of <" + element.name() + "> must be from " +
-                                                     std::to_string(low) + " to " + std::to_string(high));
+      fail(line(element), std::to_string(value),
+           std::string(attribute) + " of <" + element.name() + "> must be from " + std::to_string(low) + " to " +
+               std::to_string(high));
     }
     return value;
   }
@@ -160,12 +167,15 @@ class Reader {
     numa_nodes_[host].push_back(index);
     const Place place{index, host, numa, index};
     for (Xml child : elements(cpu, 2)) {
-      if (is(child, "pci")) add_pci(child, place, 3);
-      else if (is(child, "nic")) add_nic(child, place, "", 3);
+      if (is(child, "pci"))
+        add_pci(child, place, 3);
+      else if (is(child, "nic"))
+        add_nic(child, place, "", 3);
       else if (is(child, "gpu")) {
         warn(child, "<gpu> outside of <pci>: NCCL ignores it, kept");
         add_gpu(child, place, "", 3);
-      } else ignore(child, cpu);
+      } else
+        ignore(child, cpu);
     }
   }
 
@@ -212,11 +222,16 @@ class Reader {
       connect(parent.node, place.node, LinkKind::pcie, pcie_gb_per_s);
     }
     for (Xml child : children) {
-      if (is(child, "pci")) add_pci(child, place, depth + 1);
-      else if (is(child, "gpu")) add_gpu(child, place, bus_id, depth + 1);
-      else if (is(child, "nic")) add_nic(child, place, bus_id, depth + 1);
-      else if (is(child, "pcilink")) pci_links_.push_back({child, {parent.host, bus_id}});
-      else ignore(child, pci);
+      if (is(child, "pci"))
+        add_pci(child, place, depth + 1);
+      else if (is(child, "gpu"))
+        add_gpu(child, place, bus_id, depth + 1);
+      else if (is(child, "nic"))
+        add_nic(child, place, bus_id, depth + 1);
+      else if (is(child, "pcilink"))
+        pci_links_.push_back({child, {parent.host, bus_id}});
+      else
+        ignore(child, pci);
     }
   }
 
@@ -249,9 +264,12 @@ class Reader {
                     " is at the PCI address of another <gpu>: links to there are taken as the first one's");
     connect(place.node, index, LinkKind::pcie, pcie_gb_per_s);
     for (Xml child : elements(gpu, depth)) {
-      if (is(child, "nvlink") || is(child, "xgmi")) nvlinks_.push_back({child, index, place});
-      else if (is(child, "c2c")) add_c2c(child, index, place);
-      else ignore(child, gpu);
+      if (is(child, "nvlink") || is(child, "xgmi"))
+        nvlinks_.push_back({child, index, place});
+      else if (is(child, "c2c"))
+        add_c2c(child, index, place);
+      else
+        ignore(child, gpu);
     }
   }
 
@@ -326,8 +344,7 @@ class Reader {
           warn(link.element, name + " lists a link to itself: ignored");
           continue;
         }
-        if (!kind.empty() && !is_gpu_class(kind))
-          warn(link.element, name + ": " + target + " is a GPU, whatever tclass says");
+        if (!kind.empty() && !is_gpu_class(kind)) warn(link.element, name + ": " + target + " is a GPU, whatever tclass says");
         kinds[{link.gpu, found->second}] = is(link.element, "xgmi") ? LinkKind::xgmi : LinkKind::nvlink;
         entry = &listed[{link.gpu, found->second}];
       } else if (is_hidden(target)) {
@@ -340,7 +357,8 @@ class Reader {
       } else {
         if (target.empty() && kind.empty())
           fail(line(link.element), "", "<" + std::string(link.element.name()) + "> has no target");
-        if (kind.empty()) warn(link.element, name + ": " + target + " is not in this file: taken for an NVSwitch, as NCCL does");
+        if (kind.empty())
+          warn(link.element, name + ": " + target + " is not in this file: taken for an NVSwitch, as NCCL does");
         else if (kind != "0x068000")
           warn(link.element,
                name + ": a link to a device of class " + std::string(kind) + " is taken for one to an NVSwitch, as NCCL does");
@@ -397,10 +415,12 @@ class Reader {
     for (const PciLinkElement& link : pci_links_) {
       const std::string target = address_of(link.element, "target");
       const auto from = switches_.find(link.from), to = switches_.find({link.from.first, target});
-      if (from == switches_.end()) warn(link.element, "<pcilink> of " + link.from.second + ", which is no PCIe switch: ignored");
+      if (from == switches_.end())
+        warn(link.element, "<pcilink> of " + link.from.second + ", which is no PCIe switch: ignored");
       else if (to == switches_.end())
         warn(link.element, "<pcilink> to " + target + ", which is no PCIe switch of this file: ignored, as NCCL does");
-      else if (from == to) warn(link.element, "<pcilink> of " + target + " to itself: ignored");
+      else if (from == to)
+        warn(link.element, "<pcilink> of " + target + " to itself: ignored");
       else if (!listed.emplace(std::pair(from->second, to->second), link.element).second)
         warn(link.element, "<pcilink> to " + target + " is listed twice: once is enough");
     }

@@ -8,8 +8,8 @@
 namespace plait::comm::topology {
 namespace {
 
-// NCCL src/graph/topo.h (SM60_NVLINK_BW and following; SM100 as there) and RCCL's topo.h (VEGA, MI200, GFX94X). NCCL counts sm70
-// and sm80 at 20.0 and sm90 at 20.6, although the three have lanes of the same 25 GB/s: all three at 20.6.
+// NCCL src/graph/topo.h (SM60_NVLINK_BW and following; SM100 as there) and RCCL's topo.h (VEGA, MI200, GFX94X). NCCL counts
+// sm70 and sm80 at 20.0 and sm90 at 20.6, although the three have lanes of the same 25 GB/s: all three at 20.6.
 struct Capability {
   int from;
   double gb_per_s;

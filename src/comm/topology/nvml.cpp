@@ -134,7 +134,8 @@ Nvml::~Nvml() = default;
 
 std::optional<std::string> Nvml::driver_version() const {
   std::array<char, 81> text{};
-  const bool known = library_ && library_->system_driver_version && library_->system_driver_version(text.data(), text.size() - 1) == 0;
+  const bool known =
+      library_ && library_->system_driver_version && library_->system_driver_version(text.data(), text.size() - 1) == 0;
   return known ? std::optional<std::string>(text.data()) : std::nullopt;
 }
 
@@ -165,7 +166,8 @@ std::optional<std::string> Nvml::name(const std::string& bus_id) const {
 std::optional<std::string> Nvml::model(const std::string& bus_id) const {
   const Handle device = library_ ? library_->device(bus_id) : nullptr;
   int major = 0, minor = 0;
-  if (!device || !library_->compute_capability || library_->compute_capability(device, &major, &minor) != 0) return std::nullopt;
+  if (!device || !library_->compute_capability || library_->compute_capability(device, &major, &minor) != 0)
+    return std::nullopt;
   return "sm" + std::to_string(major) + std::to_string(minor);
 }
 

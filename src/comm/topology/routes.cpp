@@ -36,9 +36,8 @@ Routes::Routes(Graph graph) : graph_(std::move(graph)), gpus_(gpus_of(graph_)), 
     steps_[at(edge.b)].push_back({static_cast<int>(i), edge.a, host_of_[at(edge.a)]});
   }
   for (std::vector<Step>& steps : steps_) {
-    std::sort(steps.begin(), steps.end(), [](const Step& x, const Step& y) {
-      return std::tie(x.host, x.to, x.edge) < std::tie(y.host, y.to, y.edge);
-    });
+    std::sort(steps.begin(), steps.end(),
+              [](const Step& x, const Step& y) { return std::tie(x.host, x.to, x.edge) < std::tie(y.host, y.to, y.edge); });
   }
   for (std::size_t node = 0; node < steps_.size(); ++node) {
     const std::vector<Step>& steps = steps_[node];
@@ -54,7 +53,8 @@ Routes::Region Routes::all() const { return {true, 0, 0, static_cast<int>(graph_
 
 Routes::Region Routes::around(int from, int to) const {
   Region region{false, host_of_[at(from)], host_of_[at(to)], 0};
-  region.size = host_sizes_[0] + host_sizes_[at(region.host)] + (region.other == region.host ? 0 : host_sizes_[at(region.other)]);
+  region.size =
+      host_sizes_[0] + host_sizes_[at(region.host)] + (region.other == region.host ? 0 : host_sizes_[at(region.other)]);
   return region;
 }
 

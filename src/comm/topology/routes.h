@@ -1,4 +1,5 @@
-// The way from one GPU to another through the graph: which edges a transfer crosses, how wide they are, and what they are called.
+// The way from one GPU to another through the graph: which edges a transfer crosses, how wide they are, and what they are
+// called.
 #pragma once
 
 #include <string>
@@ -9,7 +10,8 @@
 
 namespace plait::comm::topology {
 
-// One edge of a path, from its `a` to its `b` unless reversed. Two flows that cross the same edge in the same direction share it.
+// One edge of a path, from its `a` to its `b` unless reversed. Two flows that cross the same edge in the same direction share
+// it.
 struct Hop {
   int edge = 0;
   bool reversed = false;
@@ -23,20 +25,20 @@ struct Path {
 };
 
 struct PairSummary {
-  double gb_per_s = 0;    // 0: there is no way
+  double gb_per_s = 0;  // 0: there is no way
   double latency_us = 0;
   Origin bandwidth_from = Origin::nominal;
   Origin latency_from = Origin::nominal;
-  // "NV2", "XGMI1": lanes between the two; "NVS8": lanes of each to NVSwitches; "C2C"; "NET": over the network; the PCIe paths as
-  // nvidia-smi calls them: "PIX" one switch, "PXB" several, "PHB" a host bridge (or a NUMA node whose bridges are not told
+  // "NV2", "XGMI1": lanes between the two; "NVS8": lanes of each to NVSwitches; "C2C"; "NET": over the network; the PCIe paths
+  // as nvidia-smi calls them: "PIX" one switch, "PXB" several, "PHB" a host bridge (or a NUMA node whose bridges are not told
   // apart), "NODE" several bridges of a NUMA node, "SYS" between NUMA nodes; "none".
   std::string link = "none";
 };
 
-// Which links a transfer takes is first a matter of their kind: NVLink or xGMI, directly or by an NVSwitch, wherever it joins the
-// two GPUs (as CUDA's peer access does, even where PCIe were wider), else the links of the host, else the network. Of the paths of
-// that kind the widest, of these the one of least latency, then of fewest edges, then the one whose nodes come first: so the answer
-// does not depend on the order of edges. Data does not pass through a third GPU nor a third host.
+// Which links a transfer takes is first a matter of their kind: NVLink or xGMI, directly or by an NVSwitch, wherever it joins
+// the two GPUs (as CUDA's peer access does, even where PCIe were wider), else the links of the host, else the network. Of the
+// paths of that kind the widest, of these the one of least latency, then of fewest edges, then the one whose nodes come first:
+// so the answer does not depend on the order of edges. Data does not pass through a third GPU nor a third host.
 class Routes {
  public:
   // Keeps its own copy. Throws InternalError if the graph has problems.
@@ -45,10 +47,11 @@ class Routes {
   const Graph& graph() const { return graph_; }
   const std::vector<int>& gpus() const { return gpus_; }  // gpus_of(graph)
 
-  // To every GPU in the order of gpus(); the one to itself has no hops. Time grows with the size of the graph times the number of
-  // different widths: for all pairs of one host this is much cheaper than asking for each.
+  // To every GPU in the order of gpus(); the one to itself has no hops. Time grows with the size of the graph times the number
+  // of different widths: for all pairs of one host this is much cheaper than asking for each.
   std::vector<Path> paths_from(int gpu) const;
-  // Both are nodes of GPUs. Looks at their two hosts and what is of no host only, so its time does not grow with the other hosts.
+  // Both are nodes of GPUs. Looks at their two hosts and what is of no host only, so its time does not grow with the other
+  // hosts.
   Path path(int from, int to) const;
 
   // What a measurement says if there is one, else what `path` (which must be from `from` to `to`) says.

@@ -69,7 +69,8 @@ class Builder {
       for (std::size_t j = i + 1; j < count_; ++j) {
         const MatrixDevice &one = matrix_.devices[i], &other = matrix_.devices[j];
         if (matrix_.cells[i][j].level != PcieLevel::unknown || groups[i] == groups[j]) continue;
-        const bool same = one.numa >= 0 && other.numa >= 0 ? one.numa == other.numa : !one.cpus.empty() && one.cpus == other.cpus;
+        const bool same =
+            one.numa >= 0 && other.numa >= 0 ? one.numa == other.numa : !one.cpus.empty() && one.cpus == other.cpus;
         if (same) join(groups, i, j);
       }
     }
@@ -180,8 +181,10 @@ class Builder {
         }
       }
       const bool switched = lanes.size() == 1 && *lanes.begin() * (static_cast<int>(members.size()) - 1) > most_lanes_of_gpu;
-      if (switched && members.size() > 2) connect_to_switch(members, *lanes.begin());
-      else connect_directly(members);
+      if (switched && members.size() > 2)
+        connect_to_switch(members, *lanes.begin());
+      else
+        connect_directly(members);
     }
   }
 

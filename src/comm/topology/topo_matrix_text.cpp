@@ -76,7 +76,7 @@ std::optional<int> number_after(std::string_view prefix, std::string_view text) 
 
 std::optional<MatrixCell> cell_from(std::string_view text) {
   static constexpr std::pair<std::string_view, PcieLevel> labels[] = {
-      {"X", PcieLevel::same},  {"PIX", PcieLevel::pix},  {"PSB", PcieLevel::pix}, {"PXB", PcieLevel::pxb},
+      {"X", PcieLevel::same},  {"PIX", PcieLevel::pix},   {"PSB", PcieLevel::pix}, {"PXB", PcieLevel::pxb},
       {"PHB", PcieLevel::phb}, {"NODE", PcieLevel::node}, {"SYS", PcieLevel::sys}, {"SOC", PcieLevel::sys}};
   for (const auto& [label, level] : labels) {
     if (label == text) return MatrixCell{0, level};
@@ -157,8 +157,9 @@ class Reader {
     const std::size_t row = found->second, count = matrix_.devices.size();
     if (!rows_.insert(row).second) fail(line.number, cells.front(), "a second row of this device");
     if (cells.size() < count + 1) {
-      fail(line.number, cells.front(), "its row has " + std::to_string(cells.size() - 1) + " of " + std::to_string(count) +
-                                           " cells: is the text complete?");
+      fail(
+          line.number, cells.front(),
+          "its row has " + std::to_string(cells.size() - 1) + " of " + std::to_string(count) + " cells: is the text complete?");
     }
     MatrixDevice& device = matrix_.devices[row];
     device.line = line.number;

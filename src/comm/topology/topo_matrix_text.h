@@ -13,16 +13,16 @@ namespace plait::comm::topology {
 enum class PcieLevel { same, pix, pxb, phb, node, sys, unknown };
 
 struct MatrixCell {
-  int lanes = 0;                           // of NVLink
-  PcieLevel level = PcieLevel::unknown;    // unknown where the cell names NVLinks instead
+  int lanes = 0;                         // of NVLink
+  PcieLevel level = PcieLevel::unknown;  // unknown where the cell names NVLinks instead
 };
 
 struct MatrixDevice {
-  std::string name;      // "GPU0", "mlx5_0"
-  int gpu = -1;          // N of GPUN; -1: a NIC
-  int line = 0;          // of its row
-  std::string cpus;      // CPU affinity, "" where there is none
-  int numa = -1;         // NUMA affinity
+  std::string name;  // "GPU0", "mlx5_0"
+  int gpu = -1;      // N of GPUN; -1: a NIC
+  int line = 0;      // of its row
+  std::string cpus;  // CPU affinity, "" where there is none
+  int numa = -1;     // NUMA affinity
 };
 
 struct TopoMatrix {

@@ -57,7 +57,8 @@ class CountingIterator {
 
 class Reader {
  public:
-  Reader(std::string_view text, const std::string& name, GpusNeeded gpus) : text_(text), name_(name), gpus_(gpus), lines_(text) {}
+  Reader(std::string_view text, const std::string& name, GpusNeeded gpus)
+      : text_(text), name_(name), gpus_(gpus), lines_(text) {}
 
   Imported read() {
     const Json document = parse();
@@ -130,7 +131,8 @@ class Reader {
     }
     const Json& array = top.json.at(key);
     if (!array.is_array()) fail(top, key, "must be an array");
-    if (array.size() > static_cast<std::size_t>(most)) fail(top, "", key + ": at most " + std::to_string(most) + " are possible");
+    if (array.size() > static_cast<std::size_t>(most))
+      fail(top, "", key + ": at most " + std::to_string(most) + " are possible");
     std::vector<Item> found;
     const auto starts = starts_.find(key);
     for (std::size_t i = 0; i < array.size(); ++i) {

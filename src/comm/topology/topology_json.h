@@ -13,8 +13,8 @@
 //
 // Kinds and origins are called as name_of() calls them. Of a node only `name` and `kind` must be given, and a GPU's `index`; of
 // an edge `a`, `b`, `kind` and `gb_per_s`: its latency is the nominal one without, and a figure whose origin is not told is
-// imported. `pairs` hold what was measured, one direction each. What follows them is a Machine (machine.h): for people, and left
-// out where nothing is known.
+// imported. `pairs` hold what was measured, one direction each. What follows them is a Machine (machine.h): for people, and
+// left out where nothing is known.
 #pragma once
 
 #include <nlohmann/json.hpp>

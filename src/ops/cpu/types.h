@@ -33,14 +33,10 @@ T store(Arithmetic<T> value) {
 template <typename F>
 void with_type(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32:
-      return f(std::type_identity<float>{});
-    case DType::f64:
-      return f(std::type_identity<double>{});
-    case DType::bf16:
-      return f(std::type_identity<BFloat16>{});
-    default:
-      throw InternalError("host op: no arithmetic with " + std::string(to_string(dtype)));
+    case DType::f32: return f(std::type_identity<float>{});
+    case DType::f64: return f(std::type_identity<double>{});
+    case DType::bf16: return f(std::type_identity<BFloat16>{});
+    default: throw InternalError("host op: no arithmetic with " + std::string(to_string(dtype)));
   }
 }
 

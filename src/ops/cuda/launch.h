@@ -40,12 +40,9 @@ T* device_pointer(const View& view) {
 template <typename F>
 void with_type(DType dtype, F&& f, std::source_location where = std::source_location::current()) {
   switch (dtype) {
-    case DType::f32:
-      return f(float{});
-    case DType::bf16:
-      return f(__nv_bfloat16{});
-    default:
-      require(false, "dtype " + std::string(to_string(dtype)) + " has no CUDA kernel", where);
+    case DType::f32: return f(float{});
+    case DType::bf16: return f(__nv_bfloat16{});
+    default: require(false, "dtype " + std::string(to_string(dtype)) + " has no CUDA kernel", where);
   }
 }
 

@@ -21,16 +21,11 @@ cudaDataType_t library_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_
 
 cublasLtEpilogue_t library_epilogue(MatmulEpilogue epilogue) {
   switch (epilogue) {
-    case MatmulEpilogue::none:
-      return CUBLASLT_EPILOGUE_DEFAULT;
-    case MatmulEpilogue::bias:
-      return CUBLASLT_EPILOGUE_BIAS;
-    case MatmulEpilogue::gelu_aux:
-      return CUBLASLT_EPILOGUE_GELU_AUX;
-    case MatmulEpilogue::gelu_aux_bias:
-      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case MatmulEpilogue::dgelu:
-      return CUBLASLT_EPILOGUE_DGELU;
+    case MatmulEpilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
+    case MatmulEpilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
+    case MatmulEpilogue::gelu_aux: return CUBLASLT_EPILOGUE_GELU_AUX;
+    case MatmulEpilogue::gelu_aux_bias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case MatmulEpilogue::dgelu: return CUBLASLT_EPILOGUE_DGELU;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }

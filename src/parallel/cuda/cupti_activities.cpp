@@ -20,8 +20,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t buffer_bytes = std::size_t{8} << 20;
 constexpr std::size_t most_records = 4'000'000;  // of a device between two looks
 constexpr std::size_t longest_name = 160;
-constexpr CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
-                                        CUPTI_ACTIVITY_KIND_MEMSET};
+constexpr CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                                        CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET};
 
 // The library's functions, as its header declares them.
 struct Cupti {
@@ -83,7 +83,8 @@ struct Record {
 std::string kernel_name(const char* mangled) {
   if (!mangled) return "kernel";
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> readable(abi::__cxa_demangle(mangled, nullptr, nullptr, &status), &std::free);
+  const std::unique_ptr<char, decltype(&std::free)> readable(abi::__cxa_demangle(mangled, nullptr, nullptr, &status),
+                                                             &std::free);
   return std::string(status == 0 && readable ? readable.get() : mangled).substr(0, longest_name);
 }
 
@@ -233,7 +234,8 @@ std::vector<DeviceActivity> DeviceActivities::synchronize_take() {
   for (Record& record : source_->collector.synchronize_take(source_->device.index)) {
     const auto stream = source_->streams.find(record.stream);
     activities.push_back({std::move(record.name), stream == source_->streams.end() ? -1 : stream->second,
-                          source_->epoch + std::chrono::nanoseconds(record.begin), source_->epoch + std::chrono::nanoseconds(record.end)});
+                          source_->epoch + std::chrono::nanoseconds(record.begin),
+                          source_->epoch + std::chrono::nanoseconds(record.end)});
   }
   return activities;
 }

@@ -154,7 +154,7 @@ std::vector<int> in_blocks(const std::vector<Unit>& units, int block) {
 // Axes by how far apart their members are along the order of GPUs: innermost first.
 using Nesting = std::array<int parallel::Coordinates::*, 3>;
 
-int size_of(const parallel::Layout& layout, int parallel::Coordinates::*axis) {
+int size_of(const parallel::Layout& layout, int parallel::Coordinates::* axis) {
   if (axis == &parallel::Coordinates::pipeline) return layout.pipeline;
   return axis == &parallel::Coordinates::data ? layout.data : layout.tensor;
 }

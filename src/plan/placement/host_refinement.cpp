@@ -85,8 +85,7 @@ std::vector<int> refine_within_hosts(CostModel& model, const std::vector<int>& g
   std::vector<std::vector<int>> ranks_of(at(fabric.hosts()));
   for (int rank = 0; rank < layout.ranks(); ++rank) ranks_of[at(fabric.host_of(gpu_of_rank[at(rank)]))].push_back(rank);
   std::vector<bool> measured(at(fabric.hosts()), false);
-  for (const topology::PairMeasurement& pair : fabric.graph().pairs)
-    measured[at(fabric.host_of_node(pair.from))] = true;
+  for (const topology::PairMeasurement& pair : fabric.graph().pairs) measured[at(fabric.host_of_node(pair.from))] = true;
   std::map<int, bool> differ;  // by shape, or -1 - host where its pairs were measured
   std::map<std::tuple<int, std::vector<int>, std::size_t, std::size_t>, std::vector<int>> known;
   for (int host = 0; host < fabric.hosts(); ++host) {

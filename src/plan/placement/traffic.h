@@ -7,8 +7,9 @@
 
 namespace plait::plan {
 
-// Collectives of a group, as rings: each member sends `bytes` to the next one and needs `rounds` messages one after the other to
-// do so. (An all-reduce of B bytes over n ranks: 2 (n - 1) / n × B in 2 (n - 1) rounds; Patarasuk and Yuan 2009.) Sums of a step.
+// Collectives of a group, as rings: each member sends `bytes` to the next one and needs `rounds` messages one after the other
+// to do so. (An all-reduce of B bytes over n ranks: 2 (n - 1) / n × B in 2 (n - 1) rounds; Patarasuk and Yuan 2009.) Sums of a
+// step.
 struct RingTraffic {
   double bytes = 0;
   double rounds = 0;
@@ -16,8 +17,8 @@ struct RingTraffic {
 
 // Messages from one pipeline rank to another, between ranks of the same data and tensor coordinates. Sums of a step.
 struct ChainTraffic {
-  int from = 0, to = 0;        // pipeline ranks
-  double bytes = 0;            // of all messages
+  int from = 0, to = 0;  // pipeline ranks
+  double bytes = 0;      // of all messages
   double messages = 0;
 };
 

@@ -31,8 +31,8 @@ struct CriticalSegment {
   int cause_of = -1;
 };
 
-// "1.250 to 2.500 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 had come to last, when forward micro-batch 0
-// block 1 was over".
+// "1.250 to 2.500 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 had come to last, when forward micro-batch
+// 0 block 1 was over".
 std::string to_string(const CriticalSegment& segment, const parallel::ProgramSet& set);
 
 struct CriticalSums {

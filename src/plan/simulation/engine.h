@@ -52,7 +52,7 @@ class Engine {
     std::size_t first_instruction = 0;  // of its own in runs_ and times_
     int first_place = 0, places = 0;
     std::array<int, group_kinds> group_task{};  // none: alone
-    int slowing = 0;  // places whose slowdown is not 0
+    int slowing = 0;                            // places whose slowdown is not 0
     bool slowdown_changed = false;
   };
   // A stream of an actor.
@@ -121,7 +121,7 @@ class Engine {
   std::vector<Actor> actors_;
   std::vector<Place> places_;
   std::vector<int> blocked_by_;  // by place: instruction it waits for; on its own as it is looked at most
-  std::vector<Task> tasks_;  // of places, then of groups
+  std::vector<Task> tasks_;      // of places, then of groups
   std::vector<int> parties_;
   std::vector<ClassFlow> flows_;
   std::vector<ClassChannel> channels_;

@@ -77,8 +77,8 @@ class Builder {
 
  private:
   void take_works(const WorkOf& work_of, const std::vector<int>& same_work) {
-    std::map<int, std::vector<int>> rows_of;         // by program
-    std::map<std::pair<int, int>, int> first_of;     // by program and number in same_work: the first rank
+    std::map<int, std::vector<int>> rows_of;      // by program
+    std::map<std::pair<int, int>, int> first_of;  // by program and number in same_work: the first rank
     for (int rank = 0; rank < job_.ranks(); ++rank) {
       if (!same_work.empty()) {
         const auto [same, is_first] = first_of.try_emplace({job_.table_of[at(rank)], same_work[at(rank)]}, rank);

@@ -20,8 +20,8 @@ struct CollectiveHops {
 };
 
 // Up to `most_searched` members: of all cyclic orders one whose slowest hop is fastest, where hops that cross one channel share
-// it equally; of those the one that comes first with members by host and GPU. More members: by host and GPU. Where several rings
-// carry a group (plan/host_rings.h), that is the order of its members within each host.
+// it equally; of those the one that comes first with members by host and GPU. More members: by host and GPU. Where several
+// rings carry a group (plan/host_rings.h), that is the order of its members within each host.
 class RingOrders {
  public:
   static constexpr std::size_t most_searched = 8;

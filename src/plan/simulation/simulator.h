@@ -7,15 +7,16 @@
 //   transfers   all that cross a channel share its bandwidth equally; a transfer is as fast as the least of its shares, of
 //               what its own way gives, and of Work::most_gb_per_s. What one does not use of its share, the others do not get.
 //               A ring loads the channels of all its hops for as long as it moves bytes, and is as fast as its slowest hop. The
-//               rings of one collective (plan/host_rings.h) move equal shares of its bytes, and it takes as long as the slowest.
+//               rings of one collective (plan/host_rings.h) move equal shares of its bytes, and it takes as long as the
+//               slowest.
 //   compute     takes 1 + the sum of Work::compute_slowdown of what its rank sends, receives and reduces at that time; in a
 //               tensor group, of the rank where that is most.
 // Two ranks on one GPU move bytes between them in no time.
 //
 // A step is from the end of the step before to its own, on the compute stream of the rank that ends last. The first steps
 // differ (nothing is left over from a step before); the last one counts, once it takes as long as the one before it. The one
-// after it begins too, as ranks that are ahead get in the way of others. Time to simulate grows with the number of events, and of
-// each with the number of flows that share a channel with it.
+// after it begins too, as ranks that are ahead get in the way of others. Time to simulate grows with the number of events, and
+// of each with the number of flows that share a channel with it.
 #pragma once
 
 #include <string>

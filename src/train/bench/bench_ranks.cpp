@@ -14,7 +14,8 @@ LaunchPlan plan_bench(const BenchRanks& ranks) {
   config.launch.device = ranks.device;
   LaunchPlan plan = plan_launch(config);
   if (plan.ranks < 2) {
-    throw ConfigError({{"--ranks", std::to_string(plan.ranks), "must be at least 2; a machine with one GPU can measure its CPUs: --device cpu", "", 0}});
+    throw ConfigError({{"--ranks", std::to_string(plan.ranks),
+                        "must be at least 2; a machine with one GPU can measure its CPUs: --device cpu", "", 0}});
   }
   return plan;
 }

@@ -48,7 +48,8 @@ std::optional<Times> measure(const CalibrationRequest& request, std::int64_t voc
       const parallel::Instruction& i = model->plan().train.instructions[n];
       const double s = static_cast<double>(ms[n]) / 1e3;
       if (i.kind == InstructionKind::update || i.kind == InstructionKind::gradient_norm) update += s;
-      const bool is_pass = i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input || i.kind == InstructionKind::backward_weight;
+      const bool is_pass = i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input ||
+                           i.kind == InstructionKind::backward_weight;
       if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1) seconds[{i.kind, kind_of(i.block)}].push_back(s);
     }
     updates.push_back(update / static_cast<double>(model->plan().flat.state_elements()));
@@ -74,7 +75,8 @@ std::vector<CalibrationCase> cases_of(const CalibrationRequest& request, int ran
     micro_batches.erase(std::unique(micro_batches.begin(), micro_batches.end()), micro_batches.end());
   }
   const std::string& given = request.config.parallel.recompute;
-  const auto recomputes = given == "auto" ? std::vector<std::string>{"none", "selective", "full"} : std::vector<std::string>{given};
+  const auto recomputes =
+      given == "auto" ? std::vector<std::string>{"none", "selective", "full"} : std::vector<std::string>{given};
   std::vector<CalibrationCase> cases;
   for (const int tensor : tensors) {
     for (const std::int64_t micro_batch : micro_batches) {
@@ -89,14 +91,16 @@ std::string text_of(const std::optional<Times>& times) {
   if (!times) return "";
   Json json;
   for (const auto& [block, passes] : times->passes) {
-    for (const auto& [kind, seconds] : passes) json[std::to_string(static_cast<int>(block))][parallel::to_string(kind)] = seconds;
+    for (const auto& [kind, seconds] : passes)
+      json[std::to_string(static_cast<int>(block))][parallel::to_string(kind)] = seconds;
   }
   json["update"] = times->update;
   return json.dump();
 }
 
 // Ranks take their cases together, and the slowest counts.
-void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const LaunchPlan& launch_plan, plan::Calibration& calibration) {
+void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const LaunchPlan& launch_plan,
+                    plan::Calibration& calibration) {
   const std::vector<CalibrationCase> cases = cases_of(request, launch_plan.ranks);
   std::vector<std::vector<std::string>> told(cases.size());
   std::mutex mutex;
@@ -121,7 +125,8 @@ void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const
   for (std::size_t n = 0; n < cases.size(); ++n) {
     const CalibrationCase& c = cases[n];
     if (std::any_of(told[n].begin(), told[n].end(), [](const std::string& text) { return text.empty(); })) {
-      request.note(fmt::format("tensor {}, micro-batch {}, recompute {}: does not fit and is left out", c.tensor, c.micro_batch, c.recompute));
+      request.note(fmt::format("tensor {}, micro-batch {}, recompute {}: does not fit and is left out", c.tensor, c.micro_batch,
+                               c.recompute));
       continue;
     }
     std::vector<Json> ranks;
@@ -136,7 +141,8 @@ void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const
     };
     for (const plan::BlockKind block : {plan::BlockKind::embedding, plan::BlockKind::transformer, plan::BlockKind::head}) {
       calibration.blocks.push_back({block, c.tensor, c.micro_batch, c.recompute, slowest(block, InstructionKind::forward),
-                                    slowest(block, InstructionKind::backward_input), slowest(block, InstructionKind::backward_weight)});
+                                    slowest(block, InstructionKind::backward_input),
+                                    slowest(block, InstructionKind::backward_weight)});
     }
     double update = 0;
     for (const Json& rank : ranks) update = std::max(update, rank.at("update").get<double>());
@@ -159,19 +165,21 @@ void measure_collectives(const CalibrationRequest& request, int ranks, bool gpus
   bench.sizes = {.min = "16K", .max = gpus ? "256M" : "4M", .sizes = {}};
   bench.rounds = request.rounds;
   bench.argv = request.argv;
-  benchmark_collectives(bench, {[&](const Json& result) {
-                                  for (const Json& collective : result.at("collectives")) {
-                                    std::map<double, double> curve;
-                                    for (const Json& r : collective.at("results")) {
-                                      curve[r.at("bytes").get<double>()] = r.at("microseconds").get<double>() / 1e6;
-                                    }
-                                    calibration.collectives.push_back({collective.at("collective").get<std::string>(), ranks, ascending(curve)});
-                                  }
-                                },
-                                request.note});
+  benchmark_collectives(
+      bench, {[&](const Json& result) {
+                for (const Json& collective : result.at("collectives")) {
+                  std::map<double, double> curve;
+                  for (const Json& r : collective.at("results")) {
+                    curve[r.at("bytes").get<double>()] = r.at("microseconds").get<double>() / 1e6;
+                  }
+                  calibration.collectives.push_back({collective.at("collective").get<std::string>(), ranks, ascending(curve)});
+                }
+              },
+              request.note});
 }
 
-// Two communicators one after the other, used as a step uses them: a library takes memory for a collective when it is first called.
+// Two communicators one after the other, used as a step uses them: a library takes memory for a collective when it is first
+// called.
 void measure_communicators(const CalibrationRequest& request, const LaunchPlan& launch_plan, plan::Calibration& calibration) {
   constexpr std::int64_t small = 2, large = std::int64_t{8} << 20;
   std::mutex mutex;
@@ -180,7 +188,8 @@ void measure_communicators(const CalibrationRequest& request, const LaunchPlan& 
       launch_plan,
       [&](RankContext& rank) {
         DeviceMemory memory(rank.device);
-        const Buffer whole = memory.allocate(static_cast<std::size_t>(rank.size) * large * sizeof(float)), part = memory.allocate(large * sizeof(float));
+        const Buffer whole = memory.allocate(static_cast<std::size_t>(rank.size) * large * sizeof(float)),
+                     part = memory.allocate(large * sizeof(float));
         const Stream stream(rank.device, StreamPriority::high);
         std::vector<std::shared_ptr<comm::Communicator>> communicators;
         for (std::size_t n = 0; n < used.size(); ++n) {
@@ -198,13 +207,15 @@ void measure_communicators(const CalibrationRequest& request, const LaunchPlan& 
             made.all_gather(stream, own, all);
           }
           stream.ref().synchronize();
-          comm::rendezvous_barrier(*rank.rendezvous, "calibrate.memory." + std::to_string(n), rank.rank, rank.size, turn_timeout);
+          comm::rendezvous_barrier(*rank.rendezvous, "calibrate.memory." + std::to_string(n), rank.rank, rank.size,
+                                   turn_timeout);
           const MemoryInfo info = memory_info(rank.device);
           {
             std::lock_guard lock(mutex);
             used[n] = std::max(used[n], static_cast<double>(info.total_bytes - info.free_bytes));
           }
-          comm::rendezvous_barrier(*rank.rendezvous, "calibrate.memory.read." + std::to_string(n), rank.rank, rank.size, turn_timeout);
+          comm::rendezvous_barrier(*rank.rendezvous, "calibrate.memory.read." + std::to_string(n), rank.rank, rank.size,
+                                   turn_timeout);
         }
       },
       request.argv);
@@ -214,16 +225,24 @@ void measure_communicators(const CalibrationRequest& request, const LaunchPlan& 
 }
 
 // Of the model at its largest micro-batch: short kernels, of which a small one has many, would hide behind their own start.
-void measure_slowdown(const CalibrationRequest& request, std::int64_t vocab, const LaunchPlan& launch_plan, plan::Calibration& calibration) {
-  CollectiveSlowdownRequest slowdown{.config = request.config, .vocab = vocab, .measured = {}, .rounds = request.rounds,
-                                     .timeout = request.ranks.timeout, .argv = request.argv};
+void measure_slowdown(const CalibrationRequest& request, std::int64_t vocab, const LaunchPlan& launch_plan,
+                      plan::Calibration& calibration) {
+  CollectiveSlowdownRequest slowdown{.config = request.config,
+                                     .vocab = vocab,
+                                     .measured = {},
+                                     .rounds = request.rounds,
+                                     .timeout = request.ranks.timeout,
+                                     .argv = request.argv};
   slowdown.measured.micro_batch = 0;
   for (const plan::BlockMeasurement& block : calibration.blocks) {
-    if (block.tensor == 1 && block.micro_batch > slowdown.measured.micro_batch) slowdown.measured = {1, block.micro_batch, block.recompute};
+    if (block.tensor == 1 && block.micro_batch > slowdown.measured.micro_batch)
+      slowdown.measured = {1, block.micro_batch, block.recompute};
   }
-  if (slowdown.measured.micro_batch == 0) return request.note("compute beside collectives is not measured: no case without tensor parallelism fitted");
+  if (slowdown.measured.micro_batch == 0)
+    return request.note("compute beside collectives is not measured: no case without tensor parallelism fitted");
   calibration.collective_slowdown = measure_collective_slowdown(slowdown, launch_plan);
-  if (!calibration.collective_slowdown) request.note("compute beside collectives is not measured: they were over too early, again and again");
+  if (!calibration.collective_slowdown)
+    request.note("compute beside collectives is not measured: they were over too early, again and again");
 }
 
 // One pair of GPUs for each kind of link; CPUs have none.
@@ -261,7 +280,8 @@ void measure_messages(const CalibrationRequest& request, const LaunchPlan& launc
                               if (transport.empty()) transport = method.at("transport").get<std::string>();
                               if (method.at("transport") != transport) continue;
                               for (const Json& r : method.at("results")) {
-                                const double bytes = r.at("bytes").get<double>(), seconds = r.at("latency_microseconds").get<double>() / 1e6;
+                                const double bytes = r.at("bytes").get<double>(),
+                                             seconds = r.at("latency_microseconds").get<double>() / 1e6;
                                 const auto [known, is_new] = curve.emplace(bytes, seconds);
                                 if (!is_new) known->second = std::min(known->second, seconds);
                               }

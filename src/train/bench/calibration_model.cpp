@@ -20,13 +20,15 @@ Config small_model(const Config& config, std::int64_t vocab, const CalibrationCa
   small.train.micro_batch = c.micro_batch;
   small.train.global_batch = c.micro_batch * CalibrationModel::micro_batches;
   small.parallel = ParallelConfig{};
-  small.parallel.data = 1, small.parallel.tensor = c.tensor, small.parallel.sequence_parallel = config.parallel.sequence_parallel;
+  small.parallel.data = 1, small.parallel.tensor = c.tensor,
+  small.parallel.sequence_parallel = config.parallel.sequence_parallel;
   small.parallel.recompute = c.recompute;
   return small;
 }
 
 parallel::RankGroups groups_of(Device device, const std::shared_ptr<comm::AbsentCommunicator>& absent) {
-  const std::shared_ptr<comm::Communicator> alone = comm::make_single_rank_communicator({.name = "calibrate", .rank = 0, .size = 1, .device = device});
+  const std::shared_ptr<comm::Communicator> alone =
+      comm::make_single_rank_communicator({.name = "calibrate", .rank = 0, .size = 1, .device = device});
   parallel::RankGroups groups;
   groups.tensor = groups.world = absent;
   groups.data = groups.tied = alone;
@@ -36,14 +38,15 @@ parallel::RankGroups groups_of(Device device, const std::shared_ptr<comm::Absent
 
 }  // namespace
 
-std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, std::int64_t vocab, const CalibrationCase& c, Device device,
-                                                         std::int64_t steps) {
+std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
+                                                         Device device, std::int64_t steps) {
   const Config small = small_model(config, vocab, c);
   const parallel::Layout layout{.pipeline = 1, .data = 1, .tensor = c.tensor};
   parallel::RankPlan plan = parallel::make_rank_plan(small, vocab, layout, 0, device.kind);
   if (device.is_cuda()) {
     const MemoryInfo memory = memory_info(device);
-    if (static_cast<double>(plan.memory.total_bytes()) > most_of_memory * static_cast<double>(memory.free_bytes)) return nullptr;
+    if (static_cast<double>(plan.memory.total_bytes()) > most_of_memory * static_cast<double>(memory.free_bytes))
+      return nullptr;
   }
   return std::unique_ptr<CalibrationModel>(new CalibrationModel(small, std::move(plan), c.tensor, device, steps));
 }
@@ -68,7 +71,8 @@ std::vector<float> CalibrationModel::synchronize_profile() {
 }
 
 void CalibrationModel::enqueue_step() {
-  if (interpreter_.pending_results() == parallel::Interpreter::results_in_flight) static_cast<void>(interpreter_.synchronize_result());
+  if (interpreter_.pending_results() == parallel::Interpreter::results_in_flight)
+    static_cast<void>(interpreter_.synchronize_result());
   interpreter_.run_step(*batches_, {.update = ++updates_, .lr = learning_rate});
 }
 

@@ -1,4 +1,5 @@
-// The model that `plait bench calibrate` times on one rank: two transformer blocks of the configuration's, with embedding and head.
+// The model that `plait bench calibrate` times on one rank: two transformer blocks of the configuration's, with embedding and
+// head.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ class CalibrationModel {
 
   // Warmed up, with random data for `steps` steps. A tensor rank computes alone, with a group that is not there
   // (comm/absent_communicator.h). Null if it does not fit the device.
-  static std::unique_ptr<CalibrationModel> make(const Config& config, std::int64_t vocab, const CalibrationCase& c, Device device, std::int64_t steps);
+  static std::unique_ptr<CalibrationModel> make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
+                                                Device device, std::int64_t steps);
 
   const parallel::RankPlan& plan() const { return interpreter_.plan(); }
   // One step, instruction by instruction: milliseconds of each of plan().train.

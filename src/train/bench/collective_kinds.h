@@ -13,8 +13,8 @@ std::string to_string(CollectiveKind kind);
 std::optional<CollectiveKind> collective_named(const std::string& name);
 std::vector<CollectiveKind> all_collectives();
 
-// "size" is the larger of what a rank gives and gets. Algorithm bandwidth = size / time; bus bandwidth = that times this factor,
-// which makes it the rate of the busiest link of an ideal algorithm, whatever the number of ranks:
+// "size" is the larger of what a rank gives and gets. Algorithm bandwidth = size / time; bus bandwidth = that times this
+// factor, which makes it the rate of the busiest link of an ideal algorithm, whatever the number of ranks:
 //   all_reduce 2 (n - 1) / n     reduce_scatter, all_gather, all_to_all (n - 1) / n     broadcast 1
 double bus_bandwidth_factor(CollectiveKind kind, int ranks);
 

@@ -15,21 +15,29 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t gpu_bytes = std::size_t{64} << 20, cpu_bytes = std::size_t{1} << 20;  // a bucket of gradients
-constexpr double run_us = 50e3;  // of steps alone, at least
+constexpr double run_us = 50e3;                                                             // of steps alone, at least
 constexpr int fewest_steps = 3, most_steps = 100;
 constexpr double reserve = 3;  // all-reduces go on for so many times as long as the steps take alone
 constexpr int most_reduces = 1'000;
 
-double microseconds_since(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }
+double microseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
 
 class RankSlowdown {
  public:
   RankSlowdown(const CollectiveSlowdownRequest& request, RankContext& rank)
-      : request_(request), rank_(rank), memory_(rank.device), bytes_(rank.device.is_cuda() ? gpu_bytes : cpu_bytes),
-        data_(memory_.allocate(bytes_)), stream_(rank.device, StreamPriority::high) {
+      : request_(request),
+        rank_(rank),
+        memory_(rank.device),
+        bytes_(rank.device.is_cuda() ? gpu_bytes : cpu_bytes),
+        data_(memory_.allocate(bytes_)),
+        stream_(rank.device, StreamPriority::high) {
     const std::int64_t steps = most_steps * (2 * request.rounds + 3);
     model_ = CalibrationModel::make(request.config, request.vocab, request.measured, rank.device, steps);
-    if (!model_) throw DeviceError("bench calibrate: the model that fitted a moment ago does not fit the device any more; is it in use by others?");
+    if (!model_)
+      throw DeviceError(
+          "bench calibrate: the model that fitted a moment ago does not fit the device any more; is it in use by others?");
     comm::GroupSpec group;
     group.name = "slowdown";
     group.timeout = request.timeout;
@@ -69,7 +77,8 @@ class RankSlowdown {
   };
 
   void enqueue_reduce() {
-    comm_->all_reduce(stream_, {data_.data(), DType::f32, {static_cast<std::int64_t>(bytes_ / size_of(DType::f32))}}, comm::Reduction::sum);
+    comm_->all_reduce(stream_, {data_.data(), DType::f32, {static_cast<std::int64_t>(bytes_ / size_of(DType::f32))}},
+                      comm::Reduction::sum);
   }
   void synchronize_reduces() {
     Event done(rank_.device);
@@ -110,7 +119,8 @@ class RankSlowdown {
     const auto key = [&](int rank) { return "slowdown/" + what + "/of/" + std::to_string(rank); };
     rank_.rendezvous->set(key(rank_.rank), std::to_string(own));
     double most = own;
-    for (int rank = 0; rank < rank_.size; ++rank) most = std::max(most, std::stod(rank_.rendezvous->get(key(rank), turn_timeout)));
+    for (int rank = 0; rank < rank_.size; ++rank)
+      most = std::max(most, std::stod(rank_.rendezvous->get(key(rank), turn_timeout)));
     return most;
   }
 

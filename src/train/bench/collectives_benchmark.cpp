@@ -35,7 +35,8 @@ void write(std::byte* to, DType dtype, float value) {
 
 int value_at(std::size_t element) { return static_cast<int>((element % period * 2'654'435'761u >> 7) % values); }
 
-// What rank 0 puts in, or with `ranks` the sum of what so many ranks do: rank r's element i is rank 0's element i + r rank_shift.
+// What rank 0 puts in, or with `ranks` the sum of what so many ranks do: rank r's element i is rank 0's element i + r
+// rank_shift.
 Pattern numbers(DType dtype, int ranks) {
   const std::size_t width = size_of(dtype);
   std::vector<std::byte> block(period * width);
@@ -82,7 +83,9 @@ class RankBench {
  private:
   std::int64_t elements(std::size_t bytes) const { return static_cast<std::int64_t>(bytes / size_of(request_.dtype)); }
   View whole(const Buffer& buffer, std::size_t bytes) const { return {buffer.data(), request_.dtype, {elements(bytes)}}; }
-  View part(const Buffer& buffer, std::size_t bytes) const { return {buffer.data(), request_.dtype, {elements(bytes) / rank_.size}}; }
+  View part(const Buffer& buffer, std::size_t bytes) const {
+    return {buffer.data(), request_.dtype, {elements(bytes) / rank_.size}};
+  }
 
   void enqueue(CollectiveKind kind, std::size_t bytes) {
     const StreamRef s = stream_.ref();
@@ -131,7 +134,9 @@ class RankBench {
     Event done(rank_.device);
     s.record(done);
     synchronize_within(done, request_.ranks.timeout, fmt::format("{} of {}", to_string(kind), format_size(bytes)));
-    const auto wrong = [&](const Pattern& pattern, View data, std::uint64_t first) { return traffic_.synchronize_count_wrong(s, pattern, data, first); };
+    const auto wrong = [&](const Pattern& pattern, View data, std::uint64_t first) {
+      return traffic_.synchronize_count_wrong(s, pattern, data, first);
+    };
     switch (kind) {
       case CollectiveKind::all_reduce: return wrong(sum_, whole(first_, bytes), 0);
       case CollectiveKind::broadcast: return wrong(input_, whole(first_, bytes), 0);
@@ -158,7 +163,8 @@ class RankBench {
 };
 
 // Sizes that divide among the ranks, and for which all of them have the memory.
-std::vector<std::size_t> usable_sizes(const CollectivesBenchmarkRequest& request, RankContext& rank, std::vector<std::string>& notes) {
+std::vector<std::size_t> usable_sizes(const CollectivesBenchmarkRequest& request, RankContext& rank,
+                                      std::vector<std::string>& notes) {
   std::vector<std::size_t> sizes = message_sizes(request.sizes, rank.device.is_cuda());
   const std::size_t unit = size_of(request.dtype) * static_cast<std::size_t>(rank.size);
   for (std::size_t& bytes : sizes) bytes = std::max(unit, bytes / unit * unit);
@@ -166,11 +172,16 @@ std::vector<std::size_t> usable_sizes(const CollectivesBenchmarkRequest& request
   const auto key = [](int r) { return "collectives/free/" + std::to_string(r); };
   rank.rendezvous->set(key(rank.rank), std::to_string(memory_info(rank.device).free_bytes));
   std::size_t least = SIZE_MAX;
-  for (int r = 0; r < rank.size; ++r) least = std::min<std::size_t>(least, std::stoull(rank.rendezvous->get(key(r), turn_timeout)));
+  for (int r = 0; r < rank.size; ++r)
+    least = std::min<std::size_t>(least, std::stoull(rank.rendezvous->get(key(r), turn_timeout)));
   if (!rank.device.is_cuda()) least /= static_cast<std::size_t>(rank.size);
   const auto most = static_cast<std::size_t>(usable_memory * static_cast<double>(least)) / 2;
-  if (bound_sizes(sizes, most) > 0) notes.push_back(fmt::format("sizes above {} MB are left out: {} MB of memory are free for each rank", most >> 20, least >> 20));
-  if (sizes.empty()) throw DeviceError("bench collectives: not enough free memory even for the smallest size; free some, or ask for smaller ones");
+  if (bound_sizes(sizes, most) > 0)
+    notes.push_back(
+        fmt::format("sizes above {} MB are left out: {} MB of memory are free for each rank", most >> 20, least >> 20));
+  if (sizes.empty())
+    throw DeviceError(
+        "bench collectives: not enough free memory even for the smallest size; free some, or ask for smaller ones");
   return sizes;
 }
 
@@ -203,7 +214,8 @@ double average(const Json& rows) {
   return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
 }
 
-Json run_rank(const CollectivesBenchmarkRequest& request, const LaunchPlan& plan, RankContext& rank, const CollectivesBenchmarkOutput& output) {
+Json run_rank(const CollectivesBenchmarkRequest& request, const LaunchPlan& plan, RankContext& rank,
+              const CollectivesBenchmarkOutput& output) {
   std::vector<std::string> notes;
   const std::vector<std::size_t> sizes = usable_sizes(request, rank, notes);
   const auto tell = [&](const std::string& text) {
@@ -241,7 +253,8 @@ Json run_rank(const CollectivesBenchmarkRequest& request, const LaunchPlan& plan
       everything.push_back(rows.back());
     }
     const double mean = average(rows);
-    json["collectives"].push_back({{"collective", to_string(kind)}, {"results", std::move(rows)}, {"average_busbw_gb_per_s", mean}});
+    json["collectives"].push_back(
+        {{"collective", to_string(kind)}, {"results", std::move(rows)}, {"average_busbw_gb_per_s", mean}});
   }
   json["average_busbw_gb_per_s"] = average(everything);
   json["wrong"] = wrong;
@@ -268,26 +281,29 @@ int benchmark_collectives(const CollectivesBenchmarkRequest& request, const Coll
 }
 
 std::string collectives_table(const Json& result) {
-  std::string out = fmt::format("# {} x {} as {}, {}; medians of {} rounds, in stream time; GB/s = 10^9 bytes per second\n", result["ranks"].get<int>(),
-                                result["device"].get<std::string>(), result["mode"].get<std::string>(), result["backend"].get<std::string>(),
-                                result["rounds"].get<int>());
+  std::string out =
+      fmt::format("# {} x {} as {}, {}; medians of {} rounds, in stream time; GB/s = 10^9 bytes per second\n",
+                  result["ranks"].get<int>(), result["device"].get<std::string>(), result["mode"].get<std::string>(),
+                  result["backend"].get<std::string>(), result["rounds"].get<int>());
   for (const Json& collective : result["collectives"]) {
     const Json& rows = collective["results"];
-    out += fmt::format("\n# {}, {}\n", collective["collective"].get<std::string>(), rows.front()["in_place"].get<bool>() ? "in-place" : "out-of-place");
-    out += fmt::format("# {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10}  {:>7}  {:>7}  {:>6}\n", "size", "count", "type", "redop", "root", "time", "algbw",
-                       "busbw", "#wrong");
-    out += fmt::format("# {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10}  {:>7}  {:>7}  {:>6}\n", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "");
+    out += fmt::format("\n# {}, {}\n", collective["collective"].get<std::string>(),
+                       rows.front()["in_place"].get<bool>() ? "in-place" : "out-of-place");
+    out += fmt::format("# {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10}  {:>7}  {:>7}  {:>6}\n", "size", "count", "type", "redop",
+                       "root", "time", "algbw", "busbw", "#wrong");
+    out += fmt::format("# {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10}  {:>7}  {:>7}  {:>6}\n", "(B)", "(elements)", "", "", "",
+                       "(us)", "(GB/s)", "(GB/s)", "");
     for (const Json& r : rows) {
-      out += fmt::format("  {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10.2f}  {:>7.2f}  {:>7.2f}  {:>6}\n", r["bytes"].get<std::int64_t>(),
-                         r["count"].get<std::int64_t>(), r["type"].get<std::string>(), r["redop"].get<std::string>(), r["root"].get<int>(),
-                         r["microseconds"].get<double>(), r["algbw_gb_per_s"].get<double>(), r["busbw_gb_per_s"].get<double>(),
-                         r["wrong"].get<std::int64_t>());
+      out += fmt::format("  {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10.2f}  {:>7.2f}  {:>7.2f}  {:>6}\n",
+                         r["bytes"].get<std::int64_t>(), r["count"].get<std::int64_t>(), r["type"].get<std::string>(),
+                         r["redop"].get<std::string>(), r["root"].get<int>(), r["microseconds"].get<double>(),
+                         r["algbw_gb_per_s"].get<double>(), r["busbw_gb_per_s"].get<double>(), r["wrong"].get<std::int64_t>());
     }
     out += fmt::format("# average bus bandwidth of {}: {:.3f} GB/s\n", collective["collective"].get<std::string>(),
                        collective["average_busbw_gb_per_s"].get<double>());
   }
-  return out + fmt::format("\n# wrong elements: {}\n# average bus bandwidth: {:.3f} GB/s\n", result["wrong"].get<std::int64_t>(),
-                           result["average_busbw_gb_per_s"].get<double>());
+  return out + fmt::format("\n# wrong elements: {}\n# average bus bandwidth: {:.3f} GB/s\n",
+                           result["wrong"].get<std::int64_t>(), result["average_busbw_gb_per_s"].get<double>());
 }
 
 }  // namespace plait::train

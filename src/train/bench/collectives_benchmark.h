@@ -33,8 +33,8 @@ struct CollectivesBenchmarkOutput {
 };
 
 // {"benchmark": "collectives", "mode", "ranks", "device", "backend", "rounds", "dtype", "notes", "collectives": [{"collective",
-//  "results": [{"bytes", "count", "type", "redop", "root", "in_place", "microseconds", "algbw_gb_per_s", "busbw_gb_per_s", "wrong"}],
-//  "average_busbw_gb_per_s"}], "average_busbw_gb_per_s", "wrong"}
+//  "results": [{"bytes", "count", "type", "redop", "root", "in_place", "microseconds", "algbw_gb_per_s", "busbw_gb_per_s",
+//  "wrong"}], "average_busbw_gb_per_s"}], "average_busbw_gb_per_s", "wrong"}
 // A time is of the slowest rank, back to back, in stream time. "wrong" counts elements over all ranks, all of them compared.
 // Returns the exit status: 3 when an element was wrong.
 int benchmark_collectives(const CollectivesBenchmarkRequest& request, const CollectivesBenchmarkOutput& output);

@@ -25,7 +25,8 @@ std::string obstacle_text(const PairFacts& facts, const comm::p2p::Candidate& ca
   const bool gpus = facts.sender.kind == DeviceKind::cuda && facts.receiver.kind == DeviceKind::cuda;
   const bool between_processes = candidate.transport == Transport::ipc || candidate.transport == Transport::vmm;
   if (gpus && between_processes && facts.same_process()) return "needs --processes";
-  if (candidate.transport == Transport::direct && !facts.same_process() && facts.same_host()) return "needs threads: not with --processes";
+  if (candidate.transport == Transport::direct && !facts.same_process() && facts.same_host())
+    return "needs threads: not with --processes";
   return candidate.obstacle;
 }
 
@@ -57,7 +58,8 @@ std::vector<MethodChoice> methods_of(const PairFacts& facts, const MethodFilter&
       choices.push_back({{transport, std::nullopt}, obstacle});
     } else {
       for (const Mover mover : all_movers) {
-        if (wanted(filter.movers, to_string(mover)) && (kernels || mover == Mover::copy_engine)) choices.push_back({{transport, mover}, ""});
+        if (wanted(filter.movers, to_string(mover)) && (kernels || mover == Mover::copy_engine))
+          choices.push_back({{transport, mover}, ""});
       }
     }
     if (filter.first_transport) break;
@@ -73,11 +75,13 @@ JobFacts::JobFacts(const RankContext& rank, const std::string& name, std::chrono
   store.set(end_key(rank.rank), to_text(own));
   for (int r = 0; r < ranks_; ++r) ends_.push_back(comm::p2p::end_facts_from(store.get(end_key(r), timeout)));
   for (int r = 0; r < ranks_; ++r) {
-    if (r != rank.rank) store.set(path_key(rank.rank, r), to_text(comm::p2p::path_facts(own, ends_[static_cast<std::size_t>(r)])));
+    if (r != rank.rank)
+      store.set(path_key(rank.rank, r), to_text(comm::p2p::path_facts(own, ends_[static_cast<std::size_t>(r)])));
   }
   for (int from = 0; from < ranks_; ++from) {
     for (int to = 0; to < ranks_; ++to) {
-      paths_.push_back(from == to ? comm::p2p::PathFacts{} : comm::p2p::path_facts_from(store.get(path_key(from, to), timeout)));
+      paths_.push_back(from == to ? comm::p2p::PathFacts{}
+                                  : comm::p2p::path_facts_from(store.get(path_key(from, to), timeout)));
     }
   }
 }

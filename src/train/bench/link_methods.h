@@ -37,8 +37,8 @@ struct MethodFilter {
 // ConfigError for names that there are not.
 void check(const MethodFilter& filter);
 
-// Transports × movers for a pair, in the order of the transports. Those that would work if the ranks were the other kind of launch
-// say so: "needs --processes".
+// Transports × movers for a pair, in the order of the transports. Those that would work if the ranks were the other kind of
+// launch say so: "needs --processes".
 std::vector<MethodChoice> methods_of(const comm::p2p::PairFacts& facts, const MethodFilter& filter);
 
 // What all ranks know about each other. Collective over the job.

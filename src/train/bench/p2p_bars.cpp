@@ -33,8 +33,13 @@ std::optional<double> figure(const Json& pair, std::size_t bytes, const char* ke
   return best;
 }
 
-Bar bar(const std::string& pair, const std::string& what, std::optional<double> value, std::optional<double> limit, bool at_least) {
-  return {.what = what, .pair = pair, .value = value.value_or(0), .limit = limit.value_or(0), .at_least = at_least,
+Bar bar(const std::string& pair, const std::string& what, std::optional<double> value, std::optional<double> limit,
+        bool at_least) {
+  return {.what = what,
+          .pair = pair,
+          .value = value.value_or(0),
+          .limit = limit.value_or(0),
+          .at_least = at_least,
           .measured = value.has_value() && limit.has_value()};
 }
 
@@ -44,10 +49,12 @@ std::optional<double> times(double factor, std::optional<double> value) {
 }
 
 constexpr double most_rounds = 1000;  // that anybody would wait for
-constexpr double in_time = 0.9;  // of the messages, before the products beside them were done
+constexpr double in_time = 0.9;       // of the messages, before the products beside them were done
 
 // Of the end that suffers more.
-double slowdown(const Json& row) { return std::max(row.at("from_slowdown").get<double>(), row.at("to_slowdown").get<double>()); }
+double slowdown(const Json& row) {
+  return std::max(row.at("from_slowdown").get<double>(), row.at("to_slowdown").get<double>());
+}
 
 Bar slowdown_bar(const Json& pair, const std::string& name) {
   const std::string what = "slowdown of products beside 16 MB messages, against half of NCCL's";
@@ -61,7 +68,8 @@ Bar slowdown_bar(const Json& pair, const std::string& name) {
   if (library == rows.end()) return bar(name, what, std::nullopt, std::nullopt, false);
   std::optional<double> best;
   for (const Json& row : rows) {
-    if (!is_mailbox(row) || row.at("messages") != library->at("messages") || row.at("arrived").get<double>() < in_time) continue;
+    if (!is_mailbox(row) || row.at("messages") != library->at("messages") || row.at("arrived").get<double>() < in_time)
+      continue;
     best = best ? std::min(*best, slowdown(row)) : slowdown(row);
   }
   const double rounds = pair.at("products").at("rounds").get<double>();
@@ -71,7 +79,8 @@ Bar slowdown_bar(const Json& pair, const std::string& name) {
   if (arrived < in_time) {
     result.undecided = fmt::format("only {:.0f} % of NCCL's messages came while the products ran", 100 * arrived);
   } else if (best && limit <= noise) {
-    result.undecided = fmt::format("half of NCCL's slowdown, {:.2f} %, is within the noise of products alone, {:.2f} %", 100 * limit, 100 * noise);
+    result.undecided = fmt::format("half of NCCL's slowdown, {:.2f} %, is within the noise of products alone, {:.2f} %",
+                                   100 * limit, 100 * noise);
     // The noise goes by the root of their number.
     const double enough = limit > 0 ? std::ceil(1.2 * rounds * (noise / limit) * (noise / limit)) : 0;
     if (enough > 0 && enough <= most_rounds) result.undecided += fmt::format("; --product-rounds {:.0f} would tell", enough);
@@ -82,18 +91,20 @@ Bar slowdown_bar(const Json& pair, const std::string& name) {
 void evaluate_pair(const Json& pair, bool threads, std::vector<Bar>& bars) {
   const std::string name = fmt::format("{} -> {}", pair.at("from").get<int>(), pair.at("to").get<int>());
   for (const std::size_t bytes : large) {
-    bars.push_back(bar(name, "best mailbox at " + format_size(bytes) + ", GB/s, against 1.08 x NCCL", figure(pair, bytes, "gb_per_s", true),
-                       times(1.08, figure(pair, bytes, "gb_per_s", false)), true));
+    bars.push_back(bar(name, "best mailbox at " + format_size(bytes) + ", GB/s, against 1.08 x NCCL",
+                       figure(pair, bytes, "gb_per_s", true), times(1.08, figure(pair, bytes, "gb_per_s", false)), true));
   }
   bars.push_back(bar(name, "best mailbox for 1 MB, us", figure(pair, mega, "microseconds", true, true), 10, false));
   bars.push_back(bar(name, "best mailbox for 4 KB, us", figure(pair, 4 * kilo, "microseconds", true, true), 7, false));
   for (const std::size_t bytes : large) {
-    bars.push_back(bar(name, "both ways at " + format_size(bytes) + ", GB/s, against 1.9 x one way", figure(pair, bytes, "both_ways_gb_per_s", true),
-                       times(1.9, figure(pair, bytes, "gb_per_s", true)), true));
+    bars.push_back(bar(name, "both ways at " + format_size(bytes) + ", GB/s, against 1.9 x one way",
+                       figure(pair, bytes, "both_ways_gb_per_s", true), times(1.9, figure(pair, bytes, "gb_per_s", true)),
+                       true));
   }
   bars.push_back(slowdown_bar(pair, name));
   if (!threads) return;
-  const std::optional<double> cliff = pair.contains("plain_copy") ? std::optional(pair["plain_copy"].at("gb_per_s").get<double>()) : std::nullopt;
+  const std::optional<double> cliff =
+      pair.contains("plain_copy") ? std::optional(pair["plain_copy"].at("gb_per_s").get<double>()) : std::nullopt;
   bars.push_back(bar(name, "plain copy without peer access, GB/s, against a fifth of the best mailbox", cliff,
                      times(0.2, figure(pair, large[2], "gb_per_s", true)), false));
 }
@@ -122,8 +133,13 @@ Json to_json(const std::vector<Bar>& bars) {
   json["bars"] = Json::array();
   json["missed"] = json["undecided"] = Json::array();
   for (const Bar& b : bars) {
-    json["bars"].push_back({{"bar", b.what}, {"pair", b.pair}, {"value", b.value}, {"limit", b.limit}, {"at_least", b.at_least},
-                            {"measured", b.measured}, {"met", b.met()}});
+    json["bars"].push_back({{"bar", b.what},
+                            {"pair", b.pair},
+                            {"value", b.value},
+                            {"limit", b.limit},
+                            {"at_least", b.at_least},
+                            {"measured", b.measured},
+                            {"met", b.met()}});
     if (b.missed()) json["missed"].push_back(b.to_string());
     if (!b.undecided.empty()) json["undecided"].push_back(b.to_string());
   }

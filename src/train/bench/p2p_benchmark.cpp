@@ -89,7 +89,8 @@ class P2pBenchmark {
     const auto key = [](int rank) { return "p2p/free/" + std::to_string(rank); };
     rank_.rendezvous->set(key(rank_.rank), std::to_string(memory_info(rank_.device).free_bytes));
     std::size_t least = SIZE_MAX;
-    for (int r = 0; r < rank_.size; ++r) least = std::min<std::size_t>(least, std::stoull(rank_.rendezvous->get(key(r), turn_timeout)));
+    for (int r = 0; r < rank_.size; ++r)
+      least = std::min<std::size_t>(least, std::stoull(rank_.rendezvous->get(key(r), turn_timeout)));
     if (!gpus_) least /= static_cast<std::size_t>(rank_.size);  // CPUs share theirs
     const auto available = static_cast<std::size_t>(usable_memory * static_cast<double>(least));
     std::size_t methods = 0;
@@ -101,11 +102,13 @@ class P2pBenchmark {
       ++dropped;
     }
     if (sizes.empty()) {
-      throw DeviceError(fmt::format("bench p2p: {} MB of free memory are too few even for the smallest message; free some, or ask for smaller ones",
-                                    available >> 20));
+      throw DeviceError(fmt::format(
+          "bench p2p: {} MB of free memory are too few even for the smallest message; free some, or ask for smaller ones",
+          available >> 20));
     }
     if (dropped > 0) {
-      note(fmt::format("messages above {} are left out: {} MB of memory are free for each rank", format_size(sizes.back()), least >> 20));
+      note(fmt::format("messages above {} are left out: {} MB of memory are free for each rank", format_size(sizes.back()),
+                       least >> 20));
     }
     return sizes;
   }
@@ -131,8 +134,8 @@ class P2pBenchmark {
       if (method["available"].get<bool>()) return;
       if (reason.empty()) reason = transport + ": " + method["reason"].get<std::string>();
     }
-    std::string text = fmt::format("warning: {} -> {}: no peer access is in use ({})", pair["from"].get<int>(), pair["to"].get<int>(),
-                                   reason.empty() ? "no transport with it was asked for" : reason);
+    std::string text = fmt::format("warning: {} -> {}: no peer access is in use ({})", pair["from"].get<int>(),
+                                   pair["to"].get<int>(), reason.empty() ? "no transport with it was asked for" : reason);
     if (pair.contains("plain_copy")) {
       text += fmt::format("; a plain copy goes through the host at {:.1f} GB/s", pair["plain_copy"]["gb_per_s"].get<double>());
     }
@@ -146,7 +149,11 @@ class P2pBenchmark {
     const std::string name = "p2p/pair-" + std::to_string(p);
     const bool is_end = rank_.rank == from || rank_.rank == to;
     if (is_end) {
-      const PairSpec pair{.name = name, .from = from, .to = to, .facts = facts.pair(from, to), .largest_bytes = sizes.back(),
+      const PairSpec pair{.name = name,
+                          .from = from,
+                          .to = to,
+                          .facts = facts.pair(from, to),
+                          .largest_bytes = sizes.back(),
                           .timeout = request_.ranks.timeout};
       const std::string text = measure_pair(request_, rank_, pair, sizes).dump();
       rank_.rendezvous->set(name + "/done/" + std::to_string(rank_.rank), text);
@@ -189,7 +196,8 @@ int benchmark_p2p(const P2pBenchmarkRequest& request, const P2pBenchmarkOutput& 
   static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // refused before anything starts
   for (const auto& [from, to] : request.pairs) {
     if (std::max(from, to) >= plan.ranks) {
-      throw ConfigError({{"--pairs", fmt::format("{}-{}", from, to), fmt::format("must name ranks below {}", plan.ranks), "", 0}});
+      throw ConfigError(
+          {{"--pairs", fmt::format("{}-{}", from, to), fmt::format("must name ranks below {}", plan.ranks), "", 0}});
     }
   }
   bool missed = false;

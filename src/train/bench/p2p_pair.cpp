@@ -11,11 +11,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A result of a pattern compared on the host costs more than the messages beyond this; such sizes are compared in the last round.
+// A result of a pattern compared on the host costs more than the messages beyond this; such sizes are compared in the last
+// round.
 constexpr std::size_t checked_always = std::size_t{16} << 20;
 constexpr std::size_t gpu_budget = std::size_t{4} << 30, cpu_budget = std::size_t{64} << 20;
 constexpr std::size_t short_message = std::size_t{1} << 20;
-constexpr std::size_t largest_slot = std::size_t{256} << 20;  // of a mailbox
+constexpr std::size_t largest_slot = std::size_t{256} << 20;                                      // of a mailbox
 constexpr std::size_t gpu_products = std::size_t{1} << 30, cpu_products = std::size_t{16} << 20;  // memory for them
 
 // Microseconds of every round of one method at one size, as one end has them; 0 where the other end does.
@@ -100,10 +101,12 @@ Json report(const std::vector<PairMethod>& methods, const std::vector<std::size_
     json["mover"] = methods[m].method.mover_text();
     json["available"] = methods[m].works();
     if (!methods[m].works()) json["reason"] = methods[m].obstacle;
-    if (methods[m].works() && !methods[m].links.back().out->report().bridge.empty()) json["bridge"] = methods[m].links.back().out->report().bridge;
+    if (methods[m].works() && !methods[m].links.back().out->report().bridge.empty())
+      json["bridge"] = methods[m].links.back().out->report().bridge;
     json["results"] = Json::array();
     for (std::size_t s = 0; methods[m].works() && s < sizes.size(); ++s) {
-      const Samples* reference = library == methods.end() ? nullptr : &table[static_cast<std::size_t>(library - methods.begin())][s];
+      const Samples* reference =
+          library == methods.end() ? nullptr : &table[static_cast<std::size_t>(library - methods.begin())][s];
       json["results"].push_back(result(sizes[s], table[m][s], reference));
     }
     list.push_back(std::move(json));
@@ -114,20 +117,23 @@ Json report(const std::vector<PairMethod>& methods, const std::vector<std::size_
 }  // namespace
 
 std::size_t pair_memory(std::size_t largest, std::size_t methods, DeviceKind kind) {
-  // Source and two targets here, one more for the trial of a link; two slots of a mailbox for each method, in either direction, and
-  // eight of 64 KB and of 1 MB.
+  // Source and two targets here, one more for the trial of a link; two slots of a mailbox for each method, in either direction,
+  // and eight of 64 KB and of 1 MB.
   const std::size_t products = kind == DeviceKind::cuda ? gpu_products : cpu_products;
   const std::size_t short_slots = largest > short_message ? 2 * 2 * 8 * short_message : 0;
   return 4 * largest + methods * (4 * std::min(largest, largest_slot) + short_slots) + products;
 }
 
-Json measure_pair(const P2pBenchmarkRequest& request, RankContext& rank, const PairSpec& pair, const std::vector<std::size_t>& sizes) {
+Json measure_pair(const P2pBenchmarkRequest& request, RankContext& rank, const PairSpec& pair,
+                  const std::vector<std::size_t>& sizes) {
   PairEnd end(rank, pair, methods_of(pair.facts, request.filter), request.make_link);
   Table table = measure(end, sizes, request.rounds);
   swap_samples(end, table);
   Json json;
   json["methods"] = report(end.methods(), sizes, table);
-  if (request.products) json["products"] = measure_products(end, request.product_dim, request.product_rounds > 0 ? request.product_rounds : request.rounds);
+  if (request.products)
+    json["products"] =
+        measure_products(end, request.product_dim, request.product_rounds > 0 ? request.product_rounds : request.rounds);
   return json;
 }
 

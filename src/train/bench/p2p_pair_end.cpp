@@ -46,7 +46,8 @@ PairEnd::PairEnd(RankContext& rank, const PairSpec& spec, const std::vector<Meth
       exceptions_at_start_(std::uncaught_exceptions()) {
   write_counter(static_cast<std::uint32_t*>(gate_.data()), 0);
   const auto source_bytes = static_cast<std::int64_t>(source_.bytes());
-  traffic_.synchronize_fill(out_, pattern_, {source_.data(), DType::u8, {source_bytes}}, static_cast<std::uint64_t>(rank.rank) * rank_shift);
+  traffic_.synchronize_fill(out_, pattern_, {source_.data(), DType::u8, {source_bytes}},
+                            static_cast<std::uint64_t>(rank.rank) * rank_shift);
   for (const MethodChoice& choice : choices) {
     PairMethod made{choice.method, choice.obstacle, {}};
     if (made.obstacle.empty()) {
@@ -122,7 +123,9 @@ std::shared_ptr<Link> PairEnd::make(const LinkMethod& method, int from, int to, 
   return made;
 }
 
-std::uint64_t PairEnd::shift(int message) const { return (case_ * 37 + static_cast<std::uint64_t>(message) * 11) % shift_count * shift_bytes; }
+std::uint64_t PairEnd::shift(int message) const {
+  return (case_ * 37 + static_cast<std::uint64_t>(message) * 11) % shift_count * shift_bytes;
+}
 
 View PairEnd::outgoing(std::size_t bytes, int message) const {
   return {static_cast<std::byte*>(source_.data()) + shift(message), DType::u8, {static_cast<std::int64_t>(bytes)}};
@@ -150,9 +153,7 @@ void PairEnd::hold(StreamRef stream) const { stream.wait_value(static_cast<const
 
 void PairEnd::open_gate() noexcept { write_counter(static_cast<std::uint32_t*>(gate_.data()), gate_turn_++); }
 
-void PairEnd::send(const PairMethod& method, std::size_t bytes, int message) {
-  send_on(out_, method, bytes, message);
-}
+void PairEnd::send(const PairMethod& method, std::size_t bytes, int message) { send_on(out_, method, bytes, message); }
 
 void PairEnd::receive(const PairMethod& method, std::size_t bytes, int message, bool more) {
   Link& link = *method.links_for(bytes).in;
@@ -173,10 +174,12 @@ void PairEnd::synchronize(const Event& event, const PairMethod& method, std::siz
 
 void PairEnd::check(const PairMethod& method, std::size_t bytes, int message) {
   const auto peer = static_cast<std::uint64_t>(is_from() ? spec_.to : spec_.from);
-  const auto wrong = traffic_.synchronize_find_wrong(in_, pattern_, incoming(method, bytes, message), peer * rank_shift + shift(message));
+  const auto wrong =
+      traffic_.synchronize_find_wrong(in_, pattern_, incoming(method, bytes, message), peer * rank_shift + shift(message));
   if (!wrong) return;
-  throw CommError(fmt::format("{}: rank {} received wrong data: byte {} of message {} is {:#04x}, not {:#04x}", label(method, bytes), rank_.rank,
-                              wrong->at, message, static_cast<unsigned>(wrong->is), static_cast<unsigned>(wrong->expected)));
+  throw CommError(fmt::format("{}: rank {} received wrong data: byte {} of message {} is {:#04x}, not {:#04x}",
+                              label(method, bytes), rank_.rank, wrong->at, message, static_cast<unsigned>(wrong->is),
+                              static_cast<unsigned>(wrong->expected)));
 }
 
 void PairEnd::check_last(const PairMethod& method, const Loop& loop, int messages) {

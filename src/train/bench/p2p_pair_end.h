@@ -1,5 +1,5 @@
-// One end of a pair of ranks that measure their links: memory, streams, a link in each direction for every method, and the timed
-// loops. Both ends call the same functions in the same order.
+// One end of a pair of ranks that measure their links: memory, streams, a link in each direction for every method, and the
+// timed loops. Both ends call the same functions in the same order.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 namespace plait::train {
 
 struct PairSpec {
-  std::string name;           // unique in the job
-  int from = 0, to = 1;       // ranks; this one is either
+  std::string name;      // unique in the job
+  int from = 0, to = 1;  // ranks; this one is either
   comm::p2p::PairFacts facts;
   std::size_t largest_bytes = 0;
   std::chrono::milliseconds timeout{60'000};  // of one loop
@@ -23,7 +23,7 @@ struct PairSpec {
 // Both directions, for messages of up to `bytes`.
 struct PairLinks {
   std::size_t bytes = 0;
-  std::shared_ptr<comm::p2p::Link> forth, back;  // destroyed in one order at both ends
+  std::shared_ptr<comm::p2p::Link> forth, back;   // destroyed in one order at both ends
   comm::p2p::Link *out = nullptr, *in = nullptr;  // the same as this end sees them
 };
 
@@ -53,8 +53,8 @@ class PairEnd {
   DeviceMemory& memory() { return memory_; }
 
   // Microseconds per message, in stream time, of `messages` back to back after some that are not counted. Messages of at most
-  // 1 MB are all enqueued before the first may leave, so that the host's speed does not count. With `check`, CommError unless the
-  // last messages arrived as they were sent.
+  // 1 MB are all enqueued before the first may leave, so that the host's speed does not count. With `check`, CommError unless
+  // the last messages arrived as they were sent.
   struct Loop {
     std::size_t bytes = 0;
     int messages = 0;
@@ -85,7 +85,8 @@ class PairEnd {
 
  private:
   std::vector<std::size_t> link_sizes(const LinkMethod& method) const;
-  std::shared_ptr<comm::p2p::Link> make(const LinkMethod& method, int from, int to, std::size_t bytes, const LinkMaker& make_link);
+  std::shared_ptr<comm::p2p::Link> make(const LinkMethod& method, int from, int to, std::size_t bytes,
+                                        const LinkMaker& make_link);
   View outgoing(std::size_t bytes, int message) const;
   View incoming(const PairMethod& method, std::size_t bytes, int message) const;
   static int place_of(const comm::p2p::Link& link, int message);
@@ -103,8 +104,8 @@ class PairEnd {
   Buffer gate_, source_, targets_[2];
   PatternTraffic traffic_;
   Pattern pattern_;
-  // After the memory that they use, before the links that they wait for; one after the other, since a GPU deals out its hardware
-  // queues in turn and the many streams of links could bring two of these into one.
+  // After the memory that they use, before the links that they wait for; one after the other, since a GPU deals out its
+  // hardware queues in turn and the many streams of links could bring two of these into one.
   Stream out_, in_, compute_;
   std::vector<PairMethod> methods_;
   std::uint32_t gate_turn_ = 1;

@@ -23,7 +23,8 @@ constexpr int most_messages = 100 * all_products;
 
 std::vector<std::size_t> sizes_for(const PairEnd& end) {
   constexpr std::size_t kilo = 1024, mega = kilo * kilo;
-  std::vector<std::size_t> sizes = end.device().is_cuda() ? std::vector{16 * mega, 64 * mega} : std::vector{64 * kilo, 256 * kilo};
+  std::vector<std::size_t> sizes =
+      end.device().is_cuda() ? std::vector{16 * mega, 64 * mega} : std::vector{64 * kilo, 256 * kilo};
   std::erase_if(sizes, [&](std::size_t bytes) { return bytes > end.spec().largest_bytes; });
   return sizes;
 }
@@ -42,7 +43,8 @@ struct Sequence {
 };
 
 void to_json(Json& json, const Sequence& s) {
-  json = {{"alone_us", s.alone_us}, {"beside_us", s.beside_us}, {"arrived", s.arrived}, {"arrived_in_timed", s.arrived_in_timed}};
+  json = {
+      {"alone_us", s.alone_us}, {"beside_us", s.beside_us}, {"arrived", s.arrived}, {"arrived_in_timed", s.arrived_in_timed}};
 }
 void from_json(const Json& json, Sequence& s) {
   json.at("alone_us").get_to(s.alone_us);
@@ -83,7 +85,8 @@ class ProductBench {
     }
   }
 
-  // Products beside `messages` messages by `method`, or alone without one. `pace`: the method whose link brings both ends together.
+  // Products beside `messages` messages by `method`, or alone without one. `pace`: the method whose link brings both ends
+  // together.
   Run synchronize_run(const PairMethod& pace, const PairMethod* method, std::size_t bytes, int messages) {
     end_.begin_case();
     meet(pace);
@@ -164,7 +167,12 @@ class ProductBench {
 class Comparison {
  public:
   Comparison(PairEnd& end, ProductBench& bench, const Methods& methods, std::size_t bytes, int rounds)
-      : end_(end), bench_(bench), methods_(methods), bytes_(bytes), rounds_(static_cast<std::size_t>(rounds)), pace_(*methods.back()) {}
+      : end_(end),
+        bench_(bench),
+        methods_(methods),
+        bytes_(bytes),
+        rounds_(static_cast<std::size_t>(rounds)),
+        pace_(*methods.back()) {}
 
   Json synchronize_rows() {
     find_loads();
@@ -172,7 +180,8 @@ class Comparison {
     Sequence own = synchronize_sequence();
     Sequence other = Json::parse(end_.swap(name("runs"), Json(own).dump())).get<Sequence>();
     const std::size_t runs = own.beside_us.size();
-    if (other.beside_us.size() != runs || other.alone_us.size() != runs + 1 || other.arrived.size() != runs || other.arrived_in_timed.size() != runs) {
+    if (other.beside_us.size() != runs || other.alone_us.size() != runs + 1 || other.arrived.size() != runs ||
+        other.arrived_in_timed.size() != runs) {
       throw CommError("bench p2p: the two ends of a pair measured different products");
     }
     if (!end_.is_from()) std::swap(own, other);
@@ -208,7 +217,8 @@ class Comparison {
     double one_us = 0;
     for (int i = 0; i < 2; ++i) one_us = end_.synchronize_one_way(method, {.bytes = bytes_, .messages = 8, .check = false});
     const double products_us = timed_us * all_products / timed_products;
-    const int own = end_.is_from() ? 0 : static_cast<int>(std::clamp(products_us / one_us, 2.0, static_cast<double>(most_messages)));
+    const int own =
+        end_.is_from() ? 0 : static_cast<int>(std::clamp(products_us / one_us, 2.0, static_cast<double>(most_messages)));
     const int other = std::stoi(end_.swap(name(method.method.name() + "/offer"), std::to_string(own)));
     return end_.is_from() ? other : own;
   }
@@ -227,7 +237,9 @@ class Comparison {
     return s;
   }
 
-  double rate(int messages, double microseconds) const { return gb_per_s(static_cast<double>(bytes_) * messages, microseconds); }
+  double rate(int messages, double microseconds) const {
+    return gb_per_s(static_cast<double>(bytes_) * messages, microseconds);
+  }
   double tflops(double microseconds) const { return bench_.load().flops() * timed_products / microseconds / 1e6; }
 
   void add_end(Json& row, const std::string& end, std::size_t m, const Sequence& s) const {
@@ -275,7 +287,7 @@ class Comparison {
   const Methods& methods_;
   const std::size_t bytes_, rounds_;
   const PairMethod& pace_;
-  std::vector<int> loads_;              // by method, as the next
+  std::vector<int> loads_;  // by method, as the next
   std::vector<double> most_gb_per_s_;
 };
 
@@ -296,7 +308,8 @@ Json measure_products(PairEnd& end, std::int64_t dim, int rounds) {
   json["beside"] = Json::array();
   try {
     for (const std::size_t bytes : sizes_for(end)) {
-      for (Json& row : Comparison(end, bench, methods, bytes, rounds).synchronize_rows()) json["beside"].push_back(std::move(row));
+      for (Json& row : Comparison(end, bench, methods, bytes, rounds).synchronize_rows())
+        json["beside"].push_back(std::move(row));
     }
   } catch (...) {
     end.abort();

@@ -6,7 +6,8 @@
 
 namespace plait::train {
 
-// One line per pair, method and size, products beside messages below; `brief`: one line per pair and method, with its best rates.
+// One line per pair, method and size, products beside messages below; `brief`: one line per pair and method, with its best
+// rates.
 std::string p2p_table(const nlohmann::ordered_json& result, bool brief);
 
 }  // namespace plait::train

@@ -18,8 +18,8 @@ std::vector<comm::topology::PairMeasurement> pair_measurements(const nlohmann::o
                                                                const comm::topology::Graph& graph, int host,
                                                                std::vector<std::string>& notes);
 
-// Measures all pairs of GPUs that this process sees, each by the transport that `comm.p2p: auto` takes for it, and puts them into
-// `graph`, a discovered one. ConfigError where there are fewer than two GPUs. `note`: progress, for people.
+// Measures all pairs of GPUs that this process sees, each by the transport that `comm.p2p: auto` takes for it, and puts them
+// into `graph`, a discovered one. ConfigError where there are fewer than two GPUs. `note`: progress, for people.
 void measure_pairs(comm::topology::Graph& graph, const std::function<void(const std::string&)>& note);
 
 }  // namespace plait::train

@@ -24,10 +24,10 @@ double time_alone(const PairedTimes& times, std::size_t i);
 // The part of its rate alone that run i lost: 0.1 where the work goes at 90 %; below 0 where it went faster.
 double slowdown(const PairedTimes& times, std::size_t i);
 
-// How large a median slowdown of so many rounds the same procedure finds where nothing runs beside: every run alone but the first
-// and the last is held against its two neighbours, and three quarters of them differ by less than some part. Where the times are
-// normal that is about two standard errors of a median of five, and those of others go by the root of their number. 0 for fewer
-// than three runs.
+// How large a median slowdown of so many rounds the same procedure finds where nothing runs beside: every run alone but the
+// first and the last is held against its two neighbours, and three quarters of them differ by less than some part. Where the
+// times are normal that is about two standard errors of a median of five, and those of others go by the root of their number. 0
+// for fewer than three runs.
 double noise(const std::vector<double>& alone, int rounds);
 
 }  // namespace plait::train

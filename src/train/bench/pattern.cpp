@@ -14,7 +14,9 @@ constexpr std::size_t staging_bytes = std::size_t{8} << 20;
 
 }  // namespace
 
-Pattern::Pattern(std::vector<std::byte> block) : block_(std::move(block)) { require(!block_.empty(), "a pattern needs a block"); }
+Pattern::Pattern(std::vector<std::byte> block) : block_(std::move(block)) {
+  require(!block_.empty(), "a pattern needs a block");
+}
 
 Pattern Pattern::random(std::uint64_t seed) {
   std::vector<std::byte> block(random_period);
@@ -40,7 +42,8 @@ std::optional<WrongByte> Pattern::find_wrong(std::span<const std::byte> bytes, s
   for (std::size_t at = 0; at < bytes.size(); place = 0) {
     const std::size_t count = std::min(bytes.size() - at, period() - place);
     if (std::memcmp(bytes.data() + at, block_.data() + place, count) != 0) {
-      const auto [is, expected] = std::mismatch(bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.end(), block_.begin() + static_cast<std::ptrdiff_t>(place));
+      const auto [is, expected] = std::mismatch(bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.end(),
+                                                block_.begin() + static_cast<std::ptrdiff_t>(place));
       return WrongByte{static_cast<std::size_t>(is - bytes.begin()), *is, *expected};
     }
     at += count;
@@ -73,7 +76,8 @@ void PatternTraffic::synchronize_fill(StreamRef stream, const Pattern& pattern, 
   stream.synchronize();
 }
 
-template <typename Look> void PatternTraffic::synchronize_download(StreamRef stream, View data, Look look) {
+template <typename Look>
+void PatternTraffic::synchronize_download(StreamRef stream, View data, Look look) {
   auto* host = static_cast<std::byte*>(staging_.data());
   for (std::size_t at = 0; at < data.bytes(); at += staging_bytes) {
     const std::size_t count = std::min(staging_bytes, data.bytes() - at);
@@ -83,7 +87,8 @@ template <typename Look> void PatternTraffic::synchronize_download(StreamRef str
   }
 }
 
-std::optional<WrongByte> PatternTraffic::synchronize_find_wrong(StreamRef stream, const Pattern& pattern, View data, std::uint64_t first) {
+std::optional<WrongByte> PatternTraffic::synchronize_find_wrong(StreamRef stream, const Pattern& pattern, View data,
+                                                                std::uint64_t first) {
   std::optional<WrongByte> wrong;
   synchronize_download(stream, data, [&](std::span<const std::byte> bytes, std::size_t at) {
     wrong = pattern.find_wrong(bytes, first + at);

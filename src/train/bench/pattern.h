@@ -1,5 +1,5 @@
-// Contents of messages by which a wrong one is told: random bytes with a period that no message, slot or chunk has, so that what is
-// stale, shifted, torn, doubled or somebody else's differs from what was to come.
+// Contents of messages by which a wrong one is told: random bytes with a period that no message, slot or chunk has, so that
+// what is stale, shifted, torn, doubled or somebody else's differs from what was to come.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,8 @@ class PatternTraffic {
   std::int64_t synchronize_count_wrong(StreamRef stream, const Pattern& pattern, View data, std::uint64_t first);
 
  private:
-  template <typename Look> void synchronize_download(StreamRef stream, View data, Look look);
+  template <typename Look>
+  void synchronize_download(StreamRef stream, View data, Look look);
   Buffer staging_;
 };
 

@@ -13,8 +13,8 @@ struct PlainCopy {
   double gb_per_s = 0;
 };
 
-// To be called before anything in this process has enabled peer access between the two, which no one can see afterwards; a library
-// may do so too (NCCL does). Leaves `from` current.
+// To be called before anything in this process has enabled peer access between the two, which no one can see afterwards; a
+// library may do so too (NCCL does). Leaves `from` current.
 PlainCopy synchronize_plain_copy(Device from, Device to, std::size_t bytes);
 
 }  // namespace plait::train

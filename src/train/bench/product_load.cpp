@@ -47,7 +47,8 @@ void ProductLoad::synchronize_warm_up(StreamRef stream) {
 }
 
 void ProductLoad::enqueue(StreamRef stream) {
-  ops::linear_forward(stream, *context_, {.x = matrix(x_), .w = matrix(w_), .bias = {}, .residual = {}, .y = matrix(y_), .pre_activation = {}});
+  ops::linear_forward(stream, *context_,
+                      {.x = matrix(x_), .w = matrix(w_), .bias = {}, .residual = {}, .y = matrix(y_), .pre_activation = {}});
 }
 
 }  // namespace plait::train

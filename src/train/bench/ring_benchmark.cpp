@@ -137,26 +137,34 @@ class RingEnd {
       }
       in.record(last);
       out.record(sent);
-      for (std::int64_t m = begin; m < end; ++m) in.copy(at(host_, m - begin), at(arrivals_, m - begin), ring_message_bytes(request_, coming.number, m));
+      for (std::int64_t m = begin; m < end; ++m)
+        in.copy(at(host_, m - begin), at(arrivals_, m - begin), ring_message_bytes(request_, coming.number, m));
       in.record(copied);
       synchronize_within(copied, request_.ranks.timeout, what);
       synchronize_within(sent, request_.ranks.timeout, what);
       microseconds += 1e3 * static_cast<double>(elapsed_ms(first, last));
       for (std::int64_t m = begin; m < end; ++m) checked += check(method, coming, m, at(host_, m - begin));
     }
-    return {{"from", coming.from}, {"to", coming.to}, {"link", path}, {"messages", request_.messages}, {"checked_bytes", checked},
+    return {{"from", coming.from},
+            {"to", coming.to},
+            {"link", path},
+            {"messages", request_.messages},
+            {"checked_bytes", checked},
             {"microseconds", timed_messages > 0 ? microseconds / static_cast<double>(timed_messages) : 0},
             {"gb_per_s", gb_per_s(timed_bytes, microseconds)}};
   }
 
-  std::byte* at(const Buffer& buffer, std::int64_t place) const { return static_cast<std::byte*>(buffer.data()) + static_cast<std::size_t>(place) * slot(); }
+  std::byte* at(const Buffer& buffer, std::int64_t place) const {
+    return static_cast<std::byte*>(buffer.data()) + static_cast<std::size_t>(place) * slot();
+  }
 
   std::size_t check(const LinkMethod& method, const Hop& h, std::int64_t message, const std::byte* data) const {
     const std::size_t bytes = ring_message_bytes(request_, h.number, message);
     const auto wrong = pattern_.find_wrong({data, bytes}, start_of(h.number, message));
     if (!wrong) return bytes;
-    throw CommError(fmt::format("ring by {}, hop {} -> {}: message {} of {} bytes arrived wrong: byte {} is {:#04x}, not {:#04x}", method.name(), h.from,
-                                h.to, message, bytes, wrong->at, static_cast<unsigned>(wrong->is), static_cast<unsigned>(wrong->expected)));
+    throw CommError(fmt::format(
+        "ring by {}, hop {} -> {}: message {} of {} bytes arrived wrong: byte {} is {:#04x}, not {:#04x}", method.name(),
+        h.from, h.to, message, bytes, wrong->at, static_cast<unsigned>(wrong->is), static_cast<unsigned>(wrong->expected)));
   }
 
   const RingBenchmarkRequest& request_;
@@ -189,14 +197,17 @@ std::vector<MethodChoice> methods_of_ring(const JobFacts& facts, int ranks, cons
       const auto same = std::find_if(there.begin(), there.end(), [&](const MethodChoice& c) {
         return c.method.transport == choice.method.transport && (!c.obstacle.empty() || c.method.mover == choice.method.mover);
       });
-      if (same == there.end()) choice.obstacle = fmt::format("not on hop {} -> {}", from, to);
-      else if (!same->obstacle.empty()) choice.obstacle = fmt::format("hop {} -> {}: {}", from, to, same->obstacle);
+      if (same == there.end())
+        choice.obstacle = fmt::format("not on hop {} -> {}", from, to);
+      else if (!same->obstacle.empty())
+        choice.obstacle = fmt::format("hop {} -> {}: {}", from, to, same->obstacle);
     }
   }
   return methods;
 }
 
-Json run_rank(const RingBenchmarkRequest& request, const LaunchPlan& plan, RankContext& rank, const RingBenchmarkOutput& output) {
+Json run_rank(const RingBenchmarkRequest& request, const LaunchPlan& plan, RankContext& rank,
+              const RingBenchmarkOutput& output) {
   const JobFacts facts(rank, "ring/facts", turn_timeout);
   const std::string path = facts.pair((rank.rank + rank.size - 1) % rank.size, rank.rank).link();
   const std::vector<MethodChoice> methods = methods_of_ring(facts, rank.size, request.filter);
@@ -224,7 +235,8 @@ Json run_rank(const RingBenchmarkRequest& request, const LaunchPlan& plan, RankC
       }
       if (obstacle.empty()) {
         const Json own = end.synchronize_messages(method, path);
-        // A rank tells of the hop that ends at it; in the order in which messages go round, the first is what arrives at rank 1.
+        // A rank tells of the hop that ends at it; in the order in which messages go round, the first is what arrives at
+        // rank 1.
         for (const std::string& hop : gather(rank, method.name() + "/done", own.dump())) hops.push_back(Json::parse(hop));
         std::rotate(hops.begin(), hops.begin() + 1, hops.end());
       }
@@ -245,8 +257,10 @@ Json run_rank(const RingBenchmarkRequest& request, const LaunchPlan& plan, RankC
 
 std::size_t ring_message_bytes(const RingBenchmarkRequest& request, int hop, std::int64_t message) {
   const Random random(request.seed, "ring");
-  const double place = static_cast<double>(random.bits(static_cast<std::uint64_t>(message), static_cast<std::uint64_t>(hop)) >> 11) * 0x1p-53;
-  const double low = std::log2(static_cast<double>(request.min_bytes)), high = std::log2(static_cast<double>(request.max_bytes) + 1);
+  const double place =
+      static_cast<double>(random.bits(static_cast<std::uint64_t>(message), static_cast<std::uint64_t>(hop)) >> 11) * 0x1p-53;
+  const double low = std::log2(static_cast<double>(request.min_bytes)),
+               high = std::log2(static_cast<double>(request.max_bytes) + 1);
   const auto bytes = static_cast<std::size_t>(std::exp2(low + place * (high - low)));
   return std::clamp(bytes, request.min_bytes, request.max_bytes);
 }
@@ -254,7 +268,8 @@ std::size_t ring_message_bytes(const RingBenchmarkRequest& request, int hop, std
 int benchmark_ring(const RingBenchmarkRequest& request, const RingBenchmarkOutput& output) {
   check(request.filter);
   if (request.min_bytes == 0 || request.min_bytes > request.max_bytes) {
-    throw ConfigError({{"--min", format_size(request.min_bytes), "must not be above --max, " + format_size(request.max_bytes), "", 0}});
+    throw ConfigError(
+        {{"--min", format_size(request.min_bytes), "must not be above --max, " + format_size(request.max_bytes), "", 0}});
   }
   const LaunchPlan plan = plan_bench(request.ranks);
   return launch(
@@ -267,18 +282,23 @@ int benchmark_ring(const RingBenchmarkRequest& request, const RingBenchmarkOutpu
 }
 
 std::string ring_table(const Json& result) {
-  std::string out = fmt::format("# {} x {} as {}, {}; {} messages of {} to {} from every rank to the next; every byte compared\n", result["ranks"].get<int>(),
-                                result["device"].get<std::string>(), result["mode"].get<std::string>(), result["backend"].get<std::string>(),
-                                result["messages"].get<std::int64_t>(), format_size(result["min_bytes"].get<std::size_t>()),
-                                format_size(result["max_bytes"].get<std::size_t>()));
-  out += fmt::format("{:<9} {:<12} {:<9} {:<14} {:>9} {:>12} {:>12} {:>9}\n", "transport", "mover", "hop", "link", "messages", "bytes right", "us/message", "GB/s");
+  std::string out =
+      fmt::format("# {} x {} as {}, {}; {} messages of {} to {} from every rank to the next; every byte compared\n",
+                  result["ranks"].get<int>(), result["device"].get<std::string>(), result["mode"].get<std::string>(),
+                  result["backend"].get<std::string>(), result["messages"].get<std::int64_t>(),
+                  format_size(result["min_bytes"].get<std::size_t>()), format_size(result["max_bytes"].get<std::size_t>()));
+  out += fmt::format("{:<9} {:<12} {:<9} {:<14} {:>9} {:>12} {:>12} {:>9}\n", "transport", "mover", "hop", "link", "messages",
+                     "bytes right", "us/message", "GB/s");
   for (const Json& method : result["methods"]) {
-    const std::string head = fmt::format("{:<9} {:<12} ", method["transport"].get<std::string>(), method["mover"].get<std::string>());
+    const std::string head =
+        fmt::format("{:<9} {:<12} ", method["transport"].get<std::string>(), method["mover"].get<std::string>());
     if (!method["available"].get<bool>()) out += head + method["reason"].get<std::string>() + "\n";
     for (const Json& hop : method["hops"]) {
-      out += head + fmt::format("{:<9} {:<14} {:>9} {:>12} {:>12.2f} {:>9.2f}\n", fmt::format("{} -> {}", hop["from"].get<int>(), hop["to"].get<int>()),
-                                hop["link"].get<std::string>(), hop["messages"].get<std::int64_t>(), hop["checked_bytes"].get<std::int64_t>(),
-                                hop["microseconds"].get<double>(), hop["gb_per_s"].get<double>());
+      out += head + fmt::format("{:<9} {:<14} {:>9} {:>12} {:>12.2f} {:>9.2f}\n",
+                                fmt::format("{} -> {}", hop["from"].get<int>(), hop["to"].get<int>()),
+                                hop["link"].get<std::string>(), hop["messages"].get<std::int64_t>(),
+                                hop["checked_bytes"].get<std::int64_t>(), hop["microseconds"].get<double>(),
+                                hop["gb_per_s"].get<double>());
     }
   }
   return out;

@@ -28,10 +28,14 @@ std::size_t parse_bytes(const std::string& text, const std::string& option) {
   if (unit.ends_with("IB")) unit.erase(unit.size() - 2);
   if (unit.size() == 2 && unit.back() == 'B') unit.pop_back();
   std::size_t factor = 1;
-  if (unit == "K") factor = kilo;
-  else if (unit == "M") factor = kilo * kilo;
-  else if (unit == "G") factor = kilo * kilo * kilo;
-  else if (!unit.empty() && unit != "B") refuse();
+  if (unit == "K")
+    factor = kilo;
+  else if (unit == "M")
+    factor = kilo * kilo;
+  else if (unit == "G")
+    factor = kilo * kilo * kilo;
+  else if (!unit.empty() && unit != "B")
+    refuse();
   if (number > largest / factor) refuse();
   return number * factor;
 }
@@ -55,7 +59,8 @@ std::vector<std::size_t> message_sizes(const SizeOptions& options, bool gpus) {
     return sizes;
   }
   const std::size_t min = options.min.empty() ? kilo : parse_bytes(options.min, "--min");
-  const std::size_t max = options.max.empty() ? (gpus ? kilo * kilo * kilo : 16 * kilo * kilo) : parse_bytes(options.max, "--max");
+  const std::size_t max =
+      options.max.empty() ? (gpus ? kilo * kilo * kilo : 16 * kilo * kilo) : parse_bytes(options.max, "--max");
   if (min > max) {
     throw ConfigError({{"--min", format_size(min), "must not be above --max, " + format_size(max), "", 0}});
   }

@@ -1,5 +1,5 @@
-// Sizes of messages: what users type, what is measured, what is printed. 1 KB is 1,024 bytes and 1 MB 1,024 KB, as in nccl-tests;
-// rates are in units of 10^9 bytes per second.
+// Sizes of messages: what users type, what is measured, what is printed. 1 KB is 1,024 bytes and 1 MB 1,024 KB, as in
+// nccl-tests; rates are in units of 10^9 bytes per second.
 #pragma once
 
 #include <cstddef>

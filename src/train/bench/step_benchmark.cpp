@@ -5,13 +5,13 @@
 #include <numeric>
 
 #include "parallel/ledger_json.h"
+#include "plan/peak_flops.h"
 #include "train/batch_sources.h"
 #include "train/data/tokenizer.h"
 #include "train/learning_rate.h"
 #include "train/ledger_exchange.h"
 #include "train/report/model_flops.h"
 #include "train/report/overlap_bounds.h"
-#include "plan/peak_flops.h"
 #include "train/session.h"
 
 namespace plait::train {

@@ -105,7 +105,8 @@ std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& 
     if (entry.step <= step) continue;
     const std::string base = "abandoned-" + entry.directory.filename().string();
     std::filesystem::path target = entry.directory.parent_path() / base;
-    for (int n = 2; std::filesystem::exists(target); ++n) target = entry.directory.parent_path() / fmt::format("{}.{}", base, n);
+    for (int n = 2; std::filesystem::exists(target); ++n)
+      target = entry.directory.parent_path() / fmt::format("{}.{}", base, n);
     rename_path(entry.directory, target);
     renamed.push_back(target);
   }

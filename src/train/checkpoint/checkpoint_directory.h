@@ -32,8 +32,8 @@ struct FoundCheckpoint {
   std::int64_t step = 0;
 };
 
-// What `--resume PATH` means. A run directory: its newest checkpoint; RUN_DIR/checkpoints/step-...: that one. The checkpoint has
-// been verified, checksums included. A torn or corrupt one is refused with a ConfigError that names it, says what is wrong
+// What `--resume PATH` means. A run directory: its newest checkpoint; RUN_DIR/checkpoints/step-...: that one. The checkpoint
+// has been verified, checksums included. A torn or corrupt one is refused with a ConfigError that names it, says what is wrong
 // and offers the newest good one before it: going back in time is for the user to decide.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path);
 

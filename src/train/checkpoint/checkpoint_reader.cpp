@@ -63,8 +63,8 @@ void CheckpointReader::verify() const {
       const std::uint64_t recorded = manifest_.files[i].tensors.find(tensor.spec.name)->second;
       const std::uint64_t actual = xxh3(open.file, tensor.offset, static_cast<std::uint64_t>(tensor.spec.bytes()));
       if (actual == recorded) continue;
-      throw ConfigError(open.file.path().string() + ": tensor '" + tensor.spec.name + "' is damaged: checksum " + to_hex(actual) +
-                        ", recorded " + to_hex(recorded));
+      throw ConfigError(open.file.path().string() + ": tensor '" + tensor.spec.name + "' is damaged: checksum " +
+                        to_hex(actual) + ", recorded " + to_hex(recorded));
     }
   }
 }

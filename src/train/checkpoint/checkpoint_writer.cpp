@@ -90,8 +90,8 @@ void CheckpointWriter::write(std::string_view tensor, std::int64_t first, std::i
   const std::int64_t elements = placed.spec.elements();
   require(first >= 0 && count >= 0 && first <= elements && count <= elements - first,
           "elements outside tensor '" + placed.spec.name + "'");
-  require(written_[placed.spec.name].add(first, count), "rank " + std::to_string(rank_) + " writes elements of tensor '" +
-                                                            placed.spec.name + "' twice");
+  require(written_[placed.spec.name].add(first, count),
+          "rank " + std::to_string(rank_) + " writes elements of tensor '" + placed.spec.name + "' twice");
   const std::size_t width = size_of(placed.spec.dtype);
   open.file.write_at(placed.offset + static_cast<std::uint64_t>(first) * width, data, static_cast<std::size_t>(count) * width);
 }
@@ -139,8 +139,9 @@ void CheckpointWriter::check_coverage() const {
     for (const PlacedTensor& tensor : open.layout.tensors) {
       const auto missing = covered[tensor.spec.name].missing(tensor.spec.elements());
       if (!missing) continue;
-      throw InternalError("checkpoint of step " + std::to_string(step_) + ": elements [" + std::to_string(missing->first) + ", " +
-                          std::to_string(missing->second) + ") of tensor '" + tensor.spec.name + "' were written by no rank");
+      throw InternalError("checkpoint of step " + std::to_string(step_) + ": elements [" + std::to_string(missing->first) +
+                          ", " + std::to_string(missing->second) + ") of tensor '" + tensor.spec.name +
+                          "' were written by no rank");
     }
   }
 }

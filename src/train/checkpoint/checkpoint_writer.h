@@ -50,7 +50,8 @@ class CheckpointWriter {
 
   CheckpointWriter(CheckpointWriter&&) noexcept = default;
   CheckpointWriter& operator=(CheckpointWriter&&) = delete;
-  // Rank 0's removes the temporary directory if there was no commit, so that a failed checkpoint does not keep a full disk full.
+  // Rank 0's removes the temporary directory if there was no commit, so that a failed checkpoint does not keep a full disk
+  // full.
   ~CheckpointWriter();
 
   // Elements [first, first + count) of `tensor`, row-major, from host memory, in the tensor's dtype. Every element of every

@@ -32,7 +32,7 @@ File File::open(const std::filesystem::path& path, int flags, const char* purpos
   const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, file_mode);
   if (descriptor < 0) fail(purpose, path, errno);
   File file(descriptor, path);
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor, &status) != 0) fail("inspect", path, errno);
   if (!S_ISREG(status.st_mode)) {
     throw ConfigError("cannot " + std::string(purpose) + " " + path.string() + ": not a regular file");
@@ -45,7 +45,9 @@ File File::open_write(const std::filesystem::path& path) { return open(path, O_R
 File File::create_append(const std::filesystem::path& path) {
   return open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, "create");
 }
-File File::open_append(const std::filesystem::path& path) { return open(path, O_RDWR | O_APPEND | O_CREAT, "open for writing"); }
+File File::open_append(const std::filesystem::path& path) {
+  return open(path, O_RDWR | O_APPEND | O_CREAT, "open for writing");
+}
 File File::open_read(const std::filesystem::path& path) { return open(path, O_RDONLY, "open"); }
 
 File::File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
@@ -64,7 +66,7 @@ File::~File() {
 }
 
 std::uint64_t File::size() const {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0) fail("inspect", path_, errno);
   return static_cast<std::uint64_t>(status.st_size);
 }

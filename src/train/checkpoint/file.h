@@ -42,9 +42,9 @@ class File {
   std::filesystem::path path_;
 };
 
-void create_private_directory(const std::filesystem::path& path);   // its parent exists, it does not
-void create_private_directories(const std::filesystem::path& path); // and its parents; fine if it exists
-void sync_directory(const std::filesystem::path& path);             // makes creations and renames in it durable
+void create_private_directory(const std::filesystem::path& path);    // its parent exists, it does not
+void create_private_directories(const std::filesystem::path& path);  // and its parents; fine if it exists
+void sync_directory(const std::filesystem::path& path);              // makes creations and renames in it durable
 void remove_file(const std::filesystem::path& path);
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 std::vector<std::filesystem::path> list_directory(const std::filesystem::path& path);

@@ -112,13 +112,14 @@ std::string to_text(const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files) {
     Json tensors = Json::object();
     for (const auto& [name, hash] : file.tensors) tensors[name] = to_hex(hash);
-    files.push_back({{"name", file.name},
-                     {"bytes", file.bytes},
-                     {"header_xxh3", to_hex(file.header_xxh3)},
-                     {"tensors", tensors}});
+    files.push_back(
+        {{"name", file.name}, {"bytes", file.bytes}, {"header_xxh3", to_hex(file.header_xxh3)}, {"tensors", tensors}});
   }
-  const Json json = {{"format", format_name}, {"version", Manifest::version}, {"step", manifest.step},
-                     {"files", files}, {"state", manifest.state}};
+  const Json json = {{"format", format_name},
+                     {"version", Manifest::version},
+                     {"step", manifest.step},
+                     {"files", files},
+                     {"state", manifest.state}};
   std::string rest;
   try {
     rest = json.dump(1).substr(1) + "\n";  // without the opening brace, which stands in the first line
@@ -129,8 +130,6 @@ std::string to_text(const Manifest& manifest) {
   return std::string(checksum_key) + to_hex(xxh3(rest)) + "\",\n" + rest;
 }
 
-Manifest parse_manifest(const std::string& text, const std::filesystem::path& path) {
-  return ManifestParser(path).parse(text);
-}
+Manifest parse_manifest(const std::string& text, const std::filesystem::path& path) { return ManifestParser(path).parse(text); }
 
 }  // namespace plait::train

@@ -64,7 +64,8 @@ class HeaderParser {
   }
 
   void read_header() {
-    if (layout_.file_bytes < length_bytes) fail("it has " + std::to_string(layout_.file_bytes) + " bytes, too few for a header");
+    if (layout_.file_bytes < length_bytes)
+      fail("it has " + std::to_string(layout_.file_bytes) + " bytes, too few for a header");
     std::array<unsigned char, length_bytes> raw{};
     file_.read_at(0, raw.data(), raw.size());
     std::uint64_t length = 0;
@@ -166,9 +167,8 @@ SafetensorsLayout layout_safetensors(const std::vector<TensorSpec>& tensors) {
   for (const TensorSpec& spec : ordered) {
     require(names.insert(spec.name).second, "tensor name '" + spec.name + "' is taken");
     const auto bytes = static_cast<std::uint64_t>(spec.bytes());
-    header[spec.name] = {{"dtype", name_of(spec.dtype)},
-                         {"shape", spec.shape},
-                         {"data_offsets", {data_bytes, data_bytes + bytes}}};
+    header[spec.name] = {
+        {"dtype", name_of(spec.dtype)}, {"shape", spec.shape}, {"data_offsets", {data_bytes, data_bytes + bytes}}};
     data_bytes += bytes;
   }
   std::string text = header.dump();

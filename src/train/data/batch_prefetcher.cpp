@@ -30,9 +30,8 @@ void fill_validation_batch(const Dataset& dataset, const BatchShape& shape, std:
   check_memory(dataset, shape, memory);
   const std::int64_t first = shape.first_sample(micro_batch);
   const std::int64_t count = batches * shape.global_batch();
-  fill_rows(
-      shape.micro_batch, dataset.sequence_length(), memory.tokens, memory.targets,
-      [&](std::int64_t i, auto tokens, auto targets) { dataset.validation_sample(first + i, count, tokens, targets); });
+  fill_rows(shape.micro_batch, dataset.sequence_length(), memory.tokens, memory.targets,
+            [&](std::int64_t i, auto tokens, auto targets) { dataset.validation_sample(first + i, count, tokens, targets); });
 }
 
 BatchPrefetcher::BatchPrefetcher(std::shared_ptr<const Dataset> dataset, const BatchShape& shape, std::int64_t first_step,
@@ -94,9 +93,8 @@ void BatchPrefetcher::fill(Slot& slot, std::int64_t index) const {
   batch.step = first_step_ + index / shape_.micro_batches;
   batch.micro_batch = index % shape_.micro_batches;
   const std::int64_t first = shape_.first_sample(batch.micro_batch);
-  fill_rows(
-      shape_.micro_batch, dataset_->sequence_length(), batch.tokens, batch.targets,
-      [&](std::int64_t i, auto tokens, auto targets) { dataset_->train_sample(batch.step, first + i, tokens, targets); });
+  fill_rows(shape_.micro_batch, dataset_->sequence_length(), batch.tokens, batch.targets,
+            [&](std::int64_t i, auto tokens, auto targets) { dataset_->train_sample(batch.step, first + i, tokens, targets); });
 }
 
 std::int64_t BatchPrefetcher::ready() {

@@ -92,8 +92,7 @@ class FileDataset final : public Dataset {
     const std::int64_t last = validation_.tokens() - window();
     // index * last / (count - 1) without overflow for any split that fits on a disk.
     const double position = count > 1 ? static_cast<double>(index) / static_cast<double>(count - 1) : 0.0;
-    read_window(validation_, std::min(last, static_cast<std::int64_t>(position * static_cast<double>(last))), tokens,
-                targets);
+    read_window(validation_, std::min(last, static_cast<std::int64_t>(position * static_cast<double>(last))), tokens, targets);
   }
 
  private:

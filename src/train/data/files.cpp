@@ -100,9 +100,9 @@ std::vector<MatchedFile> match_files(const std::vector<std::string>& globs, cons
     std::error_code ignored;
     if (walk.files().empty()) {
       const bool folder = fs::is_directory(glob, ignored);
-      problems.push_back(
-          {key, glob, folder ? fmt::format("is a directory: write {}/** for the files below it", glob) : "matches no file",
-           "", 0});
+      problems.push_back({key, glob,
+                          folder ? fmt::format("is a directory: write {}/** for the files below it", glob) : "matches no file",
+                          "", 0});
     }
     for (const std::string& file : walk.files()) {
       if (seen.insert(fs::path(file).lexically_normal()).second) files.push_back({file, has_wildcard(glob)});
@@ -123,7 +123,7 @@ MappedFile::MappedFile(const fs::path& path) {
     int descriptor;
     ~Close() { ::close(descriptor); }
   } const close{descriptor};
-  struct stat info {};
+  struct stat info{};
   if (::fstat(descriptor, &info) != 0) fail("cannot be examined");
   if (!S_ISREG(info.st_mode)) throw ConfigError({{path.string(), "", "is not a regular file", "", 0}});
   bytes_ = static_cast<std::size_t>(info.st_size);

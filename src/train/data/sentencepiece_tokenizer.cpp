@@ -24,8 +24,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   // `origin` names the model in messages.
   SentencePieceTokenizer(std::string model, const std::string& origin) : model_(std::move(model)) {
     const auto status = processor_.LoadFromSerializedProto(model_);
-    if (!status.ok())
-      throw ConfigError({{origin, "", fmt::format("is no SentencePiece model: {}", status.message()), "", 0}});
+    if (!status.ok()) throw ConfigError({{origin, "", fmt::format("is no SentencePiece model: {}", status.message()), "", 0}});
   }
 
   std::string kind() const override { return "sentencepiece"; }
@@ -126,8 +125,8 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem
     bytes += texts.back().text().size();
     if (const auto offset = first_invalid_utf8(texts.back().text())) {
       problems.push_back({path.string(), "",
-                          fmt::format("is not UTF-8 text at byte offset {}: SentencePiece cannot learn from it", *offset),
-                          "", 0});
+                          fmt::format("is not UTF-8 text at byte offset {}: SentencePiece cannot learn from it", *offset), "",
+                          0});
     }
   }
   if (!problems.empty()) throw ConfigError(problems);

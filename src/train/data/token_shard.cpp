@@ -93,8 +93,7 @@ TokenShard::TokenShard(std::filesystem::path path) : path_(std::move(path)), fil
 }
 
 void TokenShard::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const {
-  require(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_,
-          "TokenShard::read: range outside the shard");
+  require(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_, "TokenShard::read: range outside the shard");
   const std::size_t width = token_bytes(format_);
   const std::size_t offset = first_token_offset(format_) + static_cast<std::size_t>(first) * width;
   const std::byte* from = file_.bytes().data() + offset;
@@ -112,10 +111,7 @@ bool is_token_shard(const std::filesystem::path& path) {
 }
 
 TokenShardWriter::TokenShardWriter(std::filesystem::path path, std::int64_t vocab)
-    : path_(std::move(path)),
-      temporary_(path_.string() + ".partial"),
-      file_(File::create(temporary_)),
-      wide_(vocab > 65536) {
+    : path_(std::move(path)), temporary_(path_.string() + ".partial"), file_(File::create(temporary_)), wide_(vocab > 65536) {
   const Header header{};
   file_.write_at(0, header.data(), header_bytes);
 }

@@ -1,7 +1,7 @@
 #include "train/data/tokenizer.h"
 
-#include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "train/data/files.h"

@@ -30,9 +30,12 @@ double number(const nlohmann::json& json, const char* key, const std::string& so
 }
 
 RunFigures figures_from(const nlohmann::json& json, const char* key, const std::string& source) {
-  if (!json.is_object() || !json.contains(key)) throw ConfigError(source + ": holds no prediction and measurement: '" + key + "' is missing");
+  if (!json.is_object() || !json.contains(key))
+    throw ConfigError(source + ": holds no prediction and measurement: '" + key + "' is missing");
   const nlohmann::json& figures = json.at(key);
-  RunFigures result{.step_ms = number(figures, "step_ms", source), .exposed_comm_ms = number(figures, "exposed_comm_ms", source), .peak_bytes = {}};
+  RunFigures result{.step_ms = number(figures, "step_ms", source),
+                    .exposed_comm_ms = number(figures, "exposed_comm_ms", source),
+                    .peak_bytes = {}};
   const auto peaks = figures.find("peak_bytes");
   if (peaks == figures.end() || !peaks->is_array()) throw ConfigError(source + ": 'peak_bytes' must be a list");
   for (const nlohmann::json& bytes : *peaks) {
@@ -48,7 +51,7 @@ std::vector<double> sizes_of(const std::vector<Accuracy>& runs, double (Accuracy
   return sizes;
 }
 
-const Accuracy& fastest(const std::vector<Accuracy>& runs, RunFigures Accuracy::*figures) {
+const Accuracy& fastest(const std::vector<Accuracy>& runs, RunFigures Accuracy::* figures) {
   return *std::min_element(runs.begin(), runs.end(),
                            [&](const Accuracy& a, const Accuracy& b) { return (a.*figures).step_ms < (b.*figures).step_ms; });
 }
@@ -73,39 +76,52 @@ double Accuracy::worst_memory_error() const {
 }
 
 nlohmann::ordered_json to_json(const Accuracy& a) {
-  return {{"layout", a.layout}, {"machine", a.machine}, {"predicted", figures_json(a.predicted)}, {"measured", figures_json(a.measured)}};
+  return {{"layout", a.layout},
+          {"machine", a.machine},
+          {"predicted", figures_json(a.predicted)},
+          {"measured", figures_json(a.measured)}};
 }
 
 Accuracy read_accuracy(const fs::path& run_dir) {
   const std::string source = (run_dir / "prediction.json").string();
   const nlohmann::json json = read_json_file(source, most_bytes, "; runs write it when they end");
-  Accuracy accuracy{.run = run_dir.string(), .layout = json.value("layout", std::string()), .machine = json.value("machine", std::string()),
-                    .predicted = figures_from(json, "predicted", source), .measured = figures_from(json, "measured", source)};
+  Accuracy accuracy{.run = run_dir.string(),
+                    .layout = json.value("layout", std::string()),
+                    .machine = json.value("machine", std::string()),
+                    .predicted = figures_from(json, "predicted", source),
+                    .measured = figures_from(json, "measured", source)};
   return accuracy;
 }
 
 std::string accuracy_line(const Accuracy& a) {
-  std::string text = fmt::format("predicted {:.1f} ms a step, measured {:.1f} ({:+.1f} %), exposed communication {:.1f} and {:.1f} ms", a.predicted.step_ms,
-                                 a.measured.step_ms, 100 * a.step_error(), a.predicted.exposed_comm_ms, a.measured.exposed_comm_ms);
+  std::string text = fmt::format(
+      "predicted {:.1f} ms a step, measured {:.1f} ({:+.1f} %), exposed communication {:.1f} and {:.1f} ms",
+      a.predicted.step_ms, a.measured.step_ms, 100 * a.step_error(), a.predicted.exposed_comm_ms, a.measured.exposed_comm_ms);
   if (!a.measured.peak_bytes.empty() && !a.predicted.peak_bytes.empty()) {
     const double predicted = *std::max_element(a.predicted.peak_bytes.begin(), a.predicted.peak_bytes.end());
     const double measured = *std::max_element(a.measured.peak_bytes.begin(), a.measured.peak_bytes.end());
-    if (measured > 0) text += fmt::format(", memory {:.2f} and {:.2f} GiB ({:+.1f} %)", predicted / gib, measured / gib, 100 * a.worst_memory_error());
+    if (measured > 0)
+      text += fmt::format(", memory {:.2f} and {:.2f} GiB ({:+.1f} %)", predicted / gib, measured / gib,
+                          100 * a.worst_memory_error());
   }
   return text + "; predicted from " + a.machine;
 }
 
 std::string accuracy_table(const std::vector<Accuracy>& runs) {
   require(!runs.empty(), "accuracy_table: at least one run");
-  std::string text = fmt::format("{:>12} {:>12} {:>8} {:>8}  {}\n", "predicted ms", "measured ms", "error %", "memory %", "run");
+  std::string text =
+      fmt::format("{:>12} {:>12} {:>8} {:>8}  {}\n", "predicted ms", "measured ms", "error %", "memory %", "run");
   for (const Accuracy& a : runs) {
-    text += fmt::format("{:12.2f} {:12.2f} {:+8.1f} {:+8.1f}  {}  {}\n", a.predicted.step_ms, a.measured.step_ms, 100 * a.step_error(),
-                        100 * a.worst_memory_error(), a.run, a.layout);
+    text += fmt::format("{:12.2f} {:12.2f} {:+8.1f} {:+8.1f}  {}  {}\n", a.predicted.step_ms, a.measured.step_ms,
+                        100 * a.step_error(), 100 * a.worst_memory_error(), a.run, a.layout);
   }
-  const std::vector<double> steps = sizes_of(runs, &Accuracy::step_error), memory = sizes_of(runs, &Accuracy::worst_memory_error);
-  text += fmt::format("{} runs: step time off by {:.1f} % (median), {:.1f} % (largest); memory by {:.1f} % at most\n", runs.size(), 100 * median(steps),
-                      100 * *std::max_element(steps.begin(), steps.end()), 100 * *std::max_element(memory.begin(), memory.end()));
-  return text + fmt::format("the run predicted to be the fastest is {:.1f} % slower than the one that was\n", 100 * regret(runs));
+  const std::vector<double> steps = sizes_of(runs, &Accuracy::step_error),
+                            memory = sizes_of(runs, &Accuracy::worst_memory_error);
+  text += fmt::format("{} runs: step time off by {:.1f} % (median), {:.1f} % (largest); memory by {:.1f} % at most\n",
+                      runs.size(), 100 * median(steps), 100 * *std::max_element(steps.begin(), steps.end()),
+                      100 * *std::max_element(memory.begin(), memory.end()));
+  return text +
+         fmt::format("the run predicted to be the fastest is {:.1f} % slower than the one that was\n", 100 * regret(runs));
 }
 
 nlohmann::ordered_json accuracy_json(const std::vector<Accuracy>& runs) {
@@ -118,7 +134,8 @@ nlohmann::ordered_json accuracy_json(const std::vector<Accuracy>& runs) {
     entry["memory_error"] = a.worst_memory_error();
     json["runs"].push_back(std::move(entry));
   }
-  const std::vector<double> steps = sizes_of(runs, &Accuracy::step_error), memory = sizes_of(runs, &Accuracy::worst_memory_error);
+  const std::vector<double> steps = sizes_of(runs, &Accuracy::step_error),
+                            memory = sizes_of(runs, &Accuracy::worst_memory_error);
   json["median_step_error"] = median(steps);
   json["largest_step_error"] = *std::max_element(steps.begin(), steps.end());
   json["largest_memory_error"] = *std::max_element(memory.begin(), memory.end());

@@ -19,8 +19,8 @@ struct Accuracy {
   std::string machine;  // what the prediction was made from: "nominal figures of H200"
   RunFigures predicted, measured;
 
-  double step_error() const;         // predicted / measured - 1
-  double worst_memory_error() const; // of all ranks, the largest in size; 0 where nothing was measured
+  double step_error() const;          // predicted / measured - 1
+  double worst_memory_error() const;  // of all ranks, the largest in size; 0 where nothing was measured
 };
 
 // {"layout", "machine", "predicted": {"step_ms", "exposed_comm_ms", "peak_bytes"}, "measured": {...}}
@@ -31,7 +31,8 @@ Accuracy read_accuracy(const std::filesystem::path& run_dir);
 // "predicted 52.1 ms a step, measured 54.0 (-3.5 %); ...": one line, at the end of a run.
 std::string accuracy_line(const Accuracy& accuracy);
 
-// A line per run, then the median and the largest error; and whether the order of the runs by prediction is that by measurement.
+// A line per run, then the median and the largest error; and whether the order of the runs by prediction is that by
+// measurement.
 std::string accuracy_table(const std::vector<Accuracy>& runs);
 nlohmann::ordered_json accuracy_json(const std::vector<Accuracy>& runs);
 

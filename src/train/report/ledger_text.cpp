@@ -50,14 +50,14 @@ std::string ledger_line(const Ledger& ledger) {
 
 std::string ledger_table(const std::vector<Ledger>& ledgers, const std::vector<int>& ranks) {
   std::string text =
-      fmt::format("{:>4}  {:>9}  {:>9}  {:>16}  {:>16}  {:>16}  {:>9}  {:>16}  {:>8}  {}", "rank", "step ms", "compute", "exposed dp",
-                  "exposed p2p", "exposed tp", "hidden", "bubble", "other", "waited longest for");
+      fmt::format("{:>4}  {:>9}  {:>9}  {:>16}  {:>16}  {:>16}  {:>9}  {:>16}  {:>8}  {}", "rank", "step ms", "compute",
+                  "exposed dp", "exposed p2p", "exposed tp", "hidden", "bubble", "other", "waited longest for");
   for (const int rank : ranks) {
     const Ledger& l = ledgers[static_cast<std::size_t>(rank)];
     const auto share = [&](double ms) { return fmt::format("{:.2f} ({:4.1f} %)", ms, percent(ms, l)); };
     text += fmt::format("\n{:>4}  {:>9.2f}  {:>9.2f}  {:>16}  {:>16}  {:>16}  {:>9.2f}  {:>16}  {:>8.2f}  {}", rank, l.step_ms,
-                        l.compute_ms, share(l.exposed_dp_ms()), share(l.exposed_p2p_ms()), share(l.exposed_tp_ms()), l.hidden_ms(),
-                        share(l.bubble_ms), l.other_ms, latest(l));
+                        l.compute_ms, share(l.exposed_dp_ms()), share(l.exposed_p2p_ms()), share(l.exposed_tp_ms()),
+                        l.hidden_ms(), share(l.bubble_ms), l.other_ms, latest(l));
     while (text.ends_with(' ')) text.pop_back();
   }
   return text;

@@ -8,7 +8,8 @@
 
 namespace plait::train {
 
-// "exposed 1.3 ms of 54.1 (2.4 %): gradient buckets 1.1, activations 0.2; hidden 21.0; bubble 6.1 (11.3 %), waited for rank 2 4.0"
+// "exposed 1.3 ms of 54.1 (2.4 %): gradient buckets 1.1, activations 0.2; hidden 21.0; bubble 6.1 (11.3 %), waited for rank
+// 2 4.0"
 std::string ledger_line(const parallel::Ledger& ledger);
 
 // A line per rank under a heading, in the order of `ranks`: indices into `ledgers`, which are by rank.

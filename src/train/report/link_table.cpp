@@ -30,7 +30,8 @@ std::string access_text(const Json& link) {
 Json to_json(const comm::p2p::LinkReport& report) {
   const comm::p2p::PathFacts &there = report.facts.from_sender, &back = report.facts.from_receiver;
   Json better = Json::array();
-  for (const comm::p2p::PassedOver& p : report.better) better.push_back({{"transport", to_string(p.transport)}, {"reason", p.reason}});
+  for (const comm::p2p::PassedOver& p : report.better)
+    better.push_back({{"transport", to_string(p.transport)}, {"reason", p.reason}});
   return {{"from", report.from},
           {"to", report.to},
           {"devices", {device_text(report.facts.sender), device_text(report.facts.receiver)}},
@@ -66,21 +67,24 @@ Json gather_links(const std::vector<comm::p2p::LinkReport>& own, RankContext& ra
 
 std::string link_table(const Json& links) {
   if (links.empty()) return "";
-  std::string text = fmt::format("{:<9} {:<16} {:<13} {:>4}  {:<9} {:<12} {:>11} {:>9}", "link", "path", "peer access", "rank", "transport", "mover", "message", "rate");
+  std::string text = fmt::format("{:<9} {:<16} {:<13} {:>4}  {:<9} {:<12} {:>11} {:>9}", "link", "path", "peer access", "rank",
+                                 "transport", "mover", "message", "rate");
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> reasons;
   for (const Json& link : links) {
     const std::string pair = fmt::format("{} -> {}", link["from"].get<int>(), link["to"].get<int>());
     const bool mailbox = link["transport"] != "nccl";
-    text += fmt::format("\n{:<9} {:<16} {:<13} {:>4}  {:<9} {:<12} {:>8.1f} us {:>4.0f} GB/s", pair, link["link"].get<std::string>(), access_text(link),
-                        link["performance_rank"].get<int>(), link["transport"].get<std::string>(),
-                        mailbox && link["devices"][0] != "cpu" ? link["mover"].get<std::string>() : "-", link["message_us"].get<double>(),
-                        link["gb_per_s"].get<double>());
+    text += fmt::format("\n{:<9} {:<16} {:<13} {:>4}  {:<9} {:<12} {:>8.1f} us {:>4.0f} GB/s", pair,
+                        link["link"].get<std::string>(), access_text(link), link["performance_rank"].get<int>(),
+                        link["transport"].get<std::string>(),
+                        mailbox && link["devices"][0] != "cpu" ? link["mover"].get<std::string>() : "-",
+                        link["message_us"].get<double>(), link["gb_per_s"].get<double>());
     if (!link["bridge"].get<std::string>().empty()) text += " by " + link["bridge"].get<std::string>();
     for (const Json& passed : link["better"]) {
       reasons[{passed["transport"].get<std::string>(), passed["reason"].get<std::string>()}].push_back(pair);
     }
   }
-  for (const auto& [what, pairs] : reasons) text += fmt::format("\n  not {} for {}: {}", what.first, fmt::join(pairs, ", "), what.second);
+  for (const auto& [what, pairs] : reasons)
+    text += fmt::format("\n  not {} for {}: {}", what.first, fmt::join(pairs, ", "), what.second);
   return text;
 }
 

@@ -21,7 +21,8 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::optional<st
   if (resumed_step) {
     file_.truncate(kept_bytes(*resumed_step));
   } else if (file_.size() > 0) {
-    throw ConfigError(path.string() + " exists already: choose another run.name or run.dir, or continue that run with --resume");
+    throw ConfigError(path.string() +
+                      " exists already: choose another run.name or run.dir, or continue that run with --resume");
   }
 }
 
@@ -46,8 +47,8 @@ std::uint64_t MetricsWriter::kept_bytes(std::int64_t resumed_step) {
 
 void MetricsWriter::write(const nlohmann::ordered_json& line) {
   const auto step = line.at("step").get<std::int64_t>();
-  require(!last_step_ || step > *last_step_, "metrics of step " + std::to_string(step) + " after those of step " +
-                                                 std::to_string(last_step_.value_or(0)));
+  require(!last_step_ || step > *last_step_,
+          "metrics of step " + std::to_string(step) + " after those of step " + std::to_string(last_step_.value_or(0)));
   file_.append(line.dump() + "\n");
   last_step_ = step;
 }

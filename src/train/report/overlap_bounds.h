@@ -11,9 +11,9 @@
 namespace plait::train {
 
 struct ExceededBound {
-  std::string name;   // "exposed_p2p"
-  double limit = 0;   // as a fraction of the step
-  double share = 0;   // of the rank that lost most
+  std::string name;  // "exposed_p2p"
+  double limit = 0;  // as a fraction of the step
+  double share = 0;  // of the rank that lost most
   int rank = 0;
   std::string text() const;  // "bounds.exposed_p2p: 5 % allowed, 7.3 % lost on rank 3"
 };

@@ -28,7 +28,8 @@ class StatusLineSink : public spdlog::sinks::base_sink<std::mutex> {
 
 }  // namespace
 
-Progress::Progress(std::int64_t steps, std::int64_t done, const TerminalOptions& terminal, std::function<Clock::time_point()> now)
+Progress::Progress(std::int64_t steps, std::int64_t done, const TerminalOptions& terminal,
+                   std::function<Clock::time_point()> now)
     : line_(std::make_shared<StatusLine>(terminal)), now_(std::move(now)), steps_(steps), step_(done) {}
 
 std::optional<std::chrono::seconds> Progress::eta() const {

@@ -2,12 +2,12 @@
 // elsewhere; validation results and log messages as lines of their own, in between.
 #pragma once
 
+#include <spdlog/sinks/sink.h>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <spdlog/sinks/sink.h>
 #include <string_view>
 #include <utility>
 
@@ -29,8 +29,8 @@ class Progress {
   void report(const StepMetrics& metrics);  // a logged step
   void advance(std::int64_t step);          // any other step: moves bar and ETA on a terminal, at most 20 times a second
   void validation(std::int64_t step, double loss);
-  void print(std::string_view text);        // a lasting line
-  void finish();                            // the last status stays; a later print starts below it
+  void print(std::string_view text);  // a lasting line
+  void finish();                      // the last status stays; a later print starts below it
 
   // For spdlog: messages appear above the status line. May outlive the Progress.
   std::shared_ptr<spdlog::sinks::sink> sink() const;

@@ -111,7 +111,8 @@ std::string status_text(const LineStyle& style, std::int64_t step, std::int64_t 
   const auto free_columns = [&] { return style.columns - frame - static_cast<int>(position.size()) - width_of(fields); };
 
   while (!fields.empty() && free_columns() < narrow_bar) {
-    fields.erase(std::max_element(fields.begin(), fields.end(), [](const Field& a, const Field& b) { return a.rank < b.rank; }));
+    fields.erase(
+        std::max_element(fields.begin(), fields.end(), [](const Field& a, const Field& b) { return a.rank < b.rank; }));
   }
   const int columns = std::min(free_columns(), wide_bar);
   std::string line = columns > 0 ? bar(style, fraction, columns) + position : position.substr(1);

@@ -44,7 +44,7 @@ StatusLine::~StatusLine() { finish(); }
 
 int StatusLine::width() const {
   if (options_.width > 0) return options_.width;
-  struct winsize size {};
+  struct winsize size{};
   if (::ioctl(::fileno(options_.out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return default_width;
 }

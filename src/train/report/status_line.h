@@ -14,7 +14,7 @@ struct TerminalOptions {
   bool updating = false;  // a terminal that can move its cursor
   bool unicode = false;   // its locale is UTF-8
   bool color = false;
-  int width = 0;          // columns; 0: ask the terminal each time
+  int width = 0;  // columns; 0: ask the terminal each time
 };
 
 // What stderr is: isatty, TERM, NO_COLOR, and the locale's character set.

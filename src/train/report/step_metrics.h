@@ -13,14 +13,14 @@ struct StepMetrics {
   std::int64_t step = 0;  // optimizer steps done, this one included: the first is 1
   double loss = 0;        // mean over the step's tokens, nats
   double learning_rate = 0;
-  double grad_norm = 0;   // before clipping
-  double tokens_per_second = 0;  // of the whole run, not per device
-  double step_ms = 0;            // mean over the steps since the last report
-  std::optional<double> exposed_comm_ms;  // per step: communication that computation did not hide
-  std::optional<parallel::Ledger> ledger; // likewise, of this rank, in more detail; where several ranks take part
-  std::optional<double> mfu;              // fraction of the device's peak, 0..1
+  double grad_norm = 0;                    // before clipping
+  double tokens_per_second = 0;            // of the whole run, not per device
+  double step_ms = 0;                      // mean over the steps since the last report
+  std::optional<double> exposed_comm_ms;   // per step: communication that computation did not hide
+  std::optional<parallel::Ledger> ledger;  // likewise, of this rank, in more detail; where several ranks take part
+  std::optional<double> mfu;               // fraction of the device's peak, 0..1
   std::optional<double> tflops_per_gpu;
-  std::optional<std::int64_t> peak_bytes; // of the fullest device
+  std::optional<std::int64_t> peak_bytes;  // of the fullest device
   std::optional<double> validation_loss;
 };
 

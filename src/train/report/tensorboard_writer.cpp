@@ -59,9 +59,7 @@ std::string encode_event(double wall_time, std::int64_t step, std::uint32_t fiel
   return event;
 }
 
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 std::string host_name() {
   std::array<char, 256> name{};

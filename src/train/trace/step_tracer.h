@@ -21,8 +21,8 @@ class StepTracer {
 
   bool wants(std::int64_t step) const { return steps_.contains(step); }
   // Collective: takes the step; no results may be pending, and its own is left.
-  void synchronize_step(parallel::Interpreter& interpreter, parallel::BatchSource& batches, const parallel::UpdateSettings& settings,
-                        RankContext& rank);
+  void synchronize_step(parallel::Interpreter& interpreter, parallel::BatchSource& batches,
+                        const parallel::UpdateSettings& settings, RankContext& rank);
 
   // Collective: rank 0 writes DIRECTORY/trace.json once the last step is traced, and nothing is kept. `say`: where that is, and
   // what it does not hold.

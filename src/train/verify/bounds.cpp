@@ -69,20 +69,20 @@ double VerifyBounds::update(std::int64_t step, double drift, double moment, doub
 }
 
 nlohmann::ordered_json to_json(const VerifyBounds& b) {
-  return {
-      {"parameter",
-       {{"rule", "of each element: sum over steps of 2 lr min(1, gradient * max(root) / (root + epsilon)) + rounding * "
-                 "max|parameter|, where root is that of AdamW's second moment, its bias corrected"},
-        {"lr", b.rates},
-        {"epsilon", b.optimizer.epsilon},
-        {"rounding", b.parameter_rounding(std::ssize(b.rates), 1)},
-        {"weight_rounding", b.weight_rounding(1)}}},
-      {"from",
-       {{"unit_roundoff", {{"stored", b.stored}, {"summed", b.summed}, {"gradients", b.gradients}, {"master", b.master}}},
-        {"longest_sum", b.longest_sum},
-        {"blocks", b.blocks},
-        {"tokens", b.tokens},
-        {"micro_batches", b.micro_batches}}}};
+  return {{"parameter",
+           {{"rule",
+             "of each element: sum over steps of 2 lr min(1, gradient * max(root) / (root + epsilon)) + rounding * "
+             "max|parameter|, where root is that of AdamW's second moment, its bias corrected"},
+            {"lr", b.rates},
+            {"epsilon", b.optimizer.epsilon},
+            {"rounding", b.parameter_rounding(std::ssize(b.rates), 1)},
+            {"weight_rounding", b.weight_rounding(1)}}},
+          {"from",
+           {{"unit_roundoff", {{"stored", b.stored}, {"summed", b.summed}, {"gradients", b.gradients}, {"master", b.master}}},
+            {"longest_sum", b.longest_sum},
+            {"blocks", b.blocks},
+            {"tokens", b.tokens},
+            {"micro_batches", b.micro_batches}}}};
 }
 
 }  // namespace plait::train

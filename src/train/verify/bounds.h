@@ -11,7 +11,8 @@
 //                    tensor = c e √(8 blocks)
 //   gradients        are sums over micro-batches and data-parallel ranks, in the type of gradients, of products that are sums
 //                    over tokens: gradient = tensor + c (u(gradients) √micro-batches + u(summed) √tokens)
-//   gradient norm    is a number that all tokens add to, with errors as independent as the tokens are, summed over micro-batches
+//   gradient norm    is a number that all tokens add to, with errors as independent as the tokens are, summed over
+//   micro-batches
 //                    in f32 at best: norm = gradient / √tokens + c u(f32) √micro-batches
 //   loss             likewise, of the logits: loss = tensor (logits / loss) / √tokens + c u(f32) √micro-batches, where `logits`
 //                    stands for the largest ones, 4 √hidden rms(gain) rms(table): an output of the final norm, whose elements
@@ -28,8 +29,8 @@
 // its tensor has to agree to 2 Σ lr · gradient; the key biases of attention, whose true gradients are 0, hardly need to agree.
 // The weights that blocks compute with are parameters rounded, to neighbours at worst: weight = parameter + 2 u(stored) max |w|
 //
-// Later steps start from weights that are apart already. Weights that differ by d of their size do to a product what rounding it
-// to d would: from the second step on, e + d takes the place of e, with
+// Later steps start from weights that are apart already. Weights that differ by d of their size do to a product what rounding
+// it to d would: from the second step on, e + d takes the place of e, with
 //   d = √(Σ b²) / √(Σ w²), over all elements of matrices that ever had a gradient, b the bound of the element w so far
 // d is small where lr is small against weights and ε is large against the errors of gradients; else √v̂ + ε of some elements is
 // no larger than those, and d grows in every step. Configurations for verification choose lr and ε so; the bounds tell where

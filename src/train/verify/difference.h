@@ -9,8 +9,8 @@ namespace plait::train {
 // The error of a value that is not a number, or infinite. JSON has neither.
 inline constexpr double not_finite = 1e300;
 
-// max |a - b|: the numerator of a tensor's relative error, max |a - b| / max |b| over the whole tensor. Elements are measured by
-// the largest because rounding errors of a sum do not shrink with the sum.
+// max |a - b|: the numerator of a tensor's relative error, max |a - b| / max |b| over the whole tensor. Elements are measured
+// by the largest because rounding errors of a sum do not shrink with the sum.
 class Difference {
  public:
   void add(double a, double b);

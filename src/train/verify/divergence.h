@@ -34,7 +34,7 @@ struct Divergence {
   std::string tensor = {};        // its last part alone
   int block = -1, micro_batch = -1;
   double error = 0, bound = 0;
-  std::string remark = {};        // what else is known; may be empty
+  std::string remark = {};  // what else is known; may be empty
 
   // "step 1, backward_input micro-batch 0 block 3: gradient of middle, rank 2 (pipeline 1 data 0 tensor 0), relative error 0.7
   // (bound 1.0e-05)"

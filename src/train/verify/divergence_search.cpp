@@ -42,7 +42,8 @@ void DivergenceSearch::take_step(std::int64_t step) {
         fmt::format("{:.7g} instead of {:.7g}, though every tensor and every reduced gradient agrees", value, expected);
     note(found);
   };
-  scalar(StepPart::loss, "loss", static_cast<double>(result.loss), serial.loss(), bounds_.loss(serial.drift(), serial.logits()));
+  scalar(StepPart::loss, "loss", static_cast<double>(result.loss), serial.loss(),
+         bounds_.loss(serial.drift(), serial.logits()));
   scalar(StepPart::norm, "gradient norm", static_cast<double>(result.grad_norm), serial.norm(), bounds_.norm(serial.drift()));
   found.part = StepPart::parameters;
   compare_parameters(parameter_errors(runner_.interpreter(), serial, bounds_), found, "update of ");
@@ -137,7 +138,8 @@ void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instr
   note(found);
 }
 
-void DivergenceSearch::compare_parameters(const std::vector<ParameterError>& errors, Divergence found, const std::string& what) {
+void DivergenceSearch::compare_parameters(const std::vector<ParameterError>& errors, Divergence found,
+                                          const std::string& what) {
   const parallel::RankPlan& plan = runner_.plan();
   for (std::size_t n = 0; n < errors.size(); ++n) {
     const model::Parameter& parameter = plan.parameters[errors[n].parameter];
@@ -156,8 +158,9 @@ void DivergenceSearch::compare_parameters(const std::vector<ParameterError>& err
 std::string DivergenceSearch::remark_on(StepPart part, const model::Parameter& parameter) const {
   if (part == StepPart::parameters) return "every reduced gradient agrees, and so does their norm";
   if (part == StepPart::weights) {
-    return runner_.plan().zero > 0 ? "every parameter agrees on the rank that updates it: gather_weights brings it to the others"
-                                   : "every parameter agrees";
+    return runner_.plan().zero > 0
+               ? "every parameter agrees on the rank that updates it: gather_weights brings it to the others"
+               : "every parameter agrees";
   }
   std::string groups = to_string(parallel::Group::data);
   if (parameter.sum == model::GradientSum::tensor) groups += " and the " + to_string(parallel::Group::tensor);

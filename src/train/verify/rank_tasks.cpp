@@ -23,11 +23,13 @@ void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds
   ReferenceRecorder recorder(runner.interpreter(), bounds);
   for (std::int64_t step = 1; step <= steps; ++step) {
     if (all) {
-      runner.synchronize_observe(step, [&](const parallel::Instruction& i, const std::vector<parallel::WrittenTensor>& written) {
-        for (const parallel::WrittenTensor& tensor : written) {
-          if (tensor.view) recorder.add(reference_tensor(i, i.micro_batch, tensor.name), tensor.view);
-        }
-      });
+      runner.synchronize_observe(step,
+                                 [&](const parallel::Instruction& i, const std::vector<parallel::WrittenTensor>& written) {
+                                   for (const parallel::WrittenTensor& tensor : written) {
+                                     if (tensor.view)
+                                       recorder.add(reference_tensor(i, i.micro_batch, tensor.name), tensor.view);
+                                   }
+                                 });
     }
     const parallel::StepResult result = runner.synchronize_step();
     if (result.halted) throw Error(fmt::format("step {} itself is not finite; nothing can be compared with it", step));

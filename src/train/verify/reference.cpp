@@ -75,7 +75,8 @@ void ReferenceRecorder::count_update(std::int64_t step) {
     const model::Parameter& parameter = plan.parameters[piece.parameter];
     const std::vector<double> moments =
         interpreter_.synchronize_read(interpreter_.exp_avg_sq().rows(piece.state_first, piece.count));
-    const std::vector<double> values = interpreter_.synchronize_read(interpreter_.master().rows(piece.state_first, piece.count));
+    const std::vector<double> values =
+        interpreter_.synchronize_read(interpreter_.master().rows(piece.state_first, piece.count));
     const double largest = *std::max_element(moments.begin(), moments.end());
     std::vector<double>& bounds = updates_.try_emplace(piece.parameter, moments.size(), 0.0).first->second;
     SumOfSquares of_values;
@@ -101,8 +102,9 @@ void ReferenceRecorder::write(const std::filesystem::path& directory, const para
     largest[specs_[t].name] = most;
   }
   writer.finish();
-  writer.commit({{"loss", result.loss}, {"norm", result.grad_norm}, {"drift", drift_}, {"logits", logits_}, {"largest", largest}},
-                std::numeric_limits<std::int64_t>::max());
+  writer.commit(
+      {{"loss", result.loss}, {"norm", result.grad_norm}, {"drift", drift_}, {"logits", logits_}, {"largest", largest}},
+      std::numeric_limits<std::int64_t>::max());
   specs_.clear();
   values_.clear();
 }

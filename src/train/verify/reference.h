@@ -1,5 +1,5 @@
-// What the serial run did, step by step: written to a directory by its one rank, read by every rank of every layout. A rank reads
-// the elements that it holds itself, so nobody needs the whole model in memory, and threads and processes do the same.
+// What the serial run did, step by step: written to a directory by its one rank, read by every rank of every layout. A rank
+// reads the elements that it holds itself, so nobody needs the whole model in memory, and threads and processes do the same.
 //
 // Each step is a checkpoint (train/checkpoint) of its own: tensors in a safetensors file, as f64 whatever their type was; loss
 // and norm in its state.
@@ -20,8 +20,8 @@
 namespace plait::train {
 
 // Names of tensors in a step.
-std::string reference_gradient(const std::string& parameter);      // reduced, before clipping
-std::string reference_parameter(const std::string& parameter);     // after the update
+std::string reference_gradient(const std::string& parameter);   // reduced, before clipping
+std::string reference_parameter(const std::string& parameter);  // after the update
 std::string reference_bound(const std::string& parameter);  // of each element of that, VerifyBounds::update of all steps so far
 // Of what an instruction wrote; `micro_batch`: of the whole step.
 std::string reference_tensor(const parallel::Instruction& instruction, int micro_batch, const std::string& tensor);

@@ -57,15 +57,19 @@ Json to_json(const VerifyReport& report) {
                        {"drift", step.drift},
                        {"logits", step.logits}});
     }
-    reference["models"].push_back({{"model", model.name}, {"parameters", model.parameters}, {"compute", model.compute},
-                                   {"losses", losses}, {"norms", norms}});
+    reference["models"].push_back({{"model", model.name},
+                                   {"parameters", model.parameters},
+                                   {"compute", model.compute},
+                                   {"losses", losses},
+                                   {"norms", norms}});
     bounds[model.name] = to_json(model.bounds);
     bounds[model.name]["steps"] = steps;
   }
   Json layouts = Json::array(), refused = Json::array();
   for (const LayoutResult& result : report.layouts) layouts.push_back(layout_json(result));
-  for (const RefusedLayout& r : report.refused) refused.push_back({{"model", r.model}, {"name", r.layout}, {"reason", r.reason}});
-  return {{"reference", reference},      {"layouts", layouts},        {"refused", refused},         {"bounds", bounds},
+  for (const RefusedLayout& r : report.refused)
+    refused.push_back({{"model", r.model}, {"name", r.layout}, {"reason", r.reason}});
+  return {{"reference", reference},    {"layouts", layouts},        {"refused", refused},       {"bounds", bounds},
           {"passed", report.passed()}, {"failed", report.failed()}, {"seconds", report.seconds}};
 }
 

@@ -14,8 +14,8 @@ namespace plait::train {
 //               "first_divergence": {"text", ...}, "failure", "passed", "seconds"}],
 //  "refused": [{"model", "name", "reason"}],
 //  "bounds": {model: {"steps": [{"loss", "norm", "gradient", "tensor", ...}], ...}}, "passed", "failed", "seconds"}
-// `name` is what --layout takes. Errors and shares of bounds are null, and so is what does not apply, where a layout did not run
-// to its end; an error that is not finite is 1e300.
+// `name` is what --layout takes. Errors and shares of bounds are null, and so is what does not apply, where a layout did not
+// run to its end; an error that is not finite is 1e300.
 nlohmann::ordered_json to_json(const VerifyReport& report);
 
 }  // namespace plait::train

@@ -41,8 +41,8 @@ std::string details_of(const VerifyFindings& findings) {
   std::string text;
   for (const ErrorKind kind : error_kinds) {
     const ErrorSummary& s = findings.of(kind);
-    text += fmt::format("{}: largest relative error {:.3g}; {:.3g} of its bound at {}\n", to_string(kind), s.largest, s.of_bound,
-                        s.where);
+    text += fmt::format("{}: largest relative error {:.3g}; {:.3g} of its bound at {}\n", to_string(kind), s.largest,
+                        s.of_bound, s.where);
   }
   return text;
 }

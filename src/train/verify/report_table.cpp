@@ -64,7 +64,8 @@ void VerifyTable::plan(const VerifyMatrix& matrix) {
 }
 
 std::string VerifyTable::row(const std::string& model, const std::string& layout, const std::string& schedule,
-                             const std::string& zero, const std::array<std::string, 4>& errors, const std::string& share) const {
+                             const std::string& zero, const std::array<std::string, 4>& errors,
+                             const std::string& share) const {
   std::string text =
       fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>4}", model, model_width_, layout, layout_width_, schedule, schedule_width, zero);
   for (const std::string& error : errors) text += fmt::format("  {:>9}", error);
@@ -107,7 +108,8 @@ void VerifyTable::summarize(const VerifyReport& report) {
                                   : colored(fmt::format("all {} layouts agree", count), green);
   if (!report.refused.empty()) text += fmt::format(", {} refused (--json tells why)", report.refused.size());
   line_.print(fmt::format("\n{}; {} on {}", text,
-                          format_duration(std::chrono::seconds(static_cast<std::int64_t>(report.seconds + 0.5))), report.device));
+                          format_duration(std::chrono::seconds(static_cast<std::int64_t>(report.seconds + 0.5))),
+                          report.device));
 }
 
 }  // namespace plait::train

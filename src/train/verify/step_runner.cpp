@@ -4,8 +4,8 @@ namespace plait::train {
 namespace {
 
 parallel::RankPlan plan_of(const Config& config, std::int64_t vocab, const RankContext& rank, const VerifyHooks& hooks) {
-  parallel::RankPlan plan =
-      parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank, rank.device.kind);
+  parallel::RankPlan plan = parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size),
+                                                     rank.rank, rank.device.kind);
   if (hooks.edit_plan) hooks.edit_plan(plan);
   return plan;
 }

@@ -10,8 +10,8 @@
 namespace plait::train {
 
 // The elements of a tensor that forward or backward of `plan`'s rank wrote, as runs of the serial run's tensor of the same name
-// and micro-batch, whose shape is `whole`. In order, and of every element that the serial run has too: a padded vocabulary's last
-// columns differ in number and are left out.
+// and micro-batch, whose shape is `whole`. In order, and of every element that the serial run has too: a padded vocabulary's
+// last columns differ in number and are left out.
 std::vector<model::ElementRun> serial_runs(const parallel::RankPlan& plan, const parallel::WrittenTensor& tensor,
                                            const std::vector<std::int64_t>& whole);
 

@@ -45,8 +45,8 @@ class Verification {
 
   fs::path model_directory(std::size_t model) const { return directory_.path() / ("model-" + std::to_string(model)); }
 
-  VerifyFindings run_job(VerifyJob::Task task, std::size_t model, const std::vector<std::string>& overrides, const Config& config,
-                         const VerifyHooks& hooks) {
+  VerifyFindings run_job(VerifyJob::Task task, std::size_t model, const std::vector<std::string>& overrides,
+                         const Config& config, const VerifyHooks& hooks) {
     const VerifyJob job{task, overrides, model_directory(model), directory_.path() / ("job-" + std::to_string(jobs_++))};
     create_private_directory(job.result);
     return run_verify_job(job, config, hooks, request_.argv);
@@ -92,8 +92,13 @@ class Verification {
     announce(c.model, c.layout);
     const auto start = Clock::now();
     const LaunchPlan launch = plan_launch(c.config);
-    LayoutResult result{.model = matrix_.models[c.model].name, .layout = c.layout, .parallel = c.config.parallel,
-                        .device = device_name(launch.devices.front()), .findings = {}, .failure = {}, .exceeded = {}};
+    LayoutResult result{.model = matrix_.models[c.model].name,
+                        .layout = c.layout,
+                        .parallel = c.config.parallel,
+                        .device = device_name(launch.devices.front()),
+                        .findings = {},
+                        .failure = {},
+                        .exceeded = {}};
     try {
       // What depends on timing need not show in numbers.
       const std::int64_t vocab = matrix_.models[c.model].tokenizer->vocab();

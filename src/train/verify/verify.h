@@ -1,11 +1,11 @@
 // plait verify: proves that layouts compute what one rank computes.
 //
-// For each model the serial run (one rank, the same device and precision) is written to a private temporary directory; then each
-// layout's programs are proved (parallel/validator.h), and it takes the same steps from the same weights with the same batches
-// and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the first, every
-// parameter after the last (train/verify/bounds.h says how close they have to be). A layout that fails is run again to find its
-// first divergence, and the matrix goes on. Where the configuration has `bounds`, a layout whose ranks lose more of their steps
-// to communication or waiting than those allow fails as well.
+// For each model the serial run (one rank, the same device and precision) is written to a private temporary directory; then
+// each layout's programs are proved (parallel/validator.h), and it takes the same steps from the same weights with the same
+// batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the first,
+// every parameter after the last (train/verify/bounds.h says how close they have to be). A layout that fails is run again to
+// find its first divergence, and the matrix goes on. Where the configuration has `bounds`, a layout whose ranks lose more of
+// their steps to communication or waiting than those allow fails as well.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@ struct VerifyRequest {
 struct LayoutResult {
   std::string model, layout;  // layout_text()
   ParallelConfig parallel;
-  std::string device;         // of each rank
+  std::string device;  // of each rank
   VerifyFindings findings;
   std::string failure;  // why it did not run to its end; or what is known of a divergence that did not show again
   std::vector<ExceededBound> exceeded;
@@ -43,7 +43,7 @@ struct LayoutResult {
 struct ModelReport {
   std::string name;
   std::int64_t parameters = 0;
-  std::string compute;         // "f32"
+  std::string compute;  // "f32"
   VerifyBounds bounds;
   struct Step {
     double loss = 0, norm = 0;     // of the serial run

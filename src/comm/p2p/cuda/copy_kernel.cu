@@ -16,7 +16,8 @@ constexpr int unroll = 4;  // loads in flight per thread: an NVLink's latency is
 // Copies `words`; then the bytes that are left before the first word (`head`) and after the last, fewer than a word each.
 // No fence: what tells a peer of the copy is written by the stream afterwards, and that orders it.
 template <typename Word>
-__device__ void copy_part(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head, std::size_t words, unsigned tail) {
+__device__ void copy_part(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head, std::size_t words,
+                          unsigned tail) {
   auto* const to_words = reinterpret_cast<Word*>(to + head);
   const auto* const from_words = reinterpret_cast<const Word*>(from + head);
   const std::size_t first = blockIdx.x * std::size_t{threads} + threadIdx.x;
@@ -38,15 +39,16 @@ __device__ void copy_part(std::byte* __restrict__ to, const std::byte* __restric
 }
 
 template <typename Word>
-__global__ void __launch_bounds__(threads) copy_words(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head,
-                                                      std::size_t words, unsigned tail) {
+__global__ void __launch_bounds__(threads) copy_words(std::byte* __restrict__ to, const std::byte* __restrict__ from,
+                                                      unsigned head, std::size_t words, unsigned tail) {
   copy_part<Word>(to, from, head, words, tail);
 }
 
 // One block. Each thread's words are on their way to everybody before the counter is.
 template <typename Word>
-__global__ void __launch_bounds__(threads) copy_words_and_count(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head,
-                                                                std::size_t words, unsigned tail, std::uint32_t* counter, std::uint32_t value) {
+__global__ void __launch_bounds__(threads)
+    copy_words_and_count(std::byte* __restrict__ to, const std::byte* __restrict__ from, unsigned head, std::size_t words,
+                         unsigned tail, std::uint32_t* counter, std::uint32_t value) {
   copy_part<Word>(to, from, head, words, tail);
   __threadfence_system();
   __syncthreads();
@@ -67,8 +69,8 @@ void launch(cudaStream_t stream, std::byte* to, const std::byte* from, std::size
   const std::size_t useful = std::max<std::size_t>(1, (words + threads - 1) / threads);
   const auto blocks = static_cast<unsigned>(std::min(useful, static_cast<std::size_t>(ctas)));
   if (counting.counter) {
-    copy_words_and_count<Word><<<1, threads, 0, stream>>>(to, from, static_cast<unsigned>(head), words, static_cast<unsigned>(tail),
-                                                          counting.counter, counting.value);
+    copy_words_and_count<Word><<<1, threads, 0, stream>>>(to, from, static_cast<unsigned>(head), words,
+                                                          static_cast<unsigned>(tail), counting.counter, counting.value);
   } else {
     copy_words<Word><<<blocks, threads, 0, stream>>>(to, from, static_cast<unsigned>(head), words, static_cast<unsigned>(tail));
   }
@@ -98,7 +100,8 @@ void copy_by_kernel(StreamRef stream, void* to, const void* from, std::size_t by
   if (bytes > 0) copy(stream, to, from, bytes, ctas, {});
 }
 
-void copy_and_count_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, std::uint32_t* counter, std::uint32_t value) {
+void copy_and_count_by_kernel(StreamRef stream, void* to, const void* from, std::size_t bytes, std::uint32_t* counter,
+                              std::uint32_t value) {
   require(counter != nullptr, "copy_and_count_by_kernel needs a counter");
   copy(stream, to, from, bytes, 1, {counter, value});
 }

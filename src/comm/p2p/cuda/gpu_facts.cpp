@@ -43,7 +43,8 @@ std::string why_no_fabric(Device device) {
     static_cast<void>(vmm.release(memory));
     check(exported, "cuMemExportToShareableHandle");
   } catch (const DeviceError& error) {
-    return std::string(error.what()) + "; fabric handles need the IMEX service and its channel (/dev/nvidia-caps-imex-channels)";
+    return std::string(error.what()) +
+           "; fabric handles need the IMEX service and its channel (/dev/nvidia-caps-imex-channels)";
   }
   return "";
 }
@@ -130,7 +131,8 @@ PathFacts gpu_path(const EndFacts& from, const EndFacts& to) {
   }
   const int count = cuda_device_count();
   for (int bridge = 0; bridge < count; ++bridge) {
-    const bool between = bridge != here && bridge != there && can_access(here, bridge) && (there < 0 || can_access(there, bridge));
+    const bool between =
+        bridge != here && bridge != there && can_access(here, bridge) && (there < 0 || can_access(there, bridge));
     if (between) facts.bridges.push_back(bus_id_of(bridge));
   }
   return facts;

@@ -10,8 +10,8 @@
 namespace plait::comm::p2p {
 namespace {
 
-// cudaMalloc cuts small allocations out of blocks of this size, and a handle opens the block with all that is in it. A region that
-// fills its blocks shows the peer nothing else.
+// cudaMalloc cuts small allocations out of blocks of this size, and a handle opens the block with all that is in it. A region
+// that fills its blocks shows the peer nothing else.
 constexpr std::size_t block = std::size_t{2} << 20;
 
 struct Range {
@@ -49,16 +49,17 @@ class ImportedIpcMemory final : public Region {
     const cudaError_t status = cudaIpcOpenMemHandle(&base_, handle, cudaIpcMemLazyEnablePeerAccess);
     if (status != cudaSuccess) {
       static_cast<void>(cudaGetLastError());
-      throw DeviceError("region '" + spec.name + "': " + to_string(spec.used_by) + " cannot open the peer's memory: " +
-                        cudaGetErrorString(status) +
-                        "; look at peer access between the two GPUs (`plait topo`), and whether the processes share their PID and "
-                        "IPC namespaces (docker --pid host --ipc host)");
+      throw DeviceError(
+          "region '" + spec.name + "': " + to_string(spec.used_by) +
+          " cannot open the peer's memory: " + cudaGetErrorString(status) +
+          "; look at peer access between the two GPUs (`plait topo`), and whether the processes share their PID and "
+          "IPC namespaces (docker --pid host --ipc host)");
     }
     try {
       const Range range = allocation_of(base_);
       if (offset > range.bytes || range.bytes - offset < spec.bytes) {
-        throw CommError("region '" + spec.name + "': the peer's memory has " + std::to_string(range.bytes) + " bytes, too few for " +
-                        std::to_string(spec.bytes) + " at " + std::to_string(offset));
+        throw CommError("region '" + spec.name + "': the peer's memory has " + std::to_string(range.bytes) +
+                        " bytes, too few for " + std::to_string(spec.bytes) + " at " + std::to_string(offset));
       }
     } catch (...) {
       static_cast<void>(cudaIpcCloseMemHandle(base_));
@@ -87,8 +88,8 @@ std::unique_ptr<Region> export_ipc(const RegionSpec& spec, HandleExchange& excha
   make_current(spec.used_by);  // allocating made the memory's device current
   if (status != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
-    throw DeviceError("region '" + spec.name + "': " + to_string(spec.memory_on) + " has no IPC handles for its memory: " +
-                      cudaGetErrorString(status));
+    throw DeviceError("region '" + spec.name + "': " + to_string(spec.memory_on) +
+                      " has no IPC handles for its memory: " + cudaGetErrorString(status));
   }
   const Range range = allocation_of(region->data());
   FieldWriter fields;

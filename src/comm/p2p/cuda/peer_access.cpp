@@ -15,15 +15,16 @@ void enable_peer_access(Device from, Device to) {
   static_cast<void>(cudaGetLastError());  // it would fail the next launch's check
   if (status == cudaErrorPeerAccessAlreadyEnabled) return;
   throw DeviceError(to_string(from) + " cannot be given access to the memory of " + to_string(to) + ": " +
-                    cudaGetErrorString(status) + "; ACS on the PCIe bridges, an IOMMU, or a virtual machine without P2P passthrough may forbid it");
+                    cudaGetErrorString(status) +
+                    "; ACS on the PCIe bridges, an IOMMU, or a virtual machine without P2P passthrough may forbid it");
 }
 
 std::byte* pin(void* memory, std::size_t bytes, Device device) {
   const cudaError_t status = cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (status != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
-    throw DeviceError(to_string(device) + ": cannot pin " + std::to_string(bytes) + " bytes of host memory: " +
-                      cudaGetErrorString(status) +
+    throw DeviceError(to_string(device) + ": cannot pin " + std::to_string(bytes) +
+                      " bytes of host memory: " + cudaGetErrorString(status) +
                       "; look at the limit on locked memory (ulimit -l) and the container's memory limit");
   }
   void* address = nullptr;

@@ -1,5 +1,5 @@
-// Device memory by cuMemCreate: shared by itself, without the rest of what cudaMalloc has in the same allocation, and alive until
-// the last process has unmapped it.
+// Device memory by cuMemCreate: shared by itself, without the rest of what cudaMalloc has in the same allocation, and alive
+// until the last process has unmapped it.
 #include <utility>
 #include <vector>
 
