@@ -4,11 +4,11 @@
 #include <iostream>
 #include <memory>
 
+#include "bench/calibration_benchmark.h"
 #include "bench_commands.h"
 #include "bench_options.h"
 #include "core/error.h"
-#include "train/bench/calibration_benchmark.h"
-#include "train/calibration_cache.h"
+#include "launch/calibration_cache.h"
 
 namespace plait {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 struct Options {
   std::string config, out;
   std::vector<std::string> set;
-  train::CalibrationRequest request;
+  bench::CalibrationRequest request;
   bool blocks_only = false, json = false;
   double timeout_s = 60;
 };
@@ -79,11 +79,11 @@ void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** 
     if (o->request.ranks.processes) throw ConfigError("bench calibrate: ranks are threads; --processes has no meaning here");
     o->request.argv.assign(argv, argv + argc);
     o->request.note = note_to_stderr;
-    const plan::Calibration calibration = train::calibrate(o->request);
-    const std::string path = o->out.empty() ? train::calibration_path(calibration.device, calibration.model) : o->out;
+    const plan::Calibration calibration = bench::calibrate(o->request);
+    const std::string path = o->out.empty() ? launch::calibration_path(calibration.device, calibration.model) : o->out;
     if (path.empty())
       throw ConfigError("bench calibrate: neither XDG_CACHE_HOME nor HOME is set; say where to write with --out");
-    train::save_calibration(calibration, path);
+    launch::save_calibration(calibration, path);
     if (o->json) {
       std::cout << to_json(calibration).dump(2) << '\n';
     } else {

@@ -2,32 +2,32 @@
 #include <iostream>
 #include <memory>
 
+#include "bench/collectives_benchmark.h"
 #include "bench_commands.h"
 #include "bench_options.h"
 #include "core/error.h"
-#include "train/bench/collectives_benchmark.h"
 
 namespace plait {
 namespace {
 
 struct Options {
-  train::CollectivesBenchmarkRequest request;
+  bench::CollectivesBenchmarkRequest request;
   std::vector<std::string> only;
   std::string type = "f32";
   double timeout_s = 60;
   bool json = false;
 };
 
-std::vector<train::CollectiveKind> kinds(const std::vector<std::string>& names) {
-  std::vector<train::CollectiveKind> found;
+std::vector<bench::CollectiveKind> kinds(const std::vector<std::string>& names) {
+  std::vector<bench::CollectiveKind> found;
   for (const std::string& name : names) {
-    const auto kind = train::collective_named(name);
+    const auto kind = bench::collective_named(name);
     if (!kind)
       throw ConfigError(
           {{"--only", name, "must be among all_reduce, reduce_scatter, all_gather, broadcast and all_to_all", "", 0}});
     found.push_back(*kind);
   }
-  return found.empty() ? train::all_collectives() : found;
+  return found.empty() ? bench::all_collectives() : found;
 }
 
 }  // namespace
@@ -55,10 +55,10 @@ void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char*
     o->request.dtype = dtype_from(o->type);
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     o->request.argv.assign(argv, argv + argc);
-    status = train::benchmark_collectives(
+    status = bench::benchmark_collectives(
         o->request, {.result =
                          [&](const nlohmann::ordered_json& result) {
-                           std::cout << (o->json ? result.dump(2) + "\n" : train::collectives_table(result));
+                           std::cout << (o->json ? result.dump(2) + "\n" : bench::collectives_table(result));
                          },
                      .note = note_to_stderr});
   });

@@ -6,7 +6,7 @@
 
 namespace plait {
 
-void add_rank_options(CLI::App& command, train::BenchRanks& ranks, double& timeout_s) {
+void add_rank_options(CLI::App& command, bench::BenchRanks& ranks, double& timeout_s) {
   command.add_option("--ranks", ranks.ranks, "Ranks, one device each; 0: all GPUs, or 2 on CPUs")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
@@ -20,7 +20,7 @@ void add_rank_options(CLI::App& command, train::BenchRanks& ranks, double& timeo
       ->check(CLI::PositiveNumber);
 }
 
-void add_size_options(CLI::App& command, train::SizeOptions& sizes) {
+void add_size_options(CLI::App& command, bench::SizeOptions& sizes) {
   command.add_option("--min", sizes.min, "Smallest size: 1K = 1024 bytes (default: 1K)")->type_name("SIZE");
   command
       .add_option("--max", sizes.max,
@@ -29,7 +29,7 @@ void add_size_options(CLI::App& command, train::SizeOptions& sizes) {
   command.add_option("--sizes", sizes.sizes, "These sizes instead: 4K,1M,16M")->delimiter(',')->type_name("SIZE");
 }
 
-void add_method_options(CLI::App& command, train::MethodFilter& filter) {
+void add_method_options(CLI::App& command, bench::MethodFilter& filter) {
   command.add_option("--transports", filter.transports, "Only these of direct, ipc, vmm, relay, host, nccl")->delimiter(',');
   command.add_option("--movers", filter.movers, "Only these of copy_engine, sm_write, sm_read")->delimiter(',');
 }

@@ -5,15 +5,15 @@
 #include <chrono>
 #include <string>
 
-#include "train/bench/bench_ranks.h"
-#include "train/bench/link_methods.h"
-#include "train/bench/sizes.h"
+#include "bench/bench_ranks.h"
+#include "bench/link_methods.h"
+#include "bench/sizes.h"
 
 namespace plait {
 
-void add_rank_options(CLI::App& command, train::BenchRanks& ranks, double& timeout_s);
-void add_size_options(CLI::App& command, train::SizeOptions& sizes);
-void add_method_options(CLI::App& command, train::MethodFilter& filter);
+void add_rank_options(CLI::App& command, bench::BenchRanks& ranks, double& timeout_s);
+void add_size_options(CLI::App& command, bench::SizeOptions& sizes);
+void add_method_options(CLI::App& command, bench::MethodFilter& filter);
 
 std::chrono::milliseconds milliseconds_of(double seconds);
 void note_to_stderr(const std::string& text);

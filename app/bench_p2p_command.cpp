@@ -2,16 +2,16 @@
 #include <iostream>
 #include <memory>
 
+#include "bench/p2p_benchmark.h"
+#include "bench/p2p_table.h"
 #include "bench_commands.h"
 #include "bench_options.h"
-#include "train/bench/p2p_benchmark.h"
-#include "train/bench/p2p_table.h"
 
 namespace plait {
 namespace {
 
 struct Options {
-  train::P2pBenchmarkRequest request;
+  bench::P2pBenchmarkRequest request;
   std::vector<std::string> pairs;
   double timeout_s = 60;
   bool no_products = false, brief = false, json = false;
@@ -19,7 +19,7 @@ struct Options {
 
 void print(const Options& o, const nlohmann::ordered_json& result) {
   if (!o.json) {
-    std::cout << train::p2p_table(result, o.brief);
+    std::cout << bench::p2p_table(result, o.brief);
     return;
   }
   std::cout << result.dump(2) << '\n';
@@ -57,11 +57,11 @@ void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv) 
   p2p->add_flag("--brief", o->brief, "One line per pair and method");
   p2p->add_flag("--json", o->json, "One JSON document on stdout");
   p2p->callback([o, &status, argc, argv] {
-    o->request.pairs = train::parse_pairs(o->pairs);
+    o->request.pairs = bench::parse_pairs(o->pairs);
     o->request.products = !o->no_products;
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     o->request.argv.assign(argv, argv + argc);
-    status = train::benchmark_p2p(
+    status = bench::benchmark_p2p(
         o->request, {.result = [&](const nlohmann::ordered_json& result) { print(*o, result); }, .note = note_to_stderr});
   });
 }

@@ -2,15 +2,15 @@
 #include <iostream>
 #include <memory>
 
+#include "bench/ring_benchmark.h"
 #include "bench_commands.h"
 #include "bench_options.h"
-#include "train/bench/ring_benchmark.h"
 
 namespace plait {
 namespace {
 
 struct Options {
-  train::RingBenchmarkRequest request;
+  bench::RingBenchmarkRequest request;
   std::string min = "1", max = "1M";
   double timeout_s = 60;
   bool json = false;
@@ -36,14 +36,14 @@ void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv)
   ring->add_option("--seed", o->request.seed, "Of sizes and contents")->capture_default_str();
   ring->add_flag("--json", o->json, "One JSON document on stdout");
   ring->callback([o, &status, argc, argv] {
-    o->request.min_bytes = train::parse_bytes(o->min, "--min");
-    o->request.max_bytes = train::parse_bytes(o->max, "--max");
+    o->request.min_bytes = bench::parse_bytes(o->min, "--min");
+    o->request.max_bytes = bench::parse_bytes(o->max, "--max");
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     o->request.argv.assign(argv, argv + argc);
-    status = train::benchmark_ring(o->request, {.result =
+    status = bench::benchmark_ring(o->request, {.result =
                                                     [&](const nlohmann::ordered_json& result) {
                                                       std::cout
-                                                          << (o->json ? result.dump(2) + "\n" : train::ring_table(result));
+                                                          << (o->json ? result.dump(2) + "\n" : bench::ring_table(result));
                                                     },
                                                 .note = note_to_stderr});
   });

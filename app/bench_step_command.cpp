@@ -4,12 +4,12 @@
 #include <iostream>
 #include <memory>
 
+#include "bench/step_benchmark.h"
 #include "bench_commands.h"
 #include "core/config.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "parallel/ledger_json.h"
-#include "train/bench/step_benchmark.h"
 #include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"
 
@@ -20,7 +20,7 @@ struct Options {
   std::string config, model;
   std::vector<std::string> set;
   std::int64_t batch = 8, micro_batches = 1, sequence = 1024, ranks = 0, zero = 0;
-  train::StepBenchmarkRequest request;
+  bench::StepBenchmarkRequest request;
   bool json = false;
 };
 
@@ -95,7 +95,7 @@ void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv)
   step->callback([o, &status, argc, argv] {
     o->request.config = configuration(*o);
     o->request.argv.assign(argv, argv + argc);
-    status = train::benchmark_step(o->request, [&](const nlohmann::ordered_json& result) {
+    status = bench::benchmark_step(o->request, [&](const nlohmann::ordered_json& result) {
       if (o->json) {
         std::cout << result.dump(2) << '\n';
       } else {

@@ -7,8 +7,8 @@
 
 #include "commands.h"
 #include "core/error.h"
-#include "train/data/files.h"
-#include "train/data/pack.h"
+#include "data/files.h"
+#include "data/pack.h"
 
 namespace plait {
 namespace {
@@ -18,25 +18,25 @@ struct PackArguments {
   std::int64_t vocab = 0;
   std::string model;
   bool json = false;
-  train::PackOptions options;
+  data::PackOptions options;
 };
 
-std::unique_ptr<train::Tokenizer> tokenizer_for(const PackArguments& arguments) {
+std::unique_ptr<data::Tokenizer> tokenizer_for(const PackArguments& arguments) {
   const bool train_model = arguments.vocab > 0, load_model = !arguments.model.empty();
   if (arguments.tokenizer == "bytes") {
     if (train_model || load_model) throw ConfigError({{"--tokenizer", "bytes", "takes neither --vocab nor --model", "", 0}});
-    return train::make_byte_tokenizer();
+    return data::make_byte_tokenizer();
   }
   if (train_model == load_model) {
     throw ConfigError({{"--tokenizer", "sentencepiece", "needs either --vocab (train a model) or --model (load one)", "", 0}});
   }
-  if (load_model) return train::load_sentencepiece(arguments.model);
+  if (load_model) return data::load_sentencepiece(arguments.model);
   std::vector<std::filesystem::path> texts;
-  for (const train::MatchedFile& file : train::match_files(arguments.options.globs, "GLOB")) texts.push_back(file.path);
-  return train::train_sentencepiece(texts, arguments.vocab);
+  for (const data::MatchedFile& file : data::match_files(arguments.options.globs, "GLOB")) texts.push_back(file.path);
+  return data::train_sentencepiece(texts, arguments.vocab);
 }
 
-void print(const PackArguments& arguments, const train::Tokenizer& tokenizer, const train::PackResult& result) {
+void print(const PackArguments& arguments, const data::Tokenizer& tokenizer, const data::PackResult& result) {
   if (arguments.json) {
     nlohmann::ordered_json document = {{"tokenizer", tokenizer.kind()},
                                        {"vocab", tokenizer.vocab()},
@@ -80,7 +80,7 @@ void add_data_command(CLI::App& app, int& status) {
       ->required();
   pack->callback([arguments, &status] {
     const auto tokenizer = tokenizer_for(*arguments);
-    print(*arguments, *tokenizer, train::pack(arguments->options, *tokenizer));
+    print(*arguments, *tokenizer, data::pack(arguments->options, *tokenizer));
     status = 0;
   });
 }

@@ -13,16 +13,17 @@
 #include "commands.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "core/file.h"
+#include "data/tokenizer.h"
+#include "launch/job_planning.h"
 #include "parallel/job_plan.h"
 #include "parallel/plan_json.h"
 #include "parallel/program_grid.h"
 #include "parallel/validator.h"
 #include "plan/report.h"
 #include "plan/simulation/simulated_trace.h"
-#include "train/job_planning.h"
 #include "train/report/accuracy.h"
 #include "train/report/progress_text.h"
-#include "train/run_directory.h"
 
 namespace plait {
 namespace {
@@ -34,20 +35,20 @@ constexpr int most_traced = 16;
 struct Options {
   std::string config;
   std::vector<std::string> set, accuracy;
-  train::PlanningWish wish;
+  launch::PlanningWish wish;
   std::string trace;
   bool json = false, programs = false, grid = false;
 };
 
 struct Plan {
-  train::SitedPlan sited;
+  launch::SitedPlan sited;
   parallel::ProgramSet programs;  // of all ranks
   const std::vector<parallel::RankPlan>& stages() const { return sited.job.stages; }
 };
 
 Plan make_plan(const Options& o) {
   const Config config = load_config(o.config, o.set);
-  const std::int64_t vocab = train::vocabulary(config);
+  const std::int64_t vocab = data::vocabulary(config);
   Plan plan{.sited = plan_on_site(config, vocab, o.wish), .programs = {}};
   plan.programs = parallel::training_programs(plan.stages());
   parallel::require_valid(plan.programs);
@@ -116,14 +117,14 @@ nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
 
 // Of all ranks, or of one of each pipeline coordinate where that is more than a browser takes.
 void write_trace(const Plan& plan, const std::string& file) {
-  const train::SitedPlan& sited = plan.sited;
+  const launch::SitedPlan& sited = plan.sited;
   const plan::Site site{.machine = sited.machine, .fabric = sited.fabric.get(), .kind = sited.kind};
   const parallel::Layout& layout = plan.stages().front().layout;
   std::vector<int> ranks(static_cast<std::size_t>(layout.ranks()));
   std::iota(ranks.begin(), ranks.end(), 0);
   if (layout.ranks() > most_traced) ranks = plan::one_rank_per_stage(layout);
   const auto device_of = [&](int rank) { return sited.context.devices.at(static_cast<std::size_t>(rank)); };
-  train::write_text_file(file, plan::simulated_trace(plan.programs, simulate_choice(sited.job, site), ranks, device_of));
+  write_text_file(file, plan::simulated_trace(plan.programs, simulate_choice(sited.job, site), ranks, device_of));
 }
 
 void show_accuracy(const Options& o) {

@@ -5,21 +5,21 @@
 #include <map>
 #include <memory>
 
+#include "bench/pair_measurements.h"
 #include "bench_options.h"
-#include "comm/topology/draw.h"
-#include "comm/topology/import.h"
-#include "comm/topology/live.h"
-#include "comm/topology/replicate.h"
-#include "comm/topology/topology_json.h"
 #include "commands.h"
 #include "core/cpu_binding.h"
-#include "train/bench/pair_measurements.h"
-#include "train/rank_binding.h"
+#include "launch/rank_binding.h"
+#include "topology/draw.h"
+#include "topology/import.h"
+#include "topology/live.h"
+#include "topology/replicate.h"
+#include "topology/topology_json.h"
 
 namespace plait {
 namespace {
 
-using namespace comm::topology;
+using namespace plait::topology;
 
 struct Options {
   std::string from, network = "rail";
@@ -44,7 +44,7 @@ Topology read(const Options& o) {
   Discovered found = discover_live();
   Topology topology{"This machine", std::move(found.graph), std::move(found.machine), {}};
   if (!topology.machine.driver.empty()) topology.source += " (NVIDIA driver " + topology.machine.driver + ")";
-  if (o.measure) train::measure_pairs(topology.graph, note_to_stderr);
+  if (o.measure) bench::measure_pairs(topology.graph, note_to_stderr);
   return topology;
 }
 
@@ -78,7 +78,7 @@ std::string ranks_here(const Graph& graph) {
   for (std::size_t i = 0; i < visible; ++i) devices.push_back({DeviceKind::cuda, static_cast<int>(i)});
   std::string text = "\nRanks\n", why;
   if (visible > 0)
-    text += "  " + train::binding_text(devices) + "\n";
+    text += "  " + launch::binding_text(devices) + "\n";
   else
     cuda_device_count(&why);
   if (visible < all) {

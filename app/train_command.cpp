@@ -3,13 +3,13 @@
 
 #include <memory>
 
+#include "checkpoint/run_directory.h"
 #include "commands.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "core/json_file.h"
+#include "launch/job_planning.h"
 #include "plan/report.h"
-#include "train/job_planning.h"
-#include "train/json_file.h"
-#include "train/run_directory.h"
 #include "train/trainer.h"
 
 namespace plait {
@@ -36,18 +36,19 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
     if (options->config.empty() && options->resume.empty())
       throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
     train::TrainRequest request;
-    if (auto settled = train::settled_by_launcher()) {
+    if (auto settled = launch::settled_by_launcher()) {
       request.config = std::move(*settled);
     } else {
-      request.config = options->config.empty() ? train::load_run_config(train::run_directory_of(options->resume), options->set)
-                                               : load_config(options->config, options->set);
+      request.config = options->config.empty()
+                           ? checkpoint::load_run_config(checkpoint::run_directory_of(options->resume), options->set)
+                           : load_config(options->config, options->set);
       if (!options->plan.empty())
         request.config =
-            plan::apply_choice(std::move(request.config), train::read_json_file(options->plan, most_plan_bytes), options->plan);
+            plan::apply_choice(std::move(request.config), read_json_file(options->plan, most_plan_bytes), options->plan);
       std::string note;
-      request.config = train::settle(request.config, note);
+      request.config = launch::settle(request.config, note);
       if (!note.empty()) fmt::print(stderr, "{}\n", note);
-      train::tell_rank_processes(request.config);
+      launch::tell_rank_processes(request.config);
     }
     request.resume = options->resume;
     request.argv.assign(argv, argv + argc);

@@ -7,11 +7,11 @@
 #include "commands.h"
 #include "core/config.h"
 #include "core/error.h"
-#include "train/verify/report_json.h"
-#include "train/verify/report_junit.h"
-#include "train/verify/report_table.h"
-#include "train/verify/verify.h"
-#include "train/verify/verify_job.h"
+#include "verify/report_json.h"
+#include "verify/report_junit.h"
+#include "verify/report_table.h"
+#include "verify/verify.h"
+#include "verify/verify_job.h"
 
 namespace plait {
 namespace {
@@ -23,14 +23,14 @@ struct Options {
 };
 
 int run(const Options& o, int argc, char** argv) {
-  const train::ConfigSource source = [&](const std::vector<std::string>& overrides) {
+  const verify::ConfigSource source = [&](const std::vector<std::string>& overrides) {
     std::vector<std::string> all = o.set;
     all.insert(all.end(), overrides.begin(), overrides.end());
     return load_config(o.config, all);
   };
   if (!o.job.empty()) {
-    const train::VerifyJob job = train::verify_job_from(o.job);
-    return train::run_verify_rank(job, source(job.overrides));
+    const verify::VerifyJob job = verify::verify_job_from(o.job);
+    return verify::run_verify_rank(job, source(job.overrides));
   }
   // Opened first: what takes minutes must not end with a file that cannot be written.
   std::ofstream junit;
@@ -38,10 +38,10 @@ int run(const Options& o, int argc, char** argv) {
     junit.open(o.junit);
     if (!junit) throw ConfigError({{"--junit", o.junit, "cannot be written", "", 0}});
   }
-  train::VerifyTable table(train::detect_terminal(o.json ? stderr : stdout));
-  const train::VerifyReport report =
-      train::verify({.config = source, .layouts = o.layouts, .argv = std::vector<std::string>(argv, argv + argc), .hooks = {}},
-                    table.events());
+  verify::VerifyTable table(train::detect_terminal(o.json ? stderr : stdout));
+  const verify::VerifyReport report =
+      verify::verify({.config = source, .layouts = o.layouts, .argv = std::vector<std::string>(argv, argv + argc), .hooks = {}},
+                     table.events());
   table.summarize(report);
   if (o.json) std::cout << to_json(report).dump(2) << '\n';
   if (!o.junit.empty() && !(junit << to_junit(report) << std::flush)) throw Error(o.junit + ": writing failed");

@@ -4,7 +4,7 @@
 #   cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++-16 -DCMAKE_C_COMPILER=clang-16 -DPLAIT_FUZZ=ON -DPLAIT_CUDA=OFF
 #   cmake --build build/fuzz --target topology_import_fuzz config_fuzz
 #   build/fuzz/tests/fuzz/topology_import_fuzz -max_total_time=600 -dict=tests/fuzz/topology.dict NEW_INPUTS \
-#     tests/fuzz/corpus/topology tests/comm/topologies
+#     tests/fuzz/corpus/topology tests/topology/topologies
 #
 # Without it the same entry functions run over the same corpus as ordinary tests (tests/fuzz/CMakeLists.txt).
 option(PLAIT_FUZZ "Build the libFuzzer targets; clang only" OFF)

@@ -94,7 +94,7 @@ struct CommConfig {
 
 struct PlacementConfig {
   std::string strategy = "auto";      // auto | order | worst | explicit
-  std::string topology = "live";      // live, or a file (comm/topology/import.h)
+  std::string topology = "live";      // live, or a file (topology/import.h)
   std::vector<std::int64_t> devices;  // explicit: GPU of each rank
 };
 

@@ -1,6 +1,7 @@
 #include "parallel/rank_plan.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "parallel/rank_memory.h"
@@ -178,6 +179,17 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
   plan.evaluate = evaluation_program(spec);
   plan.memory = plan_memory(plan);
   return plan;
+}
+
+std::vector<std::vector<int>> communicators_of(const RankPlan& plan) {
+  std::vector<std::vector<int>> list;
+  std::set<std::vector<int>> shared;
+  for (const Group group : {Group::tensor, Group::data, Group::tied, Group::world}) {
+    std::vector<int> members = plan.members(group);
+    if (members.size() > 1 && (!shares_communicator(group) || shared.insert(members).second))
+      list.push_back(std::move(members));
+  }
+  return list;
 }
 
 }  // namespace plait::parallel

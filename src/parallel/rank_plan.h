@@ -44,6 +44,12 @@ struct RankPlan {
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };
 
+// The tensor group runs on the compute stream, at the same time as the others on theirs. Those share one communicator where
+// they have the same members.
+constexpr bool shares_communicator(Group group) { return group != Group::tensor; }
+// The members of every communicator of several ranks that this rank has, in the order in which all ranks make them.
+std::vector<std::vector<int>> communicators_of(const RankPlan& plan);
+
 // A buffer that messages are received into: from whom, and where in it they arrive (under sequence parallelism a received
 // gradient has room for the other ranks' rows too).
 struct ReceivedBuffer {

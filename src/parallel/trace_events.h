@@ -6,16 +6,42 @@
 // steady clock, which all ranks of a host share; of a simulated step, of a clock of its own.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "parallel/device_activities.h"
 #include "parallel/mesh.h"
 #include "parallel/program.h"
-#include "parallel/step_recorder.h"
 
 namespace plait::parallel {
+
+// When a traced step's instructions ran, in milliseconds since an origin on the host's steady clock.
+struct StepTrace {
+  struct Row {
+    int instruction = 0;                     // index into the program
+    double waiting = 0, begin = 0, end = 0;  // came to its stream, waits over, done
+    std::optional<double> ready;             // its message was ready to travel, or the last rank of its collective had come
+  };
+  struct Collective {
+    std::string name;
+    int instruction = 0;
+    double begin = 0, end = 0;
+  };
+  std::chrono::steady_clock::time_point origin;
+  std::int64_t step = 0;                // as given to begin()
+  double begin = 0, end = 0;            // on the compute stream
+  std::vector<Row> rows;                // by instruction
+  std::vector<Collective> collectives;  // within blocks, in order
+};
+
+// What a GPU ran.
+struct DeviceActivity {
+  std::string name;  // of a kernel; or "copy", "copy to a peer", "set", with the number of bytes
+  int stream = -1;   // index into what the constructor was given; -1: another one
+  std::chrono::steady_clock::time_point begin, end;
+};
 
 struct TracedStep {
   StepTrace trace;

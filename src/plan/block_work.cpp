@@ -151,8 +151,8 @@ BlockWork block_work(const model::BlockSizes& sizes, int block) {
   return transformer_work(s, sizes.recompute);
 }
 
-double seconds_of(const PassWork& work, const DeviceProfile& profile, DType dtype) {
-  const double rate = matrix_flops(profile, dtype);
+double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, DType dtype) {
+  const double rate = topology::matrix_flops(profile, dtype);
   double seconds = work.matrix_flops / rate + work.matrix_products * profile.matrix_seconds;
   if (work.attention_flops > 0) seconds += work.attention_flops / (attention_rate * rate) + profile.matrix_seconds;
   return seconds + work.memory_bytes / profile.memory_bytes_per_s + work.kernels * profile.kernel_seconds;

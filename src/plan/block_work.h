@@ -3,7 +3,7 @@
 #pragma once
 
 #include "model/activations.h"
-#include "plan/device_profile.h"
+#include "topology/device_profile.h"
 
 namespace plait::plan {
 
@@ -29,6 +29,6 @@ struct BlockWork {
 BlockWork block_work(const model::BlockSizes& sizes, int block);
 
 // Without the collectives.
-double seconds_of(const PassWork& work, const DeviceProfile& profile, DType dtype);
+double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, DType dtype);
 
 }  // namespace plait::plan

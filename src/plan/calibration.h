@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "model/activations.h"
-#include "plan/device_profile.h"
+#include "topology/device_profile.h"
 
 namespace plait::plan {
 
@@ -41,7 +41,7 @@ struct CollectiveMeasurement {
 };
 
 struct MessageMeasurement {
-  std::string link;       // "NV18", as comm::topology::PairSummary names it; "" any
+  std::string link;       // "NV18", as topology::PairSummary names it; "" any
   std::string transport;  // "direct"
   Curve curve;
 };

@@ -42,7 +42,7 @@ const Curve* CommunicationCosts::curve_of(Collective kind, int ranks) const {
   return nullptr;
 }
 
-const Curve* CommunicationCosts::curve_of(const Way& way) const {
+const Curve* CommunicationCosts::curve_of(const topology::Way& way) const {
   if (!machine_.calibration) return nullptr;
   const Curve* any = nullptr;
   for (const MessageMeasurement& m : machine_.calibration->messages) {
@@ -52,7 +52,7 @@ const Curve* CommunicationCosts::curve_of(const Way& way) const {
   return any;
 }
 
-Work CommunicationCosts::message(double bytes, const Way& way) const {
+Work CommunicationCosts::message(double bytes, const topology::Way& way) const {
   Work work{.seconds = machine_.profile.message_seconds + way.latency_us * micro,
             .bytes = bytes,
             .most_gb_per_s = 0,

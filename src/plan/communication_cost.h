@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "plan/fabric.h"
 #include "plan/machine.h"
 #include "plan/simulation/work.h"
+#include "topology/fabric.h"
 
 namespace plait::plan {
 
@@ -28,7 +28,7 @@ class CommunicationCosts {
   explicit CommunicationCosts(const Machine& machine) : machine_(machine) {}  // keeps a reference
 
   // A message of `bytes` on this way. (On the receiver: with 0 bytes.)
-  Work message(double bytes, const Way& way) const;
+  Work message(double bytes, const topology::Way& way) const;
   // A collective over a tensor of `bytes`, for the simulator, which knows the way.
   Work collective(Collective kind, int ranks, double bytes) const;
   // The same among ranks that nothing disturbs.
@@ -36,7 +36,7 @@ class CommunicationCosts {
 
  private:
   const Curve* curve_of(Collective kind, int ranks) const;
-  const Curve* curve_of(const Way& way) const;
+  const Curve* curve_of(const topology::Way& way) const;
   const Machine& machine_;
 };
 

@@ -157,7 +157,8 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   if (c.pipeline > 1 && speeds.pipeline.gb_per_s > 0) {
     const double bytes =
         static_cast<double>(job.sizes.own_rows() * job.sizes.shape.hidden) * static_cast<double>(size_of(job.sizes.compute));
-    const Way way{.channels = {}, .gb_per_s = speeds.pipeline.gb_per_s, .latency_us = speeds.pipeline.latency_us, .link = {}};
+    const topology::Way way{
+        .channels = {}, .gb_per_s = speeds.pipeline.gb_per_s, .latency_us = speeds.pipeline.latency_us, .link = {}};
     const double hop = communication.message(bytes, way).seconds + bytes / (speeds.pipeline.gb_per_s * 1e9);
     // Filling and draining; in between, messages bound the step only where they take longer than computing does.
     estimate.seconds += 2 * static_cast<double>(c.pipeline - 1) * hop;

@@ -15,10 +15,10 @@
 #include "core/error.h"
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
-#include "parallel/rank_groups.h"
-#include "plan/host_rings.h"
+#include "parallel/rank_plan.h"
 #include "plan/ordered_tasks.h"
 #include "plan/what_if.h"
+#include "topology/host_rings.h"
 
 namespace plait::plan {
 namespace {
@@ -37,7 +37,7 @@ Candidate candidate_of(const Config& config, const Layout& layout) {
           .stages = config.parallel.stages};
 }
 
-AxisLink axis_link(const AxisCost& cost, const Fabric& fabric, const std::string& what) {
+AxisLink axis_link(const AxisCost& cost, const topology::Fabric& fabric, const std::string& what) {
   AxisLink link;
   link.used = cost.narrowest.from >= 0;
   if (!link.used) return link;
@@ -52,24 +52,24 @@ AxisLink axis_link(const AxisCost& cost, const Fabric& fabric, const std::string
 // The fastest ways within a host and between two, so that an estimate is rather too low than too high.
 class FastestWays {
  public:
-  explicit FastestWays(Fabric& fabric) {
+  explicit FastestWays(topology::Fabric& fabric) {
     const int first_host = fabric.gpu(0).host;
     while (of_host_ < fabric.gpus() && fabric.gpu(of_host_).host == first_host) ++of_host_;
     const int looked_at = std::min(fabric.gpus(), std::min(of_host_, 16) + 1);
     for (int from = 0; from < looked_at; ++from) {
       for (int to = 0; to < looked_at; ++to) {
         if (from == to) continue;
-        const Way& way = fabric.way(from, to);
+        const topology::Way& way = fabric.way(from, to);
         RingSpeed& best = fabric.gpu(from).host == fabric.gpu(to).host ? within_ : between_;
         if (way.gb_per_s > best.gb_per_s) best = {way.gb_per_s, way.latency_us};
       }
     }
     if (of_host_ < fabric.gpus()) {
-      const Way& way = fabric.way(0, of_host_);
+      const topology::Way& way = fabric.way(0, of_host_);
       if (way.gb_per_s > between_.gb_per_s) between_ = {way.gb_per_s, way.latency_us};
       std::vector<int> two_hosts;
       for (int gpu = 0; gpu < fabric.gpus() && fabric.host_of(gpu) < 2; ++gpu) two_hosts.push_back(gpu);
-      rings_ = host_rings(network_of(fabric), two_hosts).rings;
+      rings_ = topology::host_rings(topology::network_of(fabric), two_hosts).rings;
     }
   }
   // Tensor groups have the first claim on a host, then whichever of the others.
@@ -134,7 +134,7 @@ Evaluation evaluate_memory(const Config& config, const std::vector<parallel::Ran
 }
 
 // By rank: a number for ranks whose messages cost the same, as their ways are alike.
-std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::vector<int>& gpus, Fabric& fabric) {
+std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::vector<int>& gpus, topology::Fabric& fabric) {
   std::map<std::vector<std::tuple<double, double, std::string>>, int> numbers;
   std::vector<int> alike;
   for (int rank = 0; rank < programs.layout.ranks(); ++rank) {
@@ -142,7 +142,7 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
     for (const parallel::StreamSpec& stream : programs.program(rank).streams) {
       if (stream.role != parallel::StreamRole::send) continue;
       const int peer = programs.layout.on_pipeline(rank, stream.peer);
-      const Way& way = fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
+      const topology::Way& way = fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
       ways.emplace_back(way.gb_per_s, way.latency_us, way.link);
     }
     alike.push_back(numbers.try_emplace(std::move(ways), static_cast<int>(numbers.size())).first->second);
@@ -151,7 +151,7 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
 }
 
 Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const StepCosts& costs,
-                          const PlacementResult& placement, Fabric& fabric, SimulationOptions options) {
+                          const PlacementResult& placement, topology::Fabric& fabric, SimulationOptions options) {
   const Layout& layout = stages.front().layout;
   const std::vector<int>& gpus = placement.gpu_of_rank;
   const NarrowestWay& tensor = placement.cost.tensor.narrowest;
@@ -160,7 +160,7 @@ Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const S
   const WorkOf work_of = [&](int rank, int index) {
     const parallel::Program& program = programs.program(rank);
     const parallel::Instruction& i = program.at(index);
-    const Way* way = nullptr;
+    const topology::Way* way = nullptr;
     if (parallel::is_send(i.kind)) {
       const int peer = layout.on_pipeline(rank, program.stream_of(i).peer);
       way = &fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
@@ -168,7 +168,7 @@ Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const S
     return costs.work(layout.coordinates(rank).pipeline, index, tensor_latency, way);
   };
   options.same_work = alike_in_ways(programs, gpus, fabric);
-  return simulate_step(programs, work_of, network_of(fabric), gpus, options);
+  return simulate_step(programs, work_of, topology::network_of(fabric), gpus, options);
 }
 
 // `stages`: what `config` says, as stage_plans() makes it.
@@ -181,7 +181,7 @@ Evaluation evaluate_plans(const Config& config, const std::vector<parallel::Rank
   const PlacementCost& cost = result.placement.cost;
   if (!cost.possible())
     throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
-  Fabric& fabric = *site.fabric;
+  topology::Fabric& fabric = *site.fabric;
   result.tensor = axis_link(cost.tensor, fabric, "tensor groups");
   result.pipeline = axis_link(cost.pipeline, fabric, "messages");
   result.data = axis_link(cost.data, fabric, "data groups");
@@ -224,10 +224,11 @@ class Search {
   // What a thread evaluates with: a fabric and a placer remember what they have been asked.
   struct Desk {
     explicit Desk(const Site& s) : site(s), placer(*s.fabric) {}
-    Desk(const Site& s, const Fabric& original) : own(std::make_unique<Fabric>(original)), site(s), placer(*own) {
+    Desk(const Site& s, const topology::Fabric& original)
+        : own(std::make_unique<topology::Fabric>(original)), site(s), placer(*own) {
       site.fabric = own.get();
     }
-    std::unique_ptr<Fabric> own;  // none: the site's
+    std::unique_ptr<topology::Fabric> own;  // none: the site's
     Site site;
     Placer placer;
   };

@@ -25,7 +25,7 @@ namespace plait::plan {
 // A machine that jobs are planned for. Not for several threads at once.
 struct Site {
   Machine machine;
-  Fabric* fabric = nullptr;  // as many GPUs as ranks, or more
+  topology::Fabric* fabric = nullptr;  // as many GPUs as ranks, or more
   DeviceKind kind = DeviceKind::cuda;
 };
 

@@ -68,7 +68,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
 }
 
 Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
-  const DeviceProfile& profile = machine_.profile;
+  const topology::DeviceProfile& profile = machine_.profile;
   const auto gradient = static_cast<double>(size_of(plan.gradient_type)),
              weight = static_cast<double>(size_of(plan.sizes.compute));
   const auto master = static_cast<double>(size_of(plan.master_type));
@@ -150,7 +150,7 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
   traffic_.data.push_back(data);
 }
 
-Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const Way* way) const {
+Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const topology::Way* way) const {
   const Item& item = items_.at(at(pipeline)).at(at(index));
   if (way) return communication_.message(item.work.bytes, *way);
   Work work = item.work;

@@ -24,7 +24,7 @@ class StepCosts {
 
   // Of instruction `index` of a rank with this pipeline coordinate. `tensor_latency_us`: of a hop of its tensor group's ring;
   // `way`: of a message, to its peer.
-  Work work(int pipeline, int index, double tensor_latency_us, const Way* way) const;
+  Work work(int pipeline, int index, double tensor_latency_us, const topology::Way* way) const;
 
   bool extrapolated() const { return extrapolated_; }  // some pass was not measured although others were
 

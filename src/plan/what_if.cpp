@@ -16,11 +16,10 @@ constexpr double most_scale = 64;
 constexpr int halvings = 7;
 constexpr int most_ranks = 16;  // each look is two simulations on a machine of its own
 
-comm::topology::Graph scaled(comm::topology::Graph graph, double factor) {
-  for (comm::topology::Edge& edge : graph.edges)
-    edge.gb_per_s = std::clamp(edge.gb_per_s * factor, 1e-3, comm::topology::max_gb_per_s);
-  for (comm::topology::PairMeasurement& pair : graph.pairs) {
-    pair.gb_per_s = std::clamp(pair.gb_per_s * factor, 1e-3, comm::topology::max_gb_per_s);
+topology::Graph scaled(topology::Graph graph, double factor) {
+  for (topology::Edge& edge : graph.edges) edge.gb_per_s = std::clamp(edge.gb_per_s * factor, 1e-3, topology::max_gb_per_s);
+  for (topology::PairMeasurement& pair : graph.pairs) {
+    pair.gb_per_s = std::clamp(pair.gb_per_s * factor, 1e-3, topology::max_gb_per_s);
   }
   return graph;
 }
@@ -32,7 +31,7 @@ class WhatIf {
 
   // Seconds by which the other one is slower, with all links this much faster. Both are placed anew.
   double lead(const Candidate& other, double factor) {
-    Fabric fabric(scaled(site_.fabric->graph(), factor));
+    topology::Fabric fabric(scaled(site_.fabric->graph(), factor));
     Site site = site_;
     site.fabric = &fabric;
     Placer placer(fabric);

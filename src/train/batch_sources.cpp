@@ -6,11 +6,11 @@ namespace {
 // Micro-batches that the data thread may be ahead.
 constexpr std::size_t prefetch_depth = 4;
 
-parallel::HostBatch pointers(View tokens, View targets) { return {tokens.as<std::int32_t>(), targets.as<std::int32_t>()}; }
+runtime::HostBatch pointers(View tokens, View targets) { return {tokens.as<std::int32_t>(), targets.as<std::int32_t>()}; }
 
 }  // namespace
 
-BatchShape batch_shape(const parallel::RankPlan& plan) {
+data::BatchShape batch_shape(const parallel::RankPlan& plan) {
   return {.micro_batch = plan.sizes.micro_batch.batch,
           .micro_batches = plan.micro_batches,
           .data_size = plan.layout.data,
@@ -30,28 +30,28 @@ HostBatchRing::HostBatchRing(DeviceMemory& memory, const parallel::RankPlan& pla
   }
 }
 
-TrainingBatches::TrainingBatches(DeviceMemory& memory, const parallel::RankPlan& plan, std::shared_ptr<const Dataset> dataset,
-                                 std::int64_t first_step, std::int64_t last_step)
+TrainingBatches::TrainingBatches(DeviceMemory& memory, const parallel::RankPlan& plan,
+                                 std::shared_ptr<const data::Dataset> dataset, std::int64_t first_step, std::int64_t last_step)
     : ring_(memory, plan, prefetch_depth),
       prefetcher_(std::move(dataset), batch_shape(plan), first_step, last_step, ring_.slots(), memory.device()) {}
 
-parallel::HostBatch TrainingBatches::next() {
-  const HostBatch& batch = prefetcher_.next();
+runtime::HostBatch TrainingBatches::next() {
+  const data::HostBatch& batch = prefetcher_.next();
   return pointers(batch.tokens, batch.targets);
 }
 
 ValidationBatches::ValidationBatches(DeviceMemory& memory, const parallel::RankPlan& plan,
-                                     std::shared_ptr<const Dataset> dataset, std::int64_t batches)
+                                     std::shared_ptr<const data::Dataset> dataset, std::int64_t batches)
     : dataset_(std::move(dataset)), shape_(batch_shape(plan)), batches_(batches), ring_(memory, plan, 2) {
   for (std::size_t i = 0; i < ring_.slots().size(); ++i) copied_.emplace_back(memory.device());
 }
 
 std::int64_t ValidationBatches::rounds() const { return batches_ * shape_.micro_batches; }
 
-parallel::HostBatch ValidationBatches::next() {
+runtime::HostBatch ValidationBatches::next() {
   const auto slot = static_cast<std::size_t>(next_) % ring_.slots().size();
   copied_[slot].synchronize();
-  fill_validation_batch(*dataset_, shape_, batches_, next_, ring_.slots()[slot]);
+  data::fill_validation_batch(*dataset_, shape_, batches_, next_, ring_.slots()[slot]);
   ++next_;
   return pointers(ring_.slots()[slot].tokens, ring_.slots()[slot].targets);
 }

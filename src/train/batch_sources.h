@@ -5,51 +5,51 @@
 #include <optional>
 #include <vector>
 
-#include "parallel/interpreter.h"
-#include "train/data/batch_prefetcher.h"
+#include "data/batch_prefetcher.h"
+#include "runtime/interpreter.h"
 
 namespace plait::train {
 
-BatchShape batch_shape(const parallel::RankPlan& plan);
+data::BatchShape batch_shape(const parallel::RankPlan& plan);
 
 // Pinned buffers for `count` micro-batches of a plan.
 class HostBatchRing {
  public:
   HostBatchRing(DeviceMemory& memory, const parallel::RankPlan& plan, std::size_t count);
-  const std::vector<HostBatchMemory>& slots() const { return slots_; }
+  const std::vector<data::HostBatchMemory>& slots() const { return slots_; }
 
  private:
   std::vector<Buffer> buffers_;
-  std::vector<HostBatchMemory> slots_;
+  std::vector<data::HostBatchMemory> slots_;
 };
 
 // The training split, prefetched, from `first_step` to `last_step`.
-class TrainingBatches final : public parallel::BatchSource {
+class TrainingBatches final : public runtime::BatchSource {
  public:
-  TrainingBatches(DeviceMemory& memory, const parallel::RankPlan& plan, std::shared_ptr<const Dataset> dataset,
+  TrainingBatches(DeviceMemory& memory, const parallel::RankPlan& plan, std::shared_ptr<const data::Dataset> dataset,
                   std::int64_t first_step, std::int64_t last_step);
-  parallel::HostBatch next() override;
+  runtime::HostBatch next() override;
   void release(StreamRef stream) override { prefetcher_.release(stream); }
   double stalled_ms() const { return prefetcher_.stalled_ms(); }
 
  private:
   HostBatchRing ring_;
-  BatchPrefetcher prefetcher_;
+  data::BatchPrefetcher prefetcher_;
 };
 
 // One evaluation over the validation split: `batches` global batches.
-class ValidationBatches final : public parallel::BatchSource {
+class ValidationBatches final : public runtime::BatchSource {
  public:
-  ValidationBatches(DeviceMemory& memory, const parallel::RankPlan& plan, std::shared_ptr<const Dataset> dataset,
+  ValidationBatches(DeviceMemory& memory, const parallel::RankPlan& plan, std::shared_ptr<const data::Dataset> dataset,
                     std::int64_t batches);
   void rewind() { next_ = 0; }
-  parallel::HostBatch next() override;
+  runtime::HostBatch next() override;
   void release(StreamRef stream) override;
   std::int64_t rounds() const;  // micro-batches of one evaluation on this rank
 
  private:
-  std::shared_ptr<const Dataset> dataset_;
-  BatchShape shape_;
+  std::shared_ptr<const data::Dataset> dataset_;
+  data::BatchShape shape_;
   std::int64_t batches_;
   HostBatchRing ring_;
   std::vector<Event> copied_;  // of each slot

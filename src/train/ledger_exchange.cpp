@@ -4,7 +4,7 @@
 
 namespace plait::train {
 
-std::vector<parallel::Ledger> gather_ledgers(RankContext& rank, const std::string& name, const parallel::Ledger& own,
+std::vector<parallel::Ledger> gather_ledgers(launch::RankContext& rank, const std::string& name, const parallel::Ledger& own,
                                              std::chrono::milliseconds timeout) {
   using Json = nlohmann::ordered_json;
   const auto key = [&](int of) { return "ledger." + name + "." + std::to_string(of); };

@@ -5,11 +5,11 @@
 #include <numeric>
 #include <vector>
 
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/philox.h"
-#include "train/checkpoint/checkpoint_directory.h"
-#include "train/data/tokenizer.h"
-#include "train/run_directory.h"
+#include "data/tokenizer.h"
 #include "train/session.h"
 #include "train/training_checkpoint.h"
 
@@ -41,9 +41,10 @@ std::int32_t draw(const std::vector<float>& logits, double temperature, std::int
 }
 
 void generate(const SampleRequest& request, const Config& config, const std::filesystem::path& checkpoint,
-              const Tokenizer& tokenizer, RankContext& rank, const std::function<void(const std::string&)>& on_text) {
+              const data::Tokenizer& tokenizer, launch::RankContext& rank,
+              const std::function<void(const std::string&)>& on_text) {
   Session session(config, tokenizer.vocab(), rank);
-  synchronize_load(session.interpreter(), CheckpointReader(checkpoint));
+  synchronize_load(session.interpreter(), checkpoint::CheckpointReader(checkpoint));
 
   std::vector<std::int32_t> text = tokenizer.encode(request.prompt);
   if (text.empty()) throw ConfigError("--prompt is empty: give at least one token of text to continue");
@@ -69,16 +70,17 @@ void generate(const SampleRequest& request, const Config& config, const std::fil
 }  // namespace
 
 void sample(const SampleRequest& request, Device device, const std::function<void(const std::string&)>& on_text) {
-  const FoundCheckpoint found = find_checkpoint(request.run_dir);
-  Config config = load_run_config(found.run_dir);
+  const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(request.run_dir);
+  Config config = checkpoint::load_run_config(found.run_dir);
   config.parallel = {};
   config.parallel.data = 1;
   config.train.global_batch = config.train.micro_batch = 1;
-  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(found.run_dir);
+  const std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(found.run_dir);
 
-  LaunchPlan alone;
+  launch::LaunchPlan alone;
   alone.devices = {device};
-  launch(alone, [&](RankContext& rank) { generate(request, config, found.directory, *tokenizer, rank, on_text); }, {});
+  launch::launch(alone,
+                 [&](launch::RankContext& rank) { generate(request, config, found.directory, *tokenizer, rank, on_text); }, {});
 }
 
 }  // namespace plait::train

@@ -12,24 +12,24 @@
 
 namespace plait::train {
 
-Session::Session(const Config& config, std::int64_t vocab, RankContext& rank)
+Session::Session(const Config& config, std::int64_t vocab, launch::RankContext& rank)
     : Session(parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank,
                                        rank.device.kind),
               group_options(config, rank.device), rank) {}
 
-Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankContext& rank)
+Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch::RankContext& rank)
     : exceptions_at_start_(std::uncaught_exceptions()), memory_(rank.device) {
-  parallel::RankGroups groups = parallel::make_groups(plan, options, *rank.rendezvous);
+  runtime::RankGroups groups = runtime::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;
   const auto end = [abort = groups.abort, ended = ended_from_outside_](const std::string& reason) {
     *ended = true;
     abort->abort(reason);
   };
   rank.on_abort([end] { end("another rank failed"); });
-  const std::shared_ptr<parallel::CommunicationAbort> abort = groups.abort;
-  interpreter_ = std::make_unique<parallel::Interpreter>(std::move(plan), memory_, std::move(groups));
+  const std::shared_ptr<runtime::CommunicationAbort> abort = groups.abort;
+  interpreter_ = std::make_unique<runtime::Interpreter>(std::move(plan), memory_, std::move(groups));
   if (rank.size == 1) return;
-  watchdog_.emplace(WatchdogSpec{
+  watchdog_.emplace(launch::WatchdogSpec{
       .rank = rank.rank,
       .size = rank.size,
       .layout = this->plan().layout,
@@ -48,8 +48,8 @@ Session::Session(parallel::RankPlan plan, parallel::GroupOptions options, RankCo
                        number, reason, number);
             std::_Exit(3);
           }});
-  abort->on_failure([this](const std::string& what, parallel::CommunicationAbort::Failure failure) {
-    if (failure == parallel::CommunicationAbort::Failure::own) {
+  abort->on_failure([this](const std::string& what, runtime::CommunicationAbort::Failure failure) {
+    if (failure == runtime::CommunicationAbort::Failure::own) {
       watchdog_->failed(what);
     } else {
       watchdog_->inquire(what);
@@ -91,7 +91,7 @@ std::map<std::pair<int, int>, comm::p2p::Transport> pair_transports(const Config
 
 }  // namespace
 
-parallel::GroupOptions group_options(const Config& config, Device device) {
+runtime::GroupOptions group_options(const Config& config, Device device) {
   return {.device = device,
           .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(config.comm.timeout_s * 1000))),
           .max_ctas = static_cast<int>(config.comm.max_ctas),
@@ -123,7 +123,7 @@ std::string MemoryReport::to_string() const {
   return text;
 }
 
-parallel::UpdateSettings update_settings(const Config& config, std::int64_t update, double lr) {
+runtime::UpdateSettings update_settings(const Config& config, std::int64_t update, double lr) {
   const OptimizerConfig& o = config.train.optimizer;
   return {.update = update,
           .lr = static_cast<float>(lr),

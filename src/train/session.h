@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "parallel/interpreter.h"
-#include "train/launch.h"
-#include "train/watchdog.h"
+#include "launch/launch.h"
+#include "launch/watchdog.h"
+#include "runtime/interpreter.h"
 
 namespace plait::train {
 
@@ -24,33 +24,33 @@ struct MemoryReport {
 class Session {
  public:
   // Collective over all ranks of the job. `vocab`: of the tokenizer.
-  Session(const Config& config, std::int64_t vocab, RankContext& rank);
+  Session(const Config& config, std::int64_t vocab, launch::RankContext& rank);
   // With a plan made already.
-  Session(parallel::RankPlan plan, parallel::GroupOptions groups, RankContext& rank);
+  Session(parallel::RankPlan plan, runtime::GroupOptions groups, launch::RankContext& rank);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session();
 
-  parallel::Interpreter& interpreter() { return *interpreter_; }
+  runtime::Interpreter& interpreter() { return *interpreter_; }
   const parallel::RankPlan& plan() const { return interpreter_->plan(); }
   MemoryReport memory_report() const;
   // Of the links that this rank sends on.
   const std::vector<comm::p2p::LinkReport>& links() const { return links_; }
 
  private:
-  std::optional<Watchdog> watchdog_;  // the last to go: it ends the process when the rest cannot
+  std::optional<launch::Watchdog> watchdog_;  // the last to go: it ends the process when the rest cannot
   const int exceptions_at_start_;
   std::shared_ptr<std::atomic<bool>> ended_from_outside_ =
       std::make_shared<std::atomic<bool>>(false);  // not by an error of its own
   DeviceMemory memory_;
   std::vector<comm::p2p::LinkReport> links_;
-  std::unique_ptr<parallel::Interpreter> interpreter_;
+  std::unique_ptr<runtime::Interpreter> interpreter_;
 };
 
 // What the configuration says about this rank's communicators.
-parallel::GroupOptions group_options(const Config& config, Device device);
+runtime::GroupOptions group_options(const Config& config, Device device);
 
 // Optimizer settings of update number `update` (1-based) at learning rate `lr`.
-parallel::UpdateSettings update_settings(const Config& config, std::int64_t update, double lr);
+runtime::UpdateSettings update_settings(const Config& config, std::int64_t update, double lr);
 
 }  // namespace plait::train

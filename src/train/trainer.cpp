@@ -6,18 +6,20 @@
 #include <cmath>
 #include <optional>
 
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/run_directory.h"
 #include "core/error.h"
+#include "core/file.h"
+#include "data/dataset.h"
+#include "data/tokenizer.h"
+#include "launch/job_planning.h"
+#include "launch/launch_environment.h"
 #include "parallel/job_plan.h"
 #include "parallel/plan_json.h"
 #include "parallel/validator.h"
-#include "plan/peak_flops.h"
 #include "plan/report.h"
+#include "topology/peak_flops.h"
 #include "train/batch_sources.h"
-#include "train/checkpoint/checkpoint_directory.h"
-#include "train/data/dataset.h"
-#include "train/data/tokenizer.h"
-#include "train/job_planning.h"
-#include "train/launch_environment.h"
 #include "train/learning_rate.h"
 #include "train/ledger_exchange.h"
 #include "train/report/accuracy.h"
@@ -27,7 +29,6 @@
 #include "train/report/model_flops.h"
 #include "train/report/progress.h"
 #include "train/report/tensorboard_writer.h"
-#include "train/run_directory.h"
 #include "train/sampler.h"
 #include "train/session.h"
 #include "train/trace/step_tracer.h"
@@ -50,15 +51,15 @@ struct RunStart {
   std::int64_t step = 0;  // updates done
 };
 
-RunStart agree_on_start(const TrainRequest& request, RankContext& rank) {
+RunStart agree_on_start(const TrainRequest& request, launch::RankContext& rank) {
   if (rank.is_main) {
     RunStart start;
     if (request.resume.empty()) {
-      start.run_dir = create_run_directory(request.config.run);
-      create_tokenizer(request.config)->save(start.run_dir);
+      start.run_dir = checkpoint::create_run_directory(request.config.run);
+      data::create_tokenizer(request.config)->save(start.run_dir);
       write_text_file(start.run_dir / "config.yaml", to_yaml(request.config));
     } else {
-      const FoundCheckpoint found = find_checkpoint(request.resume);
+      const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(request.resume);
       start = {found.run_dir, found.directory, found.step};
     }
     rank.rendezvous->set("run.start", fmt::format("{}\n{}\n{}", start.run_dir.string(), start.checkpoint.string(), start.step));
@@ -83,14 +84,14 @@ class Reporter {
     if (config.log.peak_tflops > 0) {
       peak_flops_ = config.log.peak_tflops * 1e12;
     } else {
-      peak_flops_ = plan::peak_flops(device_name(device), plan.sizes.compute);
+      peak_flops_ = topology::peak_flops(device_name(device), plan.sizes.compute);
     }
   }
 
   Progress& progress() { return progress_; }
 
   // `milliseconds` is the mean over the steps since the last report.
-  void step(const parallel::StepResult& result, double lr, double milliseconds, const parallel::Ledger& ledger,
+  void step(const runtime::StepResult& result, double lr, double milliseconds, const parallel::Ledger& ledger,
             std::size_t peak_bytes, std::optional<double> validation_loss) {
     StepMetrics m;
     m.step = result.update;
@@ -123,13 +124,13 @@ class Reporter {
 
 class Trainer {
  public:
-  Trainer(const TrainRequest& request, RankContext& rank)
+  Trainer(const TrainRequest& request, launch::RankContext& rank)
       : config_(request.config),
         rank_(rank),
         start_(agree_on_start(request, rank)),
-        tokenizer_(load_tokenizer(start_.run_dir)),
+        tokenizer_(data::load_tokenizer(start_.run_dir)),
         session_(config_, tokenizer_->vocab(), rank),
-        dataset_(open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab)),
+        dataset_(data::open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab)),
         learning_rate_(config_.train.optimizer, config_.train.steps),
         host_memory_(rank.device) {
     if (rank_.is_main) reporter_.emplace(config_, start_, session_.plan(), rank_.device);
@@ -138,7 +139,7 @@ class Trainer {
   }
 
   void run() {
-    parallel::Interpreter& interpreter = session_.interpreter();
+    runtime::Interpreter& interpreter = session_.interpreter();
     if (start_.step >= config_.train.steps) {
       say(fmt::format("nothing to do: the checkpoint is of step {} and train.steps={}", start_.step, config_.train.steps));
       return;
@@ -148,8 +149,8 @@ class Trainer {
     interpreter.synchronize_warm_up();
     window_start_ = Clock::now();
     for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
-      if (interpreter.pending_results() == parallel::Interpreter::results_in_flight) take(interpreter.synchronize_result());
-      const parallel::UpdateSettings settings = update_settings(config_, step, learning_rate_.at(step - 1));
+      if (interpreter.pending_results() == runtime::Interpreter::results_in_flight) take(interpreter.synchronize_result());
+      const runtime::UpdateSettings settings = update_settings(config_, step, learning_rate_.at(step - 1));
       if (tracer.wants(step)) {
         while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
         tracer.synchronize_step(interpreter, batches, settings, rank_);
@@ -188,7 +189,7 @@ class Trainer {
     parallel::require_valid(parallel::training_programs(plans));
     parallel::require_valid(parallel::evaluation_programs(plans));
     std::vector<std::string> devices;
-    for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(placed_device(config_, mine.device_kind, r)));
+    for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(launch::placed_device(config_, mine.device_kind, r)));
     nlohmann::ordered_json plan = parallel::to_json(plans, mine.schedule.name, devices);
     predict(plan);
     plan["point_to_point"] = links;
@@ -207,9 +208,9 @@ class Trainer {
       Config config = config_;
       config.launch.ranks = rank_.size;
       if (config.placement.strategy != "explicit") config.placement.strategy = "order";
-      const PlanningWish wish{
+      const launch::PlanningWish wish{
           .gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 0, .what_if = false, .runs_here = true};
-      const SitedPlan sited = plan_on_site(config, tokenizer_->vocab(), wish);
+      const launch::SitedPlan sited = launch::plan_on_site(config, tokenizer_->vocab(), wish);
       plan.update(to_json(sited.job, sited.machine, sited.context));
       const plan::Evaluation& best = sited.job.best;
       prediction_ = Accuracy{
@@ -239,12 +240,12 @@ class Trainer {
   }
 
   void load_or_initialize(const TrainRequest& request) {
-    parallel::Interpreter& interpreter = session_.interpreter();
+    runtime::Interpreter& interpreter = session_.interpreter();
     if (start_.checkpoint.empty()) {
       interpreter.initialize(config_.run.seed);
       return;
     }
-    const CheckpointReader checkpoint(start_.checkpoint);
+    const checkpoint::CheckpointReader checkpoint(start_.checkpoint);
     synchronize_load(interpreter, checkpoint);
     const auto choices = checkpoint.state().value("kernel_choices", std::vector<std::string>{});
     const int unusable = interpreter.context().adopt_choices(choices);
@@ -256,12 +257,13 @@ class Trainer {
     }
     barrier("loaded");
     if (rank_.is_main) {
-      for (const fs::path& moved : set_aside_after(start_.run_dir, start_.step)) say("set aside: " + moved.string());
+      for (const fs::path& moved : checkpoint::set_aside_after(start_.run_dir, start_.step))
+        say("set aside: " + moved.string());
     }
     say(fmt::format("resumed {} after step {}", request.resume.string(), start_.step));
   }
 
-  void take(const parallel::StepResult& result) {
+  void take(const runtime::StepResult& result) {
     if (result.halted) stop_at_non_finite(result);
     latest_ = result;
     window_ledger_.add(result.ledger);
@@ -269,7 +271,7 @@ class Trainer {
   }
 
   void after_step(std::int64_t step) {
-    parallel::Interpreter& interpreter = session_.interpreter();
+    runtime::Interpreter& interpreter = session_.interpreter();
     const bool first = step == start_.step + 1;
     const bool last = step == config_.train.steps;
     const auto every = [step](std::int64_t n) { return n > 0 && step % n == 0; };
@@ -332,11 +334,11 @@ class Trainer {
   }
 
   // Every rank looks for its own first bad tensor; all of them stop with the earliest.
-  [[noreturn]] void stop_at_non_finite(const parallel::StepResult& result) {
-    parallel::Interpreter& interpreter = session_.interpreter();
+  [[noreturn]] void stop_at_non_finite(const runtime::StepResult& result) {
+    runtime::Interpreter& interpreter = session_.interpreter();
     interpreter.synchronize();
     TrainingBatches again(host_memory_, session_.plan(), dataset_, result.update, result.update);
-    const std::optional<parallel::NonFinite> found = interpreter.synchronize_find_non_finite(again);
+    const std::optional<runtime::NonFinite> found = interpreter.synchronize_find_non_finite(again);
     const std::string key = "non_finite." + std::to_string(result.update) + ".";
     rank_.rendezvous->set(key + std::to_string(rank_.rank), found ? fmt::format("{} {}", found->order, found->where) : "");
     std::string where;
@@ -351,25 +353,25 @@ class Trainer {
     }
     if (where.empty()) where = "every tensor of every rank is finite: their sum over ranks or squares overflowed";
     barrier(key + "told");
-    throw Error(
-        fmt::format("step {}: loss {}, gradient norm {}; {}. Weights were left as they were before this step; the last "
-                    "checkpoint is in {}",
-                    result.update, result.loss, result.grad_norm, where, checkpoints_directory(start_.run_dir).string()));
+    throw Error(fmt::format(
+        "step {}: loss {}, gradient norm {}; {}. Weights were left as they were before this step; the last "
+        "checkpoint is in {}",
+        result.update, result.loss, result.grad_norm, where, checkpoint::checkpoints_directory(start_.run_dir).string()));
   }
 
   const Config& config_;
-  RankContext& rank_;
+  launch::RankContext& rank_;
   RunStart start_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
   Session session_;
-  std::shared_ptr<const Dataset> dataset_;
+  std::shared_ptr<const data::Dataset> dataset_;
   LearningRate learning_rate_;
   DeviceMemory host_memory_;  // pinned batches; apart from the session's so that its counters speak of the arena
   std::optional<Reporter> reporter_;
   std::optional<ValidationBatches> validation_;
   std::optional<Accuracy> prediction_;  // rank 0
 
-  parallel::StepResult latest_;
+  runtime::StepResult latest_;
   parallel::LedgerSum window_ledger_;
   parallel::LedgerSum run_ledger_;  // all steps but the first, which still starts things up
   std::int64_t window_steps_ = 0;
@@ -390,12 +392,12 @@ void print_sample(const Config& config, const fs::path& run_dir, Device device) 
 }  // namespace
 
 int train(const TrainRequest& request) {
-  const LaunchPlan plan = plan_launch(request.config);
+  const launch::LaunchPlan plan = launch::plan_launch(request.config);
   if (!plan.this_rank) fmt::print(stderr, "{}\n", plan.explanation);
-  return launch(plan, [&](RankContext& rank) { train_rank(request, rank); }, request.argv);
+  return launch::launch(plan, [&](launch::RankContext& rank) { train_rank(request, rank); }, request.argv);
 }
 
-void train_rank(const TrainRequest& request, RankContext& rank) {
+void train_rank(const TrainRequest& request, launch::RankContext& rank) {
   fs::path run_dir;
   {
     Trainer trainer(request, rank);

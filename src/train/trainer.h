@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/config.h"
-#include "train/launch.h"
+#include "launch/launch.h"
 
 namespace plait::train {
 
@@ -20,6 +20,6 @@ struct TrainRequest {
 int train(const TrainRequest& request);
 
 // One rank's part: what train() runs on every rank.
-void train_rank(const TrainRequest& request, RankContext& rank);
+void train_rank(const TrainRequest& request, launch::RankContext& rank);
 
 }  // namespace plait::train

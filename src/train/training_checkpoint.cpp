@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "train/checkpoint/training_tensors.h"
+#include "checkpoint/training_tensors.h"
 
 namespace plait::train {
 namespace {
@@ -15,15 +15,16 @@ struct StateTensor {
   std::string (*name)(const model::Parameter&);
 };
 
-std::array<StateTensor, 3> state_tensors(const parallel::Interpreter& interpreter) {
+std::array<StateTensor, 3> state_tensors(const runtime::Interpreter& interpreter) {
   return {StateTensor{interpreter.master(), [](const model::Parameter& p) { return p.name; }},
-          StateTensor{interpreter.exp_avg(), exp_avg_name}, StateTensor{interpreter.exp_avg_sq(), exp_avg_sq_name}};
+          StateTensor{interpreter.exp_avg(), checkpoint::exp_avg_name},
+          StateTensor{interpreter.exp_avg_sq(), checkpoint::exp_avg_sq_name}};
 }
 
 // Calls transfer(piece, name, first element of this rank's part, device memory) for every piece of state this rank keeps, in
 // runs that fit the staging memory.
 template <typename Transfer>
-void for_each_run(const parallel::Interpreter& interpreter, Transfer transfer) {
+void for_each_run(const runtime::Interpreter& interpreter, Transfer transfer) {
   const parallel::RankPlan& plan = interpreter.plan();
   for (const StateTensor& tensor : state_tensors(interpreter)) {
     for (const auto& piece : plan.flat.state_pieces()) {
@@ -47,22 +48,23 @@ void for_each_whole_run(const model::Parameter& parameter, std::int64_t first, s
   }
 }
 
-std::vector<FileSpec> whole_tensors(const parallel::RankPlan& plan) {
-  return training_tensors(model::parameters(plan.sizes.shape), plan.master_type);
+std::vector<checkpoint::FileSpec> whole_tensors(const parallel::RankPlan& plan) {
+  return checkpoint::training_tensors(model::parameters(plan.sizes.shape), plan.master_type);
 }
 
 }  // namespace
 
-std::optional<CommittedCheckpoint> synchronize_save(parallel::Interpreter& interpreter, const std::filesystem::path& run_dir,
-                                                    std::int64_t step, const nlohmann::ordered_json& state, std::int64_t keep,
-                                                    const std::function<void(const std::string&)>& barrier) {
+std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpreter& interpreter,
+                                                                const std::filesystem::path& run_dir, std::int64_t step,
+                                                                const nlohmann::ordered_json& state, std::int64_t keep,
+                                                                const std::function<void(const std::string&)>& barrier) {
   const parallel::RankPlan& plan = interpreter.plan();
   const std::string name = "checkpoint-" + std::to_string(step);
   interpreter.synchronize();
-  std::optional<CheckpointWriter> writer;
-  if (plan.rank == 0) writer.emplace(CheckpointWriter::begin(run_dir, step, whole_tensors(plan)));
+  std::optional<checkpoint::CheckpointWriter> writer;
+  if (plan.rank == 0) writer.emplace(checkpoint::CheckpointWriter::begin(run_dir, step, whole_tensors(plan)));
   barrier(name + "-begin");
-  if (plan.rank != 0) writer.emplace(CheckpointWriter::open(run_dir, step, plan.rank));
+  if (plan.rank != 0) writer.emplace(checkpoint::CheckpointWriter::open(run_dir, step, plan.rank));
   // Without ZeRO, data-parallel ranks hold the same: the first one writes. So does one rank for each parameter that several
   // tensor-parallel or pipeline ranks hold.
   if (plan.zero > 0 || plan.coordinates().data == 0) {
@@ -80,13 +82,13 @@ std::optional<CommittedCheckpoint> synchronize_save(parallel::Interpreter& inter
   }
   writer->finish();
   barrier(name + "-written");
-  std::optional<CommittedCheckpoint> committed;
+  std::optional<checkpoint::CommittedCheckpoint> committed;
   if (plan.rank == 0) committed = writer->commit(state, keep);
   barrier(name + "-committed");
   return committed;
 }
 
-void synchronize_load(parallel::Interpreter& interpreter, const CheckpointReader& checkpoint) {
+void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint) {
   const parallel::RankPlan& plan = interpreter.plan();
   checkpoint.expect(whole_tensors(plan));
   std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));

@@ -5,19 +5,20 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "parallel/interpreter.h"
-#include "train/checkpoint/checkpoint_reader.h"
-#include "train/checkpoint/checkpoint_writer.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "runtime/interpreter.h"
 
 namespace plait::train {
 
 // Collective: every rank of the job calls it between steps. `barrier(name)` returns when all ranks have called it with that
 // name. The result is rank 0's. Without ZeRO the replicas hold equal state and those of data coordinate 0 write it.
-std::optional<CommittedCheckpoint> synchronize_save(parallel::Interpreter& interpreter, const std::filesystem::path& run_dir,
-                                                    std::int64_t step, const nlohmann::ordered_json& state, std::int64_t keep,
-                                                    const std::function<void(const std::string&)>& barrier);
+std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpreter& interpreter,
+                                                                const std::filesystem::path& run_dir, std::int64_t step,
+                                                                const nlohmann::ordered_json& state, std::int64_t keep,
+                                                                const std::function<void(const std::string&)>& barrier);
 
 // Reads this rank's share of master weights and moments and publishes the weights. Collective over the data group.
-void synchronize_load(parallel::Interpreter& interpreter, const CheckpointReader& checkpoint);
+void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint);
 
 }  // namespace plait::train

@@ -4,6 +4,7 @@
    compiled with: one translation unit per room checks `__has_include` for every header of every room, and one includes a
    forbidden header for real and must not compile.
 2. The libraries behind the rooms stay in one folder each: nccl.h, gloo/, cuDNN, CUPTI with NVTX. Kernels are launched in `cuda` folders.
+3. No room holds more than 15 % of the lines of src/, and no two folders of a room include each other.
 
 Usage: rooms_test.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -14,23 +15,41 @@ import subprocess
 import sys
 from pathlib import Path
 
-MAY_USE = {
-    "core": set(),
-    "ops": {"core"},
-    "comm": {"core"},
-    "model": {"core", "ops", "comm"},
-    "parallel": {"core", "ops", "comm", "model"},
-    "plan": {"core", "ops", "comm", "model", "parallel"},
-    "train": {"core", "ops", "comm", "model", "parallel", "plan"},
+# The rooms that each may use, and with them those that these may use.
+USES = {
+    "core": [],
+    "ops": ["core"],
+    "topology": ["core"],
+    "comm": ["topology"],
+    "model": ["ops", "comm"],
+    "parallel": ["model"],
+    "plan": ["parallel", "topology"],
+    "runtime": ["parallel", "comm"],
+    "data": ["core"],
+    "checkpoint": ["model"],
+    "launch": ["runtime", "plan", "data"],
+    "train": ["launch", "checkpoint"],
+    "verify": ["train"],
+    "bench": ["train"],
 }
+
+# No room is so large that its name stops saying what is inside.
+MOST_OF_SOURCES = 0.15
 
 FOLDERS = {
     r'#\s*include\s*[<"]nccl\.h[>"]': ["src/comm/nccl"],
     r'#\s*include\s*[<"]gloo/': ["src/comm/gloo"],
     r'#\s*include\s*[<"]cudnn': ["src/ops/cuda"],
     r"<<<": ["src/ops/cuda", "src/comm/p2p/cuda"],  # kernels: the `cuda` folder of a room
-    r'#\s*include\s*[<"](cupti|nvtx3/)': ["src/parallel/cuda"],
+    r'#\s*include\s*[<"](cupti|nvtx3/)': ["src/runtime/cuda"],
 }
+
+
+def reachable(room):
+    return set(USES[room]).union(*map(reachable, USES[room]))
+
+
+MAY_USE = {room: reachable(room) for room in USES}
 
 problems = []
 
@@ -103,10 +122,44 @@ def check_folders(source):
             print(f"{pattern}: {count} in {folder}/")
 
 
+def check_sizes(source):
+    lines = {room: sum(len(p.read_text().splitlines()) for p in (source / "src" / room).rglob("*.*")) for room in USES}
+    strays = sorted(p.name for p in (source / "src").iterdir() if p.is_dir() and p.name not in USES)
+    if strays:
+        fail(f"src/ has folders that are no room of this test: {', '.join(strays)}")
+    whole = sum(lines.values())
+    for room, count in sorted(lines.items(), key=lambda entry: -entry[1]):
+        print(f"{room}: {count} lines, {count / whole:.1%}")
+        if count > MOST_OF_SOURCES * whole:
+            fail(f"src/{room} holds {count / whole:.1%} of src/, more than {MOST_OF_SOURCES:.0%}: it is two rooms by now")
+
+
+def check_arrows(source):
+    """No file of a room includes, by whatever way, itself; nor does a folder inside a room."""
+    includes = {}
+    for path in sorted(p for p in (source / "src").rglob("*") if p.suffix in (".h", ".cpp", ".cu", ".cuh")):
+        name = path.relative_to(source / "src").as_posix()
+        includes[name] = [i for i in re.findall(r'#include "([^"]+)"', path.read_text())]
+    folders = {}
+    for name, used in includes.items():
+        here = Path(name).parent.as_posix()
+        for other in used:
+            there = Path(other).parent.as_posix()
+            if there != here:
+                folders.setdefault(here, {}).setdefault(there, f"{name} includes {other}")
+    for here, there in ((h, t) for h in folders for t in folders[h]):
+        back = folders.get(there, {}).get(here)
+        # A room's face may choose among its folders (make_communicator.cpp, the operations): one arrow each way is that.
+        if back and here < there and not (there.startswith(here + "/") or here.startswith(there + "/")):
+            fail(f"src/{here} and src/{there} know each other: {folders[here][there]}, {back}")
+
+
 def main():
     source, build = (Path(argument).resolve() for argument in sys.argv[1:3])
     check_includes(source, build)
     check_folders(source)
+    check_sizes(source)
+    check_arrows(source)
     for problem in problems:
         print("FAILED:", problem, file=sys.stderr)
     sys.exit(1 if problems else 0)

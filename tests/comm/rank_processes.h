@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "comm/rendezvous.h"
-#include "temporary_directory.h"
+#include "core/temporary_directory.h"
 
 namespace plait::comm::test {
 
@@ -35,7 +35,7 @@ struct Ended {
 // Runs the disabled test `child` ("Suite.DISABLED_Name") as `size` processes that share a fresh rendezvous directory.
 inline std::vector<Ended> run_processes(const std::string& child, int size,
                                         const std::vector<std::string>& more_environment = {}) {
-  const TemporaryDirectory directory;
+  const plait::test::TemporaryDirectory directory;
   std::vector<pid_t> processes;
   for (int rank = 0; rank < size; ++rank) {
     std::vector<std::string> environment = {"PLAIT_TEST_RANK=" + std::to_string(rank),

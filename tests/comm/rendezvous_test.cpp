@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/temporary_directory.h"
 #include "rank_threads.h"
-#include "temporary_directory.h"
 
 namespace plait::comm::test {
 namespace {
@@ -39,7 +39,7 @@ class RendezvousKind : public testing::TestWithParam<const char*> {
   }
 
  private:
-  TemporaryDirectory directory_;
+  plait::test::TemporaryDirectory directory_;
   std::shared_ptr<Rendezvous> in_memory_ = make_thread_rendezvous();
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, RendezvousKind, testing::Values("thread", "directory"),
@@ -120,7 +120,7 @@ TEST_P(RendezvousKind, BarrierHoldsUntilTheLastRank) {
 }
 
 TEST(DirectoryRendezvous, IsPrivateAndLeavesNoTemporaryFiles) {
-  const TemporaryDirectory parent;
+  const plait::test::TemporaryDirectory parent;
   const std::string path = parent.path() + "/store";
   const auto store = make_directory_rendezvous(path);
   store->set("a", "1");
@@ -139,7 +139,7 @@ TEST(DirectoryRendezvous, IsPrivateAndLeavesNoTemporaryFiles) {
 }
 
 TEST(DirectoryRendezvous, RefusesADirectoryThatOthersCanEnter) {
-  const TemporaryDirectory parent;
+  const plait::test::TemporaryDirectory parent;
   const std::string path = parent.path() + "/open";
   std::filesystem::create_directory(path);
   ASSERT_EQ(chmod(path.c_str(), 0755), 0);
@@ -149,7 +149,7 @@ TEST(DirectoryRendezvous, RefusesADirectoryThatOthersCanEnter) {
 TEST(DirectoryRendezvous, NamesAPathThatCannotBeUsed) {
   EXPECT_THAT(message_of([] { make_directory_rendezvous("/nowhere/at/all"); }), HasSubstr("/nowhere/at/all"));
   EXPECT_THAT(message_of([] { make_directory_rendezvous("/dev/null"); }), HasSubstr("not a directory"));
-  const TemporaryDirectory parent;
+  const plait::test::TemporaryDirectory parent;
   EXPECT_THAT(message_of([&] { make_directory_rendezvous(parent.path())->set(std::string(300, 'k'), ""); }),
               HasSubstr("too long"));
 }

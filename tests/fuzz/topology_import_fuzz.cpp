@@ -4,14 +4,12 @@
 #include <string>
 #include <string_view>
 
-#include "comm/topology/draw.h"
-#include "comm/topology/import.h"
-#include "comm/topology/replicate.h"
-#include "comm/topology/routes.h"
-#include "comm/topology/topology_json.h"
 #include "core/error.h"
-
-namespace topology = plait::comm::topology;
+#include "topology/draw.h"
+#include "topology/import.h"
+#include "topology/replicate.h"
+#include "topology/routes.h"
+#include "topology/topology_json.h"
 
 namespace {
 
@@ -23,8 +21,7 @@ void use(const topology::Imported& imported) {
   const topology::Imported again = topology::import_topology(topology::to_json_text(graph, imported.machine), "written");
   plait::require(again.graph == graph && again.machine == imported.machine, "a graph changed on its way through JSON");
   if (topology::gpus_of(graph).size() > most_gpus || graph.nodes.size() > most_nodes) return;
-  plait::require(!topology::describe("fuzz", graph, imported.machine, imported.warnings).empty(),
-                 "a topology without a picture");
+  plait::require(!describe("fuzz", graph, imported.machine, imported.warnings).empty(), "a topology without a picture");
   const topology::Routes routes(graph);
   for (const int from : routes.gpus()) {
     const auto paths = routes.paths_from(from);

@@ -83,8 +83,8 @@ model::BlockSizes sizes(int tensor, std::int64_t micro_batch) {
 }
 
 TEST(BlockCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
-  const Machine nominal{.profile = nominal_profile("h200"), .calibration = {}},
-      measured{.profile = nominal_profile("h200"), .calibration = example()};
+  const Machine nominal{.profile = topology::nominal_profile("h200"), .calibration = {}},
+      measured{.profile = topology::nominal_profile("h200"), .calibration = example()};
   BlockCosts exact(measured, sizes(2, 4));
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, 1).seconds, 0.6e-3);
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::backward_weight, 2).seconds, 0.5e-3);
@@ -99,10 +99,10 @@ TEST(BlockCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
 }
 
 TEST(CommunicationCosts, CollectivesTakeStartRoundsAndBytes) {
-  const Machine machine{.profile = nominal_profile("h200"), .calibration = {}};
+  const Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
   const CommunicationCosts costs(machine);
   const RingSpeed ring{.gb_per_s = 100, .latency_us = 2};
-  const DeviceProfile& p = machine.profile;
+  const topology::DeviceProfile& p = machine.profile;
   EXPECT_NEAR(costs.seconds(Collective::all_reduce, 4, 1e9, ring),
               p.collective_seconds + 6 * (p.round_seconds + 2e-6) + 1.5e9 / 100e9, 1e-12);
   EXPECT_NEAR(costs.seconds(Collective::all_gather, 4, 1e9, ring),
@@ -111,12 +111,12 @@ TEST(CommunicationCosts, CollectivesTakeStartRoundsAndBytes) {
 }
 
 TEST(CommunicationCosts, AMeasuredCurveIsMetAloneAndBoundsTheSpeed) {
-  const Machine machine{.profile = nominal_profile("h200"), .calibration = example()};
+  const Machine machine{.profile = topology::nominal_profile("h200"), .calibration = example()};
   const CommunicationCosts costs(machine);
   const Work work = costs.collective(Collective::all_reduce, 4, 1e8);
   EXPECT_NEAR(work.seconds + work.bytes / (work.most_gb_per_s * 1e9), 2e-3, 1e-9);
   EXPECT_EQ(work.compute_slowdown, 0.1);
-  const Way nvlink{.channels = {}, .gb_per_s = 370, .latency_us = 1, .link = "NV18"},
+  const topology::Way nvlink{.channels = {}, .gb_per_s = 370, .latency_us = 1, .link = "NV18"},
       other{.channels = {}, .gb_per_s = 370, .latency_us = 1, .link = "PIX"};
   const Work message = costs.message(1e6, nvlink);
   EXPECT_NEAR(message.seconds + message.bytes / (message.most_gb_per_s * 1e9), 2e-5, 1e-12);

@@ -21,8 +21,8 @@ class FluidOracle {
     double came = -1, begin = -1, moved = -1, end = -1;
   };
 
-  FluidOracle(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network, const std::vector<int>& gpus,
-              int steps)
+  FluidOracle(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
+              const std::vector<int>& gpus, int steps)
       : set_(set), work_of_(work_of), network_(network), gpus_(gpus), steps_(steps) {
     for (int rank = 0; rank < set.layout.ranks(); ++rank) {
       runs_.emplace_back(set.program(rank).instructions.size() * at(steps));
@@ -179,7 +179,7 @@ class FluidOracle {
     if (g.phase == 2) {
       double gb_per_s = g.work.most_gb_per_s > 0 ? g.work.most_gb_per_s / g.rings : std::numeric_limits<double>::infinity();
       for (const auto& [from, to] : g.hops) {
-        const Way way = network_.way(from, to);
+        const topology::Way way = network_.way(from, to);
         const auto same = std::count(g.hops.begin(), g.hops.end(), std::pair{from, to});
         gb_per_s = std::min(gb_per_s, way.gb_per_s / static_cast<double>(from == to ? 1 : same));
         for (const int channel : way.channels)
@@ -205,7 +205,7 @@ class FluidOracle {
     for (const Going& g : going_) {
       if (g.phase != 2) continue;
       for (const auto& [from, to] : g.hops) {
-        const Way way = network_.way(from, to);
+        const topology::Way way = network_.way(from, to);
         load += static_cast<int>(std::count(way.channels.begin(), way.channels.end(), channel));
       }
     }
@@ -230,7 +230,7 @@ class FluidOracle {
 
   const parallel::ProgramSet& set_;
   const WorkOf& work_of_;
-  const Network& network_;
+  const topology::Network& network_;
   const std::vector<int>& gpus_;
   int steps_;
   double now_ = 0;

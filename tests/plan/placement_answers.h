@@ -10,7 +10,7 @@
 namespace plait::plan::test {
 
 // The bandwidth of the weakest pair that the placement uses.
-inline double weakest_of_pairs(Fabric& fabric, const PlacementResult& placed) {
+inline double weakest_of_pairs(topology::Fabric& fabric, const PlacementResult& placed) {
   double weakest = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i + 1 < placed.gpu_of_rank.size(); i += 2) {
     weakest = std::min(weakest, fabric.way(placed.gpu_of_rank[i], placed.gpu_of_rank[i + 1]).gb_per_s);
@@ -19,7 +19,7 @@ inline double weakest_of_pairs(Fabric& fabric, const PlacementResult& placed) {
   return weakest;
 }
 
-inline double weakest_of_chain(Fabric& fabric, const PlacementResult& placed, std::size_t stride) {
+inline double weakest_of_chain(topology::Fabric& fabric, const PlacementResult& placed, std::size_t stride) {
   double weakest = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i + stride < placed.gpu_of_rank.size(); ++i)
     weakest = std::min(weakest, fabric.way(placed.gpu_of_rank[i], placed.gpu_of_rank[i + stride]).gb_per_s);
@@ -27,19 +27,19 @@ inline double weakest_of_chain(Fabric& fabric, const PlacementResult& placed, st
 }
 
 // A stage on each GPU, only forward messages, so many that filling takes nearly no time.
-inline PlacementResult pipeline_chain(Fabric& fabric) {
+inline PlacementResult pipeline_chain(topology::Fabric& fabric) {
   return place(fabric, traffic({fabric.gpus(), 1, 1}, {.forward = 1, .messages = 1e6}));
 }
 
 // Disjoint pairs; of an odd number of GPUs one is left out.
-inline PlacementResult tensor_pairs(Fabric& fabric) {
+inline PlacementResult tensor_pairs(topology::Fabric& fabric) {
   Traffic pairs = traffic({1, fabric.gpus() / 2, 2}, {.tensor = 1});
   pairs.data.clear();
   return place(fabric, pairs);
 }
 
 // Pairs first: their bytes are a thousand times as many.
-inline PlacementResult tensor2_pipeline(Fabric& fabric) {
+inline PlacementResult tensor2_pipeline(topology::Fabric& fabric) {
   return place(fabric, traffic({fabric.gpus() / 2, 1, 2}, {.tensor = 1000, .forward = 1, .messages = 1e6}));
 }
 

@@ -11,7 +11,6 @@
 namespace plait::plan {
 namespace {
 
-namespace topology = comm::topology;
 using test::Amounts;
 
 // Two sockets with two GPUs each at 12 GB/s and 1 us, 8 GB/s and 2 us between them; GPUs 0 and 1 have an NVLink of 40.
@@ -27,7 +26,7 @@ topology::Graph two_sockets() {
 }
 
 TEST(PlacementCost, ARingTakesItsBytesOverItsNarrowestHopAndALatencyARound) {
-  Fabric fabric(two_sockets());
+  topology::Fabric fabric(two_sockets());
   Traffic traffic;
   traffic.layout = {1, 1, 4};
   traffic.tensor = {{2.4e9, 6}};
@@ -40,7 +39,7 @@ TEST(PlacementCost, ARingTakesItsBytesOverItsNarrowestHopAndALatencyARound) {
 }
 
 TEST(PlacementCost, GroupsWhoseRingsMustCrossAChannelShareIt) {
-  Fabric fabric(two_sockets());
+  topology::Fabric fabric(two_sockets());
   Traffic traffic;
   traffic.layout = {1, 2, 2};
   traffic.tensor = {{1.2e9, 2}};
@@ -59,7 +58,7 @@ TEST(PlacementCost, ARingThatCanGoAnotherWayDoesNotLoadAChannel) {
   for (const int a : {0, 1})
     graph.edges.push_back(
         {.a = a, .b = a + 2, .kind = topology::LinkKind::nvlink, .lanes = 1, .gb_per_s = 20, .latency_us = 0.5});
-  Fabric fabric(graph);
+  topology::Fabric fabric(graph);
   Rings rings(fabric);
   std::vector<int> all = {3, 1, 0, 2};
   Ring& ring = rings.of(all);
@@ -76,7 +75,7 @@ TEST(PlacementCost, RingsTakeTheOrderThatSuitsTheirTraffic) {
   graph.edges[4].gb_per_s = 100;
   // As wide as it likes, but slow: 0-1 by NVLink costs 50 us a round.
   graph.edges[5].latency_us = 50;
-  Fabric fabric(graph);
+  topology::Fabric fabric(graph);
   Rings rings(fabric);
   std::vector<int> members = {0, 1, 2};
   Ring& ring = rings.of(members);
@@ -88,7 +87,7 @@ TEST(PlacementCost, RingsTakeTheOrderThatSuitsTheirTraffic) {
   EXPECT_EQ(four.choices[0].latency_us, 4);
   graph.edges[0].gb_per_s = 11;
   graph.edges[4].gb_per_s = 10;  // 0-1 is now needed for 12, as the other ways are of 10
-  Fabric narrower(graph);
+  topology::Fabric narrower(graph);
   Rings others(narrower);
   Ring& both = others.of(members);
   ASSERT_EQ(both.choices.size(), 1U);
@@ -108,7 +107,7 @@ TEST(PlacementCost, WiderOrQuickerIsAChoice) {
     else
       graph.pairs.push_back({.from = i, .to = i - 2, .gb_per_s = 5, .latency_us = 1});
   }
-  Fabric fabric(graph);
+  topology::Fabric fabric(graph);
   Rings rings(fabric);
   std::vector<int> members = {0, 1, 2, 3};
   const Ring& ring = rings.of(members);
@@ -119,7 +118,7 @@ TEST(PlacementCost, WiderOrQuickerIsAChoice) {
 }
 
 TEST(PlacementCost, APipelineTakesItsBusiestPairOrChannelAndItsFill) {
-  Fabric fabric(two_sockets());
+  topology::Fabric fabric(two_sockets());
   const Traffic traffic = test::traffic({3, 1, 1}, {.forward = 1.6, .backward = 0.8, .messages = 4});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 1, 2});
   const double steady = 1.6 / 8;  // 1 to 2
@@ -135,7 +134,7 @@ TEST(PlacementCost, APipelineTakesItsBusiestPairOrChannelAndItsFill) {
 }
 
 TEST(PlacementCost, CopiesOfThePipelineShareAndTheSlowestFills) {
-  Fabric fabric(two_sockets());
+  topology::Fabric fabric(two_sockets());
   const Traffic traffic = test::traffic({2, 2, 1}, {.forward = 1, .messages = 1});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 2, 1, 3});
   EXPECT_DOUBLE_EQ(cost.seconds, 1.0 / 12 + 1.0 / 12 + 2e-6);
@@ -143,7 +142,7 @@ TEST(PlacementCost, CopiesOfThePipelineShareAndTheSlowestFills) {
 }
 
 TEST(PlacementCost, DataAndTiedGroupsAreOnesOfTheirOwn) {
-  Fabric fabric(two_sockets());
+  topology::Fabric fabric(two_sockets());
   Traffic traffic = test::traffic({2, 2, 1}, {.data = 1.2, .tied = 0.4});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 1, 2, 3});
   EXPECT_DOUBLE_EQ(cost.data.seconds, 1.2 / 12 + 2 * 2e-6);
@@ -157,7 +156,7 @@ TEST(PlacementCost, DataAndTiedGroupsAreOnesOfTheirOwn) {
 TEST(PlacementCost, RanksThatCannotReachEachOtherMakeItImpossible) {
   topology::Graph graph = two_sockets();
   graph.edges.erase(graph.edges.begin() + 4);
-  Fabric fabric(graph);
+  topology::Fabric fabric(graph);
   const Traffic traffic = test::traffic({1, 1, 2}, {.tensor = 1});
   EXPECT_FALSE(cost_of(fabric, traffic, {0, 2}).possible());
   EXPECT_EQ(cost_of(fabric, traffic, {0, 2}).tensor.narrowest.link, "none");
@@ -167,7 +166,7 @@ TEST(PlacementCost, RanksThatCannotReachEachOtherMakeItImpossible) {
 }
 
 TEST(PlacementCost, TrafficThatDoesNotFitItsLayoutIsRefused) {
-  Fabric fabric(two_sockets());
+  topology::Fabric fabric(two_sockets());
   Traffic traffic = test::traffic({2, 1, 1}, {.forward = 1});
   EXPECT_THROW(cost_of(fabric, traffic, {0}), InternalError);
   EXPECT_THROW(cost_of(fabric, traffic, {0, 4}), InternalError);
@@ -197,7 +196,7 @@ TEST(PlacementCost, DoesNotDependOnTheNumbersOfGpus) {
   for (const std::string& name : test::machines_of_up_to_8()) {
     SCOPED_TRACE(name);
     const topology::Graph graph = test::machine(name);
-    Fabric fabric(graph);
+    topology::Fabric fabric(graph);
     Rings rings(fabric);
     for (int round = 0; round < 6; ++round) {
       topology::Graph relabelled = graph;
@@ -229,7 +228,7 @@ TEST(PlacementCost, DoesNotDependOnTheNumbersOfGpus) {
           relabelled.nodes[static_cast<std::size_t>(moved[static_cast<std::size_t>(of_host[i])])].index =
               numbers[static_cast<std::size_t>(other[i])];
       }
-      Fabric other(relabelled);
+      topology::Fabric other(relabelled);
       Rings other_rings(other);
       std::vector<int> number_of(gpus.size());  // by old number
       for (std::size_t i = 0; i < gpus.size(); ++i) {
@@ -261,11 +260,11 @@ TEST(PlacementCost, MoreBandwidthNeverMakesItHigher) {
     for (int round = 0; round < 12; round += test::thinning > 1 ? 5 : 1) {
       topology::Graph wider = machines[m];
       wider.pairs.clear();
-      Fabric before(wider);
+      topology::Fabric before(wider);
       // One edge, or many by different factors.
       const unsigned edges = round % 2 == 0 ? 1 : 1 + static_cast<unsigned>(random() % wider.edges.size());
       for (unsigned i = 0; i < edges; ++i) wider.edges[random() % wider.edges.size()].gb_per_s *= factor();
-      Fabric after(wider);
+      topology::Fabric after(wider);
       Rings rings_before(before), rings_after(after);
       for (const parallel::Layout& layout : test::layouts_of(before.gpus())) {
         const Traffic traffic = test::traffic(layout, everything);

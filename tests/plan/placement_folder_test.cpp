@@ -13,12 +13,12 @@ namespace {
 TEST(PlacementFolder, PlacementsAreTheBestThereAre) {
   const char* folder = std::getenv("PLAIT_TOPOLOGIES");
   if (!folder) GTEST_SKIP() << "PLAIT_TOPOLOGIES names no folder with topologies and their expected.json";
-  const auto files = nlohmann::json::parse(comm::topology::test::text_of(std::string(folder) + "/expected.json"));
+  const auto files = nlohmann::json::parse(topology::test::text_of(std::string(folder) + "/expected.json"));
   int checked = 0;
   for (const auto& [path, expected] : files.items()) {
     if (!expected.is_object() || expected.value("invalid", false)) continue;
     SCOPED_TRACE(path);
-    Fabric fabric(comm::topology::import_topology(std::string(folder) + "/" + path).graph);
+    topology::Fabric fabric(topology::import_topology(std::string(folder) + "/" + path).graph);
     EXPECT_NEAR(test::weakest_of_chain(fabric, test::pipeline_chain(fabric), 1),
                 expected["pipeline_chain"]["best"].get<double>(), 1e-6);
     EXPECT_NEAR(test::weakest_of_pairs(fabric, test::tensor_pairs(fabric)), expected["tensor_pairs"]["best"].get<double>(),

@@ -7,14 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "comm/topology/nominal.h"
-#include "comm/topology_files.h"
-#include "plan/fabric.h"
 #include "plan/placement/traffic.h"
+#include "topology/fabric.h"
+#include "topology/nominal.h"
+#include "topology/topology_files.h"
 
 namespace plait::plan::test {
-
-namespace topology = comm::topology;
 
 // Tests that try much do an eighth of it with the address sanitizer.
 #if defined(__SANITIZE_ADDRESS__)

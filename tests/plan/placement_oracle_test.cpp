@@ -46,7 +46,7 @@ Enumerated enumerate(CostModel& model) {
   return found;
 }
 
-void expect_no_regret(Fabric& fabric, const Traffic& traffic, bool with_worst = false) {
+void expect_no_regret(topology::Fabric& fabric, const Traffic& traffic, bool with_worst = false) {
   SCOPED_TRACE(traffic.layout.to_string());
   Rings rings(fabric);
   CostModel model(rings, traffic);
@@ -74,14 +74,14 @@ const std::vector<Amounts>& mixes() {
 class PlacementOracle : public testing::TestWithParam<std::string> {};
 
 TEST_P(PlacementOracle, NoPlacementIsCheaperThanTheOneFound) {
-  Fabric fabric(test::machine(GetParam()));
+  topology::Fabric fabric(test::machine(GetParam()));
   const std::vector<parallel::Layout> layouts = test::layouts_of(fabric.gpus());
   for (std::size_t i = 0; i < layouts.size() * mixes().size(); i += test::thinning)
     expect_no_regret(fabric, test::traffic(layouts[i / mixes().size()], mixes()[i % mixes().size()]));
 }
 
 TEST_P(PlacementOracle, SomeGpusMayStayWithoutARank) {
-  Fabric fabric(test::machine(GetParam()));
+  topology::Fabric fabric(test::machine(GetParam()));
   for (int ranks = 2; ranks < std::min(fabric.gpus(), 6); ++ranks) {
     for (const parallel::Layout& layout : test::layouts_of(ranks))
       expect_no_regret(fabric, test::traffic(layout, mixes()[0]), true);
@@ -98,12 +98,12 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, PlacementOracle, testing::ValuesIn(test::mach
 TEST(PlacementOracleOnSeveralHosts, NoPlacementIsCheaperThanTheOneFound) {
   for (const test::Cluster& cluster : {test::Cluster{.gpus = 3, .nics = 3}, test::Cluster{.gpus = 3, .nics = 2},
                                        test::Cluster{.hosts = 3, .gpus = 2, .nics = 2, .nvlink_gb_per_s = 30}}) {
-    Fabric fabric(cluster.graph());
+    topology::Fabric fabric(cluster.graph());
     for (const parallel::Layout& layout : test::layouts_of(6)) {
       for (const Amounts& mix : mixes()) expect_no_regret(fabric, test::traffic(layout, mix), true);
     }
   }
-  Fabric fabric(test::Cluster{.nics = 2}.graph());
+  topology::Fabric fabric(test::Cluster{.nics = 2}.graph());
   for (const parallel::Layout& layout : {parallel::Layout{1, 4, 2}, {2, 4, 1}, {2, 1, 4}})
     expect_no_regret(fabric, test::traffic(layout, mixes()[0]));
 }
@@ -115,7 +115,7 @@ TEST(PlacementOracleOnRandomMachines, NoPlacementIsCheaperThanTheOneFound) {
     SCOPED_TRACE(round);
     const int gpus = 3 + static_cast<int>(random() % 5),
               ranks = 2 + static_cast<int>(random() % static_cast<unsigned>(gpus - 1));
-    Fabric fabric(test::random_machine(random, gpus));
+    topology::Fabric fabric(test::random_machine(random, gpus));
     for (const parallel::Layout& layout : test::layouts_of(ranks)) {
       Traffic traffic = test::traffic(
           layout,

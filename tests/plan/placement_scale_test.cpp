@@ -11,7 +11,6 @@
 namespace plait::plan {
 namespace {
 
-namespace topology = comm::topology;
 using test::Amounts;
 
 const Amounts everything = {.tensor = 4, .data = 1, .tied = 0.2, .forward = 0.5, .backward = 0.5};
@@ -20,11 +19,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void expect_each_gpu_once(const PlacementResult& placed, const Fabric& fabric, const parallel::Layout& layout) {
+void expect_each_gpu_once(const PlacementResult& placed, const topology::Fabric& fabric, const parallel::Layout& layout) {
   EXPECT_TRUE(problems_of_placement(placed.gpu_of_rank, layout, fabric.gpus()).empty());
 }
 
-void expect_tensor_groups_within_hosts(const PlacementResult& placed, const Fabric& fabric, const parallel::Layout& layout) {
+void expect_tensor_groups_within_hosts(const PlacementResult& placed, const topology::Fabric& fabric,
+                                       const parallel::Layout& layout) {
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     const int first = rank / layout.tensor * layout.tensor;
     ASSERT_EQ(fabric.host_of(placed.gpu_of_rank[static_cast<std::size_t>(rank)]),
@@ -40,7 +40,7 @@ struct Case {
 
 TEST(PlacementAtScale, AThousandGpusOnRails) {
   const auto start = std::chrono::steady_clock::now();
-  Fabric fabric(test::rail_cluster(128));
+  topology::Fabric fabric(test::rail_cluster(128));
   ASSERT_EQ(fabric.gpus(), 1024);
   EXPECT_EQ(fabric.shapes(), 1);
   Placer placer(fabric);
@@ -77,7 +77,7 @@ TEST(PlacementAtScale, AThousandGpusOnRails) {
 
 // Data groups of one GPU a host stay on their rail: the same NIC, one leaf, no spine and no other GPU's PCIe.
 TEST(PlacementAtScale, DataGroupsStayOnTheirRail) {
-  Fabric fabric(test::rail_cluster(16));
+  topology::Fabric fabric(test::rail_cluster(16));
   const parallel::Layout layout{1, 16, 8};
   const PlacementResult placed = place(fabric, test::traffic(layout, everything));
   for (int rank = 0; rank < layout.ranks(); ++rank) {
@@ -88,7 +88,7 @@ TEST(PlacementAtScale, DataGroupsStayOnTheirRail) {
 }
 
 TEST(PlacementAtScale, TensorGroupsDoNotStraddleHostsThatTheyDoNotFill) {
-  Fabric fabric(test::rail_cluster(16));
+  topology::Fabric fabric(test::rail_cluster(16));
   const parallel::Layout layout{2, 16, 3};  // two groups of three in each host, 96 of 128 GPUs
   const PlacementResult placed = place(fabric, test::traffic(layout, everything));
   expect_each_gpu_once(placed, fabric, layout);
@@ -105,7 +105,7 @@ TEST(PlacementAtScale, HostsOfOnePodAreNeighbours) {
   for (topology::Edge& edge : graph.edges) {
     if (edge.gb_per_s == 400) edge.gb_per_s = 10;  // between pods
   }
-  Fabric fabric(graph);
+  topology::Fabric fabric(graph);
   EXPECT_EQ(fabric.shapes(), 2);
   const PlacementResult chain = place(fabric, test::traffic({16, 1, 8}, everything));
   EXPECT_LT(chain.cost.seconds, 0.8 * chain.order.seconds);
@@ -133,7 +133,7 @@ TEST(PlacementAtScale, RanksWithinAHostArePlacedForItsLinks) {
     graph.edges.push_back(topology::nominal_edge(nic, numa, topology::LinkKind::pcie, 12));
     graph.edges.push_back(topology::nominal_edge(nic, network, topology::LinkKind::network, 12.5));
   }
-  Fabric fabric(graph);
+  topology::Fabric fabric(graph);
   const Traffic traffic = test::traffic({32, 1, 1}, {.forward = 1, .backward = 1});
   const PlacementResult placed = place(fabric, traffic);
   int nvlinks = 0;
@@ -152,7 +152,7 @@ TEST(PlacementAtScale, RanksWithinAHostArePlacedForItsLinks) {
 TEST(PlacementAtScale, HostsWithoutANetworkTakeWhatFitsIntoEach) {
   topology::Graph graph = test::rail_cluster(4);
   std::erase_if(graph.edges, [](const topology::Edge& edge) { return edge.kind == topology::LinkKind::network; });
-  Fabric fabric(graph);
+  topology::Fabric fabric(graph);
   const parallel::Layout layout{1, 4, 8};
   const PlacementResult placed = place(fabric, test::traffic(layout, {.tensor = 1}));
   ASSERT_TRUE(placed.cost.possible());
@@ -169,7 +169,7 @@ TEST(PlacementAtScale, TheHierarchyIsCloseToTheExactSearch) {
   int count = 0;
   for (int round = 0; round < 8 / test::thinning; ++round) {
     const int gpus = 8 + static_cast<int>(random() % 5), ranks = gpus == 11 ? 10 : gpus;
-    Fabric fabric(test::random_machine(random, gpus));
+    topology::Fabric fabric(test::random_machine(random, gpus));
     Placer placer(fabric);
     const std::vector<parallel::Layout> layouts = test::layouts_of(ranks);
     for (std::size_t i = static_cast<std::size_t>(round) % 3; i < layouts.size(); i += 3) {
@@ -195,7 +195,7 @@ TEST(PlacementAtScale, TheHierarchyIsCloseToTheExactSearch) {
 
 TEST(PlacementAtScale, TheBoundHoldsOnEveryFixture) {
   for (const std::string& name : test::machines_of_up_to_8()) {
-    Fabric fabric(test::machine(name));
+    topology::Fabric fabric(test::machine(name));
     Placer placer(fabric);
     for (int ranks = 2; ranks <= fabric.gpus(); ranks += 2) {
       for (const parallel::Layout& layout : test::layouts_of(ranks)) {

@@ -10,12 +10,11 @@
 namespace plait::plan {
 namespace {
 
-namespace topology = comm::topology;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Placement, EightStagesOfADgx1VFollowItsDoubleLinks) {
-  Fabric fabric(test::machine("dgx1v.txt"));
+  topology::Fabric fabric(test::machine("dgx1v.txt"));
   const PlacementResult placed = place(fabric, test::traffic({8, 1, 1}, {.forward = 0.5, .backward = 0.5}));
   EXPECT_EQ(placed.method, "exact");
   EXPECT_DOUBLE_EQ(test::weakest_of_chain(fabric, placed, 1), 41.2);
@@ -27,7 +26,7 @@ TEST(Placement, EightStagesOfADgx1VFollowItsDoubleLinks) {
 
 // Two bridges, 0-2 and 1-3, and four ranks of which each has a data partner and a pipeline partner: what sends more gets them.
 TEST(Placement, BridgesGoToWhateverSendsMore) {
-  Fabric fabric(test::machine("bridge_pairs.xml"));
+  topology::Fabric fabric(test::machine("bridge_pairs.xml"));
   const auto bridged = [&](double data, double pipeline) {
     const PlacementResult placed =
         place(fabric, test::traffic({2, 2, 1}, {.data = data, .forward = pipeline, .messages = 1e6}));
@@ -43,7 +42,7 @@ TEST(Placement, BridgesGoToWhateverSendsMore) {
 }
 
 TEST(Placement, TensorGroupsStayInASocketAndAChainCrossesOnce) {
-  Fabric fabric(test::machine("pcie_8.txt"));
+  topology::Fabric fabric(test::machine("pcie_8.txt"));
   const auto numa = [&](const PlacementResult& placed, std::size_t rank) { return fabric.gpu(placed.gpu_of_rank[rank]).numa; };
   const PlacementResult groups = place(fabric, test::traffic({2, 1, 4}, {.tensor = 4, .forward = 1, .backward = 1}));
   for (std::size_t rank = 0; rank < 8; ++rank) EXPECT_EQ(numa(groups, rank), numa(groups, rank / 4 * 4)) << rank;
@@ -57,7 +56,7 @@ TEST(Placement, TensorGroupsStayInASocketAndAChainCrossesOnce) {
 }
 
 TEST(Placement, AtAnNvSwitchAllPlacementsTieAndTheAnswerIsTheOrder) {
-  Fabric fabric(test::machine("nvswitch8.xml"));
+  topology::Fabric fabric(test::machine("nvswitch8.xml"));
   for (const parallel::Layout& layout : test::layouts_of(8)) {
     PlacementOptions options;
     options.with_worst = true;
@@ -90,7 +89,7 @@ TEST(Placement, WeakestLinksAreThoseWorkedOutByHand) {
   };
   for (const Answer& answer : answers) {
     SCOPED_TRACE(answer.machine);
-    Fabric fabric(test::machine(answer.machine));
+    topology::Fabric fabric(test::machine(answer.machine));
     EXPECT_NEAR(test::weakest_of_chain(fabric, test::pipeline_chain(fabric), 1), answer.chain, 1e-9);
     EXPECT_NEAR(test::weakest_of_pairs(fabric, test::tensor_pairs(fabric)), answer.pairs, 1e-9);
     if (answer.both_pairs == 0) continue;
@@ -101,7 +100,7 @@ TEST(Placement, WeakestLinksAreThoseWorkedOutByHand) {
 }
 
 TEST(Placement, StrategiesForComparisonDoAsTheySay) {
-  Fabric fabric(test::machine("dgx1v.txt"));
+  topology::Fabric fabric(test::machine("dgx1v.txt"));
   const Traffic traffic = test::traffic({8, 1, 1}, {.forward = 0.5, .backward = 0.5});
   const auto with = [&](PlacementStrategy strategy, std::vector<int> given = {}) {
     PlacementOptions options;
@@ -129,7 +128,7 @@ TEST(Placement, AListThatIsNoPlacementIsRefusedWithAllThatIsWrong) {
   EXPECT_THAT(problems_of_placement({0, 4, 0, -1}, {1, 1, 2}, 4),
               ElementsAre(HasSubstr("names 4 GPUs"), HasSubstr("rank 1 is on GPU 4, which there is not; GPUs are 0 to 3"),
                           HasSubstr("rank 2 is on GPU 0, where rank 0 is already"), HasSubstr("rank 3 is on GPU -1")));
-  Fabric fabric(test::machine("bridge_pairs.xml"));
+  topology::Fabric fabric(test::machine("bridge_pairs.xml"));
   PlacementOptions options;
   options.strategy = PlacementStrategy::given;
   options.given = {0, 0};
@@ -140,7 +139,7 @@ TEST(Placement, AListThatIsNoPlacementIsRefusedWithAllThatIsWrong) {
 TEST(Placement, WithoutAWayForAllThereIsNoneAndItSaysSo) {
   topology::Graph graph = test::machine("bridges_8.txt");
   std::erase_if(graph.edges, [](const topology::Edge& edge) { return edge.kind == topology::LinkKind::smp; });
-  Fabric fabric(graph);
+  topology::Fabric fabric(graph);
   EXPECT_FALSE(place(fabric, test::traffic({1, 1, 8}, {.tensor = 1})).cost.possible());
   const PlacementResult halves = place(fabric, test::traffic({1, 2, 4}, {.tensor = 1}));
   EXPECT_TRUE(halves.cost.possible());
@@ -149,7 +148,7 @@ TEST(Placement, WithoutAWayForAllThereIsNoneAndItSaysSo) {
 
 TEST(Placement, OneRankGoesOnTheFirstGpu) {
   for (const char* name : {"dgx1v.txt", "one_bridge_3.txt"}) {
-    Fabric fabric(test::machine(name));
+    topology::Fabric fabric(test::machine(name));
     const PlacementResult placed = place(fabric, test::traffic({1, 1, 1}, {.tensor = 1, .data = 1, .tied = 1, .forward = 1}));
     EXPECT_THAT(placed.gpu_of_rank, ElementsAre(0));
     EXPECT_EQ(placed.cost.seconds, 0);
@@ -160,7 +159,7 @@ TEST(Placement, OneRankGoesOnTheFirstGpu) {
 TEST(Placement, AStoppedSearchKeepsAValidBoundAndAPlacement) {
   std::mt19937 random(23);
   for (int round = 0; round < 6; ++round) {
-    Fabric fabric(test::random_machine(random, 8));
+    topology::Fabric fabric(test::random_machine(random, 8));
     for (const parallel::Layout& layout : test::layouts_of(8)) {
       const Traffic traffic = test::traffic(layout, {.tensor = 4, .data = 1, .tied = 0.2, .forward = 0.5, .backward = 0.5});
       PlacementOptions few;
@@ -180,7 +179,7 @@ TEST(Placement, GpusTakenForAlikeAre) {
   int alike_pairs = 0;
   for (const std::string& name : test::machines_of_up_to_8()) {
     SCOPED_TRACE(name);
-    Fabric fabric(test::machine(name));
+    topology::Fabric fabric(test::machine(name));
     Symmetry symmetry(fabric);
     Rings rings(fabric);
     for (const std::uint32_t fixed : {0U, 1U, 6U}) {

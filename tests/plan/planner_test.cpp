@@ -10,10 +10,10 @@
 #include <set>
 #include <sstream>
 
-#include "comm/topology/import.h"
 #include "core/error.h"
-#include "plan/assumed_topology.h"
 #include "plan/report.h"
+#include "topology/assumed_topology.h"
+#include "topology/import.h"
 
 namespace plait::plan {
 namespace {
@@ -32,15 +32,16 @@ constexpr std::int64_t vocab = 1024;
 
 // A GPU that is slow enough for a small model to be worth sharing.
 Machine slow_gpu(double memory_gib = 16) {
-  Machine machine{.profile = nominal_profile("h200"), .calibration = {}};
+  Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
   machine.profile.half_flops /= 200, machine.profile.memory_bytes_per_s /= 50;
   machine.profile.memory_bytes = memory_gib * 1024 * 1024 * 1024;
   machine.profile.context_bytes = machine.profile.collectives_bytes = machine.profile.communicator_bytes = 0;
   return machine;
 }
 
-Fabric fixture(const std::string& name) {
-  return Fabric(comm::topology::import_topology(std::string(PLAIT_SOURCE_DIR) + "/tests/comm/topologies/" + name).graph);
+topology::Fabric fixture(const std::string& name) {
+  return topology::Fabric(
+      topology::import_topology(std::string(PLAIT_SOURCE_DIR) + "/tests/topology/topologies/" + name).graph);
 }
 
 TEST(Candidates, AreAllThatTheRulesAllowAndTheOthersSayWhichRuleTheyBreak) {
@@ -91,7 +92,7 @@ double best_of_all(const Config& config, int ranks, const Site& site) {
 TEST(Planner, FindsTheBestOfAllWithoutLookingAtAll) {
   const Config config = parse_config(small, {"parallel.recompute=none"});
   for (const char* name : {"bridge_pairs.xml", "two_sockets.xml", "dgx1v.txt"}) {
-    Fabric fabric = fixture(name);
+    topology::Fabric fabric = fixture(name);
     const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
     const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
     EXPECT_LE(job.best.step_seconds, best_of_all(config, 4, site) * (1 + 1e-9))
@@ -102,7 +103,7 @@ TEST(Planner, FindsTheBestOfAllWithoutLookingAtAll) {
 }
 
 TEST(Planner, AShortenedStepTellsOfTheWholeOne) {
-  Fabric fabric = fixture("two_sockets.xml");
+  topology::Fabric fabric = fixture("two_sockets.xml");
   const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
   Placer placer(fabric);
   for (const std::string layout :
@@ -121,7 +122,7 @@ TEST(Planner, AShortenedStepTellsOfTheWholeOne) {
 
 TEST(Planner, EveryLayoutIsAccountedFor) {
   const Config config = parse_config(small);
-  Fabric fabric = fixture("nvswitch8.xml");
+  topology::Fabric fabric = fixture("nvswitch8.xml");
   const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
   const PlannedJob job = plan_job(config, vocab, 8, site, {.top = 100});
   std::set<std::string> layouts = {job.best.candidate.layout()};
@@ -139,7 +140,7 @@ TEST(Planner, TheSameQuestionHasTheSameAnswer) {
   const Config config = parse_config(small);
   std::string first;
   for (int n = 0; n < 2; ++n) {
-    Fabric fabric = fixture("dgx1v.txt");
+    topology::Fabric fabric = fixture("dgx1v.txt");
     const Machine machine = slow_gpu();
     const Site site{.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda};
     const std::string text = to_json(plan_job(config, vocab, 8, site), machine, {"m", "t", {}, ""}).dump();
@@ -152,7 +153,7 @@ TEST(Planner, TheAnswerDoesNotDependOnTheNumberOfThreads) {
   const Config config = parse_config(small);
   std::string first;
   for (const int threads : {1, 2, 3}) {
-    Fabric fabric = fixture("dgx1v.txt");
+    topology::Fabric fabric = fixture("dgx1v.txt");
     const Machine machine = slow_gpu();
     const PlannedJob job = plan_job(config, vocab, 8, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda},
                                     {.top = 100, .what_if = false, .threads = threads});
@@ -164,7 +165,7 @@ TEST(Planner, TheAnswerDoesNotDependOnTheNumberOfThreads) {
 
 TEST(Planner, WhatItLookedAtFirstMayAllBeTooLarge) {
   const Config config = parse_config(small, {"parallel.recompute=none"});
-  Fabric fabric = fixture("nvswitch8.xml");
+  topology::Fabric fabric = fixture("nvswitch8.xml");
   const auto plan = [&](double gib) {
     const Site site{.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda};
     return plan_job(config, vocab, 4, site, {.most_looked_at = 1, .what_if = false});
@@ -200,7 +201,7 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
 
 // FLOPs know nothing of how much faster a head's one large product is than the many small kernels of a block.
 TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
-  Fabric fabric = fixture("two_sockets.xml");
+  topology::Fabric fabric = fixture("two_sockets.xml");
   const auto plan = [&](double head_blocks, const std::string& stages, const std::vector<std::string>& fixed = {}) {
     Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
     site.machine.calibration.emplace();
@@ -227,7 +228,7 @@ TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
 
 TEST(Planner, KeepsThePlansOfItsChoice) {
   const Config config = parse_config(small);
-  Fabric fabric = fixture("two_sockets.xml");
+  topology::Fabric fabric = fixture("two_sockets.xml");
   const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
   const PlannedJob job = plan_job(config, vocab, 4, site, {.what_if = false});
   ASSERT_EQ(job.stages.size(), static_cast<std::size_t>(job.best.candidate.pipeline));
@@ -239,7 +240,7 @@ TEST(Planner, KeepsThePlansOfItsChoice) {
 
 TEST(Planner, WithLessMemoryItSharesOrRecomputes) {
   const Config config = parse_config(small, {"parallel.tensor=1", "parallel.pipeline=1", "train.micro_batch=8"});
-  Fabric fabric = fixture("nvswitch8.xml");
+  topology::Fabric fabric = fixture("nvswitch8.xml");
   const auto plan = [&](double gib) {
     return plan_job(config, vocab, 2, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda});
   };
@@ -256,7 +257,7 @@ TEST(Planner, WithLessMemoryItSharesOrRecomputes) {
 }
 
 std::string refusal(const Config& config, int ranks, double gib) {
-  Fabric fabric = fixture("nvswitch8.xml");
+  topology::Fabric fabric = fixture("nvswitch8.xml");
   try {
     plan_job(config, vocab, ranks, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda});
   } catch (const ConfigError& error) {
@@ -277,9 +278,9 @@ TEST(Planner, FasterLinksNeverMakeItsAnswerSlower) {
   const Config config = parse_config(small, {"parallel.recompute=none", "parallel.zero=0"});
   double before = std::numeric_limits<double>::infinity();
   for (const double factor : {0.25, 1.0, 4.0}) {
-    comm::topology::Graph graph = fixture("two_sockets.xml").graph();
-    for (comm::topology::Edge& edge : graph.edges) edge.gb_per_s *= factor;
-    Fabric fabric(graph);
+    topology::Graph graph = fixture("two_sockets.xml").graph();
+    for (topology::Edge& edge : graph.edges) edge.gb_per_s *= factor;
+    topology::Fabric fabric(graph);
     const PlannedJob job =
         plan_job(config, vocab, 4, {.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda}, {.what_if = false});
     EXPECT_LE(job.best.step_seconds, before * (1 + 1e-9));
@@ -307,7 +308,7 @@ class Document : public testing::Test {
   std::string refused(const std::function<void(nlohmann::json&)>& spoil) { return refused(spoil, config); }
 
   Config config;
-  Fabric fabric;
+  topology::Fabric fabric;
   Machine machine;
   PlannedJob job;
   nlohmann::json json;
@@ -353,12 +354,12 @@ TEST_F(Document, OfAnotherJobOrSpoiltIsRefused) {
   EXPECT_THAT(refused([](auto& j) { j["choice"]["schedule"] = "auto"; }), HasSubstr("leaves parallel.schedule open"));
 }
 
-TEST(AssumedTopology, EveryGpuHasANicOfItsOwn) {
-  Fabric fabric(assume_topology(DeviceKind::cuda, "h100", 16).graph);
+TEST(topology::AssumedTopology, EveryGpuHasANicOfItsOwn) {
+  topology::Fabric fabric(topology::assume_topology(DeviceKind::cuda, "h100", 16).graph);
   std::set<int> crossed;
   std::size_t channels = 0;
   for (int gpu = 0; gpu < 8; ++gpu) {
-    const Way& way = fabric.way(gpu, gpu + 8);
+    const topology::Way& way = fabric.way(gpu, gpu + 8);
     EXPECT_NEAR(way.gb_per_s, 50, 2) << gpu;
     channels += way.channels.size();
     crossed.insert(way.channels.begin(), way.channels.end());
@@ -367,12 +368,13 @@ TEST(AssumedTopology, EveryGpuHasANicOfItsOwn) {
   EXPECT_EQ(fabric.way(0, 7).link, "NVS18");
 }
 
-TEST(AssumedTopology, IsSaidAndHasAsManyGpusAsAsked) {
-  for (const std::string& device : nominal_profile_names()) {
+TEST(topology::AssumedTopology, IsSaidAndHasAsManyGpusAsAsked) {
+  for (const std::string& device : topology::nominal_profile_names()) {
     const bool cpu = device == "CPU";
     for (const int ranks : {1, 2, 8, 24}) {
-      const AssumedTopology assumed = assume_topology(cpu ? DeviceKind::host : DeviceKind::cuda, device, ranks);
-      Fabric fabric(assumed.graph);
+      const topology::AssumedTopology assumed =
+          topology::assume_topology(cpu ? DeviceKind::host : DeviceKind::cuda, device, ranks);
+      topology::Fabric fabric(assumed.graph);
       EXPECT_EQ(fabric.gpus(), ranks) << device;
       for (int to = 1; to < ranks; ++to) EXPECT_GT(fabric.way(0, to).gb_per_s, 0) << device;
       EXPECT_FALSE(assumed.words.empty());

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "plan/simulation/network.h"
+#include "topology/network.h"
 
 namespace plait::plan {
 
@@ -18,15 +18,16 @@ struct Rails {
 
   int gpus() const { return hosts * per_host; }
 
-  Network network() const {
-    Network network;
+  topology::Network network() const {
+    topology::Network network;
     for (int gpu = 0; gpu < gpus(); ++gpu) {
       network.host_of.push_back(gpu / per_host);
       for (const double gb_per_s : {switch_gb_per_s, switch_gb_per_s, nic_gb_per_s, nic_gb_per_s})
         network.channels.push_back({gb_per_s});
     }
-    for (int rail = 0; rail < per_host; ++rail) network.channels.insert(network.channels.end(), 2, Channel{spine_gb_per_s});
-    network.way = [rails = *this, way = std::make_shared<Way>()](int from, int to) -> const Way& {
+    for (int rail = 0; rail < per_host; ++rail)
+      network.channels.insert(network.channels.end(), 2, topology::Channel{spine_gb_per_s});
+    network.way = [rails = *this, way = std::make_shared<topology::Way>()](int from, int to) -> const topology::Way& {
       const int spine = 4 * rails.gpus(), from_rail = from % rails.per_host, to_rail = to % rails.per_host;
       *way = {};
       if (from / rails.per_host == to / rails.per_host) {
@@ -48,11 +49,11 @@ struct Rails {
 };
 
 // All ways cross one channel each way between two halves of the GPUs, and nothing within a half.
-inline Network two_halves(int gpus, double within_gb_per_s, double between_gb_per_s) {
-  Network network;
+inline topology::Network two_halves(int gpus, double within_gb_per_s, double between_gb_per_s) {
+  topology::Network network;
   network.channels = {{between_gb_per_s}, {between_gb_per_s}};
   for (int gpu = 0; gpu < gpus; ++gpu) network.host_of.push_back(2 * gpu / gpus);
-  network.way = [=, way = std::make_shared<Way>()](int from, int to) -> const Way& {
+  network.way = [=, way = std::make_shared<topology::Way>()](int from, int to) -> const topology::Way& {
     *way = {};
     const int a = 2 * from / gpus, b = 2 * to / gpus;
     if (a != b) way->channels = {a}, way->exit_channel = way->entry_channel = a;

@@ -10,12 +10,12 @@ namespace plait::plan {
 namespace {
 
 // GB/s of a ring's slowest hop when all hops are on at once.
-double rate(const Network& network, const std::vector<int>& gpus, const std::vector<int>& order) {
+double rate(const topology::Network& network, const std::vector<int>& gpus, const std::vector<int>& order) {
   std::map<int, int> loads;
   double rate = std::numeric_limits<double>::infinity();
   for (int pass = 0; pass < 2; ++pass) {
     for (std::size_t i = 0; i < order.size(); ++i) {
-      const Way way =
+      const topology::Way way =
           network.way(gpus[static_cast<std::size_t>(order[i])], gpus[static_cast<std::size_t>(order[(i + 1) % order.size()])]);
       if (pass == 1) rate = std::min(rate, way.gb_per_s);
       for (const int c : way.channels) {
@@ -28,14 +28,14 @@ double rate(const Network& network, const std::vector<int>& gpus, const std::vec
 }
 
 // Every pair has a width of its own, and some channels are shared by several.
-Network random_network(int gpus, std::uint32_t seed) {
+topology::Network random_network(int gpus, std::uint32_t seed) {
   std::mt19937 random(seed);
-  Network network;
+  topology::Network network;
   for (int c = 0; c < 4; ++c) network.channels.push_back({static_cast<double>(1 + random() % 8)});
   network.host_of.assign(static_cast<std::size_t>(gpus), 0);
-  std::vector<Way> ways;
+  std::vector<topology::Way> ways;
   for (int pair = 0; pair < gpus * gpus; ++pair) {
-    Way way;
+    topology::Way way;
     way.gb_per_s = static_cast<double>(1 + random() % 8);
     if (random() % 2 == 0) {
       way.channels = {static_cast<int>(random() % 4)};
@@ -43,14 +43,16 @@ Network random_network(int gpus, std::uint32_t seed) {
     }
     ways.push_back(way);
   }
-  network.way = [ways, gpus](int from, int to) -> const Way& { return ways[static_cast<std::size_t>(from * gpus + to)]; };
+  network.way = [ways, gpus](int from, int to) -> const topology::Way& {
+    return ways[static_cast<std::size_t>(from * gpus + to)];
+  };
   return network;
 }
 
 TEST(RingOrders, AreTheBestOfAllOrdersOfASmallGroup) {
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     const int members = 3 + static_cast<int>(seed % 4);
-    const Network network = random_network(members, seed);
+    const topology::Network network = random_network(members, seed);
     const std::vector<int> gpus = in_order(members);
     RingOrders rings(network);
     const std::vector<int> found = rings.order(gpus);
@@ -65,7 +67,7 @@ TEST(RingOrders, AreTheBestOfAllOrdersOfASmallGroup) {
 }
 
 TEST(RingOrders, GoHostByHostInLargeGroups) {
-  const Network network = Rails{.hosts = 4, .per_host = 4}.network();
+  const topology::Network network = Rails{.hosts = 4, .per_host = 4}.network();
   RingOrders rings(network);
   std::vector<int> gpus;
   for (int i = 0; i < 16; ++i) gpus.push_back(i * 5 % 16);
@@ -75,7 +77,7 @@ TEST(RingOrders, GoHostByHostInLargeGroups) {
 }
 
 TEST(RingOrders, AreAlikeForGroupsThatAreConnectedAlike) {
-  const Network network = Rails{.hosts = 8, .per_host = 4}.network();
+  const topology::Network network = Rails{.hosts = 8, .per_host = 4}.network();
   RingOrders rings(network);
   const std::vector<int> first = rings.order({0, 8, 4, 12});
   EXPECT_EQ(first, (std::vector{0, 2, 1, 3}));
@@ -84,7 +86,7 @@ TEST(RingOrders, AreAlikeForGroupsThatAreConnectedAlike) {
 
 // Of four rings through two hosts, also with two ranks on one GPU: of which one has no NIC to itself.
 TEST(RingOrders, SeveralRingsVisitEachMemberOnce) {
-  const Network network = Rails{.hosts = 2, .per_host = 4}.network();
+  const topology::Network network = Rails{.hosts = 2, .per_host = 4}.network();
   RingOrders rings(network);
   for (const std::vector<int>& gpus : {std::vector{0, 5, 2, 7, 4, 1, 6, 3}, {3, 2, 1, 0, 4, 5, 6, 7, 0}}) {
     const CollectiveHops hops = rings.hops(gpus);
@@ -109,7 +111,7 @@ TEST(RingOrders, SeveralRingsVisitEachMemberOnce) {
 }
 
 TEST(RingOrders, OneRingGoesThroughHostsOfWhichOneHasOneMember) {
-  const Network network = Rails{.hosts = 2, .per_host = 4}.network();
+  const topology::Network network = Rails{.hosts = 2, .per_host = 4}.network();
   RingOrders rings(network);
   const std::vector<int> gpus = {0, 1, 2, 4};
   const CollectiveHops hops = rings.hops(gpus);
@@ -124,7 +126,7 @@ TEST(RingOrders, OneRingGoesThroughHostsOfWhichOneHasOneMember) {
 }
 
 TEST(RingOrders, OfRanksOnOneGpuHaveNothingInTheWay) {
-  const Network network = two_halves(4, 1, 1);
+  const topology::Network network = two_halves(4, 1, 1);
   RingOrders rings(network);
   EXPECT_EQ(rings.order({2, 2, 2}), (std::vector{0, 1, 2}));
   EXPECT_EQ(rings.order({3}), std::vector{0});

@@ -49,7 +49,7 @@ class Pairs {
 
   Work& work(int rank, Index index) { return works_[{rank, index}]; }
 
-  Simulated simulate(const Network& network, const std::vector<int>& gpus) {
+  Simulated simulate(const topology::Network& network, const std::vector<int>& gpus) {
     const auto work_of = [&](int rank, int index) { return works_[{rank, static_cast<Index>(index)}]; };
     return simulate_step(set_, work_of, network, gpus, {.keep_timeline = true});
   }
@@ -206,7 +206,7 @@ class Reduction {
   void all(int index, const Work& work) {
     for (int rank = 0; rank < set_.layout.ranks(); ++rank) works_[{rank, index}] = work;
   }
-  Simulated simulate(const Network& network, const std::vector<int>& gpus) {
+  Simulated simulate(const topology::Network& network, const std::vector<int>& gpus) {
     return simulate_step(set_, [&](int rank, int index) { return works_[{rank, index}]; }, network, gpus,
                          {.keep_timeline = true});
   }
@@ -242,12 +242,12 @@ TEST(SimulatorFlows, HopsOfOneRingShareAChannelThatTheyCross) {
   Reduction job(4);
   job.all(1, {.bytes = 1e9});
   // One switch port for all of them.
-  Network hub;
+  topology::Network hub;
   hub.channels = {{2}};
   hub.host_of = {0, 0, 0, 0};
-  Way way;
+  topology::Way way;
   way.channels = {0}, way.gb_per_s = 2;
-  hub.way = [&](int, int) -> const Way& { return way; };
+  hub.way = [&](int, int) -> const topology::Way& { return way; };
   EXPECT_DOUBLE_EQ(job.simulate(hub, in_order(4)).step_seconds, 2);
   // Round two halves, only one hop crosses in each direction, however the ranks are numbered.
   EXPECT_DOUBLE_EQ(job.simulate(two_halves(4, 10, 1), {0, 2, 1, 3}).step_seconds, 1);
@@ -299,7 +299,7 @@ TEST(SimulatorFlows, AGroupOfOneMovesNothing) {
 }
 
 // Two sockets with two GPUs each: all that goes from one to the other crosses one link.
-comm::topology::Graph two_sockets() {
+topology::Graph two_sockets() {
   using namespace comm::topology;
   Graph g;
   for (int i = 0; i < 4; ++i)
@@ -314,26 +314,26 @@ comm::topology::Graph two_sockets() {
 TEST(SimulatorFlows, OfARealMachineShareTheLinkBetweenItsSockets) {
   Pairs pairs(2);
   for (const int sender : {0, 2}) pairs.work(sender, message) = {.bytes = 24e9};
-  Fabric fabric(two_sockets());
-  const Network network = network_of(fabric);
+  topology::Fabric fabric(two_sockets());
+  const topology::Network network = topology::network_of(fabric);
   EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 1, 2, 3}).step_seconds, 2);
   EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 2, 1, 3}).step_seconds, 6);
   EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 2, 3, 1}).step_seconds, 3);
 }
 
 TEST(SimulatorFlows, AWayMeasuredToBeFasterThanNominalIsThatFast) {
-  comm::topology::Graph graph = two_sockets();
+  topology::Graph graph = two_sockets();
   graph.pairs.push_back({.from = 0, .to = 2, .gb_per_s = 10, .latency_us = 3});
-  Fabric fabric(graph);
+  topology::Fabric fabric(graph);
   Pairs pairs(1);
   pairs.work(0, message) = {.bytes = 30e9};
-  EXPECT_DOUBLE_EQ(pairs.simulate(network_of(fabric), {0, 2}).step_seconds, 3);
+  EXPECT_DOUBLE_EQ(pairs.simulate(topology::network_of(fabric), {0, 2}).step_seconds, 3);
 }
 
 TEST(SimulatorFlows, BytesThatHaveNoWayAreTheUsersError) {
   Pairs pairs(1);
   pairs.work(0, message) = {.bytes = 1};
-  Network nothing = two_halves(2, 0, 0);
+  topology::Network nothing = two_halves(2, 0, 0);
   try {
     pairs.simulate(nothing, across(1));
     FAIL();

@@ -15,7 +15,7 @@ using parallel::ProgramSet;
 using parallel::SetSpec;
 
 TEST(SimulatorOracle, RunsInTheTimesOfTheUntimedProofWhereNothingIsShared) {
-  const Network network = Rails{.hosts = 4}.network();
+  const topology::Network network = Rails{.hosts = 4}.network();
   std::vector<ProgramSet> sets;
   for (const SetSpec& spec : small_jobs()) {
     for (const bool training : {true, false}) sets.push_back(make_set(spec, training));
@@ -54,11 +54,11 @@ TEST(SimulatorOracle, RunsInTheTimesOfTheFluidModel) {
   for (const SetSpec& spec : small_jobs()) {
     const ProgramSet set = make_set(spec);
     const int ranks = set.layout.ranks();
-    const std::vector<Network> networks = {
+    const std::vector<topology::Network> networks = {
         Rails{.hosts = (ranks + 1) / 2, .per_host = 2, .switch_gb_per_s = 3, .nic_gb_per_s = 1, .spine_gb_per_s = 1.5}
             .network(),
         two_halves(ranks, 2, 1)};
-    for (const Network& network : networks) {
+    for (const topology::Network& network : networks) {
       SCOPED_TRACE(spec.name() + ", seed " + std::to_string(++seed));
       const WorkOf work = RandomWork(set, seed, true);
       const std::vector<int> gpus = shuffled(ranks, seed);

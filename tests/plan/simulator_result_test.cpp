@@ -21,7 +21,7 @@ using parallel::ProgramSet;
 using parallel::SetSpec;
 
 // Narrow enough that much is shared.
-Network narrow(int ranks) {
+topology::Network narrow(int ranks) {
   return Rails{.hosts = (ranks + 1) / 2, .per_host = 2, .switch_gb_per_s = 3, .nic_gb_per_s = 1, .spine_gb_per_s = 1.5}
       .network();
 }
@@ -166,7 +166,7 @@ TEST(SimulatedStep, SaysWhyEachPartOfItsCriticalPathBegan) {
 TEST(SimulatedStep, IsTheSameToTheBitWhenItIsRunAgain) {
   const ProgramSet set = make_set(small_jobs()[4]);
   const RandomWork work(set, 7);
-  const Network network = narrow(set.layout.ranks());
+  const topology::Network network = narrow(set.layout.ranks());
   const std::vector<int> gpus = shuffled(set.layout.ranks(), 3);
   expect_same(simulate_step(set, work, network, gpus, {.keep_timeline = true}),
               simulate_step(set, work, network, gpus, {.keep_timeline = true}));
@@ -246,7 +246,7 @@ TEST(SimulatedStep, DoesNotChangeWithTheNumbersOfEqualGpus) {
     const int ranks = set.layout.ranks();
     const RandomWork work(set, ++seed);
     // One switch: all GPUs are equal.
-    const Network network = Rails{.hosts = 1, .per_host = ranks, .switch_gb_per_s = 2}.network();
+    const topology::Network network = Rails{.hosts = 1, .per_host = ranks, .switch_gb_per_s = 2}.network();
     const Simulated a = simulate_step(set, work, network, in_order(ranks)),
                     b = simulate_step(set, work, network, shuffled(ranks, seed));
     // Rings have another order, which rounds differently at most.

@@ -63,7 +63,7 @@ struct Measured {
 
 Measured simulate(const parallel::Layout& layout, int micro_batches, bool differs, bool merge) {
   const ProgramSet set = gpt3(layout, micro_batches);
-  const Network network = Rails{.hosts = layout.ranks() / 8}.network();
+  const topology::Network network = Rails{.hosts = layout.ranks() / 8}.network();
   const std::clock_t begin = std::clock();
   Measured measured{.simulated = simulate_step(set, h100_work(set, differs), network, in_order(layout.ranks()),
                                                {.merge_equal_ranks = merge})};

@@ -7,7 +7,7 @@
 
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
-#include "parallel/rank_threads.h"
+#include "runtime/rank_threads.h"
 
 namespace plait::plan {
 namespace {
@@ -27,7 +27,7 @@ struct Costs {
   explicit Costs(const Config& c)
       : stages(
             parallel::make_stage_plans(c, c.model.vocab, parallel::resolve_layout(c.parallel, ranks_of(c)), DeviceKind::host)),
-        costs({.profile = nominal_profile("cpu"), .calibration = {}}, stages) {}
+        costs({.profile = topology::nominal_profile("cpu"), .calibration = {}}, stages) {}
   std::vector<parallel::RankPlan> stages;
   StepCosts costs;
 };
@@ -38,10 +38,10 @@ TEST(StepCosts, CountsTheTensorCollectivesThatRun) {
     const Costs costs(c);
     std::mutex mutex;
     std::map<int, double> counted;  // by pipeline rank
-    parallel::run_ranks(c, 4, DeviceKind::host, [&](parallel::Interpreter& interpreter, parallel::SyntheticBatches& batches) {
+    runtime::run_ranks(c, 4, DeviceKind::host, [&](runtime::Interpreter& interpreter, runtime::SyntheticBatches& batches) {
       for (std::int64_t step = 1; step <= 2; ++step) interpreter.run_step(batches, {.update = step, .lr = 1e-4f});
       static_cast<void>(interpreter.synchronize_result());
-      const parallel::StepResult result = interpreter.synchronize_result();
+      const runtime::StepResult result = interpreter.synchronize_result();
       std::lock_guard lock(mutex);
       counted[interpreter.plan().coordinates().pipeline] = result.ledger.of(CommunicationKind::tensor_collectives).count;
     });

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "core/config.h"
+#include "launch/job_planning.h"
 #include "parallel/job_plan.h"
 #include "parallel/validator.h"
-#include "train/job_planning.h"
 
 namespace plait::train {
 namespace {
@@ -20,8 +20,8 @@ TEST(ShippedConfigs, ReadAndPlan) {
     const Config config = load_config(entry.path().string());
     EXPECT_EQ(to_yaml(parse_config(to_yaml(config))), to_yaml(config));
     if (!keys_left_to_planner(config).empty()) {
-      const SitedPlan planned = plan_on_site(
-          config, vocabulary(config), {.gpus = 8, .topology = {}, .device = "h200", .calibration = {}, .what_if = false});
+      const launch::SitedPlan planned = launch::plan_on_site(
+          config, data::vocabulary(config), {.gpus = 8, .topology = {}, .device = "h200", .calibration = {}, .what_if = false});
       EXPECT_GT(planned.job.best.step_seconds, 0);
       EXPECT_TRUE(keys_left_to_planner(planned.job.config).empty());
       continue;

@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <pugixml.hpp>
 
-#include "train/run_plait.h"
-#include "train/verify/report_json.h"
-#include "train/verify/report_junit.h"
-#include "train/verify_cases.h"
+#include "app/run_plait.h"
+#include "verify/report_json.h"
+#include "verify/report_junit.h"
+#include "verify/verify_cases.h"
 
 namespace plait::train {
 namespace {
@@ -69,9 +69,9 @@ TEST_F(BenchBounds, HaveToBePercentages) {
 }
 
 TEST(VerifyOverlapBounds, FailALayoutThatComputesTheRightThing) {
-  const VerifyReport report = verify(verify_request({"pipeline=2", "tensor=2"}, {}, {"bounds.bubble=0%"}));
+  const verify::VerifyReport report = verify::verify(verify_request({"pipeline=2", "tensor=2"}, {}, {"bounds.bubble=0%"}));
   ASSERT_EQ(report.layouts.size(), 2u);
-  const LayoutResult& pipeline = report.layouts[0];
+  const verify::LayoutResult& pipeline = report.layouts[0];
   EXPECT_FALSE(pipeline.passed());
   EXPECT_TRUE(pipeline.findings.passed()) << "its numbers are right";
   EXPECT_FALSE(pipeline.findings.first_divergence.has_value());
@@ -87,15 +87,16 @@ TEST(VerifyOverlapBounds, FailALayoutThatComputesTheRightThing) {
   EXPECT_EQ(json["layouts"][0]["ledgers"].size(), 2u);
   EXPECT_TRUE(json["layouts"][1]["exceeded_bounds"].empty());
   pugi::xml_document document;
-  ASSERT_TRUE(document.load_string(to_junit(report).c_str()));
+  ASSERT_TRUE(document.load_string(verify::to_junit(report).c_str()));
   const pugi::xml_node failure = document.child("testsuites").child("testsuite").child("testcase").child("failure");
   EXPECT_THAT(failure.attribute("message").value(), HasSubstr("bounds.bubble: 0 % allowed"));
   EXPECT_THAT(failure.text().get(), HasSubstr("exposed p2p"));
 }
 
 TEST(VerifyOverlapBounds, AreNotThereUnlessAskedFor) {
-  EXPECT_TRUE(verify(verify_request({"pipeline=2"})).layouts[0].passed());
-  EXPECT_TRUE(verify(verify_request({"pipeline=2"}, {}, {"bounds.bubble=100%", "bounds.exposed=100%"})).layouts[0].passed());
+  EXPECT_TRUE(verify::verify(verify_request({"pipeline=2"})).layouts[0].passed());
+  EXPECT_TRUE(
+      verify::verify(verify_request({"pipeline=2"}, {}, {"bounds.bubble=100%", "bounds.exposed=100%"})).layouts[0].passed());
 }
 
 }  // namespace

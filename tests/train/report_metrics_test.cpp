@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "train/checkpoint_files.h"
+#include "checkpoint/checkpoint_files.h"
 #include "train/report/step_metrics.h"
 
 namespace plait::train {

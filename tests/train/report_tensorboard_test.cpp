@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 
-#include "train/checkpoint_files.h"
+#include "checkpoint/checkpoint_files.h"
 
 namespace plait::train {
 namespace {

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "app/run_plait.h"
 #include "parallel/job_plan.h"
 #include "parallel/trace_events.h"
-#include "train/run_plait.h"
 #include "train/trainer.h"
 
 namespace plait::train {

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "core/error.h"
-#include "train/checkpoint/checkpoint_directory.h"
-#include "train/checkpoint/checkpoint_reader.h"
 #include "train/sampler.h"
 #include "train/trainer.h"
 
@@ -93,12 +93,12 @@ TEST_F(TrainerTest, WritesWhatARunDirectoryHolds) {
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4, 6}));
   EXPECT_TRUE(metrics(run_dir()).back().contains("validation_loss"));
   EXPECT_LT(metrics(run_dir()).back()["loss"].get<double>(), metrics(run_dir()).front()["loss"].get<double>());
-  EXPECT_EQ(list_checkpoints(run_dir()).size(), 2u);
+  EXPECT_EQ(checkpoint::list_checkpoints(run_dir()).size(), 2u);
   EXPECT_EQ(fs::status(run_dir()).permissions() & (fs::perms::group_all | fs::perms::others_all), fs::perms::none);
 
   ASSERT_EQ(train(request()), 0) << "a second run of the same name";
   EXPECT_TRUE(fs::exists(run_dir("run-2") / "plan.json"));
-  expect_same_state(checkpoint_directory(run_dir(), 6), checkpoint_directory(run_dir("run-2"), 6));
+  expect_same_state(checkpoint::checkpoint_directory(run_dir(), 6), checkpoint::checkpoint_directory(run_dir("run-2"), 6));
 }
 
 class TrainerResume : public TrainerTest, public testing::WithParamInterface<std::tuple<int, int>> {};
@@ -108,10 +108,10 @@ TEST_P(TrainerResume, EqualsTheUninterruptedRunBitForBit) {
                                         "parallel.zero=" + std::to_string(std::get<1>(GetParam()))};
   ASSERT_EQ(train(request(set)), 0);
   const fs::path copy = directory_ / "copy";
-  fs::copy(checkpoint_directory(run_dir(), 6), copy, fs::copy_options::recursive);
+  fs::copy(checkpoint::checkpoint_directory(run_dir(), 6), copy, fs::copy_options::recursive);
   const auto uninterrupted = metrics(run_dir());
-  ASSERT_EQ(train(request(set, checkpoint_directory(run_dir(), 3))), 0);
-  expect_same_state(copy, checkpoint_directory(run_dir(), 6));
+  ASSERT_EQ(train(request(set, checkpoint::checkpoint_directory(run_dir(), 3))), 0);
+  expect_same_state(copy, checkpoint::checkpoint_directory(run_dir(), 6));
   const auto resumed = metrics(run_dir());
   EXPECT_EQ(resumed.back()["loss"], uninterrupted.back()["loss"]);
   EXPECT_EQ(resumed.back()["validation_loss"], uninterrupted.back()["validation_loss"]);
@@ -126,7 +126,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts, TrainerResume, testing::Combine(testing::Value
 TEST_F(TrainerTest, ACheckpointIsOfNoLayout) {
   ASSERT_EQ(train(request({"launch.ranks=4", "parallel.zero=1", "train.steps=3"})), 0);
   ASSERT_EQ(train(request({"launch.ranks=1", "parallel.data=1", "train.steps=3", "run.name=serial"})), 0);
-  const CheckpointReader parallel(checkpoint_directory(run_dir(), 3)), serial(checkpoint_directory(run_dir("serial"), 3));
+  const checkpoint::CheckpointReader parallel(checkpoint::checkpoint_directory(run_dir(), 3)),
+      serial(checkpoint::checkpoint_directory(run_dir("serial"), 3));
   const std::string name = "blocks.1.mlp.down.weight";
   const auto count = serial.tensor(name).elements();
   std::vector<float> a(static_cast<std::size_t>(count)), b(a);
@@ -149,7 +150,7 @@ TEST_F(TrainerTest, ProcessesComputeWhatThreadsDo) {
                               " --set launch.mode=processes --set run.name=processes > " + (directory_ / "log").string() +
                               " 2>&1";
   ASSERT_EQ(std::system(command.c_str()), 0) << bytes(directory_ / "log");
-  expect_same_state(checkpoint_directory(run_dir(), 6), checkpoint_directory(run_dir("processes"), 6));
+  expect_same_state(checkpoint::checkpoint_directory(run_dir(), 6), checkpoint::checkpoint_directory(run_dir("processes"), 6));
 }
 
 TEST_F(TrainerTest, ANumberThatIsNotFiniteStopsTheRunAndIsNamed) {
@@ -165,7 +166,7 @@ TEST_F(TrainerTest, ANumberThatIsNotFiniteStopsTheRunAndIsNamed) {
 
 TEST_F(TrainerTest, ATornCheckpointIsRefusedByNameAndTheOneBeforeOffered) {
   ASSERT_EQ(train(request()), 0);
-  const fs::path newest = checkpoint_directory(run_dir(), 6) / "model.safetensors";
+  const fs::path newest = checkpoint::checkpoint_directory(run_dir(), 6) / "model.safetensors";
   fs::resize_file(newest, fs::file_size(newest) / 2);
   try {
     train(request({"train.steps=8"}, run_dir()));

@@ -7,6 +7,5 @@
 namespace plait::comm::p2p {
 
 void describe_gpu(Device device, EndFacts& facts);
-PathFacts gpu_path(const EndFacts& from, const EndFacts& to);
 
 }  // namespace plait::comm::p2p

@@ -12,7 +12,6 @@ namespace {
 void copy_by_kernel(StreamRef, void*, const void*, std::size_t, int) { refuse(); }
 void copy_and_count_by_kernel(StreamRef, void*, const void*, std::size_t, std::uint32_t*, std::uint32_t) { refuse(); }
 void describe_gpu(Device, EndFacts&) { refuse(); }
-PathFacts gpu_path(const EndFacts&, const EndFacts&) { refuse(); }
 void enable_peer_access(Device, Device) { refuse(); }
 std::byte* pin(void*, std::size_t, Device) { refuse(); }
 void unpin(void*) noexcept {}

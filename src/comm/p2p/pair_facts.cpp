@@ -5,7 +5,7 @@
 
 #include "comm/p2p/gpu_facts.h"
 #include "comm/p2p/text_fields.h"
-#include "comm/topology/bus_id.h"
+#include "core/bus_id.h"
 #include "core/error.h"
 
 namespace plait::comm::p2p {
@@ -20,17 +20,11 @@ const std::vector<std::string>& pcie_paths() {
 
 std::string bus_id(FieldReader& fields, const std::string& name) {
   const std::string text = fields.text(name);
-  if (topology::bus_id_from(text) != text) fields.refuse(name, "is no PCI address");
+  if (bus_id_from(text) != text) fields.refuse(name, "is no PCI address");
   return text;
 }
 
 }  // namespace
-
-std::string PathFacts::link() const {
-  if (same_memory) return "same memory";
-  if (nvlinks > 0) return "NV" + std::to_string(nvlinks) + (nvswitch ? " (switch)" : "");
-  return pcie_path.empty() ? "unknown" : pcie_path;
-}
 
 std::string PairFacts::link() const {
   return from_receiver.nvlinks > from_sender.nvlinks ? from_receiver.link() : from_sender.link();
@@ -61,7 +55,11 @@ EndFacts end_facts(int rank, Device device) {
 PathFacts path_facts(const EndFacts& from, const EndFacts& to) {
   PathFacts facts;
   if (from.process.host != to.process.host || from.kind != to.kind) return facts;
-  if (from.kind == DeviceKind::cuda) return gpu_path(from, to);
+  if (from.kind == DeviceKind::cuda) {
+    facts = topology::gpu_path(from.ordinal, from.bus_id, to.bus_id);
+    facts.why_no_access = as_field(facts.why_no_access);
+    return facts;
+  }
   facts.visible = facts.same_memory = facts.peer_access = facts.native_atomics = true;
   return facts;
 }

@@ -8,8 +8,11 @@
 
 #include "comm/p2p/process_identity.h"
 #include "core/device.h"
+#include "topology/gpu_path.h"
 
 namespace plait::comm::p2p {
+
+using topology::PathFacts;
 
 // One rank's device, as its own process sees it. What another process needs to find it again is here: ordinals mean something
 // only to the process that counts them.
@@ -25,25 +28,6 @@ struct EndFacts {
   std::string why_no_fabric;
   bool stream_memory_operations = true;  // GPUs: probed by a write and a wait
   friend bool operator==(const EndFacts&, const EndFacts&) = default;
-};
-
-// How one end's device gets to the other's. What CUDA does not tell about a GPU that this process does not see
-// (CUDA_VISIBLE_DEVICES) is NVML's word, and otherwise unknown.
-struct PathFacts {
-  bool visible = false;       // to this end's process
-  bool same_memory = false;   // CPUs of one host, or one GPU
-  bool peer_access = false;   // cudaDeviceCanAccessPeer; of an unseen GPU, what NVML says
-  std::string why_no_access;  // what NVML says of it; "" when there is access or NVML does not know
-  bool native_atomics = false;
-  int performance_rank = 0;  // cudaDevP2PAttrPerformanceRank, 0 the best
-  int nvlinks = 0;           // lanes of this GPU that lead to the other or to a switch that the other is at too
-  bool nvswitch = false;
-  std::string pcie_path;  // "PIX", "PXB", "PHB", "NODE", "SYS" as nvidia-smi names them, "board"; "" when unknown
-  // Bus ids of further GPUs of which this end's process knows that this end's GPU, and the other if seen, reaches them. A
-  // bridge is in the lists of both ends.
-  std::vector<std::string> bridges;
-  std::string link() const;  // "NV18 (switch)", "NV4", "PHB", "same memory", "unknown"
-  friend bool operator==(const PathFacts&, const PathFacts&) = default;
 };
 
 struct PairFacts {

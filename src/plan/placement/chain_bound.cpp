@@ -16,7 +16,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
-ChainBound::ChainBound(Fabric& fabric, const Traffic& traffic)
+ChainBound::ChainBound(topology::Fabric& fabric, const Traffic& traffic)
     : gpus_(fabric.gpus()), neighbours_(at(traffic.layout.pipeline)), fill_(at(gpus_)), steady_(at(gpus_)) {
   std::map<std::pair<int, int>, std::vector<ChainTraffic>> hops;
   for (const ChainTraffic& link : traffic.chain) {
@@ -42,7 +42,7 @@ ChainBound::ChainBound(Fabric& fabric, const Traffic& traffic)
           double message = 0, all = 0;
           for (const ChainTraffic& link : links) {
             const bool from_low = link.from == ends.first;
-            const Way& way = fabric.way(from_low == (low == u) ? u : v, from_low == (low == u) ? v : u);
+            const topology::Way& way = fabric.way(from_low == (low == u) ? u : v, from_low == (low == u) ? v : u);
             message += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
             all = std::max(all, way_seconds(way, link.bytes));
           }

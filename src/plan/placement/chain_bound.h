@@ -12,15 +12,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/fabric.h"
 #include "plan/placement/traffic.h"
+#include "topology/fabric.h"
 
 namespace plait::plan {
 
 class ChainBound {
  public:
   // Of a fabric of at most 16 GPUs.
-  ChainBound(Fabric& fabric, const Traffic& traffic);
+  ChainBound(topology::Fabric& fabric, const Traffic& traffic);
 
   bool sends() const { return sends_; }
 

@@ -39,7 +39,9 @@ double ring_seconds(const Ring& ring, const RingTraffic& traffic) {
   return least;
 }
 
-double way_seconds(const Way& way, double bytes) { return way.gb_per_s > 0 ? bytes / (way.gb_per_s * 1e9) : infinite; }
+double way_seconds(const topology::Way& way, double bytes) {
+  return way.gb_per_s > 0 ? bytes / (way.gb_per_s * 1e9) : infinite;
+}
 
 void check_traffic(const Traffic& traffic) {
   const parallel::Layout& layout = traffic.layout;
@@ -128,7 +130,7 @@ AxisCost CostModel::of_rings(const std::vector<RingGroup>& groups, const std::ve
     const RingHops hops = best_hops(ring, group.traffic);
     if (ring.across.rings == 1 && cost.narrowest.from >= 0 && hops.gb_per_s >= cost.narrowest.gb_per_s) continue;
     for (const auto& [from, to] : rings_.hops(ring, hops)) {
-      const Way& way = fabric().way(from, to);
+      const topology::Way& way = fabric().way(from, to);
       if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s)
         cost.narrowest = {from, to, way.gb_per_s, way.link};
     }
@@ -167,7 +169,7 @@ AxisCost CostModel::of_pipeline(const std::vector<int>& gpu_of_rank, double& fil
       for (const ChainTraffic& link : traffic_.chain) {
         if (link.bytes <= 0 && link.messages <= 0) continue;
         const int from = gpu_of_rank[at(layout.rank({link.from, d, t}))], to = gpu_of_rank[at(layout.rank({link.to, d, t}))];
-        const Way& way = fabric().way(from, to);
+        const topology::Way& way = fabric().way(from, to);
         cost.seconds = std::max(cost.seconds, way_seconds(way, link.bytes));
         filled += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
         for (int channel : way.channels) load(channel, link.bytes);
@@ -205,7 +207,7 @@ PlacementCost CostModel::cost(const std::vector<int>& gpu_of_rank) {
   return cost;
 }
 
-PlacementCost cost_of(Fabric& fabric, const Traffic& traffic, const std::vector<int>& gpu_of_rank) {
+PlacementCost cost_of(topology::Fabric& fabric, const Traffic& traffic, const std::vector<int>& gpu_of_rank) {
   Rings rings(fabric);
   return CostModel(rings, traffic).cost(gpu_of_rank);
 }

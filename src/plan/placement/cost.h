@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "plan/fabric.h"
 #include "plan/placement/rings.h"
 #include "plan/placement/traffic.h"
+#include "topology/fabric.h"
 
 namespace plait::plan {
 
@@ -62,7 +62,7 @@ class CostModel {
 
   const Traffic& traffic() const { return traffic_; }
   Rings& rings() { return rings_; }
-  Fabric& fabric() { return rings_.fabric(); }
+  topology::Fabric& fabric() { return rings_.fabric(); }
 
   // Groups of an axis, each with its traffic: as the search needs them.
   struct RingGroup {
@@ -95,13 +95,13 @@ class CostModel {
 double ring_seconds(const Ring& ring, const RingTraffic& traffic);
 RingHops best_hops(const Ring& ring, const RingTraffic& traffic);
 // Of `bytes` over a way in one piece; infinite where there is none.
-double way_seconds(const Way& way, double bytes);
+double way_seconds(const topology::Way& way, double bytes);
 
 // InternalError if `traffic` does not fit its layout: wrong counts, pipeline ranks that are none, negative or not finite
 // amounts.
 void check_traffic(const Traffic& traffic);
 
 // For a single placement.
-PlacementCost cost_of(Fabric& fabric, const Traffic& traffic, const std::vector<int>& gpu_of_rank);
+PlacementCost cost_of(topology::Fabric& fabric, const Traffic& traffic, const std::vector<int>& gpu_of_rank);
 
 }  // namespace plait::plan

@@ -16,8 +16,6 @@
 namespace plait::plan {
 namespace {
 
-namespace topology = comm::topology;
-
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr int most_ranks_to_improve = 64;
@@ -32,7 +30,7 @@ struct Unit {
 
 class Contraction {
  public:
-  explicit Contraction(Fabric& fabric) : fabric_(fabric), graph_(fabric.graph()) {
+  explicit Contraction(topology::Fabric& fabric) : fabric_(fabric), graph_(fabric.graph()) {
     find_components();
     find_attachments();
   }
@@ -124,7 +122,7 @@ class Contraction {
     }
   }
 
-  Fabric& fabric_;
+  topology::Fabric& fabric_;
   const topology::Graph& graph_;
   std::vector<int> nodes_;
   std::vector<int> component_;       // by GPU
@@ -176,7 +174,7 @@ std::vector<int> lay_along(const std::vector<int>& order, const parallel::Layout
 
 }  // namespace
 
-std::vector<std::vector<int>> nested_placements(Fabric& fabric, const Traffic& traffic) {
+std::vector<std::vector<int>> nested_placements(topology::Fabric& fabric, const Traffic& traffic) {
   const parallel::Layout& layout = traffic.layout;
   require(layout.ranks() <= fabric.gpus(), "nested_placements: more ranks than GPUs");
   constexpr auto pipeline = &parallel::Coordinates::pipeline, data = &parallel::Coordinates::data,

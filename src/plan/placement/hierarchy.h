@@ -26,6 +26,6 @@ HierarchyResult hierarchical_placement(CostModel& model, std::int64_t annealing_
 inline constexpr std::int64_t annealing_steps_alone = 20'000;  // where no exact search follows
 
 // All that were tried before they were refined, different ones only.
-std::vector<std::vector<int>> nested_placements(Fabric& fabric, const Traffic& traffic);
+std::vector<std::vector<int>> nested_placements(topology::Fabric& fabric, const Traffic& traffic);
 
 }  // namespace plait::plan

@@ -5,13 +5,11 @@
 #include <numeric>
 #include <tuple>
 
-#include "comm/topology/part.h"
 #include "plan/placement/exact.h"
+#include "topology/part.h"
 
 namespace plait::plan {
 namespace {
-
-namespace topology = comm::topology;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -22,14 +20,14 @@ struct Block {
   std::vector<int> pipeline, data, tensor;
 };
 
-bool ways_differ(Fabric& fabric, int host) {
+bool ways_differ(topology::Fabric& fabric, int host) {
   const int first = fabric.first_gpu(host), end = fabric.first_gpu(host + 1);
   if (end - first > most_exact_gpus || end - first < 3) return false;
-  const Way& one = fabric.way(first, first + 1);
+  const topology::Way& one = fabric.way(first, first + 1);
   for (int from = first; from < end; ++from) {
     for (int to = first; to < end; ++to) {
       if (from == to) continue;
-      const Way& way = fabric.way(from, to);
+      const topology::Way& way = fabric.way(from, to);
       if (way.gb_per_s != one.gb_per_s || way.latency_us != one.latency_us) return true;
     }
   }
@@ -78,7 +76,7 @@ Block block_of(const parallel::Layout& layout, const std::vector<int>& ranks) {
 }  // namespace
 
 std::vector<int> refine_within_hosts(CostModel& model, const std::vector<int>& gpu_of_rank) {
-  Fabric& fabric = model.fabric();
+  topology::Fabric& fabric = model.fabric();
   const parallel::Layout layout = model.traffic().layout;
   std::vector<int> refined = gpu_of_rank;
   if (fabric.hosts() == 1 && fabric.gpus() <= most_exact_gpus) return refined;  // is the exact search's own question
@@ -99,7 +97,8 @@ std::vector<int> refine_within_hosts(CostModel& model, const std::vector<int>& g
     std::vector<int>& places = known[{kind, block.pipeline, block.data.size(), block.tensor.size()}];
     if (places.empty()) {
       const int number = fabric.gpu(fabric.first_gpu(host)).host;  // as the graph counts them
-      Fabric inside(topology::part_of(fabric.graph(), [&](const topology::Node& node) { return node.host == number; }));
+      topology::Fabric inside(
+          topology::part_of(fabric.graph(), [&](const topology::Node& node) { return node.host == number; }));
       Rings rings(inside);
       CostModel part(rings, part_of(model.traffic(), block));
       Symmetry symmetry(inside);

@@ -10,8 +10,6 @@
 namespace plait::plan {
 namespace {
 
-namespace topology = comm::topology;
-
 constexpr double infinite = std::numeric_limits<double>::infinity();
 constexpr int most_gpus_to_look_into = 64;
 constexpr int most_shapes_to_pair = 8;
@@ -27,7 +25,7 @@ struct HostWays {
 // Which sets of GPUs are joined by how wide ways.
 class Widths {
  public:
-  explicit Widths(Fabric& fabric) {
+  explicit Widths(topology::Fabric& fabric) {
     const topology::Graph& graph = fabric.graph();
     for (const topology::Edge& edge : graph.edges) widest_edge_ = std::max(widest_edge_, edge.gb_per_s);
     std::vector<int> edges_out(at(fabric.hosts()), 0);
@@ -125,7 +123,7 @@ class Widths {
     return sum;
   }
 
-  HostWays look_into(Fabric& fabric, int host) {
+  HostWays look_into(topology::Fabric& fabric, int host) {
     HostWays ways;
     const int first = fabric.first_gpu(host);
     ways.gpus = fabric.first_gpu(host + 1) - first;
@@ -138,7 +136,7 @@ class Widths {
     for (int a = 0; a < ways.gpus; ++a) {
       for (int b = 0; b < ways.gpus; ++b) {
         if (a == b) continue;
-        const Way& way = fabric.way(first + a, first + b);
+        const topology::Way& way = fabric.way(first + a, first + b);
         for (double* width : {&ways.gb_per_s[at(a)][at(b)], &ways.gb_per_s[at(b)][at(a)]})
           *width = std::max(*width, way.gb_per_s);
         least_latency_us_ = std::min(least_latency_us_, way.latency_us);
@@ -149,7 +147,7 @@ class Widths {
 
   // Pairs of hosts stand for all of their shapes, if nothing was measured between hosts. Else no way is wider than what leads
   // out of hosts.
-  void look_between(Fabric& fabric) {
+  void look_between(topology::Fabric& fabric) {
     bool small = !measured_between_ && fabric.shapes() <= most_shapes_to_pair;
     for (const HostWays& host : hosts_) small = small && !host.whole;
     if (!small) {
@@ -171,7 +169,7 @@ class Widths {
         const int one = hosts.front(), other = others.back();
         for (int a = fabric.first_gpu(one); a < fabric.first_gpu(one + 1); ++a) {
           for (int b = fabric.first_gpu(other); b < fabric.first_gpu(other + 1); ++b) {
-            const Way& way = fabric.way(a, b);
+            const topology::Way& way = fabric.way(a, b);
             between_ = std::max(between_, way.gb_per_s);
             if (way.gb_per_s > 0) least_latency_us_ = std::min(least_latency_us_, way.latency_us);
           }

@@ -84,7 +84,7 @@ Allowed allowed_where(int count, const May& may) {
   return allowed;
 }
 
-bool crosses(const Way& way, int channel) {
+bool crosses(const topology::Way& way, int channel) {
   return std::find(way.channels.begin(), way.channels.end(), channel) != way.channels.end();
 }
 
@@ -99,7 +99,7 @@ std::size_t Rings::MembersHash::operator()(const std::vector<int>& members) cons
   return static_cast<std::size_t>(hash);
 }
 
-Rings::Rings(Fabric& fabric) : fabric_(fabric), network_(network_of(fabric)) {
+Rings::Rings(topology::Fabric& fabric) : fabric_(fabric), network_(topology::network_of(fabric)) {
   if (fabric.gpus() <= 16) by_mask_.resize(std::size_t{1} << fabric.gpus(), nullptr);
 }
 
@@ -139,14 +139,14 @@ void Rings::find(Ring& ring) {
     ring.choices = {{std::numeric_limits<double>::infinity(), 0}};
     return;
   }
-  ring.across = host_rings(network_, members);
+  ring.across = topology::host_rings(network_, members);
   if (ring.across.rings > 1) return find_across(ring);
   const bool chained = members.size() > at(exact_ring_members);
   RingHops hops{std::numeric_limits<double>::infinity(), 0};
   double least_latency = std::numeric_limits<double>::infinity(), widest = 0;
   for (std::size_t i = 0; i < members.size(); ++i) {
     for (std::size_t step = 1; step < (chained ? 2 : members.size()); ++step) {
-      const Way& way = fabric_.way(members[i], members[(i + step) % members.size()]);
+      const topology::Way& way = fabric_.way(members[i], members[(i + step) % members.size()]);
       hops.gb_per_s = std::min(hops.gb_per_s, way.gb_per_s);
       hops.latency_us = std::max(hops.latency_us, way.latency_us);
       widest = std::max(widest, way.gb_per_s);
@@ -173,7 +173,7 @@ void Rings::find_exactly(Ring& ring) {
   for (int from = 0; from < count; ++from) {
     for (int to = 0; to < count; ++to) {
       if (from == to) continue;
-      const Way& way = fabric_.way(ring.members[at(from)], ring.members[at(to)]);
+      const topology::Way& way = fabric_.way(ring.members[at(from)], ring.members[at(to)]);
       ways[at(from)][at(to)] = {way.gb_per_s, way.latency_us};
       if (way.gb_per_s > 0) widths.push_back(way.gb_per_s), latencies.push_back(way.latency_us);
     }
@@ -211,9 +211,9 @@ void Rings::find_across(Ring& ring) {
   RingHops between{std::numeric_limits<double>::infinity(), 0};
   std::map<int, double> between_shares;
   std::map<int, double> widths;  // of those channels, where a way across was measured to be wider than nominal its width
-  for (const std::vector<HostHop>& hops : ring.across.hops) {
-    for (const HostHop& hop : hops) {
-      const Way& way = fabric_.way(hop.from, hop.to);
+  for (const std::vector<topology::HostHop>& hops : ring.across.hops) {
+    for (const topology::HostHop& hop : hops) {
+      const topology::Way& way = fabric_.way(hop.from, hop.to);
       between.gb_per_s = std::min(between.gb_per_s, rings * way.gb_per_s);
       between.latency_us = std::max(between.latency_us, way.latency_us);
       for (const int channel : way.channels) {
@@ -268,7 +268,7 @@ bool Rings::must_cross(Ring& ring, std::size_t index) {
   if (known < 0) {
     const int channel = ring.channels[index], count = static_cast<int>(ring.members.size());
     const auto allowed = allowed_where(count, [&](int from, int to) {
-      const Way& way = fabric_.way(ring.members[at(from)], ring.members[at(to)]);
+      const topology::Way& way = fabric_.way(ring.members[at(from)], ring.members[at(to)]);
       return way.gb_per_s > 0 && !crosses(way, channel);
     });
     known = CycleSearch(allowed, count).found() ? 0 : 1;
@@ -291,7 +291,7 @@ std::vector<int> Rings::order(const Ring& ring, const RingHops& hops) {
   if (count < 3 || count > exact_ring_members) return ring.members;
   const CycleSearch search(allowed_where(count,
                                          [&](int from, int to) {
-                                           const Way& way = fabric_.way(ring.members[at(from)], ring.members[at(to)]);
+                                           const topology::Way& way = fabric_.way(ring.members[at(from)], ring.members[at(to)]);
                                            return way.gb_per_s >= hops.gb_per_s && way.latency_us <= hops.latency_us;
                                          }),
                            count);
@@ -301,15 +301,15 @@ std::vector<int> Rings::order(const Ring& ring, const RingHops& hops) {
   return order;
 }
 
-std::vector<HostHop> Rings::hops(const Ring& ring, const RingHops& choice) {
-  std::vector<HostHop> hops;
+std::vector<topology::HostHop> Rings::hops(const Ring& ring, const RingHops& choice) {
+  std::vector<topology::HostHop> hops;
   if (ring.across.rings > 1 && !ring.choices.empty()) {
     for (std::size_t h = 0; h < ring.across.hosts.size(); ++h) {
       std::vector<int> host = ring.across.hosts[h];
       const Ring& inside = of(host);
       const auto widest = std::find_if(inside.choices.begin(), inside.choices.end(),
                                        [&](const RingHops& c) { return c.latency_us <= choice.latency_us; });
-      const std::vector<HostHop> within = this->hops(inside, *widest);
+      const std::vector<topology::HostHop> within = this->hops(inside, *widest);
       hops.insert(hops.end(), within.begin(), within.end());
       hops.insert(hops.end(), ring.across.hops[h].begin(), ring.across.hops[h].end());
     }

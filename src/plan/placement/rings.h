@@ -3,7 +3,8 @@
 // Communication libraries choose the order themselves, so a placement is to be judged by the best one. For up to
 // `exact_ring_members` members that is found exactly, by dynamic programming over subsets (Held and Karp 1962, for the
 // bottleneck instead of the sum); larger groups go by host and number, as NCCL chains them. A group that several rings carry
-// (plan/host_rings.h) goes from host to host as they do, and within each host in the order that suits its members there best.
+// (topology/host_rings.h) goes from host to host as they do, and within each host in the order that suits its members there
+// best.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "plan/fabric.h"
-#include "plan/host_rings.h"
+#include "topology/fabric.h"
+#include "topology/host_rings.h"
 
 namespace plait::plan {
 
@@ -25,8 +26,8 @@ struct RingHops {
 };
 
 struct Ring {
-  std::vector<int> members;  // GPUs in ascending order
-  HostRings across;          // hosts
+  std::vector<int> members;    // GPUs in ascending order
+  topology::HostRings across;  // hosts
   // The orders worth choosing from, by their hops: the widest first, each later one narrower and of less latency. Empty: the
   // members cannot reach each other all. A group of one has one without limit.
   std::vector<RingHops> choices;
@@ -48,7 +49,7 @@ struct Crossed {
 class Rings {
  public:
   // `fabric` must outlive this. Not for several threads at once.
-  explicit Rings(Fabric& fabric);
+  explicit Rings(topology::Fabric& fabric);
 
   // Of distinct GPUs in any order; sorts `members`. The reference stays good.
   Ring& of(std::vector<int>& members);
@@ -64,9 +65,9 @@ class Rings {
   std::vector<int> order(const Ring& ring, const RingHops& hops);
   // The hops of all rings with one of ring.choices, each once; of members that cannot all reach each other, as they are
   // numbered.
-  std::vector<HostHop> hops(const Ring& ring, const RingHops& choice);
+  std::vector<topology::HostHop> hops(const Ring& ring, const RingHops& choice);
 
-  Fabric& fabric() { return fabric_; }
+  topology::Fabric& fabric() { return fabric_; }
 
  private:
   struct MembersHash {
@@ -76,9 +77,9 @@ class Rings {
   void find_exactly(Ring& ring);
   void find_across(Ring& ring);
 
-  Fabric& fabric_;
-  const Network network_;       // the fabric
-  std::vector<Ring*> by_mask_;  // of fabrics with up to 16 GPUs
+  topology::Fabric& fabric_;
+  const topology::Network network_;  // the fabric
+  std::vector<Ring*> by_mask_;       // of fabrics with up to 16 GPUs
   std::unordered_map<std::vector<int>, Ring, MembersHash> rings_;
   std::unordered_map<const Ring*, std::vector<Crossed>> crossed_;
 };

@@ -62,7 +62,7 @@ class WorstSearch {
 
 }  // namespace
 
-Placer::Placer(Fabric& fabric) : fabric_(fabric), rings_(fabric) {}
+Placer::Placer(topology::Fabric& fabric) : fabric_(fabric), rings_(fabric) {}
 
 Symmetry& Placer::symmetry() {
   if (!symmetry_) symmetry_.emplace(fabric_);
@@ -172,7 +172,7 @@ PlacementResult Placer::place(const Traffic& traffic, const PlacementOptions& op
   return result;
 }
 
-PlacementResult place(Fabric& fabric, const Traffic& traffic, const PlacementOptions& options) {
+PlacementResult place(topology::Fabric& fabric, const Traffic& traffic, const PlacementOptions& options) {
   return Placer(fabric).place(traffic, options);
 }
 

@@ -57,7 +57,7 @@ std::vector<std::string> problems_of_placement(const std::vector<int>& gpu_of_ra
 class Placer {
  public:
   // `fabric` must outlive this. Not for several threads at once.
-  explicit Placer(Fabric& fabric);
+  explicit Placer(topology::Fabric& fabric);
 
   // ConfigError for more ranks than GPUs and for a given list with problems.
   PlacementResult place(const Traffic& traffic, const PlacementOptions& options = {});
@@ -67,11 +67,11 @@ class Placer {
   WorstPlacement worst(CostModel& model);
   Symmetry& symmetry();
 
-  Fabric& fabric_;
+  topology::Fabric& fabric_;
   Rings rings_;
   std::optional<Symmetry> symmetry_;  // made when first needed: it looks at all pairs
 };
 
-PlacementResult place(Fabric& fabric, const Traffic& traffic, const PlacementOptions& options = {});
+PlacementResult place(topology::Fabric& fabric, const Traffic& traffic, const PlacementOptions& options = {});
 
 }  // namespace plait::plan

@@ -27,7 +27,7 @@ struct Symmetry::Mapping {
   int steps = 0;
 };
 
-Symmetry::Symmetry(Fabric& fabric) : gpus_(fabric.gpus()) {
+Symmetry::Symmetry(topology::Fabric& fabric) : gpus_(fabric.gpus()) {
   require(gpus_ <= most_symmetric_gpus, "Symmetry: too many GPUs");
   pairs_.resize(at(gpus_ * gpus_));
   std::map<std::tuple<double, double, std::size_t>, int> kinds;
@@ -35,7 +35,7 @@ Symmetry::Symmetry(Fabric& fabric) : gpus_(fabric.gpus()) {
   for (int from = 0; from < gpus_; ++from) {
     for (int to = 0; to < gpus_; ++to) {
       if (from == to) continue;
-      const Way& way = fabric.way(from, to);
+      const topology::Way& way = fabric.way(from, to);
       Pair& pair = pairs_[at(from * gpus_ + to)];
       pair.kind =
           kinds.insert({{way.gb_per_s, way.latency_us, way.channels.size()}, static_cast<int>(kinds.size())}).first->second;

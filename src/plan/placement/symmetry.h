@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "plan/fabric.h"
+#include "topology/fabric.h"
 
 namespace plait::plan {
 
@@ -22,7 +22,7 @@ inline constexpr int most_symmetric_gpus = 16;
 class Symmetry {
  public:
   // InternalError for more than most_symmetric_gpus GPUs. Keeps nothing of `fabric` but what it tells here.
-  explicit Symmetry(Fabric& fabric);
+  explicit Symmetry(topology::Fabric& fabric);
 
   // By GPU, the lowest one that it is alike to while those of `fixed` (as bits) stay in place; those of `fixed` are alike to
   // themselves only.

@@ -56,14 +56,14 @@ bool is_sound(const Work& work) {
 
 class Builder {
  public:
-  Builder(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network, const std::vector<int>& gpu_of_rank,
-          const std::vector<int>& same_work)
+  Builder(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
+          const std::vector<int>& gpu_of_rank, const std::vector<int>& same_work)
       : set_(set), network_(network), gpu_of_rank_(gpu_of_rank), rings_(network) {
     job_.layout = set.layout;
     require(std::ssize(gpu_of_rank) == job_.ranks(), "simulation: a GPU for every rank");
     for (const int gpu : gpu_of_rank)
       require(gpu >= 0 && gpu < network.gpus(), "simulation: every rank's GPU is one of the network");
-    for (const Channel& channel : network.channels) job_.channel_gb_per_s.push_back(channel.gb_per_s);
+    for (const topology::Channel& channel : network.channels) job_.channel_gb_per_s.push_back(channel.gb_per_s);
     for (const parallel::RankProgram& program : set.programs) job_.tables.push_back(make_table(program.program));
     job_.table_of = set.program_of;
     require(same_work.empty() || std::ssize(same_work) == job_.ranks(), "simulation: same_work has a number for every rank");
@@ -172,7 +172,7 @@ class Builder {
     for (const auto& [from, to, rings] : hops.hops) {
       const int a = gpu_of_rank_[at(from)], b = gpu_of_rank_[at(to)];
       if (a == b) continue;  // nothing is in the way
-      const Way& way = network_.way(a, b);
+      const topology::Way& way = network_.way(a, b);
       if (!(way.gb_per_s > 0)) {
         throw ConfigError(
             {{"placement",
@@ -231,7 +231,7 @@ class Builder {
   }
 
   const parallel::ProgramSet& set_;
-  const Network& network_;
+  const topology::Network& network_;
   const std::vector<int>& gpu_of_rank_;
   RingOrders rings_;
   std::map<std::pair<int, std::size_t>, bool> moves_;  // by row of work and kind of group
@@ -271,7 +271,7 @@ int Job::peer_stream(int rank, int stream) const {
   return static_cast<int>(it - specs.begin());
 }
 
-Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network,
+Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
              const std::vector<int>& gpu_of_rank, const std::vector<int>& same_work) {
   return Builder(set, work_of, network, gpu_of_rank, same_work).take();
 }

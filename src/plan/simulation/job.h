@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "parallel/program_set.h"
-#include "plan/simulation/network.h"
 #include "plan/simulation/work.h"
+#include "topology/network.h"
 
 namespace plait::plan::simulation {
 
@@ -89,7 +89,7 @@ void share_among_rings(Work& work, int rings);
 // `set` has to outlive it. InternalError if works are not finite or negative, or `gpu_of_rank` does not give every rank a GPU
 // of the network; ConfigError (placement) if bytes have to go where there is no way. `same_work`: as
 // SimulationOptions::same_work.
-Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network,
+Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
              const std::vector<int>& gpu_of_rank, const std::vector<int>& same_work = {});
 
 }  // namespace plait::plan::simulation

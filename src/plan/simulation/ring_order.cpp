@@ -21,7 +21,7 @@ struct Hop {
 // Depth first, in ascending order of members, leaving out what cannot be better than the best so far.
 class RingOrders::Search {
  public:
-  Search(const Network& network, const std::vector<int>& gpus) : members_(static_cast<int>(gpus.size())) {
+  Search(const topology::Network& network, const std::vector<int>& gpus) : members_(static_cast<int>(gpus.size())) {
     std::map<int, int> numbers;
     most_ = std::numeric_limits<double>::infinity();
     for (int from = 0; from < members_; ++from) {
@@ -31,7 +31,7 @@ class RingOrders::Search {
         if (gpus[at(from)] == gpus[at(to)]) {
           hop.gb_per_s = from != to ? std::numeric_limits<double>::infinity() : 0;
         } else {
-          const Way& way = network.way(gpus[at(from)], gpus[at(to)]);
+          const topology::Way& way = network.way(gpus[at(from)], gpus[at(to)]);
           hop.gb_per_s = way.gb_per_s;
           for (const int channel : way.channels) {
             const auto [it, fresh] = numbers.try_emplace(channel, static_cast<int>(widths_.size()));
@@ -145,7 +145,7 @@ CollectiveHops RingOrders::hops(const std::vector<int>& gpus) {
   for (const int i : sorted) {
     if (distinct.empty() || distinct.back() != gpus[at(i)]) distinct.push_back(gpus[at(i)]);
   }
-  const HostRings across = host_rings(network_, distinct);
+  const topology::HostRings across = topology::host_rings(network_, distinct);
   CollectiveHops result{.rings = across.rings, .hops = {}};
   const auto add_cycle = [&](const std::vector<int>& cycle) {
     for (std::size_t i = 0; i < cycle.size(); ++i)
@@ -168,7 +168,7 @@ CollectiveHops RingOrders::hops(const std::vector<int>& gpus) {
     for (const int i : order(gpus_here)) cycle.push_back(members[at(i)]);
     const std::size_t first = result.hops.size();
     add_cycle(cycle);
-    for (const HostHop& leaves : across.hops[h]) {
+    for (const topology::HostHop& leaves : across.hops[h]) {
       const int from = member_on.at(leaves.from);
       for (std::size_t i = first; i < first + cycle.size(); ++i) {
         if (result.hops[i].from == from) --result.hops[i].rings;

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "plan/host_rings.h"
+#include "topology/host_rings.h"
 
 namespace plait::plan {
 
@@ -21,12 +21,12 @@ struct CollectiveHops {
 
 // Up to `most_searched` members: of all cyclic orders one whose slowest hop is fastest, where hops that cross one channel share
 // it equally; of those the one that comes first with members by host and GPU. More members: by host and GPU. Where several
-// rings carry a group (plan/host_rings.h), that is the order of its members within each host.
+// rings carry a group (topology/host_rings.h), that is the order of its members within each host.
 class RingOrders {
  public:
   static constexpr std::size_t most_searched = 8;
 
-  explicit RingOrders(const Network& network) : network_(network) {}
+  explicit RingOrders(const topology::Network& network) : network_(network) {}
 
   // Indices into `gpus`; between members on one GPU nothing is in the way. Begins with the first by host and GPU.
   std::vector<int> order(const std::vector<int>& gpus);
@@ -38,7 +38,7 @@ class RingOrders {
 
   std::vector<int> by_host(const std::vector<int>& gpus) const;
 
-  const Network& network_;
+  const topology::Network& network_;
   // Groups that are connected alike have the same answer: by what the search sees of them.
   std::map<std::vector<double>, std::vector<int>> found_;
 };

@@ -67,7 +67,7 @@ class RankStep {
   }
 
  private:
-  // As an instruction is measured (parallel/step_recorder.h): from when its own stream came to it. When the others had come is
+  // As an instruction is measured (runtime/step_recorder.h): from when its own stream came to it. When the others had come is
   // known of receives, and of collectives that join stages.
   parallel::CommunicationTimes communication(int n, const RunTimes& t, double begin) const {
     parallel::CommunicationTimes times{to_ms * (t.came - begin), to_ms * (t.end - begin), std::nullopt};
@@ -90,7 +90,7 @@ std::vector<double> durations(const std::vector<double>& ends) {
 
 }  // namespace
 
-Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network,
+Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
                         const std::vector<int>& gpu_of_rank, const SimulationOptions& options) {
   require(options.steps >= 2 && options.most_steps >= options.steps && options.most_steps <= Engine::most_steps,
           "simulate_step: at least 2 steps, at most 254");

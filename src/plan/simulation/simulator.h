@@ -7,7 +7,7 @@
 //   transfers   all that cross a channel share its bandwidth equally; a transfer is as fast as the least of its shares, of
 //               what its own way gives, and of Work::most_gb_per_s. What one does not use of its share, the others do not get.
 //               A ring loads the channels of all its hops for as long as it moves bytes, and is as fast as its slowest hop. The
-//               rings of one collective (plan/host_rings.h) move equal shares of its bytes, and it takes as long as the
+//               rings of one collective (topology/host_rings.h) move equal shares of its bytes, and it takes as long as the
 //               slowest.
 //   compute     takes 1 + the sum of Work::compute_slowdown of what its rank sends, receives and reduces at that time; in a
 //               tensor group, of the rank where that is most.
@@ -25,8 +25,8 @@
 #include "parallel/ledger.h"
 #include "parallel/program_set.h"
 #include "plan/simulation/critical_path.h"
-#include "plan/simulation/network.h"
 #include "plan/simulation/work.h"
+#include "topology/network.h"
 
 namespace plait::plan {
 
@@ -80,7 +80,7 @@ struct Simulated {
 // `gpu_of_rank`: by rank, GPUs of the network. The same input gives the same bits. InternalError if the programs deadlock (the
 // validator proves that they do not) or works are not numbers from 0; ConfigError (placement) if bytes have to go where the
 // network has no way.
-Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, const Network& network,
+Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
                         const std::vector<int>& gpu_of_rank, const SimulationOptions& options = {});
 
 }  // namespace plait::plan

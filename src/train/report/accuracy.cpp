@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "train/bench/statistics.h"
-#include "train/json_file.h"
+#include "core/json_file.h"
+#include "core/statistics.h"
 
 namespace plait::train {
 namespace {

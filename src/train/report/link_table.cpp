@@ -47,7 +47,7 @@ Json to_json(const comm::p2p::LinkReport& report) {
           {"better", std::move(better)}};
 }
 
-Json gather_links(const std::vector<comm::p2p::LinkReport>& own, RankContext& rank) {
+Json gather_links(const std::vector<comm::p2p::LinkReport>& own, launch::RankContext& rank) {
   Json mine = Json::array();
   for (const comm::p2p::LinkReport& report : own) mine.push_back(to_json(report));
   if (!rank.is_main) {

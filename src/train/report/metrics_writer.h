@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "train/checkpoint/file.h"
+#include "core/file.h"
 
 namespace plait::train {
 

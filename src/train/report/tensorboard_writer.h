@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "train/checkpoint/file.h"
+#include "core/file.h"
 
 namespace plait::train {
 

@@ -2,7 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "train/run_directory.h"
+#include "core/file.h"
 
 namespace plait::train {
 namespace {
@@ -19,10 +19,10 @@ StepTracer::StepTracer(const std::vector<std::int64_t>& steps, std::int64_t firs
   }
 }
 
-void StepTracer::synchronize_step(parallel::Interpreter& interpreter, parallel::BatchSource& batches,
-                                  const parallel::UpdateSettings& settings, RankContext& rank) {
+void StepTracer::synchronize_step(runtime::Interpreter& interpreter, runtime::BatchSource& batches,
+                                  const runtime::UpdateSettings& settings, launch::RankContext& rank) {
   interpreter.synchronize();
-  parallel::DeviceActivities activities(interpreter.memory().device(), interpreter.streams());
+  runtime::DeviceActivities activities(interpreter.memory().device(), interpreter.streams());
   // Beginning to record may wait for work of other GPUs of the process: none of it may be waiting for a message of this rank.
   comm::rendezvous_barrier(*rank.rendezvous, "trace of step " + std::to_string(settings.update), rank.rank, rank.size, timeout);
   parallel::TracedStep step;
@@ -33,7 +33,7 @@ void StepTracer::synchronize_step(parallel::Interpreter& interpreter, parallel::
   traced_.push_back(std::move(step));
 }
 
-void StepTracer::write(const std::filesystem::path& directory, const parallel::RankPlan& plan, RankContext& rank,
+void StepTracer::write(const std::filesystem::path& directory, const parallel::RankPlan& plan, launch::RankContext& rank,
                        const std::function<void(const std::string&)>& say) {
   const std::string device = to_string(rank.device) + " " + device_name(rank.device);
   parallel::TraceText own = trace_events(plan.train, plan.layout, plan.rank, device, traced_, first_step_, most_bytes);

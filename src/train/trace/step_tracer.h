@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "parallel/interpreter.h"
+#include "launch/launch.h"
 #include "parallel/trace_events.h"
-#include "train/launch.h"
+#include "runtime/device_activities.h"
+#include "runtime/interpreter.h"
 
 namespace plait::train {
 
@@ -21,13 +22,13 @@ class StepTracer {
 
   bool wants(std::int64_t step) const { return steps_.contains(step); }
   // Collective: takes the step; no results may be pending, and its own is left.
-  void synchronize_step(parallel::Interpreter& interpreter, parallel::BatchSource& batches,
-                        const parallel::UpdateSettings& settings, RankContext& rank);
+  void synchronize_step(runtime::Interpreter& interpreter, runtime::BatchSource& batches,
+                        const runtime::UpdateSettings& settings, launch::RankContext& rank);
 
   // Collective: rank 0 writes DIRECTORY/trace.json once the last step is traced, and nothing is kept. `say`: where that is, and
   // what it does not hold.
   bool is_full() const { return !steps_.empty() && std::ssize(traced_) == std::ssize(steps_); }
-  void write(const std::filesystem::path& directory, const parallel::RankPlan& plan, RankContext& rank,
+  void write(const std::filesystem::path& directory, const parallel::RankPlan& plan, launch::RankContext& rank,
              const std::function<void(const std::string&)>& say);
 
  private:

@@ -1,0 +1,333 @@
+#include "bench/calibration_benchmark.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "bench/calibration_model.h"
+#include "bench/collective_slowdown.h"
+#include "bench/collectives_benchmark.h"
+#include "bench/p2p_benchmark.h"
+#include "comm/make_communicator.h"
+#include "core/error.h"
+#include "core/statistics.h"
+#include "launch/calibration_cache.h"
+#include "launch/job_planning.h"
+#include "launch/live_graph.h"
+
+namespace plait::bench {
+namespace {
+
+using parallel::InstructionKind;
+using Json = nlohmann::ordered_json;
+
+// Seconds of one case on one rank.
+struct Times {
+  std::map<plan::BlockKind, std::map<InstructionKind, double>> passes;
+  double update = 0;  // per element of optimizer state
+};
+
+plan::BlockKind kind_of(int block) {
+  if (block == 0) return plan::BlockKind::embedding;
+  return block > CalibrationModel::layers ? plan::BlockKind::head : plan::BlockKind::transformer;
+}
+
+// One case on this rank's device; nothing if it does not fit.
+std::optional<Times> measure(const CalibrationRequest& request, std::int64_t vocab, const CalibrationCase& c, Device device) {
+  const auto model = CalibrationModel::make(request.config, vocab, c, device, request.rounds);
+  if (!model) return std::nullopt;
+  std::map<std::pair<InstructionKind, plan::BlockKind>, std::vector<double>> seconds;
+  std::vector<double> updates;
+  for (int round = 0; round < request.rounds; ++round) {
+    const std::vector<float> ms = model->synchronize_profile();
+    double update = 0;
+    for (std::size_t n = 0; n < ms.size(); ++n) {
+      const parallel::Instruction& i = model->plan().train.instructions[n];
+      const double s = static_cast<double>(ms[n]) / 1e3;
+      if (i.kind == InstructionKind::update || i.kind == InstructionKind::gradient_norm) update += s;
+      const bool is_pass = i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input ||
+                           i.kind == InstructionKind::backward_weight;
+      if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1) seconds[{i.kind, kind_of(i.block)}].push_back(s);
+    }
+    updates.push_back(update / static_cast<double>(model->plan().flat.state_elements()));
+  }
+  Times times;
+  for (const auto& [pass, values] : seconds) times.passes[pass.second][pass.first] = median(values);
+  times.update = median(updates);
+  return times;
+}
+
+std::vector<CalibrationCase> cases_of(const CalibrationRequest& request, int ranks) {
+  std::vector<int> tensors = request.tensors;
+  const ModelConfig& m = request.config.model;
+  const std::int64_t kv_heads = m.kv_heads > 0 ? m.kv_heads : m.heads, ffn = m.ffn > 0 ? m.ffn : 4 * m.hidden;
+  for (int t = 1; request.tensors.empty() && t <= ranks; t *= 2) {
+    if (m.heads % t == 0 && kv_heads % t == 0 && ffn % t == 0) tensors.push_back(t);
+  }
+  std::vector<std::int64_t> micro_batches = request.micro_batches;
+  if (micro_batches.empty()) {
+    micro_batches = {1, 2, 4, 8};
+    if (request.config.train.micro_batch > 0) micro_batches.push_back(request.config.train.micro_batch);
+    std::sort(micro_batches.begin(), micro_batches.end());
+    micro_batches.erase(std::unique(micro_batches.begin(), micro_batches.end()), micro_batches.end());
+  }
+  const std::string& given = request.config.parallel.recompute;
+  const auto recomputes =
+      given == "auto" ? std::vector<std::string>{"none", "selective", "full"} : std::vector<std::string>{given};
+  std::vector<CalibrationCase> cases;
+  for (const int tensor : tensors) {
+    for (const std::int64_t micro_batch : micro_batches) {
+      for (const std::string& recompute : recomputes) cases.push_back({tensor, micro_batch, recompute});
+    }
+  }
+  return cases;
+}
+
+// What one rank tells rank 0 of a case: "" if it did not fit.
+std::string text_of(const std::optional<Times>& times) {
+  if (!times) return "";
+  Json json;
+  for (const auto& [block, passes] : times->passes) {
+    for (const auto& [kind, seconds] : passes)
+      json[std::to_string(static_cast<int>(block))][parallel::to_string(kind)] = seconds;
+  }
+  json["update"] = times->update;
+  return json.dump();
+}
+
+// Ranks take their cases together, and the slowest counts.
+void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const launch::LaunchPlan& launch_plan,
+                    plan::Calibration& calibration) {
+  const std::vector<CalibrationCase> cases = cases_of(request, launch_plan.ranks);
+  std::vector<std::vector<std::string>> told(cases.size());
+  std::mutex mutex;
+  double context_bytes = 0;
+  launch::launch(
+      launch_plan,
+      [&](launch::RankContext& rank) {
+        for (std::size_t n = 0; n < cases.size(); ++n) {
+          comm::rendezvous_barrier(*rank.rendezvous, "calibrate." + std::to_string(n), rank.rank, rank.size, turn_timeout);
+          const std::string text = text_of(measure(request, vocab, cases[n], rank.device));
+          std::lock_guard lock(mutex);
+          told[n].push_back(text);
+          if (rank.is_main && rank.device.is_cuda()) {  // with nothing of ours left on it
+            const MemoryInfo memory = memory_info(rank.device);
+            context_bytes = std::max(context_bytes, static_cast<double>(memory.total_bytes - memory.free_bytes));
+          }
+        }
+      },
+      request.argv);
+  if (launch_plan.devices.front().is_cuda()) calibration.context_bytes = context_bytes;
+  std::vector<double> updates;
+  for (std::size_t n = 0; n < cases.size(); ++n) {
+    const CalibrationCase& c = cases[n];
+    if (std::any_of(told[n].begin(), told[n].end(), [](const std::string& text) { return text.empty(); })) {
+      request.note(fmt::format("tensor {}, micro-batch {}, recompute {}: does not fit and is left out", c.tensor, c.micro_batch,
+                               c.recompute));
+      continue;
+    }
+    std::vector<Json> ranks;
+    for (const std::string& text : told[n]) ranks.push_back(Json::parse(text));
+    const auto slowest = [&](plan::BlockKind block, InstructionKind kind) {
+      double seconds = 0;
+      for (const Json& rank : ranks) {
+        // The embedding has no input to take a gradient of.
+        seconds = std::max(seconds, rank.at(std::to_string(static_cast<int>(block))).value(parallel::to_string(kind), 0.0));
+      }
+      return seconds;
+    };
+    for (const plan::BlockKind block : {plan::BlockKind::embedding, plan::BlockKind::transformer, plan::BlockKind::head}) {
+      calibration.blocks.push_back({block, c.tensor, c.micro_batch, c.recompute, slowest(block, InstructionKind::forward),
+                                    slowest(block, InstructionKind::backward_input),
+                                    slowest(block, InstructionKind::backward_weight)});
+    }
+    double update = 0;
+    for (const Json& rank : ranks) update = std::max(update, rank.at("update").get<double>());
+    updates.push_back(update);
+  }
+  if (!updates.empty()) calibration.update_seconds_per_element = *std::min_element(updates.begin(), updates.end());
+}
+
+plan::Curve ascending(std::map<double, double> seconds_by_bytes) {
+  plan::Curve curve;
+  for (const auto& [bytes, seconds] : seconds_by_bytes) curve.points.emplace_back(bytes, seconds);
+  return curve;
+}
+
+void measure_collectives(const CalibrationRequest& request, int ranks, bool gpus, plan::Calibration& calibration) {
+  CollectivesBenchmarkRequest bench;
+  bench.ranks = request.ranks;
+  bench.ranks.ranks = ranks;
+  bench.kinds = {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather};
+  bench.sizes = {.min = "16K", .max = gpus ? "256M" : "4M", .sizes = {}};
+  bench.rounds = request.rounds;
+  bench.argv = request.argv;
+  benchmark_collectives(
+      bench, {[&](const Json& result) {
+                for (const Json& collective : result.at("collectives")) {
+                  std::map<double, double> curve;
+                  for (const Json& r : collective.at("results")) {
+                    curve[r.at("bytes").get<double>()] = r.at("microseconds").get<double>() / 1e6;
+                  }
+                  calibration.collectives.push_back({collective.at("collective").get<std::string>(), ranks, ascending(curve)});
+                }
+              },
+              request.note});
+}
+
+// Two communicators one after the other, used as a step uses them: a library takes memory for a collective when it is first
+// called.
+void measure_communicators(const CalibrationRequest& request, const launch::LaunchPlan& launch_plan,
+                           plan::Calibration& calibration) {
+  constexpr std::int64_t small = 2, large = std::int64_t{8} << 20;
+  std::mutex mutex;
+  std::vector<double> used(3);  // before, and after each; of the rank that has most
+  launch::launch(
+      launch_plan,
+      [&](launch::RankContext& rank) {
+        DeviceMemory memory(rank.device);
+        const Buffer whole = memory.allocate(static_cast<std::size_t>(rank.size) * large * sizeof(float)),
+                     part = memory.allocate(large * sizeof(float));
+        const Stream stream(rank.device, StreamPriority::high);
+        std::vector<std::shared_ptr<comm::Communicator>> communicators;
+        for (std::size_t n = 0; n < used.size(); ++n) {
+          if (n > 0) {
+            comm::GroupSpec group;
+            group.name = "calibrate.memory." + std::to_string(n);
+            group.timeout = request.ranks.timeout;
+            group.max_ctas = static_cast<int>(request.config.comm.max_ctas);
+            communicators.push_back(join_all(rank, group));
+            const View all(whole.data(), DType::f32, {rank.size * large}), own(part.data(), DType::f32, {large});
+            comm::Communicator& made = *communicators.back();
+            made.all_reduce(stream, all.rows(0, small));
+            made.all_reduce(stream, all);
+            made.reduce_scatter(stream, all, own);
+            made.all_gather(stream, own, all);
+          }
+          stream.ref().synchronize();
+          comm::rendezvous_barrier(*rank.rendezvous, "calibrate.memory." + std::to_string(n), rank.rank, rank.size,
+                                   turn_timeout);
+          const MemoryInfo info = memory_info(rank.device);
+          {
+            std::lock_guard lock(mutex);
+            used[n] = std::max(used[n], static_cast<double>(info.total_bytes - info.free_bytes));
+          }
+          comm::rendezvous_barrier(*rank.rendezvous, "calibrate.memory.read." + std::to_string(n), rank.rank, rank.size,
+                                   turn_timeout);
+        }
+      },
+      request.argv);
+  const double first = used[1] - used[0], second = std::max(0.0, used[2] - used[1]);
+  if (!calibration.collectives_bytes) calibration.collectives_bytes = std::max(0.0, first - second);
+  calibration.communicators.push_back({launch_plan.ranks, second});
+}
+
+// Of the model at its largest micro-batch: short kernels, of which a small one has many, would hide behind their own start.
+void measure_slowdown(const CalibrationRequest& request, std::int64_t vocab, const launch::LaunchPlan& launch_plan,
+                      plan::Calibration& calibration) {
+  CollectiveSlowdownRequest slowdown{.config = request.config,
+                                     .vocab = vocab,
+                                     .measured = {},
+                                     .rounds = request.rounds,
+                                     .timeout = request.ranks.timeout,
+                                     .argv = request.argv};
+  slowdown.measured.micro_batch = 0;
+  for (const plan::BlockMeasurement& block : calibration.blocks) {
+    if (block.tensor == 1 && block.micro_batch > slowdown.measured.micro_batch)
+      slowdown.measured = {1, block.micro_batch, block.recompute};
+  }
+  if (slowdown.measured.micro_batch == 0)
+    return request.note("compute beside collectives is not measured: no case without tensor parallelism fitted");
+  calibration.collective_slowdown = measure_collective_slowdown(slowdown, launch_plan);
+  if (!calibration.collective_slowdown)
+    request.note("compute beside collectives is not measured: they were over too early, again and again");
+}
+
+// One pair of GPUs for each kind of link; CPUs have none.
+std::vector<launch::LinkedPair> pairs_to_measure(const CalibrationRequest& request, int ranks, bool gpus) {
+  const std::vector<launch::LinkedPair> any{{"", 0, 1}};
+  if (!gpus) return any;
+  try {
+    std::vector<launch::LinkedPair> pairs = launch::a_pair_of_each_link(launch::live_graph(ranks));
+    return pairs.empty() ? any : pairs;
+  } catch (const ConfigError& error) {
+    request.note(fmt::format("messages between ranks 0 and 1 stand for all: {}", error.what()));
+    return any;
+  }
+}
+
+// By the best mailbox: half of a round trip of each size, as messages of a pipeline mostly travel alone.
+void measure_messages(const CalibrationRequest& request, const launch::LaunchPlan& launch_plan,
+                      plan::Calibration& calibration) {
+  const bool gpus = launch_plan.devices.front().is_cuda();
+  const std::vector<launch::LinkedPair> pairs = pairs_to_measure(request, launch_plan.ranks, gpus);
+  P2pBenchmarkRequest bench;
+  bench.ranks = request.ranks;
+  bench.ranks.ranks = launch_plan.ranks;
+  for (const launch::LinkedPair& pair : pairs) bench.pairs.emplace_back(pair.from, pair.to);
+  bench.sizes = {.min = "16K", .max = gpus ? "256M" : "4M", .sizes = {}};
+  bench.rounds = request.rounds;
+  bench.products = false;
+  bench.argv = request.argv;
+  benchmark_p2p(bench, {[&](const Json& result) {
+                          for (std::size_t p = 0; p < pairs.size(); ++p) {
+                            std::map<double, double> curve;
+                            std::string transport;
+                            for (const Json& method : result.at("pairs").at(p).at("methods")) {
+                              if (!method.at("available").get<bool>() || method.at("transport") == "nccl") continue;
+                              // The first is the one that `comm.p2p: auto` takes; movers of it compete.
+                              if (transport.empty()) transport = method.at("transport").get<std::string>();
+                              if (method.at("transport") != transport) continue;
+                              for (const Json& r : method.at("results")) {
+                                const double bytes = r.at("bytes").get<double>(),
+                                             seconds = r.at("latency_microseconds").get<double>() / 1e6;
+                                const auto [known, is_new] = curve.emplace(bytes, seconds);
+                                if (!is_new) known->second = std::min(known->second, seconds);
+                              }
+                            }
+                            if (!curve.empty()) calibration.messages.push_back({pairs[p].link, transport, ascending(curve)});
+                          }
+                        },
+                        request.note});
+}
+
+launch::LaunchPlan launch_of(const CalibrationRequest& request, int ranks) {
+  Config config;
+  config.launch.ranks = ranks;
+  config.launch.device = request.ranks.device;
+  return launch::plan_launch(config);
+}
+
+}  // namespace
+
+plan::Calibration calibrate(const CalibrationRequest& request) {
+  const launch::LaunchPlan launch_plan = launch_of(request, request.ranks.ranks);
+  const bool gpus = launch_plan.devices.front().is_cuda();
+  const std::int64_t vocab = request.config.model.vocab > 0 ? request.config.model.vocab : data::vocabulary(request.config);
+  plan::Calibration calibration;
+  calibration.device = launch::calibration_device(launch_plan.devices.front().kind);
+  calibration.model = launch::model_key_of(request.config, vocab, launch_plan.devices.front().kind);
+  request.note(fmt::format("blocks of {} on {} ranks at once", calibration.model, launch_plan.ranks));
+  measure_blocks(request, vocab, launch_plan, calibration);
+  // The first that this process makes loads the library's kernels, so this comes before everything else that has communicators.
+  for (int ranks = 2; request.communication && gpus && ranks <= launch_plan.ranks; ranks *= 2) {
+    request.note(fmt::format("memory of communicators among {} ranks", ranks));
+    measure_communicators(request, launch_of(request, ranks), calibration);
+  }
+  for (int ranks = 2; request.communication && ranks <= launch_plan.ranks; ranks *= 2) {
+    request.note(fmt::format("collectives among {} ranks", ranks));
+    measure_collectives(request, ranks, gpus, calibration);
+  }
+  if (request.communication && launch_plan.ranks > 1) {
+    request.note("compute beside collectives");
+    measure_slowdown(request, vocab, launch_plan, calibration);
+    request.note("messages, of one pair for each kind of link");
+    measure_messages(request, launch_plan, calibration);
+  }
+  return calibration;
+}
+
+}  // namespace plait::bench

@@ -1,0 +1,83 @@
+#include "bench/calibration_model.h"
+
+#include "comm/absent_communicator.h"
+#include "comm/single_rank_communicator.h"
+#include "data/tokenizer.h"
+
+namespace plait::bench {
+namespace {
+
+constexpr int warm_up_steps = 2;
+constexpr double most_of_memory = 0.9;
+constexpr float learning_rate = 1e-6f;
+
+Config small_model(const Config& config, std::int64_t vocab, const CalibrationCase& c) {
+  Config small = config;
+  small.model.layers = CalibrationModel::layers;
+  small.model.vocab = vocab;
+  small.data.tokenizer = "random";
+  small.data.train.clear(), small.data.validation.clear(), small.data.sentencepiece = {};
+  small.train.micro_batch = c.micro_batch;
+  small.train.global_batch = c.micro_batch * CalibrationModel::micro_batches;
+  small.parallel = ParallelConfig{};
+  small.parallel.data = 1, small.parallel.tensor = c.tensor,
+  small.parallel.sequence_parallel = config.parallel.sequence_parallel;
+  small.parallel.recompute = c.recompute;
+  return small;
+}
+
+runtime::RankGroups groups_of(Device device, const std::shared_ptr<comm::AbsentCommunicator>& absent) {
+  const std::shared_ptr<comm::Communicator> alone =
+      comm::make_single_rank_communicator({.name = "calibrate", .rank = 0, .size = 1, .device = device});
+  runtime::RankGroups groups;
+  groups.tensor = groups.world = absent;
+  groups.data = groups.tied = alone;
+  groups.abort = std::make_shared<runtime::CommunicationAbort>(std::vector<std::function<void()>>{});
+  return groups;
+}
+
+}  // namespace
+
+std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
+                                                         Device device, std::int64_t steps) {
+  const Config small = small_model(config, vocab, c);
+  const parallel::Layout layout{.pipeline = 1, .data = 1, .tensor = c.tensor};
+  parallel::RankPlan plan = parallel::make_rank_plan(small, vocab, layout, 0, device.kind);
+  if (device.is_cuda()) {
+    const MemoryInfo memory = memory_info(device);
+    if (static_cast<double>(plan.memory.total_bytes()) > most_of_memory * static_cast<double>(memory.free_bytes))
+      return nullptr;
+  }
+  return std::unique_ptr<CalibrationModel>(new CalibrationModel(small, std::move(plan), c.tensor, device, steps));
+}
+
+CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan, int tensor, Device device, std::int64_t steps)
+    : absent_(std::make_shared<comm::AbsentCommunicator>(0, tensor)),
+      memory_(device),
+      host_memory_(device),
+      interpreter_(std::move(plan), memory_, groups_of(device, absent_)) {
+  interpreter_.initialize(small.run.seed);
+  interpreter_.synchronize_warm_up();
+  const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(small);
+  const auto dataset = data::open_dataset(small, *tokenizer, small.model.vocab);
+  batches_ = std::make_unique<train::TrainingBatches>(host_memory_, this->plan(), dataset, 1, warm_up_steps + steps);
+  for (int step = 0; step < warm_up_steps; ++step) enqueue_step();
+  synchronize();
+  absent_->set_copying(false);
+}
+
+std::vector<float> CalibrationModel::synchronize_profile() {
+  return interpreter_.synchronize_profile(*batches_, {.update = ++updates_, .lr = learning_rate});
+}
+
+void CalibrationModel::enqueue_step() {
+  if (interpreter_.pending_results() == runtime::Interpreter::results_in_flight)
+    static_cast<void>(interpreter_.synchronize_result());
+  interpreter_.run_step(*batches_, {.update = ++updates_, .lr = learning_rate});
+}
+
+void CalibrationModel::synchronize() {
+  while (interpreter_.pending_results() > 0) static_cast<void>(interpreter_.synchronize_result());
+}
+
+}  // namespace plait::bench

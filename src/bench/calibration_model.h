@@ -1,0 +1,50 @@
+// The model that `plait bench calibrate` times on one rank: two transformer blocks of the configuration's, with embedding and
+// head.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/absent_communicator.h"
+#include "core/config.h"
+#include "runtime/interpreter.h"
+#include "train/batch_sources.h"
+
+namespace plait::bench {
+
+struct CalibrationCase {
+  int tensor = 1;
+  std::int64_t micro_batch = 1;
+  std::string recompute = "none";
+};
+
+class CalibrationModel {
+ public:
+  static constexpr int layers = 2;         // the second has another block on either side, as most have
+  static constexpr int micro_batches = 2;  // of a step: weight gradients of the second are added to, as most are
+
+  // Warmed up, with random data for `steps` steps. A tensor rank computes alone, with a group that is not there
+  // (comm/absent_communicator.h). Null if it does not fit the device.
+  static std::unique_ptr<CalibrationModel> make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
+                                                Device device, std::int64_t steps);
+
+  const parallel::RankPlan& plan() const { return interpreter_.plan(); }
+  // One step, instruction by instruction: milliseconds of each of plan().train.
+  std::vector<float> synchronize_profile();
+  // One step as in training; at times waits for an earlier one.
+  void enqueue_step();
+  void synchronize();
+
+ private:
+  CalibrationModel(const Config& small, parallel::RankPlan plan, int tensor, Device device, std::int64_t steps);
+
+  std::shared_ptr<comm::AbsentCommunicator> absent_;
+  DeviceMemory memory_, host_memory_;
+  runtime::Interpreter interpreter_;
+  std::unique_ptr<train::TrainingBatches> batches_;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace plait::bench

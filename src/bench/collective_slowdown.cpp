@@ -1,0 +1,157 @@
+#include "bench/collective_slowdown.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "bench/bench_ranks.h"
+#include "comm/make_communicator.h"
+#include "core/error.h"
+#include "core/statistics.h"
+
+namespace plait::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t gpu_bytes = std::size_t{64} << 20, cpu_bytes = std::size_t{1} << 20;  // a bucket of gradients
+constexpr double run_us = 50e3;                                                             // of steps alone, at least
+constexpr int fewest_steps = 3, most_steps = 100;
+constexpr double reserve = 3;  // all-reduces go on for so many times as long as the steps take alone
+constexpr int most_reduces = 1'000;
+
+double microseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+class RankSlowdown {
+ public:
+  RankSlowdown(const CollectiveSlowdownRequest& request, launch::RankContext& rank)
+      : request_(request),
+        rank_(rank),
+        memory_(rank.device),
+        bytes_(rank.device.is_cuda() ? gpu_bytes : cpu_bytes),
+        data_(memory_.allocate(bytes_)),
+        stream_(rank.device, StreamPriority::high) {
+    const std::int64_t steps = most_steps * (2 * request.rounds + 3);
+    model_ = CalibrationModel::make(request.config, request.vocab, request.measured, rank.device, steps);
+    if (!model_)
+      throw DeviceError(
+          "bench calibrate: the model that fitted a moment ago does not fit the device any more; is it in use by others?");
+    comm::GroupSpec group;
+    group.name = "slowdown";
+    group.timeout = request.timeout;
+    group.max_ctas = static_cast<int>(request.config.comm.max_ctas);
+    group.host_interface = request.config.comm.interface;
+    comm_ = join_all(rank, group);
+    stream_.ref().zero(data_.data(), bytes_);  // sums of zeros stay numbers, however often
+  }
+
+  // Of the rounds in which all-reduces went on to the end.
+  std::vector<double> measure() {
+    try {
+      const double one_step = agreed("step", run(1, 0).microseconds);
+      const int steps = std::clamp(static_cast<int>(std::ceil(run_us / one_step)), fewest_steps, most_steps);
+      const double reduce = agreed("reduce", reduce_us());
+      const int reduces = std::clamp(static_cast<int>(std::ceil(reserve * steps * one_step / reduce)), 1, most_reduces);
+      std::vector<double> slower;
+      double before = run(steps, 0).microseconds;
+      for (int round = 0; round < request_.rounds; ++round) {
+        const Run beside = run(steps, reduces);
+        const double after = run(steps, 0).microseconds;
+        if (beside.to_the_end) slower.push_back(beside.microseconds / ((before + after) / 2) - 1);
+        before = after;
+      }
+      return slower;
+    } catch (...) {
+      comm_->abort();  // or the stream would never be drained
+      synchronize_aborted(stream_);
+      throw;
+    }
+  }
+
+ private:
+  struct Run {
+    double microseconds = 0;  // of the steps
+    bool to_the_end = true;   // all-reduces were still going on then
+  };
+
+  void enqueue_reduce() {
+    comm_->all_reduce(stream_, {data_.data(), DType::f32, {static_cast<std::int64_t>(bytes_ / size_of(DType::f32))}},
+                      comm::Reduction::sum);
+  }
+  void synchronize_reduces() {
+    Event done(rank_.device);
+    stream_.ref().record(done);
+    synchronize_within(done, request_.timeout, "all-reduces beside a model's steps");
+  }
+
+  double reduce_us() {
+    constexpr int count = 5;
+    enqueue_reduce();
+    synchronize_reduces();
+    meet();
+    const auto start = Clock::now();
+    for (int i = 0; i < count; ++i) enqueue_reduce();
+    synchronize_reduces();
+    return microseconds_since(start) / count;
+  }
+
+  Run run(int steps, int reduces) {
+    meet();
+    for (int i = 0; i < reduces; ++i) enqueue_reduce();
+    Event reduced(rank_.device);
+    stream_.ref().record(reduced);
+    const auto start = Clock::now();
+    for (int step = 0; step < steps; ++step) model_->enqueue_step();
+    model_->synchronize();
+    Run run{.microseconds = microseconds_since(start), .to_the_end = reduces == 0 || !reduced.is_complete()};
+    synchronize_within(reduced, request_.timeout, "all-reduces beside a model's steps");
+    return run;
+  }
+
+  void meet() {
+    rendezvous_barrier(*rank_.rendezvous, "slowdown/meet/" + std::to_string(meetings_++), rank_.rank, rank_.size, turn_timeout);
+  }
+
+  // The largest of all ranks'.
+  double agreed(const std::string& what, double own) {
+    const auto key = [&](int rank) { return "slowdown/" + what + "/of/" + std::to_string(rank); };
+    rank_.rendezvous->set(key(rank_.rank), std::to_string(own));
+    double most = own;
+    for (int rank = 0; rank < rank_.size; ++rank)
+      most = std::max(most, std::stod(rank_.rendezvous->get(key(rank), turn_timeout)));
+    return most;
+  }
+
+  const CollectiveSlowdownRequest& request_;
+  launch::RankContext& rank_;
+  DeviceMemory memory_;
+  const std::size_t bytes_;
+  Buffer data_;
+  Stream stream_;
+  std::unique_ptr<CalibrationModel> model_;
+  std::shared_ptr<comm::Communicator> comm_;
+  int meetings_ = 0;
+};
+
+}  // namespace
+
+std::optional<double> measure_collective_slowdown(const CollectiveSlowdownRequest& request,
+                                                  const launch::LaunchPlan& launch_plan) {
+  require(launch_plan.mode == launch::LaunchMode::threads, "measure_collective_slowdown: ranks must be threads");
+  std::mutex mutex;
+  std::optional<double> most;
+  launch::launch(
+      launch_plan,
+      [&](launch::RankContext& rank) {
+        const std::vector<double> slower = RankSlowdown(request, rank).measure();
+        if (2 * slower.size() <= static_cast<std::size_t>(request.rounds)) return;
+        std::lock_guard lock(mutex);
+        most = std::max({most.value_or(0), median(slower), 0.0});
+      },
+      request.argv);
+  return most;
+}
+
+}  // namespace plait::bench

@@ -1,0 +1,309 @@
+#include "bench/collectives_benchmark.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bench/link_methods.h"
+#include "bench/pattern.h"
+#include "comm/make_communicator.h"
+#include "core/error.h"
+#include "core/statistics.h"
+
+namespace plait::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Small whole numbers, which every type holds and whose sums it holds exactly.
+constexpr std::size_t period = 262'147;  // elements; a prime
+constexpr std::size_t rank_shift = 7'919;
+constexpr int values = 4;
+constexpr std::size_t gpu_budget = std::size_t{4} << 30, cpu_budget = std::size_t{64} << 20;
+constexpr int most_iterations = 20;
+constexpr double usable_memory = 0.7;
+
+void write(std::byte* to, DType dtype, float value) {
+  if (dtype == DType::f32) {
+    std::memcpy(to, &value, 4);
+  } else {
+    const BFloat16 rounded(value);
+    std::memcpy(to, &rounded, 2);
+  }
+}
+
+int value_at(std::size_t element) { return static_cast<int>((element % period * 2'654'435'761u >> 7) % values); }
+
+// What rank 0 puts in, or with `ranks` the sum of what so many ranks do: rank r's element i is rank 0's element i + r
+// rank_shift.
+Pattern numbers(DType dtype, int ranks) {
+  const std::size_t width = size_of(dtype);
+  std::vector<std::byte> block(period * width);
+  for (std::size_t i = 0; i < period; ++i) {
+    int sum = 0;
+    for (int r = 0; r < ranks; ++r) sum += value_at(i + static_cast<std::size_t>(r) * rank_shift);
+    write(block.data() + i * width, dtype, static_cast<float>(sum));
+  }
+  return Pattern(std::move(block));
+}
+
+class RankBench {
+ public:
+  RankBench(const CollectivesBenchmarkRequest& request, launch::RankContext& rank, std::size_t largest)
+      : request_(request),
+        rank_(rank),
+        memory_(rank.device),
+        first_(memory_.allocate(largest)),
+        second_(memory_.allocate(largest)),
+        traffic_(memory_),
+        input_(numbers(request.dtype, 1)),
+        sum_(numbers(request.dtype, rank.size)),
+        stream_(rank.device, StreamPriority::high) {
+    comm::GroupSpec group;
+    group.name = "collectives";
+    group.timeout = request.ranks.timeout;
+    group.max_ctas = request.max_ctas;
+    comm_ = join_all(rank, group);
+    if (request.wrap) comm_ = request.wrap(comm_);
+  }
+
+  // {"microseconds": of each round, "wrong"}.
+  Json measure(CollectiveKind kind, std::size_t bytes) {
+    try {
+      const std::vector<double> times = time(kind, bytes);
+      return {{"microseconds", times}, {"wrong", verify(kind, bytes)}};
+    } catch (...) {
+      comm_->abort();  // or the stream would never be drained
+      synchronize_aborted(stream_);
+      throw;
+    }
+  }
+
+ private:
+  std::int64_t elements(std::size_t bytes) const { return static_cast<std::int64_t>(bytes / size_of(request_.dtype)); }
+  View whole(const Buffer& buffer, std::size_t bytes) const { return {buffer.data(), request_.dtype, {elements(bytes)}}; }
+  View part(const Buffer& buffer, std::size_t bytes) const {
+    return {buffer.data(), request_.dtype, {elements(bytes) / rank_.size}};
+  }
+
+  void enqueue(CollectiveKind kind, std::size_t bytes) {
+    const StreamRef s = stream_.ref();
+    switch (kind) {
+      case CollectiveKind::all_reduce: comm_->all_reduce(s, whole(first_, bytes)); return;
+      case CollectiveKind::reduce_scatter: comm_->reduce_scatter(s, whole(first_, bytes), part(second_, bytes)); return;
+      case CollectiveKind::all_gather: comm_->all_gather(s, part(first_, bytes), whole(second_, bytes)); return;
+      case CollectiveKind::broadcast: comm_->broadcast(s, whole(first_, bytes), 0); return;
+      case CollectiveKind::all_to_all: comm_->all_to_all(s, whole(first_, bytes), whole(second_, bytes)); return;
+    }
+  }
+
+  std::vector<double> time(CollectiveKind kind, std::size_t bytes) {
+    const StreamRef s = stream_.ref();
+    const std::size_t budget = rank_.device.is_cuda() ? gpu_budget : cpu_budget;
+    const int iterations = std::min(most_iterations, messages_for(bytes, budget));
+    Event start(rank_.device, EventTiming::on), stop(rank_.device, EventTiming::on);
+    std::vector<double> times;
+    s.zero(first_.data(), bytes);  // sums of zeros stay numbers, however often
+    for (int round = 0; round < request_.rounds; ++round) {
+      for (int i = -2; i < iterations; ++i) {  // two are not counted: they bring the ranks together
+        if (i == 0) s.record(start);
+        enqueue(kind, bytes);
+      }
+      s.record(stop);
+      synchronize_within(stop, request_.ranks.timeout, fmt::format("{} of {}", to_string(kind), format_size(bytes)));
+      times.push_back(1e3 * static_cast<double>(elapsed_ms(start, stop)) / iterations);
+    }
+    return times;
+  }
+
+  std::uint64_t place(int rank, std::int64_t element) const {
+    return (static_cast<std::uint64_t>(rank) * rank_shift + static_cast<std::uint64_t>(element)) * size_of(request_.dtype);
+  }
+
+  // Once more with numbers in it, and all results compared.
+  std::int64_t verify(CollectiveKind kind, std::size_t bytes) {
+    const StreamRef s = stream_.ref();
+    const std::int64_t all = elements(bytes), share = all / rank_.size;
+    const bool gives = kind != CollectiveKind::broadcast || rank_.rank == 0;
+    const View given = kind == CollectiveKind::all_gather ? part(first_, bytes) : whole(first_, bytes);
+    s.zero(first_.data(), bytes);
+    s.zero(second_.data(), bytes);
+    if (gives) traffic_.synchronize_fill(s, input_, given, place(rank_.rank, 0));
+    enqueue(kind, bytes);
+    Event done(rank_.device);
+    s.record(done);
+    synchronize_within(done, request_.ranks.timeout, fmt::format("{} of {}", to_string(kind), format_size(bytes)));
+    const auto wrong = [&](const Pattern& pattern, View data, std::uint64_t first) {
+      return traffic_.synchronize_count_wrong(s, pattern, data, first);
+    };
+    switch (kind) {
+      case CollectiveKind::all_reduce: return wrong(sum_, whole(first_, bytes), 0);
+      case CollectiveKind::broadcast: return wrong(input_, whole(first_, bytes), 0);
+      case CollectiveKind::reduce_scatter: return wrong(sum_, part(second_, bytes), place(0, rank_.rank * share));
+      case CollectiveKind::all_gather:
+      case CollectiveKind::all_to_all: break;
+    }
+    std::int64_t count = 0;
+    for (int r = 0; r < rank_.size; ++r) {
+      const std::int64_t offset = kind == CollectiveKind::all_to_all ? rank_.rank * share : 0;
+      count += wrong(input_, whole(second_, bytes).rows(r * share, share), place(r, offset));
+    }
+    return count;
+  }
+
+  const CollectivesBenchmarkRequest& request_;
+  launch::RankContext& rank_;
+  DeviceMemory memory_;
+  Buffer first_, second_;
+  PatternTraffic traffic_;
+  Pattern input_, sum_;
+  Stream stream_;
+  std::shared_ptr<comm::Communicator> comm_;
+};
+
+// Sizes that divide among the ranks, and for which all of them have the memory.
+std::vector<std::size_t> usable_sizes(const CollectivesBenchmarkRequest& request, launch::RankContext& rank,
+                                      std::vector<std::string>& notes) {
+  std::vector<std::size_t> sizes = message_sizes(request.sizes, rank.device.is_cuda());
+  const std::size_t unit = size_of(request.dtype) * static_cast<std::size_t>(rank.size);
+  for (std::size_t& bytes : sizes) bytes = std::max(unit, bytes / unit * unit);
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  const auto key = [](int r) { return "collectives/free/" + std::to_string(r); };
+  rank.rendezvous->set(key(rank.rank), std::to_string(memory_info(rank.device).free_bytes));
+  std::size_t least = SIZE_MAX;
+  for (int r = 0; r < rank.size; ++r)
+    least = std::min<std::size_t>(least, std::stoull(rank.rendezvous->get(key(r), turn_timeout)));
+  if (!rank.device.is_cuda()) least /= static_cast<std::size_t>(rank.size);
+  const auto most = static_cast<std::size_t>(usable_memory * static_cast<double>(least)) / 2;
+  if (bound_sizes(sizes, most) > 0)
+    notes.push_back(
+        fmt::format("sizes above {} MB are left out: {} MB of memory are free for each rank", most >> 20, least >> 20));
+  if (sizes.empty())
+    throw DeviceError(
+        "bench collectives: not enough free memory even for the smallest size; free some, or ask for smaller ones");
+  return sizes;
+}
+
+Json row(const CollectivesBenchmarkRequest& request, CollectiveKind kind, std::size_t bytes, const std::vector<Json>& ranks) {
+  double slowest = 0;
+  std::int64_t wrong = 0;
+  for (const Json& rank : ranks) {
+    slowest = std::max(slowest, median(rank.at("microseconds").get<std::vector<double>>()));
+    wrong += rank.at("wrong").get<std::int64_t>();
+  }
+  const auto size = static_cast<int>(ranks.size());
+  const double rate = gb_per_s(static_cast<double>(bytes), slowest);
+  Json json;
+  json["bytes"] = bytes;
+  json["count"] = shown_count(kind, static_cast<std::int64_t>(bytes / size_of(request.dtype)), size);
+  json["type"] = std::string(to_string(request.dtype));
+  json["redop"] = has_reduction(kind) ? "sum" : "none";
+  json["root"] = kind == CollectiveKind::broadcast ? 0 : -1;
+  json["in_place"] = is_in_place(kind);
+  json["microseconds"] = slowest;
+  json["algbw_gb_per_s"] = rate;
+  json["busbw_gb_per_s"] = rate * bus_bandwidth_factor(kind, size);
+  json["wrong"] = wrong;
+  return json;
+}
+
+double average(const Json& rows) {
+  double sum = 0;
+  for (const Json& row : rows) sum += row.at("busbw_gb_per_s").get<double>();
+  return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
+}
+
+Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
+              const CollectivesBenchmarkOutput& output) {
+  std::vector<std::string> notes;
+  const std::vector<std::size_t> sizes = usable_sizes(request, rank, notes);
+  const auto tell = [&](const std::string& text) {
+    if (rank.is_main && output.note) output.note(text);
+  };
+  for (const std::string& text : notes) tell(text);
+  RankBench bench(request, rank, sizes.back());
+  Json json;
+  json["benchmark"] = "collectives";
+  json["mode"] = mode_name(plan);
+  json["ranks"] = rank.size;
+  json["device"] = device_name(rank.device);
+  json["backend"] = comm::backend_name(rank.device.kind);
+  json["rounds"] = request.rounds;
+  json["dtype"] = std::string(to_string(request.dtype));
+  json["notes"] = notes;
+  json["collectives"] = Json::array();
+  Json everything = Json::array();
+  std::int64_t wrong = 0;
+  for (const CollectiveKind kind : request.kinds) {
+    tell(to_string(kind));
+    Json own = Json::array();
+    for (const std::size_t bytes : sizes) own.push_back(bench.measure(kind, bytes));
+    // Everybody reads everybody's, so that no rank is ahead of one that still measures.
+    const auto key = [&](int r) { return "collectives/" + to_string(kind) + "/" + std::to_string(r); };
+    rank.rendezvous->set(key(rank.rank), own.dump());
+    std::vector<Json> all;
+    for (int r = 0; r < rank.size; ++r) all.push_back(Json::parse(rank.rendezvous->get(key(r), turn_timeout)));
+    Json rows = Json::array();
+    for (std::size_t s = 0; s < sizes.size(); ++s) {
+      std::vector<Json> of_size;
+      for (const Json& of_rank : all) of_size.push_back(of_rank.at(s));
+      rows.push_back(row(request, kind, sizes[s], of_size));
+      wrong += rows.back()["wrong"].get<std::int64_t>();
+      everything.push_back(rows.back());
+    }
+    const double mean = average(rows);
+    json["collectives"].push_back(
+        {{"collective", to_string(kind)}, {"results", std::move(rows)}, {"average_busbw_gb_per_s", mean}});
+  }
+  json["average_busbw_gb_per_s"] = average(everything);
+  json["wrong"] = wrong;
+  return json;
+}
+
+}  // namespace
+
+int benchmark_collectives(const CollectivesBenchmarkRequest& request, const CollectivesBenchmarkOutput& output) {
+  require(request.dtype == DType::f32 || request.dtype == DType::bf16, "bench collectives: f32 or bf16");
+  const launch::LaunchPlan plan = plan_bench(request.ranks);
+  static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // refused before anything starts
+  bool wrong = false;
+  const int status = launch::launch(
+      plan,
+      [&](launch::RankContext& rank) {
+        const Json result = run_rank(request, plan, rank, output);
+        if (!rank.is_main) return;
+        wrong = result["wrong"].get<std::int64_t>() > 0;
+        output.result(result);
+      },
+      request.argv);
+  return status == 0 && wrong ? 3 : status;
+}
+
+std::string collectives_table(const Json& result) {
+  std::string out =
+      fmt::format("# {} x {} as {}, {}; medians of {} rounds, in stream time; GB/s = 10^9 bytes per second\n",
+                  result["ranks"].get<int>(), result["device"].get<std::string>(), result["mode"].get<std::string>(),
+                  result["backend"].get<std::string>(), result["rounds"].get<int>());
+  for (const Json& collective : result["collectives"]) {
+    const Json& rows = collective["results"];
+    out += fmt::format("\n# {}, {}\n", collective["collective"].get<std::string>(),
+                       rows.front()["in_place"].get<bool>() ? "in-place" : "out-of-place");
+    out += fmt::format("# {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10}  {:>7}  {:>7}  {:>6}\n", "size", "count", "type", "redop",
+                       "root", "time", "algbw", "busbw", "#wrong");
+    out += fmt::format("# {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10}  {:>7}  {:>7}  {:>6}\n", "(B)", "(elements)", "", "", "",
+                       "(us)", "(GB/s)", "(GB/s)", "");
+    for (const Json& r : rows) {
+      out += fmt::format("  {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10.2f}  {:>7.2f}  {:>7.2f}  {:>6}\n",
+                         r["bytes"].get<std::int64_t>(), r["count"].get<std::int64_t>(), r["type"].get<std::string>(),
+                         r["redop"].get<std::string>(), r["root"].get<int>(), r["microseconds"].get<double>(),
+                         r["algbw_gb_per_s"].get<double>(), r["busbw_gb_per_s"].get<double>(), r["wrong"].get<std::int64_t>());
+    }
+    out += fmt::format("# average bus bandwidth of {}: {:.3f} GB/s\n", collective["collective"].get<std::string>(),
+                       collective["average_busbw_gb_per_s"].get<double>());
+  }
+  return out + fmt::format("\n# wrong elements: {}\n# average bus bandwidth: {:.3f} GB/s\n",
+                           result["wrong"].get<std::int64_t>(), result["average_busbw_gb_per_s"].get<double>());
+}
+
+}  // namespace plait::bench

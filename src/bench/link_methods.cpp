@@ -1,0 +1,99 @@
+#include "bench/link_methods.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+
+namespace plait::bench {
+namespace {
+
+using comm::p2p::Mover;
+using comm::p2p::PairFacts;
+using comm::p2p::Transport;
+
+constexpr std::array all_movers{Mover::copy_engine, Mover::sm_write, Mover::sm_read};
+
+bool wanted(const std::vector<std::string>& names, const std::string& name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool needs_peer_access(Transport transport) { return transport != Transport::host && transport != Transport::nccl; }
+
+// A shorter word than the obstacle where the bench itself could be started so that it works.
+std::string obstacle_text(const PairFacts& facts, const comm::p2p::Candidate& candidate) {
+  const bool gpus = facts.sender.kind == DeviceKind::cuda && facts.receiver.kind == DeviceKind::cuda;
+  const bool between_processes = candidate.transport == Transport::ipc || candidate.transport == Transport::vmm;
+  if (gpus && between_processes && facts.same_process()) return "needs --processes";
+  if (candidate.transport == Transport::direct && !facts.same_process() && facts.same_host())
+    return "needs threads: not with --processes";
+  return candidate.obstacle;
+}
+
+}  // namespace
+
+void check(const MethodFilter& filter) {
+  for (const std::string& name : filter.transports) {
+    if (!comm::p2p::transport_named(name)) {
+      throw ConfigError({{"--transports", name, "must be among direct, ipc, vmm, relay, host and nccl", "", 0}});
+    }
+  }
+  for (const std::string& name : filter.movers) {
+    if (!comm::p2p::mover_named(name)) {
+      throw ConfigError({{"--movers", name, "must be among copy_engine, sm_write and sm_read", "", 0}});
+    }
+  }
+}
+
+std::vector<MethodChoice> methods_of(const PairFacts& facts, const MethodFilter& filter) {
+  std::vector<MethodChoice> choices;
+  const bool kernels = facts.sender.kind == DeviceKind::cuda && facts.receiver.kind == DeviceKind::cuda;
+  for (const comm::p2p::Candidate& candidate : comm::p2p::candidates(facts)) {
+    const Transport transport = candidate.transport;
+    if (!wanted(filter.transports, to_string(transport))) continue;
+    std::string obstacle = candidate.obstacle.empty() ? "" : obstacle_text(facts, candidate);
+    if (filter.without_peer_access && needs_peer_access(transport)) obstacle = "left out by --no-peer-access";
+    if (filter.first_transport && !obstacle.empty()) continue;
+    if (transport == Transport::nccl || !obstacle.empty()) {
+      choices.push_back({{transport, std::nullopt}, obstacle});
+    } else {
+      for (const Mover mover : all_movers) {
+        if (wanted(filter.movers, to_string(mover)) && (kernels || mover == Mover::copy_engine))
+          choices.push_back({{transport, mover}, ""});
+      }
+    }
+    if (filter.first_transport) break;
+  }
+  return choices;
+}
+
+JobFacts::JobFacts(const launch::RankContext& rank, const std::string& name, std::chrono::milliseconds timeout)
+    : ranks_(rank.size) {
+  comm::Rendezvous& store = *rank.rendezvous;
+  const auto end_key = [&](int r) { return name + "/end/" + std::to_string(r); };
+  const auto path_key = [&](int from, int to) { return name + "/path/" + std::to_string(from) + "-" + std::to_string(to); };
+  const auto own = comm::p2p::end_facts(rank.rank, rank.device);
+  store.set(end_key(rank.rank), comm::p2p::to_text(own));
+  for (int r = 0; r < ranks_; ++r) ends_.push_back(comm::p2p::end_facts_from(store.get(end_key(r), timeout)));
+  for (int r = 0; r < ranks_; ++r) {
+    if (r != rank.rank)
+      store.set(path_key(rank.rank, r), comm::p2p::to_text(comm::p2p::path_facts(own, ends_[static_cast<std::size_t>(r)])));
+  }
+  for (int from = 0; from < ranks_; ++from) {
+    for (int to = 0; to < ranks_; ++to) {
+      paths_.push_back(from == to ? comm::p2p::PathFacts{}
+                                  : comm::p2p::path_facts_from(store.get(path_key(from, to), timeout)));
+    }
+  }
+}
+
+PairFacts JobFacts::pair(int from, int to) const {
+  const auto path = [&](int a, int b) { return paths_[static_cast<std::size_t>(a * ranks_ + b)]; };
+  return {ends_[static_cast<std::size_t>(from)], ends_[static_cast<std::size_t>(to)], path(from, to), path(to, from)};
+}
+
+std::string mode_name(const launch::LaunchPlan& plan) {
+  return plan.mode == launch::LaunchMode::processes ? "processes" : "threads";
+}
+
+}  // namespace plait::bench

@@ -1,0 +1,62 @@
+// The ways of a message that a bench measures: transports and who moves the bytes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/p2p/link.h"
+#include "launch/launch.h"
+
+namespace plait::bench {
+
+struct LinkMethod {
+  comm::p2p::Transport transport = comm::p2p::Transport::nccl;
+  std::optional<comm::p2p::Mover> mover;  // nothing: the communication library's own, or whichever of an impossible transport
+  std::string transport_text() const { return to_string(transport); }
+  std::string mover_text() const { return mover ? to_string(*mover) : "-"; }
+  std::string name() const { return transport_text() + (mover ? "." + to_string(*mover) : ""); }
+};
+
+struct MethodChoice {
+  LinkMethod method;
+  std::string obstacle;  // empty: possible, as far as facts tell
+};
+
+// Which of them are asked for; empty: all.
+struct MethodFilter {
+  std::vector<std::string> transports = {}, movers = {};
+  // As on a machine whose GPUs do not reach each other: what needs peer access is left out.
+  bool without_peer_access = false;
+  // Of each pair only the transport that `comm.p2p: auto` would try first, with every mover.
+  bool first_transport = false;
+};
+
+// ConfigError for names that there are not.
+void check(const MethodFilter& filter);
+
+// Transports × movers for a pair, in the order of the transports. Those that would work if the ranks were the other kind of
+// launch say so: "needs --processes".
+std::vector<MethodChoice> methods_of(const comm::p2p::PairFacts& facts, const MethodFilter& filter);
+
+// What all ranks know about each other. Collective over the job.
+class JobFacts {
+ public:
+  JobFacts(const launch::RankContext& rank, const std::string& name, std::chrono::milliseconds timeout);
+  comm::p2p::PairFacts pair(int from, int to) const;
+
+ private:
+  int ranks_;
+  std::vector<comm::p2p::EndFacts> ends_;
+  std::vector<comm::p2p::PathFacts> paths_;  // ranks × ranks
+};
+
+// How links are made; tests put others in between.
+using LinkMaker = std::function<std::unique_ptr<comm::p2p::Link>(const comm::p2p::LinkSpec&, comm::Rendezvous&)>;
+
+// "threads" or "processes", for reports.
+std::string mode_name(const launch::LaunchPlan& plan);
+
+}  // namespace plait::bench

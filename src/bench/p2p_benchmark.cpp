@@ -1,0 +1,217 @@
+#include "bench/p2p_benchmark.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "bench/p2p_bars.h"
+#include "bench/p2p_pair.h"
+#include "bench/plain_copy.h"
+#include "comm/make_communicator.h"
+#include "core/error.h"
+
+namespace plait::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t plain_copy_bytes = std::size_t{256} << 20;
+constexpr double usable_memory = 0.7;  // of what is free
+
+class P2pBenchmark {
+ public:
+  P2pBenchmark(const P2pBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
+               const P2pBenchmarkOutput& output)
+      : request_(request), plan_(plan), rank_(rank), output_(output), pairs_(request.pairs), gpus_(rank.device.is_cuda()) {
+    for (int from = 0; request.pairs.empty() && from < rank.size; ++from) {
+      for (int to = 0; to < rank.size; ++to) {
+        if (from != to) pairs_.emplace_back(from, to);
+      }
+    }
+  }
+
+  // On rank 0; nothing on the others.
+  Json run() {
+    std::vector<Json> plain_copies = measure_plain_copies();
+    const JobFacts facts(rank_, "p2p/facts", turn_timeout);
+    const std::vector<std::size_t> sizes = bounded_sizes(facts);
+    Json json;
+    json["benchmark"] = "p2p";
+    json["mode"] = mode_name(plan_);
+    json["ranks"] = rank_.size;
+    json["device"] = device_name(rank_.device);
+    json["backend"] = comm::backend_name(rank_.device.kind);
+    json["rounds"] = request_.rounds;
+    json["sizes"] = sizes;
+    json["notes"] = notes_;
+    json["pairs"] = Json::array();
+    for (std::size_t p = 0; p < pairs_.size(); ++p) {
+      const auto [from, to] = pairs_[p];
+      tell(fmt::format("pair {} of {}: {} -> {}", p + 1, pairs_.size(), from, to));
+      Json pair = about(facts.pair(from, to), from, to, plain_copies.empty() ? Json() : plain_copies[p]);
+      const Json measured = take_turn(p, facts, sizes);
+      for (const auto& [key, value] : measured.items()) pair[key] = value;
+      warn_if_off(pair);
+      json["pairs"].push_back(std::move(pair));
+    }
+    if (request_.check) json["check"] = to_json(evaluate_bars(json));
+    return json;
+  }
+
+ private:
+  void tell(const std::string& text) const {
+    if (rank_.is_main && output_.note) output_.note(text);
+  }
+  void note(const std::string& text) {
+    notes_.push_back(text);
+    tell(text);
+  }
+
+  // First of all, while nothing in this process has enabled peer access; and on one rank, since all are in that process.
+  std::vector<Json> measure_plain_copies() {
+    std::vector<Json> copies;
+    if (!gpus_ || plan_.mode != launch::LaunchMode::threads) return copies;
+    if (rank_.is_main) {
+      for (const auto& [from, to] : pairs_) {
+        const auto device = [&](int rank) { return plan_.devices[static_cast<std::size_t>(rank)]; };
+        const PlainCopy copy = synchronize_plain_copy(device(from), device(to), plain_copy_bytes);
+        copies.push_back({{"bytes", copy.bytes}, {"microseconds", copy.microseconds}, {"gb_per_s", copy.gb_per_s}});
+      }
+      make_current(rank_.device);
+    }
+    comm::rendezvous_barrier(*rank_.rendezvous, "p2p/plain-copies", rank_.rank, rank_.size, turn_timeout);
+    return copies;
+  }
+
+  // Sizes for which every rank has the memory.
+  std::vector<std::size_t> bounded_sizes(const JobFacts& facts) {
+    std::vector<std::size_t> sizes = message_sizes(request_.sizes, gpus_);
+    const auto key = [](int rank) { return "p2p/free/" + std::to_string(rank); };
+    rank_.rendezvous->set(key(rank_.rank), std::to_string(memory_info(rank_.device).free_bytes));
+    std::size_t least = SIZE_MAX;
+    for (int r = 0; r < rank_.size; ++r)
+      least = std::min<std::size_t>(least, std::stoull(rank_.rendezvous->get(key(r), turn_timeout)));
+    if (!gpus_) least /= static_cast<std::size_t>(rank_.size);  // CPUs share theirs
+    const auto available = static_cast<std::size_t>(usable_memory * static_cast<double>(least));
+    std::size_t methods = 0;
+    for (const auto& [from, to] : pairs_) methods = std::max(methods, methods_of(facts.pair(from, to), request_.filter).size());
+    if (methods == 0) throw ConfigError("bench p2p: --transports and --movers leave nothing to measure");
+    std::size_t dropped = 0;
+    while (!sizes.empty() && pair_memory(sizes.back(), methods, rank_.device.kind) > available) {
+      sizes.pop_back();
+      ++dropped;
+    }
+    if (sizes.empty()) {
+      throw DeviceError(fmt::format(
+          "bench p2p: {} MB of free memory are too few even for the smallest message; free some, or ask for smaller ones",
+          available >> 20));
+    }
+    if (dropped > 0) {
+      note(fmt::format("messages above {} are left out: {} MB of memory are free for each rank", format_size(sizes.back()),
+                       least >> 20));
+    }
+    return sizes;
+  }
+
+  static Json about(const comm::p2p::PairFacts& facts, int from, int to, Json plain_copy) {
+    Json json;
+    json["from"] = from;
+    json["to"] = to;
+    json["link"] = facts.link();
+    json["nvlinks"] = facts.nvlinks();
+    json["peer_access"] = facts.from_sender.peer_access && facts.from_receiver.peer_access;
+    if (!plain_copy.is_null()) json["plain_copy"] = std::move(plain_copy);
+    return json;
+  }
+
+  // Between GPUs that do not write to each other's memory, whatever the reason, messages fall off a cliff: said by name.
+  void warn_if_off(Json& pair) {
+    if (!gpus_ || !rank_.is_main) return;
+    std::string reason;
+    for (const Json& method : pair["methods"]) {
+      const std::string transport = method["transport"].get<std::string>();
+      if (transport == "host" || transport == "nccl") continue;
+      if (method["available"].get<bool>()) return;
+      if (reason.empty()) reason = transport + ": " + method["reason"].get<std::string>();
+    }
+    std::string text = fmt::format("warning: {} -> {}: no peer access is in use ({})", pair["from"].get<int>(),
+                                   pair["to"].get<int>(), reason.empty() ? "no transport with it was asked for" : reason);
+    if (pair.contains("plain_copy")) {
+      text += fmt::format("; a plain copy goes through the host at {:.1f} GB/s", pair["plain_copy"]["gb_per_s"].get<double>());
+    }
+    pair["warning"] = text;
+    tell(text);
+  }
+
+  // Measures if this rank is an end; in any case waits until the pair is done and has given its memory back.
+  Json take_turn(std::size_t p, const JobFacts& facts, const std::vector<std::size_t>& sizes) {
+    const auto [from, to] = pairs_[p];
+    const std::string name = "p2p/pair-" + std::to_string(p);
+    const bool is_end = rank_.rank == from || rank_.rank == to;
+    if (is_end) {
+      const PairSpec pair{.name = name,
+                          .from = from,
+                          .to = to,
+                          .facts = facts.pair(from, to),
+                          .largest_bytes = sizes.back(),
+                          .timeout = request_.ranks.timeout};
+      const std::string text = measure_pair(request_, rank_, pair, sizes).dump();
+      rank_.rendezvous->set(name + "/done/" + std::to_string(rank_.rank), text);
+    }
+    const std::string result = rank_.rendezvous->get(name + "/done/" + std::to_string(from), turn_timeout);
+    rank_.rendezvous->get(name + "/done/" + std::to_string(to), turn_timeout);
+    return Json::parse(result);
+  }
+
+  const P2pBenchmarkRequest& request_;
+  const launch::LaunchPlan& plan_;
+  launch::RankContext& rank_;
+  const P2pBenchmarkOutput& output_;
+  std::vector<std::pair<int, int>> pairs_;
+  const bool gpus_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace
+
+std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& texts) {
+  std::vector<std::pair<int, int>> pairs;
+  for (const std::string& text : texts) {
+    int from = -1, to = -1;
+    const char* end = text.data() + text.size();
+    const auto first = std::from_chars(text.data(), end, from);
+    const bool dash = first.ec == std::errc() && first.ptr != end && *first.ptr == '-';
+    const auto second = dash ? std::from_chars(first.ptr + 1, end, to) : first;
+    if (!dash || second.ec != std::errc() || second.ptr != end || from < 0 || to < 0 || from == to) {
+      throw ConfigError({{"--pairs", text, "must be two different ranks, from and to, as 0-1", "", 0}});
+    }
+    pairs.emplace_back(from, to);
+  }
+  return pairs;
+}
+
+int benchmark_p2p(const P2pBenchmarkRequest& request, const P2pBenchmarkOutput& output) {
+  check(request.filter);
+  const launch::LaunchPlan plan = plan_bench(request.ranks);
+  static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // refused before anything starts
+  for (const auto& [from, to] : request.pairs) {
+    if (std::max(from, to) >= plan.ranks) {
+      throw ConfigError(
+          {{"--pairs", fmt::format("{}-{}", from, to), fmt::format("must name ranks below {}", plan.ranks), "", 0}});
+    }
+  }
+  bool missed = false;
+  const int status = launch::launch(
+      plan,
+      [&](launch::RankContext& rank) {
+        const Json result = P2pBenchmark(request, plan, rank, output).run();
+        if (!rank.is_main) return;
+        missed = request.check && !result["check"]["passed"].get<bool>();
+        output.result(result);
+      },
+      request.argv);
+  return status == 0 && missed ? 1 : status;
+}
+
+}  // namespace plait::bench

@@ -1,0 +1,58 @@
+// plait bench p2p: what messages between each pair of devices cost, by every transport and mover that the machine has, with the
+// communication library's send and receive beside them in the same run.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/bench_ranks.h"
+#include "bench/link_methods.h"
+#include "bench/sizes.h"
+
+namespace plait::bench {
+
+struct P2pBenchmarkRequest {
+  BenchRanks ranks;
+  std::vector<std::pair<int, int>> pairs;  // (from, to); empty: all ordered pairs
+  SizeOptions sizes;
+  MethodFilter filter;
+  int rounds = 5;                // every figure is the median of so many, taken in turns with all other methods
+  bool products = true;          // also measure matrix products beside messages
+  std::int64_t product_dim = 0;  // 0: 8192 on GPUs, 256 on CPUs
+  int product_rounds = 0;        // of products beside messages; 0: `rounds`
+  bool check = false;            // hold the results against the bars (p2p_bars.h)
+  std::vector<std::string> argv;
+  LinkMaker make_link = comm::p2p::make_link;
+};
+
+// "0-1", "0-1,1-0". ConfigError for anything else, and for a rank paired with itself.
+std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& texts);
+
+struct P2pBenchmarkOutput {
+  std::function<void(const nlohmann::ordered_json&)> result;  // once, on rank 0
+  std::function<void(const std::string&)> note;               // a line for people, on rank 0: progress, and what was left out
+};
+
+// {"benchmark": "p2p", "mode", "ranks", "device", "backend", "rounds", "sizes": [bytes], "notes": [text], "pairs": [
+//   {"from", "to", "link", "nvlinks", "peer_access", "warning": text, if there is reason to warn,
+//    "plain_copy": {"bytes", "microseconds", "gb_per_s"} between GPUs of one process,
+//    "methods": [{"transport", "mover", "available", "reason", "bridge",
+//      "results": [{"bytes", "microseconds", "microseconds_min", "microseconds_max", "gb_per_s", "both_ways_gb_per_s",
+//                   "latency_microseconds", "vs_nccl"}]}],
+//    "products": {"dim", "dtype", "products", "rounds", "beside": [{"transport", "mover", "message_bytes", "messages",
+//    "messages_per_product",
+//                 "equal_load", "from_tflops", "from_slowdown", "from_slowdown_min", "from_slowdown_max", the same with "to",
+//                 "alone_tflops": {"from", "to"}, "noise": {"from", "to"}, "message_gb_per_s", "arrived", "most_gb_per_s"}]}}],
+//  "check": {"passed", "bars": [{"bar", "pair", "value", "limit", "at_least", "measured", "met"}], "missed": [text],
+//  "undecided": [text]}}
+// microseconds: per message, back to back, one way. both_ways_gb_per_s: the sum of the two directions. latency: half of a round
+// trip. Slowdowns are fractions of the rate alone, medians over the rounds; alone_tflops is of the runs that they are held
+// against; noise is what the same procedure finds between runs alone. equal_load: as many messages as the methods that compare.
+// arrived: the part of them that came while products ran; message_gb_per_s: their rate then, most_gb_per_s: the rate when all
+// was offered. Returns the exit status: 1 when `check` missed a bar. CommError when a message arrives wrong or not at all.
+int benchmark_p2p(const P2pBenchmarkRequest& request, const P2pBenchmarkOutput& output);
+
+}  // namespace plait::bench

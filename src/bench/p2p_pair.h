@@ -1,0 +1,18 @@
+// Everything that `plait bench p2p` measures about one pair of ranks.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "bench/p2p_benchmark.h"
+#include "bench/p2p_pair_end.h"
+
+namespace plait::bench {
+
+// The part of the result that begins at "methods", the same on both ends, which both call this.
+nlohmann::ordered_json measure_pair(const P2pBenchmarkRequest& request, launch::RankContext& rank, const PairSpec& pair,
+                                    const std::vector<std::size_t>& sizes);
+
+// Bytes of memory that an end takes on its device for messages of up to `largest` bytes by so many methods.
+std::size_t pair_memory(std::size_t largest, std::size_t methods, DeviceKind kind);
+
+}  // namespace plait::bench

@@ -1,0 +1,117 @@
+// One end of a pair of ranks that measure their links: memory, streams, a link in each direction for every method, and the
+// timed loops. Both ends call the same functions in the same order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/link_methods.h"
+#include "bench/pattern.h"
+#include "launch/launch.h"
+
+namespace plait::bench {
+
+struct PairSpec {
+  std::string name;      // unique in the job
+  int from = 0, to = 1;  // ranks; this one is either
+  comm::p2p::PairFacts facts;
+  std::size_t largest_bytes = 0;
+  std::chrono::milliseconds timeout{60'000};  // of one loop
+};
+
+// Both directions, for messages of up to `bytes`.
+struct PairLinks {
+  std::size_t bytes = 0;
+  std::shared_ptr<comm::p2p::Link> forth, back;   // destroyed in one order at both ends
+  comm::p2p::Link *out = nullptr, *in = nullptr;  // the same as this end sees them
+};
+
+// A method and its links, or why there are none. A link is made for its largest message, and one for short messages is another:
+// it has more slots, and other hands may copy. So there are links for messages of up to 64 KB, for up to 1 MB, and for all; the
+// library's serve all sizes.
+struct PairMethod {
+  LinkMethod method;
+  std::string obstacle;
+  std::vector<PairLinks> links;  // ascending
+  bool works() const { return !links.empty(); }
+  const PairLinks& links_for(std::size_t bytes) const;
+};
+
+class PairEnd {
+ public:
+  // Makes the links of all `choices` that are possible; one that cannot be made becomes an obstacle.
+  PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vector<MethodChoice>& choices,
+          const LinkMaker& make_link);
+  PairEnd(const PairEnd&) = delete;
+  PairEnd& operator=(const PairEnd&) = delete;
+  ~PairEnd();
+
+  const PairSpec& spec() const { return spec_; }
+  bool is_from() const { return rank_.rank == spec_.from; }
+  const std::vector<PairMethod>& methods() const { return methods_; }
+  Device device() const { return rank_.device; }
+  DeviceMemory& memory() { return memory_; }
+
+  // Microseconds per message, in stream time, of `messages` back to back after some that are not counted. Messages of at most
+  // 1 MB are all enqueued before the first may leave, so that the host's speed does not count. With `check`, CommError unless
+  // the last messages arrived as they were sent.
+  struct Loop {
+    std::size_t bytes = 0;
+    int messages = 0;
+    bool check = true;
+  };
+  // As `to` receives them; 0 on the other end.
+  double synchronize_one_way(const PairMethod& method, const Loop& loop);
+  // In both directions at once: of a message in each, as seen from this end; the larger of the two ends' counts.
+  double synchronize_both_ways(const PairMethod& method, const Loop& loop);
+  // Half of a round trip on `from`; 0 on the other end.
+  double synchronize_latency(const PairMethod& method, const Loop& loop);
+
+  // What beside measurements of compute are made of. Message number `message` of the current case.
+  void begin_case() { ++case_; }
+  void send(const PairMethod& method, std::size_t bytes, int message);
+  // `more`: another follows, and may come while this one is on its way.
+  void receive(const PairMethod& method, std::size_t bytes, int message, bool more = false);
+  void check(const PairMethod& method, std::size_t bytes, int message);
+  StreamRef out() const { return out_; }  // of messages that leave
+  StreamRef in() const { return in_; }    // of those that come
+  StreamRef compute() const { return compute_; }
+
+  // Tells the other end something and learns the same of it. Each name once.
+  std::string swap(const std::string& name, const std::string& text);
+  std::string label(const PairMethod& method, std::size_t bytes) const;  // for errors
+  // Lets go of whatever waits for the other end. For those who own a stream that does, before an exception leaves them.
+  void abort() noexcept;
+
+ private:
+  std::vector<std::size_t> link_sizes(const LinkMethod& method) const;
+  std::shared_ptr<comm::p2p::Link> make(const LinkMethod& method, int from, int to, std::size_t bytes,
+                                        const LinkMaker& make_link);
+  View outgoing(std::size_t bytes, int message) const;
+  View incoming(const PairMethod& method, std::size_t bytes, int message) const;
+  static int place_of(const comm::p2p::Link& link, int message);
+  void send_on(StreamRef stream, const PairMethod& method, std::size_t bytes, int message);
+  void receive_on(StreamRef stream, const PairMethod& method, std::size_t bytes, int message);
+  std::uint64_t shift(int message) const;
+  void hold(StreamRef stream) const;
+  void open_gate() noexcept;
+  void synchronize(const Event& event, const PairMethod& method, std::size_t bytes) const;
+  void check_last(const PairMethod& method, const Loop& loop, int messages);
+
+  launch::RankContext& rank_;
+  PairSpec spec_;
+  DeviceMemory memory_;
+  Buffer gate_, source_, targets_[2];
+  PatternTraffic traffic_;
+  Pattern pattern_;
+  // After the memory that they use, before the links that they wait for; one after the other, since a GPU deals out its
+  // hardware queues in turn and the many streams of links could bring two of these into one.
+  Stream out_, in_, compute_;
+  std::vector<PairMethod> methods_;
+  std::uint32_t gate_turn_ = 1;
+  std::uint64_t case_ = 0;
+  int exceptions_at_start_;
+};
+
+}  // namespace plait::bench

@@ -1,0 +1,321 @@
+#include "bench/p2p_products.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "bench/bench_ranks.h"
+#include "bench/message_load.h"
+#include "bench/paired_slowdown.h"
+#include "bench/product_load.h"
+#include "core/error.h"
+#include "core/statistics.h"
+
+namespace plait::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Methods = std::vector<const PairMethod*>;
+
+constexpr int lead_products = 10, timed_products = 30, all_products = lead_products + timed_products;
+constexpr std::chrono::milliseconds gpu_warm_up{500};  // a CPU's clock does not follow the products of one thread
+constexpr int most_messages = 100 * all_products;
+
+std::vector<std::size_t> sizes_for(const PairEnd& end) {
+  constexpr std::size_t kilo = 1024, mega = kilo * kilo;
+  std::vector<std::size_t> sizes =
+      end.device().is_cuda() ? std::vector{16 * mega, 64 * mega} : std::vector{64 * kilo, 256 * kilo};
+  std::erase_if(sizes, [&](std::size_t bytes) { return bytes > end.spec().largest_bytes; });
+  return sizes;
+}
+
+// Of one run on this end.
+struct Run {
+  double products_us = 0;    // the timed ones
+  int arrived = 0;           // messages that had passed this end when the last product was done
+  int arrived_in_timed = 0;  // of these, while products were timed
+};
+
+// By the order of the runs.
+struct Sequence {
+  std::vector<double> alone_us, beside_us;
+  std::vector<int> arrived, arrived_in_timed;  // beside
+};
+
+void to_json(Json& json, const Sequence& s) {
+  json = {
+      {"alone_us", s.alone_us}, {"beside_us", s.beside_us}, {"arrived", s.arrived}, {"arrived_in_timed", s.arrived_in_timed}};
+}
+void from_json(const Json& json, Sequence& s) {
+  json.at("alone_us").get_to(s.alone_us);
+  json.at("beside_us").get_to(s.beside_us);
+  json.at("arrived").get_to(s.arrived);
+  json.at("arrived_in_timed").get_to(s.arrived_in_timed);
+}
+
+class ProductBench {
+ public:
+  ProductBench(PairEnd& end, std::int64_t dim)
+      : end_(end),
+        load_(end.memory(), dim > 0 ? dim : ProductLoad::default_dim(end.device().kind)),
+        compute_(end.compute()),
+        met_(end.device()),
+        start_(end.device(), EventTiming::on),
+        stop_(end.device(), EventTiming::on) {
+    for (int p = 0; p < all_products; ++p) {
+      begun_.emplace_back(end.device());
+      passed_.emplace_back(end.device(), EventTiming::on);
+    }
+    load_.synchronize_warm_up(compute_);
+  }
+
+  ProductBench(const ProductBench&) = delete;
+  ProductBench& operator=(const ProductBench&) = delete;
+  ~ProductBench() { synchronize_aborted(compute_); }  // before the memory of the products goes
+
+  const ProductLoad& load() const { return load_; }
+
+  // Until the clock is where products by themselves bring it.
+  void synchronize_warm_up() {
+    if (!end_.device().is_cuda()) return;
+    const auto until = std::chrono::steady_clock::now() + gpu_warm_up;
+    while (std::chrono::steady_clock::now() < until) {
+      for (int p = 0; p < all_products; ++p) load_.enqueue(compute_);
+      compute_.synchronize();
+    }
+  }
+
+  // Products beside `messages` messages by `method`, or alone without one. `pace`: the method whose link brings both ends
+  // together.
+  Run synchronize_run(const PairMethod& pace, const PairMethod* method, std::size_t bytes, int messages) {
+    end_.begin_case();
+    meet(pace);
+    // All products first: the thread may have to wait for room in the queue of messages, and products must not wait for it.
+    for (int p = 0; p < all_products; ++p) {
+      if (p == lead_products) compute_.record(start_);
+      compute_.record(begun_[static_cast<std::size_t>(p)]);
+      load_.enqueue(compute_);
+    }
+    compute_.record(stop_);
+    const StreamRef stream = end_.is_from() ? end_.out() : end_.in();
+    int message = 0;
+    // Both ends pace themselves: a receive that waits takes SMs in some methods, and not this waiting is compared.
+    for (int p = 0; p < all_products && messages > 0; ++p) {
+      stream.wait(begun_[static_cast<std::size_t>(p)]);
+      for (; message < messages && product_of(message, messages, all_products) == p; ++message) {
+        if (end_.is_from()) {
+          end_.send(*method, bytes, message + 1);
+        } else {
+          end_.receive(*method, bytes, message + 1);
+        }
+      }
+      stream.record(passed_[static_cast<std::size_t>(p)]);
+    }
+    const std::string what = end_.label(method ? *method : pace, bytes) + ", beside products";
+    synchronize_within(stop_, end_.spec().timeout, what);
+    if (messages > 0) synchronize_within(passed_.back(), end_.spec().timeout, what);
+    return result(messages);
+  }
+
+  // Those of the latest run that are still there, on the end where they arrive.
+  void check(const PairMethod& method, std::size_t bytes, int messages) {
+    if (end_.is_from()) return;
+    end_.check(method, bytes, messages);
+    end_.check(method, bytes, messages - 1);
+  }
+
+ private:
+  // A message there and one back, and nobody begins before.
+  void meet(const PairMethod& pace) {
+    const std::size_t word = std::min<std::size_t>(1024, end_.spec().largest_bytes);
+    const StreamRef out = end_.out(), in = end_.in();
+    if (end_.is_from()) {
+      end_.send(pace, word, 0);
+      end_.receive(pace, word, 0);
+      in.record(met_);
+      out.wait(met_);
+    } else {
+      end_.receive(pace, word, 0);
+      in.record(met_);
+      out.wait(met_);
+      end_.send(pace, word, 0);
+      out.record(met_);
+    }
+    compute_.wait(met_);
+  }
+
+  Run result(int messages) const {
+    Run run{.products_us = 1e3 * static_cast<double>(elapsed_ms(start_, stop_))};
+    for (int message = 0; message < messages; ++message) {
+      const Event& passed = passed_[static_cast<std::size_t>(product_of(message, messages, all_products))];
+      if (elapsed_ms(passed, stop_) < 0) break;  // they pass in order
+      ++run.arrived;
+      if (elapsed_ms(start_, passed) > 0) ++run.arrived_in_timed;
+    }
+    return run;
+  }
+
+  PairEnd& end_;
+  ProductLoad load_;
+  StreamRef compute_;
+  Event met_, start_, stop_;
+  std::vector<Event> begun_;   // product p is about to run
+  std::vector<Event> passed_;  // the messages that may leave with product p have passed this end
+};
+
+// Of one size.
+class Comparison {
+ public:
+  Comparison(PairEnd& end, ProductBench& bench, const Methods& methods, std::size_t bytes, int rounds)
+      : end_(end),
+        bench_(bench),
+        methods_(methods),
+        bytes_(bytes),
+        rounds_(static_cast<std::size_t>(rounds)),
+        pace_(*methods.back()) {}
+
+  Json synchronize_rows() {
+    find_loads();
+    bench_.synchronize_warm_up();
+    Sequence own = synchronize_sequence();
+    Sequence other = Json::parse(end_.swap(name("runs"), Json(own).dump())).get<Sequence>();
+    const std::size_t runs = own.beside_us.size();
+    if (other.beside_us.size() != runs || other.alone_us.size() != runs + 1 || other.arrived.size() != runs ||
+        other.arrived_in_timed.size() != runs) {
+      throw CommError("bench p2p: the two ends of a pair measured different products");
+    }
+    if (!end_.is_from()) std::swap(own, other);
+    Json rows = Json::array();
+    for (std::size_t m = 0; m < methods_.size(); ++m) rows.push_back(row(m, own, other));
+    return rows;
+  }
+
+ private:
+  std::string name(const std::string& what) const { return "products/" + std::to_string(bytes_) + "/" + what; }
+  std::size_t method_at(std::size_t run) const { return (run % methods_.size() + run / methods_.size()) % methods_.size(); }
+
+  // A trial of each method: all that it moves by itself, offered beside products.
+  void find_loads() {
+    const double timed_us = bench_.synchronize_run(pace_, nullptr, bytes_, 0).products_us;
+    std::optional<std::size_t> library;
+    std::vector<int> carried;
+    for (std::size_t m = 0; m < methods_.size(); ++m) {
+      if (methods_[m]->method.transport == comm::p2p::Transport::nccl) library = m;
+      const int offered = agree_on_offer(*methods_[m], timed_us);
+      const Run run = bench_.synchronize_run(pace_, methods_[m], bytes_, offered);
+      bench_.check(*methods_[m], bytes_, offered);
+      const Json own{{"arrived", run.arrived}, {"gb_per_s", rate(run.arrived_in_timed, run.products_us)}};
+      const Json other = Json::parse(end_.swap(name(methods_[m]->method.name() + "/trial"), own.dump()));
+      carried.push_back(std::min(run.arrived, other.at("arrived").get<int>()));
+      most_gb_per_s_.push_back((end_.is_from() ? other : own).at("gb_per_s").get<double>());
+    }
+    loads_ = message_loads(carried, library);
+  }
+
+  // Decided where messages arrive.
+  int agree_on_offer(const PairMethod& method, double timed_us) {
+    double one_us = 0;
+    for (int i = 0; i < 2; ++i) one_us = end_.synchronize_one_way(method, {.bytes = bytes_, .messages = 8, .check = false});
+    const double products_us = timed_us * all_products / timed_products;
+    const int own =
+        end_.is_from() ? 0 : static_cast<int>(std::clamp(products_us / one_us, 2.0, static_cast<double>(most_messages)));
+    const int other = std::stoi(end_.swap(name(method.method.name() + "/offer"), std::to_string(own)));
+    return end_.is_from() ? other : own;
+  }
+
+  Sequence synchronize_sequence() {
+    Sequence s;
+    s.alone_us.push_back(bench_.synchronize_run(pace_, nullptr, bytes_, 0).products_us);
+    for (std::size_t i = 0; i < rounds_ * methods_.size(); ++i) {
+      const std::size_t m = method_at(i);
+      const Run run = bench_.synchronize_run(pace_, methods_[m], bytes_, loads_[m]);
+      s.beside_us.push_back(run.products_us);
+      s.arrived.push_back(run.arrived);
+      s.arrived_in_timed.push_back(run.arrived_in_timed);
+      s.alone_us.push_back(bench_.synchronize_run(pace_, nullptr, bytes_, 0).products_us);
+    }
+    return s;
+  }
+
+  double rate(int messages, double microseconds) const {
+    return gb_per_s(static_cast<double>(bytes_) * messages, microseconds);
+  }
+  double tflops(double microseconds) const { return bench_.load().flops() * timed_products / microseconds / 1e6; }
+
+  void add_end(Json& row, const std::string& end, std::size_t m, const Sequence& s) const {
+    const PairedTimes times{s.alone_us, s.beside_us};
+    std::vector<double> rates, rates_alone, slowdowns;
+    for (std::size_t i = 0; i < s.beside_us.size(); ++i) {
+      if (method_at(i) != m) continue;
+      rates.push_back(tflops(s.beside_us[i]));
+      rates_alone.push_back(tflops(time_alone(times, i)));
+      slowdowns.push_back(slowdown(times, i));
+    }
+    const Spread lost = spread(slowdowns);
+    row[end + "_tflops"] = median(rates);
+    row[end + "_slowdown"] = lost.median;
+    row[end + "_slowdown_min"] = lost.least;
+    row[end + "_slowdown_max"] = lost.most;
+    row["alone_tflops"][end] = median(rates_alone);
+    row["noise"][end] = noise(s.alone_us, static_cast<int>(rounds_));
+  }
+
+  Json row(std::size_t m, const Sequence& from, const Sequence& to) const {
+    Json row;
+    row["transport"] = methods_[m]->method.transport_text();
+    row["mover"] = methods_[m]->method.mover_text();
+    row["message_bytes"] = bytes_;
+    row["messages"] = loads_[m];
+    row["messages_per_product"] = static_cast<double>(loads_[m]) / all_products;
+    row["equal_load"] = loads_[m] == *std::max_element(loads_.begin(), loads_.end());
+    add_end(row, "from", m, from);
+    add_end(row, "to", m, to);
+    std::vector<double> rates, arrived;
+    for (std::size_t i = 0; i < to.beside_us.size(); ++i) {
+      if (method_at(i) != m) continue;
+      rates.push_back(rate(to.arrived_in_timed[i], to.beside_us[i]));
+      arrived.push_back(static_cast<double>(to.arrived[i]) / loads_[m]);
+    }
+    row["message_gb_per_s"] = median(rates);
+    row["arrived"] = median(arrived);
+    row["most_gb_per_s"] = most_gb_per_s_[m];
+    return row;
+  }
+
+  PairEnd& end_;
+  ProductBench& bench_;
+  const Methods& methods_;
+  const std::size_t bytes_, rounds_;
+  const PairMethod& pace_;
+  std::vector<int> loads_;  // by method, as the next
+  std::vector<double> most_gb_per_s_;
+};
+
+}  // namespace
+
+Json measure_products(PairEnd& end, std::int64_t dim, int rounds) {
+  Methods methods;
+  for (const PairMethod& method : end.methods()) {
+    if (method.works()) methods.push_back(&method);
+  }
+  Json json;
+  if (methods.empty()) return json;
+  ProductBench bench(end, dim);
+  json["dim"] = bench.load().dim();
+  json["dtype"] = std::string(to_string(bench.load().dtype()));
+  json["products"] = timed_products;
+  json["rounds"] = rounds;
+  json["beside"] = Json::array();
+  try {
+    for (const std::size_t bytes : sizes_for(end)) {
+      for (Json& row : Comparison(end, bench, methods, bytes, rounds).synchronize_rows())
+        json["beside"].push_back(std::move(row));
+    }
+  } catch (...) {
+    end.abort();
+    throw;
+  }
+  return json;
+}
+
+}  // namespace plait::bench

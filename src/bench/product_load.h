@@ -1,0 +1,33 @@
+// A stream of matrix products, as a training step has them: what messages may slow down.
+#pragma once
+
+#include <memory>
+
+#include "core/device.h"
+#include "core/stream.h"
+#include "ops/op_context.h"
+
+namespace plait::bench {
+
+class ProductLoad {
+ public:
+  // Products of two square matrices with `dim` rows of random numbers, in bf16 on a GPU and f32 on a CPU.
+  ProductLoad(DeviceMemory& memory, std::int64_t dim);
+  void enqueue(StreamRef stream);
+  // The first one chooses the algorithm, which blocks the caller; later ones do not.
+  void synchronize_warm_up(StreamRef stream);
+  double flops() const { return 2.0 * static_cast<double>(dim_) * static_cast<double>(dim_) * static_cast<double>(dim_); }
+  std::int64_t dim() const { return dim_; }
+  DType dtype() const { return dtype_; }
+  static std::int64_t default_dim(DeviceKind kind) { return kind == DeviceKind::cuda ? 8192 : 256; }
+
+ private:
+  std::int64_t dim_;
+  DType dtype_;
+  Buffer workspace_, x_, w_, y_;
+  std::unique_ptr<ops::OpContext> context_;
+  View matrix(const Buffer& buffer) const { return {buffer.data(), dtype_, {dim_, dim_}}; }
+  DeviceMemory& memory_;
+};
+
+}  // namespace plait::bench

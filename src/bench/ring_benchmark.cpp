@@ -1,0 +1,307 @@
+#include "bench/ring_benchmark.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/pattern.h"
+#include "bench/sizes.h"
+#include "comm/make_communicator.h"
+#include "core/error.h"
+#include "core/philox.h"
+#include "core/statistics.h"
+
+namespace plait::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using comm::p2p::Link;
+
+constexpr std::int64_t batch = 64;  // messages that arrive before they are compared
+constexpr int slots = 2;
+constexpr std::size_t start_unit = 16;  // messages start aligned, as real ones do
+constexpr std::uint64_t start_count = 65'521;
+
+// Where in the pattern a message begins: a number of its own for neighbours of any kind.
+std::uint64_t start_of(int hop, std::int64_t message) {
+  return (static_cast<std::uint64_t>(message) * 31 + static_cast<std::uint64_t>(hop) * 9'973) % start_count * start_unit;
+}
+
+struct Hop {
+  int number = 0, from = 0, to = 0;
+};
+
+// One rank's two hops by one method.
+class RingEnd {
+ public:
+  RingEnd(const RingBenchmarkRequest& request, launch::RankContext& rank)
+      : request_(request),
+        rank_(rank),
+        memory_(rank.device),
+        traffic_(memory_),
+        pattern_(Pattern::random(request.seed)),
+        source_(memory_.allocate(request.max_bytes + start_unit * start_count)),
+        arrivals_(memory_.allocate(batch * slot())),
+        host_(memory_.allocate(batch * slot(), MemoryKind::pinned_host)),
+        out_(rank.device, StreamPriority::high),
+        in_(rank.device, StreamPriority::high) {
+    traffic_.synchronize_fill(out_, pattern_, {source_.data(), DType::u8, {static_cast<std::int64_t>(source_.bytes())}}, 0);
+  }
+
+  Hop hop(int number) const { return {number, number, (number + 1) % rank_.size}; }
+
+  // Empty, or why not: of this rank's hops.
+  std::string make_links(const LinkMethod& method) {
+    drop_links();
+    std::string problem;
+    for (int number = 0; number < rank_.size; ++number) {
+      const Hop h = hop(number);
+      if (rank_.rank != h.from && rank_.rank != h.to) continue;
+      try {
+        links_.push_back(make(method, h));
+        (rank_.rank == h.from ? out_link_ : in_link_) = links_.back().get();
+      } catch (const CommError& error) {
+        if (rank_.abort_requested.stop_requested()) throw;
+        problem = error.what();
+      }
+    }
+    return problem;
+  }
+
+  void drop_links() {
+    out_link_ = in_link_ = nullptr;
+    links_.clear();
+  }
+
+  // Of the hop that ends here.
+  Json synchronize_messages(const LinkMethod& method, const std::string& path) {
+    try {
+      return exchange(method, path);
+    } catch (...) {
+      if (out_link_) out_link_->abort();  // or the streams would never be drained
+      if (in_link_) in_link_->abort();
+      synchronize_aborted(out_);
+      synchronize_aborted(in_);
+      throw;
+    }
+  }
+
+ private:
+  std::size_t slot() const { return (request_.max_bytes + 255) / 256 * 256; }
+
+  std::shared_ptr<Link> make(const LinkMethod& method, const Hop& h) {
+    comm::p2p::LinkSpec link;
+    link.name = fmt::format("ring/{}/{}-{}", method.name(), h.from, h.to);
+    link.from = h.from;
+    link.to = h.to;
+    link.rank = rank_.rank;
+    link.device = rank_.device;
+    link.message_bytes = request_.max_bytes;
+    link.transport = method.transport;
+    link.mover = method.mover;
+    link.slots = slots;
+    link.timeout = request_.ranks.timeout;
+    std::shared_ptr<Link> made = request_.make_link(link, *rank_.rendezvous);
+    rank_.on_abort([weak = std::weak_ptr(made)] {
+      if (const auto alive = weak.lock()) alive->abort();
+    });
+    return made;
+  }
+
+  View outgoing(int hop_number, std::int64_t message) const {
+    const auto bytes = static_cast<std::int64_t>(ring_message_bytes(request_, hop_number, message));
+    return {static_cast<std::byte*>(source_.data()) + start_of(hop_number, message), DType::u8, {bytes}};
+  }
+
+  Json exchange(const LinkMethod& method, const std::string& path) {
+    const Hop leaving = hop(rank_.rank), coming = hop((rank_.rank + rank_.size - 1) % rank_.size);
+    const StreamRef out = out_.ref(), in = in_.ref();
+    Event sent(rank_.device), first(rank_.device, EventTiming::on), last(rank_.device, EventTiming::on), copied(rank_.device);
+    double microseconds = 0, timed_bytes = 0;
+    std::int64_t timed_messages = 0;
+    std::size_t checked = 0;
+    const std::string what = fmt::format("ring by {}", method.name());
+    for (std::int64_t begin = 0; begin < request_.messages; begin += batch) {
+      const std::int64_t end = std::min(begin + batch, request_.messages);
+      for (std::int64_t m = begin; m < end; ++m) {
+        out_link_->send(out, outgoing(leaving.number, m));
+        const std::size_t bytes = ring_message_bytes(request_, coming.number, m);
+        in_link_->receive(in, {at(arrivals_, m - begin), DType::u8, {static_cast<std::int64_t>(bytes)}});
+        if (m == begin) {
+          in.record(first);  // it may have waited for the sender
+        } else {
+          timed_bytes += static_cast<double>(bytes);
+          ++timed_messages;
+        }
+      }
+      in.record(last);
+      out.record(sent);
+      for (std::int64_t m = begin; m < end; ++m)
+        in.copy(at(host_, m - begin), at(arrivals_, m - begin), ring_message_bytes(request_, coming.number, m));
+      in.record(copied);
+      synchronize_within(copied, request_.ranks.timeout, what);
+      synchronize_within(sent, request_.ranks.timeout, what);
+      microseconds += 1e3 * static_cast<double>(elapsed_ms(first, last));
+      for (std::int64_t m = begin; m < end; ++m) checked += check(method, coming, m, at(host_, m - begin));
+    }
+    return {{"from", coming.from},
+            {"to", coming.to},
+            {"link", path},
+            {"messages", request_.messages},
+            {"checked_bytes", checked},
+            {"microseconds", timed_messages > 0 ? microseconds / static_cast<double>(timed_messages) : 0},
+            {"gb_per_s", gb_per_s(timed_bytes, microseconds)}};
+  }
+
+  std::byte* at(const Buffer& buffer, std::int64_t place) const {
+    return static_cast<std::byte*>(buffer.data()) + static_cast<std::size_t>(place) * slot();
+  }
+
+  std::size_t check(const LinkMethod& method, const Hop& h, std::int64_t message, const std::byte* data) const {
+    const std::size_t bytes = ring_message_bytes(request_, h.number, message);
+    const auto wrong = pattern_.find_wrong({data, bytes}, start_of(h.number, message));
+    if (!wrong) return bytes;
+    throw CommError(fmt::format(
+        "ring by {}, hop {} -> {}: message {} of {} bytes arrived wrong: byte {} is {:#04x}, not {:#04x}", method.name(),
+        h.from, h.to, message, bytes, wrong->at, static_cast<unsigned>(wrong->is), static_cast<unsigned>(wrong->expected)));
+  }
+
+  const RingBenchmarkRequest& request_;
+  launch::RankContext& rank_;
+  DeviceMemory memory_;
+  PatternTraffic traffic_;
+  Pattern pattern_;
+  Buffer source_, arrivals_, host_;
+  Stream out_, in_;
+  std::vector<std::shared_ptr<Link>> links_;  // in the order of the hops, in which both ends make and destroy them
+  Link *out_link_ = nullptr, *in_link_ = nullptr;
+};
+
+// What all ranks say about `name`, by rank; nobody goes on before everybody has spoken.
+std::vector<std::string> gather(launch::RankContext& rank, const std::string& name, const std::string& own) {
+  const auto key = [&](int r) { return "ring/" + name + "/" + std::to_string(r); };
+  rank.rendezvous->set(key(rank.rank), own);
+  std::vector<std::string> all;
+  for (int r = 0; r < rank.size; ++r) all.push_back(rank.rendezvous->get(key(r), turn_timeout));
+  return all;
+}
+
+// Methods in the order of the first hop's, each with what stands in its way on any.
+std::vector<MethodChoice> methods_of_ring(const JobFacts& facts, int ranks, const MethodFilter& filter) {
+  std::vector<MethodChoice> methods = methods_of(facts.pair(0, 1 % ranks), filter);
+  for (MethodChoice& choice : methods) {
+    for (int from = 0; from < ranks && choice.obstacle.empty(); ++from) {
+      const int to = (from + 1) % ranks;
+      const auto there = methods_of(facts.pair(from, to), filter);
+      const auto same = std::find_if(there.begin(), there.end(), [&](const MethodChoice& c) {
+        return c.method.transport == choice.method.transport && (!c.obstacle.empty() || c.method.mover == choice.method.mover);
+      });
+      if (same == there.end())
+        choice.obstacle = fmt::format("not on hop {} -> {}", from, to);
+      else if (!same->obstacle.empty())
+        choice.obstacle = fmt::format("hop {} -> {}: {}", from, to, same->obstacle);
+    }
+  }
+  return methods;
+}
+
+Json run_rank(const RingBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
+              const RingBenchmarkOutput& output) {
+  const JobFacts facts(rank, "ring/facts", turn_timeout);
+  const std::string path = facts.pair((rank.rank + rank.size - 1) % rank.size, rank.rank).link();
+  const std::vector<MethodChoice> methods = methods_of_ring(facts, rank.size, request.filter);
+  if (methods.empty()) throw ConfigError("bench ring: --transports and --movers leave nothing to measure");
+  RingEnd end(request, rank);
+  Json json;
+  json["benchmark"] = "ring";
+  json["mode"] = mode_name(plan);
+  json["ranks"] = rank.size;
+  json["device"] = device_name(rank.device);
+  json["backend"] = comm::backend_name(rank.device.kind);
+  json["messages"] = request.messages;
+  json["min_bytes"] = request.min_bytes;
+  json["max_bytes"] = request.max_bytes;
+  json["seed"] = request.seed;
+  json["methods"] = Json::array();
+  for (const MethodChoice& choice : methods) {
+    const LinkMethod& method = choice.method;
+    if (rank.is_main && output.note) output.note(method.name());
+    std::string obstacle = choice.obstacle;
+    Json hops = Json::array();
+    if (obstacle.empty()) {
+      for (const std::string& problem : gather(rank, method.name() + "/made", end.make_links(method))) {
+        if (obstacle.empty()) obstacle = problem;
+      }
+      if (obstacle.empty()) {
+        const Json own = end.synchronize_messages(method, path);
+        // A rank tells of the hop that ends at it; in the order in which messages go round, the first is what arrives at
+        // rank 1.
+        for (const std::string& hop : gather(rank, method.name() + "/done", own.dump())) hops.push_back(Json::parse(hop));
+        std::rotate(hops.begin(), hops.begin() + 1, hops.end());
+      }
+      end.drop_links();
+    }
+    Json row;
+    row["transport"] = method.transport_text();
+    row["mover"] = method.mover_text();
+    row["available"] = obstacle.empty();
+    if (!obstacle.empty()) row["reason"] = obstacle;
+    row["hops"] = std::move(hops);
+    json["methods"].push_back(std::move(row));
+  }
+  return json;
+}
+
+}  // namespace
+
+std::size_t ring_message_bytes(const RingBenchmarkRequest& request, int hop, std::int64_t message) {
+  const Random random(request.seed, "ring");
+  const double place =
+      static_cast<double>(random.bits(static_cast<std::uint64_t>(message), static_cast<std::uint64_t>(hop)) >> 11) * 0x1p-53;
+  const double low = std::log2(static_cast<double>(request.min_bytes)),
+               high = std::log2(static_cast<double>(request.max_bytes) + 1);
+  const auto bytes = static_cast<std::size_t>(std::exp2(low + place * (high - low)));
+  return std::clamp(bytes, request.min_bytes, request.max_bytes);
+}
+
+int benchmark_ring(const RingBenchmarkRequest& request, const RingBenchmarkOutput& output) {
+  check(request.filter);
+  if (request.min_bytes == 0 || request.min_bytes > request.max_bytes) {
+    throw ConfigError(
+        {{"--min", format_size(request.min_bytes), "must not be above --max, " + format_size(request.max_bytes), "", 0}});
+  }
+  const launch::LaunchPlan plan = plan_bench(request.ranks);
+  return launch::launch(
+      plan,
+      [&](launch::RankContext& rank) {
+        const Json result = run_rank(request, plan, rank, output);
+        if (rank.is_main) output.result(result);
+      },
+      request.argv);
+}
+
+std::string ring_table(const Json& result) {
+  std::string out =
+      fmt::format("# {} x {} as {}, {}; {} messages of {} to {} from every rank to the next; every byte compared\n",
+                  result["ranks"].get<int>(), result["device"].get<std::string>(), result["mode"].get<std::string>(),
+                  result["backend"].get<std::string>(), result["messages"].get<std::int64_t>(),
+                  format_size(result["min_bytes"].get<std::size_t>()), format_size(result["max_bytes"].get<std::size_t>()));
+  out += fmt::format("{:<9} {:<12} {:<9} {:<14} {:>9} {:>12} {:>12} {:>9}\n", "transport", "mover", "hop", "link", "messages",
+                     "bytes right", "us/message", "GB/s");
+  for (const Json& method : result["methods"]) {
+    const std::string head =
+        fmt::format("{:<9} {:<12} ", method["transport"].get<std::string>(), method["mover"].get<std::string>());
+    if (!method["available"].get<bool>()) out += head + method["reason"].get<std::string>() + "\n";
+    for (const Json& hop : method["hops"]) {
+      out += head + fmt::format("{:<9} {:<14} {:>9} {:>12} {:>12.2f} {:>9.2f}\n",
+                                fmt::format("{} -> {}", hop["from"].get<int>(), hop["to"].get<int>()),
+                                hop["link"].get<std::string>(), hop["messages"].get<std::int64_t>(),
+                                hop["checked_bytes"].get<std::int64_t>(), hop["microseconds"].get<double>(),
+                                hop["gb_per_s"].get<double>());
+    }
+  }
+  return out;
+}
+
+}  // namespace plait::bench

@@ -1,0 +1,33 @@
+// Sizes of messages: what users type, what is measured, what is printed. 1 KB is 1,024 bytes and 1 MB 1,024 KB, as in
+// nccl-tests; rates are in units of 10^9 bytes per second.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace plait::bench {
+
+// "512", "4K", "16 MB", "1G", "256MiB". ConfigError naming `option` otherwise, and for 0.
+std::size_t parse_bytes(const std::string& text, const std::string& option);
+
+std::string format_size(std::size_t bytes);  // "1 KB", "256 MB", "1000 B": exact
+
+// What a bench was asked to measure; empty texts take the default.
+struct SizeOptions {
+  std::string min = {}, max = {};
+  std::vector<std::string> sizes = {};  // instead of a ladder
+};
+
+// Ascending and different: the sizes asked for, or min, 4 min, 16 min, ... up to max. The default is 1 KB to 1 GB, on CPUs to
+// 16 MB. ConfigError for a ladder without a rung.
+std::vector<std::size_t> message_sizes(const SizeOptions& options, bool gpus);
+
+// Drops the sizes above `most` and returns how many those were.
+std::size_t bound_sizes(std::vector<std::size_t>& sizes, std::size_t most);
+
+// How many messages of a size are timed at once: enough for a stable rate, few enough to be enqueued while a stream is held.
+// They come to `budget` bytes where that is between 4 and 64 messages.
+int messages_for(std::size_t bytes, std::size_t budget);
+
+}  // namespace plait::bench

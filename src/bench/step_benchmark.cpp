@@ -1,0 +1,131 @@
+#include "bench/step_benchmark.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "data/tokenizer.h"
+#include "parallel/ledger_json.h"
+#include "topology/peak_flops.h"
+#include "train/batch_sources.h"
+#include "train/learning_rate.h"
+#include "train/ledger_exchange.h"
+#include "train/report/model_flops.h"
+#include "train/report/overlap_bounds.h"
+#include "train/session.h"
+
+namespace plait::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Time by kind of instruction and, among the blocks, by embedding, transformer block and head.
+Json breakdown(const parallel::RankPlan& plan, const std::vector<float>& milliseconds) {
+  std::map<std::string, std::pair<int, double>> sums;
+  for (std::size_t n = 0; n < milliseconds.size(); ++n) {
+    const parallel::Instruction& i = plan.train.instructions[n];
+    std::string name = to_string(i.kind);
+    if (i.block == 0) name += " embedding";
+    if (i.block == plan.sizes.shape.head_block()) name += " head";
+    if (i.block > 0 && i.block < plan.sizes.shape.head_block()) name += " blocks";
+    sums[name].first += 1;
+    sums[name].second += static_cast<double>(milliseconds[n]);
+  }
+  Json list = Json::array();
+  for (const auto& [name, sum] : sums) {
+    list.push_back({{"instruction", name}, {"count", sum.first}, {"ms", sum.second}});
+  }
+  return list;
+}
+
+Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& rank) {
+  const Config& config = request.config;
+  // Every rank makes its own tokenizer; one that trains a model first would only cost time.
+  const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
+  train::Session session(config, tokenizer->vocab(), rank);
+  runtime::Interpreter& interpreter = session.interpreter();
+  const parallel::RankPlan& plan = session.plan();
+  const auto dataset = data::open_dataset(config, *tokenizer, plan.sizes.shape.vocab);
+  interpreter.initialize(config.run.seed);
+  interpreter.synchronize_warm_up();
+  DeviceMemory host_memory(rank.device);
+  const std::int64_t total = request.warmup + request.steps;
+  train::TrainingBatches batches(host_memory, plan, dataset, 1, total + 1);
+  const train::LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
+
+  std::vector<double> milliseconds;
+  parallel::LedgerSum ledger;
+  runtime::StepResult last;
+  const auto take = [&](const runtime::StepResult& result) {
+    last = result;
+    if (result.update <= request.warmup) return;
+    milliseconds.push_back(static_cast<double>(result.device_ms));
+    ledger.add(result.ledger);
+  };
+  for (std::int64_t step = 1; step <= total; ++step) {
+    if (interpreter.pending_results() == runtime::Interpreter::results_in_flight) take(interpreter.synchronize_result());
+    interpreter.run_step(batches, train::update_settings(config, step, learning_rate.at(step - 1)));
+  }
+  while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
+
+  std::vector<double> sorted = milliseconds;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[sorted.size() / 2];
+  const double mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
+  const double tokens_per_second = static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence) / (median / 1e3);
+  const double flops = train::model_flops_per_token(train::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence));
+  const int ranks = plan.layout.ranks();
+  const train::MemoryReport memory = session.memory_report();
+  Json json;
+  json["model"] = config.model.preset;
+  json["device"] = device_name(rank.device);
+  json["ranks"] = ranks;
+  json["layout"] = {{"data", plan.layout.data}, {"tensor", plan.layout.tensor}, {"pipeline", plan.layout.pipeline}};
+  json["schedule"] = plan.schedule.name;
+  json["virtual_stages"] = plan.schedule.chunks;
+  json["stages"] = Json::array();
+  for (const parallel::BlockRange& blocks : plan.stages) json["stages"].push_back({blocks.first, blocks.end - 1});
+  json["zero"] = plan.zero;
+  json["micro_batch"] = plan.sizes.micro_batch.batch;
+  json["micro_batches"] = plan.micro_batches;
+  json["sequence_length"] = plan.sizes.micro_batch.sequence;
+  json["step_ms"] = {{"median", median}, {"mean", mean}, {"min", sorted.front()}, {"max", sorted.back()}};
+  json["tokens_per_second"] = tokens_per_second;
+  json["tflops_per_gpu"] = tokens_per_second * flops / ranks / 1e12;
+  if (const auto peak = topology::peak_flops(device_name(rank.device), plan.sizes.compute)) {
+    json["mfu"] = train::model_flops_utilization(flops, tokens_per_second, ranks, *peak);
+  }
+  json["exposed_comm_ms"] = ledger.mean().exposed_ms();
+  const auto ledgers = train::gather_ledgers(rank, "bench", ledger.mean(), train::group_options(config, rank.device).timeout);
+  json["ledgers"] = ledgers;
+  json["exceeded_bounds"] = train::exceeded_bounds(ledgers, config.bounds);
+  json["data_stalled_ms"] = batches.stalled_ms();
+  json["loss"] = last.loss;
+  json["memory"] = {{"planned_bytes", memory.planned_bytes},
+                    {"allocated_bytes", memory.allocated_bytes},
+                    {"device_bytes", memory.device_bytes}};
+  json["untuned_shapes"] = interpreter.context().untuned_shapes();
+  if (request.breakdown) {
+    const auto settings = train::update_settings(config, total + 1, learning_rate.at(total));
+    json["breakdown"] = breakdown(plan, interpreter.synchronize_profile(batches, settings));
+  }
+  return json;
+}
+
+}  // namespace
+
+int benchmark_step(const StepBenchmarkRequest& request, const std::function<void(const Json&)>& on_result) {
+  bool exceeded = false;  // known where rank 0 is; a process that is rank 0 ends with it, and so does the job
+  const int status = launch::launch(
+      launch::plan_launch(request.config),
+      [&](launch::RankContext& rank) {
+        const Json result = benchmark_rank(request, rank);
+        if (!rank.is_main) return;
+        on_result(result);
+        exceeded = !result.at("exceeded_bounds").empty();
+      },
+      request.argv);
+  return status == 0 && exceeded ? 1 : status;
+}
+
+}  // namespace plait::bench

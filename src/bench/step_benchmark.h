@@ -1,0 +1,28 @@
+// plait bench step: how fast the training step of a configuration is, and where its time goes.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+
+namespace plait::bench {
+
+struct StepBenchmarkRequest {
+  Config config;
+  std::int64_t warmup = 5;  // steps not counted
+  std::int64_t steps = 20;  // measured
+  bool breakdown = false;   // adds one step with every instruction timed by itself
+  std::vector<std::string> argv;
+};
+
+// Runs the real step (data path, communication, update) on all ranks; calls `on_result` once, on rank 0:
+// {"model", "ranks", "step_ms": {"median", "min", "max"}, "tokens_per_second", "tflops_per_gpu", "mfu", "exposed_comm_ms",
+//  "ledgers": [by rank, means], "exceeded_bounds": [...], "memory": {...}, "loss", "breakdown": [...]}. Times are the compute
+// stream's from the end of one step to the end of the next, of rank 0. Returns the exit status: 1 where the ranks' ledgers
+// exceed `bounds` of the configuration.
+int benchmark_step(const StepBenchmarkRequest& request, const std::function<void(const nlohmann::ordered_json&)>& on_result);
+
+}  // namespace plait::bench

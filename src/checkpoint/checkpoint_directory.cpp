@@ -1,0 +1,148 @@
+#include "checkpoint/checkpoint_directory.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "core/error.h"
+#include "core/file.h"
+
+namespace plait::checkpoint {
+namespace {
+
+constexpr std::string_view prefix = "step-";
+constexpr std::string_view temporary_prefix = ".tmp-";
+
+std::string step_name(std::int64_t step) { return fmt::format("{}{:08}", prefix, step); }
+
+bool directory_exists(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+struct Entry {
+  std::filesystem::path directory;
+  std::int64_t step = 0;
+};
+
+// Newest first.
+std::vector<Entry> entries(const std::filesystem::path& run_dir) {
+  std::vector<Entry> found;
+  if (!directory_exists(checkpoints_directory(run_dir))) return found;
+  for (const auto& path : list_directory(checkpoints_directory(run_dir))) {
+    if (const auto step = step_of(path)) found.push_back({path, *step});
+  }
+  std::sort(found.begin(), found.end(), [](const Entry& a, const Entry& b) { return a.step > b.step; });
+  return found;
+}
+
+CheckpointStatus check_entry(const Entry& entry) {
+  CheckpointStatus status{entry.directory, entry.step, ""};
+  try {
+    CheckpointReader(entry.directory).verify();
+  } catch (const ConfigError& error) {
+    status.problem = error.what();
+  }
+  return status;
+}
+
+FoundCheckpoint accept_or_offer(const std::filesystem::path& run_dir, const std::vector<Entry>& all, const Entry& wanted) {
+  const CheckpointStatus status = check_entry(wanted);
+  if (status.good()) return {run_dir, wanted.directory, wanted.step};
+  std::string message = "checkpoint " + wanted.directory.string() + " cannot be used: " + status.problem;
+  for (const Entry& entry : all) {
+    if (entry.step >= wanted.step || !check_entry(entry).good()) continue;
+    throw ConfigError(message + "\n  The newest good one before it is step " + std::to_string(entry.step) +
+                      "; resume from it with --resume " + entry.directory.string());
+  }
+  throw ConfigError(message + "\n  There is no good checkpoint before it in " + checkpoints_directory(run_dir).string());
+}
+
+}  // namespace
+
+std::filesystem::path checkpoints_directory(const std::filesystem::path& run_dir) { return run_dir / "checkpoints"; }
+
+std::filesystem::path checkpoint_directory(const std::filesystem::path& run_dir, std::int64_t step) {
+  return checkpoints_directory(run_dir) / step_name(step);
+}
+
+std::filesystem::path temporary_directory(const std::filesystem::path& run_dir, std::int64_t step) {
+  return checkpoints_directory(run_dir) / (std::string(temporary_prefix) + step_name(step));
+}
+
+std::optional<std::int64_t> step_of(const std::filesystem::path& directory) {
+  const std::string name = directory.filename().string();
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const std::string digits = name.substr(prefix.size());
+  if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  const std::int64_t step = std::stoll(digits);
+  return step_name(step) == name ? std::optional(step) : std::nullopt;
+}
+
+std::vector<CheckpointStatus> list_checkpoints(const std::filesystem::path& run_dir) {
+  std::vector<CheckpointStatus> statuses;
+  for (const Entry& entry : entries(run_dir)) statuses.push_back(check_entry(entry));
+  return statuses;
+}
+
+FoundCheckpoint find_checkpoint(const std::filesystem::path& path) {
+  if (!directory_exists(path)) throw ConfigError("cannot resume from " + path.string() + ": no such directory");
+  const std::filesystem::path canonical = std::filesystem::canonical(path);
+  if (const auto step = step_of(canonical); step && canonical.parent_path().filename() == "checkpoints") {
+    const std::filesystem::path run_dir = canonical.parent_path().parent_path();
+    return accept_or_offer(run_dir, entries(run_dir), {canonical, *step});
+  }
+  const std::vector<Entry> all = entries(path);
+  if (all.empty()) throw ConfigError("cannot resume from " + path.string() + ": it has no checkpoints/step-... directory");
+  return accept_or_offer(path, all, all.front());
+}
+
+std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& run_dir, std::int64_t step) {
+  std::vector<std::filesystem::path> renamed;
+  for (const Entry& entry : entries(run_dir)) {
+    if (entry.step <= step) continue;
+    const std::string base = "abandoned-" + entry.directory.filename().string();
+    std::filesystem::path target = entry.directory.parent_path() / base;
+    for (int n = 2; std::filesystem::exists(target); ++n)
+      target = entry.directory.parent_path() / fmt::format("{}.{}", base, n);
+    rename_path(entry.directory, target);
+    renamed.push_back(target);
+  }
+  if (!renamed.empty()) sync_directory(checkpoints_directory(run_dir));
+  return renamed;
+}
+
+Pruned prune_checkpoints(const std::filesystem::path& run_dir, std::int64_t keep) {
+  require(keep >= 1, "checkpoint.keep has to be at least 1");
+  Pruned pruned;
+  const std::vector<Entry> all = entries(run_dir);
+  for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
+    // Renamed first: a removal that is interrupted must not leave half a checkpoint under a checkpoint's name.
+    const std::filesystem::path doomed = temporary_directory(run_dir, all[i].step);
+    std::error_code error;
+    std::filesystem::rename(all[i].directory, doomed, error);
+    if (!error) std::filesystem::remove_all(doomed, error);
+    if (error) {
+      pruned.problems.push_back("cannot remove " + all[i].directory.string() + ": " + error.message());
+    } else {
+      pruned.removed.push_back(all[i].directory);
+    }
+  }
+  return pruned;
+}
+
+void remove_leftovers(const std::filesystem::path& run_dir) {
+  if (!directory_exists(checkpoints_directory(run_dir))) return;
+  for (const auto& leftover : list_directory(checkpoints_directory(run_dir))) {
+    if (!leftover.filename().string().starts_with(temporary_prefix)) continue;
+    std::error_code error;
+    std::filesystem::remove_all(leftover, error);
+    if (error) {
+      throw ConfigError("cannot remove " + leftover.string() + ", left by an interrupted checkpoint: " + error.message());
+    }
+  }
+}
+
+}  // namespace plait::checkpoint

@@ -1,0 +1,57 @@
+// Reads a checkpoint directory. Nothing found there is trusted: every length and offset is checked against the files' sizes
+// before it is used, and every failure is a ConfigError that names the file and what is wrong with it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_spec.h"
+#include "core/file.h"
+
+namespace plait::checkpoint {
+
+// read() and verify() may be called from several threads at once.
+class CheckpointReader {
+ public:
+  // Opens the files and checks everything but the tensors' checksums: state.json's own checksum and version, sizes, headers.
+  explicit CheckpointReader(const std::filesystem::path& directory);
+
+  // Recomputes every tensor's checksum; reads all bytes once.
+  void verify() const;
+
+  const std::filesystem::path& directory() const { return directory_; }
+  std::int64_t step() const { return manifest_.step; }
+  const nlohmann::ordered_json& state() const { return manifest_.state; }  // as given to CheckpointWriter::commit
+
+  bool contains(std::string_view tensor) const { return tensors_.find(tensor) != tensors_.end(); }
+  const TensorSpec& tensor(std::string_view name) const;  // ConfigError if there is none
+
+  // Checks that the checkpoint holds exactly these tensors with these shapes and dtypes (files' names do not matter); the
+  // ConfigError lists every difference.
+  void expect(const std::vector<FileSpec>& files) const;
+
+  // Elements [first, first + count) of a tensor, row-major, in its dtype, into host memory.
+  void read(std::string_view tensor, std::int64_t first, std::int64_t count, void* data) const;
+
+ private:
+  struct OpenFile {
+    std::string name;
+    File file;
+    SafetensorsLayout layout;
+  };
+  void open_file(const ManifestFile& entry);
+
+  std::filesystem::path directory_;
+  Manifest manifest_;
+  std::vector<OpenFile> files_;
+  std::map<std::string, std::pair<std::size_t, std::size_t>, std::less<>> tensors_;
+};
+
+}  // namespace plait::checkpoint

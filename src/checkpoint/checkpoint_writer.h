@@ -1,0 +1,97 @@
+// Writes one checkpoint with any number of ranks, each writing the elements it owns straight into shared files.
+//
+//   rank 0        auto writer = CheckpointWriter::begin(run_dir, step, files);
+//                 -- barrier --
+//   other ranks   auto writer = CheckpointWriter::open(run_dir, step, rank);
+//   every rank    writer.write("blocks.0.norm1.weight", first, count, data);  ...  writer.finish();
+//                 -- barrier --
+//   rank 0        writer.commit(state, keep);
+//
+// Tensors are global, so the layout that wrote a checkpoint leaves no trace in it and any layout can read it. Everything
+// happens in a private directory beside the target and is renamed into place at the end: a crash at any point leaves earlier
+// checkpoints as they were, and a `.tmp-` directory that the next begin() removes.
+//
+// Ranks may be threads or processes; between hosts the run directory has to be on a shared file system. Failures of the
+// file system (disk full, I/O error, permission) are ConfigError and name the file; elements that no rank or two ranks wrote
+// are InternalError and name the tensor.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/coverage.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_spec.h"
+#include "core/file.h"
+
+namespace plait::checkpoint {
+
+struct CommittedCheckpoint {
+  std::filesystem::path directory;
+  std::vector<std::filesystem::path> pruned;
+  std::vector<std::string> prune_problems;  // old checkpoints that could not be removed, and why; the new one is complete
+};
+
+// Not thread-safe: one writer per rank, used by that rank's thread.
+class CheckpointWriter {
+ public:
+  // Rank 0: removes what a crash left behind, creates the files at full size (so that a full disk shows here, before anyone
+  // has written). Tensor names are unique over all files. ConfigError if a checkpoint of this step exists already.
+  static CheckpointWriter begin(const std::filesystem::path& run_dir, std::int64_t step, const std::vector<FileSpec>& files);
+
+  // Any other rank, after begin() has returned on rank 0.
+  static CheckpointWriter open(const std::filesystem::path& run_dir, std::int64_t step, int rank);
+
+  CheckpointWriter(CheckpointWriter&&) noexcept = default;
+  CheckpointWriter& operator=(CheckpointWriter&&) = delete;
+  // Rank 0's removes the temporary directory if there was no commit, so that a failed checkpoint does not keep a full disk
+  // full.
+  ~CheckpointWriter();
+
+  // Elements [first, first + count) of `tensor`, row-major, from host memory, in the tensor's dtype. Every element of every
+  // tensor has to be written by exactly one rank, exactly once.
+  void write(std::string_view tensor, std::int64_t first, std::int64_t count, const void* data);
+
+  // Every rank, after its last write: makes its writes durable and leaves a note of what it wrote for commit().
+  void finish();
+
+  // Rank 0, after every rank has finished: checks that every element was written, computes checksums from what the files
+  // hold, writes state.json, makes all of it durable, renames it into place and removes all but the newest `keep` (>= 1)
+  // checkpoints. `state` is any JSON; CheckpointReader::state() gives it back.
+  CommittedCheckpoint commit(const nlohmann::ordered_json& state, std::int64_t keep);
+
+ private:
+  struct OpenFile {
+    std::string name;
+    File file;
+    SafetensorsLayout layout;
+  };
+  // Removes the directory at the end of its life, unless released. Held by rank 0's writer only.
+  struct RemoveDirectory {
+    void operator()(std::filesystem::path* directory) const noexcept;
+  };
+
+  CheckpointWriter(std::filesystem::path run_dir, std::int64_t step, int rank);
+  void add_file(OpenFile file);
+  std::vector<std::filesystem::path> notes() const;  // what finish() of each rank left
+  void check_coverage() const;
+  void write_manifest(const nlohmann::ordered_json& state);
+
+  std::filesystem::path run_dir_;
+  std::filesystem::path directory_;  // the temporary one
+  std::int64_t step_ = 0;
+  int rank_ = 0;
+  bool finished_ = false;
+  std::vector<OpenFile> files_;
+  std::map<std::string, std::pair<std::size_t, std::size_t>, std::less<>> tensors_;  // name -> index of file, of tensor in it
+  std::map<std::string, Coverage, std::less<>> written_;
+  std::unique_ptr<std::filesystem::path, RemoveDirectory> cleanup_;
+};
+
+}  // namespace plait::checkpoint

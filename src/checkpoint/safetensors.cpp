@@ -1,0 +1,191 @@
+#include "checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+
+namespace plait::checkpoint {
+namespace {
+
+constexpr std::uint64_t length_bytes = 8;
+constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference implementation's limit
+constexpr std::size_t max_dims = 16;
+constexpr int max_depth = 8;
+
+constexpr std::array<std::pair<std::string_view, DType>, 5> dtype_names{
+    {{"F32", DType::f32}, {"F64", DType::f64}, {"BF16", DType::bf16}, {"I32", DType::i32}, {"U8", DType::u8}}};
+
+std::string_view name_of(DType dtype) {
+  for (const auto& [name, type] : dtype_names) {
+    if (type == dtype) return name;
+  }
+  throw InternalError("this element type has no safetensors name");
+}
+
+std::optional<DType> dtype_named(std::string_view name) {
+  for (const auto& [known, type] : dtype_names) {
+    if (known == name) return type;
+  }
+  return std::nullopt;
+}
+
+std::string little_endian(std::uint64_t value) {
+  std::string bytes;
+  for (int shift = 0; shift < 64; shift += 8) bytes += static_cast<char>((value >> shift) & 0xff);
+  return bytes;
+}
+
+class HeaderParser {
+ public:
+  explicit HeaderParser(const File& file) : file_(file) {}
+
+  SafetensorsLayout parse() {
+    layout_.file_bytes = file_.size();
+    read_header();
+    const nlohmann::json header = parse_json(std::string_view(layout_.header).substr(length_bytes));
+    if (!header.is_object()) fail("the header is not a JSON object");
+    for (const auto& [name, entry] : header.items()) {
+      if (name != "__metadata__") add_tensor(name, entry);
+    }
+    check_order();
+    return std::move(layout_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw ConfigError(file_.path().string() + ": not a valid safetensors file: " + what);
+  }
+
+  void read_header() {
+    if (layout_.file_bytes < length_bytes)
+      fail("it has " + std::to_string(layout_.file_bytes) + " bytes, too few for a header");
+    std::array<unsigned char, length_bytes> raw{};
+    file_.read_at(0, raw.data(), raw.size());
+    std::uint64_t length = 0;
+    for (std::size_t i = 0; i < raw.size(); ++i) length |= std::uint64_t{raw[i]} << (8 * i);
+    if (length > layout_.file_bytes - length_bytes) {
+      fail("its header claims " + std::to_string(length) + " bytes, the file has " + std::to_string(layout_.file_bytes));
+    }
+    if (length > max_header_bytes) fail("its header claims " + std::to_string(length) + " bytes, more than the format allows");
+    layout_.header.resize(length_bytes + length);
+    file_.read_at(0, layout_.header.data(), layout_.header.size());
+    if (length == 0 || layout_.header[length_bytes] != '{') fail("the header does not start with '{'");
+  }
+
+  nlohmann::json parse_json(std::string_view text) const {
+    const auto bounded = [this](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+      if (depth > max_depth) fail("the header is nested deeper than " + std::to_string(max_depth));
+      return true;
+    };
+    try {
+      return nlohmann::json::parse(text, bounded);
+    } catch (const nlohmann::json::exception& error) {
+      fail(std::string("the header is not JSON: ") + error.what());
+    }
+  }
+
+  void add_tensor(const std::string& name, const nlohmann::json& entry) {
+    const auto broken = [&](const std::string& what) { fail("tensor '" + name + "': " + what); };
+    if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") || !entry.contains("shape") ||
+        !entry.contains("data_offsets")) {
+      broken("an entry has exactly dtype, shape and data_offsets");
+    }
+    TensorSpec spec;
+    spec.name = name;
+    const auto& dtype = entry.at("dtype");
+    const auto known = dtype.is_string() ? dtype_named(dtype.get_ref<const std::string&>()) : std::nullopt;
+    if (!known) broken("unknown dtype " + dtype.dump());
+    spec.dtype = *known;
+
+    const auto& shape = entry.at("shape");
+    if (!shape.is_array() || shape.size() > max_dims) {
+      broken("shape is not a list of at most " + std::to_string(max_dims) + " dims");
+    }
+    std::uint64_t bytes = size_of(spec.dtype);
+    for (const auto& dim : shape) {
+      if (!dim.is_number_unsigned()) broken("shape has a dim that is not a non-negative integer");
+      const auto size = dim.get<std::uint64_t>();
+      if (__builtin_mul_overflow(bytes, size, &bytes) || size > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
+        broken("shape overflows");
+      }
+      spec.shape.push_back(static_cast<std::int64_t>(size));
+    }
+    const auto& offsets = entry.at("data_offsets");
+    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned()) {
+      broken("data_offsets is not a pair of non-negative integers");
+    }
+    const auto begin = offsets[0].get<std::uint64_t>();
+    const auto end = offsets[1].get<std::uint64_t>();
+    if (begin > end || end > layout_.file_bytes - layout_.header.size()) {
+      broken("data_offsets " + offsets.dump() + " lie outside the file's " +
+             std::to_string(layout_.file_bytes - layout_.header.size()) + " bytes of data");
+    }
+    if (end - begin != bytes) {
+      broken("data_offsets hold " + std::to_string(end - begin) + " bytes, shape and dtype make " + std::to_string(bytes));
+    }
+    layout_.tensors.push_back({std::move(spec), layout_.header.size() + begin});
+  }
+
+  // Contiguous from the header to the end: no tensor overlaps another, no byte belongs to none.
+  void check_order() {
+    const auto end_of = [](const PlacedTensor& t) { return t.offset + static_cast<std::uint64_t>(t.spec.bytes()); };
+    std::sort(layout_.tensors.begin(), layout_.tensors.end(), [&](const PlacedTensor& a, const PlacedTensor& b) {
+      return std::pair(a.offset, end_of(a)) < std::pair(b.offset, end_of(b));
+    });
+    std::uint64_t expected = layout_.header.size();
+    for (const PlacedTensor& tensor : layout_.tensors) {
+      if (tensor.offset < expected) fail("tensor '" + tensor.spec.name + "' overlaps the one before it");
+      if (tensor.offset > expected) fail("there are unused bytes in front of tensor '" + tensor.spec.name + "'");
+      expected = end_of(tensor);
+    }
+    if (expected != layout_.file_bytes) {
+      fail(std::to_string(layout_.file_bytes - expected) + " bytes follow the last tensor");
+    }
+  }
+
+  const File& file_;
+  SafetensorsLayout layout_;
+};
+
+}  // namespace
+
+SafetensorsLayout layout_safetensors(const std::vector<TensorSpec>& tensors) {
+  std::vector<TensorSpec> ordered = tensors;
+  std::stable_sort(ordered.begin(), ordered.end(),
+                   [](const TensorSpec& a, const TensorSpec& b) { return size_of(a.dtype) > size_of(b.dtype); });
+  nlohmann::ordered_json header;
+  header["__metadata__"] = {{"format", "pt"}};
+  std::uint64_t data_bytes = 0;
+  std::set<std::string_view> names{"__metadata__"};
+  for (const TensorSpec& spec : ordered) {
+    require(names.insert(spec.name).second, "tensor name '" + spec.name + "' is taken");
+    const auto bytes = static_cast<std::uint64_t>(spec.bytes());
+    header[spec.name] = {
+        {"dtype", name_of(spec.dtype)}, {"shape", spec.shape}, {"data_offsets", {data_bytes, data_bytes + bytes}}};
+    data_bytes += bytes;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+
+  SafetensorsLayout layout;
+  layout.header = little_endian(text.size()) + text;
+  std::uint64_t offset = layout.header.size();
+  for (TensorSpec& spec : ordered) {
+    const auto bytes = static_cast<std::uint64_t>(spec.bytes());
+    layout.tensors.push_back({std::move(spec), offset});
+    offset += bytes;
+  }
+  layout.file_bytes = offset;
+  return layout;
+}
+
+SafetensorsLayout read_safetensors_layout(const File& file) { return HeaderParser(file).parse(); }
+
+}  // namespace plait::checkpoint

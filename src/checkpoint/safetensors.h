@@ -1,0 +1,32 @@
+// The safetensors container (https://github.com/huggingface/safetensors, "Format"): the header's length as a little-endian
+// uint64, the header as JSON, then the tensors' bytes, contiguous, without holes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/tensor_spec.h"
+#include "core/file.h"
+
+namespace plait::checkpoint {
+
+struct PlacedTensor {
+  TensorSpec spec;
+  std::uint64_t offset = 0;  // of its first byte, from the start of the file
+};
+
+struct SafetensorsLayout {
+  std::string header;                 // all bytes in front of the tensors', the length included; a multiple of 8 when written
+  std::vector<PlacedTensor> tensors;  // ascending offsets
+  std::uint64_t file_bytes = 0;
+};
+
+// Places the tensors: wider element types first, so that each is aligned to its element size, else in the order given.
+SafetensorsLayout layout_safetensors(const std::vector<TensorSpec>& tensors);
+
+// Reads and checks the header of an untrusted file: nothing is allocated or read by a length before it is known to lie
+// within the file. ConfigError names the file, the tensor and the rule.
+SafetensorsLayout read_safetensors_layout(const File& file);
+
+}  // namespace plait::checkpoint

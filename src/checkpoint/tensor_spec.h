@@ -1,0 +1,27 @@
+// What a checkpoint file holds: named tensors, global (of no rank in particular), in files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace plait::checkpoint {
+
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;  // empty: a scalar
+
+  std::int64_t elements() const;  // InternalError when a dim is negative or the product overflows
+  std::int64_t bytes() const { return elements() * static_cast<std::int64_t>(size_of(dtype)); }
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+
+struct FileSpec {
+  std::string name;  // "model.safetensors"
+  std::vector<TensorSpec> tensors;
+};
+
+}  // namespace plait::checkpoint

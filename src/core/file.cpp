@@ -1,0 +1,194 @@
+#include "core/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+
+namespace plait {
+namespace {
+
+constexpr mode_t file_mode = 0600;
+constexpr mode_t directory_mode = 0700;
+
+[[noreturn]] void fail(const char* action, const std::filesystem::path& path, int error) {
+  std::string hint;
+  if (error == ENOSPC || error == EDQUOT) hint = "; free some space, or write elsewhere with run.dir";
+  if (error == EACCES || error == EPERM) hint = "; check the owner and the permissions";
+  throw ConfigError(std::string("cannot ") + action + " " + path.string() + ": " +
+                    std::error_code(error, std::generic_category()).message() + hint);
+}
+
+}  // namespace
+
+File File::open(const std::filesystem::path& path, int flags, const char* purpose) {
+  // O_NONBLOCK: a FIFO in place of a file must not make a run wait forever.
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, file_mode);
+  if (descriptor < 0) fail(purpose, path, errno);
+  File file(descriptor, path);
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) fail("inspect", path, errno);
+  if (!S_ISREG(status.st_mode)) {
+    throw ConfigError("cannot " + std::string(purpose) + " " + path.string() + ": not a regular file");
+  }
+  return file;
+}
+
+File File::create(const std::filesystem::path& path) { return open(path, O_RDWR | O_CREAT | O_EXCL, "create"); }
+File File::open_write(const std::filesystem::path& path) { return open(path, O_RDWR | O_NOFOLLOW, "open for writing"); }
+File File::create_append(const std::filesystem::path& path) {
+  return open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, "create");
+}
+File File::open_append(const std::filesystem::path& path) {
+  return open(path, O_RDWR | O_APPEND | O_CREAT, "open for writing");
+}
+File File::open_read(const std::filesystem::path& path) { return open(path, O_RDONLY, "open"); }
+
+File::File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+
+File& File::operator=(File&& other) noexcept {
+  if (this != &other) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = std::exchange(other.descriptor_, -1);
+    path_ = std::move(other.path_);
+  }
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::uint64_t File::size() const {
+  struct stat status{};
+  if (::fstat(descriptor_, &status) != 0) fail("inspect", path_, errno);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+void File::read_at(std::uint64_t offset, void* data, std::size_t bytes) const {
+  auto* to = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = ::pread(descriptor_, to, bytes, static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("read", path_, errno);
+    if (count == 0) {
+      throw ConfigError("cannot read " + path_.string() + ": it ends at byte " + std::to_string(offset) + ", " +
+                        std::to_string(bytes) + " bytes early");
+    }
+    to += count;
+    offset += static_cast<std::uint64_t>(count);
+    bytes -= static_cast<std::size_t>(count);
+  }
+}
+
+void File::write_at(std::uint64_t offset, const void* data, std::size_t bytes) const {
+  const auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = ::pwrite(descriptor_, from, bytes, static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("write", path_, errno);
+    from += count;
+    offset += static_cast<std::uint64_t>(count);
+    bytes -= static_cast<std::size_t>(count);
+  }
+}
+
+void File::append(std::string_view data) const {
+  while (!data.empty()) {
+    const ssize_t count = ::write(descriptor_, data.data(), data.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("write", path_, errno);
+    data.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+void File::allocate(std::uint64_t bytes) const {
+  if (bytes == 0) return;
+  int result = 0;
+  do {
+    result = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail("reserve space for", path_, errno);
+  truncate(bytes);
+}
+
+void File::truncate(std::uint64_t bytes) const {
+  if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) fail("set the size of", path_, errno);
+}
+
+void File::sync() const {
+  if (::fsync(descriptor_) != 0) fail("write to the disk", path_, errno);
+}
+
+void File::close() {
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR) fail("close", path_, errno);
+}
+
+void create_private_directory(const std::filesystem::path& path) {
+  if (::mkdir(path.c_str(), directory_mode) != 0) fail("create directory", path, errno);
+}
+
+void create_private_directories(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (path.empty() || std::filesystem::is_directory(path, ignored)) return;
+  create_private_directories(path.parent_path());
+  if (::mkdir(path.c_str(), directory_mode) != 0 && errno != EEXIST) fail("create directory", path, errno);
+}
+
+void sync_directory(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail("open directory", path, errno);
+  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
+  ::close(descriptor);
+  // Some file systems cannot sync a directory and say EINVAL; there is nothing more to do on those.
+  if (error != 0 && error != EINVAL) fail("write to the disk", path, error);
+}
+
+void remove_file(const std::filesystem::path& path) {
+  if (::unlink(path.c_str()) != 0) fail("remove", path, errno);
+}
+
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail(("rename " + from.string() + " to").c_str(), to, errno);
+}
+
+std::vector<std::filesystem::path> list_directory(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    found.push_back(entry->path());
+  }
+  if (error) fail("list", path, error.value());
+  return found;
+}
+
+std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const File file = File::open_read(path);
+  const std::uint64_t bytes = file.size();
+  if (bytes > max_bytes) {
+    throw ConfigError(path.string() + ": " + std::to_string(bytes) + " bytes, more than the " + std::to_string(max_bytes) +
+                      " such a file can have");
+  }
+  std::string text(bytes, '\0');
+  file.read_at(0, text.data(), bytes);
+  return text;
+}
+
+void write_text_file(const std::filesystem::path& path, const std::string& text) {
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  std::filesystem::remove(temporary);
+  File file = File::create(temporary);
+  file.write_at(0, text.data(), text.size());
+  file.sync();
+  file.close();
+  rename_path(temporary, path);
+}
+
+}  // namespace plait

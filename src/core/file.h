@@ -1,0 +1,55 @@
+// A file descriptor with positioned reads and writes. Every failure is a ConfigError that names the file and the reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plait {
+
+// Files and directories of a run are created private to the user: modes 0600 and 0700.
+class File {
+ public:
+  static File create(const std::filesystem::path& path);         // reading and writing; fails if it exists
+  static File open_write(const std::filesystem::path& path);     // reading and writing; must exist, and not be a link
+  static File create_append(const std::filesystem::path& path);  // every write goes to the end; fails if it exists
+  static File open_append(const std::filesystem::path& path);    // the same; created if missing
+  static File open_read(const std::filesystem::path& path);      // must be a regular file
+
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  ~File();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::uint64_t size() const;
+  // All `bytes`, or a ConfigError; a file that ends early is one.
+  void read_at(std::uint64_t offset, void* data, std::size_t bytes) const;
+  void write_at(std::uint64_t offset, const void* data, std::size_t bytes) const;
+  void append(std::string_view data) const;  // for the append kinds: in one write, so that readers see whole lines
+  // Reserves `bytes` on the disk where the file system can, so that a full disk shows now; else only sets the size.
+  void allocate(std::uint64_t bytes) const;
+  void truncate(std::uint64_t bytes) const;
+  void sync() const;  // until the data is on the disk
+  void close();       // some file systems report a failed write only here; the destructor ignores it
+
+ private:
+  File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {}
+  static File open(const std::filesystem::path& path, int flags, const char* purpose);
+  int descriptor_ = -1;
+  std::filesystem::path path_;
+};
+
+void create_private_directory(const std::filesystem::path& path);    // its parent exists, it does not
+void create_private_directories(const std::filesystem::path& path);  // and its parents; fine if it exists
+void sync_directory(const std::filesystem::path& path);              // makes creations and renames in it durable
+void remove_file(const std::filesystem::path& path);
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+std::vector<std::filesystem::path> list_directory(const std::filesystem::path& path);
+std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);
+// Writes `text` to `path` in one piece (temporary file, rename), mode 0600.
+void write_text_file(const std::filesystem::path& path, const std::string& text);
+
+}  // namespace plait

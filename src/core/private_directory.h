@@ -1,0 +1,20 @@
+// A directory of temporary files that nobody else can read, and that goes with the object.
+#pragma once
+
+#include <filesystem>
+
+namespace plait {
+
+class PrivateDirectory {
+ public:
+  PrivateDirectory();  // mode 0700, in the system's folder for temporary files; CommError if it cannot be made
+  PrivateDirectory(const PrivateDirectory&) = delete;
+  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
+  ~PrivateDirectory();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace plait

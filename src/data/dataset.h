@@ -1,0 +1,47 @@
+// Training and validation samples.
+//
+// The files of a split are concatenated in order; a sample is sequence_length + 1 consecutive tokens of that concatenation
+// (it may cross from one file into the next). Which ones depends on (seed, step, global sample index) and nothing else, so
+// every layout, rank and restart sees the same samples.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/config.h"
+#include "data/tokenizer.h"
+
+namespace plait::data {
+
+// Immutable and thread-safe: ranks that are threads share one.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual std::int64_t train_tokens() const = 0;       // of the training split; 0 for random tokens, which have no end
+  virtual std::int64_t validation_tokens() const = 0;  // 0: there is no validation split
+
+  std::int64_t sequence_length() const { return sequence_length_; }
+
+  // Sample `sample` (its index in the global batch) of step `step`; targets are the tokens moved by one. Both spans have
+  // sequence_length elements. ConfigError where a shard holds a token outside the vocabulary.
+  virtual void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
+                            std::span<std::int32_t> targets) const = 0;
+
+  // Sample `index` of `count` that are spread evenly over the validation split, the same at every evaluation.
+  virtual void validation_sample(std::int64_t index, std::int64_t count, std::span<std::int32_t> tokens,
+                                 std::span<std::int32_t> targets) const = 0;
+
+ protected:
+  explicit Dataset(std::int64_t sequence_length) : sequence_length_(sequence_length) {}
+
+ private:
+  std::int64_t sequence_length_;
+};
+
+// Opens (and for text and SentencePiece: encodes) the files of config.data. With `bytes` and `sentencepiece`, a file named
+// *.bin that begins with a shard's magic number is a shard, made with that tokenizer (`plait data pack`); others are text.
+// `vocab` is the model's: tokens must be below it. ConfigError with all files that cannot be used.
+std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab);
+
+}  // namespace plait::data

@@ -1,0 +1,110 @@
+#include "data/pack.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "core/error.h"
+#include "data/files.h"
+#include "data/token_shard.h"
+#include "data/token_source.h"
+
+namespace plait::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t piece_bytes = 4 * 1024 * 1024;  // encoded at a time: bounds the memory, not the result
+
+// Cuts a stream of tokens into shards.
+class ShardSequence {
+ public:
+  ShardSequence(fs::path out, std::int64_t shard_tokens, std::int64_t vocab)
+      : out_(std::move(out)), shard_tokens_(shard_tokens), vocab_(vocab) {}
+
+  void append(std::span<const std::int32_t> tokens) {
+    while (!tokens.empty()) {
+      if (!shard_) shard_.emplace(out_ / fmt::format("shard_{:06}.bin", shards_.size()), vocab_);
+      const auto room = static_cast<std::size_t>(shard_tokens_ - shard_->tokens());
+      const auto part = tokens.first(std::min(room, tokens.size()));
+      shard_->append(part);
+      tokens = tokens.subspan(part.size());
+      if (shard_->tokens() == shard_tokens_) finish();
+    }
+  }
+
+  void finish() {
+    if (!shard_) return;
+    shard_->finish();
+    shard_.reset();
+    shards_.push_back(out_ / fmt::format("shard_{:06}.bin", shards_.size()));
+  }
+
+  const std::vector<fs::path>& shards() const { return shards_; }
+
+ private:
+  const fs::path out_;
+  const std::int64_t shard_tokens_, vocab_;
+  std::optional<TokenShardWriter> shard_;
+  std::vector<fs::path> shards_;
+};
+
+void check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokenizer) {
+  std::size_t bytes = 0;
+  for (const MatchedFile& file : files) {
+    const MappedFile mapped(file.path);
+    const bool is_empty = mapped.text().empty();
+    if (is_empty && !file.by_wildcard) throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
+    check_encodable(tokenizer, file.path, mapped.text());
+    bytes += mapped.text().size();
+  }
+  if (bytes == 0) throw ConfigError({{"GLOB", "", "the files hold no text", "", 0}});
+}
+
+void prepare_directory(const fs::path& out) {
+  std::error_code error;
+  fs::create_directories(out, error);
+  if (error) throw ConfigError({{out.string(), "", "cannot be created: " + error.message(), "", 0}});
+  for (const fs::directory_entry& entry : fs::directory_iterator(out)) {
+    if (entry.path().extension() != ".bin") continue;
+    throw ConfigError({{out.string(), "",
+                        fmt::format("holds {} already: give an empty directory, so that shards of two runs do not mix",
+                                    entry.path().filename().string()),
+                        "", 0}});
+  }
+}
+
+}  // namespace
+
+PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
+  if (options.shard_tokens < 1 || options.shard_tokens > INT32_MAX) {
+    throw ConfigError(
+        {{"--shard-tokens", std::to_string(options.shard_tokens), fmt::format("must be 1 to {}", INT32_MAX), "", 0}});
+  }
+  // All files are looked at before anything is written, so that a bad one leaves no half-filled directory; and `out` may lie
+  // where the globs look.
+  const std::vector<MatchedFile> files = match_files(options.globs, "GLOB");
+  check_files(files, tokenizer);
+  prepare_directory(options.out);
+  tokenizer.save(options.out);
+  PackResult result;
+  ShardSequence shards(options.out, options.shard_tokens, tokenizer.vocab());
+  for (const MatchedFile& file : files) {
+    const MappedFile mapped(file.path);
+    std::string_view text = mapped.text();
+    while (!text.empty()) {
+      const std::size_t length = piece_length(text, piece_bytes);
+      const std::vector<std::int32_t> tokens = tokenizer.encode(text.substr(0, length));
+      shards.append(tokens);
+      result.tokens += static_cast<std::int64_t>(tokens.size());
+      text.remove_prefix(length);
+    }
+    ++result.files;
+  }
+  shards.finish();
+  result.shards = shards.shards();
+  return result;
+}
+
+}  // namespace plait::data

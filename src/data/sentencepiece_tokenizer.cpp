@@ -1,0 +1,163 @@
+// SentencePiece (Kudo and Richardson 2018).
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <fstream>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/utf8.h"
+#include "data/files.h"
+#include "data/tokenizer_file.h"
+
+namespace plait::data {
+namespace {
+
+constexpr std::size_t piece_bytes = 64 * 1024;            // encoded at a time: the Viterbi lattice is many times the text
+constexpr std::size_t sentence_bytes = 4096;              // longest stretch that training looks at as one
+constexpr std::size_t training_bytes = 64 * 1024 * 1024;  // of text; more changes little and takes memory and minutes
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  // `origin` names the model in messages.
+  SentencePieceTokenizer(std::string model, const std::string& origin) : model_(std::move(model)) {
+    const auto status = processor_.LoadFromSerializedProto(model_);
+    if (!status.ok()) throw ConfigError({{origin, "", fmt::format("is no SentencePiece model: {}", status.message()), "", 0}});
+  }
+
+  std::string kind() const override { return "sentencepiece"; }
+  std::int64_t vocab() const override { return processor_.GetPieceSize(); }
+
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    if (const auto offset = first_invalid_utf8(text)) {
+      throw ConfigError(
+          fmt::format("text is not UTF-8 at byte offset {}: the sentencepiece tokenizer cannot encode it", *offset));
+    }
+    std::vector<std::int32_t> tokens;
+    std::vector<int> ids;
+    while (!text.empty()) {
+      const std::size_t length = piece_length(text, piece_bytes);
+      const auto status = processor_.Encode(text.substr(0, length), &ids);
+      if (!status.ok()) throw ConfigError(fmt::format("SentencePiece cannot encode the text: {}", status.message()));
+      tokens.insert(tokens.end(), ids.begin(), ids.end());
+      text.remove_prefix(length);
+    }
+    return tokens;
+  }
+
+  std::string decode(std::span<const std::int32_t> tokens) const override {
+    std::string text, part;
+    std::vector<int> ids;
+    const auto flush = [&] {
+      if (!ids.empty() && processor_.Decode(ids, &part).ok()) text += part;
+      ids.clear();
+    };
+    for (const std::int32_t token : tokens) {
+      if (token >= 0 && token < processor_.GetPieceSize()) {
+        ids.push_back(token);
+      } else {
+        flush();
+        text += fmt::format(" <{}>", token);
+      }
+    }
+    flush();
+    return text;
+  }
+
+  void save(const std::filesystem::path& directory) const override {
+    write_text_file(directory / tokenizer_model, model_);
+    save_description(*this, directory);  // last: with it, the tokenizer is complete
+  }
+
+ private:
+  std::string model_;
+  sentencepiece::SentencePieceProcessor processor_;
+};
+
+// Every `stride`-th line of some files, without its line break, which byte fallback encodes.
+class Lines final : public sentencepiece::SentenceIterator {
+ public:
+  Lines(const std::vector<MappedFile>& files, std::size_t stride) : files_(files), stride_(stride) { Next(); }
+
+  bool done() const override { return done_; }
+  const std::string& value() const override { return line_; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+  void Next() override {
+    do {
+      read_line();
+    } while (!done_ && (line_.empty() || number_++ % stride_ != 0));
+  }
+
+ private:
+  void read_line() {
+    while (rest_.empty() && next_file_ < files_.size()) rest_ = files_[next_file_++].text();
+    done_ = rest_.empty();
+    const std::size_t newline = rest_.find('\n');
+    const std::size_t end = newline == std::string_view::npos ? rest_.size() : newline;
+    const std::size_t length = piece_length(rest_.substr(0, end), sentence_bytes);
+    line_ = rest_.substr(0, length);
+    rest_.remove_prefix(length == newline ? length + 1 : length);
+  }
+
+  const std::vector<MappedFile>& files_;
+  const std::size_t stride_;
+  std::size_t next_file_ = 0, number_ = 0;
+  std::string_view rest_;
+  std::string line_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model) {
+  return std::make_unique<SentencePieceTokenizer>(std::string(MappedFile(model).text()), model.string());
+}
+
+std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem::path>& files, std::int64_t vocab) {
+  std::vector<MappedFile> texts;
+  std::vector<ConfigProblem> problems;
+  std::size_t bytes = 0;
+  for (const std::filesystem::path& path : files) {
+    texts.emplace_back(path);
+    bytes += texts.back().text().size();
+    if (const auto offset = first_invalid_utf8(texts.back().text())) {
+      problems.push_back({path.string(), "",
+                          fmt::format("is not UTF-8 text at byte offset {}: SentencePiece cannot learn from it", *offset), "",
+                          0});
+    }
+  }
+  if (!problems.empty()) throw ConfigError(problems);
+  if (bytes == 0) throw ConfigError({{"data.train", "", "holds no text to train a SentencePiece model on", "", 0}});
+
+  Lines lines(texts, (bytes + training_bytes - 1) / training_bytes);
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(
+      {{"model_type", "unigram"},
+       {"vocab_size", std::to_string(vocab)},
+       {"num_threads", "1"},  // the EM sums are in another order with more
+       // What goes in comes out: nothing normalised, no space added or dropped, bytes for what the pieces do not cover.
+       {"normalization_rule_name", "identity"},
+       {"remove_extra_whitespaces", "false"},
+       {"add_dummy_prefix", "false"},
+       {"byte_fallback", "true"},
+       {"allow_whitespace_only_pieces", "true"},
+       {"max_sentence_length", std::to_string(2 * sentence_bytes)},
+       {"unk_id", "0"},
+       {"bos_id", "-1"},
+       {"eos_id", "-1"},
+       {"minloglevel", "2"}},
+      &lines, &model);
+  if (!status.ok()) {
+    // "./src/trainer_interface.cc(660) [condition] What is wrong.": the user's part is what follows the condition.
+    std::string_view why = status.message();
+    if (const auto end = why.find("] "); end != std::string_view::npos) why.remove_prefix(end + 2);
+    throw ConfigError({{"data.sentencepiece.vocab", std::to_string(vocab),
+                        fmt::format("SentencePiece cannot train a model of that size on this text: {}", why), "", 0}});
+  }
+  return std::make_unique<SentencePieceTokenizer>(std::move(model), "the model trained on data.train");
+}
+
+}  // namespace plait::data

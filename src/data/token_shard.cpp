@@ -1,0 +1,152 @@
+#include "data/token_shard.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "core/error.h"
+
+namespace plait::data {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "shards are mapped as they are on disk");
+
+constexpr std::size_t header_words = 256;
+constexpr std::size_t header_bytes = header_words * sizeof(std::int32_t);
+constexpr std::int32_t magic_uint16 = 20240520, version_uint16 = 1;
+constexpr std::int32_t magic_uint32 = 20240801, version_uint32 = 7;
+
+using Header = std::array<std::int32_t, header_words>;
+
+[[noreturn]] void refuse(const std::filesystem::path& path, std::size_t offset, const std::string& why) {
+  throw ConfigError({{path.string(), "", fmt::format("{} (at byte offset {})", why, offset), "", 0}});
+}
+
+bool is_named_raw(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  return name == "train.bin" || name == "val.bin" || name.ends_with(".u16.bin");
+}
+
+std::size_t token_bytes(ShardFormat format) { return format == ShardFormat::uint32 ? 4 : 2; }
+
+std::size_t first_token_offset(ShardFormat format) { return format == ShardFormat::raw_uint16 ? 0 : header_bytes; }
+
+std::int32_t magic_of(std::span<const std::byte> bytes) {
+  std::int32_t magic = 0;
+  if (bytes.size() >= sizeof magic) std::memcpy(&magic, bytes.data(), sizeof magic);
+  return magic;
+}
+
+// Copies tokens as long as they are in the vocabulary; returns how many.
+template <typename Stored>
+std::size_t widen(const std::byte* from, std::span<std::int32_t> out, std::int64_t vocab) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Stored token;
+    std::memcpy(&token, from + i * sizeof token, sizeof token);
+    if (static_cast<std::int64_t>(token) >= vocab) return i;
+    out[i] = static_cast<std::int32_t>(token);
+  }
+  return out.size();
+}
+
+}  // namespace
+
+TokenShard::TokenShard(std::filesystem::path path) : path_(std::move(path)), file_(path_) {
+  const std::span<const std::byte> bytes = file_.bytes();
+  if (bytes.empty()) refuse(path_, 0, "is empty");
+  const std::int32_t magic = magic_of(bytes);
+  if (magic != magic_uint16 && magic != magic_uint32) {
+    if (!is_named_raw(path_)) {
+      refuse(path_, 0,
+             fmt::format("is no token shard: wrong magic number {}, must be {} (uint16) or {} (uint32); raw uint16 files "
+                         "are named train.bin, val.bin or *.u16.bin",
+                         magic, magic_uint16, magic_uint32));
+    }
+    if (bytes.size() % 2 != 0)
+      refuse(path_, bytes.size() - 1, "is truncated: an odd number of bytes in a file of uint16 tokens");
+    format_ = ShardFormat::raw_uint16;
+    tokens_ = static_cast<std::int64_t>(bytes.size() / 2);
+    return;
+  }
+  if (bytes.size() < header_bytes)
+    refuse(path_, bytes.size(), fmt::format("is truncated: the header has {} bytes", header_bytes));
+  Header header;
+  std::memcpy(header.data(), bytes.data(), header_bytes);
+  const bool wide = magic == magic_uint32;
+  const std::int32_t version = wide ? version_uint32 : version_uint16;
+  if (header[1] != version)
+    refuse(path_, 4, fmt::format("has version {}, must be {} for magic number {}", header[1], version, magic));
+  format_ = wide ? ShardFormat::uint32 : ShardFormat::uint16;
+  tokens_ = header[2];
+  if (tokens_ <= 0) refuse(path_, 8, fmt::format("has a header that says {} tokens, must be at least 1", tokens_));
+  const std::size_t expected = header_bytes + static_cast<std::size_t>(tokens_) * token_bytes(format_);
+  if (bytes.size() != expected) {
+    refuse(path_, std::min(bytes.size(), expected),
+           fmt::format("{}: the header says {} tokens, {} bytes in all, the file has {}",
+                       bytes.size() < expected ? "is truncated" : "is longer than its header says", tokens_, expected,
+                       bytes.size()));
+  }
+}
+
+void TokenShard::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const {
+  require(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_, "TokenShard::read: range outside the shard");
+  const std::size_t width = token_bytes(format_);
+  const std::size_t offset = first_token_offset(format_) + static_cast<std::size_t>(first) * width;
+  const std::byte* from = file_.bytes().data() + offset;
+  const std::size_t good = width == 4 ? widen<std::uint32_t>(from, out, vocab) : widen<std::uint16_t>(from, out, vocab);
+  if (good == out.size()) return;
+  std::uint32_t token = 0;
+  std::memcpy(&token, from + good * width, width);
+  refuse(path_, offset + good * width, fmt::format("holds token {}, outside the vocabulary of {}", token, vocab));
+}
+
+bool is_token_shard(const std::filesystem::path& path) {
+  if (path.extension() != ".bin") return false;
+  const std::int32_t magic = magic_of(MappedFile(path).bytes());
+  return magic == magic_uint16 || magic == magic_uint32;
+}
+
+TokenShardWriter::TokenShardWriter(std::filesystem::path path, std::int64_t vocab)
+    : path_(std::move(path)), temporary_(path_.string() + ".partial"), file_(File::create(temporary_)), wide_(vocab > 65536) {
+  const Header header{};
+  file_.write_at(0, header.data(), header_bytes);
+}
+
+TokenShardWriter::~TokenShardWriter() {
+  std::error_code ignored;
+  if (!finished_) std::filesystem::remove(temporary_, ignored);
+}
+
+void TokenShardWriter::append(std::span<const std::int32_t> tokens) {
+  // The header counts in int32.
+  require(tokens_ + static_cast<std::int64_t>(tokens.size()) <= INT32_MAX,
+          "TokenShardWriter: a shard holds at most 2^31 - 1 tokens");
+  const std::size_t width = wide_ ? 4 : 2;
+  const std::uint64_t offset = header_bytes + static_cast<std::uint64_t>(tokens_) * width;
+  if (wide_) {
+    file_.write_at(offset, tokens.data(), tokens.size_bytes());
+  } else {
+    const std::vector<std::uint16_t> narrow(tokens.begin(), tokens.end());
+    file_.write_at(offset, narrow.data(), narrow.size() * width);
+  }
+  tokens_ += static_cast<std::int64_t>(tokens.size());
+}
+
+void TokenShardWriter::finish() {
+  Header header{};
+  header[0] = wide_ ? magic_uint32 : magic_uint16;
+  header[1] = wide_ ? version_uint32 : version_uint16;
+  header[2] = static_cast<std::int32_t>(tokens_);
+  file_.write_at(0, header.data(), header_bytes);
+  file_.sync();
+  file_.close();
+  rename_path(temporary_, path_);
+  finished_ = true;
+  sync_directory(path_.parent_path());
+}
+
+}  // namespace plait::data

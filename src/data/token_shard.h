@@ -1,0 +1,65 @@
+// Token shards: files of token ids.
+//
+// Three formats, told apart as follows.
+//   llm.c / modded-nanogpt, 16 bit   header of 256 int32: magic 20240520, version 1, number of tokens; then uint16 tokens
+//   llm.c, 32 bit (Llama 3)          the same with magic 20240801, version 7; then uint32 tokens
+//   nanoGPT, raw                     no header, uint16 tokens
+// A file that begins with one of the two magic numbers has that format. A file without is raw if, and only if, its name says
+// so: `train.bin` or `val.bin` (nanoGPT's names) or `*.u16.bin`. Anything else is refused. (No raw file of GPT-2 tokens is
+// mistaken: both magics would need first a token above 55,000, beyond GPT-2's vocabulary.) All numbers are little-endian.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "core/file.h"
+#include "data/files.h"
+
+namespace plait::data {
+
+enum class ShardFormat { uint16, uint32, raw_uint16 };
+
+// Memory-mapped; opening reads the header only. Thread-safe.
+class TokenShard {
+ public:
+  // ConfigError naming file and offset when the file is empty, truncated, longer than its header says or of no known format.
+  explicit TokenShard(std::filesystem::path path);
+  ShardFormat format() const { return format_; }
+  std::int64_t tokens() const { return tokens_; }
+  // Copies tokens [first, first + out.size()). ConfigError naming file and offset at the first token that is not below
+  // `vocab`: tokens are checked as they are used, never all at once.
+  void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
+
+ private:
+  std::filesystem::path path_;
+  MappedFile file_;
+  ShardFormat format_ = ShardFormat::uint16;
+  std::int64_t tokens_ = 0;
+};
+
+// Whether a file among texts is meant as a shard: named *.bin, and begins with the magic number of a shard with header.
+bool is_token_shard(const std::filesystem::path& path);
+
+// Writes one shard with header, 16 bit where the vocabulary allows it. The file is written beside its place and appears
+// under its name in finish(), complete and on disk; without finish() nothing is left behind.
+class TokenShardWriter {
+ public:
+  TokenShardWriter(std::filesystem::path path, std::int64_t vocab);
+  TokenShardWriter(const TokenShardWriter&) = delete;
+  TokenShardWriter& operator=(const TokenShardWriter&) = delete;
+  ~TokenShardWriter();
+  void append(std::span<const std::int32_t> tokens);
+  std::int64_t tokens() const { return tokens_; }
+  void finish();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  File file_;
+  bool wide_;
+  bool finished_ = false;
+  std::int64_t tokens_ = 0;
+};
+
+}  // namespace plait::data

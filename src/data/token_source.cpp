@@ -1,0 +1,98 @@
+#include "data/token_source.h"
+
+#include <algorithm>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "core/error.h"
+#include "core/utf8.h"
+#include "data/files.h"
+#include "data/token_shard.h"
+
+namespace plait::data {
+namespace {
+
+class ByteSource final : public TokenSource {
+ public:
+  explicit ByteSource(MappedFile file) : file_(std::move(file)) {}
+  std::int64_t tokens() const override { return static_cast<std::int64_t>(file_.bytes().size()); }
+  void read(std::int64_t first, std::span<std::int32_t> out) const override {
+    const auto from = file_.bytes().subspan(static_cast<std::size_t>(first), out.size());
+    std::ranges::transform(from, out.begin(), [](std::byte b) { return static_cast<std::int32_t>(b); });
+  }
+
+ private:
+  MappedFile file_;
+};
+
+class EncodedSource final : public TokenSource {
+ public:
+  explicit EncodedSource(std::vector<std::int32_t> tokens) : tokens_(std::move(tokens)) {}
+  std::int64_t tokens() const override { return static_cast<std::int64_t>(tokens_.size()); }
+  void read(std::int64_t first, std::span<std::int32_t> out) const override {
+    const auto from = std::span(tokens_).subspan(static_cast<std::size_t>(first), out.size());
+    std::ranges::copy(from, out.begin());
+  }
+
+ private:
+  std::vector<std::int32_t> tokens_;
+};
+
+class ShardSource final : public TokenSource {
+ public:
+  ShardSource(TokenShard shard, std::int64_t vocab) : shard_(std::move(shard)), vocab_(vocab) {}
+  std::int64_t tokens() const override { return shard_.tokens(); }
+  void read(std::int64_t first, std::span<std::int32_t> out) const override { shard_.read(first, out, vocab_); }
+
+ private:
+  TokenShard shard_;
+  std::int64_t vocab_;
+};
+
+// nullptr: an empty text that a wildcard matched.
+std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const Tokenizer& tokenizer, std::int64_t vocab) {
+  if (tokenizer.kind() == "tokens") return std::make_unique<ShardSource>(TokenShard(file.path), vocab);
+  // A shard among texts was made with this tokenizer, so that it must stay within that one's vocabulary.
+  if (is_token_shard(file.path)) return std::make_unique<ShardSource>(TokenShard(file.path), tokenizer.vocab());
+  MappedFile mapped(file.path);
+  if (mapped.text().empty()) {
+    if (file.by_wildcard) return nullptr;
+    throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
+  }
+  if (tokenizer.kind() == "bytes") return std::make_unique<ByteSource>(std::move(mapped));
+  check_encodable(tokenizer, file.path, mapped.text());
+  return std::make_unique<EncodedSource>(tokenizer.encode(mapped.text()));
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::string>& globs, const std::string& key,
+                                                       const Tokenizer& tokenizer, std::int64_t vocab) {
+  const std::vector<MatchedFile> files = match_files(globs, key);
+  std::vector<std::unique_ptr<TokenSource>> sources;
+  std::vector<ConfigProblem> problems;
+  for (const MatchedFile& file : files) {
+    try {
+      if (auto source = open_source(file, tokenizer, vocab)) sources.push_back(std::move(source));
+    } catch (const ConfigError& error) {
+      if (error.problems().empty()) throw;
+      problems.insert(problems.end(), error.problems().begin(), error.problems().end());
+    }
+  }
+  if (problems.empty() && sources.empty()) {
+    for (const MatchedFile& file : files) problems.push_back({file.path.string(), "", "is empty (at byte offset 0)", "", 0});
+  }
+  if (!problems.empty()) throw ConfigError(problems);
+  return sources;
+}
+
+void check_encodable(const Tokenizer& tokenizer, const std::filesystem::path& path, std::string_view text) {
+  const auto offset = tokenizer.kind() == "bytes" ? std::nullopt : first_invalid_utf8(text);
+  if (!offset) return;
+  throw ConfigError({{path.string(), "",
+                      fmt::format("is not UTF-8 text (at byte offset {}): tokenizer {} cannot encode it; bytes can", *offset,
+                                  tokenizer.kind()),
+                      "", 0}});
+}
+
+}  // namespace plait::data

@@ -1,0 +1,31 @@
+// One file as a sequence of tokens. Private to src/data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/tokenizer.h"
+
+namespace plait::data {
+
+// Immutable and thread-safe.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  virtual std::int64_t tokens() const = 0;
+  // Copies tokens [first, first + out.size()).
+  virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
+};
+
+// The files of some globs, in order. Text is encoded (bytes are mapped, not copied), shards are mapped. A file that is empty
+// is an error, except for a text that only a wildcard matched: it adds nothing. ConfigError with the problems of all files.
+std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::string>& globs, const std::string& key,
+                                                       const Tokenizer& tokenizer, std::int64_t vocab);
+
+// ConfigError naming file and offset unless the tokenizer can encode `text`.
+void check_encodable(const Tokenizer& tokenizer, const std::filesystem::path& path, std::string_view text);
+
+}  // namespace plait::data

@@ -1,0 +1,120 @@
+#include "data/tokenizer.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "data/files.h"
+#include "data/token_shard.h"
+#include "data/tokenizer_file.h"
+
+namespace plait::data {
+namespace {
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  std::string kind() const override { return "bytes"; }
+  std::int64_t vocab() const override { return 256; }
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<std::int32_t> tokens(text.size());
+    for (std::size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<unsigned char>(text[i]);
+    return tokens;
+  }
+  std::string decode(std::span<const std::int32_t> tokens) const override {
+    std::string text;
+    for (const std::int32_t token : tokens) {
+      if (token >= 0 && token < 256) {
+        text += static_cast<char>(token);
+      } else {
+        text += fmt::format(" <{}>", token);  // a model whose vocabulary is larger than 256 can say it
+      }
+    }
+    return text;
+  }
+  void save(const std::filesystem::path& directory) const override { save_description(*this, directory); }
+};
+
+class TokenIdTokenizer final : public Tokenizer {
+ public:
+  TokenIdTokenizer(std::string kind, std::int64_t vocab) : kind_(std::move(kind)), vocab_(vocab) {}
+  std::string kind() const override { return kind_; }
+  std::int64_t vocab() const override { return vocab_; }
+  std::vector<std::int32_t> encode(std::string_view) const override {
+    throw ConfigError({{"data.tokenizer", kind_, "cannot encode text: the token ids were made by another program", "", 0}});
+  }
+  std::string decode(std::span<const std::int32_t> tokens) const override {
+    std::string text;
+    for (const std::int32_t token : tokens) text += fmt::format(" <{}>", token);
+    return text;
+  }
+  void save(const std::filesystem::path& directory) const override { save_description(*this, directory); }
+
+ private:
+  std::string kind_;
+  std::int64_t vocab_;
+};
+
+[[noreturn]] void damaged(const std::filesystem::path& file, const std::string& why) {
+  throw ConfigError({{file.string(), "", why, "", 0}});
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
+
+std::unique_ptr<Tokenizer> make_token_id_tokenizer(std::string kind, std::int64_t vocab) {
+  return std::make_unique<TokenIdTokenizer>(std::move(kind), vocab);
+}
+
+std::unique_ptr<Tokenizer> create_tokenizer(const Config& config) {
+  const DataConfig& data = config.data;
+  if (data.tokenizer == "bytes") return make_byte_tokenizer();
+  if (data.tokenizer != "sentencepiece") return make_token_id_tokenizer(data.tokenizer, config.model.vocab);
+  if (!data.sentencepiece.model.empty()) return load_sentencepiece(data.sentencepiece.model);
+  std::vector<std::filesystem::path> texts;
+  for (const MatchedFile& file : match_files(data.train, "data.train")) {
+    if (!is_token_shard(file.path)) texts.push_back(file.path);
+  }
+  return train_sentencepiece(texts, data.sentencepiece.vocab);
+}
+
+std::size_t piece_length(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text.size();
+  if (const auto newline = text.rfind('\n', most - 1); newline < most) return newline + 1;
+  std::size_t end = most;
+  while (end > 0 && most - end < 4 && (static_cast<unsigned char>(text[end]) & 0xc0u) == 0x80u) --end;
+  return end > 0 && most - end < 4 ? end : most;
+}
+
+void save_description(const Tokenizer& tokenizer, const std::filesystem::path& directory) {
+  const nlohmann::ordered_json description = {{"kind", tokenizer.kind()}, {"vocab", tokenizer.vocab()}};
+  write_text_file(directory / tokenizer_description, description.dump(2) + "\n");
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
+  const std::filesystem::path file = directory / tokenizer_description;
+  const auto description = nlohmann::json::parse(MappedFile(file).text(), nullptr, false);
+  if (!description.is_object() || !description.contains("kind") || !description["kind"].is_string() ||
+      !description.contains("vocab") || !description["vocab"].is_number_integer()) {
+    damaged(file, "is damaged: must be a JSON object with kind and vocab");
+  }
+  const auto kind = description["kind"].get<std::string>();
+  const auto vocab = description["vocab"].get<std::int64_t>();
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (kind == "bytes") tokenizer = make_byte_tokenizer();
+  if (kind == "tokens" || kind == "random") tokenizer = make_token_id_tokenizer(kind, vocab);
+  if (kind == "sentencepiece") tokenizer = load_sentencepiece(directory / tokenizer_model);
+  if (!tokenizer) damaged(file, fmt::format("has kind '{}', must be one of bytes, sentencepiece, tokens, random", kind));
+  if (tokenizer->vocab() != vocab) {
+    damaged(file, fmt::format("says a vocabulary of {}, but the tokenizer has {}", vocab, tokenizer->vocab()));
+  }
+  return tokenizer;
+}
+
+std::int64_t vocabulary(const Config& config) {
+  const std::int64_t wanted = config.data.sentencepiece.vocab;
+  return wanted > 0 ? wanted : create_tokenizer(config)->vocab();
+}
+
+}  // namespace plait::data

@@ -1,0 +1,27 @@
+// Calibrations of this machine, kept between runs: one for each device and model.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/config.h"
+#include "core/device.h"
+#include "plan/calibration.h"
+
+namespace plait::launch {
+
+// How this device and model are called in a calibration. `vocab`: of the tokenizer.
+std::string calibration_device(DeviceKind kind);  // of this machine: "NVIDIA H200", "CPU"
+std::string model_key_of(const Config& config, std::int64_t vocab, DeviceKind kind);
+
+// In $XDG_CACHE_HOME/plait or ~/.cache/plait; "" where neither is known.
+std::string calibration_path(const std::string& device, const std::string& model_key);
+
+// ConfigError naming the file and what is wrong with it, or that it cannot be written. Written for this user alone.
+plan::Calibration load_calibration(const std::string& path);
+void save_calibration(const plan::Calibration& calibration, const std::string& path);
+
+// The one that is kept for this machine and model, if any. One that cannot be read is an error: it would not be used silently.
+std::optional<plan::Calibration> kept_calibration(const Config& config, std::int64_t vocab, DeviceKind kind);
+
+}  // namespace plait::launch

@@ -1,0 +1,248 @@
+#include "launch/job_planning.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "core/error.h"
+#include "core/pair_transport.h"
+#include "data/tokenizer.h"
+#include "launch/calibration_cache.h"
+#include "launch/launch_environment.h"
+#include "launch/live_graph.h"
+#include "launch/rank_binding.h"
+#include "topology/assumed_topology.h"
+#include "topology/import.h"
+
+namespace plait::launch {
+namespace {
+
+constexpr const char* settled_variable = "PLAIT_SETTLED_CONFIG";
+// Of messages through pinned host memory: 36 to 39 GB/s was measured between H200s (docs/p2p.md).
+constexpr double host_gb_per_s = 36, host_latency_us = 15;
+constexpr const char* assumed_gpu = "H200";  // where there is none at hand
+
+// Ranks that the configuration itself fixes; 0: none.
+int fixed_ranks(const Config& config) {
+  const ParallelConfig& p = config.parallel;
+  if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
+  return static_cast<int>(p.data * p.tensor * p.pipeline);
+}
+
+struct Place {
+  topology::Graph graph;
+  std::string words;
+};
+
+class Planning {
+ public:
+  Planning(const Config& config, const PlanningWish& wish) : config_(config), wish_(wish), devices_(choose_devices(config)) {
+    topology_ = wish.topology.empty() ? config.placement.topology : wish.topology;
+    from_file_ = topology_ != "live" && !(wish.runs_here && devices_.kind == DeviceKind::host);
+    // Planned for GPUs where that was said, or where the machine has them and the configuration does not forbid it.
+    kind_ = wish.gpus > 0 || from_file_ || !wish.device.empty() ? DeviceKind::cuda : devices_.kind;
+    if (!wish.device.empty() && topology::nominal_profile(wish.device).name == topology::nominal_profile("cpu").name)
+      kind_ = DeviceKind::host;
+    live_ = !from_file_ && wish.gpus == 0 && wish.device.empty() && devices_.kind == DeviceKind::cuda;
+  }
+
+  SitedPlan run(std::int64_t vocab) {
+    Place file;
+    if (from_file_) {
+      topology::Imported imported = topology::import_topology(topology_);
+      file = {std::move(imported.graph), topology_};
+    }
+    const int ranks = count_ranks(file.graph);
+    Place place = from_file_ ? std::move(file) : (live_ ? live() : assumed(ranks));
+    if (!config_.comm.p2p_pairs.empty()) place.graph = slowed(std::move(place.graph));
+    SitedPlan result;
+    result.machine = machine(vocab);
+    result.kind = kind_;
+    result.ranks = ranks;
+    result.fabric = std::make_shared<topology::Fabric>(std::move(place.graph));
+    result.context.machine = result.machine.origin();
+    result.context.topology = place.words;
+    const plan::Site site{.machine = result.machine, .fabric = result.fabric.get(), .kind = kind_};
+    result.job = plan_job(config_, vocab, ranks, site, {.top = wish_.top, .placement = placement(), .what_if = wish_.what_if});
+    for (const int gpu : result.job.best.placement.gpu_of_rank) {
+      result.context.devices.push_back(kind_ == DeviceKind::cuda ? to_string(Device{kind_, gpu}) : to_string(Device{kind_, 0}));
+    }
+    if (kind_ == DeviceKind::cuda)
+      result.context.cpu_binding = cpu_binding(*result.fabric, result.job.best.placement.gpu_of_rank);
+    return result;
+  }
+
+  DeviceKind kind() const { return kind_; }
+
+ private:
+  int count_ranks(const topology::Graph& file) const {
+    if (wish_.gpus > 0) return wish_.gpus;
+    if (const int fixed = fixed_ranks(config_); fixed > 0) return fixed;
+    if (from_file_) return static_cast<int>(topology::gpus_of(file).size());
+    if (kind_ == DeviceKind::cuda && devices_.kind == DeviceKind::cuda) return devices_.count;
+    if (kind_ == DeviceKind::cuda)
+      throw ConfigError("plan: say for how many GPUs, with --gpus or launch.ranks: this machine has none");
+    return static_cast<int>(std::max(2u, std::thread::hardware_concurrency()));
+  }
+
+  Place live() const { return {live_graph(devices_.count), "this machine"}; }
+
+  // Pairs that comm.p2p_pairs keeps off their links are as fast as the way through host memory is.
+  topology::Graph slowed(topology::Graph graph) const {
+    const std::vector<int> gpus = topology::gpus_of(graph);
+    for (const std::string& text : config_.comm.p2p_pairs) {
+      const PairTransport pair = pair_transport(text).value();
+      if (pair.b >= static_cast<int>(gpus.size())) {
+        throw ConfigError({{"comm.p2p_pairs", text,
+                            "names a GPU that is not there: the topology has " + std::to_string(gpus.size()), "", 0}});
+      }
+      if (pair.transport != "host") continue;
+      const int a = gpus[static_cast<std::size_t>(pair.a)], b = gpus[static_cast<std::size_t>(pair.b)];
+      std::erase_if(graph.pairs,
+                    [&](const topology::PairMeasurement& m) { return std::minmax(m.from, m.to) == std::minmax(a, b); });
+      graph.pairs.push_back({.from = a, .to = b, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
+      graph.pairs.push_back({.from = b, .to = a, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
+    }
+    return graph;
+  }
+
+  // On this machine also what may be in the way of it.
+  std::string cpu_binding(const topology::Fabric& fabric, std::vector<int> gpus) const {
+    if (!live_) return planned_binding_text(fabric, gpus);
+    std::sort(gpus.begin(), gpus.end());
+    std::vector<Device> devices;
+    for (const int gpu : gpus) devices.push_back({DeviceKind::cuda, gpu});
+    return binding_text(devices);
+  }
+
+  std::string device() const {
+    if (!wish_.device.empty()) return wish_.device;
+    if (kind_ == DeviceKind::host) return "cpu";
+    return devices_.kind == DeviceKind::cuda ? device_name({DeviceKind::cuda, 0}) : assumed_gpu;
+  }
+
+  Place assumed(int ranks) const {
+    topology::AssumedTopology assumed = topology::assume_topology(kind_, device(), ranks);
+    return {std::move(assumed.graph), "assumed: " + assumed.words};
+  }
+
+  // A GPU at hand that no table knows is taken for another, which the name then says.
+  topology::DeviceProfile profile() const {
+    try {
+      return topology::nominal_profile(device());
+    } catch (const ConfigError&) {
+      if (!wish_.device.empty()) throw;
+      topology::DeviceProfile profile = topology::nominal_profile(assumed_gpu);
+      profile.name += ", as nothing is known of " + device();
+      return profile;
+    }
+  }
+
+  plan::Machine machine(std::int64_t vocab) const {
+    plan::Machine machine{.profile = profile(), .calibration = {}};
+    const bool at_hand = wish_.device.empty() && kind_ == devices_.kind;
+    if (at_hand && kind_ == DeviceKind::cuda) {  // the driver keeps some, and not every card of a name has as much
+      machine.profile.memory_bytes = static_cast<double>(memory_size({DeviceKind::cuda, 0}));
+    }
+    if (!wish_.calibration.empty()) {
+      machine.calibration = load_calibration(wish_.calibration);
+      const std::string key = model_key_of(config_, vocab, kind_);
+      if (machine.calibration->model != key) {
+        throw ConfigError(wish_.calibration + ": was measured for another model: " + machine.calibration->model + ", not " +
+                          key);
+      }
+    } else if (at_hand) {
+      machine.calibration = kept_calibration(config_, vocab, kind_);
+    }
+    return machine;
+  }
+
+  plan::PlacementOptions placement() const {
+    using plan::PlacementStrategy;
+    plan::PlacementOptions options;
+    const std::string& strategy = config_.placement.strategy;
+    options.strategy = strategy == "order"      ? PlacementStrategy::order
+                       : strategy == "worst"    ? PlacementStrategy::worst
+                       : strategy == "explicit" ? PlacementStrategy::given
+                                                : PlacementStrategy::automatic;
+    for (const std::int64_t gpu : config_.placement.devices) options.given.push_back(static_cast<int>(gpu));
+    return options;
+  }
+
+  const Config& config_;
+  const PlanningWish& wish_;
+  const DeviceChoice devices_;
+  std::string topology_;
+  bool from_file_ = false, live_ = false;
+  DeviceKind kind_ = DeviceKind::cuda;
+};
+
+}  // namespace
+
+SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
+  return Planning(config, wish).run(vocab);
+}
+
+Config settle(const Config& config, std::string& note) {
+  note.clear();
+  const std::vector<std::string> open = keys_left_to_planner(config);
+  const PlanningWish wish{
+      .gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 1, .what_if = false, .runs_here = true};
+  const Planning planning(config, wish);
+  const std::string& strategy = config.placement.strategy;
+  // Data parallelism alone is as good anywhere, and NCCL finds its own rings.
+  const bool placing = planning.kind() == DeviceKind::cuda && config.launch.mode != "external" &&
+                       (strategy == "auto" || strategy == "worst") &&
+                       (config.parallel.tensor != 1 || config.parallel.pipeline != 1);
+  if (open.empty() && !placing) return config;
+  if (config.launch.mode == "external" && !open.empty()) {
+    throw ConfigError({{open.front(), "auto",
+                        "is not decided with launch.mode=external: plan first, and give each rank the plan (--plan)", "", 0}});
+  }
+  SitedPlan planned;
+  try {
+    planned = plan_on_site(config, data::vocabulary(config), wish);
+  } catch (const ConfigError& error) {
+    if (!open.empty() || strategy != "auto") throw;
+    // It runs without, only maybe slower.
+    note = std::string("rank r runs on GPU r, as nothing better could be found: ") + error.what();
+    return config;
+  }
+  Config settled = planned.job.config;
+  if (planned.kind == DeviceKind::cuda) {
+    settled.placement.strategy = "explicit";
+    settled.placement.devices.assign(planned.job.best.placement.gpu_of_rank.begin(),
+                                     planned.job.best.placement.gpu_of_rank.end());
+  }
+  settled.launch.ranks = planned.ranks;
+  note = "planned: " + explanation_of(planned.job, planned.machine, planned.context).front();
+  if (planned.kind == DeviceKind::cuda) {
+    note +=
+        fmt::format("; ranks on GPUs {} ({})", fmt::join(settled.placement.devices, " "), planned.job.best.placement.method);
+  }
+  return settled;
+}
+
+void tell_rank_processes(const Config& settled) {
+  if (settled.launch.mode == "processes") ::setenv(settled_variable, to_yaml(settled).c_str(), 1);
+}
+
+std::optional<Config> settled_by_launcher() {
+  const char* text = std::getenv(settled_variable);
+  if (!text) return std::nullopt;
+  Config settled = parse_config(text, {}, settled_variable);
+  ::unsetenv(settled_variable);  // for this process alone, not for what it may start
+  return settled;
+}
+
+void require_settled(const Config& config, const std::string& command) {
+  std::vector<ConfigProblem> problems;
+  for (const std::string& key : keys_left_to_planner(config)) {
+    problems.push_back({key, "auto", "is for `plait plan` and `plait train` to decide: " + command + " needs a value", "", 0});
+  }
+  if (!problems.empty()) throw ConfigError(problems);
+}
+
+}  // namespace plait::launch

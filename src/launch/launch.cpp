@@ -1,0 +1,172 @@
+#include "launch/launch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+#include "launch/launch_processes.h"
+#include "launch/rank_binding.h"
+#include "ops/blas_threads.h"
+
+namespace plait::launch {
+
+void RankContext::on_abort(std::function<void()> action) {
+  // Constructed outside the lock: it may run the action.
+  auto callback = std::make_unique<std::stop_callback<std::function<void()>>>(abort_requested, std::move(action));
+  std::lock_guard lock(abort_actions->mutex);
+  abort_actions->callbacks.push_back(std::move(callback));
+}
+
+namespace {
+
+// Throws `failure` again with the rank before its message, unless there is only one. Classes stay, because the exit status
+// depends on them.
+[[noreturn]] void rethrow_from(int rank, int size, std::exception_ptr failure) {
+  if (size == 1) std::rethrow_exception(failure);
+  const std::string prefix = "rank " + std::to_string(rank) + ": ";
+  try {
+    std::rethrow_exception(failure);
+  } catch (const ConfigError& error) {
+    throw ConfigError(prefix + error.what());
+  } catch (const DeviceError& error) {
+    throw DeviceError(prefix + error.what());
+  } catch (const CommError& error) {
+    throw CommError(prefix + error.what());
+  } catch (const InternalError& error) {
+    throw InternalError(prefix + error.what());
+  } catch (const std::exception& error) {
+    throw Error(prefix + error.what());
+  }
+}
+
+std::string reason_of(int rank, std::exception_ptr failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return "rank " + std::to_string(rank) + " failed: " + error.what();
+  } catch (...) {
+    return "rank " + std::to_string(rank) + " failed";
+  }
+}
+
+// Runs the body of one rank. If it throws, tells `note` and then releases the ranks that wait for this one.
+void run_rank(RankContext& context, std::stop_source& abort, const std::function<void(RankContext&)>& body,
+              const std::function<void(std::exception_ptr)>& note) {
+  context.abort_requested = abort.get_token();
+  try {
+    bind_rank(context.rank, context.device);
+    make_current(context.device);
+    body(context);
+  } catch (...) {
+    note(std::current_exception());
+    context.rendezvous->abort(reason_of(context.rank, std::current_exception()));
+    abort.request_stop();
+  }
+}
+
+struct Failure {
+  int rank = 0;
+  std::exception_ptr exception;
+
+  // How likely it is the answer to another rank's failure, whose communicators go while its own error is on the way up: a
+  // CommError mostly, and a lost peer always.
+  int distance_from_cause() const {
+    try {
+      std::rethrow_exception(exception);
+    } catch (const PeerLostError&) {
+      return 2;
+    } catch (const CommError&) {
+      return 1;
+    } catch (...) {
+      return 0;
+    }
+  }
+};
+
+int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {
+  const auto store = comm::make_thread_rendezvous();
+  std::stop_source abort;
+  std::mutex mutex;
+  std::vector<Failure> failures;  // as they came
+
+  const auto run = [&](int rank) {
+    RankContext context;
+    context.rank = rank;
+    context.size = plan.ranks;
+    context.device = plan.devices[static_cast<std::size_t>(rank)];
+    context.rendezvous = store;
+    context.local_rank = rank;
+    context.is_main = rank == 0;
+    run_rank(context, abort, body, [&](std::exception_ptr exception) {
+      std::lock_guard lock(mutex);
+      failures.push_back({rank, exception});
+    });
+  };
+
+  {
+    std::vector<std::jthread> threads;
+    try {
+      for (int rank = 0; rank < plan.ranks; ++rank) threads.emplace_back(run, rank);
+    } catch (const std::system_error& error) {
+      store->abort("a rank's thread could not be started");
+      abort.request_stop();
+      throw DeviceError(std::string("cannot start a thread for each rank: ") + error.what());
+    }
+  }
+  if (failures.empty()) return 0;
+  const auto cause = std::min_element(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
+    return a.distance_from_cause() < b.distance_from_cause();
+  });
+  rethrow_from(cause->rank, plan.ranks, cause->exception);
+}
+
+std::string host_and_process() {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  return std::string(host) + ", process " + std::to_string(::getpid());
+}
+
+// The rank that this process is.
+int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {
+  RankContext context = *plan.this_rank;
+  const std::string claim = "launch/rank-" + std::to_string(context.rank);
+  if (plan.mode == LaunchMode::external) {
+    try {
+      context.rendezvous->set(claim, host_and_process());
+    } catch (const CommError& error) {
+      throw ConfigError(
+          "launch.rendezvous: the directory is left over from an earlier job (or could not be written), or two processes claim "
+          "rank " +
+          std::to_string(context.rank) + ": " + error.what() + ". Remove it, or name a fresh directory for each job");
+    }
+  }
+  std::stop_source abort;
+  std::exception_ptr failure;
+  run_rank(context, abort, body, [&](std::exception_ptr exception) { failure = exception; });
+  if (failure) rethrow_from(context.rank, context.size, failure);
+  return 0;
+}
+
+// Ranks on CPUs share the cores: each product gets as many threads as there are cores per rank. A job under an outside
+// launcher may span hosts, of which this process knows only its own: it counts all ranks and so asks for too few, not too many.
+void share_cores(const LaunchPlan& plan) {
+  const auto ranks = static_cast<unsigned>(std::max(1, plan.this_rank ? plan.this_rank->size : plan.ranks));
+  ops::set_blas_threads(static_cast<int>(std::max(1u, std::thread::hardware_concurrency() / ranks)));
+}
+
+}  // namespace
+
+int launch(const LaunchPlan& plan, const std::function<void(RankContext&)>& body, const std::vector<std::string>& argv) {
+  share_cores(plan);
+  if (plan.this_rank) return launch_this_rank(plan, body);
+  require(plan.ranks >= 1 && plan.devices.size() == static_cast<std::size_t>(plan.ranks),
+          "a launch plan needs one device per rank");
+  require(plan.mode != LaunchMode::external, "an external launch plan needs this process's rank");
+  return plan.mode == LaunchMode::processes ? launch_processes(plan, argv) : launch_threads(plan, body);
+}
+
+}  // namespace plait::launch

@@ -1,0 +1,159 @@
+// Finds this process's place in a job from the environment variables of whoever started it.
+#include "launch/launch_environment.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "core/error.h"
+#include "launch/launch.h"
+#include "launch/launch_processes.h"
+
+namespace plait::launch {
+namespace {
+
+// A launcher that sets a process's place in the environment.
+struct OutsideLauncher {
+  const char* name;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  std::array<const char*, 2> job_id;  // together they name the job and its restart; may be unset
+};
+
+// mpirun and torchrun also run inside Slurm allocations, whose variables then describe the batch script: Slurm comes last.
+constexpr std::array<OutsideLauncher, 3> outside_launchers = {{
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+    {"Open MPI",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"}},
+}};
+
+bool parse_number(const char* text, int& number) {
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, number);
+  return error == std::errc() && stop == end && number >= 0;
+}
+
+// The variable as a number; otherwise adds to `problems`.
+int number_of(const char* variable, std::vector<ConfigProblem>& problems) {
+  const char* text = std::getenv(variable);
+  int number = 0;
+  if (!text) {
+    problems.push_back({std::string("environment variable ") + variable, "", "is missing", "", 0});
+  } else if (!parse_number(text, number)) {
+    problems.push_back({std::string("environment variable ") + variable, text, "must be a number that is not negative", "", 0});
+  }
+  return number;
+}
+
+void check_place(int rank, int size, const char* rank_name, std::vector<ConfigProblem>& problems) {
+  if (problems.empty() && rank >= size) {
+    problems.push_back({std::string("environment variable ") + rank_name, std::to_string(rank),
+                        "must be less than the number of ranks, " + std::to_string(size), "", 0});
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+// A folder of launch.rendezvous for this job and this restart of it, so that nobody reads an earlier one's addresses.
+std::string job_folder(const std::string& directory, const OutsideLauncher& launcher) {
+  std::string name = "plait-job";
+  for (const char* variable : launcher.job_id) {
+    const char* text = std::getenv(variable);
+    if (!text || !*text) continue;
+    name += '-';
+    for (const char* c = text; *c; ++c) name += std::isalnum(static_cast<unsigned char>(*c)) ? *c : '_';
+  }
+  return (std::filesystem::path(directory) / name).string();
+}
+
+Device external_device(const Config& config, int local_rank, const OutsideLauncher& launcher) {
+  const DeviceChoice devices = choose_devices(config);
+  if (devices.kind == DeviceKind::host) return {DeviceKind::host, local_rank};
+  if (devices.count == 1) return {DeviceKind::cuda, 0};  // the launcher shows each rank one GPU, its own
+  if (local_rank >= devices.count) {
+    throw ConfigError({{std::string("environment variable ") + launcher.local_rank, std::to_string(local_rank),
+                        "this host has only " + std::to_string(devices.count) + " GPUs, and each rank needs its own", "", 0}});
+  }
+  return {DeviceKind::cuda, local_rank};
+}
+
+RankContext external_rank(const Config& config) {
+  for (const OutsideLauncher& launcher : outside_launchers) {
+    if (!std::getenv(launcher.rank)) continue;
+    std::vector<ConfigProblem> problems;
+    RankContext context;
+    context.rank = number_of(launcher.rank, problems);
+    context.size = number_of(launcher.size, problems);
+    context.local_rank = number_of(launcher.local_rank, problems);
+    if (config.launch.rendezvous.empty()) {
+      problems.push_back({"launch.rendezvous", "", "launch.mode external needs a directory that all ranks share", "", 0});
+    }
+    check_place(context.rank, context.size, launcher.rank, problems);
+    context.is_main = context.rank == 0;
+    context.device = external_device(config, context.local_rank, launcher);
+    std::error_code error;
+    std::filesystem::create_directories(config.launch.rendezvous, error);
+    if (error)
+      throw ConfigError({{"launch.rendezvous", config.launch.rendezvous, "cannot be created: " + error.message(), "", 0}});
+    context.rendezvous = comm::make_directory_rendezvous(job_folder(config.launch.rendezvous, launcher));
+    return context;
+  }
+  std::string expected;
+  for (const OutsideLauncher& launcher : outside_launchers) {
+    expected += (expected.empty() ? "" : ", ") + std::string(launcher.rank) + " (" + launcher.name + ")";
+  }
+  throw ConfigError({{"launch.mode", "external", "no launcher has set this process's rank; looked for " + expected, "", 0}});
+}
+
+}  // namespace
+
+Device placed_device(const Config& config, DeviceKind kind, int rank) {
+  const std::vector<std::int64_t>& given = config.placement.devices;
+  const auto index = static_cast<std::size_t>(rank);
+  return {kind, kind == DeviceKind::cuda && index < given.size() ? static_cast<int>(given[index]) : rank};
+}
+
+namespace {
+
+RankContext child_rank(const Config& config) {
+  std::vector<ConfigProblem> problems;
+  RankContext context;
+  context.rank = number_of(rank_variable, problems);
+  context.size = number_of(size_variable, problems);
+  const int launcher = number_of(launcher_variable, problems);
+  const char* directory = std::getenv(rendezvous_variable);
+  if (!directory) problems.push_back({std::string("environment variable ") + rendezvous_variable, "", "is missing", "", 0});
+  check_place(context.rank, context.size, rank_variable, problems);
+
+  // No rank outlives its launcher. It may have died before this call; then this process has another parent already.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) throw CommError(std::string("prctl(PR_SET_PDEATHSIG): ") + std::strerror(errno));
+  if (::getppid() != launcher) throw CommError("rank " + std::to_string(context.rank) + ": the launcher is gone");
+
+  context.local_rank = context.rank;
+  context.is_main = context.rank == 0;
+  context.device = placed_device(config, choose_devices(config).kind, context.rank);
+  context.rendezvous = comm::make_directory_rendezvous(directory);
+  return context;
+}
+
+}  // namespace
+
+std::optional<RankContext> rank_from_environment(const Config& config) {
+  if (config.launch.mode == "external") return external_rank(config);
+  if (config.launch.mode == "processes" && std::getenv(rank_variable)) return child_rank(config);
+  return std::nullopt;
+}
+
+}  // namespace plait::launch

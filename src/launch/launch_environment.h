@@ -1,0 +1,23 @@
+// What the config and the environment say about devices and places. Shared by the launcher's files.
+#pragma once
+
+#include <string>
+
+#include "core/config.h"
+#include "core/device.h"
+
+namespace plait::launch {
+
+struct DeviceChoice {
+  DeviceKind kind = DeviceKind::host;
+  int count = 0;       // GPUs of this host; 0 on the CPU
+  std::string reason;  // why this kind
+};
+
+// launch.device, where `auto` is a GPU if there is one. ConfigError if it asks for GPUs and there are none.
+DeviceChoice choose_devices(const Config& config);
+
+// Of a rank of this host: the GPU that placement.devices gives it, or that of its own number. Ranks on CPUs have no place.
+Device placed_device(const Config& config, DeviceKind kind, int rank);
+
+}  // namespace plait::launch

@@ -1,0 +1,142 @@
+// Which device each rank runs on, and how many ranks there are.
+#include <algorithm>
+
+#include "core/error.h"
+#include "launch/job_planning.h"
+#include "launch/launch.h"
+#include "launch/launch_environment.h"
+#include "launch/rank_binding.h"
+
+namespace plait::launch {
+namespace {
+
+LaunchMode mode_from(const std::string& name) {
+  if (name == "threads") return LaunchMode::threads;
+  if (name == "processes") return LaunchMode::processes;
+  if (name == "external") return LaunchMode::external;
+  throw ConfigError({{"launch.mode", name, "must be threads, processes or external", "", 0}});
+}
+
+[[noreturn]] void refuse_ranks(int ranks, const std::string& rule) {
+  throw ConfigError({{"launch.ranks", std::to_string(ranks), rule, "", 0}});
+}
+
+// launch.ranks, or what `auto` comes to.
+int rank_count(const Config& config, const DeviceChoice& devices) {
+  const ParallelConfig& parallel = config.parallel;
+  const auto model_parallel = static_cast<int>(parallel.tensor * parallel.pipeline);
+  if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
+  if (parallel.data > 0) return static_cast<int>(parallel.data) * model_parallel;
+  return devices.kind == DeviceKind::cuda ? devices.count : 2 * model_parallel;
+}
+
+void check_layout(const Config& config, int ranks) {
+  const ParallelConfig& parallel = config.parallel;
+  const auto model_parallel = static_cast<int>(parallel.tensor * parallel.pipeline);
+  const std::string product = "parallel.tensor * parallel.pipeline = " + std::to_string(model_parallel);
+  if (parallel.data > 0 && ranks != parallel.data * model_parallel) {
+    refuse_ranks(ranks, "must be parallel.data * parallel.tensor * parallel.pipeline = " +
+                            std::to_string(parallel.data * model_parallel));
+  }
+  if (ranks % model_parallel != 0) refuse_ranks(ranks, "must be a multiple of " + product);
+}
+
+void check_backend(const Config& config, const DeviceChoice& devices) {
+  const std::string& backend = config.comm.backend;
+  if (backend == "nccl" && devices.kind == DeviceKind::host) {
+    throw ConfigError({{"comm.backend", backend, "works among GPUs only; this job runs on the CPU: " + devices.reason, "", 0}});
+  }
+  if (backend == "gloo" && devices.kind == DeviceKind::cuda) {
+    throw ConfigError({{"comm.backend", backend, "works on the CPU only; use nccl or auto, or launch.device: cpu", "", 0}});
+  }
+}
+
+// By rank. Ranks on CPUs have no place of their own.
+std::vector<Device> placed(const Config& config, const DeviceChoice& devices, int ranks) {
+  const std::vector<std::int64_t>& given = config.placement.devices;
+  if (devices.kind == DeviceKind::cuda && !given.empty()) {
+    if (static_cast<int>(given.size()) != ranks) {
+      throw ConfigError({{"placement.devices", std::to_string(given.size()) + " GPUs",
+                          "must be one for each of the " + std::to_string(ranks) + " ranks", "", 0}});
+    }
+    if (const auto last = *std::max_element(given.begin(), given.end()); last >= devices.count) {
+      throw ConfigError({{"placement.devices", std::to_string(last),
+                          "is no GPU of this machine, which has " + std::to_string(devices.count), "", 0}});
+    }
+  }
+  std::vector<Device> by_rank;
+  for (int rank = 0; rank < ranks; ++rank) by_rank.push_back(placed_device(config, devices.kind, rank));
+  return by_rank;
+}
+
+std::string explain(const LaunchPlan& plan, const DeviceChoice& devices) {
+  const bool one = plan.ranks == 1;
+  std::string text = std::to_string(plan.ranks) + (one ? " rank " : " ranks ");
+  switch (plan.mode) {
+    case LaunchMode::threads: text += one ? "as a thread" : "as threads"; break;
+    case LaunchMode::processes: text += one ? "as a process" : "as processes"; break;
+    case LaunchMode::external: text += "started from outside"; break;
+  }
+  if (devices.kind == DeviceKind::host) return text + " on the CPU: " + devices.reason;
+  text += plan.devices.size() == 1 ? " on " : " on GPUs ";
+  text += to_string(plan.devices.front());
+  if (plan.devices.size() > 1) text += " to " + to_string(plan.devices.back());
+  return text + " (" + device_name(plan.devices.front()) + "): " + devices.reason;
+}
+
+}  // namespace
+
+DeviceChoice choose_devices(const Config& config) {
+  const std::string& wish = config.launch.device;
+  const bool fp64 = config.precision.compute == "fp64";
+  if (wish == "cpu") return {DeviceKind::host, 0, "launch.device is cpu"};
+  if (fp64 && wish == "cuda") {
+    throw ConfigError({{"precision.compute", "fp64", "runs on the CPU only; launch.device is cuda", "", 0}});
+  }
+  if (fp64) return {DeviceKind::host, 0, "precision.compute fp64 runs on the CPU only"};
+  std::string why;
+  const int count = cuda_device_count(&why);
+  if (wish == "cuda") {
+    if (count == 0) throw ConfigError({{"launch.device", wish, "needs a GPU, but there is none to use: " + why, "", 0}});
+    return {DeviceKind::cuda, count, "launch.device is cuda"};
+  }
+  if (count == 0) return {DeviceKind::host, 0, why};
+  return {DeviceKind::cuda, count, "launch.device auto takes GPUs where there are any"};
+}
+
+LaunchPlan plan_launch(const Config& config) {
+  require_settled(config, "what is started here");
+  LaunchPlan plan;
+  plan.mode = mode_from(config.launch.mode);
+  const DeviceChoice devices = choose_devices(config);
+  check_backend(config, devices);
+  plan.this_rank = rank_from_environment(config);
+  if (plan.mode == LaunchMode::external) {
+    plan.ranks = plan.this_rank->size;
+    plan.devices = {plan.this_rank->device};
+    if (config.launch.ranks > 0 && config.launch.ranks != plan.ranks) {
+      refuse_ranks(static_cast<int>(config.launch.ranks),
+                   "the outside launcher started " + std::to_string(plan.ranks) + " ranks");
+    }
+  } else {
+    plan.ranks = rank_count(config, devices);
+    if (devices.kind == DeviceKind::cuda && plan.ranks > devices.count) {
+      refuse_ranks(plan.ranks, "there are only " + std::to_string(devices.count) +
+                                   " GPUs, and each rank needs its own; ask for fewer, or for launch.device: cpu");
+    }
+    plan.devices = placed(config, devices, plan.ranks);
+  }
+  check_layout(config, plan.ranks);
+  if (plan.mode == LaunchMode::processes && plan.this_rank) {
+    require(plan.this_rank->size == plan.ranks, "the launcher and its child count different numbers of ranks");
+  }
+  plan.binding = binding_text(plan.devices);
+  plan.explanation = explain(plan, devices) + (plan.binding.empty() ? "" : "; " + plan.binding);
+  // A rank that cannot end by itself must not keep the job past the time limit.
+  using std::chrono::milliseconds;
+  const milliseconds timeout(static_cast<std::int64_t>(config.comm.timeout_s * 1e3));
+  plan.grace = std::clamp(timeout / 5, milliseconds(500), plan.grace);
+  return plan;
+}
+
+}  // namespace plait::launch

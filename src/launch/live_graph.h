@@ -1,0 +1,23 @@
+// The links between the GPUs that ranks of this process run on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "topology/graph.h"
+
+namespace plait::launch {
+
+// This machine with only the first `gpus` GPUs as CUDA counts them, numbered so: all that this process sees. ConfigError if
+// discovery does not find them all.
+topology::Graph live_graph(int gpus);
+
+struct LinkedPair {
+  std::string link;      // "NV18": topology/routes.h
+  int from = 0, to = 1;  // places in gpus_of()
+};
+
+// Of every kind of link between two GPUs the first pair, by the numbers of its GPUs; pairs without a way between them left out.
+std::vector<LinkedPair> a_pair_of_each_link(const topology::Graph& graph);
+
+}  // namespace plait::launch

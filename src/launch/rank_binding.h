@@ -1,0 +1,32 @@
+// Which processors the rank of each GPU runs on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/cpu_binding.h"
+#include "core/device.h"
+#include "topology/fabric.h"
+
+namespace plait::launch {
+
+// For a device of this process: a GPU's rank belongs to the NUMA node that the GPU is at. Ranks on CPUs share all processors
+// and are not bound: that is not useful.
+CpuBinding rank_binding(const CpuTopology& machine, Device device);
+
+// What binding_for says of every device, in one line: "cuda:0 to cuda:3 bound to NUMA node 0 (CPUs 0-47), cuda:4 not bound:
+// ...". "" where all are CPUs.
+std::string binding_text(const std::vector<Device>& devices, const std::vector<CpuBinding>& bindings);
+
+// The same for the devices of this machine.
+std::string binding_text(const std::vector<Device>& devices);
+
+// For a plan: at which NUMA nodes ranks will be, as the topology has it: "ranks 0-3 on NUMA node 0, ranks 4-7 on NUMA node 1";
+// of several hosts how many ranks each node gets. `gpu_of_rank`: GPUs of the fabric.
+std::string planned_binding_text(const topology::Fabric& fabric, const std::vector<int>& gpu_of_rank);
+
+// Binds the calling thread, which must not have started anything yet: streams, pinned memory and further threads come after.
+// What keeps it from being bound, where that would have been useful, is one line on stderr.
+void bind_rank(int rank, Device device);
+
+}  // namespace plait::launch

@@ -1,0 +1,64 @@
+// Who holds up whom: what every rank of a job that stands still says of itself, put together into words.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/mesh.h"
+#include "runtime/progress_board.h"
+
+namespace plait::launch {
+
+// What a rank answers.
+struct RankStanding {
+  // A stream at whose head an instruction is that nothing of this rank holds up: it is at work, or waits for peers.
+  struct Stream {
+    std::string instruction;      // "receive_gradient micro-batch 0 chunk 0"
+    std::vector<int> peers = {};  // ranks that it needs
+    bool computes = false;        // needs them for a part only (the collectives within a block)
+    int from = -1, to = -1;       // of a message: rank at the other end
+    friend bool operator==(const Stream&, const Stream&) = default;
+  };
+  int rank = 0;
+  std::int64_t process = 0;
+  std::string host = {};
+  std::vector<Stream> streams = {};
+  std::string next = {};  // instruction that the rank's thread enqueues next; empty: it is not within a program
+  std::map<int, std::uint64_t> sent = {}, received = {};  // messages, by the rank at the other end
+  friend bool operator==(const RankStanding&, const RankStanding&) = default;
+};
+
+// Of rank `rank`. `last_stage_rank`: see parallel::Layout::members.
+RankStanding rank_standing(int rank, const parallel::Layout& layout, int last_stage_rank,
+                           const runtime::ProgressBoard::Reading& reading);
+
+std::string to_text(const RankStanding& standing);
+std::optional<RankStanding> standing_from(const std::string& text);  // nothing if it is not one
+
+// What is known of a rank that gave no answer.
+struct Silence {
+  enum class Kind {
+    unknown,  // it may be slow, hang, or not have come so far as to answer
+    dead,     // or stopped: the others cannot go on
+    failed,   // by an error of its own, which it prints itself
+    done,     // came to the end of its part
+  };
+  Kind kind = Kind::unknown;
+  std::string words;  // to go behind "rank 1 "
+};
+
+struct Explanation {
+  std::string culprit;   // one line: whom or what the others wait for
+  std::string details;   // a line of its own for each rank that says something; may be empty
+  bool certain = false;  // the culprit is dead, stopped, or failed: true at any moment, not only when all else stands still
+};
+
+// `answers` by rank; nothing where a rank gave none, of which `silence` tells.
+Explanation explain_standstill(const std::vector<std::optional<RankStanding>>& answers,
+                               const std::function<Silence(int rank)>& silence);
+
+}  // namespace plait::launch

@@ -1,0 +1,39 @@
+// Times of the collectives that blocks do within an instruction, which no program lists: a communicator that takes them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace plait::runtime {
+
+// One step's collectives, in order. The first steps make the events; later ones use them again.
+class CollectiveTimes {
+ public:
+  struct Entry {
+    const char* name;  // "all_gather"
+    int instruction;   // in which it was
+    Event begin, end;
+  };
+  void clear() { used_ = 0; }
+  Entry& next(Device device, const char* name, int instruction);
+  std::size_t size() const { return used_; }
+  const Entry& operator[](std::size_t index) const { return entries_[index]; }
+
+ private:
+  std::vector<Entry> entries_;
+  std::size_t used_ = 0;
+};
+
+// Where a timed communicator writes to; nothing is timed while `times` is not set.
+struct CollectiveTimer {
+  CollectiveTimes* times = nullptr;
+  int instruction = -1;
+};
+
+// `inner` with its collectives timed. Both must outlive it.
+std::unique_ptr<comm::Communicator> make_timed_communicator(comm::Communicator& inner, CollectiveTimer& timer);
+
+}  // namespace plait::runtime

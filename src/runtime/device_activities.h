@@ -1,0 +1,36 @@
+// Kernels and copies as a GPU ran them, for traces: CUPTI's activity records, brought to the host's steady clock.
+//
+// CUPTI is opened at run time, so plait starts without it and says here why there is nothing to show. It records for the whole
+// process while anybody looks; ranks that are threads each take what ran on their own device.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/stream.h"
+#include "parallel/trace_events.h"
+
+namespace plait::runtime {
+
+class DeviceActivities {
+ public:
+  // Records from now until it is destroyed. `device` is current on the calling thread.
+  DeviceActivities(Device device, const std::vector<StreamRef>& streams);
+  ~DeviceActivities();
+  DeviceActivities(const DeviceActivities&) = delete;
+  DeviceActivities& operator=(const DeviceActivities&) = delete;
+
+  // Why nothing is recorded; empty when something is.
+  const std::string& why_missing() const { return why_missing_; }
+  // What has run on the device since the last call; to be called when all of it has. Blocks.
+  std::vector<parallel::DeviceActivity> synchronize_take();
+
+ private:
+  struct Source;
+  std::unique_ptr<Source> source_;
+  std::string why_missing_;
+};
+
+}  // namespace plait::runtime

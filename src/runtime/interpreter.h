@@ -1,0 +1,220 @@
+// Runs a rank's programs on streams: one switch over instructions, ordering from the program's waits.
+//
+// Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on
+// device work. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory
+// behind it and picked up later.
+//
+// An Interpreter belongs to its rank's thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/stream.h"
+#include "ops/adamw.h"
+#include "parallel/ledger.h"
+#include "parallel/rank_plan.h"
+#include "runtime/collective_timer.h"
+#include "runtime/issue_observer.h"
+#include "runtime/progress_board.h"
+#include "runtime/rank_buffers.h"
+#include "runtime/rank_groups.h"
+#include "runtime/step_recorder.h"
+
+namespace plait::runtime {
+
+// Tokens and targets of one micro-batch in pinned host memory, i32, [rows] each.
+struct HostBatch {
+  const std::int32_t* tokens = nullptr;
+  const std::int32_t* targets = nullptr;
+};
+
+// Where micro-batches come from, in program order.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  virtual HostBatch next() = 0;
+  // The batch of the last next() may be overwritten once everything enqueued on `stream` so far has run.
+  virtual void release(StreamRef stream) = 0;
+};
+
+// Optimizer settings of one step; `update` counts from 1.
+struct UpdateSettings {
+  std::int64_t update = 1;
+  float lr = 0, beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
+};
+
+struct StepResult {
+  std::int64_t update = 0;
+  float loss = 0;             // mean over the global batch, before the update
+  float grad_norm = 0;        // before clipping
+  bool halted = false;        // this or an earlier step was not finite: weights are those before that step
+  float device_ms = 0;        // from the end of the previous step to the end of this one, on the compute stream; 0: unknown
+  float exposed_comm_ms = 0;  // of the ledger, all kinds
+  parallel::Ledger ledger;
+};
+
+// A place in a step where a tensor first held a value that is not finite.
+struct NonFinite {
+  std::int64_t order = -1;  // in the execution of the whole model, comparable between ranks; -1: before the step
+  std::string where;        // "forward micro-batch 0 block 3: qkv"
+};
+
+// Where a block's instruction stands in a serial run of the step over micro-batches of the same data-parallel rank.
+std::int64_t execution_order(const parallel::Instruction& instruction, int blocks);
+
+// A tensor that an instruction has just written.
+struct WrittenTensor {
+  std::string name;  // "qkv", "gradient of up", or the parameter's name for its gradient
+  View view;
+  model::Split split = model::Split::none;
+  int parameter = -1;  // index into RankPlan::parameters for a parameter's gradient so far
+};
+
+class Interpreter {
+ public:
+  Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGroups groups);
+  ~Interpreter();
+
+  const parallel::RankPlan& plan() const { return plan_; }
+  ops::OpContext& context() { return *context_; }
+  const DeviceMemory& memory() const { return memory_; }
+  // What messages arrive in without a copy: made by the links, and so none of memory().
+  std::size_t linked_bytes() const { return buffers_.linked_bytes(); }
+  StreamRef compute_stream() const { return stream({parallel::StreamRole::compute, -1}); }
+  const std::vector<StreamRef>& streams() const { return train_.streams; }  // of plan().train
+
+  // Weights from the seed, moments zero. Collective over all ranks (as are publish_weights and the programs).
+  void initialize(std::uint64_t seed);
+
+  // Does once all that a step and an evaluation do, on nothing in particular and without messages, changes no state, and ends
+  // tuning (OpContext::set_tuning). To be called before the first step, with weights in place. CUDA loads a kernel when it is
+  // first launched, waits for all of its GPU's work for that, and meanwhile holds a lock that every copy to the GPU needs: were
+  // that work to wait for a message, its sender could never send it. Collective; blocks.
+  void synchronize_warm_up();
+
+  // Optimizer state and weights, for checkpoints; indexed as FlatLayout::state_pieces says. Synchronize before reading them
+  // on the host, and call publish_weights after writing master.
+  View master() const { return buffers_.master; }
+  View exp_avg() const { return buffers_.exp_avg; }
+  View exp_avg_sq() const { return buffers_.exp_avg_sq; }
+  // The gradients of the last step, reduced and before clipping; indexed by StatePiece::gradient_first.
+  View kept_gradients() const { return buffers_.kept_gradients; }
+  // What forward and backward compute with; indexed by FlatLayout::parameter.
+  View weights() const { return buffers_.weights; }
+  void publish_weights();
+  void synchronize();
+
+  // Enqueues one optimizer step. At most `results_in_flight` steps may be waiting for next_result.
+  static constexpr int results_in_flight = 8;
+  void run_step(BatchSource& batches, const UpdateSettings& settings);
+  // The same with events around everything (runtime/step_recorder.h), and waits for all of it. Expects no pending results;
+  // leaves this step's.
+  parallel::StepTrace synchronize_traced_step(BatchSource& batches, const UpdateSettings& settings);
+  // Whether steps have ledgers (they do at first): to see what that costs. The same on all ranks.
+  void set_ledgers(bool on) { detail_ = on ? StepRecorder::Detail::ledger : StepRecorder::Detail::ends; }
+  int pending_results() const { return static_cast<int>(pending_.size()); }
+  // The oldest step's result if it is there; does not block.
+  std::optional<StepResult> next_result();
+  // The oldest step's result; blocks until that step has run.
+  StepResult synchronize_result();
+
+  // One more step with every instruction timed by itself: milliseconds by index into plan().train, waits included. Blocks;
+  // expects no pending results.
+  std::vector<float> synchronize_profile(BatchSource& batches, const UpdateSettings& settings);
+
+  // Mean loss over `micro_batches` micro-batches of every data-parallel rank, without touching weights. Collective; blocks.
+  double synchronize_evaluation(BatchSource& batches, int micro_batches);
+
+  // Logits of row `row` of one micro-batch of tokens, read back to the host. Blocks. For a layout of one rank.
+  std::vector<float> synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row);
+
+  // Forward and backward of one step, without reductions and update, one computation at a time: observe(instruction, what it
+  // wrote) is called after each. Collective; blocks, slow: for finding out where a value went wrong.
+  using StepObserver = std::function<void(const parallel::Instruction&, const std::vector<WrittenTensor>&)>;
+  void synchronize_step(BatchSource& batches, const StepObserver& observe);
+
+  // The first tensor that is not finite when the step is done again: for a step that halted. nullopt if this rank's tensors are
+  // all finite. Collective; blocks.
+  std::optional<NonFinite> synchronize_find_non_finite(BatchSource& batches);
+
+  // How far the streams have come; from any thread.
+  ProgressBoard::Reading progress() const { return board_.read(); }
+  // Ends this rank's communication, from any thread: whatever this rank's thread waits for ends in a CommError with the reason.
+  std::shared_ptr<CommunicationAbort> communication_abort() const { return groups_.abort; }
+
+  // Elements of a view as doubles. Blocks.
+  std::vector<double> synchronize_read(View view);
+
+ private:
+  static constexpr std::size_t staging_bytes = std::size_t{64} << 20;
+
+  // A program with what its instructions need at hand.
+  struct Prepared {
+    const parallel::Program* program = nullptr;
+    std::vector<StreamRef> streams;            // by Program::streams
+    std::vector<std::optional<Event>> events;  // of instructions that another stream waits for
+    std::vector<int> places;                   // of messages that arrive without a copy: in the link's memory; else -1
+    std::vector<std::string> names;            // for profilers
+  };
+
+  // What the host learns of one step, apart from its times.
+  struct Pending {
+    ops::OptimizerState* state = nullptr;  // pinned
+    std::int64_t step = 0;                 // counts from 0
+    std::int64_t update = 0;
+  };
+
+  // In a catch block: ends communication, waits until the streams have come to their end, and goes on with the exception, or
+  // with what is behind it. Whoever catches it may free memory that enqueued work uses.
+  [[noreturn]] void fail();
+  StreamRef stream(const parallel::StreamSpec& spec) const;
+  Prepared prepare(const parallel::Program& program);
+  int place_of(const parallel::Program& program, const parallel::Instruction& instruction) const;
+  void fill_constants();
+  // Issues a whole program, in order.
+  void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer);
+  void issue(const Prepared& prepared, const parallel::Instruction& instruction, BatchSource& batches,
+             const UpdateSettings& settings, Event* ready = nullptr);
+  // Issues instruction `n` of a program of which only `part` is done.
+  using Part = std::function<bool(const parallel::Instruction&)>;
+  void issue_of_part(Prepared& prepared, std::size_t n, const Part& part, BatchSource& batches, Event* ready = nullptr);
+  void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
+  void forward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
+  model::Transformer::Backward backward_arguments(const parallel::Program& program, const parallel::Instruction& instruction,
+                                                  model::BlockActivations& activations, model::BlockGradients& gradients);
+  void reduce_gradients(StreamRef stream, const parallel::Instruction& instruction, Event* ready);
+  std::vector<WrittenTensor> written_by(const parallel::Program& program, const parallel::Instruction& instruction);
+  // Shows a tensor of any size part by part, in order.
+  void synchronize_scan(View view, const std::function<void(std::span<const double>)>& look);
+  bool synchronize_is_finite(View view);
+
+  parallel::RankPlan plan_;
+  DeviceMemory& memory_;
+  RankGroups groups_;
+  RankBuffers buffers_;
+  ProgressBoard board_;
+  Buffer pinned_;                                                   // staging, then the steps' states
+  std::map<std::pair<parallel::StreamRole, int>, Stream> streams_;  // by role and peer
+  std::unique_ptr<ops::OpContext> context_;
+  std::optional<StepRecorder> recorder_;
+  StepRecorder::Detail detail_ = StepRecorder::Detail::ledger;
+  std::unique_ptr<comm::Communicator> timed_tensor_;  // what blocks communicate by, where several ranks share them
+  std::optional<model::Transformer> transformer_;
+
+  Prepared train_, evaluate_;
+  bool accumulate_evaluation_ = false;  // the evaluation's loss is added to what is there
+  std::vector<Pending> slots_;
+  std::deque<int> pending_;  // indices into slots_, oldest first
+  std::int64_t steps_issued_ = 0;
+};
+
+}  // namespace plait::runtime

@@ -1,0 +1,112 @@
+#include "runtime/progress_board.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/counter.h"
+#include "core/error.h"
+
+namespace plait::runtime {
+
+ProgressBoard::ProgressBoard(DeviceMemory& memory)
+    : counters_(memory.allocate(most_lanes * counter_stride, MemoryKind::pinned_host)) {
+  std::memset(counters_.data(), 0, counters_.bytes());
+}
+
+std::uint32_t* ProgressBoard::counter(std::size_t lane) const {
+  return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(counters_.data()) + lane * counter_stride);
+}
+
+ProgressBoard::Lane& ProgressBoard::lane_of(const parallel::StreamSpec& stream) {
+  const auto it = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.stream == stream; });
+  if (it != lanes_.end()) return *it;
+  require(lanes_.size() < most_lanes, "ProgressBoard: more streams than it has places for");
+  Lane lane;
+  lane.stream = stream;
+  lanes_.push_back(std::move(lane));
+  return lanes_.back();
+}
+
+std::uint64_t ProgressBoard::done(std::size_t lane) const {
+  const std::uint64_t enqueued = lanes_[lane].enqueued;
+  const std::uint32_t behind = static_cast<std::uint32_t>(enqueued) - read_counter(counter(lane));
+  return enqueued - behind;
+}
+
+void ProgressBoard::begin(const parallel::Program& program) {
+  std::lock_guard lock(mutex_);
+  next_ = program.instructions.empty() ? -1 : 0;
+  if (program_ == &program) return;
+  for (Lane& lane : lanes_) lane.instructions.clear();
+  for (const parallel::StreamSpec& stream : program.streams) lane_of(stream).begun = lane_of(stream).enqueued;
+  for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n)
+    lane_of(program.stream_of(program.at(n))).instructions.push_back(n);
+  program_ = &program;
+}
+
+void ProgressBoard::enqueued(StreamRef stream, const parallel::Program& program, int instruction) {
+  std::uint32_t value = 0;
+  std::uint32_t* place = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    Lane& lane = lane_of(program.stream_of(program.at(instruction)));
+    value = static_cast<std::uint32_t>(++lane.enqueued);
+    place = counter(static_cast<std::size_t>(&lane - lanes_.data()));
+    next_ = instruction + 1 < static_cast<int>(program.instructions.size()) ? instruction + 1 : -1;
+  }
+  if (stream.device().is_cuda()) {
+    stream.write_value(place, value);
+  } else {
+    stream.enqueue_host(
+        [place, value] { write_counter(place, value); });  // a task, so that it is dropped after one that failed
+  }
+}
+
+ProgressBoard::Reading ProgressBoard::read() const {
+  Reading reading;
+  std::lock_guard lock(mutex_);
+  reading.program = program_;
+  reading.next = next_;
+  for (std::size_t place = 0; place < lanes_.size(); ++place) {
+    const Lane& lane = lanes_[place];
+    const std::uint64_t count = done(place);
+    reading.done += count;
+    reading.counts.push_back({lane.stream, count});
+    if (lane.instructions.empty()) continue;
+    const std::uint64_t since = count - lane.begun, length = lane.instructions.size();
+    StreamStanding standing{lane.stream, -1, since / length};
+    if (count != lane.enqueued) standing.instruction = lane.instructions[since % length];
+    reading.standings.push_back(standing);
+  }
+  return reading;
+}
+
+bool ProgressBoard::Reading::idle() const {
+  return std::all_of(standings.begin(), standings.end(), [](const StreamStanding& s) { return s.instruction < 0; });
+}
+
+std::vector<Standstill> standstills(const ProgressBoard::Reading& reading) {
+  std::vector<Standstill> all;
+  if (!reading.program) return all;
+  const parallel::Program& program = *reading.program;
+  const auto is_done = [&](int awaited, std::uint64_t run) {
+    const parallel::StreamSpec& stream = program.stream_of(program.at(awaited));
+    const auto it =
+        std::find_if(reading.standings.begin(), reading.standings.end(), [&](const auto& s) { return s.stream == stream; });
+    if (it == reading.standings.end() || it->instruction < 0) return true;
+    return it->run > run || (it->run == run && it->instruction > awaited);
+  };
+  for (const StreamStanding& standing : reading.standings) {
+    if (standing.instruction < 0) continue;
+    Standstill still{standing.stream, standing.instruction, {}};
+    for (const int awaited : program.at(standing.instruction).waits) {
+      const bool earlier_run = awaited >= standing.instruction;  // as program.h says
+      if (earlier_run && standing.run == 0) continue;
+      if (!is_done(awaited, earlier_run ? standing.run - 1 : standing.run)) still.waits_for.push_back(awaited);
+    }
+    all.push_back(std::move(still));
+  }
+  return all;
+}
+
+}  // namespace plait::runtime

@@ -1,0 +1,84 @@
+// How far each stream of a rank has come, for whoever wants to know what a rank that stands still is waiting for.
+//
+// The streams themselves write it, into pinned host memory: reading it needs no call to a driver that may be what hangs, and no
+// other thread's help.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/stream.h"
+#include "parallel/program.h"
+
+namespace plait::runtime {
+
+// Where a stream stands in the program that is being run.
+struct StreamStanding {
+  parallel::StreamSpec stream;
+  int instruction = -1;   // the first one that is not done, by index into the program; -1: all that was enqueued is done
+  std::uint64_t run = 0;  // of the program, to which that belongs: several may be enqueued
+};
+
+// How much a stream has ever done. Of a stream of messages: how many, which is to be the same number at both ends.
+struct StreamCount {
+  parallel::StreamSpec stream;
+  std::uint64_t done = 0;
+};
+
+class ProgressBoard {
+ public:
+  explicit ProgressBoard(DeviceMemory& memory);
+
+  // The rank's thread: a run of `program` begins; then each of its instructions, once it is enqueued on its stream. A run of
+  // another program than the one before begins only when all streams are drained. Programs outlive the board.
+  // On the host device, a stream one of whose tasks failed gets no further on the board: it shows what failed.
+  void begin(const parallel::Program& program);
+  void enqueued(StreamRef stream, const parallel::Program& program, int instruction);
+
+  // From any thread.
+  struct Reading {
+    const parallel::Program* program = nullptr;  // nullptr: none was ever begun
+    int next = -1;                          // instruction that the rank's thread enqueues next; -1: it is not within a program
+    std::vector<StreamStanding> standings;  // of every stream of the program
+    std::vector<StreamCount> counts;        // of every stream there ever was
+    std::uint64_t done = 0;                 // instructions since the start, on all streams
+    bool idle() const;                      // nothing is enqueued that is not done
+  };
+  Reading read() const;
+
+ private:
+  struct Lane {
+    parallel::StreamSpec stream;
+    std::vector<int> instructions;  // of the program, in order
+    std::uint64_t begun = 0;        // count when the program was first begun after another one
+    std::uint64_t enqueued = 0;     // instructions since the start
+  };
+  Lane& lane_of(const parallel::StreamSpec& stream);
+  // Of instructions since the start. The counter itself is 32 bits wide, of which a long run uses up more.
+  std::uint64_t done(std::size_t lane) const;
+  std::uint32_t* counter(std::size_t lane) const;
+
+  static constexpr std::size_t most_lanes = 256;
+  static constexpr std::size_t counter_stride = 64;  // a cache line each
+  Buffer counters_;                                  // pinned; written by the streams
+  mutable std::mutex mutex_;
+  const parallel::Program* program_ = nullptr;
+  int next_ = -1;
+  std::vector<Lane> lanes_;  // by stream, in order of appearance; never removed
+};
+
+// What a stream's standing means.
+struct Standstill {
+  parallel::StreamSpec stream;
+  int instruction = -1;        // at the head of the stream
+  std::vector<int> waits_for;  // instructions of other streams of this rank that are not done yet and come first
+  // Nothing of this rank is in its way: it is at work, or waits for peers.
+  bool is_free() const { return waits_for.empty(); }
+};
+std::vector<Standstill> standstills(const ProgressBoard::Reading& reading);
+
+}  // namespace plait::runtime

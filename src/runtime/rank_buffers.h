@@ -1,0 +1,69 @@
+// The arena of one rank, as the views that instructions work on.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "core/device.h"
+#include "model/transformer.h"
+#include "parallel/rank_plan.h"
+
+namespace plait::runtime {
+
+class RankBuffers {
+ public:
+  // Allocates one arena, and memory for what is received in no place of `places`: those of links that messages arrive in, by
+  // buffer. `plan` and the places must outlive this.
+  RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places);
+
+  View weights, gradients, kept_gradients, master, exp_avg, exp_avg_sq;  // flat: parallel/flat_layout.h
+  View adamw_table, scalars, evaluation_loss, optimizer_state, rope_table, workspace;
+  std::vector<View> norm_ranges;                                       // FlatLayout::norm_ranges of kept_gradients
+  std::vector<model::Batch> batches;                                   // [slot]
+  std::vector<model::BlockParameters> block_weights, block_gradients;  // [block of the model]; empty for other ranks' blocks
+
+  // Tensors of a block's instruction.
+  model::BlockActivations forward_activations(const parallel::Instruction& i) const;
+  // Those that are recomputed are where backward keeps them until the weight part has used them.
+  model::BlockActivations backward_activations(const parallel::Instruction& i) const;
+  model::BlockGradients block_gradients_of(const parallel::Program& program, const parallel::Instruction& i) const;
+
+  // This rank's rows of the residual stream or of its gradient; empty where the model begins or ends.
+  View input(const parallel::Program& program, const parallel::Instruction& i) const;
+  View input_gradient(const parallel::Program& program, const parallel::Instruction& i) const;
+  // What a send or receive instruction carries: [own rows, hidden].
+  View message(const parallel::Program& program, const parallel::Instruction& i) const;
+
+  // What messages are received into.
+  std::vector<View> received() const;
+  // Of that, what is in the memory of links.
+  std::size_t linked_bytes() const { return linked_bytes_; }
+
+  // Of one bucket. `own`: the part this rank keeps optimizer state for.
+  View bucket_weights(int bucket) const;
+  View own_weights(int bucket) const;
+  View bucket_gradients(int bucket) const;  // whole, as backward wrote them
+  View gradient_shard(int bucket) const;    // this data rank's share of those
+  View kept_gradient(int bucket) const;     // what reductions over further groups, and the update, work on
+
+ private:
+  View item(const std::string& name, DType type, Shape shape) const;
+  View residual(const parallel::BufferId& buffer) const;  // own rows of any buffer of the residual stream
+  View own_rows(View whole) const;
+  void* memory_of(const std::string& name) const;
+  const parallel::Bucket& bucket(int index) const { return plan_.flat.buckets()[static_cast<std::size_t>(index)]; }
+  void bind_state();
+  void bind_messages(DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places);
+  void bind_blocks();
+
+  const parallel::RankPlan& plan_;
+  Buffer arena_;
+  std::vector<Buffer> received_;
+  std::size_t linked_bytes_ = 0;
+  std::map<std::pair<int, int>, model::BlockActivations> activations_;  // (block, slot): for forward
+  std::map<std::pair<int, int>, model::BlockActivations> recomputed_;   // (block, stash): what backward has instead of scratch
+  std::map<std::pair<int, int>, model::BlockGradients> stashes_;        // (block, stash), without `output` where it is received
+  std::map<parallel::BufferId, View> messages_;
+};
+
+}  // namespace plait::runtime

@@ -1,0 +1,184 @@
+#include "runtime/rank_groups.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+
+namespace plait::runtime {
+namespace {
+
+// NCCL's: a message is a few MB and has a whole pass of computation to travel; more thread blocks would only take SMs from it.
+constexpr int link_ctas = 4;
+
+// Of a message between stages: this rank's rows of the residual stream.
+std::size_t message_bytes(const parallel::RankPlan& plan) {
+  return static_cast<std::size_t>(plan.sizes.own_rows() * plan.sizes.shape.hidden) * size_of(plan.sizes.compute);
+}
+
+class Builder {
+ public:
+  Builder(const parallel::RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store)
+      : plan_(plan), options_(options), store_(store) {}
+
+  std::shared_ptr<comm::Communicator> group(parallel::Group group) {
+    const std::vector<int> members = plan_.members(group);
+    if (parallel::shares_communicator(group)) {
+      const auto made = by_members_.find(members);
+      if (made != by_members_.end()) return made->second;
+    }
+    auto communicator = make(to_string(group), to_string(group) + "." + std::to_string(members.front()), members);
+    if (parallel::shares_communicator(group)) by_members_[members] = communicator;
+    return communicator;
+  }
+
+  void links(RankGroups& groups) {
+    const int me = plan_.coordinates().pipeline;
+    std::set<std::pair<int, int>> pairs;  // (from, to), the same set and order at both ends
+    for (const parallel::StreamSpec& stream : plan_.train.streams) {
+      if (stream.role == parallel::StreamRole::send) pairs.insert({me, stream.peer});
+      if (stream.role == parallel::StreamRole::receive) pairs.insert({stream.peer, me});
+    }
+    for (const auto& [from, to] : pairs) {
+      comm::p2p::LinkSpec spec{
+          .from = plan_.layout.on_pipeline(plan_.rank, from),
+          .to = plan_.layout.on_pipeline(plan_.rank, to),
+          .rank = plan_.rank,
+          .device = options_.device,
+          .message_bytes = message_bytes(plan_),
+          .transport = transport_between(plan_.layout.on_pipeline(plan_.rank, from), plan_.layout.on_pipeline(plan_.rank, to)),
+          .mover = options_.mover,
+          .places = {},
+          .timeout = options_.timeout,
+          .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
+          .host_interface = options_.host_interface};
+      spec.name = "link." + std::to_string(spec.from) + "." + std::to_string(spec.to);
+      const std::vector<parallel::ReceivedBuffer> received =
+          from == me ? std::vector<parallel::ReceivedBuffer>{} : received_from(from);
+      for (const parallel::ReceivedBuffer& r : received) spec.places.push_back(place_of(r));
+      std::shared_ptr<comm::p2p::Link> link = comm::p2p::make_link(spec, store_);
+      for (std::size_t n = 0; from != me && n < link->places().size(); ++n) {
+        groups.places[received[n].buffer] = link->memory_of(static_cast<int>(n));
+      }
+      if (from == me) groups.reports.push_back(link->report());
+      if (options_.wrap_link) link = options_.wrap_link(spec.from, spec.to, std::move(link));
+      (from == me ? groups.outgoing[to] : groups.incoming[from]) = link.get();
+      groups.links.push_back(std::move(link));
+    }
+  }
+
+ private:
+  std::vector<parallel::ReceivedBuffer> received_from(int pipeline_rank) const {
+    std::vector<parallel::ReceivedBuffer> buffers = parallel::received_buffers(plan_);
+    std::erase_if(buffers, [&](const parallel::ReceivedBuffer& r) { return r.sender != pipeline_rank; });
+    return buffers;
+  }
+
+  std::optional<comm::p2p::Transport> transport_between(int a, int b) const {
+    const auto given = options_.pair_transports.find(std::minmax(a, b));
+    return given == options_.pair_transports.end() ? options_.transport : given->second;
+  }
+
+  comm::p2p::Place place_of(const parallel::ReceivedBuffer& received) const {
+    const View whole(nullptr, plan_.sizes.compute, received.shape);
+    const std::size_t row_bytes = whole.bytes() / static_cast<std::size_t>(received.shape[0]);
+    return {to_string(received.buffer), whole.bytes(), static_cast<std::size_t>(received.message_row) * row_bytes};
+  }
+
+  std::shared_ptr<comm::Communicator> make(const std::string& kind, const std::string& name, const std::vector<int>& members) {
+    const auto place = std::find(members.begin(), members.end(), plan_.rank);
+    require(place != members.end(), "make_groups: the rank is not in its own group");
+    std::shared_ptr<comm::Communicator> made = comm::make_communicator({.name = name,
+                                                                        .rank = static_cast<int>(place - members.begin()),
+                                                                        .size = static_cast<int>(members.size()),
+                                                                        .device = options_.device,
+                                                                        .timeout = options_.timeout,
+                                                                        .max_ctas = options_.max_ctas,
+                                                                        .host_interface = options_.host_interface},
+                                                                       store_);
+    return options_.wrap ? options_.wrap(kind, std::move(made)) : made;
+  }
+
+  const parallel::RankPlan& plan_;
+  const GroupOptions& options_;
+  comm::Rendezvous& store_;
+  std::map<std::vector<int>, std::shared_ptr<comm::Communicator>> by_members_;
+};
+
+}  // namespace
+
+comm::Communicator& RankGroups::of(parallel::Group group) const {
+  switch (group) {
+    case parallel::Group::tensor: return *tensor;
+    case parallel::Group::data: return *data;
+    case parallel::Group::tied: return *tied;
+    case parallel::Group::world: return *world;
+  }
+  throw InternalError("RankGroups: unknown group");
+}
+
+void CommunicationAbort::abort(const std::string& reason) noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    if (reason_) return;
+    reason_ = reason;
+  }
+  for (const auto& action : actions_) action();
+}
+
+void CommunicationAbort::check() const {
+  std::lock_guard lock(mutex_);
+  if (reason_) throw CommError(*reason_);
+}
+
+void CommunicationAbort::fail(const std::string& what, Failure failure) noexcept {
+  const bool ended = [this] {
+    std::lock_guard lock(mutex_);
+    return reason_.has_value();
+  }();
+  try {
+    if (!ended && tell_) tell_(what, failure);
+  } catch (const std::exception&) {
+    // Nothing more can be found out.
+  }
+  abort(what);
+}
+
+void CommunicationAbort::drained() const noexcept {
+  try {
+    if (wait_) wait_();
+  } catch (const std::exception&) {
+    return;  // the store is gone, and with it the others
+  }
+}
+
+namespace {
+
+std::vector<std::function<void()>> abort_actions(const RankGroups& groups) {
+  std::vector<std::function<void()>> actions;
+  const auto add = [&](const auto& member) {
+    actions.push_back([weak = std::weak_ptr(member)] {
+      if (const auto alive = weak.lock()) alive->abort();
+    });
+  };
+  for (const auto& group : std::set<std::shared_ptr<comm::Communicator>>{groups.tensor, groups.data, groups.tied, groups.world})
+    add(group);
+  for (const auto& link : groups.links) add(link);
+  return actions;
+}
+
+}  // namespace
+
+RankGroups make_groups(const parallel::RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) {
+  Builder builder(plan, options, store);
+  RankGroups groups;
+  groups.tensor = builder.group(parallel::Group::tensor);
+  groups.data = builder.group(parallel::Group::data);
+  groups.tied = builder.group(parallel::Group::tied);
+  groups.world = builder.group(parallel::Group::world);
+  builder.links(groups);
+  groups.abort = std::make_shared<CommunicationAbort>(abort_actions(groups));
+  return groups;
+}
+
+}  // namespace plait::runtime

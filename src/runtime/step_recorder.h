@@ -1,0 +1,102 @@
+// Takes the times of training steps with events, and makes ledgers (parallel/ledger.h) and traces of them.
+//
+// An event costs the stream about a microsecond, so a step has no more than its ledger needs: around the waits of the compute
+// stream, and around each communication instruction on its own stream. Collectives within blocks are many; they are timed in
+// the first two steps and then in one of `tensor_period`, and the steps between take over the share of compute that they had
+// last. Traced steps have events around everything. After the first steps, only traced ones make new events.
+//
+// Belongs to its rank's thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/stream.h"
+#include "parallel/ledger.h"
+#include "parallel/program.h"
+#include "parallel/trace_events.h"
+#include "runtime/collective_timer.h"
+#include "runtime/issue_observer.h"
+
+namespace plait::runtime {
+
+class StepRecorder final : public IssueObserver {
+ public:
+  enum class Detail {
+    ends,  // of the step: what is left without a ledger, to see what that costs
+    ledger,
+    everything,  // for a trace
+  };
+  static constexpr std::int64_t tensor_period = 8;
+
+  // `slots`: steps whose times may be unread, and one more. `program` outlives this. `links_announce`: receives know when their
+  // sender was ready.
+  StepRecorder(const parallel::Program& program, const parallel::Layout& layout, int rank, Device device, int slots,
+               bool links_announce);
+
+  // A step, around all of its instructions in their order. `step` counts from 0. One with Detail::everything begins only when
+  // all steps before are taken.
+  void begin(std::int64_t step, StreamRef compute, Detail detail = Detail::ledger);
+  void waiting(int instruction, StreamRef stream) override;
+  void started(int instruction, StreamRef stream) override;
+  void done(int instruction, StreamRef stream) override;
+  Event* ready(int instruction) override;
+  void end(StreamRef compute);
+  CollectiveTimer& collective_timer() { return timer_; }
+
+  bool is_complete(std::int64_t step) const;
+  void synchronize(std::int64_t step) const;
+
+  // Of steps that are complete, each once and in order.
+  struct Result {
+    double device_ms = 0;  // since the end of the step before; 0: there is none
+    parallel::Ledger ledger;
+  };
+  Result take(std::int64_t step);
+
+  // Of a step recorded with Detail::everything, as long as its slot is its. Blocks until all of the step has run on all
+  // streams.
+  parallel::StepTrace synchronize_trace(std::int64_t step, StreamRef compute);
+
+ private:
+  struct Timed {
+    Event event;
+    bool always = false;  // in every step; else in those that are traced
+  };
+  struct Times {
+    std::optional<Timed> waiting, started, done, ready;  // of one instruction
+  };
+  struct Slot {
+    std::int64_t step = -1;
+    Detail detail = Detail::ledger;
+    Event begin, end;
+    std::vector<Times> times;           // by instruction
+    std::optional<std::size_t> tensor;  // index into tensor_, if this step timed what blocks do
+  };
+
+  Slot& slot_of(std::int64_t step) { return slots_[static_cast<std::size_t>(step) % slots_.size()]; }
+  const Slot& slot_of(std::int64_t step) const { return slots_[static_cast<std::size_t>(step) % slots_.size()]; }
+  void make_all_events(Slot& slot);
+  void record(std::optional<Timed>& timed, StreamRef stream);
+  parallel::CommunicationTimes read(const Slot& slot, int instruction) const;
+  parallel::StepTimes read(const Slot& slot);
+
+  const parallel::Program& program_;
+  parallel::LedgerMaker maker_;
+  Device device_;
+  std::vector<Slot> slots_;
+  Slot* current_ = nullptr;  // between begin and end
+
+  CollectiveTimer timer_;
+  CollectiveTimes tensor_[2];                   // in turn: a step that used one is taken before the next that does
+  std::size_t tensor_steps_ = 0;                // timed so far
+  double tensor_count_ = 0, tensor_share_ = 0;  // of compute, in the last one that was taken
+
+  std::int64_t next_ = 0;                               // step to be taken
+  std::vector<parallel::CommunicationTimes> previous_;  // of the step taken last, from its begin; empty: not known
+};
+
+}  // namespace plait::runtime

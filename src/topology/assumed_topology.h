@@ -1,0 +1,21 @@
+// Machines that are assumed where nobody said how the GPUs are connected.
+#pragma once
+
+#include <string>
+
+#include "core/device.h"
+#include "topology/graph.h"
+
+namespace plait::topology {
+
+struct AssumedTopology {
+  Graph graph;
+  std::string words;  // "8 GPUs on one NVSwitch (NV18 each), as in an HGX machine"
+};
+
+// GPUs: as the device comes in servers, up to eight on one host's NVSwitch (V100 and later data-centre GPUs), or on PCIe with
+// two sockets (the others); beyond eight as many such hosts as it takes, with a 50 GB/s NIC per GPU on rails. CPUs: `ranks`
+// ranks that share one memory. `device`: as nominal_profile() takes it.
+AssumedTopology assume_topology(DeviceKind kind, const std::string& device, int ranks);
+
+}  // namespace plait::topology

@@ -1,0 +1,95 @@
+#include "topology/gpu_path.h"
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+
+#include "core/bus_id.h"
+#include "core/cuda_check.h"
+#include "core/device.h"
+#include "core/error.h"
+#include "topology/nvml.h"
+
+namespace plait::topology {
+namespace {
+
+bool can_access(int from, int to) {
+  int can = 0;
+  check(cudaDeviceCanAccessPeer(&can, from, to));
+  return can != 0;
+}
+
+int peer_attribute(cudaDeviceP2PAttr attribute, int from, int to) {
+  int value = 0;
+  check(cudaDeviceGetP2PAttribute(&value, attribute, from, to));
+  return value;
+}
+
+// The GPU's ordinal in this process, or -1 where it does not see the GPU.
+int ordinal_of(const std::string& bus_id) {
+  int ordinal = -1;
+  if (cudaDeviceGetByPCIBusId(&ordinal, bus_id.c_str()) == cudaSuccess) return ordinal;
+  static_cast<void>(cudaGetLastError());
+  return -1;
+}
+
+void add_nvlinks(const Nvml& nvml, const std::string& from, const std::string& to, PathFacts& facts) {
+  const auto at_switches = [](const std::vector<NvLink>& links) {
+    int count = 0;
+    for (const NvLink& link : links) count += link.end == NvLinkEnd::nvswitch;
+    return count;
+  };
+  const std::vector<NvLink> links = nvml.nvlinks(from);
+  for (const NvLink& link : links) facts.nvlinks += link.end == NvLinkEnd::gpu && link.bus_id == to;
+  if (facts.nvlinks > 0 || at_switches(nvml.nvlinks(to)) == 0) return;
+  facts.nvlinks = at_switches(links);
+  facts.nvswitch = facts.nvlinks > 0;
+}
+
+}  // namespace
+
+std::string bus_id_of_gpu(int ordinal) {
+  std::array<char, 32> text{};
+  check(cudaDeviceGetPCIBusId(text.data(), text.size(), ordinal));
+  const auto bus_id = bus_id_from(text.data());
+  if (!bus_id) throw DeviceError("CUDA's GPU " + std::to_string(ordinal) + " has no PCI address but '" + text.data() + "'");
+  return *bus_id;
+}
+
+std::vector<std::string> cuda_gpus() {
+  std::vector<std::string> gpus;
+  const int count = cuda_device_count();
+  for (int ordinal = 0; ordinal < count; ++ordinal) gpus.push_back(bus_id_of_gpu(ordinal));
+  return gpus;
+}
+
+PathFacts gpu_path(int ordinal, const std::string& from, const std::string& to) {
+  PathFacts facts;
+  const int here = ordinal;
+  const int there = ordinal_of(to);
+  facts.visible = there >= 0;
+  facts.same_memory = from == to;
+  static const Nvml nvml;  // opening it takes longer than all questions about a pair
+  if (facts.same_memory) {
+    facts.peer_access = facts.native_atomics = true;
+  } else {
+    const auto obstacle = nvml.peer_obstacle(from, to);
+    facts.peer_access = facts.visible ? can_access(here, there) : obstacle == "";
+    if (!facts.peer_access) facts.why_no_access = obstacle.value_or("");
+    if (facts.visible) {
+      facts.native_atomics = peer_attribute(cudaDevP2PAttrNativeAtomicSupported, here, there) != 0;
+      facts.performance_rank = peer_attribute(cudaDevP2PAttrPerformanceRank, here, there);
+    }
+    facts.pcie_path = nvml.pcie_path(from, to).value_or("");
+    add_nvlinks(nvml, from, to, facts);
+  }
+  const int count = cuda_device_count();
+  for (int bridge = 0; bridge < count; ++bridge) {
+    const bool between =
+        bridge != here && bridge != there && can_access(here, bridge) && (there < 0 || can_access(there, bridge));
+    if (between) facts.bridges.push_back(bus_id_of_gpu(bridge));
+  }
+  return facts;
+}
+
+}  // namespace plait::topology

@@ -1,0 +1,140 @@
+#include "topology/fabric.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace plait::topology {
+
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+Fabric::Fabric(Graph graph) : routes_(std::move(graph)) {
+  channels_.reserve(2 * routes_.graph().edges.size());
+  for (const Edge& edge : routes_.graph().edges) channels_.insert(channels_.end(), 2, Channel{edge.gb_per_s});
+  sort_into_hosts();
+}
+
+void Fabric::sort_into_hosts() {
+  const Graph& graph = routes_.graph();
+  std::unordered_map<int, int> number;  // of hosts that have GPUs
+  for (std::size_t gpu = 0; gpu < routes_.gpus().size(); ++gpu) {
+    const int host = graph.nodes[at(routes_.gpus()[gpu])].host;
+    const auto [found, added] = number.insert({host, static_cast<int>(number.size())});
+    if (added) first_gpu_.push_back(static_cast<int>(gpu));
+    hosts_.push_back(found->second);
+  }
+  first_gpu_.push_back(gpus());
+
+  // What a host is made of, written down so that hosts can be compared.
+  std::vector<std::string> shape(number.size());
+  const auto write = [](std::string& text, auto value) { text.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  std::vector<int>& host = host_of_node_;
+  host.assign(graph.nodes.size(), -1);
+  std::vector<int> place(graph.nodes.size(), 0), sizes(number.size(), 0);
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
+    const auto found = number.find(graph.nodes[node].host);
+    if (found == number.end()) continue;
+    host[node] = found->second;
+    place[node] = sizes[at(host[node])]++;
+    write(shape[at(host[node])], graph.nodes[node].kind);
+  }
+  for (int node : routes_.gpus()) place_in_host_.push_back(place[at(node)]);
+  edges_of_host_.resize(number.size());
+  for (std::size_t i = 0; i < graph.edges.size(); ++i) {
+    const Edge& edge = graph.edges[i];
+    const int a = host[at(edge.a)], b = host[at(edge.b)];
+    const bool between = a >= 0 && b >= 0 && a != b;
+    const int owner = between ? -1 : std::max(a, b);
+    place_of_edge_.push_back({owner, owner < 0 ? static_cast<int>(i) : static_cast<int>(edges_of_host_[at(owner)].size())});
+    if (owner >= 0) edges_of_host_[at(owner)].push_back(static_cast<int>(i));
+    // Nodes elsewhere are called by their index; so an edge that joins two hosts makes them unlike any other, and each other.
+    const auto describe = [&](int one) {
+      std::string& text = shape[at(one)];
+      write(text, a == one ? place[at(edge.a)] : -1 - edge.a);
+      write(text, b == one ? place[at(edge.b)] : -1 - edge.b);
+      write(text, edge.kind);
+      write(text, edge.lanes);
+      write(text, edge.gb_per_s);
+      write(text, edge.latency_us);
+      write(text, edge.bandwidth_from);
+    };
+    if (a >= 0) describe(a);
+    if (b >= 0 && b != a) describe(b);
+  }
+  std::map<std::string_view, int> known;
+  for (const std::string& text : shape) shapes_.push_back(known.insert({text, static_cast<int>(known.size())}).first->second);
+  shape_count_ = static_cast<int>(known.size());
+}
+
+std::size_t Fabric::PatternHash::operator()(const PatternKey& key) const {
+  std::uint64_t hash = 0;
+  for (int part : key) hash = (hash ^ static_cast<std::uint64_t>(static_cast<unsigned>(part))) * 0x9e3779b97f4a7c15ULL;
+  return static_cast<std::size_t>(hash ^ (hash >> 32));
+}
+
+Fabric::Pattern Fabric::find_pattern(int from_gpu, int to_gpu) const {
+  const int a = routes_.gpus()[at(from_gpu)], b = routes_.gpus()[at(to_gpu)];
+  const Path path = routes_.path(a, b);
+  Pattern pattern;
+  pattern.summary = routes_.summary_of(a, path);
+  const Graph& graph = routes_.graph();
+  for (const Hop& hop : path.hops) {
+    const Edge& along = graph.edges[at(hop.edge)];
+    const int near = hop.reversed ? along.b : along.a, far = hop.reversed ? along.a : along.b;
+    const int index = static_cast<int>(pattern.places.size());
+    if (pattern.exit < 0 && graph.nodes[at(far)].host != graph.nodes[at(a)].host) pattern.exit = index;
+    if (pattern.exit >= 0 && graph.nodes[at(near)].host != graph.nodes[at(b)].host) pattern.entry = index;
+    const auto [host, edge] = place_of_edge_[at(hop.edge)];
+    pattern.places.push_back({host < 0 ? 2 : host == host_of(from_gpu) ? 0 : 1, edge, hop.reversed});
+  }
+  return pattern;
+}
+
+const Node& Fabric::gpu(int number) const { return routes_.graph().nodes[at(routes_.gpus().at(at(number)))]; }
+
+std::string Fabric::channel_name(int channel) const {
+  const Edge& edge = routes_.graph().edges.at(at(channel / 2));
+  const bool reversed = channel % 2 == 1;
+  const Node& from = routes_.graph().nodes[at(reversed ? edge.b : edge.a)];
+  const Node& to = routes_.graph().nodes[at(reversed ? edge.a : edge.b)];
+  return from.name + " to " + to.name + ", " + std::string(name_of(edge.kind));
+}
+
+const Way& Fabric::way(int from, int to) {
+  require(from >= 0 && from < gpus() && to >= 0 && to < gpus(), "Fabric::way: no such GPU");
+  const std::uint64_t key = (static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint64_t>(to);
+  const auto found = ways_.find(key);
+  if (found != ways_.end()) return found->second;
+  Way way;
+  if (from != to) {
+    const int first = host_of(from), last = host_of(to);
+    const PatternKey kind = {shape_of(first), shape_of(last), first == last ? 1 : 0, place_in_host_[at(from)],
+                             place_in_host_[at(to)]};
+    auto pattern = patterns_.find(kind);
+    if (pattern == patterns_.end()) pattern = patterns_.emplace(kind, find_pattern(from, to)).first;
+    way.channels.reserve(pattern->second.places.size());
+    for (const Place& place : pattern->second.places) {
+      const int edge = place.of == 2 ? place.edge : edges_of_host_[at(place.of == 0 ? first : last)][at(place.edge)];
+      way.channels.push_back(2 * edge + (place.reversed ? 1 : 0));
+    }
+    if (pattern->second.exit >= 0) {
+      way.exit_channel = way.channels[at(pattern->second.exit)];
+      way.entry_channel = way.channels[at(pattern->second.entry)];
+    }
+    const PairSummary& summary = pattern->second.summary;
+    const PairMeasurement* pair = routes_.measurement(routes_.gpus()[at(from)], routes_.gpus()[at(to)]);
+    way.gb_per_s = pair ? pair->gb_per_s : summary.gb_per_s;
+    way.latency_us = pair ? pair->latency_us : summary.latency_us;
+    way.link = summary.link;
+    way.bandwidth_from = pair ? Origin::measured : summary.bandwidth_from;
+  }
+  return ways_.emplace(key, std::move(way)).first->second;
+}
+
+}  // namespace plait::topology

@@ -1,0 +1,94 @@
+// The machine as transfers see it: for any two GPUs what a transfer between them crosses, and what of that it shares with
+// others.
+//
+// GPUs have one number each, their place in topology::gpus_of(). A channel is one direction of an edge of the graph: all
+// transfers that cross it at one time share its bandwidth. Bandwidth in GB/s = 1e9 bytes per second, latency in microseconds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "topology/routes.h"
+
+namespace plait::topology {
+
+struct Channel {
+  double gb_per_s = 0;
+};
+
+struct Way {
+  std::vector<int> channels;  // indices into Fabric::channels(), in the order of the path; none for a GPU to itself
+  double gb_per_s = 0;        // of one transfer alone: the narrowest channel, or what was measured; 0: there is no way
+  double latency_us = 0;
+  std::string link;  // "NV18", "PIX", "SYS", "NET": topology/routes.h
+  Origin bandwidth_from = Origin::nominal;
+  // The channels by which it leaves the one GPU's host and enters the other's: their NICs. -1: both are on one host.
+  int exit_channel = -1, entry_channel = -1;
+};
+
+class Fabric {
+ public:
+  explicit Fabric(Graph graph);
+
+  int gpus() const { return static_cast<int>(routes_.gpus().size()); }
+  const Graph& graph() const { return routes_.graph(); }
+  const Node& gpu(int number) const;
+  const std::vector<Channel>& channels() const { return channels_; }
+  // "NUMA node 0 to NUMA node 1 of host 0, smp": for explanations.
+  std::string channel_name(int channel) const;
+
+  // Found when first asked for and kept, so not for several threads at once. The reference stays good. Hosts that are alike
+  // share their paths, so the first question for a pair like this costs a search of two hosts and all later ones a copy.
+  const Way& way(int from, int to);
+
+  // Hosts that have GPUs, in the order of their GPUs, which are consecutive numbers.
+  int hosts() const { return static_cast<int>(first_gpu_.size()) - 1; }
+  int host_of(int gpu) const { return hosts_[static_cast<std::size_t>(gpu)]; }
+  int host_of_node(int node) const {
+    return host_of_node_[static_cast<std::size_t>(node)];
+  }  // of the graph; -1: on none of them
+  int first_gpu(int host) const { return first_gpu_[static_cast<std::size_t>(host)]; }  // of the next one, this host's end
+  // Equal for two hosts that have the same nodes and edges inside and are attached to the same nodes outside (switches of a
+  // network) by the same edges, each in the order of the graph. Counted from 0; what was measured between pairs is not looked
+  // at.
+  int shape_of(int host) const { return shapes_[static_cast<std::size_t>(host)]; }
+  int shapes() const { return shape_count_; }
+
+ private:
+  // An edge as the k-th of its host, so that it can be found in a host that is alike; or, of no host, by its index.
+  struct Place {
+    int of = 0;  // the way's first host 0, its last one 1, neither 2
+    int edge = 0;
+    bool reversed = false;
+  };
+  struct Pattern {
+    std::vector<Place> places;
+    int exit = -1, entry = -1;  // which of them leaves the first host, and enters the last; -1: it stays in one
+    PairSummary summary;
+  };
+  // Shapes of the two hosts, 1 if they are one host, and which of its host's nodes each GPU is.
+  using PatternKey = std::array<int, 5>;
+  struct PatternHash {
+    std::size_t operator()(const PatternKey& key) const;
+  };
+  void sort_into_hosts();
+  Pattern find_pattern(int from_gpu, int to_gpu) const;
+
+  Routes routes_;
+  std::vector<Channel> channels_;  // 2 × edge, and that + 1 for the edge reversed
+  std::vector<int> hosts_;         // by GPU
+  std::vector<int> host_of_node_;  // by node of the graph
+  std::vector<int> first_gpu_;     // by host, and the number of GPUs
+  std::vector<int> shapes_;        // by host
+  int shape_count_ = 0;
+  std::vector<int> place_in_host_;                  // by GPU, among the nodes of its host
+  std::vector<std::vector<int>> edges_of_host_;     // indices of edges, ascending
+  std::vector<std::pair<int, int>> place_of_edge_;  // by edge: host (-1: none that has GPUs) and which of its edges
+  std::unordered_map<PatternKey, Pattern, PatternHash> patterns_;
+  std::unordered_map<std::uint64_t, Way> ways_;
+};
+
+}  // namespace plait::topology

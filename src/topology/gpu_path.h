@@ -1,0 +1,39 @@
+// What CUDA and NVML tell about the way from one GPU to another. Defined in cuda/, or in no_cuda.cpp where plait is built
+// without CUDA (it sees no GPU, and asking for a path throws DeviceError).
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace plait::topology {
+
+// How a GPU of this process gets to another device of its host. What CUDA does not tell about a GPU that this process does not
+// see (CUDA_VISIBLE_DEVICES) is NVML's word, and otherwise unknown.
+struct PathFacts {
+  bool visible = false;       // to this process
+  bool same_memory = false;   // CPUs of one host, or one GPU
+  bool peer_access = false;   // cudaDeviceCanAccessPeer; of an unseen GPU, what NVML says
+  std::string why_no_access;  // what NVML says of it; "" when there is access or NVML does not know
+  bool native_atomics = false;
+  int performance_rank = 0;  // cudaDevP2PAttrPerformanceRank, 0 the best
+  int nvlinks = 0;           // lanes of this GPU that lead to the other or to a switch that the other is at too
+  bool nvswitch = false;
+  std::string pcie_path;  // "PIX", "PXB", "PHB", "NODE", "SYS" as nvidia-smi names them, "board"; "" when unknown
+  // Bus ids of further GPUs of which this end's process knows that this end's GPU, and the other if seen, reaches them. A
+  // bridge is in the lists of both ends.
+  std::vector<std::string> bridges;
+  std::string link() const;  // "NV18 (switch)", "NV4", "PHB", "same memory", "unknown"
+  friend bool operator==(const PathFacts&, const PathFacts&) = default;
+};
+
+// The PCI address of a GPU that this process sees, by the number that CUDA gives it.
+std::string bus_id_of_gpu(int ordinal);
+
+// PCI addresses of the GPUs that this process sees, in the order in which CUDA counts them; none without a driver or in a build
+// without CUDA. Makes no context.
+std::vector<std::string> cuda_gpus();
+
+// From the GPU that this process counts as `ordinal`, with the address `from`, to the one with the address `to`.
+PathFacts gpu_path(int ordinal, const std::string& from, const std::string& to);
+
+}  // namespace plait::topology

@@ -1,0 +1,105 @@
+// What is connected to what, and how fast: the machine or cluster that ranks are placed on, as plain data.
+//
+// Nodes are GPUs and everything between them; edges are links between two nodes that carry the same bandwidth in both
+// directions at once (full duplex). Flows that cross the same edge in the same direction share its bandwidth, so a PCIe uplink
+// or a NIC that several GPUs use is one edge. Nothing here asks a live machine; see import.h for where graphs come from and
+// routes.h for the way from one GPU to another.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plait::topology {
+
+enum class NodeKind {
+  gpu,
+  nvswitch,     // all NVSwitches that the same GPUs are at: one node, as every GPU has lanes to each of them
+  pcie_switch,  // or bridge
+  host_bridge,  // a PCIe root complex of a NUMA node that has several; left out where the source does not tell them apart
+  numa,         // a NUMA node: its CPU cores and memory
+  nic,
+  network  // a switch of the network, or all of it
+};
+
+enum class LinkKind {
+  nvlink,  // GPU to GPU, NVSwitch, or NUMA node (POWER9)
+  xgmi,    // AMD's links between GPUs
+  c2c,     // NVLink-C2C between a GPU and the CPU of its module
+  pcie,
+  pcie_peer,  // between two partitions of one PCIe switch (NCCL's <pcilink>): never the bottleneck
+  smp,        // between NUMA nodes of one host
+  network     // NIC to network, or between parts of the network
+};
+
+// Where a figure came from, least to be trusted first.
+enum class Origin { nominal, imported, measured };
+
+struct Node {
+  NodeKind kind = NodeKind::gpu;
+  std::string name;          // unique in the graph
+  int host = 0;              // -1: of no host (network; an NVSwitch that joins hosts)
+  int index = -1;            // GPUs: their number within the host; elsewhere -1
+  int numa = -1;             // GPUs, NICs, host bridges, NUMA nodes: the number of the NUMA node; -1 where it is not known
+  std::string bus_id = {};   // "0000:1b:00.0", or ""
+  std::string model = {};    // GPUs: "sm90", "gfx906", or ""
+  double port_gb_per_s = 0;  // NICs: all their ports together, one direction; 0 where it is not known
+  friend bool operator==(const Node&, const Node&) = default;
+};
+
+struct Edge {
+  int a = 0, b = 0;  // indices of nodes
+  LinkKind kind = LinkKind::pcie;
+  int lanes = 0;          // of nvlink, xgmi and c2c; elsewhere 0
+  double gb_per_s = 0;    // 1e9 bytes per second, in each direction
+  double latency_us = 0;  // one way
+  Origin bandwidth_from = Origin::nominal;
+  Origin latency_from = Origin::nominal;
+  friend bool operator==(const Edge&, const Edge&) = default;
+};
+
+// What was measured between two GPUs, in one direction; it goes before what the edges of their path say.
+struct PairMeasurement {
+  int from = 0, to = 0;  // indices of nodes
+  double gb_per_s = 0;
+  double latency_us = 0;
+  friend bool operator==(const PairMeasurement&, const PairMeasurement&) = default;
+};
+
+struct Graph {
+  std::vector<Node> nodes;
+  std::vector<Edge> edges;
+  std::vector<PairMeasurement> pairs;
+  friend bool operator==(const Graph&, const Graph&) = default;
+};
+
+// The most that a graph may hold: 1,024 hosts with 16 GPUs and their surroundings. Importers refuse more.
+inline constexpr int max_nodes = 1 << 18;
+inline constexpr int max_edges = 1 << 20;
+inline constexpr int max_lanes = 64;        // between two nodes
+inline constexpr int max_number = 1 << 20;  // of a host, a GPU of it or a NUMA node
+inline constexpr std::size_t max_name_bytes = 256;
+inline constexpr double max_gb_per_s = 1e6;
+inline constexpr double max_latency_us = 1e6;
+
+// What is wrong with a graph, one sentence each: no GPU, names or GPU numbers used twice, edges to themselves or to nowhere,
+// figures that are not positive (bandwidth), negative (latency) or not finite, names that are no UTF-8. Empty when it can be
+// used.
+std::vector<std::string> problems_of(const Graph& graph);
+
+// Indices of the GPUs' nodes by host and number: the order in which GPUs are counted wherever they have one number.
+std::vector<int> gpus_of(const Graph& graph);
+
+// Groups of GPUs (as indices of nodes, each group and the groups in the order of gpus_of) that nvlink or xgmi edges join
+// directly or by a common NVSwitch: `components` any number of links apart, so each GPU is in exactly one, maybe alone;
+// `cliques` every largest group of two or more in which each GPU has a link or switch in common with each other.
+std::vector<std::vector<int>> nvlink_components(const Graph& graph);
+std::vector<std::vector<int>> nvlink_cliques(const Graph& graph);
+
+// As in our JSON: "pcie_switch", "smp", "nominal".
+std::string_view name_of(NodeKind kind);
+std::string_view name_of(LinkKind kind);
+std::string_view name_of(Origin origin);
+
+}  // namespace plait::topology

@@ -1,0 +1,38 @@
+// Topologies from files: which format a file is, and what was strange about it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/graph.h"
+#include "topology/machine.h"
+
+namespace plait::topology {
+
+// Something in a file that cannot be true or that its usual reader ignores, and what was made of it.
+struct ImportWarning {
+  int line = 0;  // from 1
+  std::string message;
+  friend bool operator==(const ImportWarning&, const ImportWarning&) = default;
+};
+
+struct Imported {
+  std::string format;  // "nccl-xml", "topo-m", "plait-json"
+  Graph graph;         // without problems
+  Machine machine;     // of files that `plait topo --json` wrote
+  std::vector<ImportWarning> warnings;
+};
+
+inline constexpr std::size_t max_topology_bytes = std::size_t{256} << 20;
+
+// Whether a topology may have no GPU, as that of a machine whose ranks run on CPUs.
+enum class GpusNeeded { yes, no };
+
+// By their content, not the file's name: XML of NCCL or RCCL (NCCL_TOPO_DUMP_FILE), JSON of our own, or the text of
+// `nvidia-smi topo -m`. Throws ConfigError, with the line, for what is no topology or a broken one; `name` is what messages
+// call the source. Without GPUs only our JSON can be, where `gpus` allows it.
+Imported import_topology(const std::string& file, GpusNeeded gpus = GpusNeeded::yes);
+Imported import_topology(std::string_view text, const std::string& name, GpusNeeded gpus = GpusNeeded::yes);
+
+}  // namespace plait::topology

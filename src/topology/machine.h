@@ -1,0 +1,53 @@
+// What is known about one machine beside its graph: its processors, which GPUs reach each other's memory, and what stands in
+// the way of that. Of a graph from a file it holds what the file says: nothing unless `plait topo --json` wrote it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plait::topology {
+
+struct NumaCpus {
+  int numa = 0;
+  std::string cpus;               // the kernel's list of logical processors: "0-31,64-95"
+  std::int64_t memory_bytes = 0;  // 0: not known
+  friend bool operator==(const NumaCpus&, const NumaCpus&) = default;
+};
+
+enum class PeerAccess { yes, no, unknown };
+
+// Whether `from` reads and writes the memory of `to`, as the driver says; asking allocates nothing.
+struct PeerStatus {
+  int from = 0, to = 0;  // nodes of the graph
+  PeerAccess access = PeerAccess::unknown;
+  std::string why;  // where there is none
+  // CUDA's attributes, of pairs that this process sees: -1 where not.
+  int native_atomics = -1;    // 0 or 1
+  int performance_rank = -1;  // 0 the best
+  friend bool operator==(const PeerStatus&, const PeerStatus&) = default;
+};
+
+// A setting of the driver, kernel or container, or a state of the hardware, that messages between GPUs depend on.
+struct Finding {
+  std::string about;   // "IOMMU"
+  std::string value;   // "on (dmar0), GPUs translated"
+  std::string effect;  // what it costs and what to do; "" where it does no harm
+  friend bool operator==(const Finding&, const Finding&) = default;
+};
+
+struct Machine {
+  std::string driver;  // "580.82.07", "" without
+  std::vector<NumaCpus> cpus;
+  std::vector<PeerStatus> peers;
+  std::vector<Finding> findings;
+  friend bool operator==(const Machine&, const Machine&) = default;
+};
+
+std::string_view name_of(PeerAccess access);  // "yes", "no", "unknown"
+
+// How many processors a list as "0-31,64" has; 0 for what is no such list.
+int count_cpus(std::string_view cpus);
+
+}  // namespace plait::topology

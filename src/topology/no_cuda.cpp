@@ -1,0 +1,11 @@
+// GPUs in a build without CUDA: there are none.
+#include "core/error.h"
+#include "topology/gpu_path.h"
+
+namespace plait::topology {
+
+std::vector<std::string> cuda_gpus() { return {}; }
+std::string bus_id_of_gpu(int) { throw DeviceError("this plait was built without CUDA"); }
+PathFacts gpu_path(int, const std::string&, const std::string&) { throw DeviceError("this plait was built without CUDA"); }
+
+}  // namespace plait::topology

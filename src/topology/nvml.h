@@ -1,0 +1,58 @@
+// What NVML knows about how GPUs are connected, also about those that CUDA_VISIBLE_DEVICES hides from this process.
+//
+// The library belongs to the driver and is opened at run time, so plait starts where there is none. What it does not know, or
+// what this driver's does not have yet, is "nothing"; why_missing() tells when that is everything.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace plait::topology {
+
+enum class NvLinkEnd { gpu, nvswitch, other };
+
+// One NVLink of a GPU that is up.
+struct NvLink {
+  int lane = 0;
+  NvLinkEnd end = NvLinkEnd::other;
+  std::string bus_id;  // of what is at its end; "" where the driver does not tell (switches of a virtual machine's host)
+};
+
+// NVLink-C2C of a GPU to the CPU of its module: the links that are up.
+struct C2cLinks {
+  int links = 0;
+  double gb_per_s = 0;  // all together, one direction
+};
+
+class Nvml {
+ public:
+  explicit Nvml(const std::string& library = "libnvidia-ml.so.1");
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  const std::string& why_missing() const { return why_missing_; }  // "" where NVML works
+  std::optional<std::string> driver_version() const;               // "580.82.07"
+  std::vector<std::string> gpus() const;  // the PCI addresses of all GPUs that the driver has, in ascending order
+
+  // GPUs by their PCI address; one that NVML does not know has no links, paths and states.
+  bool knows(const std::string& bus_id) const;
+  std::optional<std::string> name(const std::string& bus_id) const;   // "NVIDIA H200"
+  std::optional<std::string> model(const std::string& bus_id) const;  // the compute capability as "sm90"
+  std::vector<NvLink> nvlinks(const std::string& bus_id) const;
+  C2cLinks c2c_links(const std::string& bus_id) const;
+  // How far up the PCIe tree the way from one to the other goes, as nvidia-smi names it: PIX (one switch), PXB (several
+  // switches), PHB (a host bridge), NODE (several of one NUMA node), SYS (between NUMA nodes); "board" on one board.
+  std::optional<std::string> pcie_path(const std::string& a, const std::string& b) const;
+  // Whether `a` can read and write the memory of `b`: "" if so, else why not, in words.
+  std::optional<std::string> peer_obstacle(const std::string& a, const std::string& b) const;
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> library_;
+  std::string why_missing_;
+};
+
+}  // namespace plait::topology

@@ -1,0 +1,99 @@
+// The way from one GPU to another through the graph: which edges a transfer crosses, how wide they are, and what they are
+// called.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "topology/graph.h"
+
+namespace plait::topology {
+
+// One edge of a path, from its `a` to its `b` unless reversed. Two flows that cross the same edge in the same direction share
+// it.
+struct Hop {
+  int edge = 0;
+  bool reversed = false;
+  friend bool operator==(const Hop&, const Hop&) = default;
+};
+
+struct Path {
+  std::vector<Hop> hops;  // empty: there is no way (or the two GPUs are one)
+  double gb_per_s = 0;    // of the narrowest edge, for one flow alone
+  double latency_us = 0;  // of all edges
+};
+
+struct PairSummary {
+  double gb_per_s = 0;  // 0: there is no way
+  double latency_us = 0;
+  Origin bandwidth_from = Origin::nominal;
+  Origin latency_from = Origin::nominal;
+  // "NV2", "XGMI1": lanes between the two; "NVS8": lanes of each to NVSwitches; "C2C"; "NET": over the network; the PCIe paths
+  // as nvidia-smi calls them: "PIX" one switch, "PXB" several, "PHB" a host bridge (or a NUMA node whose bridges are not told
+  // apart), "NODE" several bridges of a NUMA node, "SYS" between NUMA nodes; "none".
+  std::string link = "none";
+};
+
+// Which links a transfer takes is first a matter of their kind: NVLink or xGMI, directly or by an NVSwitch, wherever it joins
+// the two GPUs (as CUDA's peer access does, even where PCIe were wider), else the links of the host, else the network. Of the
+// paths of that kind the widest, of these the one of least latency, then of fewest edges, then the one whose nodes come first:
+// so the answer does not depend on the order of edges. Data does not pass through a third GPU nor a third host.
+class Routes {
+ public:
+  // Keeps its own copy. Throws InternalError if the graph has problems.
+  explicit Routes(Graph graph);
+
+  const Graph& graph() const { return graph_; }
+  const std::vector<int>& gpus() const { return gpus_; }  // gpus_of(graph)
+
+  // To every GPU in the order of gpus(); the one to itself has no hops. Time grows with the size of the graph times the number
+  // of different widths: for all pairs of one host this is much cheaper than asking for each.
+  std::vector<Path> paths_from(int gpu) const;
+  // Both are nodes of GPUs. Looks at their two hosts and what is of no host only, so its time does not grow with the other
+  // hosts.
+  Path path(int from, int to) const;
+
+  // What a measurement says if there is one, else what `path` (which must be from `from` to `to`) says.
+  PairSummary summary(int from, int to, const Path& path) const;
+  PairSummary summary(int from, int to) const { return summary(from, to, path(from, to)); }
+  // What `path`, from `from` on, says without measurements between its ends; and what was measured, or nothing.
+  PairSummary summary_of(int from, const Path& path) const;
+  const PairMeasurement* measurement(int from, int to) const;
+
+ private:
+  enum class Reach { nvlink, host, network };
+  struct Step {
+    int edge, to;
+    int host;  // of `to`, counted from 1 in ascending order; 0: of no host
+  };
+  // The nodes that a search may touch, numbered from 0: all of them, or those of two hosts and of none.
+  struct Region {
+    bool all = true;
+    int host = 0, other = 0;  // as in Step
+    int size = 0;
+  };
+  Region all() const;
+  Region around(int from, int to) const;
+  int place_in(const Region& region, int node) const;
+  bool leads_to(int node, int host) const;
+  template <class Visit>
+  void for_steps(const Region& region, int node, const Visit& visit) const;
+  bool may_cross(const Step& step, int from, int source, Reach reach) const;
+  std::vector<double> widths_from(int source, Reach reach, const Region& region) const;
+  // For each node of the region the edge that leads to it.
+  std::vector<int> shortest_from(int source, Reach reach, double width, const Region& region) const;
+  Path walk_back(int source, int target, const std::vector<int>& arrived_by, const Region& region) const;
+  std::string link_name(int from, const Path& path) const;
+
+  Graph graph_;
+  std::vector<int> gpus_;
+  std::vector<int> host_of_;                                   // by node, as in Step
+  std::vector<int> place_in_host_;                             // by node, among the nodes of its host
+  std::vector<int> host_sizes_;                                // nodes of a host, as in Step
+  std::vector<bool> leaf_;                                     // by node: of no host, and of such nodes one neighbour at most
+  std::vector<std::vector<Step>> steps_;                       // by node, by host and node that they lead to
+  std::vector<std::pair<std::pair<int, int>, int>> measured_;  // (from, to) to index in graph_.pairs, sorted
+};
+
+}  // namespace plait::topology

@@ -1,0 +1,126 @@
+#include "topology/sysfs.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+
+#include "core/bus_id.h"
+
+namespace plait::topology {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "pci0000:17"
+bool is_pci_root(const std::string& name) {
+  return name.starts_with("pci") && bus_id_from(name.substr(3) + ":00.0") == name.substr(3) + ":00.0";
+}
+
+double number_at_start(const std::string& text) {
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+}  // namespace
+
+std::optional<std::string> read_bytes(const fs::path& file, std::size_t most) {
+  std::error_code error;
+  if (!fs::exists(file, error) || fs::is_directory(file, error)) return std::nullopt;
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return std::nullopt;
+  std::string text(most, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(most));
+  // Some attributes open and then refuse to be read: the speed of a network interface that is down.
+  if (stream.bad()) return std::nullopt;
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  return text;
+}
+
+std::optional<std::string> read_line(const fs::path& file) {
+  std::optional<std::string> text = read_bytes(file, 4096);
+  if (!text) return std::nullopt;
+  text->resize(std::min(text->find('\n'), text->size()));
+  const std::size_t last = text->find_last_not_of(" \t\r");
+  text->resize(last == std::string::npos ? 0 : last + 1);
+  return text;
+}
+
+std::optional<std::int64_t> read_integer(const fs::path& file) {
+  const std::optional<std::string> text = read_line(file);
+  if (!text) return std::nullopt;
+  std::int64_t value = 0;
+  const auto [rest, status] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (status != std::errc() || rest != text->data() + text->size()) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> Sysfs::pci_devices() const {
+  std::vector<std::string> devices = names_in(path("sys/bus/pci/devices"));
+  std::erase_if(devices, [](const std::string& name) { return bus_id_from(name) != name; });
+  return devices;
+}
+
+std::optional<PciPlace> Sysfs::place(const std::string& bus_id) const {
+  std::error_code error;
+  const fs::path real = fs::canonical(pci(bus_id), error);
+  if (error) return std::nullopt;
+  PciPlace place;
+  for (const fs::path& part : real) {
+    const std::string name = part.string();
+    if (is_pci_root(name)) {
+      place.root = name;
+      place.bridges.clear();
+    } else if (!place.root.empty() && bus_id_from(name) == name) {
+      place.bridges.push_back(name);
+    }
+  }
+  if (place.bridges.empty() || place.bridges.back() != bus_id) return std::nullopt;
+  place.bridges.pop_back();
+  place.device = bus_id;
+  return place;
+}
+
+std::optional<std::string> Sysfs::pci_device_of(const fs::path& class_entry) const {
+  std::error_code error;
+  fs::path device = fs::canonical(class_entry / "device", error);
+  if (error) return std::nullopt;
+  if (device.filename().string().starts_with("virtio")) device = device.parent_path();
+  const std::string name = device.filename().string();
+  return bus_id_from(name) == name ? std::optional(name) : std::nullopt;
+}
+
+int Sysfs::numa_of(const std::string& bus_id) const {
+  const std::int64_t numa = read_integer(pci(bus_id) / "numa_node").value_or(-1);
+  return numa >= 0 && numa < 1 << 16 ? static_cast<int>(numa) : -1;
+}
+
+std::string Sysfs::class_of(const std::string& bus_id) const { return read_line(pci(bus_id) / "class").value_or(""); }
+
+Sysfs::Link Sysfs::link_of(const std::string& bus_id, const std::string& bridge_above) const {
+  Link link;
+  const auto narrow = [](auto& value, auto other) {
+    if (other > 0) value = value > 0 ? std::min(value, other) : other;
+  };
+  for (const std::string& end : {bus_id, bridge_above}) {
+    if (end.empty()) continue;
+    narrow(link.gt_per_s, number_at_start(read_line(pci(end) / "max_link_speed").value_or("")));
+    // 255 stands for "not known" in some virtual machines.
+    const std::int64_t width = read_integer(pci(end) / "max_link_width").value_or(0);
+    if (width <= 32) narrow(link.most_width, static_cast<int>(width));
+  }
+  const std::int64_t now = read_integer(pci(bus_id) / "current_link_width").value_or(0);
+  link.width = now > 0 && now <= 32 ? std::min(static_cast<int>(now), link.most_width) : link.most_width;
+  return link;
+}
+
+}  // namespace plait::topology

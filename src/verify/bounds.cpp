@@ -1,0 +1,88 @@
+#include "verify/bounds.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "train/learning_rate.h"
+
+namespace plait::verify {
+namespace {
+
+constexpr double confidence = 2;  // `c`
+
+double unit_roundoff(DType type) {
+  switch (type) {
+    case DType::bf16: return std::ldexp(1.0, -8);
+    case DType::f32: return std::ldexp(1.0, -24);
+    case DType::f64: return std::ldexp(1.0, -53);
+    case DType::i32:
+    case DType::u8: break;
+  }
+  throw InternalError("unit_roundoff: not a type to compute in");
+}
+
+double root_of(std::int64_t count) { return std::sqrt(static_cast<double>(count)); }
+
+}  // namespace
+
+VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config) {
+  const model::ModelShape& shape = plan.sizes.shape;
+  const std::int64_t sequence = plan.sizes.micro_batch.sequence;
+  VerifyBounds bounds{.stored = unit_roundoff(plan.sizes.compute),
+                      .summed = unit_roundoff(plan.scalar_type()),
+                      .gradients = unit_roundoff(plan.gradient_type),
+                      .master = unit_roundoff(plan.master_type),
+                      .longest_sum = std::max({shape.hidden, shape.ffn, shape.attention_dim(), sequence}),
+                      .blocks = shape.blocks(),
+                      .tokens = plan.global_batch * sequence,
+                      .micro_batches = plan.global_batch / plan.sizes.micro_batch.batch,
+                      .optimizer = config.train.optimizer,
+                      .rates = {}};
+  const train::LearningRate rate(config.train.optimizer, config.train.steps);
+  for (std::int64_t step = 0; step < config.verify.steps; ++step) bounds.rates.push_back(rate.at(step));
+  return bounds;
+}
+
+double VerifyBounds::tensor(double drift) const {
+  const double product = stored + summed * root_of(longest_sum);
+  return confidence * (product + drift) * root_of(8 * blocks);
+}
+
+double VerifyBounds::gradient(double drift) const {
+  return tensor(drift) + confidence * (gradients * root_of(micro_batches) + summed * root_of(tokens));
+}
+
+double VerifyBounds::norm(double drift) const { return gradient(drift) / root_of(tokens) + sum_of_micro_batches(); }
+
+double VerifyBounds::loss(double drift, double logits) const {
+  return tensor(drift) * logits / root_of(tokens) + sum_of_micro_batches();
+}
+
+double VerifyBounds::sum_of_micro_batches() const { return confidence * unit_roundoff(DType::f32) * root_of(micro_batches); }
+
+double VerifyBounds::update(std::int64_t step, double drift, double moment, double largest_moment) const {
+  const double correction = 1 - std::pow(optimizer.beta2, static_cast<double>(step));  // v̂ = v / correction
+  const double root = std::sqrt(moment / correction), largest_root = std::sqrt(largest_moment / correction);
+  const double share = gradient(drift) * largest_root / (root + optimizer.epsilon);
+  return 2 * rates[static_cast<std::size_t>(step - 1)] * std::min(1.0, share);
+}
+
+nlohmann::ordered_json to_json(const VerifyBounds& b) {
+  return {{"parameter",
+           {{"rule",
+             "of each element: sum over steps of 2 lr min(1, gradient * max(root) / (root + epsilon)) + rounding * "
+             "max|parameter|, where root is that of AdamW's second moment, its bias corrected"},
+            {"lr", b.rates},
+            {"epsilon", b.optimizer.epsilon},
+            {"rounding", b.parameter_rounding(std::ssize(b.rates), 1)},
+            {"weight_rounding", b.weight_rounding(1)}}},
+          {"from",
+           {{"unit_roundoff", {{"stored", b.stored}, {"summed", b.summed}, {"gradients", b.gradients}, {"master", b.master}}},
+            {"longest_sum", b.longest_sum},
+            {"blocks", b.blocks},
+            {"tokens", b.tokens},
+            {"micro_batches", b.micro_batches}}}};
+}
+
+}  // namespace plait::verify

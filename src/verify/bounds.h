@@ -1,0 +1,77 @@
+// How far a layout may be from the serial run, and why. All errors are relative: max |a - b| / max |b| over a tensor.
+//
+// A layout computes the same sums as the serial run, in another order and in other parts. With u the unit roundoff, a sum of K
+// terms then comes out differently by about u √K of its size: rounding errors are as good as random, so they add up like a
+// random walk (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis"). Two types take part: `stored`,
+// of tensors and of the partial sums that ranks exchange (bf16, f32, f64), and `summed`, in which products are accumulated (f32
+// or f64).
+//
+//   one product      e = u(stored) + u(summed) √K, K the longest sum in a block: hidden, ffn, heads × head_dim or sequence
+//   through a model  every block adds four products forward and as many backward to what it was given, independently:
+//                    tensor = c e √(8 blocks)
+//   gradients        are sums over micro-batches and data-parallel ranks, in the type of gradients, of products that are sums
+//                    over tokens: gradient = tensor + c (u(gradients) √micro-batches + u(summed) √tokens)
+//   gradient norm    is a number that all tokens add to, with errors as independent as the tokens are, summed over
+//   micro-batches
+//                    in f32 at best: norm = gradient / √tokens + c u(f32) √micro-batches
+//   loss             likewise, of the logits: loss = tensor (logits / loss) / √tokens + c u(f32) √micro-batches, where `logits`
+//                    stands for the largest ones, 4 √hidden rms(gain) rms(table): an output of the final norm, whose elements
+//                    are of the size of its gain, times rows of a table that is still much as it was drawn
+//
+// c = 2: one run is the sum of two random walks away from the exact result, and so is the other; and the largest of many errors
+// is as many standard deviations out as the largest element that it is divided by.
+//
+// Parameters. AdamW moves an element by lr m̂ / (√v̂ + ε), which hardly depends on how large its gradient is: where a gradient is
+// no larger than its error, its sign is not certain and two correct runs may part by 2 lr in every step. So each element has a
+// bound of its own. An error δ of its gradient changes m̂ / √v̂ by at most 2 δ / √v̂, and never by more than 2:
+//   parameter = Σ over steps of 2 lr min(1, gradient · max √v̂ / (√v̂ + ε)) + u(master) (steps + 1) max |parameter|
+// with √v̂ of the serial run after each step and max over the tensor. An element whose gradients are as large as any other's in
+// its tensor has to agree to 2 Σ lr · gradient; the key biases of attention, whose true gradients are 0, hardly need to agree.
+// The weights that blocks compute with are parameters rounded, to neighbours at worst: weight = parameter + 2 u(stored) max |w|
+//
+// Later steps start from weights that are apart already. Weights that differ by d of their size do to a product what rounding
+// it to d would: from the second step on, e + d takes the place of e, with
+//   d = √(Σ b²) / √(Σ w²), over all elements of matrices that ever had a gradient, b the bound of the element w so far
+// d is small where lr is small against weights and ε is large against the errors of gradients; else √v̂ + ε of some elements is
+// no larger than those, and d grows in every step. Configurations for verification choose lr and ε so; the bounds tell where
+// they do not.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/config.h"
+#include "parallel/rank_plan.h"
+
+namespace plait::verify {
+
+struct VerifyBounds {
+  // What they follow from.
+  double stored = 0, summed = 0, gradients = 0, master = 0;  // unit roundoffs
+  std::int64_t longest_sum = 0, blocks = 0, tokens = 0, micro_batches = 0;
+  OptimizerConfig optimizer;
+  std::vector<double> rates;  // lr of each step that is taken
+
+  // Of a step that starts from weights apart by `drift`, d above; 0 in the first step. `logits`: logits / loss.
+  double tensor(double drift) const;
+  double gradient(double drift) const;
+  double norm(double drift) const;
+  double loss(double drift, double logits) const;
+  // What step `step` (from 1) adds to the bound of an element of a parameter; `moment`: AdamW's second moment of the element
+  // after the step, `largest_moment`: the largest of the tensor.
+  double update(std::int64_t step, double drift, double moment, double largest_moment) const;
+  // What comes on top of that after step `step`; `magnitude`: the tensor's largest element.
+  double parameter_rounding(std::int64_t step, double magnitude) const {
+    return master * static_cast<double>(step + 1) * magnitude;
+  }
+  double weight_rounding(double magnitude) const { return 2 * stored * magnitude; }
+  double sum_of_micro_batches() const;  // of numbers of which there is one per step
+};
+
+// `plan`: of the serial run, or any other of the same model.
+VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config);
+
+nlohmann::ordered_json to_json(const VerifyBounds& bounds);  // what they follow from, and the rule for parameters
+
+}  // namespace plait::verify

@@ -1,0 +1,58 @@
+#include "verify/divergence.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <tuple>
+
+#include "verify/difference.h"
+
+namespace plait::verify {
+
+std::string Divergence::text() const {
+  const std::string size = error >= not_finite ? "not finite" : fmt::format("relative error {:.2g}", error);
+  return fmt::format("step {}, {}, rank {} (pipeline {} data {} tensor {}), {} (bound {:.1e}){}", step, what, rank, at.pipeline,
+                     at.data, at.tensor, size, bound, remark.empty() ? "" : "; " + remark);
+}
+
+bool Divergence::before(const Divergence& other) const {
+  return std::tie(step, part, order, index, rank) < std::tie(other.step, other.part, other.order, other.index, other.rank);
+}
+
+void to_json(nlohmann::ordered_json& json, const Divergence& d) {
+  json = {{"text", d.text()},
+          {"step", d.step},
+          {"part", static_cast<int>(d.part)},
+          {"order", d.order},
+          {"index", d.index},
+          {"rank", d.rank},
+          {"pipeline", d.at.pipeline},
+          {"data", d.at.data},
+          {"tensor_parallel", d.at.tensor},
+          {"what", d.what},
+          {"tensor", d.tensor},
+          {"block", d.block},
+          {"micro_batch", d.micro_batch},
+          {"error", d.error},
+          {"bound", d.bound},
+          {"remark", d.remark}};
+}
+
+void from_json(const nlohmann::ordered_json& json, Divergence& d) {
+  json.at("step").get_to(d.step);
+  d.part = static_cast<StepPart>(json.at("part").get<int>());
+  json.at("order").get_to(d.order);
+  json.at("index").get_to(d.index);
+  json.at("rank").get_to(d.rank);
+  json.at("pipeline").get_to(d.at.pipeline);
+  json.at("data").get_to(d.at.data);
+  json.at("tensor_parallel").get_to(d.at.tensor);
+  json.at("what").get_to(d.what);
+  json.at("tensor").get_to(d.tensor);
+  json.at("block").get_to(d.block);
+  json.at("micro_batch").get_to(d.micro_batch);
+  json.at("error").get_to(d.error);
+  json.at("bound").get_to(d.bound);
+  json.at("remark").get_to(d.remark);
+}
+
+}  // namespace plait::verify

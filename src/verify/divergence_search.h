@@ -1,0 +1,57 @@
+// Finds where a layout that failed first leaves the serial run: it takes the same steps again, and before each of them looks at
+// every tensor that the step writes.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "verify/bounds.h"
+#include "verify/divergence.h"
+#include "verify/parameter_errors.h"
+#include "verify/reference.h"
+#include "verify/step_runner.h"
+
+namespace plait::verify {
+
+class DivergenceSearch {
+ public:
+  // `serial`: of the recorded serial run, with all of its tensors.
+  DivergenceSearch(StepRunner& runner, std::filesystem::path serial, const VerifyBounds& bounds)
+      : runner_(runner), serial_(std::move(serial)), bounds_(bounds) {}
+
+  // This rank's first divergence. Collective over all ranks; the first of all of them is the layout's.
+  std::optional<Divergence> synchronize_run();
+
+ private:
+  void take_step(std::int64_t step);
+  void observe(const ReferenceStep& serial, const parallel::Instruction& instruction,
+               const std::vector<runtime::WrittenTensor>& written);
+  // A parameter's gradient after some of a step's micro-batches.
+  void observe_gradient(const ReferenceStep& serial, const parallel::Instruction& instruction,
+                        const runtime::WrittenTensor& written, Divergence found);
+  bool others_add_to(const model::Parameter& parameter) const;
+  void compare_parameters(const std::vector<ParameterError>& errors, Divergence found, const std::string& what);
+  void note(const Divergence& found);  // if its error is above its bound, and nothing was before it
+
+  int micro_batch_of_step(int micro_batch) const;
+  std::string remark_on(const parallel::Instruction& instruction, bool first_tensor) const;
+  std::string remark_on(StepPart part, const model::Parameter& parameter) const;
+
+  // What this rank's micro-batches before `next` add to a parameter's gradient in the serial run.
+  struct GradientSum {
+    std::vector<double> elements;
+    double largest = 0;  // of the serial run's gradient, in any of its micro-batches so far
+    int next = 0;
+  };
+
+  StepRunner& runner_;
+  std::filesystem::path serial_;
+  const VerifyBounds& bounds_;
+  std::int64_t step_ = 0;
+  std::map<int, GradientSum> sums_;  // by parameter
+  std::optional<Divergence> first_;
+};
+
+}  // namespace plait::verify

@@ -1,0 +1,111 @@
+#include "verify/layouts.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "parallel/schedule.h"
+#include "verify/overrides.h"
+
+namespace plait::verify {
+namespace {
+
+const std::string prefix = "parallel.";
+
+// The numbers of ranks follow from the layout.
+const std::string any_ranks = "launch.ranks=auto";
+
+struct Key {
+  const char* name;
+  std::string (*value)(const ParallelConfig&);
+};
+
+// In the order in which a layout is read.
+constexpr Key keys[] = {
+    {"pipeline", [](const ParallelConfig& p) { return std::to_string(p.pipeline); }},
+    {"data", [](const ParallelConfig& p) { return std::to_string(p.data); }},
+    {"tensor", [](const ParallelConfig& p) { return std::to_string(p.tensor); }},
+    {"schedule", [](const ParallelConfig& p) { return p.schedule; }},
+    {"virtual_stages", [](const ParallelConfig& p) { return std::to_string(p.virtual_stages); }},
+    {"stages", [](const ParallelConfig& p) { return fmt::format("[{}]", fmt::join(p.stages, ", ")); }},
+    {"zero", [](const ParallelConfig& p) { return std::to_string(p.zero); }},
+    {"sequence_parallel", [](const ParallelConfig& p) { return std::string(p.sequence_parallel ? "true" : "false"); }},
+    {"recompute", [](const ParallelConfig& p) { return p.recompute; }},
+};
+
+LayoutRequest request_of(const ParallelConfig& layout, const ParallelConfig& base) {
+  LayoutRequest request{layout_text(layout, base), {any_ranks}};
+  for (const Key& key : keys) request.overrides.push_back(prefix + key.name + "=" + key.value(layout));
+  return request;
+}
+
+// What there is to choose for one mesh.
+std::vector<ParallelConfig> layouts_of_mesh(const ParallelConfig& mesh) {
+  std::vector<std::string> schedules = {ParallelConfig{}.schedule};
+  if (mesh.pipeline > 1) schedules = parallel::schedule_names();
+  std::vector<ParallelConfig> layouts;
+  for (const std::string& schedule : schedules) {
+    for (std::int64_t zero = 0; zero <= (mesh.data > 1 ? 2 : 0); ++zero) {
+      ParallelConfig layout = mesh;
+      layout.schedule = schedule;
+      layout.virtual_stages = schedule == "interleaved" ? 2 : 1;
+      layout.zero = zero;
+      layouts.push_back(layout);
+      if (mesh.tensor > 1 && zero == 0 && schedule == ParallelConfig{}.schedule) {
+        layout.sequence_parallel = false;
+        layouts.push_back(layout);
+      }
+    }
+  }
+  return layouts;
+}
+
+}  // namespace
+
+LayoutRequest parse_layout(const std::string& text) {
+  if (text.find('=') == std::string::npos) {
+    throw ConfigError(
+        {{"verify.layouts", text, "must be `all`, or keys of `parallel` with values, as in \"pipeline=2 tensor=2\"", "", 0}});
+  }
+  LayoutRequest request{text, {any_ranks, prefix + "data=1"}};
+  for (const std::string& part : split_overrides(text, "verify.layouts")) request.overrides.push_back(prefix + part);
+  return request;
+}
+
+std::vector<LayoutRequest> all_layouts(int ranks, const ParallelConfig& base) {
+  std::vector<LayoutRequest> requests;
+  for (int pipeline = 1; pipeline <= ranks; ++pipeline) {
+    for (int data = 1; data <= ranks / pipeline; ++data) {
+      const int tensor = ranks / pipeline / data;
+      if (pipeline * data * tensor != ranks) continue;
+      ParallelConfig mesh;
+      mesh.pipeline = pipeline, mesh.data = data, mesh.tensor = tensor;
+      mesh.recompute = base.recompute;
+      for (const ParallelConfig& layout : layouts_of_mesh(mesh)) requests.push_back(request_of(layout, base));
+    }
+  }
+  return requests;
+}
+
+std::vector<std::string> serial_overrides() {
+  ParallelConfig serial;
+  serial.data = 1;
+  return request_of(serial, {}).overrides;
+}
+
+std::string layout_text(const ParallelConfig& layout, const ParallelConfig& base) {
+  ParallelConfig usual;
+  usual.data = 1;
+  std::vector<std::string> parts;
+  for (const Key& key : keys) {
+    const std::string value = key.value(layout);
+    // parse_layout takes data for 1, whatever the configuration says.
+    const bool inherited = std::string(key.name) != "data" && key.value(base) != key.value(usual);
+    if (value != key.value(usual) || inherited) parts.push_back(key.name + ("=" + value));
+  }
+  return parts.empty() ? "data=1" : fmt::format("{}", fmt::join(parts, " "));
+}
+
+}  // namespace plait::verify

@@ -1,0 +1,150 @@
+#include "verify/matrix.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "launch/launch.h"
+#include "parallel/rank_plan.h"
+#include "verify/overrides.h"
+
+namespace plait::verify {
+namespace {
+
+template <typename T>
+void append(std::vector<T>& list, const std::vector<T>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+}
+
+// A variant: "llama: model.norm=rms_norm model.mlp=swiglu".
+struct Variant {
+  std::string name;
+  std::vector<std::string> overrides;
+};
+
+Variant parse_variant(const std::string& text) {
+  const auto colon = text.find(':');
+  Variant variant{text.substr(0, colon), {}};
+  const bool is_name = !variant.name.empty() && variant.name.find_first_of(" \t=/") == std::string::npos;
+  if (colon == std::string::npos || !is_name) {
+    throw ConfigError({{"verify.variants", text, "must be `name: path=value path=value ...`", "", 0}});
+  }
+  variant.overrides = split_overrides(text.substr(colon + 1), "verify.variants");
+  return variant;
+}
+
+std::vector<VerifyModel> models_of(const ConfigSource& source, const Config& base) {
+  std::vector<Variant> variants = {{base.model.preset.empty() ? "base" : base.model.preset, {}}};
+  for (const std::string& text : base.verify.variants) variants.push_back(parse_variant(text));
+  std::set<std::string> names;
+  std::vector<VerifyModel> models;
+  for (const Variant& variant : variants) {
+    if (!names.insert(variant.name).second) {
+      throw ConfigError({{"verify.variants", variant.name, "is the name of another model of this file", "", 0}});
+    }
+    VerifyModel model{variant.name, variant.overrides, variant.overrides, {}, {}};
+    append(model.serial_overrides, serial_overrides());
+    model.serial = source(model.serial_overrides);
+    model.tokenizer = data::create_tokenizer(model.serial);
+    models.push_back(std::move(model));
+  }
+  return models;
+}
+
+// What is wrong, on one line.
+std::string reason_of(const ConfigError& error) {
+  std::string text;
+  for (const ConfigProblem& p : error.problems()) {
+    text += (text.empty() ? "" : "; ") + p.path + (p.value.empty() ? "" : "=" + p.value) + ": " + p.rule;
+  }
+  return text.empty() ? error.what() : text;
+}
+
+// Adds what is wrong with a layout, once where it is the same for several models.
+void add_problems(std::vector<ConfigProblem>& problems, const LayoutRequest& request, const ConfigError& error) {
+  std::vector<ConfigProblem> list = error.problems();
+  if (list.empty()) list.push_back({"verify.layouts", request.text, error.what(), "", 0});
+  for (ConfigProblem& problem : list) {
+    problem.rule += fmt::format(" (layout \"{}\")", request.text);
+    problem.line = 0;
+    const auto same = [&](const ConfigProblem& p) { return p.path == problem.path && p.rule == problem.rule; };
+    if (std::none_of(problems.begin(), problems.end(), same)) problems.push_back(std::move(problem));
+  }
+}
+
+class MatrixBuilder {
+ public:
+  MatrixBuilder(const ConfigSource& source, const Config& base) : source_(source), base_(base) {
+    matrix_.models = models_of(source, base);
+  }
+
+  // `required`: ConfigError unless at least one model can be laid out so.
+  void add(const LayoutRequest& request, bool required) {
+    bool suits_one = false;
+    std::vector<ConfigProblem> problems;
+    for (std::size_t m = 0; m < matrix_.models.size(); ++m) {
+      try {
+        add(request, m);
+        suits_one = true;
+      } catch (const ConfigError& error) {
+        matrix_.refused.push_back({matrix_.models[m].name, request.text, reason_of(error)});
+        add_problems(problems, request, error);
+      }
+    }
+    if (required && !suits_one) throw ConfigError(problems);
+  }
+
+  VerifyMatrix take() {
+    std::stable_sort(matrix_.cases.begin(), matrix_.cases.end(),
+                     [](const VerifyCase& a, const VerifyCase& b) { return a.model < b.model; });
+    return std::move(matrix_);
+  }
+
+ private:
+  void add(const LayoutRequest& request, std::size_t index) {
+    const VerifyModel& model = matrix_.models[index];
+    VerifyCase added{index, "", model.overrides, {}};
+    append(added.overrides, request.overrides);
+    added.config = source_(added.overrides);
+    added.layout = layout_text(added.config.parallel, base_.parallel);
+    const launch::LaunchPlan launch = launch::plan_launch(added.config);
+    parallel::make_rank_plan(added.config, model.tokenizer->vocab(),
+                             parallel::resolve_layout(added.config.parallel, launch.ranks), 0, launch.devices.front().kind);
+    if (seen_.insert({index, added.layout}).second) matrix_.cases.push_back(std::move(added));
+  }
+
+  const ConfigSource& source_;
+  const Config& base_;
+  VerifyMatrix matrix_;
+  std::set<std::pair<std::size_t, std::string>> seen_;
+};
+
+}  // namespace
+
+VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::string>& layouts) {
+  const Config base = source({});
+  if (base.launch.mode == "external") {
+    throw ConfigError(
+        {{"launch.mode", "external", "verify starts a job for each layout by itself: must be threads or processes", "", 0}});
+  }
+  MatrixBuilder builder(source, base);
+  for (const std::string& text : layouts.empty() ? base.verify.layouts : layouts) {
+    if (text != "all") {
+      builder.add(parse_layout(text), true);
+      continue;
+    }
+    for (const std::int64_t ranks : base.verify.ranks) {
+      for (const LayoutRequest& request : all_layouts(static_cast<int>(ranks), base.parallel)) builder.add(request, false);
+    }
+  }
+  VerifyMatrix matrix = builder.take();
+  if (matrix.cases.empty()) {
+    const std::string why = "no layout is left to verify; the first was refused because of " + matrix.refused.front().reason;
+    throw ConfigError({{"verify.layouts", "", why, "", 0}});
+  }
+  return matrix;
+}
+
+}  // namespace plait::verify

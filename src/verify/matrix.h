@@ -1,0 +1,49 @@
+// Which models under which layouts are to be compared: from a configuration.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "data/tokenizer.h"
+#include "verify/layouts.h"
+
+namespace plait::verify {
+
+// The configuration with these overrides on top of what the user gave. Throws ConfigError.
+using ConfigSource = std::function<Config(const std::vector<std::string>& overrides)>;
+
+// A model, as configured or with the overrides of a variant.
+struct VerifyModel {
+  std::string name;
+  std::vector<std::string> overrides;         // of the variant
+  std::vector<std::string> serial_overrides;  // and of its serial run
+  Config serial;
+  std::shared_ptr<const data::Tokenizer> tokenizer;
+};
+
+struct VerifyCase {
+  std::size_t model = 0;               // index into VerifyMatrix::models
+  std::string layout;                  // layout_text()
+  std::vector<std::string> overrides;  // of the model and the layout
+  Config config;
+};
+
+struct RefusedLayout {
+  std::string model, layout, reason;
+};
+
+struct VerifyMatrix {
+  std::vector<VerifyModel> models;
+  std::vector<VerifyCase> cases;  // model by model
+  std::vector<RefusedLayout> refused;
+};
+
+// `layouts` replaces verify.layouts unless it is empty. What `all` lists and a rule refuses is left out and listed as refused,
+// and so is a layout given by name that suits some of the models; ConfigError where one suits none, or where nothing is left.
+VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::string>& layouts = {});
+
+}  // namespace plait::verify

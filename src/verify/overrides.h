@@ -1,0 +1,13 @@
+// Several overrides of a configuration on one line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace plait::verify {
+
+// "pipeline=2 stages=[1, 3]" → {"pipeline=2", "stages=[1, 3]"}. A new override begins at each word that has the form name=...;
+// any other word belongs to the value before it. ConfigError, under `key`, where the first word is not of that form.
+std::vector<std::string> split_overrides(const std::string& text, const std::string& key);
+
+}  // namespace plait::verify

@@ -1,0 +1,105 @@
+#include "verify/rank_tasks.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "data/tokenizer.h"
+#include "verify/bounds.h"
+#include "verify/divergence_search.h"
+#include "verify/parameter_errors.h"
+#include "verify/reference.h"
+#include "verify/step_runner.h"
+
+namespace plait::verify {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds) {
+  const bool all = job.task == VerifyJob::Task::record_tensors;
+  const std::int64_t steps = std::ssize(bounds.rates);
+  ReferenceRecorder recorder(runner.interpreter(), bounds);
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    if (all) {
+      runner.synchronize_observe(step, [&](const parallel::Instruction& i, const std::vector<runtime::WrittenTensor>& written) {
+        for (const runtime::WrittenTensor& tensor : written) {
+          if (tensor.view) recorder.add(reference_tensor(i, i.micro_batch, tensor.name), tensor.view);
+        }
+      });
+    }
+    const runtime::StepResult result = runner.synchronize_step();
+    if (result.halted) throw Error(fmt::format("step {} itself is not finite; nothing can be compared with it", step));
+    recorder.count_update(step);
+    if (all || step == 1) recorder.add_gradients();
+    if (all || step == steps) recorder.add_parameters();
+    recorder.write(serial_run(job), result);
+  }
+}
+
+void add(ErrorSummary& summary, const std::vector<ParameterError>& errors, const parallel::RankPlan& plan) {
+  for (const ParameterError& e : errors) {
+    summary.add(e.error, e.bound, fmt::format("{} on rank {}", plan.parameters[e.parameter].name, plan.rank));
+    summary.largest = std::max(summary.largest, e.largest);
+  }
+}
+
+VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds) {
+  VerifyFindings findings;
+  const std::int64_t steps = std::ssize(bounds.rates);
+  parallel::LedgerSum ledger;
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    const runtime::StepResult result = runner.synchronize_step();
+    if (step > 1 || steps == 1) ledger.add(result.ledger);
+    const ReferenceStep serial(serial_run(job), step);
+    const std::string where = fmt::format("step {} on rank {}", step, runner.plan().rank);
+    const double loss = static_cast<double>(result.loss), norm = static_cast<double>(result.grad_norm);
+    const double loss_bound = bounds.loss(serial.drift(), serial.logits()), norm_bound = bounds.norm(serial.drift());
+    findings.of(ErrorKind::loss).add(relative_difference(loss, serial.loss()), loss_bound, where);
+    findings.of(ErrorKind::norm).add(relative_difference(norm, serial.norm()), norm_bound, where);
+    if (step == 1) add(findings.of(ErrorKind::gradient), gradient_errors(runner.interpreter(), serial, bounds), runner.plan());
+    if (step == steps) {
+      add(findings.of(ErrorKind::parameter), parameter_errors(runner.interpreter(), serial, bounds), runner.plan());
+      add(findings.of(ErrorKind::weight), weight_errors(runner.interpreter(), serial, bounds), runner.plan());
+    }
+  }
+  findings.ledgers = {ledger.mean()};
+  return findings;
+}
+
+// What all ranks found, on rank 0.
+std::optional<VerifyFindings> collect(const VerifyFindings& own, const Config& config, launch::RankContext& rank) {
+  const auto key = [](int of) { return "verify.findings." + std::to_string(of); };
+  if (!rank.is_main) {
+    rank.rendezvous->set(key(rank.rank), Json(own).dump());
+    return std::nullopt;
+  }
+  VerifyFindings all = own;
+  for (int other = 1; other < rank.size; ++other) {
+    const auto text = rank.rendezvous->get(key(other), train::group_options(config, rank.device).timeout);
+    all.merge(Json::parse(text).get<VerifyFindings>());
+  }
+  return all;
+}
+
+}  // namespace
+
+std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const VerifyHooks& hooks,
+                                            launch::RankContext& rank) {
+  const std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(job.model);
+  StepRunner runner(config, rank, hooks, *tokenizer);
+  const VerifyBounds bounds = verify_bounds(runner.plan(), config);
+  VerifyFindings findings;
+  switch (job.task) {
+    case VerifyJob::Task::record:
+    case VerifyJob::Task::record_tensors: record(runner, job, bounds); break;
+    case VerifyJob::Task::compare: findings = compare(runner, job, bounds); break;
+    case VerifyJob::Task::search:
+      findings.first_divergence = DivergenceSearch(runner, serial_run(job), bounds).synchronize_run();
+      break;
+  }
+  return collect(findings, config, rank);
+}
+
+}  // namespace plait::verify

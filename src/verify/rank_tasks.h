@@ -1,0 +1,14 @@
+// One rank's part of a verification job.
+#pragma once
+
+#include <optional>
+
+#include "verify/verify_job.h"
+
+namespace plait::verify {
+
+// Runs job.task. Collective over all ranks; what all of them found is returned on rank 0.
+std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const VerifyHooks& hooks,
+                                            launch::RankContext& rank);
+
+}  // namespace plait::verify

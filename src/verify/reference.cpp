@@ -1,0 +1,137 @@
+#include "verify/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "core/error.h"
+
+namespace plait::verify {
+namespace {
+
+class SumOfSquares {
+ public:
+  void add(double value) { sum_ += value * value, ++count_; }
+  double rms() const { return count_ > 0 ? std::sqrt(sum_ / static_cast<double>(count_)) : 0; }
+
+ private:
+  double sum_ = 0;
+  std::int64_t count_ = 0;
+};
+
+}  // namespace
+
+std::string reference_gradient(const std::string& parameter) { return "gradient: " + parameter; }
+std::string reference_parameter(const std::string& parameter) { return "parameter: " + parameter; }
+std::string reference_bound(const std::string& parameter) { return "bound: " + parameter; }
+
+std::string reference_tensor(const parallel::Instruction& instruction, int micro_batch, const std::string& tensor) {
+  parallel::Instruction of_step = instruction;
+  of_step.micro_batch = micro_batch;
+  return to_string(of_step) + ": " + tensor;
+}
+
+void ReferenceRecorder::add(const std::string& name, View view) { add(name, interpreter_.synchronize_read(view), view.shape); }
+
+void ReferenceRecorder::add(const std::string& name, std::vector<double> values, Shape shape) {
+  if (!std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); })) {
+    throw Error(name + " itself is not finite; nothing can be compared with it");
+  }
+  checkpoint::TensorSpec spec{name, DType::f64, {}};
+  for (int dim = 0; dim < shape.rank(); ++dim) spec.shape.push_back(shape[dim]);
+  specs_.push_back(std::move(spec));
+  values_.push_back(std::move(values));
+}
+
+// One rank without ZeRO keeps every parameter in one piece.
+void ReferenceRecorder::add_gradients() {
+  const parallel::RankPlan& plan = interpreter_.plan();
+  for (const auto& piece : plan.flat.state_pieces()) {
+    const model::Parameter& parameter = plan.parameters[piece.parameter];
+    const View gradient = interpreter_.kept_gradients().rows(piece.gradient_first, piece.count);
+    add(reference_gradient(parameter.name), interpreter_.synchronize_read(gradient), parameter.stored_shape);
+  }
+}
+
+void ReferenceRecorder::add_parameters() {
+  const parallel::RankPlan& plan = interpreter_.plan();
+  for (const auto& piece : plan.flat.state_pieces()) {
+    const model::Parameter& parameter = plan.parameters[piece.parameter];
+    const View master = interpreter_.master().rows(piece.state_first, piece.count);
+    add(reference_parameter(parameter.name), interpreter_.synchronize_read(master), parameter.stored_shape);
+    add(reference_bound(parameter.name), updates_.at(piece.parameter), parameter.stored_shape);
+  }
+}
+
+void ReferenceRecorder::count_update(std::int64_t step) {
+  const parallel::RankPlan& plan = interpreter_.plan();
+  const std::string table = plan.sizes.shape.tie_embeddings ? "embedding.tokens.weight" : "head.weight";
+  drift_ = next_drift_;
+  logits_ = 4 * std::sqrt(static_cast<double>(plan.sizes.shape.hidden));
+  SumOfSquares apart, all;
+  for (const auto& piece : plan.flat.state_pieces()) {
+    const model::Parameter& parameter = plan.parameters[piece.parameter];
+    const std::vector<double> moments =
+        interpreter_.synchronize_read(interpreter_.exp_avg_sq().rows(piece.state_first, piece.count));
+    const std::vector<double> values =
+        interpreter_.synchronize_read(interpreter_.master().rows(piece.state_first, piece.count));
+    const double largest = *std::max_element(moments.begin(), moments.end());
+    std::vector<double>& bounds = updates_.try_emplace(piece.parameter, moments.size(), 0.0).first->second;
+    SumOfSquares of_values;
+    for (std::size_t i = 0; i < moments.size(); ++i) {
+      bounds[i] += bounds_.update(step, drift_, moments[i], largest);
+      of_values.add(values[i]);
+      if (!parameter.decay || moments[i] == 0) continue;  // no matrix, or an element that is not used
+      apart.add(bounds[i]);
+      all.add(values[i]);
+    }
+    if (parameter.name == table || parameter.name == "head.norm.weight") logits_ *= of_values.rms();
+  }
+  next_drift_ = all.rms() > 0 ? apart.rms() / all.rms() : 0;
+}
+
+void ReferenceRecorder::write(const std::filesystem::path& directory, const runtime::StepResult& result) {
+  checkpoint::CheckpointWriter writer =
+      checkpoint::CheckpointWriter::begin(directory, result.update, {{"step.safetensors", specs_}});
+  nlohmann::ordered_json largest = nlohmann::ordered_json::object();
+  for (std::size_t t = 0; t < specs_.size(); ++t) {
+    writer.write(specs_[t].name, 0, std::ssize(values_[t]), values_[t].data());
+    double most = 0;
+    for (const double value : values_[t]) most = std::max(most, std::abs(value));
+    largest[specs_[t].name] = most;
+  }
+  writer.finish();
+  writer.commit(
+      {{"loss", result.loss}, {"norm", result.grad_norm}, {"drift", drift_}, {"logits", logits_}, {"largest", largest}},
+      std::numeric_limits<std::int64_t>::max());
+  specs_.clear();
+  values_.clear();
+}
+
+ReferenceStep::ReferenceStep(const std::filesystem::path& directory, std::int64_t step)
+    : checkpoint_(checkpoint::checkpoint_directory(directory, step)) {
+  const nlohmann::ordered_json& state = checkpoint_.state();
+  loss_ = state.at("loss").get<double>();
+  norm_ = state.at("norm").get<double>();
+  drift_ = state.at("drift").get<double>();
+  logits_ = state.at("logits").get<double>();
+  state.at("largest").get_to(largest_);
+}
+
+double ReferenceStep::largest(const std::string& tensor) const {
+  const auto found = largest_.find(tensor);
+  require(found != largest_.end(), "the serial run recorded no '" + tensor + "'");
+  return found->second;
+}
+
+void ReferenceStep::read(const std::string& tensor, const std::vector<model::ElementRun>& runs, std::int64_t first,
+                         std::span<double> values) const {
+  for (const model::ElementRun& run : runs) {
+    const auto at = static_cast<std::size_t>(run.first - first);
+    checkpoint_.read(tensor, run.whole_first, run.count, values.subspan(at, static_cast<std::size_t>(run.count)).data());
+  }
+}
+
+}  // namespace plait::verify

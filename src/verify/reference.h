@@ -1,0 +1,81 @@
+// What the serial run did, step by step: written to a directory by its one rank, read by every rank of every layout. A rank
+// reads the elements that it holds itself, so nobody needs the whole model in memory, and threads and processes do the same.
+//
+// Each step is a checkpoint (src/checkpoint) of its own: tensors in a safetensors file, as f64 whatever their type was; loss
+// and norm in its state.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "core/view.h"
+#include "model/parameters.h"
+#include "runtime/interpreter.h"
+#include "verify/bounds.h"
+
+namespace plait::verify {
+
+// Names of tensors in a step.
+std::string reference_gradient(const std::string& parameter);   // reduced, before clipping
+std::string reference_parameter(const std::string& parameter);  // after the update
+std::string reference_bound(const std::string& parameter);  // of each element of that, VerifyBounds::update of all steps so far
+// Of what an instruction wrote; `micro_batch`: of the whole step.
+std::string reference_tensor(const parallel::Instruction& instruction, int micro_batch, const std::string& tensor);
+
+// One step of the serial run at a time, kept until write().
+class ReferenceRecorder {
+ public:
+  ReferenceRecorder(runtime::Interpreter& interpreter, const VerifyBounds& bounds)
+      : interpreter_(interpreter), bounds_(bounds) {}
+
+  // Copies a tensor off the device. Blocks. Error if it holds a value that is not finite: nothing can be compared with it.
+  void add(const std::string& name, View view);
+  void add_gradients();
+  void add_parameters();  // and their bounds
+  // To be called after every step: what the bounds of this step and the next ones depend on.
+  void count_update(std::int64_t step);
+
+  void write(const std::filesystem::path& directory, const runtime::StepResult& result);
+
+ private:
+  void add(const std::string& name, std::vector<double> values, Shape shape);
+
+  runtime::Interpreter& interpreter_;
+  const VerifyBounds& bounds_;
+  std::map<std::size_t, std::vector<double>> updates_;  // bounds so far, by parameter
+  double drift_ = 0, next_drift_ = 0;                   // of the weights that this step and the next one start from
+  double logits_ = 0;
+  std::vector<checkpoint::TensorSpec> specs_;
+  std::vector<std::vector<double>> values_;  // of each
+};
+
+class ReferenceStep {
+ public:
+  // Keeps the files open.
+  ReferenceStep(const std::filesystem::path& directory, std::int64_t step);
+
+  std::int64_t step() const { return checkpoint_.step(); }
+  double loss() const { return loss_; }
+  double norm() const { return norm_; }
+  // What the step's bounds depend on (verify/bounds.h).
+  double drift() const { return drift_; }
+  double logits() const { return logits_ / loss_; }
+  bool contains(const std::string& tensor) const { return checkpoint_.contains(tensor); }
+  const std::vector<std::int64_t>& shape(const std::string& tensor) const { return checkpoint_.tensor(tensor).shape; }
+  double largest(const std::string& tensor) const;  // max |element|
+
+  // values[run.first - first + i] = element run.whole_first + i, for every run.
+  void read(const std::string& tensor, const std::vector<model::ElementRun>& runs, std::int64_t first,
+            std::span<double> values) const;
+
+ private:
+  checkpoint::CheckpointReader checkpoint_;
+  double loss_ = 0, norm_ = 0, drift_ = 0, logits_ = 0;
+  std::map<std::string, double> largest_;
+};
+
+}  // namespace plait::verify

@@ -1,0 +1,21 @@
+// A verification as one JSON document.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "verify/verify.h"
+
+namespace plait::verify {
+
+// {"reference": {"device", "models": [{"model", "parameters", "compute", "losses", "norms"}]},
+//  "layouts": [{"model", "layout": {"pipeline", "data", "tensor"}, "name", "schedule", "virtual_stages", "zero",
+//               "sequence_parallel", "recompute", "device", "max_loss_error", "max_norm_error", "max_grad_error",
+//               "max_param_error", "max_weight_error", "of_bound": {"loss", "norm", "gradient", "parameter", "weight"},
+//               "first_divergence": {"text", ...}, "failure", "passed", "seconds"}],
+//  "refused": [{"model", "name", "reason"}],
+//  "bounds": {model: {"steps": [{"loss", "norm", "gradient", "tensor", ...}], ...}}, "passed", "failed", "seconds"}
+// `name` is what --layout takes. Errors and shares of bounds are null, and so is what does not apply, where a layout did not
+// run to its end; an error that is not finite is 1e300.
+nlohmann::ordered_json to_json(const VerifyReport& report);
+
+}  // namespace plait::verify

@@ -1,0 +1,115 @@
+#include "verify/report_table.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "train/report/ledger_text.h"
+#include "train/report/progress_text.h"
+
+namespace plait::verify {
+namespace {
+
+constexpr const char* green = "32";
+constexpr const char* red = "1;31";
+constexpr std::size_t schedule_width = 13;
+constexpr std::array columns = {ErrorKind::loss, ErrorKind::norm, ErrorKind::gradient, ErrorKind::parameter};
+
+// The columns of a layout. Schedule and ZeRO have their own.
+std::string layout_column(ParallelConfig p) {
+  const ParallelConfig usual;
+  p.schedule = usual.schedule;
+  p.virtual_stages = usual.virtual_stages;
+  p.zero = usual.zero;
+  return layout_text(p, {});
+}
+
+std::string schedule_column(const ParallelConfig& p) {
+  if (p.pipeline == 1) return "-";
+  return p.virtual_stages > 1 ? fmt::format("{} {}", p.schedule, p.virtual_stages) : p.schedule;
+}
+
+std::string error_column(double error) { return error >= not_finite ? "inf" : fmt::format("{:.1e}", error); }
+
+std::string share_column(double share) {
+  if (share > 99) return "> 99 x";
+  return share > 1 ? fmt::format("{:.1f} x", share) : fmt::format("{:.0f} %", 100 * share);
+}
+
+std::string plural(std::size_t count, const char* noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+
+}  // namespace
+
+VerifyEvents VerifyTable::events() {
+  return {.planned = [this](const VerifyMatrix& matrix) { plan(matrix); },
+          .started = [this](const std::string& model, const std::string& layout) { begin(model, layout); },
+          .finished = [this](const LayoutResult& result) { finish(result); }};
+}
+
+std::string VerifyTable::colored(const std::string& text, const char* color) const {
+  return line_.options().color ? fmt::format("\x1b[{}m{}\x1b[0m", color, text) : text;
+}
+
+void VerifyTable::plan(const VerifyMatrix& matrix) {
+  model_width_ = std::string("largest").size();
+  layout_width_ = std::string("layout").size();
+  cases_ = matrix.cases.size();
+  for (const VerifyModel& model : matrix.models) model_width_ = std::max(model_width_, model.name.size());
+  for (const VerifyCase& c : matrix.cases) layout_width_ = std::max(layout_width_, layout_column(c.config.parallel).size());
+  const Config& serial = matrix.models.front().serial;
+  line_.print(fmt::format("{} of {} against the serial run: {} of {} sequences of {} tokens", plural(cases_, "layout"),
+                          plural(matrix.models.size(), "model"), plural(static_cast<std::size_t>(serial.verify.steps), "step"),
+                          serial.train.global_batch, serial.data.sequence_length));
+  line_.print("\n" + row("model", "layout", "schedule", "zero", {"loss", "norm", "gradient", "parameter"}, "of bound"));
+}
+
+std::string VerifyTable::row(const std::string& model, const std::string& layout, const std::string& schedule,
+                             const std::string& zero, const std::array<std::string, 4>& errors,
+                             const std::string& share) const {
+  std::string text =
+      fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>4}", model, model_width_, layout, layout_width_, schedule, schedule_width, zero);
+  for (const std::string& error : errors) text += fmt::format("  {:>9}", error);
+  return text + fmt::format("  {:>8}", share);
+}
+
+void VerifyTable::begin(const std::string& model, const std::string& layout) {
+  line_.update(fmt::format("{}/{}  {}  {} ...", finished_, cases_, model, layout));
+}
+
+void VerifyTable::finish(const LayoutResult& result) {
+  ++finished_;
+  const VerifyFindings& f = result.findings;
+  std::array<std::string, 4> errors;
+  for (std::size_t k = 0; k < columns.size(); ++k) errors[k] = f.measured() ? error_column(f.of(columns[k]).largest) : "-";
+  line_.print(fmt::format("{}  {}  {:>6.2f} s",
+                          row(result.model, layout_column(result.parallel), schedule_column(result.parallel),
+                              std::to_string(result.parallel.zero), errors, f.measured() ? share_column(f.of_bound()) : "-"),
+                          result.passed() ? colored("ok    ", green) : colored("FAILED", red), result.seconds));
+  if (f.first_divergence) line_.print(train::indented("first divergence: " + f.first_divergence->text()));
+  if (!result.failure.empty()) line_.print(train::indented(result.failure));
+  for (const train::ExceededBound& bound : result.exceeded) line_.print(train::indented(bound.text()));
+  if (!result.exceeded.empty()) line_.print(train::indented(train::ledger_table(f.ledgers)));
+}
+
+void VerifyTable::summarize(const VerifyReport& report) {
+  line_.update("");
+  VerifyFindings all;
+  for (const LayoutResult& result : report.layouts) all.merge(result.findings);
+  std::array<std::string, 4> errors, shares;
+  for (std::size_t k = 0; k < columns.size(); ++k) {
+    errors[k] = error_column(all.of(columns[k]).largest);
+    shares[k] = share_column(all.of(columns[k]).of_bound);
+  }
+  line_.print("\n" + row("largest", "error", "", "", errors, ""));
+  line_.print(row("", "share of its bound", "", "", shares, share_column(all.of_bound())));
+  const auto failed = static_cast<std::size_t>(report.failed()), count = report.layouts.size();
+  std::string text = failed > 0   ? colored(fmt::format("{} of {} FAILED", failed, plural(count, "layout")), red)
+                     : count == 1 ? colored("the layout agrees", green)
+                                  : colored(fmt::format("all {} layouts agree", count), green);
+  if (!report.refused.empty()) text += fmt::format(", {} refused (--json tells why)", report.refused.size());
+  line_.print(fmt::format("\n{}; {} on {}", text,
+                          train::format_duration(std::chrono::seconds(static_cast<std::int64_t>(report.seconds + 0.5))),
+                          report.device));
+}
+
+}  // namespace plait::verify

@@ -1,0 +1,42 @@
+// One rank of a job under verification: takes optimizer steps as training does, and can show a step's tensors before taking it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "data/tokenizer.h"
+#include "train/batch_sources.h"
+#include "train/learning_rate.h"
+#include "train/session.h"
+#include "verify/hooks.h"
+
+namespace plait::verify {
+
+class StepRunner {
+ public:
+  // Collective over all ranks of the job, as is everything else here. Weights are drawn from the seed.
+  StepRunner(const Config& config, launch::RankContext& rank, const VerifyHooks& hooks, const data::Tokenizer& tokenizer);
+
+  runtime::Interpreter& interpreter() { return session_.interpreter(); }
+  const parallel::RankPlan& plan() const { return session_.plan(); }
+
+  // Forward and backward of step `step` (from 1), without reductions and update: parallel::Interpreter::synchronize_step.
+  void synchronize_observe(std::int64_t step, const runtime::Interpreter::StepObserver& observe);
+  // Takes the next step and waits for its end.
+  runtime::StepResult synchronize_step();
+
+ private:
+  StepRunner(const Config& config, launch::RankContext& rank, const VerifyHooks& hooks, const data::Tokenizer& tokenizer,
+             parallel::RankPlan plan);
+
+  const Config& config_;
+  train::LearningRate learning_rate_;
+  DeviceMemory host_memory_;
+  std::shared_ptr<const data::Dataset> dataset_;
+  train::TrainingBatches batches_;
+  std::optional<train::TrainingBatches> observed_;
+  std::int64_t step_ = 0;   // the last one taken
+  train::Session session_;  // after the batches, so that its streams are done with them first, also when a rank fails
+};
+
+}  // namespace plait::verify

@@ -1,0 +1,150 @@
+#include "verify/verify.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/private_directory.h"
+#include "parallel/job_plan.h"
+#include "parallel/validator.h"
+#include "verify/reference.h"
+
+namespace plait::verify {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+namespace fs = std::filesystem;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+class Verification {
+ public:
+  Verification(const VerifyRequest& request, const VerifyEvents& events)
+      : request_(request), events_(events), matrix_(make_matrix(request.config, request.layouts)) {}
+
+  VerifyReport run() {
+    const auto start = Clock::now();
+    if (events_.planned) events_.planned(matrix_);
+    report_.refused = matrix_.refused;
+    for (std::size_t m = 0; m < matrix_.models.size(); ++m) {
+      record_serial(m);
+      for (const VerifyCase& c : matrix_.cases) {
+        if (c.model == m) verify_layout(c);
+      }
+      fs::remove_all(model_directory(m));
+    }
+    report_.seconds = seconds_since(start);
+    return std::move(report_);
+  }
+
+ private:
+  void announce(std::size_t model, const std::string& layout) const {
+    if (events_.started) events_.started(matrix_.models[model].name, layout);
+  }
+
+  fs::path model_directory(std::size_t model) const { return directory_.path() / ("model-" + std::to_string(model)); }
+
+  VerifyFindings run_job(VerifyJob::Task task, std::size_t model, const std::vector<std::string>& overrides,
+                         const Config& config, const VerifyHooks& hooks) {
+    const VerifyJob job{task, overrides, model_directory(model), directory_.path() / ("job-" + std::to_string(jobs_++))};
+    create_private_directory(job.result);
+    return run_verify_job(job, config, hooks, request_.argv);
+  }
+
+  void run_serial(VerifyJob::Task task, std::size_t index) {
+    const VerifyModel& model = matrix_.models[index];
+    try {
+      run_job(task, index, model.serial_overrides, model.serial, {});
+    } catch (const ConfigError&) {
+      throw;
+    } catch (const launch::Interrupted&) {
+      throw;
+    } catch (const Error& error) {
+      throw Error("the serial run of model " + model.name + " failed: " + error.what());
+    }
+  }
+
+  void record_serial(std::size_t index) {
+    announce(index, "serial");
+    const VerifyModel& model = matrix_.models[index];
+    create_private_directories(model_directory(index));
+    model.tokenizer->save(model_directory(index));
+    const VerifyJob of_serial{VerifyJob::Task::record, {}, model_directory(index), {}};
+    create_private_directories(serial_run(of_serial));
+    run_serial(VerifyJob::Task::record, index);
+
+    const launch::LaunchPlan launch = launch::plan_launch(model.serial);
+    const Device device = launch.devices.front();
+    const parallel::RankPlan plan =
+        parallel::make_rank_plan(model.serial, model.tokenizer->vocab(), parallel::Layout{}, 0, device.kind);
+    ModelReport report{model.name, 0, std::string(to_string(plan.sizes.compute)), verify_bounds(plan, model.serial), {}};
+    for (const model::Parameter& p : plan.parameters) report.parameters += p.stored;
+    for (std::int64_t step = 1; step <= model.serial.verify.steps; ++step) {
+      const ReferenceStep serial(serial_run(of_serial), step);
+      report.steps.push_back({serial.loss(), serial.norm(), serial.drift(), serial.logits()});
+    }
+    report_.device = device_name(device);
+    report_.models.push_back(std::move(report));
+  }
+
+  void verify_layout(const VerifyCase& c) {
+    announce(c.model, c.layout);
+    const auto start = Clock::now();
+    const launch::LaunchPlan launch = launch::plan_launch(c.config);
+    LayoutResult result{.model = matrix_.models[c.model].name,
+                        .layout = c.layout,
+                        .parallel = c.config.parallel,
+                        .device = device_name(launch.devices.front()),
+                        .findings = {},
+                        .failure = {},
+                        .exceeded = {}};
+    try {
+      // What depends on timing need not show in numbers.
+      const std::int64_t vocab = matrix_.models[c.model].tokenizer->vocab();
+      const parallel::Layout mesh = parallel::resolve_layout(c.config.parallel, launch.ranks);
+      parallel::require_valid(
+          parallel::training_programs(parallel::make_job_plan(c.config, vocab, mesh, launch.devices.front().kind)));
+      result.findings = run_job(VerifyJob::Task::compare, c.model, c.overrides, c.config, request_.hooks);
+      result.exceeded = train::exceeded_bounds(result.findings.ledgers, c.config.bounds);
+      if (!result.findings.passed()) search(c, result);
+    } catch (const launch::Interrupted&) {
+      throw;
+    } catch (const Error& error) {
+      result.failure = error.what();
+    }
+    result.seconds = seconds_since(start);
+    report_.layouts.push_back(std::move(result));
+    if (events_.finished) events_.finished(report_.layouts.back());
+  }
+
+  void search(const VerifyCase& c, LayoutResult& result) {
+    const VerifyJob of_serial{VerifyJob::Task::record_tensors, {}, model_directory(c.model), {}};
+    if (!fs::exists(serial_run(of_serial))) {
+      create_private_directories(serial_run(of_serial));
+      run_serial(of_serial.task, c.model);
+    }
+    result.findings.first_divergence =
+        run_job(VerifyJob::Task::search, c.model, c.overrides, c.config, request_.hooks).first_divergence;
+    if (!result.findings.first_divergence) {
+      result.failure = "does not happen again one instruction at a time, so it depends on timing (a missing wait?)";
+    }
+  }
+
+  const VerifyRequest& request_;
+  const VerifyEvents& events_;
+  const VerifyMatrix matrix_;
+  const PrivateDirectory directory_;
+  int jobs_ = 0;
+  VerifyReport report_;
+};
+
+}  // namespace
+
+int VerifyReport::passed() const {
+  return static_cast<int>(std::count_if(layouts.begin(), layouts.end(), [](const LayoutResult& l) { return l.passed(); }));
+}
+
+VerifyReport verify(const VerifyRequest& request, const VerifyEvents& events) { return Verification(request, events).run(); }
+
+}  // namespace plait::verify

@@ -1,0 +1,76 @@
+// plait verify: proves that layouts compute what one rank computes.
+//
+// For each model the serial run (one rank, the same device and precision) is written to a private temporary directory; then
+// each layout's programs are proved (parallel/validator.h), and it takes the same steps from the same weights with the same
+// batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the first,
+// every parameter after the last (verify/bounds.h says how close they have to be). A layout that fails is run again to
+// find its first divergence, and the matrix goes on. Where the configuration has `bounds`, a layout whose ranks lose more of
+// their steps to communication or waiting than those allow fails as well.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/report/overlap_bounds.h"
+#include "verify/bounds.h"
+#include "verify/hooks.h"
+#include "verify/matrix.h"
+#include "verify/verify_job.h"
+
+namespace plait::verify {
+
+struct VerifyRequest {
+  ConfigSource config;
+  std::vector<std::string> layouts;  // instead of verify.layouts, unless empty
+  std::vector<std::string> argv;     // how this program was started, for rank processes
+  VerifyHooks hooks;
+};
+
+struct LayoutResult {
+  std::string model, layout;  // layout_text()
+  ParallelConfig parallel;
+  std::string device;  // of each rank
+  VerifyFindings findings;
+  std::string failure;  // why it did not run to its end; or what is known of a divergence that did not show again
+  std::vector<train::ExceededBound> exceeded;
+  double seconds = 0;
+
+  bool passed() const { return failure.empty() && findings.passed() && exceeded.empty(); }
+};
+
+struct ModelReport {
+  std::string name;
+  std::int64_t parameters = 0;
+  std::string compute;  // "f32"
+  VerifyBounds bounds;
+  struct Step {
+    double loss = 0, norm = 0;     // of the serial run
+    double drift = 0, logits = 0;  // what the step's bounds depend on
+  };
+  std::vector<Step> steps;
+};
+
+struct VerifyReport {
+  std::string device;  // that all of it ran on
+  std::vector<ModelReport> models;
+  std::vector<LayoutResult> layouts;
+  std::vector<RefusedLayout> refused;
+  double seconds = 0;
+
+  int passed() const;
+  int failed() const { return static_cast<int>(layouts.size()) - passed(); }
+};
+
+// For showing what goes on.
+struct VerifyEvents {
+  std::function<void(const VerifyMatrix&)> planned;
+  std::function<void(const std::string& model, const std::string& layout)> started;  // layout "serial": the reference
+  std::function<void(const LayoutResult&)> finished;
+};
+
+// Throws ConfigError for what the user has to mend, and Error where a serial run fails or somebody ends it.
+VerifyReport verify(const VerifyRequest& request, const VerifyEvents& events = {});
+
+}  // namespace plait::verify

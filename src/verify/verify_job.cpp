@@ -1,0 +1,120 @@
+#include "verify/verify_job.h"
+
+#include <optional>
+#include <utility>
+
+#include "checkpoint/run_directory.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "verify/rank_tasks.h"
+
+namespace plait::verify {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t largest_file = std::uint64_t{64} << 20;
+const std::string failure_prefix = "failure-";
+
+fs::path findings_path(const VerifyJob& job) { return job.result / "findings.json"; }
+
+// Why a rank ended, kept in a file: a process has no other way to tell.
+struct Failure {
+  int rank = 0;
+  bool config = false;       // a ConfigError
+  bool consequence = false;  // a CommError: mostly the answer to another rank's failure
+  std::string message;
+};
+
+void write_failure(const VerifyJob& job, int rank, const std::exception& error) {
+  const Json json = {{"rank", rank},
+                     {"config", dynamic_cast<const ConfigError*>(&error) != nullptr},
+                     {"consequence", dynamic_cast<const CommError*>(&error) != nullptr},
+                     {"message", error.what()}};
+  write_text_file(job.result / (failure_prefix + std::to_string(rank)),
+                  json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+// The likeliest cause among all ranks.
+std::optional<Failure> read_failure(const VerifyJob& job) {
+  std::optional<Failure> cause;
+  for (const fs::path& path : list_directory(job.result)) {
+    if (!path.filename().string().starts_with(failure_prefix) || path.extension() == ".tmp") continue;
+    const Json json = Json::parse(read_text(path, largest_file));
+    const Failure failure{json.at("rank").get<int>(), json.at("config").get<bool>(), json.at("consequence").get<bool>(),
+                          json.at("message").get<std::string>()};
+    const auto place = [](const Failure& f) { return std::pair(f.consequence, f.rank); };
+    if (!cause || place(failure) < place(*cause)) cause = failure;
+  }
+  return cause;
+}
+
+// What every rank does; rank 0 leaves the findings of all.
+void run_rank(const VerifyJob& job, const Config& config, const VerifyHooks& hooks, launch::RankContext& rank) {
+  try {
+    const auto findings = run_rank_task(job, config, hooks, rank);
+    if (findings) write_text_file(findings_path(job), Json(*findings).dump());
+  } catch (const std::exception& error) {
+    write_failure(job, rank.rank, error);
+    throw;
+  }
+}
+
+}  // namespace
+
+fs::path serial_run(const VerifyJob& job) {
+  const bool tensors = job.task == VerifyJob::Task::record_tensors || job.task == VerifyJob::Task::search;
+  return job.model / (tensors ? "tensors" : "steps");
+}
+
+std::string to_text(const VerifyJob& job) {
+  return Json{{"task", static_cast<int>(job.task)},
+              {"overrides", job.overrides},
+              {"model", job.model.string()},
+              {"result", job.result.string()}}
+      .dump();
+}
+
+VerifyJob verify_job_from(const std::string& text) {
+  try {
+    const Json json = Json::parse(text);
+    return {static_cast<VerifyJob::Task>(json.at("task").get<int>()), json.at("overrides").get<std::vector<std::string>>(),
+            json.at("model").get<std::string>(), json.at("result").get<std::string>()};
+  } catch (const nlohmann::json::exception& error) {
+    throw ConfigError(std::string("--job is for rank processes that verify starts itself: ") + error.what());
+  }
+}
+
+VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const VerifyHooks& hooks,
+                              const std::vector<std::string>& argv) {
+  std::vector<std::string> rank_argv = argv;
+  rank_argv.insert(rank_argv.end(), {"--job", to_text(job)});
+  std::string why = "a rank failed without saying why";
+  try {
+    const int status = launch::launch(
+        launch::plan_launch(config), [&](launch::RankContext& rank) { run_rank(job, config, hooks, rank); }, rank_argv);
+    if (status == 0) return Json::parse(read_text(findings_path(job), largest_file)).get<VerifyFindings>();
+  } catch (const launch::Interrupted&) {
+    throw;
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  const std::optional<Failure> failure = read_failure(job);
+  if (!failure) throw Error(why);
+  const std::string message = "rank " + std::to_string(failure->rank) + ": " + failure->message;
+  if (failure->config) throw ConfigError(message);
+  throw Error(message);
+}
+
+int run_verify_rank(const VerifyJob& job, const Config& config) {
+  const launch::LaunchPlan plan = launch::plan_launch(config);
+  require(plan.this_rank.has_value(), "run_verify_rank: this process is no rank");
+  try {
+    return launch::launch(plan, [&](launch::RankContext& rank) { run_rank(job, config, {}, rank); }, {});
+  } catch (const Error&) {
+    return 3;  // the launcher tells the others, and the reason is in its file
+  }
+}
+
+}  // namespace plait::verify

@@ -1,0 +1,167 @@
+// The program's `bench p2p`, `bench collectives` and `bench ring`, as a user runs them, with ranks as threads and as processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/run_plait.h"
+#include "launch/launch_fixtures.h"
+
+namespace plait::app::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class BenchCommand : public testing::TestWithParam<const char*> {
+ protected:
+  void TearDown() override { EXPECT_TRUE(std::filesystem::is_empty(temporary_.path())) << "left something in TMPDIR"; }
+  Outcome bench(const std::string& arguments) { return run_plait(folder_.path(), "bench " + arguments); }
+  bool processes() const { return std::string(GetParam()) == "processes"; }
+  std::string mode() const { return processes() ? " --device cpu --processes" : " --device cpu"; }
+
+  plait::test::TemporaryDirectory folder_, temporary_;
+  launch::test::EnvironmentVariable variable_{"TMPDIR", temporary_.path()};
+};
+
+bool has_keys(const json& object, const std::vector<const char*>& keys) {
+  bool all = true;
+  for (const char* key : keys) {
+    EXPECT_TRUE(object.contains(key)) << key << " in " << object.dump();
+    all = all && object.contains(key);
+  }
+  return all;
+}
+
+const json& method(const json& methods, const std::string& transport) {
+  for (const json& m : methods) {
+    if (m["transport"] == transport) return m;
+  }
+  throw std::runtime_error("no " + transport);
+}
+
+TEST_P(BenchCommand, P2pPrintsOneJsonDocument) {
+  const Outcome outcome = bench("p2p --sizes 1K,64K --rounds 2 --product-dim 64 --json" + mode());
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const json result = json::parse(outcome.output);
+  ASSERT_TRUE(has_keys(result, {"benchmark", "mode", "ranks", "device", "backend", "rounds", "sizes", "notes", "pairs"}));
+  EXPECT_EQ(result["benchmark"], "p2p");
+  EXPECT_EQ(result["mode"], GetParam());
+  EXPECT_EQ(result["sizes"], json({1024, 65536}));
+  ASSERT_EQ(result["pairs"].size(), 2u);
+  for (const json& pair : result["pairs"]) {
+    ASSERT_TRUE(has_keys(pair, {"from", "to", "link", "nvlinks", "peer_access", "methods", "products"}));
+    for (const json& m : pair["methods"]) ASSERT_TRUE(has_keys(m, {"transport", "mover", "available", "results"}));
+    for (const json& r : method(pair["methods"], "host")["results"]) {
+      ASSERT_TRUE(has_keys(r, {"bytes", "microseconds", "microseconds_min", "microseconds_max", "gb_per_s",
+                               "both_ways_gb_per_s", "latency_microseconds", "vs_nccl"}));
+      EXPECT_GT(r["gb_per_s"], 0);
+    }
+    const json& direct = method(pair["methods"], "direct");
+    EXPECT_EQ(direct["available"], !processes());
+    if (processes()) {
+      EXPECT_EQ(direct["reason"], "needs threads: not with --processes");
+    }
+    for (const json& row : pair["products"]["beside"]) {
+      ASSERT_TRUE(has_keys(
+          row, {"transport", "mover", "message_bytes", "messages", "messages_per_product", "equal_load", "from_tflops",
+                "to_tflops", "from_slowdown", "from_slowdown_min", "from_slowdown_max", "to_slowdown", "to_slowdown_min",
+                "to_slowdown_max", "alone_tflops", "noise", "message_gb_per_s", "arrived", "most_gb_per_s"}));
+    }
+  }
+}
+
+TEST_P(BenchCommand, P2pChecksAndMisses) {
+  const Outcome outcome = bench("p2p --sizes 1K --rounds 1 --no-products --check --json --pairs 0-1" + mode());
+  EXPECT_EQ(outcome.status, 1) << outcome.errors;
+  const json result = json::parse(outcome.output);
+  EXPECT_EQ(result["check"]["passed"], false);
+  EXPECT_EQ(result["check"]["missed"].size(), 1u);
+  EXPECT_THAT(outcome.errors, HasSubstr("missed: a pair of GPUs with NVLink between them: not measured"));
+}
+
+TEST_P(BenchCommand, CollectivesPrintsOneJsonDocument) {
+  const Outcome outcome = bench("collectives --ranks 3 --min 1K --max 64K --rounds 2 --json" + mode());
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const json result = json::parse(outcome.output);
+  ASSERT_TRUE(has_keys(result, {"benchmark", "mode", "ranks", "device", "backend", "rounds", "dtype", "notes", "collectives",
+                                "average_busbw_gb_per_s", "wrong"}));
+  EXPECT_EQ(result["mode"], GetParam());
+  EXPECT_EQ(result["ranks"], 3);
+  EXPECT_EQ(result["wrong"], 0);
+  ASSERT_EQ(result["collectives"].size(), 5u);
+  for (const json& collective : result["collectives"]) {
+    EXPECT_EQ(collective["results"].size(), 4u);
+    for (const json& row : collective["results"]) {
+      ASSERT_TRUE(has_keys(row, {"bytes", "count", "type", "redop", "root", "in_place", "microseconds", "algbw_gb_per_s",
+                                 "busbw_gb_per_s", "wrong"}));
+      EXPECT_EQ(row["wrong"], 0);
+    }
+  }
+}
+
+TEST_P(BenchCommand, RingPrintsOneJsonDocument) {
+  const Outcome outcome = bench("ring --ranks 3 --messages 200 --max 64K --json" + mode());
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const json result = json::parse(outcome.output);
+  ASSERT_TRUE(has_keys(
+      result, {"benchmark", "mode", "ranks", "device", "backend", "messages", "min_bytes", "max_bytes", "seed", "methods"}));
+  EXPECT_EQ(result["mode"], GetParam());
+  for (const char* transport : {"host", "nccl"}) {
+    const json& m = method(result["methods"], transport);
+    EXPECT_EQ(m["available"], true);
+    ASSERT_EQ(m["hops"].size(), 3u);
+    for (const json& hop : m["hops"]) {
+      ASSERT_TRUE(has_keys(hop, {"from", "to", "link", "messages", "checked_bytes", "microseconds", "gb_per_s"}));
+      EXPECT_EQ(hop["messages"], 200);
+    }
+  }
+}
+
+TEST_P(BenchCommand, TablesAreForPeople) {
+  const Outcome p2p = bench("p2p --sizes 4K --rounds 1 --product-dim 64" + mode());
+  EXPECT_THAT(p2p.output, AllOf(HasSubstr("pair     link"), HasSubstr("x NCCL"), HasSubstr("latency us"), HasSubstr("4 KB")))
+      << p2p.errors;
+  const Outcome brief = bench("p2p --brief --sizes 4K --rounds 1 --no-products" + mode());
+  EXPECT_THAT(brief.output, AllOf(HasSubstr("GB/s one way at 4 KB"), HasSubstr("latency"))) << brief.errors;
+  const Outcome collectives = bench("collectives --only broadcast --sizes 4K --rounds 1 --type bf16" + mode());
+  EXPECT_THAT(collectives.output, AllOf(HasSubstr("algbw"), HasSubstr("bf16"), HasSubstr("# broadcast"))) << collectives.errors;
+  const Outcome ring = bench("ring --messages 20 --transports host" + mode());
+  EXPECT_THAT(ring.output, AllOf(HasSubstr("host"), HasSubstr("1 -> 0"))) << ring.errors;
+}
+
+INSTANTIATE_TEST_SUITE_P(, BenchCommand, testing::Values("threads", "processes"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+using BenchOptions = BenchCommand;
+INSTANTIATE_TEST_SUITE_P(, BenchOptions, testing::Values("threads"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+TEST_P(BenchOptions, AreRefusedWithStatus2AndAReason) {
+  const auto refusal = [&](const std::string& arguments) {
+    const Outcome outcome = bench(arguments + " --device cpu");
+    EXPECT_EQ(outcome.status, 2) << arguments;
+    EXPECT_EQ(outcome.output, "") << arguments;
+    return outcome.errors;
+  };
+  EXPECT_THAT(refusal("p2p --min 4X"), HasSubstr("--min"));
+  EXPECT_THAT(refusal("p2p --min 4K --max 1K"), HasSubstr("must not be above --max"));
+  EXPECT_THAT(refusal("p2p --pairs 0-7"), HasSubstr("must name ranks below 2"));
+  EXPECT_THAT(refusal("p2p --pairs 0"), HasSubstr("as 0-1"));
+  EXPECT_THAT(refusal("p2p --transports pigeon"), HasSubstr("must be among direct"));
+  EXPECT_THAT(refusal("p2p --ranks 1"), HasSubstr("at least 2"));
+  EXPECT_THAT(refusal("collectives --only gossip"), HasSubstr("must be among all_reduce"));
+  EXPECT_THAT(refusal("ring --messages 0"), HasSubstr("--messages"));
+}
+
+TEST_P(BenchOptions, AreExplained) {
+  EXPECT_THAT(bench("--help").output, AllOf(HasSubstr("p2p"), HasSubstr("collectives"), HasSubstr("ring"), HasSubstr("step")));
+  EXPECT_THAT(bench("p2p --help").output,
+              AllOf(HasSubstr("--pairs"), HasSubstr("--check"), HasSubstr("10^9 bytes per second"), HasSubstr("1024 bytes")));
+  EXPECT_THAT(bench("collectives --help").output, AllOf(HasSubstr("--only"), HasSubstr("microseconds")));
+  EXPECT_THAT(bench("ring --help").output, AllOf(HasSubstr("--messages"), HasSubstr("10^9 bytes per second")));
+}
+
+}  // namespace
+}  // namespace plait::app::test

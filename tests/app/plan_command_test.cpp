@@ -1,0 +1,197 @@
+// `plait plan` and `plait train --plan` as a user runs them. What the planner decides is tested in tests/plan.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/temporary_directory.h"
+#include "launch/launch_environment.h"
+#include "run_plait.h"
+
+namespace plait::app {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string fixture(const std::string& name) { return std::string(PLAIT_SOURCE_DIR) + "/tests/topology/topologies/" + name; }
+
+class PlanCommand : public testing::Test {
+ protected:
+  PlanCommand() {
+    write("job.yaml",
+          "run: {name: r, dir: " + folder.path() +
+              "/runs}\nmodel: {layers: 4, hidden: 32, heads: 4, vocab: 64}\ndata: {tokenizer: random, sequence_length: 16}\n"
+              "train: {steps: 3, global_batch: 8, micro_batch: auto}\n"
+              "parallel: {data: auto, tensor: auto, pipeline: auto, schedule: auto, virtual_stages: auto, zero: auto, "
+              "recompute: auto}\n"
+              "launch: {device: cpu, ranks: 2}\ncheckpoint: {final: false}\nlog: {tensorboard: false}\n");
+  }
+  // '@' stands for the test's folder.
+  Outcome plait(std::string arguments) {
+    for (std::size_t at = 0; (at = arguments.find('@', at)) != std::string::npos; at += folder.path().size())
+      arguments.replace(at, 1, folder.path());
+    return run_plait(folder.path(), arguments);
+  }
+  std::string write(const std::string& name, const std::string& text) {
+    const std::string file = folder.path() + "/" + name;
+    std::ofstream(file, std::ios::binary) << text;
+    return file;
+  }
+  nlohmann::json json(const std::string& arguments) {
+    const Outcome outcome = plait(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return nlohmann::json::parse(outcome.output, nullptr, false);
+  }
+  plait::test::TemporaryDirectory folder;
+};
+
+TEST_F(PlanCommand, PlansForMachinesThatAreNotHere) {
+  const nlohmann::json plan = json("plan @/job.yaml --gpus 8 --device h200 --json");
+  EXPECT_EQ(plan["placement"].size(), 8U);
+  EXPECT_EQ(plan["predicted"]["peak_bytes"].size(), 8U);
+  EXPECT_GT(plan["predicted"]["step_ms"], 0);
+  EXPECT_THAT(plan["predicted"]["topology"].get<std::string>(), HasSubstr("assumed: 8 H200s on one NVSwitch"));
+  const nlohmann::json cube = json("plan @/job.yaml --topology " + fixture("dgx1v.txt") +
+                                   " --device v100 --json --set parallel.pipeline=8 --set launch.ranks=8"
+                                   " --set model.layers=8");
+  EXPECT_GT(cube["links"]["pipeline"]["min_gb_per_s"], 40) << "the cycle of double links";
+}
+
+TEST_F(PlanCommand, SaysWhatItChoseAndWhy) {
+  const Outcome outcome = plait("plan @/job.yaml --gpus 4 --device a100");
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("choice"), HasSubstr("ms a step predicted, from nominal figures of A100"),
+                                    HasSubstr("next best"), HasSubstr("memory by kind")));
+}
+
+TEST_F(PlanCommand, APlanRunsUnchanged) {
+  const Outcome planned = plait("plan @/job.yaml --json");
+  ASSERT_EQ(planned.status, 0) << planned.errors;
+  write("plan.json", planned.output);
+  const Outcome run = plait("train @/job.yaml --plan @/plan.json");
+  ASSERT_EQ(run.status, 0) << run.errors;
+  const auto choice = nlohmann::json::parse(planned.output)["choice"];
+  std::ifstream file(folder.path() + "/runs/r/plan.json");
+  const auto ran = nlohmann::json::parse(file);
+  EXPECT_EQ(ran["choice"]["layout"], choice["layout"]);
+  EXPECT_EQ(ran["choice"]["schedule"], choice["schedule"]);
+  EXPECT_EQ(ran["choice"]["micro_batch"], choice["micro_batch"]);
+}
+
+TEST_F(PlanCommand, TrainingPlansByItselfAndIsHeldToAccount) {
+  const Outcome run = plait("train @/job.yaml");
+  ASSERT_EQ(run.status, 0) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("planned: pipeline "));
+  EXPECT_THAT(run.output + run.errors,
+              AllOf(HasSubstr("ms a step, measured"), HasSubstr("predicted from nominal figures of CPU core")));
+  const Outcome again = plait("train @/job.yaml --set parallel.tensor=2 --set train.micro_batch=2");
+  ASSERT_EQ(again.status, 0) << again.errors;
+  const Outcome table = plait("plan --accuracy @/runs/r @/runs/r-2");
+  EXPECT_EQ(table.status, 0) << table.errors;
+  EXPECT_THAT(table.output, AllOf(HasSubstr("2 runs: step time off by"), HasSubstr("predicted to be the fastest")));
+  const nlohmann::json summary = json("plan --json --accuracy @/runs/r @/runs/r-2");
+  ASSERT_EQ(summary["runs"].size(), 2U);
+  for (const auto& entry : summary["runs"]) {
+    EXPECT_GT(entry["measured"]["step_ms"], 0);
+    EXPECT_EQ(entry["measured"]["peak_bytes"].size(), 2U);
+    EXPECT_NEAR(entry["memory_error"], 0, 0.02) << "the plan is what is allocated";
+  }
+}
+
+TEST_F(PlanCommand, RankProcessesDoWhatTheirLauncherDecided) {
+  const Outcome run = plait("train @/job.yaml --set launch.mode=processes");
+  ASSERT_EQ(run.status, 0) << run.errors;
+  const std::string said = "planned: ";
+  std::size_t times = 0;
+  for (std::size_t at = 0; (at = run.errors.find(said, at)) != std::string::npos; at += said.size()) ++times;
+  EXPECT_EQ(times, 1U) << run.errors;
+  std::ifstream file(folder.path() + "/runs/r/config.yaml");
+  const std::string config((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_EQ(config.find("pipeline: auto"), std::string::npos);
+  EXPECT_THAT(config, HasSubstr("mode: processes"));
+}
+
+TEST(PlacedDevice, IsTheGivenGpuOrTheOneOfTheRanksNumber) {
+  Config config;
+  EXPECT_EQ(launch::placed_device(config, DeviceKind::cuda, 2), (Device{DeviceKind::cuda, 2}));
+  config.placement.devices = {3, 1, 0, 2};
+  EXPECT_EQ(launch::placed_device(config, DeviceKind::cuda, 2), (Device{DeviceKind::cuda, 0}));
+  EXPECT_EQ(launch::placed_device(config, DeviceKind::host, 2), (Device{DeviceKind::host, 2}));
+}
+
+// A machine whose GPUs are all alike becomes one of pairs.
+TEST_F(PlanCommand, PairsThatAreKeptOffTheirLinksArePlacedAround) {
+  const std::string slow =
+      " --set 'comm.p2p_pairs=[0-1=host, 0-3=host, 1-2=host, 2-3=host]' --set parallel.pipeline=4 --set parallel.data=1"
+      " --set parallel.tensor=1 --set model.hidden=2048 --set launch.ranks=4"
+      " --set data.sequence_length=512 --set parallel.schedule=1f1b --set parallel.virtual_stages=1";
+  const auto gpus = [&](const std::string& strategy) {
+    return json("plan @/job.yaml --gpus 4 --device h200 --json --set placement.strategy=" + strategy + slow)["choice"]["gpus"]
+        .get<std::vector<int>>();
+  };
+  EXPECT_EQ(gpus("order"), (std::vector<int>{0, 1, 2, 3}));
+  const std::vector<int> best = gpus("auto");
+  // 0 and 2, 1 and 3 are the fast pairs: two of the three hops of a chain.
+  const auto fast = [](int a, int b) { return (a + b) % 2 == 0; };
+  EXPECT_TRUE(fast(best[0], best[1]) && fast(best[2], best[3])) << best[0] << best[1] << best[2] << best[3];
+}
+
+TEST_F(PlanCommand, ATopologyOfGpusIsNotThatOfARunOnCpus) {
+  const Outcome run = plait("train @/job.yaml --set placement.topology=" + fixture("dgx1v.txt"));
+  ASSERT_EQ(run.status, 0) << run.errors;
+  std::ifstream file(folder.path() + "/runs/r/plan.json");
+  const auto plan = nlohmann::json::parse(file);
+  EXPECT_THAT(plan["predicted"]["machine"].get<std::string>(), HasSubstr("CPU"));
+}
+
+TEST_F(PlanCommand, WritesTheSimulatedStepAsATrace) {
+  const auto shown = [&](int gpus) {
+    const std::string file = folder.path() + "/trace.json",
+                      fixed = " --set parallel.tensor=1 --set parallel.pipeline=2 --set train.global_batch=32";
+    const Outcome outcome = plait("plan @/job.yaml --device h200 --gpus " + std::to_string(gpus) + fixed +
+                                  " --set launch.ranks=" + std::to_string(gpus) + " --trace " + file);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    std::ifstream stream(file);
+    const auto trace = nlohmann::json::parse(stream);
+    std::set<int> processes;
+    for (const auto& event : trace["traceEvents"]) processes.insert(event["pid"].get<int>());
+    return processes.size();
+  };
+  EXPECT_EQ(shown(4), 4U);
+  EXPECT_EQ(shown(32), 2U) << "one of each stage";
+}
+
+TEST_F(PlanCommand, ASinglePairTakesItsTransport) {
+  const Outcome run = plait(
+      "train @/job.yaml --set parallel.pipeline=2 --set parallel.schedule=1f1b --set parallel.virtual_stages=1"
+      " --set 'comm.p2p_pairs=[0-1=host]'");
+  ASSERT_EQ(run.status, 0) << run.errors;
+  std::ifstream file(folder.path() + "/runs/r/plan.json");
+  const auto plan = nlohmann::json::parse(file);
+  ASSERT_EQ(plan["point_to_point"].size(), 2U);
+  for (const auto& link : plan["point_to_point"]) EXPECT_EQ(link["transport"], "host");
+}
+
+TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
+  const auto refused = [&](const std::string& arguments) {
+    const Outcome outcome = plait(arguments);
+    EXPECT_EQ(outcome.status, 2) << arguments;
+    return outcome.errors;
+  };
+  EXPECT_THAT(refused("plan"), HasSubstr("give a configuration file, or --accuracy"));
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"), HasSubstr("known are V100"));
+  EXPECT_THAT(refused("plan @/job.yaml --topology nowhere.xml"), HasSubstr("nowhere.xml"));
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --calibration @/job.yaml"), HasSubstr("job.yaml: is not JSON"));
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device h200 --set 'comm.p2p_pairs=[0-2=host]'"),
+              HasSubstr("names a GPU that is not there"));
+  EXPECT_THAT(refused("plan --accuracy @/here"), HasSubstr("here/prediction.json: cannot be read"));
+  EXPECT_THAT(refused("train @/job.yaml --plan @/job.yaml"), HasSubstr("is not JSON"));
+  EXPECT_THAT(refused("train @/job.yaml --plan " + write("x.json", "{}")), HasSubstr("'choice' is missing"));
+  EXPECT_THAT(refused("verify @/job.yaml"), HasSubstr("is for `plait plan` and `plait train` to decide"));
+}
+
+}  // namespace
+}  // namespace plait::app

@@ -1,0 +1,33 @@
+// The program, as a user runs it.
+#pragma once
+
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace plait::app {
+
+struct Outcome {
+  int status = -1;
+  std::string output, errors;
+};
+
+// `folder`: for a temporary file. `arguments` are the shell's.
+inline Outcome run_plait(const std::filesystem::path& folder, const std::string& arguments) {
+  Outcome outcome;
+  const std::filesystem::path errors = folder / "stderr";
+  FILE* pipe = ::popen((std::string(PLAIT_BINARY) + " " + arguments + " 2>" + errors.string()).c_str(), "r");
+  std::array<char, 4096> buffer;
+  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.output.append(buffer.data(), n);
+  outcome.status = WEXITSTATUS(::pclose(pipe));
+  std::ifstream file(errors);
+  outcome.errors.assign(std::istreambuf_iterator<char>(file), {});
+  return outcome;
+}
+
+}  // namespace plait::app

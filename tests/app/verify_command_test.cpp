@@ -1,0 +1,143 @@
+// The program's `verify`, as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "app/run_plait.h"
+#include "data/data_files.h"
+#include "launch/launch_fixtures.h"
+#include "verify/verify_cases.h"
+
+namespace plait::app::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class VerifyCommand : public testing::Test {
+ protected:
+  void SetUp() override { config_ = folder_.write("verify.yaml", verify::test::verify_yaml()); }
+  void TearDown() override { EXPECT_TRUE(std::filesystem::is_empty(temporary_.path())) << "left something in TMPDIR"; }
+  Outcome verify(const std::string& arguments) { return run_plait(folder_.path(), "verify " + config_ + " " + arguments); }
+
+  data::DataFolder folder_;
+  std::string config_;
+  plait::test::TemporaryDirectory temporary_;
+  launch::test::EnvironmentVariable variable_{"TMPDIR", temporary_.path()};
+};
+
+TEST_F(VerifyCommand, PrintsATable) {
+  const Outcome outcome = verify::verify("--layout tensor=2 --layout 'pipeline=2 schedule=zb-v' --set verify.steps=1");
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("tensor=2"), HasSubstr("zb-v"), HasSubstr("all 2 layouts agree")));
+  EXPECT_EQ(outcome.errors, "");
+}
+
+TEST_F(VerifyCommand, PrintsOneJsonDocumentAndWritesJunit) {
+  const std::string junit = folder_ / "junit.xml";
+  const Outcome outcome = verify::verify("--layout tensor=2 --json --junit " + junit);
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_EQ(nlohmann::json::parse(outcome.output)["passed"], 1);
+  EXPECT_THAT(outcome.errors, HasSubstr("the layout agrees"));
+  std::stringstream text;
+  text << std::ifstream(junit).rdbuf();
+  EXPECT_THAT(text.str(), HasSubstr("<testcase classname=\"plait.verify.base\" name=\"tensor=2\""));
+}
+
+TEST_F(VerifyCommand, ProcessesFindWhatThreadsFind) {
+  const std::string arguments =
+      "--json --layout 'pipeline=2 data=2 zero=1' --layout tensor=2 --set 'verify.variants=[\"x: model.mlp=swiglu\"]'";
+  const Outcome threads = verify::verify(arguments), processes = verify::verify(arguments + " --set launch.mode=processes");
+  ASSERT_EQ(processes.status, 0) << processes.errors;
+  const auto a = nlohmann::json::parse(threads.output)["layouts"], b = nlohmann::json::parse(processes.output)["layouts"];
+  ASSERT_EQ(a.size(), 4u);
+  ASSERT_EQ(b.size(), 4u);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    for (const char* key : {"max_loss_error", "max_norm_error", "max_grad_error", "max_param_error"})
+      EXPECT_EQ(a[i][key], b[i][key]) << key;
+  }
+}
+
+TEST_F(VerifyCommand, RefusesWithStatus2AndAReason) {
+  const auto refusal = [&](const std::string& arguments) {
+    const Outcome outcome = verify::verify(arguments);
+    EXPECT_EQ(outcome.status, 2) << arguments;
+    EXPECT_EQ(outcome.output, "") << arguments;
+    return outcome.errors;
+  };
+  EXPECT_THAT(refusal("--layout tensr=2"), HasSubstr("did you mean 'parallel.tensor'"));
+  EXPECT_THAT(refusal("--layout tensor=3"), HasSubstr("must divide model.heads=4"));
+  EXPECT_THAT(refusal("--set verify.stps=1"), HasSubstr("did you mean 'verify.steps'"));
+  EXPECT_THAT(refusal("--junit " + (folder_ / "none/junit.xml")), HasSubstr("cannot be written"));
+  EXPECT_THAT(refusal("--job {}"), HasSubstr("--job"));
+  EXPECT_EQ(run_plait(folder_.path(), "verify " + (folder_ / "none.yaml")).status, 2);
+  EXPECT_EQ(run_plait(folder_.path(), "verify").status, 2);
+  EXPECT_THAT(run_plait(folder_.path(), "verify --help").output, AllOf(HasSubstr("--junit"), HasSubstr("--layout")));
+}
+
+TEST_F(VerifyCommand, ASerialRunThatFailsIsStatus3) {
+  const Outcome outcome = verify::verify(
+      "--layout data=2 --set train.optimizer.lr=1e30 --set train.clip=0 --set train.steps=4 --set verify.steps=4");
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.errors, HasSubstr("the serial run of model base failed"));
+}
+
+// Processes whose parent is `parent`.
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string id, name, state;
+    pid_t of = 0;
+    if (file >> id >> name >> state >> of && of == parent) children.push_back(std::stoi(id));
+  }
+  return children;
+}
+
+std::string text_of(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// A rank that dies fails its layout, and the program ends with status 1 when it is through with the others.
+TEST_F(VerifyCommand, ALayoutThatFailsIsStatus1) {
+  const std::string out = folder_ / "out", errors = folder_ / "errors";
+  // The second layout takes long enough to be caught at it.
+  const std::string command = std::string("exec ") + PLAIT_BINARY + " verify " + config_ +
+                              " --json --set launch.mode=processes --set verify.steps=100 --set train.steps=100"
+                              " --layout data=1 --layout 'data=2 zero=1' --layout data=2 >" +
+                              out + " 2>" + errors;
+  const char* arguments[] = {"sh", "-c", command.c_str(), nullptr};
+  pid_t process = 0;
+  ASSERT_EQ(::posix_spawn(&process, "/bin/sh", nullptr, nullptr, const_cast<char**>(arguments), environ), 0);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  bool killed = false;
+  while (!killed && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (text_of(errors).find("  ok  ") == std::string::npos) continue;
+    for (const pid_t child : children_of(process)) {
+      if (!killed) killed = ::kill(child, SIGKILL) == 0;
+    }
+  }
+  EXPECT_TRUE(killed);
+  int status = 0;
+  ASSERT_EQ(::waitpid(process, &status, 0), process);
+  EXPECT_EQ(WEXITSTATUS(status), 1) << text_of(errors);
+  const auto json = nlohmann::json::parse(text_of(out));
+  EXPECT_EQ(json["failed"], 1);
+  EXPECT_EQ(json["passed"], 2);
+  EXPECT_THAT(json["layouts"][1]["failure"].get<std::string>(), HasSubstr("killed by signal 9"));
+}
+
+}  // namespace
+}  // namespace plait::app::test

@@ -1,0 +1,150 @@
+// `plait bench calibrate` and what is done with its figures.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "bench/calibration_benchmark.h"
+#include "bench/collective_slowdown.h"
+#include "core/error.h"
+#include "core/temporary_directory.h"
+#include "launch/calibration_cache.h"
+#include "launch/job_planning.h"
+#include "launch/live_graph.h"
+#include "topology/import.h"
+#include "topology/topology_files.h"
+
+namespace plait::bench {
+namespace {
+
+using testing::HasSubstr;
+
+Config tiny(const std::vector<std::string>& set = {}) {
+  return parse_config(
+      "model: {layers: 3, hidden: 32, heads: 4, vocab: 128}\ndata: {tokenizer: random, sequence_length: 16}\n"
+      "train: {steps: 1, global_batch: 8, micro_batch: 2}\nparallel: {data: 2}\nlaunch: {device: cpu, ranks: 2}\n",
+      set);
+}
+
+std::string notes;  // of the latest measured()
+
+plan::Calibration measured(const Config& config, bool communication) {
+  notes.clear();
+  CalibrationRequest request{.config = config,
+                             .ranks = {.ranks = 2, .device = "cpu"},
+                             .tensors = {1, 2},
+                             .micro_batches = {1, 4},
+                             .rounds = 2,
+                             .communication = communication,
+                             .argv = {},
+                             .note = [&](const std::string& note) { notes += note + "\n"; }};
+  return calibrate(request);
+}
+
+TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
+  const plan::Calibration c = measured(tiny(), true);
+  EXPECT_EQ(c.device, "CPU");
+  EXPECT_EQ(c.model, launch::model_key_of(tiny(), 128, DeviceKind::host));
+  ASSERT_EQ(c.blocks.size(), 2U * 2 * 3);
+  for (const plan::BlockMeasurement& b : c.blocks) {
+    EXPECT_GT(b.forward, 0);
+    EXPECT_GT(b.backward_weight, 0);
+    EXPECT_EQ(b.backward_input > 0, b.kind != plan::BlockKind::embedding);
+  }
+  ASSERT_EQ(c.collectives.size(), 3U);
+  for (const plan::CollectiveMeasurement& m : c.collectives) {
+    EXPECT_EQ(m.ranks, 2);
+    EXPECT_GE(m.curve.points.size(), 3U);
+    for (const auto& [bytes, seconds] : m.curve.points) EXPECT_GT(seconds, 0) << bytes;
+  }
+  ASSERT_EQ(c.messages.size(), 1U);
+  EXPECT_EQ(c.messages[0].transport, "direct");
+  EXPECT_EQ(c.messages[0].link, "") << "CPUs have none";
+  // All-reduces of a machine that is busy with other things may be over too early, which is said.
+  EXPECT_NE(c.collective_slowdown.has_value(), notes.find("compute beside collectives is not measured") != std::string::npos)
+      << notes;
+  EXPECT_GE(c.collective_slowdown.value_or(0), 0);
+  EXPECT_GT(*c.update_seconds_per_element, 0);
+  EXPECT_FALSE(c.context_bytes.has_value()) << "of CPUs";
+}
+
+TEST(CollectiveSlowdown, IsFoundWhereRanksShareTheirProcessors) {
+  // More ranks than the machine has processors: what all-reduces take, the others' products lack.
+  const int ranks = 2 * static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  Config config = tiny({"model.hidden=64", "parallel.data=" + std::to_string(ranks), "launch.ranks=" + std::to_string(ranks)});
+  config.train.global_batch = 2 * ranks;
+  std::optional<double> slowdown;
+  // Other work of the machine that begins or ends meanwhile can hide it.
+  for (int attempt = 0; attempt < 5 && slowdown.value_or(0) <= 0.02; ++attempt) {
+    slowdown = measure_collective_slowdown(
+        {.config = config, .vocab = 128, .measured = {1, 2, "none"}, .rounds = 3, .argv = {}}, launch::plan_launch(config));
+  }
+  ASSERT_TRUE(slowdown.has_value()) << "the all-reduces were over too early";
+  EXPECT_GT(*slowdown, 0.02);
+}
+
+TEST(LinkedPairs, AreOneOfEachLink) {
+  const auto pairs = launch::a_pair_of_each_link(topology::import_topology(topology::test::fixture("dgx1v.txt")).graph);
+  std::vector<std::tuple<std::string, int, int>> told;
+  for (const launch::LinkedPair& pair : pairs) told.emplace_back(pair.link, pair.from, pair.to);
+  EXPECT_THAT(told, testing::ElementsAre(std::tuple("NV1", 0, 1), std::tuple("NV2", 0, 3), std::tuple("SYS", 0, 5)));
+}
+
+TEST(Calibrate, EachRecomputationIsMeasuredWhereThePlannerMayChoose) {
+  CalibrationRequest request{.config = tiny({"parallel.recompute=auto"}),
+                             .ranks = {.ranks = 1, .device = "cpu"},
+                             .tensors = {},
+                             .micro_batches = {2},
+                             .rounds = 1,
+                             .communication = false,
+                             .argv = {},
+                             .note = [](const std::string&) {}};
+  const plan::Calibration c = calibrate(request);
+  EXPECT_EQ(c.blocks.size(), 3U * 3) << "tensor 1, three ways, three kinds";
+  EXPECT_TRUE(c.collectives.empty());
+}
+
+class Cache : public testing::Test {
+ protected:
+  Cache() { ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1); }
+  ~Cache() override { ::unsetenv("XDG_CACHE_HOME"); }
+  plait::test::TemporaryDirectory folder;
+};
+
+TEST_F(Cache, WhatWasMeasuredIsUsedOnThisMachineForThisModelAlone) {
+  const Config config = tiny();
+  EXPECT_FALSE(launch::kept_calibration(config, 128, DeviceKind::host).has_value());
+  plan::Calibration c = measured(config, false);
+  for (plan::BlockMeasurement& b : c.blocks) b.forward = 1;  // seconds: nothing else can make a step as long
+  launch::save_calibration(c, launch::calibration_path(c.device, c.model));
+  const launch::SitedPlan planned = launch::plan_on_site(config, 128);
+  EXPECT_GT(planned.job.best.step_seconds, 3);
+  EXPECT_EQ(planned.context.machine, "measured on CPU");
+  EXPECT_LT(launch::plan_on_site(tiny({"model.hidden=64"}), 128).job.best.step_seconds, 1) << "another model";
+  EXPECT_LT(
+      launch::plan_on_site(config, 128, {.gpus = 2, .topology = {}, .device = "h200", .calibration = {}}).job.best.step_seconds,
+      1)
+      << "another machine";
+  const auto permissions = std::filesystem::status(launch::calibration_path(c.device, c.model)).permissions();
+  EXPECT_EQ(permissions & (std::filesystem::perms::group_all | std::filesystem::perms::others_all),
+            std::filesystem::perms::none);
+}
+
+TEST_F(Cache, AFileOfAnotherModelIsRefused) {
+  const std::string file = folder.path() + "/c.json";
+  launch::save_calibration(measured(tiny(), false), file);
+  EXPECT_EQ(launch::load_calibration(file).model, launch::model_key_of(tiny(), 128, DeviceKind::host));
+  try {
+    launch::plan_on_site(tiny({"model.hidden=64"}), 128, {.gpus = 0, .topology = {}, .device = {}, .calibration = file});
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("was measured for another model"));
+  }
+}
+
+}  // namespace
+}  // namespace plait::bench

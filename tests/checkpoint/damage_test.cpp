@@ -1,0 +1,245 @@
+// Nothing that a damaged or hostile file holds may do more than a ConfigError that names the file.
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/checksum.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
+
+namespace plait::checkpoint {
+namespace {
+
+using namespace testing;
+using ::testing::HasSubstr;
+
+class DamagedCheckpoint : public TemporaryDirectory {
+ protected:
+  void SetUp() override {
+    TemporaryDirectory::SetUp();
+    checkpoint_ = write_checkpoint(directory_, 100);
+  }
+  std::string open_and_verify() {
+    return config_error([&] { CheckpointReader(checkpoint_).verify(); });
+  }
+  fs::path checkpoint_;
+};
+
+TEST_F(DamagedCheckpoint, CutOffAtEveryByte) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+    const std::string whole = read_file(checkpoint_ / name);
+    for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
+      write_file(checkpoint_ / name, whole.substr(0, bytes));
+      ASSERT_THAT(open_and_verify(), HasSubstr(name)) << bytes;
+    }
+    write_file(checkpoint_ / name, whole);
+  }
+  CheckpointReader(checkpoint_).verify();
+}
+
+TEST_F(DamagedCheckpoint, ABitFlippedAnywhere) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+    const std::string whole = read_file(checkpoint_ / name);
+    for (std::size_t byte = 0; byte < whole.size(); ++byte) {
+      flip_bit(checkpoint_ / name, byte, static_cast<int>(byte % 8));
+      ASSERT_THAT(open_and_verify(), HasSubstr(name)) << byte;
+      write_file(checkpoint_ / name, whole);
+    }
+  }
+  CheckpointReader(checkpoint_).verify();
+}
+
+TEST_F(DamagedCheckpoint, ADamagedTensorIsNamed) {
+  const fs::path file = checkpoint_ / "optimizer.safetensors";
+  flip_bit(file, fs::file_size(file) - 1);
+  const CheckpointReader reader(checkpoint_);  // opening does not read tensors
+  EXPECT_THAT(config_error([&] { reader.verify(); }), HasSubstr("tensor 'tokens.exp_avg' is damaged: checksum"));
+}
+
+TEST_F(DamagedCheckpoint, MissingFiles) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+    const std::string whole = read_file(checkpoint_ / name);
+    fs::remove(checkpoint_ / name);
+    EXPECT_THAT(open_and_verify(), AllOf(HasSubstr(name), HasSubstr("No such file")));
+    write_file(checkpoint_ / name, whole);
+  }
+}
+
+TEST_F(DamagedCheckpoint, NotARegularFile) {
+  fs::remove(checkpoint_ / "model.safetensors");
+  ASSERT_EQ(::mkfifo((checkpoint_ / "model.safetensors").c_str(), 0600), 0);
+  EXPECT_THAT(open_and_verify(), HasSubstr("not a regular file"));
+}
+
+TEST_F(DamagedCheckpoint, AFileOfAnotherCheckpoint) {
+  const fs::path other = write_checkpoint(directory_, 200);
+  fs::copy_file(other / "model.safetensors", checkpoint_ / "model.safetensors", fs::copy_options::overwrite_existing);
+  EXPECT_THAT(open_and_verify(), HasSubstr("tensor 'tokens' is damaged"));
+  fs::rename(other, checkpoint_directory(directory_, 300));
+  EXPECT_THAT(config_error([&] { CheckpointReader(checkpoint_directory(directory_, 300)); }), HasSubstr("holds step 200"));
+}
+
+// A state.json with a right checksum and anything in it.
+std::string sealed(const std::string& rest) { return "{\"xxh3\": \"" + to_hex(xxh3(rest)) + "\",\n" + rest; }
+
+TEST(DamagedManifest, IsRefusedByRule) {
+  const auto error = [](const std::string& rest) { return config_error([&] { parse_manifest(sealed(rest), "state.json"); }); };
+  const std::string start = R"("format": "plait-checkpoint", "version": 1, "step": 1, )";
+  EXPECT_EQ(parse_manifest(sealed(start + R"("files": [], "state": {}})"), "state.json").step, 1);
+  EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 2, "step": 1, "files": [], "state": {}})"),
+              HasSubstr("version 2, this program reads version 1"));
+  EXPECT_THAT(error(R"("format": "other", "version": 1})"), HasSubstr("not the state of a plait checkpoint"));
+  EXPECT_THAT(error(R"("format": ["plait-checkpoint"]})"), HasSubstr("not the state of a plait checkpoint"));
+  EXPECT_THAT(error(R"("format": "plait-checkpoint")"), HasSubstr("not JSON"));
+  EXPECT_THAT(error(R"("format": "plait-checkpoint", "step": 1})"), HasSubstr("'version' is missing"));
+  EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": -1})"), HasSubstr("'step'"));
+  EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": 18446744073709551615})"),
+              HasSubstr("'step' is too large"));
+  EXPECT_THAT(error(start + R"("files": {}, "state": {}})"), HasSubstr("'files' is not a list"));
+  EXPECT_THAT(error(start + R"("files": [3], "state": {}})"), HasSubstr("'name' is missing"));
+  EXPECT_THAT(error(start + R"("files": [{"name": "../model.safetensors"}], "state": {}})"), HasSubstr("impossible file name"));
+  EXPECT_THAT(error(start + R"("files": [{"name": 1}], "state": {}})"), HasSubstr("impossible file name"));
+  EXPECT_THAT(error(start + R"("files": [{"name": "a.safetensors", "bytes": -1}]})"), HasSubstr("'bytes'"));
+  EXPECT_THAT(error(start + R"("files": [{"name": "a.safetensors", "bytes": 1, "header_xxh3": "12"}]})"),
+              HasSubstr("16 hexadecimal"));
+  EXPECT_THAT(error(start + R"("files": []})"), HasSubstr("'state' is missing"));
+  const std::string deep(100'000, '[');
+  EXPECT_THAT(error(start + R"("files": [], "state": )" + deep), HasSubstr("nested deeper"));
+}
+
+TEST(DamagedManifest, HandEditsAreRefused) {
+  Manifest manifest;
+  manifest.step = 100;
+  std::string text = to_text(manifest);
+  text.replace(text.find("100"), 3, "101");
+  EXPECT_THAT(config_error([&] { parse_manifest(text, "state.json"); }), HasSubstr("damaged or edited"));
+}
+
+TEST(ManifestTest, IsPlainJsonAndReadsBack) {
+  Manifest manifest;
+  manifest.step = 100;
+  manifest.files = {{"model.safetensors", 123, 0xfedcba9876543210u, {{"a", 1}, {"b\n\"", ~std::uint64_t{0}}}}};
+  manifest.state = {{"z", 1e-300}, {"a", "ü"}, {"big", std::uint64_t{1} << 63}};
+  const std::string text = to_text(manifest);
+  EXPECT_EQ(nlohmann::json::parse(text)["files"][0]["header_xxh3"], "fedcba9876543210");
+  const Manifest back = parse_manifest(text, "state.json");
+  EXPECT_EQ(to_text(back), text);
+  EXPECT_EQ(back.files[0].tensors, manifest.files[0].tensors);
+  EXPECT_EQ(back.state, manifest.state);
+}
+
+class Safetensors : public TemporaryDirectory {
+ protected:
+  // A file with this header and `data` zero bytes.
+  fs::path file(const std::string& header, std::size_t data, std::optional<std::uint64_t> claimed = std::nullopt) {
+    const std::uint64_t length = claimed.value_or(header.size());
+    std::string bytes;
+    for (int i = 0; i < 8; ++i) bytes += static_cast<char>((length >> (8 * i)) & 0xff);
+    write_file(directory_ / "t.safetensors", bytes + header + std::string(data, '\0'));
+    return directory_ / "t.safetensors";
+  }
+  std::string error(const fs::path& path) {
+    const std::string text = config_error([&] { read_safetensors_layout(File::open_read(path)); });
+    EXPECT_THAT(text, HasSubstr("t.safetensors"));
+    return text;
+  }
+  std::string error(const std::string& header, std::size_t data) { return error(file(header, data)); }
+};
+
+TEST_F(Safetensors, ReadsWhatOthersWrite) {
+  // No padding, metadata missing, order of names unlike the order of offsets.
+  const std::string header =
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[16,24]},"b":{"dtype":"F64","shape":[1,2],"data_offsets":[0,16]}})";
+  const SafetensorsLayout layout = read_safetensors_layout(File::open_read(file(header, 24)));
+  ASSERT_EQ(layout.tensors.size(), 2u);
+  EXPECT_EQ(layout.tensors[0].spec, (TensorSpec{"b", DType::f64, {1, 2}}));
+  EXPECT_EQ(layout.tensors[0].offset, 8 + header.size());
+  EXPECT_EQ(layout.tensors[1].spec, (TensorSpec{"a", DType::f32, {2}}));
+  EXPECT_EQ(layout.tensors[1].offset, 8 + header.size() + 16);
+}
+
+TEST_F(Safetensors, WritesAlignedContiguousTensors) {
+  const SafetensorsLayout layout = layout_safetensors(
+      {{"odd", DType::f32, {3}}, {"wide", DType::f64, {1}}, {"one", DType::f32, {}}, {"bytes", DType::u8, {5}}});
+  EXPECT_EQ(layout.header.size() % 8, 0u);
+  std::uint64_t expected = layout.header.size();
+  for (const PlacedTensor& tensor : layout.tensors) {
+    EXPECT_EQ(tensor.offset, expected);
+    EXPECT_EQ(tensor.offset % size_of(tensor.spec.dtype), 0u) << tensor.spec.name;
+    expected += static_cast<std::uint64_t>(tensor.spec.bytes());
+  }
+  EXPECT_EQ(layout.file_bytes, expected);
+  write_file(directory_ / "w.safetensors", layout.header + std::string(layout.file_bytes - layout.header.size(), '\0'));
+  const SafetensorsLayout back = read_safetensors_layout(File::open_read(directory_ / "w.safetensors"));
+  ASSERT_EQ(back.tensors.size(), layout.tensors.size());
+  for (std::size_t i = 0; i < back.tensors.size(); ++i) {
+    EXPECT_EQ(back.tensors[i].spec, layout.tensors[i].spec);
+    EXPECT_EQ(back.tensors[i].offset, layout.tensors[i].offset);
+  }
+  const auto header = nlohmann::json::parse(layout.header.substr(8));
+  EXPECT_EQ(header["__metadata__"]["format"], "pt");
+  EXPECT_EQ(header["odd"]["dtype"], "F32");
+}
+
+TEST_F(Safetensors, NamesAreTakenOnce) {
+  EXPECT_THROW(layout_safetensors({{"a", DType::f32, {1}}, {"a", DType::f32, {2}}}), InternalError);
+  EXPECT_THROW(layout_safetensors({{"__metadata__", DType::f32, {1}}}), InternalError);
+}
+
+TEST_F(Safetensors, LengthsAreNotTrusted) {
+  EXPECT_THAT(error(file("{}", 0, 3)), HasSubstr("claims 3 bytes"));
+  EXPECT_THAT(error(file("{}", 0, ~std::uint64_t{0})), HasSubstr("claims 18446744073709551615 bytes"));
+  EXPECT_THAT(error(file("{}", 0, std::uint64_t{1} << 62)), HasSubstr("claims"));
+  EXPECT_THAT(error(file("", 0)), HasSubstr("does not start with '{'"));
+  write_file(directory_ / "t.safetensors", "\1\0\0");
+  EXPECT_THAT(error(directory_ / "t.safetensors"), HasSubstr("too few for a header"));
+}
+
+TEST_F(Safetensors, AHeaderAboveTheFormatsLimitIsNotRead) {
+  const fs::path path = file("{}", 0, 200'000'000);
+  fs::resize_file(path, 300'000'000);  // sparse
+  EXPECT_THAT(error(path), HasSubstr("more than the format allows"));
+}
+
+TEST_F(Safetensors, HeadersAreChecked) {
+  EXPECT_THAT(error("[]", 0), HasSubstr("does not start with '{'"));
+  EXPECT_THAT(error("{\"a\"", 0), HasSubstr("not JSON"));
+  EXPECT_THAT(error("{\"\xff\":{}}", 0), HasSubstr("not JSON"));
+  EXPECT_THAT(error("{\"a\":" + std::string(1'000'000, '['), 0), HasSubstr("nested deeper"));
+  EXPECT_THAT(error(R"({"a":3})", 0), HasSubstr("exactly dtype, shape and data_offsets"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[1]}})", 4), HasSubstr("exactly dtype"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4), HasSubstr("unknown dtype \"F31\""));
+  EXPECT_THAT(error(R"({"a":{"dtype":32,"shape":[1],"data_offsets":[0,4]}})", 4), HasSubstr("unknown dtype 32"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4), HasSubstr("non-negative"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4), HasSubstr("non-negative"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":4,"data_offsets":[0,4]}})", 4), HasSubstr("not a list"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0),
+              HasSubstr("overflows"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4), HasSubstr("not a pair"));
+  EXPECT_THAT(error(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}})", 4), HasSubstr("not a pair"));
+}
+
+TEST_F(Safetensors, OffsetsAreChecked) {
+  const auto one = [](const std::string& offsets) {
+    return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + offsets + "}}";
+  };
+  EXPECT_THAT(error(one("[4,0]"), 4), HasSubstr("lie outside"));
+  EXPECT_THAT(error(one("[4,8]"), 4), HasSubstr("lie outside the file's 4 bytes of data"));
+  EXPECT_THAT(error(one("[18446744073709551612,18446744073709551615]"), 4), HasSubstr("lie outside"));
+  EXPECT_THAT(error(one("[0,3]"), 4), HasSubstr("hold 3 bytes, shape and dtype make 4"));
+  EXPECT_THAT(error(one("[4,8]"), 8), HasSubstr("unused bytes in front of tensor 'a'"));
+  EXPECT_THAT(error(one("[0,4]"), 8), HasSubstr("4 bytes follow the last tensor"));
+  const std::string overlapping =
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})";
+  EXPECT_THAT(error(overlapping, 12), HasSubstr("tensor 'b' overlaps the one before it"));
+  const std::string twice =
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
+  EXPECT_THAT(error(twice, 8), HasSubstr("unused bytes"));
+}
+
+}  // namespace
+}  // namespace plait::checkpoint

@@ -1,0 +1,107 @@
+#include "checkpoint/checkpoint_directory.h"
+
+#include <gmock/gmock.h>
+
+#include "checkpoint/checkpoint_files.h"
+
+namespace plait::checkpoint {
+namespace {
+
+using namespace testing;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CheckpointDirectory : public TemporaryDirectory {
+ protected:
+  void damage(std::int64_t step) { flip_bit(checkpoint_directory(directory_, step) / "model.safetensors", 300); }
+  std::vector<std::int64_t> steps() {
+    std::vector<std::int64_t> found;
+    for (const auto& status : list_checkpoints(directory_)) found.push_back(status.step);
+    return found;
+  }
+};
+
+TEST_F(CheckpointDirectory, Names) {
+  EXPECT_EQ(checkpoint_directory("r", 100), "r/checkpoints/step-00000100");
+  EXPECT_EQ(step_of("r/checkpoints/step-00000100"), 100);
+  EXPECT_EQ(step_of(checkpoint_directory("r", 123'456'789'012)), 123'456'789'012);
+  for (const char* other : {"step-100", "step-", "step-0000010x", ".tmp-step-00000100", "abandoned-step-00000100", "",
+                            "step-99999999999999999999", "step--0000001"}) {
+    EXPECT_EQ(step_of(other), std::nullopt) << other;
+  }
+}
+
+TEST_F(CheckpointDirectory, ListsWithStatusNewestFirst) {
+  for (const int step : {100, 300, 200}) write_checkpoint(directory_, step);
+  damage(200);
+  const auto all = list_checkpoints(directory_);
+  ASSERT_EQ(steps(), (std::vector<std::int64_t>{300, 200, 100}));
+  EXPECT_TRUE(all[0].good());
+  EXPECT_THAT(all[1].problem, HasSubstr("model.safetensors"));
+  EXPECT_TRUE(all[2].good());
+  EXPECT_TRUE(list_checkpoints(directory_ / "nothing").empty());
+}
+
+TEST_F(CheckpointDirectory, FindsTheNewestGoodOne) {
+  for (const int step : {100, 200}) write_checkpoint(directory_, step);
+  const FoundCheckpoint found = find_checkpoint(directory_);
+  EXPECT_EQ(found.step, 200);
+  EXPECT_EQ(found.run_dir, directory_);
+  EXPECT_EQ(found.directory, checkpoint_directory(directory_, 200));
+}
+
+TEST_F(CheckpointDirectory, RefusesADamagedNewestAndOffersTheGoodOneBefore) {
+  for (const int step : {100, 200, 300}) write_checkpoint(directory_, step);
+  damage(200);
+  damage(300);
+  const std::string error = config_error([&] { find_checkpoint(directory_); });
+  EXPECT_THAT(error, HasSubstr("step-00000300 cannot be used"));
+  EXPECT_THAT(error, HasSubstr("newest good one before it is step 100"));
+  EXPECT_THAT(error, HasSubstr("--resume " + checkpoint_directory(directory_, 100).string()));
+  damage(100);
+  EXPECT_THAT(config_error([&] { find_checkpoint(directory_); }), HasSubstr("no good checkpoint before it"));
+}
+
+TEST_F(CheckpointDirectory, AcceptsAnExplicitCheckpoint) {
+  for (const int step : {100, 200}) write_checkpoint(directory_, step);
+  damage(200);
+  for (const char* suffix : {"", "/", "/."}) {
+    const FoundCheckpoint found = find_checkpoint(checkpoint_directory(directory_, 100).string() + suffix);
+    EXPECT_EQ(found.step, 100);
+    EXPECT_EQ(fs::canonical(found.run_dir), fs::canonical(directory_));
+  }
+  EXPECT_THAT(config_error([&] { find_checkpoint(checkpoint_directory(directory_, 200)); }), HasSubstr("is step 100"));
+}
+
+TEST_F(CheckpointDirectory, SaysWhatIsNotARun) {
+  EXPECT_THAT(config_error([&] { find_checkpoint(directory_ / "nothing"); }), HasSubstr("no such directory"));
+  EXPECT_THAT(config_error([&] { find_checkpoint(directory_); }), HasSubstr("no checkpoints/step-"));
+}
+
+TEST_F(CheckpointDirectory, CommitKeepsTheNewest) {
+  for (const int step : {100, 200, 300}) write_checkpoint(directory_, step, 2);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{300, 200}));
+  write_checkpoint(directory_, 400, 1);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{400}));
+  EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints_directory(directory_)), {}), 1);
+}
+
+TEST_F(CheckpointDirectory, KeepIsAtLeastOne) {
+  write_checkpoint(directory_, 100);
+  EXPECT_THROW(prune_checkpoints(directory_, 0), InternalError);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{100}));
+}
+
+TEST_F(CheckpointDirectory, SetsAsideWhatIsNewerThanTheResumedStep) {
+  for (const int step : {100, 200, 300}) write_checkpoint(directory_, step);
+  EXPECT_EQ(set_aside_after(directory_, 100).size(), 2u);
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{100}));
+  write_checkpoint(directory_, 200, 1);  // would have been refused, or pruned in favour of 300
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{200}));
+  EXPECT_EQ(set_aside_after(directory_, 100),
+            (std::vector<fs::path>{checkpoints_directory(directory_) / "abandoned-step-00000200.2"}));
+  EXPECT_TRUE(fs::exists(checkpoints_directory(directory_) / "abandoned-step-00000300" / "state.json"));
+}
+
+}  // namespace
+}  // namespace plait::checkpoint

@@ -1,0 +1,108 @@
+// A checkpoint has no layout: whatever layout loads it, and writes it again, writes the same bytes.
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "data/dataset.h"
+#include "data/tokenizer.h"
+#include "train/batch_sources.h"
+#include "train/session.h"
+#include "train/training_checkpoint.h"
+
+namespace plait::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::read_file;
+
+constexpr const char* gpt = "model: {layers: 6, hidden: 32, heads: 4, vocab: 150}\n";
+constexpr const char* llama =
+    "model: {layers: 6, hidden: 32, heads: 8, kv_heads: 4, vocab: 150, ffn: 48, norm: rms_norm, mlp: swiglu, position: rope,"
+    " bias: false, qkv_bias: true, tie_embeddings: false}\n";
+
+Config config_of(const char* model, const std::string& parallel, int ranks) {
+  return parse_config(std::string(model) +
+                      "data: {tokenizer: random, sequence_length: 16}\n"
+                      "train: {steps: 2, global_batch: 8, micro_batch: 1, optimizer: {lr: 1e-2}}\n"
+                      "comm: {bucket_mb: 0.02}\n"
+                      "launch: {device: cpu, ranks: " +
+                      std::to_string(ranks) +
+                      "}\n"
+                      "parallel: {" +
+                      parallel + "}\n");
+}
+
+struct LayoutCase {
+  const char* parallel;
+  int ranks;
+};
+constexpr LayoutCase layouts[] = {
+    {"tensor: 2", 2},
+    {"tensor: 4, sequence_parallel: false", 4},
+    {"data: 4, zero: 1", 4},
+    {"data: 4, zero: 2", 4},
+    {"pipeline: 4, schedule: zb-h1", 4},
+    {"pipeline: 2, schedule: interleaved, virtual_stages: 3", 2},
+    {"pipeline: 2, schedule: zb-v, tensor: 2, data: 2, zero: 1", 8},
+    {"pipeline: 2, tensor: 2, data: 2, zero: 2", 8},
+    {"pipeline: 3, stages: [1, 5, 0]", 3},
+};
+
+class CheckpointLayouts : public testing::TemporaryDirectory, public ::testing::WithParamInterface<const char*> {
+ protected:
+  // Trains from the seed, or loads `from`, and saves as `name`. Returns the checkpoint's directory.
+  fs::path run(const Config& config, const std::string& name, const fs::path& from = {}) {
+    const fs::path run_dir = directory_ / name;
+    fs::create_directories(run_dir);
+    const auto body = [&](launch::RankContext& rank) {
+      const auto tokenizer = data::create_tokenizer(config);
+      train::Session session(config, tokenizer->vocab(), rank);
+      runtime::Interpreter& interpreter = session.interpreter();
+      if (from.empty()) {
+        interpreter.initialize(config.run.seed);
+        DeviceMemory host(rank.device);
+        train::TrainingBatches batches(host, session.plan(), data::open_dataset(config, *tokenizer, 150), 1,
+                                       config.train.steps);
+        for (std::int64_t step = 1; step <= config.train.steps; ++step) {
+          interpreter.run_step(batches, train::update_settings(config, step, 1e-2));
+          interpreter.synchronize_result();
+        }
+        interpreter.synchronize();
+      } else {
+        train::synchronize_load(interpreter, CheckpointReader(from));
+      }
+      train::synchronize_save(interpreter, run_dir, 2, {}, 1, [&](const std::string& at) {
+        comm::rendezvous_barrier(*rank.rendezvous, name + at, rank.rank, rank.size, std::chrono::seconds(60));
+      });
+    };
+    EXPECT_EQ(launch::launch(launch::plan_launch(config), body, {}), 0);
+    return run_dir / "checkpoints" / "step-00000002";
+  }
+};
+
+TEST_P(CheckpointLayouts, EveryLayoutWritesTheBytesItWasGiven) {
+  const fs::path serial = run(config_of(GetParam(), "", 1), "serial");
+  fs::path previous = serial;
+  for (const LayoutCase& layout : layouts) {
+    // From one layout to the next, so that every one of them also reads what another has written.
+    const fs::path again =
+        run(config_of(GetParam(), layout.parallel, layout.ranks), "again" + std::to_string(&layout - layouts), previous);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      EXPECT_EQ(read_file(serial / file), read_file(again / file)) << layout.parallel << ": " << file;
+    }
+    previous = again;
+  }
+}
+
+TEST_P(CheckpointLayouts, ALayoutsOwnCheckpointLoadsElsewhere) {
+  const fs::path trained = run(config_of(GetParam(), layouts[6].parallel, layouts[6].ranks), "trained");
+  const fs::path serial = run(config_of(GetParam(), "", 1), "serial", trained);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(read_file(trained / file), read_file(serial / file)) << file;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CheckpointLayouts, ::testing::Values(gpt, llama),
+                         [](const auto& family) { return family.param == gpt ? "gpt" : "llama"; });
+
+}  // namespace
+}  // namespace plait::checkpoint

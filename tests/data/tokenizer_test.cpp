@@ -1,0 +1,143 @@
+#include "data/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "data/data_files.h"
+#include "data/dataset.h"
+#include "data/pack.h"
+
+namespace plait::data {
+namespace {
+
+using testing::HasSubstr;
+
+std::string every_byte() {
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
+  return bytes;
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no ConfigError";
+}
+
+TEST(ByteTokenizer, IsLossless) {
+  const auto tokenizer = make_byte_tokenizer();
+  EXPECT_EQ(tokenizer->vocab(), 256);
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(every_byte())), every_byte());
+  EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{'a', 300, -1}), "a <300> <-1>");
+}
+
+TEST(TokenIdTokenizer, PrintsIdsAndCannotEncode) {
+  const auto tokenizer = make_token_id_tokenizer("tokens", 50257);
+  EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{15496, 995}), " <15496> <995>");
+  EXPECT_THROW(tokenizer->encode("x"), ConfigError);
+}
+
+TEST(PieceLength, EndsAtALineElseACharacter) {
+  EXPECT_EQ(piece_length("short", 10), 5u);
+  EXPECT_EQ(piece_length("ab\ncdefgh", 5), 3u);
+  EXPECT_EQ(piece_length("abcdefgh", 5), 5u);
+  EXPECT_EQ(piece_length("abcd\xc3\xa9xyz", 5), 4u);
+  EXPECT_EQ(piece_length(std::string(10, '\x80'), 5), 5u) << "always goes on";
+}
+
+class SentencePiece : public testing::Test {
+ protected:
+  SentencePiece() {
+    folder_.write("text/a.txt", some_text(40000, 1));
+    folder_.write("text/b.txt", some_text(20000, 2) + "\ttabs  and   spaces: caf\u00e9 \u2603\n\n  indented\n");
+  }
+  std::vector<std::filesystem::path> files() const { return {folder_ / "text/a.txt", folder_ / "text/b.txt"}; }
+  DataFolder folder_;
+};
+
+TEST_F(SentencePiece, IsTrainedDeterministicallyAndIsLossless) {
+  const auto tokenizer = train_sentencepiece(files(), 300);
+  EXPECT_EQ(tokenizer->vocab(), 300);
+  std::filesystem::create_directory(folder_ / "one");
+  std::filesystem::create_directory(folder_ / "two");
+  tokenizer->save(folder_ / "one");
+  train_sentencepiece(files(), 300)->save(folder_ / "two");
+  const auto read = [](const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_EQ(read(folder_ / "one/tokenizer.model"), read(folder_ / "two/tokenizer.model"));
+
+  const auto loaded = load_tokenizer(folder_ / "one");
+  for (const std::string& text : {some_text(200000, 3), std::string(" a\n\n\tb  c \n"),
+                                  std::string("\u00e9\u2603\U0001d11e unseen"), std::string("a\0b", 3), std::string()}) {
+    const auto tokens = tokenizer->encode(text);
+    EXPECT_EQ(tokenizer->decode(tokens), text);
+    EXPECT_EQ(loaded->encode(text), tokens);
+    for (const std::int32_t token : tokens) ASSERT_TRUE(token >= 0 && token < 300);
+  }
+  EXPECT_LT(tokenizer->encode(some_text(1000, 4)).size(), 400u) << "it has learnt the words";
+  EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{400}), " <400>");
+}
+
+TEST_F(SentencePiece, IsCreatedFromTheConfigurationAndFeedsADataset) {
+  Config config = data_config({folder_ / "text/**"}, 32, 0.1);
+  config.data.tokenizer = "sentencepiece";
+  config.data.sentencepiece.vocab = 300;
+  const auto tokenizer = create_tokenizer(config);
+  const auto dataset = open_dataset(config, *tokenizer, 300);
+  EXPECT_LT(dataset->train_tokens(), 30000);
+  std::vector<std::int32_t> tokens(32), targets(32);
+  dataset->train_sample(1, 0, tokens, targets);
+  EXPECT_THAT(some_text(40000, 1) + some_text(20000, 2), HasSubstr(tokenizer->decode(std::span(tokens).subspan(1, 8))));
+
+  // Shards packed with the model are read as its tokens, beside the tokenizer that decodes them.
+  const PackResult packed = pack({{folder_ / "text/**"}, folder_ / "out", 5000}, *tokenizer);
+  Config shards = data_config({folder_ / "out/*.bin"}, 32, 0.1);
+  shards.data.tokenizer = "sentencepiece";
+  shards.data.sentencepiece.model = folder_ / "out/tokenizer.model";
+  const auto again = open_dataset(shards, *create_tokenizer(shards), 300);
+  EXPECT_EQ(again->train_tokens() + again->validation_tokens(), packed.tokens);
+  EXPECT_EQ(packed.tokens, dataset->train_tokens() + dataset->validation_tokens());
+}
+
+TEST_F(SentencePiece, ExplainsWhatCannotBe) {
+  EXPECT_THAT(message_of([&] { train_sentencepiece(files(), 100000); }),
+              HasSubstr("data.sentencepiece.vocab=100000: SentencePiece cannot train a model of that size on this text: "
+                        "Vocabulary size too high"));
+  EXPECT_THAT(message_of([&] { train_sentencepiece(files(), 20); }),
+              HasSubstr("on this text: Vocabulary size is smaller than required_chars"));
+  EXPECT_THAT(message_of([&] { train_sentencepiece({folder_.write("bad.txt", "ok\xff")}, 300); }),
+              HasSubstr("bad.txt: is not UTF-8 text at byte offset 2"));
+  EXPECT_THAT(message_of([&] { train_sentencepiece({folder_.write("none.txt", "")}, 300); }), HasSubstr("holds no text"));
+  EXPECT_THAT(message_of([&] { load_sentencepiece(folder_.write("x.model", "garbage")); }),
+              HasSubstr("x.model: is no SentencePiece model"));
+  EXPECT_THAT(message_of([&] { load_sentencepiece(folder_ / "missing.model"); }),
+              HasSubstr("missing.model: cannot be opened: No such file"));
+  const auto tokenizer = train_sentencepiece(files(), 300);
+  EXPECT_THAT(message_of([&] { tokenizer->encode("abc\xff"); }), HasSubstr("not UTF-8 at byte offset 3"));
+  EXPECT_THAT(message_of([&] { open_dataset(data_config({folder_ / "bad.txt"}, 8), *tokenizer, 300); }),
+              HasSubstr("bad.txt: is not UTF-8 text (at byte offset 2)"));
+}
+
+TEST(TokenizerFiles, AreRefusedWhenDamaged) {
+  const DataFolder folder;
+  EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }), HasSubstr("tokenizer.json: cannot be opened"));
+  for (const char* text : {"", "{", "[]", "{\"kind\": 3, \"vocab\": 4}", "{\"kind\": \"bytes\"}"}) {
+    folder.write("tokenizer.json", text);
+    EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }), HasSubstr("tokenizer.json: is damaged")) << text;
+  }
+  folder.write("tokenizer.json", "{\"kind\": \"bpe\", \"vocab\": 4}");
+  EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }), HasSubstr("has kind 'bpe'"));
+  folder.write("tokenizer.json", "{\"kind\": \"bytes\", \"vocab\": 4}");
+  EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }), HasSubstr("says a vocabulary of 4, but the tokenizer has 256"));
+  make_token_id_tokenizer("tokens", 50257)->save(folder / "");
+  EXPECT_EQ(load_tokenizer(folder / "")->vocab(), 50257);
+}
+
+}  // namespace
+}  // namespace plait::data

@@ -1,0 +1,57 @@
+// What tests of launching share: directories and environment variables that last as long as the objects, and a group of all
+// ranks.
+#pragma once
+
+#include <stdlib.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/make_communicator.h"
+#include "core/temporary_directory.h"
+#include "launch/launch.h"
+
+namespace plait::launch::test {
+
+using plait::test::TemporaryDirectory;
+
+// Joins all ranks of a launched job as one group.
+inline std::shared_ptr<comm::Communicator> join(const RankContext& context) {
+  comm::GroupSpec spec;
+  spec.name = "job";
+  spec.rank = context.rank;
+  spec.size = context.size;
+  spec.device = context.device;
+  return make_communicator(spec, *context.rendezvous);
+}
+
+// Sets (or, without a value, removes) a variable; the destructor restores what was there.
+class EnvironmentVariable {
+ public:
+  EnvironmentVariable(std::string name, const std::optional<std::string>& value) : name_(std::move(name)) {
+    if (const char* text = getenv(name_.c_str())) previous_ = text;
+    assign(value);
+  }
+  EnvironmentVariable(EnvironmentVariable&& other) noexcept
+      : name_(std::move(other.name_)), previous_(std::move(other.previous_)) {
+    other.name_.clear();
+  }
+  EnvironmentVariable& operator=(EnvironmentVariable&&) = delete;
+  ~EnvironmentVariable() {
+    if (!name_.empty()) assign(previous_);
+  }
+
+ private:
+  void assign(const std::optional<std::string>& value) {
+    if (value) {
+      setenv(name_.c_str(), value->c_str(), 1);
+    } else {
+      unsetenv(name_.c_str());
+    }
+  }
+  std::string name_;
+  std::optional<std::string> previous_;
+};
+
+}  // namespace plait::launch::test

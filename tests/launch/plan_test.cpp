@@ -1,0 +1,229 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "launch/launch.h"
+#include "launch_fixtures.h"
+
+namespace plait::launch::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string config_error(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no ConfigError";
+}
+
+Config on_cpu() {
+  Config config;
+  config.launch.device = "cpu";
+  return config;
+}
+
+TEST(LaunchPlan, AutoOnTheCpuIsTwoRanksOrTheLayout) {
+  Config config = on_cpu();
+  LaunchPlan plan = plan_launch(config);
+  EXPECT_EQ(plan.ranks, 2);
+  EXPECT_EQ(plan.mode, LaunchMode::threads);
+  EXPECT_THAT(plan.devices, testing::ElementsAre(Device{DeviceKind::host, 0}, Device{DeviceKind::host, 1}));
+  EXPECT_EQ(plan.explanation, "2 ranks as threads on the CPU: launch.device is cpu");
+  EXPECT_FALSE(plan.this_rank);
+
+  config.parallel.tensor = 3;
+  EXPECT_EQ(plan_launch(config).ranks, 6);
+  config.parallel.data = 1;
+  EXPECT_EQ(plan_launch(config).ranks, 3);
+  config.parallel.pipeline = 2;
+  EXPECT_EQ(plan_launch(config).ranks, 6);
+}
+
+TEST(LaunchPlan, RanksMustFitTheLayout) {
+  Config config = on_cpu();
+  config.launch.ranks = 3;
+  EXPECT_EQ(plan_launch(config).ranks, 3);
+  config.parallel.tensor = 2;
+  EXPECT_THAT(config_error([&] { plan_launch(config); }),
+              AllOf(HasSubstr("launch.ranks=3"), HasSubstr("multiple of parallel.tensor")));
+  config.parallel.data = 2;
+  EXPECT_THAT(config_error([&] { plan_launch(config); }), AllOf(HasSubstr("launch.ranks=3"), HasSubstr("= 4")));
+  config.launch.ranks = 4;
+  EXPECT_EQ(plan_launch(config).ranks, 4);
+}
+
+TEST(LaunchPlan, AutoFallsBackToTheCpuAndSaysWhy) {
+  std::string why;
+  if (cuda_device_count(&why) > 0) GTEST_SKIP() << "this machine has GPUs";
+  const LaunchPlan plan = plan_launch(Config{});
+  EXPECT_FALSE(plan.devices[0].is_cuda());
+  EXPECT_EQ(plan.explanation, "2 ranks as threads on the CPU: " + why);
+  EXPECT_FALSE(why.empty());
+  Config config;
+  config.launch.device = "cuda";
+  EXPECT_THAT(config_error([&] { plan_launch(config); }), AllOf(HasSubstr("launch.device=cuda"), HasSubstr(why)));
+}
+
+TEST(GpuLaunchPlan, AutoTakesAllGpusAndNoMore) {
+  const int devices = cuda_device_count();
+  if (devices == 0) GTEST_SKIP() << "needs a GPU";
+  Config config;
+  const LaunchPlan plan = plan_launch(config);
+  EXPECT_EQ(plan.ranks, devices);
+  EXPECT_EQ(plan.devices.back(), (Device{DeviceKind::cuda, devices - 1}));
+  config.launch.ranks = devices + 1;
+  EXPECT_THAT(config_error([&] { plan_launch(config); }),
+              AllOf(HasSubstr("launch.ranks"), HasSubstr("only " + std::to_string(devices))));
+  config.launch.device = "cpu";
+  EXPECT_EQ(plan_launch(config).ranks, devices + 1);
+}
+
+TEST(LaunchPlan, Fp64RunsOnTheCpu) {
+  Config config;
+  config.precision.compute = "fp64";
+  EXPECT_THAT(plan_launch(config).explanation, HasSubstr("fp64 runs on the CPU only"));
+  config.launch.device = "cuda";
+  EXPECT_THAT(config_error([&] { plan_launch(config); }), HasSubstr("precision.compute=fp64"));
+}
+
+TEST(LaunchPlan, ABackendThatTheDeviceLacksIsRefused) {
+  Config config = on_cpu();
+  config.comm.backend = "gloo";
+  EXPECT_EQ(plan_launch(config).ranks, 2);
+  config.comm.backend = "nccl";
+  EXPECT_THAT(config_error([&] { plan_launch(config); }),
+              AllOf(HasSubstr("comm.backend=nccl"), HasSubstr("launch.device is cpu")));
+}
+
+// External mode: the environment of each outside launcher.
+class LaunchEnvironment : public testing::Test {
+ protected:
+  LaunchEnvironment() {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_PROCID",
+          "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "OMPI_COMM_WORLD_RANK",
+          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
+      variables_.emplace_back(name, std::nullopt);
+    }
+    config_ = on_cpu();
+    config_.launch.mode = "external";
+    config_.launch.rendezvous = directory_.path() + "/shared";
+  }
+  void set(const char* name, const std::string& value) { variables_.emplace_back(name, value); }
+  void set_place(const char* rank, const char* size, const char* local, int value, int total) {
+    set(rank, std::to_string(value));
+    set(size, std::to_string(total));
+    set(local, std::to_string(value % 2));
+  }
+  void torchrun(int rank, int size) { set_place("RANK", "WORLD_SIZE", "LOCAL_RANK", rank, size); }
+  void slurm(int rank, int size) { set_place("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", rank, size); }
+  void open_mpi(int rank, int size) {
+    set_place("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", rank, size);
+  }
+  std::vector<std::string> job_folders() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(config_.launch.rendezvous))
+      names.push_back(entry.path().filename());
+    return names;
+  }
+
+  plait::test::TemporaryDirectory directory_;
+  std::vector<EnvironmentVariable> variables_;
+  Config config_;
+};
+
+TEST_F(LaunchEnvironment, Torchrun) {
+  torchrun(3, 4);
+  set("TORCHELASTIC_RUN_ID", "a/b 7");
+  const LaunchPlan plan = plan_launch(config_);
+  ASSERT_TRUE(plan.this_rank);
+  EXPECT_EQ(plan.this_rank->rank, 3);
+  EXPECT_EQ(plan.this_rank->size, 4);
+  EXPECT_EQ(plan.this_rank->local_rank, 1);
+  EXPECT_FALSE(plan.this_rank->is_main);
+  EXPECT_EQ(plan.ranks, 4);
+  EXPECT_THAT(plan.devices, testing::ElementsAre(Device{DeviceKind::host, 1}));
+  EXPECT_EQ(plan.explanation, "4 ranks started from outside on the CPU: launch.device is cpu");
+  EXPECT_THAT(job_folders(), testing::ElementsAre("plait-job-a_b_7"));
+}
+
+TEST_F(LaunchEnvironment, SlurmAndItsRestart) {
+  slurm(0, 2);
+  set("SLURM_JOB_ID", "991");
+  EXPECT_TRUE(rank_from_environment(config_)->is_main);
+  set("SLURM_RESTART_COUNT", "1");
+  rank_from_environment(config_);
+  EXPECT_THAT(job_folders(), testing::UnorderedElementsAre("plait-job-991", "plait-job-991-1"));
+}
+
+TEST_F(LaunchEnvironment, OpenMpiInsideASlurmAllocation) {
+  slurm(0, 1);
+  open_mpi(1, 2);
+  set("PMIX_NAMESPACE", "42.1");
+  EXPECT_EQ(rank_from_environment(config_)->rank, 1);
+  EXPECT_THAT(job_folders(), testing::ElementsAre("plait-job-42_1"));
+}
+
+TEST_F(LaunchEnvironment, TorchrunInsideASlurmAllocation) {
+  slurm(0, 1);
+  torchrun(1, 2);
+  EXPECT_EQ(rank_from_environment(config_)->rank, 1);
+}
+
+TEST_F(LaunchEnvironment, NobodyStartedUs) {
+  EXPECT_THAT(config_error([&] { plan_launch(config_); }),
+              AllOf(HasSubstr("launch.mode=external"), HasSubstr("RANK (torchrun)"), HasSubstr("SLURM_PROCID (Slurm)")));
+}
+
+TEST_F(LaunchEnvironment, EveryProblemIsReported) {
+  set("RANK", "two");
+  set("LOCAL_RANK", "-1");
+  config_.launch.rendezvous = "";
+  EXPECT_THAT(config_error([&] { rank_from_environment(config_); }),
+              AllOf(HasSubstr("RANK=two"), HasSubstr("WORLD_SIZE: is missing"), HasSubstr("LOCAL_RANK=-1"),
+                    HasSubstr("launch.rendezvous")));
+  torchrun(4, 4);
+  config_.launch.rendezvous = directory_.path();
+  EXPECT_THAT(config_error([&] { rank_from_environment(config_); }), AllOf(HasSubstr("RANK=4"), HasSubstr("less than")));
+}
+
+TEST_F(LaunchEnvironment, RanksOfTheConfigMustAgree) {
+  torchrun(0, 4);
+  config_.launch.ranks = 2;
+  EXPECT_THAT(config_error([&] { plan_launch(config_); }), AllOf(HasSubstr("launch.ranks=2"), HasSubstr("started 4 ranks")));
+}
+
+TEST_F(LaunchEnvironment, RunsThisRankOnceAndRefusesALeftOverDirectory) {
+  torchrun(0, 1);
+  int runs = 0;
+  const auto body = [&](RankContext& context) {
+    ++runs;
+    context.rendezvous->set("address", "10.0.0.1");
+  };
+  EXPECT_EQ(launch(plan_launch(config_), body, {}), 0);
+  EXPECT_EQ(runs, 1);
+  EXPECT_THAT(config_error([&] { launch(plan_launch(config_), body, {}); }),
+              AllOf(HasSubstr("earlier job"), HasSubstr(config_.launch.rendezvous), HasSubstr("fresh directory")));
+  EXPECT_EQ(runs, 1);
+  set("TORCHELASTIC_RESTART_COUNT", "1");
+  EXPECT_EQ(launch(plan_launch(config_), body, {}), 0);
+  EXPECT_EQ(runs, 2);
+}
+
+TEST_F(LaunchEnvironment, OtherModesIgnoreOutsideLaunchers) {
+  torchrun(1, 2);
+  config_.launch.mode = "threads";
+  EXPECT_FALSE(rank_from_environment(config_));
+  config_.launch.mode = "processes";
+  EXPECT_FALSE(rank_from_environment(config_));
+}
+
+}  // namespace
+}  // namespace plait::launch::test

@@ -1,0 +1,225 @@
+// Ranks as processes: the launcher starts this test program again, which then runs one of the disabled bodies below.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "core/error.h"
+#include "launch_fixtures.h"
+
+namespace plait::launch::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+LaunchPlan three_processes() {
+  Config config;
+  config.launch.device = "cpu";
+  config.launch.mode = "processes";
+  config.launch.ranks = 3;
+  LaunchPlan plan = plan_launch(config);
+  plan.grace = milliseconds(1500);
+  return plan;
+}
+
+std::vector<std::string> arguments_for(const std::string& body) {
+  return {"test", "--gtest_filter=LaunchProcessesBody.DISABLED_" + body, "--gtest_also_run_disabled_tests", "--gtest_brief=1"};
+}
+
+bool alive(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/stat");
+  std::string id, name, state;
+  return (status >> id >> name >> state) && state != "Z" && state != "X";
+}
+
+// Where bodies leave a file named after each rank that has come up, holding its process id.
+class LaunchProcesses : public testing::Test {
+ protected:
+  // Launches `body` three times, from here. What it leaves in TMPDIR is a leftover.
+  int run(const std::string& body) {
+    return launch(three_processes(), [](RankContext&) { FAIL() << "the parent ran a body"; }, arguments_for(body));
+  }
+  std::string failure_of(const std::string& body) {
+    try {
+      return "status " + std::to_string(run(body));
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+  std::vector<pid_t> processes() const {
+    std::vector<pid_t> result;
+    for (const auto& entry : std::filesystem::directory_iterator(marks_.path())) {
+      pid_t process = 0;
+      if (std::ifstream(entry.path()) >> process) result.push_back(process);
+    }
+    return result;
+  }
+  void TearDown() override {
+    for (const pid_t process : processes()) EXPECT_FALSE(alive(process)) << process << " outlived its launcher";
+    EXPECT_TRUE(std::filesystem::is_empty(temporary_.path())) << "left something in TMPDIR";
+  }
+
+  plait::test::TemporaryDirectory marks_;
+  plait::test::TemporaryDirectory temporary_;
+  EnvironmentVariable marks_variable_{"PLAIT_TEST_MARKS", marks_.path()};
+  EnvironmentVariable temporary_variable_{"TMPDIR", temporary_.path()};
+  Clock::time_point start_ = Clock::now();
+};
+
+// The bodies. launch() finds in the environment which rank this process is.
+void run_body(const std::function<void(RankContext&)>& body) {
+  const LaunchPlan plan = three_processes();
+  ASSERT_TRUE(plan.this_rank) << "started by hand?";
+  const int status = launch(plan,
+                            [&](RankContext& context) {
+                              const std::string mark =
+                                  std::string(getenv("PLAIT_TEST_MARKS")) + "/" + std::to_string(context.rank);
+                              std::ofstream(mark + ".new") << getpid();
+                              std::filesystem::rename(mark + ".new", mark);
+                              body(context);
+                            },
+                            {});
+  EXPECT_EQ(status, 0);
+}
+
+void all_reduce(comm::Communicator& communicator) {
+  float value = 1;
+  const Stream stream(Device{});
+  communicator.all_reduce(stream, {&value, DType::f32, {1}});
+  stream.ref().synchronize();
+  if (value != static_cast<float>(communicator.size())) std::_Exit(77);
+}
+
+TEST(LaunchProcessesBody, DISABLED_Collective) {
+  run_body([](RankContext& context) {
+    EXPECT_EQ(context.size, 3);
+    EXPECT_EQ(context.is_main, context.rank == 0);
+    const auto communicator = join(context);
+    for (int call = 0; call < 20; ++call) all_reduce(*communicator);
+  });
+}
+
+TEST(LaunchProcessesBody, DISABLED_OneKilled) {
+  run_body([](RankContext& context) {
+    const auto communicator = join(context);
+    all_reduce(*communicator);
+    if (context.rank == 1) std::raise(SIGKILL);
+    try {
+      all_reduce(*communicator);
+    } catch (const CommError&) {
+      std::_Exit(3);
+    }
+  });
+}
+
+TEST(LaunchProcessesBody, DISABLED_OneExits) {
+  run_body([](RankContext& context) {
+    if (context.rank == 2) std::_Exit(2);
+    join(context);
+  });
+}
+
+TEST(LaunchProcessesBody, DISABLED_OneFailsTheOthersIgnoreSigterm) {
+  run_body([](RankContext& context) {
+    std::signal(SIGTERM, SIG_IGN);
+    rendezvous_barrier(*context.rendezvous, "ready", context.rank, context.size, seconds(60));
+    if (context.rank == 0) std::_Exit(1);
+    for (;;) std::this_thread::sleep_for(seconds(1));
+  });
+}
+
+TEST(LaunchProcessesBody, DISABLED_Hang) {
+  run_body([](RankContext&) {
+    for (;;) std::this_thread::sleep_for(seconds(1));
+  });
+}
+
+// A launcher in a process of its own, to be signalled.
+TEST(LaunchProcessesBody, DISABLED_LauncherOfHang) {
+  try {
+    std::_Exit(launch(three_processes(), [](RankContext&) {}, arguments_for("Hang")));
+  } catch (const Error& error) {
+    std::ofstream(std::string(getenv("PLAIT_TEST_MARKS")) + ".message") << error.what();
+    std::_Exit(3);
+  }
+}
+
+TEST_F(LaunchProcesses, AllRanksRunAndNothingStays) {
+  EXPECT_EQ(run("Collective"), 0);
+  EXPECT_EQ(processes().size(), 3u);
+}
+
+TEST_F(LaunchProcesses, AKilledRankIsNamedFirst) {
+  EXPECT_THAT(failure_of("OneKilled"),
+              AllOf(testing::StartsWith("rank 1 (process "), HasSubstr("was killed by signal 9 (Killed)")));
+  EXPECT_LT(Clock::now() - start_, seconds(20));
+}
+
+TEST_F(LaunchProcesses, AnExitStatusIsPassedOnAndTheOthersEnd) {
+  EXPECT_EQ(run("OneExits"), 2);
+  EXPECT_LT(Clock::now() - start_, seconds(20)) << "the others wait 60 s to join";
+}
+
+TEST_F(LaunchProcesses, RanksThatIgnoreSigtermAreKilledAfterTheGrace) {
+  EXPECT_EQ(run("OneFailsTheOthersIgnoreSigterm"), 1);
+  EXPECT_GT(Clock::now() - start_, milliseconds(1500));
+  EXPECT_LT(Clock::now() - start_, seconds(20));
+}
+
+class LaunchProcessesSignal : public LaunchProcesses {
+ protected:
+  // Starts a launcher whose ranks hang, sends it `signal` once they are up, and returns how it ended.
+  int signal_launcher(int signal) {
+    std::vector<std::string> arguments = arguments_for("LauncherOfHang");
+    std::vector<char*> pointers;
+    for (std::string& text : arguments) pointers.push_back(text.data());
+    pointers.push_back(nullptr);
+    pid_t launcher = 0;
+    EXPECT_EQ(posix_spawn(&launcher, "/proc/self/exe", nullptr, nullptr, pointers.data(), environ), 0);
+    while (processes().size() < 3 && Clock::now() - start_ < seconds(60)) std::this_thread::sleep_for(milliseconds(10));
+    EXPECT_EQ(processes().size(), 3u);
+    kill(launcher, signal);
+    int status = 0;
+    EXPECT_EQ(waitpid(launcher, &status, 0), launcher);
+    return status;
+  }
+};
+
+TEST_F(LaunchProcessesSignal, SigtermIsPassedOn) {
+  const int status = signal_launcher(SIGTERM);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+  std::ifstream file(marks_.path() + ".message");
+  std::string message;
+  std::getline(file, message);
+  EXPECT_EQ(message, "interrupted by signal 15 (Terminated)");
+  std::filesystem::remove(marks_.path() + ".message");
+}
+
+TEST_F(LaunchProcessesSignal, NoRankOutlivesAKilledLauncher) {
+  const int status = signal_launcher(SIGKILL);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  const auto all_gone = [&] {
+    for (const pid_t process : processes()) {
+      if (alive(process)) return false;
+    }
+    return true;
+  };
+  while (!all_gone() && Clock::now() - start_ < seconds(60)) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_TRUE(all_gone());
+  // Nobody was left to remove the rendezvous directory.
+  std::filesystem::remove_all(temporary_.path());
+  std::filesystem::create_directory(temporary_.path());
+}
+
+}  // namespace
+}  // namespace plait::launch::test

@@ -1,0 +1,154 @@
+// Any mix of tensor, pipeline and data parallelism computes what one rank would.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "runtime/quiet_steps.h"
+#include "runtime/rank_threads.h"
+
+namespace plait::runtime {
+namespace {
+
+struct Case {
+  bool llama = false;
+  int pipeline = 1, data = 1, tensor = 1;
+  std::string schedule = "1f1b";
+  int virtual_stages = 1, zero = 0;
+  bool sequence_parallel = true, overlap = true;
+  std::string recompute = "none";
+
+  int ranks() const { return pipeline * data * tensor; }
+  std::string name() const {
+    std::string text = (llama ? "llama_p" : "gpt_p") + std::to_string(pipeline) + "_d" + std::to_string(data) + "_t" +
+                       std::to_string(tensor) + "_" + schedule + "_v" + std::to_string(virtual_stages) + "_zero" +
+                       std::to_string(zero) + "_" + recompute;
+    if (!sequence_parallel) text += "_nosp";
+    if (!overlap) text += "_nooverlap";
+    for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+    return text;
+  }
+};
+
+Config config_of(const Case& c) {
+  Config config;
+  config.model.layers = 6, config.model.hidden = 64, config.model.heads = 8, config.model.vocab = 150, config.model.ffn = 128;
+  if (c.llama) make_llama(config.model, 4);
+  config.data.sequence_length = 16;
+  config.train.steps = 3, config.train.global_batch = 8, config.train.micro_batch = 1, config.train.clip = 0.5;
+  config.comm.bucket_mb = 0.02;
+  config.comm.overlap = c.overlap;
+  config.parallel.pipeline = c.pipeline, config.parallel.data = c.data, config.parallel.tensor = c.tensor;
+  config.parallel.schedule = c.schedule, config.parallel.virtual_stages = c.virtual_stages, config.parallel.zero = c.zero;
+  config.parallel.sequence_parallel = c.sequence_parallel, config.parallel.recompute = c.recompute;
+  return config;
+}
+
+// One rank's run, once per device kind, model and precision.
+const JobResult& serial(bool llama, DeviceKind kind, const std::string& compute) {
+  static std::map<std::tuple<bool, DeviceKind, std::string>, JobResult> results;
+  const auto [it, fresh] = results.try_emplace({llama, kind, compute});
+  if (fresh) {
+    Config config = config_of({.llama = llama});
+    config.precision.compute = compute;
+    it->second = run_job(config, 1, kind);
+  }
+  return it->second;
+}
+
+void expect_close(const JobResult& many, const JobResult& one, float loss, float norm, double parameter) {
+  ASSERT_EQ(many.losses.size(), one.losses.size());
+  for (std::size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_NEAR(many.losses[i], one.losses[i], loss * std::abs(one.losses[i]));
+    EXPECT_NEAR(many.grad_norms[i], one.grad_norms[i], norm * one.grad_norms[i]);
+  }
+  EXPECT_LT(largest_difference(many, one), parameter);
+}
+
+class Layouts : public testing::TestWithParam<Case> {};
+
+TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
+  const Case& c = GetParam();
+  expect_close(run_job(config_of(c), c.ranks(), DeviceKind::host), serial(c.llama, DeviceKind::host, "auto"), 1e-5f, 1e-4f,
+               2e-5);
+}
+
+class GpuLayouts : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    const int count = cuda_device_count(&why);
+    if (count < GetParam().ranks())
+      GTEST_SKIP() << "needs " << GetParam().ranks() << " GPUs, there are " << count << ": " << why;
+  }
+};
+
+TEST_P(GpuLayouts, GiveTheSerialRunsLossesAndParameters) {
+  const Case& c = GetParam();
+  Config config = config_of(c);
+  config.precision.deterministic = true;
+  config.precision.compute = "fp32";
+  expect_close(run_job(config, c.ranks(), DeviceKind::cuda), serial(c.llama, DeviceKind::cuda, "fp32"), 1e-5f, 1e-4f, 2e-5);
+  // bf16 keeps 8 bits of every partial sum that ranks add up. Adam moves a parameter by up to the learning rate, 1e-3, per
+  // update whatever the size of its gradient, so only the sum of all updates bounds a difference.
+  config.precision.compute = "bf16";
+  expect_close(run_job(config, c.ranks(), DeviceKind::cuda), serial(c.llama, DeviceKind::cuda, "bf16"), 4e-3f, 3e-2f, 6e-3);
+}
+
+TEST_P(GpuLayouts, AStepNeitherSynchronizesTheHostNorAllocates) {
+  Config config = config_of(GetParam());
+  config.precision.compute = "bf16";
+  expect_quiet_steps(config, GetParam().ranks());
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const bool llama : {false, true}) {
+    for (const bool sp : {true, false}) {
+      list.push_back({.llama = llama, .tensor = 2, .sequence_parallel = sp});
+      list.push_back({.llama = llama, .tensor = 4, .sequence_parallel = sp});
+    }
+    for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}) {
+      const int v = schedule == std::string("interleaved") ? 2 : 1;
+      list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v});
+      list.push_back({.llama = llama, .pipeline = 4, .schedule = schedule, .virtual_stages = v});
+      list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v, .recompute = "full"});
+      list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v, .overlap = false});
+      list.push_back(
+          {.llama = llama, .pipeline = 2, .data = 2, .tensor = 2, .schedule = schedule, .virtual_stages = v, .zero = 1});
+    }
+    list.push_back({.llama = llama, .data = 2, .tensor = 2, .zero = 2, .recompute = "selective"});
+    list.push_back({.llama = llama, .data = 4, .zero = 2});
+    list.push_back({.llama = llama, .pipeline = 2, .data = 2, .tensor = 2, .zero = 2});
+    list.push_back({.llama = llama, .pipeline = 2, .data = 2, .schedule = "interleaved", .virtual_stages = 2, .zero = 2});
+    list.push_back({.llama = llama, .pipeline = 2, .data = 4, .schedule = "gpipe", .zero = 2, .overlap = false});
+    list.push_back({.llama = llama, .pipeline = 8, .schedule = "1f1b"});
+  }
+  return list;
+}
+
+// Every kind of layout once: NCCL takes a second or two to make a job's groups.
+std::vector<Case> gpu_cases() {
+  return {{.tensor = 2},
+          {.llama = true, .tensor = 4},
+          {.tensor = 4, .sequence_parallel = false},
+          {.llama = true, .pipeline = 2, .schedule = "gpipe"},
+          {.pipeline = 4, .schedule = "1f1b"},
+          {.llama = true, .pipeline = 2, .schedule = "interleaved", .virtual_stages = 2},
+          {.pipeline = 4, .schedule = "zb-h1", .recompute = "full"},
+          {.llama = true, .pipeline = 4, .schedule = "zb-v"},
+          {.pipeline = 2, .schedule = "zb-v", .overlap = false},
+          {.pipeline = 2, .tensor = 2, .schedule = "zb-h1"},
+          {.llama = true, .pipeline = 2, .data = 2, .schedule = "zb-v", .zero = 1},
+          {.data = 2, .tensor = 2, .zero = 2, .recompute = "selective"},
+          {.llama = true, .data = 4, .zero = 2},
+          {.pipeline = 2, .data = 2, .schedule = "interleaved", .virtual_stages = 2, .zero = 2}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Layouts, testing::ValuesIn(cases()), [](const auto& layout) { return layout.param.name(); });
+
+INSTANTIATE_TEST_SUITE_P(Cuda, GpuLayouts, testing::ValuesIn(gpu_cases()),
+                         [](const auto& layout) { return layout.param.name(); });
+
+}  // namespace
+}  // namespace plait::runtime

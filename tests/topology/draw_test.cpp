@@ -1,0 +1,140 @@
+#include "topology/draw.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "topology/replicate.h"
+#include "topology/topology_json.h"
+#include "topology_files.h"
+
+namespace plait::topology {
+namespace {
+
+using test::fixture;
+using testing::HasSubstr;
+using testing::Not;
+
+Imported read(const std::string& name) { return import_topology(fixture(name)); }
+
+std::vector<std::string> lines(const std::string& text) {
+  std::vector<std::string> found;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) found.push_back(line);
+  return found;
+}
+
+// The matrix that is drawn is one that can be pasted: it says the same again.
+TEST(TopologyDraw, TheMatrixReadsBackAsTheSameLinks) {
+  for (const char* name : {"dgx1v.txt", "bridge_pairs.xml", "two_sockets.xml"}) {
+    SCOPED_TRACE(name);
+    const Graph graph = read(name).graph;
+    const Graph again = import_topology(draw_matrix(graph, {}), "drawn").graph;
+    const Routes one(graph), other(again);
+    ASSERT_EQ(one.gpus().size(), other.gpus().size());
+    for (std::size_t a = 0; a < one.gpus().size(); ++a) {
+      for (std::size_t b = 0; b < one.gpus().size(); ++b)
+        EXPECT_EQ(one.summary(one.gpus()[a], one.gpus()[b]).link, other.summary(other.gpus()[a], other.gpus()[b]).link)
+            << a << "-" << b;
+    }
+  }
+}
+
+TEST(TopologyDraw, NicsHaveTheirPlaceInTheMatrix) {
+  const auto rows = lines(draw_matrix(read("dgx1v.txt").graph, {}));
+  EXPECT_THAT(rows[0], testing::MatchesRegex(" +GPU0 .* GPU7  NIC0  NIC1  CPU Affinity  NUMA Affinity"));
+  EXPECT_THAT(rows[1], testing::MatchesRegex("GPU0 +X +NV1 +NV1 +NV2 +NV2 +SYS +SYS +SYS +PIX +SYS .*"));
+  EXPECT_THAT(rows[9], testing::MatchesRegex("NIC0 +PIX +PIX +PHB +PHB +SYS +SYS +SYS +SYS +X +SYS .*"));
+}
+
+TEST(TopologyDraw, DevicesAreAtTheNumaNodeOfTheirTreeEvenWithoutNumbers) {
+  const auto rows = lines(describe_numa_nodes(read("dgx1v.txt").graph, {}));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_THAT(rows[1], testing::EndsWith(": GPU0 GPU1 GPU2 GPU3; mlx5_0"));
+  EXPECT_THAT(rows[2], testing::EndsWith(": GPU4 GPU5 GPU6 GPU7; mlx5_1"));
+}
+
+// New matrices have both columns of affinity.
+TEST(TopologyDraw, ProcessorsOfAPastedMatrixAreKept) {
+  const std::string text = "     GPU0 GPU1 CPU Affinity NUMA Affinity\nGPU0  X   SYS  0-7 0\nGPU1 SYS  X  8-15 1\n";
+  const Imported imported = import_topology(text, "pasted");
+  EXPECT_EQ(imported.machine.cpus, (std::vector<NumaCpus>{{0, "0-7", 0}, {1, "8-15", 0}}));
+  EXPECT_EQ(import_topology(draw_matrix(imported.graph, imported.machine), "drawn").machine, imported.machine);
+}
+
+TEST(TopologyDraw, PairsAndCliquesAreNamed) {
+  const std::string cube = describe_nvlinks(read("dgx1v.txt").graph);
+  EXPECT_THAT(cube, HasSubstr("pairs NV2 (41.2 GB/s nominal): GPU0-GPU3 GPU0-GPU4"));
+  EXPECT_THAT(cube, HasSubstr("all linked to each other: GPU0 GPU1 GPU2 GPU3"));
+  EXPECT_THAT(describe_nvlinks(read("two_sockets.xml").graph), HasSubstr("NVLink: none"));
+  EXPECT_THAT(describe_nvlinks(read("nvswitch8.xml").graph),
+              HasSubstr("all linked to each other: GPU0 GPU1 GPU2 GPU3 GPU4 GPU5 GPU6 GPU7"));
+}
+
+TEST(TopologyDraw, EveryFigureSaysWhereItIsFrom) {
+  Graph graph = read("bridge_pairs.xml").graph;
+  EXPECT_THAT(draw_bandwidths(graph), HasSubstr("GB/s in one direction: nominal\n"));
+  const std::vector<int> gpus = gpus_of(graph);
+  graph.pairs = {{gpus[0], gpus[1], 77.25, 3.5}};
+  const std::string text = draw_bandwidths(graph);
+  EXPECT_THAT(text, HasSubstr("nominal, measured (m)"));
+  EXPECT_THAT(text, HasSubstr("77.2m"));
+  EXPECT_THAT(describe("x", graph, {}, {}), HasSubstr("3.5m"));
+}
+
+TEST(TopologyDraw, PeersFindingsAndWarningsAreListed) {
+  const Graph graph = read("bridge_pairs.xml").graph;
+  const std::vector<int> gpus = gpus_of(graph);
+  Machine machine;
+  machine.cpus = {{0, "0-15", std::int64_t{64} << 30}};
+  machine.peers = {{gpus[0], gpus[1], PeerAccess::yes, "", 1, 0}, {gpus[1], gpus[0], PeerAccess::no, "no chipset", 0, 1}};
+  machine.findings = {{"IOMMU", "on", "boot with iommu=pt"}};
+  const std::string text = describe("FILE", graph, machine, {{7, "strange"}});
+  for (const char* const part : {"FILE\n", "CPUs 0-15 (16), 64 GiB", "yes: GPU0->GPU1", "no: GPU1->GPU0; no chipset",
+                                 "native atomics: 1 of 2", "IOMMU: on\n    boot with iommu=pt", "line 7: strange"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  const Imported again = import_topology(to_json_text(graph, machine), "written");
+  EXPECT_EQ(again.machine, machine);
+  EXPECT_EQ(again.graph, graph);
+}
+
+TEST(TopologyDraw, HostsThatAreAlikeAreDrawnOnce) {
+  const std::string text = describe("x", replicate(read("nvswitch8.xml").graph, {.hosts = 100}), {}, {});
+  EXPECT_THAT(text, HasSubstr("Hosts 0-99\n"));
+  EXPECT_THAT(text, HasSubstr("rail0: 100 NICs"));
+  EXPECT_THAT(text, HasSubstr("gpu0 to host1/gpu0: NET"));
+  EXPECT_LT(lines(text).size(), 80u);
+  Graph one_differs = replicate(read("nvswitch8.xml").graph, {.hosts = 3});
+  one_differs.edges[one_differs.edges.size() / 3].gb_per_s = 1;
+  EXPECT_THAT(describe("x", one_differs, {}, {}), Not(HasSubstr("Hosts 0-2\n")));
+}
+
+TEST(TopologyDraw, WhatTheMachineSaysOfItselfIsCheckedWhenRead) {
+  const std::string good = to_json_text(read("bridge_pairs.xml").graph, {"580", {{0, "0-3", 5}}, {}, {{"a", "b", ""}}});
+  EXPECT_EQ(test::refusal(good), "");
+  EXPECT_THAT(test::refusal(test::replaced(good, "\"0-3\"", "\"3-0\"")), HasSubstr("cpus"));
+  EXPECT_THAT(test::refusal(test::replaced(good, "\"memory_bytes\":5", "\"memory_bytes\":-5")), HasSubstr("memory_bytes"));
+  EXPECT_THAT(test::refusal(test::replaced(good, "\"about\"", "\"abuot\"")), HasSubstr("unknown key"));
+  EXPECT_THAT(test::refusal(test::replaced(good, "\"580\"", "580")), HasSubstr("must be a string"));
+}
+
+TEST(TopologyDraw, TheExampleOfTheDocumentationIsRead) {
+  const std::string document = test::text_of(std::string(PLAIT_SOURCE_DIR) + "/docs/topology.md"), fence = "```json\n";
+  const std::size_t first = document.find(fence) + fence.size();
+  const Imported imported = import_topology(document.substr(first, document.find("```", first) - first), "docs/topology.md");
+  EXPECT_EQ(imported.format, "plait-json");
+  EXPECT_EQ(gpus_of(imported.graph).size(), 4u);
+  EXPECT_EQ(imported.graph.pairs.size(), 1u);
+}
+
+TEST(TopologyDraw, WithoutGpusOnlyWhereThatIsAskedFor) {
+  const std::string text =
+      R"({"format": "plait-topology", "version": 1, "nodes": [{"name": "numa0", "kind": "numa", "numa": 0}]})";
+  EXPECT_THAT(test::refusal(text), HasSubstr("no GPU"));
+  EXPECT_EQ(import_topology(text, "file", GpusNeeded::no).graph.nodes.size(), 1u);
+  EXPECT_THROW(import_topology(test::replaced(text, "\"numa0\"", "\"\\u00ff\\ud800\""), "file", GpusNeeded::no), ConfigError);
+  EXPECT_THAT(describe("x", import_topology(text, "file", GpusNeeded::no).graph, {}, {}), HasSubstr("0: no GPU"));
+}
+
+}  // namespace
+}  // namespace plait::topology

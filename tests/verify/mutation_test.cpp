@@ -1,0 +1,286 @@
+// Verification can fail: things that a parallel implementation gets wrong are broken one at a time, in the program of every
+// rank or between the ranks, and each has to be caught and its region named.
+#include <gtest/gtest.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "parallel/pipeline_program.h"
+#include "verify/verify_cases.h"
+
+namespace plait::verify::test {
+namespace {
+
+using parallel::Group;
+using parallel::Instruction;
+using parallel::InstructionKind;
+using parallel::RankPlan;
+using Instructions = std::vector<Instruction>;
+
+struct Mutation {
+  std::string name, layout;
+  VerifyHooks hooks;
+  std::vector<std::string> words;  // all of them are in the first divergence
+};
+
+// `edit` changes a rank's training program; waits are derived anew, so that the fault is the edit and nothing else.
+VerifyHooks edited(const std::function<void(const RankPlan&, Instructions&)>& edit) {
+  VerifyHooks hooks;
+  hooks.edit_plan = [edit](RankPlan& plan) {
+    edit(plan, plan.train.instructions);
+    for (Instruction& i : plan.train.instructions) i.waits.clear();
+    parallel::derive_waits(plan.train, plan.flat.buckets());
+  };
+  return hooks;
+}
+
+using Which = std::function<bool(const Instruction&)>;
+
+VerifyHooks changed(const Which& which, const std::function<void(Instruction&)>& change) {
+  return edited([=](const RankPlan&, Instructions& list) {
+    for (Instruction& i : list) {
+      if (which(i)) change(i);
+    }
+  });
+}
+
+VerifyHooks removed(const Which& which) {
+  return edited([=](const RankPlan&, Instructions& list) { std::erase_if(list, which); });
+}
+
+Which of(InstructionKind kind, int micro_batch, int block = -1) {
+  return
+      [=](const Instruction& i) { return i.kind == kind && i.micro_batch == micro_batch && (block < 0 || i.block == block); };
+}
+
+Which over(InstructionKind kind, Group group) {
+  return [=](const Instruction& i) { return i.kind == kind && i.group == group; };
+}
+
+// The first two instructions of a kind exchange a slot.
+VerifyHooks exchanged(InstructionKind kind, int Instruction::* slot) {
+  return edited([=](const RankPlan&, Instructions& list) {
+    const auto is = [kind](const Instruction& i) { return i.kind == kind; };
+    const auto first = std::find_if(list.begin(), list.end(), is);
+    if (first == list.end()) return;
+    const auto second = std::find_if(first + 1, list.end(), is);
+    std::swap((*first).*slot, (*second).*slot);
+  });
+}
+
+// The collectives of the tensor group in one micro-batch of the four-layer model, in the order in which blocks run them.
+// Without sequence parallelism, sums: embedding, two per block; backward of the head, two per block from the last.
+constexpr int layers = 4;
+constexpr int sums = 4 * layers + 2;
+constexpr int sums_of_forward = 2 * layers + 1;
+constexpr int sum_of_embedding = 0, sum_of_head_backward = sums_of_forward;
+constexpr int sum_of_attention(int block) { return 2 * block - 1; }
+constexpr int sum_of_mlp_backward(int block) { return sum_of_head_backward + 1 + 2 * (layers - block); }
+// With it, gathers: two norms per block, the head's norm and its statistics; in backward each block's output and middle, and
+// the embedding's output.
+constexpr int gathers = 4 * layers + 3;
+constexpr int gathers_of_forward = 2 * layers + 2;
+constexpr int gather_of_mlp_norm(int block) { return 2 * block - 1; }
+constexpr int gather_of_middle_backward(int block) { return gathers_of_forward + 2 * (layers - block) + 1; }
+
+// Calls number `index` of each micro-batch's `period`. Before the first step comes the warm-up: whole micro-batches, then one
+// forward.
+VerifyHooks dropped_in_every(int period, int index, int of_forward, CallKind kind) {
+  return faulty_group(
+      "tensor", [=](const Call& call, StreamRef) { return call.kind == kind && (call.index - of_forward) % period == index; });
+}
+
+// Averages gradients instead of adding them up.
+bool average(const Call& call, StreamRef stream) {
+  if (call.kind != CallKind::all_reduce || call.data.elements() == 2) return false;  // the step's two scalars
+  call.group_of_ranks->all_reduce(stream, call.data);
+  stream.enqueue_host([data = call.data, size = call.group_of_ranks->size()] {
+    for (std::int64_t i = 0; i < data.elements(); ++i) data.as<float>()[i] /= static_cast<float>(size);
+  });
+  return true;
+}
+
+// The bucket that is reduced last moves in front of the last instruction that adds to it.
+void reduce_too_early(const RankPlan& plan, Instructions& list) {
+  const auto last = std::find_if(list.rbegin(), list.rend(), [](const Instruction& i) {
+    return i.kind == InstructionKind::reduce_gradients && i.group == Group::data;
+  });
+  const Instruction reduction = *last;
+  list.erase(std::next(last).base());
+  const std::vector<int>& blocks = plan.flat.buckets()[static_cast<std::size_t>(reduction.bucket)].blocks;
+  const auto adds = [&](const Instruction& i) {
+    return i.kind == InstructionKind::backward_weight && std::find(blocks.begin(), blocks.end(), i.block) != blocks.end();
+  };
+  const auto place = std::find_if(list.rbegin(), list.rend(), adds);
+  list.insert(std::next(place).base(), reduction);
+}
+
+// The gradient norm counts what several ranks hold on all of them.
+void count_replicas(RankPlan& plan) {
+  std::vector<model::Parameter> parameters = plan.parameters;
+  for (model::Parameter& p : parameters) p.replica = false;
+  std::vector<int> starts;
+  for (const parallel::Chunk& chunk : plan.train.chunks) starts.push_back(chunk.first_block);
+  const auto ranges = plan.flat.elements();
+  plan.flat = parallel::FlatLayout(parameters, {.data = plan.flat.data(),
+                                                .bucket_bytes = static_cast<std::int64_t>(0.02 * 1024 * 1024),
+                                                .gradient_type = plan.gradient_type,
+                                                .tied_head = -1,
+                                                .chunk_starts = starts});
+  EXPECT_EQ(plan.flat.elements(), ranges);
+}
+
+VerifyHooks edited_plan(void (*edit)(RankPlan&)) {
+  VerifyHooks hooks;
+  hooks.edit_plan = edit;
+  return hooks;
+}
+
+std::vector<Mutation> mutations() {
+  using Kind = InstructionKind;
+  const std::string no_sp = "tensor=2 sequence_parallel=false";
+  std::vector<Mutation> list;
+  // Tensor parallelism.
+  list.push_back({"no sum after the embedding",
+                  no_sp,
+                  dropped_in_every(sums, sum_of_embedding, sums_of_forward, CallKind::all_reduce),
+                  {"forward micro-batch 0 block 0: output"}});
+  list.push_back({"no sum after a row-parallel product",
+                  no_sp,
+                  dropped_in_every(sums, sum_of_attention(2), sums_of_forward, CallKind::all_reduce),
+                  {"forward micro-batch 0 block 2: middle"}});
+  list.push_back({"no sum in a column-parallel backward",
+                  no_sp,
+                  dropped_in_every(sums, sum_of_mlp_backward(3), sums_of_forward, CallKind::all_reduce),
+                  {"backward_input micro-batch 0 block 3: gradient of middle"}});
+  list.push_back({"no sum in the head's backward",
+                  no_sp,
+                  dropped_in_every(sums, sum_of_head_backward, sums_of_forward, CallKind::all_reduce),
+                  {"backward_input micro-batch 0 block 5: gradient of the block's input"}});
+  list.push_back({"statistics of the vocabulary are not gathered",
+                  no_sp,
+                  dropped_in_every(1, 0, 0, CallKind::all_gather),
+                  {"forward micro-batch 0 block 5: logits"}});
+  list.push_back({"no gather before a column-parallel product",
+                  "tensor=2",
+                  dropped_in_every(gathers, gather_of_mlp_norm(2), gathers_of_forward, CallKind::all_gather),
+                  {"forward micro-batch 0 block 2: norm2_out"}});
+  list.push_back({"no gather in a row-parallel backward",
+                  "tensor=2",
+                  dropped_in_every(gathers, gather_of_middle_backward(2), gathers_of_forward, CallKind::all_gather),
+                  {"backward_input micro-batch 0 block 2: gradient of middle"}});
+  list.push_back({"sequence-parallel norms are not summed",
+                  "tensor=2",
+                  removed(over(Kind::reduce_gradients, Group::tensor)),
+                  {"reduced gradient of", "norm", "tensor group"}});
+  // Data parallelism and ZeRO.
+  list.push_back(
+      {"gradients are averaged, not summed", "data=2", faulty_group("data", average), {"reduced gradient of", "data group"}});
+  list.push_back({"a bucket is not reduced",
+                  "data=2",
+                  removed([](const Instruction& i) { return i.kind == Kind::reduce_gradients && i.bucket == 1; }),
+                  {"reduced gradient of", "data group"}});
+  list.push_back({"a bucket is reduced before its last micro-batch",
+                  "data=2",
+                  edited(reduce_too_early),
+                  {"reduced gradient of embedding", "data group"}});
+  list.push_back({"ZeRO-2 keeps the last micro-batch only",
+                  "data=2 zero=2",
+                  changed(over(Kind::reduce_gradients, Group::data), [](Instruction& i) { i.accumulate = false; }),
+                  {"reduced gradient of", "data group"}});
+  list.push_back({"ZeRO does not gather a bucket",
+                  "data=2 zero=1",
+                  removed([](const Instruction& i) { return i.kind == Kind::gather_weights && i.bucket == 1; }),
+                  {"step 1, weights of", "gather_weights"}});
+  list.push_back({"the step's sums stay on their ranks",
+                  "data=2",
+                  removed([](const Instruction& i) { return i.kind == Kind::reduce_scalars; }),
+                  {"step 1, loss", "every reduced gradient agrees"}});
+  // Pipelines.
+  list.push_back({"tied gradients are not summed",
+                  "pipeline=2",
+                  removed(over(Kind::reduce_gradients, Group::tied)),
+                  {"reduced gradient of embedding.tokens.weight", "tied group"}});
+  list.push_back({"replicas count twice in the norm", "pipeline=2", edited_plan(count_replicas), {"step 1, gradient norm"}});
+  list.push_back({"two sent micro-batches change places",
+                  "pipeline=2",
+                  exchanged(Kind::send_activation, &Instruction::peer_slot),
+                  {"forward micro-batch 0 block 3: norm1_out", "comes from pipeline rank 0"}});
+  list.push_back({"two loaded micro-batches change places",
+                  "pipeline=2 schedule=gpipe",
+                  exchanged(Kind::load_batch, &Instruction::batch_slot),
+                  {"forward micro-batch 0 block 0: output"}});
+  list.push_back({"the wrong slot is sent",
+                  "pipeline=2",
+                  changed(of(Kind::send_activation, 1), [](Instruction& i) { i.slot = 1 - i.slot; }),
+                  {"forward micro-batch 1 block 3: norm1_out", "comes from pipeline rank 0"}});
+  list.push_back({"the gradient before is sent",
+                  "pipeline=2",
+                  changed(of(Kind::send_gradient, 1), [](Instruction& i) { i.gradient_out = 1 - i.gradient_out; }),
+                  {"backward_input micro-batch 1 block 2: gradient of output", "comes from pipeline rank 1"}});
+  list.push_back({"backward reads a stale activation slot",
+                  "pipeline=2",
+                  changed(of(Kind::backward_input, 1, 2), [](Instruction& i) { i.slot = 1 - i.slot; }),
+                  {"backward_input micro-batch 1 block 2: gradient of up"}});
+  list.push_back({"a split backward reads a stale stash",
+                  "pipeline=4 schedule=zb-h1",
+                  changed(of(Kind::backward_weight, 1, 3), [](Instruction& i) { i.stash = 1 - i.stash; }),
+                  {"backward_weight micro-batch 1 block 3: gradient of blocks.2"}});
+  list.push_back({"the embedding overwrites the head's part of a tied table",
+                  "pipeline=2 schedule=zb-v",
+                  changed(of(Kind::backward_weight, 3, 0), [](Instruction& i) { i.accumulate_tokens = false; }),
+                  {"backward_weight micro-batch 3 block 0: gradient of embedding.tokens.weight"}});
+  // Any layout.
+  list.push_back({"a micro-batch overwrites gradients",
+                  "data=2",
+                  changed(of(Kind::backward_weight, 1, 2), [](Instruction& i) { i.accumulate = false; }),
+                  {"backward_weight micro-batch 1 block 2: gradient of blocks.1"}});
+  list.push_back({"the weight part of a block is left out",
+                  "pipeline=2 schedule=zb-h1",
+                  removed(of(Kind::backward_weight, 1, 2)),
+                  {"backward_weight micro-batch 2 block 2: gradient of blocks.1"}});
+  list.push_back({"the loss is scaled by another batch size",
+                  "data=2",
+                  edited_plan([](RankPlan& plan) { plan.global_batch *= 2; }),
+                  {"forward micro-batch 0 block 5: logits"}});
+  list.push_back({"only the last micro-batch's loss counts",
+                  "pipeline=2",
+                  changed([](const Instruction& i) { return i.kind == Kind::forward && i.block == layers + 1; },
+                          [](Instruction& i) { i.accumulate = false; }),
+                  {"step 1, loss", "every reduced gradient agrees"}});
+  return list;
+}
+
+LayoutResult only_result(const VerifyReport& report) {
+  EXPECT_EQ(report.layouts.size(), 1u);
+  return report.layouts.at(0);
+}
+
+TEST(VerifyMutations, AreCaughtAndTheirRegionNamed) {
+  const std::vector<Mutation> list = mutations();
+  int caught = 0;
+  for (const Mutation& m : list) {
+    const LayoutResult result = only_result(verify(verify_request({m.layout}, m.hooks)));
+    const std::string found = result.findings.first_divergence ? result.findings.first_divergence->text() : result.failure;
+    const bool named = !result.passed() && std::all_of(m.words.begin(), m.words.end(), [&](const std::string& words) {
+      return found.find(words) != std::string::npos;
+    });
+    caught += named ? 1 : 0;
+    EXPECT_TRUE(named) << m.name << " (" << m.layout << "): " << (found.empty() ? "not caught" : found);
+    fmt::print("  {:<6}  {} ({})\n          {}\n", named ? "caught" : "MISSED", m.name, m.layout, found);
+  }
+  fmt::print("caught {} of {}\n", caught, list.size());
+  EXPECT_GE(list.size(), 14u);
+}
+
+// The same layouts pass when nothing is broken.
+TEST(VerifyMutations, NothingIsCaughtWhereNothingIsBroken) {
+  std::vector<std::string> layouts;
+  for (const Mutation& m : mutations()) layouts.push_back(m.layout);
+  const VerifyReport report = verify(verify_request(layouts));
+  EXPECT_EQ(report.failed(), 0);
+  EXPECT_GE(report.layouts.size(), 9u);
+}
+
+}  // namespace
+}  // namespace plait::verify::test

@@ -1,0 +1,93 @@
+// A small model to verify in tests, and a communicator that gets some calls wrong.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/config.h"
+#include "verify/verify.h"
+
+namespace plait::verify::test {
+
+// GPT with tied embeddings. Blocks: 0 the embedding, 1 to 4, 5 the head.
+inline std::string verify_yaml() {
+  return "model: {layers: 4, hidden: 32, heads: 4, head_dim: 8, ffn: 64, vocab: 150}\n"
+         "data: {tokenizer: random, sequence_length: 16}\n"
+         "train: {steps: 2, global_batch: 4, micro_batch: 1, clip: 0.5, optimizer: {lr: 1e-5, epsilon: 1e-5, schedule: "
+         "constant}}\n"
+         "comm: {bucket_mb: 0.02, timeout_s: 20}\n"
+         "launch: {device: cpu}\n"
+         "verify: {steps: 2}\n";
+}
+
+inline VerifyRequest verify_request(const std::vector<std::string>& layouts, VerifyHooks hooks = {},
+                                    const std::vector<std::string>& set = {}) {
+  const ConfigSource source = [set](const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = set;
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return parse_config(verify_yaml(), all);
+  };
+  return {.config = source, .layouts = layouts, .argv = {}, .hooks = std::move(hooks)};
+}
+
+enum class CallKind { all_reduce, reduce_scatter, all_gather };
+
+struct Call {
+  std::string group;  // "tensor", "data", "tied", "world"
+  CallKind kind = CallKind::all_reduce;
+  int index = 0;  // how many of this kind came before on this communicator
+  View data;      // all of it
+  comm::Communicator* group_of_ranks = nullptr;
+};
+
+// What takes the place of a call: true if it did, false where the call is to go on as it was.
+using CallFault = std::function<bool(const Call&, StreamRef)>;
+
+class FaultyCommunicator final : public comm::Communicator {
+ public:
+  FaultyCommunicator(std::string group, std::shared_ptr<comm::Communicator> inner, CallFault fault)
+      : group_(std::move(group)), inner_(std::move(inner)), fault_(std::move(fault)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void all_reduce(StreamRef stream, View data, comm::Reduction reduction) override {
+    if (!replaced(CallKind::all_reduce, data, stream)) inner_->all_reduce(stream, data, reduction);
+  }
+  void reduce_scatter(StreamRef stream, View data, View part, comm::Reduction reduction) override {
+    if (!replaced(CallKind::reduce_scatter, data, stream)) inner_->reduce_scatter(stream, data, part, reduction);
+  }
+  void all_gather(StreamRef stream, View part, View data) override {
+    if (!replaced(CallKind::all_gather, data, stream)) inner_->all_gather(stream, part, data);
+  }
+  void broadcast(StreamRef stream, View data, int root) override { inner_->broadcast(stream, data, root); }
+  void all_to_all(StreamRef stream, View send, View receive) override { inner_->all_to_all(stream, send, receive); }
+  void send(StreamRef stream, View data, int to) override { inner_->send(stream, data, to); }
+  void receive(StreamRef stream, View data, int from) override { inner_->receive(stream, data, from); }
+  void abort() noexcept override { inner_->abort(); }
+
+ private:
+  bool replaced(CallKind kind, View data, StreamRef stream) {
+    const int index = counts_[static_cast<std::size_t>(kind)]++;
+    return fault_({group_, kind, index, data, inner_.get()}, stream);
+  }
+
+  std::string group_;
+  std::shared_ptr<comm::Communicator> inner_;
+  CallFault fault_;
+  int counts_[3] = {};
+};
+
+// Hooks that put `fault` into every communicator of groups called `group`.
+inline VerifyHooks faulty_group(const std::string& group, const CallFault& fault) {
+  VerifyHooks hooks;
+  hooks.wrap = [=](const std::string& kind, std::shared_ptr<comm::Communicator> made) -> std::shared_ptr<comm::Communicator> {
+    if (kind != group) return made;
+    return std::make_shared<FaultyCommunicator>(kind, std::move(made), fault);
+  };
+  return hooks;
+}
+
+}  // namespace plait::verify::test

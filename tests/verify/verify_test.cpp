@@ -1,0 +1,179 @@
+// Whole verifications: what passes, what fails and how, and how it is reported.
+#include "verify/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <pugixml.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "launch/launch_fixtures.h"
+#include "parallel/pipeline_program.h"
+#include "verify/report_json.h"
+#include "verify/report_junit.h"
+#include "verify/report_table.h"
+#include "verify/verify_cases.h"
+
+namespace plait::verify::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// Everything is removed at the end, whatever happened.
+class Verify : public testing::Test {
+ protected:
+  void TearDown() override { EXPECT_TRUE(std::filesystem::is_empty(temporary_.path())) << "left something in TMPDIR"; }
+  plait::test::TemporaryDirectory temporary_;
+  launch::test::EnvironmentVariable variable_{"TMPDIR", temporary_.path()};
+};
+
+// Where ranks of two-way data parallelism, and no others, break.
+VerifyHooks broken_where_data_is_2(const std::function<void(parallel::RankPlan&)>& edit) {
+  VerifyHooks hooks;
+  hooks.edit_plan = [edit](parallel::RankPlan& plan) {
+    if (plan.layout.data == 2) edit(plan);
+  };
+  return hooks;
+}
+
+VerifyReport mixed_report() {
+  return verify(verify_request({"data=1", "data=2", "tensor=4"},
+                               broken_where_data_is_2([](parallel::RankPlan& plan) { plan.global_batch *= 2; }),
+                               {"verify.variants=[\"narrow: model.kv_heads=2\"]", "verify.steps=1"}));
+}
+
+TEST_F(Verify, EveryPrecisionAgrees) {
+  for (const char* precision : {"fp32", "bf16", "fp64"}) {
+    const VerifyReport report =
+        verify(verify_request({"tensor=2", "pipeline=2 data=2 zero=2", "pipeline=2 tensor=2 schedule=zb-v"}, {},
+                              {std::string("precision.compute=") + precision}));
+    EXPECT_EQ(report.failed(), 0) << precision;
+    for (const LayoutResult& result : report.layouts) {
+      for (const ErrorKind kind : error_kinds) EXPECT_FALSE(result.findings.of(kind).where.empty()) << to_string(kind);
+      EXPECT_GT(result.findings.of(ErrorKind::gradient).largest, 0) << "compared with itself?";
+    }
+  }
+}
+
+TEST_F(Verify, AFailureIsOneOfTheMatrix) {
+  const VerifyReport report = mixed_report();
+  ASSERT_EQ(report.layouts.size(), 5u);
+  EXPECT_EQ(report.failed(), 2);
+  EXPECT_EQ(report.passed(), 3);
+  for (const LayoutResult& result : report.layouts) {
+    EXPECT_EQ(result.passed(), result.layout != "data=2");
+    EXPECT_EQ(result.findings.first_divergence.has_value(), result.layout == "data=2");
+  }
+}
+
+TEST_F(Verify, ARankThatThrowsFailsItsLayoutOnly) {
+  const VerifyReport report =
+      verify(verify_request({"data=2", "tensor=2"}, broken_where_data_is_2([](parallel::RankPlan& plan) {
+                              if (plan.rank == 1) throw InternalError("rank 1 has had enough");
+                            })));
+  EXPECT_EQ(report.failed(), 1);
+  EXPECT_THAT(report.layouts[0].failure, HasSubstr("rank 1: rank 1 has had enough"));
+  EXPECT_FALSE(report.layouts[0].findings.measured());
+  EXPECT_TRUE(report.layouts[1].passed());
+}
+
+TEST_F(Verify, ALayoutThatHangsEndsByTheTimeout) {
+  VerifyHooks hooks;
+  hooks.edit_plan = [](parallel::RankPlan& plan) {
+    std::erase_if(plan.train.instructions,
+                  [](const auto& i) { return i.kind == parallel::InstructionKind::send_activation && i.micro_batch == 3; });
+    for (auto& i : plan.train.instructions) i.waits.clear();
+    parallel::derive_waits(plan.train, plan.flat.buckets());
+  };
+  const auto start = std::chrono::steady_clock::now();
+  const VerifyReport report = verify(verify_request({"pipeline=2", "data=2"}, hooks, {"comm.timeout_s=1"}));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_FALSE(report.layouts[0].failure.empty());
+  EXPECT_TRUE(report.layouts[1].passed());
+}
+
+TEST_F(Verify, ASerialRunThatGoesWrongIsAnErrorOfItsOwn) {
+  EXPECT_THROW(
+      {
+        try {
+          verify(
+              verify_request({"data=2"}, {}, {"train.optimizer.lr=1e30", "verify.steps=4", "train.steps=4", "train.clip=0"}));
+        } catch (const Error& error) {
+          EXPECT_THAT(error.what(), AllOf(HasSubstr("the serial run of model base failed"), HasSubstr("not finite")));
+          throw;
+        }
+      },
+      Error);
+}
+
+TEST_F(Verify, ReportsAsJson) {
+  const auto json = nlohmann::ordered_json::parse(to_json(mixed_report()).dump());
+  EXPECT_EQ(json["passed"], 3);
+  EXPECT_EQ(json["failed"], 2);
+  ASSERT_EQ(json["layouts"].size(), 5u);
+  const auto& first = json["layouts"][0];
+  for (const char* key : {"model", "layout", "name", "schedule", "zero", "device", "max_loss_error", "max_grad_error",
+                          "max_param_error", "first_divergence", "passed"}) {
+    EXPECT_TRUE(first.contains(key)) << key;
+  }
+  EXPECT_EQ(first["first_divergence"], nullptr);
+  const auto& failed = json["layouts"][1];
+  EXPECT_EQ(failed["layout"]["data"], 2);
+  EXPECT_EQ(failed["passed"], false);
+  EXPECT_EQ(failed["first_divergence"]["block"], 5);
+  EXPECT_EQ(failed["first_divergence"]["tensor"], "logits");
+  EXPECT_THAT(failed["first_divergence"]["text"].get<std::string>(), HasSubstr("forward micro-batch 0 block 5: logits"));
+  EXPECT_EQ(json["refused"][0]["model"], "narrow");
+  EXPECT_EQ(json["refused"][0]["name"], "tensor=4");
+  EXPECT_EQ(json["reference"]["models"][0]["losses"].size(), 1u);
+  EXPECT_LT(json["bounds"]["base"]["steps"][0]["gradient"].get<double>(), 1e-4);
+  EXPECT_LT(json["bounds"]["base"]["steps"][0]["loss"].get<double>(), 1e-5);
+}
+
+TEST_F(Verify, ReportsAsJunit) {
+  VerifyReport report = mixed_report();
+  report.layouts[0].findings = {};
+  report.layouts[0].failure = "rank 0: <&> \"quoted\"";
+  pugi::xml_document document;
+  ASSERT_TRUE(document.load_string(to_junit(report).c_str()));
+  const pugi::xml_node suites = document.child("testsuites");
+  EXPECT_EQ(suites.attribute("tests").as_int(), 6);
+  EXPECT_EQ(suites.attribute("failures").as_int(), 2);
+  EXPECT_EQ(suites.attribute("errors").as_int(), 1);
+  EXPECT_EQ(suites.attribute("skipped").as_int(), 1);
+  const pugi::xml_node base = suites.child("testsuite");
+  EXPECT_STREQ(base.attribute("name").value(), "plait.verify.base");
+  EXPECT_STREQ(base.child("testcase").child("error").attribute("message").value(), "rank 0: <&> \"quoted\"");
+  const pugi::xml_node failed = base.find_child_by_attribute("testcase", "name", "data=2");
+  EXPECT_THAT(failed.child("failure").attribute("message").value(), HasSubstr("logits"));
+  EXPECT_THAT(failed.child("failure").text().get(), HasSubstr("gradient: largest relative error"));
+  const pugi::xml_node narrow = base.next_sibling("testsuite");
+  EXPECT_THAT(narrow.find_child_by_attribute("testcase", "name", "tensor=4").child("skipped").attribute("message").value(),
+              HasSubstr("must divide model.kv_heads=2"));
+}
+
+TEST_F(Verify, ReportsAsATableOfAlignedLines) {
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* out = ::open_memstream(&text, &size);
+  {
+    VerifyTable table(train::TerminalOptions{.out = out});
+    table.summarize(verify(verify_request({"data=1", "pipeline=2 data=2 schedule=zb-h1 zero=1"}), table.events()));
+  }
+  std::fclose(out);
+  const std::string lines(text, size);
+  std::free(text);
+  EXPECT_THAT(lines, AllOf(HasSubstr("2 layouts of 1 model"), HasSubstr("all 2 layouts agree"), HasSubstr("zb-h1"),
+                           Not(HasSubstr("FAILED"))));
+  std::set<std::size_t> ends;  // of the verdict's column
+  for (std::size_t at = 0; (at = lines.find("  ok  ", at)) != std::string::npos; ++at) ends.insert(at - lines.rfind('\n', at));
+  EXPECT_EQ(ends.size(), 1u) << lines;
+}
+
+}  // namespace
+}  // namespace plait::verify::test
