@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-struct Options {
+struct CalibrateOptions {
   std::string config, out;
   std::vector<std::string> set;
   bench::CalibrationRequest request;
@@ -21,15 +21,15 @@ struct Options {
   double timeout_s = 60;
 };
 
-constexpr const char* names[] = {"embedding", "transformer", "head"};
+constexpr const char* block_names[] = {"embedding", "transformer", "head"};
 
 void print(const plan::Calibration& c) {
   fmt::print("{}: {}\n", c.device, c.model);
   fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10} {:>15} {:>16}\n", "block", "tensor", "micro-batch", "recompute", "forward ms",
              "backward input", "backward weight");
   for (const plan::BlockMeasurement& b : c.blocks) {
-    fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10.4f} {:>15.4f} {:>16.4f}\n", names[static_cast<std::size_t>(b.kind)], b.tensor,
-               b.micro_batch, b.recompute, 1e3 * b.forward, 1e3 * b.backward_input, 1e3 * b.backward_weight);
+    fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10.4f} {:>15.4f} {:>16.4f}\n", block_names[static_cast<std::size_t>(b.kind)],
+               b.tensor, b.micro_batch, b.recompute, 1e3 * b.forward, 1e3 * b.backward_input, 1e3 * b.backward_weight);
   }
   if (c.update_seconds_per_element)
     fmt::print("optimizer    {:.3f} ms per million parameters\n", 1e9 * *c.update_seconds_per_element);
@@ -55,7 +55,7 @@ void print(const plan::Calibration& c) {
 }  // namespace
 
 void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** argv) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CalibrateOptions>();
   CLI::App* command = bench.add_subcommand(
       "calibrate", "Figures of this machine and a model for the planner: blocks, optimizer, collectives, messages");
   command->add_option("CONFIG", o->config, "Configuration (YAML): the model")->required();

@@ -10,7 +10,7 @@
 namespace plait {
 namespace {
 
-struct Options {
+struct CollectivesOptions {
   bench::CollectivesBenchmarkRequest request;
   std::vector<std::string> only;
   std::string type = "f32";
@@ -37,7 +37,7 @@ void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char*
       "collectives",
       "Time collectives of all ranks as nccl-tests counts them, results verified. Times in microseconds of stream "
       "time, algorithm and bus bandwidth in GB/s = 10^9 bytes per second");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CollectivesOptions>();
   add_rank_options(*collectives, o->request.ranks, o->timeout_s);
   add_size_options(*collectives, o->request.sizes);
   collectives->add_option("--only", o->only, "Only these of all_reduce, reduce_scatter, all_gather, broadcast, all_to_all")

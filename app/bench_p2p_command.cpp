@@ -10,14 +10,14 @@
 namespace plait {
 namespace {
 
-struct Options {
+struct P2pOptions {
   bench::P2pBenchmarkRequest request;
   std::vector<std::string> pairs;
   double timeout_s = 60;
   bool no_products = false, brief = false, json = false;
 };
 
-void print(const Options& o, const nlohmann::ordered_json& result) {
+void print(const P2pOptions& o, const nlohmann::ordered_json& result) {
   if (!o.json) {
     std::cout << bench::p2p_table(result, o.brief);
     return;
@@ -34,7 +34,7 @@ void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv) 
       bench.add_subcommand("p2p",
                            "Time messages between each pair of devices, by every transport and mover, beside the communication "
                            "library's. Rates in GB/s = 10^9 bytes per second, times in microseconds of stream time");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<P2pOptions>();
   add_rank_options(*p2p, o->request.ranks, o->timeout_s);
   add_size_options(*p2p, o->request.sizes);
   add_method_options(*p2p, o->request.filter);

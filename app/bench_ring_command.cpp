@@ -9,7 +9,7 @@
 namespace plait {
 namespace {
 
-struct Options {
+struct RingOptions {
   bench::RingBenchmarkRequest request;
   std::string min = "1", max = "1M";
   double timeout_s = 60;
@@ -23,7 +23,7 @@ void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv)
       "ring",
       "Every rank sends to the next, messages of random sizes by each transport and mover, every byte compared; status 3 "
       "when one is wrong. Rates in GB/s = 10^9 bytes per second");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RingOptions>();
   add_rank_options(*ring, o->request.ranks, o->timeout_s);
   add_method_options(*ring, o->request.filter);
   ring->add_option("--messages", o->request.messages, "Messages from each rank by each method")

@@ -16,7 +16,7 @@
 namespace plait {
 namespace {
 
-struct Options {
+struct StepOptions {
   std::string config, model;
   std::vector<std::string> set;
   std::int64_t batch = 8, micro_batches = 1, sequence = 1024, ranks = 0, zero = 0;
@@ -24,7 +24,7 @@ struct Options {
   bool json = false;
 };
 
-Config configuration(const Options& o) {
+Config configuration(const StepOptions& o) {
   if (o.config.empty() == o.model.empty()) throw ConfigError("bench step: give either --config FILE or --model PRESET");
   if (!o.config.empty()) return load_config(o.config, o.set);
   const std::int64_t data = o.ranks > 0 ? o.ranks : std::max(1, cuda_device_count());
@@ -73,7 +73,7 @@ void print(const nlohmann::ordered_json& r) {
 
 void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv) {
   CLI::App* step = bench.add_subcommand("step", "Time the training step of a model or configuration");
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<StepOptions>();
   step->add_option("--config", o->config, "Configuration (YAML)");
   step->add_option("--model", o->model, "Model preset, on random tokens");
   step->add_option("--batch", o->batch, "With --model: sequences per micro-batch")

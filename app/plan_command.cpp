@@ -32,7 +32,7 @@ namespace {
 constexpr int most_rows = 64;
 constexpr int most_traced = 16;
 
-struct Options {
+struct PlanOptions {
   std::string config;
   std::vector<std::string> set, accuracy;
   launch::PlanningWish wish;
@@ -46,7 +46,7 @@ struct Plan {
   const std::vector<parallel::RankPlan>& stages() const { return sited.job.stages; }
 };
 
-Plan make_plan(const Options& o) {
+Plan make_plan(const PlanOptions& o) {
   const Config config = load_config(o.config, o.set);
   const std::int64_t vocab = data::vocabulary(config);
   Plan plan{.sited = plan_on_site(config, vocab, o.wish), .programs = {}};
@@ -127,7 +127,7 @@ void write_trace(const Plan& plan, const std::string& file) {
   write_text_file(file, plan::simulated_trace(plan.programs, simulate_choice(sited.job, site), ranks, device_of));
 }
 
-void show_accuracy(const Options& o) {
+void show_accuracy(const PlanOptions& o) {
   std::vector<train::Accuracy> runs;
   for (const std::string& run : o.accuracy) runs.push_back(train::read_accuracy(run));
   if (o.json) {
@@ -140,7 +140,7 @@ void show_accuracy(const Options& o) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, int& status) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand(
       "plan", "Decide and show how a configuration would run: layout, placement, predicted time, memory. Needs no GPU");
   command->add_option("CONFIG", o->config, "Configuration (YAML)");

@@ -21,7 +21,7 @@ namespace {
 
 using namespace plait::topology;
 
-struct Options {
+struct TopoOptions {
   std::string from, network = "rail";
   int hosts = 0;
   double network_gb_per_s = 0;
@@ -35,7 +35,7 @@ struct Topology {
   std::vector<ImportWarning> warnings;
 };
 
-Topology read(const Options& o) {
+Topology read(const TopoOptions& o) {
   if (!o.from.empty()) {
     Imported imported = import_topology(o.from, GpusNeeded::no);
     return {o.from + " (" + imported.format + ")", std::move(imported.graph), std::move(imported.machine),
@@ -90,7 +90,7 @@ std::string ranks_here(const Graph& graph) {
   return text;
 }
 
-void print(const Options& o, const Topology& topology) {
+void print(const TopoOptions& o, const Topology& topology) {
   std::string text =
       describe(topology.source + ": " + counts(topology.graph), topology.graph, topology.machine, topology.warnings);
   if (gpus_of(topology.graph).empty()) {
@@ -107,7 +107,7 @@ void print(const Options& o, const Topology& topology) {
 }  // namespace
 
 void add_topo_command(CLI::App& app, int& status) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TopoOptions>();
   CLI::App* command =
       app.add_subcommand("topo", "Show what is connected to what, and how fast: this machine, or a topology from a file");
   auto* from = command

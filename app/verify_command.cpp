@@ -16,13 +16,13 @@
 namespace plait {
 namespace {
 
-struct Options {
+struct VerifyOptions {
   std::string config, junit, job;
   std::vector<std::string> set, layouts;
   bool json = false;
 };
 
-int run(const Options& o, int argc, char** argv) {
+int run(const VerifyOptions& o, int argc, char** argv) {
   const verify::ConfigSource source = [&](const std::vector<std::string>& overrides) {
     std::vector<std::string> all = o.set;
     all.insert(all.end(), overrides.begin(), overrides.end());
@@ -51,7 +51,7 @@ int run(const Options& o, int argc, char** argv) {
 }  // namespace
 
 void add_verify_command(CLI::App& app, int& status, int argc, char** argv) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand("verify", "Prove that parallel layouts compute what one rank computes");
   command->add_option("CONFIG", o->config, "Configuration (YAML); its section `verify` lists the layouts")->required();
   command->add_flag("--json", o->json, "One JSON document on stdout, the table on stderr");

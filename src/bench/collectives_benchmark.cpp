@@ -9,6 +9,7 @@
 #include "bench/pattern.h"
 #include "comm/make_communicator.h"
 #include "core/error.h"
+#include "bench/sizes.h"
 #include "core/statistics.h"
 
 namespace plait::bench {
@@ -20,9 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t period = 262'147;  // elements; a prime
 constexpr std::size_t rank_shift = 7'919;
 constexpr int values = 4;
-constexpr std::size_t gpu_budget = std::size_t{4} << 30, cpu_budget = std::size_t{64} << 20;
 constexpr int most_iterations = 20;
-constexpr double usable_memory = 0.7;
 
 void write(std::byte* to, DType dtype, float value) {
   if (dtype == DType::f32) {

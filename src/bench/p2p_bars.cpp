@@ -14,7 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kilo = 1024, mega = kilo * kilo;
 constexpr std::size_t large[] = {16 * mega, 64 * mega, 256 * mega};
 
 bool is_mailbox(const Json& method) { return method.at("transport") != "nccl"; }

@@ -10,6 +10,7 @@
 #include "bench/plain_copy.h"
 #include "comm/make_communicator.h"
 #include "core/error.h"
+#include "bench/sizes.h"
 
 namespace plait::bench {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t plain_copy_bytes = std::size_t{256} << 20;
-constexpr double usable_memory = 0.7;  // of what is free
 
 class P2pBenchmark {
  public:

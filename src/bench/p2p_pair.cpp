@@ -4,6 +4,7 @@
 
 #include "bench/p2p_products.h"
 #include "core/error.h"
+#include "bench/sizes.h"
 #include "core/statistics.h"
 
 namespace plait::bench {
@@ -14,7 +15,6 @@ using Json = nlohmann::ordered_json;
 // A result of a pattern compared on the host costs more than the messages beyond this; such sizes are compared in the last
 // round.
 constexpr std::size_t checked_always = std::size_t{16} << 20;
-constexpr std::size_t gpu_budget = std::size_t{4} << 30, cpu_budget = std::size_t{64} << 20;
 constexpr std::size_t short_message = std::size_t{1} << 20;
 constexpr std::size_t largest_slot = std::size_t{256} << 20;                                      // of a mailbox
 constexpr std::size_t gpu_products = std::size_t{1} << 30, cpu_products = std::size_t{16} << 20;  // memory for them

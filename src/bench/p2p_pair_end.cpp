@@ -19,7 +19,7 @@ constexpr std::size_t largest_held = std::size_t{1} << 20;
 constexpr std::size_t short_messages[] = {std::size_t{64} << 10, std::size_t{1} << 20};  // that have links of their own
 constexpr std::size_t shift_bytes = 256;  // messages start where real ones do: aligned
 constexpr std::uint64_t shift_count = 251;
-constexpr std::uint64_t rank_shift = 500'009;  // what one rank sends is not what another does
+constexpr std::uint64_t rank_pattern_shift = 500'009;  // what one rank sends is not what another does
 constexpr int slots = 2;
 constexpr int deepest_ring = 8;  // of a mailbox for short messages, which makes more slots than asked for
 constexpr int round_trips = 20;
@@ -48,7 +48,7 @@ PairEnd::PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vec
   write_counter(static_cast<std::uint32_t*>(gate_.data()), 0);
   const auto source_bytes = static_cast<std::int64_t>(source_.bytes());
   traffic_.synchronize_fill(out_, pattern_, {source_.data(), DType::u8, {source_bytes}},
-                            static_cast<std::uint64_t>(rank.rank) * rank_shift);
+                            static_cast<std::uint64_t>(rank.rank) * rank_pattern_shift);
   for (const MethodChoice& choice : choices) {
     PairMethod made{choice.method, choice.obstacle, {}};
     if (made.obstacle.empty()) {
@@ -175,8 +175,8 @@ void PairEnd::synchronize(const Event& event, const PairMethod& method, std::siz
 
 void PairEnd::check(const PairMethod& method, std::size_t bytes, int message) {
   const auto peer = static_cast<std::uint64_t>(is_from() ? spec_.to : spec_.from);
-  const auto wrong =
-      traffic_.synchronize_find_wrong(in_, pattern_, incoming(method, bytes, message), peer * rank_shift + shift(message));
+  const auto wrong = traffic_.synchronize_find_wrong(in_, pattern_, incoming(method, bytes, message),
+                                                     peer * rank_pattern_shift + shift(message));
   if (!wrong) return;
   throw CommError(fmt::format("{}: rank {} received wrong data: byte {} of message {} is {:#04x}, not {:#04x}",
                               label(method, bytes), rank_.rank, wrong->at, message, static_cast<unsigned>(wrong->is),

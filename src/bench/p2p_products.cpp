@@ -9,6 +9,7 @@
 #include "bench/paired_slowdown.h"
 #include "bench/product_load.h"
 #include "core/error.h"
+#include "bench/sizes.h"
 #include "core/statistics.h"
 
 namespace plait::bench {
@@ -22,7 +23,6 @@ constexpr std::chrono::milliseconds gpu_warm_up{500};  // a CPU's clock does not
 constexpr int most_messages = 100 * all_products;
 
 std::vector<std::size_t> sizes_for(const PairEnd& end) {
-  constexpr std::size_t kilo = 1024, mega = kilo * kilo;
   std::vector<std::size_t> sizes =
       end.device().is_cuda() ? std::vector{16 * mega, 64 * mega} : std::vector{64 * kilo, 256 * kilo};
   std::erase_if(sizes, [&](std::size_t bytes) { return bytes > end.spec().largest_bytes; });

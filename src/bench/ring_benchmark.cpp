@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 using comm::p2p::Link;
 
 constexpr std::int64_t batch = 64;  // messages that arrive before they are compared
-constexpr int slots = 2;
+constexpr int ring_slots = 2;
 constexpr std::size_t start_unit = 16;  // messages start aligned, as real ones do
 constexpr std::uint64_t start_count = 65'521;
 
@@ -100,7 +100,7 @@ class RingEnd {
     link.message_bytes = request_.max_bytes;
     link.transport = method.transport;
     link.mover = method.mover;
-    link.slots = slots;
+    link.slots = ring_slots;
     link.timeout = request_.ranks.timeout;
     std::shared_ptr<Link> made = request_.make_link(link, *rank_.rendezvous);
     rank_.on_abort([weak = std::weak_ptr(made)] {

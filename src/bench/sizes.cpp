@@ -9,7 +9,6 @@
 namespace plait::bench {
 namespace {
 
-constexpr std::size_t kilo = 1024;
 constexpr std::array<const char*, 4> units{"B", "KB", "MB", "GB"};
 constexpr std::size_t largest = std::size_t{1} << 40;
 

@@ -8,6 +8,8 @@
 
 namespace plait::bench {
 
+constexpr std::size_t kilo = 1024, mega = kilo * kilo;
+
 // "512", "4K", "16 MB", "1G", "256MiB". ConfigError naming `option` otherwise, and for 0.
 std::size_t parse_bytes(const std::string& text, const std::string& option);
 
@@ -29,5 +31,8 @@ std::size_t bound_sizes(std::vector<std::size_t>& sizes, std::size_t most);
 // How many messages of a size are timed at once: enough for a stable rate, few enough to be enqueued while a stream is held.
 // They come to `budget` bytes where that is between 4 and 64 messages.
 int messages_for(std::size_t bytes, std::size_t budget);
+constexpr std::size_t gpu_budget = std::size_t{4} << 30, cpu_budget = std::size_t{64} << 20;
+
+constexpr double usable_memory = 0.7;  // of what is free on a device, for a bench's buffers
 
 }  // namespace plait::bench

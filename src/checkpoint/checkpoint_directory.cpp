@@ -12,10 +12,10 @@
 namespace plait::checkpoint {
 namespace {
 
-constexpr std::string_view prefix = "step-";
+constexpr std::string_view step_prefix = "step-";
 constexpr std::string_view temporary_prefix = ".tmp-";
 
-std::string step_name(std::int64_t step) { return fmt::format("{}{:08}", prefix, step); }
+std::string step_name(std::int64_t step) { return fmt::format("{}{:08}", step_prefix, step); }
 
 bool directory_exists(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -74,8 +74,8 @@ std::filesystem::path temporary_directory(const std::filesystem::path& run_dir, 
 
 std::optional<std::int64_t> step_of(const std::filesystem::path& directory) {
   const std::string name = directory.filename().string();
-  if (!name.starts_with(prefix)) return std::nullopt;
-  const std::string digits = name.substr(prefix.size());
+  if (!name.starts_with(step_prefix)) return std::nullopt;
+  const std::string digits = name.substr(step_prefix.size());
   if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
   const std::int64_t step = std::stoll(digits);
   return step_name(step) == name ? std::optional(step) : std::nullopt;

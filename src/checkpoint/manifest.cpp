@@ -12,7 +12,7 @@ namespace {
 constexpr const char* format_name = "plait-checkpoint";
 constexpr std::string_view checksum_key = "{\"xxh3\": \"";
 constexpr std::size_t hash_digits = 16;
-constexpr int max_depth = 64;
+constexpr int deepest_manifest = 64;
 
 using Json = nlohmann::ordered_json;
 
@@ -55,7 +55,7 @@ class ManifestParser {
 
   Json parse_json(const std::string& text) const {
     const auto bounded = [this](int depth, Json::parse_event_t, Json&) {
-      if (depth > max_depth) fail("nested deeper than " + std::to_string(max_depth));
+      if (depth > deepest_manifest) fail("nested deeper than " + std::to_string(deepest_manifest));
       return true;
     };
     try {

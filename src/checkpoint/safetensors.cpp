@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t length_bytes = 8;
 constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference implementation's limit
 constexpr std::size_t max_dims = 16;
-constexpr int max_depth = 8;
+constexpr int deepest_header = 8;
 
 constexpr std::array<std::pair<std::string_view, DType>, 5> dtype_names{
     {{"F32", DType::f32}, {"F64", DType::f64}, {"BF16", DType::bf16}, {"I32", DType::i32}, {"U8", DType::u8}}};
@@ -81,7 +81,7 @@ class HeaderParser {
 
   nlohmann::json parse_json(std::string_view text) const {
     const auto bounded = [this](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-      if (depth > max_depth) fail("the header is nested deeper than " + std::to_string(max_depth));
+      if (depth > deepest_header) fail("the header is nested deeper than " + std::to_string(deepest_header));
       return true;
     };
     try {

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -18,8 +17,6 @@ namespace plait::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::string errno_text() { return std::strerror(errno); }
 
 // The key as one path component: everything but letters, digits, '-' and '_' becomes %XX.
 std::string file_name(const std::string& key) {

@@ -1,5 +1,8 @@
 #include "core/error.h"
 
+#include <cerrno>
+#include <cstring>
+
 namespace plait {
 namespace {
 
@@ -35,5 +38,7 @@ void require(bool condition, const char* message, std::source_location where) {
 void require(bool condition, const std::string& message, std::source_location where) {
   require(condition, message.c_str(), where);
 }
+
+std::string errno_text() { return std::strerror(errno); }
 
 }  // namespace plait

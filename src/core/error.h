@@ -66,4 +66,7 @@ std::string to_string(const std::source_location& where);
 void require(bool condition, const char* message, std::source_location where = std::source_location::current());
 void require(bool condition, const std::string& message, std::source_location where = std::source_location::current());
 
+// What the system says about the call that has just failed.
+std::string errno_text();
+
 }  // namespace plait

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t piece_bytes = 4 * 1024 * 1024;  // encoded at a time: bounds the memory, not the result
+constexpr std::size_t packed_piece_bytes = 4 * 1024 * 1024;  // encoded at a time: bounds the memory, not the result
 
 // Cuts a stream of tokens into shards.
 class ShardSequence {
@@ -94,7 +94,7 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
     const MappedFile mapped(file.path);
     std::string_view text = mapped.text();
     while (!text.empty()) {
-      const std::size_t length = piece_length(text, piece_bytes);
+      const std::size_t length = piece_length(text, packed_piece_bytes);
       const std::vector<std::int32_t> tokens = tokenizer.encode(text.substr(0, length));
       shards.append(tokens);
       result.tokens += static_cast<std::int64_t>(tokens.size());

@@ -15,7 +15,7 @@
 namespace plait::data {
 namespace {
 
-constexpr std::size_t piece_bytes = 64 * 1024;            // encoded at a time: the Viterbi lattice is many times the text
+constexpr std::size_t encoded_piece_bytes = 64 * 1024;    // encoded at a time: the Viterbi lattice is many times the text
 constexpr std::size_t sentence_bytes = 4096;              // longest stretch that training looks at as one
 constexpr std::size_t training_bytes = 64 * 1024 * 1024;  // of text; more changes little and takes memory and minutes
 
@@ -38,7 +38,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::vector<std::int32_t> tokens;
     std::vector<int> ids;
     while (!text.empty()) {
-      const std::size_t length = piece_length(text, piece_bytes);
+      const std::size_t length = piece_length(text, encoded_piece_bytes);
       const auto status = processor_.Encode(text.substr(0, length), &ids);
       if (!status.ok()) throw ConfigError(fmt::format("SentencePiece cannot encode the text: {}", status.message()));
       tokens.insert(tokens.end(), ids.begin(), ids.end());

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::streamoff most_bytes = std::streamoff{16} << 20;
+constexpr std::streamoff most_calibration_bytes = std::streamoff{16} << 20;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ std::string calibration_path(const std::string& device, const std::string& model
 }
 
 plan::Calibration load_calibration(const std::string& path) {
-  return plan::calibration_from(read_json_file(path, most_bytes), path);
+  return plan::calibration_from(read_json_file(path, most_calibration_bytes), path);
 }
 
 void save_calibration(const plan::Calibration& calibration, const std::string& path) {

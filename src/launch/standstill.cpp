@@ -13,7 +13,6 @@
 namespace plait::launch {
 namespace {
 
-using Json = nlohmann::json;
 using Stream = RankStanding::Stream;
 
 // Lines about ranks; more would push what matters off the screen.
@@ -237,19 +236,20 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, int last_st
 }
 
 std::string to_text(const RankStanding& standing) {
-  Json streams = Json::array();
+  nlohmann::json streams = nlohmann::json::array();
   for (const Stream& s : standing.streams) {
     streams.push_back(
         {{"instruction", s.instruction}, {"peers", s.peers}, {"computes", s.computes}, {"from", s.from}, {"to", s.to}});
   }
-  return Json{{"rank", standing.rank}, {"process", standing.process}, {"host", standing.host},        {"streams", streams},
-              {"next", standing.next}, {"sent", standing.sent},       {"received", standing.received}}
+  return nlohmann::json{{"rank", standing.rank},        {"process", standing.process}, {"host", standing.host},
+                        {"streams", streams},           {"next", standing.next},       {"sent", standing.sent},
+                        {"received", standing.received}}
       .dump();
 }
 
 std::optional<RankStanding> standing_from(const std::string& text) {
   try {
-    const Json json = Json::parse(text);
+    const nlohmann::json json = nlohmann::json::parse(text);
     RankStanding standing;
     json.at("rank").get_to(standing.rank);
     json.at("process").get_to(standing.process);
@@ -257,12 +257,12 @@ std::optional<RankStanding> standing_from(const std::string& text) {
     json.at("next").get_to(standing.next);
     json.at("sent").get_to(standing.sent);
     json.at("received").get_to(standing.received);
-    for (const Json& s : json.at("streams")) {
+    for (const nlohmann::json& s : json.at("streams")) {
       standing.streams.push_back({s.at("instruction").get<std::string>(), s.at("peers").get<std::vector<int>>(),
                                   s.at("computes").get<bool>(), s.at("from").get<int>(), s.at("to").get<int>()});
     }
     return standing;
-  } catch (const Json::exception&) {
+  } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
 }

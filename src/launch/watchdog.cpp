@@ -21,7 +21,6 @@ namespace plait::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::json;
 using comm::p2p::ProcessIdentity;
 using std::chrono::milliseconds;
 
@@ -67,33 +66,35 @@ struct Alarm {
   Kind kind = Kind::failure;
 };
 
-std::string to_text(const Alarm& alarm) { return Json{{"what", alarm.what}, {"kind", static_cast<int>(alarm.kind)}}.dump(); }
+std::string to_text(const Alarm& alarm) {
+  return nlohmann::json{{"what", alarm.what}, {"kind", static_cast<int>(alarm.kind)}}.dump();
+}
 
 std::optional<Alarm> alarm_from(const std::optional<std::string>& text) {
-  const Json json = text ? Json::parse(*text, nullptr, false) : Json();
+  const nlohmann::json json = text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
   if (!json.is_object()) return std::nullopt;
   return Alarm{json.value("what", ""), static_cast<Alarm::Kind>(json.value("kind", static_cast<int>(Alarm::Kind::failure)))};
 }
 
 // A rank's process, for those who can look at it.
-struct Place {
+struct Residence {
   ProcessIdentity process;
   std::string host;
 };
 
-std::string to_text(const Place& place) {
-  return Json{{"machine", place.process.host},
-              {"process", place.process.process},
-              {"start", place.process.start},
-              {"namespace", place.process.pid_namespace},
-              {"host", place.host}}
+std::string to_text(const Residence& place) {
+  return nlohmann::json{{"machine", place.process.host},
+                        {"process", place.process.process},
+                        {"start", place.process.start},
+                        {"namespace", place.process.pid_namespace},
+                        {"host", place.host}}
       .dump();
 }
 
-std::optional<Place> place_from(const std::optional<std::string>& text) {
-  const Json json = text ? Json::parse(*text, nullptr, false) : Json();
+std::optional<Residence> place_from(const std::optional<std::string>& text) {
+  const nlohmann::json json = text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
   if (!json.is_object()) return std::nullopt;
-  Place place;
+  Residence place;
   place.process.host = json.value("machine", "");
   place.process.process = json.value("process", std::int64_t{0});
   place.process.start = json.value("start", "");
@@ -102,7 +103,7 @@ std::optional<Place> place_from(const std::optional<std::string>& text) {
   return place;
 }
 
-Place own_place() {
+Residence own_place() {
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   return {comm::p2p::this_process(), host};
@@ -204,7 +205,7 @@ class Watchdog::Watch {
   // no device is involved, say for a checkpoint.
   std::optional<std::string> lost_process(Clock::duration passed, Clock::duration patience) {
     for (int rank = 0; rank < spec_.size; ++rank) {
-      const Place* place = place_of(rank);
+      const Residence* place = place_of(rank);
       if (!place || !can_look_at(*place) || place->process.is_same_process(own_.process)) continue;
       const ProcessState state = process_state(place->process.process, place->process.start);
       if (state == ProcessState::ended && (has_failed(rank) || !spec_.store->find(key_of("left", rank)))) {
@@ -276,7 +277,7 @@ class Watchdog::Watch {
     if (const auto left = spec_.store->find(key_of("left", rank))) {
       return {left->starts_with(failed_word) ? Silence::Kind::failed : Silence::Kind::done, *left};
     }
-    const Place* place = place_of(rank);
+    const Residence* place = place_of(rank);
     if (!place) return {Silence::Kind::unknown, "does not answer: it has not come so far as to take part in the run"};
     const std::int64_t process = place->process.process;
     if (!can_look_at(*place)) {
@@ -294,13 +295,13 @@ class Watchdog::Watch {
     return left && left->starts_with(failed_word);
   }
 
-  const Place* place_of(int rank) {
+  const Residence* place_of(int rank) {
     auto& place = places_[static_cast<std::size_t>(rank)];
     if (!place) place = place_from(spec_.store->find(key_of("place", rank)));
     return place ? &*place : nullptr;
   }
 
-  bool can_look_at(const Place& place) const {
+  bool can_look_at(const Residence& place) const {
     const ProcessIdentity& other = place.process;
     return other.host == own_.process.host && other.pid_namespace == own_.process.pid_namespace && !other.pid_namespace.empty();
   }
@@ -328,10 +329,10 @@ class Watchdog::Watch {
   }
 
   const WatchdogSpec spec_;
-  const Place own_;
-  std::vector<std::optional<Place>> places_;  // by rank, as far as known
-  std::map<int, Clock::duration> stopped_;    // for how long ranks' processes have been
-  std::mutex in_use_;                         // held while the rank is looked at or aborted
+  const Residence own_;
+  std::vector<std::optional<Residence>> places_;  // by rank, as far as known
+  std::map<int, Clock::duration> stopped_;        // for how long ranks' processes have been
+  std::mutex in_use_;                             // held while the rank is looked at or aborted
   bool retired_ = false;
   std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -5,7 +5,7 @@
 namespace plait::ops {
 namespace {
 
-std::string describe(DType dtype, const Shape& shape) { return std::string(to_string(dtype)) + " " + shape.to_string(); }
+std::string typed_shape(DType dtype, const Shape& shape) { return std::string(to_string(dtype)) + " " + shape.to_string(); }
 
 bool is_compute_type(DType dtype, bool on_cuda) {
   return dtype == DType::f32 || dtype == DType::bf16 || (dtype == DType::f64 && !on_cuda);
@@ -13,7 +13,7 @@ bool is_compute_type(DType dtype, bool on_cuda) {
 
 }  // namespace
 
-std::string describe(const View& view) { return view ? describe(view.dtype, view.shape) : "nothing"; }
+std::string describe(const View& view) { return view ? typed_shape(view.dtype, view.shape) : "nothing"; }
 
 DType statistics_type(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
 
@@ -39,7 +39,7 @@ void ArgumentCheck::compute_tensor(const char* name, const View& view, int rank)
 
 void ArgumentCheck::tensor(const char* name, const View& view, DType dtype, const Shape& shape) const {
   if (view && view.dtype == dtype && view.shape == shape) return;
-  fail(name, describe(dtype, shape), describe(view));
+  fail(name, typed_shape(dtype, shape), describe(view));
 }
 
 void ArgumentCheck::optional_tensor(const char* name, const View& view, DType dtype, const Shape& shape) const {
@@ -49,7 +49,7 @@ void ArgumentCheck::optional_tensor(const char* name, const View& view, DType dt
 void ArgumentCheck::gradient(const char* name, const View& view, DType compute, const Shape& shape) const {
   const bool type_fits = view.dtype == compute || (compute == DType::bf16 && view.dtype == DType::f32);
   if (view && type_fits && view.shape == shape) return;
-  fail(name, (compute == DType::bf16 ? "f32 or " : "") + describe(compute, shape), describe(view));
+  fail(name, (compute == DType::bf16 ? "f32 or " : "") + typed_shape(compute, shape), describe(view));
 }
 
 void ArgumentCheck::same_elements(const char* name, const View& view, std::int64_t elements) const {

@@ -63,9 +63,9 @@ struct ChunkSlots {
 // A gradient is sent from one of two places in turn, so that computing the next one need not wait for it.
 constexpr int gradient_out_slots = 2;
 
-class Builder {
+class ProgramBuilder {
  public:
-  explicit Builder(const ProgramSpec& spec) : spec_(spec) {
+  explicit ProgramBuilder(const ProgramSpec& spec) : spec_(spec) {
     program_.streams = {{StreamRole::compute, -1}, {StreamRole::copy, -1}, {StreamRole::reduce, -1}};
     const Schedule& schedule = spec.schedule;
     require(static_cast<int>(spec.stages.size()) == schedule.stages(), "ProgramSpec: a range of blocks for every stage");
@@ -427,7 +427,7 @@ void name_places(Program& program, const ProgramSpec& spec, bool training) {
       ProgramSpec other = spec;
       other.rank = peer;
       other.buckets.clear();
-      places[peer] = Builder(other).received_from(spec.rank, training);
+      places[peer] = ProgramBuilder(other).received_from(spec.rank, training);
     }
     const std::size_t n = sent[peer]++;
     require(n < places[peer].size(), "name_places: the receiver expects fewer messages");
@@ -438,13 +438,13 @@ void name_places(Program& program, const ProgramSpec& spec, bool training) {
 }  // namespace
 
 Program training_program(const ProgramSpec& spec) {
-  Program program = Builder(spec).train();
+  Program program = ProgramBuilder(spec).train();
   name_places(program, spec, true);
   return program;
 }
 
 Program evaluation_program(const ProgramSpec& spec) {
-  Program program = Builder(spec).evaluate();
+  Program program = ProgramBuilder(spec).evaluate();
   name_places(program, spec, false);
   return program;
 }

@@ -11,14 +11,13 @@
 namespace plait::plan {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::size_t most_entries = 10'000;
 constexpr std::array<std::string_view, 3> kinds{"embedding", "transformer", "head"};
 
 class Reader {
  public:
-  Reader(const Json& json, std::string path, const std::string& source) : json_(json), path_(std::move(path)), source_(source) {
+  Reader(const nlohmann::json& json, std::string path, const std::string& source)
+      : json_(json), path_(std::move(path)), source_(source) {
     if (!json.is_object()) fail("must be an object");
   }
 
@@ -59,7 +58,7 @@ class Reader {
     if (it == json_.end() || !it->is_array() || it->empty() || it->size() > most_entries)
       fail("must have points '" + key + "': [[bytes, seconds], ...]");
     Curve curve;
-    for (const Json& point : *it) {
+    for (const nlohmann::json& point : *it) {
       if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_number())
         fail("must have points '" + key + "': [[bytes, seconds], ...]");
       const std::pair<double, double> next{checked(point[0].get<double>(), key), checked(point[1].get<double>(), key)};
@@ -75,7 +74,7 @@ class Reader {
     return value;
   }
 
-  const Json& json_;
+  const nlohmann::json& json_;
   std::string path_;
   const std::string& source_;
 };
@@ -139,7 +138,7 @@ nlohmann::ordered_json to_json(const Calibration& c) {
   return json;
 }
 
-Calibration calibration_from(const Json& json, const std::string& source) {
+Calibration calibration_from(const nlohmann::json& json, const std::string& source) {
   const Reader root(json, "", source);
   if (root.text("format") != "plait-calibration" || root.count("version") != 1) root.fail("is no calibration of this version");
   Calibration c{.device = root.text("device"),

@@ -3,11 +3,10 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/units.h"
 
 namespace plait::plan {
 namespace {
-
-constexpr double giga = 1e9, micro = 1e-6;
 
 // What a measured time says beside its start: a bound on the speed.
 void bound_by(Work& work, const Curve& curve, double bytes) {

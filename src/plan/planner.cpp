@@ -17,6 +17,7 @@
 #include "parallel/program_set.h"
 #include "parallel/rank_plan.h"
 #include "plan/ordered_tasks.h"
+#include "core/units.h"
 #include "plan/what_if.h"
 #include "topology/host_rings.h"
 
@@ -94,7 +95,7 @@ class FastestWays {
   RingSpeed within_, between_;
 };
 
-constexpr int few_ranks = 16;
+constexpr int quickly_placed_ranks = 16;
 
 // Micro-batches of a shortened step, for each pipeline rank: the schedule's rhythm has settled long before.
 constexpr std::int64_t shortened_micro_batches = 4;
@@ -194,11 +195,11 @@ Evaluation evaluate_plans(const Config& config, const std::vector<parallel::Rank
   return result;
 }
 
-class Search {
+class PlanSearch {
  public:
-  Search(const Config& config, std::int64_t vocab, int ranks, const Site& site, PlannerOptions options)
+  PlanSearch(const Config& config, std::int64_t vocab, int ranks, const Site& site, PlannerOptions options)
       : config_(config), vocab_(vocab), ranks_(ranks), site_(site), options_(options), ways_(*site.fabric) {
-    if (options_.most_looked_at == 0) options_.most_looked_at = ranks > few_ranks ? 24 : 48;
+    if (options_.most_looked_at == 0) options_.most_looked_at = ranks > quickly_placed_ranks ? 24 : 48;
   }
 
   PlannedJob run() {
@@ -527,9 +528,9 @@ PlannedJob plan_job(const Config& config, std::int64_t vocab, int ranks, const S
   if (ranks > site.fabric->gpus()) {
     throw ConfigError(fmt::format("{} ranks are to be planned, but the topology has only {} GPUs", ranks, site.fabric->gpus()));
   }
-  return Search(config, vocab, ranks, site, options).run();
+  return PlanSearch(config, vocab, ranks, site, options).run();
 }
 
-std::string format_gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1024.0 * 1024 * 1024)); }
+std::string format_gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / gib); }
 
 }  // namespace plait::plan

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t most_ranks = 1 << 20;
+constexpr std::size_t most_written_ranks = 1 << 20;
 
 double ms(double seconds) { return 1e3 * seconds; }
 
@@ -99,7 +99,7 @@ std::int64_t whole(const nlohmann::json& json, const std::string& key, const std
 
 std::vector<std::int64_t> list_of_whole(const nlohmann::json& json, const std::string& key, const std::string& source) {
   const nlohmann::json& values = member(json, key, source);
-  if (!values.is_array() || values.size() > most_ranks) throw ConfigError(source + ": '" + key + "' must be a list");
+  if (!values.is_array() || values.size() > most_written_ranks) throw ConfigError(source + ": '" + key + "' must be a list");
   std::vector<std::int64_t> list;
   for (const nlohmann::json& value : values) {
     if (!value.is_number_integer()) throw ConfigError(source + ": '" + key + "' must be a list of whole numbers");

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "parallel/program_set.h"
 
 namespace plait::plan {
@@ -15,8 +16,6 @@ using parallel::InstructionKind;
 using parallel::RankPlan;
 
 constexpr double host_link_bytes_per_s = 12e9;  // PCIe Gen3 x16 as it is reached
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 bool computes(const Instruction& i) {
   return i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input ||

@@ -14,7 +14,7 @@ namespace {
 // How far links are scaled in search of another answer, and how often.
 constexpr double most_scale = 64;
 constexpr int halvings = 7;
-constexpr int most_ranks = 16;  // each look is two simulations on a machine of its own
+constexpr int most_ranks_looked_at = 16;  // each look is two simulations on a machine of its own
 
 topology::Graph scaled(topology::Graph graph, double factor) {
   for (topology::Edge& edge : graph.edges) edge.gb_per_s = std::clamp(edge.gb_per_s * factor, 1e-3, topology::max_gb_per_s);
@@ -109,7 +109,8 @@ std::vector<std::string> what_would_change(const Config& config, std::int64_t vo
   // Of the other layouts the next best, if more than one step in a search is affordable.
   const auto other = std::find_if(alternatives.begin(), alternatives.end(),
                                   [&](const Evaluation& e) { return e.candidate.layout() != best.candidate.layout(); });
-  if (other != alternatives.end() && ranks <= most_ranks) add(WhatIf(config, vocab, ranks, site, best).by_links(*other));
+  if (other != alternatives.end() && ranks <= most_ranks_looked_at)
+    add(WhatIf(config, vocab, ranks, site, best).by_links(*other));
   add(by_memory(site, best, too_large));
   add(by_loss(best));
   return sentences;

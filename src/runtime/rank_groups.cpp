@@ -16,9 +16,9 @@ std::size_t message_bytes(const parallel::RankPlan& plan) {
   return static_cast<std::size_t>(plan.sizes.own_rows() * plan.sizes.shape.hidden) * size_of(plan.sizes.compute);
 }
 
-class Builder {
+class GroupsBuilder {
  public:
-  Builder(const parallel::RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store)
+  GroupsBuilder(const parallel::RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store)
       : plan_(plan), options_(options), store_(store) {}
 
   std::shared_ptr<comm::Communicator> group(parallel::Group group) {
@@ -170,7 +170,7 @@ std::vector<std::function<void()>> abort_actions(const RankGroups& groups) {
 }  // namespace
 
 RankGroups make_groups(const parallel::RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) {
-  Builder builder(plan, options, store);
+  GroupsBuilder builder(plan, options, store);
   RankGroups groups;
   groups.tensor = builder.group(parallel::Group::tensor);
   groups.data = builder.group(parallel::Group::data);

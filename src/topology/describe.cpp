@@ -3,13 +3,12 @@
 #include <map>
 #include <set>
 
+#include "core/index.h"
 #include "topology/draw.h"
 #include "topology/routes.h"
 
 namespace plait::topology {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr std::size_t most_drawn = 64;  // devices in a matrix
 

@@ -5,17 +5,16 @@
 #include <cctype>
 
 #include "core/error.h"
+#include "core/units.h"
 
 namespace plait::topology {
 namespace {
-
-constexpr double tera = 1e12, giga = 1e9, gib = 1024.0 * 1024 * 1024, micro = 1e-6;
 
 // What large products and copies reach of the data sheet's rate: 770 to 800 of 989 TFLOP/s and 4.3 of 4.8 TB/s were measured on
 // H200.
 constexpr double reached_flops = 0.79, reached_bytes = 0.89;
 
-struct Row {
+struct ProfileRow {
   std::string_view name;
   double half_tflops, single_tflops;  // data sheets, dense; those of plan/peak_flops.cpp
   double memory_gb_per_s, memory_gib;
@@ -23,12 +22,13 @@ struct Row {
 
 // Data sheets: V100 SXM2 32 GB, A100 SXM4 80 GB, H100 SXM5 80 GB, H200 SXM 141 GB, HGX B200 180 GB, L40S 48 GB, RTX 4090 24 GB.
 constexpr std::array gpus{
-    Row{"V100", 125, 15.7, 900, 31.7},        Row{"A100", 312, 19.5, 2039, 79.1}, Row{"H100", 989.4, 66.9, 3352, 79.1},
-    Row{"H200", 989.4, 66.9, 4800, 139.8},    Row{"B200", 2250, 75, 7700, 178.3}, Row{"L40S", 362.05, 91.6, 864, 44.4},
-    Row{"RTX 4090", 165.2, 82.6, 1008, 23.5},
+    ProfileRow{"V100", 125, 15.7, 900, 31.7},        ProfileRow{"A100", 312, 19.5, 2039, 79.1},
+    ProfileRow{"H100", 989.4, 66.9, 3352, 79.1},     ProfileRow{"H200", 989.4, 66.9, 4800, 139.8},
+    ProfileRow{"B200", 2250, 75, 7700, 178.3},       ProfileRow{"L40S", 362.05, 91.6, 864, 44.4},
+    ProfileRow{"RTX 4090", 165.2, 82.6, 1008, 23.5},
 };
 
-DeviceProfile gpu_profile(const Row& row) {
+DeviceProfile gpu_profile(const ProfileRow& row) {
   return {.name = std::string(row.name),
           .half_flops = reached_flops * row.half_tflops * tera,
           .single_flops = reached_flops * row.single_tflops * tera,
@@ -76,7 +76,7 @@ std::string plain(std::string_view name) {
 
 std::vector<std::string> nominal_profile_names() {
   std::vector<std::string> names;
-  for (const Row& row : gpus) names.emplace_back(row.name);
+  for (const ProfileRow& row : gpus) names.emplace_back(row.name);
   names.emplace_back("CPU");
   return names;
 }
@@ -84,7 +84,7 @@ std::vector<std::string> nominal_profile_names() {
 DeviceProfile nominal_profile(std::string_view device) {
   const std::string wanted = plain(device);
   // GH200 and H20 are no H200; so the name has to stand alone, or behind NVIDIA's own words.
-  for (const Row& row : gpus) {
+  for (const ProfileRow& row : gpus) {
     const std::string known = plain(row.name);
     for (const std::string_view before : {"", "NVIDIA", "TESLA", "NVIDIAGEFORCE", "GEFORCE"}) {
       const std::string start = std::string(before) + known;

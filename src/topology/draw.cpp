@@ -7,14 +7,13 @@
 #include <optional>
 #include <set>
 
+#include "core/index.h"
 #include "topology/routes.h"
 
 namespace plait::topology {
 namespace {
 
 using Table = std::vector<std::vector<std::string>>;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Columns two spaces apart: the first to the left, the others to the right where `right`.
 std::string aligned(const Table& table, bool right) {

@@ -5,14 +5,11 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace plait::topology {
 
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
+namespace {}  // namespace
 
 Fabric::Fabric(Graph graph) : routes_(std::move(graph)) {
   channels_.reserve(2 * routes_.graph().edges.size());

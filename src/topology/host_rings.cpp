@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/index.h"
+
 namespace plait::topology {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Pairs of a member here and one there whose ways have no NIC in common.
 std::vector<HostHop> hops_between(const Network& network, const std::vector<int>& here, const std::vector<int>& there) {

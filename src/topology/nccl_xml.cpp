@@ -18,7 +18,7 @@ namespace {
 
 using Xml = pugi::xml_node;
 
-constexpr int deepest = 64;  // elements inside each other; real trees have less than ten
+constexpr int deepest_element = 64;  // elements inside each other; real trees have less than ten
 constexpr int most_elements = 1 << 18;
 
 // A device that NVLinks or PCIe links are addressed to: those of one host have different addresses.
@@ -32,9 +32,9 @@ struct Listed {  // by one end
   int line = 0;
 };
 
-class Reader {
+class XmlReader {
  public:
-  Reader(std::string_view text, const std::string& name) : name_(name), lines_(text) {
+  XmlReader(std::string_view text, const std::string& name) : name_(name), lines_(text) {
     const pugi::xml_parse_result result =
         document_.load_buffer(text.data(), text.size(), pugi::parse_default, pugi::encoding_utf8);
     if (!result)
@@ -94,8 +94,8 @@ class Reader {
 
   // The child elements, of an element that is `depth` deep.
   std::vector<Xml> elements(Xml parent, int depth) {
-    if (depth > deepest)
-      fail(line(parent), parent.name(), "more than " + std::to_string(deepest) + " elements inside each other");
+    if (depth > deepest_element)
+      fail(line(parent), parent.name(), "more than " + std::to_string(deepest_element) + " elements inside each other");
     std::vector<Xml> found;
     for (Xml child : parent.children()) {
       if (child.type() != pugi::node_element) continue;
@@ -472,6 +472,6 @@ class Reader {
 
 }  // namespace
 
-Imported import_nccl_xml(std::string_view text, const std::string& name) { return Reader(text, name).read(); }
+Imported import_nccl_xml(std::string_view text, const std::string& name) { return XmlReader(text, name).read(); }
 
 }  // namespace plait::topology

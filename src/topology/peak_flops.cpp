@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "topology/units.h"
+
 namespace plait::topology {
 namespace {
 
-constexpr double tera = 1e12;
-
-struct Row {
+struct PeakRow {
   std::array<std::string_view, 2> words;  // all of them stand in the name; an empty one always does
   double half_tflops;                     // 16-bit tensor cores, dense, fp32 accumulation
   double single_tflops;                   // fp32 outside tensor cores
@@ -20,26 +20,26 @@ struct Row {
 // NVIDIA's data sheets; where those give the rate with sparsity, half of it. The first row that fits counts.
 constexpr std::array rows{
     // Tesla V100 and V100S data sheets. Volta has no bf16: this is fp16.
-    Row{{"V100S", ""}, 130.0, 16.4},
-    Row{{"V100", "SXM2"}, 125.0, 15.7},
-    Row{{"V100", "SXM3"}, 125.0, 15.7},
-    Row{{"V100", "PCIE"}, 112.0, 14.0},
+    PeakRow{{"V100S", ""}, 130.0, 16.4},
+    PeakRow{{"V100", "SXM2"}, 125.0, 15.7},
+    PeakRow{{"V100", "SXM3"}, 125.0, 15.7},
+    PeakRow{{"V100", "PCIE"}, 112.0, 14.0},
     // A100 data sheet: SXM4 and PCIe, 40 and 80 GB, are equal.
-    Row{{"A100", ""}, 312.0, 19.5},
+    PeakRow{{"A100", ""}, 312.0, 19.5},
     // H100 architecture whitepaper v1.04, table 2, and H100 data sheet for NVL (1,671 with sparsity).
-    Row{{"H100", "PCIE"}, 756.4, 51.2},
-    Row{{"H100", "NVL"}, 835.5, 60.0},
-    Row{{"H100", "HBM3"}, 989.4, 66.9},
-    Row{{"H100", "SXM5"}, 989.4, 66.9},
+    PeakRow{{"H100", "PCIE"}, 756.4, 51.2},
+    PeakRow{{"H100", "NVL"}, 835.5, 60.0},
+    PeakRow{{"H100", "HBM3"}, 989.4, 66.9},
+    PeakRow{{"H100", "SXM5"}, 989.4, 66.9},
     // H200 data sheet: SXM 1,979 and NVL 1,671 with sparsity.
-    Row{{"H200", "NVL"}, 835.5, 60.0},
-    Row{{"H200", ""}, 989.4, 66.9},
+    PeakRow{{"H200", "NVL"}, 835.5, 60.0},
+    PeakRow{{"H200", ""}, 989.4, 66.9},
     // HGX B200 data sheet, eight GPUs: 36 PFLOP/s with sparsity, 600 TFLOP/s in fp32.
-    Row{{"B200", ""}, 2250.0, 75.0},
+    PeakRow{{"B200", ""}, 2250.0, 75.0},
     // L40S data sheet.
-    Row{{"L40S", ""}, 362.05, 91.6},
+    PeakRow{{"L40S", ""}, 362.05, 91.6},
     // Ada GPU architecture whitepaper, appendix A: bf16 accumulates in fp32.
-    Row{{"RTX", "4090"}, 165.2, 82.6},
+    PeakRow{{"RTX", "4090"}, 165.2, 82.6},
 };
 
 // Words that make a name stand for something slower than the row it would fit.
@@ -68,7 +68,7 @@ std::optional<double> peak_flops(std::string_view device_name, DType dtype) {
     return word.empty() || std::find(words.begin(), words.end(), word) != words.end();
   };
   if (std::any_of(lesser.begin(), lesser.end(), has)) return std::nullopt;
-  for (const Row& row : rows) {
+  for (const PeakRow& row : rows) {
     if (std::all_of(row.words.begin(), row.words.end(), has)) {
       return tera * (dtype == DType::bf16 ? row.half_tflops : row.single_tflops);
     }

@@ -4,14 +4,13 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "topology/nominal.h"
 
 namespace plait::topology {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-[[noreturn]] void refuse(const std::string& place, const std::string& value, const std::string& rule) {
+[[noreturn]] void reject(const std::string& place, const std::string& value, const std::string& rule) {
   throw ConfigError(std::vector<ConfigProblem>{{place, value, rule, "", 0}});
 }
 
@@ -25,11 +24,11 @@ int above(const Graph& graph, int device) {
 
 void check_host(const Graph& host) {
   const std::vector<std::string> problems = problems_of(host);
-  if (!problems.empty()) refuse("topology", "", problems.front());
+  if (!problems.empty()) reject("topology", "", problems.front());
   const int number = host.nodes[at(gpus_of(host).front())].host;
   for (const Node& node : host.nodes) {
-    if (node.kind == NodeKind::network) refuse("topology", node.name, "has a network already; take the topology of one host");
-    if (node.host != number) refuse("topology", node.name, "must be of one host, as its other nodes are");
+    if (node.kind == NodeKind::network) reject("topology", node.name, "has a network already; take the topology of one host");
+    if (node.host != number) reject("topology", node.name, "must be of one host, as its other nodes are");
   }
 }
 
@@ -39,7 +38,7 @@ void add_nics(Graph& host) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const Node gpu = host.nodes[at(gpus[i])];
     const int parent = above(host, gpus[i]);
-    if (parent < 0) refuse("topology", gpu.name, "has no PCIe, where a NIC could be; write NICs into the topology");
+    if (parent < 0) reject("topology", gpu.name, "has no PCIe, where a NIC could be; write NICs into the topology");
     Node nic;
     nic.kind = NodeKind::nic;
     nic.name = "nic" + std::to_string(i);
@@ -136,20 +135,20 @@ Graph build(const Graph& host, const std::vector<int>& nics, const std::vector<d
 NetworkShape network_shape_from(std::string_view name, std::string_view option) {
   if (name == "rail") return NetworkShape::rail;
   if (name == "flat") return NetworkShape::flat;
-  refuse(std::string(option), std::string(name), "must be rail or flat");
+  reject(std::string(option), std::string(name), "must be rail or flat");
 }
 
 Graph replicate(const Graph& original, const ReplicateRequest& request) {
-  if (request.hosts < 1) refuse("hosts", std::to_string(request.hosts), "must be at least 1");
+  if (request.hosts < 1) reject("hosts", std::to_string(request.hosts), "must be at least 1");
   if (!std::isfinite(request.nic_gb_per_s) || request.nic_gb_per_s < 0 || request.nic_gb_per_s > max_gb_per_s)
-    refuse("network bandwidth", std::to_string(request.nic_gb_per_s), "must be a number of GB/s, at most 1000000");
+    reject("network bandwidth", std::to_string(request.nic_gb_per_s), "must be a number of GB/s, at most 1000000");
   check_host(original);
   if (request.hosts == 1) return original;
   Graph host = original;
   std::vector<int> nics = network_nics(host);
   if (nics.empty()) {
     if (request.nic_gb_per_s <= 0)
-      refuse("topology", "", "the host has no NICs: give the bandwidth that one for each GPU would have (--network-gb-per-s)");
+      reject("topology", "", "the host has no NICs: give the bandwidth that one for each GPU would have (--network-gb-per-s)");
     add_nics(host);
     nics = network_nics(host);
   }
@@ -158,14 +157,14 @@ Graph replicate(const Graph& original, const ReplicateRequest& request) {
     Node& node = host.nodes[at(nic)];
     if (request.nic_gb_per_s > 0) node.port_gb_per_s = request.nic_gb_per_s;
     if (node.port_gb_per_s < 1e-6)
-      refuse("topology", node.name, "does not tell the bandwidth of its ports: give it (--network-gb-per-s)");
+      reject("topology", node.name, "does not tell the bandwidth of its ports: give it (--network-gb-per-s)");
     rates.push_back(node.port_gb_per_s);
     widen_pcie(host, nic, node.port_gb_per_s);
   }
   const auto hosts = static_cast<std::size_t>(request.hosts);
   if (hosts * host.nodes.size() + nics.size() + 1 > at(max_nodes) ||
       hosts * (host.edges.size() + nics.size()) > at(max_edges)) {
-    refuse("hosts", std::to_string(request.hosts),
+    reject("hosts", std::to_string(request.hosts),
            "make more nodes or edges than a topology may have (" + std::to_string(max_nodes) + ", " +
                std::to_string(max_edges) + "); the host has " + std::to_string(host.nodes.size()) + " nodes");
   }
@@ -173,7 +172,7 @@ Graph replicate(const Graph& original, const ReplicateRequest& request) {
   const Graph graph = build(host, nics, rates, request);
   // Names of a host may be those of the network.
   const std::vector<std::string> problems = problems_of(graph);
-  if (!problems.empty()) refuse("topology", "", problems.front());
+  if (!problems.empty()) reject("topology", "", problems.front());
   return graph;
 }
 

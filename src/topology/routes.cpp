@@ -9,13 +9,10 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace plait::topology {
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
+namespace {}  // namespace
 
 Routes::Routes(Graph graph) : graph_(std::move(graph)), gpus_(gpus_of(graph_)), steps_(graph_.nodes.size()) {
   const std::vector<std::string> problems = problems_of(graph_);

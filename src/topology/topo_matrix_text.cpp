@@ -101,9 +101,9 @@ std::optional<std::vector<std::string>> heading_from(const std::string& line) {
   return words;
 }
 
-class Reader {
+class MatrixReader {
  public:
-  Reader(std::string_view text, const std::string& name, std::vector<ImportWarning>& warnings)
+  MatrixReader(std::string_view text, const std::string& name, std::vector<ImportWarning>& warnings)
       : name_(name), lines_(lines_of(text)), warnings_(warnings) {}
 
   TopoMatrix read() {
@@ -230,7 +230,7 @@ class Reader {
 }  // namespace
 
 TopoMatrix read_topo_matrix(std::string_view text, const std::string& name, std::vector<ImportWarning>& warnings) {
-  return Reader(text, name, warnings).read();
+  return MatrixReader(text, name, warnings).read();
 }
 
 }  // namespace plait::topology

@@ -25,7 +25,7 @@ constexpr std::array origins = {Origin::nominal, Origin::imported, Origin::measu
 constexpr std::array accesses = {PeerAccess::yes, PeerAccess::no, PeerAccess::unknown};
 constexpr int max_machine_items = 1 << 16;
 constexpr std::size_t max_words_bytes = 4096;
-constexpr int deepest = 3;  // the document, its arrays, their objects
+constexpr int deepest_value = 3;  // the document, its arrays, their objects
 
 // Tells how far the parser has come, which is how an object of the document gets its line.
 class CountingIterator {
@@ -55,9 +55,9 @@ class CountingIterator {
   std::size_t* read_;
 };
 
-class Reader {
+class JsonReader {
  public:
-  Reader(std::string_view text, const std::string& name, GpusNeeded gpus)
+  JsonReader(std::string_view text, const std::string& name, GpusNeeded gpus)
       : text_(text), name_(name), gpus_(gpus), lines_(text) {}
 
   Imported read() {
@@ -104,7 +104,7 @@ class Reader {
     const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
       using Event = Json::parse_event_t;
       if (event == Event::object_start || event == Event::array_start) {
-        if (depth >= deepest) refuse(name_, line(), "", "nothing in a topology lies that deep");
+        if (depth >= deepest_value) refuse(name_, line(), "", "nothing in a topology lies that deep");
         if (event == Event::object_start) keys.emplace_back();
         if (event == Event::object_start && depth == 2) starts_[section].push_back(line());
       } else if (event == Event::object_end) {
@@ -383,7 +383,7 @@ std::string to_json_text(const Graph& graph, const Machine& machine) {
 }
 
 Imported import_topology_json(std::string_view text, const std::string& name, GpusNeeded gpus) {
-  return Reader(text, name, gpus).read();
+  return JsonReader(text, name, gpus).read();
 }
 
 }  // namespace plait::topology

@@ -12,7 +12,7 @@
 namespace plait::verify {
 namespace {
 
-const std::string prefix = "parallel.";
+const std::string key_prefix = "parallel.";
 
 // The numbers of ranks follow from the layout.
 const std::string any_ranks = "launch.ranks=auto";
@@ -37,7 +37,7 @@ constexpr Key keys[] = {
 
 LayoutRequest request_of(const ParallelConfig& layout, const ParallelConfig& base) {
   LayoutRequest request{layout_text(layout, base), {any_ranks}};
-  for (const Key& key : keys) request.overrides.push_back(prefix + key.name + "=" + key.value(layout));
+  for (const Key& key : keys) request.overrides.push_back(key_prefix + key.name + "=" + key.value(layout));
   return request;
 }
 
@@ -69,8 +69,8 @@ LayoutRequest parse_layout(const std::string& text) {
     throw ConfigError(
         {{"verify.layouts", text, "must be `all`, or keys of `parallel` with values, as in \"pipeline=2 tensor=2\"", "", 0}});
   }
-  LayoutRequest request{text, {any_ranks, prefix + "data=1"}};
-  for (const std::string& part : split_overrides(text, "verify.layouts")) request.overrides.push_back(prefix + part);
+  LayoutRequest request{text, {any_ranks, key_prefix + "data=1"}};
+  for (const std::string& part : split_overrides(text, "verify.layouts")) request.overrides.push_back(key_prefix + part);
   return request;
 }
 

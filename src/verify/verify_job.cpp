@@ -20,7 +20,7 @@ const std::string failure_prefix = "failure-";
 fs::path findings_path(const VerifyJob& job) { return job.result / "findings.json"; }
 
 // Why a rank ended, kept in a file: a process has no other way to tell.
-struct Failure {
+struct RunFailure {
   int rank = 0;
   bool config = false;       // a ConfigError
   bool consequence = false;  // a CommError: mostly the answer to another rank's failure
@@ -37,14 +37,14 @@ void write_failure(const VerifyJob& job, int rank, const std::exception& error) 
 }
 
 // The likeliest cause among all ranks.
-std::optional<Failure> read_failure(const VerifyJob& job) {
-  std::optional<Failure> cause;
+std::optional<RunFailure> read_failure(const VerifyJob& job) {
+  std::optional<RunFailure> cause;
   for (const fs::path& path : list_directory(job.result)) {
     if (!path.filename().string().starts_with(failure_prefix) || path.extension() == ".tmp") continue;
     const Json json = Json::parse(read_text(path, largest_file));
-    const Failure failure{json.at("rank").get<int>(), json.at("config").get<bool>(), json.at("consequence").get<bool>(),
-                          json.at("message").get<std::string>()};
-    const auto place = [](const Failure& f) { return std::pair(f.consequence, f.rank); };
+    const RunFailure failure{json.at("rank").get<int>(), json.at("config").get<bool>(), json.at("consequence").get<bool>(),
+                             json.at("message").get<std::string>()};
+    const auto place = [](const RunFailure& f) { return std::pair(f.consequence, f.rank); };
     if (!cause || place(failure) < place(*cause)) cause = failure;
   }
   return cause;
@@ -100,7 +100,7 @@ VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const 
   } catch (const Error& error) {
     why = error.what();
   }
-  const std::optional<Failure> failure = read_failure(job);
+  const std::optional<RunFailure> failure = read_failure(job);
   if (!failure) throw Error(why);
   const std::string message = "rank " + std::to_string(failure->rank) + ": " + failure->message;
   if (failure->config) throw ConfigError(message);

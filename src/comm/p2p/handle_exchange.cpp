@@ -27,8 +27,6 @@ constexpr std::size_t strangers_at_once = 16;
 constexpr char here_it_is = 'd';  // travels with the descriptor
 constexpr char i_have_it = 'k';
 
-std::string errno_text() { return std::strerror(errno); }
-
 std::string random_hex() {
   std::array<unsigned char, random_bytes> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {

@@ -13,8 +13,6 @@
 namespace plait::comm::p2p {
 namespace {
 
-std::string errno_text() { return std::strerror(errno); }
-
 std::size_t file_bytes(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return (bytes + page - 1) / page * page;

@@ -2,19 +2,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <map>
 
+#include "core/index.h"
 #include "plan/placement/cost.h"
+#include "core/units.h"
 
 namespace plait::plan {
-namespace {
-
-constexpr double infinite = std::numeric_limits<double>::infinity();
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
+namespace {}  // namespace
 
 ChainBound::ChainBound(topology::Fabric& fabric, const Traffic& traffic)
     : gpus_(fabric.gpus()), neighbours_(at(traffic.layout.pipeline)), fill_(at(gpus_)), steady_(at(gpus_)) {

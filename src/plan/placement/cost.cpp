@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/error.h"
+#include "core/index.h"
+#include "core/units.h"
 
 namespace plait::plan {
 namespace {
-
-constexpr double infinite = std::numeric_limits<double>::infinity();
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 bool sends(const RingTraffic& traffic) { return traffic.bytes > 0 || traffic.rounds > 0; }
 

@@ -4,19 +4,16 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "plan/placement/chain_bound.h"
+#include "core/units.h"
 
 namespace plait::plan {
 namespace {
-
-constexpr double infinite = std::numeric_limits<double>::infinity();
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // By a set of GPUs: the seconds of the best ring of `members` members that holds them.
 std::vector<double> best_supersets(Rings& rings, int members, const RingTraffic& traffic) {
@@ -63,9 +60,9 @@ struct Axis {
   }
 };
 
-class Search {
+class ExactSearch {
  public:
-  Search(CostModel& model, Symmetry& symmetry, std::int64_t most_nodes)
+  ExactSearch(CostModel& model, Symmetry& symmetry, std::int64_t most_nodes)
       : model_(model),
         symmetry_(symmetry),
         layout_(model.traffic().layout),
@@ -249,7 +246,7 @@ class Search {
 
 ExactResult exact_placement(CostModel& model, Symmetry& symmetry, const std::vector<int>& start, std::int64_t most_nodes) {
   require(model.fabric().gpus() <= most_exact_gpus, "exact_placement: too many GPUs");
-  return Search(model, symmetry, most_nodes).run(start);
+  return ExactSearch(model, symmetry, most_nodes).run(start);
 }
 
 }  // namespace plait::plan

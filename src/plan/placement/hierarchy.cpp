@@ -9,14 +9,15 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "plan/placement/exact.h"
 #include "plan/placement/host_refinement.h"
 #include "plan/placement/local_search.h"
+#include "core/units.h"
 
 namespace plait::plan {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr int most_ranks_to_improve = 64;
 constexpr int few_ranks = 16;                            // more than one start is improved
@@ -218,7 +219,7 @@ HierarchyResult hierarchical_placement(CostModel& model, std::int64_t annealing_
   HierarchyResult result;
   std::vector<std::pair<double, std::size_t>> order;
   std::vector<std::vector<int>> placements = nested_placements(model.fabric(), model.traffic());
-  double enough = std::numeric_limits<double>::infinity();
+  double enough = infinite;
   for (std::size_t i = 0; i < placements.size(); ++i) {
     order.push_back({model.seconds(placements[i], enough), i});
     // Within this, refinement may still turn the order of two round; small layouts are improved from wherever they start.
@@ -227,7 +228,7 @@ HierarchyResult hierarchical_placement(CostModel& model, std::int64_t annealing_
   const double identity = order.front().first;
   std::stable_sort(order.begin(), order.end());
   result.placements = static_cast<std::int64_t>(placements.size());
-  result.seconds = std::numeric_limits<double>::infinity();
+  result.seconds = infinite;
   constexpr std::size_t to_refine = 3;
   for (std::size_t i = 0; i < std::min(to_refine, order.size()); ++i) {
     std::vector<int> placement = placements[order[i].second];

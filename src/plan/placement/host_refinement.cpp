@@ -5,13 +5,13 @@
 #include <numeric>
 #include <tuple>
 
-#include "plan/placement/exact.h"
+#include "core/index.h"
 #include "topology/part.h"
+#include "plan/placement/exact.h"
 
 namespace plait::plan {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr std::int64_t most_nodes = 100'000;
 

@@ -2,19 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 
+#include "core/index.h"
+#include "core/units.h"
+
 namespace plait::plan {
 namespace {
 
-constexpr double infinite = std::numeric_limits<double>::infinity();
+
 constexpr int most_gpus_to_look_into = 64;
 constexpr int most_shapes_to_pair = 8;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 struct HostWays {
   int gpus = 0;

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <limits>
 #include <map>
 
 #include "core/error.h"
+#include "core/index.h"
+#include "core/units.h"
 
 namespace plait::plan {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 using Members = std::uint16_t;  // as bits
 // By member: whom it may send to.
@@ -136,14 +135,14 @@ Ring& Rings::of(std::vector<int>& members) {
 void Rings::find(Ring& ring) {
   const std::vector<int>& members = ring.members;
   if (members.size() < 2) {
-    ring.choices = {{std::numeric_limits<double>::infinity(), 0}};
+    ring.choices = {{infinite, 0}};
     return;
   }
   ring.across = topology::host_rings(network_, members);
   if (ring.across.rings > 1) return find_across(ring);
   const bool chained = members.size() > at(exact_ring_members);
-  RingHops hops{std::numeric_limits<double>::infinity(), 0};
-  double least_latency = std::numeric_limits<double>::infinity(), widest = 0;
+  RingHops hops{infinite, 0};
+  double least_latency = infinite, widest = 0;
   for (std::size_t i = 0; i < members.size(); ++i) {
     for (std::size_t step = 1; step < (chained ? 2 : members.size()); ++step) {
       const topology::Way& way = fabric_.way(members[i], members[(i + step) % members.size()]);
@@ -208,7 +207,7 @@ void Rings::find_exactly(Ring& ring) {
 
 void Rings::find_across(Ring& ring) {
   const double rings = ring.across.rings;
-  RingHops between{std::numeric_limits<double>::infinity(), 0};
+  RingHops between{infinite, 0};
   std::map<int, double> between_shares;
   std::map<int, double> widths;  // of those channels, where a way across was measured to be wider than nominal its width
   for (const std::vector<topology::HostHop>& hops : ring.across.hops) {

@@ -6,11 +6,10 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace plait::plan {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr int most_steps = 2000;  // of the search for one permutation
 

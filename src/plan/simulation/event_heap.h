@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/index.h"
+
 namespace plait::plan::simulation {
 
 // An indexed binary heap: every task has at most one event, which can be moved. Ties go to the lower task. Nothing is allocated
@@ -40,7 +42,6 @@ class EventHeap {
 
  private:
   static constexpr int absent = -1;
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
   bool before(int a, int b) const { return times_[at(a)] != times_[at(b)] ? times_[at(a)] < times_[at(b)] : a < b; }
   void put(int place, int task) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/index.h"
 #include "parallel/program_set.h"
 #include "plan/simulation/work.h"
 #include "topology/network.h"
@@ -14,8 +15,6 @@ namespace plait::plan::simulation {
 
 constexpr std::size_t group_kinds = 4;  // of parallel::Group
 constexpr int none = -1;
-
-inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // Who takes part in an instruction.
 enum class Meeting : std::uint8_t { alone, send, receive, collective };

@@ -5,10 +5,10 @@
 #include <numeric>
 #include <tuple>
 
+#include "core/index.h"
+
 namespace plait::plan {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // A way between two members, with channels numbered as this group meets them.
 struct Hop {

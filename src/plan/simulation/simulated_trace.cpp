@@ -4,11 +4,10 @@
 #include <limits>
 
 #include "parallel/trace_events.h"
+#include "core/units.h"
 
 namespace plait::plan {
 namespace {
-
-constexpr double to_ms = 1e3;
 
 parallel::StepTrace step_trace(const parallel::Program& program, const std::vector<InstructionTimes>& times,
                                double step_seconds) {

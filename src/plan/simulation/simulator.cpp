@@ -9,14 +9,13 @@
 #include "plan/simulation/find_critical_path.h"
 #include "plan/simulation/job.h"
 #include "plan/simulation/rank_classes.h"
+#include "core/units.h"
 
 namespace plait::plan {
 namespace {
 
 using namespace simulation;
 using parallel::Ledger;
-
-constexpr double to_ms = 1e3;
 
 // The last step of one rank, as the ledger and the timeline want it.
 class RankStep {

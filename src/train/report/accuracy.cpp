@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::streamoff most_bytes = std::streamoff{64} << 20;
+constexpr std::streamoff most_record_bytes = std::streamoff{64} << 20;
 constexpr double gib = 1024.0 * 1024 * 1024;
 
 Json figures_json(const RunFigures& f) {
@@ -84,7 +84,7 @@ nlohmann::ordered_json to_json(const Accuracy& a) {
 
 Accuracy read_accuracy(const fs::path& run_dir) {
   const std::string source = (run_dir / "prediction.json").string();
-  const nlohmann::json json = read_json_file(source, most_bytes, "; runs write it when they end");
+  const nlohmann::json json = read_json_file(source, most_record_bytes, "; runs write it when they end");
   Accuracy accuracy{.run = run_dir.string(),
                     .layout = json.value("layout", std::string()),
                     .machine = json.value("machine", std::string()),

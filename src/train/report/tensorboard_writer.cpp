@@ -61,7 +61,7 @@ std::string encode_event(double wall_time, std::int64_t step, std::uint32_t fiel
 
 double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-std::string host_name() {
+std::string host_of_event_file() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
@@ -69,7 +69,8 @@ std::string host_name() {
 File create_event_file(const std::filesystem::path& directory) {
   create_private_directories(directory);
   // As TensorFlow names them; TensorBoard reads a directory's files in the order of their names.
-  const std::string base = fmt::format("events.out.tfevents.{:010}.{}.{}", std::time(nullptr), host_name(), ::getpid());
+  const std::string base =
+      fmt::format("events.out.tfevents.{:010}.{}.{}", std::time(nullptr), host_of_event_file(), ::getpid());
   int n = 0;
   while (std::filesystem::exists(directory / fmt::format("{}.{}", base, n))) ++n;
   return File::create_append(directory / fmt::format("{}.{}", base, n));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::chrono::minutes timeout{10};
 // Of a rank's events, so that no file system or rendezvous has to take more.
-constexpr std::size_t most_bytes = std::size_t{64} << 20;
+constexpr std::size_t most_trace_bytes = std::size_t{64} << 20;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void StepTracer::synchronize_step(runtime::Interpreter& interpreter, runtime::Ba
 void StepTracer::write(const std::filesystem::path& directory, const parallel::RankPlan& plan, launch::RankContext& rank,
                        const std::function<void(const std::string&)>& say) {
   const std::string device = to_string(rank.device) + " " + device_name(rank.device);
-  parallel::TraceText own = trace_events(plan.train, plan.layout, plan.rank, device, traced_, first_step_, most_bytes);
+  parallel::TraceText own = trace_events(plan.train, plan.layout, plan.rank, device, traced_, first_step_, most_trace_bytes);
   traced_.clear();
   steps_.clear();
   const auto key = [](int of) { return "trace." + std::to_string(of); };

@@ -1,0 +1,10 @@
+// Ranks, stages and device numbers are ints; what holds one thing for each of them is indexed by std::size_t.
+#pragma once
+
+#include <cstddef>
+
+namespace plait {
+
+constexpr std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace plait
