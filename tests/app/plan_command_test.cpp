@@ -8,15 +8,15 @@
 
 #include "core/temporary_directory.h"
 #include "launch/launch_environment.h"
+#include "topology/topology_files.h"
 #include "run_plait.h"
 
 namespace plait::app {
 namespace {
 
+using topology::test::fixture;
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string fixture(const std::string& name) { return std::string(PLAIT_SOURCE_DIR) + "/tests/topology/topologies/" + name; }
 
 class PlanCommand : public testing::Test {
  protected:

@@ -10,6 +10,8 @@
 #include <iterator>
 #include <string>
 
+#include "test_paths.h"
+
 namespace plait::app {
 
 struct Outcome {
@@ -21,7 +23,7 @@ struct Outcome {
 inline Outcome run_plait(const std::filesystem::path& folder, const std::string& arguments) {
   Outcome outcome;
   const std::filesystem::path errors = folder / "stderr";
-  FILE* pipe = ::popen((std::string(PLAIT_BINARY) + " " + arguments + " 2>" + errors.string()).c_str(), "r");
+  FILE* pipe = ::popen((std::string(test_paths::plait) + " " + arguments + " 2>" + errors.string()).c_str(), "r");
   std::array<char, 4096> buffer;
   for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.output.append(buffer.data(), n);
   outcome.status = WEXITSTATUS(::pclose(pipe));

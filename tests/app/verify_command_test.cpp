@@ -15,6 +15,7 @@
 #include "app/run_plait.h"
 #include "data/data_files.h"
 #include "launch/launch_fixtures.h"
+#include "test_paths.h"
 #include "verify/verify_cases.h"
 
 namespace plait::app::test {
@@ -113,7 +114,7 @@ std::string text_of(const std::string& path) {
 TEST_F(VerifyCommand, ALayoutThatFailsIsStatus1) {
   const std::string out = folder_ / "out", errors = folder_ / "errors";
   // The second layout takes long enough to be caught at it.
-  const std::string command = std::string("exec ") + PLAIT_BINARY + " verify " + config_ +
+  const std::string command = std::string("exec ") + test_paths::plait + " verify " + config_ +
                               " --json --set launch.mode=processes --set verify.steps=100 --set train.steps=100"
                               " --layout data=1 --layout 'data=2 zero=1' --layout data=2 >" +
                               out + " 2>" + errors;

@@ -29,7 +29,7 @@ Json row(std::size_t bytes, double microseconds, double both_of_one) {
           {"vs_nccl", 1.0}};
 }
 
-Json method(const std::string& transport, const std::string& mover, double factor, double both_of_one) {
+Json timed_method(const std::string& transport, const std::string& mover, double factor, double both_of_one) {
   Json results = Json::array();
   for (const auto& [bytes, microseconds] :
        {std::pair(std::size_t{4096}, 6.7), {mega, 9.5}, {16 * mega, 50.0}, {64 * mega, 180.0}, {256 * mega, 680.0}}) {
@@ -70,8 +70,8 @@ Json promised() {
             {"nvlinks", 18},
             {"peer_access", true},
             {"plain_copy", {{"bytes", 256 * mega}, {"microseconds", 7000.0}, {"gb_per_s", 38.0}}},
-            {"methods", Json::array({method("direct", "copy_engine", 1, 1.95), method("direct", "sm_write", 1.4, 1.8),
-                                     method("nccl", "-", 1.1, 1.7)})},
+            {"methods", Json::array({timed_method("direct", "copy_engine", 1, 1.95),
+                                     timed_method("direct", "sm_write", 1.4, 1.8), timed_method("nccl", "-", 1.1, 1.7)})},
             {"products", {{"dim", 8192}, {"dtype", "bf16"}, {"products", 30}, {"rounds", 5}, {"beside", std::move(beside)}}}};
   return {{"benchmark", "p2p"},
           {"mode", "threads"},
@@ -96,7 +96,7 @@ TEST(BenchBars, AllAreMetByWhatWasPromised) {
 
 TEST(BenchBars, TheLibraryMustBeBeatenByEightPercent) {
   Json result = promised();
-  result["pairs"][0]["methods"][2] = method("nccl", "-", 1.07, 1.7);
+  result["pairs"][0]["methods"][2] = timed_method("nccl", "-", 1.07, 1.7);
   EXPECT_THAT(missed(result), ElementsAre(AllOf(HasSubstr("0 -> 1"), HasSubstr("16 MB"), HasSubstr("1.08 x NCCL")),
                                           HasSubstr("64 MB"), HasSubstr("256 MB")));
 }
@@ -116,7 +116,7 @@ TEST(BenchBars, SmallMessagesMustBeQuick) {
 
 TEST(BenchBars, BothDirectionsMustRunAtOnce) {
   Json result = promised();
-  result["pairs"][0]["methods"][0] = method("direct", "copy_engine", 1, 1.89);
+  result["pairs"][0]["methods"][0] = timed_method("direct", "copy_engine", 1, 1.89);
   EXPECT_THAT(missed(result),
               ElementsAre(HasSubstr("both ways at 16 MB"), HasSubstr("both ways at 64 MB"), HasSubstr("both ways at 256 MB")));
 }

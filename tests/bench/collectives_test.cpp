@@ -42,13 +42,13 @@ CollectivesBenchmarkRequest small_request(int ranks, DType dtype) {
   return request;
 }
 
-struct Outcome {
+struct CollectivesOutcome {
   Json result;
   int status = -1;
 };
 
-Outcome run(const CollectivesBenchmarkRequest& request) {
-  Outcome r;
+CollectivesOutcome run(const CollectivesBenchmarkRequest& request) {
+  CollectivesOutcome r;
   r.status = benchmark_collectives(request, {.result = [&](const Json& json) { r.result = json; }, .note = {}});
   return r;
 }
@@ -56,7 +56,7 @@ Outcome run(const CollectivesBenchmarkRequest& request) {
 TEST(BenchCollectives, TimesAndVerifiesAllFive) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const int ranks : {2, 3}) {
-      const Outcome r = run(small_request(ranks, dtype));
+      const CollectivesOutcome r = run(small_request(ranks, dtype));
       EXPECT_EQ(r.status, 0);
       EXPECT_EQ(r.result["wrong"], 0) << r.result.dump(2);
       ASSERT_EQ(r.result["collectives"].size(), 5u);
@@ -83,9 +83,9 @@ TEST(BenchCollectives, TimesAndVerifiesAllFive) {
 }
 
 // Passes everything on, and spoils one element of what one rank gets out of one kind of collective.
-class verify::test::FaultyCommunicator final : public comm::Communicator {
+class SpoilingCommunicator final : public comm::Communicator {
  public:
-  verify::test::FaultyCommunicator(std::shared_ptr<comm::Communicator> inner, CollectiveKind faulty)
+  SpoilingCommunicator(std::shared_ptr<comm::Communicator> inner, CollectiveKind faulty)
       : inner_(std::move(inner)), faulty_(faulty) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -127,9 +127,9 @@ TEST(BenchCollectives, OneWrongElementIsCounted) {
     CollectivesBenchmarkRequest request = small_request(2, DType::f32);
     request.rounds = 1;
     request.wrap = [faulty](std::shared_ptr<comm::Communicator> inner) {
-      return std::make_shared<verify::test::FaultyCommunicator>(std::move(inner), faulty);
+      return std::make_shared<SpoilingCommunicator>(std::move(inner), faulty);
     };
-    const Outcome r = run(request);
+    const CollectivesOutcome r = run(request);
     EXPECT_EQ(r.status, 3) << to_string(faulty);
     EXPECT_EQ(r.result["wrong"], 3) << to_string(faulty);  // in each of three sizes
     for (const Json& collective : r.result["collectives"]) {

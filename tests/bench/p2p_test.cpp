@@ -29,14 +29,14 @@ P2pBenchmarkRequest small_request() {
   return request;
 }
 
-struct Outcome {
+struct P2pOutcome {
   Json result;
   std::vector<std::string> notes;
   int status = -1;
 };
 
-Outcome run(const P2pBenchmarkRequest& request) {
-  Outcome r;
+P2pOutcome run(const P2pBenchmarkRequest& request) {
+  P2pOutcome r;
   r.status = benchmark_p2p(request, {.result = [&](const Json& json) { r.result = json; },
                                      .note = [&](const std::string& text) { r.notes.push_back(text); }});
   return r;
@@ -51,7 +51,7 @@ std::string failure(const P2pBenchmarkRequest& request) {
   return "nothing was thrown";
 }
 
-const Json& method(const Json& pair, const std::string& transport) {
+const Json& method_of(const Json& pair, const std::string& transport) {
   for (const Json& m : pair["methods"]) {
     if (m["transport"] == transport) return m;
   }
@@ -61,12 +61,12 @@ const Json& method(const Json& pair, const std::string& transport) {
 TEST(BenchP2p, MeasuresEveryPairBySizeAndMethod) {
   P2pBenchmarkRequest request = small_request();
   request.ranks.ranks = 3;
-  const Outcome r = run(request);
+  const P2pOutcome r = run(request);
   ASSERT_EQ(r.status, 0);
   ASSERT_EQ(r.result["pairs"].size(), 6u);
   for (const Json& pair : r.result["pairs"]) {
     for (const char* transport : {"direct", "host", "nccl"}) {
-      const Json& m = method(pair, transport);
+      const Json& m = method_of(pair, transport);
       EXPECT_TRUE(m["available"].get<bool>()) << m.dump();
       ASSERT_EQ(m["results"].size(), 2u) << transport;
       for (const Json& result : m["results"]) {
@@ -79,10 +79,10 @@ TEST(BenchP2p, MeasuresEveryPairBySizeAndMethod) {
         EXPECT_GE(result["microseconds_max"], result["microseconds"]);
       }
     }
-    EXPECT_DOUBLE_EQ(method(pair, "nccl")["results"][0]["vs_nccl"].get<double>(), 1);
+    EXPECT_DOUBLE_EQ(method_of(pair, "nccl")["results"][0]["vs_nccl"].get<double>(), 1);
     for (const char* transport : {"ipc", "vmm", "relay"}) {
-      EXPECT_FALSE(method(pair, transport)["available"].get<bool>());
-      EXPECT_NE(method(pair, transport)["reason"], "");
+      EXPECT_FALSE(method_of(pair, transport)["available"].get<bool>());
+      EXPECT_NE(method_of(pair, transport)["reason"], "");
     }
     EXPECT_FALSE(pair.contains("plain_copy"));
   }
@@ -93,7 +93,7 @@ TEST(BenchP2p, OfTheFirstTransportThatIsPossibleNothingElseIsMeasured) {
   request.products = false;
   request.filter.first_transport = true;
   const auto transports = [&] {
-    const Outcome r = run(request);
+    const P2pOutcome r = run(request);
     std::vector<std::string> names;
     for (const Json& m : r.result["pairs"][0]["methods"]) names.push_back(m["transport"].get<std::string>());
     return names;
@@ -106,7 +106,7 @@ TEST(BenchP2p, OfTheFirstTransportThatIsPossibleNothingElseIsMeasured) {
 TEST(BenchP2p, MeasuresProductsBesideTheSameMessagesByEveryMethod) {
   P2pBenchmarkRequest request = small_request();
   request.pairs = {{0, 1}};
-  const Outcome r = run(request);
+  const P2pOutcome r = run(request);
   ASSERT_EQ(r.result["pairs"].size(), 1u);
   const Json& products = r.result["pairs"][0]["products"];
   EXPECT_EQ(products["dim"], 64);
@@ -141,7 +141,7 @@ TEST(BenchP2p, AProductIsHeldAgainstThoseAloneOfTheSameRound) {
   request.pairs = {{0, 1}};
   request.rounds = 1;
   // With one round every median is of one run.
-  const Outcome r = run(request);
+  const P2pOutcome r = run(request);
   for (const Json& row : r.result["pairs"][0]["products"]["beside"]) {
     for (const std::string end : {"from", "to"}) {
       const double rate = row[end + "_tflops"].get<double>(), alone = row["alone_tflops"][end].get<double>();
@@ -211,12 +211,12 @@ TEST(BenchP2p, ALinkThatCannotBeMadeIsSaidToBe) {
     if (spec.transport == Transport::direct) throw CommError("the sky is too low");
     return comm::p2p::make_link(spec, store);
   };
-  const Outcome r = run(request);
+  const P2pOutcome r = run(request);
   EXPECT_EQ(r.status, 0);
   const Json& pair = r.result["pairs"][0];
-  EXPECT_FALSE(method(pair, "direct")["available"].get<bool>());
-  EXPECT_EQ(method(pair, "direct")["reason"], "the sky is too low");
-  EXPECT_TRUE(method(pair, "host")["available"].get<bool>());
+  EXPECT_FALSE(method_of(pair, "direct")["available"].get<bool>());
+  EXPECT_EQ(method_of(pair, "direct")["reason"], "the sky is too low");
+  EXPECT_TRUE(method_of(pair, "host")["available"].get<bool>());
 }
 
 TEST(BenchP2p, ShortMessagesHaveLinksMadeForThem) {
@@ -251,7 +251,7 @@ TEST(BenchP2p, ACheckWithoutNvlinkIsMissed) {
   P2pBenchmarkRequest request = small_request();
   request.products = false;
   request.check = true;
-  const Outcome r = run(request);
+  const P2pOutcome r = run(request);
   EXPECT_EQ(r.status, 1);
   EXPECT_FALSE(r.result["check"]["passed"].get<bool>());
 }
@@ -283,15 +283,15 @@ TEST_F(GpuBenchP2p, MeasuresMailboxesBesideNccl) {
   request.sizes = {.sizes = {"4K", "1M", "20000000"}};
   request.rounds = 2;
   request.product_dim = 1024;
-  const Outcome r = run(request);
+  const P2pOutcome r = run(request);
   ASSERT_EQ(r.status, 0);
   ASSERT_EQ(r.result["pairs"].size(), 2u);
   for (const Json& pair : r.result["pairs"]) {
     EXPECT_GT(pair["plain_copy"]["gb_per_s"].get<double>(), 1);
-    EXPECT_EQ(method(pair, "vmm")["reason"], "needs --processes");
-    EXPECT_TRUE(method(pair, "host")["available"].get<bool>()) << pair.dump(2);
-    EXPECT_TRUE(method(pair, "nccl")["available"].get<bool>()) << pair.dump(2);
-    EXPECT_EQ(method(pair, "direct")["available"], pair["peer_access"]) << pair.dump(2);
+    EXPECT_EQ(method_of(pair, "vmm")["reason"], "needs --processes");
+    EXPECT_TRUE(method_of(pair, "host")["available"].get<bool>()) << pair.dump(2);
+    EXPECT_TRUE(method_of(pair, "nccl")["available"].get<bool>()) << pair.dump(2);
+    EXPECT_EQ(method_of(pair, "direct")["available"], pair["peer_access"]) << pair.dump(2);
     EXPECT_EQ(pair.contains("warning"), !pair["peer_access"].get<bool>());
     EXPECT_EQ(pair["products"]["dtype"], "bf16");
     EXPECT_FALSE(pair["products"]["beside"].empty());
@@ -307,7 +307,7 @@ TEST_F(GpuBenchP2p, WithoutPeerAccessWarnsOfTheCliff) {
   request.rounds = 1;
   request.products = false;
   request.filter.without_peer_access = true;
-  const Outcome r = run(request);
+  const P2pOutcome r = run(request);
   EXPECT_THAT(r.result["pairs"][0]["warning"].get<std::string>(), AllOf(HasSubstr("no peer access"), HasSubstr("GB/s")));
 }
 

@@ -14,6 +14,7 @@
 
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/tensor_spec.h"
+#include "core/config_error.h"
 #include "core/error.h"
 
 namespace plait::checkpoint::test {
@@ -21,7 +22,7 @@ namespace plait::checkpoint::test {
 namespace fs = std::filesystem;
 
 // A directory of its own for each test, removed afterwards.
-class TemporaryDirectory : public ::testing::Test {
+class InTemporaryDirectory : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = (fs::temp_directory_path() / "plait-test-XXXXXX").string();
@@ -45,17 +46,6 @@ inline void flip_bit(const fs::path& path, std::uint64_t byte, int bit = 0) {
   std::string bytes = read_file(path);
   bytes.at(byte) = static_cast<char>(bytes.at(byte) ^ (1 << bit));
   write_file(path, bytes);
-}
-
-// What `action` throws as a ConfigError; empty, and a test failure, if it throws nothing.
-inline std::string config_error(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no ConfigError";
-  return "";
 }
 
 inline std::string internal_error(const std::function<void()>& action) {
@@ -102,4 +92,4 @@ inline fs::path write_checkpoint(const fs::path& run_dir, std::int64_t step, std
   return writer.commit({{"seed", 1234}, {"step", step}}, keep).directory;
 }
 
-}  // namespace plait::checkpoint::test
+}  // namespace plait::train::test

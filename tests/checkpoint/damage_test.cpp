@@ -14,13 +14,13 @@
 namespace plait::checkpoint {
 namespace {
 
-using namespace testing;
+using namespace test;
 using ::testing::HasSubstr;
 
-class DamagedCheckpoint : public TemporaryDirectory {
+class DamagedCheckpoint : public InTemporaryDirectory {
  protected:
   void SetUp() override {
-    TemporaryDirectory::SetUp();
+    InTemporaryDirectory::SetUp();
     checkpoint_ = write_checkpoint(directory_, 100);
   }
   std::string open_and_verify() {
@@ -132,7 +132,7 @@ TEST(ManifestTest, IsPlainJsonAndReadsBack) {
   EXPECT_EQ(back.state, manifest.state);
 }
 
-class Safetensors : public TemporaryDirectory {
+class Safetensors : public InTemporaryDirectory {
  protected:
   // A file with this header and `data` zero bytes.
   fs::path file(const std::string& header, std::size_t data, std::optional<std::uint64_t> claimed = std::nullopt) {

@@ -7,11 +7,11 @@
 namespace plait::checkpoint {
 namespace {
 
-using namespace testing;
+using namespace test;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class CheckpointDirectory : public TemporaryDirectory {
+class CheckpointDirectory : public InTemporaryDirectory {
  protected:
   void damage(std::int64_t step) { flip_bit(checkpoint_directory(directory_, step) / "model.safetensors", 300); }
   std::vector<std::int64_t> steps() {

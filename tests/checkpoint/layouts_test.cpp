@@ -13,7 +13,7 @@ namespace plait::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::read_file;
+using test::read_file;
 
 constexpr const char* gpt = "model: {layers: 6, hidden: 32, heads: 4, vocab: 150}\n";
 constexpr const char* llama =
@@ -48,7 +48,7 @@ constexpr LayoutCase layouts[] = {
     {"pipeline: 3, stages: [1, 5, 0]", 3},
 };
 
-class CheckpointLayouts : public testing::TemporaryDirectory, public ::testing::WithParamInterface<const char*> {
+class CheckpointLayouts : public test::InTemporaryDirectory, public ::testing::WithParamInterface<const char*> {
  protected:
   // Trains from the seed, or loads `from`, and saves as `name`. Returns the checkpoint's directory.
   fs::path run(const Config& config, const std::string& name, const fs::path& from = {}) {

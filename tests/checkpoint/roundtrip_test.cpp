@@ -18,10 +18,10 @@
 namespace plait::checkpoint {
 namespace {
 
-using namespace testing;
+using namespace test;
 using ::testing::HasSubstr;
 
-class Checkpoint : public TemporaryDirectory {};
+class Checkpoint : public InTemporaryDirectory {};
 
 void expect_values(const CheckpointReader& reader, std::int64_t step) {
   for (const FileSpec& file : small_files()) {

@@ -25,9 +25,9 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr std::size_t some_bytes = 100'001;  // no multiple of a page
+constexpr std::size_t region_bytes = 100'001;  // no multiple of a page
 
-RegionSpec spec_of(RegionKind kind, const std::string& name, std::size_t bytes = some_bytes) {
+RegionSpec spec_of(RegionKind kind, const std::string& name, std::size_t bytes = region_bytes) {
   RegionSpec spec;
   spec.kind = kind;
   spec.name = name;
@@ -69,7 +69,7 @@ TEST_P(P2pRegionKind, IsTheSameMemoryForTwoThreads) {
     HandleExchange exchange(*store, seconds(30));
     const RegionSpec spec = spec_of(GetParam(), "region");
     const auto region = rank == 0 ? export_region(spec, exchange) : import_region(spec, exchange);
-    ASSERT_EQ(region->bytes(), some_bytes);
+    ASSERT_EQ(region->bytes(), region_bytes);
     if (rank == 1) {
       EXPECT_TRUE(is_zero(*region));
       store->set("seen as zero", "");
@@ -96,7 +96,7 @@ TEST_P(P2pRegionKind, LivesUntilBothHaveLetGo) {
     }
   });
   EXPECT_THAT(outcome, ElementsAre("", ""));
-  EXPECT_TRUE(std::all_of(imported->data(), imported->data() + some_bytes, [](std::byte b) { return b == std::byte{7}; }));
+  EXPECT_TRUE(std::all_of(imported->data(), imported->data() + region_bytes, [](std::byte b) { return b == std::byte{7}; }));
 }
 
 TEST_P(P2pRegionKind, SizesThatDisagreeAreRefused) {

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "test_paths.h"
 
 namespace plait {
 namespace {
@@ -208,7 +209,7 @@ TEST(Config, LoadReadsAFile) {
 }
 
 TEST(Config, DocumentationIsTheSchema) {
-  const std::string path = std::string(PLAIT_SOURCE_DIR) + "/docs/configuration.md";
+  const std::string path = std::string(test_paths::source) + "/docs/configuration.md";
   if (std::getenv("PLAIT_UPDATE_DOCS") != nullptr) std::ofstream(path) << configuration_markdown();
   std::ifstream file(path);
   std::stringstream text;

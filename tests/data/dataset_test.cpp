@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/config_error.h"
 #include "core/error.h"
 #include "data/batch_prefetcher.h"
 #include "data/data_files.h"
@@ -15,15 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 using Tokens = std::vector<std::int32_t>;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no ConfigError";
-}
 
 struct Sample {
   Tokens tokens, targets;
@@ -199,18 +191,19 @@ TEST(DataSamples, ShardsAreReadAcrossTheirBorders) {
 TEST(DataErrors, NameTheFileAndTheRemedy) {
   const DataFolder folder;
   const std::string small = folder.write("small.txt", some_text(300)), empty = folder.write("empty.txt", "");
-  EXPECT_THAT(message_of([&] { open_bytes(data_config({folder / "none/*.txt"}, 8)); }),
+  EXPECT_THAT(config_error([&] { open_bytes(data_config({folder / "none/*.txt"}, 8)); }),
               HasSubstr("none/*.txt: matches no file"));
-  EXPECT_THAT(message_of([&] { open_bytes(data_config({folder / "none.txt"}, 8)); }), HasSubstr("none.txt: matches no file"));
-  EXPECT_THAT(message_of([&] { open_bytes(data_config({folder / ""}, 8)); }), HasSubstr("is a directory: write"));
-  EXPECT_THAT(message_of([&] { open_bytes(data_config({small, empty}, 8)); }),
+  EXPECT_THAT(config_error([&] { open_bytes(data_config({folder / "none.txt"}, 8)); }), HasSubstr("none.txt: matches no file"));
+  EXPECT_THAT(config_error([&] { open_bytes(data_config({folder / ""}, 8)); }), HasSubstr("is a directory: write"));
+  EXPECT_THAT(config_error([&] { open_bytes(data_config({small, empty}, 8)); }),
               HasSubstr("empty.txt: is empty (at byte offset 0)"));
-  EXPECT_THAT(message_of([&] { open_bytes(data_config({folder / "e*.txt"}, 8)); }), HasSubstr("empty.txt: is empty"));
+  EXPECT_THAT(config_error([&] { open_bytes(data_config({folder / "e*.txt"}, 8)); }), HasSubstr("empty.txt: is empty"));
   EXPECT_EQ(open_bytes(data_config({folder / "*.txt"}, 8))->train_tokens(), 300) << "an empty text among others adds nothing";
-  EXPECT_THAT(message_of([&] { open_bytes(data_config({small}, 300)); }),
+  EXPECT_THAT(config_error([&] { open_bytes(data_config({small}, 300)); }),
               HasSubstr("data.train: the training split has 300 tokens, must be at least data.sequence_length + 1 = 301"));
-  EXPECT_THAT(message_of([&] { open_bytes(data_config({small}, 50, 0.1)); }), HasSubstr("the validation split has 30 tokens"));
-  EXPECT_THAT(message_of([&] { open_dataset(data_config({small}, 8), *make_byte_tokenizer(), 100); }),
+  EXPECT_THAT(config_error([&] { open_bytes(data_config({small}, 50, 0.1)); }),
+              HasSubstr("the validation split has 30 tokens"));
+  EXPECT_THAT(config_error([&] { open_dataset(data_config({small}, 8), *make_byte_tokenizer(), 100); }),
               HasSubstr("model.vocab=100: must be at least the tokenizer's vocabulary, 256"));
 }
 
@@ -219,7 +212,7 @@ TEST(DataErrors, AnUnreadableFileIsNamed) {
   const std::string path = folder.write("secret.txt", some_text(300));
   std::filesystem::permissions(path, std::filesystem::perms::none);
   if (::access(path.c_str(), R_OK) == 0) GTEST_SKIP() << "this user may read everything";
-  EXPECT_THAT(message_of([&] { open_bytes(data_config({path}, 8)); }),
+  EXPECT_THAT(config_error([&] { open_bytes(data_config({path}, 8)); }),
               HasSubstr("secret.txt: cannot be opened: Permission denied"));
 }
 
@@ -230,7 +223,7 @@ TEST(DataErrors, ListEveryBadFile) {
   Config config = data_config({folder / "*.bin"}, 8);
   config.data.tokenizer = "tokens";
   config.model.vocab = 300;
-  const std::string text = message_of([&] { open_dataset(config, *create_tokenizer(config), 300); });
+  const std::string text = config_error([&] { open_dataset(config, *create_tokenizer(config), 300); });
   EXPECT_THAT(text, HasSubstr("2 problems"));
   EXPECT_THAT(text, HasSubstr("a.bin: is no token shard"));
   EXPECT_THAT(text, HasSubstr("b.bin: is empty"));
@@ -245,7 +238,7 @@ TEST(DataErrors, ATokenOutsideTheVocabularyNamesFileAndOffset) {
   config.data.tokenizer = "tokens";
   config.model.vocab = 300;
   const auto dataset = open_dataset(config, *create_tokenizer(config), 300);  // opening reads headers only
-  EXPECT_THAT(message_of([&] { train_sample(*dataset, 1, 0); }),
+  EXPECT_THAT(config_error([&] { train_sample(*dataset, 1, 0); }),
               HasSubstr("x.bin: holds token 300, outside the vocabulary of 300 (at byte offset 1050)"));
 }
 

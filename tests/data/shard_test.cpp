@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string refusal(const std::string& path) {
+std::string shard_refusal(const std::string& path) {
   try {
     TokenShard shard(path);
   } catch (const ConfigError& error) {
@@ -47,22 +47,25 @@ TEST(Shards, RefuseWhatIsDamagedNamingTheOffset) {
   const DataFolder folder;
   const std::string body = bytes_of(std::vector<std::uint16_t>(100, 5));
   const std::string whole = shard_header(20240520, 1, 100) + body;
-  EXPECT_THAT(refusal(folder.write("a.bin", "")), HasSubstr("is empty (at byte offset 0)"));
-  EXPECT_THAT(refusal(folder.write("b.bin", body)),
+  EXPECT_THAT(shard_refusal(folder.write("a.bin", "")), HasSubstr("is empty (at byte offset 0)"));
+  EXPECT_THAT(shard_refusal(folder.write("b.bin", body)),
               HasSubstr("wrong magic number 327685, must be 20240520 (uint16) or 20240801"));
-  EXPECT_THAT(refusal(folder.write("b2.bin", "x")), HasSubstr("wrong magic number 0"));
-  EXPECT_THAT(refusal(folder.write("c.bin", whole.substr(0, 1000))),
+  EXPECT_THAT(shard_refusal(folder.write("b2.bin", "x")), HasSubstr("wrong magic number 0"));
+  EXPECT_THAT(shard_refusal(folder.write("c.bin", whole.substr(0, 1000))),
               HasSubstr("is truncated: the header has 1024 bytes (at byte offset 1000)"));
   EXPECT_THAT(
-      refusal(folder.write("d.bin", whole.substr(0, 1100))),
+      shard_refusal(folder.write("d.bin", whole.substr(0, 1100))),
       HasSubstr("is truncated: the header says 100 tokens, 1224 bytes in all, the file has 1100 (at byte offset 1100)"));
-  EXPECT_THAT(refusal(folder.write("e.bin", whole + "x")), HasSubstr("is longer than its header says"));
-  EXPECT_THAT(refusal(folder.write("f.bin", shard_header(20240520, 2, 100) + body)), HasSubstr("has version 2, must be 1"));
-  EXPECT_THAT(refusal(folder.write("g.bin", shard_header(20240801, 1, 100) + body)), HasSubstr("has version 1, must be 7"));
-  EXPECT_THAT(refusal(folder.write("h.bin", shard_header(20240520, 1, 0))), HasSubstr("a header that says 0 tokens"));
-  EXPECT_THAT(refusal(folder.write("i.bin", shard_header(20240520, 1, -5) + body)), HasSubstr("a header that says -5 tokens"));
-  EXPECT_THAT(refusal(folder.write("train.bin", "odd")), HasSubstr("odd number of bytes"));
-  EXPECT_EQ(refusal(folder.write("j.bin", whole)), "accepted");
+  EXPECT_THAT(shard_refusal(folder.write("e.bin", whole + "x")), HasSubstr("is longer than its header says"));
+  EXPECT_THAT(shard_refusal(folder.write("f.bin", shard_header(20240520, 2, 100) + body)),
+              HasSubstr("has version 2, must be 1"));
+  EXPECT_THAT(shard_refusal(folder.write("g.bin", shard_header(20240801, 1, 100) + body)),
+              HasSubstr("has version 1, must be 7"));
+  EXPECT_THAT(shard_refusal(folder.write("h.bin", shard_header(20240520, 1, 0))), HasSubstr("a header that says 0 tokens"));
+  EXPECT_THAT(shard_refusal(folder.write("i.bin", shard_header(20240520, 1, -5) + body)),
+              HasSubstr("a header that says -5 tokens"));
+  EXPECT_THAT(shard_refusal(folder.write("train.bin", "odd")), HasSubstr("odd number of bytes"));
+  EXPECT_EQ(shard_refusal(folder.write("j.bin", whole)), "accepted");
 }
 
 TEST(Shards, CheckTokensAsTheyAreUsed) {

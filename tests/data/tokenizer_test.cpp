@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/config_error.h"
 #include "core/error.h"
 #include "data/data_files.h"
 #include "data/dataset.h"
@@ -17,15 +18,6 @@ std::string every_byte() {
   std::string bytes;
   for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
   return bytes;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no ConfigError";
 }
 
 TEST(ByteTokenizer, IsLossless) {
@@ -106,35 +98,36 @@ TEST_F(SentencePiece, IsCreatedFromTheConfigurationAndFeedsADataset) {
 }
 
 TEST_F(SentencePiece, ExplainsWhatCannotBe) {
-  EXPECT_THAT(message_of([&] { train_sentencepiece(files(), 100000); }),
+  EXPECT_THAT(config_error([&] { train_sentencepiece(files(), 100000); }),
               HasSubstr("data.sentencepiece.vocab=100000: SentencePiece cannot train a model of that size on this text: "
                         "Vocabulary size too high"));
-  EXPECT_THAT(message_of([&] { train_sentencepiece(files(), 20); }),
+  EXPECT_THAT(config_error([&] { train_sentencepiece(files(), 20); }),
               HasSubstr("on this text: Vocabulary size is smaller than required_chars"));
-  EXPECT_THAT(message_of([&] { train_sentencepiece({folder_.write("bad.txt", "ok\xff")}, 300); }),
+  EXPECT_THAT(config_error([&] { train_sentencepiece({folder_.write("bad.txt", "ok\xff")}, 300); }),
               HasSubstr("bad.txt: is not UTF-8 text at byte offset 2"));
-  EXPECT_THAT(message_of([&] { train_sentencepiece({folder_.write("none.txt", "")}, 300); }), HasSubstr("holds no text"));
-  EXPECT_THAT(message_of([&] { load_sentencepiece(folder_.write("x.model", "garbage")); }),
+  EXPECT_THAT(config_error([&] { train_sentencepiece({folder_.write("none.txt", "")}, 300); }), HasSubstr("holds no text"));
+  EXPECT_THAT(config_error([&] { load_sentencepiece(folder_.write("x.model", "garbage")); }),
               HasSubstr("x.model: is no SentencePiece model"));
-  EXPECT_THAT(message_of([&] { load_sentencepiece(folder_ / "missing.model"); }),
+  EXPECT_THAT(config_error([&] { load_sentencepiece(folder_ / "missing.model"); }),
               HasSubstr("missing.model: cannot be opened: No such file"));
   const auto tokenizer = train_sentencepiece(files(), 300);
-  EXPECT_THAT(message_of([&] { tokenizer->encode("abc\xff"); }), HasSubstr("not UTF-8 at byte offset 3"));
-  EXPECT_THAT(message_of([&] { open_dataset(data_config({folder_ / "bad.txt"}, 8), *tokenizer, 300); }),
+  EXPECT_THAT(config_error([&] { tokenizer->encode("abc\xff"); }), HasSubstr("not UTF-8 at byte offset 3"));
+  EXPECT_THAT(config_error([&] { open_dataset(data_config({folder_ / "bad.txt"}, 8), *tokenizer, 300); }),
               HasSubstr("bad.txt: is not UTF-8 text (at byte offset 2)"));
 }
 
 TEST(TokenizerFiles, AreRefusedWhenDamaged) {
   const DataFolder folder;
-  EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }), HasSubstr("tokenizer.json: cannot be opened"));
+  EXPECT_THAT(config_error([&] { load_tokenizer(folder / ""); }), HasSubstr("tokenizer.json: cannot be opened"));
   for (const char* text : {"", "{", "[]", "{\"kind\": 3, \"vocab\": 4}", "{\"kind\": \"bytes\"}"}) {
     folder.write("tokenizer.json", text);
-    EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }), HasSubstr("tokenizer.json: is damaged")) << text;
+    EXPECT_THAT(config_error([&] { load_tokenizer(folder / ""); }), HasSubstr("tokenizer.json: is damaged")) << text;
   }
   folder.write("tokenizer.json", "{\"kind\": \"bpe\", \"vocab\": 4}");
-  EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }), HasSubstr("has kind 'bpe'"));
+  EXPECT_THAT(config_error([&] { load_tokenizer(folder / ""); }), HasSubstr("has kind 'bpe'"));
   folder.write("tokenizer.json", "{\"kind\": \"bytes\", \"vocab\": 4}");
-  EXPECT_THAT(message_of([&] { load_tokenizer(folder / ""); }), HasSubstr("says a vocabulary of 4, but the tokenizer has 256"));
+  EXPECT_THAT(config_error([&] { load_tokenizer(folder / ""); }),
+              HasSubstr("says a vocabulary of 4, but the tokenizer has 256"));
   make_token_id_tokenizer("tokens", 50257)->save(folder / "");
   EXPECT_EQ(load_tokenizer(folder / "")->vocab(), 50257);
 }

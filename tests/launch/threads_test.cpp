@@ -24,7 +24,7 @@ LaunchPlan cpu_threads(int ranks) {
   return plan_launch(config);
 }
 
-void all_reduce(comm::Communicator& communicator) {
+void expect_all_reduce(comm::Communicator& communicator) {
   float value = 1;
   const Stream stream(Device{});
   communicator.all_reduce(stream, {&value, DType::f32, {1}});
@@ -53,7 +53,7 @@ TEST(LaunchThreads, EveryRankRunsOnceAndKnowsItsPlace) {
                               EXPECT_EQ(context.is_main, context.rank == 0);
                               EXPECT_EQ(context.device, (Device{DeviceKind::host, context.rank}));
                               const auto communicator = join(context);
-                              all_reduce(*communicator);
+                              expect_all_reduce(*communicator);
                               std::lock_guard lock(mutex);
                               ranks.insert(context.rank);
                               threads.insert(std::this_thread::get_id());
@@ -78,10 +78,10 @@ TEST(LaunchThreads, AFailureReleasesRanksThatWaitInACollective) {
           if (const auto alive = weak.lock()) alive->abort();
         });
       }
-      all_reduce(*communicator);
+      expect_all_reduce(*communicator);
       if (context.rank == 2) throw DeviceError("out of memory");
       try {
-        all_reduce(*communicator);
+        expect_all_reduce(*communicator);
       } catch (const CommError&) {
         ++released;
         throw;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "launch/launch_fixtures.h"
+#include "test_paths.h"
 
 namespace plait::launch::test {
 
@@ -89,7 +90,7 @@ class WatchedJob {
       if (!std::string(*variable).starts_with("TMPDIR=")) variables.emplace_back(*variable);
     }
     variables.push_back(marker());
-    std::vector<std::string> arguments = {PLAIT_BINARY, "train", config.string()};
+    std::vector<std::string> arguments = {test_paths::plait, "train", config.string()};
     const auto pointers = [](std::vector<std::string>& strings) {
       std::vector<char*> result;
       for (std::string& text : strings) result.push_back(text.data());
@@ -103,8 +104,9 @@ class WatchedJob {
     posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_addopen(&files, 2, errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     pid_t process = 0;
-    if (::posix_spawn(&process, PLAIT_BINARY, &files, nullptr, pointers(arguments).data(), pointers(variables).data()) != 0) {
-      throw std::runtime_error("cannot start " PLAIT_BINARY);
+    if (::posix_spawn(&process, test_paths::plait, &files, nullptr, pointers(arguments).data(), pointers(variables).data()) !=
+        0) {
+      throw std::runtime_error(std::string("cannot start ") + test_paths::plait);
     }
     posix_spawn_file_actions_destroy(&files);
     started_.push_back(process);

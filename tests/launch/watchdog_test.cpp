@@ -206,7 +206,7 @@ LaunchPlan two_processes() {
   return plan_launch(config);
 }
 
-std::vector<std::string> arguments_for(const std::string& body) {
+std::vector<std::string> body_arguments(const std::string& body) {
   return {"test", "--gtest_filter=WatchdogBody.DISABLED_" + body, "--gtest_also_run_disabled_tests", "--gtest_brief=1"};
 }
 
@@ -227,7 +227,7 @@ class WatchdogProcesses : public testing::Test {
   // The launcher starts this test program again, which then runs a disabled body.
   void run(const std::string& body) {
     const auto start = Clock::now();
-    const int status = launch(two_processes(), [](RankContext&) { FAIL() << "the parent ran a body"; }, arguments_for(body));
+    const int status = launch(two_processes(), [](RankContext&) { FAIL() << "the parent ran a body"; }, body_arguments(body));
     EXPECT_EQ(status, 3);
     EXPECT_LT(Clock::now() - start, std::chrono::duration<double>(timeout_s + margin_s));
     EXPECT_TRUE(std::filesystem::is_empty(temporary_.path()));
@@ -280,7 +280,7 @@ TEST(WatchdogBody, DISABLED_ThreadHangs) {
 TEST(WatchdogHang, AThreadThatHangsIsNamedAndGoesWithItsProcess) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   std::string command = program;
-  for (const std::string& argument : arguments_for("ThreadHangs")) {
+  for (const std::string& argument : body_arguments("ThreadHangs")) {
     if (argument != "test") command += " " + argument;
   }
   const auto start = Clock::now();

@@ -12,7 +12,7 @@ struct ReduceShape {
   std::string name() const { return "count" + std::to_string(count); }
 };
 
-constexpr float scale = 0.75f;
+constexpr float sum_scale = 0.75f;
 
 struct ReduceResult {
   double sum = 0, sum_of_squares = 0;
@@ -25,7 +25,7 @@ ReduceResult run_reduce(DeviceKind kind, DType dtype, const Tensor& values, bool
   const View in = device.put(values, dtype), total = output(), squares = output();
   ReduceResult result;
   if (dtype != DType::bf16) {
-    sum(device.stream(), device.context(), in, total, scale, accumulate);
+    sum(device.stream(), device.context(), in, total, sum_scale, accumulate);
     result.sum = device.get(total).values[0];
   }
   sum_of_squares(device.stream(), device.context(), in, squares, accumulate);
@@ -38,7 +38,7 @@ class ReduceTest : public OpTest<ReduceShape> {};
 TEST_P(ReduceTest, MatchesASumInDouble) {
   const DType dtype = precision().compute;
   const Tensor values = rounded({{"v", random_tensor({shape().count}, "values", 1.0, 0.5)}}, dtype).at("v");
-  const double total = std::accumulate(values.values.begin(), values.values.end(), 0.0) * static_cast<double>(scale);
+  const double total = std::accumulate(values.values.begin(), values.values.end(), 0.0) * static_cast<double>(sum_scale);
   const double squares = dot(values, values);
   double magnitude = 0;
   for (const double value : values.values) magnitude += std::abs(value);

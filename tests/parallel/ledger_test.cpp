@@ -1,5 +1,6 @@
 // Hand-made timelines: every millisecond of a step is in one account, and in the right one.
 #include "parallel/ledger.h"
+#include "runtime/late_peers.h"
 
 #include <gtest/gtest.h>
 
@@ -34,13 +35,6 @@ void expect_balanced(const Ledger& ledger) {
     wire += peer.wire_ms;
   }
   EXPECT_NEAR(wire, ledger.exposed_p2p_ms(), 1e-9);
-}
-
-double late_of(const Ledger& ledger, int rank) {
-  for (const PeerTimes& peer : ledger.peers) {
-    if (peer.rank == rank) return peer.late_ms;
-  }
-  return 0;
 }
 
 // Backward of two blocks; two buckets on the reduce stream; the norm waits for the last.
@@ -220,7 +214,7 @@ TEST(Ledger, TakesTheEndOfAPipelinesStepForABubble) {
   expect_balanced(pipeline);
   EXPECT_DOUBLE_EQ(pipeline.bubble_ms, 20 + 3);
   EXPECT_DOUBLE_EQ(pipeline.exposed_dp_ms(), 2);
-  EXPECT_DOUBLE_EQ(late_of(pipeline, -1), 23);
+  EXPECT_DOUBLE_EQ(test::late_of(pipeline, -1), 23);
   // Among replicas, which all run the same, a slow reduction of scalars is communication.
   const LedgerMaker replica(program, {.data = 2}, 1);
   EXPECT_DOUBLE_EQ(replica.make(times).exposed_dp_ms(), 2 + 3);

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "test_paths.h"
 
 namespace plait::parallel {
 namespace {
@@ -301,7 +302,7 @@ std::string with_generated(std::string text) {
 }
 
 TEST(Schedule, DocumentationShowsWhatTheCodeDoes) {
-  const std::string path = std::string(PLAIT_SOURCE_DIR) + "/docs/schedules.md";
+  const std::string path = std::string(test_paths::source) + "/docs/schedules.md";
   std::stringstream stored;
   stored << std::ifstream(path).rdbuf();
   const std::string expected = with_generated(stored.str());

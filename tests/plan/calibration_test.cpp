@@ -71,7 +71,7 @@ TEST(Calibration, CurvesAreLinesBetweenPoints) {
   EXPECT_NEAR(curve.seconds(2e8), 2e-3 + (2e-3 - 5e-5) * 1e8 / 9.9e7, 1e-9) << "at the last rate";
 }
 
-model::BlockSizes sizes(int tensor, std::int64_t micro_batch) {
+model::BlockSizes measured_sizes(int tensor, std::int64_t micro_batch) {
   const Config config = parse_config(
       "model: {layers: 3, hidden: 64, heads: 8, ffn: 256, vocab: 384}\n"
       "data: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
@@ -83,14 +83,15 @@ model::BlockSizes sizes(int tensor, std::int64_t micro_batch) {
 }
 
 TEST(BlockCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
-  const Machine nominal{.profile = topology::nominal_profile("h200"), .calibration = {}},
-      measured{.profile = topology::nominal_profile("h200"), .calibration = example()};
-  BlockCosts exact(measured, sizes(2, 4));
+  const Machine nominal{.profile = nominal_profile("h200"), .calibration = {}},
+      measured{.profile = nominal_profile("h200"), .calibration = example()};
+  BlockCosts exact(measured, measured_sizes(2, 4));
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, 1).seconds, 0.6e-3);
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::backward_weight, 2).seconds, 0.5e-3);
   EXPECT_FALSE(exact.extrapolated());
   // Twice the rows: nominal time × what the nearest was off.
-  BlockCosts twice(measured, sizes(2, 8)), plain(nominal, sizes(2, 8)), plain_4(nominal, sizes(2, 4));
+  BlockCosts twice(measured, measured_sizes(2, 8)), plain(nominal, measured_sizes(2, 8)),
+      plain_4(nominal, measured_sizes(2, 4));
   EXPECT_DOUBLE_EQ(twice.cost(InstructionKind::forward, 1).seconds, plain.cost(InstructionKind::forward, 1).seconds * 0.6e-3 /
                                                                         plain_4.cost(InstructionKind::forward, 1).seconds);
   EXPECT_TRUE(twice.extrapolated());

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/index.h"
 #include "parallel/ledger.h"
 #include "parallel/program_set.h"
 #include "plan/simulation/ring_order.h"
@@ -68,8 +69,6 @@ class FluidOracle {
     int rings = 1;
     std::vector<std::pair<int, int>> hops;  // GPUs, of all rings
   };
-
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
   std::vector<int> list(const Head& head) const {
     std::vector<int> list;

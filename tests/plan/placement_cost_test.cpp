@@ -13,20 +13,8 @@ namespace {
 
 using test::Amounts;
 
-// Two sockets with two GPUs each at 12 GB/s and 1 us, 8 GB/s and 2 us between them; GPUs 0 and 1 have an NVLink of 40.
-topology::Graph two_sockets() {
-  topology::Graph g;
-  for (int i = 0; i < 4; ++i) test::add_node(g, topology::NodeKind::gpu, "gpu" + std::to_string(i), 0, i, i / 2);
-  for (int n = 0; n < 2; ++n) test::add_node(g, topology::NodeKind::numa, "numa" + std::to_string(n), 0, -1, n);
-  for (int i = 0; i < 4; ++i)
-    g.edges.push_back({.a = i, .b = 4 + i / 2, .kind = topology::LinkKind::pcie, .gb_per_s = 12, .latency_us = 1});
-  g.edges.push_back({.a = 4, .b = 5, .kind = topology::LinkKind::smp, .gb_per_s = 8, .latency_us = 2});
-  g.edges.push_back({.a = 0, .b = 1, .kind = topology::LinkKind::nvlink, .lanes = 2, .gb_per_s = 40, .latency_us = 0.5});
-  return g;
-}
-
 TEST(PlacementCost, ARingTakesItsBytesOverItsNarrowestHopAndALatencyARound) {
-  topology::Fabric fabric(two_sockets());
+  Fabric fabric(test::two_sockets());
   Traffic traffic;
   traffic.layout = {1, 1, 4};
   traffic.tensor = {{2.4e9, 6}};
@@ -39,7 +27,7 @@ TEST(PlacementCost, ARingTakesItsBytesOverItsNarrowestHopAndALatencyARound) {
 }
 
 TEST(PlacementCost, GroupsWhoseRingsMustCrossAChannelShareIt) {
-  topology::Fabric fabric(two_sockets());
+  Fabric fabric(test::two_sockets());
   Traffic traffic;
   traffic.layout = {1, 2, 2};
   traffic.tensor = {{1.2e9, 2}};
@@ -54,7 +42,7 @@ TEST(PlacementCost, GroupsWhoseRingsMustCrossAChannelShareIt) {
 }
 
 TEST(PlacementCost, ARingThatCanGoAnotherWayDoesNotLoadAChannel) {
-  topology::Graph graph = two_sockets();
+  topology::Graph graph = test::two_sockets();
   for (const int a : {0, 1})
     graph.edges.push_back(
         {.a = a, .b = a + 2, .kind = topology::LinkKind::nvlink, .lanes = 1, .gb_per_s = 20, .latency_us = 0.5});
@@ -71,7 +59,7 @@ TEST(PlacementCost, ARingThatCanGoAnotherWayDoesNotLoadAChannel) {
 }
 
 TEST(PlacementCost, RingsTakeTheOrderThatSuitsTheirTraffic) {
-  topology::Graph graph = two_sockets();
+  topology::Graph graph = test::two_sockets();
   graph.edges[4].gb_per_s = 100;
   // As wide as it likes, but slow: 0-1 by NVLink costs 50 us a round.
   graph.edges[5].latency_us = 50;
@@ -96,7 +84,7 @@ TEST(PlacementCost, RingsTakeTheOrderThatSuitsTheirTraffic) {
 
 TEST(PlacementCost, WiderOrQuickerIsAChoice) {
   // A ring of wide slow links round a square whose other ways are narrow and quick.
-  topology::Graph graph = two_sockets();
+  topology::Graph graph = test::two_sockets();
   graph.edges.pop_back();
   for (int i = 0; i < 4; ++i) {
     const int next = (i + 1) % 4;
@@ -118,7 +106,7 @@ TEST(PlacementCost, WiderOrQuickerIsAChoice) {
 }
 
 TEST(PlacementCost, APipelineTakesItsBusiestPairOrChannelAndItsFill) {
-  topology::Fabric fabric(two_sockets());
+  Fabric fabric(test::two_sockets());
   const Traffic traffic = test::traffic({3, 1, 1}, {.forward = 1.6, .backward = 0.8, .messages = 4});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 1, 2});
   const double steady = 1.6 / 8;  // 1 to 2
@@ -134,7 +122,7 @@ TEST(PlacementCost, APipelineTakesItsBusiestPairOrChannelAndItsFill) {
 }
 
 TEST(PlacementCost, CopiesOfThePipelineShareAndTheSlowestFills) {
-  topology::Fabric fabric(two_sockets());
+  Fabric fabric(test::two_sockets());
   const Traffic traffic = test::traffic({2, 2, 1}, {.forward = 1, .messages = 1});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 2, 1, 3});
   EXPECT_DOUBLE_EQ(cost.seconds, 1.0 / 12 + 1.0 / 12 + 2e-6);
@@ -142,7 +130,7 @@ TEST(PlacementCost, CopiesOfThePipelineShareAndTheSlowestFills) {
 }
 
 TEST(PlacementCost, DataAndTiedGroupsAreOnesOfTheirOwn) {
-  topology::Fabric fabric(two_sockets());
+  Fabric fabric(test::two_sockets());
   Traffic traffic = test::traffic({2, 2, 1}, {.data = 1.2, .tied = 0.4});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 1, 2, 3});
   EXPECT_DOUBLE_EQ(cost.data.seconds, 1.2 / 12 + 2 * 2e-6);
@@ -154,7 +142,7 @@ TEST(PlacementCost, DataAndTiedGroupsAreOnesOfTheirOwn) {
 }
 
 TEST(PlacementCost, RanksThatCannotReachEachOtherMakeItImpossible) {
-  topology::Graph graph = two_sockets();
+  topology::Graph graph = test::two_sockets();
   graph.edges.erase(graph.edges.begin() + 4);
   topology::Fabric fabric(graph);
   const Traffic traffic = test::traffic({1, 1, 2}, {.tensor = 1});
@@ -166,7 +154,7 @@ TEST(PlacementCost, RanksThatCannotReachEachOtherMakeItImpossible) {
 }
 
 TEST(PlacementCost, TrafficThatDoesNotFitItsLayoutIsRefused) {
-  topology::Fabric fabric(two_sockets());
+  Fabric fabric(test::two_sockets());
   Traffic traffic = test::traffic({2, 1, 1}, {.forward = 1});
   EXPECT_THROW(cost_of(fabric, traffic, {0}), InternalError);
   EXPECT_THROW(cost_of(fabric, traffic, {0, 4}), InternalError);

@@ -19,8 +19,8 @@ struct Enumerated {
 };
 
 // Every choice of GPUs in every order: nothing is left out.
-void enumerate(CostModel& model, std::vector<int>& gpu_of_rank, std::vector<bool>& used, std::size_t rank,
-               std::vector<std::pair<double, std::vector<int>>>* all, Enumerated& found) {
+void try_all(CostModel& model, std::vector<int>& gpu_of_rank, std::vector<bool>& used, std::size_t rank,
+             std::vector<std::pair<double, std::vector<int>>>* all, Enumerated& found) {
   if (rank == gpu_of_rank.size()) {
     const double seconds = model.seconds(gpu_of_rank);
     if (seconds < found.best * (1 - 1e-9)) found.best = seconds, found.first_best = gpu_of_rank;
@@ -32,16 +32,16 @@ void enumerate(CostModel& model, std::vector<int>& gpu_of_rank, std::vector<bool
     if (used[gpu]) continue;
     used[gpu] = true;
     gpu_of_rank[rank] = static_cast<int>(gpu);
-    enumerate(model, gpu_of_rank, used, rank + 1, all, found);
+    try_all(model, gpu_of_rank, used, rank + 1, all, found);
     used[gpu] = false;
   }
 }
 
-Enumerated enumerate(CostModel& model) {
+Enumerated try_all(CostModel& model) {
   Enumerated found;
   std::vector<int> gpu_of_rank(static_cast<std::size_t>(model.traffic().layout.ranks()));
   std::vector<bool> used(static_cast<std::size_t>(model.fabric().gpus()), false);
-  enumerate(model, gpu_of_rank, used, 0, nullptr, found);
+  try_all(model, gpu_of_rank, used, 0, nullptr, found);
   // The lexicographically first one of all that are as good, for a later one may be better by a rounding error.
   return found;
 }
@@ -50,7 +50,7 @@ void expect_no_regret(topology::Fabric& fabric, const Traffic& traffic, bool wit
   SCOPED_TRACE(traffic.layout.to_string());
   Rings rings(fabric);
   CostModel model(rings, traffic);
-  const Enumerated oracle = enumerate(model);
+  const Enumerated oracle = try_all(model);
   PlacementOptions options;
   options.with_worst = with_worst;
   const PlacementResult result = place(fabric, traffic, options);

@@ -13,7 +13,7 @@ namespace {
 
 using test::Amounts;
 
-const Amounts everything = {.tensor = 4, .data = 1, .tied = 0.2, .forward = 0.5, .backward = 0.5};
+const Amounts amounts = {.tensor = 4, .data = 1, .tied = 0.2, .forward = 0.5, .backward = 0.5};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -49,7 +49,7 @@ TEST(PlacementAtScale, AThousandGpusOnRails) {
        {Case{{1, 128, 8}, 1.1}, {{8, 16, 8}, 1.6}, {{4, 64, 4}, 1.6}, {{16, 64, 1}, 2.5}, {{128, 1, 8}, 2.3}}) {
     SCOPED_TRACE(one.layout.to_string());
     const auto begin = std::chrono::steady_clock::now();
-    const PlacementResult placed = placer.place(test::traffic(one.layout, everything));
+    const PlacementResult placed = placer.place(test::traffic(one.layout, amounts));
     EXPECT_LT(seconds_since(begin), 5);
     EXPECT_EQ(placed.method, "hierarchical");
     expect_each_gpu_once(placed, fabric, one.layout);
@@ -70,7 +70,7 @@ TEST(PlacementAtScale, AThousandGpusOnRails) {
     const int place = stage / 4 % 2 == 0 ? stage % 4 : 3 - stage % 4;
     for (int t = 0; t < 8; ++t) four_stages_a_host.given.push_back(8 * (stage / 4 * 4 + t / 2) + 2 * place + t % 2);
   }
-  const PlacementResult given = placer.place(test::traffic(layout, everything), four_stages_a_host);
+  const PlacementResult given = placer.place(test::traffic(layout, amounts), four_stages_a_host);
   EXPECT_GE(given.cost.seconds, given.lower_bound);
   EXPECT_LE(given.cost.seconds, 1.1 * given.lower_bound);
 }
@@ -79,7 +79,7 @@ TEST(PlacementAtScale, AThousandGpusOnRails) {
 TEST(PlacementAtScale, DataGroupsStayOnTheirRail) {
   topology::Fabric fabric(test::rail_cluster(16));
   const parallel::Layout layout{1, 16, 8};
-  const PlacementResult placed = place(fabric, test::traffic(layout, everything));
+  const PlacementResult placed = place(fabric, test::traffic(layout, amounts));
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     EXPECT_EQ(fabric.gpu(placed.gpu_of_rank[static_cast<std::size_t>(rank)]).index,
               fabric.gpu(placed.gpu_of_rank[static_cast<std::size_t>(rank % layout.tensor)]).index);
@@ -90,7 +90,7 @@ TEST(PlacementAtScale, DataGroupsStayOnTheirRail) {
 TEST(PlacementAtScale, TensorGroupsDoNotStraddleHostsThatTheyDoNotFill) {
   topology::Fabric fabric(test::rail_cluster(16));
   const parallel::Layout layout{2, 16, 3};  // two groups of three in each host, 96 of 128 GPUs
-  const PlacementResult placed = place(fabric, test::traffic(layout, everything));
+  const PlacementResult placed = place(fabric, test::traffic(layout, amounts));
   expect_each_gpu_once(placed, fabric, layout);
   expect_tensor_groups_within_hosts(placed, fabric, layout);
   EXPECT_LT(placed.cost.tensor.seconds, 0.9 * placed.order.tensor.seconds);
@@ -107,7 +107,7 @@ TEST(PlacementAtScale, HostsOfOnePodAreNeighbours) {
   }
   topology::Fabric fabric(graph);
   EXPECT_EQ(fabric.shapes(), 2);
-  const PlacementResult chain = place(fabric, test::traffic({16, 1, 8}, everything));
+  const PlacementResult chain = place(fabric, test::traffic({16, 1, 8}, amounts));
   EXPECT_LT(chain.cost.seconds, 0.8 * chain.order.seconds);
 }
 
@@ -173,7 +173,7 @@ TEST(PlacementAtScale, TheHierarchyIsCloseToTheExactSearch) {
     Placer placer(fabric);
     const std::vector<parallel::Layout> layouts = test::layouts_of(ranks);
     for (std::size_t i = static_cast<std::size_t>(round) % 3; i < layouts.size(); i += 3) {
-      const Traffic traffic = test::traffic(layouts[i], everything);
+      const Traffic traffic = test::traffic(layouts[i], amounts);
       PlacementOptions by_levels;
       by_levels.exact_up_to_gpus = 0;
       const PlacementResult exact = placer.place(traffic), hierarchical = placer.place(traffic, by_levels);
@@ -199,7 +199,7 @@ TEST(PlacementAtScale, TheBoundHoldsOnEveryFixture) {
     Placer placer(fabric);
     for (int ranks = 2; ranks <= fabric.gpus(); ranks += 2) {
       for (const parallel::Layout& layout : test::layouts_of(ranks)) {
-        const Traffic traffic = test::traffic(layout, everything);
+        const Traffic traffic = test::traffic(layout, amounts);
         PlacementOptions order;
         order.strategy = PlacementStrategy::order;
         const PlacementResult exact = placer.place(traffic);

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "plan/report.h"
+#include "test_paths.h"
 #include "topology/assumed_topology.h"
 #include "topology/import.h"
 
@@ -39,9 +40,8 @@ Machine slow_gpu(double memory_gib = 16) {
   return machine;
 }
 
-topology::Fabric fixture(const std::string& name) {
-  return topology::Fabric(
-      topology::import_topology(std::string(PLAIT_SOURCE_DIR) + "/tests/topology/topologies/" + name).graph);
+Fabric fixture(const std::string& name) {
+  return Fabric(topology::import_topology(std::string(test_paths::source) + "/tests/comm/topologies/" + name).graph);
 }
 
 TEST(Candidates, AreAllThatTheRulesAllowAndTheOthersSayWhichRuleTheyBreak) {

@@ -13,7 +13,6 @@
 namespace plait::plan {
 namespace {
 
-using Json = nlohmann::json;
 using parallel::ProgramSet;
 
 class SimulatedTrace : public testing::Test {
@@ -21,12 +20,13 @@ class SimulatedTrace : public testing::Test {
   SimulatedTrace() : set_(parallel::make_set({.schedule = {"1f1b", 2, 1, 3}, .data = 2, .tensor = 2, .zero = 1})) {
     simulated_ = simulate_step(set_, RandomWork(set_, 3), two_halves(8, 3, 1), in_order(8), {.keep_timeline = true});
   }
-  Json trace(const std::vector<int>& ranks) const {
-    return Json::parse(simulated_trace(set_, simulated_, ranks, [](int rank) { return "cuda:" + std::to_string(rank); }));
+  nlohmann::json trace(const std::vector<int>& ranks) const {
+    return nlohmann::json::parse(
+        simulated_trace(set_, simulated_, ranks, [](int rank) { return "cuda:" + std::to_string(rank); }));
   }
-  static std::vector<Json> events(const Json& trace, const std::string& phase) {
-    std::vector<Json> found;
-    for (const Json& event : trace["traceEvents"]) {
+  static std::vector<nlohmann::json> events(const nlohmann::json& trace, const std::string& phase) {
+    std::vector<nlohmann::json> found;
+    for (const nlohmann::json& event : trace["traceEvents"]) {
       if (event["ph"] == phase) found.push_back(event);
     }
     return found;
@@ -37,10 +37,10 @@ class SimulatedTrace : public testing::Test {
 };
 
 TEST_F(SimulatedTrace, ShowsEveryInstructionWhenItRan) {
-  const Json trace = this->trace(in_order(8));
+  const nlohmann::json trace = this->trace(in_order(8));
   std::map<std::pair<int, std::string>, std::vector<double>> ends;  // by rank and name, microseconds
   double earliest = 1e300;
-  for (const Json& event : events(trace, "X")) {
+  for (const nlohmann::json& event : events(trace, "X")) {
     earliest = std::min(earliest, event["ts"].get<double>());
     if (event["cat"] != "wait")
       ends[{event["pid"], event["name"]}].push_back(event["ts"].get<double>() + event["dur"].get<double>());
@@ -60,7 +60,7 @@ TEST_F(SimulatedTrace, ShowsEveryInstructionWhenItRan) {
 
 TEST_F(SimulatedTrace, HasTheRowsOfAMeasuredOneAndSaysThatItIsNone) {
   std::vector<std::string> names;
-  for (const Json& event : events(trace({0, 4}), "M")) {
+  for (const nlohmann::json& event : events(trace({0, 4}), "M")) {
     if (event["args"].contains("name")) names.push_back(event["args"]["name"]);
   }
   EXPECT_THAT(names, testing::Contains("rank 4 (pipeline 1, data 0, tensor 0) on cuda:4, simulated"));
@@ -69,10 +69,10 @@ TEST_F(SimulatedTrace, HasTheRowsOfAMeasuredOneAndSaysThatItIsNone) {
 }
 
 TEST_F(SimulatedTrace, HasAnArrowFromEachSendToItsReceive) {
-  const Json trace = this->trace({0, 4});
-  std::map<std::string, Json> from, to;
-  for (const Json& event : events(trace, "s")) EXPECT_TRUE(from.try_emplace(event["id"], event).second);
-  for (const Json& event : events(trace, "f")) EXPECT_TRUE(to.try_emplace(event["id"], event).second);
+  const nlohmann::json trace = this->trace({0, 4});
+  std::map<std::string, nlohmann::json> from, to;
+  for (const nlohmann::json& event : events(trace, "s")) EXPECT_TRUE(from.try_emplace(event["id"], event).second);
+  for (const nlohmann::json& event : events(trace, "f")) EXPECT_TRUE(to.try_emplace(event["id"], event).second);
   EXPECT_EQ(from.size(), 6U) << "three micro-batches, forward and back";
   ASSERT_EQ(from.size(), to.size());
   for (const auto& [id, send] : from) {
@@ -84,7 +84,7 @@ TEST_F(SimulatedTrace, HasAnArrowFromEachSendToItsReceive) {
 
 TEST_F(SimulatedTrace, ShowsWhatBlocksWaitedForAndTheirCollectives) {
   int waits = 0, collectives = 0;
-  for (const Json& event : events(trace({1}), "X")) {
+  for (const nlohmann::json& event : events(trace({1}), "X")) {
     waits += event["cat"] == "wait" ? 1 : 0;
     collectives += event["name"] == "collectives of the block" ? 1 : 0;
   }

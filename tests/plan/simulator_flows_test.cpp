@@ -299,7 +299,7 @@ TEST(SimulatorFlows, AGroupOfOneMovesNothing) {
 }
 
 // Two sockets with two GPUs each: all that goes from one to the other crosses one link.
-topology::Graph two_sockets() {
+topology::Graph two_bare_sockets() {
   using namespace comm::topology;
   Graph g;
   for (int i = 0; i < 4; ++i)
@@ -314,15 +314,15 @@ topology::Graph two_sockets() {
 TEST(SimulatorFlows, OfARealMachineShareTheLinkBetweenItsSockets) {
   Pairs pairs(2);
   for (const int sender : {0, 2}) pairs.work(sender, message) = {.bytes = 24e9};
-  topology::Fabric fabric(two_sockets());
-  const topology::Network network = topology::network_of(fabric);
+  Fabric fabric(two_bare_sockets());
+  const Network network = network_of(fabric);
   EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 1, 2, 3}).step_seconds, 2);
   EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 2, 1, 3}).step_seconds, 6);
   EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 2, 3, 1}).step_seconds, 3);
 }
 
 TEST(SimulatorFlows, AWayMeasuredToBeFasterThanNominalIsThatFast) {
-  topology::Graph graph = two_sockets();
+  topology::Graph graph = two_bare_sockets();
   graph.pairs.push_back({.from = 0, .to = 2, .gb_per_s = 10, .latency_us = 3});
   topology::Fabric fabric(graph);
   Pairs pairs(1);

@@ -23,8 +23,8 @@ Config config(const std::string& layout, bool sequence_parallel = true) {
 
 int ranks_of(const Config& c) { return static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline); }
 
-struct Costs {
-  explicit Costs(const Config& c)
+struct CostsOfConfig {
+  explicit CostsOfConfig(const Config& c)
       : stages(
             parallel::make_stage_plans(c, c.model.vocab, parallel::resolve_layout(c.parallel, ranks_of(c)), DeviceKind::host)),
         costs({.profile = topology::nominal_profile("cpu"), .calibration = {}}, stages) {}
@@ -35,7 +35,7 @@ struct Costs {
 TEST(StepCosts, CountsTheTensorCollectivesThatRun) {
   for (const bool sequence_parallel : {true, false}) {
     const Config c = config("data: 1, tensor: 2, pipeline: 2", sequence_parallel);
-    const Costs costs(c);
+    const CostsOfConfig costs(c);
     std::mutex mutex;
     std::map<int, double> counted;  // by pipeline rank
     runtime::run_ranks(c, 4, DeviceKind::host, [&](runtime::Interpreter& interpreter, runtime::SyntheticBatches& batches) {
@@ -59,7 +59,7 @@ TEST(StepCosts, CountsTheTensorCollectivesThatRun) {
 
 TEST(StepCosts, TrafficIsWhatTheProgramsSend) {
   const Config c = config("data: 2, tensor: 2, pipeline: 4, schedule: 1f1b");
-  const Costs costs(c);
+  const CostsOfConfig costs(c);
   const Traffic& t = costs.costs.traffic();
   ASSERT_EQ(t.chain.size(), 6U);
   for (const ChainTraffic& chain : t.chain) {
@@ -76,16 +76,16 @@ TEST(StepCosts, TrafficIsWhatTheProgramsSend) {
     EXPECT_GT(t.tensor[static_cast<std::size_t>(p)].bytes, 0);
   }
   EXPECT_GT(t.tied.bytes, 0);
-  EXPECT_EQ(Costs(config("data: 8, tensor: 1, pipeline: 1")).costs.traffic().tied.bytes, 0);
-  EXPECT_TRUE(Costs(config("data: 8, tensor: 1, pipeline: 1")).costs.traffic().chain.empty());
+  EXPECT_EQ(CostsOfConfig(config("data: 8, tensor: 1, pipeline: 1")).costs.traffic().tied.bytes, 0);
+  EXPECT_TRUE(CostsOfConfig(config("data: 8, tensor: 1, pipeline: 1")).costs.traffic().chain.empty());
 }
 
 TEST(StepCosts, ShardedStatesSendAsMuchAndUpdateLess) {
-  const Costs all(config("data: 4, tensor: 1, pipeline: 1, zero: 0")),
+  const CostsOfConfig all(config("data: 4, tensor: 1, pipeline: 1, zero: 0")),
       sharded(config("data: 4, tensor: 1, pipeline: 1, zero: 1"));
   // Reduce-scatter and all-gather are the two halves of an all-reduce: of the same bytes in fp32.
   EXPECT_NEAR(sharded.costs.traffic().data[0].bytes / all.costs.traffic().data[0].bytes, 1, 0.02);
-  const auto update = [](const Costs& c) {
+  const auto update = [](const CostsOfConfig& c) {
     const auto& list = c.stages[0].train.instructions;
     for (std::size_t n = 0; n < list.size(); ++n) {
       if (list[n].kind == parallel::InstructionKind::update) return c.costs.work(0, static_cast<int>(n), 0, nullptr).seconds;
@@ -96,7 +96,7 @@ TEST(StepCosts, ShardedStatesSendAsMuchAndUpdateLess) {
 }
 
 TEST(StepCosts, ARankAloneOnlyComputes) {
-  const Costs costs(config("data: 1, tensor: 1, pipeline: 1"));
+  const CostsOfConfig costs(config("data: 1, tensor: 1, pipeline: 1"));
   const auto& list = costs.stages[0].train.instructions;
   for (std::size_t n = 0; n < list.size(); ++n) {
     const Work work = costs.costs.work(0, static_cast<int>(n), 0, nullptr);

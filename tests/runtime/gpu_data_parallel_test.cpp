@@ -21,13 +21,13 @@ Config small(const char* compute, bool llama) {
   return c;
 }
 
-struct Case {
+struct GpuCase {
   bool llama;
   int ranks;
   std::int64_t zero;
 };
 
-class GpuDataParallel : public testing::TestWithParam<Case> {
+class GpuDataParallel : public testing::TestWithParam<GpuCase> {
  protected:
   void SetUp() override {
     std::string why;
@@ -103,8 +103,8 @@ TEST_P(GpuDataParallel, AStepNeitherSynchronizesTheHostNorAllocates) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuDataParallel,
-                         testing::Values(Case{false, 1, 0}, Case{true, 1, 1}, Case{false, 2, 0}, Case{true, 2, 1},
-                                         Case{true, 4, 0}, Case{false, 4, 1}),
+                         testing::Values(GpuCase{false, 1, 0}, GpuCase{true, 1, 1}, GpuCase{false, 2, 0}, GpuCase{true, 2, 1},
+                                         GpuCase{true, 4, 0}, GpuCase{false, 4, 1}),
                          [](const auto& instance) {
                            return std::string(instance.param.llama ? "llama" : "gpt") + "_" +
                                   std::to_string(instance.param.ranks) + "_ranks_zero" + std::to_string(instance.param.zero);

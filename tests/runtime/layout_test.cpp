@@ -10,7 +10,7 @@
 namespace plait::runtime {
 namespace {
 
-struct Case {
+struct LayoutCase {
   bool llama = false;
   int pipeline = 1, data = 1, tensor = 1;
   std::string schedule = "1f1b";
@@ -30,7 +30,7 @@ struct Case {
   }
 };
 
-Config config_of(const Case& c) {
+Config config_of(const LayoutCase& c) {
   Config config;
   config.model.layers = 6, config.model.hidden = 64, config.model.heads = 8, config.model.vocab = 150, config.model.ffn = 128;
   if (c.llama) make_llama(config.model, 4);
@@ -65,15 +65,15 @@ void expect_close(const JobResult& many, const JobResult& one, float loss, float
   EXPECT_LT(largest_difference(many, one), parameter);
 }
 
-class Layouts : public testing::TestWithParam<Case> {};
+class Layouts : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
-  const Case& c = GetParam();
+  const LayoutCase& c = GetParam();
   expect_close(run_job(config_of(c), c.ranks(), DeviceKind::host), serial(c.llama, DeviceKind::host, "auto"), 1e-5f, 1e-4f,
                2e-5);
 }
 
-class GpuLayouts : public testing::TestWithParam<Case> {
+class GpuLayouts : public testing::TestWithParam<LayoutCase> {
  protected:
   void SetUp() override {
     std::string why;
@@ -84,7 +84,7 @@ class GpuLayouts : public testing::TestWithParam<Case> {
 };
 
 TEST_P(GpuLayouts, GiveTheSerialRunsLossesAndParameters) {
-  const Case& c = GetParam();
+  const LayoutCase& c = GetParam();
   Config config = config_of(c);
   config.precision.deterministic = true;
   config.precision.compute = "fp32";
@@ -101,8 +101,8 @@ TEST_P(GpuLayouts, AStepNeitherSynchronizesTheHostNorAllocates) {
   expect_quiet_steps(config, GetParam().ranks());
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> list;
+std::vector<LayoutCase> cases() {
+  std::vector<LayoutCase> list;
   for (const bool llama : {false, true}) {
     for (const bool sp : {true, false}) {
       list.push_back({.llama = llama, .tensor = 2, .sequence_parallel = sp});
@@ -128,7 +128,7 @@ std::vector<Case> cases() {
 }
 
 // Every kind of layout once: NCCL takes a second or two to make a job's groups.
-std::vector<Case> gpu_cases() {
+std::vector<LayoutCase> gpu_cases() {
   return {{.tensor = 2},
           {.llama = true, .tensor = 4},
           {.tensor = 4, .sequence_parallel = false},

@@ -2,6 +2,7 @@
 // models do, so that a busy machine does not matter.
 #include "runtime/step_recorder.h"
 #include "comm/forwarding_link.h"
+#include "runtime/late_peers.h"
 
 #include <gtest/gtest.h>
 
@@ -71,7 +72,7 @@ class SlowGroup final : public comm::Communicator {
   const void* first_ = nullptr;
 };
 
-void expect_balanced(const parallel::Ledger& ledger) {
+void expect_measured_balance(const Ledger& ledger) {
   EXPECT_GT(ledger.step_ms, 0);
   EXPECT_NEAR(ledger.compute_ms + ledger.exposed_ms() + ledger.bubble_ms + ledger.other_ms, ledger.step_ms,
               1e-6 * ledger.step_ms);
@@ -93,7 +94,7 @@ std::vector<parallel::Ledger> ledgers_of(const Config& config, int ranks, Device
     for (std::int64_t step = 1; step <= config.train.steps; ++step) {
       interpreter.run_step(batches, {.update = step, .lr = 1e-3f});
       const StepResult result = interpreter.synchronize_result();
-      expect_balanced(result.ledger);
+      expect_measured_balance(result.ledger);
       EXPECT_FLOAT_EQ(result.exposed_comm_ms, static_cast<float>(result.ledger.exposed_ms()));
       if (step > 1) sum.add(result.ledger);
     }
@@ -117,29 +118,22 @@ std::vector<parallel::Ledger> with_slow_links(const SlowLink::Pauses& pauses) {
 constexpr milliseconds pause_of_each{30};
 constexpr double most_of_all = 80;
 
-double late_of(const parallel::Ledger& ledger, int rank) {
-  for (const parallel::PeerTimes& peer : ledger.peers) {
-    if (peer.rank == rank) return peer.late_ms;
-  }
-  return 0;
-}
-
 TEST(StepRecorder, CallsASlowWireExposedCommunication) {
-  const std::vector<parallel::Ledger> ledgers = with_slow_links({.wire = pause_of_each});
-  const parallel::Ledger& receiver = ledgers[1];
-  EXPECT_GT(receiver.of(parallel::CommunicationKind::activations).exposed_ms, most_of_all);
-  EXPECT_EQ(receiver.of(parallel::CommunicationKind::activations).count, 4);
-  EXPECT_LT(receiver.of(parallel::CommunicationKind::gradients).exposed_ms, most_of_all / 2);
-  EXPECT_LT(late_of(receiver, 0), most_of_all / 2);
+  const std::vector<Ledger> ledgers = with_slow_links({.wire = pause_of_each});
+  const Ledger& receiver = ledgers[1];
+  EXPECT_GT(receiver.of(CommunicationKind::activations).exposed_ms, most_of_all);
+  EXPECT_EQ(receiver.of(CommunicationKind::activations).count, 4);
+  EXPECT_LT(receiver.of(CommunicationKind::gradients).exposed_ms, most_of_all / 2);
+  EXPECT_LT(test::late_of(receiver, 0), most_of_all / 2);
   EXPECT_EQ(receiver.unsplit_ms, 0);
   // Rank 0 waits for gradients that rank 1 cannot compute yet.
-  EXPECT_GT(late_of(ledgers[0], 1), pause_of_each.count());
+  EXPECT_GT(test::late_of(ledgers[0], 1), pause_of_each.count());
   EXPECT_LT(ledgers[0].exposed_ms(), most_of_all / 2);
 }
 
 TEST(StepRecorder, CallsALateSenderABubble) {
-  const std::vector<parallel::Ledger> ledgers = with_slow_links({.sender = pause_of_each});
-  EXPECT_GT(late_of(ledgers[1], 0), most_of_all);
+  const std::vector<Ledger> ledgers = with_slow_links({.sender = pause_of_each});
+  EXPECT_GT(test::late_of(ledgers[1], 0), most_of_all);
   EXPECT_GT(ledgers[1].bubble_ms, most_of_all);
   EXPECT_LT(ledgers[1].exposed_ms(), most_of_all / 2);
 }
@@ -148,7 +142,7 @@ TEST(StepRecorder, SaysWhatALinkWithoutAnnouncementsLeavesOpen) {
   const std::vector<parallel::Ledger> ledgers = with_slow_links({.sender = pause_of_each, .announces = false});
   EXPECT_GT(ledgers[1].of(parallel::CommunicationKind::activations).exposed_ms, most_of_all);
   EXPECT_GT(ledgers[1].unsplit_ms, most_of_all);
-  EXPECT_LT(late_of(ledgers[1], 0), most_of_all / 2);
+  EXPECT_LT(test::late_of(ledgers[1], 0), most_of_all / 2);
 }
 
 TEST(StepRecorder, SeesReductionsHiddenBesideComputeAndExposedWithoutOverlap) {
@@ -185,9 +179,9 @@ TEST(StepRecorder, TimesWhatBlocksDoWithinNowAndThen) {
     double count = 0, share = 0;
     for (std::int64_t step = 0; step < config.train.steps; ++step) {
       interpreter.run_step(batches, {.update = step + 1, .lr = 1e-3f});
-      const parallel::Ledger ledger = interpreter.synchronize_result().ledger;
-      expect_balanced(ledger);
-      const parallel::KindTimes& tensor = ledger.of(parallel::CommunicationKind::tensor_collectives);
+      const Ledger ledger = interpreter.synchronize_result().ledger;
+      expect_measured_balance(ledger);
+      const KindTimes& tensor = ledger.of(CommunicationKind::tensor_collectives);
       if (step == 0) count = tensor.count;
       EXPECT_GT(count, 4 * 2 * 4) << "micro-batches, blocks, forward and backward of attention and MLP";
       EXPECT_EQ(tensor.count, count) << "step " << step;
@@ -233,8 +227,8 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
         }
         const StepResult result = interpreter.synchronize_result();
         EXPECT_EQ(result.update, ++taken);
-        expect_balanced(result.ledger);
-        const parallel::Ledger& ledger = result.ledger;
+        expect_measured_balance(result.ledger);
+        const Ledger& ledger = result.ledger;
         const bool later_stage = interpreter.plan().coordinates().pipeline > 0 || interpreter.plan().schedule.chunks > 1;
         EXPECT_EQ(ledger.of(parallel::CommunicationKind::activations).count > 0, later_stage)
             << "rank " << interpreter.plan().rank;
@@ -257,10 +251,10 @@ void expect_traces_on_one_clock(DeviceKind kind, double tolerance) {
     for (std::int64_t step = 1; step <= 3; ++step) interpreter.run_step(batches, {.update = step, .lr = 1e-3f});
     while (interpreter.pending_results() > 0) static_cast<void>(interpreter.synchronize_result());
     traces[rank] = interpreter.synchronize_traced_step(batches, {.update = 4, .lr = 1e-3f});
-    expect_balanced(interpreter.synchronize_result().ledger);
+    expect_measured_balance(interpreter.synchronize_result().ledger);
     programs[rank] = interpreter.plan().train;
     interpreter.run_step(batches, {.update = 5, .lr = 1e-3f});
-    expect_balanced(interpreter.synchronize_result().ledger);
+    expect_measured_balance(interpreter.synchronize_result().ledger);
   });
   const auto after = std::chrono::steady_clock::now();
   const auto at = [](const parallel::StepTrace& trace, double ms) {

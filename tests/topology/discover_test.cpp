@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "fake_sysfs.h"
+#include "test_paths.h"
 #include "topology/live.h"
 #include "topology/topology_json.h"
 #include "topology_files.h"
@@ -49,7 +50,7 @@ std::vector<std::string> texts(const Machine& machine) {
 
 class TopologyDiscover : public testing::Test {
  protected:
-  Discovered find_all(std::vector<std::string> cuda = {}, const std::string& nvml = PLAIT_FAKE_NVML) {
+  Discovered find_all(std::vector<std::string> cuda = {}, const std::string& nvml = test_paths::fake_nvml) {
     Discovered found = discover({.root = machine.root(), .nvml_library = nvml, .cuda_gpus = std::move(cuda)});
     // Whatever a machine looks like, the document that `plait topo --json` prints is read back as the same.
     const Imported again = import_topology(to_json_text(found.graph, found.machine), "written", GpusNeeded::no);

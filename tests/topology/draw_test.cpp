@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "test_paths.h"
 #include "topology/replicate.h"
 #include "topology/topology_json.h"
 #include "topology_files.h"
@@ -119,7 +120,7 @@ TEST(TopologyDraw, WhatTheMachineSaysOfItselfIsCheckedWhenRead) {
 }
 
 TEST(TopologyDraw, TheExampleOfTheDocumentationIsRead) {
-  const std::string document = test::text_of(std::string(PLAIT_SOURCE_DIR) + "/docs/topology.md"), fence = "```json\n";
+  const std::string document = test::text_of(std::string(test_paths::source) + "/docs/topology.md"), fence = "```json\n";
   const std::size_t first = document.find(fence) + fence.size();
   const Imported imported = import_topology(document.substr(first, document.find("```", first) - first), "docs/topology.md");
   EXPECT_EQ(imported.format, "plait-json");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/bus_id.h"
+#include "test_paths.h"
 
 namespace plait::topology {
 namespace {
@@ -48,7 +49,7 @@ TEST(TopologyNvml, WhereThereIsNoneEverythingIsUnknown) {
 class TopologyFakeNvml : public testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(nvml.why_missing(), ""); }
-  Nvml nvml{PLAIT_FAKE_NVML};
+  Nvml nvml{test_paths::fake_nvml};
 };
 
 TEST_F(TopologyFakeNvml, KnowsGpusByTheirAddress) {

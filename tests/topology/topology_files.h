@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "core/error.h"
+#include "test_paths.h"
 #include "topology/import.h"
 #include "topology/routes.h"
 
 namespace plait::topology::test {
 
 inline std::string fixture(const std::string& name) {
-  return std::string(PLAIT_SOURCE_DIR) + "/tests/topology/topologies/" + name;
+  return std::string(test_paths::source) + "/tests/comm/topologies/" + name;
 }
 
 inline std::string text_of(const std::string& file) {

@@ -7,13 +7,15 @@
 #include "launch/job_planning.h"
 #include "parallel/job_plan.h"
 #include "parallel/validator.h"
+#include "test_paths.h"
 
 namespace plait::train {
 namespace {
 
 TEST(ShippedConfigs, ReadAndPlan) {
   int files = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(PLAIT_SOURCE_DIR) / "configs")) {
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(std::filesystem::path(test_paths::source) / "configs")) {
     if (entry.path().extension() != ".yaml") continue;
     SCOPED_TRACE(entry.path().string());
     ++files;

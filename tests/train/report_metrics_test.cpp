@@ -10,13 +10,13 @@
 namespace plait::train {
 namespace {
 
-using namespace testing;
+using namespace test;
 using ::testing::HasSubstr;
 
-class Metrics : public TemporaryDirectory {
+class Metrics : public InTemporaryDirectory {
  protected:
   void SetUp() override {
-    TemporaryDirectory::SetUp();
+    InTemporaryDirectory::SetUp();
     path_ = directory_ / "metrics.jsonl";
   }
   fs::path path_;

@@ -11,7 +11,7 @@
 namespace plait::train {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 std::string from_hex(std::string_view hex) {
   std::string bytes;
@@ -87,7 +87,7 @@ std::map<std::string, float> values_of(const std::string& summary) {
   return values;
 }
 
-class TensorBoard : public TemporaryDirectory {
+class TensorBoard : public InTemporaryDirectory {
  protected:
   std::vector<std::multimap<int, std::string>> events(const fs::path& path) {
     std::vector<std::multimap<int, std::string>> list;

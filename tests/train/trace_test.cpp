@@ -19,7 +19,6 @@ namespace plait::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 class TraceTest : public testing::Test {
  protected:
@@ -42,15 +41,15 @@ class TraceTest : public testing::Test {
                             "log: {every: 2, tensorboard: false}\n",
                         set);
   }
-  Json run(const std::vector<std::string>& set) {
+  nlohmann::json run(const std::vector<std::string>& set) {
     EXPECT_EQ(train({config(set), {}, {}}), 0);
     std::ifstream file(directory_ / "run" / "trace.json");
     EXPECT_TRUE(file.good()) << "no trace.json";
-    return Json::parse(file);
+    return nlohmann::json::parse(file);
   }
-  static std::vector<Json> events(const Json& trace, const std::string& phase) {
-    std::vector<Json> list;
-    for (const Json& event : trace.at("traceEvents")) {
+  static std::vector<nlohmann::json> events(const nlohmann::json& trace, const std::string& phase) {
+    std::vector<nlohmann::json> list;
+    for (const nlohmann::json& event : trace.at("traceEvents")) {
       if (event.at("ph") == phase) list.push_back(event);
     }
     return list;
@@ -61,14 +60,14 @@ class TraceTest : public testing::Test {
 
 TEST_F(TraceTest, ShowsEveryInstructionOfEveryRankOnce) {
   const std::vector<std::string> set = {"log.trace_steps=[3, 4]", "parallel.pipeline=2", "parallel.data=2"};
-  const Json trace = run(set);
+  const nlohmann::json trace = run(set);
   const Config c = config(set);
   const auto plans = parallel::make_job_plan(c, 64, parallel::resolve_layout(c.parallel, 4), DeviceKind::host);
 
   // Slices of instructions, by (rank, step, name).
   std::map<std::tuple<int, int, std::string>, int> seen;
   std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> threads;
-  for (const Json& event : events(trace, "X")) {
+  for (const nlohmann::json& event : events(trace, "X")) {
     const std::string category = event.at("cat");
     const double begin = event["ts"], end = begin + event["dur"].get<double>();
     threads[{event["pid"], event["tid"]}].emplace_back(begin, end);
@@ -92,7 +91,7 @@ TEST_F(TraceTest, ShowsEveryInstructionOfEveryRankOnce) {
   // Both steps as a whole, on each rank.
   EXPECT_EQ(events(trace, "b").size(), 8u);
   std::set<std::string> names;
-  for (const Json& event : events(trace, "M")) {
+  for (const nlohmann::json& event : events(trace, "M")) {
     if (event["args"].contains("name")) names.insert(event["args"]["name"].get<std::string>());
   }
   EXPECT_TRUE(names.contains("compute"));
@@ -101,14 +100,14 @@ TEST_F(TraceTest, ShowsEveryInstructionOfEveryRankOnce) {
 }
 
 TEST_F(TraceTest, HasAnArrowFromEachSendToItsReceive) {
-  const Json trace = run({"log.trace_steps=[3]", "parallel.pipeline=2", "parallel.data=1"});
-  std::map<std::string, Json> from, to;
-  for (const Json& event : events(trace, "s")) EXPECT_TRUE(from.try_emplace(event["id"], event).second);
-  for (const Json& event : events(trace, "f")) EXPECT_TRUE(to.try_emplace(event["id"], event).second);
+  const nlohmann::json trace = run({"log.trace_steps=[3]", "parallel.pipeline=2", "parallel.data=1"});
+  std::map<std::string, nlohmann::json> from, to;
+  for (const nlohmann::json& event : events(trace, "s")) EXPECT_TRUE(from.try_emplace(event["id"], event).second);
+  for (const nlohmann::json& event : events(trace, "f")) EXPECT_TRUE(to.try_emplace(event["id"], event).second);
   EXPECT_EQ(from.size(), 8u) << "four micro-batches, forward and back";
   ASSERT_EQ(from.size(), to.size());
-  const auto within_slice = [&](const Json& event, const char* kind) {
-    for (const Json& slice : events(trace, "X")) {
+  const auto within_slice = [&](const nlohmann::json& event, const char* kind) {
+    for (const nlohmann::json& slice : events(trace, "X")) {
       const double begin = slice["ts"], end = begin + slice["dur"].get<double>();
       const bool same = slice["pid"] == event["pid"] && slice["tid"] == event["tid"] && slice["cat"] == "communication";
       if (same && begin <= event["ts"] && event["ts"] <= end) return slice["name"].get<std::string>().starts_with(kind);
@@ -117,7 +116,7 @@ TEST_F(TraceTest, HasAnArrowFromEachSendToItsReceive) {
   };
   for (const auto& [id, send] : from) {
     ASSERT_TRUE(to.contains(id)) << id;
-    const Json& receive = to.at(id);
+    const nlohmann::json& receive = to.at(id);
     EXPECT_NE(send["pid"], receive["pid"]);
     EXPECT_TRUE(within_slice(send, "send_")) << id;
     EXPECT_TRUE(within_slice(receive, "receive_")) << id;
@@ -127,9 +126,9 @@ TEST_F(TraceTest, HasAnArrowFromEachSendToItsReceive) {
 }
 
 TEST_F(TraceTest, ShowsCollectivesWithinBlocks) {
-  const Json trace = run({"log.trace_steps=[2]", "parallel.tensor=2", "parallel.data=1"});
+  const nlohmann::json trace = run({"log.trace_steps=[2]", "parallel.tensor=2", "parallel.data=1"});
   int gathers = 0;
-  for (const Json& event : events(trace, "X")) gathers += event["name"] == "all_gather" ? 1 : 0;
+  for (const nlohmann::json& event : events(trace, "X")) gathers += event["name"] == "all_gather" ? 1 : 0;
   EXPECT_GT(gathers, 2 * 4 * 2) << "on two ranks, four micro-batches, two blocks";
 }
 
@@ -141,7 +140,7 @@ TEST_F(TraceTest, IsWrittenByRanksThatAreProcessesToo) {
   EXPECT_THAT(outcome.output + outcome.errors, testing::HasSubstr("trace: " + (directory_ / "run" / "trace.json").string()));
   std::ifstream file(directory_ / "run" / "trace.json");
   std::set<std::pair<int, int>> steps;  // of ranks
-  for (const Json& event : events(Json::parse(file), "X")) {
+  for (const nlohmann::json& event : events(nlohmann::json::parse(file), "X")) {
     if (event["args"].contains("step")) steps.emplace(event["pid"].get<int>(), event["args"]["step"].get<int>());
   }
   EXPECT_EQ(steps, (std::set<std::pair<int, int>>{{0, 1}, {0, 6}, {1, 1}, {1, 6}})) << "step 7 is not one of this run";
@@ -168,15 +167,17 @@ TEST(TraceEvents, ShowWhatAGpuRanAndLeaveItOutFirst) {
                      {"of the step before", 0, now - std::chrono::seconds(1), now}};
   const parallel::TraceText whole = trace_events(plan.train, plan.layout, plan.rank, "cuda:0", {step}, 1, 1 << 20);
   EXPECT_EQ(whole.left_out, 0u);
-  const Json trace = Json::parse(parallel::trace_file({whole.events, whole.events}));
+  const nlohmann::json trace = nlohmann::json::parse(parallel::trace_file({whole.events, whole.events}));
   std::map<std::string, int> names;
-  for (const Json& event : trace["traceEvents"]) {
+  for (const nlohmann::json& event : trace["traceEvents"]) {
     if (event.value("cat", "") == "device") ++names[event["name"]];
   }
   EXPECT_EQ(names, (std::map<std::string, int>{{"matrix \"product\" \\", 2}, {"copy 12 bytes", 2}}));
   const parallel::TraceText bounded = trace_events(plan.train, plan.layout, plan.rank, "cuda:0", {step}, 1, 10);
   EXPECT_EQ(bounded.left_out, 2u);
-  EXPECT_EQ(Json::parse(parallel::trace_file({bounded.events}))["traceEvents"].size() > plan.train.instructions.size(), true);
+  EXPECT_EQ(
+      nlohmann::json::parse(parallel::trace_file({bounded.events}))["traceEvents"].size() > plan.train.instructions.size(),
+      true);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "core/error.h"
+#include "test_paths.h"
 #include "train/sampler.h"
 #include "train/trainer.h"
 
@@ -146,7 +147,7 @@ TEST_F(TrainerTest, ProcessesComputeWhatThreadsDo) {
   ASSERT_EQ(train(request()), 0);
   const fs::path config = directory_ / "config.yaml";
   std::ofstream(config) << yaml();
-  const std::string command = std::string(PLAIT_BINARY) + " train " + config.string() +
+  const std::string command = std::string(test_paths::plait) + " train " + config.string() +
                               " --set launch.mode=processes --set run.name=processes > " + (directory_ / "log").string() +
                               " 2>&1";
   ASSERT_EQ(std::system(command.c_str()), 0) << bytes(directory_ / "log");
@@ -204,7 +205,8 @@ class CommandLine : public TrainerTest, public testing::WithParamInterface<Comma
 
 TEST_P(CommandLine, StatusAndMessage) {
   std::ofstream(directory_ / "bad.yaml") << "model: {preset: gpt2-124m, hiden: 3}\ntrain: {steps: -1}\n";
-  const std::string command = "cd " + directory_.string() + " && " + PLAIT_BINARY + " " + GetParam().arguments + " > log 2>&1";
+  const std::string command =
+      "cd " + directory_.string() + " && " + test_paths::plait + " " + GetParam().arguments + " > log 2>&1";
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), GetParam().status);
   EXPECT_THAT(bytes(directory_ / "log"), testing::HasSubstr(GetParam().message));
