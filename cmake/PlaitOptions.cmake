@@ -9,12 +9,21 @@ if(CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE}")
 endif()
 
+# A full build of units of several sources is several times less work; a change to one file is more. The sources of a room, and the
+# tests of a folder, share one namespace for what only one of them uses, so names are not repeated there.
+option(PLAIT_UNITY "Compile the sources of a room in units of several; OFF, for development: each alone" ON)
+set(PLAIT_UNITY_SOURCES 12 CACHE STRING "Sources in a unit; 0: all that a target has")
+set(CMAKE_UNITY_BUILD ${PLAIT_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE ${PLAIT_UNITY_SOURCES})
+
 # Installed programs find their libraries beside themselves (PlaitInstall.cmake).
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 
 add_library(plait_options INTERFACE)
 target_compile_options(plait_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wno-unknown-pragmas>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wno-unknown-pragmas>
+  # In a unit a local name may be that of another source's function, and every source is an included file.
+  $<$<COMPILE_LANGUAGE:CXX>:$<IF:$<BOOL:${PLAIT_UNITY}>,-Wshadow=local -Wno-subobject-linkage,-Wshadow>>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees an overlapping copy in "literal" + std::string (GCC bug 105651) and uninitialized members of variants and
   # strings that it has itself inlined away.

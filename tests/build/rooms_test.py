@@ -58,11 +58,11 @@ def fail(text):
     problems.append(text)
 
 
-def compile_command(commands, source, room):
-    """The compiler and the flags of the room's first C++ source, without that source and its output."""
+def compile_command(commands, room):
+    """The compiler and the flags of the room's first C++ unit (one source, or several), without that unit and its output."""
     for entry in commands:
         file = Path(entry["file"])
-        if file.suffix == ".cpp" and file.parent == source / "src" / room:
+        if file.suffix in (".cpp", ".cxx") and f"/plait_{room}.dir/" in entry["command"]:
             words = shlex.split(entry["command"])
             words = words[words.index(next(w for w in words if re.search(r"(\+\+|clang|cc)[^/]*$", w) and "ccache" not in w)):]
             keep, skip = [], False
@@ -74,7 +74,7 @@ def compile_command(commands, source, room):
                 elif word not in ("-MD", "-MMD") and Path(word) != file:
                     keep.append(word)
             return keep, entry["directory"]
-    sys.exit(f"rooms_test: no source of src/{room} in compile_commands.json")
+    sys.exit(f"rooms_test: no unit of src/{room} in compile_commands.json")
 
 
 def compiles(command, directory, code):
@@ -86,7 +86,7 @@ def check_includes(source, build):
     commands = json.loads((build / "compile_commands.json").read_text())
     headers = {room: sorted(p.relative_to(source / "src").as_posix() for p in (source / "src" / room).glob("*.h")) for room in MAY_USE}
     for room, others in MAY_USE.items():
-        command, directory = compile_command(commands, source, room)
+        command, directory = compile_command(commands, room)
         code = ""
         for other, names in headers.items():
             visible = other == room or other in others

@@ -92,4 +92,4 @@ inline fs::path write_checkpoint(const fs::path& run_dir, std::int64_t step, std
   return writer.commit({{"seed", 1234}, {"step", step}}, keep).directory;
 }
 
-}  // namespace plait::train::test
+}  // namespace plait::checkpoint::test

@@ -5,8 +5,8 @@
 
 namespace plait::runtime::test {
 
-inline double late_of(const Ledger& ledger, int rank) {
-  for (const PeerTimes& peer : ledger.peers) {
+inline double late_of(const parallel::Ledger& ledger, int rank) {
+  for (const parallel::PeerTimes& peer : ledger.peers) {
     if (peer.rank == rank) return peer.late_ms;
   }
   return 0;
