@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/units.h"
+#include "core/units.h"
 
 namespace plait::topology {
 namespace {
