@@ -8,15 +8,15 @@
 
 #include "core/temporary_directory.h"
 #include "launch/launch_environment.h"
-#include "topology/topology_files.h"
 #include "run_plait.h"
+#include "topology/topology_files.h"
 
 namespace plait::app {
 namespace {
 
-using topology::test::fixture;
 using testing::AllOf;
 using testing::HasSubstr;
+using topology::test::fixture;
 
 class PlanCommand : public testing::Test {
  protected:

@@ -5,24 +5,22 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/device.h"
 #include "core/temporary_directory.h"
+#include "run_plait.h"
 #include "topology/import.h"
 #include "topology/topology_files.h"
 #include "topology/topology_json.h"
-#include "core/device.h"
-#include "run_plait.h"
 
 namespace plait::app {
 namespace {
 
-using topology::GpusNeeded;
-using topology::import_topology;
-using topology::test::fixture;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using topology::GpusNeeded;
 using topology::import_topology;
+using topology::test::fixture;
 
 class TopoCommand : public testing::Test {
  protected:

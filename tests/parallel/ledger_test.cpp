@@ -1,6 +1,6 @@
 // Hand-made timelines: every millisecond of a step is in one account, and in the right one.
 #include "parallel/ledger.h"
-#include "runtime/late_peers.h"
+#include "parallel/late_peers.h"
 
 #include <gtest/gtest.h>
 

@@ -77,7 +77,7 @@ TEST(BlockWork, FullRecomputationComputesAllButTheLastProductAgain) {
   EXPECT_EQ(again.backward_input.scatters - plain.backward_input.scatters, 1);
 }
 
-TEST(topology::DeviceProfile, NamesAreWholeWordsAndUnknownOnesAreRefused) {
+TEST(DeviceProfile, NamesAreWholeWordsAndUnknownOnesAreRefused) {
   EXPECT_EQ(topology::nominal_profile("NVIDIA H200").name, "H200");
   EXPECT_EQ(topology::nominal_profile("h100").name, "H100");
   EXPECT_EQ(topology::nominal_profile("NVIDIA A100-SXM4-80GB").name, "A100");
@@ -90,7 +90,7 @@ TEST(topology::DeviceProfile, NamesAreWholeWordsAndUnknownOnesAreRefused) {
     EXPECT_GT(topology::nominal_profile(name).memory_bytes, 0) << name;
 }
 
-TEST(topology::DeviceProfile, ALargeProductTakesItsFlopsAndASmallOneTheDevicesPatience) {
+TEST(DeviceProfile, ALargeProductTakesItsFlopsAndASmallOneTheDevicesPatience) {
   const topology::DeviceProfile profile = topology::nominal_profile("h200");
   PassWork large{.matrix_flops = 1e15, .matrix_products = 1}, small{.matrix_flops = 1e3, .matrix_products = 1};
   EXPECT_NEAR(seconds_of(large, profile, DType::bf16), 1e15 / profile.half_flops, 1e-4);

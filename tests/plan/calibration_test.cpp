@@ -83,8 +83,8 @@ model::BlockSizes measured_sizes(int tensor, std::int64_t micro_batch) {
 }
 
 TEST(BlockCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
-  const Machine nominal{.profile = nominal_profile("h200"), .calibration = {}},
-      measured{.profile = nominal_profile("h200"), .calibration = example()};
+  const Machine nominal{.profile = topology::nominal_profile("h200"), .calibration = {}},
+      measured{.profile = topology::nominal_profile("h200"), .calibration = example()};
   BlockCosts exact(measured, measured_sizes(2, 4));
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, 1).seconds, 0.6e-3);
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::backward_weight, 2).seconds, 0.5e-3);

@@ -14,7 +14,7 @@ namespace {
 using test::Amounts;
 
 TEST(PlacementCost, ARingTakesItsBytesOverItsNarrowestHopAndALatencyARound) {
-  Fabric fabric(test::two_sockets());
+  topology::Fabric fabric(test::two_sockets());
   Traffic traffic;
   traffic.layout = {1, 1, 4};
   traffic.tensor = {{2.4e9, 6}};
@@ -27,7 +27,7 @@ TEST(PlacementCost, ARingTakesItsBytesOverItsNarrowestHopAndALatencyARound) {
 }
 
 TEST(PlacementCost, GroupsWhoseRingsMustCrossAChannelShareIt) {
-  Fabric fabric(test::two_sockets());
+  topology::Fabric fabric(test::two_sockets());
   Traffic traffic;
   traffic.layout = {1, 2, 2};
   traffic.tensor = {{1.2e9, 2}};
@@ -106,7 +106,7 @@ TEST(PlacementCost, WiderOrQuickerIsAChoice) {
 }
 
 TEST(PlacementCost, APipelineTakesItsBusiestPairOrChannelAndItsFill) {
-  Fabric fabric(test::two_sockets());
+  topology::Fabric fabric(test::two_sockets());
   const Traffic traffic = test::traffic({3, 1, 1}, {.forward = 1.6, .backward = 0.8, .messages = 4});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 1, 2});
   const double steady = 1.6 / 8;  // 1 to 2
@@ -122,7 +122,7 @@ TEST(PlacementCost, APipelineTakesItsBusiestPairOrChannelAndItsFill) {
 }
 
 TEST(PlacementCost, CopiesOfThePipelineShareAndTheSlowestFills) {
-  Fabric fabric(test::two_sockets());
+  topology::Fabric fabric(test::two_sockets());
   const Traffic traffic = test::traffic({2, 2, 1}, {.forward = 1, .messages = 1});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 2, 1, 3});
   EXPECT_DOUBLE_EQ(cost.seconds, 1.0 / 12 + 1.0 / 12 + 2e-6);
@@ -130,7 +130,7 @@ TEST(PlacementCost, CopiesOfThePipelineShareAndTheSlowestFills) {
 }
 
 TEST(PlacementCost, DataAndTiedGroupsAreOnesOfTheirOwn) {
-  Fabric fabric(test::two_sockets());
+  topology::Fabric fabric(test::two_sockets());
   Traffic traffic = test::traffic({2, 2, 1}, {.data = 1.2, .tied = 0.4});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 1, 2, 3});
   EXPECT_DOUBLE_EQ(cost.data.seconds, 1.2 / 12 + 2 * 2e-6);
@@ -154,7 +154,7 @@ TEST(PlacementCost, RanksThatCannotReachEachOtherMakeItImpossible) {
 }
 
 TEST(PlacementCost, TrafficThatDoesNotFitItsLayoutIsRefused) {
-  Fabric fabric(test::two_sockets());
+  topology::Fabric fabric(test::two_sockets());
   Traffic traffic = test::traffic({2, 1, 1}, {.forward = 1});
   EXPECT_THROW(cost_of(fabric, traffic, {0}), InternalError);
   EXPECT_THROW(cost_of(fabric, traffic, {0, 4}), InternalError);

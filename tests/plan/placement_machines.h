@@ -83,12 +83,13 @@ inline topology::Graph two_sockets() {
   using topology::NodeKind;
   topology::Graph g;
   for (int i = 0; i < 4; ++i)
-    g.nodes.push_back({.kind = NodeKind::gpu, .name = "gpu" + std::to_string(i), .index = i, .numa = i / 2});
-  for (int n = 0; n < 2; ++n) g.nodes.push_back({.kind = NodeKind::numa, .name = "numa" + std::to_string(n), .numa = n});
+    g.nodes.push_back({.kind = topology::NodeKind::gpu, .name = "gpu" + std::to_string(i), .index = i, .numa = i / 2});
+  for (int n = 0; n < 2; ++n)
+    g.nodes.push_back({.kind = topology::NodeKind::numa, .name = "numa" + std::to_string(n), .numa = n});
   for (int i = 0; i < 4; ++i)
-    g.edges.push_back({.a = i, .b = 4 + i / 2, .kind = LinkKind::pcie, .gb_per_s = 12, .latency_us = 1});
-  g.edges.push_back({.a = 4, .b = 5, .kind = LinkKind::smp, .gb_per_s = 8, .latency_us = 2});
-  g.edges.push_back({.a = 0, .b = 1, .kind = LinkKind::nvlink, .lanes = 2, .gb_per_s = 40, .latency_us = 0.5});
+    g.edges.push_back({.a = i, .b = 4 + i / 2, .kind = topology::LinkKind::pcie, .gb_per_s = 12, .latency_us = 1});
+  g.edges.push_back({.a = 4, .b = 5, .kind = topology::LinkKind::smp, .gb_per_s = 8, .latency_us = 2});
+  g.edges.push_back({.a = 0, .b = 1, .kind = topology::LinkKind::nvlink, .lanes = 2, .gb_per_s = 40, .latency_us = 0.5});
   return g;
 }
 
@@ -98,24 +99,24 @@ inline topology::Graph random_machine(std::mt19937& random, int gpus) {
   using topology::NodeKind;
   topology::Graph graph;
   const auto chance = [&](int percent) { return static_cast<int>(random() % 100) < percent; };
-  const int sockets[] = {add_node(graph, NodeKind::numa, "numa0", 0, -1, 0),
-                         add_node(graph, NodeKind::numa, "numa1", 0, -1, 1)};
-  graph.edges.push_back(topology::nominal_edge(sockets[0], sockets[1], LinkKind::smp, chance(50) ? 8 : 16));
+  const int sockets[] = {add_node(graph, topology::NodeKind::numa, "numa0", 0, -1, 0),
+                         add_node(graph, topology::NodeKind::numa, "numa1", 0, -1, 1)};
+  graph.edges.push_back(topology::nominal_edge(sockets[0], sockets[1], topology::LinkKind::smp, chance(50) ? 8 : 16));
   std::vector<int> nodes;
   int parent = -1, below = 0;
   for (int gpu = 0; gpu < gpus; ++gpu) {
     const int socket = static_cast<int>(random() % 2);
-    nodes.push_back(add_node(graph, NodeKind::gpu, "gpu" + std::to_string(gpu), 0, gpu, socket));
+    nodes.push_back(add_node(graph, topology::NodeKind::gpu, "gpu" + std::to_string(gpu), 0, gpu, socket));
     if (parent < 0 || below == 2 || chance(40)) {
       parent = sockets[socket];
       below = 0;
       if (chance(60)) {
-        parent = add_node(graph, NodeKind::pcie_switch, "switch" + std::to_string(gpu), 0, -1, socket);
-        graph.edges.push_back(topology::nominal_edge(sockets[socket], parent, LinkKind::pcie, chance(50) ? 12 : 24));
+        parent = add_node(graph, topology::NodeKind::pcie_switch, "switch" + std::to_string(gpu), 0, -1, socket);
+        graph.edges.push_back(topology::nominal_edge(sockets[socket], parent, topology::LinkKind::pcie, chance(50) ? 12 : 24));
       }
     }
     ++below;
-    graph.edges.push_back(topology::nominal_edge(nodes.back(), parent, LinkKind::pcie, chance(70) ? 12 : 24));
+    graph.edges.push_back(topology::nominal_edge(nodes.back(), parent, topology::LinkKind::pcie, chance(70) ? 12 : 24));
   }
   const int links = 10 + static_cast<int>(random() % 40);
   for (int a = 0; a < gpus; ++a) {
@@ -123,7 +124,7 @@ inline topology::Graph random_machine(std::mt19937& random, int gpus) {
       if (!chance(links)) continue;
       const int lanes = 1 + static_cast<int>(random() % 3);
       graph.edges.push_back(topology::nominal_edge(nodes[static_cast<std::size_t>(a)], nodes[static_cast<std::size_t>(b)],
-                                                   LinkKind::nvlink, 20.6 * lanes, lanes));
+                                                   topology::LinkKind::nvlink, 20.6 * lanes, lanes));
     }
   }
   return graph;
@@ -134,31 +135,31 @@ inline topology::Graph rail_cluster(int hosts, int hosts_in_pod = 1 << 20) {
   using topology::LinkKind;
   using topology::NodeKind;
   topology::Graph graph;
-  const int spine = add_node(graph, NodeKind::network, "spine", -1);
+  const int spine = add_node(graph, topology::NodeKind::network, "spine", -1);
   std::vector<int> leaves;
   for (int h = 0; h < hosts; ++h) {
     const std::string host = "host" + std::to_string(h) + "/";
     if (h % hosts_in_pod == 0) {
       leaves.clear();
       for (int g = 0; g < 8; ++g) {
-        leaves.push_back(add_node(graph, NodeKind::network, host + "leaf" + std::to_string(g), -1));
-        graph.edges.push_back(topology::nominal_edge(leaves.back(), spine, LinkKind::network, 400));
+        leaves.push_back(add_node(graph, topology::NodeKind::network, host + "leaf" + std::to_string(g), -1));
+        graph.edges.push_back(topology::nominal_edge(leaves.back(), spine, topology::LinkKind::network, 400));
       }
     }
-    const int nvswitch = add_node(graph, NodeKind::nvswitch, host + "nvswitch", h);
-    const int numa[] = {add_node(graph, NodeKind::numa, host + "numa0", h, -1, 0),
-                        add_node(graph, NodeKind::numa, host + "numa1", h, -1, 1)};
-    graph.edges.push_back(topology::nominal_edge(numa[0], numa[1], LinkKind::smp, 16));
+    const int nvswitch = add_node(graph, topology::NodeKind::nvswitch, host + "nvswitch", h);
+    const int numa[] = {add_node(graph, topology::NodeKind::numa, host + "numa0", h, -1, 0),
+                        add_node(graph, topology::NodeKind::numa, host + "numa1", h, -1, 1)};
+    graph.edges.push_back(topology::nominal_edge(numa[0], numa[1], topology::LinkKind::smp, 16));
     for (int g = 0; g < 8; ++g) {
       const std::string number = std::to_string(g);
-      const int gpu = add_node(graph, NodeKind::gpu, host + "gpu" + number, h, g, g / 4);
-      const int nic = add_node(graph, NodeKind::nic, host + "nic" + number, h, -1, g / 4);
-      const int pcie = add_node(graph, NodeKind::pcie_switch, host + "switch" + number, h, -1, g / 4);
-      graph.edges.push_back(topology::nominal_edge(gpu, nvswitch, LinkKind::nvlink, 370.8, 18));
-      graph.edges.push_back(topology::nominal_edge(gpu, pcie, LinkKind::pcie, 48));
-      graph.edges.push_back(topology::nominal_edge(nic, pcie, LinkKind::pcie, 48));
-      graph.edges.push_back(topology::nominal_edge(pcie, numa[g / 4], LinkKind::pcie, 48));
-      graph.edges.push_back(topology::nominal_edge(nic, leaves[static_cast<std::size_t>(g)], LinkKind::network, 50));
+      const int gpu = add_node(graph, topology::NodeKind::gpu, host + "gpu" + number, h, g, g / 4);
+      const int nic = add_node(graph, topology::NodeKind::nic, host + "nic" + number, h, -1, g / 4);
+      const int pcie = add_node(graph, topology::NodeKind::pcie_switch, host + "switch" + number, h, -1, g / 4);
+      graph.edges.push_back(topology::nominal_edge(gpu, nvswitch, topology::LinkKind::nvlink, 370.8, 18));
+      graph.edges.push_back(topology::nominal_edge(gpu, pcie, topology::LinkKind::pcie, 48));
+      graph.edges.push_back(topology::nominal_edge(nic, pcie, topology::LinkKind::pcie, 48));
+      graph.edges.push_back(topology::nominal_edge(pcie, numa[g / 4], topology::LinkKind::pcie, 48));
+      graph.edges.push_back(topology::nominal_edge(nic, leaves[static_cast<std::size_t>(g)], topology::LinkKind::network, 50));
     }
   }
   return graph;
@@ -176,26 +177,26 @@ struct Cluster {
     using topology::LinkKind;
     using topology::NodeKind;
     topology::Graph graph;
-    const auto join = [&](int a, int b, LinkKind kind, double gb_per_s) {
+    const auto join = [&](int a, int b, topology::LinkKind kind, double gb_per_s) {
       graph.edges.push_back({.a = a, .b = b, .kind = kind, .gb_per_s = gb_per_s, .latency_us = latency_us});
     };
-    const int spine = add_node(graph, NodeKind::network, "spine", -1);
+    const int spine = add_node(graph, topology::NodeKind::network, "spine", -1);
     for (int nic = 0; nic < nics; ++nic) {
-      const int rail = add_node(graph, NodeKind::network, "rail" + std::to_string(nic), -1);
-      join(rail, spine, LinkKind::network, nic_gb_per_s * hosts);
+      const int rail = add_node(graph, topology::NodeKind::network, "rail" + std::to_string(nic), -1);
+      join(rail, spine, topology::LinkKind::network, nic_gb_per_s * hosts);
     }
     for (int host = 0; host < hosts; ++host) {
       const std::string name = "host" + std::to_string(host) + "/";
-      const int nvswitch = add_node(graph, NodeKind::nvswitch, name + "nvswitch", host);
+      const int nvswitch = add_node(graph, topology::NodeKind::nvswitch, name + "nvswitch", host);
       for (int nic = 0; nic < nics; ++nic) {
-        const int pcie = add_node(graph, NodeKind::pcie_switch, name + "switch" + std::to_string(nic), host, -1, 0);
-        const int port = add_node(graph, NodeKind::nic, name + "nic" + std::to_string(nic), host, -1, 0);
-        join(pcie, port, LinkKind::pcie, pcie_gb_per_s);
-        join(port, 1 + nic, LinkKind::network, nic_gb_per_s);
+        const int pcie = add_node(graph, topology::NodeKind::pcie_switch, name + "switch" + std::to_string(nic), host, -1, 0);
+        const int port = add_node(graph, topology::NodeKind::nic, name + "nic" + std::to_string(nic), host, -1, 0);
+        join(pcie, port, topology::LinkKind::pcie, topology::pcie_gb_per_s);
+        join(port, 1 + nic, topology::LinkKind::network, nic_gb_per_s);
         for (int gpu = nic * gpus / nics; gpu < (nic + 1) * gpus / nics; ++gpu) {
-          const int node = add_node(graph, NodeKind::gpu, name + "gpu" + std::to_string(gpu), host, gpu, 0);
-          join(node, nvswitch, LinkKind::nvlink, nvlink_gb_per_s);
-          join(node, pcie, LinkKind::pcie, pcie_gb_per_s);
+          const int node = add_node(graph, topology::NodeKind::gpu, name + "gpu" + std::to_string(gpu), host, gpu, 0);
+          join(node, nvswitch, topology::LinkKind::nvlink, nvlink_gb_per_s);
+          join(node, pcie, topology::LinkKind::pcie, topology::pcie_gb_per_s);
         }
       }
     }

@@ -40,8 +40,9 @@ Machine slow_gpu(double memory_gib = 16) {
   return machine;
 }
 
-Fabric fixture(const std::string& name) {
-  return Fabric(topology::import_topology(std::string(test_paths::source) + "/tests/comm/topologies/" + name).graph);
+topology::Fabric fixture(const std::string& name) {
+  return topology::Fabric(
+      topology::import_topology(std::string(test_paths::source) + "/tests/topology/topologies/" + name).graph);
 }
 
 TEST(Candidates, AreAllThatTheRulesAllowAndTheOthersSayWhichRuleTheyBreak) {
@@ -354,7 +355,7 @@ TEST_F(Document, OfAnotherJobOrSpoiltIsRefused) {
   EXPECT_THAT(refused([](auto& j) { j["choice"]["schedule"] = "auto"; }), HasSubstr("leaves parallel.schedule open"));
 }
 
-TEST(topology::AssumedTopology, EveryGpuHasANicOfItsOwn) {
+TEST(AssumedTopology, EveryGpuHasANicOfItsOwn) {
   topology::Fabric fabric(topology::assume_topology(DeviceKind::cuda, "h100", 16).graph);
   std::set<int> crossed;
   std::size_t channels = 0;
@@ -368,7 +369,7 @@ TEST(topology::AssumedTopology, EveryGpuHasANicOfItsOwn) {
   EXPECT_EQ(fabric.way(0, 7).link, "NVS18");
 }
 
-TEST(topology::AssumedTopology, IsSaidAndHasAsManyGpusAsAsked) {
+TEST(AssumedTopology, IsSaidAndHasAsManyGpusAsAsked) {
   for (const std::string& device : topology::nominal_profile_names()) {
     const bool cpu = device == "CPU";
     for (const int ranks : {1, 2, 8, 24}) {

@@ -1,12 +1,12 @@
 // Two pipeline stages as threads, with the waits of the program or, given "drop", without those of the forward passes: a stage
-// then reads its input while it is still being received. tests/parallel/program_race_test.cpp runs it under ThreadSanitizer.
+// then reads its input while it is still being received. tests/runtime/program_race_test.cpp runs it under ThreadSanitizer.
 #include <string_view>
 
 #include "runtime/rank_threads.h"
 
 int main(int argc, char** argv) {
   using namespace plait;
-  using namespace plait::parallel;
+  using namespace plait::runtime;
   const bool drop = argc > 1 && std::string_view(argv[1]) == "drop";
   Config config;
   config.model.layers = 2, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 61;

@@ -2,7 +2,7 @@
 // models do, so that a busy machine does not matter.
 #include "runtime/step_recorder.h"
 #include "comm/forwarding_link.h"
-#include "runtime/late_peers.h"
+#include "parallel/late_peers.h"
 
 #include <gtest/gtest.h>
 
@@ -72,7 +72,7 @@ class SlowGroup final : public comm::Communicator {
   const void* first_ = nullptr;
 };
 
-void expect_measured_balance(const Ledger& ledger) {
+void expect_measured_balance(const parallel::Ledger& ledger) {
   EXPECT_GT(ledger.step_ms, 0);
   EXPECT_NEAR(ledger.compute_ms + ledger.exposed_ms() + ledger.bubble_ms + ledger.other_ms, ledger.step_ms,
               1e-6 * ledger.step_ms);
@@ -119,21 +119,21 @@ constexpr milliseconds pause_of_each{30};
 constexpr double most_of_all = 80;
 
 TEST(StepRecorder, CallsASlowWireExposedCommunication) {
-  const std::vector<Ledger> ledgers = with_slow_links({.wire = pause_of_each});
-  const Ledger& receiver = ledgers[1];
-  EXPECT_GT(receiver.of(CommunicationKind::activations).exposed_ms, most_of_all);
-  EXPECT_EQ(receiver.of(CommunicationKind::activations).count, 4);
-  EXPECT_LT(receiver.of(CommunicationKind::gradients).exposed_ms, most_of_all / 2);
-  EXPECT_LT(test::late_of(receiver, 0), most_of_all / 2);
+  const std::vector<parallel::Ledger> ledgers = with_slow_links({.wire = pause_of_each});
+  const parallel::Ledger& receiver = ledgers[1];
+  EXPECT_GT(receiver.of(parallel::CommunicationKind::activations).exposed_ms, most_of_all);
+  EXPECT_EQ(receiver.of(parallel::CommunicationKind::activations).count, 4);
+  EXPECT_LT(receiver.of(parallel::CommunicationKind::gradients).exposed_ms, most_of_all / 2);
+  EXPECT_LT(parallel::test::late_of(receiver, 0), most_of_all / 2);
   EXPECT_EQ(receiver.unsplit_ms, 0);
   // Rank 0 waits for gradients that rank 1 cannot compute yet.
-  EXPECT_GT(test::late_of(ledgers[0], 1), pause_of_each.count());
+  EXPECT_GT(parallel::test::late_of(ledgers[0], 1), pause_of_each.count());
   EXPECT_LT(ledgers[0].exposed_ms(), most_of_all / 2);
 }
 
 TEST(StepRecorder, CallsALateSenderABubble) {
-  const std::vector<Ledger> ledgers = with_slow_links({.sender = pause_of_each});
-  EXPECT_GT(test::late_of(ledgers[1], 0), most_of_all);
+  const std::vector<parallel::Ledger> ledgers = with_slow_links({.sender = pause_of_each});
+  EXPECT_GT(parallel::test::late_of(ledgers[1], 0), most_of_all);
   EXPECT_GT(ledgers[1].bubble_ms, most_of_all);
   EXPECT_LT(ledgers[1].exposed_ms(), most_of_all / 2);
 }
@@ -142,7 +142,7 @@ TEST(StepRecorder, SaysWhatALinkWithoutAnnouncementsLeavesOpen) {
   const std::vector<parallel::Ledger> ledgers = with_slow_links({.sender = pause_of_each, .announces = false});
   EXPECT_GT(ledgers[1].of(parallel::CommunicationKind::activations).exposed_ms, most_of_all);
   EXPECT_GT(ledgers[1].unsplit_ms, most_of_all);
-  EXPECT_LT(test::late_of(ledgers[1], 0), most_of_all / 2);
+  EXPECT_LT(parallel::test::late_of(ledgers[1], 0), most_of_all / 2);
 }
 
 TEST(StepRecorder, SeesReductionsHiddenBesideComputeAndExposedWithoutOverlap) {
@@ -179,9 +179,9 @@ TEST(StepRecorder, TimesWhatBlocksDoWithinNowAndThen) {
     double count = 0, share = 0;
     for (std::int64_t step = 0; step < config.train.steps; ++step) {
       interpreter.run_step(batches, {.update = step + 1, .lr = 1e-3f});
-      const Ledger ledger = interpreter.synchronize_result().ledger;
+      const parallel::Ledger ledger = interpreter.synchronize_result().ledger;
       expect_measured_balance(ledger);
-      const KindTimes& tensor = ledger.of(CommunicationKind::tensor_collectives);
+      const parallel::KindTimes& tensor = ledger.of(parallel::CommunicationKind::tensor_collectives);
       if (step == 0) count = tensor.count;
       EXPECT_GT(count, 4 * 2 * 4) << "micro-batches, blocks, forward and backward of attention and MLP";
       EXPECT_EQ(tensor.count, count) << "step " << step;
@@ -228,7 +228,7 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
         const StepResult result = interpreter.synchronize_result();
         EXPECT_EQ(result.update, ++taken);
         expect_measured_balance(result.ledger);
-        const Ledger& ledger = result.ledger;
+        const parallel::Ledger& ledger = result.ledger;
         const bool later_stage = interpreter.plan().coordinates().pipeline > 0 || interpreter.plan().schedule.chunks > 1;
         EXPECT_EQ(ledger.of(parallel::CommunicationKind::activations).count > 0, later_stage)
             << "rank " << interpreter.plan().rank;

@@ -7,14 +7,9 @@
 namespace plait::topology {
 namespace {
 
-using Edge;
-using Graph;
-using LinkKind;
-using Node;
-using NodeKind;
 
 TEST(Fabric, AWayIsWhatItCrosses) {
-  Fabric fabric(test::two_sockets());
+  Fabric fabric(plan::test::two_sockets());
   ASSERT_EQ(fabric.gpus(), 4);
   const Way& across = fabric.way(0, 3);
   EXPECT_EQ(across.gb_per_s, 8);
@@ -26,7 +21,7 @@ TEST(Fabric, AWayIsWhatItCrosses) {
 }
 
 TEST(Fabric, FlowsOfOneDirectionShareAChannelAndOthersDoNot) {
-  Fabric fabric(test::two_sockets());
+  Fabric fabric(plan::test::two_sockets());
   EXPECT_EQ(fabric.way(0, 3).channels[1], fabric.way(1, 2).channels[1]);
   EXPECT_NE(fabric.way(0, 3).channels[1], fabric.way(2, 1).channels[1]);
   EXPECT_EQ(fabric.way(0, 1).link, "NV2");
@@ -34,12 +29,12 @@ TEST(Fabric, FlowsOfOneDirectionShareAChannelAndOthersDoNot) {
 }
 
 TEST(Fabric, AGpuReachesItselfThroughNothing) {
-  Fabric fabric(test::two_sockets());
+  Fabric fabric(plan::test::two_sockets());
   EXPECT_TRUE(fabric.way(2, 2).channels.empty());
 }
 
 TEST(Fabric, AMeasurementGoesBeforeThePath) {
-  Graph graph = test::two_sockets();
+  Graph graph = plan::test::two_sockets();
   graph.pairs.push_back({.from = 0, .to = 1, .gb_per_s = 37, .latency_us = 3});
   Fabric fabric(graph);
   EXPECT_EQ(fabric.way(0, 1).gb_per_s, 37);
@@ -49,18 +44,18 @@ TEST(Fabric, AMeasurementGoesBeforeThePath) {
 
 // Hosts that are alike share their paths; asking the routes for each pair must give the same.
 TEST(Fabric, WaysAreThoseOfTheRoutes) {
-  Graph uneven = test::rail_cluster(3);
+  Graph uneven = plan::test::rail_cluster(3);
   for (Edge& edge : uneven.edges) {
     if (edge.gb_per_s == 50 && uneven.nodes[static_cast<std::size_t>(edge.a)].host == 1) edge.gb_per_s = 25;
   }
-  Graph joined = test::rail_cluster(3);  // two of the hosts have a link between them that no switch is at
+  Graph joined = plan::test::rail_cluster(3);  // two of the hosts have a link between them that no switch is at
   std::vector<int> numa;
   for (std::size_t i = 0; i < joined.nodes.size(); ++i) {
     if (joined.nodes[i].name == "host0/numa0" || joined.nodes[i].name == "host2/numa0") numa.push_back(static_cast<int>(i));
   }
   joined.edges.push_back(nominal_edge(numa.at(0), numa.at(1), LinkKind::pcie, 20));
-  std::vector<Graph> graphs = {test::rail_cluster(3), test::rail_cluster(4, 2), uneven, joined};
-  for (const std::string& name : test::machines_of_up_to_8()) graphs.push_back(test::machine(name));
+  std::vector<Graph> graphs = {plan::test::rail_cluster(3), plan::test::rail_cluster(4, 2), uneven, joined};
+  for (const std::string& name : plan::test::machines_of_up_to_8()) graphs.push_back(plan::test::machine(name));
   for (const Graph& graph : graphs) {
     Fabric fabric(graph);
     const Routes routes(graph);
@@ -91,9 +86,9 @@ TEST(Fabric, WaysAreThoseOfTheRoutes) {
 }
 
 TEST(Fabric, HostsOfOneShapeAreAlikeInsideAndAttachedToTheSameSwitches) {
-  EXPECT_EQ(Fabric(test::rail_cluster(5)).shapes(), 1);
-  EXPECT_EQ(Fabric(test::rail_cluster(6, 2)).shapes(), 3);
-  Fabric fabric(test::rail_cluster(3));
+  EXPECT_EQ(Fabric(plan::test::rail_cluster(5)).shapes(), 1);
+  EXPECT_EQ(Fabric(plan::test::rail_cluster(6, 2)).shapes(), 3);
+  Fabric fabric(plan::test::rail_cluster(3));
   EXPECT_EQ(fabric.hosts(), 3);
   EXPECT_EQ(fabric.host_of(9), 1);
   EXPECT_EQ(fabric.first_gpu(2), 16);
@@ -101,7 +96,7 @@ TEST(Fabric, HostsOfOneShapeAreAlikeInsideAndAttachedToTheSameSwitches) {
 }
 
 TEST(Fabric, AMeasurementOfOnePairIsNotTakenForThatOfOthers) {
-  Graph graph = test::rail_cluster(3);
+  Graph graph = plan::test::rail_cluster(3);
   const std::vector<int> gpus = gpus_of(graph);
   graph.pairs.push_back({.from = gpus[0], .to = gpus[8], .gb_per_s = 33, .latency_us = 9});
   Fabric fabric(graph);

@@ -15,7 +15,7 @@
 namespace plait::topology::test {
 
 inline std::string fixture(const std::string& name) {
-  return std::string(test_paths::source) + "/tests/comm/topologies/" + name;
+  return std::string(test_paths::source) + "/tests/topology/topologies/" + name;
 }
 
 inline std::string text_of(const std::string& file) {

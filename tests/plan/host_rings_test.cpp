@@ -13,7 +13,7 @@
 #include "plan/placement_machines.h"
 #include "plan/simulation/simulator.h"
 
-namespace plait::topology {
+namespace plait::plan {
 namespace {
 
 using test::Cluster;
@@ -33,7 +33,7 @@ Traffic all_reduces(const parallel::Layout& layout) {
 }
 
 // Of one step, which does nothing else, with the latencies of all rounds as the cost has them.
-double simulated(Fabric& fabric, const Traffic& traffic, const std::vector<int>& gpus, double hop_latency_us) {
+double simulated(topology::Fabric& fabric, const Traffic& traffic, const std::vector<int>& gpus, double hop_latency_us) {
   using parallel::InstructionKind;
   using parallel::StreamRole;
   parallel::ProgramSet set;
@@ -47,15 +47,15 @@ double simulated(Fabric& fabric, const Traffic& traffic, const std::vector<int>&
   set.program_of.assign(static_cast<std::size_t>(set.layout.ranks()), 0);
   const Work work{.seconds = traffic.data[0].rounds * hop_latency_us * 1e-6, .bytes = traffic.data[0].bytes};
   const auto work_of = [&](int, int index) { return index == 1 ? work : Work{}; };
-  const Simulated merged = simulate_step(set, work_of, network_of(fabric), gpus);
-  const Simulated each = simulate_step(set, work_of, network_of(fabric), gpus, {.merge_equal_ranks = false});
+  const Simulated merged = simulate_step(set, work_of, topology::network_of(fabric), gpus);
+  const Simulated each = simulate_step(set, work_of, topology::network_of(fabric), gpus, {.merge_equal_ranks = false});
   EXPECT_EQ(merged.step_seconds, each.step_seconds);
   return merged.step_seconds;
 }
 
 // What an all-reduce over all GPUs takes by the cost; the simulator has to agree.
-double all_reduce_seconds(const Graph& graph) {
-  Fabric fabric(graph);
+double all_reduce_seconds(const topology::Graph& graph) {
+  topology::Fabric fabric(graph);
   const Traffic traffic = all_reduces({1, fabric.gpus(), 1});
   const std::vector<int> gpus = in_order(fabric.gpus());
   Rings rings(fabric);
@@ -81,28 +81,28 @@ TEST(HostRings, FourNicsCarryFourTimesWhatOneDoes) {
 
 TEST(HostRings, TwoGpusThatShareANicAreOneRing) {
   EXPECT_NEAR(all_reduce_seconds({.nics = 2}), seconds_at(2 * 25, 8), 1e-12);
-  Fabric fabric(Cluster{.nics = 2}.graph());
-  const Network network = network_of(fabric);
-  EXPECT_EQ(host_rings(network, in_order(8)).rings, 2);
-  EXPECT_EQ(host_rings(network, {0, 1, 4, 5}).rings, 1);  // by one NIC
-  EXPECT_EQ(host_rings(network, {0, 2, 4, 6}).rings, 2);
-  EXPECT_EQ(host_rings(network, {0, 2, 4}).rings, 1);     // one member there
-  EXPECT_EQ(host_rings(network, {0, 1, 2, 3}).rings, 1);  // one host
-  EXPECT_EQ(host_rings(network, {0, 4}).rings, 1);
+  topology::Fabric fabric(Cluster{.nics = 2}.graph());
+  const topology::Network network = topology::network_of(fabric);
+  EXPECT_EQ(topology::host_rings(network, in_order(8)).rings, 2);
+  EXPECT_EQ(topology::host_rings(network, {0, 1, 4, 5}).rings, 1);  // by one NIC
+  EXPECT_EQ(topology::host_rings(network, {0, 2, 4, 6}).rings, 2);
+  EXPECT_EQ(topology::host_rings(network, {0, 2, 4}).rings, 1);     // one member there
+  EXPECT_EQ(topology::host_rings(network, {0, 1, 2, 3}).rings, 1);  // one host
+  EXPECT_EQ(topology::host_rings(network, {0, 4}).rings, 1);
 }
 
 TEST(HostRings, EachLeavesAndEntersEveryHostByANicOfItsOwn) {
-  Fabric fabric(Cluster{.hosts = 3, .gpus = 8, .nics = 4}.graph());
-  const HostRings across = host_rings(network_of(fabric), in_order(24));
+  topology::Fabric fabric(Cluster{.hosts = 3, .gpus = 8, .nics = 4}.graph());
+  const topology::HostRings across = topology::host_rings(topology::network_of(fabric), in_order(24));
   ASSERT_EQ(across.rings, 4);
   ASSERT_EQ(across.hops.size(), 3U);
   EXPECT_EQ(fabric.channel_name(fabric.way(2, 10).exit_channel), "host0/nic1 to rail1, network");
   EXPECT_EQ(fabric.channel_name(fabric.way(2, 10).entry_channel), "rail1 to host1/nic1, network");
   EXPECT_EQ(fabric.way(2, 3).exit_channel, -1);
-  for (const std::vector<HostHop>& hops : across.hops) {
+  for (const std::vector<topology::HostHop>& hops : across.hops) {
     std::set<int> exits, entries;
-    for (const HostHop& hop : hops) {
-      const Way& way = fabric.way(hop.from, hop.to);
+    for (const topology::HostHop& hop : hops) {
+      const topology::Way& way = fabric.way(hop.from, hop.to);
       exits.insert(way.exit_channel);
       entries.insert(way.entry_channel);
       EXPECT_EQ(fabric.gpu(hop.from).index / 2, fabric.gpu(hop.to).index / 2) << "on one rail";
@@ -121,15 +121,15 @@ TEST(HostRings, AreAsFastAsRailsOrTheSwitchWithinHosts) {
 
 // Without NVLink, what goes to the next member (3/4 of the bytes) and what goes to the NIC (1/4) shares a GPU's PCIe link.
 TEST(HostRings, ShareTheLinksOfTheirMembers) {
-  Graph graph = Cluster{.nics = 4, .nic_gb_per_s = 60}.graph();
-  std::erase_if(graph.edges, [](const Edge& edge) { return edge.kind == LinkKind::nvlink; });
+  topology::Graph graph = Cluster{.nics = 4, .nic_gb_per_s = 60}.graph();
+  std::erase_if(graph.edges, [](const topology::Edge& edge) { return edge.kind == topology::LinkKind::nvlink; });
   for (int host = 0; host < 2; ++host) {
-    const int numa = test::add_node(graph, NodeKind::numa, "numa" + std::to_string(host), host, -1, 0);
+    const int numa = test::add_node(graph, topology::NodeKind::numa, "numa" + std::to_string(host), host, -1, 0);
     for (int node = 0; node < numa; ++node) {
-      if (graph.nodes[static_cast<std::size_t>(node)].kind != NodeKind::pcie_switch ||
+      if (graph.nodes[static_cast<std::size_t>(node)].kind != topology::NodeKind::pcie_switch ||
           graph.nodes[static_cast<std::size_t>(node)].host != host)
         continue;
-      graph.edges.push_back({.a = node, .b = numa, .kind = LinkKind::pcie, .gb_per_s = 100, .latency_us = latency_us});
+      graph.edges.push_back({.a = node, .b = numa, .kind = topology::LinkKind::pcie, .gb_per_s = 100, .latency_us = latency_us});
     }
   }
   EXPECT_NEAR(all_reduce_seconds(graph), seconds_at(100, 8), 1e-12);
@@ -141,7 +141,7 @@ TEST(HostRings, OfGroupsThatUseTheSameNicsShareThem) {
   const double bytes = traffic.data[0].bytes, latencies = 6 * 6 * latency_us * 1e-6;
   const std::vector<int> apart = {0, 2, 1, 3, 4, 6, 5, 7};     // groups {0, 1, 4, 5} and {2, 3, 6, 7}: a NIC each
   const std::vector<int> together = {0, 1, 2, 3, 4, 5, 6, 7};  // groups {0, 2, 4, 6} and {1, 3, 5, 7}: both NICs
-  Fabric two(Cluster{.nics = 2}.graph()), four(Cluster{.nics = 4}.graph());
+  topology::Fabric two(Cluster{.nics = 2}.graph()), four(Cluster{.nics = 4}.graph());
   const PlacementCost one_each = cost_of(two, traffic, apart), both = cost_of(two, traffic, together);
   EXPECT_NEAR(one_each.seconds, bytes / 25e9 + latencies, 1e-12);
   EXPECT_EQ(one_each.data.shared_channel, -1);
@@ -158,18 +158,18 @@ TEST(HostRings, OfGroupsThatUseTheSameNicsShareThem) {
 TEST(HostRings, DoNotDependOnTheNumbersOfGpus) {
   std::mt19937 random(3);
   for (const int nics : {2, 4}) {
-    const Graph graph = Cluster{.nics = nics}.graph();
-    Fabric fabric(graph);
+    const topology::Graph graph = Cluster{.nics = nics}.graph();
+    topology::Fabric fabric(graph);
     for (int round = 0; round < 20; ++round) {
-      Graph renumbered = graph;
+      topology::Graph renumbered = graph;
       for (int host = 0; host < 2; ++host) {
         std::vector<int> numbers = in_order(4);
         std::shuffle(numbers.begin(), numbers.end(), random);
-        for (Node& node : renumbered.nodes) {
-          if (node.kind == NodeKind::gpu && node.host == host) node.index = numbers[static_cast<std::size_t>(node.index)];
+        for (topology::Node& node : renumbered.nodes) {
+          if (node.kind == topology::NodeKind::gpu && node.host == host) node.index = numbers[static_cast<std::size_t>(node.index)];
         }
       }
-      Fabric other(renumbered);
+      topology::Fabric other(renumbered);
       std::vector<int> number_of;  // by old number
       for (int gpu = 0; gpu < 8; ++gpu) {
         int now = 0;
@@ -193,12 +193,12 @@ TEST(HostRings, GetNoSlowerByBandwidth) {
   int faster = 0;
   for (int round = 0; round < 300; ++round) {
     const Cluster cluster{.hosts = 2 + round % 2, .nics = round % 4 < 2 ? 2 : 4, .nic_gb_per_s = round % 3 == 0 ? 100.0 : 25.0};
-    Graph graph = cluster.graph();
-    Fabric before(graph);
-    for (Edge& edge : graph.edges) {
+    topology::Graph graph = cluster.graph();
+    topology::Fabric before(graph);
+    for (topology::Edge& edge : graph.edges) {
       if (random() % 4 == 0) edge.gb_per_s *= 1 + static_cast<double>(random() % 100) / 200;
     }
-    Fabric after(graph);
+    topology::Fabric after(graph);
     // The promise holds while routes stay.
     bool same_routes = true;
     for (int from = 0; from < before.gpus(); ++from) {
@@ -223,7 +223,7 @@ TEST(HostRings, StayAboveTheLowerBound) {
   std::mt19937 random(23);
   for (const Cluster& cluster : {Cluster{}, Cluster{.nics = 2}, Cluster{.nics = 1}, Cluster{.nic_gb_per_s = 200},
                                  Cluster{.nvlink_gb_per_s = 60, .nic_gb_per_s = 90}}) {
-    Fabric fabric(cluster.graph());
+    topology::Fabric fabric(cluster.graph());
     for (const parallel::Layout& layout : test::layouts_of(8)) {
       SCOPED_TRACE(layout.to_string());
       const Traffic traffic = test::traffic(layout, {.tensor = 4, .data = 3, .tied = 0.3, .forward = 0.7, .backward = 0.5});
@@ -242,4 +242,4 @@ TEST(HostRings, StayAboveTheLowerBound) {
 }
 
 }  // namespace
-}  // namespace plait::topology
+}  // namespace plait::plan

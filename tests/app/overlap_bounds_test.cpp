@@ -12,7 +12,7 @@
 #include "verify/report_junit.h"
 #include "verify/verify_cases.h"
 
-namespace plait::train {
+namespace plait::app {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,4 +100,4 @@ TEST(VerifyOverlapBounds, AreNotThereUnlessAskedFor) {
 }
 
 }  // namespace
-}  // namespace plait::train
+}  // namespace plait::app
