@@ -40,7 +40,7 @@ class FlawedBatches final : public runtime::BatchSource {
  public:
   FlawedBatches(runtime::BatchSource& inner, int last, std::function<void()> then)
       : inner_(inner), last_(last), then_(std::move(then)) {}
-  parallel::HostBatch next() override {
+  runtime::HostBatch next() override {
     if (++taken_ > last_) then_();
     return inner_.next();
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/config.h"
+#include "data/tokenizer.h"
 #include "launch/job_planning.h"
 #include "parallel/job_plan.h"
 #include "parallel/validator.h"

@@ -10,7 +10,7 @@
 namespace plait::train {
 namespace {
 
-using namespace test;
+using namespace checkpoint::test;
 using ::testing::HasSubstr;
 
 class Metrics : public InTemporaryDirectory {

@@ -11,7 +11,7 @@
 namespace plait::train {
 namespace {
 
-using namespace test;
+using namespace checkpoint::test;
 
 std::string from_hex(std::string_view hex) {
   std::string bytes;
