@@ -7,9 +7,9 @@
 
 #include "bench/link_methods.h"
 #include "bench/pattern.h"
+#include "bench/sizes.h"
 #include "comm/make_communicator.h"
 #include "core/error.h"
-#include "bench/sizes.h"
 #include "core/statistics.h"
 
 namespace plait::bench {

@@ -8,9 +8,9 @@
 #include "bench/p2p_bars.h"
 #include "bench/p2p_pair.h"
 #include "bench/plain_copy.h"
+#include "bench/sizes.h"
 #include "comm/make_communicator.h"
 #include "core/error.h"
-#include "bench/sizes.h"
 
 namespace plait::bench {
 namespace {

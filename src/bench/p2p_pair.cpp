@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bench/p2p_products.h"
-#include "core/error.h"
 #include "bench/sizes.h"
+#include "core/error.h"
 #include "core/statistics.h"
 
 namespace plait::bench {

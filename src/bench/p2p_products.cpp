@@ -8,8 +8,8 @@
 #include "bench/message_load.h"
 #include "bench/paired_slowdown.h"
 #include "bench/product_load.h"
-#include "core/error.h"
 #include "bench/sizes.h"
+#include "core/error.h"
 #include "core/statistics.h"
 
 namespace plait::bench {

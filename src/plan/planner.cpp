@@ -13,11 +13,11 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
 #include "parallel/rank_plan.h"
 #include "plan/ordered_tasks.h"
-#include "core/units.h"
 #include "plan/what_if.h"
 #include "topology/host_rings.h"
 

@@ -16,10 +16,10 @@ namespace plait::app {
 namespace {
 
 namespace fs = std::filesystem;
-using test::verify_request;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using verify::test::verify_request;
 
 class BenchBounds : public testing::Test {
  protected:
@@ -27,7 +27,7 @@ class BenchBounds : public testing::Test {
     std::string name = (fs::temp_directory_path() / "plait-bounds-XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     directory_ = name;
-    std::ofstream(directory_ / "bench.yaml") << test::verify_yaml();
+    std::ofstream(directory_ / "bench.yaml") << verify::test::verify_yaml();
   }
   void TearDown() override { fs::remove_all(directory_); }
   Outcome bench(const std::string& arguments) {

@@ -37,7 +37,7 @@ class VerifyCommand : public testing::Test {
 };
 
 TEST_F(VerifyCommand, PrintsATable) {
-  const Outcome outcome = verify::verify("--layout tensor=2 --layout 'pipeline=2 schedule=zb-v' --set verify.steps=1");
+  const Outcome outcome = verify("--layout tensor=2 --layout 'pipeline=2 schedule=zb-v' --set verify.steps=1");
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("tensor=2"), HasSubstr("zb-v"), HasSubstr("all 2 layouts agree")));
   EXPECT_EQ(outcome.errors, "");
@@ -45,7 +45,7 @@ TEST_F(VerifyCommand, PrintsATable) {
 
 TEST_F(VerifyCommand, PrintsOneJsonDocumentAndWritesJunit) {
   const std::string junit = folder_ / "junit.xml";
-  const Outcome outcome = verify::verify("--layout tensor=2 --json --junit " + junit);
+  const Outcome outcome = verify("--layout tensor=2 --json --junit " + junit);
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_EQ(nlohmann::json::parse(outcome.output)["passed"], 1);
   EXPECT_THAT(outcome.errors, HasSubstr("the layout agrees"));
@@ -57,7 +57,7 @@ TEST_F(VerifyCommand, PrintsOneJsonDocumentAndWritesJunit) {
 TEST_F(VerifyCommand, ProcessesFindWhatThreadsFind) {
   const std::string arguments =
       "--json --layout 'pipeline=2 data=2 zero=1' --layout tensor=2 --set 'verify.variants=[\"x: model.mlp=swiglu\"]'";
-  const Outcome threads = verify::verify(arguments), processes = verify::verify(arguments + " --set launch.mode=processes");
+  const Outcome threads = verify(arguments), processes = verify(arguments + " --set launch.mode=processes");
   ASSERT_EQ(processes.status, 0) << processes.errors;
   const auto a = nlohmann::json::parse(threads.output)["layouts"], b = nlohmann::json::parse(processes.output)["layouts"];
   ASSERT_EQ(a.size(), 4u);
@@ -70,7 +70,7 @@ TEST_F(VerifyCommand, ProcessesFindWhatThreadsFind) {
 
 TEST_F(VerifyCommand, RefusesWithStatus2AndAReason) {
   const auto refusal = [&](const std::string& arguments) {
-    const Outcome outcome = verify::verify(arguments);
+    const Outcome outcome = verify(arguments);
     EXPECT_EQ(outcome.status, 2) << arguments;
     EXPECT_EQ(outcome.output, "") << arguments;
     return outcome.errors;
@@ -86,8 +86,8 @@ TEST_F(VerifyCommand, RefusesWithStatus2AndAReason) {
 }
 
 TEST_F(VerifyCommand, ASerialRunThatFailsIsStatus3) {
-  const Outcome outcome = verify::verify(
-      "--layout data=2 --set train.optimizer.lr=1e30 --set train.clip=0 --set train.steps=4 --set verify.steps=4");
+  const Outcome outcome =
+      verify("--layout data=2 --set train.optimizer.lr=1e30 --set train.clip=0 --set train.steps=4 --set verify.steps=4");
   EXPECT_EQ(outcome.status, 3);
   EXPECT_THAT(outcome.errors, HasSubstr("the serial run of model base failed"));
 }

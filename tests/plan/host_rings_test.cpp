@@ -129,7 +129,8 @@ TEST(HostRings, ShareTheLinksOfTheirMembers) {
       if (graph.nodes[static_cast<std::size_t>(node)].kind != topology::NodeKind::pcie_switch ||
           graph.nodes[static_cast<std::size_t>(node)].host != host)
         continue;
-      graph.edges.push_back({.a = node, .b = numa, .kind = topology::LinkKind::pcie, .gb_per_s = 100, .latency_us = latency_us});
+      graph.edges.push_back(
+          {.a = node, .b = numa, .kind = topology::LinkKind::pcie, .gb_per_s = 100, .latency_us = latency_us});
     }
   }
   EXPECT_NEAR(all_reduce_seconds(graph), seconds_at(100, 8), 1e-12);
@@ -166,7 +167,8 @@ TEST(HostRings, DoNotDependOnTheNumbersOfGpus) {
         std::vector<int> numbers = in_order(4);
         std::shuffle(numbers.begin(), numbers.end(), random);
         for (topology::Node& node : renumbered.nodes) {
-          if (node.kind == topology::NodeKind::gpu && node.host == host) node.index = numbers[static_cast<std::size_t>(node.index)];
+          if (node.kind == topology::NodeKind::gpu && node.host == host)
+            node.index = numbers[static_cast<std::size_t>(node.index)];
         }
       }
       topology::Fabric other(renumbered);

@@ -7,7 +7,6 @@
 namespace plait::topology {
 namespace {
 
-
 TEST(Fabric, AWayIsWhatItCrosses) {
   Fabric fabric(plan::test::two_sockets());
   ASSERT_EQ(fabric.gpus(), 4);

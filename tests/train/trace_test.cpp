@@ -135,7 +135,7 @@ TEST_F(TraceTest, ShowsCollectivesWithinBlocks) {
 TEST_F(TraceTest, IsWrittenByRanksThatAreProcessesToo) {
   std::ofstream(directory_ / "config.yaml")
       << to_yaml(config({"log.trace_steps=[1, 6, 7]", "parallel.data=2", "launch.mode=processes"}));
-  const Outcome outcome = run_plait(directory_, "train " + (directory_ / "config.yaml").string());
+  const app::Outcome outcome = app::run_plait(directory_, "train " + (directory_ / "config.yaml").string());
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output + outcome.errors, testing::HasSubstr("trace: " + (directory_ / "run" / "trace.json").string()));
   std::ifstream file(directory_ / "run" / "trace.json");

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/file.h"
-#include "core/temporary_directory.h"
+#include "core/private_directory.h"
 #include "verify/verify_cases.h"
 
 namespace plait::verify::test {

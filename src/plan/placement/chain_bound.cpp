@@ -5,8 +5,8 @@
 #include <map>
 
 #include "core/index.h"
-#include "plan/placement/cost.h"
 #include "core/units.h"
+#include "plan/placement/cost.h"
 
 namespace plait::plan {
 namespace {}  // namespace

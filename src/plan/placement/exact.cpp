@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "core/index.h"
-#include "plan/placement/chain_bound.h"
 #include "core/units.h"
+#include "plan/placement/chain_bound.h"
 
 namespace plait::plan {
 namespace {

@@ -10,14 +10,13 @@
 
 #include "core/error.h"
 #include "core/index.h"
+#include "core/units.h"
 #include "plan/placement/exact.h"
 #include "plan/placement/host_refinement.h"
 #include "plan/placement/local_search.h"
-#include "core/units.h"
 
 namespace plait::plan {
 namespace {
-
 
 constexpr int most_ranks_to_improve = 64;
 constexpr int few_ranks = 16;                            // more than one start is improved

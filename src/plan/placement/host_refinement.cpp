@@ -6,12 +6,11 @@
 #include <tuple>
 
 #include "core/index.h"
-#include "topology/part.h"
 #include "plan/placement/exact.h"
+#include "topology/part.h"
 
 namespace plait::plan {
 namespace {
-
 
 constexpr std::int64_t most_nodes = 100'000;
 

@@ -12,7 +12,6 @@
 namespace plait::plan {
 namespace {
 
-
 constexpr int most_gpus_to_look_into = 64;
 constexpr int most_shapes_to_pair = 8;
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "parallel/trace_events.h"
 #include "core/units.h"
+#include "parallel/trace_events.h"
 
 namespace plait::plan {
 namespace {

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "plan/simulation/engine.h"
 #include "plan/simulation/find_critical_path.h"
 #include "plan/simulation/job.h"
 #include "plan/simulation/rank_classes.h"
-#include "core/units.h"
 
 namespace plait::plan {
 namespace {
