@@ -191,12 +191,12 @@ struct Cluster {
       for (int nic = 0; nic < nics; ++nic) {
         const int pcie = add_node(graph, topology::NodeKind::pcie_switch, name + "switch" + std::to_string(nic), host, -1, 0);
         const int port = add_node(graph, topology::NodeKind::nic, name + "nic" + std::to_string(nic), host, -1, 0);
-        join(pcie, port, topology::LinkKind::pcie, topology::pcie_gb_per_s);
+        join(pcie, port, topology::LinkKind::pcie, pcie_gb_per_s);
         join(port, 1 + nic, topology::LinkKind::network, nic_gb_per_s);
         for (int gpu = nic * gpus / nics; gpu < (nic + 1) * gpus / nics; ++gpu) {
           const int node = add_node(graph, topology::NodeKind::gpu, name + "gpu" + std::to_string(gpu), host, gpu, 0);
           join(node, nvswitch, topology::LinkKind::nvlink, nvlink_gb_per_s);
-          join(node, pcie, topology::LinkKind::pcie, topology::pcie_gb_per_s);
+          join(node, pcie, topology::LinkKind::pcie, pcie_gb_per_s);
         }
       }
     }
