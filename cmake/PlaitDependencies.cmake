@@ -14,6 +14,8 @@ find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
 find_library(SENTENCEPIECE_TRAIN_LIBRARY sentencepiece_train REQUIRED)
 find_path(GLOO_INCLUDE_DIR gloo/context.h REQUIRED)
 find_library(GLOO_LIBRARY gloo REQUIRED)
+# Boost.Math: headers only.
+find_path(BOOST_INCLUDE_DIR boost/math/distributions/binomial.hpp REQUIRED)
 include(PlaitOpenblas)
 if(PLAIT_TESTS)
   find_package(GTest REQUIRED)

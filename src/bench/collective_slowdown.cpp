@@ -54,13 +54,17 @@ class RankSlowdown {
       const int steps = std::clamp(static_cast<int>(std::ceil(run_us / one_step)), fewest_steps, most_steps);
       const double reduce = agreed("reduce", reduce_us());
       const int reduces = std::clamp(static_cast<int>(std::ceil(reserve * steps * one_step / reduce)), 1, most_reduces);
-      std::vector<double> slower;
-      double before = run(steps, 0).microseconds;
+      PairedTimes times{.alone = {run(steps, 0).microseconds}, .beside = {}};
+      std::vector<bool> to_the_end;
       for (int round = 0; round < request_.rounds; ++round) {
         const Run beside = run(steps, reduces);
-        const double after = run(steps, 0).microseconds;
-        if (beside.to_the_end) slower.push_back(beside.microseconds / ((before + after) / 2) - 1);
-        before = after;
+        times.beside.push_back(beside.microseconds);
+        to_the_end.push_back(beside.to_the_end);
+        times.alone.push_back(run(steps, 0).microseconds);
+      }
+      std::vector<double> slower;
+      for (std::size_t i = 0; i < to_the_end.size(); ++i) {
+        if (to_the_end[i]) slower.push_back(lengthening(times, i));
       }
       return slower;
     } catch (...) {

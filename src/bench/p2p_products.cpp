@@ -6,7 +6,6 @@
 
 #include "bench/bench_ranks.h"
 #include "bench/message_load.h"
-#include "bench/paired_slowdown.h"
 #include "bench/product_load.h"
 #include "bench/sizes.h"
 #include "core/error.h"

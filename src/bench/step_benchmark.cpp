@@ -1,9 +1,9 @@
 #include "bench/step_benchmark.h"
 
-#include <algorithm>
 #include <map>
 #include <numeric>
 
+#include "core/statistics.h"
 #include "data/tokenizer.h"
 #include "parallel/ledger_json.h"
 #include "topology/peak_flops.h"
@@ -68,11 +68,11 @@ Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& ra
   }
   while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
 
-  std::vector<double> sorted = milliseconds;
-  std::sort(sorted.begin(), sorted.end());
-  const double median = sorted[sorted.size() / 2];
-  const double mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
-  const double tokens_per_second = static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence) / (median / 1e3);
+  const Spread times = spread(milliseconds);
+  const Interval interval = median_interval(milliseconds);
+  const double mean = std::accumulate(milliseconds.begin(), milliseconds.end(), 0.0) / static_cast<double>(milliseconds.size());
+  const double tokens_per_second =
+      static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence) / (times.median / 1e3);
   const double flops = train::model_flops_per_token(train::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence));
   const int ranks = plan.layout.ranks();
   const train::MemoryReport memory = session.memory_report();
@@ -89,7 +89,11 @@ Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& ra
   json["micro_batch"] = plan.sizes.micro_batch.batch;
   json["micro_batches"] = plan.micro_batches;
   json["sequence_length"] = plan.sizes.micro_batch.sequence;
-  json["step_ms"] = {{"median", median}, {"mean", mean}, {"min", sorted.front()}, {"max", sorted.back()}};
+  json["step_ms"] = {{"median", times.median},
+                     {"median_interval", {interval.low, interval.high}},
+                     {"mean", mean},
+                     {"min", times.least},
+                     {"max", times.most}};
   json["tokens_per_second"] = tokens_per_second;
   json["tflops_per_gpu"] = tokens_per_second * flops / ranks / 1e12;
   if (const auto peak = topology::peak_flops(device_name(rank.device), plan.sizes.compute)) {

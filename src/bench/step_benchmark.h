@@ -19,10 +19,12 @@ struct StepBenchmarkRequest {
 };
 
 // Runs the real step (data path, communication, update) on all ranks; calls `on_result` once, on rank 0:
-// {"model", "ranks", "step_ms": {"median", "min", "max"}, "tokens_per_second", "tflops_per_gpu", "mfu", "exposed_comm_ms",
+// {"model", "ranks", "step_ms": {"median", "median_interval": [low, high], "mean", "min", "max"}, "tokens_per_second",
+// "tflops_per_gpu", "mfu", "exposed_comm_ms",
 //  "ledgers": [by rank, means], "exceeded_bounds": [...], "memory": {...}, "loss", "breakdown": [...]}. Times are the compute
 // stream's from the end of one step to the end of the next, of rank 0. Returns the exit status: 1 where the ranks' ledgers
 // exceed `bounds` of the configuration.
+// The median of all such steps lies in median_interval with a probability of 95 % (core/statistics.h).
 int benchmark_step(const StepBenchmarkRequest& request, const std::function<void(const nlohmann::ordered_json&)>& on_result);
 
 }  // namespace plait::bench

@@ -6,6 +6,7 @@
 
 #include "app/run_plait.h"
 #include "launch/launch_fixtures.h"
+#include "verify/verify_cases.h"
 
 namespace plait::app::test {
 namespace {
@@ -129,6 +130,20 @@ TEST_P(BenchCommand, TablesAreForPeople) {
   EXPECT_THAT(collectives.output, AllOf(HasSubstr("algbw"), HasSubstr("bf16"), HasSubstr("# broadcast"))) << collectives.errors;
   const Outcome ring = bench("ring --messages 20 --transports host" + mode());
   EXPECT_THAT(ring.output, AllOf(HasSubstr("host"), HasSubstr("1 -> 0"))) << ring.errors;
+}
+
+// The mean of the two in the middle, which of two steps are all there are.
+TEST_P(BenchCommand, StepTakesTheMedianOfAnEvenNumberOfSteps) {
+  std::ofstream(folder_.path() / "bench.yaml") << verify::test::verify_yaml();
+  const Outcome outcome = bench("step --config " + (folder_.path() / "bench.yaml").string() +
+                                " --warmup 1 --steps 2 --json --set launch.mode=" + GetParam());
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const json times = json::parse(outcome.output)["step_ms"];
+  const double least = times["min"], most = times["max"];
+  ASSERT_LT(least, most);
+  EXPECT_DOUBLE_EQ(times["median"], (least + most) / 2);
+  EXPECT_DOUBLE_EQ(times["mean"], times["median"]);
+  EXPECT_EQ(times["median_interval"], json({least, most}));
 }
 
 INSTANTIATE_TEST_SUITE_P(, BenchCommand, testing::Values("threads", "processes"),

@@ -4,7 +4,6 @@
 #include "bench/p2p_benchmark.h"
 #include "bench/sizes.h"
 #include "core/error.h"
-#include "core/statistics.h"
 
 namespace plait::bench::test {
 namespace {
@@ -55,13 +54,6 @@ TEST(BenchSizes, PairsAreReadOrRefused) {
   EXPECT_THAT(parse_pairs({"0-1", "3-0"}), ElementsAre(std::pair(0, 1), std::pair(3, 0)));
   for (const char* text : {"", "0", "0-", "-1", "1-1", "0-1-2", "a-b", "0--1"})
     EXPECT_THROW(parse_pairs({text}), ConfigError) << text;
-}
-
-TEST(BenchStatistics, MedianAndRate) {
-  EXPECT_EQ(median({3, 1, 2}), 2);
-  EXPECT_EQ(median({4, 1, 2, 3}), 2.5);
-  EXPECT_THROW(median({}), InternalError);
-  EXPECT_DOUBLE_EQ(gb_per_s(1e6, 10), 100);  // a million bytes in ten microseconds
 }
 
 }  // namespace
