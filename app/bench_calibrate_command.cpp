@@ -8,6 +8,8 @@
 #include "bench_commands.h"
 #include "bench_options.h"
 #include "core/error.h"
+#include "core/format_bytes.h"
+#include "core/units.h"
 #include "launch/calibration_cache.h"
 
 namespace plait {
@@ -43,12 +45,11 @@ void print(const plan::Calibration& c) {
     fmt::print("messages by {}: {:.1f} us for {:.0f} KB, {:.1f} us for {:.0f} MB\n", m.transport,
                1e6 * m.curve.points.front().second, m.curve.points.front().first / 1024, 1e6 * seconds, bytes / 1024 / 1024);
   }
-  constexpr double gib = 1024.0 * 1024 * 1024;
   for (const plan::CommunicatorMeasurement& m : c.communicators) {
-    fmt::print("communicator   among {:>3} ranks: {:.2f} GiB of a GPU\n", m.ranks, m.bytes / gib);
+    fmt::print("communicator   among {:>3} ranks: {} of a GPU\n", m.ranks, format_gib(m.bytes, 2));
   }
   if (c.context_bytes)
-    fmt::print("libraries    {:.2f} GiB of a GPU, {:.2f} more with communicators\n", *c.context_bytes / gib,
+    fmt::print("libraries    {} of a GPU, {:.2f} more with communicators\n", format_gib(*c.context_bytes, 2),
                c.collectives_bytes.value_or(0) / gib);
 }
 

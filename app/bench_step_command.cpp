@@ -9,6 +9,7 @@
 #include "core/config.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "core/format_bytes.h"
 #include "parallel/ledger_json.h"
 #include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"
@@ -51,8 +52,8 @@ void print(const nlohmann::ordered_json& r) {
              r["tflops_per_gpu"].get<double>());
   if (r.contains("mfu")) fmt::print(", MFU {:.1f} %", 100 * r["mfu"].get<double>());
   fmt::print("\n  exposed       {:.3f} ms of communication per step\n", r["exposed_comm_ms"].get<double>());
-  fmt::print("  memory        {:.2f} GiB planned, {:.2f} GiB on the device\n",
-             r["memory"]["planned_bytes"].get<double>() / (1 << 30), r["memory"]["device_bytes"].get<double>() / (1 << 30));
+  fmt::print("  memory        {} planned, {} on the device\n", format_gib(r["memory"]["planned_bytes"].get<double>(), 2),
+             format_gib(r["memory"]["device_bytes"].get<double>(), 2));
   const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();
   fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}\n",
              train::indented(train::ledger_table(ledgers)));

@@ -14,6 +14,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/format_bytes.h"
 #include "data/tokenizer.h"
 #include "launch/job_planning.h"
 #include "parallel/job_plan.h"
@@ -68,7 +69,7 @@ std::string blocks_text(const parallel::RankPlan& plan) {
 
 void print_row(const std::string& ranks, const std::string& device, const parallel::Coordinates& c,
                const parallel::RankPlan& p) {
-  const auto bytes = [](std::size_t n) { return train::format_bytes(static_cast<std::int64_t>(n)); };
+  const auto bytes = [](std::size_t n) { return format_bytes(static_cast<double>(n)); };
   std::int64_t parameters = 0;
   for (const model::Parameter& parameter : p.parameters) parameters += parameter.stored;
   std::size_t activations = 0;

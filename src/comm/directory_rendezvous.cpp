@@ -12,6 +12,7 @@
 
 #include "comm/rendezvous.h"
 #include "core/error.h"
+#include "core/host_name.h"
 
 namespace plait::comm {
 namespace {
@@ -131,9 +132,7 @@ class DirectoryRendezvous final : public Rendezvous {
 
   // Two stores of one process may name the same directory, so the object's address belongs to the name.
   std::string host_and_process() const {
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
-    return std::string(host) + "-" + std::to_string(::getpid()) + "-" + std::to_string(reinterpret_cast<std::uintptr_t>(this));
+    return host_name() + "-" + std::to_string(::getpid()) + "-" + std::to_string(reinterpret_cast<std::uintptr_t>(this));
   }
 
   std::string directory_;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/host_name.h"
 #include "launch/launch_processes.h"
 #include "launch/rank_binding.h"
 #include "ops/blas_threads.h"
@@ -124,11 +125,7 @@ int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&
   rethrow_from(cause->rank, plan.ranks, cause->exception);
 }
 
-std::string host_and_process() {
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  return std::string(host) + ", process " + std::to_string(::getpid());
-}
+std::string host_and_process() { return host_name() + ", process " + std::to_string(::getpid()); }
 
 // The rank that this process is.
 int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {

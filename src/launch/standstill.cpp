@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/host_name.h"
 #include "parallel/program_set.h"
 
 namespace plait::launch {
@@ -17,12 +18,6 @@ using Stream = RankStanding::Stream;
 
 // Lines about ranks; more would push what matters off the screen.
 constexpr std::size_t most_lines = 16;
-
-std::string host_name() {
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  return host;
-}
 
 bool computes(parallel::InstructionKind kind) {
   using parallel::InstructionKind;

@@ -1,7 +1,6 @@
 #include "launch/watchdog.h"
 
 #include <spdlog/fmt/fmt.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -14,6 +13,7 @@
 
 #include "comm/p2p/process_identity.h"
 #include "core/error.h"
+#include "core/host_name.h"
 #include "launch/process_state.h"
 #include "launch/standstill.h"
 
@@ -103,11 +103,7 @@ std::optional<Residence> place_from(const std::optional<std::string>& text) {
   return place;
 }
 
-Residence own_place() {
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  return {comm::p2p::this_process(), host};
-}
+Residence own_place() { return {comm::p2p::this_process(), host_name()}; }
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/format_bytes.h"
 #include "core/units.h"
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
@@ -530,7 +531,5 @@ PlannedJob plan_job(const Config& config, std::int64_t vocab, int ranks, const S
   }
   return PlanSearch(config, vocab, ranks, site, options).run();
 }
-
-std::string format_gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / gib); }
 
 }  // namespace plait::plan

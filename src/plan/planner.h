@@ -106,6 +106,4 @@ std::string memory_problem(const Evaluation& evaluation, const Machine& machine)
 double context_bytes(const Machine& machine);
 double library_bytes(const Machine& machine, const parallel::RankPlan& plan);
 
-std::string format_gib(double bytes);  // "12.3 GiB"
-
 }  // namespace plait::plan

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/format_bytes.h"
 #include "parallel/ledger.h"
 
 namespace plait::plan {

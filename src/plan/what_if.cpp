@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/format_bytes.h"
 
 namespace plait::plan {
 namespace {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "core/format_bytes.h"
 #include "core/index.h"
 #include "topology/routes.h"
 
@@ -193,8 +194,6 @@ std::vector<int> numa_homes(const Graph& host) {
   return homes;
 }
 
-std::string bytes_text(std::int64_t bytes) { return fmt::format("{:.0f} GiB", static_cast<double>(bytes) / (1 << 30)); }
-
 }  // namespace
 
 std::string draw_matrix(const Graph& host, const Machine& machine) {
@@ -308,7 +307,7 @@ std::string describe_numa_nodes(const Graph& host, const Machine& machine) {
     text += "  " + (numa.numa < 0 ? numa.name : std::to_string(numa.numa)) + ":";
     if (cpus != machine.cpus.end() && !cpus->cpus.empty()) {
       text += fmt::format(" CPUs {} ({})", cpus->cpus, count_cpus(cpus->cpus));
-      if (cpus->memory_bytes > 0) text += ", " + bytes_text(cpus->memory_bytes);
+      if (cpus->memory_bytes > 0) text += ", " + format_gib(static_cast<double>(cpus->memory_bytes), 0);
       text += ";";
     }
     text += (gpus.empty() ? " no GPU" : gpus) + (nics.empty() ? "" : ";" + nics) + "\n";

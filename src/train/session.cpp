@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "core/format_bytes.h"
 #include "core/pair_transport.h"
 #include "train/report/progress.h"
 
@@ -114,7 +115,7 @@ MemoryReport Session::memory_report() const {
 }
 
 std::string MemoryReport::to_string() const {
-  const auto bytes = [](std::size_t n) { return format_bytes(static_cast<std::int64_t>(n)); };
+  const auto bytes = [](std::size_t n) { return format_bytes(static_cast<double>(n)); };
   std::string text = fmt::format("memory per rank: {} planned, {} allocated", bytes(planned_bytes), bytes(allocated_bytes));
   if (device_bytes > 0) {
     text += fmt::format(", {} in use on the device ({} for CUDA and its libraries)", bytes(device_bytes),

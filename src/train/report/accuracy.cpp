@@ -6,8 +6,10 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/format_bytes.h"
 #include "core/json_file.h"
 #include "core/statistics.h"
+#include "core/units.h"
 
 namespace plait::train {
 namespace {
@@ -16,7 +18,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::streamoff most_record_bytes = std::streamoff{64} << 20;
-constexpr double gib = 1024.0 * 1024 * 1024;
 
 Json figures_json(const RunFigures& f) {
   return {{"step_ms", f.step_ms}, {"exposed_comm_ms", f.exposed_comm_ms}, {"peak_bytes", f.peak_bytes}};
@@ -101,7 +102,7 @@ std::string accuracy_line(const Accuracy& a) {
     const double predicted = *std::max_element(a.predicted.peak_bytes.begin(), a.predicted.peak_bytes.end());
     const double measured = *std::max_element(a.measured.peak_bytes.begin(), a.measured.peak_bytes.end());
     if (measured > 0)
-      text += fmt::format(", memory {:.2f} and {:.2f} GiB ({:+.1f} %)", predicted / gib, measured / gib,
+      text += fmt::format(", memory {:.2f} and {} ({:+.1f} %)", predicted / gib, format_gib(measured, 2),
                           100 * a.worst_memory_error());
   }
   return text + "; predicted from " + a.machine;

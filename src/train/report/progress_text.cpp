@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/format_bytes.h"
 #include "train/report/ledger_text.h"
 
 namespace plait::train {
@@ -55,7 +56,7 @@ std::vector<Field> status_fields(const std::optional<StepMetrics>& latest, std::
       fields.push_back({10, fmt::format("exposed {:.1f}%", 100 * latest->ledger->exposed_ms() / latest->ledger->step_ms)});
       fields.push_back({11, fmt::format("bubble {:.1f}%", 100 * latest->ledger->bubble_ms / latest->ledger->step_ms)});
     }
-    if (latest->peak_bytes) fields.push_back({9, format_bytes(*latest->peak_bytes)});
+    if (latest->peak_bytes) fields.push_back({9, format_bytes(static_cast<double>(*latest->peak_bytes))});
   }
   if (eta) fields.push_back({1, "ETA " + format_duration(*eta)});
   return fields;
@@ -96,12 +97,6 @@ std::string format_count(double value) {
   return fmt::format("{:.{}f}{}", value, decimals, suffixes[i]);
 }
 
-std::string format_bytes(std::int64_t bytes) {
-  constexpr double mebi = 1024.0 * 1024.0;
-  const double value = static_cast<double>(bytes) / mebi;
-  return value < 1024 ? fmt::format("{:.1f} MiB", value) : fmt::format("{:.1f} GiB", value / 1024);
-}
-
 std::string status_text(const LineStyle& style, std::int64_t step, std::int64_t steps, const std::optional<StepMetrics>& latest,
                         std::optional<double> validation_loss, std::optional<std::chrono::seconds> eta) {
   std::vector<Field> fields = status_fields(latest, validation_loss, eta);
@@ -127,7 +122,7 @@ std::string plain_text(const StepMetrics& metrics, std::int64_t steps, std::opti
   if (metrics.tflops_per_gpu) line += fmt::format("  {:.1f} TFLOP/s", *metrics.tflops_per_gpu);
   if (metrics.mfu) line += fmt::format("  MFU {:.1f}%", 100 * *metrics.mfu);
   if (metrics.exposed_comm_ms && !metrics.ledger) line += fmt::format("  exposed {:.2f} ms", *metrics.exposed_comm_ms);
-  if (metrics.peak_bytes) line += "  " + format_bytes(*metrics.peak_bytes);
+  if (metrics.peak_bytes) line += "  " + format_bytes(static_cast<double>(*metrics.peak_bytes));
   if (metrics.validation_loss) line += fmt::format("  val {:.4f}", *metrics.validation_loss);
   if (eta) line += "  ETA " + format_duration(*eta);
   if (metrics.ledger) line += "\n    " + ledger_line(*metrics.ledger);

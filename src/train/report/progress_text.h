@@ -31,6 +31,5 @@ std::string indented(const std::string& text);  // every line by four spaces
 
 std::string format_duration(std::chrono::seconds duration);  // "0:07", "12:30", "3:05:00", "2d 03:05"
 std::string format_count(double value);                      // "987", "12.3k", "4.56M"
-std::string format_bytes(std::int64_t bytes);                // "512.0 MiB", "12.4 GiB"
 
 }  // namespace plait::train

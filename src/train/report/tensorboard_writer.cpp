@@ -8,6 +8,8 @@
 #include <chrono>
 #include <ctime>
 
+#include "core/host_name.h"
+
 namespace plait::train {
 namespace {
 
@@ -61,16 +63,10 @@ std::string encode_event(double wall_time, std::int64_t step, std::uint32_t fiel
 
 double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-std::string host_of_event_file() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
 File create_event_file(const std::filesystem::path& directory) {
   create_private_directories(directory);
   // As TensorFlow names them; TensorBoard reads a directory's files in the order of their names.
-  const std::string base =
-      fmt::format("events.out.tfevents.{:010}.{}.{}", std::time(nullptr), host_of_event_file(), ::getpid());
+  const std::string base = fmt::format("events.out.tfevents.{:010}.{}.{}", std::time(nullptr), host_name(), ::getpid());
   int n = 0;
   while (std::filesystem::exists(directory / fmt::format("{}.{}", base, n))) ++n;
   return File::create_append(directory / fmt::format("{}.{}", base, n));

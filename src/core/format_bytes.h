@@ -1,0 +1,11 @@
+// Amounts of memory, for people.
+#pragma once
+
+#include <string>
+
+namespace plait {
+
+std::string format_gib(double bytes, int decimals = 1);  // "12.3 GiB"
+std::string format_bytes(double bytes);                  // "512.0 MiB"; from one GiB on "12.3 GiB"
+
+}  // namespace plait

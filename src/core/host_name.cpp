@@ -1,0 +1,14 @@
+#include "core/host_name.h"
+
+#include <unistd.h>
+
+#include <array>
+
+namespace plait {
+
+std::string host_name() {
+  std::array<char, 256> name{};  // what does not fit may come without the zero
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+}  // namespace plait

@@ -1,0 +1,28 @@
+#include "core/format_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include "core/units.h"
+
+namespace plait {
+namespace {
+
+TEST(FormatBytes, TakesGibFromOneGibOn) {
+  EXPECT_EQ(format_bytes(0), "0.0 MiB");
+  EXPECT_EQ(format_bytes(0.26 * mib), "0.3 MiB");
+  EXPECT_EQ(format_bytes(512 * mib), "512.0 MiB");
+  EXPECT_EQ(format_bytes(1023.5 * mib), "1023.5 MiB");
+  EXPECT_EQ(format_bytes(gib), "1.0 GiB");
+  EXPECT_EQ(format_bytes(13'314 * mib), "13.0 GiB");
+  EXPECT_EQ(format_bytes(5000 * gib), "5000.0 GiB");
+}
+
+TEST(FormatBytes, GibWithAsManyDecimalsAsAskedFor) {
+  EXPECT_EQ(format_gib(512 * mib), "0.5 GiB");
+  EXPECT_EQ(format_gib(12.34 * gib, 2), "12.34 GiB");
+  EXPECT_EQ(format_gib(251.6 * gib, 0), "252 GiB");
+  EXPECT_EQ(format_gib(-0.5 * gib), "-0.5 GiB");
+}
+
+}  // namespace
+}  // namespace plait
