@@ -1,11 +1,11 @@
 #include "topology/device_profile.h"
 
-#include <algorithm>
-#include <array>
 #include <cctype>
+#include <optional>
 
 #include "core/error.h"
 #include "core/units.h"
+#include "topology/gpu_models.h"
 
 namespace plait::topology {
 namespace {
@@ -14,26 +14,12 @@ namespace {
 // H200.
 constexpr double reached_flops = 0.79, reached_bytes = 0.89;
 
-struct ProfileRow {
-  std::string_view name;
-  double half_tflops, single_tflops;  // data sheets, dense; those of plan/peak_flops.cpp
-  double memory_gb_per_s, memory_gib;
-};
-
-// Data sheets: V100 SXM2 32 GB, A100 SXM4 80 GB, H100 SXM5 80 GB, H200 SXM 141 GB, HGX B200 180 GB, L40S 48 GB, RTX 4090 24 GB.
-constexpr std::array gpus{
-    ProfileRow{"V100", 125, 15.7, 900, 31.7},        ProfileRow{"A100", 312, 19.5, 2039, 79.1},
-    ProfileRow{"H100", 989.4, 66.9, 3352, 79.1},     ProfileRow{"H200", 989.4, 66.9, 4800, 139.8},
-    ProfileRow{"B200", 2250, 75, 7700, 178.3},       ProfileRow{"L40S", 362.05, 91.6, 864, 44.4},
-    ProfileRow{"RTX 4090", 165.2, 82.6, 1008, 23.5},
-};
-
-DeviceProfile gpu_profile(const ProfileRow& row) {
-  return {.name = std::string(row.name),
-          .half_flops = reached_flops * row.half_tflops * tera,
-          .single_flops = reached_flops * row.single_tflops * tera,
-          .memory_bytes_per_s = reached_bytes * row.memory_gb_per_s * giga,
-          .memory_bytes = row.memory_gib * gib,
+DeviceProfile gpu_profile(const GpuModel& model) {
+  return {.name = std::string(model.name),
+          .half_flops = reached_flops * model.standard().half_tflops * tera,
+          .single_flops = reached_flops * model.standard().single_tflops * tera,
+          .memory_bytes_per_s = reached_bytes * model.memory_gb_per_s * giga,
+          .memory_bytes = model.memory_gib * gib,
           .matrix_seconds = 6 * micro,
           .kernel_seconds = 3 * micro,
           .message_seconds = 6 * micro,
@@ -63,11 +49,15 @@ DeviceProfile core_profile() {
           .communicator_bytes = 0};
 }
 
-std::string plain(std::string_view name) {
-  std::string text;
-  for (const char c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
-      text += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+// What stands behind `word` in a text that begins with it, whatever separates letters and digits, in whatever case.
+std::optional<std::string_view> behind(std::string_view text, std::string_view word) {
+  const auto is_separator = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; };
+  const auto upper = [](char c) { return std::toupper(static_cast<unsigned char>(c)); };
+  for (const char wanted : word) {
+    if (is_separator(wanted)) continue;
+    while (!text.empty() && is_separator(text.front())) text.remove_prefix(1);
+    if (text.empty() || upper(text.front()) != upper(wanted)) return std::nullopt;
+    text.remove_prefix(1);
   }
   return text;
 }
@@ -76,27 +66,23 @@ std::string plain(std::string_view name) {
 
 std::vector<std::string> nominal_profile_names() {
   std::vector<std::string> names;
-  for (const ProfileRow& row : gpus) names.emplace_back(row.name);
+  for (const GpuModel& model : gpu_models()) names.emplace_back(model.name);
   names.emplace_back("CPU");
   return names;
 }
 
 DeviceProfile nominal_profile(std::string_view device) {
-  const std::string wanted = plain(device);
+  std::string_view name = device;
+  for (const std::string_view before : {"NVIDIA", "TESLA", "GEFORCE"}) name = behind(name, before).value_or(name);
   // GH200 and H20 are no H200; so the name has to stand alone, or behind NVIDIA's own words.
-  for (const ProfileRow& row : gpus) {
-    const std::string known = plain(row.name);
-    for (const std::string_view before : {"", "NVIDIA", "TESLA", "NVIDIAGEFORCE", "GEFORCE"}) {
-      const std::string start = std::string(before) + known;
-      if (!wanted.starts_with(start)) continue;
-      const bool digit_follows =
-          wanted.size() > start.size() && std::isdigit(static_cast<unsigned char>(wanted[start.size()])) != 0;
-      if (!digit_follows || row.name == "A100" || row.name == "V100") return gpu_profile(row);
-    }
+  for (const GpuModel& model : gpu_models()) {
+    const auto rest = behind(name, model.name);
+    const bool goes_on = rest && !rest->empty() && std::isdigit(static_cast<unsigned char>(rest->front())) != 0;
+    if (rest && !goes_on) return gpu_profile(model);
   }
-  if (wanted.starts_with("CPU")) return core_profile();
+  if (behind(device, "CPU")) return core_profile();
   std::string names;
-  for (const std::string& name : nominal_profile_names()) names += (names.empty() ? "" : ", ") + name;
+  for (const std::string& known : nominal_profile_names()) names += (names.empty() ? "" : ", ") + known;
   throw ConfigError("no nominal profile of device '" + std::string(device) + "': known are " + names +
                     ". Measure it with `plait bench calibrate`, or name the device that comes nearest with --device");
 }

@@ -77,19 +77,6 @@ TEST(BlockWork, FullRecomputationComputesAllButTheLastProductAgain) {
   EXPECT_EQ(again.backward_input.scatters - plain.backward_input.scatters, 1);
 }
 
-TEST(DeviceProfile, NamesAreWholeWordsAndUnknownOnesAreRefused) {
-  EXPECT_EQ(topology::nominal_profile("NVIDIA H200").name, "H200");
-  EXPECT_EQ(topology::nominal_profile("h100").name, "H100");
-  EXPECT_EQ(topology::nominal_profile("NVIDIA A100-SXM4-80GB").name, "A100");
-  EXPECT_EQ(topology::nominal_profile("NVIDIA GeForce RTX 4090").name, "RTX 4090");
-  EXPECT_EQ(topology::nominal_profile("Tesla V100-SXM2-32GB").name, "V100");
-  EXPECT_THROW(topology::nominal_profile("NVIDIA GH200 480GB"), std::exception);
-  EXPECT_THROW(topology::nominal_profile("NVIDIA L40"), std::exception);
-  EXPECT_THROW(topology::nominal_profile("abacus"), std::exception);
-  for (const std::string& name : topology::nominal_profile_names())
-    EXPECT_GT(topology::nominal_profile(name).memory_bytes, 0) << name;
-}
-
 TEST(DeviceProfile, ALargeProductTakesItsFlopsAndASmallOneTheDevicesPatience) {
   const topology::DeviceProfile profile = topology::nominal_profile("h200");
   PassWork large{.matrix_flops = 1e15, .matrix_products = 1}, small{.matrix_flops = 1e3, .matrix_products = 1};

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "topology/peak_flops.h"
 #include "train/report/model_flops.h"
 
 namespace plait::train {
@@ -56,32 +55,6 @@ TEST(ModelFlops, Utilization) {
   // llm.q's Qwen2.5-1.5B on one H200: 61.3k tokens/s, 584 TFLOP/s, 59 % of the data sheet.
   EXPECT_NEAR(model_flops_utilization(9.53e9, 61'300, 1, 989.4e12), 0.59, 0.005);
   EXPECT_NEAR(model_flops_utilization(9.53e9, 241'000, 4, 989.4e12), 0.58, 0.005);
-}
-
-TEST(PeakFlops, KnownNames) {
-  const auto bf16 = [](std::string_view name) { return topology::peak_flops(name, DType::bf16).value_or(0) / 1e12; };
-  EXPECT_DOUBLE_EQ(bf16("Tesla V100-SXM2-32GB"), 125.0);
-  EXPECT_DOUBLE_EQ(bf16("Tesla V100-PCIE-16GB"), 112.0);
-  EXPECT_DOUBLE_EQ(bf16("NVIDIA A100-SXM4-80GB"), 312.0);
-  EXPECT_DOUBLE_EQ(bf16("NVIDIA A100 80GB PCIe"), 312.0);
-  EXPECT_DOUBLE_EQ(bf16("NVIDIA H100 80GB HBM3"), 989.4);
-  EXPECT_DOUBLE_EQ(bf16("NVIDIA H100 PCIe"), 756.4);
-  EXPECT_DOUBLE_EQ(bf16("NVIDIA H100 NVL"), 835.5);
-  EXPECT_DOUBLE_EQ(bf16("NVIDIA H200"), 989.4);
-  EXPECT_DOUBLE_EQ(bf16("NVIDIA H200 NVL"), 835.5);
-  EXPECT_DOUBLE_EQ(bf16("NVIDIA B200"), 2250.0);
-  EXPECT_DOUBLE_EQ(bf16("NVIDIA L40S"), 362.05);
-  EXPECT_DOUBLE_EQ(bf16("NVIDIA GeForce RTX 4090"), 165.2);
-  EXPECT_DOUBLE_EQ(topology::peak_flops("NVIDIA H200", DType::f32).value_or(0), 66.9e12);
-}
-
-TEST(PeakFlops, NothingForUnknownOnes) {
-  for (const char* name :
-       {"NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA H20", "NVIDIA L40", "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
-        "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 3090", "AMD EPYC 9654", ""}) {
-    EXPECT_FALSE(topology::peak_flops(name, DType::bf16).has_value()) << name;
-  }
-  EXPECT_FALSE(topology::peak_flops("NVIDIA H200", DType::f64).has_value());
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+#include "topology/gpu_models.h"
+
+#include <algorithm>
+
+namespace plait::topology {
+namespace {
+
+// NVIDIA's data sheets; where those give a rate with sparsity, half of it.
+constexpr GpuModel models[] = {
+    // Tesla V100 and V100S data sheets: SXM2 32 GB.
+    {.name = "V100",
+     .capability = "sm70",
+     .memory_gb_per_s = 900,
+     .memory_gib = 31.7,
+     .nvlink_lanes = 6,
+     .pcie_gt_per_s = 8,
+     .variants = {{{{"V100S", ""}, 130.0, 16.4},
+                   {{"V100", "PCIE"}, 112.0, 14.0},
+                   {{"V100", "SXM3"}, 125.0, 15.7},
+                   {{"V100", "SXM2"}, 125.0, 15.7}}}},
+    // A100 data sheet: SXM4 80 GB; the rates of PCIe and of 40 GB are equal.
+    {.name = "A100",
+     .capability = "sm80",
+     .memory_gb_per_s = 2039,
+     .memory_gib = 79.1,
+     .nvlink_lanes = 12,
+     .pcie_gt_per_s = 16,
+     .variants = {{{{"A100", ""}, 312.0, 19.5}}}},
+    // H100 architecture whitepaper v1.04, table 2, and H100 data sheet for NVL (1,671 with sparsity): SXM5 80 GB.
+    {.name = "H100",
+     .capability = "sm90",
+     .memory_gb_per_s = 3352,
+     .memory_gib = 79.1,
+     .nvlink_lanes = 18,
+     .pcie_gt_per_s = 32,
+     .variants = {{{{"H100", "PCIE"}, 756.4, 51.2},
+                   {{"H100", "NVL"}, 835.5, 60.0},
+                   {{"H100", "HBM3"}, 989.4, 66.9},
+                   {{"H100", "SXM5"}, 989.4, 66.9}}}},
+    // H200 data sheet: SXM 1,979 and NVL 1,671 with sparsity; SXM 141 GB.
+    {.name = "H200",
+     .capability = "sm90",
+     .memory_gb_per_s = 4800,
+     .memory_gib = 139.8,
+     .nvlink_lanes = 18,
+     .pcie_gt_per_s = 32,
+     .variants = {{{{"H200", "NVL"}, 835.5, 60.0}, {{"H200", ""}, 989.4, 66.9}}}},
+    // HGX B200 data sheet, eight GPUs of 180 GB: 36 PFLOP/s with sparsity, 600 TFLOP/s in fp32.
+    {.name = "B200",
+     .capability = "sm100",
+     .memory_gb_per_s = 7700,
+     .memory_gib = 178.3,
+     .nvlink_lanes = 18,
+     .pcie_gt_per_s = 32,
+     .variants = {{{{"B200", ""}, 2250.0, 75.0}}}},
+    // L40S data sheet.
+    {.name = "L40S",
+     .capability = "sm89",
+     .memory_gb_per_s = 864,
+     .memory_gib = 44.4,
+     .nvlink_lanes = 0,
+     .pcie_gt_per_s = 16,
+     .variants = {{{{"L40S", ""}, 362.05, 91.6}}}},
+    // Ada GPU architecture whitepaper, appendix A: bf16 accumulates in fp32.
+    {.name = "RTX 4090",
+     .capability = "sm89",
+     .memory_gb_per_s = 1008,
+     .memory_gib = 23.5,
+     .nvlink_lanes = 0,
+     .pcie_gt_per_s = 16,
+     .variants = {{{{"RTX", "4090"}, 165.2, 82.6}}}},
+};
+
+}  // namespace
+
+const GpuVariant& GpuModel::standard() const {
+  return *std::find_if(variants.rbegin(), variants.rend(), [](const GpuVariant& v) { return !v.words[0].empty(); });
+}
+
+std::span<const GpuModel> gpu_models() { return models; }
+
+}  // namespace plait::topology

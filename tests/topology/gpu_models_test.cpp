@@ -1,0 +1,111 @@
+// Peaks, profiles and assumed machines, which come from one table of GPUs.
+#include "topology/gpu_models.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "topology/assumed_topology.h"
+#include "topology/device_profile.h"
+#include "topology/peak_flops.h"
+
+namespace plait::topology {
+namespace {
+
+TEST(PeakFlops, KnownNames) {
+  const auto bf16 = [](std::string_view name) { return peak_flops(name, DType::bf16).value_or(0) / 1e12; };
+  EXPECT_DOUBLE_EQ(bf16("Tesla V100-SXM2-32GB"), 125.0);
+  EXPECT_DOUBLE_EQ(bf16("Tesla V100-PCIE-16GB"), 112.0);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA A100-SXM4-80GB"), 312.0);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA A100 80GB PCIe"), 312.0);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA H100 80GB HBM3"), 989.4);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA H100 PCIe"), 756.4);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA H100 NVL"), 835.5);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA H200"), 989.4);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA H200 NVL"), 835.5);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA B200"), 2250.0);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA L40S"), 362.05);
+  EXPECT_DOUBLE_EQ(bf16("NVIDIA GeForce RTX 4090"), 165.2);
+  EXPECT_DOUBLE_EQ(peak_flops("NVIDIA H200", DType::f32).value_or(0), 66.9e12);
+}
+
+TEST(PeakFlops, NothingForUnknownOnes) {
+  for (const char* name :
+       {"NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA H20", "NVIDIA L40", "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 3090", "AMD EPYC 9654", ""}) {
+    EXPECT_FALSE(peak_flops(name, DType::bf16).has_value()) << name;
+  }
+  EXPECT_FALSE(peak_flops("NVIDIA H200", DType::f64).has_value());
+}
+
+TEST(DeviceProfiles, NamesAreWholeWordsAndUnknownOnesAreRefused) {
+  const auto name = [](std::string_view device) { return nominal_profile(device).name; };
+  EXPECT_EQ(name("NVIDIA H200"), "H200");
+  EXPECT_EQ(name("h100"), "H100");
+  EXPECT_EQ(name("NVIDIA H100 80GB HBM3"), "H100");
+  EXPECT_EQ(name("NVIDIA A100-SXM4-80GB"), "A100");
+  EXPECT_EQ(name("NVIDIA A100 80GB PCIe"), "A100");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 4090"), "RTX 4090");
+  EXPECT_EQ(name("rtx4090"), "RTX 4090");
+  EXPECT_EQ(name("Tesla V100-SXM2-32GB"), "V100");
+  EXPECT_EQ(name("CPU"), "CPU core");
+  for (const char* unknown :
+       {"NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA L40", "NVIDIA RTX A1000", "A1000", "H20", "abacus", ""})
+    EXPECT_THROW(nominal_profile(unknown), ConfigError) << unknown;
+}
+
+TEST(GpuModels, EveryOneHasAPeakAProfileAndAMachine) {
+  std::vector<std::string> names = nominal_profile_names();
+  ASSERT_EQ(names.back(), "CPU");
+  names.pop_back();
+  ASSERT_EQ(names.size(), gpu_models().size());
+  for (const GpuModel& model : gpu_models()) {
+    const DeviceProfile profile = nominal_profile(model.name);
+    EXPECT_EQ(profile.name, model.name);
+    EXPECT_GT(profile.memory_bytes, 0) << model.name;
+    const std::string standard = std::string(model.standard().words[0]) + " " + std::string(model.standard().words[1]);
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      ASSERT_TRUE(peak_flops(standard, dtype)) << standard;
+      // What programs reach of it.
+      EXPECT_NEAR(matrix_flops(profile, dtype) / *peak_flops(standard, dtype), 0.79, 1e-9) << standard;
+    }
+    const AssumedTopology two = assume_topology(DeviceKind::cuda, std::string(model.name), 2);
+    EXPECT_EQ(two.graph.nodes.front().model, model.capability);
+  }
+}
+
+TEST(GpuModels, MachinesHaveTheLinksThatTheyAreSoldWith) {
+  struct Links {
+    const char* device;
+    double nvlink_gb_per_s, pcie_gb_per_s;
+  };
+  for (const Links& expected : {Links{"V100", 6 * 20.6, 12},
+                                {"A100", 12 * 20.6, 24},
+                                {"H100", 18 * 20.6, 48},
+                                {"H200", 18 * 20.6, 48},
+                                {"B200", 18 * 40.1, 48},
+                                {"L40S", 0, 24},
+                                {"RTX 4090", 0, 24}}) {
+    double nvlink = 0, pcie = 0;
+    const Graph graph = assume_topology(DeviceKind::cuda, expected.device, 2).graph;
+    for (const Edge& edge : graph.edges) {
+      if (edge.kind == LinkKind::nvlink) nvlink = edge.gb_per_s;
+      if (edge.kind == LinkKind::pcie) pcie = edge.gb_per_s;
+    }
+    EXPECT_DOUBLE_EQ(nvlink, expected.nvlink_gb_per_s) << expected.device;
+    EXPECT_DOUBLE_EQ(pcie, expected.pcie_gb_per_s) << expected.device;
+  }
+}
+
+TEST(GpuModels, ProfilesAreTheStandardVariants) {
+  const DeviceProfile h200 = nominal_profile("H200");
+  EXPECT_DOUBLE_EQ(h200.half_flops, 0.79 * 989.4e12);
+  EXPECT_DOUBLE_EQ(h200.single_flops, 0.79 * 66.9e12);
+  EXPECT_DOUBLE_EQ(h200.memory_bytes_per_s, 0.89 * 4800e9);
+  EXPECT_DOUBLE_EQ(h200.memory_bytes, 139.8 * gib);
+  EXPECT_DOUBLE_EQ(nominal_profile("V100").half_flops, 0.79 * 125e12);
+  EXPECT_DOUBLE_EQ(nominal_profile("H100").half_flops, 0.79 * 989.4e12);
+}
+
+}  // namespace
+}  // namespace plait::topology
