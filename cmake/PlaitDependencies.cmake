@@ -16,6 +16,11 @@ find_path(GLOO_INCLUDE_DIR gloo/context.h REQUIRED)
 find_library(GLOO_LIBRARY gloo REQUIRED)
 # Boost.Math: headers only.
 find_path(BOOST_INCLUDE_DIR boost/math/distributions/binomial.hpp REQUIRED)
+# NVML's header; the library belongs to the driver and is opened at run time.
+find_path(NVML_INCLUDE_DIR nvml.h HINTS "${CMAKE_SOURCE_DIR}/.cache/nvml/include")
+if(NOT NVML_INCLUDE_DIR)
+  message(FATAL_ERROR "nvml.h was not found. Run scripts/bootstrap.")
+endif()
 include(PlaitOpenblas)
 if(PLAIT_TESTS)
   find_package(GTest REQUIRED)

@@ -1,6 +1,7 @@
 #include "topology/nvml.h"
 
 #include <dlfcn.h>
+#include <nvml.h>
 
 #include <algorithm>
 #include <array>
@@ -10,50 +11,25 @@
 namespace plait::topology {
 namespace {
 
-// The few declarations of nvml.h that are needed: it comes with the toolkit's development package, which not every machine
-// that builds has. NVML keeps them stable; names as there, without the prefix.
-using Handle = struct OpaqueDevice*;
-using Status = int;  // 0: success
-
-struct PciInfo {  // nvmlPciInfo_t of the functions ending in _v3 and _v2 below
-  char legacy_bus_id[16];
-  unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
-  char bus_id[32];
-};
-
-struct FieldValue {  // nvmlFieldValue_t
-  unsigned field, scope;
-  long long timestamp, latency;
-  int type;
-  Status status;
-  union {
-    unsigned number;
-    unsigned long long room;
-  };
-};
-constexpr unsigned c2c_link_count = 170, c2c_link_status = 171, c2c_link_megabytes_per_s = 172;  // NVML_FI_DEV_C2C_*
 constexpr unsigned c2c_links_at_most = 32;
-
 constexpr unsigned gpus_at_most = 1024;
 constexpr unsigned lanes_at_most = 36;  // Blackwell has 18; asking for a lane that there is not is an error
-constexpr unsigned remote_is_gpu = 0, remote_is_switch = 2;
-constexpr int p2p_read = 0, p2p_write = 1;
 
-// nvmlGpuP2PStatus_t
-std::optional<std::string> words_of_peer_status(int status) {
+std::optional<std::string> words_of_peer_status(nvmlGpuP2PStatus_t status) {
   switch (status) {
-    case 0: return std::string();
-    case 1: return "the chipset does not support it";
-    case 2: return "the GPU does not support it";
-    case 3: return "the PCIe topology does not support it";
-    case 4: return "it is disabled by the driver's registry key";
-    case 5: return "the driver does not support it here";
+    case NVML_P2P_STATUS_OK: return std::string();
+    case NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED: return "the chipset does not support it";
+    case NVML_P2P_STATUS_GPU_NOT_SUPPORTED: return "the GPU does not support it";
+    case NVML_P2P_STATUS_IOH_TOPOLOGY_NOT_SUPPORTED: return "the PCIe topology does not support it";
+    case NVML_P2P_STATUS_DISABLED_BY_REGKEY: return "it is disabled by the driver's registry key";
+    case NVML_P2P_STATUS_NOT_SUPPORTED: return "the driver does not support it here";
     default: return std::nullopt;
   }
 }
 
 }  // namespace
 
+// The functions as nvml.h declares them; null where this driver has none of that name.
 struct Nvml::Library {
   explicit Library(void* opened) : library(opened) {
     find(init, "nvmlInit_v2");
@@ -85,29 +61,29 @@ struct Nvml::Library {
     function = reinterpret_cast<Function>(::dlsym(library, name));
   }
 
-  Handle device(const std::string& bus_id) const {
-    Handle handle = nullptr;
-    return handle_by_bus_id && handle_by_bus_id(bus_id.c_str(), &handle) == 0 ? handle : nullptr;
+  nvmlDevice_t device(const std::string& bus_id) const {
+    nvmlDevice_t handle = nullptr;
+    return handle_by_bus_id && handle_by_bus_id(bus_id.c_str(), &handle) == NVML_SUCCESS ? handle : nullptr;
   }
 
   void* library;
   bool started = false;
-  Status (*init)() = nullptr;
-  Status (*shutdown)() = nullptr;
-  const char* (*error_string)(Status) = nullptr;
-  Status (*system_driver_version)(char*, unsigned) = nullptr;
-  Status (*device_count)(unsigned*) = nullptr;
-  Status (*handle_by_index)(unsigned, Handle*) = nullptr;
-  Status (*pci_info)(Handle, PciInfo*) = nullptr;
-  Status (*device_name)(Handle, char*, unsigned) = nullptr;
-  Status (*compute_capability)(Handle, int*, int*) = nullptr;
-  Status (*handle_by_bus_id)(const char*, Handle*) = nullptr;
-  Status (*nvlink_state)(Handle, unsigned, unsigned*) = nullptr;
-  Status (*nvlink_remote)(Handle, unsigned, PciInfo*) = nullptr;
-  Status (*nvlink_remote_type)(Handle, unsigned, unsigned*) = nullptr;
-  Status (*field_values)(Handle, int, FieldValue*) = nullptr;
-  Status (*common_ancestor)(Handle, Handle, unsigned*) = nullptr;
-  Status (*p2p_status)(Handle, Handle, int, int*) = nullptr;
+  decltype(&nvmlInit_v2) init = nullptr;
+  decltype(&nvmlShutdown) shutdown = nullptr;
+  decltype(&nvmlErrorString) error_string = nullptr;
+  decltype(&nvmlSystemGetDriverVersion) system_driver_version = nullptr;
+  decltype(&nvmlDeviceGetCount_v2) device_count = nullptr;
+  decltype(&nvmlDeviceGetHandleByIndex_v2) handle_by_index = nullptr;
+  decltype(&nvmlDeviceGetPciInfo_v3) pci_info = nullptr;
+  decltype(&nvmlDeviceGetName) device_name = nullptr;
+  decltype(&nvmlDeviceGetCudaComputeCapability) compute_capability = nullptr;
+  decltype(&nvmlDeviceGetHandleByPciBusId_v2) handle_by_bus_id = nullptr;
+  decltype(&nvmlDeviceGetNvLinkState) nvlink_state = nullptr;
+  decltype(&nvmlDeviceGetNvLinkRemotePciInfo_v2) nvlink_remote = nullptr;
+  decltype(&nvmlDeviceGetNvLinkRemoteDeviceType) nvlink_remote_type = nullptr;
+  decltype(&nvmlDeviceGetFieldValues) field_values = nullptr;
+  decltype(&nvmlDeviceGetTopologyCommonAncestor) common_ancestor = nullptr;
+  decltype(&nvmlDeviceGetP2PStatus) p2p_status = nullptr;
 };
 
 Nvml::Nvml(const std::string& library) {
@@ -122,7 +98,7 @@ Nvml::Nvml(const std::string& library) {
     why_missing_ = library + " is not NVML: it has no nvmlInit_v2";
     return;
   }
-  if (const Status status = found->init(); status != 0) {
+  if (const nvmlReturn_t status = found->init(); status != NVML_SUCCESS) {
     why_missing_ = std::string("NVML does not start: ") + (found->error_string ? found->error_string(status) : "unknown error");
     return;
   }
@@ -134,8 +110,8 @@ Nvml::~Nvml() = default;
 
 std::optional<std::string> Nvml::driver_version() const {
   std::array<char, 81> text{};
-  const bool known =
-      library_ && library_->system_driver_version && library_->system_driver_version(text.data(), text.size() - 1) == 0;
+  const bool known = library_ && library_->system_driver_version &&
+                     library_->system_driver_version(text.data(), text.size() - 1) == NVML_SUCCESS;
   return known ? std::optional<std::string>(text.data()) : std::nullopt;
 }
 
@@ -143,14 +119,14 @@ std::vector<std::string> Nvml::gpus() const {
   std::vector<std::string> found;
   unsigned count = 0;
   const bool possible = library_ && library_->device_count && library_->handle_by_index && library_->pci_info;
-  if (!possible || library_->device_count(&count) != 0) return found;
+  if (!possible || library_->device_count(&count) != NVML_SUCCESS) return found;
   for (unsigned i = 0; i < std::min(count, gpus_at_most); ++i) {
-    Handle device = nullptr;
-    PciInfo info{};
+    nvmlDevice_t device = nullptr;
+    nvmlPciInfo_t info{};
     // One without permission, or fallen off the bus, is passed over.
-    if (library_->handle_by_index(i, &device) != 0 || library_->pci_info(device, &info) != 0) continue;
-    info.bus_id[sizeof info.bus_id - 1] = '\0';
-    if (const auto bus_id = bus_id_from(info.bus_id)) found.push_back(*bus_id);
+    if (library_->handle_by_index(i, &device) != NVML_SUCCESS || library_->pci_info(device, &info) != NVML_SUCCESS) continue;
+    info.busId[sizeof info.busId - 1] = '\0';
+    if (const auto bus_id = bus_id_from(info.busId)) found.push_back(*bus_id);
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -158,15 +134,16 @@ std::vector<std::string> Nvml::gpus() const {
 
 std::optional<std::string> Nvml::name(const std::string& bus_id) const {
   std::array<char, 97> text{};
-  const Handle device = library_ ? library_->device(bus_id) : nullptr;
-  const bool known = device && library_->device_name && library_->device_name(device, text.data(), text.size() - 1) == 0;
+  const nvmlDevice_t device = library_ ? library_->device(bus_id) : nullptr;
+  const bool known =
+      device && library_->device_name && library_->device_name(device, text.data(), text.size() - 1) == NVML_SUCCESS;
   return known ? std::optional<std::string>(text.data()) : std::nullopt;
 }
 
 std::optional<std::string> Nvml::model(const std::string& bus_id) const {
-  const Handle device = library_ ? library_->device(bus_id) : nullptr;
+  const nvmlDevice_t device = library_ ? library_->device(bus_id) : nullptr;
   int major = 0, minor = 0;
-  if (!device || !library_->compute_capability || library_->compute_capability(device, &major, &minor) != 0)
+  if (!device || !library_->compute_capability || library_->compute_capability(device, &major, &minor) != NVML_SUCCESS)
     return std::nullopt;
   return "sm" + std::to_string(major) + std::to_string(minor);
 }
@@ -175,21 +152,23 @@ bool Nvml::knows(const std::string& bus_id) const { return library_ && library_-
 
 std::vector<NvLink> Nvml::nvlinks(const std::string& bus_id) const {
   std::vector<NvLink> links;
-  const Handle device = library_ ? library_->device(bus_id) : nullptr;
+  const nvmlDevice_t device = library_ ? library_->device(bus_id) : nullptr;
   if (!device || !library_->nvlink_state) return links;
   for (unsigned lane = 0; lane < lanes_at_most; ++lane) {
-    unsigned up = 0;
-    if (library_->nvlink_state(device, lane, &up) != 0 || up != 1) continue;
+    nvmlEnableState_t up = NVML_FEATURE_DISABLED;
+    if (library_->nvlink_state(device, lane, &up) != NVML_SUCCESS || up != NVML_FEATURE_ENABLED) continue;
     NvLink link;
     link.lane = static_cast<int>(lane);
-    PciInfo remote{};
-    if (library_->nvlink_remote && library_->nvlink_remote(device, lane, &remote) == 0) {
-      remote.bus_id[sizeof remote.bus_id - 1] = '\0';
-      link.bus_id = bus_id_from(remote.bus_id).value_or("");
+    nvmlPciInfo_t remote{};
+    if (library_->nvlink_remote && library_->nvlink_remote(device, lane, &remote) == NVML_SUCCESS) {
+      remote.busId[sizeof remote.busId - 1] = '\0';
+      link.bus_id = bus_id_from(remote.busId).value_or("");
     }
-    unsigned type = ~0u;
-    if (library_->nvlink_remote_type && library_->nvlink_remote_type(device, lane, &type) == 0) {
-      link.end = type == remote_is_gpu ? NvLinkEnd::gpu : type == remote_is_switch ? NvLinkEnd::nvswitch : NvLinkEnd::other;
+    nvmlIntNvLinkDeviceType_t type = NVML_NVLINK_DEVICE_TYPE_UNKNOWN;
+    if (library_->nvlink_remote_type && library_->nvlink_remote_type(device, lane, &type) == NVML_SUCCESS) {
+      link.end = type == NVML_NVLINK_DEVICE_TYPE_GPU      ? NvLinkEnd::gpu
+                 : type == NVML_NVLINK_DEVICE_TYPE_SWITCH ? NvLinkEnd::nvswitch
+                                                          : NvLinkEnd::other;
     } else if (!link.bus_id.empty() && knows(link.bus_id)) {
       link.end = NvLinkEnd::gpu;
     }
@@ -200,45 +179,47 @@ std::vector<NvLink> Nvml::nvlinks(const std::string& bus_id) const {
 
 C2cLinks Nvml::c2c_links(const std::string& bus_id) const {
   C2cLinks found;
-  const Handle device = library_ ? library_->device(bus_id) : nullptr;
+  const nvmlDevice_t device = library_ ? library_->device(bus_id) : nullptr;
   if (!device || !library_->field_values) return found;
   const auto field = [&](unsigned id, unsigned link) -> unsigned {
-    FieldValue value{};
-    value.field = id;
-    value.scope = link;
-    return library_->field_values(device, 1, &value) == 0 && value.status == 0 ? value.number : 0;
+    nvmlFieldValue_t value{};
+    value.fieldId = id;
+    value.scopeId = link;
+    const bool known = library_->field_values(device, 1, &value) == NVML_SUCCESS && value.nvmlReturn == NVML_SUCCESS;
+    return known ? value.value.uiVal : 0;
   };
-  const unsigned count = std::min(field(c2c_link_count, 0), c2c_links_at_most);
+  const unsigned count = std::min(field(NVML_FI_DEV_C2C_LINK_COUNT, 0), c2c_links_at_most);
   for (unsigned link = 0; link < count; ++link) {
-    if (field(c2c_link_status, link) != 1) continue;
+    if (field(NVML_FI_DEV_C2C_LINK_GET_STATUS, link) != 1) continue;
     ++found.links;
-    found.gb_per_s += field(c2c_link_megabytes_per_s, link) / 1000.0;
+    found.gb_per_s += field(NVML_FI_DEV_C2C_LINK_GET_MAX_BW, link) / 1000.0;
   }
   return found;
 }
 
 std::optional<std::string> Nvml::pcie_path(const std::string& a, const std::string& b) const {
-  const Handle from = library_ ? library_->device(a) : nullptr, to = library_ ? library_->device(b) : nullptr;
-  unsigned level = 0;
-  if (!from || !to || !library_->common_ancestor || library_->common_ancestor(from, to, &level) != 0) return std::nullopt;
-  switch (level) {  // nvmlGpuTopologyLevel_t
-    case 0: return "board";
-    case 10: return "PIX";
-    case 20: return "PXB";
-    case 30: return "PHB";
-    case 40: return "NODE";
-    case 50: return "SYS";
+  const nvmlDevice_t from = library_ ? library_->device(a) : nullptr, to = library_ ? library_->device(b) : nullptr;
+  nvmlGpuTopologyLevel_t level = NVML_TOPOLOGY_SYSTEM;
+  if (!from || !to || !library_->common_ancestor || library_->common_ancestor(from, to, &level) != NVML_SUCCESS)
+    return std::nullopt;
+  switch (level) {
+    case NVML_TOPOLOGY_INTERNAL: return "board";
+    case NVML_TOPOLOGY_SINGLE: return "PIX";
+    case NVML_TOPOLOGY_MULTIPLE: return "PXB";
+    case NVML_TOPOLOGY_HOSTBRIDGE: return "PHB";
+    case NVML_TOPOLOGY_NODE: return "NODE";
+    case NVML_TOPOLOGY_SYSTEM: return "SYS";
     default: return std::nullopt;
   }
 }
 
 std::optional<std::string> Nvml::peer_obstacle(const std::string& a, const std::string& b) const {
-  const Handle from = library_ ? library_->device(a) : nullptr, to = library_ ? library_->device(b) : nullptr;
+  const nvmlDevice_t from = library_ ? library_->device(a) : nullptr, to = library_ ? library_->device(b) : nullptr;
   if (!from || !to || !library_->p2p_status) return std::nullopt;
-  for (const int capability : {p2p_read, p2p_write}) {
-    int status = 0;
-    if (library_->p2p_status(from, to, capability, &status) != 0) return std::nullopt;
-    if (status != 0) return words_of_peer_status(status);
+  for (const nvmlGpuP2PCapsIndex_t capability : {NVML_P2P_CAPS_INDEX_READ, NVML_P2P_CAPS_INDEX_WRITE}) {
+    nvmlGpuP2PStatus_t status = NVML_P2P_STATUS_UNKNOWN;
+    if (library_->p2p_status(from, to, capability, &status) != NVML_SUCCESS) return std::nullopt;
+    if (status != NVML_P2P_STATUS_OK) return words_of_peer_status(status);
   }
   return "";
 }

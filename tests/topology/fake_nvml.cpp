@@ -7,133 +7,124 @@
 //
 // Compute capability 9.0 but for the last, which does not tell. Peer access: between the first two; 03 -> 04 is disabled, 04 ->
 // 03 unknown.
+#include <nvml.h>
+
 #include <cstdio>
 #include <cstring>
 
-namespace {
-
-struct Device {
+// What a handle points to.
+struct nvmlDevice_st {
   const char* bus_id;
 };
-Device devices[] = {{"0000:01:00.0"}, {"0000:02:00.0"}, {"0000:03:00.0"}, {"0000:04:00.0"}};
 
-struct PciInfo {
-  char legacy_bus_id[16];
-  unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
-  char bus_id[32];
-};
+namespace {
 
-struct FieldValue {
-  unsigned field, scope;
-  long long timestamp, latency;
-  int type, status;
-  unsigned long long value;
-};
+nvmlDevice_st devices[] = {{"0000:01:00.0"}, {"0000:02:00.0"}, {"0000:03:00.0"}, {"0000:04:00.0"}};
 
-constexpr int success = 0, invalid_argument = 2, not_supported = 3, not_found = 6;
-
-long number(const Device* device) { return device - devices; }
+long number(nvmlDevice_t device) { return device - devices; }
 
 }  // namespace
 
 extern "C" {
 
-int nvmlInit_v2() { return success; }
-int nvmlShutdown() { return success; }
-const char* nvmlErrorString(int) { return "an error"; }
+nvmlReturn_t nvmlInit_v2() { return NVML_SUCCESS; }
+nvmlReturn_t nvmlShutdown() { return NVML_SUCCESS; }
+const char* nvmlErrorString(nvmlReturn_t) { return "an error"; }
 
-int nvmlSystemGetDriverVersion(char* text, unsigned length) {
+nvmlReturn_t nvmlSystemGetDriverVersion(char* text, unsigned length) {
   std::snprintf(text, length, "580.82.07");
-  return success;
+  return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetCount_v2(unsigned* count) {
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* count) {
   *count = 4;
-  return success;
+  return NVML_SUCCESS;
 }
 
 // Backwards, so that nobody relies on the order.
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device** device) {
-  if (index > 3) return invalid_argument;
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* device) {
+  if (index > 3) return NVML_ERROR_INVALID_ARGUMENT;
   *device = &devices[3 - index];
-  return success;
+  return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetPciInfo_v3(Device* device, PciInfo* info) {
-  std::snprintf(info->bus_id, sizeof info->bus_id, "0000%s", device->bus_id);
-  return success;
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t* info) {
+  std::snprintf(info->busId, sizeof info->busId, "0000%s", device->bus_id);
+  return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetName(Device*, char* text, unsigned length) {
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t, char* text, unsigned length) {
   std::snprintf(text, length, "NVIDIA Fake");
-  return success;
+  return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetCudaComputeCapability(Device* device, int* major, int* minor) {
-  if (number(device) == 3) return not_supported;
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int* major, int* minor) {
+  if (number(device) == 3) return NVML_ERROR_NOT_SUPPORTED;
   *major = 9;
   *minor = 0;
-  return success;
+  return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetFieldValues(Device* device, int count, FieldValue* values) {
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t* values) {
   for (int i = 0; i < count; ++i) {
-    const bool known = number(device) == 3 && values[i].scope < 2;
-    values[i].status = known ? success : not_supported;
+    const bool known = number(device) == 3 && values[i].scopeId < 2;
+    values[i].nvmlReturn = known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
     if (!known) continue;
-    if (values[i].field == 170)
-      values[i].value = 2;
-    else if (values[i].field == 171)
-      values[i].value = values[i].scope == 0;
-    else if (values[i].field == 172)
-      values[i].value = 448000;
-    else
-      values[i].status = not_supported;
+    switch (values[i].fieldId) {
+      case NVML_FI_DEV_C2C_LINK_COUNT: values[i].value.uiVal = 2; break;
+      case NVML_FI_DEV_C2C_LINK_GET_STATUS: values[i].value.uiVal = values[i].scopeId == 0; break;
+      case NVML_FI_DEV_C2C_LINK_GET_MAX_BW: values[i].value.uiVal = 448000; break;
+      default: values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+    }
   }
-  return success;
+  return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, Device** device) {
-  for (Device& candidate : devices) {
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, nvmlDevice_t* device) {
+  for (nvmlDevice_st& candidate : devices) {
     if (std::strcmp(candidate.bus_id, bus_id) != 0) continue;
     *device = &candidate;
-    return success;
+    return NVML_SUCCESS;
   }
-  return not_found;
+  return NVML_ERROR_NOT_FOUND;
 }
 
-int nvmlDeviceGetNvLinkState(Device* device, unsigned lane, unsigned* up) {
-  if (lane > 2) return invalid_argument;
-  *up = number(device) >= 2 || lane < 2;
-  return success;
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned lane, nvmlEnableState_t* up) {
+  if (lane > 2) return NVML_ERROR_INVALID_ARGUMENT;
+  *up = number(device) >= 2 || lane < 2 ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
+  return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetNvLinkRemoteDeviceType(Device* device, unsigned lane, unsigned* type) {
-  if (lane > 2) return invalid_argument;
-  *type = number(device) < 2 ? 0 : 2;
-  return success;
+nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned lane, nvmlIntNvLinkDeviceType_t* type) {
+  if (lane > 2) return NVML_ERROR_INVALID_ARGUMENT;
+  *type = number(device) < 2 ? NVML_NVLINK_DEVICE_TYPE_GPU : NVML_NVLINK_DEVICE_TYPE_SWITCH;
+  return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device* device, unsigned lane, PciInfo* info) {
-  if (number(device) >= 2 || lane > 1) return not_supported;
-  std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02lX:00.0", 2 - number(device));
-  return success;
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned lane, nvmlPciInfo_t* info) {
+  if (number(device) >= 2 || lane > 1) return NVML_ERROR_NOT_SUPPORTED;
+  std::snprintf(info->busId, sizeof info->busId, "00000000:%02lX:00.0", 2 - number(device));
+  return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetTopologyCommonAncestor(Device* a, Device* b, unsigned* level) {
-  *level = number(a) < 2 && number(b) < 2 ? 10 : number(a) >= 2 && number(b) >= 2 ? 30 : 50;
-  return success;
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuTopologyLevel_t* level) {
+  *level = number(a) < 2 && number(b) < 2     ? NVML_TOPOLOGY_SINGLE
+           : number(a) >= 2 && number(b) >= 2 ? NVML_TOPOLOGY_HOSTBRIDGE
+                                              : NVML_TOPOLOGY_SYSTEM;
+  return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetP2PStatus(Device* a, Device* b, int capability, int* status) {
+nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuP2PCapsIndex_t capability,
+                                    nvmlGpuP2PStatus_t* status) {
   if (number(a) < 2 && number(b) < 2) {
-    *status = 0;
+    *status = NVML_P2P_STATUS_OK;
   } else if (number(a) == 2) {
-    *status = capability == 1 ? 4 : 0;  // writing, but not reading
+    *status = capability == NVML_P2P_CAPS_INDEX_WRITE ? NVML_P2P_STATUS_DISABLED_BY_REGKEY
+                                                      : NVML_P2P_STATUS_OK;  // writing, but not reading
   } else {
-    *status = 6;
+    *status = NVML_P2P_STATUS_UNKNOWN;
   }
-  return success;
+  return NVML_SUCCESS;
 }
 
 }  // extern "C"
