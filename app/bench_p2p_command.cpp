@@ -1,4 +1,4 @@
-// plait bench p2p [--pairs 0-1,...] [--min SIZE --max SIZE | --sizes SIZE,...] [--brief] [--check] [--json] [...]
+// plait bench p2p [--pairs 0-1,...] [--min SIZE --max SIZE | --sizes SIZE,...] [--brief] [--json] [...]
 #include <iostream>
 #include <memory>
 
@@ -18,13 +18,7 @@ struct P2pOptions {
 };
 
 void print(const P2pOptions& o, const nlohmann::ordered_json& result) {
-  if (!o.json) {
-    std::cout << bench::p2p_table(result, o.brief);
-    return;
-  }
-  std::cout << result.dump(2) << '\n';
-  if (!result.contains("check")) return;
-  for (const auto& missed : result["check"]["missed"]) note_to_stderr("missed: " + missed.get<std::string>());
+  std::cout << (o.json ? result.dump(2) + '\n' : bench::p2p_table(result, o.brief));
 }
 
 }  // namespace
@@ -52,8 +46,6 @@ void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv) 
       ->check(CLI::NonNegativeNumber);
   p2p->add_flag("--no-peer-access", o->request.filter.without_peer_access,
                 "As if GPUs could not reach each other's memory: only the transports host and nccl");
-  p2p->add_flag("--check", o->request.check,
-                "Hold pairs with NVLink against what plait promises; status 1 and a list where it does not keep it");
   p2p->add_flag("--brief", o->brief, "One line per pair and method");
   p2p->add_flag("--json", o->json, "One JSON document on stdout");
   p2p->callback([o, &status, argc, argv] {

@@ -23,7 +23,6 @@ struct P2pBenchmarkRequest {
   bool products = true;          // also measure matrix products beside messages
   std::int64_t product_dim = 0;  // 0: 8192 on GPUs, 256 on CPUs
   int product_rounds = 0;        // of products beside messages; 0: `rounds`
-  bool check = false;            // hold the results against the bars (p2p_bars.h)
   std::vector<std::string> argv;
   LinkMaker make_link = comm::p2p::make_link;
 };
@@ -45,14 +44,12 @@ struct P2pBenchmarkOutput {
 //    "products": {"dim", "dtype", "products", "rounds", "beside": [{"transport", "mover", "message_bytes", "messages",
 //    "messages_per_product",
 //                 "equal_load", "from_tflops", "from_slowdown", "from_slowdown_min", "from_slowdown_max", the same with "to",
-//                 "alone_tflops": {"from", "to"}, "noise": {"from", "to"}, "message_gb_per_s", "arrived", "most_gb_per_s"}]}}],
-//  "check": {"passed", "bars": [{"bar", "pair", "value", "limit", "at_least", "measured", "met"}], "missed": [text],
-//  "undecided": [text]}}
+//                 "alone_tflops": {"from", "to"}, "noise": {"from", "to"}, "message_gb_per_s", "arrived", "most_gb_per_s"}]}}]}
 // microseconds: per message, back to back, one way. both_ways_gb_per_s: the sum of the two directions. latency: half of a round
 // trip. Slowdowns are fractions of the rate alone, medians over the rounds; alone_tflops is of the runs that they are held
 // against; noise is what the same procedure finds between runs alone. equal_load: as many messages as the methods that compare.
 // arrived: the part of them that came while products ran; message_gb_per_s: their rate then, most_gb_per_s: the rate when all
-// was offered. Returns the exit status: 1 when `check` missed a bar. CommError when a message arrives wrong or not at all.
+// was offered. Returns the exit status. CommError when a message arrives wrong or not at all.
 int benchmark_p2p(const P2pBenchmarkRequest& request, const P2pBenchmarkOutput& output);
 
 }  // namespace plait::bench

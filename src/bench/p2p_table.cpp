@@ -115,12 +115,6 @@ std::string p2p_table(const Json& result, bool brief) {
     if (pair.contains("warning")) out += text(pair, "warning") + "\n";
     out += products(pair);
   }
-  if (!result.contains("check")) return out;
-  const Json& check = result["check"];
-  out += fmt::format("\n{} of {} bars met\n", check["bars"].size() - check["missed"].size() - check["undecided"].size(),
-                     check["bars"].size());
-  for (const Json& missed : check["missed"]) out += "missed: " + missed.get<std::string>() + "\n";
-  for (const Json& undecided : check["undecided"]) out += "no verdict: " + undecided.get<std::string>() + "\n";
   return out;
 }
 

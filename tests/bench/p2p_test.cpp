@@ -247,15 +247,6 @@ TEST(BenchP2p, ShortMessagesHaveLinksMadeForThem) {
   EXPECT_EQ((seen[{Transport::nccl, 2 * mega}]), (Sizes{kilo, 64 * kilo, 65 * kilo, mega, 2 * mega}));
 }
 
-TEST(BenchP2p, ACheckWithoutNvlinkIsMissed) {
-  P2pBenchmarkRequest request = small_request();
-  request.products = false;
-  request.check = true;
-  const P2pOutcome r = run(request);
-  EXPECT_EQ(r.status, 1);
-  EXPECT_FALSE(r.result["check"]["passed"].get<bool>());
-}
-
 TEST(BenchP2p, RefusesWhatItCannotDo) {
   const auto refused = [](const std::function<void(P2pBenchmarkRequest&)>& change) {
     P2pBenchmarkRequest request = small_request();
