@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 
 #include "core/error.h"
@@ -81,13 +82,14 @@ TEST(GlooFailure, DifferentCallsTimeOutInsteadOfMixingData) {
 TEST(GlooFailure, AbortEndsPendingCallsHereAndOnThePeers) {
   const auto store = make_thread_rendezvous();
   const auto start = Clock::now();
+  std::atomic<int> calling = 0;
   const auto outcome = outcome_of_ranks(3, [&](int rank) {
     const auto communicator = make_communicator(host_group(rank, 3), *store);
     all_reduce(*communicator, 1);
     if (rank == 2) {
       // Never joins the next call; another thread gives up on its behalf while the rank itself is busy.
       std::thread([&] {
-        std::this_thread::sleep_for(milliseconds(100));
+        wait_until([&] { return calling == 2; });
         communicator->abort();
       }).join();
       std::vector<float> data(1);
@@ -95,6 +97,7 @@ TEST(GlooFailure, AbortEndsPendingCallsHereAndOnThePeers) {
       EXPECT_THROW(communicator->all_reduce(stream, {data.data(), DType::f32, {1}}), CommError);
       return;
     }
+    ++calling;
     all_reduce(*communicator, 1000);
   });
   EXPECT_LT(Clock::now() - start, seconds(20));

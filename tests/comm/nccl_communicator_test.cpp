@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <future>
 #include <iostream>
+#include <utility>
 
 #include "collective_check.h"
 #include "core/error.h"
@@ -177,9 +179,10 @@ TEST_F(GpuNcclFailure, AbortReleasesAStreamWhosePeerNeverComes) {
       released.wait();
       return communicator->abort();
     }
+    const NextOn unanswered(stream);
     communicator->all_reduce(stream, data);
     std::thread aborter([&] {
-      std::this_thread::sleep_for(milliseconds(200));
+      unanswered.wait_until_reached();
       communicator->abort();
     });
     stream.ref().synchronize();
@@ -206,12 +209,18 @@ TEST_F(GpuNcclFailure, AbortReleasesAHostThatFilledTheLaunchQueue) {
     const Buffer buffer = memory.allocate(4096);
     const Stream stream(device);
     const View data(buffer.data(), DType::f32, {1024});
+    std::atomic<int> calls = 0;
     std::thread aborter([&] {
-      std::this_thread::sleep_for(seconds(2));
+      int before = 0;
+      wait_until([&] {  // the queue is full: for a tenth of a second no call has come back
+        std::this_thread::sleep_for(milliseconds(100));
+        const int now = calls;
+        return now > 0 && now == std::exchange(before, now);
+      });
       communicator.abort();
     });
     try {
-      for (int call = 0; call < 1'000'000; ++call) communicator.all_reduce(stream, data);
+      for (; calls < 1'000'000; ++calls) communicator.all_reduce(stream, data);
     } catch (...) {
       aborter.join();
       stream.ref().synchronize();

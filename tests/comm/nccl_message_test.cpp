@@ -161,9 +161,10 @@ TEST_F(GpuNcclPair, AbortReleasesAReceiveThatNobodyAnswers) {
         const Buffer buffer = memory.allocate(4096);
         const Stream stream(device);
         const View data(buffer.data(), DType::f32, {1024});
+        const NextOn unanswered(stream);
         communicator.receive(stream, data, 1);
         std::thread aborter([&] {
-          std::this_thread::sleep_for(milliseconds(200));
+          unanswered.wait_until_reached();
           communicator.abort();
         });
         stream.ref().synchronize();

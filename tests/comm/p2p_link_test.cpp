@@ -172,8 +172,9 @@ TEST(P2pLink, AnAbortEndsAWaitForAMessageThatNeverComes) {
         return;
       }
       const Stream stream(device);
+      const NextOn reception(stream);
       link->receive(stream, view);
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      reception.wait_until_reached();
       store->set("waiting", "");
       link->abort();
       try {
@@ -333,8 +334,9 @@ TEST_F(GpuP2pAbort, EndsAWaitForAMessageThatNeverComes) {
         return;
       }
       const Stream stream(device);
+      const NextOn reception(stream);
       link->receive(stream, {data.data(), DType::u8, {100}});
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      reception.wait_until_reached();
       store->set("waiting", "");
       link->abort();
       stream.ref().synchronize();
