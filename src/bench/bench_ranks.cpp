@@ -1,6 +1,9 @@
 #include "bench/bench_ranks.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <thread>
 
 #include "core/error.h"
@@ -20,14 +23,52 @@ launch::LaunchPlan plan_bench(const BenchRanks& ranks) {
   return plan;
 }
 
+int run_bench(const launch::LaunchPlan& plan, const std::vector<std::string>& argv, const BenchOutput& output,
+              const std::function<nlohmann::ordered_json(launch::RankContext&)>& measure) {
+  return launch::launch(
+      plan,
+      [&](launch::RankContext& rank) {
+        const nlohmann::ordered_json result = measure(rank);
+        if (rank.is_main) output.result(result);
+      },
+      argv);
+}
+
+nlohmann::ordered_json bench_head(const std::string& benchmark, const launch::LaunchPlan& plan,
+                                  const launch::RankContext& rank) {
+  return {{"benchmark", benchmark},
+          {"mode", plan.mode == launch::LaunchMode::processes ? "processes" : "threads"},
+          {"ranks", rank.size},
+          {"device", device_name(rank.device)},
+          {"backend", comm::backend_name(rank.device.kind)}};
+}
+
+std::string head_text(const nlohmann::ordered_json& result) {
+  const auto text = [&](const char* key) { return result.at(key).get<std::string>(); };
+  return fmt::format("# {} x {} as {}, {}", result.at("ranks").get<int>(), text("device"), text("mode"), text("backend"));
+}
+
+std::vector<std::string> gather(const launch::RankContext& rank, const std::string& name, const std::string& own) {
+  const auto key = [&](int r) { return name + "/" + std::to_string(r); };
+  rank.rendezvous->set(key(rank.rank), own);
+  std::vector<std::string> all;
+  for (int r = 0; r < rank.size; ++r) all.push_back(rank.rendezvous->get(key(r), turn_timeout));
+  return all;
+}
+
+std::size_t least_free_bytes(const launch::RankContext& rank, const std::string& name) {
+  std::size_t least = SIZE_MAX;
+  for (const std::string& free : gather(rank, name, std::to_string(memory_info(rank.device).free_bytes)))
+    least = std::min<std::size_t>(least, std::stoull(free));
+  return rank.device.is_cuda() ? least : least / static_cast<std::size_t>(rank.size);
+}
+
 std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::GroupSpec group) {
   group.rank = rank.rank;
   group.size = rank.size;
   group.device = rank.device;
   std::shared_ptr<comm::Communicator> all = comm::make_communicator(group, *rank.rendezvous);
-  rank.on_abort([weak = std::weak_ptr(all)] {
-    if (const auto alive = weak.lock()) alive->abort();
-  });
+  abort_with_job(rank, all);
   return all;
 }
 

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <initializer_list>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "comm/make_communicator.h"
 #include "core/stream.h"
@@ -18,8 +22,33 @@ struct BenchRanks {
   std::chrono::milliseconds timeout{60'000};  // for one measurement
 };
 
+// What a bench hands out.
+struct BenchOutput {
+  std::function<void(const nlohmann::ordered_json&)> result;  // once, on rank 0
+  std::function<void(const std::string&)> note;               // a line for people, on rank 0: progress, and what was left out
+};
+
 // ConfigError for fewer than two ranks, naming what the machine has.
 launch::LaunchPlan plan_bench(const BenchRanks& ranks);
+
+// Runs `measure` on all ranks and hands out what it returns on rank 0. `argv`: of this program, for ranks that are processes.
+// Returns the exit status.
+int run_bench(const launch::LaunchPlan& plan, const std::vector<std::string>& argv, const BenchOutput& output,
+              const std::function<nlohmann::ordered_json(launch::RankContext&)>& measure);
+
+// What every result begins with: {"benchmark", "mode", "ranks", "device", "backend"}.
+nlohmann::ordered_json bench_head(const std::string& benchmark, const launch::LaunchPlan& plan,
+                                  const launch::RankContext& rank);
+// The same as a table's first words: "# 2 x NVIDIA H200 as threads, NCCL".
+std::string head_text(const nlohmann::ordered_json& result);
+
+// `shared`, a link or a communicator, is aborted when another rank fails, as long as there is one.
+template <typename Shared>
+void abort_with_job(launch::RankContext& rank, const std::shared_ptr<Shared>& shared) {
+  rank.on_abort([weak = std::weak_ptr(shared)] {
+    if (const auto alive = weak.lock()) alive->abort();
+  });
+}
 
 // All ranks of the job as one group, which is aborted when another rank fails. `group` says what is special about it (name,
 // timeout, max_ctas); rank, size and device are the job's. Collective.
@@ -28,12 +57,30 @@ std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::Gr
 // How long a rank waits for others that measure: nothing but an abort should end it.
 inline constexpr std::chrono::hours turn_timeout{24};
 
+// What all ranks say about `name`, which is unique in the job, by rank; nobody goes on before everybody has spoken. Collective.
+std::vector<std::string> gather(const launch::RankContext& rank, const std::string& name, const std::string& own);
+
+// How much memory every rank has free: the least of all, and of what CPU ranks share, a share. Collective.
+std::size_t least_free_bytes(const launch::RankContext& rank, const std::string& name);
+
 // Blocks until `event` is complete. CommError naming `what` after `timeout`: a message that never arrives ends the bench.
 void synchronize_within(const Event& event, std::chrono::milliseconds timeout, const std::string& what);
 
 // Blocks until the stream is empty, whatever has failed on it: before links and communicators that it uses go. They have been
 // aborted.
 void synchronize_aborted(StreamRef stream) noexcept;
+
+// What `measure` returns. If it fails, first `abort`s what the streams wait for, or they would never be drained.
+template <typename Measure, typename Abort>
+auto drained(std::initializer_list<StreamRef> streams, Abort abort, Measure measure) {
+  try {
+    return measure();
+  } catch (...) {
+    abort();
+    for (const StreamRef stream : streams) synchronize_aborted(stream);
+    throw;
+  }
+}
 
 // "2 x NVIDIA H200, one thread each".
 std::string describe(const launch::LaunchPlan& plan);

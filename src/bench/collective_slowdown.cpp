@@ -49,29 +49,27 @@ class RankSlowdown {
 
   // Of the rounds in which all-reduces went on to the end.
   std::vector<double> measure() {
-    try {
-      const double one_step = agreed("step", run(1, 0).microseconds);
-      const int steps = std::clamp(static_cast<int>(std::ceil(run_us / one_step)), fewest_steps, most_steps);
-      const double reduce = agreed("reduce", reduce_us());
-      const int reduces = std::clamp(static_cast<int>(std::ceil(reserve * steps * one_step / reduce)), 1, most_reduces);
-      PairedTimes times{.alone = {run(steps, 0).microseconds}, .beside = {}};
-      std::vector<bool> to_the_end;
-      for (int round = 0; round < request_.rounds; ++round) {
-        const Run beside = run(steps, reduces);
-        times.beside.push_back(beside.microseconds);
-        to_the_end.push_back(beside.to_the_end);
-        times.alone.push_back(run(steps, 0).microseconds);
-      }
-      std::vector<double> slower;
-      for (std::size_t i = 0; i < to_the_end.size(); ++i) {
-        if (to_the_end[i]) slower.push_back(lengthening(times, i));
-      }
-      return slower;
-    } catch (...) {
-      comm_->abort();  // or the stream would never be drained
-      synchronize_aborted(stream_);
-      throw;
-    }
+    return drained(
+        {stream_}, [&] { comm_->abort(); },
+        [&] {
+          const double one_step = agreed("step", run(1, 0).microseconds);
+          const int steps = std::clamp(static_cast<int>(std::ceil(run_us / one_step)), fewest_steps, most_steps);
+          const double reduce = agreed("reduce", reduce_us());
+          const int reduces = std::clamp(static_cast<int>(std::ceil(reserve * steps * one_step / reduce)), 1, most_reduces);
+          PairedTimes times{.alone = {run(steps, 0).microseconds}, .beside = {}};
+          std::vector<bool> to_the_end;
+          for (int round = 0; round < request_.rounds; ++round) {
+            const Run beside = run(steps, reduces);
+            times.beside.push_back(beside.microseconds);
+            to_the_end.push_back(beside.to_the_end);
+            times.alone.push_back(run(steps, 0).microseconds);
+          }
+          std::vector<double> slower;
+          for (std::size_t i = 0; i < to_the_end.size(); ++i) {
+            if (to_the_end[i]) slower.push_back(lengthening(times, i));
+          }
+          return slower;
+        });
   }
 
  private:
@@ -120,11 +118,9 @@ class RankSlowdown {
 
   // The largest of all ranks'.
   double agreed(const std::string& what, double own) {
-    const auto key = [&](int rank) { return "slowdown/" + what + "/of/" + std::to_string(rank); };
-    rank_.rendezvous->set(key(rank_.rank), std::to_string(own));
     double most = own;
-    for (int rank = 0; rank < rank_.size; ++rank)
-      most = std::max(most, std::stod(rank_.rendezvous->get(key(rank), turn_timeout)));
+    for (const std::string& text : gather(rank_, "slowdown/" + what + "/of", std::to_string(own)))
+      most = std::max(most, std::stod(text));
     return most;
   }
 

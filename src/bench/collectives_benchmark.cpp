@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "bench/link_methods.h"
 #include "bench/pattern.h"
 #include "bench/sizes.h"
 #include "comm/make_communicator.h"
@@ -69,14 +68,12 @@ class RankBench {
 
   // {"microseconds": of each round, "wrong"}.
   Json measure(CollectiveKind kind, std::size_t bytes) {
-    try {
-      const std::vector<double> times = time(kind, bytes);
-      return {{"microseconds", times}, {"wrong", verify(kind, bytes)}};
-    } catch (...) {
-      comm_->abort();  // or the stream would never be drained
-      synchronize_aborted(stream_);
-      throw;
-    }
+    return drained(
+        {stream_}, [&] { comm_->abort(); },
+        [&] {
+          const std::vector<double> times = time(kind, bytes);
+          return Json{{"microseconds", times}, {"wrong", verify(kind, bytes)}};
+        });
   }
 
  private:
@@ -168,12 +165,7 @@ std::vector<std::size_t> usable_sizes(const CollectivesBenchmarkRequest& request
   const std::size_t unit = size_of(request.dtype) * static_cast<std::size_t>(rank.size);
   for (std::size_t& bytes : sizes) bytes = std::max(unit, bytes / unit * unit);
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-  const auto key = [](int r) { return "collectives/free/" + std::to_string(r); };
-  rank.rendezvous->set(key(rank.rank), std::to_string(memory_info(rank.device).free_bytes));
-  std::size_t least = SIZE_MAX;
-  for (int r = 0; r < rank.size; ++r)
-    least = std::min<std::size_t>(least, std::stoull(rank.rendezvous->get(key(r), turn_timeout)));
-  if (!rank.device.is_cuda()) least /= static_cast<std::size_t>(rank.size);
+  const std::size_t least = least_free_bytes(rank, "collectives/free");
   const auto most = static_cast<std::size_t>(usable_memory * static_cast<double>(least)) / 2;
   if (bound_sizes(sizes, most) > 0)
     notes.push_back(
@@ -214,7 +206,7 @@ double average(const Json& rows) {
 }
 
 Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
-              const CollectivesBenchmarkOutput& output) {
+              const BenchOutput& output) {
   std::vector<std::string> notes;
   const std::vector<std::size_t> sizes = usable_sizes(request, rank, notes);
   const auto tell = [&](const std::string& text) {
@@ -222,12 +214,7 @@ Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPl
   };
   for (const std::string& text : notes) tell(text);
   RankBench bench(request, rank, sizes.back());
-  Json json;
-  json["benchmark"] = "collectives";
-  json["mode"] = mode_name(plan);
-  json["ranks"] = rank.size;
-  json["device"] = device_name(rank.device);
-  json["backend"] = comm::backend_name(rank.device.kind);
+  Json json = bench_head("collectives", plan, rank);
   json["rounds"] = request.rounds;
   json["dtype"] = std::string(to_string(request.dtype));
   json["notes"] = notes;
@@ -239,10 +226,8 @@ Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPl
     Json own = Json::array();
     for (const std::size_t bytes : sizes) own.push_back(bench.measure(kind, bytes));
     // Everybody reads everybody's, so that no rank is ahead of one that still measures.
-    const auto key = [&](int r) { return "collectives/" + to_string(kind) + "/" + std::to_string(r); };
-    rank.rendezvous->set(key(rank.rank), own.dump());
     std::vector<Json> all;
-    for (int r = 0; r < rank.size; ++r) all.push_back(Json::parse(rank.rendezvous->get(key(r), turn_timeout)));
+    for (const std::string& text : gather(rank, "collectives/" + to_string(kind), own.dump())) all.push_back(Json::parse(text));
     Json rows = Json::array();
     for (std::size_t s = 0; s < sizes.size(); ++s) {
       std::vector<Json> of_size;
@@ -262,28 +247,22 @@ Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPl
 
 }  // namespace
 
-int benchmark_collectives(const CollectivesBenchmarkRequest& request, const CollectivesBenchmarkOutput& output) {
+int benchmark_collectives(const CollectivesBenchmarkRequest& request, const BenchOutput& output) {
   require(request.dtype == DType::f32 || request.dtype == DType::bf16, "bench collectives: f32 or bf16");
   const launch::LaunchPlan plan = plan_bench(request.ranks);
   static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // refused before anything starts
   bool wrong = false;
-  const int status = launch::launch(
-      plan,
-      [&](launch::RankContext& rank) {
-        const Json result = run_rank(request, plan, rank, output);
-        if (!rank.is_main) return;
-        wrong = result["wrong"].get<std::int64_t>() > 0;
-        output.result(result);
-      },
-      request.argv);
+  const int status = run_bench(plan, request.argv, output, [&](launch::RankContext& rank) {
+    Json result = run_rank(request, plan, rank, output);
+    if (rank.is_main) wrong = result["wrong"].get<std::int64_t>() > 0;
+    return result;
+  });
   return status == 0 && wrong ? 3 : status;
 }
 
 std::string collectives_table(const Json& result) {
-  std::string out =
-      fmt::format("# {} x {} as {}, {}; medians of {} rounds, in stream time; GB/s = 10^9 bytes per second\n",
-                  result["ranks"].get<int>(), result["device"].get<std::string>(), result["mode"].get<std::string>(),
-                  result["backend"].get<std::string>(), result["rounds"].get<int>());
+  std::string out = head_text(result) + fmt::format("; medians of {} rounds, in stream time; GB/s = 10^9 bytes per second\n",
+                                                    result["rounds"].get<int>());
   for (const Json& collective : result["collectives"]) {
     const Json& rows = collective["results"];
     out += fmt::format("\n# {}, {}\n", collective["collective"].get<std::string>(),

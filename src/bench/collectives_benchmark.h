@@ -27,17 +27,12 @@ struct CollectivesBenchmarkRequest {
   std::function<std::shared_ptr<comm::Communicator>(std::shared_ptr<comm::Communicator>)> wrap;
 };
 
-struct CollectivesBenchmarkOutput {
-  std::function<void(const nlohmann::ordered_json&)> result;  // once, on rank 0
-  std::function<void(const std::string&)> note;               // a line for people, on rank 0
-};
-
 // {"benchmark": "collectives", "mode", "ranks", "device", "backend", "rounds", "dtype", "notes", "collectives": [{"collective",
 //  "results": [{"bytes", "count", "type", "redop", "root", "in_place", "microseconds", "algbw_gb_per_s", "busbw_gb_per_s",
 //  "wrong"}], "average_busbw_gb_per_s"}], "average_busbw_gb_per_s", "wrong"}
 // A time is of the slowest rank, back to back, in stream time. "wrong" counts elements over all ranks, all of them compared.
 // Returns the exit status: 3 when an element was wrong.
-int benchmark_collectives(const CollectivesBenchmarkRequest& request, const CollectivesBenchmarkOutput& output);
+int benchmark_collectives(const CollectivesBenchmarkRequest& request, const BenchOutput& output);
 
 // The result in nccl-tests' columns.
 std::string collectives_table(const nlohmann::ordered_json& result);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "bench/bench_ranks.h"
 #include "core/error.h"
 
 namespace plait::bench {
@@ -92,8 +93,21 @@ PairFacts JobFacts::pair(int from, int to) const {
   return {ends_[static_cast<std::size_t>(from)], ends_[static_cast<std::size_t>(to)], path(from, to), path(to, from)};
 }
 
-std::string mode_name(const launch::LaunchPlan& plan) {
-  return plan.mode == launch::LaunchMode::processes ? "processes" : "threads";
+void LinkEnds::make(launch::RankContext& rank, comm::p2p::LinkSpec link, const LinkMaker& make_link) {
+  link.rank = rank.rank;
+  link.device = rank.device;
+  made_.push_back(make_link(link, *rank.rendezvous));
+  abort_with_job(rank, made_.back());
+  (rank.rank == link.from ? out_ : in_) = made_.back().get();
+}
+
+void LinkEnds::drop() {
+  out_ = in_ = nullptr;
+  made_.clear();
+}
+
+void LinkEnds::abort() noexcept {
+  for (const auto& link : made_) link->abort();
 }
 
 }  // namespace plait::bench

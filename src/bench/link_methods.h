@@ -56,7 +56,22 @@ class JobFacts {
 // How links are made; tests put others in between.
 using LinkMaker = std::function<std::unique_ptr<comm::p2p::Link>(const comm::p2p::LinkSpec&, comm::Rendezvous&)>;
 
-// "threads" or "processes", for reports.
-std::string mode_name(const launch::LaunchPlan& plan);
+// The links of one rank, to and from others.
+class LinkEnds {
+ public:
+  // `link` with this rank and its device, which is aborted when another rank fails. Collective over its two ends; CommError
+  // where it cannot be made.
+  void make(launch::RankContext& rank, comm::p2p::LinkSpec link, const LinkMaker& make_link);
+  void drop();
+  void abort() noexcept;
+
+  // The latest that was made; null before.
+  comm::p2p::Link* out() const { return out_; }  // that this rank sends by
+  comm::p2p::Link* in() const { return in_; }
+
+ private:
+  std::vector<std::shared_ptr<comm::p2p::Link>> made_;  // in the order in which both ends make and destroy them
+  comm::p2p::Link *out_ = nullptr, *in_ = nullptr;
+};
 
 }  // namespace plait::bench

@@ -21,7 +21,7 @@ constexpr std::size_t plain_copy_bytes = std::size_t{256} << 20;
 class P2pBenchmark {
  public:
   P2pBenchmark(const P2pBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
-               const P2pBenchmarkOutput& output)
+               const BenchOutput& output)
       : request_(request), plan_(plan), rank_(rank), output_(output), pairs_(request.pairs), gpus_(rank.device.is_cuda()) {
     for (int from = 0; request.pairs.empty() && from < rank.size; ++from) {
       for (int to = 0; to < rank.size; ++to) {
@@ -35,12 +35,7 @@ class P2pBenchmark {
     std::vector<Json> plain_copies = measure_plain_copies();
     const JobFacts facts(rank_, "p2p/facts", turn_timeout);
     const std::vector<std::size_t> sizes = bounded_sizes(facts);
-    Json json;
-    json["benchmark"] = "p2p";
-    json["mode"] = mode_name(plan_);
-    json["ranks"] = rank_.size;
-    json["device"] = device_name(rank_.device);
-    json["backend"] = comm::backend_name(rank_.device.kind);
+    Json json = bench_head("p2p", plan_, rank_);
     json["rounds"] = request_.rounds;
     json["sizes"] = sizes;
     json["notes"] = notes_;
@@ -85,12 +80,7 @@ class P2pBenchmark {
   // Sizes for which every rank has the memory.
   std::vector<std::size_t> bounded_sizes(const JobFacts& facts) {
     std::vector<std::size_t> sizes = message_sizes(request_.sizes, gpus_);
-    const auto key = [](int rank) { return "p2p/free/" + std::to_string(rank); };
-    rank_.rendezvous->set(key(rank_.rank), std::to_string(memory_info(rank_.device).free_bytes));
-    std::size_t least = SIZE_MAX;
-    for (int r = 0; r < rank_.size; ++r)
-      least = std::min<std::size_t>(least, std::stoull(rank_.rendezvous->get(key(r), turn_timeout)));
-    if (!gpus_) least /= static_cast<std::size_t>(rank_.size);  // CPUs share theirs
+    const std::size_t least = least_free_bytes(rank_, "p2p/free");
     const auto available = static_cast<std::size_t>(usable_memory * static_cast<double>(least));
     std::size_t methods = 0;
     for (const auto& [from, to] : pairs_) methods = std::max(methods, methods_of(facts.pair(from, to), request_.filter).size());
@@ -165,7 +155,7 @@ class P2pBenchmark {
   const P2pBenchmarkRequest& request_;
   const launch::LaunchPlan& plan_;
   launch::RankContext& rank_;
-  const P2pBenchmarkOutput& output_;
+  const BenchOutput& output_;
   std::vector<std::pair<int, int>> pairs_;
   const bool gpus_;
   std::vector<std::string> notes_;
@@ -189,7 +179,7 @@ std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& tex
   return pairs;
 }
 
-int benchmark_p2p(const P2pBenchmarkRequest& request, const P2pBenchmarkOutput& output) {
+int benchmark_p2p(const P2pBenchmarkRequest& request, const BenchOutput& output) {
   check(request.filter);
   const launch::LaunchPlan plan = plan_bench(request.ranks);
   static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // refused before anything starts
@@ -199,13 +189,8 @@ int benchmark_p2p(const P2pBenchmarkRequest& request, const P2pBenchmarkOutput& 
           {{"--pairs", fmt::format("{}-{}", from, to), fmt::format("must name ranks below {}", plan.ranks), "", 0}});
     }
   }
-  return launch::launch(
-      plan,
-      [&](launch::RankContext& rank) {
-        const Json result = P2pBenchmark(request, plan, rank, output).run();
-        if (rank.is_main) output.result(result);
-      },
-      request.argv);
+  return run_bench(plan, request.argv, output,
+                   [&](launch::RankContext& rank) { return P2pBenchmark(request, plan, rank, output).run(); });
 }
 
 }  // namespace plait::bench

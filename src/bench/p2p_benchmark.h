@@ -30,11 +30,6 @@ struct P2pBenchmarkRequest {
 // "0-1", "0-1,1-0". ConfigError for anything else, and for a rank paired with itself.
 std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& texts);
 
-struct P2pBenchmarkOutput {
-  std::function<void(const nlohmann::ordered_json&)> result;  // once, on rank 0
-  std::function<void(const std::string&)> note;               // a line for people, on rank 0: progress, and what was left out
-};
-
 // {"benchmark": "p2p", "mode", "ranks", "device", "backend", "rounds", "sizes": [bytes], "notes": [text], "pairs": [
 //   {"from", "to", "link", "nvlinks", "peer_access", "warning": text, if there is reason to warn,
 //    "plain_copy": {"bytes", "microseconds", "gb_per_s"} between GPUs of one process,
@@ -50,6 +45,6 @@ struct P2pBenchmarkOutput {
 // against; noise is what the same procedure finds between runs alone. equal_load: as many messages as the methods that compare.
 // arrived: the part of them that came while products ran; message_gb_per_s: their rate then, most_gb_per_s: the rate when all
 // was offered. Returns the exit status. CommError when a message arrives wrong or not at all.
-int benchmark_p2p(const P2pBenchmarkRequest& request, const P2pBenchmarkOutput& output);
+int benchmark_p2p(const P2pBenchmarkRequest& request, const BenchOutput& output);
 
 }  // namespace plait::bench

@@ -101,8 +101,8 @@ Json report(const std::vector<PairMethod>& methods, const std::vector<std::size_
     json["mover"] = methods[m].method.mover_text();
     json["available"] = methods[m].works();
     if (!methods[m].works()) json["reason"] = methods[m].obstacle;
-    if (methods[m].works() && !methods[m].links.back().out->report().bridge.empty())
-      json["bridge"] = methods[m].links.back().out->report().bridge;
+    if (methods[m].works() && !methods[m].links.back().ends.out()->report().bridge.empty())
+      json["bridge"] = methods[m].links.back().ends.out()->report().bridge;
     json["results"] = Json::array();
     for (std::size_t s = 0; methods[m].works() && s < sizes.size(); ++s) {
       const Samples* reference =

@@ -55,9 +55,9 @@ PairEnd::PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vec
       try {
         // Both ends fail together: make_link agrees on every step.
         for (const std::size_t bytes : link_sizes(choice.method)) {
-          auto forth = make(choice.method, spec.from, spec.to, bytes, make_link);
-          auto back = make(choice.method, spec.to, spec.from, bytes, make_link);
-          made.links.push_back({bytes, forth, back, (is_from() ? forth : back).get(), (is_from() ? back : forth).get()});
+          PairLinks& links = made.links.emplace_back(PairLinks{bytes, {}});
+          links.ends.make(rank, link_of(choice.method, spec.from, spec.to, bytes), make_link);
+          links.ends.make(rank, link_of(choice.method, spec.to, spec.from, bytes), make_link);
         }
       } catch (const CommError& error) {
         if (rank.abort_requested.stop_requested()) throw;
@@ -78,11 +78,8 @@ PairEnd::~PairEnd() {
 
 void PairEnd::abort() noexcept {
   open_gate();
-  for (const PairMethod& method : methods_) {
-    for (const PairLinks& links : method.links) {
-      links.out->abort();
-      links.in->abort();
-    }
+  for (PairMethod& method : methods_) {
+    for (PairLinks& links : method.links) links.ends.abort();
   }
 }
 
@@ -101,13 +98,11 @@ std::vector<std::size_t> PairEnd::link_sizes(const LinkMethod& method) const {
   return sizes;
 }
 
-std::shared_ptr<Link> PairEnd::make(const LinkMethod& method, int from, int to, std::size_t bytes, const LinkMaker& make_link) {
+comm::p2p::LinkSpec PairEnd::link_of(const LinkMethod& method, int from, int to, std::size_t bytes) const {
   comm::p2p::LinkSpec link;
   link.name = fmt::format("{}/{}/{}/{}-{}", spec_.name, method.name(), bytes, from, to);
   link.from = from;
   link.to = to;
-  link.rank = rank_.rank;
-  link.device = rank_.device;
   link.message_bytes = bytes;
   link.transport = method.transport;
   link.mover = method.mover;
@@ -117,11 +112,7 @@ std::shared_ptr<Link> PairEnd::make(const LinkMethod& method, int from, int to, 
   const bool in_place = rank_.rank == to && bytes > *std::rbegin(short_messages);
   for (int n = 0; in_place && n < slots; ++n) link.places.push_back({std::to_string(n), bytes, 0});
   link.timeout = spec_.timeout;
-  std::shared_ptr<Link> made = make_link(link, *rank_.rendezvous);
-  rank_.on_abort([weak = std::weak_ptr(made)] {
-    if (const auto alive = weak.lock()) alive->abort();
-  });
-  return made;
+  return link;
 }
 
 std::uint64_t PairEnd::shift(int message) const {
@@ -133,7 +124,7 @@ View PairEnd::outgoing(std::size_t bytes, int message) const {
 }
 
 View PairEnd::incoming(const PairMethod& method, std::size_t bytes, int message) const {
-  const Link& link = *method.links_for(bytes).in;
+  const Link& link = *method.links_for(bytes).ends.in();
   const int place = place_of(link, message);
   return {place < 0 ? targets_[message % 2].data() : link.memory_of(place), DType::u8, {static_cast<std::int64_t>(bytes)}};
 }
@@ -141,12 +132,12 @@ View PairEnd::incoming(const PairMethod& method, std::size_t bytes, int message)
 int PairEnd::place_of(const Link& link, int message) { return link.places().empty() ? -1 : message % slots; }
 
 void PairEnd::send_on(StreamRef stream, const PairMethod& method, std::size_t bytes, int message) {
-  Link& link = *method.links_for(bytes).out;
+  Link& link = *method.links_for(bytes).ends.out();
   link.send(stream, outgoing(bytes, message), place_of(link, message));
 }
 
 void PairEnd::receive_on(StreamRef stream, const PairMethod& method, std::size_t bytes, int message) {
-  Link& link = *method.links_for(bytes).in;
+  Link& link = *method.links_for(bytes).ends.in();
   link.receive(stream, incoming(method, bytes, message), nullptr, place_of(link, message));
 }
 
@@ -157,7 +148,7 @@ void PairEnd::open_gate() noexcept { write_counter(static_cast<std::uint32_t*>(g
 void PairEnd::send(const PairMethod& method, std::size_t bytes, int message) { send_on(out_, method, bytes, message); }
 
 void PairEnd::receive(const PairMethod& method, std::size_t bytes, int message, bool more) {
-  Link& link = *method.links_for(bytes).in;
+  Link& link = *method.links_for(bytes).ends.in();
   if (!link.places().empty()) {
     if (message == 0) link.post(in_);
     if (more) link.post(in_);  // where the message before this one is

@@ -23,8 +23,7 @@ struct PairSpec {
 // Both directions, for messages of up to `bytes`.
 struct PairLinks {
   std::size_t bytes = 0;
-  std::shared_ptr<comm::p2p::Link> forth, back;   // destroyed in one order at both ends
-  comm::p2p::Link *out = nullptr, *in = nullptr;  // the same as this end sees them
+  LinkEnds ends;
 };
 
 // A method and its links, or why there are none. A link is made for its largest message, and one for short messages is another:
@@ -86,8 +85,7 @@ class PairEnd {
 
  private:
   std::vector<std::size_t> link_sizes(const LinkMethod& method) const;
-  std::shared_ptr<comm::p2p::Link> make(const LinkMethod& method, int from, int to, std::size_t bytes,
-                                        const LinkMaker& make_link);
+  comm::p2p::LinkSpec link_of(const LinkMethod& method, int from, int to, std::size_t bytes) const;
   View outgoing(std::size_t bytes, int message) const;
   View incoming(const PairMethod& method, std::size_t bytes, int message) const;
   static int place_of(const comm::p2p::Link& link, int message);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bench/bench_ranks.h"
 #include "bench/sizes.h"
 
 namespace plait::bench {
@@ -100,11 +101,11 @@ std::string products(const Json& pair) {
 }  // namespace
 
 std::string p2p_table(const Json& result, bool brief) {
-  std::string out = fmt::format(
-      "# {} x {} as {}, {} beside; times are of streams, medians of {} rounds; GB/s = 10^9 bytes per second, 1 KB = 1024 "
-      "bytes\n",
-      result["ranks"].get<int>(), text(result, "device"), text(result, "mode"), text(result, "backend"),
-      result["rounds"].get<int>());
+  std::string out =
+      head_text(result) + fmt::format(
+                              " beside; times are of streams, medians of {} rounds; GB/s = 10^9 bytes per second, 1 KB = 1024 "
+                              "bytes\n",
+                              result["rounds"].get<int>());
   for (const Json& pair : result["pairs"]) {
     out += "\n" + (brief ? methods_in_brief(pair) : methods_in_full(pair));
     if (pair.contains("plain_copy")) {

@@ -16,7 +16,6 @@ namespace plait::bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using comm::p2p::Link;
 
 constexpr std::int64_t batch = 64;  // messages that arrive before they are compared
 constexpr int ring_slots = 2;
@@ -53,14 +52,13 @@ class RingEnd {
 
   // Empty, or why not: of this rank's hops.
   std::string make_links(const LinkMethod& method) {
-    drop_links();
+    links_.drop();
     std::string problem;
     for (int number = 0; number < rank_.size; ++number) {
       const Hop h = hop(number);
       if (rank_.rank != h.from && rank_.rank != h.to) continue;
       try {
-        links_.push_back(make(method, h));
-        (rank_.rank == h.from ? out_link_ : in_link_) = links_.back().get();
+        links_.make(rank_, link_of(method, h), request_.make_link);
       } catch (const CommError& error) {
         if (rank_.abort_requested.stop_requested()) throw;
         problem = error.what();
@@ -69,44 +67,27 @@ class RingEnd {
     return problem;
   }
 
-  void drop_links() {
-    out_link_ = in_link_ = nullptr;
-    links_.clear();
-  }
+  void drop_links() { links_.drop(); }
 
   // Of the hop that ends here.
   Json synchronize_messages(const LinkMethod& method, const std::string& path) {
-    try {
-      return exchange(method, path);
-    } catch (...) {
-      if (out_link_) out_link_->abort();  // or the streams would never be drained
-      if (in_link_) in_link_->abort();
-      synchronize_aborted(out_);
-      synchronize_aborted(in_);
-      throw;
-    }
+    return drained({out_, in_}, [&] { links_.abort(); }, [&] { return exchange(method, path); });
   }
 
  private:
   std::size_t slot() const { return (request_.max_bytes + 255) / 256 * 256; }
 
-  std::shared_ptr<Link> make(const LinkMethod& method, const Hop& h) {
+  comm::p2p::LinkSpec link_of(const LinkMethod& method, const Hop& h) const {
     comm::p2p::LinkSpec link;
     link.name = fmt::format("ring/{}/{}-{}", method.name(), h.from, h.to);
     link.from = h.from;
     link.to = h.to;
-    link.rank = rank_.rank;
-    link.device = rank_.device;
     link.message_bytes = request_.max_bytes;
     link.transport = method.transport;
     link.mover = method.mover;
     link.slots = ring_slots;
     link.timeout = request_.ranks.timeout;
-    std::shared_ptr<Link> made = request_.make_link(link, *rank_.rendezvous);
-    rank_.on_abort([weak = std::weak_ptr(made)] {
-      if (const auto alive = weak.lock()) alive->abort();
-    });
-    return made;
+    return link;
   }
 
   View outgoing(int hop_number, std::int64_t message) const {
@@ -125,9 +106,9 @@ class RingEnd {
     for (std::int64_t begin = 0; begin < request_.messages; begin += batch) {
       const std::int64_t end = std::min(begin + batch, request_.messages);
       for (std::int64_t m = begin; m < end; ++m) {
-        out_link_->send(out, outgoing(leaving.number, m));
+        links_.out()->send(out, outgoing(leaving.number, m));
         const std::size_t bytes = ring_message_bytes(request_, coming.number, m);
-        in_link_->receive(in, {at(arrivals_, m - begin), DType::u8, {static_cast<std::int64_t>(bytes)}});
+        links_.in()->receive(in, {at(arrivals_, m - begin), DType::u8, {static_cast<std::int64_t>(bytes)}});
         if (m == begin) {
           in.record(first);  // it may have waited for the sender
         } else {
@@ -174,18 +155,8 @@ class RingEnd {
   Pattern pattern_;
   Buffer source_, arrivals_, host_;
   Stream out_, in_;
-  std::vector<std::shared_ptr<Link>> links_;  // in the order of the hops, in which both ends make and destroy them
-  Link *out_link_ = nullptr, *in_link_ = nullptr;
+  LinkEnds links_;  // made in the order of the hops
 };
-
-// What all ranks say about `name`, by rank; nobody goes on before everybody has spoken.
-std::vector<std::string> gather(launch::RankContext& rank, const std::string& name, const std::string& own) {
-  const auto key = [&](int r) { return "ring/" + name + "/" + std::to_string(r); };
-  rank.rendezvous->set(key(rank.rank), own);
-  std::vector<std::string> all;
-  for (int r = 0; r < rank.size; ++r) all.push_back(rank.rendezvous->get(key(r), turn_timeout));
-  return all;
-}
 
 // Methods in the order of the first hop's, each with what stands in its way on any.
 std::vector<MethodChoice> methods_of_ring(const JobFacts& facts, int ranks, const MethodFilter& filter) {
@@ -207,18 +178,13 @@ std::vector<MethodChoice> methods_of_ring(const JobFacts& facts, int ranks, cons
 }
 
 Json run_rank(const RingBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
-              const RingBenchmarkOutput& output) {
+              const BenchOutput& output) {
   const JobFacts facts(rank, "ring/facts", turn_timeout);
   const std::string path = facts.pair((rank.rank + rank.size - 1) % rank.size, rank.rank).link();
   const std::vector<MethodChoice> methods = methods_of_ring(facts, rank.size, request.filter);
   if (methods.empty()) throw ConfigError("bench ring: --transports and --movers leave nothing to measure");
   RingEnd end(request, rank);
-  Json json;
-  json["benchmark"] = "ring";
-  json["mode"] = mode_name(plan);
-  json["ranks"] = rank.size;
-  json["device"] = device_name(rank.device);
-  json["backend"] = comm::backend_name(rank.device.kind);
+  Json json = bench_head("ring", plan, rank);
   json["messages"] = request.messages;
   json["min_bytes"] = request.min_bytes;
   json["max_bytes"] = request.max_bytes;
@@ -230,14 +196,15 @@ Json run_rank(const RingBenchmarkRequest& request, const launch::LaunchPlan& pla
     std::string obstacle = choice.obstacle;
     Json hops = Json::array();
     if (obstacle.empty()) {
-      for (const std::string& problem : gather(rank, method.name() + "/made", end.make_links(method))) {
+      for (const std::string& problem : gather(rank, "ring/" + method.name() + "/made", end.make_links(method))) {
         if (obstacle.empty()) obstacle = problem;
       }
       if (obstacle.empty()) {
         const Json own = end.synchronize_messages(method, path);
         // A rank tells of the hop that ends at it; in the order in which messages go round, the first is what arrives at
         // rank 1.
-        for (const std::string& hop : gather(rank, method.name() + "/done", own.dump())) hops.push_back(Json::parse(hop));
+        for (const std::string& hop : gather(rank, "ring/" + method.name() + "/done", own.dump()))
+          hops.push_back(Json::parse(hop));
         std::rotate(hops.begin(), hops.begin() + 1, hops.end());
       }
       end.drop_links();
@@ -265,28 +232,22 @@ std::size_t ring_message_bytes(const RingBenchmarkRequest& request, int hop, std
   return std::clamp(bytes, request.min_bytes, request.max_bytes);
 }
 
-int benchmark_ring(const RingBenchmarkRequest& request, const RingBenchmarkOutput& output) {
+int benchmark_ring(const RingBenchmarkRequest& request, const BenchOutput& output) {
   check(request.filter);
   if (request.min_bytes == 0 || request.min_bytes > request.max_bytes) {
     throw ConfigError(
         {{"--min", format_size(request.min_bytes), "must not be above --max, " + format_size(request.max_bytes), "", 0}});
   }
   const launch::LaunchPlan plan = plan_bench(request.ranks);
-  return launch::launch(
-      plan,
-      [&](launch::RankContext& rank) {
-        const Json result = run_rank(request, plan, rank, output);
-        if (rank.is_main) output.result(result);
-      },
-      request.argv);
+  return run_bench(plan, request.argv, output,
+                   [&](launch::RankContext& rank) { return run_rank(request, plan, rank, output); });
 }
 
 std::string ring_table(const Json& result) {
-  std::string out =
-      fmt::format("# {} x {} as {}, {}; {} messages of {} to {} from every rank to the next; every byte compared\n",
-                  result["ranks"].get<int>(), result["device"].get<std::string>(), result["mode"].get<std::string>(),
-                  result["backend"].get<std::string>(), result["messages"].get<std::int64_t>(),
-                  format_size(result["min_bytes"].get<std::size_t>()), format_size(result["max_bytes"].get<std::size_t>()));
+  std::string out = head_text(result) +
+                    fmt::format("; {} messages of {} to {} from every rank to the next; every byte compared\n",
+                                result["messages"].get<std::int64_t>(), format_size(result["min_bytes"].get<std::size_t>()),
+                                format_size(result["max_bytes"].get<std::size_t>()));
   out += fmt::format("{:<9} {:<12} {:<9} {:<14} {:>9} {:>12} {:>12} {:>9}\n", "transport", "mover", "hop", "link", "messages",
                      "bytes right", "us/message", "GB/s");
   for (const Json& method : result["methods"]) {

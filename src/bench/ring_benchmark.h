@@ -23,17 +23,12 @@ struct RingBenchmarkRequest {
   LinkMaker make_link = comm::p2p::make_link;
 };
 
-struct RingBenchmarkOutput {
-  std::function<void(const nlohmann::ordered_json&)> result;  // once, on rank 0
-  std::function<void(const std::string&)> note;               // a line for people, on rank 0
-};
-
 // {"benchmark": "ring", "mode", "ranks", "device", "backend", "messages", "min_bytes", "max_bytes", "seed", "methods":
 // [{"transport",
 //  "mover", "available", "reason", "hops": [{"from", "to", "link", "messages", "checked_bytes", "microseconds", "gb_per_s"}]}]}
 // microseconds: per message, of those of a batch but its first. A method has to be possible on every hop. Returns the exit
 // status. CommError naming message, byte and hop when one byte is wrong.
-int benchmark_ring(const RingBenchmarkRequest& request, const RingBenchmarkOutput& output);
+int benchmark_ring(const RingBenchmarkRequest& request, const BenchOutput& output);
 
 // Sizes of messages are spread evenly over powers of two, so that small ones are as frequent as large ones.
 std::size_t ring_message_bytes(const RingBenchmarkRequest& request, int hop, std::int64_t message);
