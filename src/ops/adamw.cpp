@@ -6,8 +6,7 @@
 #include "core/error.h"
 #include "ops/adamw_table.h"
 #include "ops/argument_check.h"
-#include "ops/cpu/cpu_ops.h"
-#include "ops/cuda/cuda_ops.h"
+#include "ops/implementations.h"
 
 namespace plait::ops {
 namespace {

@@ -1,8 +1,7 @@
 #include "ops/attention.h"
 
 #include "ops/attention_check.h"
-#include "ops/cpu/cpu_ops.h"
-#include "ops/cuda/cuda_ops.h"
+#include "ops/implementations.h"
 
 namespace plait::ops {
 

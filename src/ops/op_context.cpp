@@ -3,8 +3,7 @@
 #include <cstdint>
 
 #include "core/error.h"
-#include "ops/cpu/cpu_ops.h"
-#include "ops/cuda/cuda_ops.h"
+#include "ops/implementations.h"
 
 namespace plait::ops {
 namespace {

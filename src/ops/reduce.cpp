@@ -1,8 +1,7 @@
 #include "ops/reduce.h"
 
 #include "ops/argument_check.h"
-#include "ops/cpu/cpu_ops.h"
-#include "ops/cuda/cuda_ops.h"
+#include "ops/implementations.h"
 
 namespace plait::ops {
 namespace {

@@ -4,8 +4,7 @@
 
 #include "core/error.h"
 #include "ops/attention_check.h"
-#include "ops/cpu/cpu_ops.h"
-#include "ops/cuda/cuda_ops.h"
+#include "ops/implementations.h"
 
 namespace plait::ops {
 namespace {

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <vector>
 
-#include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/math.h"
 #include "ops/cpu/types.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cpu {
 namespace {

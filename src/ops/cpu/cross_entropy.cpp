@@ -2,9 +2,9 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/math.h"
 #include "ops/cpu/types.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cpu {
 namespace {

@@ -1,5 +1,5 @@
-#include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/types.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cpu {
 

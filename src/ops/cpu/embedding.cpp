@@ -2,8 +2,8 @@
 #include <numeric>
 #include <vector>
 
-#include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/types.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cpu {
 namespace {

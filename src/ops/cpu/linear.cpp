@@ -1,8 +1,8 @@
 #include "ops/cpu/column_sums.h"
-#include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/math.h"
 #include "ops/cpu/types.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cpu {
 namespace {

@@ -1,9 +1,9 @@
 #include <cmath>
 
 #include "ops/cpu/column_sums.h"
-#include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/math.h"
 #include "ops/cpu/types.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cpu {
 namespace {

@@ -1,7 +1,7 @@
 // The host's op context. Nothing to tune and no library handles; scratch comes from the C++ heap, which on the host costs
 // nothing that matters, so the workspace stays unused.
 #include "core/error.h"
-#include "ops/cpu/cpu_ops.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cpu {
 namespace {

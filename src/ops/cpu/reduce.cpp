@@ -1,6 +1,6 @@
-#include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/math.h"
 #include "ops/cpu/types.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cpu {
 namespace {

@@ -1,6 +1,6 @@
 #include "ops/cuda/activation_math.cuh"
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/elementwise.cuh"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {

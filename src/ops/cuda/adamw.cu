@@ -1,9 +1,9 @@
 #include <cmath>
 
 #include "ops/adamw_table.h"
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "core/error.h"
 #include "ops/cuda/attention_f32.h"
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/op_context.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 

@@ -9,8 +9,8 @@
 #include <algorithm>
 
 #include "ops/cuda/cross_entropy.cuh"
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {

@@ -1,8 +1,8 @@
 // Cross-entropy over a vocabulary that is split over ranks. One block per row; a row's part is short enough, and there are
 // enough rows, that registers and occupancy hide what whole rows need shared memory for.
 #include "ops/cuda/cross_entropy.cuh"
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {

@@ -1,5 +1,5 @@
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/elementwise.cuh"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
 
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "core/error.h"
 #include "ops/cuda/column_sum.h"
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/op_context.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include "ops/cuda/block_reduce.cuh"
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {

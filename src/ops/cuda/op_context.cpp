@@ -1,7 +1,7 @@
 #include "ops/cuda/op_context.h"
 
 #include "core/error.h"
-#include "ops/cuda/cuda_ops.h"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 CudaOpContext::CudaOpContext(Device device, View workspace, const OpContextOptions& options)

@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/pack.cuh"
+#include "ops/implementations.h"
 
 namespace plait::ops::cuda {
 namespace {
