@@ -121,14 +121,13 @@ class LinkMaker {
 
   // Those to try, the preferred one first.
   std::vector<Mover> movers(Transport transport) const {
-    const bool kernels = spec_.device.is_cuda() && transport != Transport::nccl;
     // Two hops by kernels would take SMs on both sides for nothing: the slower hop is the wire's anyway.
-    const bool one_hop = transport != Transport::host && transport != Transport::relay;
+    const bool by_kernel = spec_.device.is_cuda() && transport != Transport::nccl && takes_one_hop(transport);
     if (spec_.mover && *spec_.mover != Mover::copy_engine && !spec_.device.is_cuda()) {
       throw CommError(fmt::format("{}: comm.mover={} is a kernel and needs GPUs", label(), to_string(*spec_.mover)));
     }
     if (spec_.mover) return {*spec_.mover};
-    if (!kernels || !one_hop || spec_.message_bytes == 0) return {Mover::copy_engine};
+    if (!by_kernel || spec_.message_bytes == 0) return {Mover::copy_engine};
     if (!places_by(transport, Mover::copy_engine).empty()) return {Mover::copy_engine, Mover::sm_write};  // in place
     return {Mover::copy_engine, Mover::sm_write, Mover::sm_read};
   }

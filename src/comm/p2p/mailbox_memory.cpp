@@ -21,17 +21,16 @@ constexpr int short_slots = 8;
 constexpr std::size_t short_slots_bytes = std::size_t{16} << 20;
 constexpr std::size_t largest_slot = std::size_t{256} << 20;
 
-struct Slots {
+struct SlotSizes {
   std::size_t bytes = 0;
   int count = 0;
   std::size_t total() const { return bytes * static_cast<std::size_t>(count); }
 };
 
-Slots slots_of(const MailboxSpec& spec) {
+SlotSizes slots_of(const MailboxSpec& spec) {
   if (spec.message_bytes == 0 || !spec.places.empty()) return {};
   const std::size_t message = (spec.message_bytes + 255) / 256 * 256;
-  const bool two_hops = spec.transport == Transport::host || spec.transport == Transport::relay;
-  if (!two_hops) {
+  if (takes_one_hop(spec.transport)) {
     // A short message is there before news of the one before has come back; more of them on the way hide that.
     const int more = static_cast<int>(std::min<std::size_t>(short_slots, short_slots_bytes / message));
     return {std::min(message, largest_slot), std::max(spec.slots, more)};
@@ -50,9 +49,9 @@ std::size_t bytes_of(const std::vector<Place>& places) {
   return bytes;
 }
 
-class Builder {
+class MailboxMemoryMaker {
  public:
-  Builder(End end, const MailboxSpec& spec, HandleExchange& exchange)
+  MailboxMemoryMaker(End end, const MailboxSpec& spec, HandleExchange& exchange)
       : end_(end), spec_(spec), exchange_(exchange), slots_(slots_of(spec)) {
     memory_.slot_bytes = slots_.bytes;
     memory_.slot_count = slots_.count;
@@ -129,20 +128,31 @@ class Builder {
   const End end_;
   const MailboxSpec& spec_;
   HandleExchange& exchange_;
-  const Slots slots_;
+  const SlotSizes slots_;
   MailboxMemory memory_;
 };
 
 }  // namespace
 
+bool takes_one_hop(Transport transport) {
+  switch (transport) {
+    case Transport::direct:
+    case Transport::vmm:
+    case Transport::ipc: return true;
+    case Transport::relay:
+    case Transport::host: return false;
+    case Transport::nccl: break;
+  }
+  throw InternalError("takes_one_hop: nccl has no mailbox");
+}
+
 bool arrives_in_place(Transport transport, Mover mover, DeviceKind kind) {
-  if (mover == Mover::sm_read) return false;
-  const bool one_hop = transport == Transport::direct || transport == Transport::vmm || transport == Transport::ipc;
-  return one_hop || (transport == Transport::host && kind == DeviceKind::host);
+  if (transport == Transport::nccl || mover == Mover::sm_read) return false;
+  return takes_one_hop(transport) || (transport == Transport::host && kind == DeviceKind::host);
 }
 
 MailboxMemory make_mailbox_memory(End end, const MailboxSpec& spec, HandleExchange& exchange) {
-  return Builder(end, spec, exchange).take();
+  return MailboxMemoryMaker(end, spec, exchange).take();
 }
 
 }  // namespace plait::comm::p2p

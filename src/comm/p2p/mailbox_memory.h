@@ -25,6 +25,10 @@ struct MailboxSpec {
   std::optional<Device> bridge;    // relay: the GPU between, as the receiver's process counts it
 };
 
+// Whether the mover alone brings a message from the sender's memory to the receiver's; otherwise it stops on the way, in memory
+// of the host or of a third GPU.
+bool takes_one_hop(Transport transport);
+
 // Whether messages can be put straight into the receiver's memory: a sender that moves them there, in one hop.
 bool arrives_in_place(Transport transport, Mover mover, DeviceKind kind);
 
