@@ -133,12 +133,12 @@ struct VerifyConfig {
   std::vector<std::string> variants;            // "llama: model.norm=rms_norm model.mlp=swiglu": name and overrides
 };
 
-// How much of a step may be lost, on any rank: "5%" of its time, or "none" (percentage() reads them). For `plait bench step`
+// How much of a step any rank may lose: "5%" of its time, or "none" for no bound (read by percentage()). For `plait bench step`
 // and `plait verify`.
 struct BoundsConfig {
-  std::string exposed_dp = "none";   // communication of gradients and weights that compute stood waiting for
-  std::string exposed_p2p = "none";  // of messages between pipeline stages
-  std::string exposed_tp = "none";   // of collectives within blocks
+  std::string exposed_dp = "none";   // communication of gradients and weights that compute waited for
+  std::string exposed_p2p = "none";  // the same for messages between pipeline stages
+  std::string exposed_tp = "none";   // and for collectives within blocks
   std::string exposed = "none";      // of all of them
   std::string bubble = "none";       // waiting for ranks that were late
 };
@@ -160,7 +160,7 @@ struct Config {
 };
 
 // Reads `path`, applies `overrides` ("train.steps=10"; values are YAML), fills the preset and validates. Throws ConfigError
-// with every problem found (unknown key, wrong type, rule broken, missing), never only the first.
+// listing every problem found (unknown key, wrong type, broken rule, missing key), never only the first.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
 // The same from text; `origin` names it in messages.
@@ -173,10 +173,10 @@ std::string to_yaml(const Config& config);
 // The Markdown of docs/configuration.md: every key with default, rule and meaning.
 std::string configuration_markdown();
 
-// Keys that `auto` leaves to the planner in this configuration; empty: it can run as it is.
+// Keys that this configuration leaves to the planner with `auto`; empty: it can run as it is.
 std::vector<std::string> keys_left_to_planner(const Config& config);
 
-// What is wrong with the values, as reading them from a file would find it; empty if nothing is.
+// The problems that reading these values from a file would report; empty if there are none.
 std::vector<ConfigProblem> problems_of(const Config& config);
 
 // Names accepted by model.preset.

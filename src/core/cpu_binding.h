@@ -1,4 +1,4 @@
-// Binds a thread, and by it what it allocates, to the processors and memory of one NUMA node. Over hwloc.
+// Binds a thread, and so the memory it allocates, to the processors and memory of one NUMA node. Uses hwloc.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class CpuTopology {
  public:
   // This machine. Never throws: where hwloc cannot look, there are no NUMA nodes.
   CpuTopology();
-  // A machine that is made up, for tests: hwloc's synthetic description ("numa:2 core:4 pu:2") or its XML (starts with '<').
+  // An invented machine, for tests: hwloc's synthetic description ("numa:2 core:4 pu:2") or its XML (starts with '<').
   // ConfigError for anything else. Binding to it does nothing.
   explicit CpuTopology(const std::string& description);
   ~CpuTopology();
@@ -28,28 +28,29 @@ class CpuTopology {
   std::unique_ptr<Handle> handle_;
 };
 
-// Where a thread shall run.
+// Where a thread should run.
 struct CpuBinding {
   int numa = -1;
   std::string cpus;      // the kernel's list, "0-15,32-47": those of the node that this process may use; "" if not to be bound
   std::string obstacle;  // why not, in words
-  bool useful = true;    // false: there is nothing to gain, for all processors that may be used are near that node
+  bool useful = true;    // false: there is nothing to gain, because all allowed processors are near that node already
   bool possible() const { return obstacle.empty(); }
   friend bool operator==(const CpuBinding&, const CpuBinding&) = default;
 };
 
-// To the processors near NUMA node `numa` (-1: not known). Not possible where there is no such node, or none of its processors
-// may be used; nor useful on a machine with one NUMA node. If `allowed` (a kernel's list; what the calling thread may run on
-// when this is "") leaves out processors that the process could use, somebody outside has bound it already (taskset, numactl,
-// Slurm, mpirun): that stays, and the obstacle says so, unless it is that node's processors.
+// To the processors near NUMA node `numa` (-1: unknown). Not possible if there is no such node or none of its processors may be
+// used; not useful on a machine with one NUMA node. `allowed` is a kernel's list of processors; "" means those the calling
+// thread may run on. If it leaves out processors that the process could use, someone outside has already bound the process
+// (taskset, numactl, Slurm, mpirun). That binding is kept, and the obstacle says so, unless it is exactly that node's
+// processors.
 CpuBinding binding_for(const CpuTopology& topology, int numa, const std::string& allowed = "");
 
-// Binds the calling thread and those that it will start. Memory that they touch first, or that a driver pins for them, is then
-// the node's; where the kernel permits it, also by preference, so that a full node is no failure. Returns "" or, where the
-// kernel refused, why: the thread then runs wherever it ran before.
+// Binds the calling thread and the threads it starts later. Memory that they touch first, or that a driver pins for them, then
+// comes from the node; where the kernel permits, only as a preference, so that a full node is not an error. Returns "" or, if
+// the kernel refused, the reason: the thread then runs where it ran before.
 std::string bind_this_thread(const CpuTopology& topology, const CpuBinding& binding);
 
-// The processors that the calling thread may run on, as the kernel's list; "" where that cannot be told.
+// The processors that the calling thread may run on, as the kernel's list; "" where that is unknown.
 std::string cpus_of_this_thread();
 
 }  // namespace plait

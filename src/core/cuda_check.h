@@ -1,4 +1,4 @@
-// Turns CUDA statuses into DeviceError, and finds the driver's functions. For rooms that call CUDA themselves.
+// Turns CUDA statuses into DeviceError, and looks up the driver's functions. For rooms that call CUDA themselves.
 #pragma once
 
 #include <cuda.h>

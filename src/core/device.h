@@ -14,17 +14,17 @@ enum class DeviceKind : std::uint8_t { host, cuda };
 
 struct Device {
   DeviceKind kind = DeviceKind::host;
-  int index = 0;  // CUDA ordinal; for the host, any number: host devices are all the same memory
+  int index = 0;  // CUDA ordinal; any number for the host, since all host devices share one memory
   bool is_cuda() const { return kind == DeviceKind::cuda; }
   friend auto operator<=>(const Device&, const Device&) = default;
 };
 
 std::string to_string(Device device);  // "cuda:0", "host:1"
 
-// GPUs usable by this process. When there are none, `why` (if given) says why in words: not built with CUDA, no driver, ...
+// GPUs usable by this process. When there are none, `why` (if given) receives the reason: not built with CUDA, no driver, ...
 int cuda_device_count(std::string* why = nullptr);
 
-// The GPU at a PCI address ("0000:1b:00.0"), by this process's count. DeviceError when it sees none there.
+// The GPU at a PCI address ("0000:1b:00.0"), as this process numbers it. DeviceError when it sees none there.
 Device cuda_device_on_bus(const std::string& bus_id);
 
 // The name the vendor gives the device: "NVIDIA H200", or the CPU's model name.
@@ -87,7 +87,7 @@ struct MemoryInfo {
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
 };
-MemoryInfo memory_info(Device device);   // as the driver (or /proc/meminfo) tells; makes a context on a GPU
+MemoryInfo memory_info(Device device);   // as the driver (or /proc/meminfo) reports it; creates a context on a GPU
 std::size_t memory_size(Device device);  // memory_info().total_bytes, without a context
 
 }  // namespace plait

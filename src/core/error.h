@@ -48,7 +48,7 @@ class CommError : public Error {
   using Error::Error;
 };
 
-// A peer is gone, for a reason that only its own error tells.
+// A peer is gone. Only the peer's own error says why.
 class PeerLostError : public CommError {
  public:
   using CommError::CommError;
@@ -62,11 +62,11 @@ class InternalError : public Error {
 // "file.cpp:12 in function", for messages.
 std::string to_string(const std::source_location& where);
 
-// Throws InternalError with `message` and the caller's place unless `condition` holds.
+// Throws InternalError with `message` and the caller's location unless `condition` holds.
 void require(bool condition, const char* message, std::source_location where = std::source_location::current());
 void require(bool condition, const std::string& message, std::source_location where = std::source_location::current());
 
-// What the system says about the call that has just failed.
+// The system's message for the call that has just failed.
 std::string errno_text();
 
 }  // namespace plait

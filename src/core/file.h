@@ -25,14 +25,14 @@ class File {
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const;
-  // All `bytes`, or a ConfigError; a file that ends early is one.
+  // Reads all `bytes`. A file that ends early is an error too.
   void read_at(std::uint64_t offset, void* data, std::size_t bytes) const;
   void write_at(std::uint64_t offset, const void* data, std::size_t bytes) const;
   void append(std::string_view data) const;  // for the append kinds: in one write, so that readers see whole lines
-  // Reserves `bytes` on the disk where the file system can, so that a full disk shows now; else only sets the size.
+  // Reserves `bytes` on the disk where the file system can, so that a full disk shows up now; otherwise only sets the size.
   void allocate(std::uint64_t bytes) const;
   void truncate(std::uint64_t bytes) const;
-  void sync() const;  // until the data is on the disk
+  void sync() const;  // returns once the data is on the disk
   void close();       // some file systems report a failed write only here; the destructor ignores it
 
  private:
@@ -42,8 +42,8 @@ class File {
   std::filesystem::path path_;
 };
 
-void create_private_directory(const std::filesystem::path& path);    // its parent exists, it does not
-void create_private_directories(const std::filesystem::path& path);  // and its parents; fine if it exists
+void create_private_directory(const std::filesystem::path& path);    // its parent must exist, it must not
+void create_private_directories(const std::filesystem::path& path);  // with its parents; does nothing if it exists
 void sync_directory(const std::filesystem::path& path);              // makes creations and renames in it durable
 void remove_file(const std::filesystem::path& path);
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);

@@ -1,4 +1,4 @@
-// Ranks, stages and device numbers are ints; what holds one thing for each of them is indexed by std::size_t.
+// Ranks, stages and device numbers are ints; containers with one element for each are indexed by std::size_t.
 #pragma once
 
 #include <cstddef>

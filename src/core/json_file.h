@@ -1,4 +1,4 @@
-// JSON files that somebody else may have written.
+// JSON files that someone else may have written.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace plait {
 
-// ConfigError naming the file if it cannot be read (`hint` is added then), is longer than `most_bytes` or is not JSON.
+// ConfigError naming the file if it cannot be read (followed by `hint`), is longer than `most_bytes` or is not JSON.
 nlohmann::json read_json_file(const std::string& path, std::streamoff most_bytes, const std::string& hint = "");
 
 }  // namespace plait

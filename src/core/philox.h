@@ -27,7 +27,7 @@ constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 
   return counter;
 }
 
-// One stream of random numbers, named. Copyable; holds no state but its key.
+// One named stream of random numbers. Copyable; its only state is its key.
 class Random {
  public:
   Random(std::uint64_t seed, std::string_view name);

@@ -1,4 +1,4 @@
-// A directory of temporary files that nobody else can read, and that goes with the object.
+// A directory for temporary files that no other user can read. It is removed with the object.
 #pragma once
 
 #include <filesystem>

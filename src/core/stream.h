@@ -23,8 +23,8 @@ class EventImpl;
 
 enum class EventTiming { off, on };
 
-// A point in a stream. Recording again moves the point. Waiting for an event that was never recorded does not wait, as in
-// CUDA. May be destroyed while streams still wait for it.
+// A point in a stream. Recording again moves the point. As in CUDA, waiting for an event that was never recorded returns at
+// once. An event may be destroyed while streams still wait for it.
 class Event {
  public:
   explicit Event(Device device, EventTiming timing = EventTiming::off);
@@ -53,11 +53,11 @@ class StreamRef {
   void wait(const Event& event) const;  // what is enqueued later runs after the latest record of `event`
   void copy(void* to, const void* from, std::size_t bytes) const;  // any of device and (pinned) host memory
   void zero(void* memory, std::size_t bytes) const;
-  // Order between streams that share no events: of other devices' owners, other processes, other machines' GPUs on one fabric.
-  // A counter is 4 bytes, aligned, in memory that this stream's device reaches: device memory (a peer's too) or pinned host
-  // memory; on the host device any memory, shared between processes too. Whoever sees the value written also sees what the
-  // stream wrote before it. wait_value lets later work run once the counter, read as a 32-bit number on a circle, is at or past
-  // `value`: int32(counter - value) >= 0.
+  // Order between streams that share no events: those of other ranks, other processes, or other machines' GPUs on one fabric.
+  // A counter is 4 aligned bytes in memory that this stream's device can reach: device memory (also a peer's) or pinned host
+  // memory; for the host device any memory, also shared between processes. A reader that sees the value also sees all that the
+  // stream wrote before it. wait_value holds back later work until the counter has reached `value`. Counters wrap around:
+  // "reached" means int32(counter - value) >= 0.
   void write_value(std::uint32_t* counter, std::uint32_t value) const;
   void wait_value(const std::uint32_t* counter, std::uint32_t value) const;
   // Host device: runs `task` on the stream's thread. CUDA: runs it on a driver thread in stream order; it must not call CUDA.

@@ -1,4 +1,4 @@
-// What data sheets and measurements count in, over bytes, FLOPs and seconds.
+// The units of data sheets and measurements, in bytes, FLOPs and seconds.
 #pragma once
 
 #include <limits>

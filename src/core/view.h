@@ -27,7 +27,7 @@ class Shape {
   int rank_ = 0;
 };
 
-// Copies of a View alias the same memory. An empty View (data == nullptr) stands for "not given" where an op says so.
+// Copies of a View alias the same memory. An empty View (data == nullptr) means "not given" where an op allows that.
 struct View {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -45,7 +45,7 @@ struct View {
     expect(dtype_of<T>);
     return static_cast<T*>(data);
   }
-  // The same memory under another shape of equally many elements.
+  // The same memory with another shape of the same number of elements.
   View reshaped(Shape dims) const;
   // Rows [first, first + count) of the first dim.
   View rows(std::int64_t first, std::int64_t count) const;

@@ -12,12 +12,12 @@
 
 namespace plait::ops {
 
-// Written by norm_to_clip, read by adamw; lives in device memory, copied to the host when a metric is due. Zero it at start.
+// Written by norm_to_clip, read by adamw; lives in device memory and is copied to the host when a metric is due. Zero it first.
 struct OptimizerState {
   float grad_norm;    // global L2 norm before clipping
   float clip_factor;  // gradients are multiplied by this
-  float halted;       // becomes 1 when loss or norm is not finite and stays so: adamw does nothing from then on, so the
-                      // weights that produced the bad value remain for diagnosis
+  float halted;       // becomes 1 when loss or norm is not finite, and stays 1: adamw does nothing from then on, so that
+                      // the weights that produced the bad value can be examined
   float loss;         // mean loss over the global batch
 };
 
@@ -36,7 +36,7 @@ struct AdamWSegment {
 // Cuts segments into pieces that one thread block handles each and returns them as an opaque table of i32/i64 data, to be
 // copied into device memory once (View of u8, bytes = table.size()).
 std::vector<std::uint8_t> adamw_table(const std::vector<AdamWSegment>& segments);
-// Its size, without making it: the table of a large model takes megabytes, and a planner asks for thousands of them.
+// Its size, without making it: the table of a large model takes megabytes, and the planner asks for thousands of sizes.
 std::size_t adamw_table_bytes(const std::vector<AdamWSegment>& segments);
 
 // For every element of the table: g = gradient * clip_factor; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g²;

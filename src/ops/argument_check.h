@@ -15,11 +15,11 @@ namespace plait::ops {
 class ArgumentCheck {
  public:
   ArgumentCheck(const char* op, StreamRef stream);
-  ArgumentCheck(const char* op, StreamRef stream, const OpContext& context);  // and that the context serves this device
+  ArgumentCheck(const char* op, StreamRef stream, const OpContext& context);  // also checks that both are on one device
 
   bool on_cuda() const { return device_.is_cuda(); }
 
-  // Given, of `rank` dims and of a type that is computed with: f32, bf16, or f64 on the host.
+  // Given, with `rank` dims and a type that ops compute with: f32, bf16, or f64 on the host.
   void compute_tensor(const char* name, const View& view, int rank) const;
   void tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;           // given, exactly this
   void optional_tensor(const char* name, const View& view, DType dtype, const Shape& shape) const;  // the same, or empty
@@ -29,7 +29,7 @@ class ArgumentCheck {
   void given(const char* name, const View& view) const;
   void absent(const char* name, const View& view, const char* reason) const;
   void distinct(const char* name, const View& view, const char* other_name, const View& other) const;  // not the same memory
-  // Anything else: `rule` says what holds for a right argument, `got` what was found.
+  // Anything else: `rule` says what a correct argument satisfies, `got` what was found instead.
   void that(bool holds, const char* name, const char* rule, const std::string& got) const;
 
  private:

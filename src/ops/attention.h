@@ -2,7 +2,7 @@
 //
 // qkv is packed per token: [batch * sequence, (heads + 2 * kv_heads) * head_dim], first all query heads, then all key heads,
 // then all value heads; dqkv likewise. Query head h reads KV head h / (heads / kv_heads).
-// T = f32, f64 (host) or bf16. On CUDA bf16 runs in cuDNN (cudnn-frontend's SDPA nodes), f32 in kernels of our own that are
+// T = f32, f64 (host) or bf16. On CUDA, bf16 runs in cuDNN (cudnn-frontend's SDPA nodes) and f32 in our own kernels, which are
 // meant for verification, not for speed.
 #pragma once
 

@@ -3,8 +3,8 @@
 
 namespace plait::ops {
 
-// For the whole process; 1 makes every product run in the thread of its stream, which is right when there are at least as many
-// ranks in the process as cores. The launcher calls it once, before any stream exists. InternalError for threads < 1.
+// For the whole process. With 1, every product runs in its stream's own thread, which is right when the process has at least as
+// many ranks as cores. The launcher calls it once, before any stream exists. InternalError for threads < 1.
 void set_blas_threads(int threads);
 
 }  // namespace plait::ops

@@ -20,8 +20,8 @@ void cross_entropy(StreamRef stream, const CrossEntropy& args);
 
 // The same for a vocabulary split over tensor-parallel ranks, each holding the logits of its own tokens only (Shoeybi et al.
 // 2019, section 3): every rank computes the statistics of its columns, the ranks gather all statistics, every rank finishes.
-// Column c is token first_token + c; columns >= vocab are padding, where vocab may be 0 or less (all of them) or more than
-// there are (none): it is the whole vocabulary's size less first_token. A target of another rank's column is no error.
+// Column c is token first_token + c. vocab is the size of the whole vocabulary minus first_token; columns >= vocab are padding,
+// so vocab <= 0 means that all columns are padding. A target in another rank's columns is not an error.
 
 // statistics[rows, 3] (f32; f64 for f64): the largest logit m (-inf where there is none), Σ exp(logit - m), and the target's
 // logit if its column is here, else 0.

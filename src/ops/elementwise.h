@@ -1,4 +1,4 @@
-// Elementwise odds and ends.
+// Small elementwise operations.
 #pragma once
 
 #include "core/stream.h"
@@ -13,8 +13,8 @@ void convert(StreamRef stream, View from, View to);
 void add(StreamRef stream, View x, View y);
 
 // y[rows, dim] = x[rows, dim] + bias[dim] + residual[rows, dim], all of one type, summed in float (double for f64) and rounded
-// once. bias, residual: optional (empty View). y may be x or residual. What linear_forward's epilogue does, for products that
-// have to be summed over ranks first.
+// once. bias, residual: optional (empty View). y may be x or residual. Does what linear_forward's epilogue does, for products
+// that must first be summed over ranks.
 struct AddBiasResidual {
   View x, bias, residual;
   View y;

@@ -31,14 +31,14 @@ class OpContext {
   virtual const OpContextOptions& options() const = 0;
   // Scratch memory of the context; valid in stream order until the next op that uses the context.
   virtual View workspace() const = 0;
-  // Allowed while tuning is on (the default after construction): the first call of an op with a new shape may time
-  // candidates, which blocks the host and overwrites the op's outputs with garbage before computing them (outputs that are
-  // accumulated into are saved). After set_tuning(false) a new shape takes the library's first choice, silently counted in
-  // untuned_shapes().
+  // While tuning is on (the default after construction), the first call of an op with a new shape may time several
+  // candidates. That blocks the host and fills the op's outputs with garbage before they are computed (outputs that are
+  // accumulated into are saved first). After set_tuning(false), a new shape takes the library's first choice and is counted
+  // in untuned_shapes().
   virtual void set_tuning(bool on) = 0;
   virtual int untuned_shapes() const = 0;
-  // The choices made so far, one line of text each, to be stored beside a run and given to another context (same device
-  // model, same library versions), which then makes the same choices. Unusable lines are reported by returning their number.
+  // The choices made so far, one line of text each. Stored with a run and given to another context (same device model, same
+  // library versions), they make it choose the same. adopt_choices returns the number of lines that it could not use.
   virtual std::vector<std::string> choices() const = 0;
   virtual int adopt_choices(const std::vector<std::string>& choices) = 0;
 };
@@ -50,9 +50,9 @@ struct WorkspaceNeeds {
   bool deterministic = false;
 };
 
-// Bytes of workspace for a context on this kind of device; plain arithmetic, so that memory can be planned without one. The
-// caller carves it from its arena. Attention's part is an upper bound on what cuDNN 9 was seen to ask for; the ops throw
-// InternalError, naming both numbers, where a library wants more.
+// Bytes of workspace for a context on this kind of device; plain arithmetic, so memory can be planned without a device. The
+// caller carves it from its arena. Attention's part is an upper bound on what cuDNN 9 was seen to ask for; if a library wants
+// more, the ops throw InternalError naming both numbers.
 std::size_t workspace_bytes(DeviceKind kind, const WorkspaceNeeds& needs);
 
 // `workspace` must be device memory, 256-byte aligned, outliving the context, of at least workspace_bytes(device.kind, {}).

@@ -63,7 +63,7 @@ Sum ordered_sum(std::int64_t count, Term term) {
   return ((partial[0] + partial[4]) + (partial[2] + partial[6])) + ((partial[1] + partial[5]) + (partial[3] + partial[7]));
 }
 
-// The largest term(i), not looking at NaNs (they show in the sums that follow).
+// The largest term(i), ignoring NaNs (they show in the sums that follow).
 template <typename A, typename Term>
 A largest(std::int64_t count, Term term) {
   constexpr int lanes = 8;

@@ -1,4 +1,4 @@
-// A flat map over `count` elements: thread t handles elements [t * Width, (t + 1) * Width), the last ones singly.
+// A flat map over `count` elements: thread t handles elements [t * Width, (t + 1) * Width), the last ones one by one.
 //
 // `Body` has `template <int Width> __device__ void run(std::int64_t first) const`, which reads and writes Width elements from
 // `first` on; its accesses are 16-byte aligned when the caller says so.

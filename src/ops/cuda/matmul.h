@@ -18,7 +18,7 @@
 
 namespace plait::ops::cuda {
 
-// What is fused behind the product. `vector` and `aux` name the operands of MatmulOperands.
+// What is fused after the product. `vector` and `aux` are operands in MatmulOperands.
 enum class MatmulEpilogue : std::uint8_t {
   none,
   bias,           // + vector[m], in the type of d
@@ -53,8 +53,8 @@ class MatmulPlans {
   MatmulPlans(const MatmulPlans&) = delete;
   MatmulPlans& operator=(const MatmulPlans&) = delete;
 
-  // Enqueues the product. False, with nothing enqueued, when cuBLASLt has no algorithm for this problem: the caller then does
-  // without the fused epilogue.
+  // Enqueues the product. Returns false, with nothing enqueued, if cuBLASLt has no algorithm for this problem: the caller then
+  // does without the fused epilogue.
   [[nodiscard]] bool run(cudaStream_t stream, const MatmulProblem& problem, const MatmulOperands& operands);
 
   void set_tuning(bool on) { tuning_ = on; }

@@ -47,8 +47,8 @@ __device__ Pack<T, N> make_pack(const float (&values)[N]) {
   return pack;
 }
 
-// Makes the compiler forget that it has unpacked `pack` before: it unpacks again rather than keep the floats in registers,
-// which a row held in registers over several passes has no room for.
+// Makes the compiler forget that it has already unpacked `pack`, so that it unpacks it again instead of keeping the floats in
+// registers: a row that stays in registers over several passes leaves no room for them.
 template <typename T, int N>
 __device__ void forget_unpacked(Pack<T, N>& pack) {
   if constexpr (sizeof(T) * N == 16) {
