@@ -1,4 +1,4 @@
-// A group of which only one rank is there: for measuring what that rank computes, without the others' devices.
+// A group of which only one rank exists: for measuring what that rank computes, without the others' devices.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,9 @@
 
 namespace plait::comm {
 
-// Its collectives exchange nothing. While `copying`, this rank's data stand for everybody's (a gather repeats its part, a
-// reduction keeps it), so that what is computed with stays of ordinary size; afterwards they do nothing at all and take no
-// time: results are then what earlier ones left.
+// Its collectives exchange nothing. While `copying`, this rank's data stand in for everyone's (a gather repeats its part, a
+// reduction keeps it), so that values stay of ordinary size. Otherwise collectives do nothing and take no time, and results are
+// what earlier calls left there.
 class AbsentCommunicator final : public Communicator {
  public:
   AbsentCommunicator(int rank, int size);
@@ -22,7 +22,7 @@ class AbsentCommunicator final : public Communicator {
   void all_gather(StreamRef stream, View part, View data) override;
   void broadcast(StreamRef stream, View data, int root) override;
   void all_to_all(StreamRef stream, View send, View receive) override;
-  void send(StreamRef stream, View data, int to) override;       // InternalError: nobody is there
+  void send(StreamRef stream, View data, int to) override;       // InternalError: there is no peer
   void receive(StreamRef stream, View data, int from) override;  // InternalError
   void abort() noexcept override {}
 

@@ -2,7 +2,7 @@
 //
 // A Communicator belongs to one rank and one group. Every rank of the group makes the same calls in the same order with equal
 // counts; a group of size 1 is valid and its collectives are copies (or nothing), so callers never branch on the size.
-// Calls enqueue and return: data is ready when the stream gets there. Calls on one communicator must be ordered among
+// Calls enqueue and return: data is ready when the stream reaches that point. Calls on one communicator must be ordered among
 // themselves (one stream, or streams joined by events).
 // Element types: f32, f64, bf16, i32 for reductions; anything for the rest. Results of reductions are bitwise the same on all
 // ranks of the group, and from run to run for the same group, backend and count.
@@ -35,8 +35,8 @@ class Communicator {
   virtual void broadcast(StreamRef stream, View data, int root) = 0;
   // Slice i of `send` goes to rank i; slice j of `receive` comes from rank j. Not in place.
   virtual void all_to_all(StreamRef stream, View send, View receive) = 0;
-  // One message to or from a peer, not this rank itself. The messages of a pair of ranks in one direction match in order and
-  // must agree in size; a send may wait (on the stream) until its receive is reached.
+  // One message to or from a peer, which is not this rank itself. Messages between two ranks in one direction match in order
+  // and must agree in size; a send may wait (on the stream) until its receive is reached.
   virtual void send(StreamRef stream, View data, int to) = 0;
   virtual void receive(StreamRef stream, View data, int from) = 0;
   // Makes pending and future calls fail on this rank soon, from any thread, so that streams drain after a peer died.

@@ -13,8 +13,8 @@ void check_reducible(const View& data, Where where = Where::current());
 // `whole` holds `size` slices as large as `part`, of the same type.
 void check_slices(const View& whole, const View& part, int size, Where where = Where::current());
 void check_root(int root, int size, Where where = Where::current());
-// `peer` is another rank of the group, which was joined for messages (`allowed` is GroupSpec::point_to_point). Where a group
-// was not, NCCL would block the host in the first message until the peer gets there, so no backend lets it pass.
+// `peer` is another rank of the group, and the group was made for messages (`allowed` is GroupSpec::point_to_point). Otherwise
+// NCCL would block the host in the first message until the peer arrives, so no backend allows it.
 void check_peer(int peer, int rank, int size, bool allowed, Where where = Where::current());
 // `send` and `receive` are alike and each is `size` equal slices.
 void check_all_to_all(const View& send, const View& receive, int size, Where where = Where::current());

@@ -15,15 +15,15 @@ class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;  // CommError if the key exists
-  // Blocks until somebody set the key; CommError naming key and waited time after `timeout`, or at once after abort().
+  // Blocks until the key is set. CommError after `timeout`, naming the key and how long it waited, or at once after abort().
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
-  // The value if it is there; does not block, and works after abort() too.
+  // The value if it is there. Does not block, and also works after abort().
   virtual std::optional<std::string> find(const std::string& key) = 0;
-  // set and get with a share of an object, which one rank takes; between threads of one process (InternalError between
+  // set and get for a shared pointer to an object, which one rank takes; between threads of one process (InternalError between
   // processes).
   virtual void set_object(const std::string& key, std::shared_ptr<void> object);
   virtual std::shared_ptr<void> take_object(const std::string& key, std::chrono::milliseconds timeout);
-  // Makes get() fail on every rank of the store, with `reason`: a rank that fails before it joined a communicator calls this
+  // Makes get() fail with `reason` on every rank of the store. A rank that fails before it has joined a communicator calls this
   // so that the others do not wait for it. The first reason wins.
   virtual void abort(const std::string& reason) noexcept = 0;
 };

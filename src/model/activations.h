@@ -71,7 +71,7 @@ struct BlockSizes {
 // The members of BlockActivations that block `block` uses, in execution order, with where they live.
 std::vector<TensorSpec> activation_specs(const BlockSizes& sizes, int block);
 
-// The other way round: fills a BlockActivations from memory for each spec, in the same order.
+// The reverse: fills a BlockActivations from the memory of each spec, in the same order.
 BlockActivations bind_activations(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory);
 // `below` with every member that `above` sets replaced by it.
 BlockActivations overlay(BlockActivations below, const BlockActivations& above);

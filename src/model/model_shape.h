@@ -36,7 +36,7 @@ struct ModelShape {
   std::int64_t up_dim() const { return mlp == Mlp::swiglu ? 2 * ffn : ffn; }
 
   // What one of `tensor` tensor-parallel ranks computes: its heads, MLP columns and rows of the vocabulary. Everything else,
-  // `vocab` too, is as in the whole model.
+  // including `vocab`, is as in the whole model.
   ModelShape local(int tensor) const;
 
   // A model is a chain of blocks: 0 is the embedding, 1 .. layers the transformer blocks, layers + 1 the head (final norm,

@@ -12,7 +12,7 @@ namespace plait::model {
 
 enum class Init { zero, one, normal };
 
-// What remains to be summed, besides the data-parallel sum, before a rank's gradient of a parameter is the gradient.
+// Which further sum, besides the data-parallel one, completes a rank's gradient of a parameter.
 enum class GradientSum {
   none,
   tensor,  // each tensor-parallel rank saw only its rows (norms under sequence parallelism)
@@ -32,7 +32,7 @@ struct Parameter {
   std::string name;  // "blocks.3.attention.qkv.weight"
   Shape shape;       // as computed with, on this rank; matrices are [out, in]
   std::int64_t stored =
-      0;               // leading elements that mean something: a padded vocabulary's last rows are not stored or initialised
+      0;               // leading elements that are in use: the last rows of a padded vocabulary are not stored or initialised
   Shape stored_shape;  // shape of the whole tensor, as written to checkpoints
   TensorPart part;     // where `shape` lies in it
   int block = 0;       // block whose backward-weight completes its gradient on this rank
@@ -50,14 +50,14 @@ std::vector<Parameter> parameters(const ModelShape& shape, const TensorSplit& sp
 // All of them, whole.
 std::vector<Parameter> parameters(const ModelShape& shape);
 
-// Elements [first, first + count) of a rank's part as runs of consecutive elements of the whole tensor, in order.
+// Elements [first, first + count) of a rank's part, as runs of consecutive elements of the whole tensor, in order.
 struct ElementRun {
   std::int64_t first = 0, whole_first = 0, count = 0;
 };
 std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, std::int64_t count);
 
 // values[i] = initial value of element first + i of this rank's part. Depends on (seed, name, element of the whole tensor)
-// only, never on who asks (core/philox.h).
+// only, never on which rank asks (core/philox.h).
 void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values);
 
 // Views of one block's parameters (or of their gradients, which have the same shapes). Unused ones are empty.

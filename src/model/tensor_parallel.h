@@ -25,14 +25,14 @@ class TensorParallel {
 
   // This rank's rows of a tensor [rows, ...] of the residual stream.
   View own_rows(View whole) const;
-  // Fills the other ranks' rows of `whole`, of which this rank's own are there.
+  // Fills in the other ranks' rows of `whole`, which already holds this rank's own.
   void gather(StreamRef stream, View whole) const;
 
-  // Where to put a partial sum [rows, hidden] whose total's own rows are to be in `out`: `out` itself, unless ranks need other
-  // rows than they keep.
+  // Where to put a partial sum [rows, hidden], if the total's own rows are to end up in `out`: `out` itself, unless a rank
+  // keeps only some of the rows.
   View partial(View scratch, View out) const;
-  // Sums `partial` over ranks; this rank's rows of the sum are in `out` then. `partial` as returned above, or `out` its own
-  // rows.
+  // Sums `partial` over ranks and leaves this rank's rows of the sum in `out`. `partial` is as returned above, or `out` is its
+  // own rows.
   void sum(StreamRef stream, View partial, View out) const;
 
   // out = own rows of (Σ over ranks of x · wᵀ) + bias + residual: the row-parallel product back into the residual stream.

@@ -10,7 +10,7 @@
 // block's input, backward_weight computes the weight gradients from what backward_input stashed. The gradients of the norms'
 // gains and biases fall out of backward_input and are written there.
 //
-// Every tensor-parallel rank makes the same calls with its part of the weights; what they do together is in
+// Every tensor-parallel rank makes the same calls with its part of the weights; what the ranks do together is in
 // model/tensor_parallel.h. Everything is enqueued on the given stream; nothing blocks.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The thread of a Gloo device's event loop, put to two uses that Gloo itself has no call for.
+// Two extra uses of the thread that runs a Gloo device's event loop, for which Gloo has no call.
 #pragma once
 
 #include <gloo/transport/tcp/device.h>
@@ -20,13 +20,13 @@ class LoopThread final : public gloo::transport::tcp::Handler {
 
   // Runs `work` on the loop's thread, waits until it is done and throws what it threw. One caller at a time.
   //
-  // For sends and receives: they lock their connection, and while another thread holds that lock, the loop does not sleep but
-  // polls the connection's socket without end. Where there are more threads than cores, the one that holds the lock then waits
-  // for the loop to use up its time slice: milliseconds for every small message. The loop's own thread never meets a lock.
+  // For sends and receives. They lock their connection, and while another thread holds that lock, the loop does not sleep but
+  // keeps polling the connection's socket. If there are more threads than cores, the thread holding the lock then waits for the
+  // loop to use up its time slice: milliseconds for every small message. On the loop's own thread there is no contention.
   void run(const std::function<void()>& work);
 
-  // Whoever takes a socket out of the loop waits for its next turn, and an idle loop turns every 10 ms. Connecting and closing
-  // do that for one connection after the other, so the loop is kept turning meanwhile. From any thread.
+  // Taking a socket out of the loop waits for the loop's next turn, and an idle loop turns every 10 ms. Connecting and closing
+  // do that for each connection in turn, so the loop is kept turning meanwhile. From any thread.
   void keep_turning(bool on) noexcept;
 
  private:

@@ -29,7 +29,7 @@ class LoopThread;
 struct CallId {
   const char* name = "";        // "all_reduce"
   std::uint32_t sequence = 0;   // counts the group's collectives, or the messages of one rank to another, from 1
-  std::uint32_t signature = 0;  // hash of what the ranks must agree on; ranks that do not never match, and time out
+  std::uint32_t signature = 0;  // hash of what the ranks must agree on; calls that differ never match, and time out
 };
 
 class Peers {
@@ -43,8 +43,8 @@ class Peers {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // Sends `out_bytes` to rank `to` while it receives `in_bytes` from rank `from`; blocks until both are done. A side of zero
-  // bytes is left out. The two sides of a message must agree on its size, and make their exchanges in the same order.
+  // Sends `out_bytes` to rank `to` while receiving `in_bytes` from rank `from`; blocks until both are done. A side of zero
+  // bytes is skipped. The two sides of a message must agree on its size, and make their exchanges in the same order.
   // CommError, naming call and peer, when a peer is lost, silent for spec.timeout, or close() is called; the group is closed
   // from then on. One exchange at a time.
   void exchange(const CallId& call, int to, const void* out, std::size_t out_bytes, int from, void* in, std::size_t in_bytes);
@@ -57,8 +57,8 @@ class Peers {
  private:
   // What goes to and comes from one peer, through windows of the whole address space.
   //
-  // Gloo tells a buffer of the loss of its connection while a receive waits to be matched, but not while a message is half way.
-  // So each window has a receive pending that nobody ever matches, and therefore lasts as long as the connection.
+  // Gloo reports a lost connection to a buffer while a receive waits for its match, but not in the middle of a message. So each
+  // window keeps one receive pending that is never matched and therefore lasts as long as the connection.
   struct Link {
     std::unique_ptr<gloo::transport::UnboundBuffer> out, in;
   };
@@ -79,7 +79,7 @@ class Peers {
   std::shared_ptr<gloo::Context> context_;
   std::vector<Link> links_;  // by peer; none to this rank itself
 
-  // Who closes a connection holds its lock while waiting for the loop to turn, so the loop's thread must not go for it then.
+  // Closing a connection holds this lock while waiting for the loop to turn, so the loop's thread must not take it then.
   std::mutex connections_;
 
   mutable std::mutex mutex_;  // guards what follows

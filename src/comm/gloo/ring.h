@@ -14,7 +14,7 @@
 
 namespace plait::comm {
 
-// `elements` cut into `parts` slices whose sizes differ by one at most.
+// `elements` cut into `parts` slices whose sizes differ by at most one.
 struct Slices {
   std::int64_t elements = 0;
   int parts = 1;
@@ -37,7 +37,7 @@ void ring_all_gather(Peers& peers, const CallId& call, std::byte* data, const Sl
 // A binomial tree from `root`.
 void tree_broadcast(Peers& peers, const CallId& call, std::byte* data, std::size_t bytes, int root);
 
-// Slice i of `send` to rank i, slice j of `receive` from rank j, one pair of peers after the other.
+// Slice i of `send` goes to rank i, slice j of `receive` comes from rank j, one pair of peers after the other.
 void pairwise_all_to_all(Peers& peers, const CallId& call, const std::byte* send, std::byte* receive, std::size_t slice_bytes);
 
 }  // namespace plait::comm

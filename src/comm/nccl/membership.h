@@ -1,12 +1,12 @@
-// One rank's membership of an NCCL group: how it joins, calls, leaves, and is thrown out.
+// One rank's membership of an NCCL group: how it joins, calls, leaves and is aborted.
 //
-// NCCL offers two kinds of communicator. One that does not block can be given up at any time, but starts a host thread for
-// every call (60 us and more). One that blocks costs a tenth of that, but whoever is stuck in it stays there. So every group
-// has both: a parent that does not block, and that never makes a call; and its child, split from it while sharing its
-// resources, that blocks, and makes all of them. Aborting a communicator makes all that it shares resources with unusable
-// (NCCL's manual, splitShare), because they share the flag that host threads and kernels look at while they wait. No call is
-// ever under way on the parent, so it can be aborted while one is stuck on the child, which NCCL allows no communicator
-// otherwise, and the child is aborted after it, when its call has let go.
+// NCCL offers two kinds of communicator. A non-blocking one can be aborted at any time, but starts a host thread for every call
+// (60 us and more). A blocking one costs a tenth of that, but a thread stuck in a call stays stuck. So every group has both: a
+// non-blocking parent that never makes a call, and a blocking child, split from it with shared resources, that makes all of
+// them. Aborting a communicator makes everything that shares its resources unusable (NCCL's manual, splitShare), because they
+// share the flag that host threads and kernels check while they wait. No call is ever in progress on the parent, so it can be
+// aborted while one is stuck on the child; NCCL does not allow that for a communicator's own calls. The child is aborted
+// afterwards, once its call has returned.
 #pragma once
 
 #include <nccl.h>
@@ -27,11 +27,11 @@ class NcclMembership {
   NcclMembership(const GroupSpec& spec, Rendezvous& store);
   NcclMembership(const NcclMembership&) = delete;
   NcclMembership& operator=(const NcclMembership&) = delete;
-  // The caller has drained the streams of its calls. Peers may be gone already, so the goodbye has a time limit.
+  // The caller has drained the streams that it used. Peers may be gone already, so the goodbye has a time limit.
   ~NcclMembership();
 
-  // Runs `enqueue`, which makes a call on the communicator that it is given. CommError, naming the call, if that fails, or an
-  // earlier one did meanwhile.
+  // Runs `enqueue`, which makes a call on the communicator passed to it. CommError naming the call if it fails, or if an
+  // earlier call has failed meanwhile.
   template <typename Enqueue>
   void call(const char* name, Enqueue enqueue) {
     std::lock_guard lock(mutex_);
@@ -39,8 +39,8 @@ class NcclMembership {
     settle(name, child_, enqueue(child_));
   }
 
-  // Runs `work`, whose calls may block this host for as long as a peer does not make them. CommError, naming `name`, if it is
-  // not done after the group's timeout.
+  // Runs `work`, whose calls may block this host until a peer makes them too. CommError naming `name` if it is not done within
+  // the group's timeout.
   void run_in_time(const char* name, const std::function<void()>& work);
 
   void abort() noexcept;  // returns at once; from any thread
@@ -48,7 +48,7 @@ class NcclMembership {
  private:
   void join(const ncclUniqueId& id, int max_ctas);
   void say_goodbye() noexcept;
-  // False if `work` took longer; the parent, and so whatever `work` waited for, is aborted then.
+  // False if `work` took longer; the parent, and with it whatever `work` waited for, is then aborted.
   bool run_for(std::chrono::milliseconds limit, const std::function<void()>& work);
   void settle(const char* name, ncclComm_t comm, ncclResult_t status) const;
   void free_aborted() noexcept;

@@ -1,4 +1,4 @@
-// Which transport a pair of ranks uses, and why not a better one. Computed from facts alone: both ends come to the same answer.
+// Which transport a pair of ranks uses, and why not a better one. Computed from facts alone, so both ends get the same answer.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ struct Candidate {
 // All transports, best first: direct, vmm, ipc, relay, host, nccl. (vmm before ipc: an IPC handle opens a whole allocation.)
 std::vector<Candidate> candidates(const PairFacts& facts);
 
-// The possible ones among `all`, the candidates of these facts, best first, or only `wanted`. CommError with the obstacle when
-// `wanted` is impossible.
+// The possible transports in `all` (the candidates for these facts), best first; or only `wanted`. CommError with the obstacle
+// when `wanted` is impossible.
 std::vector<Transport> choices(const PairFacts& facts, const std::vector<Candidate>& all, std::optional<Transport> wanted);
 
 }  // namespace plait::comm::p2p

@@ -1,4 +1,4 @@
-// What CUDA and NVML tell about GPUs. Private to src/comm/p2p. Defined in cuda/, or in no_cuda.cpp where plait is built without
+// What CUDA and NVML say about GPUs. Private to src/comm/p2p. Defined in cuda/, or in no_cuda.cpp where plait is built without
 // CUDA (those throw DeviceError).
 #pragma once
 

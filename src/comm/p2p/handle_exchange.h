@@ -1,7 +1,8 @@
-// How two ranks hand each other what makes memory visible: text by the job's rendezvous, file descriptors over a Unix socket.
+// How two ranks pass each other what makes memory visible: text through the job's rendezvous, file descriptors over a Unix
+// socket.
 //
 // The socket has a random name in the abstract namespace, so no file is left behind; it takes one connection, from this user
-// (SO_PEERCRED) and with the token that only the rendezvous tells. Nothing that arrives is trusted with a length.
+// (SO_PEERCRED) and with a token that is only known through the rendezvous. No length that arrives is trusted.
 #pragma once
 
 #include <chrono>
@@ -30,13 +31,13 @@ class HandleExchange {
  public:
   HandleExchange(Rendezvous& store, std::chrono::milliseconds timeout) : store_(store), timeout_(timeout) {}
 
-  // Each name is used once in a job. CommError when the peer does not come within the time limit.
+  // Each name is used once in a job. CommError when the peer does not arrive within the time limit.
   void give_text(const std::string& name, const std::string& text) { store_.set(name, text); }
   std::string take_text(const std::string& name) { return store_.get(name, timeout_); }
-  // A share of an object, between threads of one process; InternalError where the rendezvous is one of processes.
+  // A shared pointer to an object, between threads of one process; InternalError if the rendezvous is between processes.
   void give_object(const std::string& name, std::shared_ptr<void> object) { store_.set_object(name, std::move(object)); }
   std::shared_ptr<void> take_object(const std::string& name) { return store_.take_object(name, timeout_); }
-  // Sends `descriptor` to the one peer that takes it; blocks until it has. The caller keeps its own.
+  // Sends `descriptor` to the one peer that takes it, and blocks until the peer has it. The caller keeps its own copy.
   void give_descriptor(const std::string& name, int descriptor);
   FileDescriptor take_descriptor(const std::string& name);
 

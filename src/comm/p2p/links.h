@@ -21,14 +21,14 @@ struct MailboxLinkOptions {
   bool by_kernel = false;  // this end moves bytes with an SM kernel
   bool announce = true;
   std::vector<Place> places = {};  // those of the memory, if messages arrive in place
-  // Called when this end has let go of the peer's memory: tells it, and waits until the peer has let go of this end's. For
-  // memory that must not be freed before (IPC); empty where the system counts who uses it.
+  // Called when this end has released the peer's memory: tells the peer, and waits until the peer has released this end's. For
+  // memory that must not be freed earlier (IPC); empty where the system counts its users.
   std::function<void()> goodbye;
 };
 std::unique_ptr<Link> make_mailbox_link(const LinkEnd& end, MailboxMemory memory, const MailboxLinkOptions& options);
 
-// By send and receive of a group of two, in which rank 0 sends. `beacon`: a mailbox without slots for announcements; without
-// counters where there is none.
+// Uses send and receive of a group of two, in which rank 0 sends. `beacon`: a mailbox without slots, for announcements; null
+// where the link does not announce.
 std::unique_ptr<Link> make_communicator_link(const LinkEnd& end, std::unique_ptr<Communicator> pair,
                                              std::unique_ptr<Mailbox> beacon);
 

@@ -1,19 +1,19 @@
 // One direction of messages between two ranks: memory that both see, and three counters.
 //
-// In place: a message goes straight to where its receiver keeps it. The receiver says when that place is free.
+// In place: a message goes straight to where the receiver keeps it. The receiver says when that place is free.
 //   sender      announced = n     wait: credit >= n     copy data -> place     ready = n
 //   receiver    credit = n        wait: ready >= n        (credit may run ahead: several places are free)
-// By a ring of slots, where the receiver's memory cannot be reached, or by one hop only:
+// Through a ring of slots, where the receiver's memory cannot be reached in one hop:
 //   sender      announced = n     wait: credit > n - slots     copy data -> slot n % slots     ready = n
 //   receiver                      wait: ready >= n             copy slot n % slots -> data     credit = n
-// A copy within one GPU is a kernel, whatever one calls, and so waits until other kernels leave it an SM: hence in place.
+// Any copy within one GPU is a kernel and waits until other kernels leave it an SM. That is why messages arrive in place.
 //
 // Where the memory is and how it is seen is the transport's (MailboxMemory); who copies is the mover's. Order is kept by stream
-// write-value and wait-value: the host is not involved after it has enqueued. A message larger than a slot travels in chunks,
-// of which one enters the ring while another leaves it.
+// write-value and wait-value: once it has enqueued the work, the host is not involved. A message larger than a slot travels in
+// chunks: one enters the ring while another leaves it.
 //
-// Each end belongs to one thread, and its calls to one stream or streams joined by events. Counters count chunks on a circle of
-// 2^32 and never start again.
+// Each end belongs to one thread, and its calls to one stream or to streams joined by events. Counters count chunks modulo 2^32
+// and are never reset.
 #pragma once
 
 #include <atomic>
@@ -46,8 +46,8 @@ class Mailbox {
   // `by_kernel`: this end copies with an SM kernel instead of the stream's copy.
   Mailbox(End end, MailboxMemory memory, Device device, bool by_kernel);
 
-  // Sender. Tells the receiver that the data of the next message is there and only has to travel: what the receiver still waits
-  // for after this is the wire. Costs one write of the counter.
+  // Sender. Tells the receiver that the next message's data is ready and only has to travel: from now on the receiver waits for
+  // the wire only. Costs one write of the counter.
   void announce(StreamRef stream);
   // Sends `parts`, packed, as one message; in place: to places[place].
   void send(StreamRef stream, std::span<const View> parts, int place = -1);
@@ -56,20 +56,20 @@ class Mailbox {
   void await_announcement(StreamRef stream);
   // Receives the next message into `parts`, whose sizes are those of the sender's.
   void receive(StreamRef stream, std::span<const View> parts);
-  // In place, in this order: lets one more message come to its place, which is free from this point of the stream; later work
-  // runs once the next message is there. Several may be posted before the first is awaited.
+  // In place, in this order. post: one more message may come, since its place is free from this point of the stream.
+  // await_arrival: later work runs once the next message is there. Several may be posted before the first is awaited.
   void post(StreamRef stream);
   void await_arrival(StreamRef stream);
   bool is_posted() const { return posted_ != chunks_; }  // the next message to be awaited
   bool in_place() const { return !memory_.places.empty(); }
   std::byte* place(int index) const { return memory_.places.at(static_cast<std::size_t>(index)); }
 
-  // Lets go of the peer's memory; nothing may be sent or received any more.
+  // Releases the peer's memory; nothing may be sent or received afterwards.
   void drop_imported() { memory_.imported.clear(); }
 
-  // Makes the waits that this end's streams are in, or will come to, pass: what a device then copies is worth nothing, and host
-  // streams copy no more. From any thread, again and again until the streams are drained (a peer that still writes could undo
-  // one).
+  // Ends the waits that this end's streams are in or will reach: what a device then copies is invalid, and host streams stop
+  // copying. Call it from any thread, repeatedly until the streams are drained (a peer that still writes could undo a
+  // release).
   void release_waits() noexcept;
 
  private:

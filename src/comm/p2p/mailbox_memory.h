@@ -22,7 +22,7 @@ struct MailboxSpec {
   Device device;                   // of this end
   Device peer_device;              // of the other one, if that is in this process
   bool fabric = false;             // vmm by fabric handles: both ends' machines permit them
-  std::optional<Device> bridge;    // relay: the GPU between, as the receiver's process counts it
+  std::optional<Device> bridge;    // relay: the GPU in between, as the receiver's process numbers it
 };
 
 // Whether the mover alone brings a message from the sender's memory to the receiver's; otherwise it stops on the way, in memory
@@ -33,7 +33,7 @@ bool takes_one_hop(Transport transport);
 bool arrives_in_place(Transport transport, Mover mover, DeviceKind kind);
 
 // Collective over the two ends. The slots are in the receiver's memory (sm_read: the sender's; relay: the bridge's; host: the
-// host's), a counter in the memory of who waits for it (relay and host: the host's).
+// host's), each counter in the memory of the end that waits for it (relay and host: the host's).
 MailboxMemory make_mailbox_memory(End end, const MailboxSpec& spec, HandleExchange& exchange);
 
 }  // namespace plait::comm::p2p

@@ -14,8 +14,8 @@ namespace plait::comm::p2p {
 
 using topology::PathFacts;
 
-// One rank's device, as its own process sees it. What another process needs to find it again is here: ordinals mean something
-// only to the process that counts them.
+// One rank's device, as its own process sees it, with what another process needs to find it: ordinals have a meaning only
+// within the process that assigned them.
 struct EndFacts {
   int rank = 0;
   ProcessIdentity process;
@@ -35,7 +35,7 @@ struct PairFacts {
   PathFacts from_sender, from_receiver;
   bool same_host() const { return sender.process.host == receiver.process.host; }
   bool same_process() const { return sender.process.is_same_process(receiver.process); }
-  // What joins the two, by the end that knows more: asked by several threads at once, NVML at times finds no lane of a GPU.
+  // What joins the two, from the end that knows more: asked by several threads at once, NVML sometimes finds no lane of a GPU.
   std::string link() const;
   int nvlinks() const;
   std::vector<std::string> bridges() const;  // GPUs that both ends reach, in an order that both ends agree on
@@ -46,7 +46,7 @@ EndFacts end_facts(int rank, Device device);
 // `from` is an end of this process.
 PathFacts path_facts(const EndFacts& from, const EndFacts& to);
 
-// As text for a rendezvous; parsing throws CommError on anything that is not what was written.
+// As text for a rendezvous; parsing throws CommError for anything that to_text would not write.
 std::string to_text(const EndFacts& facts);
 std::string to_text(const PathFacts& facts);
 EndFacts end_facts_from(const std::string& text);

@@ -1,4 +1,4 @@
-// Which process this is, so that others can tell whether they are in it, beside it, or on another machine.
+// Which process this is, so that others can tell whether they are the same process, on the same machine, or on another one.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ struct ProcessIdentity {
   std::string host;           // boot id of the kernel: one running machine, whatever its containers call it
   std::int64_t process = 0;   // in its PID namespace
   std::string start;          // clock ticks from boot to its start
-  std::string pid_namespace;  // of these three: "" where /proc does not tell
+  std::string pid_namespace;  // these three are "" where /proc does not say
   std::string ipc_namespace;
-  std::string network_namespace;  // where names of Unix sockets are known
+  std::string network_namespace;  // names of Unix sockets are valid within it
 
   bool is_same_process(const ProcessIdentity& other) const;
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-// CommError where /proc does not tell what it must.
+// CommError where /proc lacks what is needed.
 ProcessIdentity this_process();
 
 }  // namespace plait::comm::p2p

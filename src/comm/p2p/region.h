@@ -1,7 +1,7 @@
 // Memory of one end of a mailbox that the other end sees too.
 //
-// One rank exports a region, its peer imports it; how the memory becomes visible is the kind. Each end holds its Region. The
-// memory lives until both have let go of it, except that of `ipc`: there the importer must go first (Link's destructor).
+// One rank exports a region, its peer imports it; the kind says how the memory becomes visible. Each end holds its Region. The
+// memory lives until both have released it, except for `ipc`: there the importer must go first (Link's destructor).
 #pragma once
 
 #include <cstddef>
@@ -37,12 +37,12 @@ struct RegionSpec {
   std::size_t bytes = 0;  // both ends give the same
   Device memory_on;       // whose memory it is, as the exporter counts GPUs; the host for host_memory
   Device used_by;         // this end's device, which must be current on the calling thread
-  bool fabric = false;    // vmm: a fabric handle travels instead of a file descriptor (EndFacts::fabric of both ends)
+  bool fabric = false;    // vmm: pass a fabric handle instead of a file descriptor (EndFacts::fabric of both ends)
 };
 
-// Both ends call one of these each; for vmm and host_memory the exporter's returns when the peer has taken the memory, so both
-// go through several regions in one order. The memory is zero before anybody can import it. DeviceError or CommError say in
-// words what the system refused, and what to look at.
+// Each end calls one of these. For vmm and host_memory the exporter returns when the peer has taken the memory, so both ends
+// must handle several regions in the same order. The memory is zeroed before anyone can import it. A DeviceError or CommError
+// says what the system refused and what to check.
 std::unique_ptr<Region> export_region(const RegionSpec& spec, HandleExchange& exchange);
 std::unique_ptr<Region> import_region(const RegionSpec& spec, HandleExchange& exchange);
 

@@ -1,5 +1,5 @@
-// Named values as lines of text, for what ranks tell each other through the rendezvous. Reading is strict: the fields that were
-// written, in their order, within their limits, and nothing else.
+// Named values as lines of text, for what ranks tell each other through the rendezvous. Reading is strict: exactly the fields
+// that were written, in their order and within their limits.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class FieldReader {
   std::string text(std::string_view name);
   std::int64_t integer(std::string_view name, std::int64_t least, std::int64_t most);
   bool flag(std::string_view name) { return integer(name, 0, 1) == 1; }
-  void end() const;  // CommError when something is left
+  void end() const;  // CommError if anything is left to read
   [[noreturn]] void refuse(std::string_view name, const std::string& why) const;
 
  private:
@@ -40,7 +40,7 @@ class FieldReader {
   std::size_t position_ = 0;
 };
 
-// `text` as a value that FieldWriter takes: control characters become blanks, what is too long is cut.
+// `text` as a value that FieldWriter accepts: control characters become blanks, and what is too long is cut off.
 std::string as_field(std::string_view text);
 
 }  // namespace plait::comm::p2p

@@ -1,4 +1,4 @@
-// Tries a link before it is used, with messages of a pattern that would show corruption, and times it.
+// Tries a link before it is used, with messages whose pattern shows corruption, and times it.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace plait::comm::p2p {
 
-// Byte `index` of message number `message`: neighbouring bytes, words, pages, slots and messages all differ, so that what is
-// missing, shifted, torn, stale or doubled shows. fill_pattern and find_wrong_byte are its two sides.
+// The pattern's byte `index` of message number `message` differs between neighbouring bytes, words, pages, slots and messages,
+// so data that is missing, shifted, torn, stale or doubled shows. One end fills, the other looks for a wrong byte.
 void fill_pattern(std::span<std::byte> bytes, std::uint64_t message);
 // The first byte that is not what the pattern says, or -1.
 std::int64_t find_wrong_byte(std::span<const std::byte> bytes, std::uint64_t message);
@@ -23,7 +23,7 @@ struct TrialResult {
 };
 
 // Both ends call it. Sends messages of `message_bytes` and less through every slot and around the ring, compares all bytes on
-// the receiver's host, then times some. A sender has nothing to report. CommError when messages do not arrive within `timeout`.
+// the receiver's host, then times some. The sender reports nothing. CommError when messages do not arrive within `timeout`.
 TrialResult synchronize_trial(Link& link, End end, Device device, std::size_t message_bytes, int slots,
                               std::chrono::milliseconds timeout);
 

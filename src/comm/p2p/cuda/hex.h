@@ -1,4 +1,4 @@
-// Handles of the driver as text: opaque bytes, of a size that is known.
+// Driver handles as text: opaque bytes of a known size.
 #pragma once
 
 #include <cstdint>
