@@ -45,7 +45,7 @@ struct Pruned {
   std::vector<std::filesystem::path> removed;
   std::vector<std::string> problems;
 };
-// Removes all but the newest `keep` (>= 1) checkpoints. Does not throw for what it cannot remove, but says so.
+// Removes all but the newest `keep` (>= 1) checkpoints. What it cannot remove is reported, not thrown.
 Pruned prune_checkpoints(const std::filesystem::path& run_dir, std::int64_t keep);
 
 // Removes what crashed writers and interrupted removals left behind.

@@ -1,4 +1,4 @@
-// What a checkpoint file holds: named tensors, global (of no rank in particular), in files.
+// What a checkpoint file holds: named tensors, global (not of any particular rank), in files.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 
 namespace plait::data {
 
-// Which samples of a global batch are whose. Micro-batch m of data-parallel rank r holds the samples
+// Which samples of a global batch belong to which rank. Micro-batch m of data-parallel rank r holds the samples
 //   m * data_size * micro_batch + r * micro_batch + [0, micro_batch)
 // so that the samples of a step are 0 .. global_batch - 1 under every layout.
 struct BatchShape {
@@ -61,8 +61,8 @@ class BatchPrefetcher {
   // release(). InternalError past the last step, and when every buffer of the ring is held by the caller.
   const HostBatch& next();
 
-  // The copies out of the oldest batch not yet released are enqueued on `stream`: its buffer is refilled once everything
-  // enqueued there so far has run. It is the data thread that waits for that.
+  // Call it when the copies out of the oldest batch not yet released are enqueued on `stream`: the buffer is refilled once
+  // everything enqueued there so far has run. The data thread waits for that.
   void release(StreamRef stream);
 
   double stalled_ms() const { return stalled_ms_; }  // time next() has waited so far

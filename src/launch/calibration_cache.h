@@ -1,4 +1,4 @@
-// Calibrations of this machine, kept between runs: one for each device and model.
+// Calibrations of this machine, kept between runs: one per device and model.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace plait::launch {
 
-// How this device and model are called in a calibration. `vocab`: of the tokenizer.
+// The names of this device and model in a calibration. `vocab`: of the tokenizer.
 std::string calibration_device(DeviceKind kind);  // of this machine: "NVIDIA H200", "CPU"
 std::string model_key_of(const Config& config, std::int64_t vocab, DeviceKind kind);
 
@@ -21,7 +21,7 @@ std::string calibration_path(const std::string& device, const std::string& model
 plan::Calibration load_calibration(const std::string& path);
 void save_calibration(const plan::Calibration& calibration, const std::string& path);
 
-// The one that is kept for this machine and model, if any. One that cannot be read is an error: it would not be used silently.
+// The one kept for this machine and model, if any. One that cannot be read is an error rather than being ignored silently.
 std::optional<plan::Calibration> kept_calibration(const Config& config, std::int64_t vocab, DeviceKind kind);
 
 }  // namespace plait::launch

@@ -1,5 +1,5 @@
-// Starts the ranks of a job, as threads, as processes, or as an outside launcher (torchrun, Slurm, Open MPI) has done it.
-// Nothing below this file can tell which.
+// Starts the ranks of a job as threads or as processes, or joins those that an outside launcher (torchrun, Slurm, Open MPI) has
+// started. Nothing below this file can tell which.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ struct AbortActions {
   std::vector<std::unique_ptr<std::stop_callback<std::function<void()>>>> callbacks;
 };
 
-// One rank's place in the job; what its body is given.
+// One rank's position in the job; what its body is given.
 struct RankContext {
   int rank = 0;
   int size = 1;
@@ -35,12 +35,12 @@ struct RankContext {
   int local_rank = 0;   // among the ranks of this host
   bool is_main = true;  // rank 0: the one that prints and writes files
 
-  // Requested when another rank thread failed, so that this one must not wait for it any longer. Tie the abort of a
-  // communicator to it with an object that lives no longer than the communicator:
+  // Requested when another rank thread has failed, so that this one stops waiting for it. Tie the abort of a communicator to it
+  // with an object that lives no longer than the communicator:
   //   std::stop_callback release(context.abort_requested, [&] { communicator->abort(); });
   std::stop_token abort_requested;
-  // The same for actions that own what they touch (say, a weak_ptr to the communicator): `action` runs on the failing rank's
-  // thread, at once if the abort has been requested already, and stays registered as long as the job. Thread-safe.
+  // The same for actions that own what they touch (such as a weak_ptr to the communicator): `action` runs on the failing rank's
+  // thread, or at once if the abort has been requested already, and stays registered for the whole job. Thread-safe.
   void on_abort(std::function<void()> action);
 
   std::shared_ptr<AbortActions> abort_actions = std::make_shared<AbortActions>();
@@ -56,7 +56,7 @@ struct LaunchPlan {
   std::chrono::milliseconds grace{10'000};  // processes: from SIGTERM to SIGKILL
 };
 
-// Somebody told the job to end.
+// The job was told to end, by a signal.
 class Interrupted : public Error {
  public:
   using Error::Error;
@@ -65,8 +65,8 @@ class Interrupted : public Error {
 // Decides mode, number of ranks and devices. ConfigError when the machine cannot do what the config asks for.
 LaunchPlan plan_launch(const Config& config);
 
-// This process's place, if something has started it as one rank: our own launcher (launch.mode processes) or an outside one
-// (external). ConfigError if the mode is external and the environment does not tell the place.
+// This process's position, if it was started as one rank: by our own launcher (launch.mode processes) or an outside one
+// (external). ConfigError if the mode is external and the environment does not give the position.
 std::optional<RankContext> rank_from_environment(const Config& config);
 
 // Runs `body` once for every rank and returns the exit status of the job.

@@ -1,4 +1,4 @@
-// What the config and the environment say about devices and places. Shared by the launcher's files.
+// What the configuration and the environment say about devices and positions in the job. Shared by the launcher's files.
 #pragma once
 
 #include <string>
@@ -17,7 +17,8 @@ struct DeviceChoice {
 // launch.device, where `auto` is a GPU if there is one. ConfigError if it asks for GPUs and there are none.
 DeviceChoice choose_devices(const Config& config);
 
-// Of a rank of this host: the GPU that placement.devices gives it, or that of its own number. Ranks on CPUs have no place.
+// The device of a rank of this host: the GPU that placement.devices gives it, or the one of its own number. Ranks on CPUs are
+// not placed.
 Device placed_device(const Config& config, DeviceKind kind, int rank);
 
 }  // namespace plait::launch

@@ -8,7 +8,7 @@
 
 namespace plait::launch {
 
-// Environment variables by which a child knows its place.
+// Environment variables that tell a child its position in the job.
 inline constexpr const char* rank_variable = "PLAIT_RANK";
 inline constexpr const char* size_variable = "PLAIT_SIZE";
 inline constexpr const char* rendezvous_variable = "PLAIT_RENDEZVOUS";

@@ -8,16 +8,16 @@
 
 namespace plait::launch {
 
-// This machine with only the first `gpus` GPUs as CUDA counts them, numbered so: all that this process sees. ConfigError if
-// discovery does not find them all.
+// This machine with only the first `gpus` GPUs, numbered as CUDA does: all that this process sees. ConfigError if discovery
+// does not find them all.
 topology::Graph live_graph(int gpus);
 
 struct LinkedPair {
   std::string link;      // "NV18": topology/routes.h
-  int from = 0, to = 1;  // places in gpus_of()
+  int from = 0, to = 1;  // indices into gpus_of()
 };
 
-// Of every kind of link between two GPUs the first pair, by the numbers of its GPUs; pairs without a way between them left out.
+// The first pair, by GPU number, of every kind of link between two GPUs; pairs without a way between them are left out.
 std::vector<LinkedPair> a_pair_of_each_link(const topology::Graph& graph);
 
 }  // namespace plait::launch

@@ -1,4 +1,4 @@
-// What the system says of a process that is another rank.
+// What the system says about the process of another rank.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@ namespace plait::launch {
 enum class ProcessState {
   runs,       // or sleeps
   stopped,    // by a signal, or by a debugger
-  in_kernel,  // waits in the kernel and cannot be interrupted (a disk or network file system that does not answer, mostly)
+  in_kernel,  // waits in the kernel and cannot be interrupted (usually a disk or network file system that does not answer)
   ended,      // gone, or a zombie
 };
 
-// `start`: when the process began, as comm::p2p::ProcessIdentity has it; a process that began at another time is another one.
-// Empty: not looked at.
+// `start`: when the process began, as in comm::p2p::ProcessIdentity; a process that began at another time is a different one.
+// Empty: not checked.
 ProcessState process_state(std::int64_t process, const std::string& start = {});
 
 // To go behind "its process 4711 ".

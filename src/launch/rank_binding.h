@@ -25,8 +25,8 @@ std::string binding_text(const std::vector<Device>& devices);
 // of several hosts how many ranks each node gets. `gpu_of_rank`: GPUs of the fabric.
 std::string planned_binding_text(const topology::Fabric& fabric, const std::vector<int>& gpu_of_rank);
 
-// Binds the calling thread, which must not have started anything yet: streams, pinned memory and further threads come after.
-// What keeps it from being bound, where that would have been useful, is one line on stderr.
+// Binds the calling thread, which must not have started anything yet: streams, pinned memory and further threads come later. If
+// binding would have been useful but is impossible, one line on stderr says why.
 void bind_rank(int rank, Device device);
 
 }  // namespace plait::launch

@@ -1,4 +1,4 @@
-// Who holds up whom: what every rank of a job that stands still says of itself, put together into words.
+// Who waits for whom: explains in words why a job stands still, from what every rank says about itself.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace plait::launch {
 
 // What a rank answers.
 struct RankStanding {
-  // A stream at whose head an instruction is that nothing of this rank holds up: it is at work, or waits for peers.
+  // A stream whose first instruction is not held back by anything on this rank: it is working, or waits for peers.
   struct Stream {
     std::string instruction;      // "receive_gradient micro-batch 0 chunk 0"
     std::vector<int> peers = {};  // ranks that it needs
@@ -37,24 +37,25 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, int last_st
                            const runtime::ProgressBoard::Reading& reading);
 
 std::string to_text(const RankStanding& standing);
-std::optional<RankStanding> standing_from(const std::string& text);  // nothing if it is not one
+std::optional<RankStanding> standing_from(const std::string& text);  // nullopt if it is not one
 
 // What is known of a rank that gave no answer.
 struct Silence {
   enum class Kind {
-    unknown,  // it may be slow, hang, or not have come so far as to answer
+    unknown,  // it may be slow, hang, or not be ready to answer yet
     dead,     // or stopped: the others cannot go on
     failed,   // by an error of its own, which it prints itself
-    done,     // came to the end of its part
+    done,     // finished its part
   };
   Kind kind = Kind::unknown;
   std::string words;  // to go behind "rank 1 "
 };
 
 struct Explanation {
-  std::string culprit;   // one line: whom or what the others wait for
-  std::string details;   // a line of its own for each rank that says something; may be empty
-  bool certain = false;  // the culprit is dead, stopped, or failed: true at any moment, not only when all else stands still
+  std::string culprit;  // one line: whom or what the others wait for
+  std::string details;  // a line of its own for each rank that says something; may be empty
+  bool certain =
+      false;  // the culprit is dead, stopped, or failed: so it holds at any time, not only when all else stands still
 };
 
 // `answers` by rank; nothing where a rank gave none, of which `silence` tells.

@@ -2,7 +2,7 @@
 //
 // Weights, gradients and optimizer state are each one buffer, in backward order of the blocks (the head first, the embedding
 // last), so that a bucket of gradients is a contiguous range that becomes complete while the rest of backward still runs.
-// Parameters whose gradients have to be summed over a further group come last, in buckets of their own: the same buckets, at
+// Parameters whose gradients must also be summed over a further group come last, in buckets of their own: the same buckets, of
 // the same sizes, on all ranks of that group. A bucket is one collective. Its size is a multiple of data size × alignment, so
 // that every rank's shard of it is aligned.
 #pragma once
@@ -57,12 +57,12 @@ class FlatLayout {
   const DataShard& data() const { return options_.data; }
   // This rank's equal share of a bucket.
   Range shard(const Bucket& bucket) const;
-  // What of a bucket this rank keeps optimizer state for: its shard under ZeRO, else all.
+  // The part of a bucket for which this rank keeps optimizer state: its shard under ZeRO, else all of it.
   Range owned(const Bucket& bucket) const { return options_.data.zero > 0 ? shard(bucket) : bucket.range; }
   std::int64_t shard_elements() const { return elements_ / options_.data.size; }  // of all buckets together
   std::int64_t state_elements() const { return options_.data.zero > 0 ? shard_elements() : elements_; }
-  // The gradients that backward writes, whole. ZeRO-2 adds their shards up elsewhere, after every micro-batch, and buckets take
-  // turns in two places; without it they stay where they are until the update.
+  // The whole gradients, as backward writes them. Under ZeRO-2 their shards are summed elsewhere after every micro-batch, and
+  // buckets take turns in two places; otherwise they stay where they are until the update.
   std::int64_t whole_gradient_elements() const { return places_.back().end(); }
   Range whole_gradient(const Bucket& bucket) const {
     return {places_[static_cast<std::size_t>(bucket.place)].first, bucket.range.count};
@@ -70,7 +70,7 @@ class FlatLayout {
   Range parameter_gradient(std::size_t index) const;
   // The gradients that the update reads: under ZeRO-2 a buffer like optimizer state, else the whole gradients.
   std::int64_t kept_gradient_elements() const { return options_.data.zero > 1 ? shard_elements() : elements_; }
-  // What of them is this rank's: owned(bucket), as a range of the kept gradients.
+  // This rank's part of them: owned(bucket), as a range of the kept gradients.
   Range kept_gradient(const Bucket& bucket) const;
   // Where `owned(bucket)` begins in optimizer state, which holds the owned ranges of all buckets one after another.
   std::int64_t state_first(const Bucket& bucket) const {

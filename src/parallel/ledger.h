@@ -3,23 +3,23 @@
 // Pure data: a rank's program and the times of one step make a Ledger, without a device. All times are milliseconds on the
 // rank's own clock, 0 where its compute stream came to the step.
 //
-// The compute stream is at any time in one of four states, so that compute + exposed + bubble + other = the step:
-//   compute   between waits: what it was given to do (time in which the host gave it nothing is in here too)
+// At any time the compute stream is in one of four states, so compute + exposed + bubble + other = the step:
+//   compute   between waits: it did its work (this includes time in which the host gave it none)
 //   exposed   it stood still, or ran a collective itself, while bytes were on their way
 //   bubble    it stood still and nothing was on its way: the sender of a message, or another rank of a collective, was late
-//   other     it stood still for something else: a batch not loaded yet, an event that took its time
+//   other     it stood still for something else: a batch not yet loaded, the delay of an event
 //
-// What a wait is for. A wait of the compute stream is walked from its end backwards. The awaited instruction that ended last is
-// what it waited for, as far back as that instruction's begin. Time before that is explained in the same way by what this
-// instruction itself had to wait for: its own waits and the instruction before it on its stream, whichever ended last; and so
-// on until the wait began. So a wait for the last of five buckets that were reduced one after the other is a wait for five
-// buckets, and a message that was late because the one before it on the same stream was late is charged to that one. What
-// nothing explains is `other`.
+// What a wait is for. A wait of the compute stream is explained from its end backwards. It waited for the awaited instruction
+// that ended last, back to when that instruction began. The time before is explained the same way, by what that instruction
+// itself waited for: the last to end of its own waits and the instruction before it on its stream; and so on until the wait
+// began. So waiting for the last of five buckets that were reduced one after the other is waiting for all five, and if a
+// message was late because the one before it on the same stream was late, the time is charged to that one. Whatever remains
+// unexplained is `other`.
 //
 // Sender or wire. A receive begins when the receiver's buffer is free, and knows when its sender had the message ready
-// (comm/p2p/link.h: announced). Before that the sender was late: bubble. After it the wire was slow: exposed. Collectives that
-// join stages of a pipeline are split likewise, at the time when the last rank had come; reduce_scalars, a few bytes, is all
-// waiting for the last rank there. Collectives among ranks that run the same program (data, tensor) are not split: exposed.
+// (comm/p2p/link.h: announced). Before that the sender was late: bubble. After that the wire was slow: exposed. Collectives
+// that join pipeline stages are split the same way, when the last rank arrives; reduce_scalars, a few bytes, counts entirely as
+// waiting for that rank. Collectives among ranks that run the same program (data, tensor) are not split: exposed.
 #pragma once
 
 #include <array>
@@ -46,8 +46,8 @@ std::string to_string(CommunicationKind kind);  // "gradient buckets"
 // Nothing for an instruction that talks to no other rank.
 std::optional<CommunicationKind> communication_kind(const Instruction& instruction);
 
-// Of one kind in one step: the part of its communication that lies within the step. A message counts where it is received; a
-// send adds only what the compute stream waited for it.
+// Communication of one kind in one step, as far as it lies within the step. A message counts where it is received; a send adds
+// only the time that the compute stream waited for it.
 struct KindTimes {
   double count = 0;
   double total_ms = 0;    // on the wire
@@ -55,7 +55,7 @@ struct KindTimes {
   double hidden_ms() const { return total_ms - exposed_ms; }
 };
 
-// What the compute stream waited for one other rank.
+// How long the compute stream waited for one other rank.
 struct PeerTimes {
   int rank = -1;       // -1: whichever rank of a collective came last
   double late_ms = 0;  // it had not sent yet
@@ -67,7 +67,7 @@ struct Ledger {
   double compute_ms = 0, bubble_ms = 0, other_ms = 0;
   std::array<KindTimes, communication_kinds.size()> kinds;  // by kind
   std::vector<PeerTimes> peers;                             // by rank, ascending
-  // Exposed waits for messages of links that do not tell when the sender was ready: some of it may be bubble.
+  // Exposed waits for messages of links that do not announce when the sender is ready: some of this may be bubble.
   double unsplit_ms = 0;
 
   KindTimes& of(CommunicationKind kind) { return kinds[static_cast<std::size_t>(kind)]; }
@@ -94,7 +94,7 @@ class LedgerSum {
 // When an instruction ran; infinite for what had not happened when the step was read.
 struct CommunicationTimes {
   double begin = 0, end = 0;
-  std::optional<double> ready = {};  // sender or last rank had come, where that is known
+  std::optional<double> ready = {};  // when the sender or the last rank was ready, where that is known
 };
 
 struct WaitTimes {
@@ -106,12 +106,12 @@ struct StepTimes {
   std::vector<CommunicationTimes> communication = {};  // by LedgerMaker::communication()
   std::vector<CommunicationTimes> previous = {};       // the same of the step before; empty: unknown
   std::vector<WaitTimes> waits = {};                   // by LedgerMaker::waits()
-  // Collectives that blocks did within: their number, and their sum; where that was not taken, their share of compute.
+  // Collectives within blocks: their number and total time; where that was not measured, their share of compute.
   double tensor_collectives = 0, tensor_share = 0;
   std::optional<double> tensor_ms = {};
 };
 
-// Makes the ledgers of one rank's program, which has to outlive it.
+// Makes the ledgers of one rank's program, which must outlive it.
 class LedgerMaker {
  public:
   LedgerMaker(const Program& program, const Layout& layout, int rank);

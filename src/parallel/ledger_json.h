@@ -1,4 +1,4 @@
-// Ledgers as JSON: for reports, and to hand them from rank to rank.
+// Ledgers as JSON: for reports, and to pass them from rank to rank.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,9 +1,9 @@
 // Every piece of device memory a rank uses, by name, with its size, its lifetime and its place.
 //
-// The arena is one allocation, carved from exactly this plan, so the predicted peak is the allocated one. What messages are
-// received into is apart: the memory of the links, which the senders fill (comm/p2p/link.h). Items whose
-// lifetimes never meet may share memory; lifetimes are counted in instructions of the rank's program and only items that the
-// compute stream alone touches have one (stream order then orders their reuse).
+// The arena is one allocation, carved from exactly this plan, so the predicted peak is the allocated one. Buffers that receive
+// messages are separate: they are memory of the links, which the senders fill (comm/p2p/link.h). Items whose lifetimes never
+// overlap may share memory. Lifetimes are counted in instructions of the rank's program, and only items used by the compute
+// stream alone have one (stream order then orders their reuse).
 #pragma once
 
 #include <compare>
@@ -33,7 +33,7 @@ class MemoryPlan {
   static constexpr std::size_t alignment = 256;
 
   MemoryPlan() = default;
-  // Places the items: largest first, each at the lowest offset where nothing that lives at the same time is in the way.
+  // Places the items: largest first, each at the lowest offset that is free of items that live at the same time.
   explicit MemoryPlan(std::vector<MemoryItem> items);
 
   const std::vector<MemoryItem>& items() const { return items_; }

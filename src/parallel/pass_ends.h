@@ -14,13 +14,13 @@ class PassEnds {
  public:
   explicit PassEnds(const Schedule& schedule);
 
-  // When everything is there that `pass` of `rank` needs; nothing while some of it is still to be computed.
+  // When everything that `pass` of `rank` needs is there; nullopt while some of it is still to be computed.
   std::optional<double> ready(int rank, const Pass& pass, double send = 0) const;
 
   // InternalError if the same was computed before.
   void finish(int rank, const Pass& pass, double end);
 
-  // True once every stage is through with every micro-batch.
+  // True once every stage has computed every pass of every micro-batch.
   bool complete() const;
 
  private:

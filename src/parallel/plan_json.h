@@ -1,4 +1,4 @@
-// plan.json: what a run is going to do, for people and programs.
+// plan.json: what a run will do, for people and programs.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -9,9 +9,9 @@ namespace plait::parallel {
 
 struct GridOptions {
   bool colour = false;    // with ANSI escapes, for a terminal
-  bool messages = false;  // under each rank, what it sends and when that has arrived
-  int width = 0;          // of a line, in characters: longer steps go on below; 0: any
-  // An instruction to put in brackets; of index -1, its rank only.
+  bool messages = false;  // under each rank, what it sends and when it has arrived
+  int width = 0;          // of a line, in characters: longer steps continue below; 0: no limit
+  // An instruction to mark with brackets; with index -1, only its rank.
   int marked_rank = -1, marked_instruction = -1;
 };
 
@@ -20,7 +20,7 @@ struct GridOptions {
 //   F0 forward of micro-batch 0, B0 its backward (both parts: two cells, "B0 --"; or the input part alone), W0 the weight part
 //   alone; with several chunks "F0a" for the first, "F0b" for the second; U the update; .. idle
 //   messages: >0 output of micro-batch 0 to the next stage, <0 gradient to the stage before
-// Programs that deadlock are drawn up to there; passes that never ran follow after a bar.
+// Programs that deadlock are drawn up to the deadlock; passes that never ran follow after a bar.
 std::string draw_programs(const ProgramSet& set, const GridOptions& options = {});
 
 }  // namespace plait::parallel

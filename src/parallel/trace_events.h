@@ -1,9 +1,9 @@
 // Traced steps as events of the Trace Event Format, which Perfetto and chrome://tracing read. Pure functions.
 //
-// A process per rank, a thread per stream; below them what the GPU ran on each, where that is known. Slices are instructions
+// One process per rank, one thread per stream, and below them what the GPU ran on each, where known. Slices are instructions
 // (category `compute` or `communication`), collectives within them, and waits (category `wait`): for other streams, and at
 // the head of a receive for a sender that was late. Arrows go from each send to its receive. Times are microseconds of the
-// steady clock, which all ranks of a host share; of a simulated step, of a clock of its own.
+// steady clock, which all ranks of a host share; a simulated step has its own clock.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,8 @@ namespace plait::parallel {
 struct StepTrace {
   struct Row {
     int instruction = 0;                     // index into the program
-    double waiting = 0, begin = 0, end = 0;  // came to its stream, waits over, done
-    std::optional<double> ready;             // its message was ready to travel, or the last rank of its collective had come
+    double waiting = 0, begin = 0, end = 0;  // reached on its stream, waits over, done
+    std::optional<double> ready;             // its message was ready to travel, or the last rank of its collective arrived
   };
   struct Collective {
     std::string name;
@@ -39,7 +39,7 @@ struct StepTrace {
 // What a GPU ran.
 struct DeviceActivity {
   std::string name;  // of a kernel; or "copy", "copy to a peer", "set", with the number of bytes
-  int stream = -1;   // index into what the constructor was given; -1: another one
+  int stream = -1;   // index into the streams given to the constructor; -1: another stream
   std::chrono::steady_clock::time_point begin, end;
 };
 
@@ -49,7 +49,7 @@ struct TracedStep {
 };
 
 // The events of one rank's program, as elements of a JSON array with commas between. `first_step`: number of the interpreter's
-// step 0. At most `most_bytes`: what the GPU ran is left out first, `left_out` says how many of those.
+// step 0. At most `most_bytes`: GPU activities are left out first, and `left_out` says how many.
 struct TraceText {
   std::string events;
   std::size_t left_out = 0;

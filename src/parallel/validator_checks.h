@@ -30,17 +30,17 @@ std::string name_of(const Program& program, int index);
 // For each program, the first rank that runs it.
 std::vector<int> ranks_of_programs(const ProgramSet& set);
 
-// Enough for all: a wait reaches back one step at most.
+// Enough to cover all steps: a wait reaches back at most one step.
 constexpr int validated_steps = 2;
 
-// All checks below may assume what this one has found to hold: every index is in its bounds, every instruction is one that
-// belongs to the rank, and on a stream that may run it; stages make up the model.
+// All checks below may rely on what this one has established: every index is in bounds, every instruction belongs to the rank
+// and is on a stream that may run it, and the stages make up the model.
 void check_structure(const ProgramSet& set, ProblemList& problems);
 
 // Of the rank alone.
 void check_complete(const ProgramSet& set, int rank, ProblemList& problems);  // each instruction once
 void check_values(const ProgramSet& set, int rank, ProblemList& problems);  // what instructions find in buffers, in list order
-void check_races(const ProgramSet& set, int rank, ProblemList& problems);   // that every order that streams allow is as good
+void check_races(const ProgramSet& set, int rank, ProblemList& problems);   // that no order which streams allow breaks that
 
 // Between ranks.
 void check_messages(const ProgramSet& set, ProblemList& problems);

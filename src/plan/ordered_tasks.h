@@ -1,4 +1,5 @@
-// Independent tasks, worked on by several threads ahead of whoever takes their results in order and may stop at any of them.
+// Independent tasks that several threads work on in advance, for a consumer that takes their results in order and may stop
+// early.
 #pragma once
 
 #include <condition_variable>
@@ -29,7 +30,7 @@ class OrderedTasks {
     }
   }
 
-  // Each once, in order; throws what the task threw. Tasks that nobody takes are left out as far as they have not begun.
+  // Each once, in order; throws what the task threw. Tasks that have not begun when the consumer stops are skipped.
   Result take(std::size_t task) {
     if (threads_.empty()) return task_(task, 0);
     {
@@ -59,7 +60,7 @@ class OrderedTasks {
   }
 
   const Task task_;
-  const std::size_t ahead_;  // of the one that is waited for, so that little is in vain
+  const std::size_t ahead_;  // of the one that is waited for, so that little work is wasted
   std::vector<std::promise<Result>> results_;
   std::mutex mutex_;
   std::condition_variable_any moved_;

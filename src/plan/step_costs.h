@@ -29,7 +29,7 @@ class StepCosts {
   bool extrapolated() const { return extrapolated_; }  // some pass was not measured although others were
 
  private:
-  // One instruction, before it is known where the ranks are.
+  // One instruction, before the ranks are placed.
   struct Item {
     Work work;
     PassCost pass;  // of one that computes: its collectives

@@ -1,4 +1,4 @@
-// Times of the collectives that blocks do within an instruction, which no program lists: a communicator that takes them.
+// Times the collectives within blocks, which no program lists, with a communicator that records them.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace plait::runtime {
 
-// One step's collectives, in order. The first steps make the events; later ones use them again.
+// One step's collectives, in order. The first steps create the events; later steps reuse them.
 class CollectiveTimes {
  public:
   struct Entry {
@@ -27,7 +27,7 @@ class CollectiveTimes {
   std::size_t used_ = 0;
 };
 
-// Where a timed communicator writes to; nothing is timed while `times` is not set.
+// Where a timed communicator writes its times; nothing is timed while `times` is null.
 struct CollectiveTimer {
   CollectiveTimes* times = nullptr;
   int instruction = -1;

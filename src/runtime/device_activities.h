@@ -1,7 +1,7 @@
-// Kernels and copies as a GPU ran them, for traces: CUPTI's activity records, brought to the host's steady clock.
+// Kernels and copies as a GPU ran them, for traces: CUPTI's activity records, converted to the host's steady clock.
 //
-// CUPTI is opened at run time, so plait starts without it and says here why there is nothing to show. It records for the whole
-// process while anybody looks; ranks that are threads each take what ran on their own device.
+// CUPTI is opened at run time, so plait starts without it and says here why there is nothing to show. It records the whole
+// process as long as one object exists; ranks that are threads each take what ran on their own device.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class DeviceActivities {
 
   // Why nothing is recorded; empty when something is.
   const std::string& why_missing() const { return why_missing_; }
-  // What has run on the device since the last call; to be called when all of it has. Blocks.
+  // What has run on the device since the last call; call it when all of that has finished. Blocks.
   std::vector<parallel::DeviceActivity> synchronize_take();
 
  private:

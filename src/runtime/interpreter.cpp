@@ -14,7 +14,8 @@
 namespace plait::runtime {
 namespace {
 
-// One more than may be pending: a step's time is measured from the end of the step before it, whose slot must still be its.
+// One more than may be pending: a step's time is measured from the end of the step before it, whose slot must not be reused
+// yet.
 constexpr int step_slots = Interpreter::results_in_flight + 1;
 
 }  // namespace

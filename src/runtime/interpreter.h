@@ -2,7 +2,7 @@
 //
 // Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on
 // device work. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory
-// behind it and picked up later.
+// after it and picked up later.
 //
 // An Interpreter belongs to its rank's thread.
 #pragma once
@@ -56,7 +56,7 @@ struct StepResult {
   std::int64_t update = 0;
   float loss = 0;             // mean over the global batch, before the update
   float grad_norm = 0;        // before clipping
-  bool halted = false;        // this or an earlier step was not finite: weights are those before that step
+  bool halted = false;        // this or an earlier step was not finite: weights are still those from before it
   float device_ms = 0;        // from the end of the previous step to the end of this one, on the compute stream; 0: unknown
   float exposed_comm_ms = 0;  // of the ledger, all kinds
   parallel::Ledger ledger;
@@ -95,10 +95,10 @@ class Interpreter {
   // Weights from the seed, moments zero. Collective over all ranks (as are publish_weights and the programs).
   void initialize(std::uint64_t seed);
 
-  // Does once all that a step and an evaluation do, on nothing in particular and without messages, changes no state, and ends
-  // tuning (OpContext::set_tuning). To be called before the first step, with weights in place. CUDA loads a kernel when it is
-  // first launched, waits for all of its GPU's work for that, and meanwhile holds a lock that every copy to the GPU needs: were
-  // that work to wait for a message, its sender could never send it. Collective; blocks.
+  // Does everything that a step and an evaluation do once, on arbitrary data and without messages; changes no state, and ends
+  // tuning (OpContext::set_tuning). Call it before the first step, with weights in place. Reason: CUDA loads a kernel when it
+  // is first launched. For that it waits for all work of its GPU, holding a lock that every copy to the GPU needs. If that work
+  // waited for a message, the sender could never send it. Collective; blocks.
   void synchronize_warm_up();
 
   // Optimizer state and weights, for checkpoints; indexed as FlatLayout::state_pieces says. Synchronize before reading them
@@ -119,7 +119,7 @@ class Interpreter {
   // The same with events around everything (runtime/step_recorder.h), and waits for all of it. Expects no pending results;
   // leaves this step's.
   parallel::StepTrace synchronize_traced_step(BatchSource& batches, const UpdateSettings& settings);
-  // Whether steps have ledgers (they do at first): to see what that costs. The same on all ranks.
+  // Turns ledgers off or on (they are on by default), to see what they cost. The same on all ranks.
   void set_ledgers(bool on) { detail_ = on ? StepRecorder::Detail::ledger : StepRecorder::Detail::ends; }
   int pending_results() const { return static_cast<int>(pending_.size()); }
   // The oldest step's result if it is there; does not block.
@@ -142,13 +142,13 @@ class Interpreter {
   using StepObserver = std::function<void(const parallel::Instruction&, const std::vector<WrittenTensor>&)>;
   void synchronize_step(BatchSource& batches, const StepObserver& observe);
 
-  // The first tensor that is not finite when the step is done again: for a step that halted. nullopt if this rank's tensors are
-  // all finite. Collective; blocks.
+  // For a step that halted: repeats it and returns the first tensor that is not finite. nullopt if all of this rank's tensors
+  // are finite. Collective; blocks.
   std::optional<NonFinite> synchronize_find_non_finite(BatchSource& batches);
 
-  // How far the streams have come; from any thread.
+  // How far the streams have got; from any thread.
   ProgressBoard::Reading progress() const { return board_.read(); }
-  // Ends this rank's communication, from any thread: whatever this rank's thread waits for ends in a CommError with the reason.
+  // Ends this rank's communication, from any thread: whatever this rank's thread waits for then fails with a CommError.
   std::shared_ptr<CommunicationAbort> communication_abort() const { return groups_.abort; }
 
   // Elements of a view as doubles. Blocks.
@@ -173,8 +173,8 @@ class Interpreter {
     std::int64_t update = 0;
   };
 
-  // In a catch block: ends communication, waits until the streams have come to their end, and goes on with the exception, or
-  // with what is behind it. Whoever catches it may free memory that enqueued work uses.
+  // In a catch block: ends communication, waits until the streams have drained, and rethrows the exception or its real cause.
+  // The catcher may then free memory that enqueued work used.
   [[noreturn]] void fail();
   StreamRef stream(const parallel::StreamSpec& spec) const;
   Prepared prepare(const parallel::Program& program);

@@ -1,6 +1,6 @@
-// How far each stream of a rank has come, for whoever wants to know what a rank that stands still is waiting for.
+// How far each stream of a rank has got: it shows what a rank that stands still is waiting for.
 //
-// The streams themselves write it, into pinned host memory: reading it needs no call to a driver that may be what hangs, and no
+// The streams themselves write it, into pinned host memory: reading it needs no call into a driver that may itself hang, and no
 // other thread's help.
 #pragma once
 
@@ -23,7 +23,7 @@ struct StreamStanding {
   std::uint64_t run = 0;  // of the program, to which that belongs: several may be enqueued
 };
 
-// How much a stream has ever done. Of a stream of messages: how many, which is to be the same number at both ends.
+// How many instructions a stream has done so far. For a stream of messages both ends should agree on it.
 struct StreamCount {
   parallel::StreamSpec stream;
   std::uint64_t done = 0;
@@ -35,7 +35,7 @@ class ProgressBoard {
 
   // The rank's thread: a run of `program` begins; then each of its instructions, once it is enqueued on its stream. A run of
   // another program than the one before begins only when all streams are drained. Programs outlive the board.
-  // On the host device, a stream one of whose tasks failed gets no further on the board: it shows what failed.
+  // On the host device, a stream stops on the board at the task that failed, and so shows it.
   void begin(const parallel::Program& program);
   void enqueued(StreamRef stream, const parallel::Program& program, int instruction);
 
@@ -44,7 +44,7 @@ class ProgressBoard {
     const parallel::Program* program = nullptr;  // nullptr: none was ever begun
     int next = -1;                          // instruction that the rank's thread enqueues next; -1: it is not within a program
     std::vector<StreamStanding> standings;  // of every stream of the program
-    std::vector<StreamCount> counts;        // of every stream there ever was
+    std::vector<StreamCount> counts;        // of every stream so far
     std::uint64_t done = 0;                 // instructions since the start, on all streams
     bool idle() const;                      // nothing is enqueued that is not done
   };
@@ -58,7 +58,7 @@ class ProgressBoard {
     std::uint64_t enqueued = 0;     // instructions since the start
   };
   Lane& lane_of(const parallel::StreamSpec& stream);
-  // Of instructions since the start. The counter itself is 32 bits wide, of which a long run uses up more.
+  // Instructions since the start. The counter itself has only 32 bits, and a long run exceeds them.
   std::uint64_t done(std::size_t lane) const;
   std::uint32_t* counter(std::size_t lane) const;
 
@@ -75,8 +75,8 @@ class ProgressBoard {
 struct Standstill {
   parallel::StreamSpec stream;
   int instruction = -1;        // at the head of the stream
-  std::vector<int> waits_for;  // instructions of other streams of this rank that are not done yet and come first
-  // Nothing of this rank is in its way: it is at work, or waits for peers.
+  std::vector<int> waits_for;  // instructions of other streams of this rank that must be done first and are not
+  // Nothing on this rank holds it back: it is working, or waits for peers.
   bool is_free() const { return waits_for.empty(); }
 };
 std::vector<Standstill> standstills(const ProgressBoard::Reading& reading);

@@ -12,8 +12,8 @@ namespace plait::runtime {
 
 class RankBuffers {
  public:
-  // Allocates one arena, and memory for what is received in no place of `places`: those of links that messages arrive in, by
-  // buffer. `plan` and the places must outlive this.
+  // Allocates one arena, and memory for the received buffers that have no entry in `places`, which says by buffer where in the
+  // memory of links messages arrive. `plan` and the places must outlive this.
   RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places);
 
   View weights, gradients, kept_gradients, master, exp_avg, exp_avg_sq;  // flat: parallel/flat_layout.h
@@ -24,7 +24,7 @@ class RankBuffers {
 
   // Tensors of a block's instruction.
   model::BlockActivations forward_activations(const parallel::Instruction& i) const;
-  // Those that are recomputed are where backward keeps them until the weight part has used them.
+  // Recomputed tensors are where backward keeps them until the weight part has used them.
   model::BlockActivations backward_activations(const parallel::Instruction& i) const;
   model::BlockGradients block_gradients_of(const parallel::Program& program, const parallel::Instruction& i) const;
 
@@ -34,9 +34,9 @@ class RankBuffers {
   // What a send or receive instruction carries: [own rows, hidden].
   View message(const parallel::Program& program, const parallel::Instruction& i) const;
 
-  // What messages are received into.
+  // Buffers that messages are received into.
   std::vector<View> received() const;
-  // Of that, what is in the memory of links.
+  // The part of them that is memory of links.
   std::size_t linked_bytes() const { return linked_bytes_; }
 
   // Of one bucket. `own`: the part this rank keeps optimizer state for.

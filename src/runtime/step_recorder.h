@@ -1,9 +1,9 @@
-// Takes the times of training steps with events, and makes ledgers (parallel/ledger.h) and traces of them.
+// Times training steps with events, and makes ledgers (parallel/ledger.h) and traces from them.
 //
-// An event costs the stream about a microsecond, so a step has no more than its ledger needs: around the waits of the compute
-// stream, and around each communication instruction on its own stream. Collectives within blocks are many; they are timed in
-// the first two steps and then in one of `tensor_period`, and the steps between take over the share of compute that they had
-// last. Traced steps have events around everything. After the first steps, only traced ones make new events.
+// An event costs the stream about a microsecond, so a step has only those that its ledger needs: around the waits of the
+// compute stream, and around each communication instruction on its own stream. Collectives within blocks are many, so they are
+// timed in the first two steps and then in every `tensor_period`-th; the steps in between assume the same share of compute as
+// last measured. Traced steps have events around everything. After the first steps, only traced ones create new events.
 //
 // Belongs to its rank's thread.
 #pragma once
@@ -26,19 +26,19 @@ namespace plait::runtime {
 class StepRecorder final : public IssueObserver {
  public:
   enum class Detail {
-    ends,  // of the step: what is left without a ledger, to see what that costs
+    ends,  // only begin and end of the step: no ledger, to see what that costs
     ledger,
     everything,  // for a trace
   };
   static constexpr std::int64_t tensor_period = 8;
 
-  // `slots`: steps whose times may be unread, and one more. `program` outlives this. `links_announce`: receives know when their
-  // sender was ready.
+  // `slots`: one more than the steps whose times may be unread. `program` outlives this. `links_announce`: receives know when
+  // their sender was ready.
   StepRecorder(const parallel::Program& program, const parallel::Layout& layout, int rank, Device device, int slots,
                bool links_announce);
 
-  // A step, around all of its instructions in their order. `step` counts from 0. One with Detail::everything begins only when
-  // all steps before are taken.
+  // begin and end enclose all instructions of a step, in order. `step` counts from 0. A step with Detail::everything may begin
+  // only when all earlier steps have been taken.
   void begin(std::int64_t step, StreamRef compute, Detail detail = Detail::ledger);
   void waiting(int instruction, StreamRef stream) override;
   void started(int instruction, StreamRef stream) override;
@@ -57,7 +57,7 @@ class StepRecorder final : public IssueObserver {
   };
   Result take(std::int64_t step);
 
-  // Of a step recorded with Detail::everything, as long as its slot is its. Blocks until all of the step has run on all
+  // Of a step recorded with Detail::everything, until a later step reuses its slot. Blocks until the whole step has run on all
   // streams.
   parallel::StepTrace synchronize_trace(std::int64_t step, StreamRef compute);
 

@@ -1,4 +1,4 @@
-// Machines that are assumed where nobody said how the GPUs are connected.
+// Machines that are assumed if nothing says how the GPUs are connected.
 #pragma once
 
 #include <string>

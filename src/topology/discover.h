@@ -13,14 +13,14 @@ namespace plait::topology {
 struct DiscoverRequest {
   std::filesystem::path root = "/";  // where sys/, proc/ and dev/ are
   std::string nvml_library = "libnvidia-ml.so.1";
-  // PCI addresses of the GPUs that this process sees, as CUDA counts them. They get the numbers 0, 1, ... ; those that NVML has
-  // beside them follow by address.
+  // PCI addresses of the GPUs that this process sees, in CUDA's order. They get the numbers 0, 1, ...; other GPUs known to NVML
+  // follow by address.
   std::vector<std::string> cuda_gpus = {};
 };
 
 struct Discovered {
-  // Without problems but for the one that there may be no GPU: then NUMA nodes and NICs alone. CPUs are no nodes of their own;
-  // where ranks run on CPUs the planner lays them on the NUMA nodes.
+  // Has no problems, except that there may be no GPU: then it holds NUMA nodes and NICs only. CPUs are not nodes of their own;
+  // if ranks run on CPUs, the planner places them on the NUMA nodes.
   Graph graph;
   Machine machine;
 };
@@ -38,8 +38,8 @@ struct Discovered {
 //   NICs     the rate of their active ports (InfiniBand) or the interface's speed; no edge leads from them to a network, of
 //            which the machine knows nothing. Interfaces that are functions of a NIC (SR-IOV) are not counted again.
 //
-// GPUs without a place in sysfs hang on the NUMA node that is known, or on one without a number, and a finding says so. Always
-// ends in a graph, whatever the machine hides; what was missing is among the findings.
+// GPUs that sysfs does not list are attached to the NUMA node if it is known, or to one without a number, and a finding says
+// so. Always returns a graph, whatever the machine hides; what was missing is among the findings.
 Discovered discover(const DiscoverRequest& request = {});
 
 }  // namespace plait::topology

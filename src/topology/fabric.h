@@ -40,8 +40,8 @@ class Fabric {
   // "NUMA node 0 to NUMA node 1 of host 0, smp": for explanations.
   std::string channel_name(int channel) const;
 
-  // Found when first asked for and kept, so not for several threads at once. The reference stays good. Hosts that are alike
-  // share their paths, so the first question for a pair like this costs a search of two hosts and all later ones a copy.
+  // Computed when first asked for and kept, so not for several threads at once. The reference stays valid. Hosts that are alike
+  // share their paths: the first query for such a pair costs a search of two hosts, all later ones a copy.
   const Way& way(int from, int to);
 
   // Hosts that have GPUs, in the order of their GPUs, which are consecutive numbers.

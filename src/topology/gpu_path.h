@@ -1,4 +1,4 @@
-// What CUDA and NVML tell about the way from one GPU to another. Defined in cuda/, or in no_cuda.cpp where plait is built
+// What CUDA and NVML say about the way from one GPU to another. Defined in cuda/, or in no_cuda.cpp where plait is built
 // without CUDA (it sees no GPU, and asking for a path throws DeviceError).
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace plait::topology {
 
-// How a GPU of this process gets to another device of its host. What CUDA does not tell about a GPU that this process does not
-// see (CUDA_VISIBLE_DEVICES) is NVML's word, and otherwise unknown.
+// How a GPU of this process reaches another device of its host. For a GPU that this process does not see
+// (CUDA_VISIBLE_DEVICES), NVML says what CUDA does not; otherwise it is unknown.
 struct PathFacts {
   bool visible = false;       // to this process
   bool same_memory = false;   // CPUs of one host, or one GPU

@@ -1,4 +1,4 @@
-// Topologies from files: which format a file is, and what was strange about it.
+// Topologies from files: the format of a file, and what was odd about it.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace plait::topology {
 
-// Something in a file that cannot be true or that its usual reader ignores, and what was made of it.
+// Something in a file that cannot be true or that its usual reader ignores, and how it was interpreted.
 struct ImportWarning {
   int line = 0;  // from 1
   std::string message;

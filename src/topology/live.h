@@ -5,8 +5,8 @@
 
 namespace plait::topology {
 
-// discover() with the GPUs numbered as CUDA counts them, and CUDA's word on peer access, native atomics and performance rank
-// for the pairs that it sees: it goes before NVML's, which does not know of a container's limits.
+// discover() with the GPUs numbered in CUDA's order, and with peer access, native atomics and performance rank from CUDA for
+// the pairs that it sees. CUDA overrides NVML, which does not know about a container's limits.
 Discovered discover_live();
 
 }  // namespace plait::topology

@@ -1,5 +1,5 @@
-// What is known about one machine beside its graph: its processors, which GPUs reach each other's memory, and what stands in
-// the way of that. Of a graph from a file it holds what the file says: nothing unless `plait topo --json` wrote it.
+// What is known about one machine besides its graph: its processors, which GPUs reach each other's memory, and what prevents
+// it. For a graph from a file it holds what the file says: nothing unless `plait topo --json` wrote it.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct Machine {
 
 std::string_view name_of(PeerAccess access);  // "yes", "no", "unknown"
 
-// How many processors a list as "0-31,64" has; 0 for what is no such list.
+// How many processors a list like "0-31,64" has; 0 if the text is not such a list.
 int count_cpus(std::string_view cpus);
 
 }  // namespace plait::topology

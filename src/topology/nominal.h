@@ -1,4 +1,4 @@
-// Bandwidth and latency of links of which nobody measured anything: in one table, with its source.
+// Bandwidth and latency of links that were not measured: one table, with its source.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Clusters of hosts that are all like one: for studies of machines that nobody has at hand.
+// Clusters of identical hosts: for studying machines that are not available.
 #pragma once
 
 #include <string_view>

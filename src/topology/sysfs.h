@@ -2,8 +2,8 @@
 // speed at which a link runs at the moment (an idle GPU's is that of Gen1) and not the one that it can, and nothing of ACS,
 // IOMMU groups and InfiniBand ports.
 //
-// Everything takes the folder that stands for "/", so that tests ask a tree of their own. What is not there, cannot be read or
-// makes no sense is "nothing", never an error: containers and virtual machines leave much out.
+// Everything takes the folder that stands for "/", so that tests can use a tree of their own. What is missing, unreadable or
+// makes no sense is nullopt, never an error: containers and virtual machines leave much out.
 #pragma once
 
 #include <cstddef>

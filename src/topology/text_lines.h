@@ -1,4 +1,4 @@
-// Which line of a text a byte is in.
+// Finds the line of a text that a byte is in.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Ledgers of all ranks on one.
+// Gathers the ledgers of all ranks on rank 0.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@
 
 namespace plait::train {
 
-// Collective over all ranks: every rank's `own` on rank 0, by rank; empty elsewhere. `name`: of this exchange, unique in the
-// job. CommError where a rank does not come within `timeout`.
+// Collective over all ranks. Returns every rank's `own`, by rank, on rank 0; empty elsewhere. `name`: of this exchange, unique
+// in the job. CommError if a rank does not arrive within `timeout`.
 std::vector<parallel::Ledger> gather_ledgers(launch::RankContext& rank, const std::string& name, const parallel::Ledger& own,
                                              std::chrono::milliseconds timeout);
 

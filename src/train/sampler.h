@@ -19,7 +19,7 @@ struct SampleRequest {
   std::uint64_t seed = 1234;
 };
 
-// Generates on one device and hands text over as it comes: the prompt first, then a piece per token.
+// Generates text on one device and passes it to `on_text` piece by piece: the prompt first, then one piece per token.
 void sample(const SampleRequest& request, Device device, const std::function<void(const std::string&)>& on_text);
 
 }  // namespace plait::train

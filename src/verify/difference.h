@@ -1,4 +1,4 @@
-// How far two sets of numbers are apart, and whether that is too far.
+// How far apart two sets of numbers are, and whether that is too far.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// Where a layout first leaves the serial run.
+// Where a layout first departs from the serial run.
 #pragma once
 
 #include <compare>

@@ -1,4 +1,4 @@
-// Finds where a layout that failed first leaves the serial run: it takes the same steps again, and before each of them looks at
+// Finds where a layout that failed first departs from the serial run: repeats the same steps, and before each of them looks at
 // every tensor that the step writes.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Layouts by name: from the text of a configuration or the command line, and all that there could be for a number of ranks.
+// Layouts by name: from the text of a configuration or the command line, and all possible ones for a number of ranks.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // What the serial run did, step by step: written to a directory by its one rank, read by every rank of every layout. A rank
-// reads the elements that it holds itself, so nobody needs the whole model in memory, and threads and processes do the same.
+// reads the elements that it holds itself, so no rank needs the whole model in memory, and threads and processes do the same.
 //
 // Each step is a checkpoint (src/checkpoint) of its own: tensors in a safetensors file, as f64 whatever their type was; loss
 // and norm in its state.

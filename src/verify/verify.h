@@ -33,7 +33,7 @@ struct LayoutResult {
   ParallelConfig parallel;
   std::string device;  // of each rank
   VerifyFindings findings;
-  std::string failure;  // why it did not run to its end; or what is known of a divergence that did not show again
+  std::string failure;  // why it did not run to its end, or what is known about a divergence that could not be reproduced
   std::vector<train::ExceededBound> exceeded;
   double seconds = 0;
 
@@ -70,7 +70,7 @@ struct VerifyEvents {
   std::function<void(const LayoutResult&)> finished;
 };
 
-// Throws ConfigError for what the user has to mend, and Error where a serial run fails or somebody ends it.
+// Throws ConfigError for what the user has to fix, and Error if a serial run fails or is interrupted.
 VerifyReport verify(const VerifyRequest& request, const VerifyEvents& events = {});
 
 }  // namespace plait::verify

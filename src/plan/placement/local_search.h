@@ -8,15 +8,15 @@
 
 namespace plait::plan {
 
-enum class Goal { cheaper, dearer };  // dearer: for the worst placement that is still possible
+enum class Goal { cheaper, costlier };  // costlier: for the worst possible placement
 
 // Takes every step that helps, in a fixed order, until none does or `most_costs` placements have been costed. Returns the
 // seconds of what `gpu_of_rank` has become.
 double improve(CostModel& model, std::vector<int>& gpu_of_rank, Goal goal, std::int64_t most_costs);
 
-// Simulated annealing (Kirkpatrick, Gelatt and Vecchi 1983): steps at random, dearer ones too but less and less. Besides those
-// above, a stretch of the pipeline is turned round, or one of its ranks moved along it, in one copy or in all. Leaves the
-// cheapest placement that it came through; the same one every time. Returns its seconds.
+// Simulated annealing (Kirkpatrick, Gelatt and Vecchi 1983): random steps, accepting costlier ones less and less often. Besides
+// the steps above, a stretch of the pipeline is reversed, or one of its ranks moved along it, in one copy or in all. Leaves the
+// cheapest placement that it met; the same one every time. Returns its seconds.
 double anneal(CostModel& model, std::vector<int>& gpu_of_rank, std::int64_t steps);
 
 }  // namespace plait::plan

@@ -126,7 +126,7 @@ WorstPlacement Placer::worst(CostModel& model) {
         worst.gpu_of_rank = placement;
       }
     }
-    improve(model, worst.gpu_of_rank, Goal::dearer, rank_costs_for_worst / model.traffic().layout.ranks());
+    improve(model, worst.gpu_of_rank, Goal::costlier, rank_costs_for_worst / model.traffic().layout.ranks());
   }
   worst.cost = model.cost(worst.gpu_of_rank);
   return worst;

@@ -1,8 +1,8 @@
-// Which rank goes where: the placement that costs least (cost.h), or one that was asked for.
+// Which rank goes where: the cheapest placement (cost.h), or one that was asked for.
 //
 // Up to 16 GPUs the search is exact (exact.h). On machines with no symmetry and much sharing it can take too long, so it may be
 // stopped after a number of nodes, and says so. For more GPUs ranks are laid along the levels of the machine (hierarchy.h).
-// Either way the answer comes with a bound of what could be better, for a finished exact search itself (lower_bound.h). There
+// Either way the answer comes with a lower bound (lower_bound.h), which after a finished exact search is its own cost. There
 // may be more GPUs than ranks: then which of them are used is part of the answer. Of equally cheap placements an exact search
 // takes the lexicographically smallest list of GPUs, so rank r is on GPU r where nothing is better; always the same for the
 // same machine and traffic.

@@ -1,4 +1,4 @@
-// What an instruction of a program costs, for the simulator: plain data made by a cost model (plan/cost_model.h).
+// What an instruction of a program costs, for the simulator: plain data made by a cost model (plan/step_costs.h).
 #pragma once
 
 #include <functional>

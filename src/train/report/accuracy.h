@@ -1,4 +1,4 @@
-// What was predicted of a run and what it did, side by side: prediction.json of a run directory, and the summary of many.
+// Predicted and measured figures of a run side by side: prediction.json of a run directory, and the summary of several runs.
 #pragma once
 
 #include <filesystem>
@@ -25,14 +25,14 @@ struct Accuracy {
 
 // {"layout", "machine", "predicted": {"step_ms", "exposed_comm_ms", "peak_bytes"}, "measured": {...}}
 nlohmann::ordered_json to_json(const Accuracy& accuracy);
-// Of RUN_DIR/prediction.json. ConfigError naming the file if it is not there or something else.
+// Reads RUN_DIR/prediction.json. ConfigError naming the file if it is missing or is something else.
 Accuracy read_accuracy(const std::filesystem::path& run_dir);
 
 // "predicted 52.1 ms a step, measured 54.0 (-3.5 %); ...": one line, at the end of a run.
 std::string accuracy_line(const Accuracy& accuracy);
 
-// A line per run, then the median and the largest error; and whether the order of the runs by prediction is that by
-// measurement.
+// A line per run, then the median and the largest error, and whether prediction and measurement order the runs in the same
+// way.
 std::string accuracy_table(const std::vector<Accuracy>& runs);
 nlohmann::ordered_json accuracy_json(const std::vector<Accuracy>& runs);
 

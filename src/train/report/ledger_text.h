@@ -16,7 +16,7 @@ std::string ledger_line(const parallel::Ledger& ledger);
 std::string ledger_table(const std::vector<parallel::Ledger>& ledgers, const std::vector<int>& ranks);
 std::string ledger_table(const std::vector<parallel::Ledger>& ledgers);  // all ranks
 
-// The rank that loses the largest share of its step to communication and waiting.
+// The rank that loses the largest part of its step to communication and waiting.
 int worst_rank(const std::vector<parallel::Ledger>& ledgers);
 
 }  // namespace plait::train

@@ -19,7 +19,7 @@ nlohmann::ordered_json to_json(const comm::p2p::LinkReport& report);
 // sends on.
 nlohmann::ordered_json gather_links(const std::vector<comm::p2p::LinkReport>& own, launch::RankContext& rank);
 
-// One line per link, and below what was passed over, each reason once with the pairs that it holds for. Empty without links.
+// One line per link, and below it what was passed over, each reason once with the pairs it applies to. Empty without links.
 std::string link_table(const nlohmann::ordered_json& links);
 
 }  // namespace plait::train

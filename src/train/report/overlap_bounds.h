@@ -1,4 +1,4 @@
-// Overlap as a test: what ranks lost of their steps against `bounds` of the configuration.
+// Overlap as a test: compares what ranks lost of their steps with `bounds` of the configuration.
 #pragma once
 
 #include <nlohmann/json.hpp>

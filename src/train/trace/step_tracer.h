@@ -1,4 +1,4 @@
-// log.trace_steps: takes the steps that are to be traced, and writes one file for all ranks.
+// log.trace_steps: runs the steps to be traced, and writes one file for all ranks.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace plait::train {
 
 class StepTracer {
  public:
-  // Those of `steps` that are within first..last, which this run takes; the same on all ranks.
+  // Traces those of `steps` that lie within first..last, the steps of this run; the same on all ranks.
   StepTracer(const std::vector<std::int64_t>& steps, std::int64_t first, std::int64_t last);
 
   bool wants(std::int64_t step) const { return steps_.contains(step); }
-  // Collective: takes the step; no results may be pending, and its own is left.
+  // Collective: runs the step. No results may be pending; afterwards its own is.
   void synchronize_step(runtime::Interpreter& interpreter, runtime::BatchSource& batches,
                         const runtime::UpdateSettings& settings, launch::RankContext& rank);
 
-  // Collective: rank 0 writes DIRECTORY/trace.json once the last step is traced, and nothing is kept. `say`: where that is, and
-  // what it does not hold.
+  // Collective, once the last step is traced: rank 0 writes DIRECTORY/trace.json, and the steps are forgotten. `say` is told
+  // where the file is and what was left out.
   bool is_full() const { return !steps_.empty() && std::ssize(traced_) == std::ssize(steps_); }
   void write(const std::filesystem::path& directory, const parallel::RankPlan& plan, launch::RankContext& rank,
              const std::function<void(const std::string&)>& say);
