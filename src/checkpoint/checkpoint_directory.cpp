@@ -22,23 +22,23 @@ bool directory_exists(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
-struct Entry {
+struct StepDirectory {
   std::filesystem::path directory;
   std::int64_t step = 0;
 };
 
 // Newest first.
-std::vector<Entry> entries(const std::filesystem::path& run_dir) {
-  std::vector<Entry> found;
+std::vector<StepDirectory> entries(const std::filesystem::path& run_dir) {
+  std::vector<StepDirectory> found;
   if (!directory_exists(checkpoints_directory(run_dir))) return found;
   for (const auto& path : list_directory(checkpoints_directory(run_dir))) {
     if (const auto step = step_of(path)) found.push_back({path, *step});
   }
-  std::sort(found.begin(), found.end(), [](const Entry& a, const Entry& b) { return a.step > b.step; });
+  std::sort(found.begin(), found.end(), [](const StepDirectory& a, const StepDirectory& b) { return a.step > b.step; });
   return found;
 }
 
-CheckpointStatus check_entry(const Entry& entry) {
+CheckpointStatus check_entry(const StepDirectory& entry) {
   CheckpointStatus status{entry.directory, entry.step, ""};
   try {
     CheckpointReader(entry.directory).verify();
@@ -48,11 +48,12 @@ CheckpointStatus check_entry(const Entry& entry) {
   return status;
 }
 
-FoundCheckpoint accept_or_offer(const std::filesystem::path& run_dir, const std::vector<Entry>& all, const Entry& wanted) {
+FoundCheckpoint accept_or_offer(const std::filesystem::path& run_dir, const std::vector<StepDirectory>& all,
+                                const StepDirectory& wanted) {
   const CheckpointStatus status = check_entry(wanted);
   if (status.good()) return {run_dir, wanted.directory, wanted.step};
   std::string message = "checkpoint " + wanted.directory.string() + " cannot be used: " + status.problem;
-  for (const Entry& entry : all) {
+  for (const StepDirectory& entry : all) {
     if (entry.step >= wanted.step || !check_entry(entry).good()) continue;
     throw ConfigError(message + "\n  The newest good one before it is step " + std::to_string(entry.step) +
                       "; resume from it with --resume " + entry.directory.string());
@@ -83,7 +84,7 @@ std::optional<std::int64_t> step_of(const std::filesystem::path& directory) {
 
 std::vector<CheckpointStatus> list_checkpoints(const std::filesystem::path& run_dir) {
   std::vector<CheckpointStatus> statuses;
-  for (const Entry& entry : entries(run_dir)) statuses.push_back(check_entry(entry));
+  for (const StepDirectory& entry : entries(run_dir)) statuses.push_back(check_entry(entry));
   return statuses;
 }
 
@@ -94,14 +95,14 @@ FoundCheckpoint find_checkpoint(const std::filesystem::path& path) {
     const std::filesystem::path run_dir = canonical.parent_path().parent_path();
     return accept_or_offer(run_dir, entries(run_dir), {canonical, *step});
   }
-  const std::vector<Entry> all = entries(path);
+  const std::vector<StepDirectory> all = entries(path);
   if (all.empty()) throw ConfigError("cannot resume from " + path.string() + ": it has no checkpoints/step-... directory");
   return accept_or_offer(path, all, all.front());
 }
 
 std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& run_dir, std::int64_t step) {
   std::vector<std::filesystem::path> renamed;
-  for (const Entry& entry : entries(run_dir)) {
+  for (const StepDirectory& entry : entries(run_dir)) {
     if (entry.step <= step) continue;
     const std::string base = "abandoned-" + entry.directory.filename().string();
     std::filesystem::path target = entry.directory.parent_path() / base;
@@ -117,7 +118,7 @@ std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& 
 Pruned prune_checkpoints(const std::filesystem::path& run_dir, std::int64_t keep) {
   require(keep >= 1, "checkpoint.keep has to be at least 1");
   Pruned pruned;
-  const std::vector<Entry> all = entries(run_dir);
+  const std::vector<StepDirectory> all = entries(run_dir);
   for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
     // Renamed first: a removal that is interrupted must not leave half a checkpoint under a checkpoint's name.
     const std::filesystem::path doomed = temporary_directory(run_dir, all[i].step);

@@ -25,7 +25,7 @@ class Split {
 
   void read(std::int64_t first, std::span<std::int32_t> out) const {
     require(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_, "Split::read: range outside the split");
-    auto part = std::ranges::upper_bound(parts_, first, {}, &Part::start) - 1;
+    auto part = std::ranges::upper_bound(parts_, first, {}, &SplitPart::start) - 1;
     while (!out.empty()) {
       const std::int64_t end = part + 1 == parts_.end() ? tokens_ : (part + 1)->start;
       const std::size_t count = std::min(out.size(), static_cast<std::size_t>(end - first));
@@ -37,12 +37,12 @@ class Split {
   }
 
  private:
-  struct Part {
+  struct SplitPart {
     const TokenSource* source;
     std::int64_t first;  // within the source
     std::int64_t start;  // within the split
   };
-  std::vector<Part> parts_;
+  std::vector<SplitPart> parts_;
   std::int64_t tokens_ = 0;
 };
 

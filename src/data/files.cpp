@@ -43,9 +43,9 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-class Walk {
+class GlobMatcher {
  public:
-  explicit Walk(const fs::path& glob) : components_(glob.begin(), glob.end()) {
+  explicit GlobMatcher(const fs::path& glob) : components_(glob.begin(), glob.end()) {
     // "a//b" and a slash at the end give empty components.
     std::erase_if(components_, [](const fs::path& component) { return component.empty(); });
     visit(fs::path(), 0);
@@ -96,7 +96,7 @@ std::vector<MatchedFile> match_files(const std::vector<std::string>& globs, cons
   std::set<fs::path> seen;
   std::vector<ConfigProblem> problems;
   for (const std::string& glob : globs) {
-    const Walk walk{fs::path(glob)};
+    const GlobMatcher walk{fs::path(glob)};
     std::error_code ignored;
     if (walk.files().empty()) {
       const bool folder = fs::is_directory(glob, ignored);

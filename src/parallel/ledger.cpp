@@ -134,8 +134,8 @@ class LedgerMaker::Walk {
   void wait(int instruction, const WaitTimes& wait) {
     double now = wait.end;
     // What `at` waits for; the wait itself has nothing before it on its stream but what came before the wait.
-    Run at{instruction, 0};
-    std::optional<Run> cause = last_awaited(at, now, false);
+    InstructionRun at{instruction, 0};
+    std::optional<InstructionRun> cause = last_awaited(at, now, false);
     while (cause && now > wait.begin) {
       const CommunicationTimes& run = *run_of(*cause);
       const double end = std::min(run.end, now);
@@ -168,11 +168,11 @@ class LedgerMaker::Walk {
 
  private:
   // An instruction in this step (0) or the one before (-1).
-  struct Run {
+  struct InstructionRun {
     int instruction = 0, step = 0;
   };
 
-  const CommunicationTimes* run_of(Run run) const {
+  const CommunicationTimes* run_of(InstructionRun run) const {
     const int place = maker_.place_[static_cast<std::size_t>(run.instruction)];
     if (place < 0 || run.step < -1) return nullptr;
     const std::vector<CommunicationTimes>& list = run.step == 0 ? times_.communication : times_.previous;
@@ -180,10 +180,10 @@ class LedgerMaker::Walk {
   }
 
   // Among what `run` had to wait for, the communication that ended last, if it began before `now`.
-  std::optional<Run> last_awaited(Run run, double now, bool stream_too) const {
-    std::optional<Run> last;
+  std::optional<InstructionRun> last_awaited(InstructionRun run, double now, bool stream_too) const {
+    std::optional<InstructionRun> last;
     const auto consider = [&](int instruction) {
-      const Run other{instruction, run.step - (instruction >= run.instruction ? 1 : 0)};
+      const InstructionRun other{instruction, run.step - (instruction >= run.instruction ? 1 : 0)};
       const CommunicationTimes* times = run_of(other);
       if (!times || times->begin >= now) return;
       if (!last || times->end > run_of(*last)->end) last = other;

@@ -12,9 +12,9 @@ constexpr int no_stream = -1;
 constexpr std::size_t group_count = 4;  // of enum Group
 
 // One stream of one rank.
-struct Place {
+struct StreamId {
   int rank = 0, stream = no_stream;
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const StreamId&, const StreamId&) = default;
 };
 
 class Simulation {
@@ -22,7 +22,10 @@ class Simulation {
   Simulation(const ProgramSet& set, int steps, const InstructionCost& cost) : set_(set), steps_(steps), cost_(cost) {
     for (int rank = 0; rank < set.layout.ranks(); ++rank) {
       const Program& program = set.program(rank);
-      Rank r{.program = &program, .streams = std::vector<Stream>(program.streams.size()), .group_streams = {}, .groups = {}};
+      Rank r{.program = &program,
+             .streams = std::vector<StreamProgress>(program.streams.size()),
+             .group_streams = {},
+             .groups = {}};
       r.group_streams.fill(no_stream);
       for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
         const Instruction& i = program.at(n);
@@ -52,14 +55,14 @@ class Simulation {
   }
 
  private:
-  struct Stream {
+  struct StreamProgress {
     std::vector<int> list;  // of its instructions in one step
     int done = 0;           // over all steps
     double end = 0;         // of the last one
   };
   struct Rank {
     const Program* program = nullptr;
-    std::vector<Stream> streams;
+    std::vector<StreamProgress> streams;
     std::array<int, group_count> group_streams;  // where a group's collectives are
     std::array<std::vector<int>, group_count> groups;
   };
@@ -68,11 +71,11 @@ class Simulation {
   };
 
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  Stream& at(Place place) { return at(place.rank).streams[static_cast<std::size_t>(place.stream)]; }
+  StreamProgress& at(StreamId id) { return at(id.rank).streams[static_cast<std::size_t>(id.stream)]; }
 
-  std::optional<Head> head(Place place) {
-    if (place.stream == no_stream) return std::nullopt;
-    const Stream& s = at(place);
+  std::optional<Head> head(StreamId id) {
+    if (id.stream == no_stream) return std::nullopt;
+    const StreamProgress& s = at(id);
     const int length = static_cast<int>(s.list.size());
     if (s.done == length * steps_) return std::nullopt;
     return Head{s.list[static_cast<std::size_t>(s.done % length)], s.done / length};
@@ -93,41 +96,41 @@ class Simulation {
   }
 
   // The other streams that must have come to the same message or collective.
-  std::vector<Place> partners(Place place, const Instruction& i) {
-    std::vector<Place> places;
+  std::vector<StreamId> partners(StreamId id, const Instruction& i) {
+    std::vector<StreamId> ids;
     if (is_send(i.kind) || is_receive(i.kind)) {
-      const StreamSpec& mine = at(place.rank).program->stream_of(i);
-      const int peer = set_.layout.on_pipeline(place.rank, mine.peer);
+      const StreamSpec& mine = at(id.rank).program->stream_of(i);
+      const int peer = set_.layout.on_pipeline(id.rank, mine.peer);
       const StreamSpec theirs{is_send(i.kind) ? StreamRole::receive : StreamRole::send,
-                              set_.layout.coordinates(place.rank).pipeline};
+                              set_.layout.coordinates(id.rank).pipeline};
       const auto& specs = at(peer).program->streams;
       const auto it = std::find(specs.begin(), specs.end(), theirs);
-      places.push_back({peer, it == specs.end() ? no_stream : static_cast<int>(it - specs.begin())});
+      ids.push_back({peer, it == specs.end() ? no_stream : static_cast<int>(it - specs.begin())});
     } else if (const auto group = collective_group(i)) {
-      for (const int member : at(place.rank).groups[static_cast<std::size_t>(*group)]) {
-        if (member != place.rank) places.push_back({member, at(member).group_streams[static_cast<std::size_t>(*group)]});
+      for (const int member : at(id.rank).groups[static_cast<std::size_t>(*group)]) {
+        if (member != id.rank) ids.push_back({member, at(member).group_streams[static_cast<std::size_t>(*group)]});
       }
     }
-    return places;
+    return ids;
   }
 
   // True if the head of `partner` is the other end of `i`.
-  bool has_come(Place partner, const Instruction& i) {
+  bool has_come(StreamId partner, const Instruction& i) {
     const auto h = head(partner);
     return h && collective_group(at(partner.rank).program->at(h->instruction)) == collective_group(i);
   }
 
-  bool advance(Place place) {
-    const auto mine = head(place);
-    if (!mine || awaited(place.rank, *mine)) return false;
-    const Instruction& i = at(place.rank).program->at(mine->instruction);
-    std::vector<Place> parties = partners(place, i);
-    for (const Place& party : parties) {
+  bool advance(StreamId id) {
+    const auto mine = head(id);
+    if (!mine || awaited(id.rank, *mine)) return false;
+    const Instruction& i = at(id.rank).program->at(mine->instruction);
+    std::vector<StreamId> parties = partners(id, i);
+    for (const StreamId& party : parties) {
       if (!has_come(party, i) || awaited(party.rank, *head(party))) return false;
     }
-    parties.push_back(place);
+    parties.push_back(id);
     double begin = 0, cost = 0;
-    for (const Place& party : parties) {
+    for (const StreamId& party : parties) {
       const Head h = *head(party);
       begin = std::max(begin, at(party).end);
       cost = std::max(cost, cost_(party.rank, h.instruction));
@@ -136,7 +139,7 @@ class Simulation {
         if (step >= 0) begin = std::max(begin, run_of(party.rank, w, step)->end);
       }
     }
-    for (const Place& party : parties) {
+    for (const StreamId& party : parties) {
       const Head h = *head(party);
       run_of(party.rank, h.instruction, h.step) = TimedInstruction{begin, begin + cost};
       at(party).end = begin + cost;
@@ -146,16 +149,16 @@ class Simulation {
     return true;
   }
 
-  // Why the head of `place` cannot run, and which stream would have to move first.
-  Place blocker(Place place, std::string& reason) {
-    const Head h = *head(place);
-    const Instruction& i = at(place.rank).program->at(h.instruction);
-    if (const auto w = awaited(place.rank, h)) {
-      const Instruction& other = at(place.rank).program->at(*w);
+  // Why the head of stream `id` cannot run, and which stream would have to move first.
+  StreamId blocker(StreamId id, std::string& reason) {
+    const Head h = *head(id);
+    const Instruction& i = at(id.rank).program->at(h.instruction);
+    if (const auto w = awaited(id.rank, h)) {
+      const Instruction& other = at(id.rank).program->at(*w);
       reason = "waits for instruction " + std::to_string(*w) + ", " + to_string(other);
-      return {place.rank, other.stream};
+      return {id.rank, other.stream};
     }
-    for (const Place& partner : partners(place, i)) {
+    for (const StreamId& partner : partners(id, i)) {
       if (has_come(partner, i) && !awaited(partner.rank, *head(partner))) continue;
       const std::string what = is_send(i.kind) ? " to receive it" : is_receive(i.kind) ? " to send it" : " to take part in it";
       reason = "waits for rank " + std::to_string(partner.rank) + what + (head(partner) ? "" : ", which never does");
@@ -165,22 +168,22 @@ class Simulation {
   }
 
   void explain_deadlock() {
-    Place place{0, no_stream};
-    for (int rank = 0; rank < set_.layout.ranks() && place.stream == no_stream; ++rank) {
+    StreamId id{0, no_stream};
+    for (int rank = 0; rank < set_.layout.ranks() && id.stream == no_stream; ++rank) {
       for (int stream = 0; stream < static_cast<int>(at(rank).streams.size()); ++stream) {
-        if (place.stream == no_stream && head({rank, stream})) place = {rank, stream};
+        if (id.stream == no_stream && head({rank, stream})) id = {rank, stream};
       }
     }
-    std::vector<Place> seen;
-    while (head(place) && std::find(seen.begin(), seen.end(), place) == seen.end()) {
-      seen.push_back(place);
+    std::vector<StreamId> seen;
+    while (head(id) && std::find(seen.begin(), seen.end(), id) == seen.end()) {
+      seen.push_back(id);
       std::string reason;
-      const int instruction = head(place)->instruction, rank = place.rank;
-      place = blocker(place, reason);
+      const int instruction = head(id)->instruction, rank = id.rank;
+      id = blocker(id, reason);
       timeline_.deadlock.push_back({rank, instruction, reason});
     }
     // What leads into a circle is not part of it.
-    const auto start = std::find(seen.begin(), seen.end(), place);
+    const auto start = std::find(seen.begin(), seen.end(), id);
     std::vector<BlockedInstruction>& chain = timeline_.deadlock;
     if (start != seen.end()) chain.erase(chain.begin(), chain.begin() + (start - seen.begin()));
   }

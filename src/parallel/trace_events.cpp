@@ -40,7 +40,7 @@ class RankEvents {
     origin_us_ = microseconds(trace.origin);
     number_ = number;
     messages_.clear();
-    for (const StepTrace::Row& row : trace.rows) instruction(row);
+    for (const StepTrace::Slice& timed : trace.slices) instruction(timed);
     for (const StepTrace::Collective& c : trace.collectives) {
       slice(program_.at(c.instruction).stream, c.name, "communication", c.begin, c.end, {{"step", number_}});
     }
@@ -134,21 +134,21 @@ class RankEvents {
   }
   int peer(const Instruction& i) const { return layout_.on_pipeline(rank_, program_.stream_of(i).peer); }
 
-  void instruction(const StepTrace::Row& row) {
-    const Instruction& i = program_.at(row.instruction);
-    if (1e3 * (row.begin - row.waiting) > shortest_wait_us) {
-      slice(i.stream, "waits for " + awaited(i), "wait", row.waiting, row.begin, arguments(i));
+  void instruction(const StepTrace::Slice& timed) {
+    const Instruction& i = program_.at(timed.instruction);
+    if (1e3 * (timed.begin - timed.waiting) > shortest_wait_us) {
+      slice(i.stream, "waits for " + awaited(i), "wait", timed.waiting, timed.begin, arguments(i));
     }
-    double begin = row.begin;
-    if (row.ready && 1e3 * (*row.ready - begin) > shortest_wait_us) {
+    double begin = timed.begin;
+    if (timed.ready && 1e3 * (*timed.ready - begin) > shortest_wait_us) {
       const std::string late =
           is_receive(i.kind) ? fmt::format("rank {} has not sent yet", peer(i)) : "waits for the last rank";
-      slice(i.stream, late, "wait", begin, *row.ready, arguments(i));
-      begin = *row.ready;
+      slice(i.stream, late, "wait", begin, *timed.ready, arguments(i));
+      begin = *timed.ready;
     }
-    slice(i.stream, to_string(i), communication_kind(i) ? "communication" : "compute", begin, row.end, arguments(i));
+    slice(i.stream, to_string(i), communication_kind(i) ? "communication" : "compute", begin, timed.end, arguments(i));
     if (is_send(i.kind)) arrow("s", i.stream, rank_, peer(i), at(begin) + inside_us);
-    if (is_receive(i.kind)) arrow("f", i.stream, peer(i), rank_, std::max(at(begin), at(row.end) - inside_us));
+    if (is_receive(i.kind)) arrow("f", i.stream, peer(i), rank_, std::max(at(begin), at(timed.end) - inside_us));
   }
 
   // Both ends count the messages of a direction.

@@ -19,7 +19,7 @@ namespace plait::parallel {
 
 // When a traced step's instructions ran, in milliseconds since an origin on the host's steady clock.
 struct StepTrace {
-  struct Row {
+  struct Slice {
     int instruction = 0;                     // index into the program
     double waiting = 0, begin = 0, end = 0;  // reached on its stream, waits over, done
     std::optional<double> ready;             // its message was ready to travel, or the last rank of its collective arrived
@@ -32,7 +32,7 @@ struct StepTrace {
   std::chrono::steady_clock::time_point origin;
   std::int64_t step = 0;                // as given to begin()
   double begin = 0, end = 0;            // on the compute stream
-  std::vector<Row> rows;                // by instruction
+  std::vector<Slice> slices;            // by instruction
   std::vector<Collective> collectives;  // within blocks, in order
 };
 

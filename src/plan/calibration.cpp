@@ -14,9 +14,9 @@ namespace {
 constexpr std::size_t most_entries = 10'000;
 constexpr std::array<std::string_view, 3> kinds{"embedding", "transformer", "head"};
 
-class Reader {
+class CalibrationReader {
  public:
-  Reader(const nlohmann::json& json, std::string path, const std::string& source)
+  CalibrationReader(const nlohmann::json& json, std::string path, const std::string& source)
       : json_(json), path_(std::move(path)), source_(source) {
     if (!json.is_object()) fail("must be an object");
   }
@@ -25,7 +25,9 @@ class Reader {
     throw ConfigError(source_ + ": " + (path_.empty() ? "the document" : path_) + " " + rule +
                       "; measure again with `plait bench calibrate`");
   }
-  Reader at(const std::string& key) const { return {json_.at(key), path_.empty() ? key : path_ + "." + key, source_}; }
+  CalibrationReader at(const std::string& key) const {
+    return {json_.at(key), path_.empty() ? key : path_ + "." + key, source_};
+  }
   bool has(const std::string& key) const { return json_.contains(key); }
 
   std::string text(const std::string& key) const {
@@ -51,7 +53,7 @@ class Reader {
     if (!it->is_array() || it->size() > most_entries)
       fail("must have a list '" + key + "' of at most " + std::to_string(most_entries));
     for (std::size_t n = 0; n < it->size(); ++n)
-      read(Reader((*it)[n], fmt::format("{}{}[{}]", path_.empty() ? "" : path_ + ".", key, n), source_));
+      read(CalibrationReader((*it)[n], fmt::format("{}{}[{}]", path_.empty() ? "" : path_ + ".", key, n), source_));
   }
   Curve curve(const std::string& key) const {
     const auto it = json_.find(key);
@@ -139,8 +141,9 @@ nlohmann::ordered_json to_json(const Calibration& c) {
 }
 
 Calibration calibration_from(const nlohmann::json& json, const std::string& source) {
-  const Reader root(json, "", source);
-  if (root.text("format") != "plait-calibration" || root.count("version") != 1) root.fail("is no calibration of this version");
+  const CalibrationReader root(json, "", source);
+  if (root.text("format") != "plait-calibration" || root.count("version") != 1)
+    root.fail("is no calibration of this version");
   Calibration c{.device = root.text("device"),
                 .model = root.text("model"),
                 .blocks = {},
@@ -152,7 +155,7 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
                 .context_bytes = root.maybe("context_bytes"),
                 .collectives_bytes = root.maybe("collectives_bytes"),
                 .communicators = {}};
-  root.each("blocks", [&](const Reader& r) {
+  root.each("blocks", [&](const CalibrationReader& r) {
     const std::string kind = r.text("kind");
     const auto known = std::find(kinds.begin(), kinds.end(), kind);
     if (known == kinds.end()) r.fail("must be of kind embedding, transformer or head");
@@ -160,13 +163,15 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
                         r.count("micro_batch"), r.text("recompute"), r.positive("forward_s"), r.positive("backward_input_s"),
                         r.positive("backward_weight_s")});
   });
-  root.each("collectives", [&](const Reader& r) {
+  root.each("collectives", [&](const CalibrationReader& r) {
     c.collectives.push_back({r.text("kind"), static_cast<int>(r.count("ranks")), r.curve("seconds_by_bytes")});
   });
-  root.each("communicators",
-            [&](const Reader& r) { c.communicators.push_back({static_cast<int>(r.count("ranks")), r.positive("bytes")}); });
-  root.each("messages",
-            [&](const Reader& r) { c.messages.push_back({r.text("link"), r.text("transport"), r.curve("seconds_by_bytes")}); });
+  root.each("communicators", [&](const CalibrationReader& r) {
+    c.communicators.push_back({static_cast<int>(r.count("ranks")), r.positive("bytes")});
+  });
+  root.each("messages", [&](const CalibrationReader& r) {
+    c.messages.push_back({r.text("link"), r.text("transport"), r.curve("seconds_by_bytes")});
+  });
   return c;
 }
 

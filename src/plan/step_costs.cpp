@@ -47,9 +47,9 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
     require(plan.coordinates().pipeline == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
     BlockCosts blocks(machine_, plan.sizes);
     std::map<std::pair<InstructionKind, int>, PassCost> passes;  // the same for all micro-batches
-    std::vector<Item> items;
+    std::vector<UnplacedCost> items;
     for (const Instruction& i : plan.train.instructions) {
-      Item item;
+      UnplacedCost item;
       if (computes(i)) {
         const auto [known, is_new] = passes.try_emplace({i.kind, i.block});
         if (is_new) known->second = blocks.cost(i.kind, i.block);
@@ -122,7 +122,7 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
     traffic.rounds += times * ring_rounds(kind, ranks);
   };
   for (std::size_t n = 0; n < items_.back().size(); ++n) {
-    const Item& item = items_.back()[n];
+    const UnplacedCost& item = items_.back()[n];
     const Instruction& i = plan.train.instructions[n];
     add(tensor, Collective::all_gather, layout_.tensor, item.pass.collective_bytes, item.pass.gathers);
     add(tensor, Collective::reduce_scatter, layout_.tensor, item.pass.collective_bytes, item.pass.scatters);
@@ -150,7 +150,7 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
 }
 
 Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const topology::Way* way) const {
-  const Item& item = items_.at(at(pipeline)).at(at(index));
+  const UnplacedCost& item = items_.at(at(pipeline)).at(at(index));
   if (way) return communication_.message(item.work.bytes, *way);
   Work work = item.work;
   double moving = 0;  // as far as that was measured

@@ -30,7 +30,7 @@ class StepCosts {
 
  private:
   // One instruction, before the ranks are placed.
-  struct Item {
+  struct UnplacedCost {
     Work work;
     PassCost pass;  // of one that computes: its collectives
   };
@@ -40,7 +40,7 @@ class StepCosts {
   Machine machine_;
   CommunicationCosts communication_;
   parallel::Layout layout_;
-  std::vector<std::vector<Item>> items_;  // by pipeline rank and instruction
+  std::vector<std::vector<UnplacedCost>> items_;  // by pipeline rank and instruction
   Traffic traffic_;
   bool extrapolated_ = false;
 };

@@ -31,7 +31,7 @@ class TimedCommunicator final : public comm::Communicator {
   template <typename Call>
   void timed(const char* name, StreamRef stream, Call call) {
     if (!timer_.times) return call();
-    CollectiveTimes::Entry& entry = timer_.times->next(stream.device(), name, timer_.instruction);
+    CollectiveTimes::TimedCollective& entry = timer_.times->next(stream.device(), name, timer_.instruction);
     stream.record(entry.begin);
     call();
     stream.record(entry.end);
@@ -43,10 +43,10 @@ class TimedCommunicator final : public comm::Communicator {
 
 }  // namespace
 
-CollectiveTimes::Entry& CollectiveTimes::next(Device device, const char* name, int instruction) {
+CollectiveTimes::TimedCollective& CollectiveTimes::next(Device device, const char* name, int instruction) {
   if (used_ == entries_.size())
     entries_.push_back({name, instruction, Event(device, EventTiming::on), Event(device, EventTiming::on)});
-  Entry& entry = entries_[used_++];
+  TimedCollective& entry = entries_[used_++];
   entry.name = name;
   entry.instruction = instruction;
   return entry;

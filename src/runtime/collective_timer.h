@@ -12,18 +12,18 @@ namespace plait::runtime {
 // One step's collectives, in order. The first steps create the events; later steps reuse them.
 class CollectiveTimes {
  public:
-  struct Entry {
+  struct TimedCollective {
     const char* name;  // "all_gather"
     int instruction;   // in which it was
     Event begin, end;
   };
   void clear() { used_ = 0; }
-  Entry& next(Device device, const char* name, int instruction);
+  TimedCollective& next(Device device, const char* name, int instruction);
   std::size_t size() const { return used_; }
-  const Entry& operator[](std::size_t index) const { return entries_[index]; }
+  const TimedCollective& operator[](std::size_t index) const { return entries_[index]; }
 
  private:
-  std::vector<Entry> entries_;
+  std::vector<TimedCollective> entries_;
   std::size_t used_ = 0;
 };
 

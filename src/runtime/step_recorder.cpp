@@ -190,12 +190,12 @@ parallel::StepTrace StepRecorder::synchronize_trace(std::int64_t step, StreamRef
   trace.end = at(slot.end);
   for (std::size_t n = 0; n < slot.times.size(); ++n) {
     const Times& t = slot.times[n];
-    trace.rows.push_back({static_cast<int>(n), at(t.waiting->event), at(t.started->event), at(t.done->event), std::nullopt});
-    if (t.ready) trace.rows.back().ready = at(t.ready->event);
+    trace.slices.push_back({static_cast<int>(n), at(t.waiting->event), at(t.started->event), at(t.done->event), std::nullopt});
+    if (t.ready) trace.slices.back().ready = at(t.ready->event);
   }
   const CollectiveTimes& collectives = tensor_[*slot.tensor];
   for (std::size_t c = 0; c < collectives.size(); ++c) {
-    const CollectiveTimes::Entry& entry = collectives[c];
+    const CollectiveTimes::TimedCollective& entry = collectives[c];
     trace.collectives.push_back({entry.name, entry.instruction, at(entry.begin), at(entry.end)});
   }
   return trace;

@@ -101,7 +101,7 @@ class Discovery {
   }
 
   double pcie_rate(const std::string& device, const std::string& bridge_above, const std::string& label) {
-    const Sysfs::Link link = sysfs_.link_of(device, bridge_above);
+    const Sysfs::PciLink link = sysfs_.link_of(device, bridge_above);
     if (!label.empty() && link.width > 0 && link.width < link.most_width) {
       note("PCIe of " + label, "x" + std::to_string(link.width) + " of x" + std::to_string(link.most_width),
            "runs with fewer lanes than it could: a seat, riser or slot to check");
@@ -112,19 +112,19 @@ class Discovery {
   // Puts a device below its bridges, which are made where they are not there yet.
   void hang(int device, const std::string& label) {
     const std::string bus_id = node(device).bus_id;
-    const std::optional<PciPlace> place = sysfs_.place(bus_id);
-    const int numa = numa_or_only(place ? sysfs_.numa_of(bus_id) : -1);
+    const std::optional<PciPath> path = sysfs_.pci_path(bus_id);
+    const int numa = numa_or_only(path ? sysfs_.numa_of(bus_id) : -1);
     node(device).numa = numa;
-    if (!place) {
+    if (!path) {
       note("place of " + label, "not in sysfs",
            "its PCIe links and NUMA node are not known; is /sys of the host visible here?");
       return connect(device, numa_node(numa), LinkKind::pcie, pcie_gb_per_s);
     }
-    int parent = host_bridge(place->root, numa);
+    int parent = host_bridge(path->root, numa);
     std::string above;
     double root_port = 0;
-    for (std::size_t i = 0; i < place->bridges.size(); ++i) {
-      const std::string& bridge = place->bridges[i];
+    for (std::size_t i = 0; i < path->bridges.size(); ++i) {
+      const std::string& bridge = path->bridges[i];
       // The root port first; then a switch's upstream port, which stands for the switch, and the downstream port that leads on.
       const bool is_switch = i % 2 == 1;
       if (is_switch) {
@@ -143,7 +143,7 @@ class Discovery {
     const double rate = pcie_rate(bus_id, above, label);
     if (root_port == 0) root_port = rate;
     // Devices on the root bus itself are ports of their own.
-    root_ports_[place->root][place->bridges.empty() ? bus_id : place->bridges.front()] = root_port;
+    root_ports_[path->root][path->bridges.empty() ? bus_id : path->bridges.front()] = root_port;
     connect(device, parent, LinkKind::pcie, rate);
   }
 

@@ -317,14 +317,14 @@ std::string describe_numa_nodes(const Graph& host, const Machine& machine) {
 
 std::string describe_peers(const Graph& host, const Machine& machine) {
   if (machine.peers.empty()) return "";
-  struct Group {
+  struct PairList {
     int pairs = 0;
     std::string list;
   };
-  std::map<std::pair<PeerAccess, std::string>, Group> groups;
+  std::map<std::pair<PeerAccess, std::string>, PairList> groups;
   std::map<int, int> atomics, ranks;
   for (const PeerStatus& peer : machine.peers) {
-    Group& group = groups[{peer.access, peer.why}];
+    PairList& group = groups[{peer.access, peer.why}];
     if (++group.pairs <= 16) group.list += " " + label(host.nodes[at(peer.from)]) + "->" + label(host.nodes[at(peer.to)]);
     ++atomics[peer.native_atomics];
     ++ranks[peer.performance_rank];

@@ -84,11 +84,11 @@ Fabric::Pattern Fabric::find_pattern(int from_gpu, int to_gpu) const {
   for (const Hop& hop : path.hops) {
     const Edge& along = graph.edges[at(hop.edge)];
     const int near = hop.reversed ? along.b : along.a, far = hop.reversed ? along.a : along.b;
-    const int index = static_cast<int>(pattern.places.size());
+    const int index = static_cast<int>(pattern.edges.size());
     if (pattern.exit < 0 && graph.nodes[at(far)].host != graph.nodes[at(a)].host) pattern.exit = index;
     if (pattern.exit >= 0 && graph.nodes[at(near)].host != graph.nodes[at(b)].host) pattern.entry = index;
     const auto [host, edge] = place_of_edge_[at(hop.edge)];
-    pattern.places.push_back({host < 0 ? 2 : host == host_of(from_gpu) ? 0 : 1, edge, hop.reversed});
+    pattern.edges.push_back({host < 0 ? 2 : host == host_of(from_gpu) ? 0 : 1, edge, hop.reversed});
   }
   return pattern;
 }
@@ -115,10 +115,10 @@ const Way& Fabric::way(int from, int to) {
                              place_in_host_[at(to)]};
     auto pattern = patterns_.find(kind);
     if (pattern == patterns_.end()) pattern = patterns_.emplace(kind, find_pattern(from, to)).first;
-    way.channels.reserve(pattern->second.places.size());
-    for (const Place& place : pattern->second.places) {
-      const int edge = place.of == 2 ? place.edge : edges_of_host_[at(place.of == 0 ? first : last)][at(place.edge)];
-      way.channels.push_back(2 * edge + (place.reversed ? 1 : 0));
+    way.channels.reserve(pattern->second.edges.size());
+    for (const GraphEdge& part : pattern->second.edges) {
+      const int edge = part.of == 2 ? part.edge : edges_of_host_[at(part.of == 0 ? first : last)][at(part.edge)];
+      way.channels.push_back(2 * edge + (part.reversed ? 1 : 0));
     }
     if (pattern->second.exit >= 0) {
       way.exit_channel = way.channels[at(pattern->second.exit)];

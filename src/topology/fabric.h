@@ -59,13 +59,13 @@ class Fabric {
 
  private:
   // An edge as the k-th of its host, so that it can be found in a host that is alike; or, of no host, by its index.
-  struct Place {
+  struct GraphEdge {
     int of = 0;  // the way's first host 0, its last one 1, neither 2
     int edge = 0;
     bool reversed = false;
   };
   struct Pattern {
-    std::vector<Place> places;
+    std::vector<GraphEdge> edges;
     int exit = -1, entry = -1;  // which of them leaves the first host, and enters the last; -1: it stays in one
     PairSummary summary;
   };

@@ -84,8 +84,8 @@ void add_acs(const Sysfs& sysfs, const Graph& graph, Machine& machine) {
   // Redirection matters at the ports of a switch, which could pass a message on by themselves.
   std::set<std::string> ports;
   for (const Node* gpu : of_kind(graph, NodeKind::gpu)) {
-    const std::optional<PciPlace> place = sysfs.place(gpu->bus_id);
-    for (std::size_t i = 2; place && i < place->bridges.size(); i += 2) ports.insert(place->bridges[i]);
+    const std::optional<PciPath> path = sysfs.pci_path(gpu->bus_id);
+    for (std::size_t i = 2; path && i < path->bridges.size(); i += 2) ports.insert(path->bridges[i]);
   }
   if (ports.empty()) return;
   std::vector<std::string> redirected;

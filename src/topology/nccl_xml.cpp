@@ -148,7 +148,7 @@ class XmlReader {
     imported_.graph.edges.push_back(nominal_edge(a, b, kind, gb_per_s, lanes));
   }
 
-  struct Place {  // in the PCIe tree
+  struct PciPosition {  // in the PCIe tree
     int node, host, numa_id, numa_node;
   };
 
@@ -165,15 +165,15 @@ class XmlReader {
     node.numa = numa;
     const int index = add(std::move(node));
     numa_nodes_[host].push_back(index);
-    const Place place{index, host, numa, index};
+    const PciPosition position{index, host, numa, index};
     for (Xml child : elements(cpu, 2)) {
       if (is(child, "pci"))
-        add_pci(child, place, 3);
+        add_pci(child, position, 3);
       else if (is(child, "nic"))
-        add_nic(child, place, "", 3);
+        add_nic(child, position, "", 3);
       else if (is(child, "gpu")) {
         warn(child, "<gpu> outside of <pci>: NCCL ignores it, kept");
-        add_gpu(child, place, "", 3);
+        add_gpu(child, position, "", 3);
       } else
         ignore(child, cpu);
     }
@@ -187,7 +187,7 @@ class XmlReader {
     return *bus_id;
   }
 
-  void add_pci(Xml pci, const Place& parent, int depth) {
+  void add_pci(Xml pci, const PciPosition& parent, int depth) {
     const std::string bus_id = address_of(pci, "busid");
     if (!addresses_.insert({parent.host, bus_id}).second)
       fail(line(pci), bus_id, "the host has another device at this PCI address");
@@ -209,7 +209,7 @@ class XmlReader {
       }
     }
     if (kind.starts_with("0x0680")) return;  // an NVSwitch or a bridge to it: where GPUs are at it, they say so
-    Place place = parent;
+    PciPosition position = parent;
     if (!holds("gpu") && !holds("nic")) {
       Node node;
       node.kind = NodeKind::pcie_switch;
@@ -217,17 +217,17 @@ class XmlReader {
       node.host = parent.host;
       node.numa = parent.numa_id;
       node.bus_id = bus_id;
-      place.node = add(std::move(node));
-      switches_[{parent.host, bus_id}] = place.node;
-      connect(parent.node, place.node, LinkKind::pcie, pcie_gb_per_s);
+      position.node = add(std::move(node));
+      switches_[{parent.host, bus_id}] = position.node;
+      connect(parent.node, position.node, LinkKind::pcie, pcie_gb_per_s);
     }
     for (Xml child : children) {
       if (is(child, "pci"))
-        add_pci(child, place, depth + 1);
+        add_pci(child, position, depth + 1);
       else if (is(child, "gpu"))
-        add_gpu(child, place, bus_id, depth + 1);
+        add_gpu(child, position, bus_id, depth + 1);
       else if (is(child, "nic"))
-        add_nic(child, place, bus_id, depth + 1);
+        add_nic(child, position, bus_id, depth + 1);
       else if (is(child, "pcilink"))
         pci_links_.push_back({child, {parent.host, bus_id}});
       else
@@ -246,45 +246,45 @@ class XmlReader {
     return sm ? "sm" + std::to_string(*sm) : "";
   }
 
-  void add_gpu(Xml gpu, const Place& place, const std::string& bus_id, int depth) {
+  void add_gpu(Xml gpu, const PciPosition& position, const std::string& bus_id, int depth) {
     Node node;
     node.kind = NodeKind::gpu;
     node.index = bounded(gpu, "dev", 0, 1 << 16);
-    if (!gpu_numbers_.insert({place.host, node.index}).second)
+    if (!gpu_numbers_.insert({position.host, node.index}).second)
       fail(line(gpu), std::to_string(node.index), "the host has another <gpu> with this dev");
-    node.name = named("gpu" + std::to_string(node.index), place.host);
-    node.host = place.host;
-    node.numa = place.numa_id;
+    node.name = named("gpu" + std::to_string(node.index), position.host);
+    node.host = position.host;
+    node.numa = position.numa_id;
     node.bus_id = bus_id;
     node.model = model_of(gpu);
     if (!gpu.attribute("rank")) warn(gpu, node.name + " has no rank: NCCL ignores it, kept");
     const int index = add(std::move(node));
-    if (!bus_id.empty() && !gpus_.emplace(Address{place.host, bus_id}, index).second)
+    if (!bus_id.empty() && !gpus_.emplace(Address{position.host, bus_id}, index).second)
       warn(gpu, imported_.graph.nodes[static_cast<std::size_t>(index)].name +
                     " is at the PCI address of another <gpu>: links to there are taken as the first one's");
-    connect(place.node, index, LinkKind::pcie, pcie_gb_per_s);
+    connect(position.node, index, LinkKind::pcie, pcie_gb_per_s);
     for (Xml child : elements(gpu, depth)) {
       if (is(child, "nvlink") || is(child, "xgmi"))
-        nvlinks_.push_back({child, index, place});
+        nvlinks_.push_back({child, index, position});
       else if (is(child, "c2c"))
-        add_c2c(child, index, place);
+        add_c2c(child, index, position);
       else
         ignore(child, gpu);
     }
   }
 
-  void add_c2c(Xml c2c, int gpu, const Place& place) {
+  void add_c2c(Xml c2c, int gpu, const PciPosition& position) {
     const int lanes = bounded(c2c, "count", 1, max_lanes);
     const double gb_per_s = bounded(c2c, "bw", 1, 1'000'000) * static_cast<double>(lanes) / 1000;  // the file: MB/s a lane
-    connect(gpu, place.numa_node, LinkKind::c2c, gb_per_s, lanes);
+    connect(gpu, position.numa_node, LinkKind::c2c, gb_per_s, lanes);
     imported_.graph.edges.back().bandwidth_from = Origin::imported;
   }
 
-  void add_nic(Xml nic, const Place& place, const std::string& bus_id, int depth) {
+  void add_nic(Xml nic, const PciPosition& position, const std::string& bus_id, int depth) {
     Node node;
     node.kind = NodeKind::nic;
-    node.host = place.host;
-    node.numa = place.numa_id;
+    node.host = position.host;
+    node.numa = position.numa_id;
     node.bus_id = bus_id;
     for (Xml net : elements(nic, depth)) {
       if (is(net, "gin") || is(net, "rma")) continue;  // other uses of the same ports
@@ -303,8 +303,8 @@ class XmlReader {
       }
       node.port_gb_per_s += speed / 8000.0;
     }
-    node.name = named(!node.name.empty() ? node.name : bus_id.empty() ? "nic" : bus_id, place.host);
-    connect(place.node, add(std::move(node)), LinkKind::pcie, pcie_gb_per_s);
+    node.name = named(!node.name.empty() ? node.name : bus_id.empty() ? "nic" : bus_id, position.host);
+    connect(position.node, add(std::move(node)), LinkKind::pcie, pcie_gb_per_s);
   }
 
   double lane_gb_per_s(int gpu, Xml link) {
@@ -336,7 +336,7 @@ class XmlReader {
       const std::string target = link.element.attribute("target").value();
       const std::string_view kind = link.element.attribute("tclass").value();
       const std::optional<std::string> address = bus_id_from(target);
-      const auto found = address ? gpus_.find({link.place.host, *address}) : gpus_.end();
+      const auto found = address ? gpus_.find({link.position.host, *address}) : gpus_.end();
       element_of.emplace(link.gpu, link.element);
       Listed* entry = nullptr;
       if (found != gpus_.end()) {
@@ -383,7 +383,7 @@ class XmlReader {
       const auto found = at_cpu.find(link.gpu);
       if (found == at_cpu.end()) continue;
       const int lanes = found->second.lanes;
-      connect(link.gpu, link.place.numa_node, LinkKind::nvlink, lanes * lane_gb_per_s(link.gpu, link.element), lanes);
+      connect(link.gpu, link.position.numa_node, LinkKind::nvlink, lanes * lane_gb_per_s(link.gpu, link.element), lanes);
       at_cpu.erase(found);
     }
   }
@@ -446,7 +446,7 @@ class XmlReader {
   struct NvLinkElement {
     Xml element;
     int gpu;
-    Place place;
+    PciPosition position;
   };
   struct PciLinkElement {
     Xml element;

@@ -32,13 +32,14 @@ Routes::Routes(Graph graph) : graph_(std::move(graph)), gpus_(gpus_of(graph_)), 
     steps_[at(edge.a)].push_back({static_cast<int>(i), edge.b, host_of_[at(edge.b)]});
     steps_[at(edge.b)].push_back({static_cast<int>(i), edge.a, host_of_[at(edge.a)]});
   }
-  for (std::vector<Step>& steps : steps_) {
-    std::sort(steps.begin(), steps.end(),
-              [](const Step& x, const Step& y) { return std::tie(x.host, x.to, x.edge) < std::tie(y.host, y.to, y.edge); });
+  for (std::vector<Neighbour>& steps : steps_) {
+    std::sort(steps.begin(), steps.end(), [](const Neighbour& x, const Neighbour& y) {
+      return std::tie(x.host, x.to, x.edge) < std::tie(y.host, y.to, y.edge);
+    });
   }
   for (std::size_t node = 0; node < steps_.size(); ++node) {
-    const std::vector<Step>& steps = steps_[node];
-    const auto outside = std::find_if(steps.begin(), steps.end(), [](const Step& step) { return step.host > 0; });
+    const std::vector<Neighbour>& steps = steps_[node];
+    const auto outside = std::find_if(steps.begin(), steps.end(), [](const Neighbour& step) { return step.host > 0; });
     leaf_.push_back(host_of_[node] == 0 && (outside == steps.begin() || std::prev(outside)->to == steps.front().to));
   }
   for (std::size_t i = 0; i < graph_.pairs.size(); ++i)
@@ -63,20 +64,20 @@ int Routes::place_in(const Region& region, int node) const {
 }
 
 bool Routes::leads_to(int node, int host) const {
-  const std::vector<Step>& steps = steps_[at(node)];
-  const auto step = std::lower_bound(steps.begin(), steps.end(), host, [](const Step& s, int h) { return s.host < h; });
+  const std::vector<Neighbour>& steps = steps_[at(node)];
+  const auto step = std::lower_bound(steps.begin(), steps.end(), host, [](const Neighbour& s, int h) { return s.host < h; });
   return step != steps.end() && step->host == host;
 }
 
 template <class Visit>
 void Routes::for_steps(const Region& region, int node, const Visit& visit) const {
-  const std::vector<Step>& steps = steps_[at(node)];
+  const std::vector<Neighbour>& steps = steps_[at(node)];
   if (region.all) {
-    for (const Step& step : steps) visit(step);
+    for (const Neighbour& step : steps) visit(step);
     return;
   }
   const auto of_host = [&](int host) {
-    auto step = std::lower_bound(steps.begin(), steps.end(), host, [](const Step& s, int h) { return s.host < h; });
+    auto step = std::lower_bound(steps.begin(), steps.end(), host, [](const Neighbour& s, int h) { return s.host < h; });
     for (; step != steps.end() && step->host == host; ++step) {
       // A network has many leaf switches, and all but those of the two hosts lead nowhere.
       if (host == 0 && leaf_[at(step->to)] && !leads_to(step->to, region.host) && !leads_to(step->to, region.other)) continue;
@@ -88,7 +89,7 @@ void Routes::for_steps(const Region& region, int node, const Visit& visit) const
   if (region.other != region.host) of_host(region.other);
 }
 
-bool Routes::may_cross(const Step& step, int from, int source, Reach reach) const {
+bool Routes::may_cross(const Neighbour& step, int from, int source, Reach reach) const {
   const Node& here = graph_.nodes[at(from)];
   if (here.kind == NodeKind::gpu && from != source) return false;
   const LinkKind kind = graph_.edges[at(step.edge)].kind;
@@ -110,7 +111,7 @@ std::vector<double> Routes::widths_from(int source, Reach reach, const Region& r
     const auto [wide, node] = open.top();
     open.pop();
     if (wide < width[at(place_in(region, node))]) continue;
-    for_steps(region, node, [&, wide = wide, node = node](const Step& step) {
+    for_steps(region, node, [&, wide = wide, node = node](const Neighbour& step) {
       if (!may_cross(step, node, source, reach)) return;
       const double through = std::min(wide, graph_.edges[at(step.edge)].gb_per_s);
       double& known = width[at(place_in(region, step.to))];
@@ -134,7 +135,7 @@ std::vector<int> Routes::shortest_from(int source, Reach reach, double width, co
     const auto [so_far, node] = open.top();
     open.pop();
     if (cost[at(place_in(region, node))] < so_far) continue;
-    for_steps(region, node, [&, so_far = so_far, node = node](const Step& step) {
+    for_steps(region, node, [&, so_far = so_far, node = node](const Neighbour& step) {
       const Edge& edge = graph_.edges[at(step.edge)];
       if (edge.gb_per_s < width || !may_cross(step, node, source, reach)) return;
       const Cost through{std::get<0>(so_far) + edge.latency_us, std::get<1>(so_far) + 1};

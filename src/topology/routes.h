@@ -63,14 +63,14 @@ class Routes {
 
  private:
   enum class Reach { nvlink, host, network };
-  struct Step {
+  struct Neighbour {
     int edge, to;
     int host;  // of `to`, counted from 1 in ascending order; 0: of no host
   };
   // The nodes that a search may touch, numbered from 0: all of them, or those of two hosts and of none.
   struct Region {
     bool all = true;
-    int host = 0, other = 0;  // as in Step
+    int host = 0, other = 0;  // as in Neighbour
     int size = 0;
   };
   Region all() const;
@@ -79,7 +79,7 @@ class Routes {
   bool leads_to(int node, int host) const;
   template <class Visit>
   void for_steps(const Region& region, int node, const Visit& visit) const;
-  bool may_cross(const Step& step, int from, int source, Reach reach) const;
+  bool may_cross(const Neighbour& step, int from, int source, Reach reach) const;
   std::vector<double> widths_from(int source, Reach reach, const Region& region) const;
   // For each node of the region the edge that leads to it.
   std::vector<int> shortest_from(int source, Reach reach, double width, const Region& region) const;
@@ -88,11 +88,11 @@ class Routes {
 
   Graph graph_;
   std::vector<int> gpus_;
-  std::vector<int> host_of_;                                   // by node, as in Step
+  std::vector<int> host_of_;                                   // by node, as in Neighbour
   std::vector<int> place_in_host_;                             // by node, among the nodes of its host
-  std::vector<int> host_sizes_;                                // nodes of a host, as in Step
+  std::vector<int> host_sizes_;                                // nodes of a host, as in Neighbour
   std::vector<bool> leaf_;                                     // by node: of no host, and of such nodes one neighbour at most
-  std::vector<std::vector<Step>> steps_;                       // by node, by host and node that they lead to
+  std::vector<std::vector<Neighbour>> steps_;                  // by node, by host and node that they lead to
   std::vector<std::pair<std::pair<int, int>, int>> measured_;  // (from, to) to index in graph_.pairs, sorted
 };
 

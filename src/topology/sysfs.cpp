@@ -70,24 +70,24 @@ std::vector<std::string> Sysfs::pci_devices() const {
   return devices;
 }
 
-std::optional<PciPlace> Sysfs::place(const std::string& bus_id) const {
+std::optional<PciPath> Sysfs::pci_path(const std::string& bus_id) const {
   std::error_code error;
   const fs::path real = fs::canonical(pci(bus_id), error);
   if (error) return std::nullopt;
-  PciPlace place;
+  PciPath path;
   for (const fs::path& part : real) {
     const std::string name = part.string();
     if (is_pci_root(name)) {
-      place.root = name;
-      place.bridges.clear();
-    } else if (!place.root.empty() && bus_id_from(name) == name) {
-      place.bridges.push_back(name);
+      path.root = name;
+      path.bridges.clear();
+    } else if (!path.root.empty() && bus_id_from(name) == name) {
+      path.bridges.push_back(name);
     }
   }
-  if (place.bridges.empty() || place.bridges.back() != bus_id) return std::nullopt;
-  place.bridges.pop_back();
-  place.device = bus_id;
-  return place;
+  if (path.bridges.empty() || path.bridges.back() != bus_id) return std::nullopt;
+  path.bridges.pop_back();
+  path.device = bus_id;
+  return path;
 }
 
 std::optional<std::string> Sysfs::pci_device_of(const fs::path& class_entry) const {
@@ -106,8 +106,8 @@ int Sysfs::numa_of(const std::string& bus_id) const {
 
 std::string Sysfs::class_of(const std::string& bus_id) const { return read_line(pci(bus_id) / "class").value_or(""); }
 
-Sysfs::Link Sysfs::link_of(const std::string& bus_id, const std::string& bridge_above) const {
-  Link link;
+Sysfs::PciLink Sysfs::link_of(const std::string& bus_id, const std::string& bridge_above) const {
+  PciLink link;
   const auto narrow = [](auto& value, auto other) {
     if (other > 0) value = value > 0 ? std::min(value, other) : other;
   };

@@ -23,7 +23,7 @@ std::optional<std::string> read_bytes(const std::filesystem::path& file, std::si
 std::vector<std::string> names_in(const std::filesystem::path& folder);  // sorted
 
 // Where a device is in the PCIe tree.
-struct PciPlace {
+struct PciPath {
   std::string root;                  // the host bridge: "pci0000:17"
   std::vector<std::string> bridges;  // from the root port down to the one above the device, as PCI addresses
   std::string device;
@@ -36,18 +36,18 @@ class Sysfs {
 
   std::filesystem::path pci(const std::string& bus_id) const { return path("sys/bus/pci/devices/" + bus_id); }
   std::vector<std::string> pci_devices() const;  // their addresses
-  std::optional<PciPlace> place(const std::string& bus_id) const;
+  std::optional<PciPath> pci_path(const std::string& bus_id) const;
   // The PCI device that something in /sys/class is (or, of a virtio device, is behind); nothing for others, USB ones say.
   std::optional<std::string> pci_device_of(const std::filesystem::path& class_entry) const;
   int numa_of(const std::string& bus_id) const;           // -1 where it is not told
   std::string class_of(const std::string& bus_id) const;  // "0x030200", or ""
 
   // What the device's link to the bridge above can do, and how many lanes of it run.
-  struct Link {
+  struct PciLink {
     double gt_per_s = 0;  // 0: not known
     int width = 0, most_width = 0;
   };
-  Link link_of(const std::string& bus_id, const std::string& bridge_above) const;
+  PciLink link_of(const std::string& bus_id, const std::string& bridge_above) const;
 
  private:
   std::filesystem::path root_;

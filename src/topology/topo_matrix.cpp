@@ -14,9 +14,9 @@ namespace {
 
 constexpr int most_lanes_of_gpu = 18;  // H100 to B200
 
-class Builder {
+class MatrixGraphBuilder {
  public:
-  Builder(const TopoMatrix& matrix, std::vector<ImportWarning>& warnings)
+  MatrixGraphBuilder(const TopoMatrix& matrix, std::vector<ImportWarning>& warnings)
       : matrix_(matrix), warnings_(warnings), count_(matrix.devices.size()) {}
 
   Graph build() {
@@ -215,7 +215,7 @@ Imported import_topo_matrix(std::string_view text, const std::string& name) {
   Imported imported;
   imported.format = "topo-m";
   const TopoMatrix matrix = read_topo_matrix(text, name, imported.warnings);
-  imported.graph = Builder(matrix, imported.warnings).build();
+  imported.graph = MatrixGraphBuilder(matrix, imported.warnings).build();
   std::set<int> told;
   for (const MatrixDevice& device : matrix.devices) {
     if (device.numa >= 0 && count_cpus(device.cpus) > 0 && told.insert(device.numa).second)

@@ -62,17 +62,17 @@ class JsonReader {
 
   Imported read() {
     const Json document = parse();
-    const Item top{document, 1, "the document"};
+    const JsonPart top{document, 1, "the document"};
     expect_keys(top, {"format", "version", "nodes", "edges", "pairs", "driver", "cpus", "peers", "findings"});
     if (string(top, "format") != "plait-topology") fail(top, "format", "must be \"plait-topology\"");
     if (integer(top, "version", 1, 1, 0) != 1) fail(top, "version", "only version 1 is known");
-    for (const Item& item : items(top, "nodes", max_nodes)) read_node(item);
-    for (const Item& item : items(top, "edges", max_edges)) read_edge(item);
-    for (const Item& item : items(top, "pairs", max_edges)) read_pair(item);
+    for (const JsonPart& item : items(top, "nodes", max_nodes)) read_node(item);
+    for (const JsonPart& item : items(top, "edges", max_edges)) read_edge(item);
+    for (const JsonPart& item : items(top, "pairs", max_edges)) read_pair(item);
     imported_.machine.driver = string(top, "driver", false);
-    for (const Item& item : items(top, "cpus", max_machine_items)) read_cpus(item);
-    for (const Item& item : items(top, "peers", max_machine_items)) read_peer(item);
-    for (const Item& item : items(top, "findings", max_machine_items)) read_finding(item);
+    for (const JsonPart& item : items(top, "cpus", max_machine_items)) read_cpus(item);
+    for (const JsonPart& item : items(top, "peers", max_machine_items)) read_peer(item);
+    for (const JsonPart& item : items(top, "findings", max_machine_items)) read_finding(item);
     const std::vector<std::string> problems = problems_of(imported_.graph);
     const std::size_t allowed = gpus_ == GpusNeeded::no && numbers_.empty() ? 1 : 0;  // that there is no GPU
     if (problems.size() > allowed) fail(top, "", problems.front());
@@ -81,13 +81,13 @@ class JsonReader {
   }
 
  private:
-  struct Item {
+  struct JsonPart {
     const Json& json;
     int line;
     std::string path;
   };
 
-  [[noreturn]] void fail(const Item& item, const std::string& key, const std::string& rule) const {
+  [[noreturn]] void fail(const JsonPart& item, const std::string& key, const std::string& rule) const {
     const std::string where = item.path + (key.empty() ? "" : "." + key);
     std::string value;
     if (!key.empty() && item.json.is_object() && item.json.contains(key)) {
@@ -124,7 +124,7 @@ class JsonReader {
     }
   }
 
-  std::vector<Item> items(const Item& top, const std::string& key, int most) const {
+  std::vector<JsonPart> items(const JsonPart& top, const std::string& key, int most) const {
     if (!top.json.contains(key)) {
       if (key == "nodes") fail(top, key, "is missing");
       return {};
@@ -133,7 +133,7 @@ class JsonReader {
     if (!array.is_array()) fail(top, key, "must be an array");
     if (array.size() > static_cast<std::size_t>(most))
       fail(top, "", key + ": at most " + std::to_string(most) + " are possible");
-    std::vector<Item> found;
+    std::vector<JsonPart> found;
     const auto starts = starts_.find(key);
     for (std::size_t i = 0; i < array.size(); ++i) {
       // Lines are of objects: until the first thing that is none, which is refused here, there is one for each.
@@ -144,14 +144,15 @@ class JsonReader {
     return found;
   }
 
-  void expect_keys(const Item& item, const std::set<std::string>& known) const {
+  void expect_keys(const JsonPart& item, const std::set<std::string>& known) const {
     if (!item.json.is_object()) fail(item, "", "must be an object");
     for (const auto& [key, value] : item.json.items()) {
       if (!known.contains(key)) fail(item, key, "unknown key");
     }
   }
 
-  std::string string(const Item& item, const std::string& key, bool needed = true, std::size_t most = max_name_bytes) const {
+  std::string string(const JsonPart& item, const std::string& key, bool needed = true,
+                     std::size_t most = max_name_bytes) const {
     if (!item.json.contains(key)) {
       if (needed) fail(item, key, "is missing");
       return "";
@@ -164,7 +165,7 @@ class JsonReader {
   }
 
   template <typename Integer = int>
-  Integer integer(const Item& item, const std::string& key, Integer low, Integer high, Integer otherwise) const {
+  Integer integer(const JsonPart& item, const std::string& key, Integer low, Integer high, Integer otherwise) const {
     if (!item.json.contains(key)) return otherwise;
     const Json& value = item.json.at(key);
     const std::string rule = "must be a whole number from " + std::to_string(low) + " to " + std::to_string(high);
@@ -175,7 +176,7 @@ class JsonReader {
     return static_cast<Integer>(number);
   }
 
-  double number(const Item& item, const std::string& key, double low, double high, double otherwise) const {
+  double number(const JsonPart& item, const std::string& key, double low, double high, double otherwise) const {
     if (!item.json.contains(key)) return otherwise;
     const Json& value = item.json.at(key);
     if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < low || value.get<double>() > high)
@@ -184,7 +185,7 @@ class JsonReader {
   }
 
   template <typename Kinds>
-  auto choice(const Item& item, const std::string& key, const Kinds& kinds) const {
+  auto choice(const JsonPart& item, const std::string& key, const Kinds& kinds) const {
     const std::string text = string(item, key);
     std::string known;
     for (const auto kind : kinds) {
@@ -194,17 +195,17 @@ class JsonReader {
     fail(item, key, "must be one of " + known);
   }
 
-  Origin origin(const Item& item, const std::string& key, Origin otherwise) const {
+  Origin origin(const JsonPart& item, const std::string& key, Origin otherwise) const {
     return item.json.contains(key) ? choice(item, key, origins) : otherwise;
   }
 
-  int end(const Item& item, const std::string& key) const {
+  int end(const JsonPart& item, const std::string& key) const {
     const auto found = nodes_.find(string(item, key));
     if (found == nodes_.end()) fail(item, key, "no node has this name");
     return found->second;
   }
 
-  void read_node(const Item& item) {
+  void read_node(const JsonPart& item) {
     expect_keys(item, {"name", "kind", "host", "index", "numa", "bus_id", "model", "port_gb_per_s"});
     Node node;
     node.name = string(item, "name");
@@ -229,7 +230,7 @@ class JsonReader {
     imported_.graph.nodes.push_back(std::move(node));
   }
 
-  void read_edge(const Item& item) {
+  void read_edge(const JsonPart& item) {
     expect_keys(item, {"a", "b", "kind", "lanes", "gb_per_s", "latency_us", "bandwidth_from", "latency_from"});
     const int a = end(item, "a"), b = end(item, "b");
     if (a == b) fail(item, "b", "an edge joins two nodes, not one to itself");
@@ -244,7 +245,7 @@ class JsonReader {
   }
 
   // Of two GPUs, once in each direction.
-  std::pair<int, int> ends(const Item& item, std::set<std::pair<int, int>>& seen) const {
+  std::pair<int, int> ends(const JsonPart& item, std::set<std::pair<int, int>>& seen) const {
     const int from = end(item, "from"), to = end(item, "to");
     for (const auto& [key, node] : {std::pair("from", from), std::pair("to", to)}) {
       if (imported_.graph.nodes[static_cast<std::size_t>(node)].kind != NodeKind::gpu) fail(item, key, "must be a GPU");
@@ -254,7 +255,7 @@ class JsonReader {
     return {from, to};
   }
 
-  void read_pair(const Item& item) {
+  void read_pair(const JsonPart& item) {
     expect_keys(item, {"from", "to", "gb_per_s", "latency_us"});
     PairMeasurement pair;
     std::tie(pair.from, pair.to) = ends(item, pairs_);
@@ -266,7 +267,7 @@ class JsonReader {
     imported_.graph.pairs.push_back(pair);
   }
 
-  void read_cpus(const Item& item) {
+  void read_cpus(const JsonPart& item) {
     expect_keys(item, {"numa", "cpus", "memory_bytes"});
     NumaCpus cpus;
     cpus.numa = integer(item, "numa", 0, max_number, 0);
@@ -277,7 +278,7 @@ class JsonReader {
     imported_.machine.cpus.push_back(std::move(cpus));
   }
 
-  void read_peer(const Item& item) {
+  void read_peer(const JsonPart& item) {
     expect_keys(item, {"from", "to", "access", "why", "native_atomics", "performance_rank"});
     PeerStatus peer;
     std::tie(peer.from, peer.to) = ends(item, peers_);
@@ -288,7 +289,7 @@ class JsonReader {
     imported_.machine.peers.push_back(std::move(peer));
   }
 
-  void read_finding(const Item& item) {
+  void read_finding(const JsonPart& item) {
     expect_keys(item, {"about", "value", "effect"});
     Finding finding;
     finding.about = string(item, "about");

@@ -17,13 +17,13 @@ const std::string key_prefix = "parallel.";
 // The numbers of ranks follow from the layout.
 const std::string any_ranks = "launch.ranks=auto";
 
-struct Key {
+struct LayoutKey {
   const char* name;
   std::string (*value)(const ParallelConfig&);
 };
 
 // In the order in which a layout is read.
-constexpr Key keys[] = {
+constexpr LayoutKey keys[] = {
     {"pipeline", [](const ParallelConfig& p) { return std::to_string(p.pipeline); }},
     {"data", [](const ParallelConfig& p) { return std::to_string(p.data); }},
     {"tensor", [](const ParallelConfig& p) { return std::to_string(p.tensor); }},
@@ -37,7 +37,7 @@ constexpr Key keys[] = {
 
 LayoutRequest request_of(const ParallelConfig& layout, const ParallelConfig& base) {
   LayoutRequest request{layout_text(layout, base), {any_ranks}};
-  for (const Key& key : keys) request.overrides.push_back(key_prefix + key.name + "=" + key.value(layout));
+  for (const LayoutKey& key : keys) request.overrides.push_back(key_prefix + key.name + "=" + key.value(layout));
   return request;
 }
 
@@ -99,7 +99,7 @@ std::string layout_text(const ParallelConfig& layout, const ParallelConfig& base
   ParallelConfig usual;
   usual.data = 1;
   std::vector<std::string> parts;
-  for (const Key& key : keys) {
+  for (const LayoutKey& key : keys) {
     const std::string value = key.value(layout);
     // parse_layout takes data for 1, whatever the configuration says.
     const bool inherited = std::string(key.name) != "data" && key.value(base) != key.value(usual);

@@ -10,7 +10,7 @@ namespace {
 using parallel::FlatLayout;
 
 // Elements [first, first + count) of this rank's part of a parameter.
-struct Part {
+struct ParameterRange {
   const model::Parameter& parameter;
   std::int64_t first = 0, count = 0;
 
@@ -28,8 +28,8 @@ double rounded_to(DType type, double value) {
 }
 
 // `type` of what was found; `rounding`: what each element's bound has on top of its updates'.
-ParameterError updated_error(const Part& part, std::size_t index, const std::vector<double>& found, const ReferenceStep& serial,
-                             DType type, double rounding) {
+ParameterError updated_error(const ParameterRange& part, std::size_t index, const std::vector<double>& found,
+                             const ReferenceStep& serial, DType type, double rounding) {
   const std::string name = reference_parameter(part.parameter.name);
   const std::vector<double> expected = part.of(serial, name), bounds = part.of(serial, reference_bound(part.parameter.name));
   const double magnitude = serial.largest(name), scale = magnitude > 0 ? magnitude : 1;
@@ -51,7 +51,7 @@ std::vector<ParameterError> gradient_errors(runtime::Interpreter& interpreter, c
   const parallel::RankPlan& plan = interpreter.plan();
   std::vector<ParameterError> errors;
   for (const FlatLayout::StatePiece& piece : plan.flat.state_pieces()) {
-    const Part part{plan.parameters[piece.parameter], piece.parameter_first, piece.count};
+    const ParameterRange part{plan.parameters[piece.parameter], piece.parameter_first, piece.count};
     const std::string name = reference_gradient(part.parameter.name);
     const std::vector<double> expected = part.of(serial, name);
     const std::vector<double> found =
@@ -69,7 +69,7 @@ std::vector<ParameterError> parameter_errors(runtime::Interpreter& interpreter, 
   const parallel::RankPlan& plan = interpreter.plan();
   std::vector<ParameterError> errors;
   for (const FlatLayout::StatePiece& piece : plan.flat.state_pieces()) {
-    const Part part{plan.parameters[piece.parameter], piece.parameter_first, piece.count};
+    const ParameterRange part{plan.parameters[piece.parameter], piece.parameter_first, piece.count};
     const std::vector<double> found = interpreter.synchronize_read(interpreter.master().rows(piece.state_first, piece.count));
     const double magnitude = serial.largest(reference_parameter(part.parameter.name));
     errors.push_back(updated_error(part, piece.parameter, found, serial, plan.master_type,
@@ -83,7 +83,7 @@ std::vector<ParameterError> weight_errors(runtime::Interpreter& interpreter, con
   const parallel::RankPlan& plan = interpreter.plan();
   std::vector<ParameterError> errors;
   for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
-    const Part part{plan.parameters[p], 0, plan.parameters[p].stored};
+    const ParameterRange part{plan.parameters[p], 0, plan.parameters[p].stored};
     if (part.count == 0) continue;  // padding of the vocabulary alone
     const std::vector<double> found =
         interpreter.synchronize_read(interpreter.weights().rows(plan.flat.parameter(p).first, part.count));

@@ -47,7 +47,7 @@ Json to_json(const VerifyReport& report) {
   Json bounds = Json::object();
   for (const ModelReport& model : report.models) {
     Json losses = Json::array(), norms = Json::array(), steps = Json::array();
-    for (const ModelReport::Step& step : model.steps) {
+    for (const ModelReport::StepFigures& step : model.steps) {
       losses.push_back(step.loss);
       norms.push_back(step.norm);
       steps.push_back({{"loss", model.bounds.loss(step.drift, step.logits)},

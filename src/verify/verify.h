@@ -45,11 +45,11 @@ struct ModelReport {
   std::int64_t parameters = 0;
   std::string compute;  // "f32"
   VerifyBounds bounds;
-  struct Step {
+  struct StepFigures {
     double loss = 0, norm = 0;     // of the serial run
     double drift = 0, logits = 0;  // what the step's bounds depend on
   };
-  std::vector<Step> steps;
+  std::vector<StepFigures> steps;
 };
 
 struct VerifyReport {

@@ -262,15 +262,15 @@ void expect_traces_on_one_clock(DeviceKind kind, double tolerance) {
            std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double, std::milli>(ms));
   };
   // Messages of a direction, in order.
-  std::vector<std::vector<parallel::StepTrace::Row>> sent(2), received(2);
+  std::vector<std::vector<parallel::StepTrace::Slice>> sent(2), received(2);
   for (std::size_t rank = 0; rank < 2; ++rank) {
     const parallel::StepTrace& trace = traces[rank];
     EXPECT_EQ(trace.step, 3);
     EXPECT_GT(at(trace, 0), before);
     EXPECT_LT(at(trace, trace.end), after);
-    ASSERT_EQ(trace.rows.size(), programs[rank].instructions.size());
+    ASSERT_EQ(trace.slices.size(), programs[rank].instructions.size());
     std::vector<double> stream_end(programs[rank].streams.size(), -1e9);
-    for (const parallel::StepTrace::Row& row : trace.rows) {
+    for (const parallel::StepTrace::Slice& row : trace.slices) {
       const parallel::Instruction& i = programs[rank].at(row.instruction);
       SCOPED_TRACE(to_string(i));
       double& end = stream_end[static_cast<std::size_t>(i.stream)];
@@ -280,7 +280,7 @@ void expect_traces_on_one_clock(DeviceKind kind, double tolerance) {
       end = row.end;
       for (const int awaited : i.waits) {
         if (awaited > row.instruction) continue;
-        EXPECT_LE(trace.rows[static_cast<std::size_t>(awaited)].end, row.begin + tolerance);
+        EXPECT_LE(trace.slices[static_cast<std::size_t>(awaited)].end, row.begin + tolerance);
       }
       if (parallel::is_receive(i.kind)) {
         ASSERT_TRUE(row.ready.has_value());

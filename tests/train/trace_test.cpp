@@ -161,7 +161,7 @@ TEST(TraceEvents, ShowWhatAGpuRanAndLeaveItOutFirst) {
   const auto now = std::chrono::steady_clock::now();
   step.trace.origin = now;
   for (int n = 0; n < static_cast<int>(plan.train.instructions.size()); ++n)
-    step.trace.rows.push_back({n, 1.0 * n, 1.0 * n, n + 0.5, {}});
+    step.trace.slices.push_back({n, 1.0 * n, 1.0 * n, n + 0.5, {}});
   step.activities = {{"matrix \"product\" \\", 0, now, now + std::chrono::microseconds(5)},
                      {"copy 12 bytes", -1, now, now + std::chrono::microseconds(5)},
                      {"of the step before", 0, now - std::chrono::seconds(1), now}};

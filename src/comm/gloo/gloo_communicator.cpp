@@ -12,8 +12,8 @@ namespace plait::comm {
 namespace {
 
 // What the stream's tasks need; they keep it alive, so a communicator may go before its last call has run.
-struct Group {
-  Group(const GroupSpec& spec, Rendezvous& store) : peers(spec, store) {}
+struct HostGroup {
+  HostGroup(const GroupSpec& spec, Rendezvous& store) : peers(spec, store) {}
   Peers peers;
   std::vector<std::byte> scratch;  // used by one task at a time
 };
@@ -41,32 +41,34 @@ class GlooCommunicator final : public Communicator {
         point_to_point_(spec.point_to_point),
         sent_(static_cast<std::size_t>(spec.size)),
         received_(static_cast<std::size_t>(spec.size)),
-        group_(std::make_shared<Group>(spec, store)) {}
+        group_(std::make_shared<HostGroup>(spec, store)) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
   void all_reduce(StreamRef stream, View data, Reduction reduction) override {
     check_reducible(data);
-    enqueue(stream, "all_reduce", data, static_cast<int>(reduction), [=, slices = slices_of(data)](Group& group, CallId call) {
-      std::byte* own = bytes_of(data) + slices.offset_bytes(group.peers.rank());
-      ring_reduce_scatter(group.peers, call, bytes_of(data), slices, data.dtype, reduction, own, group.scratch);
-      ring_all_gather(group.peers, call, bytes_of(data), slices);
-    });
+    enqueue(stream, "all_reduce", data, static_cast<int>(reduction),
+            [=, slices = slices_of(data)](HostGroup& group, CallId call) {
+              std::byte* own = bytes_of(data) + slices.offset_bytes(group.peers.rank());
+              ring_reduce_scatter(group.peers, call, bytes_of(data), slices, data.dtype, reduction, own, group.scratch);
+              ring_all_gather(group.peers, call, bytes_of(data), slices);
+            });
   }
 
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override {
     check_reducible(data);
     check_slices(data, part, size_);
-    enqueue(
-        stream, "reduce_scatter", data, static_cast<int>(reduction), [=, slices = slices_of(data)](Group& group, CallId call) {
-          ring_reduce_scatter(group.peers, call, bytes_of(data), slices, data.dtype, reduction, bytes_of(part), group.scratch);
-        });
+    enqueue(stream, "reduce_scatter", data, static_cast<int>(reduction),
+            [=, slices = slices_of(data)](HostGroup& group, CallId call) {
+              ring_reduce_scatter(group.peers, call, bytes_of(data), slices, data.dtype, reduction, bytes_of(part),
+                                  group.scratch);
+            });
   }
 
   void all_gather(StreamRef stream, View part, View data) override {
     check_slices(data, part, size_);
-    enqueue(stream, "all_gather", data, 0, [=, slices = slices_of(data)](Group& group, CallId call) {
+    enqueue(stream, "all_gather", data, 0, [=, slices = slices_of(data)](HostGroup& group, CallId call) {
       std::byte* own = bytes_of(data) + slices.offset_bytes(group.peers.rank());
       if (own != part.data && part.bytes() > 0) std::memcpy(own, part.data, part.bytes());
       ring_all_gather(group.peers, call, bytes_of(data), slices);
@@ -76,12 +78,12 @@ class GlooCommunicator final : public Communicator {
   void broadcast(StreamRef stream, View data, int root) override {
     check_root(root, size_);
     enqueue(stream, "broadcast", data, root,
-            [=](Group& group, CallId call) { tree_broadcast(group.peers, call, bytes_of(data), data.bytes(), root); });
+            [=](HostGroup& group, CallId call) { tree_broadcast(group.peers, call, bytes_of(data), data.bytes(), root); });
   }
 
   void all_to_all(StreamRef stream, View send, View receive) override {
     check_all_to_all(send, receive, size_);
-    enqueue(stream, "all_to_all", send, 0, [=](Group& group, CallId call) {
+    enqueue(stream, "all_to_all", send, 0, [=](HostGroup& group, CallId call) {
       const std::size_t slice_bytes = send.bytes() / static_cast<std::size_t>(group.peers.size());
       pairwise_all_to_all(group.peers, call, bytes_of(send), bytes_of(receive), slice_bytes);
     });
@@ -89,14 +91,14 @@ class GlooCommunicator final : public Communicator {
 
   void send(StreamRef stream, View data, int to) override {
     check_peer(to, rank_, size_, point_to_point_);
-    enqueue_message(stream, "send", data, sent_[static_cast<std::size_t>(to)], [=](Group& group, CallId call) {
+    enqueue_message(stream, "send", data, sent_[static_cast<std::size_t>(to)], [=](HostGroup& group, CallId call) {
       group.peers.exchange(call, to, data.data, data.bytes(), group.peers.rank(), nullptr, 0);
     });
   }
 
   void receive(StreamRef stream, View data, int from) override {
     check_peer(from, rank_, size_, point_to_point_);
-    enqueue_message(stream, "receive", data, received_[static_cast<std::size_t>(from)], [=](Group& group, CallId call) {
+    enqueue_message(stream, "receive", data, received_[static_cast<std::size_t>(from)], [=](HostGroup& group, CallId call) {
       group.peers.exchange(call, group.peers.rank(), nullptr, 0, from, data.data, data.bytes());
     });
   }
@@ -106,7 +108,7 @@ class GlooCommunicator final : public Communicator {
  private:
   Slices slices_of(const View& data) const { return {data.elements(), size_, size_of(data.dtype)}; }
 
-  using Run = std::function<void(Group&, CallId)>;
+  using Run = std::function<void(HostGroup&, CallId)>;
 
   // A collective, which all ranks of the group call.
   void enqueue(StreamRef stream, const char* name, const View& data, int extra, Run run) {
@@ -131,7 +133,7 @@ class GlooCommunicator final : public Communicator {
   const bool point_to_point_;
   std::uint32_t collectives_ = 0;
   std::vector<std::uint32_t> sent_, received_;  // messages, by peer
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<HostGroup> group_;
 };
 
 }  // namespace

@@ -112,7 +112,7 @@ bool wait_for_message(Wait wait, std::chrono::milliseconds timeout) {
   }
 }
 
-// Of memory in a Link's windows.
+// Of memory in a Connection's windows.
 std::size_t offset_of(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
 }  // namespace
@@ -160,7 +160,7 @@ void Peers::make_links() {
   loop_->run([this] {
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
-      Link& link = links_[static_cast<std::size_t>(peer)];
+      Connection& link = links_[static_cast<std::size_t>(peer)];
       for (auto* window : {&link.out, &link.in}) {
         *window = context_->createUnboundBuffer(nullptr, std::numeric_limits<std::size_t>::max());
         (*window)->recv(peer, unused_slot, 0, 0);
@@ -226,7 +226,7 @@ void Peers::close(const std::string& reason, bool peer_lost) noexcept {
     closed_reason_ = reason;
     peer_lost_ = peer_lost;
   }
-  for (Link& link : links_) {
+  for (Connection& link : links_) {
     if (link.out) link.out->abortWaitSend();
     if (link.in) link.in->abortWaitRecv();
   }

@@ -59,7 +59,7 @@ class Peers {
   //
   // Gloo reports a lost connection to a buffer while a receive waits for its match, but not in the middle of a message. So each
   // window keeps one receive pending that is never matched and therefore lasts as long as the connection.
-  struct Link {
+  struct Connection {
     std::unique_ptr<gloo::transport::UnboundBuffer> out, in;
   };
 
@@ -77,7 +77,7 @@ class Peers {
   const std::chrono::milliseconds timeout_;
   std::unique_ptr<LoopThread> loop_;  // outlives the context's device
   std::shared_ptr<gloo::Context> context_;
-  std::vector<Link> links_;  // by peer; none to this rank itself
+  std::vector<Connection> links_;  // by peer; none to this rank itself
 
   // Closing a connection holds this lock while waiting for the loop to turn, so the loop's thread must not take it then.
   std::mutex connections_;

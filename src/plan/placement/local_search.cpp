@@ -48,9 +48,10 @@ double improve(CostModel& model, std::vector<int>& gpu_of_rank, Goal goal, std::
 namespace {
 
 // A placement that steps at random change, one at a time, and that can go back by one.
-class Walk {
+class RandomWalk {
  public:
-  Walk(const parallel::Layout& layout, int gpus, const std::vector<int>& gpu_of_rank) : layout_(layout), current_(gpu_of_rank) {
+  RandomWalk(const parallel::Layout& layout, int gpus, const std::vector<int>& gpu_of_rank)
+      : layout_(layout), current_(gpu_of_rank) {
     std::vector<bool> used(static_cast<std::size_t>(gpus), false);
     for (int gpu : gpu_of_rank) used[static_cast<std::size_t>(gpu)] = true;
     for (int gpu = 0; gpu < gpus; ++gpu) {
@@ -108,7 +109,7 @@ double anneal(CostModel& model, std::vector<int>& gpu_of_rank, std::int64_t step
   constexpr double hot = 0.1, cold = 1e-3;
   double seconds = model.seconds(gpu_of_rank), best = seconds;
   if (steps < 1 || !std::isfinite(seconds)) return seconds;
-  Walk walk(model.traffic().layout, model.fabric().gpus(), gpu_of_rank);
+  RandomWalk walk(model.traffic().layout, model.fabric().gpus(), gpu_of_rank);
   std::mt19937_64 random(20240229);
   const double cooling = std::pow(cold / hot, 1.0 / static_cast<double>(steps));
   double temperature = hot;

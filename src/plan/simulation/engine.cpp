@@ -28,30 +28,30 @@ void Engine::make_actors() {
     actor.works = job_.works[at(job_.work_of[at(actor.rank)])].data();
     actor.first_instruction = instructions;
     instructions += actor.table->entries.size();
-    actor.first_place = static_cast<int>(places_.size());
-    actor.places = static_cast<int>(actor.table->streams.size());
-    for (int stream = 0; stream < actor.places; ++stream) {
-      places_.push_back({.actor = static_cast<int>(&actor - actors_.data()), .stream = stream});
+    actor.first_head = static_cast<int>(heads_.size());
+    actor.heads = static_cast<int>(actor.table->streams.size());
+    for (int stream = 0; stream < actor.heads; ++stream) {
+      heads_.push_back({.actor = static_cast<int>(&actor - actors_.data()), .stream = stream});
     }
   }
-  for (Place& place : places_) {
-    const int rank = actors_[at(place.actor)].rank;
-    if (actors_[at(place.actor)].table->program->streams[at(place.stream)].peer < 0) continue;
-    const Actor& peer = actors_[at(classes_.of_rank[at(job_.peer_rank(rank, place.stream))])];
-    place.peer_place = peer.first_place + job_.peer_stream(rank, place.stream);
+  for (StreamHead& head : heads_) {
+    const int rank = actors_[at(head.actor)].rank;
+    if (actors_[at(head.actor)].table->program->streams[at(head.stream)].peer < 0) continue;
+    const Actor& peer = actors_[at(classes_.of_rank[at(job_.peer_rank(rank, head.stream))])];
+    head.peer_head = peer.first_head + job_.peer_stream(rank, head.stream);
   }
-  blocked_by_.assign(places_.size(), none);
+  blocked_by_.assign(heads_.size(), none);
   runs_.assign(instructions, 0);
   times_.resize(2 * instructions);
 }
 
 void Engine::make_tasks() {
-  for (int p = 0; p < static_cast<int>(places_.size()); ++p) {
-    const Place& place = places_[at(p)];
+  for (int p = 0; p < static_cast<int>(heads_.size()); ++p) {
+    const StreamHead& head = heads_[at(p)];
     Task task{.first_party = static_cast<int>(parties_.size()), .parties = 1};
     parties_.push_back(p);
-    if (actors_[at(place.actor)].table->program->streams[at(place.stream)].role == StreamRole::send) {
-      parties_.push_back(place.peer_place);
+    if (actors_[at(head.actor)].table->program->streams[at(head.stream)].role == StreamRole::send) {
+      parties_.push_back(head.peer_head);
       ++task.parties;
     }
     tasks_.push_back(task);
@@ -77,7 +77,7 @@ void Engine::make_tasks() {
     members.erase(std::unique(members.begin(), members.end()), members.end());
     for (const int member : members) {
       const Actor& actor = actors_[at(member)];
-      parties_.push_back(actor.first_place + actor.table->group_stream(static_cast<std::size_t>(job_.meets[m].group)));
+      parties_.push_back(actor.first_head + actor.table->group_stream(static_cast<std::size_t>(job_.meets[m].group)));
     }
     task.parties = static_cast<int>(members.size());
   }
@@ -97,11 +97,11 @@ void Engine::make_flows() {
   };
   for (int rank = 0; rank < job_.ranks(); ++rank) {
     const Actor& actor = actors_[at(classes_.of_rank[at(rank)])];
-    for (int stream = 0; stream < actor.places; ++stream) {
-      add(job_.message_flow[at(rank)][at(stream)], actor.first_place + stream);
+    for (int stream = 0; stream < actor.heads; ++stream) {
+      add(job_.message_flow[at(rank)][at(stream)], actor.first_head + stream);
     }
   }
-  const int first_group = static_cast<int>(places_.size());
+  const int first_group = static_cast<int>(heads_.size());
   for (std::size_t m = 0; m < job_.meets.size(); ++m) add(job_.meets[m].flow, first_group + classes_.of_meet[m]);
 
   channels_.resize(at(classes_.channels));
@@ -124,37 +124,37 @@ void Engine::make_flows() {
   }
 }
 
-int Engine::task_of(int place, int instruction) const {
-  const Actor& actor = actors_[at(places_[at(place)].actor)];
-  const ProgramTable::Entry& entry = actor.table->entries[at(instruction)];
-  if (entry.meeting == Meeting::receive) return places_[at(place)].peer_place;
-  if (entry.meeting != Meeting::collective || actor.group_task[entry.group] == none) return place;
+int Engine::task_of(int head, int instruction) const {
+  const Actor& actor = actors_[at(heads_[at(head)].actor)];
+  const ProgramTable::Role& entry = actor.table->entries[at(instruction)];
+  if (entry.meeting == Meeting::receive) return heads_[at(head)].peer_head;
+  if (entry.meeting != Meeting::collective || actor.group_task[entry.group] == none) return head;
   return actor.group_task[entry.group];
 }
 
-// Begins what the place is at if it can.
+// Begins what the head is at if it can.
 void Engine::look_at(int p) {
-  Place& place = places_[at(p)];
+  StreamHead& head = heads_[at(p)];
   blocked_by_[at(p)] = none;
-  const Actor& actor = actors_[at(place.actor)];
-  if (is_over(place)) return;
-  const int instruction = instruction_at(place);
+  const Actor& actor = actors_[at(head.actor)];
+  if (is_over(head)) return;
+  const int instruction = instruction_at(head);
   for (const int awaited : actor.table->program->at(instruction).waits) {
     const int runs = runs_[actor.first_instruction + at(awaited)];
-    if (runs >= place.step + (awaited < instruction ? 1 : 0)) continue;
+    if (runs >= head.step + (awaited < instruction ? 1 : 0)) continue;
     blocked_by_[at(p)] = awaited;
     return;
   }
-  place.came = now_;
+  head.came = now_;
   const int task = task_of(p, instruction);
   if (++tasks_[at(task)].arrived == tasks_[at(task)].parties) begin(task);
 }
 
 void Engine::take_work(Task& task) const {
-  const Place& first = places_[at(parties_[at(task.first_party)])];
+  const StreamHead& first = heads_[at(parties_[at(task.first_party)])];
   const Actor& actor = actors_[at(first.actor)];
   const int instruction = instruction_at(first);
-  const ProgramTable::Entry& entry = actor.table->entries[at(instruction)];
+  const ProgramTable::Role& entry = actor.table->entries[at(instruction)];
   Work& work = task.work = actor.works[at(instruction)];
   task.compute = entry.compute;
   if (!entry.compute) work.inside_seconds = 0;
@@ -164,8 +164,8 @@ void Engine::take_work(Task& task) const {
     return;
   }
   for (int party = 1; party < task.parties; ++party) {
-    const Place& place = places_[at(parties_[at(task.first_party + party)])];
-    take_slower(work, actors_[at(place.actor)].works[at(instruction_at(place))]);
+    const StreamHead& head = heads_[at(parties_[at(task.first_party + party)])];
+    take_slower(work, actors_[at(head.actor)].works[at(instruction_at(head))]);
   }
   if (task.flow != none) share_among_rings(work, flows_[at(task.flow)].rings);
 }
@@ -183,18 +183,18 @@ void Engine::begin(int t) {
   heap_.set(t, now_ + task.work.seconds);
   if (task.work.compute_slowdown == 0) return;
   for (int party = 0; party < task.parties; ++party) {
-    set_slowdown(places_[at(parties_[at(task.first_party + party)])], task.work.compute_slowdown);
+    set_slowdown(heads_[at(parties_[at(task.first_party + party)])], task.work.compute_slowdown);
   }
 }
 
-void Engine::set_slowdown(Place& place, double slowdown) {
-  if (place.slowdown == slowdown) return;
-  Actor& actor = actors_[at(place.actor)];
-  actor.slowing += (slowdown > 0 ? 1 : 0) - (place.slowdown > 0 ? 1 : 0);
-  place.slowdown = slowdown;
+void Engine::set_slowdown(StreamHead& head, double slowdown) {
+  if (head.slowdown == slowdown) return;
+  Actor& actor = actors_[at(head.actor)];
+  actor.slowing += (slowdown > 0 ? 1 : 0) - (head.slowdown > 0 ? 1 : 0);
+  head.slowdown = slowdown;
   if (actor.slowdown_changed) return;
   actor.slowdown_changed = true;
-  changed_actors_.push_back(place.actor);
+  changed_actors_.push_back(head.actor);
 }
 
 void Engine::phase_over(int t) {
@@ -237,36 +237,36 @@ void Engine::end(int t) {
   Task& task = tasks_[at(t)];
   task.phase = Phase::idle;
   task.arrived = 0;
-  for (int party = 0; party < task.parties; ++party) leave(places_[at(parties_[at(task.first_party + party)])], task);
+  for (int party = 0; party < task.parties; ++party) leave(heads_[at(parties_[at(task.first_party + party)])], task);
   // Only now, as the next of one may need that another is over.
   for (int party = 0; party < task.parties; ++party) {
     const int p = parties_[at(task.first_party + party)];
-    const Actor& actor = actors_[at(places_[at(p)].actor)];
-    const std::vector<int>& list = actor.table->streams[at(places_[at(p)].stream)];
-    const int done = list[at(places_[at(p)].next > 0 ? places_[at(p)].next - 1 : static_cast<int>(list.size()) - 1)];
+    const Actor& actor = actors_[at(heads_[at(p)].actor)];
+    const std::vector<int>& list = actor.table->streams[at(heads_[at(p)].stream)];
+    const int done = list[at(heads_[at(p)].next > 0 ? heads_[at(p)].next - 1 : static_cast<int>(list.size()) - 1)];
     look_at(p);
-    for (int other = actor.first_place; other < actor.first_place + actor.places; ++other) {
+    for (int other = actor.first_head; other < actor.first_head + actor.heads; ++other) {
       if (other != p && blocked_by_[at(other)] == done) look_at(other);
     }
   }
 }
 
 // Is over with what it is at.
-void Engine::leave(Place& place, const Task& task) {
-  const Actor& actor = actors_[at(place.actor)];
-  const int instruction = instruction_at(place);
+void Engine::leave(StreamHead& head, const Task& task) {
+  const Actor& actor = actors_[at(head.actor)];
+  const int instruction = instruction_at(head);
   const std::size_t index = actor.first_instruction + at(instruction);
-  if (place.step == steps_ - 2 || place.step == steps_ - 1) {
-    times_[index + (place.step == steps_ - 1 ? runs_.size() : 0)] = {place.came, task.begin, task.moved, now_};
+  if (head.step == steps_ - 2 || head.step == steps_ - 1) {
+    times_[index + (head.step == steps_ - 1 ? runs_.size() : 0)] = {head.came, task.begin, task.moved, now_};
   }
-  if (instruction == actor.table->last_compute && place.step < steps_) {
-    step_ends_[at(place.step)] = std::max(step_ends_[at(place.step)], now_);
+  if (instruction == actor.table->last_compute && head.step < steps_) {
+    step_ends_[at(head.step)] = std::max(step_ends_[at(head.step)], now_);
   }
   ++runs_[index];
-  set_slowdown(place, 0);
-  if (++place.next < static_cast<int>(actor.table->streams[at(place.stream)].size())) return;
-  place.next = 0;
-  if (++place.step == steps_) --unfinished_;
+  set_slowdown(head, 0);
+  if (++head.next < static_cast<int>(actor.table->streams[at(head.stream)].size())) return;
+  head.next = 0;
+  if (++head.step == steps_) --unfinished_;
 }
 
 void Engine::mark(int task) {
@@ -288,10 +288,10 @@ double Engine::pace_of(const Task& task) const {
   }
   double slowdown = 0;
   for (int party = 0; party < task.parties; ++party) {
-    const Actor& actor = actors_[at(places_[at(parties_[at(task.first_party + party)])].actor)];
+    const Actor& actor = actors_[at(heads_[at(parties_[at(task.first_party + party)])].actor)];
     if (actor.slowing == 0) continue;
     double here = 0;
-    for (int p = actor.first_place; p < actor.first_place + actor.places; ++p) here += places_[at(p)].slowdown;
+    for (int p = actor.first_head; p < actor.first_head + actor.heads; ++p) here += heads_[at(p)].slowdown;
     slowdown = std::max(slowdown, here);
   }
   return 1 + slowdown;
@@ -301,10 +301,10 @@ void Engine::settle() {
   for (const int a : changed_actors_) {
     Actor& actor = actors_[at(a)];
     actor.slowdown_changed = false;
-    for (int p = actor.first_place; p < actor.first_place + actor.places; ++p) {
-      const Place& place = places_[at(p)];
-      if (is_over(place)) continue;
-      const int instruction = instruction_at(place);
+    for (int p = actor.first_head; p < actor.first_head + actor.heads; ++p) {
+      const StreamHead& head = heads_[at(p)];
+      if (is_over(head)) continue;
+      const int instruction = instruction_at(head);
       if (!actor.table->entries[at(instruction)].compute) continue;
       const int task = task_of(p, instruction);
       if (tasks_[at(task)].phase == Phase::fixed) mark(task);
@@ -328,8 +328,8 @@ void Engine::settle() {
 }
 
 void Engine::run() {
-  for (const Place& place : places_) unfinished_ += is_over(place) ? 0 : 1;
-  for (int place = 0; place < static_cast<int>(places_.size()); ++place) look_at(place);
+  for (const StreamHead& head : heads_) unfinished_ += is_over(head) ? 0 : 1;
+  for (int head = 0; head < static_cast<int>(heads_.size()); ++head) look_at(head);
   settle();
   while (unfinished_ > 0) {
     if (heap_.empty()) explain_deadlock();
@@ -345,13 +345,13 @@ void Engine::run() {
 
 // Who has not come to the meeting that `p` is at.
 std::string Engine::missing(int p) const {
-  const int t = task_of(p, instruction_at(places_[at(p)]));
+  const int t = task_of(p, instruction_at(heads_[at(p)]));
   std::string missing;
   for (int party = 0; party < tasks_[at(t)].parties; ++party) {
     const int other = parties_[at(tasks_[at(t)].first_party + party)];
-    const Place& place = places_[at(other)];
-    const bool here = !is_over(place) && blocked_by_[at(other)] == none && task_of(other, instruction_at(place)) == t;
-    if (!here) missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(actors_[at(place.actor)].rank);
+    const StreamHead& head = heads_[at(other)];
+    const bool here = !is_over(head) && blocked_by_[at(other)] == none && task_of(other, instruction_at(head)) == t;
+    if (!here) missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(actors_[at(head.actor)].rank);
   }
   return missing;
 }
@@ -359,13 +359,13 @@ std::string Engine::missing(int p) const {
 void Engine::explain_deadlock() const {
   constexpr std::size_t most = 4;
   std::vector<std::string> for_ranks, for_own;
-  for (int p = 0; p < static_cast<int>(places_.size()) && for_ranks.size() < most; ++p) {
-    const Place& place = places_[at(p)];
-    const Actor& actor = actors_[at(place.actor)];
-    if (is_over(place)) continue;
+  for (int p = 0; p < static_cast<int>(heads_.size()) && for_ranks.size() < most; ++p) {
+    const StreamHead& head = heads_[at(p)];
+    const Actor& actor = actors_[at(head.actor)];
+    if (is_over(head)) continue;
     const parallel::Program& program = *actor.table->program;
     const std::string who =
-        "rank " + std::to_string(actor.rank) + ", " + to_string(program.at(instruction_at(place))) + ", waits for ";
+        "rank " + std::to_string(actor.rank) + ", " + to_string(program.at(instruction_at(head))) + ", waits for ";
     if (blocked_by_[at(p)] == none) {
       for_ranks.push_back(who + missing(p));
     } else {

@@ -50,16 +50,16 @@ class Engine {
     const ProgramTable* table = nullptr;
     const Work* works = nullptr;
     std::size_t first_instruction = 0;  // of its own in runs_ and times_
-    int first_place = 0, places = 0;
+    int first_head = 0, heads = 0;
     std::array<int, group_kinds> group_task{};  // none: alone
-    int slowing = 0;                            // places whose slowdown is not 0
+    int slowing = 0;                            // streams whose slowdown is not 0
     bool slowdown_changed = false;
   };
   // A stream of an actor.
-  struct Place {
+  struct StreamHead {
     int actor = 0, stream = 0;
-    int next = 0, step = 0;  // place in the stream of what it comes to next, or is at
-    int peer_place = none;   // of a stream for messages, at the other end
+    int next = 0, step = 0;  // position in the stream of what it reaches next, or is at
+    int peer_head = none;    // of a stream for messages, at the other end
     double came = 0;
     double slowdown = 0;  // of compute, by what it is at
   };
@@ -91,25 +91,25 @@ class Engine {
   void make_tasks();
   void make_flows();
 
-  int instruction_at(const Place& place) const {
-    return actors_[at(place.actor)].table->streams[at(place.stream)][at(place.next)];
+  int instruction_at(const StreamHead& head) const {
+    return actors_[at(head.actor)].table->streams[at(head.stream)][at(head.next)];
   }
-  int task_of(int place, int instruction) const;
-  void look_at(int place);
+  int task_of(int head, int instruction) const;
+  void look_at(int head);
   void begin(int task);
   void take_work(Task& task) const;
   void phase_over(int task);
   void begin_bytes(int task);
   void load(const ClassFlow& flow, int sign);
   void end(int task);
-  void leave(Place& place, const Task& task);
-  void set_slowdown(Place& place, double slowdown);
+  void leave(StreamHead& head, const Task& task);
+  void set_slowdown(StreamHead& head, double slowdown);
   void mark(int task);
   void settle();
   double pace_of(const Task& task) const;
-  std::string missing(int place) const;
-  bool is_over(const Place& place) const {
-    return place.step > steps_ || actors_[at(place.actor)].table->streams[at(place.stream)].empty();
+  std::string missing(int head) const;
+  bool is_over(const StreamHead& head) const {
+    return head.step > steps_ || actors_[at(head.actor)].table->streams[at(head.stream)].empty();
   }
   [[noreturn]] void explain_deadlock() const;
 
@@ -119,9 +119,9 @@ class Engine {
   int unfinished_ = 0;  // streams that have not ended the last step
   double now_ = 0;
   std::vector<Actor> actors_;
-  std::vector<Place> places_;
-  std::vector<int> blocked_by_;  // by place: instruction it waits for; on its own as it is looked at most
-  std::vector<Task> tasks_;      // of places, then of groups
+  std::vector<StreamHead> heads_;
+  std::vector<int> blocked_by_;  // by head: instruction it waits for
+  std::vector<Task> tasks_;      // of heads, then of groups
   std::vector<int> parties_;
   std::vector<ClassFlow> flows_;
   std::vector<ClassChannel> channels_;

@@ -22,46 +22,46 @@ namespace simulation {
 namespace {
 
 // One run of an instruction on a rank.
-struct Run {
+struct InstructionRun {
   int rank = 0, instruction = 0, step = 0;
 };
 
-class Walk {
+class PathTracer {
  public:
-  Walk(const Job& job, const Classes& classes, const Engine& engine) : job_(job), classes_(classes), engine_(engine) {
+  PathTracer(const Job& job, const Classes& classes, const Engine& engine) : job_(job), classes_(classes), engine_(engine) {
     const std::vector<double>& ends = engine.step_ends();
     origin_ = ends[ends.size() - 2];
     end_ = ends.back();
   }
 
   CriticalPath take() {
-    std::optional<Run> run = last();
+    std::optional<InstructionRun> run = last();
     while (run) run = step_back(*run);
     std::reverse(path_.segments.begin(), path_.segments.end());
     return std::move(path_);
   }
 
  private:
-  const RunTimes& times(const Run& run) const {
+  const RunTimes& times(const InstructionRun& run) const {
     return engine_.times(classes_.of_rank[at(run.rank)], run.step)[run.instruction];
   }
-  const ProgramTable::Entry& entry(const Run& run) const { return job_.table(run.rank).entries[at(run.instruction)]; }
+  const ProgramTable::Role& entry(const InstructionRun& run) const { return job_.table(run.rank).entries[at(run.instruction)]; }
 
-  Run last() const {
+  InstructionRun last() const {
     for (int rank = 0; rank < job_.ranks(); ++rank) {
-      const Run run{rank, job_.table(rank).last_compute, 0};
+      const InstructionRun run{rank, job_.table(rank).last_compute, 0};
       if (times(run).end == end_) return run;
     }
     throw InternalError("simulation: no rank ended the step");
   }
 
-  int meet_of(const Run& run) const {
+  int meet_of(const InstructionRun& run) const {
     return entry(run).meeting == Meeting::collective ? job_.meet_of[at(run.rank)][entry(run).group] : none;
   }
 
   // The same message or collective on another rank; itself if it is alone.
-  std::vector<Run> parties(const Run& run) const {
-    const ProgramTable::Entry& mine = entry(run);
+  std::vector<InstructionRun> parties(const InstructionRun& run) const {
+    const ProgramTable::Role& mine = entry(run);
     const int stream = job_.table(run.rank).program->at(run.instruction).stream;
     if (mine.meeting == Meeting::send || mine.meeting == Meeting::receive) {
       const int peer = job_.peer_rank(run.rank, stream);
@@ -69,7 +69,7 @@ class Walk {
     }
     const int meet = meet_of(run);
     if (meet == none) return {run};
-    std::vector<Run> all = {run};
+    std::vector<InstructionRun> all = {run};
     for (const int rank : job_.meets[at(meet)].ranks) {
       if (rank != run.rank) all.push_back({rank, job_.table(rank).collectives[mine.group][at(mine.turn)], run.step});
     }
@@ -77,34 +77,35 @@ class Walk {
   }
 
   // Why `run` came to its stream's head when it did.
-  std::optional<Run> cause_of(const Run& run, StartCause& cause) const {
+  std::optional<InstructionRun> cause_of(const InstructionRun& run, StartCause& cause) const {
     const ProgramTable& table = job_.table(run.rank);
     const parallel::Instruction& i = table.program->at(run.instruction);
     const std::vector<int>& stream = table.streams[at(i.stream)];
     const int place = entry(run).place;
     const double came = times(run).came;
-    const auto ended_then = [&](const Run& other) { return other.step >= -1 && times(other).end == came; };
-    const Run before{run.rank, place > 0 ? stream[at(place - 1)] : stream.back(), place > 0 ? run.step : run.step - 1};
+    const auto ended_then = [&](const InstructionRun& other) { return other.step >= -1 && times(other).end == came; };
+    const InstructionRun before{run.rank, place > 0 ? stream[at(place - 1)] : stream.back(),
+                                place > 0 ? run.step : run.step - 1};
     cause = StartCause::stream;
     if (ended_then(before)) return before;
     cause = StartCause::awaited;
     for (const int awaited : i.waits) {
-      const Run other{run.rank, awaited, awaited < run.instruction ? run.step : run.step - 1};
+      const InstructionRun other{run.rank, awaited, awaited < run.instruction ? run.step : run.step - 1};
       if (ended_then(other)) return other;
     }
     cause = StartCause::step_began;
     return std::nullopt;
   }
 
-  std::optional<Run> step_back(const Run& run) {
+  std::optional<InstructionRun> step_back(const InstructionRun& run) {
     const RunTimes& t = times(run);
-    const std::vector<Run> all = parties(run);
-    const auto came_last = [&](const Run& party) { return times(party).came == t.begin; };
+    const std::vector<InstructionRun> all = parties(run);
+    const auto came_last = [&](const InstructionRun& party) { return times(party).came == t.begin; };
     const auto party = std::find_if(all.begin(), all.end(), came_last);
     require(party != all.end(), "simulation: an instruction began when nobody came");
     CriticalSegment segment{.rank = run.rank, .instruction = run.instruction, .step = run.step};
     segment.last_rank = party->rank;
-    std::optional<Run> cause = cause_of(*party, segment.cause);
+    std::optional<InstructionRun> cause = cause_of(*party, segment.cause);
     if (t.begin <= origin_) cause.reset(), segment.cause = StartCause::step_began;
     if (cause) segment.cause_of = cause->instruction;
     segment.begin = std::max(0.0, t.begin - origin_);
@@ -114,17 +115,17 @@ class Walk {
     return cause;
   }
 
-  Work work_of(const Run& run, const std::vector<Run>& all) const {
+  Work work_of(const InstructionRun& run, const std::vector<InstructionRun>& all) const {
     if (entry(run).meeting == Meeting::receive) return job_.work(all[1].rank, all[1].instruction);
     Work work = job_.work(run.rank, run.instruction);
     if (entry(run).meeting != Meeting::collective) return work;
     if (all.size() == 1) work.bytes = work.inside_seconds = 0;
-    for (const Run& other : all) take_slower(work, job_.work(other.rank, other.instruction));
+    for (const InstructionRun& other : all) take_slower(work, job_.work(other.rank, other.instruction));
     return work;
   }
 
-  const Flow* flow_of(const Run& run, const std::vector<Run>& all) const {
-    const Run& from = entry(run).meeting == Meeting::receive ? all[1] : run;
+  const Flow* flow_of(const InstructionRun& run, const std::vector<InstructionRun>& all) const {
+    const InstructionRun& from = entry(run).meeting == Meeting::receive ? all[1] : run;
     const int meet = meet_of(run);
     const int flow = meet != none
                          ? job_.meets[at(meet)].flow
@@ -150,7 +151,7 @@ class Walk {
     rest += inside * (1 - share);
   }
 
-  void add(const Run& run, const std::vector<Run>& all, const RunTimes& t) {
+  void add(const InstructionRun& run, const std::vector<InstructionRun>& all, const RunTimes& t) {
     CriticalSums& sums = path_.sums;
     const Work work = work_of(run, all);
     double nothing = 0;
@@ -181,7 +182,7 @@ class Walk {
 }  // namespace
 
 CriticalPath find_critical_path(const Job& job, const Classes& classes, const Engine& engine) {
-  return Walk(job, classes, engine).take();
+  return PathTracer(job, classes, engine).take();
 }
 
 }  // namespace simulation

@@ -24,7 +24,7 @@ ProgramTable make_table(const parallel::Program& program) {
   for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
     const Instruction& i = program.at(n);
     std::vector<int>& stream = table.streams[at(i.stream)];
-    ProgramTable::Entry entry{.place = static_cast<int>(stream.size())};
+    ProgramTable::Role entry{.place = static_cast<int>(stream.size())};
     stream.push_back(n);
     const bool on_compute = program.stream_of(i).role == StreamRole::compute;
     entry.compute = on_compute && !parallel::communication_kind(i);
@@ -54,10 +54,10 @@ bool is_sound(const Work& work) {
   return true;
 }
 
-class Builder {
+class JobBuilder {
  public:
-  Builder(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
-          const std::vector<int>& gpu_of_rank, const std::vector<int>& same_work)
+  JobBuilder(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
+             const std::vector<int>& gpu_of_rank, const std::vector<int>& same_work)
       : set_(set), network_(network), gpu_of_rank_(gpu_of_rank), rings_(network) {
     job_.layout = set.layout;
     require(std::ssize(gpu_of_rank) == job_.ranks(), "simulation: a GPU for every rank");
@@ -273,7 +273,7 @@ int Job::peer_stream(int rank, int stream) const {
 
 Job make_job(const parallel::ProgramSet& set, const WorkOf& work_of, const topology::Network& network,
              const std::vector<int>& gpu_of_rank, const std::vector<int>& same_work) {
-  return Builder(set, work_of, network, gpu_of_rank, same_work).take();
+  return JobBuilder(set, work_of, network, gpu_of_rank, same_work).take();
 }
 
 }  // namespace plait::plan::simulation

@@ -20,7 +20,7 @@ constexpr int none = -1;
 enum class Meeting : std::uint8_t { alone, send, receive, collective };
 
 struct ProgramTable {
-  struct Entry {
+  struct Role {
     Meeting meeting = Meeting::alone;  // as its kind says; a collective whose group is one rank is alone when it runs
     std::uint8_t group = 0;            // of a collective
     bool compute = false;              // slowed by communication beside it
@@ -28,7 +28,7 @@ struct ProgramTable {
     int turn = 0;                      // of a collective: among those of its group
   };
   const parallel::Program* program = nullptr;
-  std::vector<Entry> entries;                             // by instruction
+  std::vector<Role> entries;                              // by instruction
   std::vector<std::vector<int>> streams;                  // instructions of each, in order
   std::array<std::vector<int>, group_kinds> collectives;  // instructions of each group, in order: all on one stream
   int last_compute = none;                                // the instruction that ends the step

@@ -15,11 +15,11 @@ parallel::StepTrace step_trace(const parallel::Program& program, const std::vect
   trace.end = to_ms * step_seconds;
   for (int n = 0; n < static_cast<int>(times.size()); ++n) {
     const InstructionTimes& t = times[static_cast<std::size_t>(n)];
-    parallel::StepTrace::Row row{n, to_ms * t.reached, to_ms * t.came, to_ms * t.end, std::nullopt};
+    parallel::StepTrace::Slice slice{n, to_ms * t.reached, to_ms * t.came, to_ms * t.end, std::nullopt};
     const parallel::Instruction& i = program.at(n);
     const bool communicates = parallel::communication_kind(i).has_value();
-    if (communicates && !parallel::is_send(i.kind)) row.ready = to_ms * t.begin;
-    trace.rows.push_back(row);
+    if (communicates && !parallel::is_send(i.kind)) slice.ready = to_ms * t.begin;
+    trace.slices.push_back(slice);
     // A block's collectives are simulated as one.
     const bool in_block = !communicates && parallel::collective_group(i) && t.moved < t.end;
     if (in_block) trace.collectives.push_back({"collectives of the block", n, to_ms * t.moved, to_ms * t.end});
