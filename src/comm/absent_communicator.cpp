@@ -41,7 +41,7 @@ void AbsentCommunicator::all_to_all(StreamRef stream, View send, View receive) {
   if (copying_) copy(stream, receive.data, send.data, send.bytes());
 }
 
-void AbsentCommunicator::send(StreamRef, View, int) { throw InternalError("AbsentCommunicator::send: nobody is there"); }
-void AbsentCommunicator::receive(StreamRef, View, int) { throw InternalError("AbsentCommunicator::receive: nobody is there"); }
+void AbsentCommunicator::send(StreamRef, View, int) { throw InternalError("AbsentCommunicator::send: there is no peer"); }
+void AbsentCommunicator::receive(StreamRef, View, int) { throw InternalError("AbsentCommunicator::receive: there is no peer"); }
 
 }  // namespace plait::comm

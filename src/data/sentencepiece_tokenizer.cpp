@@ -24,7 +24,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   // `origin` names the model in messages.
   SentencePieceTokenizer(std::string model, const std::string& origin) : model_(std::move(model)) {
     const auto status = processor_.LoadFromSerializedProto(model_);
-    if (!status.ok()) throw ConfigError({{origin, "", fmt::format("is no SentencePiece model: {}", status.message()), "", 0}});
+    if (!status.ok())
+      throw ConfigError({{origin, "", fmt::format("is not a SentencePiece model: {}", status.message()), "", 0}});
   }
 
   std::string kind() const override { return "sentencepiece"; }

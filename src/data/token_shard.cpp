@@ -62,7 +62,7 @@ TokenShard::TokenShard(std::filesystem::path path) : path_(std::move(path)), fil
   if (magic != magic_uint16 && magic != magic_uint32) {
     if (!is_named_raw(path_)) {
       refuse(path_, 0,
-             fmt::format("is no token shard: wrong magic number {}, must be {} (uint16) or {} (uint32); raw uint16 files "
+             fmt::format("is not a token shard: wrong magic number {}, must be {} (uint16) or {} (uint32); raw uint16 files "
                          "are named train.bin, val.bin or *.u16.bin",
                          magic, magic_uint16, magic_uint32));
     }

@@ -61,7 +61,7 @@ std::vector<Device> placed(const Config& config, const DeviceChoice& devices, in
     }
     if (const auto last = *std::max_element(given.begin(), given.end()); last >= devices.count) {
       throw ConfigError({{"placement.devices", std::to_string(last),
-                          "is no GPU of this machine, which has " + std::to_string(devices.count), "", 0}});
+                          "is not a GPU of this machine, which has " + std::to_string(devices.count), "", 0}});
     }
   }
   std::vector<Device> by_rank;
@@ -97,7 +97,7 @@ DeviceChoice choose_devices(const Config& config) {
   std::string why;
   const int count = cuda_device_count(&why);
   if (wish == "cuda") {
-    if (count == 0) throw ConfigError({{"launch.device", wish, "needs a GPU, but there is none to use: " + why, "", 0}});
+    if (count == 0) throw ConfigError({{"launch.device", wish, "needs a GPU, but none can be used: " + why, "", 0}});
     return {DeviceKind::cuda, count, "launch.device is cuda"};
   }
   if (count == 0) return {DeviceKind::host, 0, why};

@@ -119,7 +119,7 @@ class RankStructure {
     for (const Instruction& i : expected_instructions(set_, rank_)) expected.insert(identity(i));
     for (int n = 0; n < static_cast<int>(program_.instructions.size()); ++n) {
       if (!expected.contains(identity(program_.at(n)))) {
-        problems_.add(rank_, n, "is no part of this rank's step");
+        problems_.add(rank_, n, "does not belong to this rank's step");
       } else {
         check_instruction(n);
       }

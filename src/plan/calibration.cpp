@@ -143,7 +143,7 @@ nlohmann::ordered_json to_json(const Calibration& c) {
 Calibration calibration_from(const nlohmann::json& json, const std::string& source) {
   const CalibrationReader root(json, "", source);
   if (root.text("format") != "plait-calibration" || root.count("version") != 1)
-    root.fail("is no calibration of this version");
+    root.fail("is not a calibration of this version");
   Calibration c{.device = root.text("device"),
                 .model = root.text("model"),
                 .blocks = {},

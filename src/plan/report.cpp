@@ -88,7 +88,7 @@ Json signature(const Config& c) {
 
 const nlohmann::json& member(const nlohmann::json& json, const std::string& key, const std::string& source) {
   if (!json.is_object() || !json.contains(key))
-    throw ConfigError(source + ": is no plan of `plait plan --json`: '" + key + "' is missing");
+    throw ConfigError(source + ": is not a plan from `plait plan --json`: '" + key + "' is missing");
   return json.at(key);
 }
 

@@ -125,7 +125,7 @@ std::vector<std::string> problems_of(const Graph& graph) {
     const Edge& edge = graph.edges[i];
     const std::string where = "edge " + std::to_string(i) + ": ";
     if (!exists(edge.a) || !exists(edge.b))
-      problems.push_back(where + "an end is no node");
+      problems.push_back(where + "an end is not a node");
     else if (edge.a == edge.b)
       problems.push_back(where + "joins " + graph.nodes[static_cast<std::size_t>(edge.a)].name + " to itself");
     if (!in_range(edge.gb_per_s, 1e-6, max_gb_per_s)) problems.push_back(where + "its bandwidth is out of range");

@@ -350,7 +350,7 @@ class XmlReader {
       } else if (is_hidden(target)) {
         entry = &at_switch[link.gpu];
       } else if (is_gpu_class(kind)) {
-        warn(link.element, name + " lists a link to " + target + ", which is no GPU of this file: ignored, as NCCL does");
+        warn(link.element, name + " lists a link to " + target + ", which is not a GPU in this file: ignored, as NCCL does");
         continue;
       } else if (kind == "0x068001") {
         entry = &at_cpu[link.gpu];
@@ -416,9 +416,9 @@ class XmlReader {
       const std::string target = address_of(link.element, "target");
       const auto from = switches_.find(link.from), to = switches_.find({link.from.first, target});
       if (from == switches_.end())
-        warn(link.element, "<pcilink> of " + link.from.second + ", which is no PCIe switch: ignored");
+        warn(link.element, "<pcilink> of " + link.from.second + ", which is not a PCIe switch: ignored");
       else if (to == switches_.end())
-        warn(link.element, "<pcilink> to " + target + ", which is no PCIe switch of this file: ignored, as NCCL does");
+        warn(link.element, "<pcilink> to " + target + ", which is not a PCIe switch in this file: ignored, as NCCL does");
       else if (from == to)
         warn(link.element, "<pcilink> of " + target + " to itself: ignored");
       else if (!listed.emplace(std::pair(from->second, to->second), link.element).second)

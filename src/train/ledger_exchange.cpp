@@ -17,7 +17,7 @@ std::vector<parallel::Ledger> gather_ledgers(launch::RankContext& rank, const st
     try {
       all.push_back(Json::parse(rank.rendezvous->get(key(other), timeout)).get<parallel::Ledger>());
     } catch (const nlohmann::json::exception& error) {
-      throw CommError("rank " + std::to_string(other) + " sent a ledger that is none: " + error.what());
+      throw CommError("rank " + std::to_string(other) + " sent something that is not a ledger: " + error.what());
     }
   }
   return all;

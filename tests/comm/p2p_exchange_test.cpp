@@ -255,7 +255,7 @@ TEST_F(P2pExchange, OnlyInvitationsAreAccepted) {
   for (std::size_t i = 0; i < malformed.size(); ++i) {
     const std::string name = "malformed" + std::to_string(i);
     store->set(name, malformed[i]);
-    EXPECT_THAT(message_of([&] { exchange.take_descriptor(name); }), HasSubstr("is no invitation")) << malformed[i];
+    EXPECT_THAT(message_of([&] { exchange.take_descriptor(name); }), HasSubstr("is not an invitation")) << malformed[i];
   }
 }
 

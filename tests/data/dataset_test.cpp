@@ -225,7 +225,7 @@ TEST(DataErrors, ListEveryBadFile) {
   config.model.vocab = 300;
   const std::string text = config_error([&] { open_dataset(config, *create_tokenizer(config), 300); });
   EXPECT_THAT(text, HasSubstr("2 problems"));
-  EXPECT_THAT(text, HasSubstr("a.bin: is no token shard"));
+  EXPECT_THAT(text, HasSubstr("a.bin: is not a token shard"));
   EXPECT_THAT(text, HasSubstr("b.bin: is empty"));
 }
 

@@ -99,7 +99,7 @@ TEST(BrokenProgram, Structure) {
   {
     Editor e(one_f_one_b);
     e.get(0, forward, 3, 0).micro_batch = 4;
-    e.expect(0, AllOf(HasSubstr("forward micro-batch 4 block 0"), HasSubstr("is no part of this rank's step")));
+    e.expect(0, AllOf(HasSubstr("forward micro-batch 4 block 0"), HasSubstr("does not belong to this rank's step")));
   }
   {
     Editor e(one_f_one_b);

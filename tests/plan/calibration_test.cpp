@@ -51,7 +51,7 @@ TEST(Calibration, WhatIsNoneIsRefusedByItsPlace) {
     return std::string("accepted");
   };
   EXPECT_THAT(refused([](auto& j) { j = 3; }), HasSubstr("file: the document must be an object"));
-  EXPECT_THAT(refused([](auto& j) { j["format"] = "x"; }), HasSubstr("is no calibration"));
+  EXPECT_THAT(refused([](auto& j) { j["format"] = "x"; }), HasSubstr("is not a calibration"));
   EXPECT_THAT(refused([](auto& j) { j["blocks"][1]["forward_s"] = -1; }),
               HasSubstr("blocks[1] has a 'forward_s' that is negative"));
   EXPECT_THAT(refused([](auto& j) { j["blocks"][0]["kind"] = "tail"; }), HasSubstr("blocks[0] must be of kind"));

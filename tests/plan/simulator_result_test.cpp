@@ -154,13 +154,12 @@ TEST(SimulatedStep, SaysWhyEachPartOfItsCriticalPathBegan) {
   const Simulated s = simulate_step(set, work_of, two_halves(2, 4, 1), in_order(2));
   std::vector<std::string> path;
   for (const CriticalSegment& segment : s.critical_path) path.push_back(to_string(segment, set));
-  EXPECT_THAT(path,
-              testing::ElementsAre(
-                  testing::StartsWith("0.000 to 1000.000 ms, rank 0: forward micro-batch 0 block 1, when "),
-                  "1000.000 to 1250.000 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 had come to last, "
-                  "when forward micro-batch 0 block 1 was over",
-                  "1250.000 to 2250.000 ms, rank 1: forward micro-batch 0 block 2, when receive_activation micro-batch 0 "
-                  "chunk 0 was over"));
+  EXPECT_THAT(path, testing::ElementsAre(
+                        testing::StartsWith("0.000 to 1000.000 ms, rank 0: forward micro-batch 0 block 1, when "),
+                        "1000.000 to 1250.000 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 reached last, "
+                        "when forward micro-batch 0 block 1 was over",
+                        "1250.000 to 2250.000 ms, rank 1: forward micro-batch 0 block 2, when receive_activation micro-batch 0 "
+                        "chunk 0 was over"));
 }
 
 TEST(SimulatedStep, IsTheSameToTheBitWhenItIsRunAgain) {

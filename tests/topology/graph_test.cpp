@@ -45,7 +45,7 @@ TEST(TopologyGraph, ProblemsAreFound) {
   EXPECT_THAT(problem([](Graph& g) { g.nodes[0].index = 0; }), HasSubstr("two GPUs 0"));
   EXPECT_THAT(problem([](Graph& g) { g.nodes[0].index = -1; }), HasSubstr("without a number"));
   EXPECT_THAT(problem([](Graph& g) { g.edges[0].a = 2; }), HasSubstr("to itself"));
-  EXPECT_THAT(problem([](Graph& g) { g.edges[0].a = 3; }), HasSubstr("is no node"));
+  EXPECT_THAT(problem([](Graph& g) { g.edges[0].a = 3; }), HasSubstr("is not a node"));
   EXPECT_THAT(problem([](Graph& g) { g.edges[0].gb_per_s = 0; }), HasSubstr("bandwidth"));
   EXPECT_THAT(problem([](Graph& g) { g.edges[0].gb_per_s = std::numeric_limits<double>::quiet_NaN(); }),
               HasSubstr("bandwidth"));

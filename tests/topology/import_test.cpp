@@ -111,7 +111,7 @@ TEST(TopologyXml, StrangeLinksAreWarningsWithTheirLine) {
       warnings(first, R"(target="0000:01:00.0" count="4")"),
       ElementsAre("5: gpu0 lists a link to itself: ignored", "15: gpu2 lists a link to gpu0, which lists none back: ignored"));
   EXPECT_THAT(warnings(first, R"(target="0000:99:00.0" count="4")"),
-              Contains(AllOf(HasSubstr("5: gpu0"), HasSubstr("no GPU of this file"))));
+              Contains(AllOf(HasSubstr("5: gpu0"), HasSubstr("not a GPU in this file"))));
   EXPECT_THAT(warnings(first, R"(target="0000:41:00.0" count="2")"),
               ElementsAre(AllOf(HasSubstr("2 lanes to gpu2"), HasSubstr("4 back"))));
   EXPECT_THAT(warnings(R"(sm="86" rank="0")", R"(sm="86")"), ElementsAre("4: gpu0 has no rank: NCCL ignores it, kept"));

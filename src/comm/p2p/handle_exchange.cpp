@@ -51,7 +51,7 @@ Invitation invitation_from(const std::string& text, const std::string& name) {
   if (text.size() != 2 * random_digits + 1 || text[random_digits] != ' ' ||
       !std::all_of(text.begin(), text.begin() + random_digits, is_hex) ||
       !std::all_of(text.begin() + random_digits + 1, text.end(), is_hex)) {
-    throw CommError("handle exchange: '" + name + "' in the rendezvous is no invitation to take a file descriptor");
+    throw CommError("handle exchange: '" + name + "' in the rendezvous is not an invitation to take a file descriptor");
   }
   return {text.substr(0, random_digits), text.substr(random_digits + 1)};
 }

@@ -159,7 +159,7 @@ class LinkMaker {
   void agree(Attempt& attempt, const std::string& name) {
     const std::string other = swap(name, fmt::format("{:.3f} {}", attempt.microseconds, attempt.problem));
     const std::size_t space = other.find(' ');
-    if (space == std::string::npos) throw CommError(label() + ": the other end said something that is no verdict");
+    if (space == std::string::npos) throw CommError(label() + ": the other end sent something that is not a verdict");
     const std::string problem = other.substr(space + 1);
     if (attempt.problem.empty() && !problem.empty()) attempt.problem = "the " + other_side() + ": " + problem;
     if (!attempt.problem.empty()) {

@@ -20,7 +20,7 @@ const std::vector<std::string>& pcie_paths() {
 
 std::string bus_id(FieldReader& fields, const std::string& name) {
   const std::string text = fields.text(name);
-  if (bus_id_from(text) != text) fields.refuse(name, "is no PCI address");
+  if (bus_id_from(text) != text) fields.refuse(name, "is not a PCI address");
   return text;
 }
 
@@ -137,8 +137,7 @@ PathFacts path_facts_from(const std::string& text) {
   facts.nvswitch = fields.flag("nvswitch");
   facts.pcie_path = fields.text("pcie_path");
   const auto& paths = pcie_paths();
-  if (std::find(paths.begin(), paths.end(), facts.pcie_path) == paths.end())
-    fields.refuse("pcie_path", "is no path that there is");
+  if (std::find(paths.begin(), paths.end(), facts.pcie_path) == paths.end()) fields.refuse("pcie_path", "is not a known path");
   const std::int64_t bridges = fields.integer("bridges", 0, most_bridges);
   for (std::int64_t i = 0; i < bridges; ++i) facts.bridges.push_back(bus_id(fields, "bridge"));
   fields.end();

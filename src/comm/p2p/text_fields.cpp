@@ -37,7 +37,7 @@ std::int64_t FieldReader::integer(std::string_view name, std::int64_t least, std
   std::int64_t number = 0;
   const std::errc error = std::from_chars(value.data(), value.data() + value.size(), number).ec;
   // Written back, so that "007" and "-0" are not numbers that nobody wrote.
-  if (error != std::errc() || std::to_string(number) != value) refuse(name, "is no number");
+  if (error != std::errc() || std::to_string(number) != value) refuse(name, "is not a number");
   if (number < least || number > most) refuse(name, "is out of range (" + value + ")");
   return number;
 }

@@ -91,7 +91,7 @@ std::int64_t column_of(std::int64_t target, std::int64_t first_token, std::int64
   return column >= 0 && column < vocab ? column : -1;
 }
 
-// What to subtract from logits of which the largest is `most`: -inf - -inf is no number.
+// What to subtract from logits of which the largest is `most`: -inf - -inf is not a number.
 template <typename A>
 A finite_shift(A most) {
   return most == minus_infinity<A> ? A(0) : most;

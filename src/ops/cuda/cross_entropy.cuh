@@ -30,7 +30,7 @@ struct Softmax {
   float maximum = -INFINITY, sum = 0.0f;
 };
 
-// What to subtract from logits whose maximum is `maximum`: -inf - -inf is no number.
+// What to subtract from logits whose maximum is `maximum`: -inf - -inf is not a number.
 __device__ inline float finite_shift(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
 
 template <typename T>

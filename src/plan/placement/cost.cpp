@@ -46,14 +46,15 @@ void check_traffic(const Traffic& traffic) {
   const auto amount = [](double value) { return std::isfinite(value) && value >= 0; };
   for (const std::vector<RingTraffic>* axis : {&traffic.tensor, &traffic.data}) {
     require(axis->empty() || axis->size() == at(layout.pipeline), "Traffic: one entry for each pipeline rank, or none");
-    for (const RingTraffic& ring : *axis) require(amount(ring.bytes) && amount(ring.rounds), "Traffic: an amount is no amount");
+    for (const RingTraffic& ring : *axis)
+      require(amount(ring.bytes) && amount(ring.rounds), "Traffic: an amount is negative or not finite");
   }
-  require(amount(traffic.tied.bytes) && amount(traffic.tied.rounds), "Traffic: an amount is no amount");
+  require(amount(traffic.tied.bytes) && amount(traffic.tied.rounds), "Traffic: an amount is negative or not finite");
   require(traffic.last_stage >= 0 && traffic.last_stage < layout.pipeline, "Traffic: the last stage is on no pipeline rank");
   for (const ChainTraffic& link : traffic.chain) {
     require(link.from >= 0 && link.from < layout.pipeline && link.to >= 0 && link.to < layout.pipeline && link.from != link.to,
             "Traffic: a message from or to no other pipeline rank");
-    require(amount(link.bytes) && amount(link.messages), "Traffic: an amount is no amount");
+    require(amount(link.bytes) && amount(link.messages), "Traffic: an amount is negative or not finite");
   }
 }
 

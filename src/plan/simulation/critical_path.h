@@ -1,8 +1,8 @@
 // What a step's time is made of: the chain of instructions of which each began when the one before it was over.
 //
-// Backwards from the instruction that ends the step: an instruction began because the last of its parties had come to it, and
-// that one came because the instruction before it on its stream, or one that it waits for, was over. Nothing on the way stood
-// still, so the path has no waiting in it: what waited is elsewhere.
+// Backwards from the instruction that ends the step: an instruction began because the last of its parties reached it, and that
+// party reached it because the instruction before it on its stream, or one that it waits for, was over. The path never stands
+// still, so it has no waiting in it: what waited is elsewhere.
 #pragma once
 
 #include <string>
@@ -31,8 +31,8 @@ struct CriticalSegment {
   int cause_of = -1;
 };
 
-// "1.250 to 2.500 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 had come to last, when forward micro-batch
-// 0 block 1 was over".
+// "1.250 to 2.500 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 reached last, when forward micro-batch 0
+// block 1 was over".
 std::string to_string(const CriticalSegment& segment, const parallel::ProgramSet& set);
 
 struct CriticalSums {

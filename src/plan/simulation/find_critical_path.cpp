@@ -14,7 +14,7 @@ std::string to_string(const CriticalSegment& segment, const parallel::ProgramSet
   std::string text = fmt::format("{:.3f} to {:.3f} ms, rank {}: {}", 1e3 * segment.begin, 1e3 * segment.end, segment.rank,
                                  to_string(set.program(segment.rank).at(segment.instruction)));
   if (segment.cause == StartCause::step_began) return text + ", when the step began";
-  if (segment.last_rank != segment.rank) text += fmt::format(", which rank {} had come to last", segment.last_rank);
+  if (segment.last_rank != segment.rank) text += fmt::format(", which rank {} reached last", segment.last_rank);
   return text + fmt::format(", when {} was over", to_string(set.program(segment.last_rank).at(segment.cause_of)));
 }
 
@@ -102,7 +102,7 @@ class PathTracer {
     const std::vector<InstructionRun> all = parties(run);
     const auto came_last = [&](const InstructionRun& party) { return times(party).came == t.begin; };
     const auto party = std::find_if(all.begin(), all.end(), came_last);
-    require(party != all.end(), "simulation: an instruction began when nobody came");
+    require(party != all.end(), "simulation: an instruction began before any party arrived");
     CriticalSegment segment{.rank = run.rank, .instruction = run.instruction, .step = run.step};
     segment.last_rank = party->rank;
     std::optional<InstructionRun> cause = cause_of(*party, segment.cause);

@@ -94,7 +94,7 @@ class JobBuilder {
         Work& work = row[at(n)];
         work = work_of(rank, n);
         if (!is_sound(work)) {
-          throw InternalError("simulation: the work of " + to_string(table.program->at(n)) + " is no finite number from 0");
+          throw InternalError("simulation: the work of " + to_string(table.program->at(n)) + " is negative or not finite");
         }
       }
       // The newest first: neighbouring ranks are alike.

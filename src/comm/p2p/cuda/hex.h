@@ -27,7 +27,7 @@ Handle handle_from(FieldReader& fields, const std::string& name) {
   const auto digit = [&](char c) -> unsigned {
     if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
     if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a') + 10;
-    fields.refuse(name, "is no handle");
+    fields.refuse(name, "is not a handle");
   };
   for (std::size_t i = 0; i < sizeof bytes; ++i) {
     bytes[i] = static_cast<unsigned char>(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
