@@ -106,8 +106,8 @@ void print(const Plan& plan) {
 }
 
 nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
-  auto json = parallel::to_json(plan.stages(), plan.stages().front().schedule.name, plan.sited.context.devices);
-  json.update(to_json(plan.sited.job, plan.sited.machine, plan.sited.context));
+  auto json = parallel::plan_document(plan.stages(), plan.sited.context.devices,
+                                      to_json(plan.sited.job, plan.sited.machine, plan.sited.context));
   if (programs) {
     json["programs"] = nlohmann::ordered_json::array();
     for (int rank = 0; rank < plan.stages().front().layout.ranks(); ++rank)

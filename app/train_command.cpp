@@ -37,18 +37,16 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
       throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
     train::TrainRequest request;
     if (auto settled = launch::settled_by_launcher()) {
-      request.config = std::move(*settled);
+      request.job = std::move(*settled);
     } else {
-      request.config = options->config.empty()
-                           ? checkpoint::load_run_config(checkpoint::run_directory_of(options->resume), options->set)
-                           : load_config(options->config, options->set);
+      Config config = options->config.empty()
+                          ? checkpoint::load_run_config(checkpoint::run_directory_of(options->resume), options->set)
+                          : load_config(options->config, options->set);
       if (!options->plan.empty())
-        request.config =
-            plan::apply_choice(std::move(request.config), read_json_file(options->plan, most_plan_bytes), options->plan);
-      std::string note;
-      request.config = launch::settle(request.config, note);
-      if (!note.empty()) fmt::print(stderr, "{}\n", note);
-      launch::tell_rank_processes(request.config);
+        config = plan::apply_choice(std::move(config), read_json_file(options->plan, most_plan_bytes), options->plan);
+      request.job = launch::settle(config);
+      if (!request.job.note.empty()) fmt::print(stderr, "{}\n", request.job.note);
+      launch::tell_rank_processes(request.job);
     }
     request.resume = options->resume;
     request.argv.assign(argv, argv + argc);

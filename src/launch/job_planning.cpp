@@ -10,6 +10,7 @@
 #include "core/pair_transport.h"
 #include "data/tokenizer.h"
 #include "launch/calibration_cache.h"
+#include "launch/launch.h"
 #include "launch/launch_environment.h"
 #include "launch/live_graph.h"
 #include "launch/rank_binding.h"
@@ -19,7 +20,7 @@
 namespace plait::launch {
 namespace {
 
-constexpr const char* settled_variable = "PLAIT_SETTLED_CONFIG";
+constexpr const char* settled_variable = "PLAIT_SETTLED_JOB";
 // Of messages through pinned host memory: 36 to 39 GB/s was measured between H200s (docs/p2p.md).
 constexpr double host_gb_per_s = 36, host_latency_us = 15;
 constexpr const char* assumed_gpu = "H200";  // where there is none at hand
@@ -73,8 +74,6 @@ class Planning {
       result.context.cpu_binding = cpu_binding(*result.fabric, result.job.best.placement.gpu_of_rank);
     return result;
   }
-
-  DeviceKind kind() const { return kind_; }
 
  private:
   int count_ranks(const topology::Graph& file) const {
@@ -163,10 +162,10 @@ class Planning {
     using plan::PlacementStrategy;
     plan::PlacementOptions options;
     const std::string& strategy = config_.placement.strategy;
-    options.strategy = strategy == "order"      ? PlacementStrategy::order
-                       : strategy == "worst"    ? PlacementStrategy::worst
-                       : strategy == "explicit" ? PlacementStrategy::given
-                                                : PlacementStrategy::automatic;
+    options.strategy = strategy == "explicit"                  ? PlacementStrategy::given
+                       : strategy == "order" || wish_.in_order ? PlacementStrategy::order
+                       : strategy == "worst"                   ? PlacementStrategy::worst
+                                                               : PlacementStrategy::automatic;
     for (const std::int64_t gpu : config_.placement.devices) options.given.push_back(static_cast<int>(gpu));
     return options;
   }
@@ -185,56 +184,75 @@ SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningW
   return Planning(config, wish).run(vocab);
 }
 
-Config settle(const Config& config, std::string& note) {
-  note.clear();
+SettledJob settle(const Config& config) {
+  SettledJob settled{.config = config, .plan = {}, .note = {}};
   const std::vector<std::string> open = keys_left_to_planner(config);
-  const PlanningWish wish{
-      .gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 1, .what_if = false, .runs_here = true};
-  const Planning planning(config, wish);
+  const DeviceChoice devices = choose_devices(config);
   const std::string& strategy = config.placement.strategy;
-  // Data parallelism alone is as good anywhere, and NCCL finds its own rings.
-  const bool placing = planning.kind() == DeviceKind::cuda && config.launch.mode != "external" &&
-                       (strategy == "auto" || strategy == "worst") &&
-                       (config.parallel.tensor != 1 || config.parallel.pipeline != 1);
-  if (open.empty() && !placing) return config;
-  if (config.launch.mode == "external" && !open.empty()) {
-    throw ConfigError({{open.front(), "auto",
-                        "is not decided with launch.mode=external: plan first, and give each rank the plan (--plan)", "", 0}});
+  Config asked = config;
+  const bool external = config.launch.mode == "external";
+  if (external) {
+    if (!open.empty()) {
+      throw ConfigError(
+          {{open.front(), "auto", "is not decided with launch.mode=external: plan first, and give each rank the plan (--plan)",
+            "", 0}});
+    }
+    const RankContext here = rank_from_environment(config).value();
+    if (!here.is_main) return settled;
+    asked.launch.ranks = here.size;
+  } else if (open.empty()) {
+    asked.launch.ranks = rank_count(config, devices);
   }
+  // Data parallelism alone is as good anywhere, and NCCL finds its own rings.
+  const bool places = devices.kind == DeviceKind::cuda && !external && (strategy == "auto" || strategy == "worst") &&
+                      (config.parallel.tensor != 1 || config.parallel.pipeline != 1);
+  const bool decides = places || !open.empty();
+  PlanningWish wish;
+  wish.what_if = false;
+  wish.runs_here = true;
+  wish.in_order = !decides;
   SitedPlan planned;
   try {
-    planned = plan_on_site(config, data::vocabulary(config), wish);
+    planned = plan_on_site(asked, data::vocabulary(config), wish);
   } catch (const ConfigError& error) {
-    if (!open.empty() || strategy != "auto") throw;
+    if (!open.empty() || (places && strategy == "worst")) throw;
     // It runs without, only maybe slower.
-    note = std::string("rank r runs on GPU r, as nothing better could be found: ") + error.what();
-    return config;
+    if (places) settled.note = std::string("rank r runs on GPU r, as nothing better could be found: ") + error.what();
+    settled.plan = plan::unpredicted(std::string("no prediction: ") + error.what());
+    return settled;
   }
-  Config settled = planned.job.config;
+  settled.plan = to_json(planned.job, planned.machine, planned.context);
+  if (!decides) return settled;
+  settled.config = planned.job.config;
+  settled.config.launch.ranks = planned.ranks;
+  settled.note = "planned: " + explanation_of(planned.job, planned.machine, planned.context).front();
   if (planned.kind == DeviceKind::cuda) {
-    settled.placement.strategy = "explicit";
-    settled.placement.devices.assign(planned.job.best.placement.gpu_of_rank.begin(),
-                                     planned.job.best.placement.gpu_of_rank.end());
-  }
-  settled.launch.ranks = planned.ranks;
-  note = "planned: " + explanation_of(planned.job, planned.machine, planned.context).front();
-  if (planned.kind == DeviceKind::cuda) {
-    note +=
-        fmt::format("; ranks on GPUs {} ({})", fmt::join(settled.placement.devices, " "), planned.job.best.placement.method);
+    const plan::PlacementResult& placement = planned.job.best.placement;
+    settled.config.placement.strategy = "explicit";
+    settled.config.placement.devices.assign(placement.gpu_of_rank.begin(), placement.gpu_of_rank.end());
+    settled.note += fmt::format("; ranks on GPUs {} ({})", fmt::join(placement.gpu_of_rank, " "), placement.method);
   }
   return settled;
 }
 
-void tell_rank_processes(const Config& settled) {
-  if (settled.launch.mode == "processes") ::setenv(settled_variable, to_yaml(settled).c_str(), 1);
+void tell_rank_processes(const SettledJob& job) {
+  if (job.config.launch.mode != "processes") return;
+  const nlohmann::ordered_json told{{"config", to_yaml(job.config)}, {"plan", job.plan}};
+  ::setenv(settled_variable, told.dump().c_str(), 1);
 }
 
-std::optional<Config> settled_by_launcher() {
+std::optional<SettledJob> settled_by_launcher() {
   const char* text = std::getenv(settled_variable);
   if (!text) return std::nullopt;
-  Config settled = parse_config(text, {}, settled_variable);
+  const auto told = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!told.is_object() || !told.contains("config") || !told.at("config").is_string() || !told.contains("plan")) {
+    throw ConfigError(std::string("environment variable ") + settled_variable +
+                      ": is no job that plait has settled; unset it, it is for the processes that plait starts");
+  }
+  SettledJob job{
+      .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
   ::unsetenv(settled_variable);  // for this process alone, not for what it may start
-  return settled;
+  return job;
 }
 
 void require_settled(const Config& config, const std::string& command) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -21,6 +22,7 @@ struct PlanningWish {
   int top = 5;
   bool what_if = true;
   bool runs_here = false;  // on the devices that the configuration gives it on this machine: a topology of GPUs is none of CPUs
+  bool in_order = false;   // rank r on GPU r, unless placement.devices says otherwise
 };
 
 struct SitedPlan {
@@ -36,14 +38,21 @@ struct SitedPlan {
 // run, or the topology, device or calibration cannot be had.
 SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish = {});
 
-// The configuration that a job is launched with: nothing left to the planner, GPUs placed (placement.strategy explicit). `note`
-// becomes a line about what was decided, "" where there was nothing to decide. As plan_on_site on this machine.
-Config settle(const Config& config, std::string& note);
+// What a job is launched with. It is planned once: what `plan` says is what runs, is written to plan.json and is compared with
+// what was measured.
+struct SettledJob {
+  Config config;                // nothing left to the planner, GPUs placed (placement.strategy explicit)
+  nlohmann::ordered_json plan;  // as plan/report.h writes it; null on ranks of an outside launcher other than rank 0
+  std::string note;             // a line about what was decided, "" where there was nothing to decide
+};
 
-// Rank processes do not settle for themselves, as two of them could come to different answers: the process that starts them
-// tells them its own, by the environment. Nothing in a process that nobody told.
-void tell_rank_processes(const Config& settled);
-std::optional<Config> settled_by_launcher();
+// As plan_on_site on this machine. A job that leaves nothing open runs without a prediction where none can be had.
+SettledJob settle(const Config& config);
+
+// Rank processes do not plan for themselves, as two of them could come to different answers: the process that starts them tells
+// them its own, by the environment. Nothing in a process that nobody told.
+void tell_rank_processes(const SettledJob& job);
+std::optional<SettledJob> settled_by_launcher();
 
 // ConfigError naming what `config` leaves to the planner, for commands that do not ask it: "plait verify".
 void require_settled(const Config& config, const std::string& command);

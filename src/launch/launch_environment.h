@@ -17,6 +17,9 @@ struct DeviceChoice {
 // launch.device, where `auto` is a GPU if there is one. ConfigError if it asks for GPUs and there are none.
 DeviceChoice choose_devices(const Config& config);
 
+// launch.ranks, or what follows from the rest of a configuration that leaves nothing to the planner.
+int rank_count(const Config& config, const DeviceChoice& devices);
+
 // The device of a rank of this host: the GPU that placement.devices gives it, or the one of its own number. Ranks on CPUs are
 // not placed.
 Device placed_device(const Config& config, DeviceKind kind, int rank);

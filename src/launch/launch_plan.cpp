@@ -21,15 +21,6 @@ LaunchMode mode_from(const std::string& name) {
   throw ConfigError({{"launch.ranks", std::to_string(ranks), rule, "", 0}});
 }
 
-// launch.ranks, or what `auto` comes to.
-int rank_count(const Config& config, const DeviceChoice& devices) {
-  const ParallelConfig& parallel = config.parallel;
-  const auto model_parallel = static_cast<int>(parallel.tensor * parallel.pipeline);
-  if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
-  if (parallel.data > 0) return static_cast<int>(parallel.data) * model_parallel;
-  return devices.kind == DeviceKind::cuda ? devices.count : 2 * model_parallel;
-}
-
 void check_layout(const Config& config, int ranks) {
   const ParallelConfig& parallel = config.parallel;
   const auto model_parallel = static_cast<int>(parallel.tensor * parallel.pipeline);
@@ -102,6 +93,14 @@ DeviceChoice choose_devices(const Config& config) {
   }
   if (count == 0) return {DeviceKind::host, 0, why};
   return {DeviceKind::cuda, count, "launch.device auto takes GPUs where there are any"};
+}
+
+int rank_count(const Config& config, const DeviceChoice& devices) {
+  const ParallelConfig& parallel = config.parallel;
+  const auto model_parallel = static_cast<int>(parallel.tensor * parallel.pipeline);
+  if (config.launch.ranks > 0) return static_cast<int>(config.launch.ranks);
+  if (parallel.data > 0) return static_cast<int>(parallel.data) * model_parallel;
+  return devices.kind == DeviceKind::cuda ? devices.count : 2 * model_parallel;
 }
 
 LaunchPlan plan_launch(const Config& config) {

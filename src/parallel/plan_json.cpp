@@ -43,24 +43,23 @@ Json to_json(const MemoryPlan& plan) {
   return list;
 }
 
-Json to_json(const std::vector<RankPlan>& plans, const std::string& schedule, const std::vector<std::string>& devices) {
-  require(!plans.empty(), "to_json: at least one plan");
+Json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::string>& devices, const Json& decision) {
+  require(!plans.empty(), "plan_document: at least one plan");
   const RankPlan& first = plans.front();
   const int ranks = first.layout.ranks();
   const bool by_stage = static_cast<int>(plans.size()) < ranks;
   require(
       static_cast<int>(devices.size()) == ranks && static_cast<int>(plans.size()) == (by_stage ? first.layout.pipeline : ranks),
-      "to_json: a device for every rank, and a plan for every rank or every pipeline coordinate");
+      "plan_document: a device for every rank, and a plan for every rank or every pipeline coordinate");
   Json json;
   json["layout"] = {{"data", first.layout.data}, {"tensor", first.layout.tensor}, {"pipeline", first.layout.pipeline}};
-  json["schedule"] = schedule;
+  json["schedule"] = first.schedule.name;
   json["zero"] = first.zero;
   json["micro_batches"] = first.micro_batches;
   json["precision"] = {{"compute", to_string(first.sizes.compute)},
                        {"gradients", to_string(first.gradient_type)},
                        {"master", to_string(first.master_type)}};
   json["placement"] = Json::array();
-  Json peaks = Json::array();
   for (int rank = 0; rank < ranks; ++rank) {
     const Coordinates c = first.layout.coordinates(rank);
     json["placement"].push_back({{"rank", rank},
@@ -68,20 +67,20 @@ Json to_json(const std::vector<RankPlan>& plans, const std::string& schedule, co
                                  {"pipeline", c.pipeline},
                                  {"data", c.data},
                                  {"tensor", c.tensor}});
-    peaks.push_back(plans[static_cast<std::size_t>(by_stage ? c.pipeline : rank)].memory.total_bytes());
   }
   json["stages"] = Json::array();
   for (int stage = 0; stage < first.schedule.stages(); ++stage) {
     const BlockRange& blocks = first.stages[static_cast<std::size_t>(stage)];
     json["stages"].push_back({{"pipeline", first.schedule.rank_of(stage)}, {"blocks", {blocks.first, blocks.end - 1}}});
   }
-  json["predicted"] = {{"peak_bytes", peaks}, {"bubble_fraction", simulate(first.schedule).bubble_fraction()}};
+  json["predicted"] = decision.at("predicted");
   json["memory_bytes_by_kind"] = Json::object();
   for (const auto& [kind, bytes] : first.memory.bytes_by_kind()) json["memory_bytes_by_kind"][kind] = bytes;
   json["buckets"] = Json::array();
   for (const Bucket& b : first.flat.buckets()) {
     json["buckets"].push_back({{"elements", b.range.count}, {"blocks", b.blocks}});
   }
+  json.update(decision);
   return json;
 }
 

@@ -115,6 +115,20 @@ std::string word(const nlohmann::json& json, const std::string& key, const std::
   return value.get<std::string>();
 }
 
+// As candidate_json() writes it.
+Candidate candidate_from(const nlohmann::json& choice, const std::string& source) {
+  const nlohmann::json& layout = member(choice, "layout", source);
+  return {.data = whole(layout, "data", source),
+          .tensor = whole(layout, "tensor", source),
+          .pipeline = whole(layout, "pipeline", source),
+          .micro_batch = whole(choice, "micro_batch", source),
+          .virtual_stages = whole(choice, "virtual_stages", source),
+          .zero = whole(choice, "zero", source),
+          .schedule = word(choice, "schedule", source),
+          .recompute = word(choice, "recompute", source),
+          .stages = list_of_whole(choice, "stages", source)};
+}
+
 }  // namespace
 
 std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& machine, const PlanContext& context) {
@@ -207,6 +221,14 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
   return json;
 }
 
+nlohmann::ordered_json unpredicted(const std::string& why) {
+  return {{"predicted", nullptr}, {"explanation", Json::array({why})}};
+}
+
+Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string& source) {
+  return candidate_from(member(nlohmann::json(plan), "choice", source), source);
+}
+
 Config apply_choice(Config config, const nlohmann::json& plan, const std::string& source) {
   const nlohmann::json& choice = member(plan, "choice", source);
   const nlohmann::json made_for = member(choice, "made_for", source), now = signature(config);
@@ -215,17 +237,7 @@ Config apply_choice(Config config, const nlohmann::json& plan, const std::string
       throw ConfigError(source + ": was made for another job: " + key + " is " + value.dump() + " now; plan again");
     }
   }
-  const nlohmann::json& layout = member(choice, "layout", source);
-  const Candidate candidate{.data = whole(layout, "data", source),
-                            .tensor = whole(layout, "tensor", source),
-                            .pipeline = whole(layout, "pipeline", source),
-                            .micro_batch = whole(choice, "micro_batch", source),
-                            .virtual_stages = whole(choice, "virtual_stages", source),
-                            .zero = whole(choice, "zero", source),
-                            .schedule = word(choice, "schedule", source),
-                            .recompute = word(choice, "recompute", source),
-                            .stages = list_of_whole(choice, "stages", source)};
-  config = with(config, candidate);
+  config = with(config, candidate_from(choice, source));
   config.placement.strategy = "explicit";
   config.placement.devices = list_of_whole(choice, "gpus", source);
   config.launch.ranks = static_cast<std::int64_t>(config.placement.devices.size());

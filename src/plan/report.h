@@ -22,11 +22,20 @@ struct PlanContext {
 std::string text_of(const PlannedJob& job, const Machine& machine, const PlanContext& context);
 std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& machine, const PlanContext& context);
 
-// {"predicted": {...}, "links": {...}, "placement_method", "cpu_binding", "alternatives": [...], "rejected": [...],
-// "explanation": [...],
-//  "choice": {...}}, to be joined with what parallel/plan_json.h says about the programs. `choice` is what apply_choice()
-//  reads.
+// What was decided, as a document: {"predicted": {...}, "links": {...}, "placement_method", "cpu_binding", "alternatives":
+// [...], "rejected": [...], "explanation": [...], "choice": {...}}. parallel/plan_json.h puts it beside what it says of the
+// programs; apply_choice() reads "choice". Of "predicted", which nothing else writes:
+//   step_ms             of one optimizer step, simulated
+//   bubble_fraction     of that step, mean over ranks
+//   exposed_comm_ms     of that step, mean over ranks; exposed_dp_ms, _p2p_ms and _tp_ms are its parts
+//   peak_bytes          by rank: the memory plan and the libraries' share, as a device reports its use
+//   machine, topology   what it was predicted from
 nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, const PlanContext& context);
+// The document of a job that runs without a prediction: "predicted" is null and "explanation" has `why`.
+nlohmann::ordered_json unpredicted(const std::string& why);
+
+// What such a document chose. ConfigError naming `source` and the key if it is none.
+Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string& source);
 
 // The configuration that a plan.json chose, on top of `config`, which must be what the plan was made for: ConfigError naming
 // `source` and the key if the document is no plan, holds what no plan has, or was made for another model or batch.

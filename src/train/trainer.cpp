@@ -12,12 +12,10 @@
 #include "core/file.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
-#include "launch/job_planning.h"
 #include "launch/launch_environment.h"
 #include "parallel/job_plan.h"
 #include "parallel/plan_json.h"
 #include "parallel/validator.h"
-#include "plan/report.h"
 #include "topology/peak_flops.h"
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
@@ -55,9 +53,9 @@ RunStart agree_on_start(const TrainRequest& request, launch::RankContext& rank) 
   if (rank.is_main) {
     RunStart start;
     if (request.resume.empty()) {
-      start.run_dir = checkpoint::create_run_directory(request.config.run);
-      data::create_tokenizer(request.config)->save(start.run_dir);
-      write_text_file(start.run_dir / "config.yaml", to_yaml(request.config));
+      start.run_dir = checkpoint::create_run_directory(request.job.config.run);
+      data::create_tokenizer(request.job.config)->save(start.run_dir);
+      write_text_file(start.run_dir / "config.yaml", to_yaml(request.job.config));
     } else {
       const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(request.resume);
       start = {found.run_dir, found.directory, found.step};
@@ -125,7 +123,8 @@ class Reporter {
 class Trainer {
  public:
   Trainer(const TrainRequest& request, launch::RankContext& rank)
-      : config_(request.config),
+      : config_(request.job.config),
+        decision_(request.job.plan),
         rank_(rank),
         start_(agree_on_start(request, rank)),
         tokenizer_(data::load_tokenizer(start_.run_dir)),
@@ -190,8 +189,9 @@ class Trainer {
     parallel::require_valid(parallel::evaluation_programs(plans));
     std::vector<std::string> devices;
     for (int r = 0; r < rank_.size; ++r) devices.push_back(to_string(launch::placed_device(config_, mine.device_kind, r)));
-    nlohmann::ordered_json plan = parallel::to_json(plans, mine.schedule.name, devices);
-    predict(plan);
+    nlohmann::ordered_json plan = parallel::plan_document(plans, devices, decision_);
+    prediction_ = predicted_run(decision_);
+    if (!prediction_) say(decision_.at("explanation").front().get<std::string>());
     plan["point_to_point"] = links;
     write_text_file(start_.run_dir / "plan.json", plan.dump(2) + "\n");
     std::int64_t parameters = 0;
@@ -200,26 +200,6 @@ class Trainer {
                     mine.layout.to_string(), to_string(mine.sizes.compute), to_string(mine.gradient_type),
                     comm::backend_name(mine.device_kind), to_string(rank_.device), device_name(rank_.device)));
     if (!links.empty()) say(link_table(links));
-  }
-
-  // Before anything has run.
-  void predict(nlohmann::ordered_json& plan) {
-    try {
-      Config config = config_;
-      config.launch.ranks = rank_.size;
-      if (config.placement.strategy != "explicit") config.placement.strategy = "order";
-      const launch::PlanningWish wish{
-          .gpus = 0, .topology = {}, .device = {}, .calibration = {}, .top = 0, .what_if = false, .runs_here = true};
-      const launch::SitedPlan sited = launch::plan_on_site(config, tokenizer_->vocab(), wish);
-      plan.update(to_json(sited.job, sited.machine, sited.context));
-      const plan::Evaluation& best = sited.job.best;
-      prediction_ = Accuracy{
-          .run = {}, .layout = best.candidate.to_string(), .machine = sited.context.machine, .predicted = {}, .measured = {}};
-      prediction_->predicted = {1e3 * best.step_seconds, best.ledger.exposed_ms(),
-                                plan["predicted"]["peak_bytes"].get<std::vector<double>>()};
-    } catch (const ConfigError& error) {
-      say(std::string("no prediction: ") + error.what());
-    }
   }
 
   // Beside what was measured, once that is.
@@ -360,6 +340,7 @@ class Trainer {
   }
 
   const Config& config_;
+  const nlohmann::ordered_json& decision_;
   launch::RankContext& rank_;
   RunStart start_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
@@ -392,7 +373,7 @@ void print_sample(const Config& config, const fs::path& run_dir, Device device) 
 }  // namespace
 
 int train(const TrainRequest& request) {
-  const launch::LaunchPlan plan = launch::plan_launch(request.config);
+  const launch::LaunchPlan plan = launch::plan_launch(request.job.config);
   if (!plan.this_rank) fmt::print(stderr, "{}\n", plan.explanation);
   return launch::launch(plan, [&](launch::RankContext& rank) { train_rank(request, rank); }, request.argv);
 }
@@ -404,8 +385,8 @@ void train_rank(const TrainRequest& request, launch::RankContext& rank) {
     trainer.run();
     run_dir = trainer.run_dir();
   }
-  if (rank.is_main && request.config.train.sample_tokens > 0 && request.config.checkpoint.final) {
-    print_sample(request.config, run_dir, rank.device);
+  if (rank.is_main && request.job.config.train.sample_tokens > 0 && request.job.config.checkpoint.final) {
+    print_sample(request.job.config, run_dir, rank.device);
   }
 }
 

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "launch/job_planning.h"
 #include "launch/launch.h"
 
 namespace plait::train {
 
 struct TrainRequest {
-  Config config;
+  launch::SettledJob job;
   std::filesystem::path resume;   // a run directory, or one of its checkpoints; empty: a new run
   std::vector<std::string> argv;  // how this program was started, for rank processes
 };

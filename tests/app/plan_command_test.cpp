@@ -45,6 +45,18 @@ class PlanCommand : public testing::Test {
     EXPECT_EQ(outcome.status, 0) << outcome.errors;
     return nlohmann::json::parse(outcome.output, nullptr, false);
   }
+  nlohmann::json written(const std::string& name) {
+    std::ifstream file(folder.path() + "/runs/r/" + name);
+    return nlohmann::json::parse(file, nullptr, false);
+  }
+  // That the last run did what `plait plan` shows, wrote that down, and was compared with that.
+  void expect_ran(const nlohmann::json& plan) {
+    const nlohmann::json ran = written("plan.json"), compared = written("prediction.json")["predicted"];
+    for (const char* key : {"predicted", "links", "placement_method", "alternatives", "rejected", "choice"})
+      EXPECT_EQ(ran[key], plan[key]) << key;
+    for (const char* key : {"step_ms", "exposed_comm_ms", "peak_bytes"})
+      EXPECT_EQ(compared[key], plan["predicted"][key]) << key;
+  }
   plait::test::TemporaryDirectory folder;
 };
 
@@ -112,6 +124,28 @@ TEST_F(PlanCommand, RankProcessesDoWhatTheirLauncherDecided) {
   const std::string config((std::istreambuf_iterator<char>(file)), {});
   EXPECT_EQ(config.find("pipeline: auto"), std::string::npos);
   EXPECT_THAT(config, HasSubstr("mode: processes"));
+  expect_ran(json("plan @/job.yaml --json"));
+}
+
+TEST_F(PlanCommand, ThePlanThatWasDecidedIsTheOneThatRuns) {
+  const Outcome run = plait("train @/job.yaml");
+  ASSERT_EQ(run.status, 0) << run.errors;
+  const nlohmann::json plan = json("plan @/job.yaml --json");
+  EXPECT_GE(plan["alternatives"].size(), 1U);
+  expect_ran(plan);
+}
+
+TEST_F(PlanCommand, ARunThatCannotBePredictedSaysWhy) {
+  const Outcome run = plait(
+      "train @/job.yaml --set 'comm.p2p_pairs=[0-5=host]' --set parallel.data=1 --set parallel.tensor=1 --set parallel.zero=0"
+      " --set parallel.pipeline=2 --set parallel.schedule=1f1b --set parallel.virtual_stages=1 --set parallel.recompute=none"
+      " --set train.micro_batch=2");
+  ASSERT_EQ(run.status, 0) << run.errors;
+  EXPECT_THAT(run.output + run.errors, HasSubstr("no prediction: "));
+  const nlohmann::json plan = written("plan.json");
+  EXPECT_TRUE(plan.contains("predicted") && plan["predicted"].is_null());
+  EXPECT_THAT(plan["explanation"].dump(), HasSubstr("names a GPU that is not there"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/runs/r/prediction.json"));
 }
 
 TEST(PlacedDevice, IsTheGivenGpuOrTheOneOfTheRanksNumber) {

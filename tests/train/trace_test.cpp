@@ -42,7 +42,7 @@ class TraceTest : public testing::Test {
                         set);
   }
   nlohmann::json run(const std::vector<std::string>& set) {
-    EXPECT_EQ(train({config(set), {}, {}}), 0);
+    EXPECT_EQ(train({launch::settle(config(set)), {}, {}}), 0);
     std::ifstream file(directory_ / "run" / "trace.json");
     EXPECT_TRUE(file.good()) << "no trace.json";
     return nlohmann::json::parse(file);
@@ -147,7 +147,7 @@ TEST_F(TraceTest, IsWrittenByRanksThatAreProcessesToo) {
 }
 
 TEST_F(TraceTest, IsNotWrittenWhereNoStepIsToBeTraced) {
-  ASSERT_EQ(train({config({"parallel.data=2"}), {}, {}}), 0);
+  ASSERT_EQ(train({launch::settle(config({"parallel.data=2"})), {}, {}}), 0);
   EXPECT_FALSE(fs::exists(directory_ / "run" / "trace.json"));
 }
 

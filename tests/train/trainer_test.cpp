@@ -47,7 +47,7 @@ class TrainerTest : public testing::Test {
   }
 
   TrainRequest request(std::vector<std::string> set = {}, const fs::path& resume = {}) const {
-    return {parse_config(yaml(), set), resume, {}};
+    return {launch::settle(parse_config(yaml(), set)), resume, {}};
   }
   fs::path run_dir(const std::string& name = "run") const { return directory_ / "runs" / name; }
 
@@ -77,7 +77,7 @@ class TrainerTest : public testing::Test {
 
 TEST_F(TrainerTest, WritesWhatARunDirectoryHolds) {
   ASSERT_EQ(train(request()), 0);
-  EXPECT_EQ(to_yaml(load_config((run_dir() / "config.yaml").string())), to_yaml(request().config));
+  EXPECT_EQ(to_yaml(load_config((run_dir() / "config.yaml").string())), to_yaml(request().job.config));
   const auto plan = nlohmann::json::parse(bytes(run_dir() / "plan.json"));
   EXPECT_EQ(plan["layout"]["data"], 2);
   EXPECT_EQ(plan["placement"].size(), 2u);

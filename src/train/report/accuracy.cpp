@@ -10,6 +10,7 @@
 #include "core/json_file.h"
 #include "core/statistics.h"
 #include "core/units.h"
+#include "plan/report.h"
 
 namespace plait::train {
 namespace {
@@ -74,6 +75,16 @@ double Accuracy::worst_memory_error() const {
     if (std::abs(error) > std::abs(worst)) worst = error;
   }
   return worst;
+}
+
+std::optional<Accuracy> predicted_run(const nlohmann::ordered_json& plan) {
+  const Json& predicted = plan.at("predicted");
+  if (predicted.is_null()) return std::nullopt;
+  return Accuracy{.run = {},
+                  .layout = plan::chosen_candidate(plan, "plan").to_string(),
+                  .machine = predicted.at("machine").get<std::string>(),
+                  .predicted = figures_from(plan, "predicted", "plan"),
+                  .measured = {}};
 }
 
 nlohmann::ordered_json to_json(const Accuracy& a) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct Accuracy {
   double step_error() const;          // predicted / measured - 1
   double worst_memory_error() const;  // of all ranks, the largest in size; 0 where nothing was measured
 };
+
+// The half that a job's plan (launch::SettledJob::plan) predicts; nothing if it predicts nothing.
+std::optional<Accuracy> predicted_run(const nlohmann::ordered_json& plan);
 
 // {"layout", "machine", "predicted": {"step_ms", "exposed_comm_ms", "peak_bytes"}, "measured": {...}}
 nlohmann::ordered_json to_json(const Accuracy& accuracy);
