@@ -59,12 +59,16 @@ void CheckpointReader::open_file(const ManifestFile& entry) {
 void CheckpointReader::verify() const {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const OpenFile& open = files_[i];
-    for (const PlacedTensor& tensor : open.layout.tensors) {
-      const std::uint64_t recorded = manifest_.files[i].tensors.find(tensor.spec.name)->second;
-      const std::uint64_t actual = xxh3(open.file, tensor.offset, static_cast<std::uint64_t>(tensor.spec.bytes()));
-      if (actual == recorded) continue;
-      throw ConfigError(open.file.path().string() + ": tensor '" + tensor.spec.name + "' is damaged: checksum " +
-                        to_hex(actual) + ", recorded " + to_hex(recorded));
+    std::vector<FileRange> ranges;
+    for (const PlacedTensor& tensor : open.layout.tensors)
+      ranges.push_back({&open.file, tensor.offset, static_cast<std::uint64_t>(tensor.spec.bytes())});
+    const std::vector<std::uint64_t> hashes = xxh3(ranges);
+    for (std::size_t t = 0; t < hashes.size(); ++t) {
+      const std::string& name = open.layout.tensors[t].spec.name;
+      const std::uint64_t recorded = manifest_.files[i].tensors.find(name)->second;
+      if (hashes[t] == recorded) continue;
+      throw ConfigError(open.file.path().string() + ": tensor '" + name + "' is damaged: checksum " + to_hex(hashes[t]) +
+                        ", recorded " + to_hex(recorded));
     }
   }
 }

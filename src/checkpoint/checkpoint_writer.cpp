@@ -158,9 +158,11 @@ void CheckpointWriter::write_manifest(const nlohmann::ordered_json& state) {
     entry.name = open.name;
     entry.bytes = open.layout.file_bytes;
     entry.header_xxh3 = xxh3(open.layout.header);
-    for (const PlacedTensor& tensor : open.layout.tensors) {
-      entry.tensors.emplace(tensor.spec.name, xxh3(file, tensor.offset, static_cast<std::uint64_t>(tensor.spec.bytes())));
-    }
+    std::vector<FileRange> ranges;
+    for (const PlacedTensor& tensor : open.layout.tensors)
+      ranges.push_back({&file, tensor.offset, static_cast<std::uint64_t>(tensor.spec.bytes())});
+    const std::vector<std::uint64_t> hashes = xxh3(ranges);
+    for (std::size_t i = 0; i < hashes.size(); ++i) entry.tensors.emplace(open.layout.tensors[i].spec.name, hashes[i]);
     manifest.files.push_back(std::move(entry));
   }
   create_with(directory_ / Manifest::file_name, to_text(manifest));

@@ -4,9 +4,13 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <memory>
 #include <new>
-#include <vector>
+#include <numeric>
+#include <system_error>
+#include <thread>
 
 namespace plait::checkpoint {
 
@@ -25,6 +29,40 @@ std::uint64_t xxh3(const File& file, std::uint64_t offset, std::uint64_t bytes) 
     done += count;
   }
   return XXH3_64bits_digest(state.get());
+}
+
+std::vector<std::uint64_t> xxh3(const std::vector<FileRange>& ranges) {
+  // The largest first: the last to finish is then a small one.
+  std::vector<std::size_t> order(ranges.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ranges[a].bytes > ranges[b].bytes; });
+  std::vector<std::uint64_t> hashes(ranges.size());
+  std::vector<std::exception_ptr> failures(ranges.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t n = next++; n < order.size(); n = next++) {
+      const FileRange& range = ranges[order[n]];
+      try {
+        hashes[order[n]] = xxh3(*range.file, range.offset, range.bytes);
+      } catch (...) {
+        failures[order[n]] = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    const std::size_t threads = std::min<std::size_t>(std::thread::hardware_concurrency(), ranges.size());
+    try {
+      while (helpers.size() + 1 < threads) helpers.emplace_back(work);
+    } catch (const std::system_error&) {
+      // It only takes longer.
+    }
+    work();
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+  return hashes;
 }
 
 std::string to_hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
