@@ -199,6 +199,16 @@ std::string stash_item(int block, int stash, const std::string& tensor) {
 }
 std::string scratch_item(const std::string& tensor) { return "scratch " + tensor; }
 std::string gradient_name(const std::string& tensor) { return "gradient of " + tensor; }
-std::string message_item(const BufferId& buffer) { return to_string(buffer); }
+std::string message_item(const BufferId& buffer) {
+  const auto name = [&](const char* what) {
+    return std::string(what) + " chunk " + std::to_string(buffer.index) + " slot " + std::to_string(buffer.slot);
+  };
+  switch (buffer.kind) {
+    case BufferKind::input: return name("message input");
+    case BufferKind::received_gradient: return name("message gradient_in");
+    case BufferKind::sent_gradient: return name("message gradient_out");
+    default: throw InternalError("message_item: no message is in the " + to_string(buffer));
+  }
+}
 
 }  // namespace plait::parallel

@@ -84,6 +84,6 @@ std::string activation_item(int block, int slot, const std::string& tensor);  //
 std::string stash_item(int block, int stash, const std::string& tensor);      // from backward_input to backward_weight
 std::string scratch_item(const std::string& tensor);                          // within one instruction
 std::string gradient_name(const std::string& tensor);                         // of a gradient, in the two above
-std::string message_item(const BufferId& buffer);                             // received or to be sent
+std::string message_item(const BufferId& buffer);                             // received or to be sent; links know it by this
 
 }  // namespace plait::parallel

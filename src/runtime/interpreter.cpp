@@ -83,8 +83,8 @@ int Interpreter::place_of(const parallel::Program& program, const parallel::Inst
   const bool forward =
       i.kind == parallel::InstructionKind::send_activation || i.kind == parallel::InstructionKind::receive_activation;
   const auto [chunk, slot] = parallel::is_send(i.kind) ? parallel::place_filled(i) : parallel::place_received(i);
-  const std::string name = to_string(
-      parallel::BufferId{forward ? parallel::BufferKind::input : parallel::BufferKind::received_gradient, chunk, slot});
+  const std::string name =
+      parallel::message_item({forward ? parallel::BufferKind::input : parallel::BufferKind::received_gradient, chunk, slot});
   const auto it = std::find_if(places.begin(), places.end(), [&](const comm::p2p::Place& place) { return place.name == name; });
   require(it != places.end(), "Interpreter: " + to_string(i) + " has no place called '" + name + "'");
   return static_cast<int>(it - places.begin());

@@ -82,7 +82,7 @@ class GroupsBuilder {
   comm::p2p::Place place_of(const parallel::ReceivedBuffer& received) const {
     const View whole(nullptr, plan_.sizes.compute, received.shape);
     const std::size_t row_bytes = whole.bytes() / static_cast<std::size_t>(received.shape[0]);
-    return {to_string(received.buffer), whole.bytes(), static_cast<std::size_t>(received.message_row) * row_bytes};
+    return {parallel::message_item(received.buffer), whole.bytes(), static_cast<std::size_t>(received.message_row) * row_bytes};
   }
 
   std::shared_ptr<comm::Communicator> make(const std::string& kind, const std::string& name, const std::vector<int>& members) {

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "core/error.h"
 #include "core/philox.h"
+#include "parallel/rank_plan.h"
 
 namespace plait::parallel {
 namespace {
@@ -62,6 +65,18 @@ TEST(MemoryPlan, AnUnknownNameIsNamed) {
   } catch (const InternalError& error) {
     EXPECT_NE(std::string(error.what()).find("'logits'"), std::string::npos);
   }
+}
+
+// Senders and receivers find each other's buffers by it.
+TEST(MessageItem, IsAnotherForEachBufferAndNoneForOthers) {
+  std::set<std::string> names;
+  for (const BufferKind kind : {BufferKind::input, BufferKind::received_gradient, BufferKind::sent_gradient}) {
+    for (int chunk = 0; chunk < 12; ++chunk) {
+      for (int slot = 0; slot < 12; ++slot) names.insert(message_item({kind, chunk, slot}));
+    }
+  }
+  EXPECT_EQ(names.size(), 3u * 12 * 12);
+  EXPECT_THROW(message_item({BufferKind::weights, 0, 0}), InternalError);
 }
 
 }  // namespace
