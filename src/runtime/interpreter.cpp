@@ -213,23 +213,28 @@ model::Transformer::Backward Interpreter::backward_arguments(const parallel::Pro
           .accumulate_tokens = i.accumulate_tokens};
 }
 
-void Interpreter::execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer) {
+void Interpreter::execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer,
+                          const Part& part) {
   const parallel::Program& program = *prepared.program;
+  const auto is_done = [&](const parallel::Instruction& i) { return !part || part(i); };
   try {
     groups_.abort->check();
-    board_.begin(program);
+    if (!part) board_.begin(program);
     for (std::size_t n = 0; n < program.instructions.size(); ++n) {
-      const ProfilerRange range(prepared.names[n].c_str());
       const parallel::Instruction& instruction = program.instructions[n];
+      if (!is_done(instruction)) continue;
+      const ProfilerRange range(prepared.names[n].c_str());
       const int index = static_cast<int>(n);
       const StreamRef s = prepared.streams[static_cast<std::size_t>(instruction.stream)];
       observer.waiting(index, s);
-      for (const int awaited : instruction.waits) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
+      for (const int awaited : instruction.waits) {
+        if (is_done(program.at(awaited))) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
+      }
       observer.started(index, s);
       issue(prepared, instruction, batches, settings, observer.ready(index));
       observer.done(index, s);
       if (prepared.events[n]) s.record(*prepared.events[n]);
-      board_.enqueued(s, program, index);
+      if (!part) board_.enqueued(s, program, index);
     }
   } catch (...) {
     fail();

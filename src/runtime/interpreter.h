@@ -180,13 +180,13 @@ class Interpreter {
   Prepared prepare(const parallel::Program& program);
   int place_of(const parallel::Program& program, const parallel::Instruction& instruction) const;
   void fill_constants();
-  // Issues a whole program, in order.
-  void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer);
+  // Issues a program in order: all of it, or `part`, whose instructions then wait for nothing outside it. The board, which
+  // counts whole runs, shows no parts.
+  using Part = std::function<bool(const parallel::Instruction&)>;
+  void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer,
+               const Part& part = {});
   void issue(const Prepared& prepared, const parallel::Instruction& instruction, BatchSource& batches,
              const UpdateSettings& settings, Event* ready = nullptr);
-  // Issues instruction `n` of a program of which only `part` is done.
-  using Part = std::function<bool(const parallel::Instruction&)>;
-  void issue_of_part(Prepared& prepared, std::size_t n, const Part& part, BatchSource& batches, Event* ready = nullptr);
   void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
   void forward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
   model::Transformer::Backward backward_arguments(const parallel::Program& program, const parallel::Instruction& instruction,

@@ -139,29 +139,20 @@ std::vector<WrittenTensor> Interpreter::written_by(const parallel::Program& prog
   return written;
 }
 
-void Interpreter::issue_of_part(Prepared& prepared, std::size_t n, const Part& part, BatchSource& batches, Event* ready) {
-  const parallel::Program& program = *prepared.program;
-  const parallel::Instruction& i = program.instructions[n];
-  const StreamRef s = prepared.streams[static_cast<std::size_t>(i.stream)];
-  for (const int awaited : i.waits) {
-    if (part(program.at(awaited))) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
-  }
-  issue(prepared, i, batches, {}, ready);
-  if (prepared.events[n]) s.record(*prepared.events[n]);
-}
-
 void Interpreter::synchronize_step(BatchSource& batches, const StepObserver& observe) {
   synchronize();
-  const Part part = [](const parallel::Instruction& i) { return !follows_micro_batches(i.kind); };
-  for (std::size_t n = 0; n < plan_.train.instructions.size(); ++n) {
-    const parallel::Instruction& i = plan_.train.instructions[n];
-    if (!part(i)) continue;
-    issue_of_part(train_, n, part, batches);
+  struct AfterEach final : IssueObserver {
+    std::function<void(int, StreamRef)> look;
+    void done(int n, StreamRef s) override { look(n, s); }
+  } after_each;
+  after_each.look = [&](int n, StreamRef s) {
+    const parallel::Instruction& i = plan_.train.at(n);
     // Messages stay in flight: the rank at their other end may be waiting for what this one computes next.
-    if (i.block < 0) continue;
-    train_.streams[static_cast<std::size_t>(i.stream)].synchronize();
+    if (i.block < 0) return;
+    s.synchronize();
     observe(i, written_by(plan_.train, i));
-  }
+  };
+  execute(train_, batches, {}, after_each, [](const parallel::Instruction& i) { return !follows_micro_batches(i.kind); });
   synchronize();
 }
 
@@ -205,26 +196,26 @@ void Interpreter::synchronize_warm_up() {
     HostBatch next() override { throw InternalError("synchronize_warm_up: loads nothing"); }
     void release(StreamRef) override {}
   } none;
-  Event arrival(memory_.device());  // of the last stage at the reduction of a tied embedding, which steps note
-  const auto do_part = [&](Prepared& prepared, const Part& part) {
-    try {
-      for (std::size_t n = 0; n < prepared.program->instructions.size(); ++n) {
-        const parallel::Instruction& i = prepared.program->instructions[n];
-        if (part(i)) issue_of_part(prepared, n, part, none, parallel::joins_stages(i) ? &arrival : nullptr);
-      }
-    } catch (...) {
-      fail();
-    }
+  // A step notes when the last stage has come to the reduction of a tied embedding.
+  struct Arrivals final : IssueObserver {
+    Arrivals(const parallel::Program& p, const Device& device) : program(p), arrival(device) {}
+    Event* ready(int n) override { return parallel::joins_stages(program.at(n)) ? &arrival : nullptr; }
+    const parallel::Program& program;
+    Event arrival;
+  } arrivals(plan_.train, memory_.device());
+  IssueObserver nobody;
+  const auto do_part = [&](Prepared& prepared, IssueObserver& observer, const Part& part) {
+    execute(prepared, none, {}, observer, part);
     synchronize();
   };
   // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
-  do_part(train_, [](const parallel::Instruction& i) { return i.block >= 0 && i.micro_batch < 2; });
-  do_part(evaluate_, [](const parallel::Instruction& i) { return i.block >= 0; });
+  do_part(train_, arrivals, [](const parallel::Instruction& i) { return i.block >= 0 && i.micro_batch < 2; });
+  do_part(evaluate_, nobody, [](const parallel::Instruction& i) { return i.block >= 0; });
   // Once halted, an update changes nothing.
   auto* const halted = static_cast<ops::OptimizerState*>(pinned_.data());
   *halted = {.grad_norm = 0, .clip_factor = 0, .halted = 1, .loss = 0};
   compute.copy(buffers_.optimizer_state.data, halted, sizeof(*halted));
-  do_part(train_, [](const parallel::Instruction& i) { return follows_micro_batches(i.kind); });
+  do_part(train_, arrivals, [](const parallel::Instruction& i) { return follows_micro_batches(i.kind); });
   compute.zero(buffers_.optimizer_state.data, buffers_.optimizer_state.bytes());
   synchronize();
   context_->set_tuning(false);
