@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <thread>
 
+#include "comm/meeting.h"
 #include "core/error.h"
 
 namespace plait::bench {
@@ -48,18 +49,8 @@ std::string head_text(const nlohmann::ordered_json& result) {
   return fmt::format("# {} x {} as {}, {}", result.at("ranks").get<int>(), text("device"), text("mode"), text("backend"));
 }
 
-std::vector<std::string> gather(const launch::RankContext& rank, const std::string& name, const std::string& own) {
-  const auto key = [&](int r) { return name + "/" + std::to_string(r); };
-  rank.rendezvous->set(key(rank.rank), own);
-  std::vector<std::string> all;
-  for (int r = 0; r < rank.size; ++r) all.push_back(rank.rendezvous->get(key(r), turn_timeout));
-  return all;
-}
-
-std::size_t least_free_bytes(const launch::RankContext& rank, const std::string& name) {
-  std::size_t least = SIZE_MAX;
-  for (const std::string& free : gather(rank, name, std::to_string(memory_info(rank.device).free_bytes)))
-    least = std::min<std::size_t>(least, std::stoull(free));
+std::size_t least_free_bytes(const launch::RankContext& rank, comm::Meeting& meeting) {
+  const std::size_t least = meeting.least("free", memory_info(rank.device).free_bytes);
   return rank.device.is_cuda() ? least : least / static_cast<std::size_t>(rank.size);
 }
 

@@ -54,14 +54,8 @@ void abort_with_job(launch::RankContext& rank, const std::shared_ptr<Shared>& sh
 // timeout, max_ctas); rank, size and device are the job's. Collective.
 std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::GroupSpec group);
 
-// How long a rank waits for others that measure: nothing but an abort should end it.
-inline constexpr std::chrono::hours turn_timeout{24};
-
-// What all ranks say about `name`, which is unique in the job, by rank; nobody goes on before everybody has spoken. Collective.
-std::vector<std::string> gather(const launch::RankContext& rank, const std::string& name, const std::string& own);
-
-// How much memory every rank has free: the least of all, and of what CPU ranks share, a share. Collective.
-std::size_t least_free_bytes(const launch::RankContext& rank, const std::string& name);
+// How much memory every rank has free: the least of all, and of what CPU ranks share, a share. Collective over all ranks.
+std::size_t least_free_bytes(const launch::RankContext& rank, comm::Meeting& meeting);
 
 // Blocks until `event` is complete. CommError naming `what` after `timeout`: a message that never arrives ends the bench.
 void synchronize_within(const Event& event, std::chrono::milliseconds timeout, const std::string& what);

@@ -108,8 +108,10 @@ void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const
   launch::launch(
       launch_plan,
       [&](launch::RankContext& rank) {
+        comm::Meeting meeting = rank.meeting("calibrate", request.ranks.timeout);
+        const auto busy = meeting.busy();  // a case takes as long as it takes
         for (std::size_t n = 0; n < cases.size(); ++n) {
-          comm::rendezvous_barrier(*rank.rendezvous, "calibrate." + std::to_string(n), rank.rank, rank.size, turn_timeout);
+          meeting.meet("case " + std::to_string(n));
           const std::string text = text_of(measure(request, vocab, cases[n], rank.device));
           std::lock_guard lock(mutex);
           told[n].push_back(text);
@@ -192,6 +194,7 @@ void measure_communicators(const CalibrationRequest& request, const launch::Laun
         const Buffer whole = memory.allocate(static_cast<std::size_t>(rank.size) * large * sizeof(float)),
                      part = memory.allocate(large * sizeof(float));
         const Stream stream(rank.device, StreamPriority::high);
+        comm::Meeting meeting = rank.meeting("calibrate.memory", request.ranks.timeout);
         std::vector<std::shared_ptr<comm::Communicator>> communicators;
         for (std::size_t n = 0; n < used.size(); ++n) {
           if (n > 0) {
@@ -208,15 +211,13 @@ void measure_communicators(const CalibrationRequest& request, const launch::Laun
             made.all_gather(stream, own, all);
           }
           stream.ref().synchronize();
-          comm::rendezvous_barrier(*rank.rendezvous, "calibrate.memory." + std::to_string(n), rank.rank, rank.size,
-                                   turn_timeout);
+          meeting.meet("made " + std::to_string(n));
           const MemoryInfo info = memory_info(rank.device);
           {
             std::lock_guard lock(mutex);
             used[n] = std::max(used[n], static_cast<double>(info.total_bytes - info.free_bytes));
           }
-          comm::rendezvous_barrier(*rank.rendezvous, "calibrate.memory.read." + std::to_string(n), rank.rank, rank.size,
-                                   turn_timeout);
+          meeting.meet("read " + std::to_string(n));
         }
       },
       request.argv);

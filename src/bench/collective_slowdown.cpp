@@ -29,6 +29,8 @@ class RankSlowdown {
   RankSlowdown(const CollectiveSlowdownRequest& request, launch::RankContext& rank)
       : request_(request),
         rank_(rank),
+        meeting_(rank.meeting("slowdown.runs", request.timeout)),
+        busy_(meeting_.busy()),
         memory_(rank.device),
         bytes_(rank.device.is_cuda() ? gpu_bytes : cpu_bytes),
         data_(memory_.allocate(bytes_)),
@@ -52,9 +54,9 @@ class RankSlowdown {
     return drained(
         {stream_}, [&] { comm_->abort(); },
         [&] {
-          const double one_step = agreed("step", run(1, 0).microseconds);
+          const double one_step = meeting_.greatest("step", run(1, 0).microseconds);
           const int steps = std::clamp(static_cast<int>(std::ceil(run_us / one_step)), fewest_steps, most_steps);
-          const double reduce = agreed("reduce", reduce_us());
+          const double reduce = meeting_.greatest("reduce", reduce_us());
           const int reduces = std::clamp(static_cast<int>(std::ceil(reserve * steps * one_step / reduce)), 1, most_reduces);
           PairedTimes times{.alone = {run(steps, 0).microseconds}, .beside = {}};
           std::vector<bool> to_the_end;
@@ -112,20 +114,12 @@ class RankSlowdown {
     return run;
   }
 
-  void meet() {
-    rendezvous_barrier(*rank_.rendezvous, "slowdown/meet/" + std::to_string(meetings_++), rank_.rank, rank_.size, turn_timeout);
-  }
-
-  // The largest of all ranks'.
-  double agreed(const std::string& what, double own) {
-    double most = own;
-    for (const std::string& text : gather(rank_, "slowdown/" + what + "/of", std::to_string(own)))
-      most = std::max(most, std::stod(text));
-    return most;
-  }
+  void meet() { meeting_.meet("run " + std::to_string(meetings_++)); }
 
   const CollectiveSlowdownRequest& request_;
   launch::RankContext& rank_;
+  comm::Meeting meeting_;           // of all ranks,
+  const comm::Meeting::Busy busy_;  // whose runs take as long as they take
   DeviceMemory memory_;
   const std::size_t bytes_;
   Buffer data_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "bench/pattern.h"
 #include "bench/sizes.h"
@@ -21,6 +22,7 @@ constexpr std::size_t period = 262'147;  // elements; a prime
 constexpr std::size_t rank_shift = 7'919;
 constexpr int values = 4;
 constexpr int most_iterations = 20;
+constexpr std::size_t longest_series = 1 << 20;
 
 void write(std::byte* to, DType dtype, float value) {
   if (dtype == DType::f32) {
@@ -46,6 +48,24 @@ Pattern numbers(DType dtype, int ranks) {
   return Pattern(std::move(block));
 }
 
+// Of one collective and size, on one rank.
+struct Measured {
+  std::vector<double> microseconds;  // of each round
+  std::int64_t wrong = 0;
+};
+
+void to_json(Json& json, const Measured& measured) {
+  json = {{"microseconds", measured.microseconds}, {"wrong", measured.wrong}};
+}
+
+void from_json(const Json& json, Measured& measured) {
+  comm::Fields fields(json);
+  measured.microseconds = fields.list("microseconds", longest_series).get<std::vector<double>>();
+  if (measured.microseconds.empty()) comm::Fields::refuse("microseconds", "is of no round");
+  measured.wrong = fields.integer("wrong", 0, std::numeric_limits<std::int64_t>::max());
+  fields.end();
+}
+
 class RankBench {
  public:
   RankBench(const CollectivesBenchmarkRequest& request, launch::RankContext& rank, std::size_t largest)
@@ -66,13 +86,12 @@ class RankBench {
     if (request.wrap) comm_ = request.wrap(comm_);
   }
 
-  // {"microseconds": of each round, "wrong"}.
-  Json measure(CollectiveKind kind, std::size_t bytes) {
+  Measured measure(CollectiveKind kind, std::size_t bytes) {
     return drained(
         {stream_}, [&] { comm_->abort(); },
         [&] {
           const std::vector<double> times = time(kind, bytes);
-          return Json{{"microseconds", times}, {"wrong", verify(kind, bytes)}};
+          return Measured{times, verify(kind, bytes)};
         });
   }
 
@@ -160,12 +179,12 @@ class RankBench {
 
 // Sizes that divide among the ranks, and for which all of them have the memory.
 std::vector<std::size_t> usable_sizes(const CollectivesBenchmarkRequest& request, launch::RankContext& rank,
-                                      std::vector<std::string>& notes) {
+                                      comm::Meeting& meeting, std::vector<std::string>& notes) {
   std::vector<std::size_t> sizes = message_sizes(request.sizes, rank.device.is_cuda());
   const std::size_t unit = size_of(request.dtype) * static_cast<std::size_t>(rank.size);
   for (std::size_t& bytes : sizes) bytes = std::max(unit, bytes / unit * unit);
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-  const std::size_t least = least_free_bytes(rank, "collectives/free");
+  const std::size_t least = least_free_bytes(rank, meeting);
   const auto most = static_cast<std::size_t>(usable_memory * static_cast<double>(least)) / 2;
   if (bound_sizes(sizes, most) > 0)
     notes.push_back(
@@ -176,12 +195,13 @@ std::vector<std::size_t> usable_sizes(const CollectivesBenchmarkRequest& request
   return sizes;
 }
 
-Json row(const CollectivesBenchmarkRequest& request, CollectiveKind kind, std::size_t bytes, const std::vector<Json>& ranks) {
+Json row(const CollectivesBenchmarkRequest& request, CollectiveKind kind, std::size_t bytes,
+         const std::vector<Measured>& ranks) {
   double slowest = 0;
   std::int64_t wrong = 0;
-  for (const Json& rank : ranks) {
-    slowest = std::max(slowest, median(rank.at("microseconds").get<std::vector<double>>()));
-    wrong += rank.at("wrong").get<std::int64_t>();
+  for (const Measured& rank : ranks) {
+    slowest = std::max(slowest, median(rank.microseconds));
+    wrong += rank.wrong;
   }
   const auto size = static_cast<int>(ranks.size());
   const double rate = gb_per_s(static_cast<double>(bytes), slowest);
@@ -207,8 +227,10 @@ double average(const Json& rows) {
 
 Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
               const BenchOutput& output) {
+  comm::Meeting meeting = rank.meeting("bench", request.ranks.timeout);
+  const auto busy = meeting.busy();  // measuring takes as long as it takes
   std::vector<std::string> notes;
-  const std::vector<std::size_t> sizes = usable_sizes(request, rank, notes);
+  const std::vector<std::size_t> sizes = usable_sizes(request, rank, meeting, notes);
   const auto tell = [&](const std::string& text) {
     if (rank.is_main && output.note) output.note(text);
   };
@@ -223,15 +245,17 @@ Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPl
   std::int64_t wrong = 0;
   for (const CollectiveKind kind : request.kinds) {
     tell(to_string(kind));
-    Json own = Json::array();
+    std::vector<Measured> own;
     for (const std::size_t bytes : sizes) own.push_back(bench.measure(kind, bytes));
     // Everybody reads everybody's, so that no rank is ahead of one that still measures.
-    std::vector<Json> all;
-    for (const std::string& text : gather(rank, "collectives/" + to_string(kind), own.dump())) all.push_back(Json::parse(text));
+    const std::vector<std::vector<Measured>> all = meeting.gather(to_string(kind), own);
+    for (int r = 0; r < rank.size; ++r) {
+      if (all[static_cast<std::size_t>(r)].size() != sizes.size()) meeting.refuse(to_string(kind), r, "it is of other sizes");
+    }
     Json rows = Json::array();
     for (std::size_t s = 0; s < sizes.size(); ++s) {
-      std::vector<Json> of_size;
-      for (const Json& of_rank : all) of_size.push_back(of_rank.at(s));
+      std::vector<Measured> of_size;
+      for (const std::vector<Measured>& of_rank : all) of_size.push_back(of_rank[s]);
       rows.push_back(row(request, kind, sizes[s], of_size));
       wrong += rows.back()["wrong"].get<std::int64_t>();
       everything.push_back(rows.back());

@@ -68,28 +68,24 @@ std::vector<MethodChoice> methods_of(const PairFacts& facts, const MethodFilter&
   return choices;
 }
 
-JobFacts::JobFacts(const launch::RankContext& rank, const std::string& name, std::chrono::milliseconds timeout)
-    : ranks_(rank.size) {
-  comm::Rendezvous& store = *rank.rendezvous;
-  const auto end_key = [&](int r) { return name + "/end/" + std::to_string(r); };
-  const auto path_key = [&](int from, int to) { return name + "/path/" + std::to_string(from) + "-" + std::to_string(to); };
-  const auto own = comm::p2p::end_facts(rank.rank, rank.device);
-  store.set(end_key(rank.rank), comm::p2p::to_text(own));
-  for (int r = 0; r < ranks_; ++r) ends_.push_back(comm::p2p::end_facts_from(store.get(end_key(r), timeout)));
-  for (int r = 0; r < ranks_; ++r) {
-    if (r != rank.rank)
-      store.set(path_key(rank.rank, r), comm::p2p::to_text(comm::p2p::path_facts(own, ends_[static_cast<std::size_t>(r)])));
+JobFacts::JobFacts(const launch::RankContext& rank, comm::Meeting& meeting)
+    : ranks_(rank.size), ends_(meeting.gather("facts/end", comm::p2p::end_facts(rank.rank, rank.device))) {
+  const comm::p2p::EndFacts& own = ends_[static_cast<std::size_t>(rank.rank)];
+  std::vector<comm::p2p::PathFacts> from_here;
+  for (int to = 0; to < ranks_; ++to) {
+    from_here.push_back(to == rank.rank ? comm::p2p::PathFacts{}
+                                        : comm::p2p::path_facts(own, ends_[static_cast<std::size_t>(to)]));
   }
+  paths_ = meeting.gather("facts/paths", from_here);
   for (int from = 0; from < ranks_; ++from) {
-    for (int to = 0; to < ranks_; ++to) {
-      paths_.push_back(from == to ? comm::p2p::PathFacts{}
-                                  : comm::p2p::path_facts_from(store.get(path_key(from, to), timeout)));
+    if (std::ssize(paths_[static_cast<std::size_t>(from)]) != ranks_) {
+      meeting.refuse("facts/paths", from, "it is not one path to each rank");
     }
   }
 }
 
 PairFacts JobFacts::pair(int from, int to) const {
-  const auto path = [&](int a, int b) { return paths_[static_cast<std::size_t>(a * ranks_ + b)]; };
+  const auto path = [&](int a, int b) { return paths_[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)]; };
   return {ends_[static_cast<std::size_t>(from)], ends_[static_cast<std::size_t>(to)], path(from, to), path(to, from)};
 }
 

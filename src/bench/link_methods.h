@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/meeting.h"
 #include "comm/p2p/link.h"
 #include "launch/launch.h"
 
@@ -41,16 +42,16 @@ void check(const MethodFilter& filter);
 // launch say so: "needs --processes".
 std::vector<MethodChoice> methods_of(const comm::p2p::PairFacts& facts, const MethodFilter& filter);
 
-// What all ranks know about each other. Collective over the job.
+// What all ranks know about each other. Collective over the meeting of all ranks.
 class JobFacts {
  public:
-  JobFacts(const launch::RankContext& rank, const std::string& name, std::chrono::milliseconds timeout);
+  JobFacts(const launch::RankContext& rank, comm::Meeting& meeting);
   comm::p2p::PairFacts pair(int from, int to) const;
 
  private:
   int ranks_;
   std::vector<comm::p2p::EndFacts> ends_;
-  std::vector<comm::p2p::PathFacts> paths_;  // ranks × ranks
+  std::vector<std::vector<comm::p2p::PathFacts>> paths_;  // [from][to]
 };
 
 // How links are made; tests put others in between.

@@ -22,7 +22,14 @@ class P2pBenchmark {
  public:
   P2pBenchmark(const P2pBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
                const BenchOutput& output)
-      : request_(request), plan_(plan), rank_(rank), output_(output), pairs_(request.pairs), gpus_(rank.device.is_cuda()) {
+      : request_(request),
+        plan_(plan),
+        rank_(rank),
+        output_(output),
+        meeting_(rank.meeting("p2p", request.ranks.timeout)),
+        busy_(meeting_.busy()),
+        pairs_(request.pairs),
+        gpus_(rank.device.is_cuda()) {
     for (int from = 0; request.pairs.empty() && from < rank.size; ++from) {
       for (int to = 0; to < rank.size; ++to) {
         if (from != to) pairs_.emplace_back(from, to);
@@ -33,7 +40,7 @@ class P2pBenchmark {
   // On rank 0; nothing on the others.
   Json run() {
     std::vector<Json> plain_copies = measure_plain_copies();
-    const JobFacts facts(rank_, "p2p/facts", turn_timeout);
+    const JobFacts facts(rank_, meeting_);
     const std::vector<std::size_t> sizes = bounded_sizes(facts);
     Json json = bench_head("p2p", plan_, rank_);
     json["rounds"] = request_.rounds;
@@ -73,14 +80,14 @@ class P2pBenchmark {
       }
       make_current(rank_.device);
     }
-    comm::rendezvous_barrier(*rank_.rendezvous, "p2p/plain-copies", rank_.rank, rank_.size, turn_timeout);
+    meeting_.meet("plain copies");
     return copies;
   }
 
   // Sizes for which every rank has the memory.
   std::vector<std::size_t> bounded_sizes(const JobFacts& facts) {
     std::vector<std::size_t> sizes = message_sizes(request_.sizes, gpus_);
-    const std::size_t least = least_free_bytes(rank_, "p2p/free");
+    const std::size_t least = least_free_bytes(rank_, meeting_);
     const auto available = static_cast<std::size_t>(usable_memory * static_cast<double>(least));
     std::size_t methods = 0;
     for (const auto& [from, to] : pairs_) methods = std::max(methods, methods_of(facts.pair(from, to), request_.filter).size());
@@ -135,27 +142,29 @@ class P2pBenchmark {
   // Measures if this rank is an end; in any case waits until the pair is done and has given its memory back.
   Json take_turn(std::size_t p, const JobFacts& facts, const std::vector<std::size_t>& sizes) {
     const auto [from, to] = pairs_[p];
-    const std::string name = "p2p/pair-" + std::to_string(p);
+    const std::string name = "pair-" + std::to_string(p);
     const bool is_end = rank_.rank == from || rank_.rank == to;
     if (is_end) {
-      const PairSpec pair{.name = name,
+      const PairSpec pair{.name = "p2p/" + name,
                           .from = from,
                           .to = to,
                           .facts = facts.pair(from, to),
                           .largest_bytes = sizes.back(),
                           .timeout = request_.ranks.timeout};
-      const std::string text = measure_pair(request_, rank_, pair, sizes).dump();
-      rank_.rendezvous->set(name + "/done/" + std::to_string(rank_.rank), text);
+      meeting_.say(name, measure_pair(request_, rank_, pair, sizes));
     }
-    const std::string result = rank_.rendezvous->get(name + "/done/" + std::to_string(from), turn_timeout);
-    rank_.rendezvous->get(name + "/done/" + std::to_string(to), turn_timeout);
-    return Json::parse(result);
+    Json result = meeting_.hear<Json>(name, from);
+    if (!result.is_object() || !result.contains("methods")) meeting_.refuse(name, from, "it is no measurement of a pair");
+    static_cast<void>(meeting_.hear<Json>(name, to));
+    return result;
   }
 
   const P2pBenchmarkRequest& request_;
   const launch::LaunchPlan& plan_;
   launch::RankContext& rank_;
   const BenchOutput& output_;
+  comm::Meeting meeting_;           // of all ranks,
+  const comm::Meeting::Busy busy_;  // who measure for as long as it takes
   std::vector<std::pair<int, int>> pairs_;
   const bool gpus_;
   std::vector<std::string> notes_;

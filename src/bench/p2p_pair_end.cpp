@@ -35,6 +35,7 @@ PairEnd::PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vec
                  const LinkMaker& make_link)
     : rank_(rank),
       spec_(spec),
+      meeting_(*rank.rendezvous, spec.name, rank.rank, {spec.from, spec.to}, spec.timeout),
       memory_(rank.device),
       gate_(memory_.allocate(64, MemoryKind::pinned_host)),
       source_(memory_.allocate(spec.largest_bytes + shift_bytes * shift_count)),
@@ -259,12 +260,6 @@ double PairEnd::synchronize_latency(const PairMethod& method, const Loop& loop) 
   synchronize(stop, method, loop.bytes);
   check_last(method, loop, all);
   return is_from() ? microseconds(start, stop) / (2 * trips) : 0;
-}
-
-std::string PairEnd::swap(const std::string& name, const std::string& text) {
-  const auto key = [&](int rank) { return spec_.name + "/" + name + "/" + std::to_string(rank); };
-  rank_.rendezvous->set(key(rank_.rank), text);
-  return rank_.rendezvous->get(key(is_from() ? spec_.to : spec_.from), spec_.timeout);
 }
 
 }  // namespace plait::bench

@@ -8,6 +8,7 @@
 
 #include "bench/link_methods.h"
 #include "bench/pattern.h"
+#include "comm/meeting.h"
 #include "launch/launch.h"
 
 namespace plait::bench {
@@ -77,8 +78,15 @@ class PairEnd {
   StreamRef in() const { return in_; }    // of those that come
   StreamRef compute() const { return compute_; }
 
-  // Tells the other end something and learns the same of it. Each name once.
-  std::string swap(const std::string& name, const std::string& text);
+  // Tells the other end something and learns the same of it. Each topic once.
+  template <typename T>
+  T swap(const std::string& topic, const T& own) {
+    meeting_.say(topic, own);
+    return meeting_.hear<T>(topic, meeting_.peer());
+  }
+  [[noreturn]] void refuse(const std::string& topic, const std::string& why) const {
+    meeting_.refuse(topic, meeting_.peer(), why);
+  }
   std::string label(const PairMethod& method, std::size_t bytes) const;  // for errors
   // Lets go of whatever waits for the other end. For those who own a stream that does, before an exception leaves them.
   void abort() noexcept;
@@ -99,6 +107,7 @@ class PairEnd {
 
   launch::RankContext& rank_;
   PairSpec spec_;
+  comm::Meeting meeting_;  // of the two ends
   DeviceMemory memory_;
   Buffer gate_, source_, targets_[2];
   PatternTraffic traffic_;

@@ -162,6 +162,21 @@ class ProductBench {
   std::vector<Event> passed_;  // the messages that may leave with product p have passed this end
 };
 
+// What one method moves beside products by itself.
+struct Trial {
+  int arrived = 0;
+  double gb_per_s = 0;
+};
+
+void to_json(Json& json, const Trial& trial) { json = {{"arrived", trial.arrived}, {"gb_per_s", trial.gb_per_s}}; }
+
+void from_json(const Json& json, Trial& trial) {
+  comm::Fields fields(json);
+  trial.arrived = static_cast<int>(fields.integer("arrived", 0, most_messages));
+  trial.gb_per_s = fields.number("gb_per_s");
+  fields.end();
+}
+
 // Of one size.
 class Comparison {
  public:
@@ -177,11 +192,11 @@ class Comparison {
     find_loads();
     bench_.synchronize_warm_up();
     Sequence own = synchronize_sequence();
-    Sequence other = Json::parse(end_.swap(name("runs"), Json(own).dump())).get<Sequence>();
+    Sequence other = end_.swap(name("runs"), own);
     const std::size_t runs = own.beside_us.size();
     if (other.beside_us.size() != runs || other.alone_us.size() != runs + 1 || other.arrived.size() != runs ||
         other.arrived_in_timed.size() != runs) {
-      throw CommError("bench p2p: the two ends of a pair measured different products");
+      end_.refuse(name("runs"), "it is of other runs");
     }
     if (!end_.is_from()) std::swap(own, other);
     Json rows = Json::array();
@@ -203,10 +218,10 @@ class Comparison {
       const int offered = agree_on_offer(*methods_[m], timed_us);
       const Run run = bench_.synchronize_run(pace_, methods_[m], bytes_, offered);
       bench_.check(*methods_[m], bytes_, offered);
-      const Json own{{"arrived", run.arrived}, {"gb_per_s", rate(run.arrived_in_timed, run.products_us)}};
-      const Json other = Json::parse(end_.swap(name(methods_[m]->method.name() + "/trial"), own.dump()));
-      carried.push_back(std::min(run.arrived, other.at("arrived").get<int>()));
-      most_gb_per_s_.push_back((end_.is_from() ? other : own).at("gb_per_s").get<double>());
+      const Trial own{run.arrived, rate(run.arrived_in_timed, run.products_us)};
+      const Trial other = end_.swap(name(methods_[m]->method.name() + "/trial"), own);
+      carried.push_back(std::min(own.arrived, other.arrived));
+      most_gb_per_s_.push_back((end_.is_from() ? other : own).gb_per_s);
     }
     loads_ = message_loads(carried, library);
   }
@@ -218,7 +233,9 @@ class Comparison {
     const double products_us = timed_us * all_products / timed_products;
     const int own =
         end_.is_from() ? 0 : static_cast<int>(std::clamp(products_us / one_us, 2.0, static_cast<double>(most_messages)));
-    const int other = std::stoi(end_.swap(name(method.method.name() + "/offer"), std::to_string(own)));
+    const std::string topic = name(method.method.name() + "/offer");
+    const int other = end_.swap(topic, own);
+    if (other < 0 || other > most_messages) end_.refuse(topic, std::to_string(other) + " messages");
     return end_.is_from() ? other : own;
   }
 

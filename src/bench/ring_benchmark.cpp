@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "bench/pattern.h"
 #include "bench/sizes.h"
@@ -158,6 +159,23 @@ class RingEnd {
   LinkEnds links_;  // made in the order of the hops
 };
 
+// What a rank has measured of the hop that ends at it: exchange()'s members, each of its kind.
+struct MeasuredHop {
+  Json json;
+};
+
+void to_json(Json& json, const MeasuredHop& hop) { json = hop.json; }
+
+void from_json(const Json& json, MeasuredHop& hop) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  comm::Fields fields(json);
+  for (const char* const name : {"from", "to", "messages", "checked_bytes"}) fields.integer(name, 0, most);
+  fields.text("link");
+  for (const char* const name : {"microseconds", "gb_per_s"}) fields.number(name);
+  fields.end();
+  hop.json = json;
+}
+
 // Methods in the order of the first hop's, each with what stands in its way on any.
 std::vector<MethodChoice> methods_of_ring(const JobFacts& facts, int ranks, const MethodFilter& filter) {
   std::vector<MethodChoice> methods = methods_of(facts.pair(0, 1 % ranks), filter);
@@ -179,7 +197,9 @@ std::vector<MethodChoice> methods_of_ring(const JobFacts& facts, int ranks, cons
 
 Json run_rank(const RingBenchmarkRequest& request, const launch::LaunchPlan& plan, launch::RankContext& rank,
               const BenchOutput& output) {
-  const JobFacts facts(rank, "ring/facts", turn_timeout);
+  comm::Meeting meeting = rank.meeting("ring", request.ranks.timeout);
+  const auto busy = meeting.busy();  // messages take as long as they take
+  const JobFacts facts(rank, meeting);
   const std::string path = facts.pair((rank.rank + rank.size - 1) % rank.size, rank.rank).link();
   const std::vector<MethodChoice> methods = methods_of_ring(facts, rank.size, request.filter);
   if (methods.empty()) throw ConfigError("bench ring: --transports and --movers leave nothing to measure");
@@ -196,15 +216,14 @@ Json run_rank(const RingBenchmarkRequest& request, const launch::LaunchPlan& pla
     std::string obstacle = choice.obstacle;
     Json hops = Json::array();
     if (obstacle.empty()) {
-      for (const std::string& problem : gather(rank, "ring/" + method.name() + "/made", end.make_links(method))) {
+      for (const std::string& problem : meeting.gather(method.name() + "/made", end.make_links(method))) {
         if (obstacle.empty()) obstacle = problem;
       }
       if (obstacle.empty()) {
-        const Json own = end.synchronize_messages(method, path);
+        const MeasuredHop own{end.synchronize_messages(method, path)};
         // A rank tells of the hop that ends at it; in the order in which messages go round, the first is what arrives at
         // rank 1.
-        for (const std::string& hop : gather(rank, "ring/" + method.name() + "/done", own.dump()))
-          hops.push_back(Json::parse(hop));
+        for (const MeasuredHop& hop : meeting.gather(method.name() + "/done", own)) hops.push_back(hop.json);
         std::rotate(hops.begin(), hops.begin() + 1, hops.end());
       }
       end.drop_links();

@@ -9,7 +9,6 @@
 #include "topology/peak_flops.h"
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
-#include "train/ledger_exchange.h"
 #include "train/report/model_flops.h"
 #include "train/report/overlap_bounds.h"
 #include "train/session.h"
@@ -100,7 +99,8 @@ Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& ra
     json["mfu"] = train::model_flops_utilization(flops, tokens_per_second, ranks, *peak);
   }
   json["exposed_comm_ms"] = ledger.mean().exposed_ms();
-  const auto ledgers = train::gather_ledgers(rank, "bench", ledger.mean(), train::group_options(config, rank.device).timeout);
+  const auto ledgers =
+      rank.meeting("bench", train::group_options(config, rank.device).timeout).gather_on(0, "ledger", ledger.mean());
   json["ledgers"] = ledgers;
   json["exceeded_bounds"] = train::exceeded_bounds(ledgers, config.bounds);
   json["data_stalled_ms"] = batches.stalled_ms();

@@ -67,23 +67,17 @@ class DirectoryRendezvous final : public Rendezvous {
     }
   }
 
-  void set(const std::string& key, const std::string& value) override {
-    if (!publish(path_of(key), value)) throw CommError("rendezvous: key '" + key + "' is set already in " + directory_);
-  }
+  bool try_set(const std::string& key, const std::string& value) override { return publish(path_of(key), value); }
 
-  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+  std::optional<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
     const auto deadline = Clock::now() + timeout;
     const std::string path = path_of(key);
     for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 3 / 2, std::chrono::microseconds(20'000))) {
       if (const auto reason = read(abort_path())) {
         throw CommError("rendezvous: gave up waiting for key '" + key + "': " + *reason);
       }
-      if (const auto value = read(path)) return *value;
-      if (Clock::now() >= deadline) {
-        throw CommError("rendezvous: nobody set key '" + key + "' in " + directory_ + " within " +
-                        std::to_string(timeout.count()) +
-                        " ms; a rank did not start, died, or creates its groups in another order");
-      }
+      if (const auto value = read(path)) return value;
+      if (Clock::now() >= deadline) return std::nullopt;
       std::this_thread::sleep_for(pause);
     }
   }
@@ -98,6 +92,9 @@ class DirectoryRendezvous final : public Rendezvous {
       return;
     }
   }
+
+ protected:
+  std::string place() const override { return " in " + directory_; }
 
  private:
   std::string path_of(const std::string& key) const {
@@ -123,8 +120,13 @@ class DirectoryRendezvous final : public Rendezvous {
   }
 
   static std::optional<std::string> read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
     if (!file) return std::nullopt;
+    const std::streamoff bytes = file.tellg();
+    if (bytes < 0 || static_cast<std::uintmax_t>(bytes) > longest_value) {
+      throw CommError("rendezvous: " + path + " has " + std::to_string(bytes) + " bytes, which no rank writes");
+    }
+    file.seekg(0);
     std::ostringstream text;
     text << file.rdbuf();
     return text.str();

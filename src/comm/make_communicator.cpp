@@ -1,6 +1,7 @@
 #include "comm/make_communicator.h"
 
 #include "comm/gloo/gloo_communicator.h"
+#include "comm/meeting.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/single_rank_communicator.h"
 #include "core/error.h"
@@ -12,9 +13,10 @@ std::unique_ptr<Communicator> make_communicator(const GroupSpec& spec, Rendezvou
   require(spec.size >= 1 && spec.rank >= 0 && spec.rank < spec.size, "the group's rank is outside the group");
   require(spec.timeout.count() > 0, "the group's timeout must be positive");
   if (spec.size == 1) return make_single_rank_communicator(spec);
-  if (!spec.device.is_cuda()) return make_gloo_communicator(spec, store);
+  Meeting meeting(store, spec.name, spec.rank, spec.size, spec.timeout);
+  if (!spec.device.is_cuda()) return make_gloo_communicator(spec, meeting);
   if constexpr (PLAIT_HAS_CUDA) {
-    return make_nccl_communicator(spec, store);
+    return make_nccl_communicator(spec, meeting);
   } else {
     throw DeviceError("group '" + spec.name + "' asks for " + to_string(spec.device) + ", but plait is built without CUDA");
   }

@@ -12,23 +12,20 @@ namespace {
 
 class ThreadRendezvous final : public Rendezvous {
  public:
-  void set(const std::string& key, const std::string& value) override {
+  bool try_set(const std::string& key, const std::string& value) override {
     {
       std::lock_guard lock(mutex_);
-      if (!values_.emplace(key, value).second) throw CommError("rendezvous: key '" + key + "' is set already");
+      if (!values_.emplace(key, value).second) return false;
     }
     changed_.notify_all();
+    return true;
   }
 
-  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+  std::optional<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
     std::unique_lock lock(mutex_);
     const bool in_time = changed_.wait_for(lock, timeout, [&] { return abort_reason_ || values_.contains(key); });
     if (abort_reason_) throw CommError("rendezvous: gave up waiting for key '" + key + "': " + *abort_reason_);
-    if (!in_time) {
-      throw CommError("rendezvous: nobody set key '" + key + "' within " + std::to_string(timeout.count()) +
-                      " ms; a rank did not start, died, or creates its groups in another order");
-    }
-    return values_.at(key);
+    return in_time ? std::optional(values_.at(key)) : std::nullopt;
   }
 
   std::optional<std::string> find(const std::string& key) override {
@@ -71,6 +68,22 @@ class ThreadRendezvous final : public Rendezvous {
 
 }  // namespace
 
+void Rendezvous::set(const std::string& key, const std::string& value) {
+  if (!try_set(key, value)) throw CommError("rendezvous: key '" + key + "' is set already" + place());
+}
+
+std::string Rendezvous::get(const std::string& key, std::chrono::milliseconds timeout) {
+  if (auto value = wait(key, timeout)) return *std::move(value);
+  throw_missing(key, timeout);
+}
+
+void Rendezvous::throw_missing(const std::string& key, std::chrono::milliseconds waited) const {
+  throw CommError("rendezvous: nobody set key '" + key + "'" + place() + " within " + std::to_string(waited.count()) +
+                  " ms; a rank did not start, died, or creates its groups in another order");
+}
+
+void Rendezvous::check() { static_cast<void>(wait("check", std::chrono::milliseconds(0))); }
+
 void Rendezvous::set_object(const std::string& key, std::shared_ptr<void>) {
   throw InternalError("rendezvous: key '" + key + "': objects pass between threads only");
 }
@@ -79,15 +92,5 @@ std::shared_ptr<void> Rendezvous::take_object(const std::string& key, std::chron
 }
 
 std::shared_ptr<Rendezvous> make_thread_rendezvous() { return std::make_shared<ThreadRendezvous>(); }
-
-void rendezvous_barrier(Rendezvous& store, const std::string& name, int rank, int size, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  const auto key = [&](int of_rank) { return "barrier/" + name + "/" + std::to_string(of_rank); };
-  store.set(key(rank), "");
-  for (int peer = 0; peer < size; ++peer) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    store.get(key(peer), std::max(left, std::chrono::milliseconds(0)));
-  }
-}
 
 }  // namespace plait::comm

@@ -3,7 +3,8 @@
 
 #include <memory>
 
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
+#include "comm/group.h"
 
 namespace plait::comm {
 

@@ -358,7 +358,7 @@ std::vector<Field> comm_fields() {
       key("comm.overlap", c(&C::overlap), yes_or_no(),
           "Reduce a bucket while backward goes on. Changes the time, not one bit of the result."),
       key("comm.timeout_s", c(&C::timeout_s), above(0),
-          "Seconds after which a collective that a peer does not join is an error."),
+          "Seconds after which a rank that does not join a collective, or does not answer the others, is an error."),
       auto_key("comm.max_ctas", c(&C::max_ctas), at_least(1),
                "Thread blocks (SMs) an NCCL collective may take from compute. `auto`: NCCL's choice."),
       key("comm.interface", c(&C::interface), not_empty(),

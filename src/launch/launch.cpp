@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "comm/meeting.h"
 #include "core/error.h"
 #include "core/host_name.h"
 #include "launch/launch_processes.h"
@@ -20,6 +21,10 @@ void RankContext::on_abort(std::function<void()> action) {
   auto callback = std::make_unique<std::stop_callback<std::function<void()>>>(abort_requested, std::move(action));
   std::lock_guard lock(abort_actions->mutex);
   abort_actions->callbacks.push_back(std::move(callback));
+}
+
+comm::Meeting RankContext::meeting(const std::string& name, std::chrono::milliseconds timeout) const {
+  return {*rendezvous, name, rank, size, timeout};
 }
 
 namespace {
@@ -130,10 +135,9 @@ std::string host_and_process() { return host_name() + ", process " + std::to_str
 // The rank that this process is.
 int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {
   RankContext context = *plan.this_rank;
-  const std::string claim = "launch/rank-" + std::to_string(context.rank);
   if (plan.mode == LaunchMode::external) {
     try {
-      context.rendezvous->set(claim, host_and_process());
+      context.meeting("launch", {}).say("place", host_and_process());
     } catch (const CommError& error) {
       throw ConfigError(
           "launch.rendezvous: the directory is left over from an earlier job (or could not be written), or two processes claim "

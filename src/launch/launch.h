@@ -16,6 +16,10 @@
 #include "core/device.h"
 #include "core/error.h"
 
+namespace plait::comm {
+class Meeting;
+}
+
 namespace plait::launch {
 
 enum class LaunchMode { threads, processes, external };
@@ -34,6 +38,9 @@ struct RankContext {
   std::shared_ptr<comm::Rendezvous> rendezvous;
   int local_rank = 0;   // among the ranks of this host
   bool is_main = true;  // rank 0: the one that prints and writes files
+
+  // All ranks of the job, to tell each other something. `name` is used once in a job; `timeout`: comm.timeout_s.
+  comm::Meeting meeting(const std::string& name, std::chrono::milliseconds timeout) const;
 
   // Requested when another rank thread has failed, so that this one stops waiting for it. Tie the abort of a communicator to it
   // with an object that lives no longer than the communicator:

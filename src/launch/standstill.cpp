@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "comm/fields.h"
 #include "core/host_name.h"
 #include "parallel/program_set.h"
 
@@ -18,6 +20,7 @@ using Stream = RankStanding::Stream;
 
 // Lines about ranks; more would push what matters off the screen.
 constexpr std::size_t most_lines = 16;
+constexpr std::size_t most_streams = 1024;  // of a rank
 
 bool computes(parallel::InstructionKind kind) {
   using parallel::InstructionKind;
@@ -230,36 +233,44 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, int last_st
   return standing;
 }
 
-std::string to_text(const RankStanding& standing) {
-  nlohmann::json streams = nlohmann::json::array();
+void to_json(nlohmann::ordered_json& json, const RankStanding& standing) {
+  nlohmann::ordered_json streams = nlohmann::ordered_json::array();
   for (const Stream& s : standing.streams) {
     streams.push_back(
         {{"instruction", s.instruction}, {"peers", s.peers}, {"computes", s.computes}, {"from", s.from}, {"to", s.to}});
   }
-  return nlohmann::json{{"rank", standing.rank},        {"process", standing.process}, {"host", standing.host},
-                        {"streams", streams},           {"next", standing.next},       {"sent", standing.sent},
-                        {"received", standing.received}}
-      .dump();
+  json = {{"rank", standing.rank}, {"process", standing.process}, {"host", standing.host},        {"streams", streams},
+          {"next", standing.next}, {"sent", standing.sent},       {"received", standing.received}};
 }
 
-std::optional<RankStanding> standing_from(const std::string& text) {
-  try {
-    const nlohmann::json json = nlohmann::json::parse(text);
-    RankStanding standing;
-    json.at("rank").get_to(standing.rank);
-    json.at("process").get_to(standing.process);
-    json.at("host").get_to(standing.host);
-    json.at("next").get_to(standing.next);
-    json.at("sent").get_to(standing.sent);
-    json.at("received").get_to(standing.received);
-    for (const nlohmann::json& s : json.at("streams")) {
-      standing.streams.push_back({s.at("instruction").get<std::string>(), s.at("peers").get<std::vector<int>>(),
-                                  s.at("computes").get<bool>(), s.at("from").get<int>(), s.at("to").get<int>()});
-    }
-    return standing;
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;
+void from_json(const nlohmann::ordered_json& json, RankStanding& standing) {
+  constexpr std::int64_t most_ranks = 1 << 24;
+  const auto counts = [&](comm::Fields& fields, const char* name) {
+    return fields.list(name, most_ranks).get<std::map<int, std::uint64_t>>();
+  };
+  comm::Fields fields(json);
+  standing.rank = static_cast<int>(fields.integer("rank", 0, most_ranks));
+  standing.process = fields.integer("process", 0, std::numeric_limits<std::int64_t>::max());
+  standing.host = fields.text("host");
+  standing.next = fields.text("next");
+  standing.sent = counts(fields, "sent");
+  standing.received = counts(fields, "received");
+  standing.streams.clear();
+  for (const nlohmann::ordered_json& s : fields.list("streams", most_streams)) {
+    comm::Fields stream(s);
+    standing.streams.push_back({stream.text("instruction"), stream.list("peers", most_ranks).get<std::vector<int>>(),
+                                stream.flag("computes"), static_cast<int>(stream.integer("from", -1, most_ranks)),
+                                static_cast<int>(stream.integer("to", -1, most_ranks))});
+    stream.end();
   }
+  fields.end();
+}
+
+bool is_among(const RankStanding& standing, int size) {
+  const auto is_rank = [size](int rank) { return rank >= 0 && rank < size; };
+  return is_rank(standing.rank) && std::all_of(standing.streams.begin(), standing.streams.end(), [&](const Stream& s) {
+           return s.from < size && s.to < size && std::all_of(s.peers.begin(), s.peers.end(), is_rank);
+         });
 }
 
 Explanation explain_standstill(const std::vector<std::optional<RankStanding>>& answers,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,8 +37,11 @@ struct RankStanding {
 RankStanding rank_standing(int rank, const parallel::Layout& layout, int last_stage_rank,
                            const runtime::ProgressBoard::Reading& reading);
 
-std::string to_text(const RankStanding& standing);
-std::optional<RankStanding> standing_from(const std::string& text);  // nullopt if it is not one
+// As a word of a meeting; reading throws InvalidWord, or what nlohmann::json throws, on anything else.
+void to_json(nlohmann::ordered_json& json, const RankStanding& standing);
+void from_json(const nlohmann::ordered_json& json, RankStanding& standing);
+// Whether all ranks that it names are among `size`, which only what a peer said may not be.
+bool is_among(const RankStanding& standing, int size);
 
 // What is known of a rank that gave no answer.
 struct Silence {

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <limits>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <stop_token>
 #include <thread>
 #include <vector>
 
+#include "comm/meeting.h"
 #include "comm/p2p/process_identity.h"
 #include "core/error.h"
 #include "core/host_name.h"
@@ -36,23 +37,23 @@ constexpr milliseconds obituary_time{150};
 // For the watchdogs of one process to abort their ranks; they look every half second at most.
 constexpr milliseconds abort_time{2'000};
 
-const std::string alarm_key = "watchdog/alarm";
-// How a rank left that failed by itself; any other way is its end.
-constexpr std::string_view failed_word = "failed";
-std::string key_of(const std::string& what, int rank) { return "watchdog/" + what + "/" + std::to_string(rank); }
-
 milliseconds share_of(milliseconds time, double share) {
   return milliseconds(static_cast<std::int64_t>(static_cast<double>(time.count()) * share));
 }
 
 std::string seconds(Clock::duration time) { return fmt::format("{:.1f} s", std::chrono::duration<double>(time).count()); }
 
-// Written once; the first is the one.
-void set_if_new(comm::Rendezvous& store, const std::string& key, const std::string& value) noexcept {
+comm::Meeting meeting_of(comm::Rendezvous& store, int rank, int size) {
+  return {store, "watchdog", rank, size, milliseconds(0)};  // nobody waits in it
+}
+
+// A rank's word on a topic is the first.
+template <typename T>
+void say_once(comm::Meeting& meeting, const char* topic, const T& word) noexcept {
   try {
-    store.set(key, value);
+    meeting.try_say(topic, word);
   } catch (const std::exception&) {
-    return;  // there already, or the store is gone with the job
+    return;  // the store is gone with the job
   }
 }
 
@@ -66,14 +67,33 @@ struct Alarm {
   Kind kind = Kind::failure;
 };
 
-std::string to_text(const Alarm& alarm) {
-  return nlohmann::json{{"what", alarm.what}, {"kind", static_cast<int>(alarm.kind)}}.dump();
+void to_json(comm::Json& json, const Alarm& alarm) { json = {{"what", alarm.what}, {"kind", static_cast<int>(alarm.kind)}}; }
+
+void from_json(const comm::Json& json, Alarm& alarm) {
+  comm::Fields fields(json);
+  json.at("what").get_to(alarm.what);  // of several lines, perhaps
+  alarm.kind = static_cast<Alarm::Kind>(fields.integer("kind", 0, static_cast<int>(Alarm::Kind::failure)));
 }
 
-std::optional<Alarm> alarm_from(const std::optional<std::string>& text) {
-  const nlohmann::json json = text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
-  if (!json.is_object()) return std::nullopt;
-  return Alarm{json.value("what", ""), static_cast<Alarm::Kind>(json.value("kind", static_cast<int>(Alarm::Kind::failure)))};
+void raise_alarm(comm::Meeting& meeting, const Alarm& alarm) noexcept {
+  try {
+    meeting.first("alarm", alarm);
+  } catch (const std::exception&) {
+    return;  // the store is gone with the job
+  }
+}
+
+// How a rank left.
+struct Departure {
+  bool failed = false;  // by itself; any other way is its end
+  std::string words;
+};
+
+void to_json(comm::Json& json, const Departure& left) { json = {{"failed", left.failed}, {"words", left.words}}; }
+
+void from_json(const comm::Json& json, Departure& left) {
+  json.at("failed").get_to(left.failed);
+  json.at("words").get_to(left.words);
 }
 
 // A rank's process, for those who can look at it.
@@ -82,25 +102,22 @@ struct Residence {
   std::string host;
 };
 
-std::string to_text(const Residence& place) {
-  return nlohmann::json{{"machine", place.process.host},
-                        {"process", place.process.process},
-                        {"start", place.process.start},
-                        {"namespace", place.process.pid_namespace},
-                        {"host", place.host}}
-      .dump();
+void to_json(comm::Json& json, const Residence& place) {
+  json = {{"machine", place.process.host},
+          {"process", place.process.process},
+          {"start", place.process.start},
+          {"namespace", place.process.pid_namespace},
+          {"host", place.host}};
 }
 
-std::optional<Residence> place_from(const std::optional<std::string>& text) {
-  const nlohmann::json json = text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
-  if (!json.is_object()) return std::nullopt;
-  Residence place;
-  place.process.host = json.value("machine", "");
-  place.process.process = json.value("process", std::int64_t{0});
-  place.process.start = json.value("start", "");
-  place.process.pid_namespace = json.value("namespace", "");
-  place.host = json.value("host", "");
-  return place;
+void from_json(const comm::Json& json, Residence& place) {
+  comm::Fields fields(json);
+  place.process.host = fields.text("machine");
+  place.process.process = fields.integer("process", 0, std::numeric_limits<std::int64_t>::max());
+  place.process.start = fields.text("start");
+  place.process.pid_namespace = fields.text("namespace");
+  place.host = fields.text("host");
+  fields.end();
 }
 
 Residence own_place() { return {comm::p2p::this_process(), host_name()}; }
@@ -109,8 +126,12 @@ Residence own_place() { return {comm::p2p::this_process(), host_name()}; }
 
 class Watchdog::Watch {
  public:
-  explicit Watch(WatchdogSpec spec) : spec_(std::move(spec)), own_(own_place()), places_(static_cast<std::size_t>(spec_.size)) {
-    spec_.store->set(key_of("place", spec_.rank), to_text(own_));
+  explicit Watch(WatchdogSpec spec)
+      : spec_(std::move(spec)),
+        meeting_(meeting_of(*spec_.store, spec_.rank, spec_.size)),
+        own_(own_place()),
+        places_(static_cast<std::size_t>(spec_.size)) {
+    meeting_.say("place", own_);
     thread_ = std::jthread([this](std::stop_token stop) { watch(stop); });
   }
 
@@ -122,25 +143,24 @@ class Watchdog::Watch {
   }
 
   void failed(const std::string& what) noexcept {
-    set_if_new(*spec_.store, key_of("left", spec_.rank), fmt::format("{}: {}", failed_word, what));
-    set_if_new(*spec_.store, alarm_key,
-               to_text(Alarm{fmt::format("rank {} failed: {}", spec_.rank, what), Alarm::Kind::failure}));
+    say_once(meeting_, "left", Departure{true, fmt::format("failed: {}", what)});
+    raise_alarm(meeting_, {fmt::format("rank {} failed: {}", spec_.rank, what), Alarm::Kind::failure});
   }
 
   void await_abort_of_threads() {
     const auto deadline = Clock::now() + abort_time;
     for (int rank = 0; rank < spec_.size; ++rank) {
-      const auto place = place_from(spec_.store->find(key_of("place", rank)));
+      const auto place = meeting_.heard<Residence>("place", rank);
       if (rank == spec_.rank || !place || !place->process.is_same_process(own_.process)) continue;
       const auto released = [&] {
-        return spec_.store->find(key_of("aborted", rank)) || spec_.store->find(key_of("left", rank));
+        return meeting_.heard<comm::Json>("aborted", rank) || meeting_.heard<Departure>("left", rank);
       };
       while (!released() && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
     }
   }
 
   void retire(const std::string& how) noexcept {
-    set_if_new(*spec_.store, key_of("left", spec_.rank), how);
+    say_once(meeting_, "left", Departure{false, how});
     std::lock_guard lock(in_use_);
     retired_ = true;
   }
@@ -178,7 +198,7 @@ class Watchdog::Watch {
     for (;;) {
       wait(stop, period, [this] { return inquiry_.has_value(); });
       if (stop.stop_requested()) return std::nullopt;
-      if (auto alarm = alarm_from(spec_.store->find(alarm_key))) return alarm;
+      if (auto alarm = meeting_.first<Alarm>("alarm")) return alarm;
       if (const auto what = inquiry()) return raise({*what, Alarm::Kind::failure});
       const auto reading = read();
       if (!reading) continue;  // retired
@@ -204,7 +224,7 @@ class Watchdog::Watch {
       const Residence* place = place_of(rank);
       if (!place || !can_look_at(*place) || place->process.is_same_process(own_.process)) continue;
       const ProcessState state = process_state(place->process.process, place->process.start);
-      if (state == ProcessState::ended && (has_failed(rank) || !spec_.store->find(key_of("left", rank)))) {
+      if (state == ProcessState::ended && (has_failed(rank) || !meeting_.heard<Departure>("left", rank))) {
         return fmt::format("rank {} found the process of rank {} gone", spec_.rank, rank);
       }
       Clock::duration& stopped = stopped_[rank];
@@ -216,10 +236,7 @@ class Watchdog::Watch {
   }
 
   // The alarm that is up then: this one, unless another came before.
-  Alarm raise(const Alarm& alarm) {
-    set_if_new(*spec_.store, alarm_key, to_text(alarm));
-    return alarm_from(spec_.store->find(alarm_key)).value_or(alarm);
-  }
+  Alarm raise(const Alarm& alarm) { return meeting_.first("alarm", alarm); }
 
   // Says how this rank stands, hears the others, and finds words for it.
   std::string answer(const Alarm& alarm, std::stop_token stop) {
@@ -227,7 +244,7 @@ class Watchdog::Watch {
     const auto reading = read();
     if (!reading) return alarm.what;  // the rank is on its way out
     const RankStanding own = rank_standing(spec_.rank, spec_.layout, spec_.last_stage_rank, *reading);
-    set_if_new(*spec_.store, key_of("answer", spec_.rank), to_text(own));
+    say_once(meeting_, "answer", own);
     const auto begin = Clock::now();
     const auto go_on = [&] { return !stop.stop_requested() && Clock::now() - begin < answer_time(); };
     while (!all_said(answers, Clock::now() - begin) && go_on()) std::this_thread::sleep_for(milliseconds(10));
@@ -244,9 +261,10 @@ class Watchdog::Watch {
     for (int rank = 0; rank < spec_.size; ++rank) {
       auto& answer = answers[static_cast<std::size_t>(rank)];
       if (answer) continue;
-      if (const auto text = spec_.store->find(key_of("answer", rank))) answer = standing_from(*text);
+      answer = meeting_.heard<RankStanding>("answer", rank);
+      if (answer && !is_among(*answer, spec_.size)) meeting_.refuse("answer", rank, "it names ranks that there are not");
       if (answer) continue;
-      const bool told = spec_.store->find(key_of("death", rank)) || spec_.store->find(key_of("left", rank));
+      const bool told = meeting_.heard<std::string>("death", rank) || meeting_.heard<Departure>("left", rank);
       if (told) continue;
       complete = complete && silence_of(rank).kind == Silence::Kind::dead && waited >= obituary_time;
     }
@@ -269,9 +287,9 @@ class Watchdog::Watch {
   }
 
   Silence silence_of(int rank) {
-    if (const auto words = spec_.store->find(key_of("death", rank))) return {Silence::Kind::dead, *words};
-    if (const auto left = spec_.store->find(key_of("left", rank))) {
-      return {left->starts_with(failed_word) ? Silence::Kind::failed : Silence::Kind::done, *left};
+    if (const auto words = meeting_.heard<std::string>("death", rank)) return {Silence::Kind::dead, *words};
+    if (const auto left = meeting_.heard<Departure>("left", rank)) {
+      return {left->failed ? Silence::Kind::failed : Silence::Kind::done, left->words};
     }
     const Residence* place = place_of(rank);
     if (!place) return {Silence::Kind::unknown, "does not answer: it has not come so far as to take part in the run"};
@@ -287,13 +305,13 @@ class Watchdog::Watch {
   }
 
   bool has_failed(int rank) const {
-    const auto left = spec_.store->find(key_of("left", rank));
-    return left && left->starts_with(failed_word);
+    const auto left = meeting_.heard<Departure>("left", rank);
+    return left && left->failed;
   }
 
   const Residence* place_of(int rank) {
     auto& place = places_[static_cast<std::size_t>(rank)];
-    if (!place) place = place_from(spec_.store->find(key_of("place", rank)));
+    if (!place) place = meeting_.heard<Residence>("place", rank);
     return place ? &*place : nullptr;
   }
 
@@ -318,13 +336,14 @@ class Watchdog::Watch {
       std::lock_guard lock(in_use_);
       if (!retired_) spec_.abort(reason);
     }
-    set_if_new(*spec_.store, key_of("aborted", spec_.rank), "");
+    say_once(meeting_, "aborted", comm::Json());
     std::lock_guard lock(mutex_);
     answered_ = true;
     changed_.notify_all();
   }
 
   const WatchdogSpec spec_;
+  comm::Meeting meeting_;
   const Residence own_;
   std::vector<std::optional<Residence>> places_;  // by rank, as far as known
   std::map<int, Clock::duration> stopped_;        // for how long ranks' processes have been
@@ -345,8 +364,9 @@ void Watchdog::await_abort_of_threads() { watch_->await_abort_of_threads(); }
 void Watchdog::retire(const std::string& how) noexcept { watch_->retire(how); }
 
 void report_death(comm::Rendezvous& store, int rank, const std::string& words) noexcept {
-  set_if_new(store, key_of("death", rank), words);
-  set_if_new(store, alarm_key, to_text(Alarm{fmt::format("rank {} {}", rank, words), Alarm::Kind::failure}));
+  comm::Meeting for_it = meeting_of(store, rank, rank + 1);
+  say_once(for_it, "death", words);
+  raise_alarm(for_it, {fmt::format("rank {} {}", rank, words), Alarm::Kind::failure});
 }
 
 }  // namespace plait::launch

@@ -4,22 +4,24 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/run_directory.h"
+#include "comm/meeting.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "launch/launch_environment.h"
 #include "parallel/job_plan.h"
+#include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
 #include "parallel/validator.h"
 #include "topology/peak_flops.h"
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
-#include "train/ledger_exchange.h"
 #include "train/report/accuracy.h"
 #include "train/report/ledger_text.h"
 #include "train/report/link_table.h"
@@ -38,9 +40,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// Reading, writing and verifying large checkpoints takes rank 0 longer than any collective may: ranks that wait for it do so
-// at the rendezvous, which still ends at once when a rank fails.
-constexpr std::chrono::milliseconds disk_timeout = std::chrono::hours(4);
+constexpr std::size_t longest_path = 4096;
 
 // Where the run lives and where it starts, agreed between ranks: rank 0 decides and tells.
 struct RunStart {
@@ -49,8 +49,21 @@ struct RunStart {
   std::int64_t step = 0;  // updates done
 };
 
-RunStart agree_on_start(const TrainRequest& request, launch::RankContext& rank) {
-  if (rank.is_main) {
+void to_json(comm::Json& json, const RunStart& start) {
+  json = {{"run_dir", start.run_dir.string()}, {"checkpoint", start.checkpoint.string()}, {"step", start.step}};
+}
+
+void from_json(const comm::Json& json, RunStart& start) {
+  comm::Fields fields(json);
+  start.run_dir = fields.text("run_dir", longest_path);
+  start.checkpoint = fields.text("checkpoint", longest_path);
+  start.step = fields.integer("step", 0, std::numeric_limits<std::int64_t>::max());
+  fields.end();
+}
+
+RunStart agree_on_start(const TrainRequest& request, comm::Meeting& meeting) {
+  return meeting.tell(0, "start", [&] {
+    const auto busy = meeting.busy();
     RunStart start;
     if (request.resume.empty()) {
       start.run_dir = checkpoint::create_run_directory(request.job.config.run);
@@ -60,13 +73,23 @@ RunStart agree_on_start(const TrainRequest& request, launch::RankContext& rank) 
       const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(request.resume);
       start = {found.run_dir, found.directory, found.step};
     }
-    rank.rendezvous->set("run.start", fmt::format("{}\n{}\n{}", start.run_dir.string(), start.checkpoint.string(), start.step));
     return start;
-  }
-  const std::string text = rank.rendezvous->get("run.start", disk_timeout);
-  const auto first = text.find('\n');
-  const auto second = text.find('\n', first + 1);
-  return {text.substr(0, first), text.substr(first + 1, second - first - 1), std::stoll(text.substr(second + 1))};
+  });
+}
+
+// The first tensor of a rank that is not finite, if it has one.
+struct BadTensor {
+  std::int64_t order = -1;  // of execution; -1: all are finite
+  std::string where;
+};
+
+void to_json(comm::Json& json, const BadTensor& bad) { json = {{"order", bad.order}, {"where", bad.where}}; }
+
+void from_json(const comm::Json& json, BadTensor& bad) {
+  comm::Fields fields(json);
+  bad.order = fields.integer("order", -1, std::numeric_limits<std::int64_t>::max());
+  bad.where = fields.text("where");
+  fields.end();
 }
 
 // Everything a run shows and records; rank 0 only.
@@ -126,12 +149,14 @@ class Trainer {
       : config_(request.job.config),
         decision_(request.job.plan),
         rank_(rank),
-        start_(agree_on_start(request, rank)),
+        meeting_(rank.meeting("run", group_options(config_, rank.device).timeout)),
+        start_(agree_on_start(request, meeting_)),
         tokenizer_(data::load_tokenizer(start_.run_dir)),
         session_(config_, tokenizer_->vocab(), rank),
         dataset_(data::open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab)),
         learning_rate_(config_.train.optimizer, config_.train.steps),
         host_memory_(rank.device) {
+    const auto busy = meeting_.busy();
     if (rank_.is_main) reporter_.emplace(config_, start_, session_.plan(), rank_.device);
     write_plan();
     load_or_initialize(request);
@@ -152,13 +177,13 @@ class Trainer {
       const runtime::UpdateSettings settings = update_settings(config_, step, learning_rate_.at(step - 1));
       if (tracer.wants(step)) {
         while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
-        tracer.synchronize_step(interpreter, batches, settings, rank_);
+        tracer.synchronize_step(interpreter, batches, settings, meeting_);
       } else {
         interpreter.run_step(batches, settings);
       }
       while (const auto result = interpreter.next_result()) take(*result);
       if (tracer.is_full())
-        tracer.write(start_.run_dir, session_.plan(), rank_, [this](const std::string& text) { say(text); });
+        tracer.write(start_.run_dir, session_.plan(), rank_, meeting_, [this](const std::string& text) { say(text); });
       if (reporter_) reporter_->progress().advance(step);
       after_step(step);
     }
@@ -176,12 +201,8 @@ class Trainer {
     if (reporter_) reporter_->progress().print(text);
   }
 
-  void barrier(const std::string& name) {
-    comm::rendezvous_barrier(*rank_.rendezvous, name, rank_.rank, rank_.size, disk_timeout);
-  }
-
   void write_plan() {
-    const nlohmann::ordered_json links = gather_links(session_.links(), rank_);
+    const nlohmann::ordered_json links = gather_links(session_.links(), meeting_);
     if (!rank_.is_main) return;
     const parallel::RankPlan& mine = session_.plan();
     const auto plans = parallel::make_job_plan(config_, tokenizer_->vocab(), mine.layout, mine.device_kind);
@@ -207,14 +228,10 @@ class Trainer {
     if (run_ledger_.steps() == 0) return;
     const MemoryReport memory = session_.memory_report();
     const std::size_t bytes = memory.device_bytes > 0 ? memory.device_bytes : memory.allocated_bytes;
-    const std::string key = "run.peak.";
-    rank_.rendezvous->set(key + std::to_string(rank_.rank), std::to_string(bytes));
+    const std::vector<std::size_t> peaks = meeting_.gather_on(0, "peak", bytes);
     if (!rank_.is_main || !prediction_) return;
     const parallel::Ledger mean = run_ledger_.mean();
-    prediction_->measured = {mean.step_ms, mean.exposed_ms(), {}};
-    for (int r = 0; r < rank_.size; ++r) {
-      prediction_->measured.peak_bytes.push_back(std::stod(rank_.rendezvous->get(key + std::to_string(r), disk_timeout)));
-    }
+    prediction_->measured = {mean.step_ms, mean.exposed_ms(), {peaks.begin(), peaks.end()}};
     write_text_file(start_.run_dir / "prediction.json", to_json(*prediction_).dump(2) + "\n");
     say(accuracy_line(*prediction_));
   }
@@ -235,7 +252,7 @@ class Trainer {
                       "anew and results may differ in the last bits",
                       unusable, choices.size(), start_.checkpoint.string()));
     }
-    barrier("loaded");
+    meeting_.meet("loaded");
     if (rank_.is_main) {
       for (const fs::path& moved : checkpoint::set_aside_after(start_.run_dir, start_.step))
         say("set aside: " + moved.string());
@@ -279,7 +296,7 @@ class Trainer {
   // What the steps of the run were spent on, on this rank and on the one that lost most.
   void report_ledgers() {
     if (rank_.size == 1 || run_ledger_.steps() == 0) return;
-    const std::vector<parallel::Ledger> ledgers = gather_ledgers(rank_, "run", run_ledger_.mean(), disk_timeout);
+    const std::vector<parallel::Ledger> ledgers = meeting_.gather_on(0, "ledger", run_ledger_.mean());
     if (ledgers.empty()) return;
     const int worst = worst_rank(ledgers);
     std::vector<int> shown = {0};
@@ -301,13 +318,15 @@ class Trainer {
     return session_.interpreter().synchronize_evaluation(*validation_, static_cast<int>(validation_->rounds()));
   }
 
+  // Takes what the disk takes, which is longer than any collective may.
   void checkpoint(std::int64_t step) {
+    const auto busy = meeting_.busy();
     const nlohmann::ordered_json state = {{"step", step},
                                           {"seed", config_.run.seed},
                                           {"config", to_yaml(config_)},
                                           {"kernel_choices", session_.interpreter().context().choices()}};
     const auto committed = synchronize_save(session_.interpreter(), start_.run_dir, step, state, config_.checkpoint.keep,
-                                            [this](const std::string& name) { barrier(name); });
+                                            [this](const std::string& name) { meeting_.meet(name); });
     if (!committed) return;
     say("checkpoint: " + committed->directory.string());
     for (const std::string& problem : committed->prune_problems) say("warning: " + problem);
@@ -315,24 +334,23 @@ class Trainer {
 
   // Every rank looks for its own first bad tensor; all of them stop with the earliest.
   [[noreturn]] void stop_at_non_finite(const runtime::StepResult& result) {
+    const auto busy = meeting_.busy();
     runtime::Interpreter& interpreter = session_.interpreter();
     interpreter.synchronize();
     TrainingBatches again(host_memory_, session_.plan(), dataset_, result.update, result.update);
     const std::optional<runtime::NonFinite> found = interpreter.synchronize_find_non_finite(again);
-    const std::string key = "non_finite." + std::to_string(result.update) + ".";
-    rank_.rendezvous->set(key + std::to_string(rank_.rank), found ? fmt::format("{} {}", found->order, found->where) : "");
+    const std::string topic = "non_finite/" + std::to_string(result.update);
+    const std::vector<BadTensor> all = meeting_.gather(topic, found ? BadTensor{found->order, found->where} : BadTensor{});
     std::string where;
     std::int64_t earliest = 0;
     for (int r = 0; r < rank_.size; ++r) {
-      const std::string text = rank_.rendezvous->get(key + std::to_string(r), disk_timeout);
-      if (text.empty()) continue;
-      const std::int64_t order = std::stoll(text);
-      if (!where.empty() && order >= earliest) continue;
-      earliest = order;
-      where = fmt::format("first not finite on rank {}: {}", r, text.substr(text.find(' ') + 1));
+      const BadTensor& bad = all[static_cast<std::size_t>(r)];
+      if (bad.order < 0 || (!where.empty() && bad.order >= earliest)) continue;
+      earliest = bad.order;
+      where = fmt::format("first not finite on rank {}: {}", r, bad.where);
     }
     if (where.empty()) where = "every tensor of every rank is finite: their sum over ranks or squares overflowed";
-    barrier(key + "told");
+    meeting_.meet(topic + "/told");
     throw Error(fmt::format(
         "step {}: loss {}, gradient norm {}; {}. Weights were left as they were before this step; the last "
         "checkpoint is in {}",
@@ -342,6 +360,7 @@ class Trainer {
   const Config& config_;
   const nlohmann::ordered_json& decision_;
   launch::RankContext& rank_;
+  comm::Meeting meeting_;  // of all ranks
   RunStart start_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   Session session_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comm/meeting.h"
 #include "core/error.h"
 #include "data/tokenizer.h"
 #include "verify/bounds.h"
@@ -14,8 +15,6 @@
 
 namespace plait::verify {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds) {
   const bool all = job.task == VerifyJob::Task::record_tensors;
@@ -70,16 +69,11 @@ VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBou
 
 // What all ranks found, on rank 0.
 std::optional<VerifyFindings> collect(const VerifyFindings& own, const Config& config, launch::RankContext& rank) {
-  const auto key = [](int of) { return "verify.findings." + std::to_string(of); };
-  if (!rank.is_main) {
-    rank.rendezvous->set(key(rank.rank), Json(own).dump());
-    return std::nullopt;
-  }
+  comm::Meeting meeting = rank.meeting("verify", train::group_options(config, rank.device).timeout);
+  const std::vector<VerifyFindings> findings = meeting.gather_on(0, "findings", own);
+  if (!rank.is_main) return std::nullopt;
   VerifyFindings all = own;
-  for (int other = 1; other < rank.size; ++other) {
-    const auto text = rank.rendezvous->get(key(other), train::group_options(config, rank.device).timeout);
-    all.merge(Json::parse(text).get<VerifyFindings>());
-  }
+  for (std::size_t other = 1; other < findings.size(); ++other) all.merge(findings[other]);
   return all;
 }
 

@@ -3,6 +3,7 @@
 
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "comm/meeting.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "train/batch_sources.h"
@@ -71,9 +72,8 @@ class CheckpointLayouts : public test::InTemporaryDirectory, public ::testing::W
       } else {
         train::synchronize_load(interpreter, CheckpointReader(from));
       }
-      train::synchronize_save(interpreter, run_dir, 2, {}, 1, [&](const std::string& at) {
-        comm::rendezvous_barrier(*rank.rendezvous, name + at, rank.rank, rank.size, std::chrono::seconds(60));
-      });
+      train::synchronize_save(interpreter, run_dir, 2, {}, 1,
+                              [&](const std::string& at) { rank.meeting(name, std::chrono::seconds(60)).meet(at); });
     };
     EXPECT_EQ(launch::launch(launch::plan_launch(config), body, {}), 0);
     return run_dir / "checkpoints" / "step-00000002";

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/meeting.h"
 #include "comm/p2p/choice.h"
 #include "core/error.h"
 
@@ -238,8 +239,8 @@ TEST(P2pChoice, BothEndsComeToTheSameAnswer) {
   PairFacts facts = two_processes();
   facts.from_sender.bridges = {"0000:9a:00.0", "0000:ba:00.0"};
   facts.from_receiver.bridges = {"0000:ba:00.0", "0000:9a:00.0"};
-  const PairFacts parsed{end_facts_from(to_text(facts.sender)), end_facts_from(to_text(facts.receiver)),
-                         path_facts_from(to_text(facts.from_sender)), path_facts_from(to_text(facts.from_receiver))};
+  const PairFacts parsed{Json(facts.sender).get<EndFacts>(), Json(facts.receiver).get<EndFacts>(),
+                         Json(facts.from_sender).get<PathFacts>(), Json(facts.from_receiver).get<PathFacts>()};
   EXPECT_EQ(best_first(parsed), best_first(facts));
   EXPECT_EQ(parsed.bridges(), facts.bridges());
 }

@@ -51,11 +51,19 @@ std::string message_of(const std::function<void()>& action) {
   return "no CommError";
 }
 
-// What a giver published, as somebody who is no HandleExchange reads it: "<32 hex digits of the name> <32 of the token>".
+// Rank 0 gives and rank 1 takes.
+Meeting pair_meeting(Rendezvous& store, int rank, milliseconds timeout) { return {store, "pair", rank, 2, timeout}; }
+std::string given_key(const std::string& name) { return "pair/" + name + "/0"; }
+
+// What a giver published, as somebody who is no HandleExchange reads it.
 struct Published {
-  explicit Published(const std::string& text) : socket(text.substr(0, 32)), token(text.substr(33)) {}
+  explicit Published(const std::string& text) : socket(Json::parse(text).at("socket")), token(Json::parse(text).at("token")) {}
   std::string socket, token;
 };
+
+std::string invitation(const std::string& socket, const std::string& token) {
+  return Json{{"socket", socket}, {"token", token}}.dump();
+}
 
 struct Address {
   explicit Address(const std::string& socket) {
@@ -90,7 +98,8 @@ class P2pExchange : public test::NothingLeftBehind {
 
 TEST_F(P2pExchange, ADescriptorCrossesBetweenThreads) {
   const auto outcome = outcome_of_ranks(2, [&](int rank) {
-    HandleExchange exchange(*store, seconds(30));
+    Meeting meeting = pair_meeting(*store, rank, seconds(30));
+    HandleExchange exchange(meeting);
     for (int i = 0; i < 20; ++i) {
       const std::string name = "file" + std::to_string(i);
       if (rank == 0) {
@@ -109,7 +118,8 @@ TEST_F(P2pExchange, ADescriptorCrossesBetweenThreads) {
 
 TEST_F(P2pExchange, ObjectsCrossBetweenThreads) {
   const auto outcome = outcome_of_ranks(2, [&](int rank) {
-    HandleExchange exchange(*store, seconds(30));
+    Meeting meeting = pair_meeting(*store, std::min(rank, 1), seconds(30));
+    HandleExchange exchange(meeting);
     if (rank == 0) return exchange.give_object("number", std::make_shared<int>(42));
     EXPECT_EQ(*std::static_pointer_cast<int>(exchange.take_object("number")), 42);
   });
@@ -118,7 +128,8 @@ TEST_F(P2pExchange, ObjectsCrossBetweenThreads) {
 
 TEST(P2pExchangeChild, DISABLED_Crosses) {
   test::ProcessPlace place;
-  HandleExchange exchange(*place.store, seconds(30));
+  Meeting meeting = pair_meeting(*place.store, place.rank, seconds(30));
+  HandleExchange exchange(meeting);
   const std::size_t descriptors = test::open_descriptors();
   for (int i = 0; i < 20; ++i) {
     const std::string name = "file" + std::to_string(i);
@@ -142,7 +153,8 @@ TEST_F(P2pExchange, ADescriptorCrossesBetweenProcesses) {
 
 TEST_F(P2pExchange, StrangersAreDroppedAndThePeerIsServed) {
   const auto outcome = outcome_of_ranks(3, [&](int rank) {
-    HandleExchange exchange(*store, seconds(30));
+    Meeting meeting = pair_meeting(*store, std::min(rank, 1), seconds(30));
+    HandleExchange exchange(meeting);
     if (rank == 0) return exchange.give_descriptor("file", file_with("for the peer only").get());
     if (rank == 1) {
       store->get("strangers came", seconds(30));
@@ -150,7 +162,7 @@ TEST_F(P2pExchange, StrangersAreDroppedAndThePeerIsServed) {
       store->set("peer served", "");
       return;
     }
-    const Published published(store->get("file", seconds(30)));
+    const Published published(store->get(given_key("file"), seconds(30)));
     const FileDescriptor silent = connected_to(published.socket);
     std::vector<std::string> wrong = {"", "x", published.token.substr(1), published.token + "0", published.socket};
     std::string almost = published.token;
@@ -170,13 +182,15 @@ TEST_F(P2pExchange, StrangersAreDroppedAndThePeerIsServed) {
 }
 
 TEST_F(P2pExchange, EachSideSaysWhomItWaitedForAndHowLong) {
-  HandleExchange exchange(*store, milliseconds(150));
+  Meeting meeting = pair_meeting(*store, 0, milliseconds(150));
+  HandleExchange exchange(meeting);
   const FileDescriptor file = file_with("");
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(message_of([&] { exchange.give_descriptor("never taken", file.get()); }),
               AllOf(HasSubstr("'never taken'"), HasSubstr("150 ms"), HasSubstr("did not come")));
-  EXPECT_THAT(message_of([&] { exchange.take_descriptor("never given"); }),
-              AllOf(HasSubstr("'never given'"), HasSubstr("150 ms")));
+  Meeting takers = pair_meeting(*store, 1, milliseconds(150));
+  EXPECT_THAT(message_of([&] { HandleExchange(takers).take_descriptor("never given"); }),
+              AllOf(HasSubstr("'pair/never given/0'"), HasSubstr("150 ms")));
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(10));
 }
 
@@ -194,9 +208,10 @@ TEST_F(P2pExchange, ProgramsStartedMeanwhileInheritNoSocket) {
   const std::set<int> before = sockets_of_this_process();
   const FileDescriptor file = file_with("");
   const auto outcome = outcome_of_ranks(2, [&](int rank) {
-    HandleExchange exchange(*store, seconds(30));
+    Meeting meeting = pair_meeting(*store, std::min(rank, 1), seconds(30));
+    HandleExchange exchange(meeting);
     if (rank == 0) return exchange.give_descriptor("file", file.get());
-    store->get("file", seconds(30));
+    store->get(given_key("file"), seconds(30));
     int found = 0;
     for (const int socket : sockets_of_this_process()) {
       if (before.contains(socket)) continue;
@@ -210,10 +225,11 @@ TEST_F(P2pExchange, ProgramsStartedMeanwhileInheritNoSocket) {
 }
 
 TEST_F(P2pExchange, AnAbortedRendezvousEndsTheWait) {
-  HandleExchange exchange(*store, seconds(60));
+  Meeting meeting = pair_meeting(*store, 0, seconds(60));
+  HandleExchange exchange(meeting);
   const FileDescriptor file = file_with("");
   std::thread aborter([&] {
-    store->get("file", seconds(30));
+    store->get(given_key("file"), seconds(30));
     store->abort("rank 7 failed");
   });
   const auto start = std::chrono::steady_clock::now();
@@ -224,9 +240,10 @@ TEST_F(P2pExchange, AnAbortedRendezvousEndsTheWait) {
 
 TEST_F(P2pExchange, ATakerThatGoesAwayIsAnErrorOfTheGiver) {
   const auto outcome = outcome_of_ranks(2, [&](int rank) {
-    HandleExchange exchange(*store, seconds(30));
+    Meeting meeting = pair_meeting(*store, std::min(rank, 1), seconds(30));
+    HandleExchange exchange(meeting);
     if (rank == 0) return exchange.give_descriptor("file", file_with("x").get());
-    const Published published(store->get("file", seconds(30)));
+    const Published published(store->get(given_key("file"), seconds(30)));
     const FileDescriptor connection = connected_to(published.socket);
     EXPECT_EQ(::send(connection.get(), published.token.data(), published.token.size(), MSG_NOSIGNAL), 32);
   });
@@ -234,8 +251,9 @@ TEST_F(P2pExchange, ATakerThatGoesAwayIsAnErrorOfTheGiver) {
 }
 
 TEST_F(P2pExchange, AGiverThatIsGoneIsAnError) {
-  store->set("file", std::string(32, 'a') + " " + std::string(32, 'b'));
-  HandleExchange exchange(*store, seconds(30));
+  store->set(given_key("file"), invitation(std::string(32, 'a'), std::string(32, 'b')));
+  Meeting meeting = pair_meeting(*store, 1, seconds(30));
+  HandleExchange exchange(meeting);
   EXPECT_THAT(message_of([&] { exchange.take_descriptor("file"); }),
               AllOf(HasSubstr("'file'"), HasSubstr("network namespaces")));
 }
@@ -243,19 +261,24 @@ TEST_F(P2pExchange, AGiverThatIsGoneIsAnError) {
 TEST_F(P2pExchange, OnlyInvitationsAreAccepted) {
   const std::string a(32, 'a'), b(32, 'b');
   const std::vector<std::string> malformed = {"",
+                                              "null",
                                               a,
-                                              a + b,
-                                              a + " " + b.substr(1),
-                                              a + "  " + b.substr(1),
-                                              a + " " + b + "c",
-                                              std::string(32, 'A') + " " + b,
-                                              std::string(32, 'g') + " " + b,
-                                              a + "\n" + b};
-  HandleExchange exchange(*store, seconds(30));
+                                              Json(a + b).dump(),
+                                              Json{{"socket", a}}.dump(),
+                                              Json{{"socket", a}, {"token", 7}}.dump(),
+                                              Json{{"socket", a}, {"token", b}, {"more", b}}.dump(),
+                                              invitation(a, b.substr(1)),
+                                              invitation(a, b + "c"),
+                                              invitation(std::string(32, 'A'), b),
+                                              invitation(std::string(32, 'g'), b)};
+  Meeting meeting = pair_meeting(*store, 1, seconds(30));
+  HandleExchange exchange(meeting);
   for (std::size_t i = 0; i < malformed.size(); ++i) {
     const std::string name = "malformed" + std::to_string(i);
-    store->set(name, malformed[i]);
-    EXPECT_THAT(message_of([&] { exchange.take_descriptor(name); }), HasSubstr("is not an invitation")) << malformed[i];
+    store->set(given_key(name), malformed[i]);
+    EXPECT_THAT(message_of([&] { exchange.take_descriptor(name); }),
+                AllOf(HasSubstr("rank 0 said on"), HasSubstr("'" + given_key(name) + "'")))
+        << malformed[i];
   }
 }
 
@@ -267,7 +290,7 @@ std::string taken_from_giver_that_sends(Rendezvous& store, int count, const std:
   EXPECT_EQ(::bind(listener.get(), address.get(), address.length), 0) << std::strerror(errno);
   EXPECT_EQ(::listen(listener.get(), 1), 0);
   const std::string name = "hostile " + std::to_string(count) + bytes;
-  store.set(name, socket + " " + socket);
+  store.set(given_key(name), invitation(socket, socket));
   std::thread giver([&] {
     const FileDescriptor taker(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     char token[64];
@@ -292,7 +315,8 @@ std::string taken_from_giver_that_sends(Rendezvous& store, int count, const std:
     }
     EXPECT_EQ(::sendmsg(taker.get(), &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   });
-  HandleExchange exchange(store, seconds(30));
+  Meeting meeting = pair_meeting(store, 1, seconds(30));
+  HandleExchange exchange(meeting);
   const std::string message = message_of([&] { exchange.take_descriptor(name); });
   giver.join();
   return message;
@@ -309,10 +333,11 @@ TEST_F(P2pExchange, AnythingButOneDescriptorIsRefusedAndClosed) {
 }
 
 TEST_F(P2pExchange, NoSocketIsLeftBehind) {
-  HandleExchange exchange(*store, milliseconds(50));
+  Meeting meeting = pair_meeting(*store, 0, milliseconds(50));
+  HandleExchange exchange(meeting);
   const FileDescriptor file = file_with("");
   EXPECT_THROW(exchange.give_descriptor("file", file.get()), CommError);
-  EXPECT_EQ(test::lines_with("/proc/net/unix", Published(store->get("file", seconds(1))).socket), 0);
+  EXPECT_EQ(test::lines_with("/proc/net/unix", Published(store->get(given_key("file"), seconds(1))).socket), 0);
 }
 
 TEST(P2pFileDescriptor, HasOneOwner) {

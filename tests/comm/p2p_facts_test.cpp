@@ -2,15 +2,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <limits>
+
+#include "comm/meeting.h"
 #include "comm/p2p/pair_facts.h"
-#include "comm/p2p/text_fields.h"
 #include "core/error.h"
 #include "rank_processes.h"
 
 namespace plait::comm::p2p {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -39,98 +40,106 @@ PathFacts some_path() {
   return facts;
 }
 
-TEST(P2pFacts, TextGivesTheSameFactsBack) {
-  EXPECT_EQ(end_facts_from(to_text(some_end())), some_end());
-  EXPECT_EQ(path_facts_from(to_text(some_path())), some_path());
-  EXPECT_EQ(path_facts_from(to_text(PathFacts{})), PathFacts{});
+template <typename Facts>
+Facts told(const Facts& facts) {
+  return Json::parse(Json(facts).dump()).template get<Facts>();
+}
+
+TEST(P2pFacts, WordsGiveTheSameFactsBack) {
+  EXPECT_EQ(told(some_end()), some_end());
+  EXPECT_EQ(told(some_path()), some_path());
+  EXPECT_EQ(told(PathFacts{}), PathFacts{});
   EndFacts cpu;
   cpu.process = {"host", 1, "", "", "", ""};
-  EXPECT_EQ(end_facts_from(to_text(cpu)), cpu);
+  EXPECT_EQ(told(cpu), cpu);
 }
 
-// Whatever becomes of a text on its way, it is refused, or means exactly what it says.
 template <typename Facts>
-void expect_strict(const std::string& text, Facts (*parse)(const std::string&)) {
-  const auto is_refused = [&](const std::string& changed) {
-    try {
-      EXPECT_EQ(to_text(parse(changed)), changed);
-      return false;
-    } catch (const CommError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("facts of"));
-      return true;
-    }
-  };
-  ASSERT_FALSE(is_refused(text)) << "the unchanged text must be accepted, or this test proves nothing";
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    EXPECT_TRUE(is_refused(text.substr(0, i))) << "cut off at " << i;
-    EXPECT_TRUE(is_refused(text.substr(0, i) + '\n' + text.substr(i))) << "another line at " << i;
-    EXPECT_TRUE(is_refused(text.substr(0, i) + '\0' + text.substr(i + 1))) << "a zero byte at " << i;
-    for (const char c : {' ', '=', '0', '9', '-', '\n', 'x', '\x7f'}) {
-      std::string changed = text;
-      changed[i] = c;
-      static_cast<void>(is_refused(changed));
-      static_cast<void>(is_refused(text.substr(0, i) + c + text.substr(i)));
+std::string refusal_of(const Json& word) {
+  try {
+    static_cast<void>(word.get<Facts>());
+  } catch (const InvalidWord& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// Whatever becomes of a word on its way, a peer is refused, or means exactly what it says.
+template <typename Facts>
+void expect_strict(const Facts& facts) {
+  const Json word(facts);
+  const std::string text = word.dump();
+  ASSERT_EQ(refusal_of<Facts>(word), "accepted") << "the unchanged word must be accepted, or this test proves nothing";
+  for (const auto& [name, value] : word.items()) {
+    Json changed = word;
+    changed.erase(name);
+    EXPECT_THAT(refusal_of<Facts>(changed), HasSubstr("'" + name + "' is missing"));
+    for (const Json& other : {Json(), Json::object(), Json(2.5), Json("two\nlines"), Json(Json::array({1}))}) {
+      changed = word;
+      changed[name] = other;
+      EXPECT_THAT(refusal_of<Facts>(changed), HasSubstr("'" + name + "'")) << other;
     }
   }
-  EXPECT_TRUE(is_refused(text + "x"));
-  EXPECT_TRUE(is_refused(text + text));
-  EXPECT_TRUE(is_refused(std::string(1 << 20, 'x')));
+  Json more = word;
+  more["more"] = 1;
+  EXPECT_THAT(refusal_of<Facts>(more), HasSubstr("'more' does not belong there"));
+  for (const Json& other : {Json(), Json("text"), Json(3), Json(Json::array({word}))}) {
+    EXPECT_THAT(refusal_of<Facts>(other), HasSubstr("no object"));
+  }
+  int readable = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (const char c : {' ', '0', '9', '-', 'x', '"', '\x7f'}) {
+      std::string damaged = text;
+      damaged[i] = c;
+      const Json json = Json::parse(damaged, nullptr, false);
+      if (json.is_discarded() || refusal_of<Facts>(json) != "accepted") continue;
+      ++readable;
+      EXPECT_EQ(Json(json.get<Facts>()), json) << "what is accepted is what was said";
+    }
+  }
+  EXPECT_GT(readable, 0);
 }
 
-TEST(P2pFacts, EndsAreParsedStrictly) { expect_strict(to_text(some_end()), end_facts_from); }
-TEST(P2pFacts, PathsAreParsedStrictly) { expect_strict(to_text(some_path()), path_facts_from); }
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
-}
+TEST(P2pFacts, EndsAreReadStrictly) { expect_strict(some_end()); }
+TEST(P2pFacts, PathsAreReadStrictly) { expect_strict(some_path()); }
 
 TEST(P2pFacts, ValuesHaveLimits) {
-  const std::string end = to_text(some_end()), path = to_text(some_path());
-  const auto expect_refused = [](const std::string& field, const auto& parse) {
-    try {
-      parse();
-      ADD_FAILURE() << field << " was accepted";
-    } catch (const CommError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("'" + field + "'"));
-    }
+  const auto end_refused = [](const std::string& field, const Json& value) {
+    Json word = some_end();
+    word[field] = value;
+    EXPECT_THAT(refusal_of<EndFacts>(word), HasSubstr("'" + field + "'")) << value;
   };
-  const auto end_refused = [&](const std::string& field, const std::string& was, const std::string& is) {
-    expect_refused(field, [&] { end_facts_from(replaced(end, field + "=" + was + "\n", field + "=" + is + "\n")); });
+  const auto path_refused = [](const std::string& field, const Json& value) {
+    Json word = some_path();
+    word[field] = value;
+    EXPECT_THAT(refusal_of<PathFacts>(word), HasSubstr("'" + field + "'")) << value;
   };
-  const auto path_refused = [&](const std::string& field, const std::string& was, const std::string& is) {
-    expect_refused(field, [&] { path_facts_from(replaced(path, field + "=" + was + "\n", field + "=" + is + "\n")); });
-  };
-  end_refused("rank", "3", "-1");
-  end_refused("rank", "3", "99999999999999999999999999");
-  end_refused("rank", "3", "03");
-  end_refused("rank", "3", "+3");
-  end_refused("rank", "3", "");
-  end_refused("rank", "3", "3 ");
-  end_refused("host", some_end().process.host, "");
-  end_refused("process", "8385", "0");
-  end_refused("gpu", "1", "2");
-  end_refused("ordinal", "2", "1000000");
-  end_refused("bus_id", "0000:1b:00.0", "");
-  end_refused("bus_id", "0000:1b:00.0", "0000:1B:00.0");
-  end_refused("bus_id", "0000:1b:00.0", "/dev/nvidia0");
-  end_refused("name", some_end().name, std::string(FieldReader::longest_value + 1, 'n'));
-  path_refused("nvlinks", "18", "100000");
-  path_refused("pcie_path", "NODE", "node");
-  path_refused("bridges", "2", "1000000000");
-  path_refused("bridge", "0000:3d:00.0", "0000:3d:00");
-  EXPECT_EQ(end_facts_from(replaced(end, some_end().name, std::string(FieldReader::longest_value, 'n'))).name.size(),
-            FieldReader::longest_value);
-  expect_refused("bus_id", [&] { end_facts_from(replaced(end, "gpu=1", "gpu=0")); });
+  end_refused("rank", -1);
+  end_refused("rank", std::numeric_limits<std::uint64_t>::max());
+  end_refused("rank", "3");
+  end_refused("host", "");
+  end_refused("process", 0);
+  end_refused("gpu", 1);
+  end_refused("ordinal", 1'000'000);
+  end_refused("bus_id", "");
+  end_refused("bus_id", "0000:1B:00.0");
+  end_refused("bus_id", "/dev/nvidia0");
+  end_refused("name", std::string(Fields::longest_text + 1, 'n'));
+  path_refused("nvlinks", 100'000);
+  path_refused("pcie_path", "node");
+  path_refused("bridges", std::vector<std::string>(65, "0000:3d:00.0"));
+  path_refused("bridges", std::vector<std::string>{"0000:3d:00"});
+  Json word = some_end();
+  word["name"] = std::string(Fields::longest_text, 'n');
+  EXPECT_EQ(word.get<EndFacts>().name.size(), Fields::longest_text);
+  word = some_end();
+  word["gpu"] = false;
+  EXPECT_THAT(refusal_of<EndFacts>(word), HasSubstr("'bus_id'"));
 }
 
 TEST(P2pFacts, WhatDriversSayIsMadeFitForText) {
   EXPECT_EQ(as_field("two\nlines\tand\x01more"), "two lines and more");
-  EXPECT_EQ(as_field(std::string(100'000, 'a')).size(), FieldReader::longest_value);
-  FieldWriter fields;
-  EXPECT_THROW(fields.text("name", "two\nlines"), InternalError);
-  fields.text("name", as_field("two\nlines"));
+  EXPECT_EQ(as_field(std::string(100'000, 'a')).size(), Fields::longest_text);
 }
 
 TEST(P2pFacts, TellHowTwoDevicesAreLinked) {
@@ -172,7 +181,7 @@ TEST(P2pFacts, OfThisProcessAreTrue) {
   EXPECT_GT(std::stoll(a.process.start), 0);
   EXPECT_EQ(a.process.host.size(), 36u) << "a boot id is a UUID: " << a.process.host;
   EXPECT_FALSE(a.process.pid_namespace.empty());
-  EXPECT_EQ(end_facts_from(to_text(a)), a);
+  EXPECT_EQ(told(a), a);
   const PairFacts pair{a, b, path_facts(a, b), path_facts(b, a)};
   EXPECT_TRUE(pair.same_process());
   EXPECT_TRUE(pair.same_host());
@@ -185,9 +194,9 @@ TEST(P2pFacts, OfThisProcessAreTrue) {
 TEST(P2pFactsChild, DISABLED_AreOfThisProcess) {
   test::ProcessPlace place;
   const auto own = end_facts(place.rank, {DeviceKind::host, 0});
-  const std::string other = place.rank == 0 ? "1" : "0";
-  place.store->set(std::to_string(place.rank), to_text(own));
-  const PairFacts pair{own, end_facts_from(place.store->get(other, std::chrono::seconds(30))), {}, {}};
+  Meeting meeting(*place.store, "facts", place.rank, 2, std::chrono::seconds(30));
+  const auto ends = meeting.gather("end", own);
+  const PairFacts pair{own, ends[place.rank == 0 ? 1 : 0], {}, {}};
   EXPECT_TRUE(pair.same_host());
   EXPECT_FALSE(pair.same_process());
   EXPECT_EQ(own.process.pid_namespace, pair.receiver.process.pid_namespace);

@@ -78,7 +78,8 @@ RegionSpec spec_of(const Shared& shared, Device used_by, const std::string& name
 // Rank 0 exports, rank 1 imports; each sees what the other's GPU wrote, by copy engine, kernel and counters.
 void exercise(int rank, const Shared& shared, Rendezvous& store, const std::string& name, Device device) {
   make_current(device);
-  HandleExchange exchange(store, seconds(60));
+  Meeting meeting(store, name, rank, 2, seconds(60));
+  HandleExchange exchange(meeting);
   const std::string done = name + "/";
   const RegionSpec spec = spec_of(shared, device, name);
   auto region = rank == 0 ? export_region(spec, exchange) : import_region(spec, exchange);
@@ -102,23 +103,23 @@ void exercise(int rank, const Shared& shared, Rendezvous& store, const std::stri
     stream.ref().synchronize();
     store.set(done + "second", "");
   }
-  rendezvous_barrier(store, done + "compared", rank, 2, seconds(60));
+  meeting.meet("compared");
   // Counters in turn: 1, 2, 3, ... each by the stream of one end.
   auto* const counter = reinterpret_cast<std::uint32_t*>(region->data());
   {
     const Stream stream(device);
     if (rank == 0) stream.ref().write_value(counter, 0);
     if (rank == 0) stream.ref().synchronize();
-    rendezvous_barrier(store, done + "counting", rank, 2, seconds(60));
+    meeting.meet("counting");
     for (std::uint32_t turn = 0; turn < 100; ++turn) {
       stream.ref().wait_value(counter, 2 * turn + static_cast<std::uint32_t>(rank));
       stream.ref().write_value(counter, 2 * turn + static_cast<std::uint32_t>(rank) + 1);
     }
     stream.ref().synchronize();
   }
-  rendezvous_barrier(store, done + "counted", rank, 2, seconds(60));
+  meeting.meet("counted");
   if (rank == 1) region.reset();
-  rendezvous_barrier(store, done + "let go", rank, 2, seconds(60));
+  meeting.meet("let go");
 }
 
 class GpuP2pRegion : public testing::TestWithParam<Shared> {
@@ -184,7 +185,8 @@ TEST_F(GpuP2pOfThree, RelayMemoryIsSeenByTwoOtherGpus) {
 TEST_F(GpuP2pOfOne, ErrorsSayWhatWasRefused) {
   make_current(gpu(0));
   const auto store = make_thread_rendezvous();
-  HandleExchange exchange(*store, seconds(1));
+  Meeting importers(*store, "pair", 1, 2, seconds(1));
+  HandleExchange exchange(importers);
   const auto message_of = [&](const std::function<void()>& action) -> std::string {
     try {
       action();
@@ -201,9 +203,10 @@ TEST_F(GpuP2pOfOne, ErrorsSayWhatWasRefused) {
   }
   // A descriptor of something that is no GPU's memory.
   RegionSpec spec = spec_of({RegionKind::vmm, 0}, gpu(0), "not memory");
-  store->set("not memory", "length=8388608\nfabric=0\n");
+  store->set("pair/not memory/0", R"({"length": 8388608, "fabric": false})");
   const auto outcome = outcome_of_ranks(2, [&](int rank) {
-    HandleExchange between(*store, seconds(30));
+    Meeting meeting(*store, "pair", rank, 2, seconds(30));
+    HandleExchange between(meeting);
     if (rank == 0) return between.give_descriptor("not memory/descriptor", 0);
     make_current(gpu(0));
     import_region(spec, between);
@@ -212,7 +215,7 @@ TEST_F(GpuP2pOfOne, ErrorsSayWhatWasRefused) {
   // An IPC handle that nobody made.
   spec.kind = RegionKind::ipc;
   spec.name = "no handle";
-  store->set("no handle", "handle=" + std::string(128, '0') + "\noffset=0\nbytes=" + std::to_string(some_bytes) + "\n");
+  store->set("pair/no handle/0", Json{{"handle", std::string(128, '0')}, {"offset", 0}, {"bytes", some_bytes}}.dump());
   EXPECT_THAT(message_of([&] { import_region(spec, exchange); }), HasSubstr("cannot open the peer's memory"));
   // The failures are no one else's: a launch after them is fine.
   DeviceMemory memory(gpu(0));
@@ -263,7 +266,8 @@ TEST_F(GpuP2pOfTwo, CopyKernelWritesToAPeerAndReadsFromIt) {
   // Importing a region of the peer's enables access to all of cudaMalloc's memory there.
   const auto store = make_thread_rendezvous();
   RegionSpec spec = spec_of({RegionKind::thread_memory, 1}, gpu(0), "access");
-  HandleExchange exchange(*store, seconds(10));
+  Meeting meeting(*store, "pair", 0, 2, seconds(10));
+  HandleExchange exchange(meeting);
   make_current(gpu(0));
   const auto region = export_region(spec, exchange);
   check_copies(gpu(0), gpu(0), gpu(1));
@@ -280,7 +284,7 @@ TEST_F(GpuP2pOfTwo, FactsAreToldOfEveryPair) {
     EXPECT_THAT(end.bus_id, testing::MatchesRegex("[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-9a-f]"));
     EXPECT_TRUE(end.stream_memory_operations);
     EXPECT_EQ(end.fabric, end.why_no_fabric.empty());
-    EXPECT_EQ(end_facts_from(to_text(end)), end);
+    EXPECT_EQ(Json(end).get<EndFacts>(), end);
     std::cout << "GPU " << index << " " << end.bus_id << " " << end.name << ": vmm " << end.vmm << ", fabric "
               << (end.fabric ? "yes" : "no: " + end.why_no_fabric) << "\n";
   }
@@ -294,7 +298,7 @@ TEST_F(GpuP2pOfTwo, FactsAreToldOfEveryPair) {
         EXPECT_EQ(path.why_no_access, "");
       }
       EXPECT_NE(path.link(), "same memory");
-      EXPECT_EQ(path_facts_from(to_text(path)), path);
+      EXPECT_EQ(Json(path).get<PathFacts>(), path);
       const PairFacts pair{from, to, path, path_facts(to, from)};
       std::cout << from.rank << " -> " << to.rank << "  " << path.link() << ", PCIe " << path.pcie_path << ", access "
                 << path.peer_access << ", atomics " << path.native_atomics << ", rank " << path.performance_rank << ", bridges "

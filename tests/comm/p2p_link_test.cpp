@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/meeting.h"
 #include "comm/p2p/link.h"
 #include "comm/p2p/links.h"
 #include "comm/p2p/trial.h"
@@ -201,7 +202,7 @@ TEST(P2pLink, TheReceiverLearnsWhenTheMessageWasReady) {
       const Stream stream(device);
       const StreamRef s = stream;
       Event begin(device, EventTiming::on), announced(device, EventTiming::on), arrived(device, EventTiming::on);
-      rendezvous_barrier(*store, "start", rank, 2, std::chrono::seconds(20));
+      Meeting(*store, "test", rank, 2, std::chrono::seconds(20)).meet("start");
       if (rank == 0) {
         s.enqueue_host([] { std::this_thread::sleep_for(std::chrono::milliseconds(150)); });
         link->send(s, view);

@@ -66,7 +66,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, P2pRegionKind, testing::Values(RegionKind::threa
 
 TEST_P(P2pRegionKind, IsTheSameMemoryForTwoThreads) {
   const auto outcome = outcome_of_ranks(2, [&](int rank) {
-    HandleExchange exchange(*store, seconds(30));
+    Meeting meeting(*store, "pair", rank, 2, seconds(30));
+    HandleExchange exchange(meeting);
     const RegionSpec spec = spec_of(GetParam(), "region");
     const auto region = rank == 0 ? export_region(spec, exchange) : import_region(spec, exchange);
     ASSERT_EQ(region->bytes(), region_bytes);
@@ -84,7 +85,8 @@ TEST_P(P2pRegionKind, IsTheSameMemoryForTwoThreads) {
 TEST_P(P2pRegionKind, LivesUntilBothHaveLetGo) {
   std::unique_ptr<Region> imported;
   const auto outcome = outcome_of_ranks(2, [&](int rank) {
-    HandleExchange exchange(*store, seconds(30));
+    Meeting meeting(*store, "pair", rank, 2, seconds(30));
+    HandleExchange exchange(meeting);
     const RegionSpec spec = spec_of(GetParam(), "region");
     if (rank == 0) {
       const auto region = export_region(spec, exchange);
@@ -101,7 +103,8 @@ TEST_P(P2pRegionKind, LivesUntilBothHaveLetGo) {
 
 TEST_P(P2pRegionKind, SizesThatDisagreeAreRefused) {
   const auto outcome = outcome_of_ranks(2, [&](int rank) {
-    HandleExchange exchange(*store, seconds(30));
+    Meeting meeting(*store, "pair", rank, 2, seconds(30));
+    HandleExchange exchange(meeting);
     if (rank == 0) {
       export_region(spec_of(GetParam(), "region", 8192), exchange);
     } else {
@@ -113,7 +116,8 @@ TEST_P(P2pRegionKind, SizesThatDisagreeAreRefused) {
 
 TEST(P2pRegionChild, DISABLED_HostMemory) {
   test::ProcessPlace place;
-  HandleExchange exchange(*place.store, seconds(30));
+  Meeting meeting(*place.store, "pair", place.rank, 2, seconds(30));
+  HandleExchange exchange(meeting);
   const std::size_t descriptors = test::open_descriptors();
   {
     const RegionSpec spec = spec_of(RegionKind::host_memory, "region");
@@ -134,11 +138,12 @@ TEST_F(P2pRegion, HostMemoryIsTheSameForTwoProcesses) {
 
 TEST(P2pRegionChild, DISABLED_ThreadMemory) {
   test::ProcessPlace place;
-  HandleExchange exchange(*place.store, seconds(2));
+  Meeting meeting(*place.store, "pair", place.rank, 2, seconds(2));
+  HandleExchange exchange(meeting);
   const RegionSpec spec = spec_of(RegionKind::thread_memory, "region");
   if (place.rank == 0) {
     EXPECT_THROW(export_region(spec, exchange), InternalError);
-    place.store->set("region", "140737488355328");
+    place.store->set(meeting.key("region", 0), "140737488355328");
   } else {
     EXPECT_THROW(import_region(spec, exchange), InternalError) << "a pointer of another process";
   }
@@ -153,7 +158,8 @@ TEST_F(P2pRegion, ThreadMemoryDoesNotCrossProcesses) {
 // What importing `file` as a host region says.
 std::string refusal_of(Rendezvous& store, int file) {
   const auto outcome = outcome_of_ranks(2, [&](int rank) {
-    HandleExchange exchange(store, seconds(30));
+    Meeting meeting(store, "pair", rank, 2, seconds(30));
+    HandleExchange exchange(meeting);
     if (rank == 0) return exchange.give_descriptor("file" + std::to_string(file), file);
     import_region(spec_of(RegionKind::host_memory, "file" + std::to_string(file), 8192), exchange);
   });
@@ -185,7 +191,8 @@ TEST_F(P2pRegion, OnlySealedMemoryOfTheRightSizeIsMapped) {
 }
 
 TEST_F(P2pRegion, ImpossibleSizesAreErrorsInWords) {
-  HandleExchange exchange(*store, seconds(1));
+  Meeting meeting(*store, "pair", 0, 2, seconds(1));
+  HandleExchange exchange(meeting);
   try {
     export_region(spec_of(RegionKind::host_memory, "huge", std::size_t{1} << 62), exchange);
     FAIL() << "4 EiB of shared memory";
@@ -195,7 +202,8 @@ TEST_F(P2pRegion, ImpossibleSizesAreErrorsInWords) {
 }
 
 TEST_F(P2pRegion, KindsAndDevicesMustFit) {
-  HandleExchange exchange(*store, seconds(1));
+  Meeting meeting(*store, "pair", 0, 2, seconds(1));
+  HandleExchange exchange(meeting);
   RegionSpec spec = spec_of(RegionKind::vmm, "vmm of a CPU");
   EXPECT_THROW(export_region(spec, exchange), InternalError);
   EXPECT_THROW(import_region(spec, exchange), InternalError);

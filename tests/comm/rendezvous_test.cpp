@@ -106,19 +106,6 @@ TEST_P(RendezvousKind, AbortReleasesWaitersAndTheFirstReasonStays) {
   EXPECT_THAT(message_of([&] { b->get("there", seconds(30)); }), HasSubstr("rank 3: out of memory"));
 }
 
-TEST_P(RendezvousKind, BarrierHoldsUntilTheLastRank) {
-  std::atomic<int> arrived = 0;
-  const auto outcome = outcome_of_ranks(4, [&](int rank) {
-    const auto mine = store();
-    std::this_thread::sleep_for(milliseconds(20 * rank));
-    ++arrived;
-    rendezvous_barrier(*mine, "start", rank, 4, seconds(30));
-    EXPECT_EQ(arrived, 4);
-  });
-  EXPECT_THAT(outcome, Each(IsEmpty()));
-  EXPECT_THAT(message_of([&] { rendezvous_barrier(*store(), "alone", 0, 2, milliseconds(30)); }), HasSubstr("barrier/alone/1"));
-}
-
 TEST(DirectoryRendezvous, IsPrivateAndLeavesNoTemporaryFiles) {
   const plait::test::TemporaryDirectory parent;
   const std::string path = parent.path() + "/store";
@@ -136,6 +123,15 @@ TEST(DirectoryRendezvous, IsPrivateAndLeavesNoTemporaryFiles) {
     ++files;
   }
   EXPECT_EQ(files, 2) << "the key and the reason";
+}
+
+TEST(DirectoryRendezvous, DoesNotReadMoreThanARankWrites) {
+  const plait::test::TemporaryDirectory parent;
+  const auto store = make_directory_rendezvous(parent.path() + "/store");
+  store->set("big", "");
+  std::filesystem::resize_file(parent.path() + "/store/key-big", Rendezvous::longest_value + 1);
+  EXPECT_THAT(message_of([&] { store->get("big", milliseconds(0)); }),
+              AllOf(HasSubstr("key-big"), HasSubstr("no rank writes")));
 }
 
 TEST(DirectoryRendezvous, RefusesADirectoryThatOthersCanEnter) {

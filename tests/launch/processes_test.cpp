@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "comm/meeting.h"
 #include "core/error.h"
 #include "launch_fixtures.h"
 
@@ -132,7 +133,7 @@ TEST(LaunchProcessesBody, DISABLED_OneExits) {
 TEST(LaunchProcessesBody, DISABLED_OneFailsTheOthersIgnoreSigterm) {
   run_body([](RankContext& context) {
     std::signal(SIGTERM, SIG_IGN);
-    rendezvous_barrier(*context.rendezvous, "ready", context.rank, context.size, seconds(60));
+    context.meeting("test", seconds(60)).meet("ready");
     if (context.rank == 0) std::_Exit(1);
     for (;;) std::this_thread::sleep_for(seconds(1));
   });

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <thread>
 
+#include "comm/meeting.h"
 #include "comm/p2p/process_identity.h"
 #include "launch/process_state.h"
 #include "launch/standstill.h"
@@ -134,9 +135,17 @@ TEST(WatchdogStandstill, AnswersSurviveTheirTransport) {
   RankStanding standing = rank(3, {receive("micro-batch 1", 2), forward()});
   standing.host = "node-7", standing.next = "update", standing.sent = {{2, 5'000'000'000}, {4, 1}},
   standing.received = {{2, 8}};
-  EXPECT_EQ(standing_from(to_text(standing)), standing);
-  EXPECT_EQ(standing_from("{\"rank\": 3"), std::nullopt);
-  EXPECT_EQ(standing_from("{}"), std::nullopt);
+  const comm::Json word(standing);
+  EXPECT_EQ(word.get<RankStanding>(), standing);
+  EXPECT_TRUE(is_among(standing, 4));
+  EXPECT_FALSE(is_among(standing, 3)) << "rank 3 itself";
+  standing.rank = 0;
+  EXPECT_FALSE(is_among(standing, 2)) << "its peer 2";
+  for (const char* const name : {"rank", "process", "host", "next", "sent", "received", "streams"}) {
+    comm::Json damaged = word;
+    damaged.erase(name);
+    EXPECT_THROW(static_cast<void>(damaged.get<RankStanding>()), comm::InvalidWord) << name;
+  }
 }
 
 // Pipeline 2 x data 2: ranks 0 and 1 are the first stage.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <thread>
 
+#include "comm/meeting.h"
 #include "core/error.h"
 #include "launch/launch.h"
 #include "watchdog_job.h"
@@ -315,7 +316,7 @@ TEST(WatchdogPatience, WhatTakesLongBetweenStepsAndInAnEvaluationIsNoStandstill)
     interpreter.synchronize();
     // As in a checkpoint: one rank is busy with files, the other waits for it at the rendezvous.
     if (rank.rank == 1) std::this_thread::sleep_for(milliseconds(2500));
-    rendezvous_barrier(*rank.rendezvous, "written", rank.rank, rank.size, std::chrono::hours(1));
+    rank.meeting("test", std::chrono::hours(1)).meet("written");
     const auto start = Clock::now();
     interpreter.synchronize_evaluation(slow.batches, 10);
     EXPECT_GT(Clock::now() - start, milliseconds(2400)) << "too short to prove anything";

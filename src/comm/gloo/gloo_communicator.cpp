@@ -13,7 +13,7 @@ namespace {
 
 // What the stream's tasks need; they keep it alive, so a communicator may go before its last call has run.
 struct HostGroup {
-  HostGroup(const GroupSpec& spec, Rendezvous& store) : peers(spec, store) {}
+  HostGroup(const GroupSpec& spec, Meeting& meeting) : peers(spec, meeting) {}
   Peers peers;
   std::vector<std::byte> scratch;  // used by one task at a time
 };
@@ -35,13 +35,13 @@ std::byte* bytes_of(const View& view) { return static_cast<std::byte*>(view.data
 
 class GlooCommunicator final : public Communicator {
  public:
-  GlooCommunicator(const GroupSpec& spec, Rendezvous& store)
+  GlooCommunicator(const GroupSpec& spec, Meeting& meeting)
       : rank_(spec.rank),
         size_(spec.size),
         point_to_point_(spec.point_to_point),
         sent_(static_cast<std::size_t>(spec.size)),
         received_(static_cast<std::size_t>(spec.size)),
-        group_(std::make_shared<HostGroup>(spec, store)) {}
+        group_(std::make_shared<HostGroup>(spec, meeting)) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -138,8 +138,8 @@ class GlooCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_gloo_communicator(const GroupSpec& spec, Rendezvous& store) {
-  return std::make_unique<GlooCommunicator>(spec, store);
+std::unique_ptr<Communicator> make_gloo_communicator(const GroupSpec& spec, Meeting& meeting) {
+  return std::make_unique<GlooCommunicator>(spec, meeting);
 }
 
 std::string gloo_backend_name() { return "Gloo"; }

@@ -1,7 +1,9 @@
 #include "comm/gloo/peers.h"
 
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
+#include <gloo/context.h>
+#include <gloo/transport/address.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
 #include <gloo/transport/tcp/device.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -13,8 +15,10 @@
 #include <cstring>
 #include <ctime>
 #include <limits>
+#include <span>
 
 #include "comm/gloo/loop_thread.h"
+#include "comm/meeting.h"
 #include "core/error.h"
 
 namespace plait::comm {
@@ -48,29 +52,47 @@ class SigpipeBlock {
   bool was_pending_ = false;
 };
 
-// Lets Gloo publish and read its addresses in our rendezvous, under the group's name.
-class StoreAdapter final : public gloo::rendezvous::Store {
- public:
-  StoreAdapter(Rendezvous& store, std::string prefix, std::chrono::milliseconds timeout)
-      : store_(store), prefix_(std::move(prefix)), timeout_(timeout) {}
+// Where a rank's connections listen, one for each peer: Gloo's own bytes.
+struct Addresses {
+  std::vector<std::string> of_peer;  // in hexadecimal digits; "" for the rank itself
+};
 
-  void set(const std::string& key, const std::vector<char>& data) override {
-    store_.set(prefix_ + key, std::string(data.begin(), data.end()));
+void to_json(Json& json, const Addresses& addresses) { json = addresses.of_peer; }
+void from_json(const Json& json, Addresses& addresses) { json.get_to(addresses.of_peer); }
+
+// A full mesh of connections. Gloo's own way to make one reads addresses out of its kind of store.
+class Mesh final : public gloo::Context {
+ public:
+  using gloo::Context::Context;
+
+  void connect(std::shared_ptr<gloo::transport::Device> device, Meeting& meeting) {
+    const std::string topic = "gloo/addresses";
+    transportContext_ = device->createContext(rank, size);
+    transportContext_->setTimeout(getTimeout());
+    Addresses own;
+    for (int peer = 0; peer < size; ++peer) {
+      const std::vector<char> bytes = peer == rank ? std::vector<char>() : address_for(peer);
+      own.of_peer.push_back(to_hex(std::as_bytes(std::span(bytes))));
+    }
+    const std::vector<Addresses> all = meeting.gather(topic, own);
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      const std::vector<std::string>& theirs = all[static_cast<std::size_t>(peer)].of_peer;
+      if (theirs.size() != static_cast<std::size_t>(size)) meeting.refuse(topic, peer, "it is not one address for each rank");
+      // Gloo takes as many bytes as its addresses have, which are all of one length.
+      std::vector<char> address(own.of_peer[static_cast<std::size_t>(peer)].size() / 2);
+      try {
+        bytes_from_hex(theirs[static_cast<std::size_t>(rank)], std::as_writable_bytes(std::span(address)));
+      } catch (const InvalidWord& error) {
+        meeting.refuse(topic, peer, std::string("an address ") + error.what());
+      }
+      transportContext_->getPair(peer)->connect(address);
+    }
+    device_ = std::move(device);
   }
-  std::vector<char> get(const std::string& key) override {
-    const std::string value = store_.get(prefix_ + key, timeout_);
-    return {value.begin(), value.end()};
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) store_.get(prefix_ + key, timeout_);
-  }
-  // Gloo's own timeout is smaller (see connect()) and not the group's.
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
 
  private:
-  Rendezvous& store_;
-  std::string prefix_;
-  std::chrono::milliseconds timeout_;
+  std::vector<char> address_for(int peer) { return transportContext_->createPair(peer)->address().bytes(); }
 };
 
 // Throws unless this host can listen on `address`. Gloo would find out too, but leaks memory and names neither.
@@ -117,21 +139,20 @@ std::size_t offset_of(const void* memory) { return reinterpret_cast<std::uintptr
 
 }  // namespace
 
-void Peers::connect(const GroupSpec& spec, Rendezvous& store) {
+void Peers::connect(const GroupSpec& spec, Meeting& meeting) {
   const SigpipeBlock no_sigpipe;
   try {
     check_local_address(spec.host_interface);
     auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(spec.host_interface.c_str()));
     loop_ = std::make_unique<LoopThread>(static_cast<gloo::transport::tcp::Device&>(*device));
-    auto context = std::make_shared<gloo::rendezvous::Context>(spec.rank, spec.size);
+    auto context = std::make_shared<Mesh>(spec.rank, spec.size);
     // Gloo allows a connection five times this value to come up.
     context->setTimeout(std::max(spec.timeout / 5, std::chrono::milliseconds(1)));
-    StoreAdapter adapter(store, spec.name + "/gloo/", spec.timeout);
-    context->connectFullMesh(adapter, device);
+    context->connect(device, meeting);
     context_ = std::move(context);
     make_links();
     // A rank that is done at once must not close its connections while another still waits for its own to come up.
-    rendezvous_barrier(store, spec.name + "/gloo-connected", spec.rank, spec.size, spec.timeout);
+    meeting.meet("gloo/connected");
     loop_->keep_turning(false);
   } catch (const CommError& error) {
     throw CommError(label("cannot join") + ": " + error.what());
@@ -140,10 +161,10 @@ void Peers::connect(const GroupSpec& spec, Rendezvous& store) {
   }
 }
 
-Peers::Peers(const GroupSpec& spec, Rendezvous& store)
+Peers::Peers(const GroupSpec& spec, Meeting& meeting)
     : name_(spec.name), rank_(spec.rank), size_(spec.size), timeout_(spec.timeout) {
   try {
-    connect(spec, store);
+    connect(spec, meeting);
   } catch (...) {
     drop_links();
     throw;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/make_communicator.h"
+#include "comm/group.h"
 
 namespace gloo {
 class Context;
@@ -24,6 +24,7 @@ class UnboundBuffer;
 namespace plait::comm {
 
 class LoopThread;
+class Meeting;
 
 // One call, the same on all ranks that take part in it.
 struct CallId {
@@ -34,8 +35,8 @@ struct CallId {
 
 class Peers {
  public:
-  // Connects to all peers; CommError when that takes longer than spec.timeout.
-  Peers(const GroupSpec& spec, Rendezvous& store);
+  // Connects to all peers, who meet; CommError when that takes longer than spec.timeout.
+  Peers(const GroupSpec& spec, Meeting& meeting);
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
   ~Peers();
@@ -63,7 +64,7 @@ class Peers {
     std::unique_ptr<gloo::transport::UnboundBuffer> out, in;
   };
 
-  void connect(const GroupSpec& spec, Rendezvous& store);
+  void connect(const GroupSpec& spec, Meeting& meeting);
   void make_links();
   void drop_links() noexcept;
   void close_connections() noexcept;

@@ -1,9 +1,10 @@
 #include "comm/nccl/membership.h"
 
-#include <cstring>
 #include <future>
+#include <span>
 #include <utility>
 
+#include "comm/meeting.h"
 #include "core/error.h"
 
 namespace plait::comm {
@@ -13,19 +14,30 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds goodbye_limit{5};
 
-ncclUniqueId agree_on_id(const std::string& label, const GroupSpec& spec, Rendezvous& store) {
-  const std::string key = spec.name + "/nccl/id";
-  ncclUniqueId id;
+// What NCCL's first rank makes and all need to join.
+struct UniqueId {
+  ncclUniqueId id = {};
+};
+
+void to_json(Json& json, const UniqueId& id) { json = {{"id", to_hex(std::as_bytes(std::span(id.id.internal)))}}; }
+
+void from_json(const Json& json, UniqueId& id) {
+  Fields fields(json);
+  fields.bytes("id", std::as_writable_bytes(std::span(id.id.internal)));
+  fields.end();
+}
+
+ncclUniqueId agree_on_id(const std::string& label, Meeting& meeting) {
   try {
-    if (spec.rank == 0) {
-      if (ncclGetUniqueId(&id) != ncclSuccess) throw CommError(std::string("NCCL: ") + ncclGetLastError(nullptr));
-      store.set(key, std::string(id.internal, sizeof id.internal));
-      return id;
-    }
-    const std::string value = store.get(key, spec.timeout);
-    require(value.size() == sizeof id.internal, "the NCCL id in the rendezvous has the wrong size");
-    std::memcpy(id.internal, value.data(), sizeof id.internal);
-    return id;
+    return meeting
+        .tell(0, "nccl/id",
+              [] {
+                UniqueId made;
+                if (ncclGetUniqueId(&made.id) != ncclSuccess)
+                  throw CommError(std::string("NCCL: ") + ncclGetLastError(nullptr));
+                return made;
+              })
+        .id;
   } catch (const CommError& error) {
     throw CommError(label + ": cannot join: " + error.what());
   }
@@ -74,14 +86,14 @@ void destroy_in_time(Device device, ncclComm_t comm) {
 
 }  // namespace
 
-NcclMembership::NcclMembership(const GroupSpec& spec, Rendezvous& store)
+NcclMembership::NcclMembership(const GroupSpec& spec, Meeting& meeting)
     : label_("group '" + spec.name + "', rank " + std::to_string(spec.rank) + " of " + std::to_string(spec.size)),
       rank_(spec.rank),
       size_(spec.size),
       device_(spec.device),
       timeout_(spec.timeout) {
   make_current(device_);
-  const ncclUniqueId id = agree_on_id(label_, spec, store);
+  const ncclUniqueId id = agree_on_id(label_, meeting);
   try {
     join(id, spec.max_ctas);
   } catch (...) {

@@ -17,14 +17,16 @@
 #include <string>
 #include <thread>
 
-#include "comm/make_communicator.h"
+#include "comm/group.h"
 
 namespace plait::comm {
+
+class Meeting;
 
 class NcclMembership {
  public:
   // CommError when a peer is missing for spec.timeout.
-  NcclMembership(const GroupSpec& spec, Rendezvous& store);
+  NcclMembership(const GroupSpec& spec, Meeting& meeting);
   NcclMembership(const NcclMembership&) = delete;
   NcclMembership& operator=(const NcclMembership&) = delete;
   // The caller has drained the streams that it used. Peers may be gone already, so the goodbye has a time limit.

@@ -28,8 +28,8 @@ std::size_t count_of(const View& view) { return static_cast<std::size_t>(view.el
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(const GroupSpec& spec, Rendezvous& store)
-      : rank_(spec.rank), size_(spec.size), point_to_point_(spec.point_to_point), membership_(spec, store) {
+  NcclCommunicator(const GroupSpec& spec, Meeting& meeting)
+      : rank_(spec.rank), size_(spec.size), point_to_point_(spec.point_to_point), membership_(spec, meeting) {
     membership_.run_in_time("join", [&] { connect(spec.device); });
   }
 
@@ -154,8 +154,8 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(const GroupSpec& spec, Rendezvous& store) {
-  return std::make_unique<NcclCommunicator>(spec, store);
+std::unique_ptr<Communicator> make_nccl_communicator(const GroupSpec& spec, Meeting& meeting) {
+  return std::make_unique<NcclCommunicator>(spec, meeting);
 }
 
 std::string nccl_backend_name() {

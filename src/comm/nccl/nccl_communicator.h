@@ -4,12 +4,15 @@
 #include <memory>
 #include <string>
 
-#include "comm/make_communicator.h"
+#include "comm/communicator.h"
+#include "comm/group.h"
 
 namespace plait::comm {
 
+class Meeting;
+
 // For groups of two ranks or more, one GPU each. Every rank calls it from its own thread or process.
-std::unique_ptr<Communicator> make_nccl_communicator(const GroupSpec& spec, Rendezvous& store);
+std::unique_ptr<Communicator> make_nccl_communicator(const GroupSpec& spec, Meeting& meeting);
 
 std::string nccl_backend_name();  // "NCCL 2.28.9"
 

@@ -28,32 +28,29 @@ constexpr char here_it_is = 'd';  // travels with the descriptor
 constexpr char i_have_it = 'k';
 
 std::string random_hex() {
-  std::array<unsigned char, random_bytes> bytes{};
+  std::array<std::byte, random_bytes> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
     throw CommError("handle exchange: no random bytes: " + errno_text());
   }
-  constexpr char hex[] = "0123456789abcdef";
-  std::string text;
-  for (const unsigned char byte : bytes) text += {hex[byte >> 4], hex[byte & 15]};
-  return text;
+  return to_hex(bytes);
 }
 
-// What the rendezvous tells: where the giver listens, and what a taker has to say.
+// What the meeting tells: where the giver listens, and what a taker has to say.
 struct Invitation {
-  std::string socket = random_hex();
-  std::string token = random_hex();
+  std::string socket;
+  std::string token;
 };
 
-std::string to_text(const Invitation& invitation) { return invitation.socket + " " + invitation.token; }
+void to_json(Json& json, const Invitation& invitation) { json = {{"socket", invitation.socket}, {"token", invitation.token}}; }
 
-Invitation invitation_from(const std::string& text, const std::string& name) {
-  const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (text.size() != 2 * random_digits + 1 || text[random_digits] != ' ' ||
-      !std::all_of(text.begin(), text.begin() + random_digits, is_hex) ||
-      !std::all_of(text.begin() + random_digits + 1, text.end(), is_hex)) {
-    throw CommError("handle exchange: '" + name + "' in the rendezvous is not an invitation to take a file descriptor");
-  }
-  return {text.substr(0, random_digits), text.substr(random_digits + 1)};
+void from_json(const Json& json, Invitation& invitation) {
+  Fields fields(json);
+  std::array<std::byte, random_bytes> bytes{};
+  fields.bytes("socket", bytes);
+  invitation.socket = to_hex(bytes);
+  fields.bytes("token", bytes);
+  invitation.token = to_hex(bytes);
+  fields.end();
 }
 
 struct Address {
@@ -85,19 +82,20 @@ bool is_of_this_user(int connection) {
   return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 && credentials.uid == ::geteuid();
 }
 
-// Ends a wait when time is up, or when a rank gave up and aborted the job's rendezvous.
+// Ends a wait when the meeting's time is up, or when a rank gave up and aborted the job's rendezvous.
 class Patience {
  public:
-  Patience(Rendezvous& store, std::string name, std::chrono::milliseconds timeout)
-      : store_(store), name_(std::move(name)), timeout_(timeout), deadline_(Clock::now() + timeout) {}
+  Patience(const Meeting& meeting, std::string name, Clock::time_point start)
+      : meeting_(meeting), name_(std::move(name)), deadline_(start + meeting.timeout()) {}
 
   // Waits for one of `events`. Returns also when there was none for a moment; CommError at the end of patience.
   void wait(std::vector<pollfd>& events) const {
     for (pollfd& event : events) event.revents = 0;
-    static_cast<void>(store_.get(name_, std::chrono::milliseconds(0)));  // it is set: throws only after an abort
+    meeting_.check();
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
     if (left.count() <= 0) {
-      throw CommError("handle exchange: '" + name_ + "': the peer did not come within " + std::to_string(timeout_.count()) +
+      throw CommError("handle exchange: '" + name_ + "': the peer did not come within " +
+                      std::to_string(meeting_.timeout().count()) +
                       " ms; it did not start, died, or makes its links in another order");
     }
     const int tick = static_cast<int>(std::min<std::int64_t>(left.count(), 100));
@@ -112,9 +110,8 @@ class Patience {
   }
 
  private:
-  Rendezvous& store_;
+  const Meeting& meeting_;
   std::string name_;
-  std::chrono::milliseconds timeout_;
   Clock::time_point deadline_;
 };
 
@@ -229,14 +226,14 @@ FileDescriptor::~FileDescriptor() {
 }
 
 void HandleExchange::give_descriptor(const std::string& name, int descriptor) {
-  const Invitation invitation;
+  const Invitation invitation{random_hex(), random_hex()};
   const FileDescriptor listener = make_socket();
   const Address address = abstract_address(invitation.socket);
   if (::bind(listener.get(), address.get(), address.length) != 0 || ::listen(listener.get(), 16) != 0) {
     throw CommError("handle exchange: '" + name + "': cannot listen on a Unix socket: " + errno_text());
   }
-  give_text(name, to_text(invitation));
-  const Patience patience(store_, name, timeout_);
+  give(name, invitation);
+  const Patience patience(meeting_, name, Clock::now());
   const FileDescriptor peer = await_peer(listener.get(), invitation.token, patience);
   send_with_descriptor(peer.get(), descriptor, name);
   patience.wait(peer.get(), POLLIN);
@@ -248,9 +245,8 @@ void HandleExchange::give_descriptor(const std::string& name, int descriptor) {
 
 FileDescriptor HandleExchange::take_descriptor(const std::string& name) {
   const auto start = Clock::now();
-  const Invitation invitation = invitation_from(take_text(name), name);
-  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-  const Patience patience(store_, name, std::max(timeout_ - waited, std::chrono::milliseconds(1)));
+  const auto invitation = take<Invitation>(name);
+  const Patience patience(meeting_, name, start);
   const FileDescriptor connection = make_socket();
   const Address address = abstract_address(invitation.socket);
   while (::connect(connection.get(), address.get(), address.length) != 0) {

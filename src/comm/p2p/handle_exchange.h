@@ -1,8 +1,7 @@
-// How two ranks pass each other what makes memory visible: text through the job's rendezvous, file descriptors over a Unix
-// socket.
+// How two ranks pass each other what makes memory visible: JSON in a meeting of the two, file descriptors over a Unix socket.
 //
 // The socket has a random name in the abstract namespace, so no file is left behind; it takes one connection, from this user
-// (SO_PEERCRED) and with a token that is only known through the rendezvous. No length that arrives is trusted.
+// (SO_PEERCRED) and with a token that is only known through the meeting. No length that arrives is trusted.
 #pragma once
 
 #include <chrono>
@@ -10,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "comm/rendezvous.h"
+#include "comm/meeting.h"
 
 namespace plait::comm::p2p {
 
@@ -29,23 +28,30 @@ class FileDescriptor {
 
 class HandleExchange {
  public:
-  HandleExchange(Rendezvous& store, std::chrono::milliseconds timeout) : store_(store), timeout_(timeout) {}
+  explicit HandleExchange(Meeting& meeting) : meeting_(meeting) {}  // of two ranks; outlives this
 
-  // Each name is used once in a job. CommError when the peer does not arrive within the time limit.
-  void give_text(const std::string& name, const std::string& text) { store_.set(name, text); }
-  std::string take_text(const std::string& name) { return store_.get(name, timeout_); }
+  // Each name is used once in a job. CommError when the peer does not arrive within the meeting's time limit.
+  template <typename T>
+  void give(const std::string& name, const T& word) {
+    meeting_.say(name, word);
+  }
+  template <typename T>
+  T take(const std::string& name) {
+    return meeting_.hear<T>(name, meeting_.peer());
+  }
+  // Throws the CommError for something taken that cannot be used.
+  [[noreturn]] void refuse(const std::string& name, const std::string& why) const {
+    meeting_.refuse(name, meeting_.peer(), why);
+  }
   // A shared pointer to an object, between threads of one process; InternalError if the rendezvous is between processes.
-  void give_object(const std::string& name, std::shared_ptr<void> object) { store_.set_object(name, std::move(object)); }
-  std::shared_ptr<void> take_object(const std::string& name) { return store_.take_object(name, timeout_); }
+  void give_object(const std::string& name, std::shared_ptr<void> object) { meeting_.give_object(name, std::move(object)); }
+  std::shared_ptr<void> take_object(const std::string& name) { return meeting_.take_object(name, meeting_.peer()); }
   // Sends `descriptor` to the one peer that takes it, and blocks until the peer has it. The caller keeps its own copy.
   void give_descriptor(const std::string& name, int descriptor);
   FileDescriptor take_descriptor(const std::string& name);
 
-  std::chrono::milliseconds timeout() const { return timeout_; }
-
  private:
-  Rendezvous& store_;
-  std::chrono::milliseconds timeout_;
+  Meeting& meeting_;
 };
 
 }  // namespace plait::comm::p2p

@@ -3,9 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "comm/make_communicator.h"
+#include "comm/meeting.h"
 #include "comm/p2p/links.h"
 #include "comm/p2p/mailbox_memory.h"
 #include "comm/p2p/mover.h"
@@ -15,10 +15,19 @@
 namespace plait::comm::p2p {
 namespace {
 
-// For one step of making a link; a peer that fails in the middle is noticed by that.
-constexpr std::chrono::milliseconds attempt_timeout{20'000};
+// One step of making a link gets this part of the time limit, so that a peer that fails in the middle of it is noticed before
+// anybody gives up.
+constexpr int attempts_per_timeout = 3;
+constexpr std::chrono::milliseconds shortest_attempt{5'000};  // unless the time limit is shorter
+
+std::chrono::milliseconds attempt_time(std::chrono::milliseconds timeout) {
+  return std::max(timeout / attempts_per_timeout, std::min(timeout, shortest_attempt));
+}
+
 // How long an end that goes waits for the other to let go of its memory.
 constexpr std::chrono::milliseconds goodbye_timeout{2'000};
+// Of the words for what went wrong at the other end.
+constexpr std::size_t longest_problem = 4096;
 // A mover that takes SMs from compute has to be this much faster than the copy engine to be chosen by itself.
 constexpr double worth_an_sm = 0.9;
 
@@ -28,16 +37,38 @@ struct Attempt {
   double microseconds = 0;
 };
 
+// How a try went at one end.
+struct Verdict {
+  double microseconds = 0;
+  std::string problem;
+};
+
+void to_json(Json& json, const Verdict& verdict) {
+  json = {{"microseconds", verdict.microseconds}, {"problem", as_field(verdict.problem, longest_problem)}};
+}
+
+void from_json(const Json& json, Verdict& verdict) {
+  Fields fields(json);
+  verdict.microseconds = fields.number("microseconds");
+  verdict.problem = fields.text("problem", longest_problem);
+  fields.end();
+}
+
 class LinkMaker {
  public:
   LinkMaker(const LinkSpec& spec, Rendezvous& store)
-      : spec_(spec), store_(store), exchange_(store, spec.timeout), end_(spec.rank == spec.from ? End::sender : End::receiver) {
+      : spec_(spec),
+        store_(store),
+        meeting_(store, spec.name, spec.rank, {spec.from, spec.to}, spec.timeout),
+        attempt_(store, "memory", spec.rank, {spec.from, spec.to}, attempt_time(spec.timeout)),
+        end_(spec.rank == spec.from ? End::sender : End::receiver) {
     require(spec.from != spec.to && (spec.rank == spec.from || spec.rank == spec.to), "make_link: this rank is neither end");
   }
 
   std::pair<std::unique_ptr<Link>, LinkReport> make() {
     LinkReport report{.from = spec_.from, .to = spec_.to, .facts = exchange_facts(), .bridge = {}, .better = {}};
     report_ = &report;
+    meeting_.agree("message_bytes", spec_.message_bytes);
     places_ = agreed_places();
     const std::vector<Candidate> all = candidates(report.facts);
     const std::vector<Transport> possible = choices(report.facts, all, spec_.transport);
@@ -66,7 +97,7 @@ class LinkMaker {
         keep_better_than(transport, report.better);
         // Freeing memory of a GPU waits for all that its streams have to do, and keeps every other thread from giving it work
         // meanwhile. So what was tried and not chosen is gone on both ends before either uses the link.
-        swap("settled", "");
+        meeting_.meet("settled");
         return {std::move(best.link), std::move(report)};
       }
       if (spec_.transport)
@@ -78,41 +109,28 @@ class LinkMaker {
 
  private:
   std::string label() const { return fmt::format("link {} -> {}", spec_.from, spec_.to); }
-  std::string side() const { return end_ == End::sender ? "sender" : "receiver"; }
   std::string other_side() const { return end_ == End::sender ? "receiver" : "sender"; }
 
   // Tells the other end something and learns the same of it.
-  std::string swap(const std::string& name, const std::string& text) {
-    store_.set(spec_.name + "/" + name + "." + side(), text);
-    return store_.get(spec_.name + "/" + name + "." + other_side(), spec_.timeout);
+  template <typename T>
+  T swap(const std::string& topic, const T& own) {
+    meeting_.say(topic, own);
+    return meeting_.hear<T>(topic, meeting_.peer());
   }
 
   PairFacts exchange_facts() {
     const EndFacts own = end_facts(spec_.rank, spec_.device);
-    const EndFacts other = end_facts_from(swap("end", to_text(own)));
+    const EndFacts other = swap("end", own);
     const PathFacts there = path_facts(own, other);
-    const PathFacts back = path_facts_from(swap("path", to_text(there)));
+    const PathFacts back = swap("path", there);
     const bool sends = end_ == End::sender;
     return {sends ? own : other, sends ? other : own, sends ? there : back, sends ? back : there};
   }
 
   // The receiver's, which the sender has to know to put messages there.
   std::vector<Place> agreed_places() {
-    std::string text;
-    for (const Place& place : spec_.places) text += fmt::format("{} {} {}\n", place.bytes, place.message_offset, place.name);
-    const std::string other = swap("places", text);
-    if (end_ == End::receiver) return spec_.places;
-    std::vector<Place> places;
-    std::istringstream lines(other);
-    for (std::string line; std::getline(lines, line);) {
-      std::istringstream words(line);
-      Place place;
-      if (!(words >> place.bytes >> place.message_offset >> std::ws) || !std::getline(words, place.name)) {
-        throw CommError(label() + ": the receiver's places are unreadable");
-      }
-      places.push_back(std::move(place));
-    }
-    return places;
+    std::vector<Place> theirs = swap("places", spec_.places);
+    return end_ == End::receiver ? spec_.places : theirs;
   }
 
   std::vector<Place> places_by(Transport transport, Mover mover) const {
@@ -145,7 +163,7 @@ class LinkMaker {
     if (!attempt.link) return attempt;
     try {
       const TrialResult trial =
-          synchronize_trial(*attempt.link, end_, spec_.device, spec_.message_bytes, spec_.slots, attempt_timeout);
+          synchronize_trial(*attempt.link, end_, spec_.device, spec_.message_bytes, spec_.slots, attempt_.timeout());
       attempt.problem = trial.problem;
       attempt.microseconds = trial.microseconds;
     } catch (const Error& error) {
@@ -157,15 +175,12 @@ class LinkMaker {
 
   // A problem of either end is one of both, and the time is the receiver's.
   void agree(Attempt& attempt, const std::string& name) {
-    const std::string other = swap(name, fmt::format("{:.3f} {}", attempt.microseconds, attempt.problem));
-    const std::size_t space = other.find(' ');
-    if (space == std::string::npos) throw CommError(label() + ": the other end sent something that is not a verdict");
-    const std::string problem = other.substr(space + 1);
-    if (attempt.problem.empty() && !problem.empty()) attempt.problem = "the " + other_side() + ": " + problem;
+    const Verdict other = swap(name, Verdict{attempt.microseconds, attempt.problem});
+    if (attempt.problem.empty() && !other.problem.empty()) attempt.problem = "the " + other_side() + ": " + other.problem;
     if (!attempt.problem.empty()) {
       attempt.link.reset();
     } else if (end_ == End::sender) {
-      attempt.microseconds = std::strtod(other.c_str(), nullptr);
+      attempt.microseconds = other.microseconds;
     }
   }
 
@@ -177,11 +192,10 @@ class LinkMaker {
     const bool moves = (mover == Mover::sm_write && end_ == End::sender) || (mover == Mover::sm_read && end_ == End::receiver);
     options.by_kernel = moves || (mover != Mover::copy_engine && spec_.message_bytes <= longest_copy_with_counter);
     if (transport == Transport::ipc) {
-      options.goodbye = [&store = store_, own = spec_.name + "/" + name + "/gone." + side(),
-                         other = spec_.name + "/" + name + "/gone." + other_side()] {
+      options.goodbye = [&store = store_, link = spec_.name, topic = name + "/gone", rank = spec_.rank,
+                         ends = std::vector{spec_.from, spec_.to}] {
         try {
-          store.set(own, "");
-          store.get(other, goodbye_timeout);
+          Meeting(store, link, rank, ends, goodbye_timeout).meet(topic);
         } catch (const Error&) {
           return;  // the peer is gone, or the job is
         }
@@ -193,7 +207,7 @@ class LinkMaker {
 
   MailboxMemory mailbox_memory(Transport transport, Mover mover, const std::string& name, std::size_t message_bytes,
                                const std::vector<Place>& places) {
-    HandleExchange exchange(store_, std::min(spec_.timeout, attempt_timeout));
+    HandleExchange exchange(attempt_);
     const EndFacts& peer = end_ == End::sender ? report_->facts.receiver : report_->facts.sender;
     MailboxSpec mailbox{.name = spec_.name + "/" + name,
                         .transport = transport,
@@ -238,7 +252,8 @@ class LinkMaker {
 
   const LinkSpec& spec_;
   Rendezvous& store_;
-  HandleExchange exchange_;
+  Meeting meeting_;  // of the two ends
+  Meeting attempt_;  // the same two, about memory
   const End end_;
   LinkReport* report_ = nullptr;
   std::vector<Place> places_;
@@ -251,6 +266,19 @@ std::string mover_text(const LinkReport& report) {
 }
 
 }  // namespace
+
+void to_json(Json& json, const Place& place) {
+  json = {{"name", place.name}, {"bytes", place.bytes}, {"message_offset", place.message_offset}};
+}
+
+void from_json(const Json& json, Place& place) {
+  constexpr std::int64_t most = std::int64_t{1} << 48;
+  Fields fields(json);
+  place.name = fields.text("name");
+  place.bytes = static_cast<std::size_t>(fields.integer("bytes", 0, most));
+  place.message_offset = static_cast<std::size_t>(fields.integer("message_offset", 0, most));
+  fields.end();
+}
 
 std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store) {
   auto [link, report] = LinkMaker(spec, store).make();

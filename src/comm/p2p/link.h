@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct Place {
   std::size_t message_offset = 0;  // a message begins here
   friend bool operator==(const Place&, const Place&) = default;
 };
+
+void to_json(nlohmann::ordered_json& json, const Place& place);
+void from_json(const nlohmann::ordered_json& json, Place& place);  // InvalidWord
 
 struct LinkSpec {
   std::string name = {};  // unique among the job's links; both ends give the same

@@ -3,24 +3,24 @@
 #include <algorithm>
 #include <limits>
 
+#include "comm/fields.h"
 #include "comm/p2p/gpu_facts.h"
-#include "comm/p2p/text_fields.h"
 #include "core/bus_id.h"
 #include "core/error.h"
 
 namespace plait::comm::p2p {
 namespace {
 
-constexpr std::int64_t most_ranks = 1 << 24, most_devices = 1 << 12, most_nvlinks = 1 << 10, most_bridges = 64;
+constexpr std::int64_t most_ranks = 1 << 24, most_devices = 1 << 12, most_nvlinks = 1 << 10;
+constexpr std::size_t most_bridges = 64;
 
 const std::vector<std::string>& pcie_paths() {
   static const std::vector<std::string> names = {"", "board", "PIX", "PXB", "PHB", "NODE", "SYS"};
   return names;
 }
 
-std::string bus_id(FieldReader& fields, const std::string& name) {
-  const std::string text = fields.text(name);
-  if (bus_id_from(text) != text) fields.refuse(name, "is not a PCI address");
+std::string checked_bus_id(std::string text, const char* name) {
+  if (bus_id_from(text) != text) Fields::refuse(name, "is not a PCI address");
   return text;
 }
 
@@ -64,84 +64,82 @@ PathFacts path_facts(const EndFacts& from, const EndFacts& to) {
   return facts;
 }
 
-std::string to_text(const EndFacts& facts) {
-  FieldWriter fields;
-  fields.integer("rank", facts.rank);
-  fields.text("host", facts.process.host);
-  fields.integer("process", facts.process.process);
-  fields.text("start", facts.process.start);
-  fields.text("pid_namespace", facts.process.pid_namespace);
-  fields.text("ipc_namespace", facts.process.ipc_namespace);
-  fields.text("network_namespace", facts.process.network_namespace);
-  fields.flag("gpu", facts.kind == DeviceKind::cuda);
-  fields.integer("ordinal", facts.ordinal);
-  fields.text("bus_id", facts.bus_id);
-  fields.text("name", facts.name);
-  fields.flag("vmm", facts.vmm);
-  fields.flag("fabric", facts.fabric);
-  fields.text("why_no_fabric", facts.why_no_fabric);
-  fields.flag("stream_memory_operations", facts.stream_memory_operations);
-  return fields.written();
+void to_json(nlohmann::ordered_json& json, const EndFacts& facts) {
+  json = {{"rank", facts.rank},
+          {"host", facts.process.host},
+          {"process", facts.process.process},
+          {"start", facts.process.start},
+          {"pid_namespace", facts.process.pid_namespace},
+          {"ipc_namespace", facts.process.ipc_namespace},
+          {"network_namespace", facts.process.network_namespace},
+          {"gpu", facts.kind == DeviceKind::cuda},
+          {"ordinal", facts.ordinal},
+          {"bus_id", facts.bus_id},
+          {"name", facts.name},
+          {"vmm", facts.vmm},
+          {"fabric", facts.fabric},
+          {"why_no_fabric", facts.why_no_fabric},
+          {"stream_memory_operations", facts.stream_memory_operations}};
 }
 
-EndFacts end_facts_from(const std::string& text) {
-  FieldReader fields(text, "facts of a rank's device");
-  EndFacts facts;
+void from_json(const nlohmann::ordered_json& json, EndFacts& facts) {
+  Fields fields(json);
   facts.rank = static_cast<int>(fields.integer("rank", 0, most_ranks));
   facts.process.host = fields.text("host");
-  if (facts.process.host.empty()) fields.refuse("host", "is empty");
+  if (facts.process.host.empty()) Fields::refuse("host", "is empty");
   facts.process.process = fields.integer("process", 1, std::numeric_limits<std::int64_t>::max());
   facts.process.start = fields.text("start");
   facts.process.pid_namespace = fields.text("pid_namespace");
   facts.process.ipc_namespace = fields.text("ipc_namespace");
   facts.process.network_namespace = fields.text("network_namespace");
   facts.kind = fields.flag("gpu") ? DeviceKind::cuda : DeviceKind::host;
-  facts.ordinal = static_cast<int>(fields.integer("ordinal", 0, facts.kind == DeviceKind::cuda ? most_devices : most_ranks));
-  facts.bus_id = facts.kind == DeviceKind::cuda ? bus_id(fields, "bus_id") : fields.text("bus_id");
-  if (facts.kind == DeviceKind::host && !facts.bus_id.empty()) fields.refuse("bus_id", "is a GPU's, but the device is none");
+  const bool gpu = facts.kind == DeviceKind::cuda;
+  facts.ordinal = static_cast<int>(fields.integer("ordinal", 0, gpu ? most_devices : most_ranks));
+  facts.bus_id = gpu ? checked_bus_id(fields.text("bus_id"), "bus_id") : fields.text("bus_id");
+  if (!gpu && !facts.bus_id.empty()) Fields::refuse("bus_id", "is a GPU's, but the device is none");
   facts.name = fields.text("name");
   facts.vmm = fields.flag("vmm");
   facts.fabric = fields.flag("fabric");
   facts.why_no_fabric = fields.text("why_no_fabric");
   facts.stream_memory_operations = fields.flag("stream_memory_operations");
   fields.end();
-  return facts;
 }
 
-std::string to_text(const PathFacts& facts) {
-  FieldWriter fields;
-  fields.flag("visible", facts.visible);
-  fields.flag("same_memory", facts.same_memory);
-  fields.flag("peer_access", facts.peer_access);
-  fields.text("why_no_access", facts.why_no_access);
-  fields.flag("native_atomics", facts.native_atomics);
-  fields.integer("performance_rank", facts.performance_rank);
-  fields.integer("nvlinks", facts.nvlinks);
-  fields.flag("nvswitch", facts.nvswitch);
-  fields.text("pcie_path", facts.pcie_path);
-  fields.integer("bridges", static_cast<std::int64_t>(facts.bridges.size()));
-  for (const std::string& bridge : facts.bridges) fields.text("bridge", bridge);
-  return fields.written();
+}  // namespace plait::comm::p2p
+
+void nlohmann::adl_serializer<plait::topology::PathFacts>::to_json(nlohmann::ordered_json& json,
+                                                                   const plait::topology::PathFacts& facts) {
+  json = {{"visible", facts.visible},
+          {"same_memory", facts.same_memory},
+          {"peer_access", facts.peer_access},
+          {"why_no_access", facts.why_no_access},
+          {"native_atomics", facts.native_atomics},
+          {"performance_rank", facts.performance_rank},
+          {"nvlinks", facts.nvlinks},
+          {"nvswitch", facts.nvswitch},
+          {"pcie_path", facts.pcie_path},
+          {"bridges", facts.bridges}};
 }
 
-PathFacts path_facts_from(const std::string& text) {
-  FieldReader fields(text, "facts of the way between two ranks' devices");
-  PathFacts facts;
+void nlohmann::adl_serializer<plait::topology::PathFacts>::from_json(const nlohmann::ordered_json& json,
+                                                                     plait::topology::PathFacts& facts) {
+  using namespace plait::comm;
+  Fields fields(json);
   facts.visible = fields.flag("visible");
   facts.same_memory = fields.flag("same_memory");
   facts.peer_access = fields.flag("peer_access");
   facts.why_no_access = fields.text("why_no_access");
   facts.native_atomics = fields.flag("native_atomics");
-  facts.performance_rank = static_cast<int>(fields.integer("performance_rank", 0, most_devices));
-  facts.nvlinks = static_cast<int>(fields.integer("nvlinks", 0, most_nvlinks));
+  facts.performance_rank = static_cast<int>(fields.integer("performance_rank", 0, p2p::most_devices));
+  facts.nvlinks = static_cast<int>(fields.integer("nvlinks", 0, p2p::most_nvlinks));
   facts.nvswitch = fields.flag("nvswitch");
   facts.pcie_path = fields.text("pcie_path");
-  const auto& paths = pcie_paths();
-  if (std::find(paths.begin(), paths.end(), facts.pcie_path) == paths.end()) fields.refuse("pcie_path", "is not a known path");
-  const std::int64_t bridges = fields.integer("bridges", 0, most_bridges);
-  for (std::int64_t i = 0; i < bridges; ++i) facts.bridges.push_back(bus_id(fields, "bridge"));
+  const auto& paths = p2p::pcie_paths();
+  if (std::find(paths.begin(), paths.end(), facts.pcie_path) == paths.end()) Fields::refuse("pcie_path", "is not a known path");
+  facts.bridges.clear();
+  for (const nlohmann::ordered_json& bridge : fields.list("bridges", p2p::most_bridges)) {
+    if (!bridge.is_string()) Fields::refuse("bridges", "has an entry that is no text");
+    facts.bridges.push_back(p2p::checked_bus_id(bridge.get<std::string>(), "bridges"));
+  }
   fields.end();
-  return facts;
 }
-
-}  // namespace plait::comm::p2p

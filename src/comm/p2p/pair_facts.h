@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,10 +47,14 @@ EndFacts end_facts(int rank, Device device);
 // `from` is an end of this process.
 PathFacts path_facts(const EndFacts& from, const EndFacts& to);
 
-// As text for a rendezvous; parsing throws CommError for anything that to_text would not write.
-std::string to_text(const EndFacts& facts);
-std::string to_text(const PathFacts& facts);
-EndFacts end_facts_from(const std::string& text);
-PathFacts path_facts_from(const std::string& text);
+// As words of a meeting. Reading throws InvalidWord on anything that is not what was written.
+void to_json(nlohmann::ordered_json& json, const EndFacts& facts);
+void from_json(const nlohmann::ordered_json& json, EndFacts& facts);
 
 }  // namespace plait::comm::p2p
+
+template <>
+struct nlohmann::adl_serializer<plait::topology::PathFacts, void> {
+  static void to_json(nlohmann::ordered_json& json, const plait::topology::PathFacts& facts);
+  static void from_json(const nlohmann::ordered_json& json, plait::topology::PathFacts& facts);
+};

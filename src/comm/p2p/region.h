@@ -14,7 +14,7 @@
 namespace plait::comm::p2p {
 
 enum class RegionKind {
-  thread_memory,  // one process: the memory itself, by set_object of the rendezvous. A GPU's with peer access, or the host's
+  thread_memory,  // one process: the memory itself, by give_object of the exchange. A GPU's with peer access, or the host's
   ipc,            // device memory by cudaIpcGetMemHandle; the handle covers a whole allocation, so base and offset travel
   vmm,            // device memory by cuMemCreate and a POSIX file descriptor (or a fabric handle, where permitted)
   host_memory,    // host memory: a memfd that both map (nothing in /dev/shm to be left behind), pinned for GPUs on both ends;

@@ -4,6 +4,7 @@
 #include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 namespace plait::train {
@@ -11,9 +12,38 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::chrono::seconds gather_timeout{60};
+constexpr std::size_t most_better = 64;
 
-std::string key_of(int rank) { return "links/" + std::to_string(rank); }
+// A link as another rank tells of it: to_json()'s members, each of its kind.
+struct ToldLink {
+  Json json;
+};
+
+void to_json(Json& json, const ToldLink& link) { json = link.json; }
+
+void from_json(const Json& json, ToldLink& link) {
+  constexpr std::int64_t most_ranks = 1 << 24;
+  comm::Fields fields(json);
+  const auto require_texts = [&](const char* name, std::size_t most) {
+    for (const Json& entry : fields.list(name, most)) {
+      if (!entry.is_string()) comm::Fields::refuse(name, "has an entry that is no text");
+    }
+  };
+  fields.integer("from", 0, most_ranks), fields.integer("to", 0, most_ranks);
+  require_texts("devices", 2);
+  if (json.at("devices").size() != 2) comm::Fields::refuse("devices", "are not two");
+  fields.text("link"), fields.flag("peer_access"), fields.flag("native_atomics");
+  fields.integer("performance_rank", 0, std::numeric_limits<int>::max());
+  fields.text("transport"), fields.text("mover"), fields.text("bridge");
+  fields.number("message_us"), fields.number("gb_per_s");
+  for (const Json& passed : fields.list("better", most_better)) {
+    comm::Fields entry(passed);
+    entry.text("transport");
+    if (!passed.contains("reason") || !passed["reason"].is_string()) comm::Fields::refuse("reason", "is no text");
+  }
+  fields.end();
+  link.json = json;
+}
 
 std::string device_text(const comm::p2p::EndFacts& end) {
   return end.kind == DeviceKind::host ? "cpu" : fmt::format("{} ({})", to_string(Device{end.kind, end.ordinal}), end.bus_id);
@@ -47,17 +77,12 @@ Json to_json(const comm::p2p::LinkReport& report) {
           {"better", std::move(better)}};
 }
 
-Json gather_links(const std::vector<comm::p2p::LinkReport>& own, launch::RankContext& rank) {
-  Json mine = Json::array();
-  for (const comm::p2p::LinkReport& report : own) mine.push_back(to_json(report));
-  if (!rank.is_main) {
-    rank.rendezvous->set(key_of(rank.rank), mine.dump());
-    return Json::array();
-  }
-  std::vector<Json> links(mine.begin(), mine.end());
-  for (int other = 1; other < rank.size; ++other) {
-    const Json theirs = Json::parse(rank.rendezvous->get(key_of(other), gather_timeout));
-    links.insert(links.end(), theirs.begin(), theirs.end());
+Json gather_links(const std::vector<comm::p2p::LinkReport>& own, comm::Meeting& meeting) {
+  std::vector<ToldLink> mine;
+  for (const comm::p2p::LinkReport& report : own) mine.push_back({to_json(report)});
+  std::vector<Json> links;
+  for (const std::vector<ToldLink>& of_rank : meeting.gather_on(0, "links", mine)) {
+    for (const ToldLink& link : of_rank) links.push_back(link.json);
   }
   std::sort(links.begin(), links.end(), [](const Json& a, const Json& b) {
     return std::pair(a["from"].get<int>(), a["to"].get<int>()) < std::pair(b["from"].get<int>(), b["to"].get<int>());

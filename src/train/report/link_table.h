@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/meeting.h"
 #include "comm/p2p/link.h"
-#include "launch/launch.h"
 
 namespace plait::train {
 
@@ -17,7 +17,7 @@ nlohmann::ordered_json to_json(const comm::p2p::LinkReport& report);
 
 // Those of all ranks, in order of (from, to), on rank 0; an empty array elsewhere. Collective. `own`: of links that this rank
 // sends on.
-nlohmann::ordered_json gather_links(const std::vector<comm::p2p::LinkReport>& own, launch::RankContext& rank);
+nlohmann::ordered_json gather_links(const std::vector<comm::p2p::LinkReport>& own, comm::Meeting& meeting);
 
 // One line per link, and below it what was passed over, each reason once with the pairs it applies to. Empty without links.
 std::string link_table(const nlohmann::ordered_json& links);

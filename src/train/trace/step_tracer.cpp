@@ -7,9 +7,9 @@
 namespace plait::train {
 namespace {
 
-constexpr std::chrono::minutes timeout{10};
 // Of a rank's events, so that no file system or rendezvous has to take more.
 constexpr std::size_t most_trace_bytes = std::size_t{64} << 20;
+constexpr std::size_t most_word_bytes = 2 * most_trace_bytes;  // with every other character escaped
 
 }  // namespace
 
@@ -20,11 +20,11 @@ StepTracer::StepTracer(const std::vector<std::int64_t>& steps, std::int64_t firs
 }
 
 void StepTracer::synchronize_step(runtime::Interpreter& interpreter, runtime::BatchSource& batches,
-                                  const runtime::UpdateSettings& settings, launch::RankContext& rank) {
+                                  const runtime::UpdateSettings& settings, comm::Meeting& meeting) {
   interpreter.synchronize();
   runtime::DeviceActivities activities(interpreter.memory().device(), interpreter.streams());
   // Beginning to record may wait for work of other GPUs of the process: none of it may be waiting for a message of this rank.
-  comm::rendezvous_barrier(*rank.rendezvous, "trace of step " + std::to_string(settings.update), rank.rank, rank.size, timeout);
+  meeting.meet("trace of step " + std::to_string(settings.update));
   parallel::TracedStep step;
   step.trace = interpreter.synchronize_traced_step(batches, settings);
   step.activities = activities.synchronize_take();
@@ -33,19 +33,15 @@ void StepTracer::synchronize_step(runtime::Interpreter& interpreter, runtime::Ba
   traced_.push_back(std::move(step));
 }
 
-void StepTracer::write(const std::filesystem::path& directory, const parallel::RankPlan& plan, launch::RankContext& rank,
-                       const std::function<void(const std::string&)>& say) {
+void StepTracer::write(const std::filesystem::path& directory, const parallel::RankPlan& plan, const launch::RankContext& rank,
+                       comm::Meeting& meeting, const std::function<void(const std::string&)>& say) {
+  const auto busy = meeting.busy();
   const std::string device = to_string(rank.device) + " " + device_name(rank.device);
   parallel::TraceText own = trace_events(plan.train, plan.layout, plan.rank, device, traced_, first_step_, most_trace_bytes);
   traced_.clear();
   steps_.clear();
-  const auto key = [](int of) { return "trace." + std::to_string(of); };
-  if (!rank.is_main) {
-    rank.rendezvous->set(key(rank.rank), own.events);
-    return;
-  }
-  std::vector<std::string> events = {std::move(own.events)};
-  for (int other = 1; other < rank.size; ++other) events.push_back(rank.rendezvous->get(key(other), timeout));
+  const std::vector<std::string> events = meeting.gather_on(0, "trace", own.events, most_word_bytes);
+  if (!rank.is_main) return;
   const std::filesystem::path path = directory / "trace.json";
   write_text_file(path, parallel::trace_file(events));
   say(fmt::format("trace: {} (open it in https://ui.perfetto.dev)", path.string()));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/meeting.h"
 #include "launch/launch.h"
 #include "parallel/trace_events.h"
 #include "runtime/device_activities.h"
@@ -23,13 +24,13 @@ class StepTracer {
   bool wants(std::int64_t step) const { return steps_.contains(step); }
   // Collective: runs the step. No results may be pending; afterwards its own is.
   void synchronize_step(runtime::Interpreter& interpreter, runtime::BatchSource& batches,
-                        const runtime::UpdateSettings& settings, launch::RankContext& rank);
+                        const runtime::UpdateSettings& settings, comm::Meeting& meeting);
 
   // Collective, once the last step is traced: rank 0 writes DIRECTORY/trace.json, and the steps are forgotten. `say` is told
   // where the file is and what was left out.
   bool is_full() const { return !steps_.empty() && std::ssize(traced_) == std::ssize(steps_); }
-  void write(const std::filesystem::path& directory, const parallel::RankPlan& plan, launch::RankContext& rank,
-             const std::function<void(const std::string&)>& say);
+  void write(const std::filesystem::path& directory, const parallel::RankPlan& plan, const launch::RankContext& rank,
+             comm::Meeting& meeting, const std::function<void(const std::string&)>& say);
 
  private:
   std::set<std::int64_t> steps_;

@@ -1,7 +1,7 @@
 // Device memory of cudaMalloc by CUDA's IPC handles.
+#include <span>
 #include <utility>
 
-#include "comm/p2p/cuda/hex.h"
 #include "comm/p2p/cuda/vmm_driver.h"
 #include "comm/p2p/region_kinds.h"
 #include "core/error.h"
@@ -13,6 +13,25 @@ namespace {
 // cudaMalloc cuts small allocations out of blocks of this size, and a handle opens the block with all that is in it. A region
 // that fills its blocks shows the peer nothing else.
 constexpr std::size_t block = std::size_t{2} << 20;
+
+// What the exporter tells: a handle covers a whole allocation.
+struct IpcHandle {
+  cudaIpcMemHandle_t handle = {};
+  std::size_t offset = 0, bytes = 0;
+};
+
+void to_json(Json& json, const IpcHandle& handle) {
+  json = {{"handle", to_hex(std::as_bytes(std::span(&handle.handle, 1)))}, {"offset", handle.offset}, {"bytes", handle.bytes}};
+}
+
+void from_json(const Json& json, IpcHandle& handle) {
+  constexpr std::int64_t most = std::int64_t{1} << 48;
+  Fields fields(json);
+  fields.bytes("handle", std::as_writable_bytes(std::span(&handle.handle, 1)));
+  handle.offset = static_cast<std::size_t>(fields.integer("offset", 0, most));
+  handle.bytes = static_cast<std::size_t>(fields.integer("bytes", 0, most));
+  fields.end();
+}
 
 struct Range {
   CUdeviceptr base = 0;
@@ -83,8 +102,8 @@ class ImportedIpcMemory final : public Region {
 std::unique_ptr<Region> export_ipc(const RegionSpec& spec, HandleExchange& exchange) {
   if (spec.used_by != spec.memory_on) enable_peer_access(spec.used_by, spec.memory_on);
   auto region = std::make_unique<ExportedIpcMemory>(spec);
-  cudaIpcMemHandle_t handle{};
-  const cudaError_t status = cudaIpcGetMemHandle(&handle, region->data());
+  IpcHandle handle{.bytes = region->bytes()};
+  const cudaError_t status = cudaIpcGetMemHandle(&handle.handle, region->data());
   make_current(spec.used_by);  // allocating made the memory's device current
   if (status != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
@@ -92,22 +111,17 @@ std::unique_ptr<Region> export_ipc(const RegionSpec& spec, HandleExchange& excha
                       " has no IPC handles for its memory: " + cudaGetErrorString(status));
   }
   const Range range = allocation_of(region->data());
-  FieldWriter fields;
-  fields.text("handle", to_hex(handle));
-  fields.integer("offset", static_cast<std::int64_t>(reinterpret_cast<CUdeviceptr>(region->data()) - range.base));
-  fields.integer("bytes", static_cast<std::int64_t>(region->bytes()));
-  exchange.give_text(spec.name, fields.written());
+  handle.offset = reinterpret_cast<CUdeviceptr>(region->data()) - range.base;
+  exchange.give(spec.name, handle);
   return region;
 }
 
 std::unique_ptr<Region> import_ipc(const RegionSpec& spec, HandleExchange& exchange) {
-  FieldReader fields(exchange.take_text(spec.name), "region '" + spec.name + "'");
-  const auto handle = handle_from<cudaIpcMemHandle_t>(fields, "handle");
-  const auto offset = static_cast<std::size_t>(fields.integer("offset", 0, std::int64_t{1} << 48));
-  const auto bytes = static_cast<std::int64_t>(spec.bytes);
-  fields.integer("bytes", bytes, bytes);
-  fields.end();
-  return std::make_unique<ImportedIpcMemory>(spec, handle, offset);
+  const auto handle = exchange.take<IpcHandle>(spec.name);
+  if (handle.bytes != spec.bytes) {
+    exchange.refuse(spec.name, "it is of " + std::to_string(handle.bytes) + " bytes, not of " + std::to_string(spec.bytes));
+  }
+  return std::make_unique<ImportedIpcMemory>(spec, handle.handle, handle.offset);
 }
 
 }  // namespace plait::comm::p2p

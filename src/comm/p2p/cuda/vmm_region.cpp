@@ -1,9 +1,11 @@
 // Device memory by cuMemCreate: shared by itself, without the rest of what cudaMalloc has in the same allocation, and alive
 // until the last process has unmapped it.
+#include <spdlog/fmt/fmt.h>
+
+#include <span>
 #include <utility>
 #include <vector>
 
-#include "comm/p2p/cuda/hex.h"
 #include "comm/p2p/cuda/vmm_driver.h"
 #include "comm/p2p/region_kinds.h"
 #include "core/error.h"
@@ -13,7 +15,27 @@ namespace plait::comm::p2p {
 namespace {
 
 // Sizes are rounded up to the exporter's granularity, some MiB; more than that is nobody's rounding.
-constexpr std::int64_t most_rounding = std::int64_t{1} << 30;
+constexpr std::size_t most_rounding = std::size_t{1} << 30;
+
+// What the exporter tells. A file descriptor travels by itself.
+struct VmmHandle {
+  std::size_t length = 0;
+  bool fabric = false;
+  CUmemFabricHandle of_fabric = {};
+};
+
+void to_json(Json& json, const VmmHandle& handle) {
+  json = {{"length", handle.length}, {"fabric", handle.fabric}};
+  if (handle.fabric) json["handle"] = to_hex(std::as_bytes(std::span(&handle.of_fabric, 1)));
+}
+
+void from_json(const Json& json, VmmHandle& handle) {
+  Fields fields(json);
+  handle.length = static_cast<std::size_t>(fields.integer("length", 1, std::int64_t{1} << 62));
+  handle.fabric = fields.flag("fabric");
+  if (handle.fabric) fields.bytes("handle", std::as_writable_bytes(std::span(&handle.of_fabric, 1)));
+  fields.end();
+}
 
 // A reference to physical memory; a mapping keeps the memory without it.
 class Allocation {
@@ -98,7 +120,7 @@ void zero(Device device, std::byte* memory, std::size_t bytes) {
 }  // namespace
 
 std::unique_ptr<Region> export_vmm(const RegionSpec& spec, HandleExchange& exchange) {
-  FieldWriter fields;
+  VmmHandle handle{.fabric = spec.fabric};
   FileDescriptor descriptor;
   auto region = explained(spec, "make memory to share", [&] {
     const VmmDriver driver;
@@ -113,12 +135,10 @@ std::unique_ptr<Region> export_vmm(const RegionSpec& spec, HandleExchange& excha
     auto memory = std::make_unique<VmmMemory>(driver, allocation, length, spec.bytes, users);
     zero(spec.memory_on, memory->data(), length);
     make_current(spec.used_by);
-    fields.integer("length", static_cast<std::int64_t>(length));
-    fields.flag("fabric", spec.fabric);
+    handle.length = length;
     if (spec.fabric) {
-      CUmemFabricHandle handle{};
-      check(driver.export_handle(&handle, allocation.handle, CU_MEM_HANDLE_TYPE_FABRIC, 0), "cuMemExportToShareableHandle");
-      fields.text("handle", to_hex(handle));
+      check(driver.export_handle(&handle.of_fabric, allocation.handle, CU_MEM_HANDLE_TYPE_FABRIC, 0),
+            "cuMemExportToShareableHandle");
     } else {
       int exported = -1;
       check(driver.export_handle(&exported, allocation.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
@@ -127,27 +147,25 @@ std::unique_ptr<Region> export_vmm(const RegionSpec& spec, HandleExchange& excha
     }
     return memory;
   });
-  exchange.give_text(spec.name, fields.written());
+  exchange.give(spec.name, handle);
   if (!spec.fabric) exchange.give_descriptor(spec.name + "/descriptor", descriptor.get());
   return region;
 }
 
 std::unique_ptr<Region> import_vmm(const RegionSpec& spec, HandleExchange& exchange) {
-  FieldReader fields(exchange.take_text(spec.name), "region '" + spec.name + "'");
-  const auto least = static_cast<std::int64_t>(spec.bytes);
-  const auto length = static_cast<std::size_t>(fields.integer("length", least, least + most_rounding));
-  if (fields.flag("fabric") != spec.fabric) fields.refuse("fabric", "is not what this end expects");
-  CUmemFabricHandle fabric_handle{};
-  if (spec.fabric) fabric_handle = handle_from<CUmemFabricHandle>(fields, "handle");
-  fields.end();
+  auto peers = exchange.take<VmmHandle>(spec.name);
+  if (peers.length < spec.bytes || peers.length - spec.bytes > most_rounding) {
+    exchange.refuse(spec.name, fmt::format("{} bytes of memory for a region of {}", peers.length, spec.bytes));
+  }
+  if (peers.fabric != spec.fabric) exchange.refuse(spec.name, "the kind of handle is not what this end expects");
   const FileDescriptor descriptor = spec.fabric ? FileDescriptor() : exchange.take_descriptor(spec.name + "/descriptor");
   return explained(spec, "use the peer's memory", [&] {
     const VmmDriver driver;
     Allocation allocation(driver);
-    void* const handle = spec.fabric ? &fabric_handle : reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));
+    void* const handle = spec.fabric ? &peers.of_fabric : reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get()));
     check(driver.import_handle(&allocation.handle, handle, handle_type(spec)), "cuMemImportFromShareableHandle");
     // Access is for this end's own GPU, so the memory may be of one that this process does not see.
-    return std::make_unique<VmmMemory>(driver, allocation, length, spec.bytes, std::vector<Device>{spec.used_by});
+    return std::make_unique<VmmMemory>(driver, allocation, peers.length, spec.bytes, std::vector<Device>{spec.used_by});
   });
 }
 

@@ -1,0 +1,137 @@
+#include "comm/meeting.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <numeric>
+#include <stop_token>
+
+#include "core/error.h"
+
+namespace plait::comm {
+namespace {
+
+constexpr int deepest_word = 32;
+constexpr std::size_t longest_shown = 200;  // of a word that differs
+constexpr int beats_per_timeout = 4;
+
+std::vector<int> ranks_below(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::string beat_key(const std::string& prefix, std::uint64_t number) { return prefix + "/" + std::to_string(number); }
+
+}  // namespace
+
+Meeting::Meeting(Rendezvous& store, std::string name, int rank, std::vector<int> members, std::chrono::milliseconds timeout)
+    : store_(&store),
+      name_(std::move(name)),
+      rank_(rank),
+      members_(std::move(members)),
+      timeout_(timeout),
+      beats_(members_.size(), 0) {
+  require(std::find(members_.begin(), members_.end(), rank) != members_.end(), "meeting '" + name_ + "' without this rank");
+}
+
+Meeting::Meeting(Rendezvous& store, std::string name, int rank, int size, std::chrono::milliseconds timeout)
+    : Meeting(store, std::move(name), rank, ranks_below(size), timeout) {}
+
+int Meeting::peer() const {
+  require(members_.size() == 2, "meeting '" + name_ + "' is not one of two ranks");
+  return members_[0] == rank_ ? members_[1] : members_[0];
+}
+
+std::string Meeting::key(const std::string& topic, int rank) const { return common_key(topic) + "/" + std::to_string(rank); }
+
+// Words of drivers and of the system may be in any encoding; whatever is not UTF-8 in them is replaced.
+std::string Meeting::text_of(const Json& word) {
+  std::string text = word.dump(-1, ' ', false, Json::error_handler_t::replace);
+  require(text.size() <= Rendezvous::longest_value, "a word is too long for the rendezvous");
+  return text;
+}
+
+Json Meeting::parse(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const {
+  if (text.size() > most_bytes) {
+    refuse(topic, rank,
+           "it is " + std::to_string(text.size()) + " bytes long, and " + std::to_string(most_bytes) + " are the most");
+  }
+  const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > deepest_word) refuse(topic, rank, "it is nested too deeply");
+    return true;
+  };
+  try {
+    return Json::parse(text, bounded);
+  } catch (const Json::exception& error) {
+    refuse(topic, rank, error.what());
+  }
+}
+
+void Meeting::refuse(const std::string& topic, int rank, const std::string& why) const {
+  const std::string who = rank == nobody ? "a rank" : "rank " + std::to_string(rank);
+  throw CommError(who + " said on '" + (rank == nobody ? common_key(topic) : key(topic, rank)) +
+                  "' what cannot be used: " + why + "; do all ranks run the same plait?");
+}
+
+std::string Meeting::await(const std::string& topic, int rank, Clock::time_point deadline) {
+  has_been_busy(rank);
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (auto word = store_->wait(key(topic, rank), std::max(left, std::chrono::milliseconds(0)))) return *std::move(word);
+    if (!has_been_busy(rank)) store_->throw_missing(key(topic, rank), timeout_);
+    deadline = Clock::now() + timeout_;
+  }
+}
+
+bool Meeting::has_been_busy(int rank) {
+  const auto member = std::find(members_.begin(), members_.end(), rank);
+  require(member != members_.end(), "meeting '" + name_ + "' without the awaited rank");
+  std::uint64_t& seen = beats_[static_cast<std::size_t>(member - members_.begin())];
+  const std::uint64_t before = seen;
+  while (store_->find(beat_key(key("busy", rank), seen))) ++seen;
+  return seen > before;
+}
+
+void Meeting::agree(const std::string& topic, const Json& own) {
+  const std::vector<Json> all = gather(topic, own);
+  const auto shown = [](const Json& word) { return text_of(word).substr(0, longest_shown); };
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i] == all[0]) continue;
+    throw CommError("the ranks do not agree on '" + common_key(topic) + "': rank " + std::to_string(members_[0]) + " says " +
+                    shown(all[0]) + ", rank " + std::to_string(members_[i]) + " says " + shown(all[i]));
+  }
+}
+
+void Meeting::meet(const std::string& topic) { gather(topic, Json()); }
+
+void Meeting::give_object(const std::string& topic, std::shared_ptr<void> object) {
+  store_->set_object(key(topic, rank_), std::move(object));
+}
+
+std::shared_ptr<void> Meeting::take_object(const std::string& topic, int rank) {
+  return store_->take_object(key(topic, rank), timeout_);
+}
+
+Meeting::Busy Meeting::busy() {
+  return Busy(*store_, key("busy", rank_), std::max(timeout_ / beats_per_timeout, std::chrono::milliseconds(1)));
+}
+
+Meeting::Busy::Busy(Rendezvous& store, std::string prefix, std::chrono::milliseconds period)
+    : thread_([&store, prefix = std::move(prefix), period](std::stop_token stop) {
+        std::mutex mutex;
+        std::condition_variable_any changed;
+        try {
+          for (std::uint64_t beat = 0;;) {
+            std::unique_lock lock(mutex);
+            changed.wait_for(lock, stop, period, [] { return false; });
+            if (stop.stop_requested()) return;
+            while (!store.try_set(beat_key(prefix, beat), "")) ++beat;  // those of earlier tasks are there
+          }
+        } catch (const std::exception&) {
+          return;  // the store is gone, and whoever waits finds that out
+        }
+      }) {}
+
+}  // namespace plait::comm

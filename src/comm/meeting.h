@@ -1,0 +1,176 @@
+// What ranks tell each other through a rendezvous: JSON, one word per rank and topic.
+//
+// A topic is used once in a job by meetings of one name. What a peer says is not trusted: its size and depth are bounded before
+// it is read, and whatever is wrong with it is a CommError that names the rank, the key and the fault. Ranks wait for each
+// other for the meeting's time limit, and longer only for one that says that it is busy. An aborted rendezvous ends every wait.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "comm/fields.h"
+#include "comm/rendezvous.h"
+
+namespace plait::comm {
+
+using Json = nlohmann::ordered_json;
+
+class Meeting {
+ public:
+  // Of a word, unless the reader says otherwise.
+  static constexpr std::size_t usual_bytes = std::size_t{16} << 20;
+
+  // `members`: ranks, in an order that all of them share; `rank` is one of them. The store outlives the meeting.
+  Meeting(Rendezvous& store, std::string name, int rank, std::vector<int> members, std::chrono::milliseconds timeout);
+  Meeting(Rendezvous& store, std::string name, int rank, int size, std::chrono::milliseconds timeout);  // of 0 to size - 1
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+  Meeting(Meeting&&) = default;
+
+  int rank() const { return rank_; }
+  int peer() const;  // the other one of two
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  std::string key(const std::string& topic, int rank) const;
+
+  // This rank's word. CommError if it has one on this topic already; try_say is false then.
+  template <typename T>
+  void say(const std::string& topic, const T& word) {
+    store_->set(key(topic, rank_), text_of(Json(word)));
+  }
+  template <typename T>
+  bool try_say(const std::string& topic, const T& word) {
+    return store_->try_set(key(topic, rank_), text_of(Json(word)));
+  }
+  // The word of `rank`; blocks until there is one.
+  template <typename T>
+  T hear(const std::string& topic, int rank, std::size_t most_bytes = usual_bytes) {
+    return read<T>(topic, rank, await(topic, rank, Clock::now() + timeout_), most_bytes);
+  }
+  // The same, if there is one yet; does not block and works after an abort.
+  template <typename T>
+  std::optional<T> heard(const std::string& topic, int rank) const {
+    const auto text = store_->find(key(topic, rank));
+    return text ? std::optional(read<T>(topic, rank, *text, usual_bytes)) : std::nullopt;
+  }
+
+  // Everybody's word, in the order of the members. Collective, as all that follows.
+  template <typename T>
+  std::vector<T> gather(const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
+    say(topic, own);
+    return hear_all(topic, own, most_bytes);
+  }
+  // The same, on `reader`; empty on the others, which do not wait.
+  template <typename T>
+  std::vector<T> gather_on(int reader, const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
+    if (rank_ == reader) return hear_all(topic, own, most_bytes);
+    say(topic, own);
+    return {};
+  }
+  // What `teller` makes, on everybody; `make` runs there alone.
+  template <typename Make>
+  auto tell(int teller, const std::string& topic, const Make& make) -> decltype(make()) {
+    if (rank_ != teller) return hear<decltype(make())>(topic, teller);
+    auto word = make();
+    if (members_.size() > 1) say(topic, word);
+    return word;
+  }
+  template <typename T>
+  T least(const std::string& topic, T own) {
+    const std::vector<T> all = gather(topic, own);
+    return *std::min_element(all.begin(), all.end());
+  }
+  template <typename T>
+  T greatest(const std::string& topic, T own) {
+    const std::vector<T> all = gather(topic, own);
+    return *std::max_element(all.begin(), all.end());
+  }
+  // CommError naming two ranks and what they say unless all say the same.
+  void agree(const std::string& topic, const Json& own);
+  void meet(const std::string& topic);  // returns when everybody has come
+
+  // The word that was there first, on all ranks that ask for it: `own` unless somebody was before.
+  template <typename T>
+  T first(const std::string& topic, const T& own) {
+    store_->try_set(common_key(topic), text_of(Json(own)));
+    return first<T>(topic).value_or(own);
+  }
+  template <typename T>
+  std::optional<T> first(const std::string& topic) const {
+    const auto text = store_->find(common_key(topic));
+    return text ? std::optional(read<T>(topic, nobody, *text, usual_bytes)) : std::nullopt;
+  }
+
+  // A share of an object, from one rank to one other; between threads of one process (InternalError between processes).
+  void give_object(const std::string& topic, std::shared_ptr<void> object);
+  std::shared_ptr<void> take_object(const std::string& topic, int rank);
+
+  void check() const { store_->check(); }  // CommError once the rendezvous has been aborted
+  // Throws the CommError for a word of `rank` that cannot be used.
+  [[noreturn]] void refuse(const std::string& topic, int rank, const std::string& why) const;
+
+  // While it lives this rank says that it is busy, and the others of this meeting wait for it: a checkpoint takes what the
+  // disk takes. One whose process dies or is stopped says so no longer.
+  class Busy {
+   public:
+    Busy(Rendezvous& store, std::string prefix, std::chrono::milliseconds period);
+
+   private:
+    std::jthread thread_;
+  };
+  [[nodiscard]] Busy busy();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr int nobody = -1;
+
+  std::string common_key(const std::string& topic) const { return name_ + "/" + topic; }
+  static std::string text_of(const Json& word);
+  Json parse(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const;
+  std::string await(const std::string& topic, int rank, Clock::time_point deadline);
+  bool has_been_busy(int rank);  // since this was asked last
+
+  template <typename T>
+  T read(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const {
+    const Json word = parse(topic, rank, text, most_bytes);
+    try {
+      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+        const bool fits = word.is_number_unsigned() ? std::in_range<T>(word.get<std::uint64_t>())
+                                                    : word.is_number_integer() && std::in_range<T>(word.get<std::int64_t>());
+        if (!fits) refuse(topic, rank, word.dump() + " is no number of its kind");
+      }
+      return word.get<T>();
+    } catch (const nlohmann::json::exception& error) {
+      refuse(topic, rank, error.what());
+    } catch (const InvalidWord& error) {
+      refuse(topic, rank, error.what());
+    }
+  }
+
+  template <typename T>
+  std::vector<T> hear_all(const std::string& topic, const T& own, std::size_t most_bytes) {
+    const auto deadline = Clock::now() + timeout_;
+    std::vector<T> all;
+    for (const int member : members_) {
+      all.push_back(member == rank_ ? own : read<T>(topic, member, await(topic, member, deadline), most_bytes));
+    }
+    return all;
+  }
+
+  Rendezvous* store_;
+  std::string name_;
+  int rank_;
+  std::vector<int> members_;
+  std::chrono::milliseconds timeout_;
+  std::vector<std::uint64_t> beats_;  // by member: signs of being busy that have been seen
+};
+
+}  // namespace plait::comm
