@@ -5,7 +5,9 @@
 #include <mutex>
 
 #include "bench/bench_ranks.h"
+
 #include "comm/make_communicator.h"
+#include "comm/meeting.h"
 #include "core/error.h"
 #include "core/statistics.h"
 

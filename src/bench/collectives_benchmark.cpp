@@ -8,7 +8,9 @@
 
 #include "bench/pattern.h"
 #include "bench/sizes.h"
+#include "comm/fields.h"
 #include "comm/make_communicator.h"
+#include "comm/meeting.h"
 #include "core/error.h"
 #include "core/statistics.h"
 
