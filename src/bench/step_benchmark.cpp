@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 
+#include "comm/meeting.h"
 #include "core/statistics.h"
 #include "data/tokenizer.h"
 #include "parallel/ledger_json.h"
