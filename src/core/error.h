@@ -17,6 +17,13 @@ namespace plait {
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+  const char* what() const noexcept override { return message_.empty() ? std::runtime_error::what() : message_.c_str(); }
+  // Puts `prefix` before the message, for instance whom it happened to. Catch by reference, add the prefix and `throw;`: the
+  // error keeps its class and everything it carries.
+  void add_prefix(const std::string& prefix) { message_ = prefix + what(); }
+
+ private:
+  std::string message_;  // with prefixes; empty: none were added
 };
 
 // One thing wrong with the user's input. `line` is 1-based, 0 when the value did not come from a file (a default or --set).

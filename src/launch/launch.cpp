@@ -29,21 +29,16 @@ comm::Meeting RankContext::meeting(const std::string& name, std::chrono::millise
 
 namespace {
 
-// Throws `failure` again with the rank before its message, unless there is only one. Classes stay, because the exit status
-// depends on them.
+// Throws `failure` again with the rank before its message, unless there is only one rank. Its class stays, since the exit
+// status depends on it.
 [[noreturn]] void rethrow_from(int rank, int size, std::exception_ptr failure) {
   if (size == 1) std::rethrow_exception(failure);
   const std::string prefix = "rank " + std::to_string(rank) + ": ";
   try {
     std::rethrow_exception(failure);
-  } catch (const ConfigError& error) {
-    throw ConfigError(prefix + error.what());
-  } catch (const DeviceError& error) {
-    throw DeviceError(prefix + error.what());
-  } catch (const CommError& error) {
-    throw CommError(prefix + error.what());
-  } catch (const InternalError& error) {
-    throw InternalError(prefix + error.what());
+  } catch (Error& error) {
+    error.add_prefix(prefix);
+    throw;
   } catch (const std::exception& error) {
     throw Error(prefix + error.what());
   }

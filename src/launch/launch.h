@@ -79,13 +79,13 @@ std::optional<RankContext> rank_from_environment(const Config& config);
 // Runs `body` once for every rank and returns the exit status of the job.
 //
 // threads: all bodies run here. When one throws, the rendezvous is aborted and abort_requested is set; once all have ended,
-// the first exception is thrown again, same class, with the rank before its message (a CommError only if there is no other,
-// since it is mostly the consequence of what a peer threw; a PeerLostError, which always is, only if there is nothing else).
-// processes: starts this program again with `argv`, as main got it, once per rank, and waits; to be called from the main
-// thread. In those children, as in external mode, it runs `body` for the one rank. A child that fails makes the others end
-// (SIGTERM, after plan.grace SIGKILL). The status is the failing child's if it is 1, 2 or 3; CommError if it died otherwise.
-// SIGINT, SIGTERM and SIGHUP are passed on to the children, and Interrupted is thrown once they have ended; they die with their
-// parent.
+// the first exception is thrown again with the rank before its message, any Error as its own class (a CommError only if there
+// is no other, since it is mostly the consequence of what a peer threw; a PeerLostError, which always is, only if there is
+// nothing else). processes: starts this program again with `argv`, as main got it, once per rank, and waits; to be called from
+// the main thread. In those children, as in external mode, it runs `body` for the one rank. A child that fails makes the others
+// end (SIGTERM, after plan.grace SIGKILL). The status is the failing child's if it is 1, 2 or 3; CommError if it died
+// otherwise. SIGINT, SIGTERM and SIGHUP are passed on to the children, and Interrupted is thrown once they have ended; they die
+// with their parent.
 int launch(const LaunchPlan& plan, const std::function<void(RankContext&)>& body, const std::vector<std::string>& argv);
 
 }  // namespace plait::launch

@@ -110,6 +110,26 @@ TEST(LaunchThreads, ClassesOfErrorsStay) {
               AllOf(StartsWith("rank "), HasSubstr(": x")));
   EXPECT_THAT(message_of<InternalError>([&] { launch(plan, fail_with(InternalError("x")), {}); }), StartsWith("rank "));
   EXPECT_THAT(message_of<Error>([&] { launch(plan, fail_with(std::runtime_error("x")), {}); }), StartsWith("rank "));
+  EXPECT_THAT(message_of<PeerLostError>([&] { launch(plan, fail_with(PeerLostError("x")), {}); }), StartsWith("rank "));
+  EXPECT_THAT(message_of<Interrupted>([&] { launch(plan, fail_with(Interrupted("x")), {}); }), StartsWith("rank "));
+  struct OfThisTest : DeviceError {
+    using DeviceError::DeviceError;
+    int number = 7;
+  };
+  try {
+    launch(plan, fail_with(OfThisTest("x")), {});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const OfThisTest& error) {
+    EXPECT_EQ(error.number, 7);
+    EXPECT_THAT(error.what(), AllOf(StartsWith("rank "), HasSubstr(": x")));
+  }
+  try {
+    launch(plan, fail_with(ConfigError({{"train.steps", "0", "must be at least 1", "", 0}})), {});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    ASSERT_EQ(error.problems().size(), 1u);
+    EXPECT_EQ(error.problems().front().path, "train.steps");
+  }
   EXPECT_EQ(message_of<CommError>([&] { launch(cpu_threads(1), fail_with(CommError("alone")), {}); }), "alone");
 }
 
