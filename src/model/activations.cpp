@@ -86,7 +86,7 @@ std::vector<TensorSpec> activation_specs(const BlockSizes& sizes, int block) {
   if (block == s.head_block()) {
     norm("norm", Keep::saved, Keep::saved);
     specs.push_back({"logits", {rows, s.padded_vocab}, compute, Keep::saved, Split::columns});
-    specs.push_back({"statistics", {sizes.split.size, rows, 3}, statistics, Keep::scratch, Split::none});
+    specs.push_back({"statistics", {sizes.split.size, rows, 3}, statistics, Keep::scratch, Split::none, TensorRole::workspace});
     specs.push_back({"losses", {rows}, statistics, Keep::saved, Split::none});
     return specs;
   }
@@ -101,8 +101,9 @@ std::vector<TensorSpec> activation_specs(const BlockSizes& sizes, int block) {
     specs.push_back({"up", {rows, s.up_dim()}, compute, costly, Split::columns});
     specs.push_back({"act", {rows, s.ffn}, compute, cheap, Split::columns});
   }
-  if (sizes.split.sequence_parallel) specs.push_back({"partial", {rows, s.hidden}, compute, Keep::scratch, Split::none});
-  specs.push_back({"output", {own_rows, s.hidden}, compute, Keep::saved, Split::residual});
+  if (sizes.split.sequence_parallel)
+    specs.push_back({"partial", {rows, s.hidden}, compute, Keep::scratch, Split::none, TensorRole::workspace});
+  specs.push_back({"output", {own_rows, s.hidden}, compute, Keep::saved, Split::residual, TensorRole::output});
   return specs;
 }
 
@@ -111,7 +112,8 @@ std::vector<TensorSpec> gradient_specs(const BlockSizes& sizes, int block) {
   const std::int64_t rows = sizes.micro_batch.rows();
   const DType compute = sizes.compute;
   std::vector<TensorSpec> specs;
-  if (block != s.head_block()) specs.push_back({"output", {rows, s.hidden}, compute, Keep::saved, Split::none});
+  if (block != s.head_block())
+    specs.push_back({"output", {rows, s.hidden}, compute, Keep::saved, Split::none, TensorRole::output});
   if (block > 0) {
     if (block != s.head_block()) {
       if (s.mlp == Mlp::swiglu) specs.push_back({"act", {rows, s.ffn}, compute, Keep::scratch, Split::columns});
@@ -119,7 +121,8 @@ std::vector<TensorSpec> gradient_specs(const BlockSizes& sizes, int block) {
       specs.push_back({"middle", {rows, s.hidden}, compute, Keep::saved, Split::none});
       specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, Keep::saved, Split::columns});
     }
-    specs.push_back({"narrow", {rows, std::max(s.hidden, s.attention_dim())}, compute, Keep::scratch, Split::none});
+    specs.push_back(
+        {"narrow", {rows, std::max(s.hidden, s.attention_dim())}, compute, Keep::scratch, Split::none, TensorRole::workspace});
   }
   return specs;
 }

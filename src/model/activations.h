@@ -27,12 +27,20 @@ enum class Split {
   columns,   // a share of the columns (heads for qkv and lse, vocabulary for logits)
 };
 
+// What a tensor is for.
+enum class TensorRole {
+  internal,   // only its block uses it; its values can be checked and compared with those of other layouts
+  output,     // the block's output, or the gradient of it: the neighbouring blocks use it too, so it is a buffer of its own
+  workspace,  // partial sums of the ranks and temporaries: its values mean nothing by themselves
+};
+
 struct TensorSpec {
   std::string name;
   Shape shape;  // on this rank
   DType dtype = DType::f32;
   Keep keep = Keep::saved;
   Split split = Split::none;
+  TensorRole role = TensorRole::internal;
   std::size_t bytes() const { return static_cast<std::size_t>(shape.elements()) * size_of(dtype); }
 };
 

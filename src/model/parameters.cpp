@@ -59,6 +59,7 @@ class ParameterList {
     const auto vector = [&](const char* suffix, Init init) {
       Parameter& p = whole(name + suffix, {s_.hidden}, block);
       p.init = init;
+      p.norm = true;
       p.sum = split_.sequence_parallel ? GradientSum::tensor : GradientSum::none;
     };
     vector(".weight", Init::one);

@@ -41,6 +41,7 @@ struct Parameter {
   bool decay = false;    // weight decay applies: matrices only, neither biases, norms nor the position table
   bool replica = false;  // another rank of the tensor group or the pipeline holds the same elements, keeps them equal, and
                          // stands for them where each element counts once (gradient norm, checkpoints)
+  bool norm = false;     // of a norm: backward_input computes its gradient; all others come from backward_weight
   GradientSum sum = GradientSum::none;
 };
 

@@ -134,7 +134,7 @@ class MemoryItems {
         if (block > 0) each_stash(c, block, spec);
         continue;
       }
-      const bool output = spec.name == "output";
+      const bool output = spec.role == model::TensorRole::output;
       for (int slot = 0; slot < c.activation_slots; ++slot) {
         const BufferId buffer{output ? BufferKind::output : BufferKind::activations, block, slot};
         items_.push_back({activation_item(block, slot, spec.name), "activations", spec.bytes(),
@@ -142,9 +142,8 @@ class MemoryItems {
       }
     }
     for (model::TensorSpec spec : model::gradient_specs(plan_.sizes, block)) {
-      const bool residual = spec.name == "output";
       spec.name = gradient_name(spec.name);
-      if (residual) {
+      if (spec.role == model::TensorRole::output) {
         if (sent) continue;  // it is received
         for (int stash = 0; stash < c.stash_slots; ++stash) {
           items_.push_back({stash_item(block, stash, spec.name), "gradients of activations", spec.bytes(),

@@ -110,21 +110,22 @@ std::vector<double> Interpreter::synchronize_read(View view) {
 
 std::vector<WrittenTensor> Interpreter::written_by(const parallel::Program& program, const parallel::Instruction& i) {
   std::vector<WrittenTensor> written;
-  const auto split_of = [](const std::vector<model::TensorSpec>& specs, const std::string& name) {
-    for (const model::TensorSpec& spec : specs) {
-      if (spec.name == name) return spec.split;
-    }
-    return model::Split::none;
+  const auto spec_of = [](const std::vector<model::TensorSpec>& specs, const std::string& name) -> const model::TensorSpec& {
+    const auto it = std::find_if(specs.begin(), specs.end(), [&](const model::TensorSpec& spec) { return spec.name == name; });
+    require(it != specs.end(), "written_by: no tensor of the block is called " + name);
+    return *it;
   };
   if (i.kind == parallel::InstructionKind::forward) {
     const auto specs = model::activation_specs(plan_.sizes, i.block);
     for (const model::NamedView& v : model::named(buffers_.forward_activations(i))) {
-      if (v.name != "partial" && v.name != "statistics") written.push_back({v.name, v.view, split_of(specs, v.name)});
+      const model::TensorSpec& spec = spec_of(specs, v.name);
+      if (spec.role != model::TensorRole::workspace) written.push_back({v.name, v.view, spec.split});
     }
   } else if (i.kind == parallel::InstructionKind::backward_input) {
     const auto specs = model::gradient_specs(plan_.sizes, i.block);
     for (const model::NamedView& v : model::named(buffers_.block_gradients_of(program, i))) {
-      if (v.name != "narrow") written.push_back({parallel::gradient_name(v.name), v.view, split_of(specs, v.name)});
+      const model::TensorSpec& spec = spec_of(specs, v.name);
+      if (spec.role != model::TensorRole::workspace) written.push_back({parallel::gradient_name(v.name), v.view, spec.split});
     }
     written.push_back(
         {parallel::gradient_name("the block's input"), buffers_.input_gradient(program, i), model::Split::residual});

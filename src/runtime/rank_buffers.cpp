@@ -108,7 +108,7 @@ void RankBuffers::bind_blocks() {
       if (block > 0) std::copy_if(specs.begin(), specs.end(), std::back_inserter(recomputed), is_scratch);
       std::vector<model::TensorSpec> gradient_specs = model::gradient_specs(plan_.sizes, block);
       if (block == c.last_block() && c.next_rank >= 0) {
-        std::erase_if(gradient_specs, [](const model::TensorSpec& spec) { return spec.name == "output"; });
+        std::erase_if(gradient_specs, [](const model::TensorSpec& spec) { return spec.role == model::TensorRole::output; });
       }
       for (int stash = 0; stash < c.stash_slots; ++stash) {
         std::vector<void*> memory, gradient_memory;

@@ -102,9 +102,8 @@ void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i
 // until the last one.
 bool DivergenceSearch::others_add_to(const model::Parameter& parameter) const {
   const parallel::RankPlan& plan = runner_.plan();
-  const bool is_norm = parameter.name.find("norm.") != std::string::npos;  // the input part
   const bool is_table = parameter.block == 0 && plan.sizes.shape.tie_embeddings && plan.holds(plan.sizes.shape.head_block());
-  return is_norm || is_table;
+  return parameter.norm || is_table;
 }
 
 void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instruction& i, const WrittenTensor& written,
