@@ -34,6 +34,7 @@ std::string to_string(CommunicationKind kind) {
 
 std::optional<CommunicationKind> communication_kind(const Instruction& i) {
   switch (i.kind) {
+    case InstructionKind::meet:
     case InstructionKind::reduce_gradients:
     case InstructionKind::reduce_scalars: return CommunicationKind::gradient_buckets;
     case InstructionKind::receive_activation:
@@ -200,6 +201,7 @@ class LedgerMaker::Walk {
 
 std::optional<double> LedgerMaker::ready(const Instruction& i, const CommunicationTimes& run) const {
   // Stages end their part of a step one after the other, and what they exchange then is too little to take time.
+  if (i.kind == InstructionKind::meet) return run.end;
   if (i.kind == InstructionKind::reduce_scalars && layout_.pipeline > 1) return run.end;
   return run.ready;
 }
@@ -217,7 +219,7 @@ Ledger LedgerMaker::make(const StepTimes& times) const {
   for (std::size_t c = 0; c < communication_.size(); ++c) {
     const Instruction& i = program_.at(communication_[c]);
     if (on_compute_stream(i)) walk.charge(i, times.communication[c], times.communication[c].begin, times.communication[c].end);
-    if (is_send(i.kind)) continue;
+    if (is_send(i.kind) || i.kind == InstructionKind::meet) continue;
     KindTimes& kind = ledger.of(*communication_kind(i));
     for (const auto* step : {&times.communication, &times.previous}) {
       if (step->empty()) continue;

@@ -17,9 +17,9 @@
 // unexplained is `other`.
 //
 // Sender or wire. A receive begins when the receiver's buffer is free, and knows when its sender had the message ready
-// (comm/p2p/link.h: announced). Before that the sender was late: bubble. After that the wire was slow: exposed. Collectives
-// that join pipeline stages are split the same way, when the last rank arrives; reduce_scalars, a few bytes, counts entirely as
-// waiting for that rank. Collectives among ranks that run the same program (data, tensor) are not split: exposed.
+// (comm/p2p/link.h: announced). Before that the sender was late: bubble. After that the wire was slow: exposed. Pipeline stages
+// come to a collective one after the other: `meet` and, in a pipeline, reduce_scalars (a few bytes) count entirely as waiting
+// for the last rank. Collectives among ranks that run the same program (data, tensor) are not split: exposed.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@
 namespace plait::parallel {
 
 enum class CommunicationKind {
-  gradient_buckets,    // reductions of gradients and of the step's scalars
+  gradient_buckets,    // reductions of gradients and of the step's scalars, and meeting for them, which is not counted
   activations,         // messages to the next stage
   gradients,           // messages to the stage before
   tensor_collectives,  // within blocks, on the compute stream
@@ -94,7 +94,7 @@ class LedgerSum {
 // When an instruction ran; infinite for what had not happened when the step was read.
 struct CommunicationTimes {
   double begin = 0, end = 0;
-  std::optional<double> ready = {};  // when the sender or the last rank was ready, where that is known
+  std::optional<double> ready = {};  // of a receive: when the sender was ready, where that is known
 };
 
 struct WaitTimes {

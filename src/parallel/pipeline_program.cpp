@@ -364,6 +364,7 @@ class ProgramBuilder {
 
   void finish_step() {
     reduce_complete();
+    bool met = false;
     for (std::size_t b = 0; b < spec_.buckets.size(); ++b) {
       const int bucket = static_cast<int>(b);
       // The tensor group's collectives are all on the compute stream, where the blocks run theirs.
@@ -371,6 +372,9 @@ class ProgramBuilder {
         add({.kind = InstructionKind::reduce_gradients, .bucket = bucket, .group = Group::tensor});
       }
       if (spec_.buckets[b].sum == model::GradientSum::tied) {
+        // Stages come to their reduction one after the other: who waited for whom is told apart from the reduction itself.
+        if (!met) add({.kind = InstructionKind::meet, .stream = stream(StreamRole::reduce), .group = Group::tied});
+        met = true;
         add({.kind = InstructionKind::reduce_gradients,
              .stream = stream(StreamRole::reduce),
              .bucket = bucket,

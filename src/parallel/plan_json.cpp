@@ -17,7 +17,7 @@ Json to_json(const Program& program) {
     set("chunk", i.chunk);
     set("block", i.block);
     set("bucket", i.bucket);
-    if (i.kind == InstructionKind::reduce_gradients) entry["group"] = to_string(i.group);
+    if (names_group(i.kind)) entry["group"] = to_string(i.group);
     set("batch_slot", i.batch_slot);
     set("slot", i.slot);
     set("input_slot", i.input_slot);

@@ -75,6 +75,7 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
     case InstructionKind::forward:
     case InstructionKind::backward_input:
     case InstructionKind::backward_weight: add_block_uses(uses, program, i, buckets); break;
+    case InstructionKind::meet: uses.push_back({{BufferKind::arrival, 0, 0}, true}); break;
     case InstructionKind::reduce_gradients: {
       const Bucket& bucket = buckets[static_cast<std::size_t>(i.bucket)];
       uses.push_back({{BufferKind::gradients, bucket.place, 0}, true});
@@ -96,6 +97,8 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
   return uses;
 }
 
+bool names_group(InstructionKind kind) { return kind == InstructionKind::meet || kind == InstructionKind::reduce_gradients; }
+
 std::string to_string(InstructionKind kind) {
   switch (kind) {
     case InstructionKind::load_batch: return "load_batch";
@@ -106,6 +109,7 @@ std::string to_string(InstructionKind kind) {
     case InstructionKind::backward_input: return "backward_input";
     case InstructionKind::backward_weight: return "backward_weight";
     case InstructionKind::send_gradient: return "send_gradient";
+    case InstructionKind::meet: return "meet";
     case InstructionKind::reduce_gradients: return "reduce_gradients";
     case InstructionKind::gradient_norm: return "gradient_norm";
     case InstructionKind::reduce_scalars: return "reduce_scalars";
@@ -139,7 +143,7 @@ std::string to_string(const Instruction& instruction) {
   if (instruction.chunk >= 0 && !of_block) text += " chunk " + std::to_string(instruction.chunk);
   if (of_block) text += " block " + std::to_string(instruction.block);
   if (instruction.bucket >= 0) text += " bucket " + std::to_string(instruction.bucket);
-  if (instruction.kind == InstructionKind::reduce_gradients) text += " over the " + to_string(instruction.group) + " group";
+  if (names_group(instruction.kind)) text += " over the " + to_string(instruction.group) + " group";
   return text;
 }
 
@@ -160,6 +164,7 @@ std::string to_string(const BufferId& buffer) {
     case BufferKind::gradients: return "gradients in place " + std::to_string(buffer.index);
     case BufferKind::gradient_sums: return "reduced gradients of bucket " + std::to_string(buffer.index);
     case BufferKind::scalars: return "the step's scalars";
+    case BufferKind::arrival: return "the number that stages meet with";
   }
   throw InternalError("to_string: unknown buffer");
 }

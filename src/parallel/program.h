@@ -25,6 +25,7 @@ enum class InstructionKind {
   backward_input,      // of (micro_batch, block)
   backward_weight,     // of (micro_batch, block)
   send_gradient,       // gradient of a chunk's input, to the rank of the stage before
+  meet,                // over `group`, moving nothing: over when the last of its ranks has come
   reduce_gradients,    // of a bucket, over `group`
   gradient_norm,       // squares of what this rank counts of every bucket, and the losses, into the step's scalars
   reduce_scalars,      // those, over the world
@@ -96,6 +97,7 @@ enum class BufferKind {
   gradients,          // whole gradients of a bucket, as backward writes them: [Bucket::place]
   gradient_sums,      // what reductions make of them: in the same memory, or under ZeRO-2 in shards elsewhere: [bucket]
   scalars,            // sum of the gradients' squares and of the losses, on their way to the update
+  arrival,            // the number that `meet` reduces; its value means nothing
 };
 
 struct BufferId {
@@ -117,6 +119,9 @@ BufferId input_gradient_buffer(const Program& program, const Instruction& i);
 
 // All buffers that an instruction reads or writes. `buckets`: those of the rank's flat layout.
 std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets);
+
+// Whether instructions of this kind may be over one group or another, so that `group` tells two of them apart.
+bool names_group(InstructionKind kind);
 
 std::string to_string(InstructionKind kind);
 std::string to_string(StreamRole role);

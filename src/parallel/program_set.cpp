@@ -30,6 +30,7 @@ std::optional<Group> collective_group(const Instruction& instruction) {
     case InstructionKind::forward:
     case InstructionKind::backward_input:
     case InstructionKind::backward_weight: return Group::tensor;
+    case InstructionKind::meet:
     case InstructionKind::reduce_gradients:
     case InstructionKind::reduce_scalars:
     case InstructionKind::gather_weights: return instruction.group;
@@ -43,8 +44,6 @@ std::optional<Group> collective_group(const Instruction& instruction) {
   }
   return std::nullopt;
 }
-
-bool joins_stages(const Instruction& i) { return i.kind == InstructionKind::reduce_gradients && i.group == Group::tied; }
 
 bool is_send(InstructionKind kind) {
   return kind == InstructionKind::send_activation || kind == InstructionKind::send_gradient;

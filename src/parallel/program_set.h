@@ -42,9 +42,6 @@ ProgramSet condensed(const ProgramSet& set);
 // The group whose ranks run this instruction together; nothing for one that a rank runs alone, or with a peer.
 std::optional<Group> collective_group(const Instruction& instruction);
 
-// Whether pipeline stages, whose ranks run different programs, meet in it: the reduction of a tied embedding.
-bool joins_stages(const Instruction& instruction);
-
 bool is_send(InstructionKind kind);
 bool is_receive(InstructionKind kind);
 

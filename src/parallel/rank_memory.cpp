@@ -87,6 +87,7 @@ class MemoryItems {
     always("adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_segments()));
     always("scalars", "constants", 2 * size_of(plan_.scalar_type()));
     always("evaluation_loss", "constants", size_of(plan_.scalar_type()));
+    if (plan_.meets()) always("arrival", "constants", size_of(plan_.scalar_type()));
     always("optimizer_state", "constants", sizeof(ops::OptimizerState));
   }
 

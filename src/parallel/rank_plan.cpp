@@ -68,6 +68,11 @@ bool RankPlan::holds(int block) const {
                      [block](const Chunk& c) { return block >= c.first_block && block < c.end_block; });
 }
 
+bool RankPlan::meets() const {
+  return std::any_of(train.instructions.begin(), train.instructions.end(),
+                     [](const Instruction& i) { return i.kind == InstructionKind::meet; });
+}
+
 std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
   const std::int64_t own = plan.sizes.own_rows(), whole = plan.sizes.micro_batch.rows(), hidden = plan.sizes.shape.hidden;
   std::vector<ReceivedBuffer> buffers;

@@ -40,6 +40,7 @@ struct RankPlan {
   bool holds(int block) const;
   // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
   bool counts_loss() const { return holds(sizes.shape.head_block()) && sizes.split.rank == 0; }
+  bool meets() const;  // its training program has a `meet`
   DType scalar_type() const { return sizes.compute == DType::f64 ? DType::f64 : DType::f32; }
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };

@@ -141,12 +141,11 @@ class RankEvents {
     }
     double begin = timed.begin;
     if (timed.ready && 1e3 * (*timed.ready - begin) > shortest_wait_us) {
-      const std::string late =
-          is_receive(i.kind) ? fmt::format("rank {} has not sent yet", peer(i)) : "waits for the last rank";
-      slice(i.stream, late, "wait", begin, *timed.ready, arguments(i));
+      slice(i.stream, fmt::format("rank {} has not sent yet", peer(i)), "wait", begin, *timed.ready, arguments(i));
       begin = *timed.ready;
     }
-    slice(i.stream, to_string(i), communication_kind(i) ? "communication" : "compute", begin, timed.end, arguments(i));
+    const char* const category = i.kind == InstructionKind::meet ? "wait" : communication_kind(i) ? "communication" : "compute";
+    slice(i.stream, to_string(i), category, begin, timed.end, arguments(i));
     if (is_send(i.kind)) arrow("s", i.stream, rank_, peer(i), at(begin) + inside_us);
     if (is_receive(i.kind)) arrow("f", i.stream, peer(i), rank_, std::max(at(begin), at(timed.end) - inside_us));
   }

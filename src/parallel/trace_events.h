@@ -22,7 +22,7 @@ struct StepTrace {
   struct Slice {
     int instruction = 0;                     // index into the program
     double waiting = 0, begin = 0, end = 0;  // reached on its stream, waits over, done
-    std::optional<double> ready;             // its message was ready to travel, or the last rank of its collective arrived
+    std::optional<double> ready;             // of a receive: its message was ready to travel
   };
   struct Collective {
     std::string name;

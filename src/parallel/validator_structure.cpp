@@ -42,6 +42,8 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
   if (at_an_end) for_each_micro_batch({.kind = load_batch});
   if (!set.training) return list;
   const std::vector<Bucket>& buckets = set.of(rank).buckets;
+  const auto is_tied = [](const Bucket& b) { return b.sum == model::GradientSum::tied; };
+  if (std::any_of(buckets.begin(), buckets.end(), is_tied)) list.push_back({.kind = meet, .group = Group::tied});
   for (int b = 0; b < static_cast<int>(buckets.size()); ++b) {
     const Instruction reduce{.kind = reduce_gradients, .bucket = b, .group = Group::data};
     if (set.zero >= 2) {
@@ -70,6 +72,7 @@ bool may_run(const StreamSpec& stream, const Instruction& i, const Program& prog
     case gradient_norm:
     case update: return stream.role == StreamRole::compute;
     case load_batch: return stream.role == StreamRole::compute || stream.role == StreamRole::copy;
+    case meet:
     case reduce_gradients:
     case reduce_scalars:
     case gather_weights: return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
@@ -102,7 +105,8 @@ int slots_of(const Program& program, const BufferId& buffer) {
     case BufferKind::weights:
     case BufferKind::gradients:
     case BufferKind::gradient_sums:
-    case BufferKind::scalars: return 1;
+    case BufferKind::scalars:
+    case BufferKind::arrival: return 1;
   }
   return 0;
 }

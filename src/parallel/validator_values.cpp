@@ -26,7 +26,8 @@ bool is_per_micro_batch(BufferKind kind) {
     case BufferKind::weights:
     case BufferKind::gradients:
     case BufferKind::gradient_sums:
-    case BufferKind::scalars: return false;
+    case BufferKind::scalars:
+    case BufferKind::arrival: return false;
   }
   return false;
 }
@@ -85,7 +86,7 @@ class SymbolicRank {
       s.summed = false;
     }
     losses_ = {};
-    normed_ = scalars_reduced_ = false;
+    met_ = normed_ = scalars_reduced_ = false;
     loaded_ = -1;
   }
 
@@ -111,6 +112,7 @@ class SymbolicRank {
         return;
       case InstructionKind::backward_input:
       case InstructionKind::backward_weight: return write_gradients(i);
+      case InstructionKind::meet: met_ = true; return;
       case InstructionKind::reduce_gradients: return reduce(i);
       case InstructionKind::gradient_norm: return norm();
       case InstructionKind::reduce_scalars:
@@ -245,6 +247,7 @@ class SymbolicRank {
     BucketState& s = states_[static_cast<std::size_t>(i.bucket)];
     if (i.group != Group::data) {
       if (s.reductions < reductions_per_step()) problem("runs before the bucket has been reduced over the data group");
+      if (i.group == Group::tied && !met_) problem("runs before the stages have met");
       s.summed = true;
       return;
     }
@@ -310,7 +313,7 @@ class SymbolicRank {
   std::vector<BucketState> states_;
   std::map<int, int> places_;  // bucket whose gradients were written there last
   Sum losses_;
-  bool normed_ = false, scalars_reduced_ = false;
+  bool met_ = false, normed_ = false, scalars_reduced_ = false;
   int loaded_ = -1;
 };
 

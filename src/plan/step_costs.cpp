@@ -29,6 +29,12 @@ double gradient_bytes(const RankPlan& plan, const Instruction& i) {
   return static_cast<double>(size_of(plan.gradient_type)) * static_cast<double>(elements);
 }
 
+// Of a collective of a few bytes: libraries go up and down a tree.
+double tree_seconds(const topology::DeviceProfile& profile, int ranks) {
+  if (ranks == 1) return 0;
+  return profile.collective_seconds + 2 * std::ceil(std::log2(ranks)) * profile.round_seconds;
+}
+
 Collective reduction(const RankPlan& plan, const Instruction& i) {
   return plan.zero > 0 && i.group == parallel::Group::data ? Collective::reduce_scatter : Collective::all_reduce;
 }
@@ -94,11 +100,8 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
     case InstructionKind::gradient_norm:
       return {.seconds = profile.kernel_seconds +
                          gradient * static_cast<double>(flat.kept_gradient_elements()) / profile.memory_bytes_per_s};
-    case InstructionKind::reduce_scalars: {
-      if (layout_.ranks() == 1) return {};
-      // A few bytes; libraries go up and down a tree.
-      return {.seconds = profile.collective_seconds + 2 * std::ceil(std::log2(layout_.ranks())) * profile.round_seconds};
-    }
+    case InstructionKind::meet: return {.seconds = tree_seconds(profile, static_cast<int>(plan.members(i.group).size()))};
+    case InstructionKind::reduce_scalars: return {.seconds = tree_seconds(profile, layout_.ranks())};
     case InstructionKind::update: {
       // Reads gradient, master weight and both moments, writes the latter three and the weights that are computed with.
       const double bytes = gradient + 7 * master + (plan.separate_master ? weight : 0);
@@ -134,7 +137,7 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
       add(data, reduction(plan, i), layout_.data, gradient_bytes(plan, i));
     } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tensor) {
       add(tensor, Collective::all_reduce, layout_.tensor, gradient_bytes(plan, i));
-    } else if (parallel::joins_stages(i) && pipeline == 0) {
+    } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tied && pipeline == 0) {
       add(traffic_.tied, Collective::all_reduce, 2, gradient_bytes(plan, i));
     } else if (parallel::is_send(i.kind)) {
       const int to = plan.train.stream_of(i).peer;

@@ -103,9 +103,9 @@ void Interpreter::fill_constants() {
   }
   transformer_.emplace(plan_.sizes, buffers_.rope_table, timed_tensor_ ? *timed_tensor_ : *groups_.tensor);
   for (const View& view :
-       {buffers_.optimizer_state, buffers_.scalars, buffers_.evaluation_loss, buffers_.weights, buffers_.gradients,
-        buffers_.kept_gradients, buffers_.master, buffers_.exp_avg, buffers_.exp_avg_sq}) {
-    s.zero(view.data, view.bytes());
+       {buffers_.optimizer_state, buffers_.scalars, buffers_.evaluation_loss, buffers_.arrival, buffers_.weights,
+        buffers_.gradients, buffers_.kept_gradients, buffers_.master, buffers_.exp_avg, buffers_.exp_avg_sq}) {
+    if (view) s.zero(view.data, view.bytes());
   }
   for (const model::Batch& batch : buffers_.batches) {
     s.zero(batch.tokens.data, batch.tokens.bytes());
@@ -263,12 +263,7 @@ void Interpreter::forward(StreamRef s, const parallel::Program& program, const p
   }
 }
 
-void Interpreter::reduce_gradients(StreamRef s, const parallel::Instruction& i, Event* ready) {
-  if (ready) {
-    // Stages come here one after the other. One number shows when the last is here; the evaluation's is not in use now.
-    groups_.of(i.group).all_reduce(s, buffers_.evaluation_loss, comm::Reduction::max);
-    s.record(*ready);
-  }
+void Interpreter::reduce_gradients(StreamRef s, const parallel::Instruction& i) {
   if (i.group != parallel::Group::data) {  // what the data group has reduced already, in the part that this rank keeps
     groups_.of(i.group).all_reduce(s, buffers_.kept_gradient(i.bucket));
   } else if (plan_.zero == 0) {
@@ -320,7 +315,8 @@ void Interpreter::issue(const Prepared& prepared, const parallel::Instruction& i
       }
       return;
     }
-    case parallel::InstructionKind::reduce_gradients: reduce_gradients(s, i, ready); return;
+    case parallel::InstructionKind::meet: groups_.of(i.group).all_reduce(s, buffers_.arrival, comm::Reduction::max); return;
+    case parallel::InstructionKind::reduce_gradients: reduce_gradients(s, i); return;
     case parallel::InstructionKind::gradient_norm: {
       const View squares = buffers_.scalars.rows(0, 1), loss = buffers_.scalars.rows(1, 1);
       if (buffers_.norm_ranges.empty()) s.zero(squares.data, squares.bytes());

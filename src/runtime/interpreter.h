@@ -191,7 +191,7 @@ class Interpreter {
   void forward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
   model::Transformer::Backward backward_arguments(const parallel::Program& program, const parallel::Instruction& instruction,
                                                   model::BlockActivations& activations, model::BlockGradients& gradients);
-  void reduce_gradients(StreamRef stream, const parallel::Instruction& instruction, Event* ready);
+  void reduce_gradients(StreamRef stream, const parallel::Instruction& instruction);
   std::vector<WrittenTensor> written_by(const parallel::Program& program, const parallel::Instruction& instruction);
   // Shows a tensor of any size part by part, in order.
   void synchronize_scan(View view, const std::function<void(std::span<const double>)>& look);

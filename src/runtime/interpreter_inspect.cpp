@@ -11,9 +11,9 @@ namespace {
 
 // What comes once in a step, behind its micro-batches.
 bool follows_micro_batches(parallel::InstructionKind kind) {
-  return kind == parallel::InstructionKind::reduce_gradients || kind == parallel::InstructionKind::gradient_norm ||
-         kind == parallel::InstructionKind::reduce_scalars || kind == parallel::InstructionKind::update ||
-         kind == parallel::InstructionKind::gather_weights;
+  return kind == parallel::InstructionKind::meet || kind == parallel::InstructionKind::reduce_gradients ||
+         kind == parallel::InstructionKind::gradient_norm || kind == parallel::InstructionKind::reduce_scalars ||
+         kind == parallel::InstructionKind::update || kind == parallel::InstructionKind::gather_weights;
 }
 
 }  // namespace
@@ -197,26 +197,19 @@ void Interpreter::synchronize_warm_up() {
     HostBatch next() override { throw InternalError("synchronize_warm_up: loads nothing"); }
     void release(StreamRef) override {}
   } none;
-  // A step notes when the last stage has come to the reduction of a tied embedding.
-  struct Arrivals final : IssueObserver {
-    Arrivals(const parallel::Program& p, const Device& device) : program(p), arrival(device) {}
-    Event* ready(int n) override { return parallel::joins_stages(program.at(n)) ? &arrival : nullptr; }
-    const parallel::Program& program;
-    Event arrival;
-  } arrivals(plan_.train, memory_.device());
   IssueObserver nobody;
-  const auto do_part = [&](Prepared& prepared, IssueObserver& observer, const Part& part) {
-    execute(prepared, none, {}, observer, part);
+  const auto do_part = [&](Prepared& prepared, const Part& part) {
+    execute(prepared, none, {}, nobody, part);
     synchronize();
   };
   // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
-  do_part(train_, arrivals, [](const parallel::Instruction& i) { return i.block >= 0 && i.micro_batch < 2; });
-  do_part(evaluate_, nobody, [](const parallel::Instruction& i) { return i.block >= 0; });
+  do_part(train_, [](const parallel::Instruction& i) { return i.block >= 0 && i.micro_batch < 2; });
+  do_part(evaluate_, [](const parallel::Instruction& i) { return i.block >= 0; });
   // Once halted, an update changes nothing.
   auto* const halted = static_cast<ops::OptimizerState*>(pinned_.data());
   *halted = {.grad_norm = 0, .clip_factor = 0, .halted = 1, .loss = 0};
   compute.copy(buffers_.optimizer_state.data, halted, sizeof(*halted));
-  do_part(train_, arrivals, [](const parallel::Instruction& i) { return follows_micro_batches(i.kind); });
+  do_part(train_, [](const parallel::Instruction& i) { return follows_micro_batches(i.kind); });
   compute.zero(buffers_.optimizer_state.data, buffers_.optimizer_state.bytes());
   synchronize();
   context_->set_tuning(false);

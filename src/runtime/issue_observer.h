@@ -13,8 +13,7 @@ class IssueObserver {
   virtual void waiting(int instruction, StreamRef stream);
   virtual void started(int instruction, StreamRef stream);
   virtual void done(int instruction, StreamRef stream);
-  // The event to record when the other side of an instruction is ready: the sender of a message, the last rank of a collective.
-  // nullptr: none.
+  // Of a receive: the event to record when its sender is ready. nullptr: none.
   virtual Event* ready(int instruction);
 };
 

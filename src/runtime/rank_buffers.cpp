@@ -46,6 +46,7 @@ void RankBuffers::bind_state() {
   adamw_table = item("adamw_table", DType::u8, {static_cast<std::int64_t>(plan_.memory.find("adamw_table").bytes)});
   scalars = item("scalars", scalar, {2});
   evaluation_loss = item("evaluation_loss", scalar, {1});
+  if (plan_.meets()) arrival = item("arrival", scalar, {1});
   optimizer_state = item("optimizer_state", DType::f32, {static_cast<std::int64_t>(sizeof(ops::OptimizerState) / 4)});
   workspace = item("op_workspace", DType::u8, {static_cast<std::int64_t>(plan_.memory.find("op_workspace").bytes)});
   const model::MicroBatchShape& mb = plan_.sizes.micro_batch;

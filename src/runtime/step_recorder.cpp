@@ -36,7 +36,7 @@ StepRecorder::StepRecorder(const parallel::Program& program, const parallel::Lay
       Times& t = times[static_cast<std::size_t>(n)];
       always(t.started);
       always(t.done);
-      if (parallel::joins_stages(program.at(n)) || (links_announce && is_receive(program.at(n).kind))) always(t.ready);
+      if (links_announce && parallel::is_receive(program.at(n).kind)) always(t.ready);
     }
   }
 }

@@ -139,7 +139,8 @@ TEST(BrokenProgram, MissingInstructions) {
   without(two_replicas, 1, reduce_gradients, -1, 1, Group::data, "reduce_gradients bucket 1 over the data group");
   without(sharded_gradients, 0, reduce_gradients, 1, 0, Group::data, "reduce_gradients micro-batch 1 bucket 0");
   without(sharded, 0, gather_weights, -1, 1, Group::data, "gather_weights bucket 1");
-  without(one_f_one_b, 0, reduce_gradients, -1, -1, Group::tied, "over the tied group");
+  without(one_f_one_b, 0, reduce_gradients, -1, -1, Group::tied, "reduce_gradients bucket 1 over the tied group");
+  without(one_f_one_b, 0, meet, -1, -1, Group::tied, "meet over the tied group");
   without({.schedule = {"1f1b", 1, 1, 2}, .tensor = 2}, 1, reduce_gradients, -1, -1, Group::tensor, "over the tensor group");
   without(one_f_one_b, 1, reduce_scalars, -1, -1, Group::world, "reduce_scalars");
 }
@@ -286,6 +287,12 @@ TEST(BrokenProgram, EndOfTheStepOutOfOrder) {
     e.derive(0);
     e.expect(0,
              AllOf(HasSubstr("over the tied group"), HasSubstr("runs before the bucket has been reduced over the data group")));
+  }
+  {
+    Editor e(one_f_one_b);
+    e.move(0, e.find(0, reduce_gradients, -1, -1, Group::tied), e.find(0, meet, -1, -1, Group::tied));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("over the tied group"), HasSubstr("runs before the stages have met")));
   }
   {
     Editor e(two_replicas);

@@ -203,18 +203,21 @@ TEST(Ledger, LooksBackIntoTheStepBefore) {
 
 TEST(Ledger, TakesTheEndOfAPipelinesStepForABubble) {
   Program program = with_streams({{StreamRole::compute, -1}, {StreamRole::reduce, -1}});
-  program.instructions = {{.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 0, .group = Group::tied},
-                          {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {0}},
-                          {.kind = InstructionKind::reduce_scalars, .stream = 1, .group = Group::world, .waits = {1}},
-                          {.kind = InstructionKind::update, .stream = 0, .waits = {2}}};
+  program.instructions = {{.kind = InstructionKind::meet, .stream = 1, .group = Group::tied},
+                          {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 0, .group = Group::tied},
+                          {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {1}},
+                          {.kind = InstructionKind::reduce_scalars, .stream = 1, .group = Group::world, .waits = {2}},
+                          {.kind = InstructionKind::update, .stream = 0, .waits = {3}}};
   // The last stage is done at 10; the first one comes to the tied embedding at 30, which takes 2 ms, and to the scalars at 35.
-  const StepTimes times{.end = 40, .communication = {{10, 32, 30}, {33, 36, {}}}, .waits = {{10, 32}, {33, 36}}};
+  const StepTimes times{.end = 40, .communication = {{10, 30, {}}, {30, 32, {}}, {33, 36, {}}}, .waits = {{10, 32}, {33, 36}}};
   const LedgerMaker last_stage(program, {.pipeline = 2}, 1);
   const Ledger pipeline = last_stage.make(times);
   expect_balanced(pipeline);
   EXPECT_DOUBLE_EQ(pipeline.bubble_ms, 20 + 3);
   EXPECT_DOUBLE_EQ(pipeline.exposed_dp_ms(), 2);
   EXPECT_DOUBLE_EQ(test::late_of(pipeline, -1), 23);
+  EXPECT_EQ(pipeline.of(CommunicationKind::gradient_buckets).count, 2) << "meeting moves nothing";
+  EXPECT_DOUBLE_EQ(pipeline.of(CommunicationKind::gradient_buckets).total_ms, 2);
   // Among replicas, which all run the same, a slow reduction of scalars is communication.
   const LedgerMaker replica(program, {.data = 2}, 1);
   EXPECT_DOUBLE_EQ(replica.make(times).exposed_dp_ms(), 2 + 3);

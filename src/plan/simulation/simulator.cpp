@@ -66,12 +66,11 @@ class RankStep {
   }
 
  private:
-  // As an instruction is measured (runtime/step_recorder.h): from when its own stream came to it. When the others had come is
-  // known of receives, and of collectives that join stages.
+  // As an instruction is measured (runtime/step_recorder.h): from when its own stream came to it. When the sender was ready is
+  // known of receives.
   parallel::CommunicationTimes communication(int n, const RunTimes& t, double begin) const {
     parallel::CommunicationTimes times{to_ms * (t.came - begin), to_ms * (t.end - begin), std::nullopt};
-    const parallel::Instruction& i = table_.program->at(n);
-    if (parallel::is_receive(i.kind) || parallel::joins_stages(i)) times.ready = to_ms * (t.begin - begin);
+    if (parallel::is_receive(table_.program->at(n).kind)) times.ready = to_ms * (t.begin - begin);
     return times;
   }
 
