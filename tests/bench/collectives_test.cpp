@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "bench/collectives_benchmark.h"
+#include "comm/forwarding_communicator.h"
 #include "core/error.h"
 
 namespace plait::bench::test {
@@ -83,12 +84,10 @@ TEST(BenchCollectives, TimesAndVerifiesAllFive) {
 }
 
 // Passes everything on, and spoils one element of what one rank gets out of one kind of collective.
-class SpoilingCommunicator final : public comm::Communicator {
+class SpoilingCommunicator final : public comm::test::ForwardingCommunicator {
  public:
   SpoilingCommunicator(std::shared_ptr<comm::Communicator> inner, CollectiveKind faulty)
-      : inner_(std::move(inner)), faulty_(faulty) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
+      : ForwardingCommunicator(std::move(inner)), faulty_(faulty) {}
   void all_reduce(StreamRef s, View data, comm::Reduction reduction) override {
     inner_->all_reduce(s, data, reduction);
     spoil(s, CollectiveKind::all_reduce, data);
@@ -109,16 +108,12 @@ class SpoilingCommunicator final : public comm::Communicator {
     inner_->all_to_all(s, send, receive);
     spoil(s, CollectiveKind::all_to_all, receive);
   }
-  void send(StreamRef s, View data, int to) override { inner_->send(s, data, to); }
-  void receive(StreamRef s, View data, int from) override { inner_->receive(s, data, from); }
-  void abort() noexcept override { inner_->abort(); }
 
  private:
   void spoil(StreamRef s, CollectiveKind kind, View data) {
     if (kind != faulty_ || rank() != 1) return;
     s.enqueue_host([data] { data.as<float>()[data.elements() - 1] += 1; });
   }
-  std::shared_ptr<comm::Communicator> inner_;
   CollectiveKind faulty_;
 };
 

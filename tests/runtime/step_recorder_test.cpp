@@ -1,8 +1,6 @@
 // Ledgers of real steps: what was made slow on purpose shows where it belongs. Sleeps are long against what else these small
 // models do, so that a busy machine does not matter.
 #include "runtime/step_recorder.h"
-#include "comm/forwarding_link.h"
-#include "parallel/late_peers.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +8,9 @@
 #include <iostream>
 #include <mutex>
 
+#include "comm/forwarding_communicator.h"
+#include "comm/forwarding_link.h"
+#include "parallel/late_peers.h"
 #include "parallel/program_set.h"
 #include "runtime/rank_threads.h"
 
@@ -46,28 +47,17 @@ class SlowLink final : public comm::test::ForwardingLink {
 };
 
 // A group whose first collective of every step takes longer.
-class SlowGroup final : public comm::Communicator {
+class SlowGroup final : public comm::test::ForwardingCommunicator {
  public:
-  SlowGroup(std::shared_ptr<comm::Communicator> inner, milliseconds duration) : inner_(std::move(inner)), duration_(duration) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
+  SlowGroup(std::shared_ptr<comm::Communicator> inner, milliseconds duration)
+      : ForwardingCommunicator(std::move(inner)), duration_(duration) {}
   void all_reduce(StreamRef stream, View data, comm::Reduction reduction) override {
     if (!first_) first_ = data.data;
     if (first_ == data.data) pause(stream, duration_);
     inner_->all_reduce(stream, data, reduction);
   }
-  void reduce_scatter(StreamRef stream, View data, View part, comm::Reduction reduction) override {
-    inner_->reduce_scatter(stream, data, part, reduction);
-  }
-  void all_gather(StreamRef stream, View part, View data) override { inner_->all_gather(stream, part, data); }
-  void broadcast(StreamRef stream, View data, int root) override { inner_->broadcast(stream, data, root); }
-  void all_to_all(StreamRef stream, View send, View receive) override { inner_->all_to_all(stream, send, receive); }
-  void send(StreamRef stream, View data, int to) override { inner_->send(stream, data, to); }
-  void receive(StreamRef stream, View data, int from) override { inner_->receive(stream, data, from); }
-  void abort() noexcept override { inner_->abort(); }
 
  private:
-  std::shared_ptr<comm::Communicator> inner_;
   milliseconds duration_;
   const void* first_ = nullptr;
 };

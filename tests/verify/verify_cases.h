@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/forwarding_communicator.h"
 #include "core/config.h"
 #include "verify/verify.h"
 
@@ -46,13 +46,11 @@ struct Call {
 // What takes the place of a call: true if it did, false where the call is to go on as it was.
 using CallFault = std::function<bool(const Call&, StreamRef)>;
 
-class FaultyCommunicator final : public comm::Communicator {
+class FaultyCommunicator final : public comm::test::ForwardingCommunicator {
  public:
   FaultyCommunicator(std::string group, std::shared_ptr<comm::Communicator> inner, CallFault fault)
-      : group_(std::move(group)), inner_(std::move(inner)), fault_(std::move(fault)) {}
+      : ForwardingCommunicator(std::move(inner)), group_(std::move(group)), fault_(std::move(fault)) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
   void all_reduce(StreamRef stream, View data, comm::Reduction reduction) override {
     if (!replaced(CallKind::all_reduce, data, stream)) inner_->all_reduce(stream, data, reduction);
   }
@@ -62,11 +60,6 @@ class FaultyCommunicator final : public comm::Communicator {
   void all_gather(StreamRef stream, View part, View data) override {
     if (!replaced(CallKind::all_gather, data, stream)) inner_->all_gather(stream, part, data);
   }
-  void broadcast(StreamRef stream, View data, int root) override { inner_->broadcast(stream, data, root); }
-  void all_to_all(StreamRef stream, View send, View receive) override { inner_->all_to_all(stream, send, receive); }
-  void send(StreamRef stream, View data, int to) override { inner_->send(stream, data, to); }
-  void receive(StreamRef stream, View data, int from) override { inner_->receive(stream, data, from); }
-  void abort() noexcept override { inner_->abort(); }
 
  private:
   bool replaced(CallKind kind, View data, StreamRef stream) {
@@ -75,7 +68,6 @@ class FaultyCommunicator final : public comm::Communicator {
   }
 
   std::string group_;
-  std::shared_ptr<comm::Communicator> inner_;
   CallFault fault_;
   int counts_[3] = {};
 };
