@@ -40,7 +40,7 @@ int run(const VerifyOptions& o, int argc, char** argv) {
   }
   verify::VerifyTable table(train::detect_terminal(o.json ? stderr : stdout));
   const verify::VerifyReport report =
-      verify::verify({.config = source, .layouts = o.layouts, .argv = std::vector<std::string>(argv, argv + argc), .hooks = {}},
+      verify::verify({.config = source, .layouts = o.layouts, .argv = std::vector<std::string>(argv, argv + argc), .parts = {}},
                      table.events());
   table.summarize(report);
   if (o.json) std::cout << to_json(report).dump(2) << '\n';

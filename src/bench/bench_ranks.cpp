@@ -54,11 +54,12 @@ std::size_t least_free_bytes(const launch::RankContext& rank, comm::Meeting& mee
   return rank.device.is_cuda() ? least : least / static_cast<std::size_t>(rank.size);
 }
 
-std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::GroupSpec group) {
+std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::GroupSpec group,
+                                             const comm::CommunicatorMaker& make) {
   group.rank = rank.rank;
   group.size = rank.size;
   group.device = rank.device;
-  std::shared_ptr<comm::Communicator> all = comm::make_communicator(group, *rank.rendezvous);
+  std::shared_ptr<comm::Communicator> all = make(group, *rank.rendezvous);
   abort_with_job(rank, all);
   return all;
 }

@@ -52,7 +52,8 @@ void abort_with_job(launch::RankContext& rank, const std::shared_ptr<Shared>& sh
 
 // All ranks of the job as one group, which is aborted when another rank fails. `group` says what is special about it (name,
 // timeout, max_ctas); rank, size and device are the job's. Collective.
-std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::GroupSpec group);
+std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::GroupSpec group,
+                                             const comm::CommunicatorMaker& make = comm::make_communicator);
 
 // How much memory every rank has free: the least of all, and of what CPU ranks share, a share. Collective over all ranks.
 std::size_t least_free_bytes(const launch::RankContext& rank, comm::Meeting& meeting);

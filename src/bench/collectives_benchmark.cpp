@@ -84,8 +84,7 @@ class RankBench {
     group.name = "collectives";
     group.timeout = request.ranks.timeout;
     group.max_ctas = request.max_ctas;
-    comm_ = join_all(rank, group);
-    if (request.wrap) comm_ = request.wrap(comm_);
+    comm_ = join_all(rank, group, request.make_communicator);
   }
 
   Measured measure(CollectiveKind kind, std::size_t bytes) {

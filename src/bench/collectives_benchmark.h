@@ -23,8 +23,7 @@ struct CollectivesBenchmarkRequest {
   int rounds = 5;            // times are their median
   int max_ctas = 0;          // NCCL: bound on the thread blocks of a collective; 0: NCCL's choice
   std::vector<std::string> argv;
-  // Around the communicator of each rank; for tests.
-  std::function<std::shared_ptr<comm::Communicator>(std::shared_ptr<comm::Communicator>)> wrap;
+  comm::CommunicatorMaker make_communicator = comm::make_communicator;
 };
 
 // {"benchmark": "collectives", "mode", "ranks", "device", "backend", "rounds", "dtype", "notes", "collectives": [{"collective",

@@ -89,7 +89,7 @@ PairFacts JobFacts::pair(int from, int to) const {
   return {ends_[static_cast<std::size_t>(from)], ends_[static_cast<std::size_t>(to)], path(from, to), path(to, from)};
 }
 
-void LinkEnds::make(launch::RankContext& rank, comm::p2p::LinkSpec link, const LinkMaker& make_link) {
+void LinkEnds::make(launch::RankContext& rank, comm::p2p::LinkSpec link, const comm::p2p::LinkMaker& make_link) {
   link.rank = rank.rank;
   link.device = rank.device;
   made_.push_back(make_link(link, *rank.rendezvous));

@@ -54,15 +54,12 @@ class JobFacts {
   std::vector<std::vector<comm::p2p::PathFacts>> paths_;  // [from][to]
 };
 
-// How links are made; tests put others in between.
-using LinkMaker = std::function<std::unique_ptr<comm::p2p::Link>(const comm::p2p::LinkSpec&, comm::Rendezvous&)>;
-
 // The links of one rank, to and from others.
 class LinkEnds {
  public:
   // `link` with this rank and its device, which is aborted when another rank fails. Collective over its two ends; CommError
   // where it cannot be made.
-  void make(launch::RankContext& rank, comm::p2p::LinkSpec link, const LinkMaker& make_link);
+  void make(launch::RankContext& rank, comm::p2p::LinkSpec link, const comm::p2p::LinkMaker& make_link);
   void drop();
   void abort() noexcept;
 

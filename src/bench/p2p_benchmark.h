@@ -24,7 +24,7 @@ struct P2pBenchmarkRequest {
   std::int64_t product_dim = 0;  // 0: 8192 on GPUs, 256 on CPUs
   int product_rounds = 0;        // of products beside messages; 0: `rounds`
   std::vector<std::string> argv;
-  LinkMaker make_link = comm::p2p::make_link;
+  comm::p2p::LinkMaker make_link = comm::p2p::make_link;
 };
 
 // "0-1", "0-1,1-0". ConfigError for anything else, and for a rank paired with itself.

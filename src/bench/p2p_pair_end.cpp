@@ -32,7 +32,7 @@ double microseconds(const Event& start, const Event& stop) { return 1e3 * static
 }  // namespace
 
 PairEnd::PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vector<MethodChoice>& choices,
-                 const LinkMaker& make_link)
+                 const comm::p2p::LinkMaker& make_link)
     : rank_(rank),
       spec_(spec),
       meeting_(*rank.rendezvous, spec.name, rank.rank, {spec.from, spec.to}, spec.timeout),

@@ -42,7 +42,7 @@ class PairEnd {
  public:
   // Makes the links of all `choices` that are possible; one that cannot be made becomes an obstacle.
   PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vector<MethodChoice>& choices,
-          const LinkMaker& make_link);
+          const comm::p2p::LinkMaker& make_link);
   PairEnd(const PairEnd&) = delete;
   PairEnd& operator=(const PairEnd&) = delete;
   ~PairEnd();

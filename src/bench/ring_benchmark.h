@@ -20,7 +20,7 @@ struct RingBenchmarkRequest {
   std::size_t max_bytes = std::size_t{1} << 20;
   std::uint64_t seed = 1;  // of sizes and contents
   std::vector<std::string> argv;
-  LinkMaker make_link = comm::p2p::make_link;
+  comm::p2p::LinkMaker make_link = comm::p2p::make_link;
 };
 
 // {"benchmark": "ring", "mode", "ranks", "device", "backend", "messages", "min_bytes", "max_bytes", "seed", "methods":

@@ -1,6 +1,7 @@
 // Chooses and builds a communicator.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,6 +14,9 @@ namespace plait::comm {
 // Collective over the group: every rank calls it, groups in the same order on all ranks. CommError on failure or time-out.
 // Ranks that share several groups also destroy them in one order: between processes NCCL waits for the peers there.
 std::unique_ptr<Communicator> make_communicator(const GroupSpec& spec, Rendezvous& store);
+
+// Whatever makes communicators as make_communicator does.
+using CommunicatorMaker = std::function<std::shared_ptr<Communicator>(const GroupSpec&, Rendezvous&)>;
 
 // "NCCL 2.28.9" or "Gloo", for logs and plan.json.
 std::string backend_name(DeviceKind kind);

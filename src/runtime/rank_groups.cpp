@@ -27,7 +27,7 @@ class GroupsBuilder {
       const auto made = by_members_.find(members);
       if (made != by_members_.end()) return made->second;
     }
-    auto communicator = make(to_string(group), to_string(group) + "." + std::to_string(members.front()), members);
+    auto communicator = make(to_string(group) + "." + std::to_string(members.front()), members);
     if (parallel::shares_communicator(group)) by_members_[members] = communicator;
     return communicator;
   }
@@ -56,12 +56,11 @@ class GroupsBuilder {
       const std::vector<parallel::ReceivedBuffer> received =
           from == me ? std::vector<parallel::ReceivedBuffer>{} : received_from(from);
       for (const parallel::ReceivedBuffer& r : received) spec.places.push_back(place_of(r));
-      std::shared_ptr<comm::p2p::Link> link = comm::p2p::make_link(spec, store_);
+      std::shared_ptr<comm::p2p::Link> link = options_.make_link(spec, store_);
       for (std::size_t n = 0; from != me && n < link->places().size(); ++n) {
         groups.places[received[n].buffer] = link->memory_of(static_cast<int>(n));
       }
       if (from == me) groups.reports.push_back(link->report());
-      if (options_.wrap_link) link = options_.wrap_link(spec.from, spec.to, std::move(link));
       (from == me ? groups.outgoing[to] : groups.incoming[from]) = link.get();
       groups.links.push_back(std::move(link));
     }
@@ -85,18 +84,17 @@ class GroupsBuilder {
     return {parallel::message_item(received.buffer), whole.bytes(), static_cast<std::size_t>(received.message_row) * row_bytes};
   }
 
-  std::shared_ptr<comm::Communicator> make(const std::string& kind, const std::string& name, const std::vector<int>& members) {
+  std::shared_ptr<comm::Communicator> make(const std::string& name, const std::vector<int>& members) {
     const auto place = std::find(members.begin(), members.end(), plan_.rank);
     require(place != members.end(), "make_groups: the rank is not in its own group");
-    std::shared_ptr<comm::Communicator> made = comm::make_communicator({.name = name,
-                                                                        .rank = static_cast<int>(place - members.begin()),
-                                                                        .size = static_cast<int>(members.size()),
-                                                                        .device = options_.device,
-                                                                        .timeout = options_.timeout,
-                                                                        .max_ctas = options_.max_ctas,
-                                                                        .host_interface = options_.host_interface},
-                                                                       store_);
-    return options_.wrap ? options_.wrap(kind, std::move(made)) : made;
+    return options_.make_communicator({.name = name,
+                                       .rank = static_cast<int>(place - members.begin()),
+                                       .size = static_cast<int>(members.size()),
+                                       .device = options_.device,
+                                       .timeout = options_.timeout,
+                                       .max_ctas = options_.max_ctas,
+                                       .host_interface = options_.host_interface},
+                                      store_);
   }
 
   const parallel::RankPlan& plan_;

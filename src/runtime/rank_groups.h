@@ -64,10 +64,9 @@ struct GroupOptions {
   std::optional<comm::p2p::Transport> transport;  // of links; nothing: the best that works, pair by pair
   std::map<std::pair<int, int>, comm::p2p::Transport> pair_transports = {};  // of links between these ranks instead, either way
   std::optional<comm::p2p::Mover> mover;
-  // For tests: puts something between the interpreter and a group ("tensor", "data", "tied", "world").
-  std::function<std::shared_ptr<comm::Communicator>(const std::string& kind, std::shared_ptr<comm::Communicator>)> wrap;
-  std::function<std::shared_ptr<comm::p2p::Link>(int from, int to, std::shared_ptr<comm::p2p::Link>)> wrap_link =
-      {};  // by rank
+  // Groups are called by what they are for and their first rank, "tensor.0"; links by their ends, "link.0.1".
+  comm::CommunicatorMaker make_communicator = comm::make_communicator;
+  comm::p2p::LinkMaker make_link = comm::p2p::make_link;
 };
 
 // Collective over all ranks of the layout, which make their groups in one order. Groups of the same ranks whose collectives are

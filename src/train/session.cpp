@@ -99,8 +99,7 @@ runtime::GroupOptions group_options(const Config& config, Device device) {
           .host_interface = config.comm.interface,
           .transport = comm::p2p::transport_named(config.comm.p2p),
           .pair_transports = pair_transports(config),
-          .mover = comm::p2p::mover_named(config.comm.mover),
-          .wrap = {}};
+          .mover = comm::p2p::mover_named(config.comm.mover)};
 }
 
 MemoryReport Session::memory_report() const {

@@ -79,10 +79,10 @@ std::optional<VerifyFindings> collect(const VerifyFindings& own, const Config& c
 
 }  // namespace
 
-std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const VerifyHooks& hooks,
+std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const RankParts& parts,
                                             launch::RankContext& rank) {
   const std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(job.model);
-  StepRunner runner(config, rank, hooks, *tokenizer);
+  StepRunner runner(config, rank, parts, *tokenizer);
   const VerifyBounds bounds = verify_bounds(runner.plan(), config);
   VerifyFindings findings;
   switch (job.task) {

@@ -1,36 +1,19 @@
 #include "verify/step_runner.h"
 
 namespace plait::verify {
-namespace {
 
-parallel::RankPlan plan_of(const Config& config, std::int64_t vocab, const launch::RankContext& rank,
-                           const VerifyHooks& hooks) {
-  parallel::RankPlan plan = parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size),
-                                                     rank.rank, rank.device.kind);
-  if (hooks.edit_plan) hooks.edit_plan(plan);
-  return plan;
-}
-
-runtime::GroupOptions groups_of(const Config& config, Device device, const VerifyHooks& hooks) {
-  runtime::GroupOptions groups = train::group_options(config, device);
-  groups.wrap = hooks.wrap;
-  return groups;
-}
-
-}  // namespace
-
-StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const VerifyHooks& hooks,
+StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts,
                        const data::Tokenizer& tokenizer)
-    : StepRunner(config, rank, hooks, tokenizer, plan_of(config, tokenizer.vocab(), rank, hooks)) {}
+    : StepRunner(config, rank, parts, tokenizer, parts.make_plan(config, tokenizer.vocab(), rank)) {}
 
-StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const VerifyHooks& hooks,
+StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts,
                        const data::Tokenizer& tokenizer, parallel::RankPlan plan)
     : config_(config),
       learning_rate_(config.train.optimizer, config.train.steps),
       host_memory_(rank.device),
       dataset_(data::open_dataset(config, tokenizer, plan.sizes.shape.vocab)),
       batches_(host_memory_, plan, dataset_, 1, config.verify.steps),
-      session_(std::move(plan), groups_of(config, rank.device, hooks), rank) {
+      session_(std::move(plan), parts.group_options(config, rank.device), rank) {
   interpreter().initialize(config.run.seed);
   interpreter().synchronize_warm_up();
 }

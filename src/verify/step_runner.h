@@ -8,14 +8,14 @@
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
 #include "train/session.h"
-#include "verify/hooks.h"
+#include "verify/rank_parts.h"
 
 namespace plait::verify {
 
 class StepRunner {
  public:
   // Collective over all ranks of the job, as is everything else here. Weights are drawn from the seed.
-  StepRunner(const Config& config, launch::RankContext& rank, const VerifyHooks& hooks, const data::Tokenizer& tokenizer);
+  StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, const data::Tokenizer& tokenizer);
 
   runtime::Interpreter& interpreter() { return session_.interpreter(); }
   const parallel::RankPlan& plan() const { return session_.plan(); }
@@ -26,7 +26,7 @@ class StepRunner {
   runtime::StepResult synchronize_step();
 
  private:
-  StepRunner(const Config& config, launch::RankContext& rank, const VerifyHooks& hooks, const data::Tokenizer& tokenizer,
+  StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, const data::Tokenizer& tokenizer,
              parallel::RankPlan plan);
 
   const Config& config_;

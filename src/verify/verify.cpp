@@ -46,10 +46,10 @@ class Verification {
   fs::path model_directory(std::size_t model) const { return directory_.path() / ("model-" + std::to_string(model)); }
 
   VerifyFindings run_job(VerifyJob::Task task, std::size_t model, const std::vector<std::string>& overrides,
-                         const Config& config, const VerifyHooks& hooks) {
+                         const Config& config, const RankParts& parts) {
     const VerifyJob job{task, overrides, model_directory(model), directory_.path() / ("job-" + std::to_string(jobs_++))};
     create_private_directory(job.result);
-    return run_verify_job(job, config, hooks, request_.argv);
+    return run_verify_job(job, config, parts, request_.argv);
   }
 
   void run_serial(VerifyJob::Task task, std::size_t index) {
@@ -105,7 +105,7 @@ class Verification {
       const parallel::Layout mesh = parallel::resolve_layout(c.config.parallel, launch.ranks);
       parallel::require_valid(
           parallel::training_programs(parallel::make_job_plan(c.config, vocab, mesh, launch.devices.front().kind)));
-      result.findings = run_job(VerifyJob::Task::compare, c.model, c.overrides, c.config, request_.hooks);
+      result.findings = run_job(VerifyJob::Task::compare, c.model, c.overrides, c.config, request_.parts);
       result.exceeded = train::exceeded_bounds(result.findings.ledgers, c.config.bounds);
       if (!result.findings.passed()) search(c, result);
     } catch (const launch::Interrupted&) {
@@ -125,7 +125,7 @@ class Verification {
       run_serial(of_serial.task, c.model);
     }
     result.findings.first_divergence =
-        run_job(VerifyJob::Task::search, c.model, c.overrides, c.config, request_.hooks).first_divergence;
+        run_job(VerifyJob::Task::search, c.model, c.overrides, c.config, request_.parts).first_divergence;
     if (!result.findings.first_divergence) {
       result.failure = "does not happen again one instruction at a time, so it depends on timing (a missing wait?)";
     }

@@ -15,8 +15,8 @@
 
 #include "train/report/overlap_bounds.h"
 #include "verify/bounds.h"
-#include "verify/hooks.h"
 #include "verify/matrix.h"
+#include "verify/rank_parts.h"
 #include "verify/verify_job.h"
 
 namespace plait::verify {
@@ -25,7 +25,7 @@ struct VerifyRequest {
   ConfigSource config;
   std::vector<std::string> layouts;  // instead of verify.layouts, unless empty
   std::vector<std::string> argv;     // how this program was started, for rank processes
-  VerifyHooks hooks;
+  RankParts parts;                   // of the layouts in threads; processes and the serial run have the default
 };
 
 struct LayoutResult {

@@ -51,9 +51,9 @@ std::optional<RunFailure> read_failure(const VerifyJob& job) {
 }
 
 // What every rank does; rank 0 leaves the findings of all.
-void run_rank(const VerifyJob& job, const Config& config, const VerifyHooks& hooks, launch::RankContext& rank) {
+void run_rank(const VerifyJob& job, const Config& config, const RankParts& parts, launch::RankContext& rank) {
   try {
-    const auto findings = run_rank_task(job, config, hooks, rank);
+    const auto findings = run_rank_task(job, config, parts, rank);
     if (findings) write_text_file(findings_path(job), Json(*findings).dump());
   } catch (const std::exception& error) {
     write_failure(job, rank.rank, error);
@@ -86,14 +86,14 @@ VerifyJob verify_job_from(const std::string& text) {
   }
 }
 
-VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const VerifyHooks& hooks,
+VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const RankParts& parts,
                               const std::vector<std::string>& argv) {
   std::vector<std::string> rank_argv = argv;
   rank_argv.insert(rank_argv.end(), {"--job", to_text(job)});
   std::string why = "a rank failed without saying why";
   try {
     const int status = launch::launch(
-        launch::plan_launch(config), [&](launch::RankContext& rank) { run_rank(job, config, hooks, rank); }, rank_argv);
+        launch::plan_launch(config), [&](launch::RankContext& rank) { run_rank(job, config, parts, rank); }, rank_argv);
     if (status == 0) return Json::parse(read_text(findings_path(job), largest_file)).get<VerifyFindings>();
   } catch (const launch::Interrupted&) {
     throw;

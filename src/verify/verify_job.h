@@ -8,7 +8,7 @@
 #include "core/config.h"
 #include "launch/launch.h"
 #include "verify/findings.h"
-#include "verify/hooks.h"
+#include "verify/rank_parts.h"
 
 namespace plait::verify {
 
@@ -33,7 +33,7 @@ VerifyJob verify_job_from(const std::string& text);
 // Launches the ranks of the job and returns what all of them found. Throws what the rank that failed first threw, with the rank
 // before its message: ConfigError, or Error for anything else; Interrupted when told to end. `argv`: how this program was
 // started; a rank's process is started in the same way, with --job and the job's text added.
-VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const VerifyHooks& hooks,
+VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const RankParts& parts,
                               const std::vector<std::string>& argv);
 
 // What such a process does. The exit status says whether it failed; why is in the job's files.

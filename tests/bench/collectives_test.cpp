@@ -121,8 +121,8 @@ TEST(BenchCollectives, OneWrongElementIsCounted) {
   for (const CollectiveKind faulty : all_collectives()) {
     CollectivesBenchmarkRequest request = small_request(2, DType::f32);
     request.rounds = 1;
-    request.wrap = [faulty](std::shared_ptr<comm::Communicator> inner) {
-      return std::make_shared<SpoilingCommunicator>(std::move(inner), faulty);
+    request.make_communicator = [faulty](const comm::GroupSpec& spec, comm::Rendezvous& store) {
+      return std::make_shared<SpoilingCommunicator>(comm::make_communicator(spec, store), faulty);
     };
     const CollectivesOutcome r = run(request);
     EXPECT_EQ(r.status, 3) << to_string(faulty);

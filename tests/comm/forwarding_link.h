@@ -19,6 +19,7 @@ class ForwardingLink : public p2p::Link {
   std::byte* memory_of(int place) const override { return inner_->memory_of(place); }
   bool announces() const override { return inner_->announces(); }
   void abort() noexcept override { inner_->abort(); }
+  const p2p::LinkReport& report() const override { return inner_->report(); }
 
  protected:
   const std::shared_ptr<p2p::Link> inner_;

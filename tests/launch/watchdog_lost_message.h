@@ -84,8 +84,8 @@ struct FlawedRank {
   static runtime::GroupOptions groups(const Config& config, const RankContext& rank, int lost,
                                       std::chrono::milliseconds pause) {
     runtime::GroupOptions options = train::group_options(config, rank.device);
-    options.wrap_link = [lost, pause](int from, int, std::shared_ptr<comm::p2p::Link> link) {
-      return std::make_shared<FlawedLink>(std::move(link), from == 0 ? lost : 0, pause);
+    options.make_link = [lost, pause](const comm::p2p::LinkSpec& spec, comm::Rendezvous& store) {
+      return std::make_unique<FlawedLink>(comm::p2p::make_link(spec, store), spec.from == 0 ? lost : 0, pause);
     };
     return options;
   }

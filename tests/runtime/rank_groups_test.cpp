@@ -45,13 +45,14 @@ TEST(RankGroups, BothEndsLeaveTheirLinksInOneOrder) {
   run_ranks(
       config, 3, DeviceKind::host, [](Interpreter&, SyntheticBatches&) {}, {},
       [&](GroupOptions& groups) {
-        groups.wrap_link = [&, rank = groups.device.index](
-                               int from, int to, std::shared_ptr<comm::p2p::Link> link) -> std::shared_ptr<comm::p2p::Link> {
+        groups.make_link = [&](const comm::p2p::LinkSpec& spec, comm::Rendezvous& store) {
+          auto link = comm::p2p::make_link(spec, store);
+          const Hop hop(spec.from, spec.to);
           const std::lock_guard making(mutex);
-          made[rank].emplace_back(from, to);
-          return std::make_shared<Departing>(std::move(link), [&, rank, from, to] {
+          made[spec.rank].push_back(hop);
+          return std::make_unique<Departing>(std::move(link), [&, rank = spec.rank, hop] {
             const std::lock_guard leaving(mutex);
-            left[rank].emplace_back(from, to);
+            left[rank].push_back(hop);
           });
         };
       });

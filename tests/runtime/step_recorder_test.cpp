@@ -98,8 +98,10 @@ std::vector<parallel::Ledger> with_slow_links(const SlowLink::Pauses& pauses) {
   Config config = small_job(2);
   config.parallel.pipeline = 2;
   return ledgers_of(config, 2, DeviceKind::host, [&](GroupOptions& groups) {
-    groups.wrap_link = [=](int from, int, std::shared_ptr<comm::p2p::Link> link) -> std::shared_ptr<comm::p2p::Link> {
-      return from == 0 ? std::make_shared<SlowLink>(std::move(link), pauses) : link;
+    groups.make_link = [=](const comm::p2p::LinkSpec& spec, comm::Rendezvous& store) -> std::unique_ptr<comm::p2p::Link> {
+      auto link = comm::p2p::make_link(spec, store);
+      if (spec.from != 0) return link;
+      return std::make_unique<SlowLink>(std::move(link), pauses);
     };
   });
 }
@@ -145,9 +147,11 @@ TEST(StepRecorder, SeesReductionsHiddenBesideComputeAndExposedWithoutOverlap) {
   config.comm.bucket_mb = 0.1;
   config.parallel.data = 2;
   const auto slow_data = [&](GroupOptions& groups) {
-    groups.wrap = [=](const std::string& kind,
-                      std::shared_ptr<comm::Communicator> made) -> std::shared_ptr<comm::Communicator> {
-      return kind == "data" ? std::make_shared<SlowGroup>(std::move(made), slow) : made;
+    groups.make_communicator = [=](const comm::GroupSpec& spec,
+                                   comm::Rendezvous& store) -> std::shared_ptr<comm::Communicator> {
+      std::shared_ptr<comm::Communicator> made = comm::make_communicator(spec, store);
+      if (!spec.name.starts_with("data.")) return made;
+      return std::make_shared<SlowGroup>(std::move(made), slow);
     };
   };
   for (const parallel::Ledger& overlapped : ledgers_of(config, 2, DeviceKind::host, slow_data)) {

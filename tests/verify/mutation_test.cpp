@@ -19,24 +19,22 @@ using Instructions = std::vector<Instruction>;
 
 struct Mutation {
   std::string name, layout;
-  VerifyHooks hooks;
+  RankParts parts;
   std::vector<std::string> words;  // all of them are in the first divergence
 };
 
 // `edit` changes a rank's training program; waits are derived anew, so that the fault is the edit and nothing else.
-VerifyHooks edited(const std::function<void(const RankPlan&, Instructions&)>& edit) {
-  VerifyHooks hooks;
-  hooks.edit_plan = [edit](RankPlan& plan) {
+RankParts edited(const std::function<void(const RankPlan&, Instructions&)>& edit) {
+  return edited_plan([edit](RankPlan& plan) {
     edit(plan, plan.train.instructions);
     for (Instruction& i : plan.train.instructions) i.waits.clear();
     parallel::derive_waits(plan.train, plan.flat.buckets());
-  };
-  return hooks;
+  });
 }
 
 using Which = std::function<bool(const Instruction&)>;
 
-VerifyHooks changed(const Which& which, const std::function<void(Instruction&)>& change) {
+RankParts changed(const Which& which, const std::function<void(Instruction&)>& change) {
   return edited([=](const RankPlan&, Instructions& list) {
     for (Instruction& i : list) {
       if (which(i)) change(i);
@@ -44,7 +42,7 @@ VerifyHooks changed(const Which& which, const std::function<void(Instruction&)>&
   });
 }
 
-VerifyHooks removed(const Which& which) {
+RankParts removed(const Which& which) {
   return edited([=](const RankPlan&, Instructions& list) { std::erase_if(list, which); });
 }
 
@@ -58,7 +56,7 @@ Which over(InstructionKind kind, Group group) {
 }
 
 // The first two instructions of a kind exchange a slot.
-VerifyHooks exchanged(InstructionKind kind, int Instruction::* slot) {
+RankParts exchanged(InstructionKind kind, int Instruction::* slot) {
   return edited([=](const RankPlan&, Instructions& list) {
     const auto is = [kind](const Instruction& i) { return i.kind == kind; };
     const auto first = std::find_if(list.begin(), list.end(), is);
@@ -85,7 +83,7 @@ constexpr int gather_of_middle_backward(int block) { return gathers_of_forward +
 
 // Calls number `index` of each micro-batch's `period`. Before the first step comes the warm-up: whole micro-batches, then one
 // forward.
-VerifyHooks dropped_in_every(int period, int index, int of_forward, CallKind kind) {
+RankParts dropped_in_every(int period, int index, int of_forward, CallKind kind) {
   return faulty_group(
       "tensor", [=](const Call& call, StreamRef) { return call.kind == kind && (call.index - of_forward) % period == index; });
 }
@@ -128,12 +126,6 @@ void count_replicas(RankPlan& plan) {
                                                 .tied_head = -1,
                                                 .chunk_starts = starts});
   EXPECT_EQ(plan.flat.elements(), ranges);
-}
-
-VerifyHooks edited_plan(void (*edit)(RankPlan&)) {
-  VerifyHooks hooks;
-  hooks.edit_plan = edit;
-  return hooks;
 }
 
 std::vector<Mutation> mutations() {
@@ -260,7 +252,7 @@ TEST(VerifyMutations, AreCaughtAndTheirRegionNamed) {
   const std::vector<Mutation> list = mutations();
   int caught = 0;
   for (const Mutation& m : list) {
-    const LayoutResult result = only_result(verify(verify_request({m.layout}, m.hooks)));
+    const LayoutResult result = only_result(verify(verify_request({m.layout}, m.parts)));
     const std::string found = result.findings.first_divergence ? result.findings.first_divergence->text() : result.failure;
     const bool named = !result.passed() && std::all_of(m.words.begin(), m.words.end(), [&](const std::string& words) {
       return found.find(words) != std::string::npos;

@@ -23,14 +23,14 @@ inline std::string verify_yaml() {
          "verify: {steps: 2}\n";
 }
 
-inline VerifyRequest verify_request(const std::vector<std::string>& layouts, VerifyHooks hooks = {},
+inline VerifyRequest verify_request(const std::vector<std::string>& layouts, RankParts parts = {},
                                     const std::vector<std::string>& set = {}) {
   const ConfigSource source = [set](const std::vector<std::string>& overrides) {
     std::vector<std::string> all = set;
     all.insert(all.end(), overrides.begin(), overrides.end());
     return parse_config(verify_yaml(), all);
   };
-  return {.config = source, .layouts = layouts, .argv = {}, .hooks = std::move(hooks)};
+  return {.config = source, .layouts = layouts, .argv = {}, .parts = std::move(parts)};
 }
 
 enum class CallKind { all_reduce, reduce_scatter, all_gather };
@@ -72,14 +72,31 @@ class FaultyCommunicator final : public comm::test::ForwardingCommunicator {
   int counts_[3] = {};
 };
 
-// Hooks that put `fault` into every communicator of groups called `group`.
-inline VerifyHooks faulty_group(const std::string& group, const CallFault& fault) {
-  VerifyHooks hooks;
-  hooks.wrap = [=](const std::string& kind, std::shared_ptr<comm::Communicator> made) -> std::shared_ptr<comm::Communicator> {
-    if (kind != group) return made;
-    return std::make_shared<FaultyCommunicator>(kind, std::move(made), fault);
+// `fault` is in every communicator of groups called `group`.
+inline RankParts faulty_group(const std::string& group, const CallFault& fault) {
+  RankParts parts;
+  parts.group_options = [=](const Config& config, Device device) {
+    runtime::GroupOptions options = train::group_options(config, device);
+    options.make_communicator = [=](const comm::GroupSpec& spec,
+                                    comm::Rendezvous& store) -> std::shared_ptr<comm::Communicator> {
+      std::shared_ptr<comm::Communicator> made = comm::make_communicator(spec, store);
+      if (!spec.name.starts_with(group + ".")) return made;
+      return std::make_shared<FaultyCommunicator>(group, std::move(made), fault);
+    };
+    return options;
   };
-  return hooks;
+  return parts;
+}
+
+// Ranks with plans that `edit` has changed.
+inline RankParts edited_plan(const std::function<void(parallel::RankPlan&)>& edit) {
+  RankParts parts;
+  parts.make_plan = [edit](const Config& config, std::int64_t vocab, const launch::RankContext& rank) {
+    parallel::RankPlan plan = training_plan(config, vocab, rank);
+    edit(plan);
+    return plan;
+  };
+  return parts;
 }
 
 }  // namespace plait::verify::test

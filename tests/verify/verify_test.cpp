@@ -33,12 +33,10 @@ class Verify : public testing::Test {
 };
 
 // Where ranks of two-way data parallelism, and no others, break.
-VerifyHooks broken_where_data_is_2(const std::function<void(parallel::RankPlan&)>& edit) {
-  VerifyHooks hooks;
-  hooks.edit_plan = [edit](parallel::RankPlan& plan) {
+RankParts broken_where_data_is_2(const std::function<void(parallel::RankPlan&)>& edit) {
+  return edited_plan([edit](parallel::RankPlan& plan) {
     if (plan.layout.data == 2) edit(plan);
-  };
-  return hooks;
+  });
 }
 
 VerifyReport mixed_report() {
@@ -83,15 +81,14 @@ TEST_F(Verify, ARankThatThrowsFailsItsLayoutOnly) {
 }
 
 TEST_F(Verify, ALayoutThatHangsEndsByTheTimeout) {
-  VerifyHooks hooks;
-  hooks.edit_plan = [](parallel::RankPlan& plan) {
+  const RankParts parts = edited_plan([](parallel::RankPlan& plan) {
     std::erase_if(plan.train.instructions,
                   [](const auto& i) { return i.kind == parallel::InstructionKind::send_activation && i.micro_batch == 3; });
     for (auto& i : plan.train.instructions) i.waits.clear();
     parallel::derive_waits(plan.train, plan.flat.buckets());
-  };
+  });
   const auto start = std::chrono::steady_clock::now();
-  const VerifyReport report = verify(verify_request({"pipeline=2", "data=2"}, hooks, {"comm.timeout_s=1"}));
+  const VerifyReport report = verify(verify_request({"pipeline=2", "data=2"}, parts, {"comm.timeout_s=1"}));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   EXPECT_FALSE(report.layouts[0].failure.empty());
   EXPECT_TRUE(report.layouts[1].passed());

@@ -54,9 +54,9 @@ void from_json(const Json& json, Verdict& verdict) {
   fields.end();
 }
 
-class LinkMaker {
+class LinkSetup {
  public:
-  LinkMaker(const LinkSpec& spec, Rendezvous& store)
+  LinkSetup(const LinkSpec& spec, Rendezvous& store)
       : spec_(spec),
         store_(store),
         meeting_(store, spec.name, spec.rank, {spec.from, spec.to}, spec.timeout),
@@ -281,7 +281,7 @@ void from_json(const Json& json, Place& place) {
 }
 
 std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store) {
-  auto [link, report] = LinkMaker(spec, store).make();
+  auto [link, report] = LinkSetup(spec, store).make();
   link->report_ = std::move(report);
   return std::move(link);
 }

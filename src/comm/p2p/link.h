@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -85,7 +86,7 @@ class Link {
   virtual bool announces() const = 0;                 // false: LinkSpec::announce is, or the ends are on two hosts
   // Releases whatever waits on this end (what it then reads is invalid) and makes later calls throw CommError. From any thread.
   virtual void abort() noexcept = 0;
-  const LinkReport& report() const { return report_; }
+  virtual const LinkReport& report() const { return report_; }
 
  private:
   friend std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store);
@@ -97,6 +98,9 @@ class Link {
 // show corruption. A transport that delivers wrong data is passed over, or is an error if it was asked for by name. CommError
 // when no transport is left or the peer does not arrive.
 std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store);
+
+// Whatever makes links as make_link does.
+using LinkMaker = std::function<std::unique_ptr<Link>(const LinkSpec&, Rendezvous&)>;
 
 // "0 -> 1  NV18 (switch)  direct, copy engine  381 GB/s ...", for the table at start-up: one line per link, then why not
 // better.

@@ -1,0 +1,22 @@
+// What a rank of a job under verification is made from.
+#pragma once
+
+#include <functional>
+
+#include "launch/launch.h"
+#include "parallel/rank_plan.h"
+#include "runtime/rank_groups.h"
+#include "train/session.h"
+
+namespace plait::verify {
+
+// The plan that training would carry out on the rank.
+parallel::RankPlan training_plan(const Config& config, std::int64_t vocab, const launch::RankContext& rank);
+
+// By default what training is made from. Whatever else it is, verification compares it with the serial run.
+struct RankParts {
+  std::function<parallel::RankPlan(const Config&, std::int64_t vocab, const launch::RankContext&)> make_plan = training_plan;
+  std::function<runtime::GroupOptions(const Config&, Device)> group_options = train::group_options;
+};
+
+}  // namespace plait::verify
