@@ -10,7 +10,7 @@
 #include "commands.h"
 #include "core/cpu_binding.h"
 #include "launch/rank_binding.h"
-#include "topology/draw.h"
+#include "topology/describe.h"
 #include "topology/import.h"
 #include "topology/live.h"
 #include "topology/replicate.h"

@@ -1,3 +1,5 @@
+#include "topology/describe.h"
+
 #include <spdlog/fmt/fmt.h>
 
 #include <map>

@@ -1,11 +1,10 @@
-// A topology for people: what `plait topo` prints.
+// The parts of what `plait topo` prints (topology/describe.h puts them together).
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "topology/graph.h"
-#include "topology/import.h"
 #include "topology/machine.h"
 
 namespace plait::topology {
@@ -27,10 +26,5 @@ std::string describe_numa_nodes(const Graph& host, const Machine& machine);
 // Which pairs reach each other's memory, and why others do not; the findings.
 std::string describe_peers(const Graph& host, const Machine& machine);
 std::string describe_findings(const Machine& machine);
-
-// All of that: hosts that are alike once, then how hosts are joined, then the importer's warnings. Latencies only where one is
-// not nominal. `origin` is the first line.
-std::string describe(const std::string& origin, const Graph& graph, const Machine& machine,
-                     const std::vector<ImportWarning>& warnings);
 
 }  // namespace plait::topology

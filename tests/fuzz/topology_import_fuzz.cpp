@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "topology/draw.h"
+#include "topology/describe.h"
 #include "topology/import.h"
 #include "topology/replicate.h"
 #include "topology/routes.h"

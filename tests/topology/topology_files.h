@@ -18,6 +18,8 @@ inline std::string fixture(const std::string& name) {
   return std::string(test_paths::source) + "/tests/topology/topologies/" + name;
 }
 
+inline Imported read(const std::string& name) { return import_topology(fixture(name)); }
+
 inline std::string text_of(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw std::runtime_error("cannot read " + file);
