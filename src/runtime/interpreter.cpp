@@ -18,6 +18,13 @@ namespace {
 // yet.
 constexpr int step_slots = Interpreter::results_in_flight + 1;
 
+// What comes once in a step, behind its micro-batches.
+bool follows_micro_batches(parallel::InstructionKind kind) {
+  return kind == parallel::InstructionKind::meet || kind == parallel::InstructionKind::reduce_gradients ||
+         kind == parallel::InstructionKind::gradient_norm || kind == parallel::InstructionKind::reduce_scalars ||
+         kind == parallel::InstructionKind::update || kind == parallel::InstructionKind::gather_weights;
+}
+
 }  // namespace
 
 Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGroups groups)
@@ -146,6 +153,37 @@ void Interpreter::initialize(std::uint64_t seed) {
     }
   }
   publish_weights();
+}
+
+void Interpreter::synchronize_warm_up() {
+  // Any values do, but not zeros: products of zeros take less power, and other kernels would win. The weights are at hand.
+  const StreamRef compute = compute_stream();
+  for (const View& message : buffers_.received()) {
+    for (std::size_t done = 0; done < message.bytes(); done += buffers_.weights.bytes()) {
+      compute.copy(static_cast<char*>(message.data) + done, buffers_.weights.data,
+                   std::min(buffers_.weights.bytes(), message.bytes() - done));
+    }
+  }
+  struct NoBatches final : BatchSource {
+    HostBatch next() override { throw InternalError("synchronize_warm_up: loads nothing"); }
+    void release(StreamRef) override {}
+  } none;
+  IssueObserver nobody;
+  const auto do_part = [&](Prepared& prepared, const Part& part) {
+    execute(prepared, none, {}, nobody, part);
+    synchronize();
+  };
+  // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
+  do_part(train_, [](const parallel::Instruction& i) { return i.block >= 0 && i.micro_batch < 2; });
+  do_part(evaluate_, [](const parallel::Instruction& i) { return i.block >= 0; });
+  // Once halted, an update changes nothing.
+  auto* const halted = static_cast<ops::OptimizerState*>(pinned_.data());
+  *halted = {.grad_norm = 0, .clip_factor = 0, .halted = 1, .loss = 0};
+  compute.copy(buffers_.optimizer_state.data, halted, sizeof(*halted));
+  do_part(train_, [](const parallel::Instruction& i) { return follows_micro_batches(i.kind); });
+  compute.zero(buffers_.optimizer_state.data, buffers_.optimizer_state.bytes());
+  synchronize();
+  context_->set_tuning(false);
 }
 
 void Interpreter::publish_weights() {
@@ -397,6 +435,81 @@ StepResult Interpreter::synchronize_result() {
           .device_ms = static_cast<float>(times.device_ms),
           .exposed_comm_ms = static_cast<float>(times.ledger.exposed_ms()),
           .ledger = std::move(times.ledger)};
+}
+
+std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const UpdateSettings& settings) {
+  require(pending_.empty(), "Interpreter::synchronize_profile: take results first");
+  const std::size_t count = plan_.train.instructions.size();
+  struct Times final : IssueObserver {
+    std::vector<std::pair<Event, Event>> events;
+    void waiting(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].first); }
+    void done(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].second); }
+  } times;
+  for (std::size_t n = 0; n < count; ++n) {
+    times.events.emplace_back(Event(memory_.device(), EventTiming::on), Event(memory_.device(), EventTiming::on));
+  }
+  execute(train_, batches, settings, times);
+  synchronize();
+  std::vector<float> milliseconds;
+  for (const auto& [begin, end] : times.events) milliseconds.push_back(elapsed_ms(begin, end));
+  return milliseconds;
+}
+
+double Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches) {
+  synchronize();  // weights gathered by the reduce stream
+  const StreamRef compute = compute_stream();
+  IssueObserver nobody;
+  for (int mb = 0; mb < micro_batches; ++mb) {
+    accumulate_evaluation_ = mb > 0;
+    execute(evaluate_, batches, {}, nobody);
+  }
+  synchronize();
+  // Ranks without the head still have the sum of the evaluation before.
+  if (!plan_.counts_loss()) compute.zero(buffers_.evaluation_loss.data, buffers_.evaluation_loss.bytes());
+  groups_.world->all_reduce(compute, buffers_.evaluation_loss);
+  compute.copy(pinned_.data(), buffers_.evaluation_loss.data, buffers_.evaluation_loss.bytes());
+  synchronize();
+  const double sum = plan_.scalar_type() == DType::f64 ? *static_cast<double*>(pinned_.data())
+                                                       : static_cast<double>(*static_cast<float*>(pinned_.data()));
+  // The head scales by 1 / (global batch tokens), as in training; rescale to the tokens that were evaluated.
+  return sum * static_cast<double>(plan_.global_batch) /
+         static_cast<double>(micro_batches * plan_.sizes.micro_batch.batch * plan_.layout.data);
+}
+
+std::vector<float> Interpreter::synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row) {
+  const std::int64_t rows = plan_.sizes.micro_batch.rows();
+  require(plan_.layout.ranks() == 1, "synchronize_logits: one rank has the whole model");
+  require(static_cast<std::int64_t>(tokens.size()) == rows && row >= 0 && row < rows, "synchronize_logits: one micro-batch");
+  struct OneBatch final : BatchSource {
+    explicit OneBatch(const std::vector<std::int32_t>& t) : tokens(t) {}
+    HostBatch next() override { return {tokens.data(), tokens.data()}; }
+    void release(StreamRef) override {}
+    const std::vector<std::int32_t>& tokens;
+  } batch(tokens);
+  IssueObserver nobody;
+  synchronize();
+  execute(evaluate_, batch, {}, nobody);
+  synchronize();
+  const View logits = buffers_.forward_activations(plan_.evaluate.instructions.back()).logits.rows(row, 1);
+  const std::vector<double> values = synchronize_read(logits);
+  return {values.begin(), values.begin() + static_cast<std::ptrdiff_t>(plan_.sizes.shape.vocab)};
+}
+
+void Interpreter::synchronize_step(BatchSource& batches, const StepObserver& observe) {
+  synchronize();
+  struct AfterEach final : IssueObserver {
+    std::function<void(int, StreamRef)> look;
+    void done(int n, StreamRef s) override { look(n, s); }
+  } after_each;
+  after_each.look = [&](int n, StreamRef s) {
+    const parallel::Instruction& i = plan_.train.at(n);
+    // Messages stay in flight: the rank at their other end may be waiting for what this one computes next.
+    if (i.block < 0) return;
+    s.synchronize();
+    observe(i, written_by(plan_, buffers_, i));
+  };
+  execute(train_, batches, {}, after_each, [](const parallel::Instruction& i) { return !follows_micro_batches(i.kind); });
+  synchronize();
 }
 
 }  // namespace plait::runtime

@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +27,8 @@
 #include "runtime/rank_buffers.h"
 #include "runtime/rank_groups.h"
 #include "runtime/step_recorder.h"
+#include "runtime/tensor_reader.h"
+#include "runtime/written_tensors.h"
 
 namespace plait::runtime {
 
@@ -60,23 +61,6 @@ struct StepResult {
   float device_ms = 0;        // from the end of the previous step to the end of this one, on the compute stream; 0: unknown
   float exposed_comm_ms = 0;  // of the ledger, all kinds
   parallel::Ledger ledger;
-};
-
-// A place in a step where a tensor first held a value that is not finite.
-struct NonFinite {
-  std::int64_t order = -1;  // in the execution of the whole model, comparable between ranks; -1: before the step
-  std::string where;        // "forward micro-batch 0 block 3: qkv"
-};
-
-// Where a block's instruction stands in a serial run of the step over micro-batches of the same data-parallel rank.
-std::int64_t execution_order(const parallel::Instruction& instruction, int blocks);
-
-// A tensor that an instruction has just written.
-struct WrittenTensor {
-  std::string name;  // "qkv", "gradient of up", or the parameter's name for its gradient
-  View view;
-  model::Split split = model::Split::none;
-  int parameter = -1;  // index into RankPlan::parameters for a parameter's gradient so far
 };
 
 class Interpreter {
@@ -142,17 +126,15 @@ class Interpreter {
   using StepObserver = std::function<void(const parallel::Instruction&, const std::vector<WrittenTensor>&)>;
   void synchronize_step(BatchSource& batches, const StepObserver& observe);
 
-  // For a step that halted: repeats it and returns the first tensor that is not finite. nullopt if all of this rank's tensors
-  // are finite. Collective; blocks.
-  std::optional<NonFinite> synchronize_find_non_finite(BatchSource& batches);
-
   // How far the streams have got; from any thread.
   ProgressBoard::Reading progress() const { return board_.read(); }
   // Ends this rank's communication, from any thread: whatever this rank's thread waits for then fails with a CommError.
   std::shared_ptr<CommunicationAbort> communication_abort() const { return groups_.abort; }
 
-  // Elements of a view as doubles. Blocks.
-  std::vector<double> synchronize_read(View view);
+  // Of views of this rank's memory, which must be synchronized first if other streams than compute write them.
+  TensorReader reader() { return {compute_stream(), pinned_.data(), staging_bytes}; }
+  // Elements of such a view. Blocks.
+  std::vector<double> synchronize_read(View view) { return reader().synchronize_read(view); }
 
  private:
   static constexpr std::size_t staging_bytes = std::size_t{64} << 20;
@@ -192,10 +174,6 @@ class Interpreter {
   model::Transformer::Backward backward_arguments(const parallel::Program& program, const parallel::Instruction& instruction,
                                                   model::BlockActivations& activations, model::BlockGradients& gradients);
   void reduce_gradients(StreamRef stream, const parallel::Instruction& instruction);
-  std::vector<WrittenTensor> written_by(const parallel::Program& program, const parallel::Instruction& instruction);
-  // Shows a tensor of any size part by part, in order.
-  void synchronize_scan(View view, const std::function<void(std::span<const double>)>& look);
-  bool synchronize_is_finite(View view);
 
   parallel::RankPlan plan_;
   DeviceMemory& memory_;

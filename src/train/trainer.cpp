@@ -19,6 +19,7 @@
 #include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
 #include "parallel/validator.h"
+#include "runtime/non_finite.h"
 #include "topology/peak_flops.h"
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
@@ -338,7 +339,7 @@ class Trainer {
     runtime::Interpreter& interpreter = session_.interpreter();
     interpreter.synchronize();
     TrainingBatches again(host_memory_, session_.plan(), dataset_, result.update, result.update);
-    const std::optional<runtime::NonFinite> found = interpreter.synchronize_find_non_finite(again);
+    const std::optional<runtime::NonFinite> found = runtime::synchronize_find_non_finite(interpreter, again);
     const std::string topic = "non_finite/" + std::to_string(result.update);
     const std::vector<BadTensor> all = meeting_.gather(topic, found ? BadTensor{found->order, found->where} : BadTensor{});
     std::string where;

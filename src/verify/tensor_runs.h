@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "model/parameters.h"
-#include "runtime/interpreter.h"
+#include "runtime/written_tensors.h"
 
 namespace plait::verify {
 

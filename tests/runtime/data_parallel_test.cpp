@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "runtime/non_finite.h"
 #include "runtime/rank_threads.h"
 
 namespace plait::runtime {
@@ -113,7 +114,7 @@ TEST(DataParallelProgramRun, ANonFiniteWeightHaltsTheRunAndIsFound) {
     interpreter.run_step(batches, {.update = 3, .lr = 1e-2f});
     EXPECT_TRUE(interpreter.synchronize_result().halted) << "stays halted";
     SyntheticBatches again(plan, 1234);
-    const auto found = interpreter.synchronize_find_non_finite(again);
+    const auto found = synchronize_find_non_finite(interpreter, again);
     ASSERT_EQ(found.has_value(), interpreter.plan().rank == 1);
     EXPECT_EQ(found.value_or(NonFinite{}).where, interpreter.plan().rank == 1 ? "weights: blocks.1.attention_norm.weight" : "");
   });

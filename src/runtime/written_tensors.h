@@ -1,0 +1,31 @@
+// Which tensors an instruction writes that mean something by themselves: for comparing layouts, and for finding out where a
+// value went wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/view.h"
+#include "model/activations.h"
+#include "parallel/program.h"
+#include "parallel/rank_plan.h"
+#include "runtime/rank_buffers.h"
+
+namespace plait::runtime {
+
+struct WrittenTensor {
+  std::string name;  // "qkv", "gradient of up", or the parameter's name for its gradient
+  View view;
+  model::Split split = model::Split::none;
+  int parameter = -1;  // index into RankPlan::parameters for a parameter's gradient so far
+};
+
+// Of an instruction of plan.train; empty for those that belong to no block.
+std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const RankBuffers& buffers,
+                                      const parallel::Instruction& instruction);
+
+// Where a block's instruction stands in a serial run of the step over micro-batches of the same data-parallel rank.
+std::int64_t execution_order(const parallel::Instruction& instruction, int blocks);
+
+}  // namespace plait::runtime
