@@ -9,8 +9,8 @@
 #include <future>
 
 #include "core/error.h"
-#include "core/temporary_directory.h"
 #include "rank_threads.h"
+#include "rendezvous_kinds.h"
 
 namespace plait::comm::test {
 namespace {
@@ -24,21 +24,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Clock = std::chrono::steady_clock;
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return "no CommError";
-}
-
-// Every rank has its own handle of one store, as threads have it and as processes do.
-class MeetingKind : public testing::TestWithParam<const char*> {
+class MeetingKind : public EveryRendezvous {
  protected:
-  std::shared_ptr<Rendezvous> store() {
-    return std::string(GetParam()) == "thread" ? in_memory_ : make_directory_rendezvous(directory_.path() + "/store");
-  }
   // Runs `body` as `size` ranks that meet.
   std::vector<std::string> ranks(int size, const std::function<void(Meeting&)>& body) {
     return outcome_of_ranks(size, [&](int rank) {
@@ -47,13 +34,8 @@ class MeetingKind : public testing::TestWithParam<const char*> {
       body(meeting);
     });
   }
-
- private:
-  plait::test::TemporaryDirectory directory_;
-  std::shared_ptr<Rendezvous> in_memory_ = make_thread_rendezvous();
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, MeetingKind, testing::Values("thread", "directory"),
-                         [](const auto& kind) { return std::string(kind.param); });
+INSTANTIATE_TEST_SUITE_P(Kinds, MeetingKind, rendezvous_kinds(), rendezvous_kind);
 
 TEST_P(MeetingKind, GathersEverybodysWord) {
   const auto outcome = ranks(4, [](Meeting& meeting) {
@@ -89,7 +71,7 @@ TEST_P(MeetingKind, HoldsUntilTheLastHasCome) {
 TEST_P(MeetingKind, NamesWhoDoesNotCome) {
   const auto mine = store();
   Meeting meeting(*mine, "test", 0, 2, milliseconds(30));
-  EXPECT_THAT(error_of([&] { meeting.meet("alone"); }), AllOf(HasSubstr("'test/alone/1'"), HasSubstr("within 30 ms")));
+  EXPECT_THAT(comm_error_of([&] { meeting.meet("alone"); }), AllOf(HasSubstr("'test/alone/1'"), HasSubstr("within 30 ms")));
 }
 
 TEST_P(MeetingKind, NamesWhoDisagrees) {
@@ -135,8 +117,8 @@ TEST_P(MeetingKind, WhatWasSaidCanBeHeardAfterAnAbort) {
   meeting.say("word", 5);
   mine->abort("rank 1: out of memory");
   EXPECT_EQ(meeting.heard<int>("word", 0), 5);
-  EXPECT_THAT(error_of([&] { meeting.hear<int>("word", 0); }), HasSubstr("rank 1: out of memory"));
-  EXPECT_THAT(error_of([&] { meeting.check(); }), HasSubstr("rank 1: out of memory"));
+  EXPECT_THAT(comm_error_of([&] { meeting.hear<int>("word", 0); }), HasSubstr("rank 1: out of memory"));
+  EXPECT_THAT(comm_error_of([&] { meeting.check(); }), HasSubstr("rank 1: out of memory"));
 }
 
 // A peer may be of another version, damaged, or hostile.
@@ -145,7 +127,7 @@ TEST_P(MeetingKind, WhatAPeerSaysIsNotBelieved) {
   Meeting meeting(*mine, "test", 0, 2, seconds(30));
   const auto refusal_of = [&](const std::string& topic, const std::string& text, const auto& kind, std::size_t most) {
     mine->set(meeting.key(topic, 1), text);
-    return error_of([&] { meeting.hear<std::decay_t<decltype(kind)>>(topic, 1, most); });
+    return comm_error_of([&] { meeting.hear<std::decay_t<decltype(kind)>>(topic, 1, most); });
   };
   const auto is_of_peer = [](const std::string& topic, const std::string& fault) {
     return AllOf(HasSubstr("rank 1 said on 'test/" + topic + "/1'"), HasSubstr(fault));
@@ -198,7 +180,7 @@ TEST_P(MeetingKind, WhoIsBusyNoLongerIsNot) {
   }
   Meeting meeting(*mine, "test", 0, 2, milliseconds(30));
   const auto start = Clock::now();
-  EXPECT_THAT(error_of([&] { meeting.hear<int>("word", 1); }), HasSubstr("'test/word/1'"));
+  EXPECT_THAT(comm_error_of([&] { meeting.hear<int>("word", 1); }), HasSubstr("'test/word/1'"));
   EXPECT_LT(Clock::now() - start, seconds(20));
 }
 
@@ -209,7 +191,7 @@ TEST_P(MeetingKind, AnAbortEndsTheWaitForOneThatIsBusy) {
   auto waiter = std::async(std::launch::async, [&] {
     const auto own = store();
     Meeting meeting(*own, "test", 0, 2, milliseconds(40));
-    return error_of([&] { meeting.hear<int>("word", 1); });
+    return comm_error_of([&] { meeting.hear<int>("word", 1); });
   });
   mine->get("test/busy/1/20", seconds(30));
   mine->abort("rank 1 failed");

@@ -5,6 +5,7 @@
 #include "comm/meeting.h"
 #include "comm/p2p/choice.h"
 #include "core/error.h"
+#include "rendezvous_kinds.h"
 
 namespace plait::comm::p2p {
 namespace {
@@ -80,12 +81,7 @@ std::string obstacle(const PairFacts& facts, Transport transport) {
 std::vector<Transport> best_first(const PairFacts& facts) { return choices(facts, candidates(facts), std::nullopt); }
 
 std::string message_of(const PairFacts& facts, std::optional<Transport> wanted) {
-  try {
-    choices(facts, candidates(facts), wanted);
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return "no CommError";
+  return test::comm_error_of([&] { choices(facts, candidates(facts), wanted); });
 }
 
 TEST(P2pChoice, ListsEveryTransportTheBestFirst) {

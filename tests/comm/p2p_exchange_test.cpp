@@ -17,6 +17,7 @@
 #include "descriptor_count.h"
 #include "rank_processes.h"
 #include "rank_threads.h"
+#include "rendezvous_kinds.h"
 
 namespace plait::comm::p2p {
 namespace {
@@ -40,15 +41,6 @@ std::string text_in(const FileDescriptor& file) {
   EXPECT_GE(length, 0);
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
   return text;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return "no CommError";
 }
 
 // Rank 0 gives and rank 1 takes.
@@ -186,10 +178,10 @@ TEST_F(P2pExchange, EachSideSaysWhomItWaitedForAndHowLong) {
   HandleExchange exchange(meeting);
   const FileDescriptor file = file_with("");
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_THAT(message_of([&] { exchange.give_descriptor("never taken", file.get()); }),
+  EXPECT_THAT(test::comm_error_of([&] { exchange.give_descriptor("never taken", file.get()); }),
               AllOf(HasSubstr("'never taken'"), HasSubstr("150 ms"), HasSubstr("did not come")));
   Meeting takers = pair_meeting(*store, 1, milliseconds(150));
-  EXPECT_THAT(message_of([&] { HandleExchange(takers).take_descriptor("never given"); }),
+  EXPECT_THAT(test::comm_error_of([&] { HandleExchange(takers).take_descriptor("never given"); }),
               AllOf(HasSubstr("'pair/never given/0'"), HasSubstr("150 ms")));
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(10));
 }
@@ -233,7 +225,7 @@ TEST_F(P2pExchange, AnAbortedRendezvousEndsTheWait) {
     store->abort("rank 7 failed");
   });
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_THAT(message_of([&] { exchange.give_descriptor("file", file.get()); }), HasSubstr("rank 7 failed"));
+  EXPECT_THAT(test::comm_error_of([&] { exchange.give_descriptor("file", file.get()); }), HasSubstr("rank 7 failed"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(20)) << "the time limit is 60 s";
   aborter.join();
 }
@@ -254,7 +246,7 @@ TEST_F(P2pExchange, AGiverThatIsGoneIsAnError) {
   store->set(given_key("file"), invitation(std::string(32, 'a'), std::string(32, 'b')));
   Meeting meeting = pair_meeting(*store, 1, seconds(30));
   HandleExchange exchange(meeting);
-  EXPECT_THAT(message_of([&] { exchange.take_descriptor("file"); }),
+  EXPECT_THAT(test::comm_error_of([&] { exchange.take_descriptor("file"); }),
               AllOf(HasSubstr("'file'"), HasSubstr("network namespaces")));
 }
 
@@ -276,7 +268,7 @@ TEST_F(P2pExchange, OnlyInvitationsAreAccepted) {
   for (std::size_t i = 0; i < malformed.size(); ++i) {
     const std::string name = "malformed" + std::to_string(i);
     store->set(given_key(name), malformed[i]);
-    EXPECT_THAT(message_of([&] { exchange.take_descriptor(name); }),
+    EXPECT_THAT(test::comm_error_of([&] { exchange.take_descriptor(name); }),
                 AllOf(HasSubstr("rank 0 said on"), HasSubstr("'" + given_key(name) + "'")))
         << malformed[i];
   }
@@ -317,7 +309,7 @@ std::string taken_from_giver_that_sends(Rendezvous& store, int count, const std:
   });
   Meeting meeting = pair_meeting(store, 1, seconds(30));
   HandleExchange exchange(meeting);
-  const std::string message = message_of([&] { exchange.take_descriptor(name); });
+  const std::string message = test::comm_error_of([&] { exchange.take_descriptor(name); });
   giver.join();
   return message;
 }

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/temporary_directory.h"
 #include "rank_threads.h"
+#include "rendezvous_kinds.h"
 
 namespace plait::comm::test {
 namespace {
@@ -22,28 +23,8 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return "no CommError";
-}
-
-// Every rank gets its own handle of one store: the same object for threads, another one on the same directory for processes.
-class RendezvousKind : public testing::TestWithParam<const char*> {
- protected:
-  std::shared_ptr<Rendezvous> store() {
-    return std::string(GetParam()) == "thread" ? in_memory_ : make_directory_rendezvous(directory_.path() + "/store");
-  }
-
- private:
-  plait::test::TemporaryDirectory directory_;
-  std::shared_ptr<Rendezvous> in_memory_ = make_thread_rendezvous();
-};
-INSTANTIATE_TEST_SUITE_P(Kinds, RendezvousKind, testing::Values("thread", "directory"),
-                         [](const auto& kind) { return std::string(kind.param); });
+class RendezvousKind : public EveryRendezvous {};
+INSTANTIATE_TEST_SUITE_P(Kinds, RendezvousKind, rendezvous_kinds(), rendezvous_kind);
 
 TEST_P(RendezvousKind, CarriesAnyBytesUnderAnyKey) {
   const auto a = store();
@@ -68,7 +49,7 @@ TEST_P(RendezvousKind, GetWaitsUntilSomebodySets) {
 }
 
 TEST_P(RendezvousKind, GetNamesKeyAndTimeWhenNobodySets) {
-  EXPECT_THAT(message_of([&] { store()->get("missing/key", milliseconds(30)); }),
+  EXPECT_THAT(comm_error_of([&] { store()->get("missing/key", milliseconds(30)); }),
               AllOf(HasSubstr("'missing/key'"), HasSubstr("within 30 ms")));
 }
 
@@ -100,10 +81,10 @@ TEST_P(RendezvousKind, AbortReleasesWaitersAndTheFirstReasonStays) {
     a->abort("rank 3: out of memory");
     a->abort("a later reason");
   });
-  EXPECT_THAT(message_of([&] { b->get("never", seconds(30)); }),
+  EXPECT_THAT(comm_error_of([&] { b->get("never", seconds(30)); }),
               AllOf(HasSubstr("'never'"), HasSubstr("rank 3: out of memory")));
   aborter.join();
-  EXPECT_THAT(message_of([&] { b->get("there", seconds(30)); }), HasSubstr("rank 3: out of memory"));
+  EXPECT_THAT(comm_error_of([&] { b->get("there", seconds(30)); }), HasSubstr("rank 3: out of memory"));
 }
 
 TEST(DirectoryRendezvous, IsPrivateAndLeavesNoTemporaryFiles) {
@@ -130,7 +111,7 @@ TEST(DirectoryRendezvous, DoesNotReadMoreThanARankWrites) {
   const auto store = make_directory_rendezvous(parent.path() + "/store");
   store->set("big", "");
   std::filesystem::resize_file(parent.path() + "/store/key-big", Rendezvous::longest_value + 1);
-  EXPECT_THAT(message_of([&] { store->get("big", milliseconds(0)); }),
+  EXPECT_THAT(comm_error_of([&] { store->get("big", milliseconds(0)); }),
               AllOf(HasSubstr("key-big"), HasSubstr("no rank writes")));
 }
 
@@ -139,14 +120,14 @@ TEST(DirectoryRendezvous, RefusesADirectoryThatOthersCanEnter) {
   const std::string path = parent.path() + "/open";
   std::filesystem::create_directory(path);
   ASSERT_EQ(chmod(path.c_str(), 0755), 0);
-  EXPECT_THAT(message_of([&] { make_directory_rendezvous(path); }), AllOf(HasSubstr(path), HasSubstr("chmod 700")));
+  EXPECT_THAT(comm_error_of([&] { make_directory_rendezvous(path); }), AllOf(HasSubstr(path), HasSubstr("chmod 700")));
 }
 
 TEST(DirectoryRendezvous, NamesAPathThatCannotBeUsed) {
-  EXPECT_THAT(message_of([] { make_directory_rendezvous("/nowhere/at/all"); }), HasSubstr("/nowhere/at/all"));
-  EXPECT_THAT(message_of([] { make_directory_rendezvous("/dev/null"); }), HasSubstr("not a directory"));
+  EXPECT_THAT(comm_error_of([] { make_directory_rendezvous("/nowhere/at/all"); }), HasSubstr("/nowhere/at/all"));
+  EXPECT_THAT(comm_error_of([] { make_directory_rendezvous("/dev/null"); }), HasSubstr("not a directory"));
   const plait::test::TemporaryDirectory parent;
-  EXPECT_THAT(message_of([&] { make_directory_rendezvous(parent.path())->set(std::string(300, 'k'), ""); }),
+  EXPECT_THAT(comm_error_of([&] { make_directory_rendezvous(parent.path())->set(std::string(300, 'k'), ""); }),
               HasSubstr("too long"));
 }
 

@@ -77,18 +77,23 @@ inline int add_node(topology::Graph& graph, topology::NodeKind kind, const std::
   return static_cast<int>(graph.nodes.size()) - 1;
 }
 
-// Two sockets with two GPUs each; GPUs 0 and 1 have an NVLink.
-inline topology::Graph two_sockets() {
+// Two sockets with two GPUs each: all that goes from one to the other crosses one link.
+inline topology::Graph two_bare_sockets() {
   using topology::LinkKind;
   using topology::NodeKind;
   topology::Graph g;
   for (int i = 0; i < 4; ++i)
-    g.nodes.push_back({.kind = topology::NodeKind::gpu, .name = "gpu" + std::to_string(i), .index = i, .numa = i / 2});
-  for (int n = 0; n < 2; ++n)
-    g.nodes.push_back({.kind = topology::NodeKind::numa, .name = "numa" + std::to_string(n), .numa = n});
+    g.nodes.push_back({.kind = NodeKind::gpu, .name = "gpu" + std::to_string(i), .index = i, .numa = i / 2});
+  for (int n = 0; n < 2; ++n) g.nodes.push_back({.kind = NodeKind::numa, .name = "numa" + std::to_string(n), .numa = n});
   for (int i = 0; i < 4; ++i)
-    g.edges.push_back({.a = i, .b = 4 + i / 2, .kind = topology::LinkKind::pcie, .gb_per_s = 12, .latency_us = 1});
-  g.edges.push_back({.a = 4, .b = 5, .kind = topology::LinkKind::smp, .gb_per_s = 8, .latency_us = 2});
+    g.edges.push_back({.a = i, .b = 4 + i / 2, .kind = LinkKind::pcie, .gb_per_s = 12, .latency_us = 1});
+  g.edges.push_back({.a = 4, .b = 5, .kind = LinkKind::smp, .gb_per_s = 8, .latency_us = 2});
+  return g;
+}
+
+// The same with an NVLink between GPUs 0 and 1.
+inline topology::Graph two_sockets() {
+  topology::Graph g = two_bare_sockets();
   g.edges.push_back({.a = 0, .b = 1, .kind = topology::LinkKind::nvlink, .lanes = 2, .gb_per_s = 40, .latency_us = 0.5});
   return g;
 }

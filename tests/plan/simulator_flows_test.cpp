@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "plan/placement_machines.h"
 #include "plan/simulation/simulator.h"
 #include "plan/simulation_networks.h"
 
@@ -298,24 +299,10 @@ TEST(SimulatorFlows, AGroupOfOneMovesNothing) {
   EXPECT_DOUBLE_EQ(job.simulate(two_halves(2, 10, 1), {0}).step_seconds, 3);
 }
 
-// Two sockets with two GPUs each: all that goes from one to the other crosses one link.
-topology::Graph two_bare_sockets() {
-  using namespace topology;
-  topology::Graph g;
-  for (int i = 0; i < 4; ++i)
-    g.nodes.push_back({.kind = topology::NodeKind::gpu, .name = "gpu" + std::to_string(i), .index = i, .numa = i / 2});
-  for (int n = 0; n < 2; ++n)
-    g.nodes.push_back({.kind = topology::NodeKind::numa, .name = "numa" + std::to_string(n), .numa = n});
-  for (int i = 0; i < 4; ++i)
-    g.edges.push_back({.a = i, .b = 4 + i / 2, .kind = topology::LinkKind::pcie, .gb_per_s = 12, .latency_us = 1});
-  g.edges.push_back({.a = 4, .b = 5, .kind = topology::LinkKind::smp, .gb_per_s = 8, .latency_us = 2});
-  return g;
-}
-
 TEST(SimulatorFlows, OfARealMachineShareTheLinkBetweenItsSockets) {
   Pairs pairs(2);
   for (const int sender : {0, 2}) pairs.work(sender, message) = {.bytes = 24e9};
-  topology::Fabric fabric(two_bare_sockets());
+  topology::Fabric fabric(test::two_bare_sockets());
   const topology::Network network = topology::network_of(fabric);
   EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 1, 2, 3}).step_seconds, 2);
   EXPECT_DOUBLE_EQ(pairs.simulate(network, {0, 2, 1, 3}).step_seconds, 6);
@@ -323,7 +310,7 @@ TEST(SimulatorFlows, OfARealMachineShareTheLinkBetweenItsSockets) {
 }
 
 TEST(SimulatorFlows, AWayMeasuredToBeFasterThanNominalIsThatFast) {
-  topology::Graph graph = two_bare_sockets();
+  topology::Graph graph = test::two_bare_sockets();
   graph.pairs.push_back({.from = 0, .to = 2, .gb_per_s = 10, .latency_us = 3});
   topology::Fabric fabric(graph);
   Pairs pairs(1);
