@@ -1,9 +1,10 @@
 // What is done before the first step, so that a step does nothing for the first time.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
+#include <map>
+#include <mutex>
 
+#include "comm/rank_threads.h"
 #include "runtime/rank_threads.h"
 
 namespace plait::runtime {
@@ -35,30 +36,49 @@ TEST(WarmUp, LeavesTheStateAsItIs) {
   }
 }
 
-// The last stage's thread comes to the end of its first step while its GPU waits for the first message of it. A kernel that was
-// loaded there would keep that message from being sent, for ever.
-class GpuWarmUp : public testing::TestWithParam<int> {};
-
-TEST_P(GpuWarmUp, NothingIsLoadedBehindAMessage) {
-  const int data = GetParam(), ranks = 2 * data;
-  std::string why;
-  if (cuda_device_count(&why) < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs; " << why;
+// The first stage sends nothing before the last stage's thread has come to the end of its step, while its device waits for the
+// first message of it. A kernel that was loaded there would keep that message from being sent, for ever.
+void expect_that_no_launch_waits_for_a_message(DeviceKind kind, int data) {
   Config config = small_job(4);
   config.parallel.pipeline = 2, config.parallel.data = data, config.parallel.zero = data;
   config.train.global_batch = 2 * data;
-  config.precision.compute = "bf16";
-  run_ranks(config, ranks, DeviceKind::cuda, [](Interpreter& interpreter, SyntheticBatches& batches) {
-    const bool sends_first = interpreter.plan().coordinates().pipeline == 0;
-    const auto come_late = [&] {
-      if (sends_first) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  config.precision.compute = kind == DeviceKind::cuda ? "bf16" : "fp32";
+  std::mutex mutex;
+  std::map<int, const Interpreter*> interpreters;  // by rank
+  run_ranks(config, 2 * data, kind, [&](Interpreter& interpreter, SyntheticBatches& batches) {
+    const parallel::RankPlan& plan = interpreter.plan();
+    {
+      const std::lock_guard lock(mutex);
+      interpreters[plan.rank] = &interpreter;
+    }
+    const auto come_late = [&](parallel::Program parallel::RankPlan::* program) {
+      if (plan.coordinates().pipeline != 0) return;
+      comm::test::wait_until([&] {
+        const std::lock_guard lock(mutex);
+        const auto peer = interpreters.find(plan.layout.on_pipeline(plan.rank, 1));
+        if (peer == interpreters.end()) return false;
+        const ProgressBoard::Reading reading = peer->second->progress();
+        return reading.program == &(peer->second->plan().*program) && reading.next < 0 && !reading.idle();
+      });
     };
-    come_late();
+    come_late(&parallel::RankPlan::train);
     interpreter.run_step(batches, {.update = 1, .lr = 1e-3f});
     EXPECT_TRUE(std::isfinite(interpreter.synchronize_result().loss));
     interpreter.synchronize();
-    come_late();
+    come_late(&parallel::RankPlan::evaluate);
     EXPECT_TRUE(std::isfinite(interpreter.synchronize_evaluation(batches, 2)));
   });
+}
+
+TEST(WarmUp, NoLaunchWaitsForAMessage) { expect_that_no_launch_waits_for_a_message(DeviceKind::host, 1); }
+
+class GpuWarmUp : public testing::TestWithParam<int> {};
+
+TEST_P(GpuWarmUp, NoLaunchWaitsForAMessage) {
+  const int data = GetParam(), ranks = 2 * data;
+  std::string why;
+  if (cuda_device_count(&why) < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs; " << why;
+  expect_that_no_launch_waits_for_a_message(DeviceKind::cuda, data);
 }
 INSTANTIATE_TEST_SUITE_P(DataRanks, GpuWarmUp, testing::Values(1, 2));
 
