@@ -128,8 +128,9 @@ TEST(BenchCollectives, OneWrongElementIsCounted) {
     EXPECT_EQ(r.status, 3) << to_string(faulty);
     EXPECT_EQ(r.result["wrong"], 3) << to_string(faulty);  // in each of three sizes
     for (const Json& collective : r.result["collectives"]) {
+      const auto name = collective["collective"].get<std::string>();
       for (const Json& row : collective["results"]) {
-        EXPECT_EQ(row["wrong"], collective["collective"] == to_string(faulty) ? 1 : 0) << collective["collective"];
+        EXPECT_EQ(row["wrong"].get<int>(), name == to_string(faulty) ? 1 : 0) << name;
       }
     }
   }
