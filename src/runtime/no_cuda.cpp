@@ -1,4 +1,4 @@
-// What stands for src/parallel/cuda where plait is built without CUDA.
+// What stands for src/runtime/cuda where plait is built without CUDA.
 #include "runtime/device_activities.h"
 #include "runtime/profiler_range.h"
 

@@ -19,14 +19,14 @@ std::unique_ptr<Communicator> join(ProcessPlace& place) {
   return make_communicator(host_group(place.rank, place.size), *place.store);
 }
 
-TEST(GlooProcessChild, DISABLED_RandomCalls) {
+const plait::test::ChildProcess random_calls("GlooProcessRandomCalls", [] {
   ProcessPlace place;
   const auto communicator = join(place);
   CollectiveCheck check(*communicator, {}, 301, 7);
   for (std::uint64_t call = 0; call < 1000; ++call) check.random_call(call);
-}
+});
 
-TEST(GlooProcessChild, DISABLED_LastRankIsKilled) {
+const plait::test::ChildProcess last_rank_is_killed("GlooProcessLastRankIsKilled", [] {
   ProcessPlace place;
   const auto communicator = join(place);
   std::vector<float> data(1 << 20);
@@ -36,21 +36,20 @@ TEST(GlooProcessChild, DISABLED_LastRankIsKilled) {
     communicator->all_reduce(stream, {data.data(), DType::f32, {1 << 20}});
     stream.ref().synchronize();
   }
-}
+});
 
 class GlooProcess : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, GlooProcess, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
 
 TEST_P(GlooProcess, RandomCallsGiveTheRightResults) {
-  for (const Ended& rank : run_processes("GlooProcessChild.DISABLED_RandomCalls", GetParam())) {
+  for (const Ended& rank : run_processes(random_calls, GetParam())) {
     EXPECT_TRUE(WIFEXITED(rank.status) && WEXITSTATUS(rank.status) == 0) << rank.output;
-    EXPECT_THAT(rank.output, HasSubstr("[  PASSED  ] 1 test"));
   }
 }
 
 TEST(GlooProcessFailure, AKilledPeerIsAnErrorOnTheOthersAtOnce) {
   const auto start = std::chrono::steady_clock::now();
-  const auto ended = run_processes("GlooProcessChild.DISABLED_LastRankIsKilled", 3);
+  const auto ended = run_processes(last_rank_is_killed, 3);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30)) << "the timeout is 60 s";
   EXPECT_TRUE(WIFSIGNALED(ended[2].status) && WTERMSIG(ended[2].status) == SIGKILL);
   for (const int survivor : {0, 1}) {

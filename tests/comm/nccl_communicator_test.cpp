@@ -283,7 +283,7 @@ TEST_F(GpuNcclFailure, TheIdIsAwaitedNoLongerThanTheTimeout) {
 }
 
 // A rank of two: makes two groups, and leaves them in the order that PLAIT_TEST_LEAVES tells, one letter for each rank.
-TEST(GpuNcclChild, DISABLED_LeavesTwoGroups) {
+const plait::test::ChildProcess leaves_two_groups("GpuNcclLeavesTwoGroups", [] {
   const ProcessPlace place;
   make_current({DeviceKind::cuda, place.rank});
   std::vector<std::unique_ptr<Communicator>> groups;
@@ -298,12 +298,12 @@ TEST(GpuNcclChild, DISABLED_LeavesTwoGroups) {
   groups[second_first ? 0 : 1].reset();
   std::cout << "left after " << std::chrono::duration_cast<milliseconds>(Clock::now() - start).count() << " ms\n";
   EXPECT_LT(Clock::now() - start, seconds(20));
-}
+});
 
 class GpuNcclProcesses : public TwoGpuRanks {
  protected:
   static void expect_both_leave(const std::string& order) {
-    for (const Ended& rank : run_processes("GpuNcclChild.DISABLED_LeavesTwoGroups", 2, {"PLAIT_TEST_LEAVES=" + order})) {
+    for (const Ended& rank : run_processes(leaves_two_groups, 2, {"PLAIT_TEST_LEAVES=" + order})) {
       EXPECT_TRUE(WIFEXITED(rank.status) && WEXITSTATUS(rank.status) == 0) << rank.output;
       EXPECT_THAT(rank.output, HasSubstr("left after"));
       const std::size_t says = rank.output.find("left after");

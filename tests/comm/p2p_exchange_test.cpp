@@ -118,7 +118,7 @@ TEST_F(P2pExchange, ObjectsCrossBetweenThreads) {
   EXPECT_THAT(outcome, ElementsAre("", ""));
 }
 
-TEST(P2pExchangeChild, DISABLED_Crosses) {
+const plait::test::ChildProcess crosses_child("P2pExchangeCrosses", [] {
   test::ProcessPlace place;
   Meeting meeting = pair_meeting(*place.store, place.rank, seconds(30));
   HandleExchange exchange(meeting);
@@ -134,12 +134,11 @@ TEST(P2pExchangeChild, DISABLED_Crosses) {
   EXPECT_EQ(test::open_descriptors(), descriptors);
   EXPECT_THROW(exchange.give_object("object", std::make_shared<int>(1)), InternalError)
       << "it would be a pointer to nothing there";
-}
+});
 
 TEST_F(P2pExchange, ADescriptorCrossesBetweenProcesses) {
-  for (const test::Ended& rank : test::run_processes("P2pExchangeChild.DISABLED_Crosses", 2)) {
+  for (const test::Ended& rank : test::run_processes(crosses_child, 2)) {
     EXPECT_TRUE(WIFEXITED(rank.status) && WEXITSTATUS(rank.status) == 0) << rank.output;
-    EXPECT_THAT(rank.output, HasSubstr("[  PASSED  ] 1 test"));
   }
 }
 

@@ -191,7 +191,7 @@ TEST(P2pFacts, OfThisProcessAreTrue) {
   EXPECT_EQ(path_facts(a, elsewhere), PathFacts{});
 }
 
-TEST(P2pFactsChild, DISABLED_AreOfThisProcess) {
+const plait::test::ChildProcess facts_of_this_process("P2pFactsAreOfThisProcess", [] {
   test::ProcessPlace place;
   const auto own = end_facts(place.rank, {DeviceKind::host, 0});
   Meeting meeting(*place.store, "facts", place.rank, 2, std::chrono::seconds(30));
@@ -200,10 +200,10 @@ TEST(P2pFactsChild, DISABLED_AreOfThisProcess) {
   EXPECT_TRUE(pair.same_host());
   EXPECT_FALSE(pair.same_process());
   EXPECT_EQ(own.process.pid_namespace, pair.receiver.process.pid_namespace);
-}
+});
 
 TEST(P2pFacts, TellProcessesApart) {
-  for (const test::Ended& rank : test::run_processes("P2pFactsChild.DISABLED_AreOfThisProcess", 2)) {
+  for (const test::Ended& rank : test::run_processes(facts_of_this_process, 2)) {
     EXPECT_TRUE(WIFEXITED(rank.status) && WEXITSTATUS(rank.status) == 0) << rank.output;
   }
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "child_process.h"
 #include "comm/rendezvous.h"
 #include "core/temporary_directory.h"
 
@@ -32,8 +33,8 @@ struct Ended {
   std::string output;  // standard output and standard error
 };
 
-// Runs the disabled test `child` ("Suite.DISABLED_Name") as `size` processes that share a fresh rendezvous directory.
-inline std::vector<Ended> run_processes(const std::string& child, int size,
+// Runs `child` as `size` processes that share a fresh rendezvous directory.
+inline std::vector<Ended> run_processes(const plait::test::ChildProcess& child, int size,
                                         const std::vector<std::string>& more_environment = {}) {
   const plait::test::TemporaryDirectory directory;
   std::vector<pid_t> processes;
@@ -43,7 +44,7 @@ inline std::vector<Ended> run_processes(const std::string& child, int size,
                                             "PLAIT_TEST_RENDEZVOUS=" + directory.path() + "/store"};
     environment.insert(environment.end(), more_environment.begin(), more_environment.end());
     for (char** variable = environ; *variable; ++variable) environment.emplace_back(*variable);
-    std::vector<std::string> arguments = {"test", "--gtest_filter=" + child, "--gtest_also_run_disabled_tests"};
+    std::vector<std::string> arguments = child.arguments();
     const auto pointers = [](std::vector<std::string>& strings) {
       std::vector<char*> result;
       for (std::string& text : strings) result.push_back(text.data());
@@ -69,7 +70,7 @@ inline std::vector<Ended> run_processes(const std::string& child, int size,
   return ended;
 }
 
-// A child's place. Children are disabled tests, so that only run_processes() starts them.
+// Which rank a child is that run_processes() has started.
 struct ProcessPlace {
   int rank = std::atoi(std::getenv("PLAIT_TEST_RANK"));
   int size = std::atoi(std::getenv("PLAIT_TEST_SIZE"));

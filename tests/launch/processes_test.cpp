@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "child_process.h"
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "launch_fixtures.h"
@@ -33,10 +34,6 @@ LaunchPlan three_processes() {
   return plan;
 }
 
-std::vector<std::string> arguments_for(const std::string& body) {
-  return {"test", "--gtest_filter=LaunchProcessesBody.DISABLED_" + body, "--gtest_also_run_disabled_tests", "--gtest_brief=1"};
-}
-
 bool alive(pid_t process) {
   std::ifstream status("/proc/" + std::to_string(process) + "/stat");
   std::string id, name, state;
@@ -47,10 +44,10 @@ bool alive(pid_t process) {
 class LaunchProcesses : public testing::Test {
  protected:
   // Launches `body` three times, from here. What it leaves in TMPDIR is a leftover.
-  int run(const std::string& body) {
-    return launch(three_processes(), [](RankContext&) { FAIL() << "the parent ran a body"; }, arguments_for(body));
+  int run(const plait::test::ChildProcess& body) {
+    return launch(three_processes(), [](RankContext&) { FAIL() << "the parent ran a body"; }, body.arguments());
   }
-  std::string failure_of(const std::string& body) {
+  std::string failure_of(const plait::test::ChildProcess& body) {
     try {
       return "status " + std::to_string(run(body));
     } catch (const Error& error) {
@@ -101,16 +98,16 @@ void all_reduce(comm::Communicator& communicator) {
   if (value != static_cast<float>(communicator.size())) std::_Exit(77);
 }
 
-TEST(LaunchProcessesBody, DISABLED_Collective) {
+const plait::test::ChildProcess collective("LaunchProcessesCollective", [] {
   run_body([](RankContext& context) {
     EXPECT_EQ(context.size, 3);
     EXPECT_EQ(context.is_main, context.rank == 0);
     const auto communicator = join(context);
     for (int call = 0; call < 20; ++call) all_reduce(*communicator);
   });
-}
+});
 
-TEST(LaunchProcessesBody, DISABLED_OneKilled) {
+const plait::test::ChildProcess one_killed("LaunchProcessesOneKilled", [] {
   run_body([](RankContext& context) {
     const auto communicator = join(context);
     all_reduce(*communicator);
@@ -121,58 +118,58 @@ TEST(LaunchProcessesBody, DISABLED_OneKilled) {
       std::_Exit(3);
     }
   });
-}
+});
 
-TEST(LaunchProcessesBody, DISABLED_OneExits) {
+const plait::test::ChildProcess one_exits("LaunchProcessesOneExits", [] {
   run_body([](RankContext& context) {
     if (context.rank == 2) std::_Exit(2);
     join(context);
   });
-}
+});
 
-TEST(LaunchProcessesBody, DISABLED_OneFailsTheOthersIgnoreSigterm) {
+const plait::test::ChildProcess one_fails_the_others_ignore_sigterm("LaunchProcessesOneFailsTheOthersIgnoreSigterm", [] {
   run_body([](RankContext& context) {
     std::signal(SIGTERM, SIG_IGN);
     context.meeting("test", seconds(60)).meet("ready");
     if (context.rank == 0) std::_Exit(1);
     for (;;) std::this_thread::sleep_for(seconds(1));
   });
-}
+});
 
-TEST(LaunchProcessesBody, DISABLED_Hang) {
+const plait::test::ChildProcess hang("LaunchProcessesHang", [] {
   run_body([](RankContext&) {
     for (;;) std::this_thread::sleep_for(seconds(1));
   });
-}
+});
 
 // A launcher in a process of its own, to be signalled.
-TEST(LaunchProcessesBody, DISABLED_LauncherOfHang) {
+const plait::test::ChildProcess launcher_of_hang("LaunchProcessesLauncherOfHang", [] {
   try {
-    std::_Exit(launch(three_processes(), [](RankContext&) {}, arguments_for("Hang")));
+    std::_Exit(launch(three_processes(), [](RankContext&) {}, hang.arguments()));
   } catch (const Error& error) {
     std::ofstream(std::string(getenv("PLAIT_TEST_MARKS")) + ".message") << error.what();
     std::_Exit(3);
   }
-}
+});
 
 TEST_F(LaunchProcesses, AllRanksRunAndNothingStays) {
-  EXPECT_EQ(run("Collective"), 0);
+  EXPECT_EQ(run(collective), 0);
   EXPECT_EQ(processes().size(), 3u);
 }
 
 TEST_F(LaunchProcesses, AKilledRankIsNamedFirst) {
-  EXPECT_THAT(failure_of("OneKilled"),
+  EXPECT_THAT(failure_of(one_killed),
               AllOf(testing::StartsWith("rank 1 (process "), HasSubstr("was killed by signal 9 (Killed)")));
   EXPECT_LT(Clock::now() - start_, seconds(20));
 }
 
 TEST_F(LaunchProcesses, AnExitStatusIsPassedOnAndTheOthersEnd) {
-  EXPECT_EQ(run("OneExits"), 2);
+  EXPECT_EQ(run(one_exits), 2);
   EXPECT_LT(Clock::now() - start_, seconds(20)) << "the others wait 60 s to join";
 }
 
 TEST_F(LaunchProcesses, RanksThatIgnoreSigtermAreKilledAfterTheGrace) {
-  EXPECT_EQ(run("OneFailsTheOthersIgnoreSigterm"), 1);
+  EXPECT_EQ(run(one_fails_the_others_ignore_sigterm), 1);
   EXPECT_GT(Clock::now() - start_, milliseconds(1500));
   EXPECT_LT(Clock::now() - start_, seconds(20));
 }
@@ -181,7 +178,7 @@ class LaunchProcessesSignal : public LaunchProcesses {
  protected:
   // Starts a launcher whose ranks hang, sends it `signal` once they are up, and returns how it ended.
   int signal_launcher(int signal) {
-    std::vector<std::string> arguments = arguments_for("LauncherOfHang");
+    std::vector<std::string> arguments = launcher_of_hang.arguments();
     std::vector<char*> pointers;
     for (std::string& text : arguments) pointers.push_back(text.data());
     pointers.push_back(nullptr);

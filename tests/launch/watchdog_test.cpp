@@ -8,6 +8,7 @@
 #include <chrono>
 #include <thread>
 
+#include "child_process.h"
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "launch/launch.h"
@@ -207,10 +208,6 @@ LaunchPlan two_processes() {
   return plan_launch(config);
 }
 
-std::vector<std::string> body_arguments(const std::string& body) {
-  return {"test", "--gtest_filter=WatchdogBody.DISABLED_" + body, "--gtest_also_run_disabled_tests", "--gtest_brief=1"};
-}
-
 // What a rank throws goes to a file named after it.
 void run_as_a_rank(const std::function<void(RankContext&)>& body) {
   const LaunchPlan plan = two_processes();
@@ -225,10 +222,9 @@ void run_as_a_rank(const std::function<void(RankContext&)>& body) {
 
 class WatchdogProcesses : public testing::Test {
  protected:
-  // The launcher starts this test program again, which then runs a disabled body.
-  void run(const std::string& body) {
+  void run(const plait::test::ChildProcess& body) {
     const auto start = Clock::now();
-    const int status = launch(two_processes(), [](RankContext&) { FAIL() << "the parent ran a body"; }, body_arguments(body));
+    const int status = launch(two_processes(), [](RankContext&) { FAIL() << "the parent ran a body"; }, body.arguments());
     EXPECT_EQ(status, 3);
     EXPECT_LT(Clock::now() - start, std::chrono::duration<double>(timeout_s + margin_s));
     EXPECT_TRUE(std::filesystem::is_empty(temporary_.path()));
@@ -240,33 +236,33 @@ class WatchdogProcesses : public testing::Test {
   EnvironmentVariable marks_variable_{"PLAIT_TEST_MARKS", marks_.path()}, temporary_variable_{"TMPDIR", temporary_.path()};
 };
 
-TEST(WatchdogBody, DISABLED_LostMessage) {
+const plait::test::ChildProcess lost_message_body("WatchdogLostMessage", [] {
   run_as_a_rank([](RankContext& rank) { train_over(rank, lost_message); });
-}
+});
 
 TEST_F(WatchdogProcesses, ALostMessageIsToldFromOneThatIsNotSent) {
-  run("LostMessage");
+  run(lost_message_body);
   expect_lost_message(said_by(0));
   EXPECT_THAT(said_by(1),
               AllOf(HasSubstr("was lost: 8 were sent, 7 came"), HasSubstr("(rank 0 tells more)"), Not(HasSubstr("\n"))));
 }
 
-TEST(WatchdogBody, DISABLED_DataGone) {
+const plait::test::ChildProcess data_gone("WatchdogDataGone", [] {
   run_as_a_rank([](RankContext& rank) {
     FlawedRank flawed(two_stages(timeout_s), rank, 0);
     FlawedBatches batches(flawed.batches, rank.rank == 1 ? 6 : 1000, [] { throw Error("the text is not there any more"); });
     for (int step = 0; step < 10; ++step) flawed.step(batches);
   });
-}
+});
 
 TEST_F(WatchdogProcesses, ARanksOwnErrorIsTheReasonOnAllRanks) {
-  run("DataGone");
+  run(data_gone);
   EXPECT_EQ(said_by(1), "rank 1: the text is not there any more");
   EXPECT_EQ(said_by(0), "rank 0: the run cannot go on: rank 1 failed: the text is not there any more");
 }
 
 // Threads cannot be ended from outside: the process has to go.
-TEST(WatchdogBody, DISABLED_ThreadHangs) {
+const plait::test::ChildProcess thread_hangs("WatchdogThreadHangs", [] {
   launch(two_threads(DeviceKind::host),
          [](RankContext& rank) {
            FlawedRank flawed(two_stages(timeout_s), rank, 0);
@@ -276,12 +272,12 @@ TEST(WatchdogBody, DISABLED_ThreadHangs) {
            for (int step = 0; step < 10; ++step) flawed.step(batches);
          },
          {});
-}
+});
 
 TEST(WatchdogHang, AThreadThatHangsIsNamedAndGoesWithItsProcess) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   std::string command = program;
-  for (const std::string& argument : body_arguments("ThreadHangs")) {
+  for (const std::string& argument : thread_hangs.arguments()) {
     if (argument != "test") command += " " + argument;
   }
   const auto start = Clock::now();
