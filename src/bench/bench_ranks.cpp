@@ -60,7 +60,7 @@ std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::Gr
   group.size = rank.size;
   group.device = rank.device;
   std::shared_ptr<comm::Communicator> all = make(group, *rank.rendezvous);
-  abort_with_job(rank, all);
+  abort_with_rank(rank, all);
   return all;
 }
 

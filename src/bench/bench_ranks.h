@@ -42,15 +42,15 @@ nlohmann::ordered_json bench_head(const std::string& benchmark, const launch::La
 // The same as a table's first words: "# 2 x NVIDIA H200 as threads, NCCL".
 std::string head_text(const nlohmann::ordered_json& result);
 
-// `shared`, a link or a communicator, is aborted when another rank fails, as long as there is one.
+// `shared`, a link or a communicator, is aborted with the rank, as long as there is one.
 template <typename Shared>
-void abort_with_job(launch::RankContext& rank, const std::shared_ptr<Shared>& shared) {
-  rank.on_abort([weak = std::weak_ptr(shared)] {
+void abort_with_rank(launch::RankContext& rank, const std::shared_ptr<Shared>& shared) {
+  rank.life->on_abort([weak = std::weak_ptr(shared)] {
     if (const auto alive = weak.lock()) alive->abort();
   });
 }
 
-// All ranks of the job as one group, which is aborted when another rank fails. `group` says what is special about it (name,
+// All ranks of the job as one group, which is aborted with the rank. `group` says what is special about it (name,
 // timeout, max_ctas); rank, size and device are the job's. Collective.
 std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::GroupSpec group,
                                              const comm::CommunicatorMaker& make = comm::make_communicator);
@@ -65,16 +65,12 @@ void synchronize_within(const Event& event, std::chrono::milliseconds timeout, c
 // aborted.
 void synchronize_aborted(StreamRef stream) noexcept;
 
-// What `measure` returns. If it fails, first `abort`s what the streams wait for, or they would never be drained.
-template <typename Measure, typename Abort>
-auto drained(std::initializer_list<StreamRef> streams, Abort abort, Measure measure) {
-  try {
-    return measure();
-  } catch (...) {
-    abort();
+// What `measure` returns. If it throws, the rank is aborted, and the streams are empty before what they use goes.
+template <typename Measure>
+auto run_on(std::initializer_list<StreamRef> streams, launch::RankContext& rank, Measure measure) {
+  return rank.life->run(measure, [&] {
     for (const StreamRef stream : streams) synchronize_aborted(stream);
-    throw;
-  }
+  });
 }
 
 // "2 x NVIDIA H200, one thread each".

@@ -32,7 +32,6 @@ runtime::RankGroups groups_of(Device device, const std::shared_ptr<comm::AbsentC
   runtime::RankGroups groups;
   groups.tensor = groups.world = absent;
   groups.data = groups.tied = alone;
-  groups.abort = std::make_shared<runtime::CommunicationAbort>(std::vector<std::function<void()>>{});
   return groups;
 }
 
@@ -55,7 +54,7 @@ CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan,
     : absent_(std::make_shared<comm::AbsentCommunicator>(0, tensor)),
       memory_(device),
       host_memory_(device),
-      interpreter_(std::move(plan), memory_, groups_of(device, absent_)) {
+      interpreter_(std::move(plan), memory_, groups_of(device, absent_), std::make_shared<runtime::RankLife>()) {
   interpreter_.initialize(small.run.seed);
   interpreter_.synchronize_warm_up();
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(small);

@@ -53,27 +53,25 @@ class RankSlowdown {
 
   // Of the rounds in which all-reduces went on to the end.
   std::vector<double> measure() {
-    return drained(
-        {stream_}, [&] { comm_->abort(); },
-        [&] {
-          const double one_step = meeting_.greatest("step", run(1, 0).microseconds);
-          const int steps = std::clamp(static_cast<int>(std::ceil(run_us / one_step)), fewest_steps, most_steps);
-          const double reduce = meeting_.greatest("reduce", reduce_us());
-          const int reduces = std::clamp(static_cast<int>(std::ceil(reserve * steps * one_step / reduce)), 1, most_reduces);
-          PairedTimes times{.alone = {run(steps, 0).microseconds}, .beside = {}};
-          std::vector<bool> to_the_end;
-          for (int round = 0; round < request_.rounds; ++round) {
-            const Run beside = run(steps, reduces);
-            times.beside.push_back(beside.microseconds);
-            to_the_end.push_back(beside.to_the_end);
-            times.alone.push_back(run(steps, 0).microseconds);
-          }
-          std::vector<double> slower;
-          for (std::size_t i = 0; i < to_the_end.size(); ++i) {
-            if (to_the_end[i]) slower.push_back(lengthening(times, i));
-          }
-          return slower;
-        });
+    return run_on({stream_}, rank_, [&] {
+      const double one_step = meeting_.greatest("step", run(1, 0).microseconds);
+      const int steps = std::clamp(static_cast<int>(std::ceil(run_us / one_step)), fewest_steps, most_steps);
+      const double reduce = meeting_.greatest("reduce", reduce_us());
+      const int reduces = std::clamp(static_cast<int>(std::ceil(reserve * steps * one_step / reduce)), 1, most_reduces);
+      PairedTimes times{.alone = {run(steps, 0).microseconds}, .beside = {}};
+      std::vector<bool> to_the_end;
+      for (int round = 0; round < request_.rounds; ++round) {
+        const Run beside = run(steps, reduces);
+        times.beside.push_back(beside.microseconds);
+        to_the_end.push_back(beside.to_the_end);
+        times.alone.push_back(run(steps, 0).microseconds);
+      }
+      std::vector<double> slower;
+      for (std::size_t i = 0; i < to_the_end.size(); ++i) {
+        if (to_the_end[i]) slower.push_back(lengthening(times, i));
+      }
+      return slower;
+    });
   }
 
  private:

@@ -8,7 +8,7 @@
 
 #include "bench/calibration_model.h"
 #include "core/config.h"
-#include "launch/launch.h"
+#include "launch/launch_plan.h"
 
 namespace plait::bench {
 

@@ -88,12 +88,10 @@ class RankBench {
   }
 
   Measured measure(CollectiveKind kind, std::size_t bytes) {
-    return drained(
-        {stream_}, [&] { comm_->abort(); },
-        [&] {
-          const std::vector<double> times = time(kind, bytes);
-          return Measured{times, verify(kind, bytes)};
-        });
+    return run_on({stream_}, rank_, [&] {
+      const std::vector<double> times = time(kind, bytes);
+      return Measured{times, verify(kind, bytes)};
+    });
   }
 
  private:

@@ -93,17 +93,13 @@ void LinkEnds::make(launch::RankContext& rank, comm::p2p::LinkSpec link, const c
   link.rank = rank.rank;
   link.device = rank.device;
   made_.push_back(make_link(link, *rank.rendezvous));
-  abort_with_job(rank, made_.back());
+  abort_with_rank(rank, made_.back());
   (rank.rank == link.from ? out_ : in_) = made_.back().get();
 }
 
 void LinkEnds::drop() {
   out_ = in_ = nullptr;
   made_.clear();
-}
-
-void LinkEnds::abort() noexcept {
-  for (const auto& link : made_) link->abort();
 }
 
 }  // namespace plait::bench

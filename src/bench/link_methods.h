@@ -9,7 +9,7 @@
 
 #include "comm/meeting.h"
 #include "comm/p2p/link.h"
-#include "launch/launch.h"
+#include "launch/rank_context.h"
 
 namespace plait::bench {
 
@@ -57,11 +57,10 @@ class JobFacts {
 // The links of one rank, to and from others.
 class LinkEnds {
  public:
-  // `link` with this rank and its device, which is aborted when another rank fails. Collective over its two ends; CommError
+  // `link` with this rank and its device, which is aborted with the rank. Collective over its two ends; CommError
   // where it cannot be made.
   void make(launch::RankContext& rank, comm::p2p::LinkSpec link, const comm::p2p::LinkMaker& make_link);
   void drop();
-  void abort() noexcept;
 
   // The latest that was made; null before.
   comm::p2p::Link* out() const { return out_; }  // that this rank sends by

@@ -129,14 +129,16 @@ std::size_t pair_memory(std::size_t largest, std::size_t methods, DeviceKind kin
 Json measure_pair(const P2pBenchmarkRequest& request, launch::RankContext& rank, const PairSpec& pair,
                   const std::vector<std::size_t>& sizes) {
   PairEnd end(rank, pair, methods_of(pair.facts, request.filter), request.make_link);
-  Table table = measure(end, sizes, request.rounds);
-  swap_samples(end, table);
-  Json json;
-  json["methods"] = report(end.methods(), sizes, table);
-  if (request.products)
-    json["products"] =
-        measure_products(end, request.product_dim, request.product_rounds > 0 ? request.product_rounds : request.rounds);
-  return json;
+  return end.run([&] {
+    Table table = measure(end, sizes, request.rounds);
+    swap_samples(end, table);
+    Json json;
+    json["methods"] = report(end.methods(), sizes, table);
+    if (request.products)
+      json["products"] =
+          measure_products(end, request.product_dim, request.product_rounds > 0 ? request.product_rounds : request.rounds);
+    return json;
+  });
 }
 
 }  // namespace plait::bench

@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <exception>
 
 #include "bench/bench_ranks.h"
 #include "bench/sizes.h"
@@ -44,8 +43,7 @@ PairEnd::PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vec
       pattern_(Pattern::random(1)),
       out_(rank.device, StreamPriority::high),
       in_(rank.device, StreamPriority::high),
-      compute_(rank.device),
-      exceptions_at_start_(std::uncaught_exceptions()) {
+      compute_(rank.device) {
   write_counter(static_cast<std::uint32_t*>(gate_.data()), 0);
   const auto source_bytes = static_cast<std::int64_t>(source_.bytes());
   traffic_.synchronize_fill(out_, pattern_, {source_.data(), DType::u8, {source_bytes}},
@@ -61,7 +59,7 @@ PairEnd::PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vec
           links.ends.make(rank, link_of(choice.method, spec.to, spec.from, bytes), make_link);
         }
       } catch (const CommError& error) {
-        if (rank.abort_requested.stop_requested()) throw;
+        if (rank.life->is_aborted()) throw;
         made.obstacle = error.what();
         made.links.clear();
       }
@@ -70,18 +68,10 @@ PairEnd::PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vec
   }
 }
 
-PairEnd::~PairEnd() {
-  if (std::uncaught_exceptions() == exceptions_at_start_) return;
-  abort();  // or the streams would never be drained
+void PairEnd::drain() noexcept {
+  open_gate();
   synchronize_aborted(out_);
   synchronize_aborted(in_);
-}
-
-void PairEnd::abort() noexcept {
-  open_gate();
-  for (PairMethod& method : methods_) {
-    for (PairLinks& links : method.links) links.ends.abort();
-  }
 }
 
 const PairLinks& PairMethod::links_for(std::size_t bytes) const {

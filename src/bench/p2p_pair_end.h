@@ -9,7 +9,7 @@
 #include "bench/link_methods.h"
 #include "bench/pattern.h"
 #include "comm/meeting.h"
-#include "launch/launch.h"
+#include "launch/rank_context.h"
 
 namespace plait::bench {
 
@@ -45,7 +45,6 @@ class PairEnd {
           const comm::p2p::LinkMaker& make_link);
   PairEnd(const PairEnd&) = delete;
   PairEnd& operator=(const PairEnd&) = delete;
-  ~PairEnd();
 
   const PairSpec& spec() const { return spec_; }
   bool is_from() const { return rank_.rank == spec_.from; }
@@ -88,8 +87,11 @@ class PairEnd {
     meeting_.refuse(topic, meeting_.peer(), why);
   }
   std::string label(const PairMethod& method, std::size_t bytes) const;  // for errors
-  // Lets go of whatever waits for the other end. For those who own a stream that does, before an exception leaves them.
-  void abort() noexcept;
+  // What `work` returns. If it throws, the rank is aborted, and no stream waits for the other end any more.
+  template <typename Work>
+  auto run(Work work) {
+    return rank_.life->run(work, [this] { drain(); });
+  }
 
  private:
   std::vector<std::size_t> link_sizes(const LinkMethod& method) const;
@@ -102,6 +104,7 @@ class PairEnd {
   std::uint64_t shift(int message) const;
   void hold(StreamRef stream) const;
   void open_gate() noexcept;
+  void drain() noexcept;
   void synchronize(const Event& event, const PairMethod& method, std::size_t bytes) const;
   void check_last(const PairMethod& method, const Loop& loop, int messages);
 
@@ -118,7 +121,6 @@ class PairEnd {
   std::vector<PairMethod> methods_;
   std::uint32_t gate_turn_ = 1;
   std::uint64_t case_ = 0;
-  int exceptions_at_start_;
 };
 
 }  // namespace plait::bench

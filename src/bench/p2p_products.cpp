@@ -322,15 +322,12 @@ Json measure_products(PairEnd& end, std::int64_t dim, int rounds) {
   json["products"] = timed_products;
   json["rounds"] = rounds;
   json["beside"] = Json::array();
-  try {
+  end.run([&] {
     for (const std::size_t bytes : sizes_for(end)) {
       for (Json& row : Comparison(end, bench, methods, bytes, rounds).synchronize_rows())
         json["beside"].push_back(std::move(row));
     }
-  } catch (...) {
-    end.abort();
-    throw;
-  }
+  });
   return json;
 }
 

@@ -61,7 +61,7 @@ class RingEnd {
       try {
         links_.make(rank_, link_of(method, h), request_.make_link);
       } catch (const CommError& error) {
-        if (rank_.abort_requested.stop_requested()) throw;
+        if (rank_.life->is_aborted()) throw;
         problem = error.what();
       }
     }
@@ -72,7 +72,7 @@ class RingEnd {
 
   // Of the hop that ends here.
   Json synchronize_messages(const LinkMethod& method, const std::string& path) {
-    return drained({out_, in_}, [&] { links_.abort(); }, [&] { return exchange(method, path); });
+    return run_on({out_, in_}, rank_, [&] { return exchange(method, path); });
   }
 
  private:

@@ -38,14 +38,12 @@ Json breakdown(const parallel::RankPlan& plan, const std::vector<float>& millise
   return list;
 }
 
-Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& rank) {
+Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokenizer, launch::RankContext& rank,
+             train::Session& session) {
   const Config& config = request.config;
-  // Every rank makes its own tokenizer; one that trains a model first would only cost time.
-  const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
-  train::Session session(config, tokenizer->vocab(), rank);
   runtime::Interpreter& interpreter = session.interpreter();
   const parallel::RankPlan& plan = session.plan();
-  const auto dataset = data::open_dataset(config, *tokenizer, plan.sizes.shape.vocab);
+  const auto dataset = data::open_dataset(config, tokenizer, plan.sizes.shape.vocab);
   interpreter.initialize(config.run.seed);
   interpreter.synchronize_warm_up();
   DeviceMemory host_memory(rank.device);
@@ -115,6 +113,13 @@ Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& ra
     json["breakdown"] = breakdown(plan, interpreter.synchronize_profile(batches, settings));
   }
   return json;
+}
+
+Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& rank) {
+  // Every rank makes its own tokenizer; one that trains a model first would only cost time.
+  const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(request.config);
+  train::Session session(request.config, tokenizer->vocab(), rank);
+  return session.run([&] { return measure(request, *tokenizer, rank, session); });
 }
 
 }  // namespace

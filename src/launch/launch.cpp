@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
+#include <utility>
 
 #include "comm/meeting.h"
 #include "core/error.h"
@@ -15,17 +17,6 @@
 #include "ops/blas_threads.h"
 
 namespace plait::launch {
-
-void RankContext::on_abort(std::function<void()> action) {
-  // Constructed outside the lock: it may run the action.
-  auto callback = std::make_unique<std::stop_callback<std::function<void()>>>(abort_requested, std::move(action));
-  std::lock_guard lock(abort_actions->mutex);
-  abort_actions->callbacks.push_back(std::move(callback));
-}
-
-comm::Meeting RankContext::meeting(const std::string& name, std::chrono::milliseconds timeout) const {
-  return {*rendezvous, name, rank, size, timeout};
-}
 
 namespace {
 
@@ -44,34 +35,27 @@ namespace {
   }
 }
 
-std::string reason_of(int rank, std::exception_ptr failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& error) {
-    return "rank " + std::to_string(rank) + " failed: " + error.what();
-  } catch (...) {
-    return "rank " + std::to_string(rank) + " failed";
-  }
-}
-
-// Runs the body of one rank. If it throws, tells `note` and then releases the ranks that wait for this one.
-void run_rank(RankContext& context, std::stop_source& abort, const std::function<void(RankContext&)>& body,
+// Runs the body of one rank to the end of its life. If it throws, tells `note` and then releases the ranks that wait for this
+// one.
+void run_rank(RankContext& context, const std::function<void(RankContext&)>& body,
               const std::function<void(std::exception_ptr)>& note) {
-  context.abort_requested = abort.get_token();
   try {
     bind_rank(context.rank, context.device);
     make_current(context.device);
     body(context);
   } catch (...) {
+    const runtime::RankLife::Failure failure = runtime::RankLife::failure_of(std::current_exception());
+    context.life->fail(failure, [] {});
     note(std::current_exception());
-    context.rendezvous->abort(reason_of(context.rank, std::current_exception()));
-    abort.request_stop();
+    context.rendezvous->abort("rank " + std::to_string(context.rank) + " failed: " + failure.what);
   }
+  context.life->retire();
 }
 
 struct Failure {
   int rank = 0;
   std::exception_ptr exception;
+  bool ended_by_another = false;  // before it failed
 
   // How likely it is the answer to another rank's failure, whose communicators go while its own error is on the way up: a
   // CommError mostly, and a lost peer always.
@@ -90,7 +74,9 @@ struct Failure {
 
 int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {
   const auto store = comm::make_thread_rendezvous();
-  std::stop_source abort;
+  std::vector<int> ranks(static_cast<std::size_t>(plan.ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::vector<std::shared_ptr<runtime::RankLife>> lives = runtime::make_rank_lives(ranks);
   std::mutex mutex;
   std::vector<Failure> failures;  // as they came
 
@@ -102,9 +88,10 @@ int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&
     context.rendezvous = store;
     context.local_rank = rank;
     context.is_main = rank == 0;
-    run_rank(context, abort, body, [&](std::exception_ptr exception) {
+    context.life = lives[static_cast<std::size_t>(rank)];
+    run_rank(context, body, [&](std::exception_ptr exception) {
       std::lock_guard lock(mutex);
-      failures.push_back({rank, exception});
+      failures.push_back({rank, exception, !context.life->failure()});
     });
   };
 
@@ -113,14 +100,14 @@ int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&
     try {
       for (int rank = 0; rank < plan.ranks; ++rank) threads.emplace_back(run, rank);
     } catch (const std::system_error& error) {
+      lives.front()->abort("a rank's thread could not be started");
       store->abort("a rank's thread could not be started");
-      abort.request_stop();
       throw DeviceError(std::string("cannot start a thread for each rank: ") + error.what());
     }
   }
   if (failures.empty()) return 0;
   const auto cause = std::min_element(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
-    return a.distance_from_cause() < b.distance_from_cause();
+    return std::pair(a.distance_from_cause(), a.ended_by_another) < std::pair(b.distance_from_cause(), b.ended_by_another);
   });
   rethrow_from(cause->rank, plan.ranks, cause->exception);
 }
@@ -140,9 +127,9 @@ int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContex
           std::to_string(context.rank) + ": " + error.what() + ". Remove it, or name a fresh directory for each job");
     }
   }
-  std::stop_source abort;
+  context.life = runtime::make_rank_lives({context.rank}).front();
   std::exception_ptr failure;
-  run_rank(context, abort, body, [&](std::exception_ptr exception) { failure = exception; });
+  run_rank(context, body, [&](std::exception_ptr exception) { failure = exception; });
   if (failure) rethrow_from(context.rank, context.size, failure);
   return 0;
 }

@@ -1,9 +1,9 @@
-// Which device each rank runs on, and how many ranks there are.
+#include "launch/launch_plan.h"
+
 #include <algorithm>
 
 #include "core/error.h"
 #include "launch/job_planning.h"
-#include "launch/launch.h"
 #include "launch/launch_environment.h"
 #include "launch/rank_binding.h"
 

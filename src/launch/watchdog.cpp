@@ -23,6 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using comm::p2p::ProcessIdentity;
+using runtime::RankLife;
+using State = RankLife::State;
 using std::chrono::milliseconds;
 
 // Shares of the time limit: for standing still, for the others' answers, for the rank to end after the abort. The rest is for
@@ -34,8 +36,6 @@ constexpr milliseconds longest_answer{5'000};
 constexpr milliseconds shortest_ending{3'000};
 // For the one who started a process to say how it ended, where it is seen to be gone.
 constexpr milliseconds obituary_time{150};
-// For the watchdogs of one process to abort their ranks; they look every half second at most.
-constexpr milliseconds abort_time{2'000};
 
 milliseconds share_of(milliseconds time, double share) {
   return milliseconds(static_cast<std::int64_t>(static_cast<double>(time.count()) * share));
@@ -132,74 +132,57 @@ class Watchdog::Watch {
         own_(own_place()),
         places_(static_cast<std::size_t>(spec_.size)) {
     meeting_.say("place", own_);
+    spec_.life->set_watched(answer_time() + milliseconds(1'000));
     thread_ = std::jthread([this](std::stop_token stop) { watch(stop); });
   }
 
-  void inquire(const std::string& what) {
-    std::unique_lock lock(mutex_);
-    inquiry_ = what;
-    changed_.notify_all();
-    changed_.wait_for(lock, answer_time() + milliseconds(1'000), [this] { return answered_; });
-  }
-
-  void failed(const std::string& what) noexcept {
-    say_once(meeting_, "left", Departure{true, fmt::format("failed: {}", what)});
-    raise_alarm(meeting_, {fmt::format("rank {} failed: {}", spec_.rank, what), Alarm::Kind::failure});
-  }
-
-  void await_abort_of_threads() {
-    const auto deadline = Clock::now() + abort_time;
-    for (int rank = 0; rank < spec_.size; ++rank) {
-      const auto place = meeting_.heard<Residence>("place", rank);
-      if (rank == spec_.rank || !place || !place->process.is_same_process(own_.process)) continue;
-      const auto released = [&] {
-        return meeting_.heard<comm::Json>("aborted", rank) || meeting_.heard<Departure>("left", rank);
-      };
-      while (!released() && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
-    }
-  }
-
-  void retire(const std::string& how) noexcept {
-    say_once(meeting_, "left", Departure{false, how});
-    std::lock_guard lock(in_use_);
-    retired_ = true;
-  }
+  ~Watch() { spec_.life->set_watched(milliseconds(0)); }
 
  private:
   milliseconds answer_time() const { return std::min(share_of(spec_.timeout, answer_share), longest_answer); }
 
-  // Until something is amiss; then sees to it that the rank ends.
+  // Until the rank has retired, or something is amiss; then sees to it that the rank ends.
   void watch(std::stop_token stop) {
-    const milliseconds period = std::clamp(share_of(spec_.timeout, 1.0 / 100), milliseconds(20), milliseconds(500));
-    std::string reason;
+    RankLife& life = *spec_.life;
     try {
-      const std::optional<Alarm> alarm = wait_for_alarm(stop, period);
-      if (!alarm) return;
-      reason = answer(*alarm, stop);
+      if (const std::optional<Alarm> alarm = wait_for_alarm(stop)) {
+        if (const std::optional<std::string> reason = answer(*alarm, stop)) abort(*reason);
+      }
     } catch (const std::exception& error) {
-      reason = fmt::format("rank {}'s watchdog failed: {}", spec_.rank, error.what());
+      abort(fmt::format("rank {}'s watchdog failed: {}", spec_.rank, error.what()));
     }
-    abort(reason);
-    wait(stop, std::max(share_of(spec_.timeout, ending_share), shortest_ending), [] { return false; });
-    if (!stop.stop_requested()) spec_.give_up(reason);
+    if (life.is_aborted()) {
+      wait(stop, std::max(share_of(spec_.timeout, ending_share), shortest_ending));
+      if (!stop.stop_requested()) spec_.give_up(life.reason());
+    }
+    passed_on_failure();  // then the first word is the one
+    say_once(meeting_, "left",
+             Departure{false, life.is_aborted() ? "was ended with the run" : "has come to the end of its part of the run"});
   }
 
-  template <typename Condition>
-  void wait(std::stop_token stop, milliseconds time, Condition condition) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, stop, time, condition);
+  void abort(const std::string& reason) {
+    spec_.life->abort(reason);
+    spec_.store->abort(reason);  // for a rank that waits there, not on its device
   }
 
-  std::optional<Alarm> wait_for_alarm(std::stop_token stop, milliseconds period) {
+  static void wait(std::stop_token stop, milliseconds time) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any().wait_for(lock, stop, time, [] { return false; });
+  }
+
+  // Nothing if the rank ends without one.
+  std::optional<Alarm> wait_for_alarm(std::stop_token stop) {
+    const milliseconds period = std::clamp(share_of(spec_.timeout, 1.0 / 100), milliseconds(20), milliseconds(500));
     const milliseconds patience = share_of(spec_.timeout, standstill_share);
     std::uint64_t done = 0;
     Clock::duration still{0};
     Clock::time_point last = Clock::now();
     for (;;) {
-      wait(stop, period, [this] { return inquiry_.has_value(); });
-      if (stop.stop_requested()) return std::nullopt;
+      spec_.life->wait_for(State::failed, period, stop);
+      if (stop.stop_requested() || passed_on_failure() || spec_.life->state() >= State::aborted) return std::nullopt;
       if (auto alarm = meeting_.first<Alarm>("alarm")) return alarm;
-      if (const auto what = inquiry()) return raise({*what, Alarm::Kind::failure});
+      if (const auto failure = spec_.life->failure()) return raise({failure->what, Alarm::Kind::failure});
       const auto reading = read();
       if (!reading) continue;  // retired
       const auto now = Clock::now();
@@ -215,6 +198,17 @@ class Watchdog::Watch {
       }
       if (const auto lost = lost_process(passed, patience)) return raise({*lost, Alarm::Kind::process});
     }
+  }
+
+  // An error of the rank's own needs no search for its cause: the others learn it, and the rank may go on to its end.
+  bool passed_on_failure() noexcept {
+    const std::optional<RankLife::Failure> failure = spec_.life->failure();
+    if (!failure || failure->of_communication) return false;
+    say_once(meeting_, "left", Departure{true, fmt::format("failed: {}", failure->what)});
+    const std::string reason = fmt::format("rank {} failed: {}", spec_.rank, failure->what);
+    raise_alarm(meeting_, {reason, Alarm::Kind::failure});
+    spec_.life->abort(reason);
+    return true;
   }
 
   // Another rank's process that is gone, or that has been stopped for `patience`: also seen while this rank waits for it where
@@ -239,14 +233,18 @@ class Watchdog::Watch {
   Alarm raise(const Alarm& alarm) { return meeting_.first("alarm", alarm); }
 
   // Says how this rank stands, hears the others, and finds words for it.
-  std::string answer(const Alarm& alarm, std::stop_token stop) {
+  // Nothing if the rank has retired.
+  std::optional<std::string> answer(const Alarm& alarm, std::stop_token stop) {
     std::vector<std::optional<RankStanding>> answers(static_cast<std::size_t>(spec_.size));
     const auto reading = read();
-    if (!reading) return alarm.what;  // the rank is on its way out
+    if (!reading) return std::nullopt;
     const RankStanding own = rank_standing(spec_.rank, spec_.layout, spec_.last_stage_rank, *reading);
     say_once(meeting_, "answer", own);
     const auto begin = Clock::now();
-    const auto go_on = [&] { return !stop.stop_requested() && Clock::now() - begin < answer_time(); };
+    const auto go_on = [&] {
+      return !stop.stop_requested() && spec_.life->state() < State::aborted && !passed_on_failure() &&
+             Clock::now() - begin < answer_time();
+    };
     while (!all_said(answers, Clock::now() - begin) && go_on()) std::this_thread::sleep_for(milliseconds(10));
     for (int rank = 0; rank < spec_.size; ++rank) {
       if (has_failed(rank)) answers[static_cast<std::size_t>(rank)].reset();  // where it stood then says nothing
@@ -320,49 +318,18 @@ class Watchdog::Watch {
     return other.host == own_.process.host && other.pid_namespace == own_.process.pid_namespace && !other.pid_namespace.empty();
   }
 
-  std::optional<std::string> inquiry() {
-    std::lock_guard lock(mutex_);
-    return inquiry_;
-  }
-
-  std::optional<runtime::ProgressBoard::Reading> read() {
-    std::lock_guard lock(in_use_);
-    if (retired_) return std::nullopt;
-    return spec_.read();
-  }
-
-  void abort(const std::string& reason) {
-    {
-      std::lock_guard lock(in_use_);
-      if (!retired_) spec_.abort(reason);
-    }
-    say_once(meeting_, "aborted", comm::Json());
-    std::lock_guard lock(mutex_);
-    answered_ = true;
-    changed_.notify_all();
-  }
+  std::optional<runtime::ProgressBoard::Reading> read() { return spec_.life->while_in_use(spec_.read); }
 
   const WatchdogSpec spec_;
   comm::Meeting meeting_;
   const Residence own_;
   std::vector<std::optional<Residence>> places_;  // by rank, as far as known
   std::map<int, Clock::duration> stopped_;        // for how long ranks' processes have been
-  std::mutex in_use_;                             // held while the rank is looked at or aborted
-  bool retired_ = false;
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::optional<std::string> inquiry_;
-  bool answered_ = false;
-  std::jthread thread_;  // last: starts when everything above exists
+  std::jthread thread_;                           // last: starts when everything above exists
 };
 
 Watchdog::Watchdog(WatchdogSpec spec) : watch_(std::make_unique<Watch>(std::move(spec))) {}
 Watchdog::~Watchdog() = default;
-void Watchdog::inquire(const std::string& what) { watch_->inquire(what); }
-void Watchdog::failed(const std::string& what) noexcept { watch_->failed(what); }
-void Watchdog::await_abort_of_threads() { watch_->await_abort_of_threads(); }
-void Watchdog::retire(const std::string& how) noexcept { watch_->retire(how); }
-
 void report_death(comm::Rendezvous& store, int rank, const std::string& words) noexcept {
   comm::Meeting for_it = meeting_of(store, rank, rank + 1);
   say_once(for_it, "death", words);

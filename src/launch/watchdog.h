@@ -1,6 +1,6 @@
 // Watches one rank from a thread of its own, off the path of the step: when its device stands still for too long, or another
-// rank's process is gone, it finds out with the other ranks' watchdogs who waits for whom, and ends the rank's communication
-// with that as the reason, so that the run can end.
+// rank's process is gone, or the rank's communication fails, it finds out with the other ranks' watchdogs who waits for whom,
+// and aborts the rank with that as the reason, so that the run can end. An error of the rank's own it passes on to the others.
 //
 // Every rank's watchdog answers when one of them raises the alarm, also that of a rank that has nothing to do or whose own
 // thread hangs. A rank that does not answer is stopped, dead, or hangs as a whole; where its process can be looked at, that is
@@ -16,6 +16,7 @@
 #include "comm/rendezvous.h"
 #include "parallel/mesh.h"
 #include "runtime/progress_board.h"
+#include "runtime/rank_life.h"
 
 namespace plait::launch {
 
@@ -25,9 +26,9 @@ struct WatchdogSpec {
   int last_stage_rank = 0;                    // pipeline rank of the last stage (parallel::RankPlan)
   std::chrono::milliseconds timeout{60'000};  // comm.timeout_s: the run is over within this time after everything stopped
   std::shared_ptr<comm::Rendezvous> store;    // serves one job
-  std::function<runtime::ProgressBoard::Reading()> read;  // thread-safe
-  std::function<void(const std::string& reason)> abort;   // thread-safe; ends the rank's communication
-  // The rank did not come to its end in time after `abort`: what hangs cannot be reached. Ends the process.
+  std::shared_ptr<runtime::RankLife> life;    // of the rank
+  std::function<runtime::ProgressBoard::Reading()> read;  // thread-safe; not called once the rank has retired
+  // The rank did not come to its end in time after it was aborted: what hangs cannot be reached. Ends the process.
   std::function<void(const std::string& reason)> give_up;
 };
 
@@ -38,17 +39,6 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();  // the rank has come to its end
-
-  // From the rank's thread, when its communication failed: raises the alarm because of `what`, and returns when `abort` has
-  // been called, or some time after.
-  void inquire(const std::string& what);
-  // The rank failed by an error of its own. The first `what` is the one.
-  void failed(const std::string& what) noexcept;
-  // Until the other ranks of this process have been aborted, or have left, or some time has passed.
-  void await_abort_of_threads();
-  // From now on `read` and `abort` are not called any more, so what they use may go. Waits for a call that is going on.
-  // `how`: "has come to the end of its part of the run".
-  void retire(const std::string& how) noexcept;
 
  private:
   class Watch;

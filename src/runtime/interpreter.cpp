@@ -27,10 +27,11 @@ bool follows_micro_batches(parallel::InstructionKind kind) {
 
 }  // namespace
 
-Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGroups groups)
+Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGroups groups, std::shared_ptr<RankLife> life)
     : plan_(std::move(plan)),
       memory_(memory),
       groups_(std::move(groups)),
+      life_(std::move(life)),
       buffers_(plan_, memory, groups_.places),
       board_(memory) {
   const Device device = memory_.device();
@@ -38,6 +39,7 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
   require(groups_.data->size() == plan_.layout.data && groups_.data->rank() == plan_.coordinates().data &&
               groups_.world->size() == plan_.layout.ranks(),
           "Interpreter: the communicators are not the plan's");
+  life_->on_abort(groups_.abort_action());
   pinned_ = memory_.allocate(staging_bytes + step_slots * sizeof(ops::OptimizerState), MemoryKind::pinned_host);
   train_ = prepare(plan_.train);
   evaluate_ = prepare(plan_.evaluate);
@@ -50,11 +52,6 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
 
   auto* states = reinterpret_cast<ops::OptimizerState*>(static_cast<char*>(pinned_.data()) + staging_bytes);
   for (int i = 0; i < step_slots; ++i) slots_.push_back({.state = states + i});
-}
-
-Interpreter::~Interpreter() {
-  // Peers will not come to what this rank still waits for.
-  if (std::uncaught_exceptions() > 0) groups_.abort->abort("this rank failed");
 }
 
 StreamRef Interpreter::stream(const parallel::StreamSpec& spec) const { return streams_.at({spec.role, spec.peer}).ref(); }
@@ -200,37 +197,20 @@ void Interpreter::publish_weights() {
 }
 
 void Interpreter::synchronize() {
-  try {
+  guarded([this] {
     for (const auto& [spec, s] : streams_) s.ref().synchronize();
-  } catch (...) {
-    fail();
-  }
-  groups_.abort->check();
+    life_->check();
+  });
 }
 
-void Interpreter::fail() {
-  std::exception_ptr failure = std::current_exception();
-  try {
-    std::rethrow_exception(failure);
-  } catch (const CommError& error) {
-    groups_.abort->fail(error.what(), CommunicationAbort::Failure::communication);
-    try {
-      groups_.abort->check();
-    } catch (const CommError&) {
-      failure = std::current_exception();  // what is behind it
-    }
-  } catch (const std::exception& error) {
-    groups_.abort->fail(error.what(), CommunicationAbort::Failure::own);
-  }
+void Interpreter::synchronize_aborted() noexcept {
   for (const auto& [spec, s] : streams_) {
     try {
       s.ref().synchronize();
     } catch (const std::exception&) {
-      // What failed first is on its way already.
+      // The reason for the abort is known already.
     }
   }
-  groups_.abort->drained();
-  std::rethrow_exception(failure);
 }
 
 model::Transformer::Backward Interpreter::backward_arguments(const parallel::Program& program, const parallel::Instruction& i,
@@ -255,8 +235,8 @@ void Interpreter::execute(Prepared& prepared, BatchSource& batches, const Update
                           const Part& part) {
   const parallel::Program& program = *prepared.program;
   const auto is_done = [&](const parallel::Instruction& i) { return !part || part(i); };
-  try {
-    groups_.abort->check();
+  guarded([&] {
+    life_->check();
     if (!part) board_.begin(program);
     for (std::size_t n = 0; n < program.instructions.size(); ++n) {
       const parallel::Instruction& instruction = program.instructions[n];
@@ -274,9 +254,7 @@ void Interpreter::execute(Prepared& prepared, BatchSource& batches, const Update
       if (prepared.events[n]) s.record(*prepared.events[n]);
       if (!part) board_.enqueued(s, program, index);
     }
-  } catch (...) {
-    fail();
-  }
+  });
 }
 
 void Interpreter::forward(StreamRef s, const parallel::Program& program, const parallel::Instruction& i) {
@@ -421,12 +399,10 @@ StepResult Interpreter::synchronize_result() {
   require(!pending_.empty(), "Interpreter::synchronize_result: no step is pending");
   const Pending& slot = slots_[static_cast<std::size_t>(pending_.front())];
   pending_.pop_front();
-  try {
+  guarded([&] {
     recorder_->synchronize(slot.step);
-    groups_.abort->check();
-  } catch (...) {
-    fail();
-  }
+    life_->check();
+  });
   StepRecorder::Result times = recorder_->take(slot.step);
   return {.update = slot.update,
           .loss = slot.state->loss,

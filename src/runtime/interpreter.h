@@ -26,6 +26,7 @@
 #include "runtime/progress_board.h"
 #include "runtime/rank_buffers.h"
 #include "runtime/rank_groups.h"
+#include "runtime/rank_life.h"
 #include "runtime/step_recorder.h"
 #include "runtime/tensor_reader.h"
 #include "runtime/written_tensors.h"
@@ -65,8 +66,8 @@ struct StepResult {
 
 class Interpreter {
  public:
-  Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGroups groups);
-  ~Interpreter();
+  // Aborting `life` ends what the interpreter waits for. It is shared with those who may do that.
+  Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGroups groups, std::shared_ptr<RankLife> life);
 
   const parallel::RankPlan& plan() const { return plan_; }
   ops::OpContext& context() { return *context_; }
@@ -128,8 +129,8 @@ class Interpreter {
 
   // How far the streams have got; from any thread.
   ProgressBoard::Reading progress() const { return board_.read(); }
-  // Ends this rank's communication, from any thread: whatever this rank's thread waits for then fails with a CommError.
-  std::shared_ptr<CommunicationAbort> communication_abort() const { return groups_.abort; }
+  // Waits until the streams are empty, whatever fails on them. What they wait for has been aborted.
+  void synchronize_aborted() noexcept;
 
   // Of views of this rank's memory, which must be synchronized first if other streams than compute write them.
   TensorReader reader() { return {compute_stream(), pinned_.data(), staging_bytes}; }
@@ -155,9 +156,11 @@ class Interpreter {
     std::int64_t update = 0;
   };
 
-  // In a catch block: ends communication, waits until the streams have drained, and rethrows the exception or its real cause.
-  // The catcher may then free memory that enqueued work used.
-  [[noreturn]] void fail();
+  // What `work` returns. If it throws, the rank's life ends, and memory that enqueued work used may be freed.
+  template <typename Work>
+  auto guarded(Work work) {
+    return life_->run(work, [this] { synchronize_aborted(); });
+  }
   StreamRef stream(const parallel::StreamSpec& spec) const;
   Prepared prepare(const parallel::Program& program);
   int place_of(const parallel::Program& program, const parallel::Instruction& instruction) const;
@@ -178,6 +181,7 @@ class Interpreter {
   parallel::RankPlan plan_;
   DeviceMemory& memory_;
   RankGroups groups_;
+  std::shared_ptr<RankLife> life_;
   RankBuffers buffers_;
   ProgressBoard board_;
   Buffer pinned_;                                                   // staging, then the steps' states

@@ -115,57 +115,20 @@ comm::Communicator& RankGroups::of(parallel::Group group) const {
   throw InternalError("RankGroups: unknown group");
 }
 
-void CommunicationAbort::abort(const std::string& reason) noexcept {
-  {
-    std::lock_guard lock(mutex_);
-    if (reason_) return;
-    reason_ = reason;
-  }
-  for (const auto& action : actions_) action();
-}
-
-void CommunicationAbort::check() const {
-  std::lock_guard lock(mutex_);
-  if (reason_) throw CommError(*reason_);
-}
-
-void CommunicationAbort::fail(const std::string& what, Failure failure) noexcept {
-  const bool ended = [this] {
-    std::lock_guard lock(mutex_);
-    return reason_.has_value();
-  }();
-  try {
-    if (!ended && tell_) tell_(what, failure);
-  } catch (const std::exception&) {
-    // Nothing more can be found out.
-  }
-  abort(what);
-}
-
-void CommunicationAbort::drained() const noexcept {
-  try {
-    if (wait_) wait_();
-  } catch (const std::exception&) {
-    return;  // the store is gone, and with it the others
-  }
-}
-
-namespace {
-
-std::vector<std::function<void()>> abort_actions(const RankGroups& groups) {
-  std::vector<std::function<void()>> actions;
-  const auto add = [&](const auto& member) {
-    actions.push_back([weak = std::weak_ptr(member)] {
-      if (const auto alive = weak.lock()) alive->abort();
-    });
+std::function<void()> RankGroups::abort_action() const {
+  std::vector<std::weak_ptr<comm::Communicator>> groups;
+  for (const auto& group : std::set<std::shared_ptr<comm::Communicator>>{tensor, data, tied, world}) groups.push_back(group);
+  const std::vector<std::weak_ptr<comm::p2p::Link>> weak_links(links.begin(), links.end());
+  return [groups, weak_links] {
+    const auto abort_all = [](const auto& members) {
+      for (const auto& member : members) {
+        if (const auto alive = member.lock()) alive->abort();
+      }
+    };
+    abort_all(groups);
+    abort_all(weak_links);
   };
-  for (const auto& group : std::set<std::shared_ptr<comm::Communicator>>{groups.tensor, groups.data, groups.tied, groups.world})
-    add(group);
-  for (const auto& link : groups.links) add(link);
-  return actions;
 }
-
-}  // namespace
 
 RankGroups make_groups(const parallel::RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) {
   GroupsBuilder builder(plan, options, store);
@@ -175,7 +138,6 @@ RankGroups make_groups(const parallel::RankPlan& plan, const GroupOptions& optio
   groups.tied = builder.group(parallel::Group::tied);
   groups.world = builder.group(parallel::Group::world);
   builder.links(groups);
-  groups.abort = std::make_shared<CommunicationAbort>(abort_actions(groups));
   return groups;
 }
 

@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,33 +15,6 @@
 
 namespace plait::runtime {
 
-// Ends a rank's communication: what waits for a peer goes on, to no good, and check() throws the reason.
-class CommunicationAbort {
- public:
-  explicit CommunicationAbort(std::vector<std::function<void()>> actions) : actions_(std::move(actions)) {}
-  void abort(const std::string& reason) noexcept;  // from any thread; the first reason is the one
-  void check() const;                              // CommError once aborted
-
-  // What made a rank fail: a call on its communicators, which is mostly the consequence of something else, or anything else.
-  enum class Failure { communication, own };
-  // `tell` is called before communication ends because this rank failed. After a failure of communication it may find out what
-  // is behind that, and call abort() with it.
-  void on_failure(std::function<void(const std::string& what, Failure failure)> tell) { tell_ = std::move(tell); }
-  // The rank's thread: communication ends because of `what`, unless it has been ended already.
-  void fail(const std::string& what, Failure failure) noexcept;
-  // `wait` is called when a failed rank's streams have come to their end: freeing memory of a GPU may wait for streams of other
-  // ranks of this process, and keeps everybody from releasing those. So it returns when they are released too.
-  void on_drained(std::function<void()> wait) { wait_ = std::move(wait); }
-  void drained() const noexcept;
-
- private:
-  std::vector<std::function<void()>> actions_;
-  std::function<void(const std::string&, Failure)> tell_;
-  std::function<void()> wait_;
-  mutable std::mutex mutex_;
-  std::optional<std::string> reason_;
-};
-
 struct RankGroups {
   std::shared_ptr<comm::Communicator> tensor, data, tied, world;
   // One for each direction in which messages go, in the order in which both ends make them and let go of them.
@@ -52,8 +24,8 @@ struct RankGroups {
   std::map<parallel::BufferId, std::byte*> places;     // what messages arrive in without a copy, in the links' memory
 
   comm::Communicator& of(parallel::Group group) const;
-  // Of all of them. Whoever shares it may use it after they are gone.
-  std::shared_ptr<CommunicationAbort> abort;
+  // Makes whatever waits in any of them go on, to no use. May be called after they are gone.
+  std::function<void()> abort_action() const;
 };
 
 struct GroupOptions {

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "data/tokenizer.h"
+#include "launch/launch.h"
 #include "train/session.h"
 #include "train/training_checkpoint.h"
 
@@ -40,12 +41,8 @@ std::int32_t draw(const std::vector<float>& logits, double temperature, std::int
   return order[static_cast<std::size_t>(std::min<std::ptrdiff_t>(at, std::ssize(order) - 1))];
 }
 
-void generate(const SampleRequest& request, const Config& config, const std::filesystem::path& checkpoint,
-              const data::Tokenizer& tokenizer, launch::RankContext& rank,
-              const std::function<void(const std::string&)>& on_text) {
-  Session session(config, tokenizer.vocab(), rank);
-  synchronize_load(session.interpreter(), checkpoint::CheckpointReader(checkpoint));
-
+void generate(const SampleRequest& request, const Config& config, const data::Tokenizer& tokenizer,
+              runtime::Interpreter& interpreter, const std::function<void(const std::string&)>& on_text) {
   std::vector<std::int32_t> text = tokenizer.encode(request.prompt);
   if (text.empty()) throw ConfigError("--prompt is empty: give at least one token of text to continue");
   std::string shown = tokenizer.decode(text);
@@ -57,7 +54,7 @@ void generate(const SampleRequest& request, const Config& config, const std::fil
     const std::size_t length = std::min(text.size(), sequence);
     std::vector<std::int32_t> window(text.end() - static_cast<std::ptrdiff_t>(length), text.end());
     window.resize(sequence, 0);
-    const std::vector<float> logits = session.interpreter().synchronize_logits(window, static_cast<std::int64_t>(length) - 1);
+    const std::vector<float> logits = interpreter.synchronize_logits(window, static_cast<std::int64_t>(length) - 1);
     const double uniform = static_cast<double>(random.uniform(static_cast<std::uint64_t>(n)));
     text.push_back(draw(logits, request.temperature, request.top_k, uniform));
     // Decoded as a whole: what a token adds to the text can depend on the tokens before it.
@@ -79,8 +76,14 @@ void sample(const SampleRequest& request, Device device, const std::function<voi
 
   launch::LaunchPlan alone;
   alone.devices = {device};
-  launch::launch(alone,
-                 [&](launch::RankContext& rank) { generate(request, config, found.directory, *tokenizer, rank, on_text); }, {});
+  const auto body = [&](launch::RankContext& rank) {
+    Session session(config, tokenizer->vocab(), rank);
+    session.run([&] {
+      synchronize_load(session.interpreter(), checkpoint::CheckpointReader(found.directory));
+      generate(request, config, *tokenizer, session.interpreter(), on_text);
+    });
+  };
+  launch::launch(alone, body, {});
 }
 
 }  // namespace plait::train

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 
 #include "core/format_bytes.h"
 #include "core/pair_transport.h"
@@ -19,16 +18,10 @@ Session::Session(const Config& config, std::int64_t vocab, launch::RankContext& 
               group_options(config, rank.device), rank) {}
 
 Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch::RankContext& rank)
-    : exceptions_at_start_(std::uncaught_exceptions()), memory_(rank.device) {
+    : life_(rank.life), memory_(rank.device) {
   runtime::RankGroups groups = runtime::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;
-  const auto end = [abort = groups.abort, ended = ended_from_outside_](const std::string& reason) {
-    *ended = true;
-    abort->abort(reason);
-  };
-  rank.on_abort([end] { end("another rank failed"); });
-  const std::shared_ptr<runtime::CommunicationAbort> abort = groups.abort;
-  interpreter_ = std::make_unique<runtime::Interpreter>(std::move(plan), memory_, std::move(groups));
+  interpreter_ = std::make_unique<runtime::Interpreter>(std::move(plan), memory_, std::move(groups), life_);
   if (rank.size == 1) return;
   watchdog_.emplace(launch::WatchdogSpec{
       .rank = rank.rank,
@@ -37,37 +30,21 @@ Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch:
       .last_stage_rank = this->plan().last_stage_rank(),
       .timeout = options.timeout,
       .store = rank.rendezvous,
+      .life = life_,
       .read = [interpreter = interpreter_.get()] { return interpreter->progress(); },
-      .abort =
-          [end, store = rank.rendezvous](const std::string& reason) {
-            end(reason);
-            store->abort(reason);  // for a rank that waits there, not on its device
-          },
       .give_up =
           [number = rank.rank](const std::string& reason) {
             fmt::print(stderr, "plait: rank {}: {}\nplait: rank {}: it does not end by itself after that: ending the process\n",
                        number, reason, number);
             std::_Exit(3);
           }});
-  abort->on_failure([this](const std::string& what, runtime::CommunicationAbort::Failure failure) {
-    if (failure == runtime::CommunicationAbort::Failure::own) {
-      watchdog_->failed(what);
-    } else {
-      watchdog_->inquire(what);
-    }
-  });
-  abort->on_drained([this] { watchdog_->await_abort_of_threads(); });
 }
 
 Session::~Session() {
-  if (!watchdog_) return;
-  if (std::uncaught_exceptions() == exceptions_at_start_) {
-    watchdog_->retire("has come to the end of its part of the run");
-    return;
+  if (life_->state() == runtime::RankLife::State::running) {
+    life_->fail({.what = "it says why itself"}, [this] { interpreter_->synchronize_aborted(); });
   }
-  if (!*ended_from_outside_) watchdog_->failed("it says why itself");
-  interpreter_->communication_abort()->drained();
-  watchdog_->retire("was ended with the run");
+  life_->retire();
 }
 
 namespace {

@@ -1,15 +1,17 @@
 // One rank's engine: its memory, its communicator and its interpreter, in the order in which they have to live and die.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "launch/launch.h"
+#include "launch/rank_context.h"
 #include "launch/watchdog.h"
 #include "runtime/interpreter.h"
+#include "runtime/rank_life.h"
 
 namespace plait::train {
 
@@ -31,6 +33,14 @@ class Session {
   Session& operator=(const Session&) = delete;
   ~Session();
 
+  // What `work`, the rank's part of the job, returns; once. The rank's life ends with it: as one that came to its end, or by
+  // what `work` throws (runtime/rank_life.h). A session that is destroyed without has failed.
+  template <typename Work>
+  std::invoke_result_t<Work> run(Work&& work) {
+    const Retirement retirement(*life_);
+    return life_->run(std::forward<Work>(work), [this] { interpreter_->synchronize_aborted(); });
+  }
+
   runtime::Interpreter& interpreter() { return *interpreter_; }
   const parallel::RankPlan& plan() const { return interpreter_->plan(); }
   MemoryReport memory_report() const;
@@ -38,10 +48,14 @@ class Session {
   const std::vector<comm::p2p::LinkReport>& links() const { return links_; }
 
  private:
+  struct Retirement {
+    explicit Retirement(runtime::RankLife& l) : life(l) {}
+    ~Retirement() { life.retire(); }
+    runtime::RankLife& life;
+  };
+
   std::optional<launch::Watchdog> watchdog_;  // the last to go: it ends the process when the rest cannot
-  const int exceptions_at_start_;
-  std::shared_ptr<std::atomic<bool>> ended_from_outside_ =
-      std::make_shared<std::atomic<bool>>(false);  // not by an error of its own
+  std::shared_ptr<runtime::RankLife> life_;
   DeviceMemory memory_;
   std::vector<comm::p2p::LinkReport> links_;
   std::unique_ptr<runtime::Interpreter> interpreter_;

@@ -164,6 +164,13 @@ class Trainer {
   }
 
   void run() {
+    session_.run([this] { take_steps(); });
+  }
+
+  const fs::path& run_dir() const { return start_.run_dir; }
+
+ private:
+  void take_steps() {
     runtime::Interpreter& interpreter = session_.interpreter();
     if (start_.step >= config_.train.steps) {
       say(fmt::format("nothing to do: the checkpoint is of step {} and train.steps={}", start_.step, config_.train.steps));
@@ -195,9 +202,6 @@ class Trainer {
     say("run directory: " + start_.run_dir.string());
   }
 
-  const fs::path& run_dir() const { return start_.run_dir; }
-
- private:
   void say(const std::string& text) {
     if (reporter_) reporter_->progress().print(text);
   }

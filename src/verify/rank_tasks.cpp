@@ -84,16 +84,18 @@ std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& 
   const std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(job.model);
   StepRunner runner(config, rank, parts, *tokenizer);
   const VerifyBounds bounds = verify_bounds(runner.plan(), config);
-  VerifyFindings findings;
-  switch (job.task) {
-    case VerifyJob::Task::record:
-    case VerifyJob::Task::record_tensors: record(runner, job, bounds); break;
-    case VerifyJob::Task::compare: findings = compare(runner, job, bounds); break;
-    case VerifyJob::Task::search:
-      findings.first_divergence = DivergenceSearch(runner, serial_run(job), bounds).synchronize_run();
-      break;
-  }
-  return collect(findings, config, rank);
+  return runner.session().run([&] {
+    VerifyFindings findings;
+    switch (job.task) {
+      case VerifyJob::Task::record:
+      case VerifyJob::Task::record_tensors: record(runner, job, bounds); break;
+      case VerifyJob::Task::compare: findings = compare(runner, job, bounds); break;
+      case VerifyJob::Task::search:
+        findings.first_divergence = DivergenceSearch(runner, serial_run(job), bounds).synchronize_run();
+        break;
+    }
+    return collect(findings, config, rank);
+  });
 }
 
 }  // namespace plait::verify

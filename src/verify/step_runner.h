@@ -17,6 +17,7 @@ class StepRunner {
   // Collective over all ranks of the job, as is everything else here. Weights are drawn from the seed.
   StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, const data::Tokenizer& tokenizer);
 
+  train::Session& session() { return session_; }
   runtime::Interpreter& interpreter() { return session_.interpreter(); }
   const parallel::RankPlan& plan() const { return session_.plan(); }
 

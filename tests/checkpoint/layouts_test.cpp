@@ -6,6 +6,7 @@
 #include "comm/meeting.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
+#include "launch/launch.h"
 #include "train/batch_sources.h"
 #include "train/session.h"
 #include "train/training_checkpoint.h"
@@ -58,22 +59,24 @@ class CheckpointLayouts : public test::InTemporaryDirectory, public ::testing::W
     const auto body = [&](launch::RankContext& rank) {
       const auto tokenizer = data::create_tokenizer(config);
       train::Session session(config, tokenizer->vocab(), rank);
-      runtime::Interpreter& interpreter = session.interpreter();
-      if (from.empty()) {
-        interpreter.initialize(config.run.seed);
-        DeviceMemory host(rank.device);
-        train::TrainingBatches batches(host, session.plan(), data::open_dataset(config, *tokenizer, 150), 1,
-                                       config.train.steps);
-        for (std::int64_t step = 1; step <= config.train.steps; ++step) {
-          interpreter.run_step(batches, train::update_settings(config, step, 1e-2));
-          interpreter.synchronize_result();
+      session.run([&] {
+        runtime::Interpreter& interpreter = session.interpreter();
+        if (from.empty()) {
+          interpreter.initialize(config.run.seed);
+          DeviceMemory host(rank.device);
+          train::TrainingBatches batches(host, session.plan(), data::open_dataset(config, *tokenizer, 150), 1,
+                                         config.train.steps);
+          for (std::int64_t step = 1; step <= config.train.steps; ++step) {
+            interpreter.run_step(batches, train::update_settings(config, step, 1e-2));
+            interpreter.synchronize_result();
+          }
+          interpreter.synchronize();
+        } else {
+          train::synchronize_load(interpreter, CheckpointReader(from));
         }
-        interpreter.synchronize();
-      } else {
-        train::synchronize_load(interpreter, CheckpointReader(from));
-      }
-      train::synchronize_save(interpreter, run_dir, 2, {}, 1,
-                              [&](const std::string& at) { rank.meeting(name, std::chrono::seconds(60)).meet(at); });
+        train::synchronize_save(interpreter, run_dir, 2, {}, 1,
+                                [&](const std::string& at) { rank.meeting(name, std::chrono::seconds(60)).meet(at); });
+      });
     };
     EXPECT_EQ(launch::launch(launch::plan_launch(config), body, {}), 0);
     return run_dir / "checkpoints" / "step-00000002";

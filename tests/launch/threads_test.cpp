@@ -65,32 +65,25 @@ TEST(LaunchThreads, EveryRankRunsOnceAndKnowsItsPlace) {
 }
 
 TEST(LaunchThreads, AFailureReleasesRanksThatWaitInACollective) {
-  for (const bool with_stop_callback : {false, true}) {
-    const auto start = Clock::now();
-    std::atomic<int> released = 0;
-    const auto body = [&](RankContext& context) {
-      const auto communicator = join(context);
-      std::optional<std::stop_callback<std::function<void()>>> guard;
-      if (with_stop_callback) {
-        guard.emplace(context.abort_requested, [&] { communicator->abort(); });
-      } else {
-        context.on_abort([weak = std::weak_ptr(communicator)] {
-          if (const auto alive = weak.lock()) alive->abort();
-        });
-      }
+  const auto start = Clock::now();
+  std::atomic<int> released = 0;
+  const auto body = [&](RankContext& context) {
+    const auto communicator = join(context);
+    context.life->on_abort([weak = std::weak_ptr(communicator)] {
+      if (const auto alive = weak.lock()) alive->abort();
+    });
+    expect_all_reduce(*communicator);
+    if (context.rank == 2) throw DeviceError("out of memory");
+    try {
       expect_all_reduce(*communicator);
-      if (context.rank == 2) throw DeviceError("out of memory");
-      try {
-        expect_all_reduce(*communicator);
-      } catch (const CommError&) {
-        ++released;
-        throw;
-      }
-    };
-    EXPECT_EQ(message_of<DeviceError>([&] { launch(cpu_threads(3), body, {}); }), "rank 2: out of memory");
-    EXPECT_EQ(released, 2);
-    EXPECT_LT(Clock::now() - start, seconds(20)) << "the collective's timeout is 60 s";
-  }
+    } catch (const CommError&) {
+      ++released;
+      throw;
+    }
+  };
+  EXPECT_EQ(message_of<DeviceError>([&] { launch(cpu_threads(3), body, {}); }), "rank 2: out of memory");
+  EXPECT_EQ(released, 2);
+  EXPECT_LT(Clock::now() - start, seconds(20)) << "the collective's timeout is 60 s";
 }
 
 TEST(LaunchThreads, AFailureReleasesRanksThatWaitToJoin) {
@@ -137,8 +130,8 @@ TEST(LaunchThreads, ActionsRegisteredAfterTheAbortRunAtOnce) {
   std::atomic<bool> ran = false;
   const auto body = [&](RankContext& context) {
     if (context.rank == 0) throw CommError("first");
-    while (!context.abort_requested.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    context.on_abort([&] { ran = true; });
+    while (!context.life->is_aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    context.life->on_abort([&] { ran = true; });
     throw CommError("second");
   };
   EXPECT_EQ(message_of<CommError>([&] { launch(cpu_threads(2), body, {}); }), "rank 0: first");
@@ -149,7 +142,7 @@ TEST(LaunchThreads, ActionsRegisteredAfterTheAbortRunAtOnce) {
 TEST(LaunchThreads, ALostPeerIsNeverTheCauseWhereThereIsAnother) {
   const auto body = [](RankContext& context) {
     if (context.rank == 1) throw PeerLostError("lost rank 0");
-    while (!context.abort_requested.stop_requested()) std::this_thread::yield();
+    while (!context.life->is_aborted()) std::this_thread::yield();
     throw CommError("gave up");
   };
   EXPECT_EQ(message_of<CommError>([&] { launch(cpu_threads(2), body, {}); }), "rank 0: gave up");

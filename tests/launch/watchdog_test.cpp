@@ -161,7 +161,9 @@ void expect_lost_message(const std::string& text) {
 
 void train_over(RankContext& rank, int lost) {
   FlawedRank flawed(two_stages(timeout_s), rank, lost);
-  for (int step = 0; step < 5; ++step) flawed.step();
+  flawed.run([&] {
+    for (int step = 0; step < 5; ++step) flawed.step();
+  });
 }
 
 LaunchPlan two_threads(DeviceKind kind) {
@@ -255,7 +257,9 @@ const plait::test::ChildProcess data_gone("WatchdogDataGone", [] {
   run_as_a_rank([](RankContext& rank) {
     FlawedRank flawed(two_stages(timeout_s), rank, 0);
     FlawedBatches batches(flawed.batches, rank.rank == 1 ? 6 : 1000, [] { throw Error("the text is not there any more"); });
-    for (int step = 0; step < 10; ++step) flawed.step(batches);
+    flawed.run([&] {
+      for (int step = 0; step < 10; ++step) flawed.step(batches);
+    });
   });
 });
 
@@ -273,7 +277,9 @@ const plait::test::ChildProcess thread_hangs("WatchdogThreadHangs", [] {
            FlawedBatches batches(flawed.batches, rank.rank == 1 ? 6 : 1000, [] {
              for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
            });
-           for (int step = 0; step < 10; ++step) flawed.step(batches);
+           flawed.run([&] {
+             for (int step = 0; step < 10; ++step) flawed.step(batches);
+           });
          },
          {});
 });
@@ -302,8 +308,7 @@ TEST(WatchdogHang, AThreadThatHangsIsNamedAndGoesWithItsProcess) {
 TEST(WatchdogPatience, ASlowRankIsNotKilled) {
   const auto body = [](RankContext& rank) {
     FlawedRank slow(two_stages(10), rank, 0, milliseconds(1500));  // for each message of a step of four
-    slow.step();
-    slow.session.interpreter().synchronize();
+    slow.run([&] { slow.step(); });
   };
   EXPECT_EQ(launch(two_threads(DeviceKind::host), body, {}), 0);
 }
@@ -311,16 +316,18 @@ TEST(WatchdogPatience, ASlowRankIsNotKilled) {
 TEST(WatchdogPatience, WhatTakesLongBetweenStepsAndInAnEvaluationIsNoStandstill) {
   const auto body = [](RankContext& rank) {
     FlawedRank slow(two_stages(2), rank, 0, milliseconds(250));  // a standstill is 1.2 s
-    runtime::Interpreter& interpreter = slow.session.interpreter();
-    slow.step();
-    interpreter.synchronize();
-    // As in a checkpoint: one rank is busy with files, the other waits for it at the rendezvous.
-    if (rank.rank == 1) std::this_thread::sleep_for(milliseconds(2500));
-    rank.meeting("test", std::chrono::hours(1)).meet("written");
-    const auto start = Clock::now();
-    interpreter.synchronize_evaluation(slow.batches, 10);
-    EXPECT_GT(Clock::now() - start, milliseconds(2400)) << "too short to prove anything";
-    slow.step();
+    slow.run([&] {
+      runtime::Interpreter& interpreter = slow.session.interpreter();
+      slow.step();
+      interpreter.synchronize();
+      // As in a checkpoint: one rank is busy with files, the other waits for it at the rendezvous.
+      if (rank.rank == 1) std::this_thread::sleep_for(milliseconds(2500));
+      rank.meeting("test", std::chrono::hours(1)).meet("written");
+      const auto start = Clock::now();
+      interpreter.synchronize_evaluation(slow.batches, 10);
+      EXPECT_GT(Clock::now() - start, milliseconds(2400)) << "too short to prove anything";
+      slow.step();
+    });
   };
   EXPECT_EQ(launch(two_threads(DeviceKind::host), body, {}), 0);
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -96,6 +97,9 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
                       const std::function<void(GroupOptions&)>& edit_groups = {}) {
   const std::shared_ptr<comm::Rendezvous> store = comm::make_thread_rendezvous();
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
+  std::vector<int> numbers(static_cast<std::size_t>(ranks));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const std::vector<std::shared_ptr<RankLife>> lives = make_rank_lives(numbers);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -109,12 +113,18 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
         GroupOptions groups;
         groups.device = device;
         if (edit_groups) edit_groups(groups);
-        Interpreter interpreter(plan, memory, make_groups(plan, groups, *store));
-        interpreter.initialize(config.run.seed);
-        interpreter.synchronize_warm_up();
+        const std::shared_ptr<RankLife>& life = lives[static_cast<std::size_t>(rank)];
+        Interpreter interpreter(plan, memory, make_groups(plan, groups, *store), life);
         SyntheticBatches batches(interpreter.plan(), config.run.seed);
-        body(interpreter, batches);
-        interpreter.synchronize();
+        life->run(
+            [&] {
+              interpreter.initialize(config.run.seed);
+              interpreter.synchronize_warm_up();
+              body(interpreter, batches);
+              interpreter.synchronize();
+            },
+            [&] { interpreter.synchronize_aborted(); });
+        life->retire();
       } catch (const std::exception& error) {
         failures[static_cast<std::size_t>(rank)] = std::current_exception();
         store->abort(error.what());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/meeting.h"
-#include "launch/launch.h"
+#include "launch/rank_context.h"
 #include "parallel/trace_events.h"
 #include "runtime/device_activities.h"
 #include "runtime/interpreter.h"

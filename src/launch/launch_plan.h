@@ -1,0 +1,34 @@
+// How the ranks of a job are started, and on which devices.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/device.h"
+#include "launch/rank_context.h"
+
+namespace plait::launch {
+
+enum class LaunchMode { threads, processes, external };
+
+struct LaunchPlan {
+  LaunchMode mode = LaunchMode::threads;
+  int ranks = 1;
+  std::vector<Device> devices;           // by rank; in external mode one entry, this rank's
+  std::string explanation;               // "2 ranks as threads on the CPU: no usable NVIDIA driver (...)"
+  std::string binding = {};              // of the ranks to processors (rank_binding.h); "" on CPUs, whose ranks are not bound
+  std::optional<RankContext> this_rank;  // when this process is one rank of the job: a child of `processes`, or external
+  std::chrono::milliseconds grace{10'000};  // processes: from SIGTERM to SIGKILL
+};
+
+// Decides mode, number of ranks and devices. ConfigError when the machine cannot do what the config asks for.
+LaunchPlan plan_launch(const Config& config);
+
+// This process's position, if it was started as one rank: by our own launcher (launch.mode processes) or an outside one
+// (external). ConfigError if the mode is external and the environment does not give the position.
+std::optional<RankContext> rank_from_environment(const Config& config);
+
+}  // namespace plait::launch

@@ -1,0 +1,121 @@
+// The life of one rank, and the only way in which it ends before its time.
+//
+//   running ──> failed ──> aborted ──> drained ──> retired
+//
+//   running   its thread enqueues work and waits for results
+//   failed    its thread caught an error. Nothing has been let go yet: its watchdog, if it has one, first tells the other ranks
+//             and finds out what is behind an error of communication
+//   aborted   the reason stands, and whatever waited for another rank goes on. All results are worthless from here on
+//   drained   its streams are empty, so memory that they used may go
+//   retired   no other thread touches what the rank owns any more
+//
+// A rank goes from left to right only, and may leave states out: one that comes to its end goes from `running` to `retired`,
+// one that another rank ends goes from `running` to `aborted`. The rank's own thread takes the steps to failed, drained and
+// retired; any thread may take the one to aborted. launch() makes the lives of the ranks that are threads of this process
+// together and ends each; the interpreter (which alone knows the streams) and the watchdog (which alone knows other processes)
+// act on them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace plait::runtime {
+
+class RankLife {
+ public:
+  enum class State { running, failed, aborted, drained, retired };
+
+  // What its thread caught.
+  struct Failure {
+    std::string what;
+    bool of_communication = false;  // a CommError, which is mostly the consequence of what happened to another rank
+  };
+  static Failure failure_of(const std::exception_ptr& error);
+
+  explicit RankLife(int rank = 0) : rank_(rank) {}
+  RankLife(const RankLife&) = delete;
+  RankLife& operator=(const RankLife&) = delete;
+
+  // --- any thread ---
+
+  State state() const;
+  bool is_aborted() const { return !reason().empty(); }
+  // Why it was aborted; the first reason stays. Empty if it was not.
+  std::string reason() const;
+  // Of this rank and of all that are threads of this process, since freeing a GPU's memory can wait for streams of any of them.
+  // Returns when everything they waited for has been released. `reason` is not empty.
+  void abort(const std::string& reason) noexcept;
+
+  // --- the rank's thread ---
+
+  // What `work` returns. If it throws, the rank goes to `failed`, `aborted` and, once `drain` has emptied the streams,
+  // `drained`; then the exception goes on, or a CommError with the reason for the abort where that is another. `drain` may
+  // throw what the streams throw; that is ignored. Calls may be nested; each drains its own streams.
+  template <typename Work, typename Drain>
+  std::invoke_result_t<Work> run(Work&& work, Drain&& drain) {
+    try {
+      return std::forward<Work>(work)();
+    } catch (...) {
+      end(std::current_exception(), std::forward<Drain>(drain));
+    }
+  }
+  // `release` is called once, on any thread, when the rank is aborted; at once if it has been. It makes something that waits
+  // for other ranks go on, must not throw, and owns what it touches (a weak_ptr, say), as it stays until the rank retires.
+  void on_abort(std::function<void()> release);
+  // CommError with the reason if the rank has been aborted.
+  void check() const;
+  // For an error that passed by run(): the same steps without an exception. Returns in state `drained`.
+  void fail(const Failure& failure, const std::function<void()>& drain) noexcept;
+  // Waits for calls of other threads that are under way.
+  void retire() noexcept;
+
+  // --- its watchdog ---
+
+  // From now on a failed rank waits up to `patience` for the watchdog to abort it.
+  void set_watched(std::chrono::milliseconds patience);
+  // Until the rank has come to `state` or `time` has passed.
+  void wait_for(State state, std::chrono::milliseconds time, std::stop_token stop);
+  std::optional<Failure> failure() const;
+  // What `look` returns, which may touch what the rank owns; nothing if the rank has retired.
+  template <typename Look>
+  std::optional<std::invoke_result_t<Look>> while_in_use(Look&& look) {
+    std::lock_guard lock(in_use_);
+    if (state() == State::retired) return std::nullopt;
+    return std::forward<Look>(look)();
+  }
+
+ private:
+  friend std::vector<std::shared_ptr<RankLife>> make_rank_lives(const std::vector<int>& ranks);
+
+  std::string own_reason(const Failure& failure) const;
+  [[noreturn]] void end(std::exception_ptr error, const std::function<void()>& drain);
+  void advance(State state);
+  void note_reason(const std::string& reason);
+  void release() noexcept;
+
+  const int rank_;
+  std::vector<std::weak_ptr<RankLife>> others_;  // of this process
+  mutable std::mutex mutex_;                     // of all below it
+  std::condition_variable_any changed_;
+  State state_ = State::running;
+  std::optional<Failure> failure_;
+  std::string reason_;
+  std::vector<std::function<void()>> releases_;
+  std::chrono::milliseconds patience_{0};
+  std::mutex in_use_;  // held while another thread touches what the rank owns; taken before mutex_
+};
+
+// Of ranks that are threads of one process: aborting one aborts all.
+std::vector<std::shared_ptr<RankLife>> make_rank_lives(const std::vector<int>& ranks);
+
+}  // namespace plait::runtime
