@@ -31,7 +31,8 @@ void print(const plan::Calibration& c) {
              "backward input", "backward weight");
   for (const plan::BlockMeasurement& b : c.blocks) {
     fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10.4f} {:>15.4f} {:>16.4f}\n", block_names[static_cast<std::size_t>(b.kind)],
-               b.tensor, b.micro_batch, b.recompute, 1e3 * b.forward, 1e3 * b.backward_input, 1e3 * b.backward_weight);
+               b.tensor, b.micro_batch, to_string(b.recompute), 1e3 * b.forward, 1e3 * b.backward_input,
+               1e3 * b.backward_weight);
   }
   if (c.update_seconds_per_element)
     fmt::print("optimizer    {:.3f} ms per million parameters\n", 1e9 * *c.update_seconds_per_element);

@@ -1,6 +1,6 @@
 // plait plan CONFIG [--topology live|FILE] [--gpus N] [--device NAME] [--calibration FILE] [--top K] [--json [--programs]]
 // [--grid]
-//                   [--trace FILE]
+//                   [--trace FILE] [--schedule-csv FILE]
 //                   [--set path=value ...]
 // plait plan --accuracy RUN_DIR...
 #include <spdlog/fmt/fmt.h>
@@ -20,6 +20,7 @@
 #include "parallel/job_plan.h"
 #include "parallel/plan_json.h"
 #include "parallel/program_grid.h"
+#include "parallel/schedule_timeline.h"
 #include "parallel/validator.h"
 #include "plan/report.h"
 #include "plan/simulation/simulated_trace.h"
@@ -37,7 +38,7 @@ struct PlanOptions {
   std::string config;
   std::vector<std::string> set, accuracy;
   launch::PlanningWish wish;
-  std::string trace;
+  std::string trace, schedule_csv;
   bool json = false, programs = false, grid = false;
 };
 
@@ -86,7 +87,7 @@ void print(const Plan& plan) {
   fmt::print(
       "schedule {}: {} micro-batches of {} sequences per data-parallel rank, {} stages, bubble {:.1f} % if forward and both "
       "parts of backward cost the same\n",
-      first.schedule.name, first.micro_batches, first.sizes.micro_batch.batch, first.schedule.stages(),
+      first.schedule.name, first.micro_batches, first.sizes.micro_batch.batch, first.schedule.stages.count(),
       100 * parallel::simulate(first.schedule).bubble_fraction());
   fmt::print("blocks: 0 is the embedding, {} the head\n\n", first.sizes.shape.head_block());
   fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n",
@@ -158,6 +159,8 @@ void add_plan_command(CLI::App& app, int& status) {
   command->add_flag("--json", o->json, "One JSON document on stdout; `plait train --plan` runs it");
   command->add_option("--trace", o->trace,
                       "Write the simulated step to this file, for Perfetto: of up to 16 ranks, or one of each stage");
+  command->add_option("--schedule-csv", o->schedule_csv,
+                      "Write the schedule to this file, in the form that parallel.schedule: {file: PATH} and PyTorch read");
   command->add_flag("--programs", o->programs, "With --json: every rank's instructions too")->needs("--json");
   command->add_flag("--grid", o->grid, "Draw the step: what each pipeline rank computes when")->excludes("--json");
   command->callback([o, &status] {
@@ -169,6 +172,9 @@ void add_plan_command(CLI::App& app, int& status) {
     if (o->config.empty()) throw ConfigError("plan: give a configuration file, or --accuracy RUN_DIR...");
     const Plan plan = make_plan(*o);
     if (!o->trace.empty()) write_trace(plan, o->trace);
+    if (!o->schedule_csv.empty()) {
+      write_text_file(o->schedule_csv, schedule_csv(stage_passes(plan.stages().front().schedule)));
+    }
     if (o->json) {
       std::cout << json_of(plan, o->programs).dump(2) << '\n';
     } else {

@@ -14,7 +14,7 @@ namespace plait::bench {
 launch::LaunchPlan plan_bench(const BenchRanks& ranks) {
   Config config;
   config.launch.ranks = ranks.ranks;
-  config.launch.mode = ranks.processes ? "processes" : "threads";
+  config.launch.mode = ranks.processes ? LaunchMode::processes : LaunchMode::threads;
   config.launch.device = ranks.device;
   launch::LaunchPlan plan = launch::plan_launch(config);
   if (plan.ranks < 2) {
@@ -38,7 +38,7 @@ int run_bench(const launch::LaunchPlan& plan, const std::vector<std::string>& ar
 nlohmann::ordered_json bench_head(const std::string& benchmark, const launch::LaunchPlan& plan,
                                   const launch::RankContext& rank) {
   return {{"benchmark", benchmark},
-          {"mode", plan.mode == launch::LaunchMode::processes ? "processes" : "threads"},
+          {"mode", plan.mode == LaunchMode::processes ? "processes" : "threads"},
           {"ranks", rank.size},
           {"device", device_name(rank.device)},
           {"backend", comm::backend_name(rank.device.kind)}};
@@ -87,7 +87,7 @@ void synchronize_aborted(StreamRef stream) noexcept {
 }
 
 std::string describe(const launch::LaunchPlan& plan) {
-  const char* each = plan.mode == launch::LaunchMode::processes ? "one process each" : "one thread each";
+  const char* each = plan.mode == LaunchMode::processes ? "one process each" : "one thread each";
   return std::to_string(plan.ranks) + " x " + device_name(plan.devices.front()) + ", " + each;
 }
 

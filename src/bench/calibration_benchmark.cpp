@@ -74,13 +74,14 @@ std::vector<CalibrationCase> cases_of(const CalibrationRequest& request, int ran
     std::sort(micro_batches.begin(), micro_batches.end());
     micro_batches.erase(std::unique(micro_batches.begin(), micro_batches.end()), micro_batches.end());
   }
-  const std::string& given = request.config.parallel.recompute;
-  const auto recomputes =
-      given == "auto" ? std::vector<std::string>{"none", "selective", "full"} : std::vector<std::string>{given};
+  std::vector<Recompute> recomputes;
+  for (const Name<Recompute>& name : names<Recompute>) {
+    if (request.config.parallel.recompute.value_or(name.value) == name.value) recomputes.push_back(name.value);
+  }
   std::vector<CalibrationCase> cases;
   for (const int tensor : tensors) {
     for (const std::int64_t micro_batch : micro_batches) {
-      for (const std::string& recompute : recomputes) cases.push_back({tensor, micro_batch, recompute});
+      for (const Recompute recompute : recomputes) cases.push_back({tensor, micro_batch, recompute});
     }
   }
   return cases;
@@ -128,7 +129,7 @@ void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const
     const CalibrationCase& c = cases[n];
     if (std::any_of(told[n].begin(), told[n].end(), [](const std::string& text) { return text.empty(); })) {
       request.note(fmt::format("tensor {}, micro-batch {}, recompute {}: does not fit and is left out", c.tensor, c.micro_batch,
-                               c.recompute));
+                               to_string(c.recompute)));
       continue;
     }
     std::vector<Json> ranks;

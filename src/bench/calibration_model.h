@@ -17,7 +17,7 @@ namespace plait::bench {
 struct CalibrationCase {
   int tensor = 1;
   std::int64_t micro_batch = 1;
-  std::string recompute = "none";
+  Recompute recompute = Recompute::none;
 };
 
 class CalibrationModel {

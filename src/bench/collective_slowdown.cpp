@@ -133,7 +133,7 @@ class RankSlowdown {
 
 std::optional<double> measure_collective_slowdown(const CollectiveSlowdownRequest& request,
                                                   const launch::LaunchPlan& launch_plan) {
-  require(launch_plan.mode == launch::LaunchMode::threads, "measure_collective_slowdown: ranks must be threads");
+  require(launch_plan.mode == LaunchMode::threads, "measure_collective_slowdown: ranks must be threads");
   std::mutex mutex;
   std::optional<double> most;
   launch::launch(

@@ -9,9 +9,7 @@
 namespace plait::bench {
 namespace {
 
-using comm::p2p::Mover;
 using comm::p2p::PairFacts;
-using comm::p2p::Transport;
 
 constexpr std::array all_movers{Mover::copy_engine, Mover::sm_write, Mover::sm_read};
 
@@ -35,12 +33,12 @@ std::string obstacle_text(const PairFacts& facts, const comm::p2p::Candidate& ca
 
 void check(const MethodFilter& filter) {
   for (const std::string& name : filter.transports) {
-    if (!comm::p2p::transport_named(name)) {
+    if (!named<Transport>(name)) {
       throw ConfigError({{"--transports", name, "must be among direct, ipc, vmm, relay, host and nccl", "", 0}});
     }
   }
   for (const std::string& name : filter.movers) {
-    if (!comm::p2p::mover_named(name)) {
+    if (!named<Mover>(name)) {
       throw ConfigError({{"--movers", name, "must be among copy_engine, sm_write and sm_read", "", 0}});
     }
   }

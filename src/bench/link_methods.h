@@ -14,8 +14,8 @@
 namespace plait::bench {
 
 struct LinkMethod {
-  comm::p2p::Transport transport = comm::p2p::Transport::nccl;
-  std::optional<comm::p2p::Mover> mover;  // nothing: the communication library's own, or whichever of an impossible transport
+  Transport transport = Transport::nccl;
+  std::optional<Mover> mover;  // nothing: the communication library's own, or whichever of an impossible transport
   std::string transport_text() const { return to_string(transport); }
   std::string mover_text() const { return mover ? to_string(*mover) : "-"; }
   std::string name() const { return transport_text() + (mover ? "." + to_string(*mover) : ""); }

@@ -71,7 +71,7 @@ class P2pBenchmark {
   // First of all, while nothing in this process has enabled peer access; and on one rank, since all are in that process.
   std::vector<Json> measure_plain_copies() {
     std::vector<Json> copies;
-    if (!gpus_ || plan_.mode != launch::LaunchMode::threads) return copies;
+    if (!gpus_ || plan_.mode != LaunchMode::threads) return copies;
     if (rank_.is_main) {
       for (const auto& [from, to] : pairs_) {
         const auto device = [&](int rank) { return plan_.devices[static_cast<std::size_t>(rank)]; };

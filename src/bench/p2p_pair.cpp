@@ -94,7 +94,7 @@ Json result(std::size_t bytes, const Samples& samples, const Samples* reference)
 
 Json report(const std::vector<PairMethod>& methods, const std::vector<std::size_t>& sizes, const Table& table) {
   const auto library = std::find_if(methods.begin(), methods.end(), [](const PairMethod& method) {
-    return method.method.transport == comm::p2p::Transport::nccl && method.works();
+    return method.method.transport == Transport::nccl && method.works();
   });
   Json list = Json::array();
   for (std::size_t m = 0; m < methods.size(); ++m) {

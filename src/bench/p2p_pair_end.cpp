@@ -83,7 +83,7 @@ const PairLinks& PairMethod::links_for(std::size_t bytes) const {
 std::vector<std::size_t> PairEnd::link_sizes(const LinkMethod& method) const {
   std::vector<std::size_t> sizes;
   for (const std::size_t bytes : short_messages) {
-    if (bytes < spec_.largest_bytes && method.transport != comm::p2p::Transport::nccl) sizes.push_back(bytes);
+    if (bytes < spec_.largest_bytes && method.transport != Transport::nccl) sizes.push_back(bytes);
   }
   sizes.push_back(spec_.largest_bytes);
   return sizes;

@@ -214,7 +214,7 @@ class Comparison {
     std::optional<std::size_t> library;
     std::vector<int> carried;
     for (std::size_t m = 0; m < methods_.size(); ++m) {
-      if (methods_[m]->method.transport == comm::p2p::Transport::nccl) library = m;
+      if (methods_[m]->method.transport == Transport::nccl) library = m;
       const int offered = agree_on_offer(*methods_[m], timed_us);
       const Run run = bench_.synchronize_run(pace_, methods_[m], bytes_, offered);
       bench_.check(*methods_[m], bytes_, offered);

@@ -80,7 +80,7 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
   json["ranks"] = ranks;
   json["layout"] = {{"data", plan.layout.data}, {"tensor", plan.layout.tensor}, {"pipeline", plan.layout.pipeline}};
   json["schedule"] = plan.schedule.name;
-  json["virtual_stages"] = plan.schedule.chunks;
+  json["virtual_stages"] = plan.schedule.stages.chunks(plan.coordinates().pipeline);
   json["stages"] = Json::array();
   for (const parallel::BlockRange& blocks : plan.stages) json["stages"].push_back({blocks.first, blocks.end - 1});
   json["zero"] = plan.zero;

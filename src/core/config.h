@@ -5,13 +5,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/choices.h"
+#include "core/schedule_table.h"
+
 namespace plait {
 
-struct ConfigProblem;  // core/error.h
+struct ScheduleFile;  // core/schedule_file.h
 
 struct RunConfig {
   std::string name = "run";
@@ -22,10 +26,10 @@ struct RunConfig {
 struct ModelConfig {
   std::string preset;  // fills the fields below that are not given; empty: all of them come from the file
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
-  std::string norm = "layer_norm";  // layer_norm | rms_norm
+  NormKind norm = NormKind::layer_norm;
   double norm_epsilon = 1e-5;
-  std::string mlp = "gelu";          // gelu | swiglu
-  std::string position = "learned";  // learned | rope
+  Mlp mlp = Mlp::gelu;
+  Position position = Position::learned;
   double rope_base = 10000.0;
   bool tie_embeddings = true;
   bool bias = true;               // biases in attention output and MLP linears (and the norms' beta for layer_norm)
@@ -49,10 +53,10 @@ struct DataConfig {
 
 struct OptimizerConfig {
   double lr = 6e-4;
-  double min_lr_fraction = 0.1;     // final learning rate of cosine and linear, as a fraction of lr
-  std::int64_t warmup = 0;          // steps
-  std::string schedule = "cosine";  // constant | cosine | linear | wsd
-  double decay_fraction = 0.2;      // wsd: last fraction of the steps in which lr falls linearly to min_lr_fraction
+  double min_lr_fraction = 0.1;  // final learning rate of cosine and linear, as a fraction of lr
+  std::int64_t warmup = 0;       // steps
+  Decay schedule = Decay::cosine;
+  double decay_fraction = 0.2;  // wsd: last fraction of the steps in which lr falls linearly to min_lr_fraction
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
 };
 
@@ -70,22 +74,26 @@ struct TrainConfig {
 
 struct ParallelConfig {
   std::int64_t data = 0;    // 0: auto, all ranks
-  std::int64_t tensor = 1;  // 0: auto, the planner's choice; so are 0, -1 and "auto" below
+  std::int64_t tensor = 1;  // 0: auto, the planner's choice; so are 0, -1 and nothing below
   std::int64_t pipeline = 1;
-  std::string schedule = "1f1b";     // auto | gpipe | 1f1b | interleaved | zb-h1 | zb-v
-  std::int64_t virtual_stages = 1;   // chunks of the model per pipeline rank (interleaved); 0: auto
-  std::vector<std::int64_t> stages;  // transformer blocks of each stage, in model order; empty: split by cost
-  std::int64_t zero = 0;             // 0 | 1 | 2; -1: auto
+  std::optional<ScheduleKind> schedule = ScheduleKind::one_f_one_b;
+  std::shared_ptr<const ScheduleFile> schedule_file;  // of ScheduleKind::file, as it was when the configuration was read
+  std::int64_t virtual_stages = 1;                    // chunks of the model per pipeline rank (interleaved); 0: auto
+  std::vector<std::int64_t> stages;                   // transformer blocks of each stage, in model order; empty: split by cost
+  std::int64_t zero = 0;                              // 0 | 1 | 2; -1: auto
   bool sequence_parallel = true;
-  std::string recompute = "none";  // auto | none | selective | full
+  std::optional<Recompute> recompute = Recompute::none;
 };
 
+// "zb-v", "auto"; of a file its path.
+std::string schedule_name(const ParallelConfig& parallel);
+
 struct CommConfig {
-  std::string backend = "auto";  // auto | nccl | gloo
-  std::string p2p = "auto";
+  std::optional<Backend> backend;      // nothing: auto, by device
+  std::optional<Transport> p2p;        // nothing: auto, the best that works, pair by pair
   std::vector<std::string> p2p_pairs;  // "0-1=host": transports of single pairs (core/pair_transport.h)
-  std::string mover = "auto";
-  double bucket_mb = 0;  // 0: auto, a sixteenth of the gradients but 25 to 200
+  std::optional<Mover> mover;          // nothing: auto, the fastest
+  double bucket_mb = 0;                // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;
   double timeout_s = 60;
   std::int64_t max_ctas = 0;            // NCCL: bound on SMs per collective; 0: NCCL's choice
@@ -93,16 +101,16 @@ struct CommConfig {
 };
 
 struct PlacementConfig {
-  std::string strategy = "auto";      // auto | order | worst | explicit
+  PlacementStrategy strategy = PlacementStrategy::automatic;
   std::string topology = "live";      // live, or a file (topology/import.h)
-  std::vector<std::int64_t> devices;  // explicit: GPU of each rank
+  std::vector<std::int64_t> devices;  // PlacementStrategy::given: GPU of each rank
 };
 
 struct LaunchConfig {
-  std::string mode = "threads";  // threads | processes | external
-  std::int64_t ranks = 0;        // 0: auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
-  std::string device = "auto";   // auto | cpu | cuda
-  std::string rendezvous;        // external: a directory all ranks share
+  LaunchMode mode = LaunchMode::threads;
+  std::int64_t ranks = 0;       // 0: auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
+  std::string device = "auto";  // auto | cpu | cuda
+  std::string rendezvous;       // external: a directory all ranks share
 };
 
 struct PrecisionConfig {

@@ -26,9 +26,9 @@ ModelConfig rope_family(std::int64_t layers, std::int64_t hidden, std::int64_t h
   model.heads = heads;
   model.kv_heads = kv_heads;
   model.ffn = ffn;
-  model.norm = "rms_norm";
-  model.mlp = "swiglu";
-  model.position = "rope";
+  model.norm = NormKind::rms_norm;
+  model.mlp = Mlp::swiglu;
+  model.position = Position::rope;
   model.bias = false;
   model.qkv_bias = false;
   return model;

@@ -21,10 +21,18 @@ namespace plait {
 namespace config {
 namespace {
 
+// PATH of {file: PATH}.
+std::optional<std::string> file_path(const YAML::Node& node) {
+  if (!node.IsMap() || node.size() != 1) return std::nullopt;
+  const YAML::Node path = node["file"];
+  return path.IsDefined() && path.IsScalar() && !path.Scalar().empty() ? std::optional(path.Scalar()) : std::nullopt;
+}
+
 // A node as a message shows it. Never descends, as an anchor may contain itself.
 std::string shown(const YAML::Node& node) {
   if (node.IsNull()) return "";
   std::string text = node.IsScalar() ? node.Scalar() : node.IsSequence() ? "[...]" : "{...}";
+  if (const auto path = file_path(node)) text = "{file: " + *path + "}";
   std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
@@ -80,8 +88,14 @@ std::optional<std::vector<T>> read(const YAML::Node& node, const std::vector<T>&
   return list;
 }
 
+std::optional<FileValue> read(const YAML::Node&, const FileValue&) { return std::nullopt; }
+
 std::optional<Value> read_value(const YAML::Node& node, const Field& field) {
   const Value type = field.get(Config{});
+  if (field.open && node.IsMap()) {
+    const auto path = file_path(node);
+    return path ? std::optional<Value>(field.open(*path)) : std::nullopt;
+  }
   if (field.automatic && node.IsScalar() && node.Scalar() == "auto") {
     return std::holds_alternative<double>(type) ? Value(static_cast<double>(*field.automatic)) : Value(*field.automatic);
   }
@@ -225,6 +239,13 @@ void Reader::add(const YAML::Node& node, const std::string& path, int line) {
     return add(node, "data.sentencepiece" + path.substr(tokenizer_map.size()), line);
   }
   if (const Field* field = find_field(path)) return add_value(node, *field, path, line);
+  static const std::string file_key = ".file";  // of a key that may be {file: PATH}
+  const Field* holder = path.ends_with(file_key) ? find_field(path.substr(0, path.size() - file_key.size())) : nullptr;
+  if (holder != nullptr && holder->open) {
+    YAML::Node map;
+    map["file"] = node;
+    return add_value(map, *holder, path, line);
+  }
   if (is_section(path)) return add_keys(node, path, line);
 
   std::vector<std::string> candidates;

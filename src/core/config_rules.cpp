@@ -2,9 +2,11 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/config_schema.h"
 #include "core/pair_transport.h"
+#include "core/schedule_file.h"
 
 namespace plait::config {
 namespace {
@@ -24,8 +26,32 @@ std::int64_t data_size(const Config& c) {
   return c.launch.ranks > 0 && c.launch.ranks % others == 0 ? c.launch.ranks / others : 0;
 }
 
-// Stages of the model that one pipeline rank holds.
-std::int64_t stages_per_rank(const Config& c) { return c.parallel.schedule == "zb-v" ? 2 : c.parallel.virtual_stages; }
+const ScheduleRow& row_of(const Config& c) { return schedule_row(c.parallel.schedule.value()); }
+
+// Stages of the model that one pipeline rank holds, with a built-in schedule.
+std::int64_t stages_per_rank(const Config& c) {
+  const ScheduleRow& row = row_of(c);
+  return row.chunks == ScheduleRow::any_number ? c.parallel.virtual_stages : row.chunks;
+}
+
+// Stages of the whole pipeline.
+std::int64_t stages(const Config& c) {
+  const ScheduleFile* file = c.parallel.schedule_file.get();
+  return file != nullptr ? std::ssize(file->rank_of_stage) : c.parallel.pipeline * stages_per_rank(c);
+}
+
+// "2 with `zb-v`", of the schedules that always have several stages per rank.
+std::string fixed_stages() {
+  std::vector<std::string> list;
+  for (const ScheduleRow& row : built_in_schedules) {
+    if (row.chunks > 1) list.push_back(fmt::format("{} with `{}`", row.chunks, row.name));
+  }
+  return listed(list);
+}
+
+bool takes_any_stages(const ScheduleRow& row) { return row.chunks == ScheduleRow::any_number; }
+bool splits_backward(const ScheduleRow& row) { return row.splits_backward; }
+bool keeps_backward_whole(const ScheduleRow& row) { return !row.splits_backward; }
 
 // Whether `divisor`, at most 2^16, divides a * b, whose product may overflow.
 bool divides(std::int64_t divisor, std::int64_t a, std::int64_t b) { return (a % divisor) * (b % divisor) % divisor == 0; }
@@ -36,12 +62,12 @@ std::string unless(bool holds, std::string message) { return holds ? std::string
 // Which transports go with how ranks are launched: for the reference, and why one does not (empty: it does).
 constexpr const char* transports_by_mode =
     "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`";
-std::string other_mode_needed(const std::string& transport, const std::string& mode) {
-  const bool threads = mode == "threads";
-  if (transport == "direct" && !threads) {
-    return fmt::format("needs ranks that are threads of one process, not launch.mode={}: vmm, ipc or host", mode);
+std::string other_mode_needed(std::optional<Transport> transport, LaunchMode mode) {
+  const bool threads = mode == LaunchMode::threads;
+  if (transport == Transport::direct && !threads) {
+    return fmt::format("needs ranks that are threads of one process, not launch.mode={}: vmm, ipc or host", to_string(mode));
   }
-  return unless(!threads || (transport != "ipc" && transport != "vmm"),
+  return unless(!threads || (transport != Transport::ipc && transport != Transport::vmm),
                 "needs ranks that are processes, not launch.mode=threads: direct or host");
 }
 
@@ -61,7 +87,7 @@ std::vector<CrossRule> model_rules() {
       {{"model.position", "model.heads", "model.hidden", "model.head_dim"},
        "`rope` needs an even head width",
        [](const Config& c) {
-         return unless(c.model.position != "rope" || head_dim(c) % 2 == 0,
+         return unless(c.model.position != Position::rope || head_dim(c) % 2 == 0,
                        fmt::format("rope rotates pairs: the head width must be a multiple of 2, not {}", head_dim(c)));
        }},
       {{"model.head_dim", "model.heads", "model.hidden", "precision.compute", "launch.device"},
@@ -91,7 +117,7 @@ std::vector<CrossRule> model_rules() {
       {{"data.sequence_length", "model.max_sequence", "model.position"},
        "is at most `model.max_sequence` with learned positions",
        [](const Config& c) {
-         const bool bounded = c.model.position == "learned" && c.model.max_sequence > 0;
+         const bool bounded = c.model.position == Position::learned && c.model.max_sequence > 0;
          return unless(!bounded || c.data.sequence_length <= c.model.max_sequence,
                        fmt::format("must be at most model.max_sequence={}: the learned position table has no more rows",
                                    c.model.max_sequence));
@@ -178,18 +204,24 @@ std::vector<CrossRule> layout_rules() {
                                           c.train.micro_batch, c.data.sequence_length));
        }},
       {{"parallel.virtual_stages", "parallel.schedule"},
-       "is more than 1 with `interleaved` only, or 2 with `zb-v`",
+       "is more than 1 with " + listed_schedules(takes_any_stages) + " only, or " + fixed_stages(),
        [](const Config& c) {
-         const bool holds = c.parallel.virtual_stages == 1 || c.parallel.schedule == "interleaved" ||
-                            (c.parallel.schedule == "zb-v" && c.parallel.virtual_stages == 2);
-         return unless(holds,
-                       fmt::format("must be {} with parallel.schedule={}; parallel.schedule=interleaved takes any number",
-                                   c.parallel.schedule == "zb-v" ? 2 : 1, c.parallel.schedule));
+         const ScheduleRow& row = row_of(c);
+         const bool holds = c.parallel.virtual_stages == 1 || takes_any_stages(row) || c.parallel.virtual_stages == row.chunks;
+         return unless(holds, fmt::format("must be {} with parallel.schedule={}; parallel.schedule={} takes any number",
+                                          row.chunks, schedule_name(c.parallel), listed_schedules(takes_any_stages, "")));
        }},
       {{"parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
        "times the stages per rank is at most `model.layers` + 2",
        [](const Config& c) {
-         const std::int64_t blocks = std::min<std::int64_t>(c.model.layers, 1 << 30) + 2, per_rank = stages_per_rank(c);
+         const std::int64_t blocks = std::min<std::int64_t>(c.model.layers, 1 << 30) + 2;
+         if (c.parallel.schedule_file) {
+           return unless(stages(c) <= blocks,
+                         fmt::format("the {} stages of {} are too many: a stage holds at least one of model.layers={} blocks, "
+                                     "the embedding and the head",
+                                     stages(c), schedule_name(c.parallel), c.model.layers));
+         }
+         const std::int64_t per_rank = stages_per_rank(c);
          return unless(
              c.parallel.pipeline <= blocks / per_rank,
              fmt::format("must be at most {}: a stage holds at least one of model.layers={} blocks, the embedding and "
@@ -199,14 +231,14 @@ std::vector<CrossRule> layout_rules() {
       {{"parallel.stages", "parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
        "has one number per stage, adding up to `model.layers`; only the first and the last may be 0",
        [](const Config& c) {
-         const std::vector<std::int64_t>& stages = c.parallel.stages;
-         if (stages.empty()) return std::string();
-         const auto count = static_cast<std::int64_t>(stages.size());
-         const std::int64_t wanted = c.parallel.pipeline * stages_per_rank(c);
+         const std::vector<std::int64_t>& given = c.parallel.stages;
+         if (given.empty()) return std::string();
+         const auto count = static_cast<std::int64_t>(given.size());
+         const std::int64_t wanted = stages(c);
          if (count != wanted) return fmt::format("must have {} numbers, one per stage, not {}", wanted, count);
          std::int64_t sum = 0;
          for (std::int64_t i = 0; i < count; ++i) {
-           const std::int64_t blocks = stages[static_cast<std::size_t>(i)];
+           const std::int64_t blocks = given[static_cast<std::size_t>(i)];
            if (blocks == 0 && i > 0 && i < count - 1)
              return fmt::format("stage {} is empty: it must hold at least one block", i);
            if (blocks > c.model.layers - sum) return fmt::format("must add up to model.layers={}, but is more", c.model.layers);
@@ -214,19 +246,53 @@ std::vector<CrossRule> layout_rules() {
          }
          return unless(sum == c.model.layers, fmt::format("must add up to model.layers={}, not {}", c.model.layers, sum));
        }},
-      {{"parallel.zero", "parallel.schedule", "parallel.pipeline"},
-       "is at most 1 with `zb-h1` and `zb-v`",
+      {{"parallel.zero", "parallel.schedule", "parallel.pipeline", "model.tie_embeddings"},
+       "is at most 1 with " + listed_schedules(splits_backward) +
+           ", and with a file that splits backward or has a tied embedding and the head on one rank",
        [](const Config& c) {
-         const bool split = c.parallel.pipeline > 1 && (c.parallel.schedule == "zb-h1" || c.parallel.schedule == "zb-v");
-         return unless(c.parallel.zero < 2 || !split,
-                       fmt::format("must be 0 or 1 with parallel.schedule={}: it computes weight gradients long after their "
-                                   "inputs', so whole gradients stay in use; ZeRO-2 works with gpipe, 1f1b and interleaved",
-                                   c.parallel.schedule));
+         const ScheduleFile* file = c.parallel.schedule_file.get();
+         if (c.parallel.zero < 2 || (c.parallel.pipeline == 1 && file == nullptr)) return std::string();
+         if (file != nullptr ? file->splits_backward : splits_backward(row_of(c))) {
+           return fmt::format(
+               "must be 0 or 1 with parallel.schedule={}: it computes weight gradients long after their "
+               "inputs', so whole gradients stay in use; ZeRO-2 works with {}",
+               schedule_name(c.parallel), listed_schedules(keeps_backward_whole, ""));
+         }
+         const bool ends_meet = file != nullptr ? stages(c) > 1 && file->rank_of_stage.front() == file->rank_of_stage.back()
+                                                : row_of(c).placement == StagePlacement::v;
+         const bool shared = c.model.tie_embeddings && ends_meet;
+         return unless(!shared, fmt::format("must be 0 or 1 with parallel.schedule={} and model.tie_embeddings: embedding and "
+                                            "head add to one table on one rank, at different times of a micro-batch",
+                                            schedule_name(c.parallel)));
+       }},
+      {{"parallel.schedule", "parallel.pipeline"},
+       "from a file is for `parallel.pipeline` ranks",
+       [](const Config& c) {
+         const ScheduleFile* file = c.parallel.schedule_file.get();
+         return unless(file == nullptr || std::ssize(file->ranks) == c.parallel.pipeline,
+                       file == nullptr ? ""
+                                       : fmt::format("has passes of {} ranks, but parallel.pipeline={}", file->ranks.size(),
+                                                     c.parallel.pipeline));
+       }},
+      {{"parallel.schedule", "train.global_batch", "train.micro_batch", "parallel.data", "parallel.tensor", "parallel.pipeline",
+        "launch.ranks"},
+       "from a file has as many micro-batches as a step: `train.global_batch` / (`train.micro_batch` * data-parallel size)",
+       [](const Config& c) {
+         const ScheduleFile* file = c.parallel.schedule_file.get();
+         const std::int64_t data = data_size(c), round = c.train.micro_batch;
+         // What does not divide has a rule of its own.
+         if (file == nullptr || data == 0 || c.train.global_batch % round != 0 || c.train.global_batch / round % data != 0)
+           return std::string();
+         const std::int64_t micro_batches = c.train.global_batch / round / data;
+         return unless(file->micro_batches == micro_batches,
+                       fmt::format("has {} micro-batches, but a step has {}: train.global_batch={} / (train.micro_batch={} * "
+                                   "data-parallel size {})",
+                                   file->micro_batches, micro_batches, c.train.global_batch, round, data));
        }},
       {{"placement.devices", "placement.strategy"},
        "is given with `strategy: explicit`, and only then",
        [](const Config& c) {
-         return unless((c.placement.strategy == "explicit") == !c.placement.devices.empty(),
+         return unless((c.placement.strategy == PlacementStrategy::given) == !c.placement.devices.empty(),
                        c.placement.devices.empty() ? "is required with placement.strategy=explicit: the GPU of each rank"
                                                    : "must be empty unless placement.strategy=explicit");
        }},
@@ -246,7 +312,7 @@ std::vector<CrossRule> layout_rules() {
       {{"launch.rendezvous", "launch.mode"},
        "is given with `launch.mode: external` only",
        [](const Config& c) {
-         const bool external = c.launch.mode == "external";
+         const bool external = c.launch.mode == LaunchMode::external;
          return unless(external != c.launch.rendezvous.empty(),
                        external ? "is required with launch.mode=external: a directory that all ranks share"
                                 : "has a meaning with launch.mode=external only");
@@ -254,15 +320,15 @@ std::vector<CrossRule> layout_rules() {
       {{"comm.backend", "launch.device"},
        "is `nccl` or `auto` on GPUs, `gloo` or `auto` on CPUs",
        [](const Config& c) {
-         const bool crossed =
-             (c.comm.backend == "nccl" && c.launch.device == "cpu") || (c.comm.backend == "gloo" && c.launch.device == "cuda");
+         const bool crossed = (c.comm.backend == Backend::nccl && c.launch.device == "cpu") ||
+                              (c.comm.backend == Backend::gloo && c.launch.device == "cuda");
          return unless(!crossed, fmt::format("must be auto or {} with launch.device={}",
                                              c.launch.device == "cpu" ? "gloo" : "nccl", c.launch.device));
        }},
       {{"comm.mover", "launch.device"},
        "`sm_write` and `sm_read` need GPUs",
        [](const Config& c) {
-         const bool kernel = c.comm.mover == "sm_write" || c.comm.mover == "sm_read";
+         const bool kernel = c.comm.mover == Mover::sm_write || c.comm.mover == Mover::sm_read;
          return unless(!kernel || c.launch.device != "cpu",
                        "kernels need GPUs: must be auto or copy_engine with launch.device=cpu");
        }},

@@ -1,7 +1,6 @@
 #include "core/config_schema.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <type_traits>
 
@@ -9,6 +8,7 @@
 
 #include "core/pair_transport.h"
 #include "core/percentage.h"
+#include "core/schedule_file.h"
 
 namespace plait::config {
 namespace {
@@ -20,6 +20,18 @@ auto at(Members... members) {
   // clang-format on
 }
 
+const std::string automatic_name = "auto";
+
+std::string list(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
+
+Rule one_of(std::vector<std::string> names) {
+  const std::string words = names.size() == 1 ? names[0] : "one of " + list(names);
+  auto broken = [names, words](const Value& value) {
+    return std::ranges::find(names, std::get<std::string>(value)) != names.end() ? "" : "must be " + words;
+  };
+  return {words, std::move(broken), std::move(names)};
+}
+
 template <typename Access>
 Field key(std::string path, Access access, Rule rule, std::string meaning) {
   using T = std::remove_cvref_t<decltype(access(std::declval<Config&>()))>;
@@ -29,6 +41,41 @@ Field key(std::string path, Access access, Rule rule, std::string meaning) {
           Presence::optional,
           std::move(rule),
           std::move(meaning)};
+}
+
+template <typename T>
+struct Optional : std::false_type {
+  using Type = T;
+};
+template <typename T>
+struct Optional<std::optional<T>> : std::true_type {
+  using Type = T;
+};
+
+// A key whose values have names (core/names.h); `auto` is one of them where it is an optional in the struct.
+template <typename Access>
+Field choice(std::string path, Access access, std::string meaning) {
+  using Member = Optional<std::remove_cvref_t<decltype(access(std::declval<Config&>()))>>;
+  using E = Member::Type;
+  std::vector<std::string> valid;
+  if (Member::value) valid.push_back(automatic_name);
+  for (const Name<E>& name : names<E>) valid.emplace_back(name.text);
+  return {std::move(path),
+          [access](const Config& config) {
+            const std::optional<E> value = access(config);
+            return Value(value ? to_string(*value) : automatic_name);
+          },
+          // A name that there is not leaves the value as it is: the rule has told.
+          [access](Config& config, const Value& value) {
+            const auto& name = std::get<std::string>(value);
+            const std::optional<E> known = named<E>(name);
+            if (known) {
+              access(config) = *known;
+            } else if constexpr (Member::value) {
+              if (name == automatic_name) access(config) = std::nullopt;
+            }
+          },
+          Presence::optional, one_of(std::move(valid)), std::move(meaning)};
 }
 
 Field required(Field field) {
@@ -57,6 +104,36 @@ Field auto_key(std::string path, Access access, Rule rule, std::string meaning, 
                   return why;
                 },
                 rule.names};
+  return field;
+}
+
+// parallel.schedule: a built-in schedule, or one from a file.
+Field schedule_choice(std::string meaning) {
+  Field field = choice("parallel.schedule", at(&Config::parallel, &ParallelConfig::schedule), std::move(meaning));
+  std::erase(field.rule.names, to_string(ScheduleKind::file));
+  Rule by_name = one_of(field.rule.names);
+  field.rule.words = by_name.words + ", or {file: PATH}";
+  field.rule.broken = [by_name, words = field.rule.words](const Value& value) {
+    const auto* file = std::get_if<FileValue>(&value);
+    if (file != nullptr) return file->content ? std::string() : file->problem;
+    return by_name.broken(value).empty() ? "" : "must be " + words;
+  };
+  field.get = [get_name = field.get](const Config& config) {
+    const ParallelConfig& p = config.parallel;
+    return p.schedule == ScheduleKind::file ? Value(FileValue{schedule_name(p), p.schedule_file, "has not been read"})
+                                            : get_name(config);
+  };
+  field.set = [set_name = field.set](Config& config, const Value& value) {
+    const auto* file = std::get_if<FileValue>(&value);
+    config.parallel.schedule_file = file != nullptr ? file->content : nullptr;
+    if (file == nullptr) return set_name(config, value);
+    config.parallel.schedule = ScheduleKind::file;
+  };
+  field.open = [](const std::string& path) {
+    FileValue value{path, nullptr, ""};
+    value.content = read_schedule_file(path, value.problem);
+    return value;
+  };
   return field;
 }
 
@@ -106,30 +183,6 @@ Rule not_empty() {
 }
 
 Rule yes_or_no() { return any("true or false"); }
-
-std::string list(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
-
-template <std::size_t N>
-std::vector<std::string> auto_or(const std::array<const char*, N>& names) {
-  std::vector<std::string> all{"auto"};
-  all.insert(all.end(), names.begin(), names.end());
-  return all;
-}
-
-// `planned` names are known, so that a message can tell "not yet" from "misspelt".
-Rule one_of(std::vector<std::string> names, std::vector<std::string> planned = {}) {
-  std::string words = names.size() == 1 ? names[0] : "one of " + list(names);
-  if (!planned.empty()) words += fmt::format(" (not supported yet: {})", list(planned));
-  auto broken = [names, planned](const Value& value) -> std::string {
-    const auto& name = std::get<std::string>(value);
-    if (std::ranges::find(names, name) != names.end()) return "";
-    const std::string valid = names.size() == 1 ? names[0] : "one of " + list(names);
-    if (std::ranges::find(planned, name) != planned.end())
-      return fmt::format("'{}' is not supported yet: must be {}", name, valid);
-    return "must be " + valid;
-  };
-  return {std::move(words), std::move(broken), std::move(names)};
-}
 
 // An integer of which only values up to `supported` are implemented.
 Rule up_to(std::int64_t first, std::int64_t supported, std::string feature) {
@@ -190,13 +243,10 @@ std::vector<Field> model_fields() {
           "model.vocab", m(&M::vocab), at_least(1),
           "Size of the vocabulary. `auto`: the tokenizer's (256 for `bytes`). At least the tokenizer's; the embedding table "
           "has it rounded up to a multiple of 128."),
-      key("model.norm", m(&M::norm), one_of({"layer_norm", "rms_norm"}),
-          "Normalisation before attention, before the MLP and at the end."),
+      choice("model.norm", m(&M::norm), "Normalisation before attention, before the MLP and at the end."),
       key("model.norm_epsilon", m(&M::norm_epsilon), above(0), "Added to the variance (mean square for `rms_norm`)."),
-      key("model.mlp", m(&M::mlp), one_of({"gelu", "swiglu"}),
-          "`gelu`: up, GELU (tanh form), down. `swiglu`: SiLU(gate) * up, down."),
-      key("model.position", m(&M::position), one_of({"learned", "rope"}),
-          "Learned position table, or rotary embedding of queries and keys."),
+      choice("model.mlp", m(&M::mlp), "`gelu`: up, GELU (tanh form), down. `swiglu`: SiLU(gate) * up, down."),
+      choice("model.position", m(&M::position), "Learned position table, or rotary embedding of queries and keys."),
       key("model.rope_base", m(&M::rope_base), above(0), "Base of the rotary frequencies; read with `position: rope` only."),
       key("model.tie_embeddings", m(&M::tie_embeddings), yes_or_no(), "Use the token embedding as the output projection too."),
       key("model.bias", m(&M::bias), yes_or_no(), "Biases in the attention output and the MLP, and the shift of `layer_norm`."),
@@ -259,8 +309,8 @@ std::vector<Field> train_fields() {
           "Learning rate at the end of `cosine`, `linear` and `wsd`, as a fraction of `lr`."),
       key("train.optimizer.warmup", o(&O::warmup), at_least(0),
           "Steps in which the learning rate rises linearly from 0 to `lr`."),
-      key("train.optimizer.schedule", o(&O::schedule), one_of({"constant", "cosine", "linear", "wsd"}),
-          "Learning rate after the warm-up. `wsd` (warm-up, stable, decay) stays at `lr` until the last `decay_fraction`."),
+      choice("train.optimizer.schedule", o(&O::schedule),
+             "Learning rate after the warm-up. `wsd` (warm-up, stable, decay) stays at `lr` until the last `decay_fraction`."),
       key("train.optimizer.decay_fraction", o(&O::decay_fraction), fraction(),
           "`wsd` only: share of all steps, at the end, in which the learning rate falls."),
       key("train.optimizer.beta1", o(&O::beta1), fraction_below_one(), "Decay of the first moment."),
@@ -279,6 +329,15 @@ std::vector<Field> train_fields() {
   };
 }
 
+std::string virtual_stages_meaning() {
+  std::string text = "Stages per pipeline rank: any number with " +
+                     listed_schedules([](const ScheduleRow& row) { return row.chunks == ScheduleRow::any_number; });
+  for (const ScheduleRow& row : built_in_schedules) {
+    if (row.chunks > 1) text += fmt::format("; always {} with `{}`", row.chunks, row.name);
+  }
+  return text + ". A file says it by itself.";
+}
+
 std::vector<Field> parallel_fields() {
   const auto p = [](auto member) { return at(&Config::parallel, member); };
   using P = ParallelConfig;
@@ -292,10 +351,9 @@ std::vector<Field> parallel_fields() {
           "planner's choice (docs/planner.md).")),
       planned(auto_key("parallel.pipeline", p(&P::pipeline), axis_size(),
                        "Pipeline-parallel size: ranks that share the chain of blocks.")),
-      planned(key("parallel.schedule", p(&P::schedule), one_of({"auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}),
-                  "Order of the micro-batches in a pipeline (docs/schedules.md). Without effect while `pipeline` is 1.")),
-      planned(auto_key("parallel.virtual_stages", p(&P::virtual_stages), axis_size(),
-                       "Stages per pipeline rank: `interleaved` takes any number; `zb-v` always has two.")),
+      planned(schedule_choice("Order of the micro-batches in a pipeline, by name or from a file (docs/schedules.md). By name "
+                              "without effect while `pipeline` is 1.")),
+      planned(auto_key("parallel.virtual_stages", p(&P::virtual_stages), axis_size(), virtual_stages_meaning())),
       key("parallel.stages", p(&P::stages),
           rule<std::vector<std::int64_t>>("a list of numbers of blocks, none negative",
                                           [](const auto& v) { return std::ranges::all_of(v, [](auto n) { return n >= 0; }); }),
@@ -310,8 +368,8 @@ std::vector<Field> parallel_fields() {
       key("parallel.sequence_parallel", p(&P::sequence_parallel), yes_or_no(),
           "Shard norms and the residual stream over the tensor-parallel ranks (Korthikanti et al. 2022): same communication, "
           "less memory. Without effect while `tensor` is 1."),
-      planned(key(
-          "parallel.recompute", p(&P::recompute), one_of({"auto", "none", "selective", "full"}),
+      planned(choice(
+          "parallel.recompute", p(&P::recompute),
           "What backward computes again instead of keeping it: nothing, what is cheap to compute and large to keep, or whole "
           "blocks from their input. Saves memory, costs time, changes no result.")),
   };
@@ -321,9 +379,9 @@ std::vector<Field> comm_fields() {
   const auto c = [](auto member) { return at(&Config::comm, member); };
   using C = CommConfig;
   return {
-      key("comm.backend", c(&C::backend), one_of({"auto", "nccl", "gloo"}),
-          "Collectives: NCCL between GPUs, Gloo between CPUs. `auto`: by device."),
-      key("comm.p2p", c(&C::p2p), one_of(auto_or(transport_names)),
+      choice("comm.backend", c(&C::backend), "Collectives: NCCL between GPUs, Gloo between CPUs. `auto`: by device."),
+      choice(
+          "comm.p2p", c(&C::p2p),
           "How messages between pipeline stages travel. Mailboxes: `direct` (GPUs with peer access, or CPUs, in one process), "
           "`vmm` "
           "and `ipc` (GPUs of two processes), `relay` (through the memory of a third GPU), `host` (through pinned host memory; "
@@ -345,12 +403,12 @@ std::vector<Field> comm_fields() {
           "see what "
           "slower links do to a layout. The planner takes `host` pairs for that slow, for collectives too, which do not go by "
           "these."),
-      key("comm.mover", c(&C::mover), one_of({"auto", "copy_engine", "sm_write", "sm_read"}),
-          "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of "
-          "the "
-          "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
-          "kernel "
-          "only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1."),
+      choice("comm.mover", c(&C::mover),
+             "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of "
+             "the "
+             "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
+             "kernel "
+             "only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1."),
       auto_key(
           "comm.bucket_mb", c(&C::bucket_mb), above(0),
           "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer collectives "
@@ -370,8 +428,8 @@ std::vector<Field> placement_and_launch_fields() {
   const auto l = [](auto member) { return at(&Config::launch, member); };
   using L = LaunchConfig;
   return {
-      key("placement.strategy", at(&Config::placement, &PlacementConfig::strategy),
-          one_of({"auto", "order", "worst", "explicit"}),
+      choice(
+          "placement.strategy", at(&Config::placement, &PlacementConfig::strategy),
           "Which rank gets which GPU. `auto`: as the planner finds best for what the ranks send one another (docs/planner.md). "
           "`order`: rank r gets GPU r. `worst`, for comparison: the opposite of `auto`. `explicit`: `placement.devices`."),
       key("placement.topology", at(&Config::placement, &PlacementConfig::topology), not_empty(),
@@ -384,8 +442,8 @@ std::vector<Field> placement_and_launch_fields() {
                                             return once.size() == v.size() && (v.empty() || *once.begin() >= 0);
                                           }),
           "`strategy: explicit` only: the GPU of each rank, in the order of ranks."),
-      key("launch.mode", l(&L::mode), one_of({"threads", "processes", "external"}),
-          "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI started."),
+      choice("launch.mode", l(&L::mode),
+             "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI started."),
       auto_key("launch.ranks", l(&L::ranks), at_least(1),
                "Number of ranks. `auto`: all GPUs; on CPUs `data * tensor * pipeline`, or 2 where `data` is `auto` too."),
       key("launch.device", l(&L::device), one_of({"auto", "cpu", "cuda"}), "`auto`: GPUs if there are any, else CPUs."),
@@ -517,11 +575,25 @@ const Field* find_field(const std::string& path) {
   return found == fields().end() ? nullptr : &*found;
 }
 
+std::string listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t n = 0; n < words.size(); ++n) text += (n == 0 ? "" : n + 1 < words.size() ? ", " : " and ") + words[n];
+  return text;
+}
+
+std::string listed_schedules(bool (*holds)(const ScheduleRow&), const std::string& quote) {
+  std::vector<std::string> list;
+  for (const ScheduleRow& row : built_in_schedules) {
+    if (holds(row)) list.push_back(quote + std::string(row.name) + quote);
+  }
+  return listed(list);
+}
+
 bool is_section(const std::string& path) { return std::ranges::find(sections(), path, &Section::path) != sections().end(); }
 
 std::string type_name(const Field& field) {
-  static constexpr const char* names[] = {"true or false", "integer",         "integer",         "number",
-                                          "string",        "list of strings", "list of integers"};
+  static constexpr const char* names[] = {"true or false", "integer",         "integer",          "number",
+                                          "string",        "list of strings", "list of integers", "file"};
   return names[field.get(Config{}).index()];
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,9 +17,17 @@
 
 namespace plait::config {
 
-// The types a key can have. `auto`, where a number takes it, is stored as Field::automatic.
-using Value =
-    std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>, std::vector<std::int64_t>>;
+// {file: PATH} in place of a name.
+struct FileValue {
+  std::string path;
+  std::shared_ptr<const ScheduleFile> content;
+  std::string problem;  // why there is no content
+};
+
+// The types a key can have. `auto`, where a number takes it, is stored as Field::automatic. What is an enumeration in the
+// structs is a string here: its name, or "auto" for an optional one that is empty.
+using Value = std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>,
+                           std::vector<std::int64_t>, FileValue>;
 
 // What a single value has to satisfy. Rules that relate several keys are CrossRules.
 struct Rule {
@@ -38,6 +47,7 @@ struct Field {
   std::string meaning;
   std::optional<std::int64_t> automatic = {};  // `auto` may stand for the number, and is this in the struct
   bool planned = false;                        // `auto` (of a name: "auto") is decided by the planner, before anything runs
+  std::function<FileValue(const std::string& path)> open = {};  // reads the file that may be given instead of a name
 };
 
 struct Section {
@@ -68,6 +78,12 @@ bool is_section(const std::string& path);
 
 // "integer", "list of strings", ... as documentation and messages call the type of a key.
 std::string type_name(const Field& field);
+
+// "a, b and c".
+std::string listed(const std::vector<std::string>& words);
+
+// The built-in schedules of which something holds, each between `quote`s: for messages and documentation.
+std::string listed_schedules(bool (*holds)(const ScheduleRow&), const std::string& quote = "`");
 
 // One value as it stands in a YAML file: doubles are the shortest text that reads back to the same bits, strings are quoted
 // where YAML would take them for something else.

@@ -67,6 +67,7 @@ struct Writer {
   std::string operator()(std::uint64_t v) const { return std::to_string(v); }
   std::string operator()(double v) const { return automatic && v == static_cast<double>(*automatic) ? "auto" : real_text(v); }
   std::string operator()(const std::string& v) const { return string_text(v); }
+  std::string operator()(const FileValue& v) const { return "{file: " + string_text(v.path) + "}"; }
   template <typename T>
   std::string operator()(const std::vector<T>& list) const {
     std::string text = "[";

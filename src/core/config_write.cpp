@@ -4,6 +4,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/config_schema.h"
+#include "core/schedule_file.h"
 
 namespace plait {
 namespace config {
@@ -64,11 +65,12 @@ std::string preset_markdown() {
   for (const Preset& preset : presets()) {
     const ModelConfig& m = preset.model;
     const auto number = [](std::int64_t v) { return v == 0 ? std::string("auto") : std::to_string(v); };
-    const std::string position = m.position == "rope" ? "rope, base " + yaml_text(m.rope_base, {}) : m.position;
-    text +=
-        fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", preset.name, preset.meaning,
-                    m.layers, m.hidden, m.heads, number(m.kv_heads), number(m.ffn), number(m.vocab), number(m.max_sequence),
-                    m.norm, yaml_text(m.norm_epsilon, {}), m.mlp, position, m.tie_embeddings ? "yes" : "no");
+    std::string position = to_string(m.position);
+    if (m.position == Position::rope) position += ", base " + yaml_text(m.rope_base, {});
+    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", preset.name,
+                        preset.meaning, m.layers, m.hidden, m.heads, number(m.kv_heads), number(m.ffn), number(m.vocab),
+                        number(m.max_sequence), to_string(m.norm), yaml_text(m.norm_epsilon, {}), to_string(m.mlp), position,
+                        m.tie_embeddings ? "yes" : "no");
   }
   return text;
 }
@@ -97,6 +99,11 @@ std::string to_yaml(const Config& config) {
         std::string(2 * open.size(), ' ') + path.back() + ": " + config::yaml_text(field.get(config), field.automatic) + "\n";
   }
   return text;
+}
+
+std::string schedule_name(const ParallelConfig& parallel) {
+  if (parallel.schedule_file) return parallel.schedule_file->path;
+  return parallel.schedule ? to_string(*parallel.schedule) : "auto";
 }
 
 std::string configuration_markdown() {

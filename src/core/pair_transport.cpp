@@ -22,10 +22,9 @@ std::optional<PairTransport> pair_transport(std::string_view text) {
   const std::size_t dash = text.find('-'), equals = text.find('=');
   if (dash == std::string_view::npos || equals == std::string_view::npos || dash > equals) return std::nullopt;
   const auto a = number(text.substr(0, dash)), b = number(text.substr(dash + 1, equals - dash - 1));
-  const std::string_view transport = text.substr(equals + 1);
-  if (!a || !b || *a == *b || std::find(transport_names.begin(), transport_names.end(), transport) == transport_names.end())
-    return std::nullopt;
-  return PairTransport{std::min(*a, *b), std::max(*a, *b), std::string(transport)};
+  const auto transport = named<Transport>(text.substr(equals + 1));
+  if (!a || !b || *a == *b || !transport) return std::nullopt;
+  return PairTransport{std::min(*a, *b), std::max(*a, *b), *transport};
 }
 
 }  // namespace plait

@@ -97,7 +97,7 @@ class Planning {
         throw ConfigError({{"comm.p2p_pairs", text,
                             "names a GPU that is not there: the topology has " + std::to_string(gpus.size()), "", 0}});
       }
-      if (pair.transport != "host") continue;
+      if (pair.transport != Transport::host) continue;
       const int a = gpus[static_cast<std::size_t>(pair.a)], b = gpus[static_cast<std::size_t>(pair.b)];
       std::erase_if(graph.pairs,
                     [&](const topology::PairMeasurement& m) { return std::minmax(m.from, m.to) == std::minmax(a, b); });
@@ -159,13 +159,9 @@ class Planning {
   }
 
   plan::PlacementOptions placement() const {
-    using plan::PlacementStrategy;
     plan::PlacementOptions options;
-    const std::string& strategy = config_.placement.strategy;
-    options.strategy = strategy == "explicit"                  ? PlacementStrategy::given
-                       : strategy == "order" || wish_.in_order ? PlacementStrategy::order
-                       : strategy == "worst"                   ? PlacementStrategy::worst
-                                                               : PlacementStrategy::automatic;
+    options.strategy = config_.placement.strategy;
+    if (wish_.in_order && options.strategy != PlacementStrategy::given) options.strategy = PlacementStrategy::order;
     for (const std::int64_t gpu : config_.placement.devices) options.given.push_back(static_cast<int>(gpu));
     return options;
   }
@@ -188,9 +184,9 @@ SettledJob settle(const Config& config) {
   SettledJob settled{.config = config, .plan = {}, .note = {}};
   const std::vector<std::string> open = keys_left_to_planner(config);
   const DeviceChoice devices = choose_devices(config);
-  const std::string& strategy = config.placement.strategy;
+  const PlacementStrategy strategy = config.placement.strategy;
   Config asked = config;
-  const bool external = config.launch.mode == "external";
+  const bool external = config.launch.mode == LaunchMode::external;
   if (external) {
     if (!open.empty()) {
       throw ConfigError(
@@ -204,7 +200,8 @@ SettledJob settle(const Config& config) {
     asked.launch.ranks = rank_count(config, devices);
   }
   // Data parallelism alone is as good anywhere, and NCCL finds its own rings.
-  const bool places = devices.kind == DeviceKind::cuda && !external && (strategy == "auto" || strategy == "worst") &&
+  const bool places = devices.kind == DeviceKind::cuda && !external &&
+                      (strategy == PlacementStrategy::automatic || strategy == PlacementStrategy::worst) &&
                       (config.parallel.tensor != 1 || config.parallel.pipeline != 1);
   const bool decides = places || !open.empty();
   PlanningWish wish;
@@ -215,7 +212,7 @@ SettledJob settle(const Config& config) {
   try {
     planned = plan_on_site(asked, data::vocabulary(config), wish);
   } catch (const ConfigError& error) {
-    if (!open.empty() || (places && strategy == "worst")) throw;
+    if (!open.empty() || (places && strategy == PlacementStrategy::worst)) throw;
     // It runs without, only maybe slower.
     if (places) settled.note = std::string("rank r runs on GPU r, as nothing better could be found: ") + error.what();
     settled.plan = plan::unpredicted(std::string("no prediction: ") + error.what());
@@ -228,7 +225,7 @@ SettledJob settle(const Config& config) {
   settled.note = "planned: " + explanation_of(planned.job, planned.machine, planned.context).front();
   if (planned.kind == DeviceKind::cuda) {
     const plan::PlacementResult& placement = planned.job.best.placement;
-    settled.config.placement.strategy = "explicit";
+    settled.config.placement.strategy = PlacementStrategy::given;
     settled.config.placement.devices.assign(placement.gpu_of_rank.begin(), placement.gpu_of_rank.end());
     settled.note += fmt::format("; ranks on GPUs {} ({})", fmt::join(placement.gpu_of_rank, " "), placement.method);
   }
@@ -236,7 +233,7 @@ SettledJob settle(const Config& config) {
 }
 
 void tell_rank_processes(const SettledJob& job) {
-  if (job.config.launch.mode != "processes") return;
+  if (job.config.launch.mode != LaunchMode::processes) return;
   const nlohmann::ordered_json told{{"config", to_yaml(job.config)}, {"plan", job.plan}};
   ::setenv(settled_variable, told.dump().c_str(), 1);
 }

@@ -151,8 +151,8 @@ RankContext child_rank(const Config& config) {
 }  // namespace
 
 std::optional<RankContext> rank_from_environment(const Config& config) {
-  if (config.launch.mode == "external") return external_rank(config);
-  if (config.launch.mode == "processes" && std::getenv(rank_variable)) return child_rank(config);
+  if (config.launch.mode == LaunchMode::external) return external_rank(config);
+  if (config.launch.mode == LaunchMode::processes && std::getenv(rank_variable)) return child_rank(config);
   return std::nullopt;
 }
 

@@ -10,13 +10,6 @@
 namespace plait::launch {
 namespace {
 
-LaunchMode mode_from(const std::string& name) {
-  if (name == "threads") return LaunchMode::threads;
-  if (name == "processes") return LaunchMode::processes;
-  if (name == "external") return LaunchMode::external;
-  throw ConfigError({{"launch.mode", name, "must be threads, processes or external", "", 0}});
-}
-
 [[noreturn]] void refuse_ranks(int ranks, const std::string& rule) {
   throw ConfigError({{"launch.ranks", std::to_string(ranks), rule, "", 0}});
 }
@@ -33,12 +26,14 @@ void check_layout(const Config& config, int ranks) {
 }
 
 void check_backend(const Config& config, const DeviceChoice& devices) {
-  const std::string& backend = config.comm.backend;
-  if (backend == "nccl" && devices.kind == DeviceKind::host) {
-    throw ConfigError({{"comm.backend", backend, "works among GPUs only; this job runs on the CPU: " + devices.reason, "", 0}});
+  const std::optional<Backend> backend = config.comm.backend;
+  if (backend == Backend::nccl && devices.kind == DeviceKind::host) {
+    throw ConfigError(
+        {{"comm.backend", to_string(*backend), "works among GPUs only; this job runs on the CPU: " + devices.reason, "", 0}});
   }
-  if (backend == "gloo" && devices.kind == DeviceKind::cuda) {
-    throw ConfigError({{"comm.backend", backend, "works on the CPU only; use nccl or auto, or launch.device: cpu", "", 0}});
+  if (backend == Backend::gloo && devices.kind == DeviceKind::cuda) {
+    throw ConfigError(
+        {{"comm.backend", to_string(*backend), "works on the CPU only; use nccl or auto, or launch.device: cpu", "", 0}});
   }
 }
 
@@ -106,7 +101,7 @@ int rank_count(const Config& config, const DeviceChoice& devices) {
 LaunchPlan plan_launch(const Config& config) {
   require_settled(config, "what is started here");
   LaunchPlan plan;
-  plan.mode = mode_from(config.launch.mode);
+  plan.mode = config.launch.mode;
   const DeviceChoice devices = choose_devices(config);
   check_backend(config, devices);
   plan.this_rank = rank_from_environment(config);

@@ -199,7 +199,7 @@ class Explainer {
 
 }  // namespace
 
-RankStanding rank_standing(int rank, const parallel::Layout& layout, int last_stage_rank,
+RankStanding rank_standing(int rank, const parallel::Layout& layout, parallel::ModelEnds ends,
                            const runtime::ProgressBoard::Reading& reading) {
   RankStanding standing{.rank = rank, .process = ::getpid(), .host = host_name()};
   for (const runtime::StreamCount& count : reading.counts) {
@@ -214,7 +214,7 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, int last_st
     const parallel::Instruction& instruction = reading.program->at(still.instruction);
     Stream stream{.instruction = to_string(instruction)};
     const auto add_others = [&](parallel::Group group) {
-      for (const int member : layout.members(group, rank, last_stage_rank)) {
+      for (const int member : layout.members(group, rank, ends)) {
         if (member != rank) stream.peers.push_back(member);
       }
     };

@@ -33,8 +33,8 @@ struct RankStanding {
   friend bool operator==(const RankStanding&, const RankStanding&) = default;
 };
 
-// Of rank `rank`. `last_stage_rank`: see parallel::Layout::members.
-RankStanding rank_standing(int rank, const parallel::Layout& layout, int last_stage_rank,
+// Of rank `rank`. `ends`: see parallel::Layout::members.
+RankStanding rank_standing(int rank, const parallel::Layout& layout, parallel::ModelEnds ends,
                            const runtime::ProgressBoard::Reading& reading);
 
 // As a word of a meeting; reading throws InvalidWord, or what nlohmann::json throws, on anything else.

@@ -238,7 +238,7 @@ class Watchdog::Watch {
     std::vector<std::optional<RankStanding>> answers(static_cast<std::size_t>(spec_.size));
     const auto reading = read();
     if (!reading) return std::nullopt;
-    const RankStanding own = rank_standing(spec_.rank, spec_.layout, spec_.last_stage_rank, *reading);
+    const RankStanding own = rank_standing(spec_.rank, spec_.layout, spec_.ends, *reading);
     say_once(meeting_, "answer", own);
     const auto begin = Clock::now();
     const auto go_on = [&] {

@@ -23,7 +23,7 @@ namespace plait::launch {
 struct WatchdogSpec {
   int rank = 0, size = 1;
   parallel::Layout layout;
-  int last_stage_rank = 0;                    // pipeline rank of the last stage (parallel::RankPlan)
+  parallel::ModelEnds ends;
   std::chrono::milliseconds timeout{60'000};  // comm.timeout_s: the run is over within this time after everything stopped
   std::shared_ptr<comm::Rendezvous> store;    // serves one job
   std::shared_ptr<runtime::RankLife> life;    // of the rank

@@ -14,10 +14,10 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
   shape.ffn = config.ffn > 0 ? config.ffn : 4 * config.hidden;
   shape.vocab = config.vocab > 0 ? config.vocab : vocab;
   shape.max_sequence = config.max_sequence > 0 ? config.max_sequence : sequence;
-  shape.norm = config.norm == "rms_norm" ? ops::NormKind::rms_norm : ops::NormKind::layer_norm;
+  shape.norm = config.norm;
   shape.norm_epsilon = static_cast<float>(config.norm_epsilon);
-  shape.mlp = config.mlp == "swiglu" ? Mlp::swiglu : Mlp::gelu;
-  shape.position = config.position == "rope" ? Position::rope : Position::learned;
+  shape.mlp = config.mlp;
+  shape.position = config.position;
   shape.rope_base = config.rope_base;
   shape.tie_embeddings = config.tie_embeddings;
   shape.bias = config.bias;
@@ -48,13 +48,6 @@ ModelShape ModelShape::local(int tensor) const {
   part.ffn /= tensor;
   part.padded_vocab /= tensor;
   return part;
-}
-
-Recompute recompute_from(const std::string& name) {
-  if (name == "none") return Recompute::none;
-  if (name == "selective") return Recompute::selective;
-  if (name == "full") return Recompute::full;
-  throw ConfigError({{"parallel.recompute", name, "must be one of none, selective, full", "", 0}});
 }
 
 }  // namespace plait::model

@@ -10,9 +10,9 @@
 
 namespace plait::model {
 
-enum class Mlp { gelu, swiglu };
-enum class Position { learned, rope };
-enum class Recompute { none, selective, full };
+using plait::Mlp;
+using plait::Position;
+using plait::Recompute;
 
 struct ModelShape {
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
@@ -56,7 +56,5 @@ struct TensorSplit {
 // `vocab` is the tokenizer's, used where the configuration gives none; `sequence` likewise for max_sequence. `tensor`: size of
 // the tensor-parallel group, which must divide heads, kv_heads and ffn (ConfigError).
 ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int64_t sequence, int tensor = 1);
-
-Recompute recompute_from(const std::string& name);
 
 }  // namespace plait::model

@@ -4,13 +4,14 @@
 // dgamma and dbeta have the gradient type G (T, or f32 for T = bf16).
 #pragma once
 
+#include "core/choices.h"
 #include "core/stream.h"
 #include "core/view.h"
 #include "ops/op_context.h"
 
 namespace plait::ops {
 
-enum class NormKind { layer_norm, rms_norm };
+using plait::NormKind;
 
 // residual[rows, dim] = x[rows, dim] + delta[rows, dim];  y = norm(residual) * gamma (+ beta)
 //   delta: optional; when empty the norm reads x and `residual` must be empty too. residual may alias x or delta.

@@ -10,7 +10,7 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
   require(!plans.empty(), "program_set: at least one rank");
   const RankPlan& first = plans.front();
   ProgramSet set{.layout = first.layout,
-                 .last_stage = first.last_stage_rank(),
+                 .ends = first.ends(),
                  .blocks = first.sizes.shape.blocks(),
                  .micro_batches = training ? first.micro_batches : 1,
                  .zero = first.zero,
@@ -30,7 +30,7 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
 
 std::vector<RankPlan> make_job_plan(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
   std::vector<RankPlan> plans;
-  const JobOutline outline = outline_job(config, vocab, layout, device_kind);
+  const JobOutline outline = outline_plans(config, vocab, layout, device_kind);
   for (int rank = 0; rank < layout.ranks(); ++rank) plans.push_back(make_rank_plan(config, outline, layout, rank, device_kind));
   return plans;
 }
@@ -40,7 +40,7 @@ ProgramSet evaluation_programs(const std::vector<RankPlan>& plans) { return prog
 
 std::vector<RankPlan> make_stage_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
   std::vector<RankPlan> plans;
-  const JobOutline outline = outline_job(config, vocab, layout, device_kind);
+  const JobOutline outline = outline_plans(config, vocab, layout, device_kind);
   for (int pipeline = 0; pipeline < layout.pipeline; ++pipeline) {
     plans.push_back(make_rank_plan(config, outline, layout, layout.rank({pipeline, 0, 0}), device_kind));
   }

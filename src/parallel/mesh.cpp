@@ -20,15 +20,15 @@ int Layout::on_pipeline(int of, int pipeline_rank) const {
   return rank(c);
 }
 
-std::vector<int> Layout::members(Group group, int of, int last_stage) const {
+std::vector<int> Layout::members(Group group, int of, ModelEnds ends) const {
   const Coordinates mine = coordinates(of);
-  const bool at_an_end = mine.pipeline == 0 || mine.pipeline == last_stage;
+  const auto at_an_end = [ends](const Coordinates& c) { return c.pipeline == ends.first || c.pipeline == ends.last; };
   std::vector<int> members;
   for (int other = 0; other < ranks(); ++other) {
     const Coordinates c = coordinates(other);
     const bool same_data = c.data == mine.data, same_tensor = c.tensor == mine.tensor,
                same_pipeline = c.pipeline == mine.pipeline;
-    const bool both_ends = at_an_end && (c.pipeline == 0 || c.pipeline == last_stage);
+    const bool both_ends = at_an_end(mine) && at_an_end(c);
     const bool member = group == Group::world || (group == Group::tensor && same_data && same_pipeline) ||
                         (group == Group::data && same_tensor && same_pipeline) ||
                         (group == Group::tied && same_data && same_tensor && (both_ends || same_pipeline));

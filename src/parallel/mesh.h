@@ -22,6 +22,12 @@ enum class Group {
 };
 std::string to_string(Group group);
 
+// Pipeline ranks of the model's first and last stage.
+struct ModelEnds {
+  int first = 0, last = 0;
+  friend bool operator==(const ModelEnds&, const ModelEnds&) = default;
+};
+
 struct Layout {
   int pipeline = 1, data = 1, tensor = 1;
 
@@ -30,9 +36,9 @@ struct Layout {
   int rank(Coordinates c) const { return (c.pipeline * data + c.data) * tensor + c.tensor; }
   // The same place in the mesh on another pipeline rank.
   int on_pipeline(int rank, int pipeline_rank) const;
-  // The ranks of `rank`'s group in ascending order, `rank` among them. `last_stage`: pipeline rank of the model's last stage;
-  // for Group::tied, a rank that holds neither end is in a group by itself.
-  std::vector<int> members(Group group, int rank, int last_stage) const;
+  // The ranks of `rank`'s group in ascending order, `rank` among them. For Group::tied, a rank that holds neither end is in a
+  // group by itself.
+  std::vector<int> members(Group group, int rank, ModelEnds ends) const;
   std::string to_string() const;  // "pipeline 1 × data 4 × tensor 1"
   friend bool operator==(const Layout&, const Layout&) = default;
 };

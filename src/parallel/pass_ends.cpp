@@ -6,12 +6,13 @@
 
 namespace plait::parallel {
 
-PassEnds::PassEnds(const Schedule& schedule) : schedule_(schedule), ends_(index(schedule.stages(), 0)) {}
+PassEnds::PassEnds(const Schedule& schedule) : schedule_(schedule), ends_(index(schedule.stages.count(), 0)) {}
 
 int PassEnds::stage(int rank, const Pass& pass) const {
-  require(pass.chunk >= 0 && pass.chunk < schedule_.chunks, "a schedule has a pass of a chunk that does not exist");
+  require(pass.chunk >= 0 && pass.chunk < schedule_.stages.chunks(rank),
+          "a schedule has a pass of a chunk that does not exist");
   require(pass.micro_batch >= 0 && pass.micro_batch < schedule_.micro_batches, "a schedule has a pass of no micro-batch of it");
-  return schedule_.stage(rank, pass.chunk);
+  return schedule_.stages.stage(rank, pass.chunk);
 }
 
 std::size_t PassEnds::index(int stage, int micro_batch) const {
@@ -23,13 +24,13 @@ std::optional<double> PassEnds::ready(int rank, const Pass& pass, double send) c
   const int at = stage(rank, pass);
   const auto from = [&](int neighbour, std::optional<double> Ends::* what) {
     std::optional<double> end = ends_[index(neighbour, pass.micro_batch)].*what;
-    if (end && schedule_.rank_of(neighbour) != rank) *end += send;
+    if (end && schedule_.stages.rank_of(neighbour) != rank) *end += send;
     return end;
   };
   if (pass.kind == PassKind::backward_weight) return from(at, &Ends::input_gradient);
   if (pass.kind == PassKind::forward) return at == 0 ? 0.0 : from(at - 1, &Ends::output);
   const std::optional<double> output = from(at, &Ends::output);
-  if (at + 1 == schedule_.stages()) return output;
+  if (at + 1 == schedule_.stages.count()) return output;
   const std::optional<double> gradient = from(at + 1, &Ends::input_gradient);
   return output && gradient ? std::max(output, gradient) : std::nullopt;
 }

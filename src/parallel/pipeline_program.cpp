@@ -8,73 +8,32 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "parallel/pass_messages.h"
 #include "parallel/program_set.h"
+#include "parallel/program_waits.h"
+#include "parallel/slots.h"
 
 namespace plait::parallel {
 namespace {
 
-// Slots of one kind of buffer, the lowest free one first, so that their number is the most ever in use.
-class Slots {
- public:
-  int take() {
-    const auto it = std::find(used_.begin(), used_.end(), false);
-    const auto slot = it - used_.begin();
-    if (it == used_.end()) used_.push_back(false);
-    used_[static_cast<std::size_t>(slot)] = true;
-    return static_cast<int>(slot);
-  }
-  void give_back(int slot) { used_[static_cast<std::size_t>(slot)] = false; }
-  int count() const { return static_cast<int>(used_.size()); }
-
- private:
-  std::vector<bool> used_;
-};
-
-// Slots of one kind, held per micro-batch.
-class SlotTable {
- public:
-  bool holds(int micro_batch) const { return held_.contains(micro_batch); }
-  int take(int micro_batch) {
-    const auto [it, fresh] = held_.try_emplace(micro_batch, 0);
-    if (fresh) it->second = slots_.take();
-    return it->second;
-  }
-  int of(int micro_batch) const {
-    const auto it = held_.find(micro_batch);
-    require(it != held_.end(), "SlotTable: the micro-batch holds no slot");
-    return it->second;
-  }
-  void give_back(int micro_batch) {
-    slots_.give_back(of(micro_batch));
-    held_.erase(micro_batch);
-  }
-  int count() const { return slots_.count(); }
-
- private:
-  Slots slots_;
-  std::map<int, int> held_;
-};
-
 struct ChunkSlots {
   SlotTable activations, inputs, stashes, gradients_in;
   int sent_gradients = 0;
+  std::set<int> finished;  // micro-batches whose slots are held for the next stage only, which is on this rank too
 };
-
-// A gradient is sent from one of two places in turn, so that computing the next one need not wait for it.
-constexpr int gradient_out_slots = 2;
 
 class ProgramBuilder {
  public:
   explicit ProgramBuilder(const ProgramSpec& spec) : spec_(spec) {
     program_.streams = {{StreamRole::compute, -1}, {StreamRole::copy, -1}, {StreamRole::reduce, -1}};
     const Schedule& schedule = spec.schedule;
-    require(static_cast<int>(spec.stages.size()) == schedule.stages(), "ProgramSpec: a range of blocks for every stage");
-    for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
-      const int stage = schedule.stage(spec.rank, chunk);
+    require(static_cast<int>(spec.stages.size()) == schedule.stages.count(), "ProgramSpec: a range of blocks for every stage");
+    for (int chunk = 0; chunk < schedule.stages.chunks(spec.rank); ++chunk) {
+      const int stage = schedule.stages.stage(spec.rank, chunk);
       const BlockRange blocks = spec.stages[static_cast<std::size_t>(stage)];
       Chunk c{.stage = stage, .first_block = blocks.first, .end_block = blocks.end};
-      c.previous_rank = stage > 0 ? remote(schedule.rank_of(stage - 1)) : -1;
-      c.next_rank = stage + 1 < schedule.stages() ? remote(schedule.rank_of(stage + 1)) : -1;
+      c.previous_rank = stage > 0 ? remote(schedule.stages.rank_of(stage - 1)) : -1;
+      c.next_rank = stage + 1 < schedule.stages.count() ? remote(schedule.stages.rank_of(stage + 1)) : -1;
       program_.chunks.push_back(c);
     }
     slots_.resize(program_.chunks.size());
@@ -110,14 +69,20 @@ class ProgramBuilder {
 
  private:
   void run_passes() {
-    const std::vector<Pass>& passes = spec_.schedule.passes[static_cast<std::size_t>(spec_.rank)];
-    for (int sender = 0; sender < spec_.schedule.ranks; ++sender) {
-      for (const Pass& pass : spec_.schedule.passes[static_cast<std::size_t>(sender)]) {
-        if (const auto message = message_of(sender, pass, spec_.rank)) expected_[sender].push_back(*message);
+    const Schedule& schedule = spec_.schedule;
+    const std::vector<Pass>& passes = schedule.passes[static_cast<std::size_t>(spec_.rank)];
+    for (int sender = 0; sender < schedule.ranks(); ++sender) {
+      const std::vector<Pass>& theirs = schedule.passes[static_cast<std::size_t>(sender)];
+      for (std::size_t n = 0; n < theirs.size(); ++n) {
+        const auto message = message_of(schedule, sender, theirs[n]);
+        if (!message || message->receiver != spec_.rank) continue;
+        expected_[sender].push_back(
+            {*message, schedule.times.empty() ? 0 : schedule.times[static_cast<std::size_t>(sender)][n].end});
       }
     }
     if (!passes.empty()) receive_for(passes.front());
     for (std::size_t n = 0; n < passes.size(); ++n) {
+      if (!schedule.times.empty()) receive_until(schedule.times[static_cast<std::size_t>(spec_.rank)][n].begin);
       // One pass ahead, so that the message arrives while the pass before is computed.
       if (spec_.overlap && n + 1 < passes.size()) receive_for(passes[n + 1]);
       compute(passes[n]);
@@ -126,11 +91,12 @@ class ProgramBuilder {
   }
 
   void run_stages() {
-    for (int stage = 0; stage < spec_.schedule.stages(); ++stage) {
-      if (spec_.schedule.rank_of(stage) != spec_.rank) continue;
-      const Pass pass{PassKind::forward, spec_.schedule.chunk_of(stage), 0};
+    const StageMap& stages = spec_.schedule.stages;
+    for (int stage = 0; stage < stages.count(); ++stage) {
+      if (stages.rank_of(stage) != spec_.rank) continue;
+      const Pass pass{PassKind::forward, stages.chunk_of(stage), 0};
       const Chunk& c = chunk(pass.chunk);
-      if (c.previous_rank >= 0) receive(c.previous_rank, {InstructionKind::receive_activation, pass.chunk, 0});
+      if (c.previous_rank >= 0) receive(c.previous_rank, {spec_.rank, false, pass.chunk, 0});
       compute(pass);
     }
   }
@@ -139,7 +105,7 @@ class ProgramBuilder {
   Chunk& chunk(int index) { return program_.chunks[static_cast<std::size_t>(index)]; }
   ChunkSlots& slots(int index) { return slots_[static_cast<std::size_t>(index)]; }
   // The chunk of this rank that holds the stage before or after; only where that is not remote.
-  int chunk_of_stage(int stage) const { return spec_.schedule.chunk_of(stage); }
+  int chunk_of_stage(int stage) const { return spec_.schedule.stages.chunk_of(stage); }
 
   int stream(StreamRole role, int peer = -1) {
     if (role == StreamRole::reduce && !spec_.overlap) role = StreamRole::compute;
@@ -165,24 +131,6 @@ class ProgramBuilder {
     if (!spec_.overlap) exposed_.push_back(index);
   }
 
-  // A message to this rank: for which pass, in this rank's terms.
-  struct Message {
-    InstructionKind kind = InstructionKind::receive_activation;
-    int chunk = 0, micro_batch = 0;
-    friend bool operator==(const Message&, const Message&) = default;
-  };
-
-  // What `pass` sends to the rank of a neighbouring stage, as that rank receives it.
-  std::optional<Message> message_of(int sender, const Pass& pass, int receiver) const {
-    const Schedule& schedule = spec_.schedule;
-    const bool forward = pass.kind == PassKind::forward;
-    if (pass.kind == PassKind::backward_weight) return std::nullopt;
-    const int to = schedule.stage(sender, pass.chunk) + (forward ? 1 : -1);
-    if (to < 0 || to >= schedule.stages() || schedule.rank_of(to) != receiver || sender == receiver) return std::nullopt;
-    return Message{forward ? InstructionKind::receive_activation : InstructionKind::receive_gradient, schedule.chunk_of(to),
-                   pass.micro_batch};
-  }
-
   // Messages from one rank arrive in the order in which it computes them, which need not be the order in which this rank uses
   // them: whatever comes before the one that `pass` needs is received first.
   void receive_for(const Pass& pass) {
@@ -190,25 +138,31 @@ class ProgramBuilder {
     const bool forward = pass.kind == PassKind::forward;
     const int peer = forward ? c.previous_rank : c.next_rank;
     if (peer < 0 || pass.kind == PassKind::backward_weight) return;
-    const Message needed{forward ? InstructionKind::receive_activation : InstructionKind::receive_gradient, pass.chunk,
-                         pass.micro_batch};
-    std::deque<Message>& expected = expected_[peer];
-    if (std::find(expected.begin(), expected.end(), needed) == expected.end()) return;  // here already
+    const PassMessage needed{spec_.rank, !forward, pass.chunk, pass.micro_batch};
+    std::deque<Expected>& expected = expected_[peer];
+    if (std::none_of(expected.begin(), expected.end(), [&](const Expected& e) { return e.message == needed; })) return;  // here
     for (bool found = false; !found; expected.pop_front()) {
-      receive(peer, expected.front());
-      found = expected.front() == needed;
+      receive(peer, expected.front().message);
+      found = expected.front().message == needed;
     }
   }
 
-  void receive(int peer, const Message& message) {
-    Instruction i{.kind = message.kind,
+  // All that has been sent by then, for schedules that need it (Schedule::times).
+  void receive_until(double time) {
+    for (auto& [peer, expected] : expected_) {
+      for (; !expected.empty() && expected.front().sent <= time; expected.pop_front()) receive(peer, expected.front().message);
+    }
+  }
+
+  void receive(int peer, const PassMessage& message) {
+    Instruction i{.kind = message.gradient ? InstructionKind::receive_gradient : InstructionKind::receive_activation,
                   .stream = stream(StreamRole::receive, peer),
                   .micro_batch = message.micro_batch,
                   .chunk = message.chunk};
-    if (message.kind == InstructionKind::receive_activation) {
-      i.input_slot = slots(message.chunk).inputs.take(message.micro_batch);
-    } else {
+    if (message.gradient) {
       i.gradient_in = slots(message.chunk).gradients_in.take(message.micro_batch);
+    } else {
+      i.input_slot = slots(message.chunk).inputs.take(message.micro_batch);
     }
     add_message(std::move(i));
   }
@@ -222,18 +176,17 @@ class ProgramBuilder {
     }
   }
 
-  // Tokens and targets are loaded once per micro-batch on a rank that needs them, by the first instruction that does.
+  // Tokens and targets are loaded once per micro-batch on a rank that needs them, by the first instruction that does: in
+  // ascending order, as data comes, so with those before it that will be needed later.
   int batch_slot(int block, int micro_batch) {
     if (block != 0 && block != head_) return -1;
-    const bool loaded = batches_.holds(micro_batch);
-    const int slot = batches_.take(micro_batch);
-    if (!loaded) {
+    for (; loaded_ <= micro_batch; ++loaded_) {
       add({.kind = InstructionKind::load_batch,
            .stream = stream(StreamRole::copy),
-           .micro_batch = micro_batch,
-           .batch_slot = slot});
+           .micro_batch = loaded_,
+           .batch_slot = batches_.take(loaded_)});
     }
-    return slot;
+    return batches_.of(micro_batch);
   }
 
   Instruction block_instruction(InstructionKind kind, const Pass& pass, int block) {
@@ -253,12 +206,15 @@ class ProgramBuilder {
     return i;
   }
 
+  // For how many micro-batches the same has been computed in this step.
+  int computed_before(const Instruction& i) { return computed_[{i.kind, i.block}]++; }
+
   void forward(const Pass& pass) {
     const Chunk& c = chunk(pass.chunk);
     const int slot = slots(pass.chunk).activations.take(pass.micro_batch);
     for (int block = c.first_block; block < c.end_block; ++block) {
       Instruction i = block_instruction(InstructionKind::forward, pass, block);
-      i.accumulate = pass.micro_batch > 0;  // the losses
+      i.accumulate = computed_before(i) > 0;  // the losses
       add(std::move(i));
     }
     if (c.next_rank >= 0) {
@@ -284,7 +240,7 @@ class ProgramBuilder {
       i.gradient_out =
           c.previous_rank >= 0 ? s.sent_gradients : slots(chunk_of_stage(c.stage - 1)).stashes.of(pass.micro_batch);
     }
-    i.accumulate = pass.micro_batch > 0 && spec_.zero < 2;
+    i.accumulate = computed_before(i) > 0 && !reduces_every_micro_batch();
     i.accumulate_tokens = spec_.tied_here || i.accumulate;
     return i;
   }
@@ -322,7 +278,8 @@ class ProgramBuilder {
 
   void weight_part(const Pass& pass, int block) {
     add(backward_instruction(InstructionKind::backward_weight, pass, block));
-    if (!reduces_every_micro_batch() && pass.micro_batch != spec_.schedule.micro_batches - 1) return;
+    const bool last = computed_[{InstructionKind::backward_weight, block}] == spec_.schedule.micro_batches;
+    if (!reduces_every_micro_batch() && !last) return;
     for (std::size_t b = 0; b < spec_.buckets.size(); ++b) {
       if (missing_[b].erase(block) == 0 || !missing_[b].empty()) continue;
       missing_[b].insert(spec_.buckets[b].blocks.begin(), spec_.buckets[b].blocks.end());
@@ -336,15 +293,27 @@ class ProgramBuilder {
 
   // The chunk is done with a micro-batch.
   void finish_micro_batch(const Pass& pass) {
+    slots(pass.chunk).finished.insert(pass.micro_batch);
+    give_back(pass.chunk, pass.micro_batch);
     const Chunk& c = chunk(pass.chunk);
-    ChunkSlots& s = slots(pass.chunk);
-    s.stashes.give_back(pass.micro_batch);
-    if (c.next_rank >= 0) s.gradients_in.give_back(pass.micro_batch);
-    if (c.previous_rank >= 0) s.inputs.give_back(pass.micro_batch);
-    s.activations.give_back(pass.micro_batch);
     // Where both ends of the model are here, the embedding is the last to need the batch.
     const bool head_alone = c.last_block() == head_ && program_.chunks.front().first_block != 0;
     if (c.first_block == 0 || head_alone) batches_.give_back(pass.micro_batch);
+  }
+
+  // The next stage, if it is on this rank, reads and writes this one's slots up to its own weight part.
+  void give_back(int index, int micro_batch) {
+    const Chunk& c = chunk(index);
+    ChunkSlots& s = slots(index);
+    const bool next_is_here = c.next_rank < 0 && c.stage + 1 < spec_.schedule.stages.count();
+    if (!s.finished.contains(micro_batch)) return;
+    if (next_is_here && slots(chunk_of_stage(c.stage + 1)).activations.holds(micro_batch)) return;
+    s.finished.erase(micro_batch);
+    s.stashes.give_back(micro_batch);
+    if (c.next_rank >= 0) s.gradients_in.give_back(micro_batch);
+    if (c.previous_rank >= 0) s.inputs.give_back(micro_batch);
+    s.activations.give_back(micro_batch);
+    if (c.stage > 0 && c.previous_rank < 0) give_back(chunk_of_stage(c.stage - 1), micro_batch);
   }
 
   void reduce_complete() {
@@ -355,7 +324,7 @@ class ProgramBuilder {
                     .group = Group::data};
       if (reduces_every_micro_batch()) {
         i.micro_batch = micro_batch;
-        i.accumulate = micro_batch > 0;
+        i.accumulate = reduced_[bucket]++ > 0;
       }
       add(std::move(i));
     }
@@ -411,8 +380,15 @@ class ProgramBuilder {
   const ProgramSpec& spec_;
   Program program_;
   std::vector<ChunkSlots> slots_;
-  std::map<int, std::deque<Message>> expected_;  // by sending rank, in its order: not received yet
+  struct Expected {
+    PassMessage message;
+    double sent = 0;  // by Schedule::times
+  };
+  std::map<int, std::deque<Expected>> expected_;  // by sending rank, in its order: not received yet
   SlotTable batches_;
+  int loaded_ = 0;                                           // micro-batches, into batches_
+  std::map<std::pair<InstructionKind, int>, int> computed_;  // micro-batches, by what and block
+  std::map<int, int> reduced_;                               // micro-batches, by bucket
   int head_ = 0;
   std::vector<std::set<int>> missing_;         // by bucket: blocks whose gradients it still waits for
   std::vector<std::pair<int, int>> complete_;  // (bucket, micro-batch) to be reduced

@@ -1,7 +1,7 @@
 // From a schedule to a rank's program: blocks, messages, buffers and what waits for what.
 //
-// Nothing here depends on the schedule. Slots are handed out in the order of the passes, messages are received one pass ahead,
-// and waits follow from which instructions use the same buffer on different streams.
+// Nothing here depends on the schedule. Slots are handed out in the order of the passes, messages are received one pass ahead
+// (or earlier, Schedule::times), and waits follow from which instructions use the same buffer on different streams.
 #pragma once
 
 #include <vector>
@@ -31,9 +31,5 @@ Program training_program(const ProgramSpec& spec);
 
 // Forward only, for evaluation: one micro-batch through all stages, in the first slot of every buffer.
 Program evaluation_program(const ProgramSpec& spec);
-
-// Fills the waits of a program from its buffer uses, this step's and the previous one's; leaves out those that others imply.
-// Waits that are there already stay.
-void derive_waits(Program& program, const std::vector<Bucket>& buckets);
 
 }  // namespace plait::parallel

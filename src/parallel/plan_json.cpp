@@ -1,6 +1,7 @@
 #include "parallel/plan_json.h"
 
 #include "core/error.h"
+#include "parallel/schedule_timeline.h"
 
 namespace plait::parallel {
 
@@ -69,9 +70,9 @@ Json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::st
                                  {"tensor", c.tensor}});
   }
   json["stages"] = Json::array();
-  for (int stage = 0; stage < first.schedule.stages(); ++stage) {
+  for (int stage = 0; stage < first.schedule.stages.count(); ++stage) {
     const BlockRange& blocks = first.stages[static_cast<std::size_t>(stage)];
-    json["stages"].push_back({{"pipeline", first.schedule.rank_of(stage)}, {"blocks", {blocks.first, blocks.end - 1}}});
+    json["stages"].push_back({{"pipeline", first.schedule.stages.rank_of(stage)}, {"blocks", {blocks.first, blocks.end - 1}}});
   }
   json["predicted"] = decision.at("predicted");
   json["memory_bytes_by_kind"] = Json::object();

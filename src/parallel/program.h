@@ -54,6 +54,7 @@ struct Chunk {
   int previous_rank = -1, next_rank = -1;  // pipeline ranks of the neighbouring stages; -1: none, or this rank
   int activation_slots = 1, input_slots = 0, stash_slots = 1, gradient_in_slots = 0, gradient_out_slots = 0;
   int last_block() const { return end_block - 1; }
+  friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
 struct Instruction {
@@ -71,6 +72,7 @@ struct Instruction {
   bool accumulate = false;  // adds to weight gradients (reductions under ZeRO-2: to the sums) instead of overwriting them
   bool accumulate_tokens = false;  // the same for the embedding's table, to which a tied head on this rank has added first
   std::vector<int> waits = {};
+  friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
 struct Program {
@@ -81,6 +83,7 @@ struct Program {
   const Instruction& at(int index) const { return instructions[static_cast<std::size_t>(index)]; }
   const StreamSpec& stream_of(const Instruction& i) const { return streams[static_cast<std::size_t>(i.stream)]; }
   const Chunk& chunk_of(const Instruction& i) const { return chunks[static_cast<std::size_t>(i.chunk)]; }
+  friend bool operator==(const Program&, const Program&) = default;
 };
 
 // Memory an instruction touches, apart from scratch that only the compute stream uses within one instruction.

@@ -36,7 +36,7 @@ bool splits_backward(const Program& program) {
   return false;
 }
 
-// What pass the instruction of a block is of, as a letter.
+// What pass the instruction of a block is of, as a letter. `split`: apart from whole backwards.
 char letter_of(const Instruction& i, bool split) {
   if (i.kind == InstructionKind::forward) return 'F';
   return split && i.kind == InstructionKind::backward_weight && i.gradient_in >= 0 ? 'W' : 'B';
@@ -44,12 +44,25 @@ char letter_of(const Instruction& i, bool split) {
 
 std::vector<DrawnPass> passes_of(const Program& program, bool split) {
   std::vector<DrawnPass> passes;
+  const Instruction* previous = nullptr;  // of a block
+  bool whole = false;                     // the backward that goes on
   for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
     const Instruction& i = program.at(n);
     if (i.kind == InstructionKind::gradient_norm) passes.push_back({.letter = 'U', .first = n});
     if (!is_block(i.kind)) continue;
-    const DrawnPass pass{letter_of(i, split), i.chunk, i.micro_batch, n, split || i.kind == InstructionKind::forward ? 1 : 2};
+    const bool goes_on = previous != nullptr && previous->chunk == i.chunk && previous->micro_batch == i.micro_batch;
+    const bool was_weight = goes_on && letter_of(*previous, true) == 'W';
+    // An input part behind a weight part: some programs have whole backwards beside split ones.
+    if (was_weight && i.kind == InstructionKind::backward_input && !whole) {
+      if (passes.back().letter == 'W') passes.pop_back();
+      passes.back().units = 2;
+      whole = true;
+    }
+    whole = whole && goes_on;
+    const int units = split || i.kind == InstructionKind::forward ? 1 : 2;
+    const DrawnPass pass{letter_of(i, split && !whole), i.chunk, i.micro_batch, n, units};
     if (passes.empty() || !same_pass(passes.back(), pass)) passes.push_back(pass);
+    previous = &i;
   }
   return passes;
 }

@@ -17,7 +17,7 @@ struct RankProgram {
 
 struct ProgramSet {
   Layout layout;
-  int last_stage = 0;     // pipeline rank of the model's last stage
+  ModelEnds ends;
   int blocks = 1;         // of the model
   int micro_batches = 1;  // one in evaluation
   int zero = 0;
@@ -30,7 +30,7 @@ struct ProgramSet {
     return programs[static_cast<std::size_t>(program_of[static_cast<std::size_t>(rank)])];
   }
   const Program& program(int rank) const { return of(rank).program; }
-  std::vector<int> members(Group group, int rank) const { return layout.members(group, rank, last_stage); }
+  std::vector<int> members(Group group, int rank) const { return layout.members(group, rank, ends); }
   int head() const { return blocks - 1; }
 };
 

@@ -1,8 +1,7 @@
-// Which instructions have to wait for which, from the buffers they use.
+#include "parallel/program_waits.h"
+
 #include <algorithm>
 #include <map>
-
-#include "parallel/pipeline_program.h"
 
 namespace plait::parallel {
 namespace {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "parallel/pass_messages.h"
 #include "parallel/rank_memory.h"
 
 namespace plait::parallel {
@@ -29,32 +30,36 @@ std::int64_t bucket_bytes(const Config& config, const std::vector<model::Paramet
 }
 
 Schedule schedule_of(const Config& config, const Layout& layout, int micro_batches) {
-  if (layout.pipeline == 1)
-    return make_schedule({.name = "1f1b", .ranks = 1, .virtual_stages = 1, .micro_batches = micro_batches});
-  return make_schedule({.name = config.parallel.schedule,
+  const ParallelConfig& p = config.parallel;
+  const ScheduleKind kind = p.schedule.value();
+  // By name without a pipeline, all are the same.
+  if (layout.pipeline == 1 && kind != ScheduleKind::file) return make_schedule({.micro_batches = micro_batches});
+  return make_schedule({.kind = kind,
                         .ranks = layout.pipeline,
-                        .virtual_stages = static_cast<int>(config.parallel.virtual_stages),
-                        .micro_batches = micro_batches});
+                        .virtual_stages = static_cast<int>(p.virtual_stages),
+                        .micro_batches = micro_batches,
+                        .file = p.schedule_file});
 }
 
 std::vector<BlockRange> stages_of(const Config& config, const model::ModelShape& shape, const Schedule& schedule,
                                   StageSplits* splits) {
-  if (schedule.stages() > shape.blocks()) {
-    throw ConfigError({{"parallel.pipeline", std::to_string(schedule.ranks),
-                        "makes " + std::to_string(schedule.stages()) + " stages, but the model has only " +
-                            std::to_string(shape.blocks()) + " blocks (model.layers, embedding and head)",
+  const int count = schedule.stages.count();
+  if (count > shape.blocks()) {
+    throw ConfigError({{"parallel.pipeline", std::to_string(schedule.ranks()),
+                        "makes " + std::to_string(count) + " stages, but the model has only " + std::to_string(shape.blocks()) +
+                            " blocks (model.layers, embedding and head)",
                         "", 0}});
   }
-  if (static_cast<int>(config.parallel.stages.size()) == schedule.stages()) return given_stages(config.parallel.stages);
+  if (static_cast<int>(config.parallel.stages.size()) == count) return given_stages(config.parallel.stages);
   const std::vector<double> costs = block_costs(shape, config.data.sequence_length);
-  return splits ? splits->split(costs, schedule) : split_stages(costs, schedule);
+  return splits ? splits->split(costs, schedule.stages) : split_stages(costs, schedule.stages);
 }
 
 // Blocks of one pipeline rank, ascending.
 std::vector<int> blocks_of(const Schedule& schedule, const std::vector<BlockRange>& stages, int pipeline_rank) {
   std::vector<int> blocks;
-  for (int stage = 0; stage < schedule.stages(); ++stage) {
-    if (schedule.rank_of(stage) != pipeline_rank) continue;
+  for (int stage = 0; stage < schedule.stages.count(); ++stage) {
+    if (schedule.stages.rank_of(stage) != pipeline_rank) continue;
     const BlockRange& range = stages[static_cast<std::size_t>(stage)];
     for (int block = range.first; block < range.end; ++block) blocks.push_back(block);
   }
@@ -112,7 +117,7 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                            .split = {0, layout.tensor, config.parallel.sequence_parallel && layout.tensor > 1},
                            .micro_batch = {micro_batch, config.data.sequence_length},
                            .compute = compute,
-                           .recompute = model::recompute_from(config.parallel.recompute)},
+                           .recompute = config.parallel.recompute.value()},
                  .gradient_type = gradients,
                  .master_type = compute == DType::f64 ? DType::f64 : DType::f32,
                  .separate_master = true,
@@ -131,8 +136,14 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   return job;
 }
 
+JobOutline outline_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
+  JobOutline job = outline_job(config, vocab, layout, device_kind);
+  time_messages(job.schedule);
+  return job;
+}
+
 RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind) {
-  return make_rank_plan(config, outline_job(config, vocab, layout, device_kind), layout, rank, device_kind);
+  return make_rank_plan(config, outline_plans(config, vocab, layout, device_kind), layout, rank, device_kind);
 }
 
 RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layout& layout, int rank, DeviceKind device_kind) {
@@ -143,8 +154,8 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
   const Schedule& schedule = job.schedule;
   const std::vector<int> blocks = blocks_of(schedule, job.stages, at.pipeline);
   std::vector<int> chunk_starts;
-  for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
-    chunk_starts.push_back(job.stages[static_cast<std::size_t>(schedule.stage(at.pipeline, chunk))].first);
+  for (int chunk = 0; chunk < schedule.stages.chunks(at.pipeline); ++chunk) {
+    chunk_starts.push_back(job.stages[static_cast<std::size_t>(schedule.stages.stage(at.pipeline, chunk))].first);
   }
   const bool tied_here = shape.tie_embeddings && blocks.front() == 0 && blocks.back() == shape.head_block();
   std::vector<model::Parameter> parameters = model::parameters(shape, sizes.split, blocks);

@@ -35,8 +35,8 @@ struct RankPlan {
   MemoryPlan memory;
 
   Coordinates coordinates() const { return layout.coordinates(rank); }
-  int last_stage_rank() const { return schedule.rank_of(schedule.stages() - 1); }  // pipeline rank
-  std::vector<int> members(Group group) const { return layout.members(group, rank, last_stage_rank()); }
+  ModelEnds ends() const { return {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)}; }
+  std::vector<int> members(Group group) const { return layout.members(group, rank, ends()); }
   bool holds(int block) const;
   // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
   bool counts_loss() const { return holds(sizes.shape.head_block()) && sizes.split.rank == 0; }
@@ -74,9 +74,12 @@ struct JobOutline {
 JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
                        StageSplits* splits = nullptr);
 
+// The same, with a schedule that programs may be made of (parallel/pass_messages.h).
+JobOutline outline_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind);
+
 // `vocab`: of the tokenizer. ConfigError when batch sizes, precision, schedule and layout do not fit together.
 RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& layout, int rank, DeviceKind device_kind);
-// The same for several ranks of a job: `outline` is that of the other arguments.
+// The same for several ranks of a job: `outline` is outline_plans() of the other arguments.
 RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const Layout& layout, int rank,
                         DeviceKind device_kind);
 

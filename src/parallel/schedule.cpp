@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <string_view>
 #include <utility>
 
 #include "core/error.h"
@@ -11,6 +10,10 @@
 
 namespace plait::parallel {
 namespace {
+
+struct Sizes {
+  int ranks = 1, chunks = 1, micro_batches = 1;
+};
 
 // A rank's part of a pipeline that never ends: which chunk its i-th forward and its i-th backward are for (micro-batches count
 // up within a chunk), and how many forwards come before the first backward; from there on one forward and one backward take
@@ -23,13 +26,13 @@ struct Stream {
 
 int only_chunk(int) { return 0; }
 
-Stream gpipe_stream(const Schedule& s, int) { return {only_chunk, only_chunk, s.micro_batches}; }
+Stream gpipe_stream(const Sizes& s, int) { return {only_chunk, only_chunk, s.micro_batches}; }
 
-Stream one_forward_one_backward_stream(const Schedule& s, int rank) { return {only_chunk, only_chunk, s.ranks - 1 - rank}; }
+Stream one_forward_one_backward_stream(const Sizes& s, int rank) { return {only_chunk, only_chunk, s.ranks - 1 - rank}; }
 
 // Narayanan et al. 2021: micro-batches go through the chunks in groups of as many as there are ranks, and micro-batch 0 comes
 // around (chunks - 1) * ranks forwards before its last chunk. One chunk is no interleaving, but 1F1B.
-Stream interleaved_stream(const Schedule& s, int rank) {
+Stream interleaved_stream(const Sizes& s, int rank) {
   const auto chunk = [ranks = s.ranks, chunks = s.chunks](int i) { return i / ranks % chunks; };
   const int to_last_rank = s.ranks - 1 - rank;
   return {chunk, [chunk, chunks = s.chunks](int i) { return chunks - 1 - chunk(i); },
@@ -39,7 +42,7 @@ Stream interleaved_stream(const Schedule& s, int rank) {
 // Qi et al. 2023, section 6, in passes of equal cost. Micro-batch 0 takes 2 (ranks - rank) - 1 passes from here down the V and
 // up to here again; it takes 2 rank + 1 more to the last stage and back, while outputs of both chunks arrive in turn; then only
 // chunk 1 has gradients, until the first comes down the V and up again. From then on the chunks take turns.
-Stream v_stream(const Schedule& s, int rank) {
+Stream v_stream(const Sizes& s, int rank) {
   const int below = s.ranks - rank;
   const int down_and_up = 2 * below - 1;
   const int ahead = down_and_up + 2 * rank;
@@ -50,7 +53,7 @@ Stream v_stream(const Schedule& s, int rank) {
           [=](int i) { return i < below ? 1 : (i - below) % 2; }, ahead};
 }
 
-std::vector<Pass> merge(const Stream& stream, const Schedule& s, PassKind backward) {
+std::vector<Pass> merge(const Stream& stream, const Sizes& s, PassKind backward) {
   std::vector<Pass> passes;
   std::vector<int> forwards(static_cast<std::size_t>(s.chunks)), backwards = forwards;
   const auto add = [&](PassKind kind, int chunk, std::vector<int>& counts) {
@@ -111,50 +114,65 @@ void fill_with_weight_passes(Schedule& s, int most_in_flight) {
   for (std::size_t r = 0; r < ranks.size(); ++r) s.passes[r] = std::move(ranks[r].passes);
 }
 
-struct Generator {
-  std::string_view name;
-  Stream (*stream)(const Schedule&, int rank);
-  int chunks;  // per rank; 0: as parallel.virtual_stages says
-  Placement placement;
-  bool splits_backward;
+using StreamOf = Stream (*)(const Sizes&, int rank);
+
+// Of each built-in schedule.
+constexpr std::pair<ScheduleKind, StreamOf> streams[] = {
+    {ScheduleKind::gpipe, gpipe_stream},
+    {ScheduleKind::one_f_one_b, one_forward_one_backward_stream},
+    {ScheduleKind::interleaved, interleaved_stream},
+    {ScheduleKind::zb_h1, one_forward_one_backward_stream},
+    {ScheduleKind::zb_v, v_stream},
 };
 
-constexpr Generator generators[] = {
-    {"gpipe", gpipe_stream, 1, Placement::looped, false},
-    {"1f1b", one_forward_one_backward_stream, 1, Placement::looped, false},
-    {"interleaved", interleaved_stream, 0, Placement::looped, false},
-    {"zb-h1", one_forward_one_backward_stream, 1, Placement::looped, true},
-    {"zb-v", v_stream, 2, Placement::v_shape, true},
-};
+constexpr StreamOf stream_of(ScheduleKind kind) {
+  const auto* found = std::find_if(std::begin(streams), std::end(streams), [kind](const auto& s) { return s.first == kind; });
+  return found == std::end(streams) ? nullptr : found->second;
+}
+
+static_assert(std::all_of(built_in_schedules.begin(), built_in_schedules.end(),
+                          [](const ScheduleRow& row) { return stream_of(row.kind) != nullptr; }),
+              "every built-in schedule of core/schedule_table.h has a generator");
+
+// "1f1b or zb-v".
+std::string names_where(bool (*holds)(const ScheduleRow&)) {
+  std::string text;
+  for (const ScheduleRow& row : built_in_schedules) {
+    if (holds(row)) text += (text.empty() ? "" : " or ") + std::string(row.name);
+  }
+  return text;
+}
 
 // What is wrong with sizes that are all positive.
-std::vector<ConfigProblem> problems_of(const Generator& g, const ScheduleSpec& spec) {
+std::vector<ConfigProblem> problems_of(const ScheduleRow& row, const ScheduleSpec& spec) {
   std::vector<ConfigProblem> problems;
-  const std::string name = "parallel.schedule " + spec.name;
-  if (g.chunks == 1 && spec.virtual_stages > 1) {
+  const std::string name(row.name), key = "parallel.schedule " + name;
+  if (row.chunks == 1 && spec.virtual_stages > 1) {
     problems.push_back({"parallel.virtual_stages", std::to_string(spec.virtual_stages),
-                        name + " has one stage per pipeline rank; use 1, or parallel.schedule interleaved", "", 0});
-  }
-  if (g.chunks > 1 && spec.virtual_stages > 1 && spec.virtual_stages != g.chunks) {
-    problems.push_back({"parallel.virtual_stages", std::to_string(spec.virtual_stages),
-                        name + " always has " + std::to_string(g.chunks) + " stages per pipeline rank; leave it out", "", 0});
-  }
-  // Micro-batches go through a rank's chunks in groups of as many as there are ranks; a smaller group would leave a gap in
-  // every chunk.
-  if (g.stream == interleaved_stream && spec.micro_batches % spec.ranks != 0) {
-    problems.push_back({"parallel.schedule", spec.name,
-                        "needs a number of micro-batches that is a multiple of parallel.pipeline, but " +
-                            std::to_string(spec.micro_batches) + " is no multiple of " + std::to_string(spec.ranks) +
-                            "; change train.global_batch or train.micro_batch (" +
-                            std::to_string((spec.micro_batches / spec.ranks + 1) * spec.ranks) +
-                            " micro-batches would do), or use parallel.schedule 1f1b or zb-v, which take any number",
+                        key + " has one stage per pipeline rank; use 1, or parallel.schedule " +
+                            names_where([](const ScheduleRow& r) { return r.chunks == ScheduleRow::any_number; }),
                         "", 0});
+  }
+  if (row.chunks > 1 && spec.virtual_stages > 1 && spec.virtual_stages != row.chunks) {
+    problems.push_back({"parallel.virtual_stages", std::to_string(spec.virtual_stages),
+                        key + " always has " + std::to_string(row.chunks) + " stages per pipeline rank; leave it out", "", 0});
+  }
+  // A smaller group would leave a gap in every chunk.
+  if (row.in_rounds && spec.micro_batches % spec.ranks != 0) {
+    problems.push_back(
+        {"parallel.schedule", name,
+         "needs a number of micro-batches that is a multiple of parallel.pipeline, but " + std::to_string(spec.micro_batches) +
+             " is no multiple of " + std::to_string(spec.ranks) + "; change train.global_batch or train.micro_batch (" +
+             std::to_string((spec.micro_batches / spec.ranks + 1) * spec.ranks) +
+             " micro-batches would do), or use parallel.schedule " +
+             names_where([](const ScheduleRow& r) { return r.is_candidate && !r.in_rounds; }) + ", which take any number",
+         "", 0});
   }
   return problems;
 }
 
 // ConfigError unless the schedule exists for these sizes.
-const Generator& generator(const ScheduleSpec& spec) {
+void check(const ScheduleRow& row, const ScheduleSpec& spec) {
   std::vector<ConfigProblem> problems;
   const auto positive = [&](const char* path, int value, const char* rule) {
     if (value < 1) problems.push_back({path, std::to_string(value), rule, "", 0});
@@ -162,46 +180,82 @@ const Generator& generator(const ScheduleSpec& spec) {
   positive("parallel.pipeline", spec.ranks, "must be at least 1");
   positive("parallel.virtual_stages", spec.virtual_stages, "must be at least 1");
   positive("train.global_batch", spec.micro_batches, "must leave at least one micro-batch to each pipeline");
-  const Generator* found =
-      std::find_if(std::begin(generators), std::end(generators), [&](const Generator& g) { return g.name == spec.name; });
-  if (found == std::end(generators)) {
-    std::string names;
-    for (const std::string& name : schedule_names()) names += (names.empty() ? "" : ", ") + name;
-    problems.push_back({"parallel.schedule", spec.name, "must be one of " + names, "", 0});
-  } else if (problems.empty()) {
-    problems = problems_of(*found, spec);
-  }
+  if (problems.empty()) problems = problems_of(row, spec);
   if (!problems.empty()) throw ConfigError(std::move(problems));
-  return *found;
+}
+
+Schedule built_in_schedule(const ScheduleRow& row, const ScheduleSpec& spec) {
+  const Sizes sizes{spec.ranks, row.chunks == ScheduleRow::any_number ? spec.virtual_stages : row.chunks, spec.micro_batches};
+  Schedule s{std::string(row.name), sizes.micro_batches, StageMap(row.placement, sizes.ranks, sizes.chunks), {}};
+  const PassKind backward = row.splits_backward ? PassKind::backward_input : PassKind::backward;
+  for (int rank = 0; rank < sizes.ranks; ++rank) s.passes.push_back(merge(stream_of(row.kind)(sizes, rank), sizes, backward));
+  // As much memory as 1F1B takes on its first rank.
+  if (row.splits_backward) fill_with_weight_passes(s, s.stages.count());
+  return s;
+}
+
+Schedule schedule_of_file(const ScheduleSpec& spec) {
+  require(spec.file != nullptr, "make_schedule: a schedule from a file, and no file");
+  const ScheduleFile& file = *spec.file;
+  const auto check_size = [&](const char* path, std::size_t has, int wanted, const std::string& what) {
+    if (static_cast<int>(has) == wanted) return;
+    throw ConfigError(
+        {{"parallel.schedule", file.path,
+          "has " + std::to_string(has) + " " + what + ", but " + path + " makes it " + std::to_string(wanted), "", 0}});
+  };
+  check_size("parallel.pipeline", file.ranks.size(), spec.ranks, "ranks");
+  check_size("train.global_batch", static_cast<std::size_t>(file.micro_batches), spec.micro_batches, "micro-batches");
+  Schedule s{file.path, file.micro_batches, StageMap(file.rank_of_stage), {}};
+  for (const std::vector<StagePass>& passes : file.ranks) {
+    std::vector<Pass>& list = s.passes.emplace_back();
+    for (const StagePass& p : passes) list.push_back({p.kind, s.stages.chunk_of(p.stage), p.micro_batch});
+  }
+  return s;
+}
+
+// By stage.
+std::vector<int> dealt(StagePlacement placement, int ranks, int chunks) {
+  require(placement != StagePlacement::given, "StageMap: of a file, give the ranks");
+  const bool is_v = placement == StagePlacement::v;
+  require(!is_v || chunks == 2, "StageMap: a V has two stages per rank");
+  std::vector<int> rank_of_stage;
+  for (int stage = 0; stage < ranks * chunks; ++stage) {
+    rank_of_stage.push_back(is_v && stage >= ranks ? 2 * ranks - 1 - stage : stage % ranks);
+  }
+  return rank_of_stage;
 }
 
 }  // namespace
 
-int Schedule::stage(int rank, int chunk) const {
-  return placement == Placement::v_shape && chunk == 1 ? 2 * ranks - 1 - rank : chunk * ranks + rank;
+StageMap::StageMap(std::vector<int> rank_of_stage) : ranks_(std::move(rank_of_stage)) {
+  for (int stage = 0; stage < count(); ++stage) {
+    const auto rank = static_cast<std::size_t>(rank_of(stage));
+    if (rank >= stages_.size()) stages_.resize(rank + 1);
+    chunks_.push_back(static_cast<int>(stages_[rank].size()));
+    stages_[rank].push_back(stage);
+  }
+  require(std::none_of(stages_.begin(), stages_.end(), [](const auto& stages) { return stages.empty(); }),
+          "StageMap: a rank without a stage");
 }
 
-int Schedule::rank_of(int stage) const {
-  return placement == Placement::v_shape && stage >= ranks ? 2 * ranks - 1 - stage : stage % ranks;
-}
-
-int Schedule::chunk_of(int stage) const { return stage / ranks; }
-
-std::vector<std::string> schedule_names() {
-  std::vector<std::string> names;
-  for (const Generator& g : generators) names.emplace_back(g.name);
-  return names;
-}
+StageMap::StageMap(StagePlacement placement, int ranks, int chunks) : StageMap(dealt(placement, ranks, chunks)) {}
 
 Schedule make_schedule(const ScheduleSpec& spec) {
-  const Generator& g = generator(spec);
-  Schedule s{spec.name, spec.ranks, g.chunks > 0 ? g.chunks : spec.virtual_stages, spec.micro_batches, g.placement, {}};
-  for (int rank = 0; rank < s.ranks; ++rank) {
-    s.passes.push_back(merge(g.stream(s, rank), s, g.splits_backward ? PassKind::backward_input : PassKind::backward));
+  if (spec.kind == ScheduleKind::file) return schedule_of_file(spec);
+  const ScheduleRow& row = schedule_row(spec.kind);
+  check(row, spec);
+  return built_in_schedule(row, spec);
+}
+
+std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule) {
+  std::vector<std::vector<StagePass>> ranks;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    std::vector<StagePass>& list = ranks.emplace_back();
+    for (const Pass& p : schedule.passes[static_cast<std::size_t>(rank)]) {
+      list.push_back({p.kind, schedule.stages.stage(rank, p.chunk), p.micro_batch});
+    }
   }
-  // As much memory as 1F1B takes on its first rank.
-  if (g.splits_backward) fill_with_weight_passes(s, s.ranks * s.chunks);
-  return s;
+  return ranks;
 }
 
 }  // namespace plait::parallel

@@ -5,21 +5,18 @@
 // order in which it computes them. Communication, buffers and everything else an optimizer step needs is added afterwards
 // (parallel/pipeline_program.h), and is the same for all schedules.
 //
-// Within a chunk, passes of one kind run in ascending order of micro-batch, in every schedule: gradients are then summed in the
-// same order and all schedules give the same bits.
+// Built-in schedules go through a chunk's micro-batches in ascending order, forward and backward: gradients are then summed in
+// the same order and all of them give the same bits. A file may have any order.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
-namespace plait::parallel {
+#include "core/schedule_file.h"
+#include "core/schedule_table.h"
 
-enum class PassKind {
-  forward,
-  backward,         // both parts
-  backward_input,   // gradient of the stage's input (B in Qi et al. 2023)
-  backward_weight,  // gradients of its weights (W)
-};
+namespace plait::parallel {
 
 struct Pass {
   PassKind kind = PassKind::forward;
@@ -28,31 +25,50 @@ struct Pass {
   friend bool operator==(const Pass&, const Pass&) = default;
 };
 
-// How stages are dealt to ranks.
-enum class Placement {
-  looped,   // stage s on rank s mod ranks, chunk s / ranks
-  v_shape,  // two chunks per rank: stage s on rank s, stage 2 ranks - 1 - s on rank s again: first and last stage share rank 0
+// Which pipeline rank has which stage. A rank's stages in ascending order are its chunks 0, 1, ...
+class StageMap {
+ public:
+  StageMap() = default;
+  // By stage. Every rank from 0 to the largest has at least one (InternalError).
+  explicit StageMap(std::vector<int> rank_of_stage);
+  // As built-in schedules do (core/schedule_table.h), `chunks` to each rank.
+  StageMap(StagePlacement placement, int ranks, int chunks);
+
+  int ranks() const { return static_cast<int>(stages_.size()); }
+  int count() const { return static_cast<int>(ranks_.size()); }  // of stages
+  int chunks(int rank) const { return static_cast<int>(stages_[static_cast<std::size_t>(rank)].size()); }
+  int stage(int rank, int chunk) const { return stages_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(chunk)]; }
+  int rank_of(int stage) const { return ranks_[static_cast<std::size_t>(stage)]; }
+  int chunk_of(int stage) const { return chunks_[static_cast<std::size_t>(stage)]; }
+  friend auto operator<=>(const StageMap&, const StageMap&) = default;
+
+ private:
+  std::vector<int> ranks_, chunks_;       // by stage
+  std::vector<std::vector<int>> stages_;  // by rank and chunk
+};
+
+struct TimeSpan {
+  double begin = 0, end = 0;
 };
 
 struct Schedule {
-  std::string name;  // as in parallel.schedule
-  int ranks = 1;     // pipeline ranks
-  int chunks = 1;    // per rank
+  std::string name;  // as in parallel.schedule; of a file its path
   int micro_batches = 1;
-  Placement placement = Placement::looped;
+  StageMap stages;
   std::vector<std::vector<Pass>> passes;  // [rank], in order
+  // When each pass runs where nothing but others' results holds it up, [rank][n], if messages have to be received as they are
+  // sent so that ranks do not wait in a circle for buffers: see time_messages() in parallel/pass_messages.h. Else empty.
+  std::vector<std::vector<TimeSpan>> times = {};
 
-  int stages() const { return ranks * chunks; }
-  int stage(int rank, int chunk) const;
-  int rank_of(int stage) const;
-  int chunk_of(int stage) const;
+  int ranks() const { return stages.ranks(); }
 };
 
 struct ScheduleSpec {
-  std::string name = "1f1b";  // see schedule_names()
+  ScheduleKind kind = ScheduleKind::one_f_one_b;
   int ranks = 1;
-  int virtual_stages = 1;  // chunks per rank, of `interleaved`; zb-v always has two and takes 1 or 2 here
+  int virtual_stages = 1;  // chunks per rank where the schedule takes any number; else 1 or the schedule's own number
   int micro_batches = 1;
+  std::shared_ptr<const ScheduleFile> file = nullptr;  // of ScheduleKind::file
 };
 
 // gpipe         Huang et al. 2019: all forwards, then all backwards
@@ -60,43 +76,13 @@ struct ScheduleSpec {
 // interleaved   Narayanan et al. 2021: 1F1B over virtual stages; micro_batches must be a multiple of ranks
 // zb-h1         Qi et al. 2023: backward split in two; weight parts fill the bubble; in-flight activations as 1F1B's first rank
 // zb-v          Qi et al. 2023, section 6: two chunks per rank placed as a V
-std::vector<std::string> schedule_names();
-
+// file          as it says
+//
 // ConfigError naming parallel.schedule, parallel.virtual_stages or train.global_batch where the schedule does not exist for
 // these sizes.
 Schedule make_schedule(const ScheduleSpec& spec);
 
-// What a pass costs, in any unit. A whole backward costs both parts. `send`: from the end of a pass to the moment at which
-// another rank can use what it produced; nothing within a rank.
-struct PassCosts {
-  double forward = 1, backward_input = 1, backward_weight = 1;
-  double send = 0;
-};
-
-struct TimedPass {
-  Pass pass;
-  double begin = 0, end = 0;
-};
-
-struct Timeline {
-  std::vector<std::vector<TimedPass>> ranks;
-  double end = 0;  // from the first pass to the end of the last, over all ranks
-  // Share of ranks × end in which ranks stand idle. Includes what a rank waits before its first pass and after its last,
-  // because an optimizer step that clips gradients by their norm begins and ends on all ranks together.
-  double bubble_fraction() const;
-};
-
-// Every pass as early as its rank's order and its inputs allow. `costs` are per stage pass; a chunk costs 1 / chunks of it when
-// costs are those of a whole rank's share (the caller divides). InternalError if the schedule cannot run (it deadlocks) or does
-// not compute everything exactly once.
-Timeline simulate(const Schedule& schedule, const PassCosts& costs = {});
-
-// The largest number of micro-batches for which `rank` has done some forward and not yet the backward (weight part included),
-// summed over its chunks.
-int peak_in_flight(const Schedule& schedule, int rank);
-
-// One line per rank, one column per unit of time: "F0 F1 .. B0 -- W0", ".." idle, "--" a pass going on, B a backward or its
-// input part; with several chunks "F0a" for the first, "F0b" for the second. Needs whole-number costs.
-std::string draw(const Schedule& schedule, const PassCosts& costs = {});
+// The passes by stage, as core/schedule_file.h writes them.
+std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule);
 
 }  // namespace plait::parallel

@@ -1,9 +1,10 @@
+#include "parallel/schedule_timeline.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
 #include "parallel/pass_ends.h"
-#include "parallel/schedule.h"
 
 namespace plait::parallel {
 namespace {
@@ -39,7 +40,7 @@ double Timeline::bubble_fraction() const {
 }
 
 Timeline simulate(const Schedule& schedule, const PassCosts& costs) {
-  require(schedule.passes.size() == static_cast<std::size_t>(schedule.ranks),
+  require(schedule.passes.size() == static_cast<std::size_t>(schedule.ranks()),
           "schedule " + schedule.name + ": one list per rank");
   PassEnds ends(schedule);
   Timeline timeline{std::vector<std::vector<TimedPass>>(schedule.passes.size()), 0};
@@ -63,7 +64,8 @@ Timeline simulate(const Schedule& schedule, const PassCosts& costs) {
   for (std::size_t r = 0; r < schedule.passes.size(); ++r) {
     const std::size_t done = timeline.ranks[r].size();
     if (done < schedule.passes[r].size()) {
-      stuck += ", rank " + std::to_string(r) + " at " + label(schedule.passes[r][done], schedule.chunks);
+      stuck +=
+          ", rank " + std::to_string(r) + " at " + label(schedule.passes[r][done], schedule.stages.chunks(static_cast<int>(r)));
     }
   }
   require(stuck.empty(), "schedule " + schedule.name + ": deadlock" + stuck);
@@ -86,14 +88,16 @@ std::string draw(const Schedule& schedule, const PassCosts& costs) {
     require(time == std::floor(time), "draw: costs must be whole numbers");
     return static_cast<std::size_t>(time);
   };
-  const std::size_t width = label({PassKind::forward, schedule.chunks - 1, schedule.micro_batches - 1}, schedule.chunks).size();
+  int chunks = 1;  // of the rank that has most
+  for (int rank = 0; rank < schedule.ranks(); ++rank) chunks = std::max(chunks, schedule.stages.chunks(rank));
+  const std::size_t width = label({PassKind::forward, chunks - 1, schedule.micro_batches - 1}, chunks).size();
   std::string text;
   for (const auto& passes : timeline.ranks) {
     std::vector<std::string> cells(column(timeline.end), std::string(width, '.'));
     for (const TimedPass& p : passes) {
       const std::size_t begin = column(p.begin), end = column(p.end);
       for (std::size_t at = begin; at < end; ++at) {
-        cells[at] = at == begin ? label(p.pass, schedule.chunks) : std::string(width, '-');
+        cells[at] = at == begin ? label(p.pass, chunks) : std::string(width, '-');
         cells[at].resize(width, ' ');
       }
     }

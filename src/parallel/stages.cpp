@@ -10,15 +10,15 @@ namespace plait::parallel {
 namespace {
 
 // How good a split is: smaller is better.
-std::tuple<double, double, double> measure(const std::vector<double>& costs, const Schedule& schedule,
+std::tuple<double, double, double> measure(const std::vector<double>& costs, const StageMap& map,
                                            const std::vector<int>& ends) {
-  std::vector<double> ranks(static_cast<std::size_t>(schedule.ranks), 0.0);
+  std::vector<double> ranks(static_cast<std::size_t>(map.ranks()), 0.0);
   double stage_squares = 0;
   int first = 0;
-  for (int stage = 0; stage < schedule.stages(); ++stage) {
+  for (int stage = 0; stage < map.count(); ++stage) {
     double cost = 0;
     for (; first < ends[static_cast<std::size_t>(stage)]; ++first) cost += costs[static_cast<std::size_t>(first)];
-    ranks[static_cast<std::size_t>(schedule.rank_of(stage))] += cost;
+    ranks[static_cast<std::size_t>(map.rank_of(stage))] += cost;
     stage_squares += cost * cost;
   }
   double rank_squares = 0;
@@ -29,8 +29,8 @@ std::tuple<double, double, double> measure(const std::vector<double>& costs, con
 // Boundaries of stages, of which runs move by one block.
 class Boundaries {
  public:
-  Boundaries(const std::vector<double>& costs, const Schedule& schedule, std::vector<int> ends)
-      : costs_(costs), schedule_(schedule), ends_(std::move(ends)), more_(static_cast<std::size_t>(schedule.ranks)) {
+  Boundaries(const std::vector<double>& costs, const StageMap& map, std::vector<int> ends)
+      : costs_(costs), map_(map), ends_(std::move(ends)), more_(static_cast<std::size_t>(map.ranks())) {
     accept();
   }
 
@@ -42,7 +42,7 @@ class Boundaries {
     const int into = step > 0 ? to + 1 : from;  // the stage that loses a block
     if (end(into) - begin(into) < 2 || overloads(from, to, step)) return false;
     move(from, to, step);
-    if (const Measure moved = measure(costs_, schedule_, ends_); moved < best_) return accept(), true;
+    if (const Measure moved = measure(costs_, map_, ends_); moved < best_) return accept(), true;
     move(from, to, -step);
     return false;
   }
@@ -59,14 +59,14 @@ class Boundaries {
   }
 
   void accept() {
-    best_ = measure(costs_, schedule_, ends_);
-    ranks_.assign(static_cast<std::size_t>(schedule_.ranks), 0.0);
-    for (int stage = 0; stage < schedule_.stages(); ++stage) {
+    best_ = measure(costs_, map_, ends_);
+    ranks_.assign(static_cast<std::size_t>(map_.ranks()), 0.0);
+    for (int stage = 0; stage < map_.count(); ++stage) {
       for (int block = begin(stage); block < end(stage); ++block) ranks_[rank_of(stage)] += cost(block);
     }
   }
 
-  std::size_t rank_of(int stage) const { return static_cast<std::size_t>(schedule_.rank_of(stage)); }
+  std::size_t rank_of(int stage) const { return static_cast<std::size_t>(map_.rank_of(stage)); }
 
   bool overloads(int from, int to, int step) {
     const auto each_moved = [&](auto&& change) {
@@ -85,7 +85,7 @@ class Boundaries {
   }
 
   const std::vector<double>& costs_;
-  const Schedule& schedule_;
+  const StageMap& map_;
   std::vector<int> ends_;
   Measure best_;
   std::vector<double> ranks_;  // cost of each
@@ -108,8 +108,8 @@ std::vector<double> block_costs(const model::ModelShape& s, std::int64_t sequenc
   return costs;
 }
 
-std::vector<BlockRange> split_stages(const std::vector<double>& costs, const Schedule& schedule) {
-  const int stages = schedule.stages();
+std::vector<BlockRange> split_stages(const std::vector<double>& costs, const StageMap& map) {
+  const int stages = map.count();
   const int blocks = static_cast<int>(costs.size());
   require(stages >= 1 && stages <= blocks, "split_stages: at least one block per stage");
   // Start from equal shares of the total cost in order, then move single boundaries while that helps.
@@ -125,7 +125,7 @@ std::vector<BlockRange> split_stages(const std::vector<double>& costs, const Sch
     } while (block < latest && (stage == stages - 1 || done + costs[static_cast<std::size_t>(block)] / 2 <= goal));
     ends.push_back(block);
   }
-  Boundaries boundaries(costs, schedule, std::move(ends));
+  Boundaries boundaries(costs, map, std::move(ends));
   for (bool improved = true; improved;) {
     improved = false;
     // Shifting a run of boundaries moves one block through several stages, which single moves cannot do without a detour.
@@ -140,9 +140,9 @@ std::vector<BlockRange> split_stages(const std::vector<double>& costs, const Sch
   return ranges;
 }
 
-const std::vector<BlockRange>& StageSplits::split(const std::vector<double>& costs, const Schedule& schedule) {
-  const auto [known, is_new] = known_.try_emplace(Key{schedule.ranks, schedule.chunks, schedule.placement, costs});
-  if (is_new) known->second = split_stages(costs, schedule);
+const std::vector<BlockRange>& StageSplits::split(const std::vector<double>& costs, const StageMap& map) {
+  const auto [known, is_new] = known_.try_emplace(Key{map, costs});
+  if (is_new) known->second = split_stages(costs, map);
   return known->second;
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <map>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "model/model_shape.h"
@@ -21,18 +21,18 @@ struct BlockRange {
 // block, head.
 std::vector<double> block_costs(const model::ModelShape& shape, std::int64_t sequence);
 
-// One range per stage of the schedule, in order. The split minimises the cost of the most loaded pipeline rank, then the sum of
+// One range per stage, in order. The split minimises the cost of the most loaded pipeline rank, then the sum of
 // squares over ranks, then over stages (so that ties spread evenly). Every stage has at least one block; the embedding belongs
 // to the first stage and the head to the last, which may have no other.
-std::vector<BlockRange> split_stages(const std::vector<double>& costs, const Schedule& schedule);
+std::vector<BlockRange> split_stages(const std::vector<double>& costs, const StageMap& map);
 
 // Splits that were made before. An estimate of thousands of candidates meets few different ones.
 class StageSplits {
  public:
-  const std::vector<BlockRange>& split(const std::vector<double>& costs, const Schedule& schedule);
+  const std::vector<BlockRange>& split(const std::vector<double>& costs, const StageMap& map);
 
  private:
-  using Key = std::tuple<int, int, Placement, std::vector<double>>;  // all of a schedule that a split depends on, and costs
+  using Key = std::pair<StageMap, std::vector<double>>;
   std::map<Key, std::vector<BlockRange>> known_;
 };
 

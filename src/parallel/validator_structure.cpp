@@ -250,13 +250,18 @@ void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) 
       problem(stage.pipeline, name + " names other ranks as its neighbours than have them");
     }
   }
-  const int last = stages.empty() ? 0 : stages.rbegin()->second.pipeline;
+  const ModelEnds ends =
+      stages.empty() ? ModelEnds{} : ModelEnds{stages.begin()->second.pipeline, stages.rbegin()->second.pipeline};
+  const int last = ends.last;
   if (block != set.blocks) {
     problem(last,
             "the stages end with block " + std::to_string(block - 1) + ", the model with block " + std::to_string(set.head()));
   }
-  if (last != set.last_stage) {
-    problem(last, "has the last stage, but pipeline rank " + std::to_string(set.last_stage) + " should");
+  if (ends.first != set.ends.first) {
+    problem(ends.first, "has the first stage, but pipeline rank " + std::to_string(set.ends.first) + " should");
+  }
+  if (last != set.ends.last) {
+    problem(last, "has the last stage, but pipeline rank " + std::to_string(set.ends.last) + " should");
   }
 }
 

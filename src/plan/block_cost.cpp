@@ -49,7 +49,7 @@ double BlockCosts::correction(InstructionKind kind, int block) {
     // Another split changes the shapes of the products, another micro-batch only their rows.
     const double distance = 4 * ratio(m.tensor, sizes_.split.size) +
                             ratio(static_cast<double>(m.micro_batch), static_cast<double>(sizes_.micro_batch.batch)) +
-                            (model::recompute_from(m.recompute) == sizes_.recompute ? 0 : 0.5);
+                            (m.recompute == sizes_.recompute ? 0 : 0.5);
     if (distance < nearest_distance) nearest = &m, nearest_distance = distance;
   }
   if (!nearest) return 1;
@@ -58,7 +58,7 @@ double BlockCosts::correction(InstructionKind kind, int block) {
   sizes.split.size = nearest->tensor;
   sizes.split.sequence_parallel = sizes.split.sequence_parallel && nearest->tensor > 1;
   sizes.micro_batch.batch = nearest->micro_batch;
-  sizes.recompute = model::recompute_from(nearest->recompute);
+  sizes.recompute = nearest->recompute;
   const double nominal = seconds_of(pass_of(block_work(sizes, block), kind), machine_.profile, sizes.compute);
   return nominal > 0 ? pass_of(*nearest, kind) / nominal : 1;
 }

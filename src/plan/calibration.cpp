@@ -101,10 +101,9 @@ double Curve::seconds(double bytes) const {
 
 std::string model_key(const model::BlockSizes& sizes) {
   const model::ModelShape& s = sizes.shape;
-  return fmt::format(
-      "hidden {} heads {}/{}x{} ffn {} {} {} {} vocab {} sequence {} {}", s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn,
-      s.mlp == model::Mlp::swiglu ? "swiglu" : "gelu", s.norm == ops::NormKind::rms_norm ? "rms_norm" : "layer_norm",
-      s.position == model::Position::rope ? "rope" : "learned", s.vocab, sizes.micro_batch.sequence, to_string(sizes.compute));
+  return fmt::format("hidden {} heads {}/{}x{} ffn {} {} {} {} vocab {} sequence {} {}", s.hidden, s.heads, s.kv_heads,
+                     s.head_dim, s.ffn, to_string(s.mlp), to_string(s.norm), to_string(s.position), s.vocab,
+                     sizes.micro_batch.sequence, to_string(sizes.compute));
 }
 
 nlohmann::ordered_json to_json(const Calibration& c) {
@@ -114,7 +113,7 @@ nlohmann::ordered_json to_json(const Calibration& c) {
     json["blocks"].push_back({{"kind", kinds[static_cast<std::size_t>(b.kind)]},
                               {"tensor", b.tensor},
                               {"micro_batch", b.micro_batch},
-                              {"recompute", b.recompute},
+                              {"recompute", to_string(b.recompute)},
                               {"forward_s", b.forward},
                               {"backward_input_s", b.backward_input},
                               {"backward_weight_s", b.backward_weight}});
@@ -159,8 +158,10 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
     const std::string kind = r.text("kind");
     const auto known = std::find(kinds.begin(), kinds.end(), kind);
     if (known == kinds.end()) r.fail("must be of kind embedding, transformer or head");
+    const std::optional<Recompute> recompute = named<Recompute>(r.text("recompute"));
+    if (!recompute) r.fail("must have 'recompute' none, selective or full");
     c.blocks.push_back({static_cast<BlockKind>(known - kinds.begin()), static_cast<int>(r.count("tensor")),
-                        r.count("micro_batch"), r.text("recompute"), r.positive("forward_s"), r.positive("backward_input_s"),
+                        r.count("micro_batch"), *recompute, r.positive("forward_s"), r.positive("backward_input_s"),
                         r.positive("backward_weight_s")});
   });
   root.each("collectives", [&](const CalibrationReader& r) {

@@ -23,7 +23,7 @@ struct BlockMeasurement {
   BlockKind kind = BlockKind::transformer;
   int tensor = 1;                // ranks that share the block
   std::int64_t micro_batch = 1;  // sequences
-  std::string recompute = "none";
+  Recompute recompute = Recompute::none;
   double forward = 0, backward_input = 0, backward_weight = 0;
 };
 

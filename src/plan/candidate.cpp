@@ -36,21 +36,27 @@ std::vector<std::int64_t> micro_batches(const Config& config, std::int64_t data)
 }
 
 struct Pipelining {
-  std::string schedule;
+  ScheduleKind schedule;
   std::int64_t virtual_stages;
 };
 
 std::vector<Pipelining> pipelinings(const Config& config, std::int64_t pipeline) {
   const ParallelConfig& p = config.parallel;
-  std::vector<std::string> schedules = {p.schedule};
-  if (p.schedule == "auto")
-    schedules =
-        pipeline == 1 ? std::vector<std::string>{"1f1b"} : std::vector<std::string>{"1f1b", "interleaved", "zb-h1", "zb-v"};
+  std::vector<ScheduleKind> schedules;
+  if (p.schedule) {
+    schedules = {*p.schedule};
+  } else if (pipeline == 1) {
+    schedules = {ScheduleKind::one_f_one_b};
+  } else {
+    for (const ScheduleRow& row : built_in_schedules) {
+      if (row.is_candidate) schedules.push_back(row.kind);
+    }
+  }
   std::vector<Pipelining> all;
-  for (const std::string& schedule : schedules) {
+  for (const ScheduleKind schedule : schedules) {
     if (p.virtual_stages > 0) {
       all.push_back({schedule, p.virtual_stages});
-    } else if (schedule == "interleaved") {
+    } else if (schedule_row(schedule).chunks == ScheduleRow::any_number) {
       for (const std::int64_t stages : {2, 3, 4, 6, 8}) all.push_back({schedule, stages});
     } else {
       all.push_back({schedule, 1});
@@ -65,12 +71,12 @@ std::string Candidate::layout() const { return fmt::format("pipeline {} × data 
 
 std::string Candidate::to_string() const {
   std::string text = layout();
-  if (pipeline > 1) text += ", " + schedule;
+  if (pipeline > 1) text += ", " + plait::to_string(schedule);
   if (virtual_stages > 1) text += fmt::format(" with {} virtual stages", virtual_stages);
   if (!stages.empty() && stages.size() <= most_stages_shown) text += fmt::format(", {} blocks", fmt::join(stages, " + "));
   text += fmt::format(", micro-batch {}", micro_batch);
   if (zero > 0) text += fmt::format(", zero {}", zero);
-  if (recompute != "none") text += ", recompute " + recompute;
+  if (recompute != Recompute::none) text += ", recompute " + plait::to_string(recompute);
   return text;
 }
 
@@ -78,6 +84,7 @@ Config with(const Config& config, const Candidate& c) {
   Config chosen = config;
   chosen.parallel.data = c.data, chosen.parallel.tensor = c.tensor, chosen.parallel.pipeline = c.pipeline;
   chosen.parallel.schedule = c.schedule, chosen.parallel.virtual_stages = c.virtual_stages;
+  if (c.schedule != ScheduleKind::file) chosen.parallel.schedule_file = nullptr;
   chosen.parallel.zero = c.zero, chosen.parallel.recompute = c.recompute;
   if (!c.stages.empty()) chosen.parallel.stages = c.stages;
   chosen.train.micro_batch = c.micro_batch;
@@ -88,8 +95,10 @@ Enumeration enumerate(const Config& config, int ranks) {
   const ParallelConfig& p = config.parallel;
   Enumeration result;
   const auto zeros = p.zero >= 0 ? std::vector<std::int64_t>{p.zero} : std::vector<std::int64_t>{0, 1, 2};
-  const auto recomputes =
-      p.recompute != "auto" ? std::vector<std::string>{p.recompute} : std::vector<std::string>{"none", "selective", "full"};
+  std::vector<Recompute> recomputes;
+  for (const Name<Recompute>& name : names<Recompute>) {
+    if (p.recompute.value_or(name.value) == name.value) recomputes.push_back(name.value);
+  }
   for (const std::int64_t pipeline : divisors(ranks)) {
     if (p.pipeline > 0 && p.pipeline != pipeline) continue;
     for (const std::int64_t tensor : divisors(ranks / pipeline)) {
@@ -111,7 +120,7 @@ Enumeration enumerate(const Config& config, int ranks) {
                 first = {c, problems.front().path + " = " + problems.front().value + " " + problems.front().rule};
               continue;
             }
-            for (const std::string& recompute : recomputes) {
+            for (const Recompute recompute : recomputes) {
               c.recompute = recompute;
               result.candidates.push_back(c);
             }

@@ -11,7 +11,8 @@ namespace plait::plan {
 
 struct Candidate {
   std::int64_t data = 1, tensor = 1, pipeline = 1, micro_batch = 1, virtual_stages = 1, zero = 0;
-  std::string schedule = "1f1b", recompute = "none";
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;  // of ScheduleKind::file the configuration has the file
+  Recompute recompute = Recompute::none;
   std::vector<std::int64_t> stages = {};  // transformer blocks of each; empty: as the configuration says, or by FLOPs
   friend bool operator==(const Candidate&, const Candidate&) = default;
   int ranks() const { return static_cast<int>(data * tensor * pipeline); }

@@ -5,6 +5,7 @@
 
 #include "model/activations.h"
 #include "ops/op_context.h"
+#include "parallel/schedule_timeline.h"
 
 namespace plait::plan {
 namespace {
@@ -18,24 +19,29 @@ double specs_bytes(const std::vector<model::TensorSpec>& specs, const Sum& count
   return bytes;
 }
 
-// Bubble of a step in units of one micro-batch's share of a rank, for passes of these seconds (Narayanan et al. 2021; Qi et al.
-// 2023).
-double bubble_seconds(const Candidate& c, double forward, double backward_input, double backward_weight) {
-  const auto others = static_cast<double>(c.pipeline - 1);
-  const double whole = forward + backward_input + backward_weight;
-  if (c.schedule == "interleaved") return others * whole / static_cast<double>(c.virtual_stages);
-  if (c.schedule == "zb-h1") return others * std::max(0.0, forward + backward_input - backward_weight);
-  if (c.schedule == "zb-v") return others * std::max(0.0, forward + backward_input - 2 * backward_weight) / 2;
-  return others * whole;
+// Of the candidate's ranks, for passes of these seconds.
+ScheduleLoad load_of(const Candidate& c, const parallel::Schedule& schedule, double micro_batches) {
+  const auto ranks = static_cast<double>(c.pipeline);
+  return {.ranks = ranks, .chunks = schedule.stages.count() / ranks, .micro_batches = micro_batches};
+}
+
+// Idle seconds of a rank. Without a formula: of the passes themselves, with equal costs for all stages.
+double bubble_seconds(const Candidate& c, const parallel::Schedule& schedule, const ScheduleLoad& load) {
+  if (const ScheduleFigure bubble = schedule_row(c.schedule).bubble) return bubble(load);
+  const parallel::PassCosts of_stage{.forward = load.forward / load.chunks,
+                                     .backward_input = load.backward_input / load.chunks,
+                                     .backward_weight = load.backward_weight / load.chunks};
+  return std::max(0.0, simulate(schedule, of_stage).end - load.micro_batches * load.whole());
 }
 
 // Micro-batches of which a rank keeps activations of all its blocks, at the most.
-double in_flight(const Candidate& c, double micro_batches) {
-  const auto p = static_cast<double>(c.pipeline);
-  double most = p;
-  if (c.schedule == "gpipe") most = micro_batches;
-  if (c.schedule == "interleaved") most = p * (1 + (p - 1) / (p * static_cast<double>(c.virtual_stages)));
-  return std::min(most, micro_batches);
+double in_flight(const Candidate& c, const parallel::Schedule& schedule, const ScheduleLoad& load) {
+  if (const ScheduleFigure most = schedule_row(c.schedule).in_flight) return std::min(most(load), load.micro_batches);
+  double most = 0;
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    most = std::max(most, static_cast<double>(peak_in_flight(schedule, rank)) / schedule.stages.chunks(rank));
+  }
+  return most;
 }
 
 }  // namespace
@@ -78,7 +84,7 @@ std::vector<parallel::BlockRange> Estimator::balanced_stages(const parallel::Job
   std::vector<double> costs(static_cast<std::size_t>(job.sizes.shape.blocks()), rounded(block));
   costs.front() = rounded(whole(&Parts::embedding));
   costs.back() = rounded(whole(&Parts::head));
-  return splits_.split(costs, job.schedule);
+  return splits_.split(costs, job.schedule.stages);
 }
 
 Estimator::Parts Estimator::parameters(const model::BlockSizes& sizes) {
@@ -116,7 +122,9 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   Config chosen = with(config_, c);
   const std::int64_t round = c.micro_batch * c.data, whole = chosen.train.global_batch / round;
   // Who holds which stage does not depend on the number of micro-batches, but making a schedule of many takes its time.
-  if (chosen.train.global_batch % round == 0 && whole % c.pipeline == 0) chosen.train.global_batch = c.pipeline * round;
+  const bool has_formulas = schedule_row(c.schedule).bubble != nullptr && schedule_row(c.schedule).in_flight != nullptr;
+  if (has_formulas && chosen.train.global_batch % round == 0 && whole % c.pipeline == 0)
+    chosen.train.global_batch = c.pipeline * round;
   parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_, &splits_);
   const PassSeconds passes = pass_seconds(job.sizes, speeds.tensor);
   const bool balances = cuts_stages_ && c.pipeline > 1;
@@ -131,8 +139,8 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   };
   std::vector<Load> loads(static_cast<std::size_t>(c.pipeline));
   std::vector<std::int64_t> stages;
-  for (int stage = 0; stage < job.schedule.stages(); ++stage) {
-    Load& load = loads[static_cast<std::size_t>(job.schedule.rank_of(stage))];
+  for (int stage = 0; stage < job.schedule.stages.count(); ++stage) {
+    Load& load = loads[static_cast<std::size_t>(job.schedule.stages.rank_of(stage))];
     const parallel::BlockRange& blocks = job.stages[static_cast<std::size_t>(stage)];
     const double first = blocks.first == 0 ? 1 : 0, last = blocks.end == head + 1 ? 1 : 0;
     const double middle = blocks.end - blocks.first - first - last;
@@ -152,8 +160,10 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const auto micro_batches = static_cast<double>(whole);
   Estimate estimate;
   estimate.stages = std::move(stages);
-  estimate.seconds =
-      micro_batches * slowest.total() + bubble_seconds(c, slowest.forward, slowest.backward_input, slowest.backward_weight);
+  ScheduleLoad load_of_slowest = load_of(c, job.schedule, micro_batches);
+  load_of_slowest.forward = slowest.forward;
+  load_of_slowest.backward_input = slowest.backward_input, load_of_slowest.backward_weight = slowest.backward_weight;
+  estimate.seconds = micro_batches * slowest.total() + bubble_seconds(c, job.schedule, load_of_slowest);
   if (c.pipeline > 1 && speeds.pipeline.gb_per_s > 0) {
     const double bytes =
         static_cast<double>(job.sizes.own_rows() * job.sizes.shape.hidden) * static_cast<double>(size_of(job.sizes.compute));
@@ -162,7 +172,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     const double hop = communication.message(bytes, way).seconds + bytes / (speeds.pipeline.gb_per_s * 1e9);
     // Filling and draining; in between, messages bound the step only where they take longer than computing does.
     estimate.seconds += 2 * static_cast<double>(c.pipeline - 1) * hop;
-    const double passing = micro_batches * static_cast<double>(job.schedule.chunks) * bytes / (speeds.pipeline.gb_per_s * 1e9);
+    const double passing = micro_batches * load_of_slowest.chunks * bytes / (speeds.pipeline.gb_per_s * 1e9);
     estimate.seconds = std::max(estimate.seconds, passing);
   }
   const auto gradient = static_cast<double>(size_of(job.gradient_type)),
@@ -175,6 +185,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
       kind_, {{job.sizes.micro_batch.batch, job.sizes.micro_batch.sequence, local.heads, local.kv_heads, local.head_dim},
               job.sizes.compute,
               config_.precision.deterministic}));
+  const double kept_at_once = in_flight(c, job.schedule, load_of_slowest);
   double most_bytes = 0, update = 0, exposed = 0;
   for (const Load& load : loads) {
     const double state = load.elements * shard;
@@ -192,7 +203,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     }
     const double weights = load.elements * weight + (job.separate_master ? state * master : 0);
     const double gradients = c.zero > 1 ? state * gradient : load.elements * gradient;
-    const double kept = load.saved * in_flight(c, micro_batches);
+    const double kept = load.saved * kept_at_once;
     most_bytes = std::max(most_bytes, weights + gradients + 2 * state * master + kept + load.once + workspace);
   }
   estimate.seconds += update + exposed;

@@ -34,8 +34,8 @@ Candidate candidate_of(const Config& config, const Layout& layout) {
           .micro_batch = config.train.micro_batch,
           .virtual_stages = config.parallel.virtual_stages,
           .zero = config.parallel.zero,
-          .schedule = config.parallel.schedule,
-          .recompute = config.parallel.recompute,
+          .schedule = config.parallel.schedule.value(),
+          .recompute = config.parallel.recompute.value(),
           .stages = config.parallel.stages};
 }
 
@@ -115,6 +115,18 @@ std::string reason_of(const ConfigError& error) {
 
 std::vector<parallel::RankPlan> stage_plans(const Config& config, std::int64_t vocab, int ranks, const Site& site) {
   return parallel::make_stage_plans(config, vocab, parallel::resolve_layout(config.parallel, ranks), site.kind);
+}
+
+// Whether a step of `few` micro-batches takes the memory that one of `whole` takes. A file is for one number of them.
+bool may_be_shortened(const Config& config, const Layout& layout, std::int64_t whole, std::int64_t few) {
+  const ScheduleFigure in_flight = schedule_row(config.parallel.schedule.value()).in_flight;
+  if (in_flight == nullptr) return false;
+  const auto most = [&](std::int64_t micro_batches) {
+    return in_flight({.ranks = static_cast<double>(layout.pipeline),
+                      .chunks = static_cast<double>(std::max<std::int64_t>(1, config.parallel.virtual_stages)),
+                      .micro_batches = static_cast<double>(micro_batches)});
+  };
+  return most(whole) <= most(few);
 }
 
 // What can be said without a placement.
@@ -407,7 +419,7 @@ class PlanSearch {
       void (*open)(Config&);
     };
     constexpr Opening openings[] = {
-        {"parallel.recompute", [](Config& c) { c.parallel.recompute = "auto"; }},
+        {"parallel.recompute", [](Config& c) { c.parallel.recompute = std::nullopt; }},
         {"train.micro_batch", [](Config& c) { c.train.micro_batch = -1; }},
         {"parallel.zero", [](Config& c) { c.parallel.zero = -1; }},
         {"the layout", [](Config& c) { c.parallel.data = c.parallel.tensor = c.parallel.pipeline = 0; }},
@@ -488,7 +500,8 @@ Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int rank
   const Layout layout = parallel::resolve_layout(config.parallel, ranks);
   const std::int64_t per_round = config.train.micro_batch * layout.data;
   const std::int64_t whole = config.train.global_batch / per_round, few = shortened_micro_batches * layout.pipeline;
-  const bool shortened = config.train.global_batch % per_round == 0 && whole > 2 * few && config.parallel.schedule != "gpipe";
+  const bool shortened =
+      config.train.global_batch % per_round == 0 && whole > 2 * few && may_be_shortened(config, layout, whole, 2 * few);
   Config shorter = config;
   if (shortened) shorter.train.global_batch = 2 * few * per_round;
   const std::vector<parallel::RankPlan> stages = stage_plans(shorter, vocab, ranks, site);

@@ -90,9 +90,9 @@ Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const S
                     const PlacementOptions& options = {});
 
 // The same from fewer micro-batches where there are many: from some number of them on a step takes equally longer with each, so
-// two short steps tell about the long one. Memory is that of the whole step but for gpipe, which keeps all micro-batches and is
-// evaluated whole. What does not fit is neither placed nor simulated: its evaluation has memory only. For ranking; within 0.5 %
-// of evaluate() where that was compared (tests/plan/planner_test.cpp).
+// two short steps tell about the long one. Memory is that of the whole step but for schedules that keep more of more
+// micro-batches (gpipe), and those of files: they are evaluated whole. What does not fit is neither placed nor simulated: its
+// evaluation has memory only. For ranking; within 0.5 % of evaluate() where that was compared (tests/plan/planner_test.cpp).
 Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
                               const PlacementOptions& options = {});
 

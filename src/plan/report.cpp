@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/schedule_file.h"
 #include "parallel/ledger.h"
 
 namespace plait::plan {
@@ -33,11 +34,11 @@ Json link_json(const AxisLink& link) {
 
 Json candidate_json(const Candidate& c) {
   return {{"layout", {{"data", c.data}, {"tensor", c.tensor}, {"pipeline", c.pipeline}}},
-          {"schedule", c.schedule},
+          {"schedule", to_string(c.schedule)},
           {"virtual_stages", c.virtual_stages},
           {"micro_batch", c.micro_batch},
           {"zero", c.zero},
-          {"recompute", c.recompute},
+          {"recompute", to_string(c.recompute)},
           {"stages", c.stages}};
 }
 
@@ -79,11 +80,14 @@ std::string rejected_text(const std::vector<Rejected>& rejected) {
 
 // Keys of a choice that must be what they were when the plan was made.
 Json signature(const Config& c) {
-  return {{"model.layers", c.model.layers},
-          {"model.hidden", c.model.hidden},
-          {"model.heads", c.model.heads},
-          {"data.sequence_length", c.data.sequence_length},
-          {"train.global_batch", c.train.global_batch}};
+  Json json{{"model.layers", c.model.layers},
+            {"model.hidden", c.model.hidden},
+            {"model.heads", c.model.heads},
+            {"data.sequence_length", c.data.sequence_length},
+            {"train.global_batch", c.train.global_batch}};
+  // The choice says of a schedule from a file no more than that.
+  if (c.parallel.schedule_file) json["parallel.schedule"] = fingerprint(*c.parallel.schedule_file);
+  return json;
 }
 
 const nlohmann::json& member(const nlohmann::json& json, const std::string& key, const std::string& source) {
@@ -109,10 +113,16 @@ std::vector<std::int64_t> list_of_whole(const nlohmann::json& json, const std::s
   return list;
 }
 
-std::string word(const nlohmann::json& json, const std::string& key, const std::string& source) {
+template <Named E>
+E named_value(const nlohmann::json& json, const std::string& key, const std::string& source) {
   const nlohmann::json& value = member(json, key, source);
   if (!value.is_string()) throw ConfigError(source + ": '" + key + "' must be a text");
-  return value.get<std::string>();
+  const auto& name = value.get_ref<const std::string&>();
+  // What a plan leaves open is no plan.
+  if (name == "auto") throw ConfigError(source + ": leaves parallel." + key + " open");
+  const std::optional<E> known = named<E>(name);
+  if (!known) throw ConfigError(source + ": '" + key + "' is '" + name + "', which there is not");
+  return *known;
 }
 
 // As candidate_json() writes it.
@@ -124,8 +134,8 @@ Candidate candidate_from(const nlohmann::json& choice, const std::string& source
           .micro_batch = whole(choice, "micro_batch", source),
           .virtual_stages = whole(choice, "virtual_stages", source),
           .zero = whole(choice, "zero", source),
-          .schedule = word(choice, "schedule", source),
-          .recompute = word(choice, "recompute", source),
+          .schedule = named_value<ScheduleKind>(choice, "schedule", source),
+          .recompute = named_value<Recompute>(choice, "recompute", source),
           .stages = list_of_whole(choice, "stages", source)};
 }
 
@@ -234,11 +244,16 @@ Config apply_choice(Config config, const nlohmann::json& plan, const std::string
   const nlohmann::json made_for = member(choice, "made_for", source), now = signature(config);
   for (const auto& [key, value] : now.items()) {
     if (!made_for.is_object() || !made_for.contains(key) || made_for.at(key) != value) {
-      throw ConfigError(source + ": was made for another job: " + key + " is " + value.dump() + " now; plan again");
+      const std::string now_is = key == "parallel.schedule" ? "another file" : value.dump();
+      throw ConfigError(source + ": was made for another job: " + key + " is " + now_is + " now; plan again");
     }
   }
-  config = with(config, candidate_from(choice, source));
-  config.placement.strategy = "explicit";
+  const Candidate candidate = candidate_from(choice, source);
+  if (candidate.schedule == ScheduleKind::file && !config.parallel.schedule_file) {
+    throw ConfigError(source + ": was made for a schedule from a file; give it: parallel.schedule={file: PATH}");
+  }
+  config = with(config, candidate);
+  config.placement.strategy = PlacementStrategy::given;
   config.placement.devices = list_of_whole(choice, "gpus", source);
   config.launch.ranks = static_cast<std::int64_t>(config.placement.devices.size());
   if (const auto problems = problems_of(config); !problems.empty()) {

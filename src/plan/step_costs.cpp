@@ -47,7 +47,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
           "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
   traffic_.layout = layout_;
-  traffic_.last_stage = stages.front().last_stage_rank();
+  traffic_.ends = stages.front().ends();
   for (std::size_t p = 0; p < stages.size(); ++p) {
     const RankPlan& plan = stages[p];
     require(plan.coordinates().pipeline == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
@@ -137,7 +137,8 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
       add(data, reduction(plan, i), layout_.data, gradient_bytes(plan, i));
     } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tensor) {
       add(tensor, Collective::all_reduce, layout_.tensor, gradient_bytes(plan, i));
-    } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tied && pipeline == 0) {
+    } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tied &&
+               pipeline == plan.ends().first) {
       add(traffic_.tied, Collective::all_reduce, 2, gradient_bytes(plan, i));
     } else if (parallel::is_send(i.kind)) {
       const int to = plan.train.stream_of(i).peer;

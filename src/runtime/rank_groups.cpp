@@ -73,7 +73,7 @@ class GroupsBuilder {
     return buffers;
   }
 
-  std::optional<comm::p2p::Transport> transport_between(int a, int b) const {
+  std::optional<Transport> transport_between(int a, int b) const {
     const auto given = options_.pair_transports.find(std::minmax(a, b));
     return given == options_.pair_transports.end() ? options_.transport : given->second;
   }

@@ -33,9 +33,9 @@ struct GroupOptions {
   std::chrono::milliseconds timeout{60'000};
   int max_ctas = 0;
   std::string host_interface = "127.0.0.1";
-  std::optional<comm::p2p::Transport> transport;  // of links; nothing: the best that works, pair by pair
-  std::map<std::pair<int, int>, comm::p2p::Transport> pair_transports = {};  // of links between these ranks instead, either way
-  std::optional<comm::p2p::Mover> mover;
+  std::optional<Transport> transport;                             // of links; nothing: the best that works, pair by pair
+  std::map<std::pair<int, int>, Transport> pair_transports = {};  // of links between these ranks instead, either way
+  std::optional<Mover> mover;
   // Groups are called by what they are for and their first rank, "tensor.0"; links by their ends, "link.0.1".
   comm::CommunicatorMaker make_communicator = comm::make_communicator;
   comm::p2p::LinkMaker make_link = comm::p2p::make_link;

@@ -4,38 +4,28 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/error.h"
-
 namespace plait::train {
 
 LearningRate::LearningRate(const OptimizerConfig& config, std::int64_t steps)
-    : schedule_(schedule_from(config)),
+    : decay_(config.schedule),
       lr_(config.lr),
       final_lr_(config.lr * config.min_lr_fraction),
       warmup_(config.warmup),
       steps_(steps),
       decay_start_(config.warmup) {
-  if (schedule_ == Schedule::constant) decay_start_ = steps;
-  if (schedule_ == Schedule::wsd) {
+  if (decay_ == Decay::constant) decay_start_ = steps;
+  if (decay_ == Decay::wsd) {
     const auto decay_steps = std::llround(config.decay_fraction * static_cast<double>(steps));
     decay_start_ = std::max<std::int64_t>(warmup_, steps - decay_steps);
   }
 }
 
-LearningRate::Schedule LearningRate::schedule_from(const OptimizerConfig& config) {
-  if (config.schedule == "constant") return Schedule::constant;
-  if (config.schedule == "cosine") return Schedule::cosine;
-  if (config.schedule == "linear") return Schedule::linear;
-  if (config.schedule == "wsd") return Schedule::wsd;
-  throw ConfigError({{"train.optimizer.schedule", config.schedule, "one of constant, cosine, linear, wsd", "", 0}});
-}
-
 double LearningRate::at(std::int64_t step) const {
   step = std::clamp<std::int64_t>(step, 0, std::max<std::int64_t>(steps_ - 1, 0));
   if (step < warmup_) return lr_ * static_cast<double>(step + 1) / static_cast<double>(warmup_);
-  if (step < decay_start_ || schedule_ == Schedule::constant) return lr_;
+  if (step < decay_start_ || decay_ == Decay::constant) return lr_;
   const double done = static_cast<double>(step - decay_start_ + 1) / static_cast<double>(steps_ - decay_start_);
-  const double left = schedule_ == Schedule::cosine ? 0.5 * (1.0 + std::cos(std::numbers::pi * done)) : 1.0 - done;
+  const double left = decay_ == Decay::cosine ? 0.5 * (1.0 + std::cos(std::numbers::pi * done)) : 1.0 - done;
   return final_lr_ + (lr_ - final_lr_) * left;
 }
 

@@ -16,13 +16,11 @@ namespace plait::train {
 // Warm-up comes first where the two overlap. Steps past the end keep the last one's rate.
 class LearningRate {
  public:
-  LearningRate(const OptimizerConfig& config, std::int64_t steps);  // ConfigError for an unknown schedule
+  LearningRate(const OptimizerConfig& config, std::int64_t steps);
   double at(std::int64_t step) const;
 
  private:
-  enum class Schedule { constant, cosine, linear, wsd };
-  static Schedule schedule_from(const OptimizerConfig& config);
-  Schedule schedule_;
+  Decay decay_;
   double lr_, final_lr_;
   std::int64_t warmup_, steps_;
   std::int64_t decay_start_;  // first step of the decay

@@ -27,7 +27,7 @@ Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch:
       .rank = rank.rank,
       .size = rank.size,
       .layout = this->plan().layout,
-      .last_stage_rank = this->plan().last_stage_rank(),
+      .ends = this->plan().ends(),
       .timeout = options.timeout,
       .store = rank.rendezvous,
       .life = life_,
@@ -50,19 +50,19 @@ Session::~Session() {
 namespace {
 
 // comm.p2p_pairs by ranks: the configuration counts GPUs, where these are placed.
-std::map<std::pair<int, int>, comm::p2p::Transport> pair_transports(const Config& config) {
+std::map<std::pair<int, int>, Transport> pair_transports(const Config& config) {
   std::map<int, int> rank_of;  // by GPU
   for (std::size_t rank = 0; rank < config.placement.devices.size(); ++rank) {
     rank_of[static_cast<int>(config.placement.devices[rank])] = static_cast<int>(rank);
   }
-  std::map<std::pair<int, int>, comm::p2p::Transport> by_ranks;
+  std::map<std::pair<int, int>, Transport> by_ranks;
   for (const std::string& text : config.comm.p2p_pairs) {
     PairTransport pair = pair_transport(text).value();
     if (!rank_of.empty()) {
       if (!rank_of.contains(pair.a) || !rank_of.contains(pair.b)) continue;  // of a GPU that has no rank
       pair.a = rank_of[pair.a], pair.b = rank_of[pair.b];
     }
-    by_ranks[std::minmax(pair.a, pair.b)] = comm::p2p::transport_named(pair.transport).value();
+    by_ranks[std::minmax(pair.a, pair.b)] = pair.transport;
   }
   return by_ranks;
 }
@@ -74,9 +74,9 @@ runtime::GroupOptions group_options(const Config& config, Device device) {
           .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(config.comm.timeout_s * 1000))),
           .max_ctas = static_cast<int>(config.comm.max_ctas),
           .host_interface = config.comm.interface,
-          .transport = comm::p2p::transport_named(config.comm.p2p),
+          .transport = config.comm.p2p,
           .pair_transports = pair_transports(config),
-          .mover = comm::p2p::mover_named(config.comm.mover)};
+          .mover = config.comm.mover};
 }
 
 MemoryReport Session::memory_report() const {

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "parallel/schedule.h"
 #include "verify/overrides.h"
 
 namespace plait::verify {
@@ -27,33 +26,37 @@ constexpr LayoutKey keys[] = {
     {"pipeline", [](const ParallelConfig& p) { return std::to_string(p.pipeline); }},
     {"data", [](const ParallelConfig& p) { return std::to_string(p.data); }},
     {"tensor", [](const ParallelConfig& p) { return std::to_string(p.tensor); }},
-    {"schedule", [](const ParallelConfig& p) { return p.schedule; }},
+    {"schedule", [](const ParallelConfig& p) { return p.schedule_file ? "" : schedule_name(p); }},
+    {"schedule.file", [](const ParallelConfig& p) { return p.schedule_file ? schedule_name(p) : ""; }},
     {"virtual_stages", [](const ParallelConfig& p) { return std::to_string(p.virtual_stages); }},
     {"stages", [](const ParallelConfig& p) { return fmt::format("[{}]", fmt::join(p.stages, ", ")); }},
     {"zero", [](const ParallelConfig& p) { return std::to_string(p.zero); }},
     {"sequence_parallel", [](const ParallelConfig& p) { return std::string(p.sequence_parallel ? "true" : "false"); }},
-    {"recompute", [](const ParallelConfig& p) { return p.recompute; }},
+    {"recompute", [](const ParallelConfig& p) { return p.recompute ? to_string(*p.recompute) : std::string("auto"); }},
 };
 
 LayoutRequest request_of(const ParallelConfig& layout, const ParallelConfig& base) {
   LayoutRequest request{layout_text(layout, base), {any_ranks}};
-  for (const LayoutKey& key : keys) request.overrides.push_back(key_prefix + key.name + "=" + key.value(layout));
+  for (const LayoutKey& key : keys) {
+    if (const std::string value = key.value(layout); !value.empty())
+      request.overrides.push_back(key_prefix + key.name + "=" + value);
+  }
   return request;
 }
 
 // What there is to choose for one mesh.
 std::vector<ParallelConfig> layouts_of_mesh(const ParallelConfig& mesh) {
-  std::vector<std::string> schedules = {ParallelConfig{}.schedule};
-  if (mesh.pipeline > 1) schedules = parallel::schedule_names();
+  const ScheduleKind usual = ParallelConfig{}.schedule.value();
   std::vector<ParallelConfig> layouts;
-  for (const std::string& schedule : schedules) {
+  for (const ScheduleRow& row : built_in_schedules) {
+    if (mesh.pipeline == 1 && row.kind != usual) continue;
     for (std::int64_t zero = 0; zero <= (mesh.data > 1 ? 2 : 0); ++zero) {
       ParallelConfig layout = mesh;
-      layout.schedule = schedule;
-      layout.virtual_stages = schedule == "interleaved" ? 2 : 1;
+      layout.schedule = row.kind;
+      layout.virtual_stages = row.chunks == ScheduleRow::any_number ? 2 : 1;
       layout.zero = zero;
       layouts.push_back(layout);
-      if (mesh.tensor > 1 && zero == 0 && schedule == ParallelConfig{}.schedule) {
+      if (mesh.tensor > 1 && zero == 0 && row.kind == usual) {
         layout.sequence_parallel = false;
         layouts.push_back(layout);
       }
@@ -103,7 +106,7 @@ std::string layout_text(const ParallelConfig& layout, const ParallelConfig& base
     const std::string value = key.value(layout);
     // parse_layout takes data for 1, whatever the configuration says.
     const bool inherited = std::string(key.name) != "data" && key.value(base) != key.value(usual);
-    if (value != key.value(usual) || inherited) parts.push_back(key.name + ("=" + value));
+    if (!value.empty() && (value != key.value(usual) || inherited)) parts.push_back(key.name + ("=" + value));
   }
   return parts.empty() ? "data=1" : fmt::format("{}", fmt::join(parts, " "));
 }

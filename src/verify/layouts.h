@@ -19,7 +19,7 @@ struct LayoutRequest {
 LayoutRequest parse_layout(const std::string& text);
 
 // Every mesh of `ranks` ranks with every schedule and ZeRO stage, whether a model can be laid out so or not:
-//   pipeline > 1   gpipe, 1f1b, interleaved (two stages per rank), zb-h1, zb-v
+//   pipeline > 1   every built-in schedule; two stages per rank where it takes any number
 //   data > 1       ZeRO 0, 1, 2
 //   tensor > 1     with sequence parallelism, and once per mesh without (1f1b, ZeRO 0)
 // Everything else is as in `base`.

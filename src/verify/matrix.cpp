@@ -125,7 +125,7 @@ class MatrixBuilder {
 
 VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::string>& layouts) {
   const Config base = source({});
-  if (base.launch.mode == "external") {
+  if (base.launch.mode == LaunchMode::external) {
     throw ConfigError(
         {{"launch.mode", "external", "verify starts a job for each layout by itself: must be threads or processes", "", 0}});
   }

@@ -19,6 +19,7 @@ constexpr std::array columns = {ErrorKind::loss, ErrorKind::norm, ErrorKind::gra
 std::string layout_column(ParallelConfig p) {
   const ParallelConfig usual;
   p.schedule = usual.schedule;
+  p.schedule_file = nullptr;
   p.virtual_stages = usual.virtual_stages;
   p.zero = usual.zero;
   return layout_text(p, {});
@@ -26,7 +27,8 @@ std::string layout_column(ParallelConfig p) {
 
 std::string schedule_column(const ParallelConfig& p) {
   if (p.pipeline == 1) return "-";
-  return p.virtual_stages > 1 ? fmt::format("{} {}", p.schedule, p.virtual_stages) : p.schedule;
+  const std::string name = schedule_name(p);
+  return p.virtual_stages > 1 ? fmt::format("{} {}", name, p.virtual_stages) : name;
 }
 
 std::string error_column(double error) { return error >= not_finite ? "inf" : fmt::format("{:.1e}", error); }

@@ -35,7 +35,7 @@ class FaultyLink final : public comm::test::ForwardingLink {
 };
 
 // Makes links with that fault, from rank `from` by one transport; all others as they are.
-inline comm::p2p::LinkMaker faulty_links(comm::p2p::Transport transport, int from, FaultyLink::Fault fault) {
+inline comm::p2p::LinkMaker faulty_links(Transport transport, int from, FaultyLink::Fault fault) {
   return [=](const comm::p2p::LinkSpec& spec, comm::Rendezvous& store) -> std::unique_ptr<comm::p2p::Link> {
     auto link = comm::p2p::make_link(spec, store);
     if (spec.transport != transport || spec.from != from) return link;

@@ -81,7 +81,8 @@ TEST(CollectiveSlowdown, IsFoundWhereRanksShareTheirProcessors) {
   // Other work of the machine that begins or ends meanwhile can hide it.
   for (int attempt = 0; attempt < 5 && slowdown.value_or(0) <= 0.02; ++attempt) {
     slowdown = measure_collective_slowdown(
-        {.config = config, .vocab = 128, .measured = {1, 2, "none"}, .rounds = 3, .argv = {}}, launch::plan_launch(config));
+        {.config = config, .vocab = 128, .measured = {1, 2, Recompute::none}, .rounds = 3, .argv = {}},
+        launch::plan_launch(config));
   }
   ASSERT_TRUE(slowdown.has_value()) << "the all-reduces were over too early";
   EXPECT_GT(*slowdown, 0.02);

@@ -14,7 +14,6 @@ namespace plait::bench::test {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using comm::p2p::Transport;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::ElementsAre;

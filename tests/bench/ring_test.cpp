@@ -12,7 +12,6 @@ namespace plait::bench::test {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using comm::p2p::Transport;
 using testing::AllOf;
 using testing::HasSubstr;
 

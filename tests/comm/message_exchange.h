@@ -20,8 +20,8 @@ namespace plait::comm::test {
 struct ExchangeSpec {
   int rank = 0, size = 2;
   Device device = {};
-  std::optional<p2p::Transport> transport = {};
-  std::optional<p2p::Mover> mover = {};
+  std::optional<Transport> transport = {};
+  std::optional<Mover> mover = {};
   int messages = 1000;           // in each direction of each pair
   std::size_t largest = 40'000;  // bytes
   std::size_t slot_message = 0;  // LinkSpec::message_bytes; 0: `largest`. Less: messages travel in chunks

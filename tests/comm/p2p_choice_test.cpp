@@ -246,18 +246,18 @@ TEST(P2pNames, OfTransportsAndMoversGoBothWays) {
   for (const Transport t :
        {Transport::direct, Transport::ipc, Transport::vmm, Transport::relay, Transport::host, Transport::nccl}) {
     names.push_back(to_string(t));
-    EXPECT_EQ(transport_named(names.back()), t);
+    EXPECT_EQ(named<Transport>(names.back()), t);
   }
   EXPECT_THAT(names, ElementsAre("direct", "ipc", "vmm", "relay", "host", "nccl"));
   names.clear();
   for (const Mover m : {Mover::copy_engine, Mover::sm_write, Mover::sm_read}) {
     names.push_back(to_string(m));
-    EXPECT_EQ(mover_named(names.back()), m);
+    EXPECT_EQ(named<Mover>(names.back()), m);
   }
   EXPECT_THAT(names, ElementsAre("copy_engine", "sm_write", "sm_read"));
   for (const char* const other : {"auto", "", "Direct", "nccl "}) {
-    EXPECT_EQ(transport_named(other), std::nullopt) << other;
-    EXPECT_EQ(mover_named(other), std::nullopt) << other;
+    EXPECT_EQ(named<Transport>(other), std::nullopt) << other;
+    EXPECT_EQ(named<Mover>(other), std::nullopt) << other;
   }
 }
 

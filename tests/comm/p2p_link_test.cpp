@@ -16,8 +16,6 @@
 namespace plait::comm::test {
 namespace {
 
-using p2p::Mover;
-using p2p::Transport;
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
@@ -94,8 +92,8 @@ const plait::test::ChildProcess exchange_of_one_rank("P2pLinkExchange", [] {
   ExchangeSpec spec{.rank = place.rank,
                     .size = place.size,
                     .device = {gpu ? DeviceKind::cuda : DeviceKind::host, place.rank},
-                    .transport = p2p::transport_named(transport ? transport : "auto"),
-                    .mover = p2p::mover_named(mover ? mover : "auto"),
+                    .transport = named<Transport>(transport ? transport : "auto"),
+                    .mover = named<Mover>(mover ? mover : "auto"),
                     .messages = 1000,
                     .largest = gpu ? std::size_t{3'000'000} : std::size_t{40'000},
                     .in_place = std::getenv("PLAIT_TEST_IN_PLACE") != nullptr};

@@ -132,14 +132,14 @@ std::int64_t parameters(const ModelConfig& m) {
   const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.hidden / m.heads;
   const std::int64_t ffn = m.ffn > 0 ? m.ffn : 4 * m.hidden;
   const std::int64_t qkv = (m.heads + 2 * kv_heads) * head_dim, attention = m.heads * head_dim;
-  const std::int64_t norm = m.norm == "layer_norm" ? 2 * m.hidden : m.hidden;
-  const std::int64_t up = m.mlp == "swiglu" ? 2 * ffn : ffn;
+  const std::int64_t norm = m.norm == NormKind::layer_norm ? 2 * m.hidden : m.hidden;
+  const std::int64_t up = m.mlp == Mlp::swiglu ? 2 * ffn : ffn;
   std::int64_t block = 2 * norm + m.hidden * qkv + attention * m.hidden + m.hidden * up + ffn * m.hidden;
   if (m.qkv_bias) block += qkv;
   if (m.bias) block += m.hidden + up + m.hidden;
   std::int64_t total = m.layers * block + norm + m.vocab * m.hidden;
   if (!m.tie_embeddings) total += m.vocab * m.hidden;
-  if (m.position == "learned") total += m.max_sequence * m.hidden;
+  if (m.position == Position::learned) total += m.max_sequence * m.hidden;
   return total;
 }
 
@@ -195,7 +195,7 @@ TEST(Config, KnowsWhatAutoLeavesToThePlanner) {
   EXPECT_THAT(problems_of(planned), IsEmpty());
   Config chosen = planned;
   chosen.train.micro_batch = 1, chosen.parallel.tensor = 1, chosen.parallel.pipeline = 1000, chosen.parallel.virtual_stages = 1;
-  chosen.parallel.schedule = "1f1b", chosen.parallel.zero = 0, chosen.parallel.recompute = "none";
+  chosen.parallel.schedule = ScheduleKind::one_f_one_b, chosen.parallel.zero = 0, chosen.parallel.recompute = Recompute::none;
   const std::vector<ConfigProblem> problems = problems_of(chosen);
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_EQ(problems.front().path, "parallel.pipeline");

@@ -95,9 +95,9 @@ TEST(LaunchPlan, Fp64RunsOnTheCpu) {
 
 TEST(LaunchPlan, ABackendThatTheDeviceLacksIsRefused) {
   Config config = on_cpu();
-  config.comm.backend = "gloo";
+  config.comm.backend = Backend::gloo;
   EXPECT_EQ(plan_launch(config).ranks, 2);
-  config.comm.backend = "nccl";
+  config.comm.backend = Backend::nccl;
   EXPECT_THAT(config_error([&] { plan_launch(config); }),
               AllOf(HasSubstr("comm.backend=nccl"), HasSubstr("launch.device is cpu")));
 }
@@ -113,7 +113,7 @@ class LaunchEnvironment : public testing::Test {
       variables_.emplace_back(name, std::nullopt);
     }
     config_ = on_cpu();
-    config_.launch.mode = "external";
+    config_.launch.mode = LaunchMode::external;
     config_.launch.rendezvous = directory_.path() + "/shared";
   }
   void set(const char* name, const std::string& value) { variables_.emplace_back(name, value); }
@@ -219,9 +219,9 @@ TEST_F(LaunchEnvironment, RunsThisRankOnceAndRefusesALeftOverDirectory) {
 
 TEST_F(LaunchEnvironment, OtherModesIgnoreOutsideLaunchers) {
   torchrun(1, 2);
-  config_.launch.mode = "threads";
+  config_.launch.mode = LaunchMode::threads;
   EXPECT_FALSE(rank_from_environment(config_));
-  config_.launch.mode = "processes";
+  config_.launch.mode = LaunchMode::processes;
   EXPECT_FALSE(rank_from_environment(config_));
 }
 

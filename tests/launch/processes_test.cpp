@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 LaunchPlan three_processes() {
   Config config;
   config.launch.device = "cpu";
-  config.launch.mode = "processes";
+  config.launch.mode = LaunchMode::processes;
   config.launch.ranks = 3;
   LaunchPlan plan = plan_launch(config);
   plan.grace = milliseconds(1500);

@@ -163,7 +163,7 @@ TEST(WatchdogStandstill, ARankKnowsWhomItsStreamsWaitFor) {
   reading.standings = {{program.streams[0], 1, 0}, {program.streams[1], 2, 0}, {program.streams[2], 0, 0}};
   reading.counts = {{program.streams[0], 40}, {program.streams[2], 6}, {program.streams[3], 7}};
   const parallel::Layout layout{.pipeline = 2, .data = 2, .tensor = 1};
-  const RankStanding standing = rank_standing(1, layout, 1, reading);
+  const RankStanding standing = rank_standing(1, layout, {.first = 0, .last = 1}, reading);
   ASSERT_EQ(standing.streams.size(), 2u) << "compute only waits for the message";
   EXPECT_EQ(standing.streams[0].instruction, to_string(program.at(2)));
   EXPECT_THAT(standing.streams[0].peers, ElementsAre(0));
@@ -183,7 +183,7 @@ TEST(WatchdogStandstill, WithinABlockTensorPeersMayBeWaitedFor) {
   runtime::ProgressBoard::Reading reading;
   reading.program = &program;
   reading.standings = {{program.streams[0], 0, 0}};
-  const auto streams = rank_standing(0, {.pipeline = 1, .data = 1, .tensor = 2}, 0, reading).streams;
+  const auto streams = rank_standing(0, {.pipeline = 1, .data = 1, .tensor = 2}, {}, reading).streams;
   ASSERT_EQ(streams.size(), 1u);
   EXPECT_THAT(streams[0].peers, ElementsAre(1));
   EXPECT_TRUE(streams[0].computes);

@@ -210,7 +210,7 @@ TEST(GpuWatchdog, ALostMessageLeavesNoThreadStuck) {
 
 LaunchPlan two_processes() {
   Config config = two_stages(timeout_s);
-  config.launch.device = "cpu", config.launch.mode = "processes";
+  config.launch.device = "cpu", config.launch.mode = LaunchMode::processes;
   return plan_launch(config);
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "parallel/program_sets.h"
+#include "parallel/program_waits.h"
 #include "parallel/validator.h"
 
 namespace plait::parallel {
@@ -75,10 +76,11 @@ class Editor {
   }
 };
 
-const SetSpec one_f_one_b{.schedule = {"1f1b", 2, 1, 4}};
-const SetSpec two_replicas{.schedule = {"1f1b", 1, 1, 3}, .data = 2, .bucket_bytes = 1 << 12};
-const SetSpec sharded{.schedule = {"1f1b", 1, 1, 3}, .data = 2, .zero = 1, .bucket_bytes = 1 << 12};
-const SetSpec sharded_gradients{.schedule = {"1f1b", 1, 1, 3}, .data = 2, .zero = 2, .bucket_bytes = 1 << 12};
+const SetSpec one_f_one_b{.schedule = {ScheduleKind::one_f_one_b, 2, 1, 4}};
+const SetSpec two_replicas{.schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .data = 2, .bucket_bytes = 1 << 12};
+const SetSpec sharded{.schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .data = 2, .zero = 1, .bucket_bytes = 1 << 12};
+const SetSpec sharded_gradients{
+    .schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .data = 2, .zero = 2, .bucket_bytes = 1 << 12};
 
 TEST(BrokenProgram, Structure) {
   {
@@ -141,7 +143,8 @@ TEST(BrokenProgram, MissingInstructions) {
   without(sharded, 0, gather_weights, -1, 1, Group::data, "gather_weights bucket 1");
   without(one_f_one_b, 0, reduce_gradients, -1, -1, Group::tied, "reduce_gradients bucket 1 over the tied group");
   without(one_f_one_b, 0, meet, -1, -1, Group::tied, "meet over the tied group");
-  without({.schedule = {"1f1b", 1, 1, 2}, .tensor = 2}, 1, reduce_gradients, -1, -1, Group::tensor, "over the tensor group");
+  without({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 2}, .tensor = 2}, 1, reduce_gradients, -1, -1, Group::tensor,
+          "over the tensor group");
   without(one_f_one_b, 1, reduce_scalars, -1, -1, Group::world, "reduce_scalars");
 }
 
@@ -162,14 +165,14 @@ TEST(BrokenProgram, ForwardAfterBackward) {
 }
 
 TEST(BrokenProgram, WeightPartBeforeInputPart) {
-  Editor e({.schedule = {"zb-h1", 2, 1, 4}});
+  Editor e({.schedule = {ScheduleKind::zb_h1, 2, 1, 4}});
   e.move(1, e.find(1, backward_weight, 1, 2), e.find(1, backward_input, 1, 2));
   e.derive(1);
   e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 1 block 2"), HasSubstr("needs micro-batch 1 in the")));
 }
 
 TEST(BrokenProgram, ReuseOfALiveSlot) {
-  Editor e({.schedule = {"gpipe", 2, 1, 3}});
+  Editor e({.schedule = {ScheduleKind::gpipe, 2, 1, 3}});
   for (Instruction& i : e.program(0).instructions) {
     if (i.slot >= 0 && i.micro_batch == 2) i.slot = i.input_slot = e.get(0, forward, 0, 0).slot;
   }
@@ -179,7 +182,7 @@ TEST(BrokenProgram, ReuseOfALiveSlot) {
 }
 
 TEST(BrokenProgram, WrongMicroBatchIsSent) {
-  Editor e({.schedule = {"gpipe", 2, 1, 3}});
+  Editor e({.schedule = {ScheduleKind::gpipe, 2, 1, 3}});
   e.get(0, send_activation, 1).slot = e.get(0, forward, 0, 0).slot;
   e.derive(0);
   e.expect(0, AllOf(HasSubstr("send_activation micro-batch 1"),
@@ -187,7 +190,7 @@ TEST(BrokenProgram, WrongMicroBatchIsSent) {
 }
 
 TEST(BrokenProgram, GradientOfAnotherMicroBatch) {
-  Editor e({.schedule = {"interleaved", 2, 2, 4}});
+  Editor e({.schedule = {ScheduleKind::interleaved, 2, 2, 4}});
   Instruction& i = e.get(0, backward_input, 2, 3);
   ASSERT_EQ(output_gradient_buffer(e.program(0), i).kind, BufferKind::received_gradient);
   i.gradient_in = (i.gradient_in + 1) % e.chunk(0, 1).gradient_in_slots;
@@ -223,7 +226,7 @@ TEST(BrokenProgram, ReductionOfAnotherMicroBatch) {
 }
 
 TEST(BrokenProgram, PlaceOfUnreducedGradientsIsReused) {
-  Editor e({.schedule = {"1f1b", 2, 1, 3}, .zero = 2, .bucket_bytes = 1});
+  Editor e({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 3}, .zero = 2, .bucket_bytes = 1});
   // Put the first bucket's reduction off until the next one in its place is written.
   const std::vector<Bucket>& buckets = e.of(1).buckets;
   int other = 1;
@@ -347,7 +350,7 @@ TEST(BrokenProgram, SwappedReceives) {
 
 TEST(BrokenProgram, SendsInAnotherOrderThanReceives) {
   // Right as far as rank 0 knows, which computes micro-batch 2 before 1.
-  Editor e({.schedule = {"gpipe", 2, 1, 3}});
+  Editor e({.schedule = {ScheduleKind::gpipe, 2, 1, 3}});
   e.move(0, e.find(0, load_batch, 2), e.find(0, forward, 1, 0));
   e.move(0, e.find(0, forward, 2, 0), e.find(0, forward, 1, 0));
   e.move(0, e.find(0, send_activation, 2), e.find(0, send_activation, 1));
@@ -383,7 +386,7 @@ TEST(BrokenProgram, CollectivesOfOneGroupOnTwoStreams) {
 }
 
 TEST(BrokenProgram, TensorRanksComputeInAnotherOrder) {
-  Editor e({.schedule = {"gpipe", 1, 1, 3}, .tensor = 2});
+  Editor e({.schedule = {ScheduleKind::gpipe, 1, 1, 3}, .tensor = 2});
   // Weight parts of two blocks need not be in order on one rank; what they do together with the other rank is.
   e.move(1, e.find(1, backward_weight, 0, 1), e.find(1, backward_weight, 0, 0));
   e.derive(1);
@@ -409,7 +412,7 @@ TEST(BrokenProgram, DeadlockOfUnbufferedMessages) {
 
 TEST(BrokenProgram, DeadlockOfACollectiveAndAMessage) {
   // Rank 0 takes part in the tied sum when it has the gradient that rank 1 sends after it.
-  Editor e({.schedule = {"1f1b", 2, 1, 1}});
+  Editor e({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 1}});
   e.move(1, e.find(1, send_gradient, 0), e.find(1, reduce_gradients, -1, -1, Group::tied));
   e.derive(1);
   e.get(1, send_gradient, 0).waits.push_back(e.find(1, reduce_gradients, -1, -1, Group::tied));

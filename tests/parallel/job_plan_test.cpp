@@ -7,7 +7,7 @@
 namespace plait::parallel {
 namespace {
 
-Config config(std::int64_t data, std::int64_t tensor, std::int64_t pipeline, const std::string& schedule, std::int64_t zero) {
+Config config(std::int64_t data, std::int64_t tensor, std::int64_t pipeline, ScheduleKind schedule, std::int64_t zero) {
   Config config;
   config.model.layers = 6, config.model.hidden = 32, config.model.heads = 4, config.model.vocab = 150, config.model.ffn = 64;
   config.data.sequence_length = 16;
@@ -19,16 +19,16 @@ Config config(std::int64_t data, std::int64_t tensor, std::int64_t pipeline, con
 }
 
 TEST(JobPlan, ProgramsOfOnePlanPerPipelineRankAreThoseOfAllPlans) {
-  for (const Config& c :
-       {config(2, 2, 2, "1f1b", 0), config(3, 1, 4, "gpipe", 2), config(2, 2, 3, "zb-v", 1), config(4, 2, 1, "1f1b", 1)}) {
+  for (const Config& c : {config(2, 2, 2, ScheduleKind::one_f_one_b, 0), config(3, 1, 4, ScheduleKind::gpipe, 2),
+                          config(2, 2, 3, ScheduleKind::zb_v, 1), config(4, 2, 1, ScheduleKind::one_f_one_b, 1)}) {
     const Layout layout =
         resolve_layout(c.parallel, static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline));
-    SCOPED_TRACE(layout.to_string() + ", " + c.parallel.schedule);
+    SCOPED_TRACE(layout.to_string() + ", " + schedule_name(c.parallel));
     const std::vector<RankPlan> plans = make_job_plan(c, 150, layout, DeviceKind::host);
     const ProgramSet all = training_programs(plans),
                      few = training_programs(make_stage_plans(c, 150, layout, DeviceKind::host));
     EXPECT_EQ(few.layout, all.layout);
-    EXPECT_EQ(few.last_stage, all.last_stage);
+    EXPECT_EQ(few.ends, all.ends);
     EXPECT_EQ(few.blocks, all.blocks);
     EXPECT_EQ(few.micro_batches, all.micro_batches);
     EXPECT_EQ(few.zero, all.zero);

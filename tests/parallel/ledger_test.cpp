@@ -11,6 +11,7 @@
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
 #include "parallel/program_timeline.h"
+#include "parallel/schedule_kinds.h"
 
 namespace plait::parallel {
 namespace {
@@ -257,7 +258,7 @@ TEST(Ledger, SumsToAMean) {
 }
 
 // Programs of real layouts under times drawn at random, in an order that streams and waits allow: the accounts always balance.
-class LedgerOfPrograms : public testing::TestWithParam<std::tuple<const char*, int, bool>> {};
+class LedgerOfPrograms : public testing::TestWithParam<std::tuple<ScheduleKind, int, bool>> {};
 
 TEST_P(LedgerOfPrograms, BalancesWhateverTheTimes) {
   const auto& [schedule, zero, overlap] = GetParam();
@@ -267,7 +268,7 @@ TEST_P(LedgerOfPrograms, BalancesWhateverTheTimes) {
   config.train.steps = 1, config.train.global_batch = 8, config.train.micro_batch = 1;
   config.comm.bucket_mb = 0.02, config.comm.overlap = overlap;
   config.parallel.pipeline = 2, config.parallel.data = 2, config.parallel.schedule = schedule, config.parallel.zero = zero;
-  config.parallel.virtual_stages = schedule == std::string("interleaved") ? 2 : 1;
+  config.parallel.virtual_stages = some_virtual_stages(schedule);
   const auto plans = make_job_plan(config, 150, resolve_layout(config.parallel, 4), DeviceKind::host);
   const ProgramSet set = training_programs(plans);
   std::mt19937 random(7);
@@ -325,8 +326,7 @@ TEST_P(LedgerOfPrograms, BalancesWhateverTheTimes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, LedgerOfPrograms,
-                         testing::Combine(testing::Values("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"),
-                                          testing::Values(0, 1, 2), testing::Bool()));
+                         testing::Combine(testing::ValuesIn(built_in_kinds()), testing::Values(0, 1, 2), testing::Bool()));
 
 }  // namespace
 }  // namespace plait::parallel

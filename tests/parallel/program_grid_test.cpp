@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "parallel/program_sets.h"
+#include "parallel/schedule_kinds.h"
+#include "parallel/schedule_timeline.h"
 
 namespace plait::parallel {
 namespace {
@@ -22,26 +24,26 @@ int find(const ProgramSet& set, int rank, InstructionKind kind, int micro_batch)
 }
 
 TEST(ProgramGrid, Cells) {
-  EXPECT_EQ(draw_programs(make_set({.schedule = {"1f1b", 2, 1, 3}, .tied = false})),
+  EXPECT_EQ(draw_programs(make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 3}, .tied = false})),
             "rank 0  F0 F1 .. .. B0 -- F2 B1 -- .. B2 -- U\n"
             "rank 1  .. F0 B0 -- F1 B1 -- F2 B2 -- U  .. ..\n");
-  EXPECT_EQ(draw_programs(make_set({.schedule = {"zb-h1", 2, 1, 2}, .tied = false, .even = true})),
+  EXPECT_EQ(draw_programs(make_set({.schedule = {ScheduleKind::zb_h1, 2, 1, 2}, .tied = false, .even = true})),
             "rank 0  F0 F1 .. B0 W0 B1 W1 U\n"
             "rank 1  .. F0 B0 F1 B1 W0 W1 U\n");
-  EXPECT_EQ(draw_programs(make_set({.schedule = {"interleaved", 2, 2, 2}})),
+  EXPECT_EQ(draw_programs(make_set({.schedule = {ScheduleKind::interleaved, 2, 2, 2}})),
             "rank 0  F0a F1a F0b F1b ... ... B0b --- ... B1b --- B0a --- B1a --- U\n"
             "rank 1  ... F0a F1a F0b B0b --- F1b B1b --- B0a --- B1a --- ... ... U\n");
-  EXPECT_EQ(draw_programs(make_set({.schedule = {"1f1b", 2, 1, 3}}, false)), "rank 0  F0 ..\nrank 1  .. F0\n");
+  EXPECT_EQ(draw_programs(make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 3}}, false)),
+            "rank 0  F0 ..\nrank 1  .. F0\n");
 }
 
 // Where messages take no time, programs lose none to what schedules leave out: slots, messages that wait for their other end,
 // receives that come one pass ahead.
 TEST(ProgramGrid, ShowsTheSchedule) {
-  for (const std::string& name : schedule_names()) {
+  for (const ScheduleKind kind : built_in_kinds()) {
     for (const int ranks : {2, 4}) {
       for (const int micro_batches : {4, 8, 16}) {
-        const SetSpec spec{
-            .schedule = {name, ranks, name == "interleaved" ? 2 : 1, micro_batches}, .tied = false, .even = true};
+        const SetSpec spec{.schedule = {kind, ranks, some_virtual_stages(kind), micro_batches}, .tied = false, .even = true};
         std::istringstream scheduled(draw(make_schedule(spec.schedule))), drawn(draw_programs(make_set(spec)));
         for (std::string line, expected; std::getline(scheduled, expected);) {
           std::getline(drawn, line);
@@ -56,7 +58,7 @@ TEST(ProgramGrid, ShowsTheSchedule) {
 }
 
 TEST(ProgramGrid, MessagesArriveWhenTheyCanBeUsed) {
-  EXPECT_EQ(draw_programs(make_set({.schedule = {"1f1b", 2, 1, 3}, .tied = false}), {.messages = true}),
+  EXPECT_EQ(draw_programs(make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 3}, .tied = false}), {.messages = true}),
             "rank 0  F0 F1 .. .. B0 -- F2 B1 -- .. B2 -- U\n"
             "           >0 >1             >2\n"
             "rank 1  .. F0 B0 -- F1 B1 -- F2 B2 -- U  .. ..\n"
@@ -64,16 +66,16 @@ TEST(ProgramGrid, MessagesArriveWhenTheyCanBeUsed) {
 }
 
 TEST(ProgramGrid, GoesOnBelowWhereLinesAreTooLong) {
-  const std::string text = draw_programs(make_set({.schedule = {"1f1b", 4, 1, 16}}), {.width = 130});
+  const std::string text = draw_programs(make_set({.schedule = {ScheduleKind::one_f_one_b, 4, 1, 16}}), {.width = 130});
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 130u);
   EXPECT_THAT(text, HasSubstr("\n\nfrom unit 30\nrank 0  "));
-  EXPECT_EQ(draw_programs(make_set({.schedule = {"1f1b", 1, 1, 1}}), {.width = 1}),
+  EXPECT_EQ(draw_programs(make_set({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 1}}), {.width = 1}),
             "rank 0  F0\n\nfrom unit 1\nrank 0  B0\n\nfrom unit 2\nrank 0  --\n\nfrom unit 3\nrank 0  U\n");
 }
 
 TEST(ProgramGrid, Marks) {
-  const ProgramSet set = make_set({.schedule = {"1f1b", 2, 1, 3}, .data = 8, .tied = false});
+  const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 3}, .data = 8, .tied = false});
   const auto marked = [&](InstructionKind kind, int micro_batch) {
     const int rank = set.layout.rank({1, 5, 0});
     return draw_programs(set, {.marked_rank = rank, .marked_instruction = find(set, rank, kind, micro_batch)});
@@ -87,7 +89,7 @@ TEST(ProgramGrid, Marks) {
 }
 
 TEST(ProgramGrid, WhatADeadlockKeepsFromRunningComesAfterABar) {
-  ProgramSet set = make_set({.schedule = {"1f1b", 2, 1, 2}, .tied = false});
+  ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 2}, .tied = false});
   EXPECT_THAT(draw_programs(set), Not(HasSubstr("|")));
   // Rank 0 waits for the first gradient before it goes on, rank 1 for the second activation.
   const auto add_wait = [&](int rank, InstructionKind kind, int micro_batch, InstructionKind awaited, int awaited_micro_batch) {
@@ -103,7 +105,7 @@ TEST(ProgramGrid, WhatADeadlockKeepsFromRunningComesAfterABar) {
 }
 
 TEST(ProgramGrid, ColourOnlyIfAsked) {
-  const ProgramSet set = make_set({.schedule = {"zb-h1", 2, 1, 2}});
+  const ProgramSet set = make_set({.schedule = {ScheduleKind::zb_h1, 2, 1, 2}});
   const std::string plain = draw_programs(set, {.messages = true}),
                     coloured = draw_programs(set, {.colour = true, .messages = true});
   EXPECT_THAT(plain, Not(HasSubstr("\033")));

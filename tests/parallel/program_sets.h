@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "parallel/pass_messages.h"
 #include "parallel/pipeline_program.h"
 #include "parallel/program_set.h"
+#include "parallel/validator.h"
 
 namespace plait::parallel {
 
@@ -18,7 +20,7 @@ struct SetSpec {
   bool even = false;                    // a transformer block for each stage; else none with the embedding and two in the next
 
   std::string name() const {
-    return schedule.name + ", pipeline " + std::to_string(schedule.ranks) + ", virtual stages " +
+    return plait::to_string(schedule.kind) + ", pipeline " + std::to_string(schedule.ranks) + ", virtual stages " +
            std::to_string(schedule.virtual_stages) + ", " + std::to_string(schedule.micro_batches) + " micro-batches, data " +
            std::to_string(data) + ", tensor " + std::to_string(tensor) + ", zero " + std::to_string(zero) +
            (overlap ? ", overlap" : ", no overlap") + (tied ? ", tied" : ", untied");
@@ -39,14 +41,20 @@ inline model::ModelShape small_shape(int blocks, bool tied) {
   return shape;
 }
 
+inline std::string first_problem(const ProgramSet& set) {
+  const std::vector<ProgramProblem> problems = validate(set);
+  return problems.empty() ? "" : to_string(problems.front(), set);
+}
+
 // ConfigError where the schedule does not exist. Ranks of one pipeline coordinate share a program, unless `shared` is off.
 inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool shared = true) {
-  const Schedule schedule = make_schedule(spec.schedule);
-  const std::vector<BlockRange> stages = small_stages(schedule.stages(), spec.even);
+  Schedule schedule = make_schedule(spec.schedule);
+  time_messages(schedule);
+  const std::vector<BlockRange> stages = small_stages(schedule.stages.count(), spec.even);
   const int blocks = stages.back().end;
   const model::ModelShape shape = small_shape(blocks, spec.tied);
-  ProgramSet set{.layout = {schedule.ranks, spec.data, spec.tensor},
-                 .last_stage = schedule.rank_of(schedule.stages() - 1),
+  ProgramSet set{.layout = {schedule.ranks(), spec.data, spec.tensor},
+                 .ends = {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)},
                  .blocks = blocks,
                  .micro_batches = training ? schedule.micro_batches : 1,
                  .zero = spec.zero,
@@ -54,10 +62,10 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
                  .training = training,
                  .programs = {},
                  .program_of = {}};
-  for (int rank = 0; rank < schedule.ranks; ++rank) {
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
     std::vector<int> of_rank, chunk_starts;
-    for (int stage = 0; stage < schedule.stages(); ++stage) {
-      if (schedule.rank_of(stage) != rank) continue;
+    for (int stage = 0; stage < schedule.stages.count(); ++stage) {
+      if (schedule.stages.rank_of(stage) != rank) continue;
       const BlockRange range = stages[static_cast<std::size_t>(stage)];
       chunk_starts.push_back(range.first);
       for (int block = range.first; block < range.end; ++block) of_rank.push_back(block);

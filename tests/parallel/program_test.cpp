@@ -54,7 +54,7 @@ class DataParallelProgram : public testing::TestWithParam<std::tuple<int, bool, 
   int micro_batches() const { return std::get<0>(GetParam()); }
   bool sharded() const { return std::get<1>(GetParam()); }
   bool overlap() const { return std::get<2>(GetParam()); }
-  Program program = training_program({.schedule = make_schedule({.name = "1f1b", .micro_batches = micro_batches()}),
+  Program program = training_program({.schedule = make_schedule({.micro_batches = micro_batches()}),
                                       .stages = {{0, 5}},
                                       .rank = 0,
                                       .buckets = buckets(),

@@ -12,11 +12,11 @@ namespace plait::parallel {
 namespace {
 
 // Most loaded rank, squares over ranks, squares over stages: written down once more, as plainly as can be.
-std::tuple<double, double, double> measure(const std::vector<double>& costs, const Schedule& s,
+std::tuple<double, double, double> measure(const std::vector<double>& costs, const StageMap& s,
                                            const std::vector<BlockRange>& split) {
-  std::vector<double> ranks(static_cast<std::size_t>(s.ranks), 0.0);
+  std::vector<double> ranks(static_cast<std::size_t>(s.ranks()), 0.0);
   double stage_squares = 0, rank_squares = 0;
-  for (int stage = 0; stage < s.stages(); ++stage) {
+  for (int stage = 0; stage < s.count(); ++stage) {
     const BlockRange& blocks = split[static_cast<std::size_t>(stage)];
     double cost = 0;
     for (int block = blocks.first; block < blocks.end; ++block) cost += costs[static_cast<std::size_t>(block)];
@@ -32,15 +32,15 @@ TEST(Stages, NoRunOfBoundariesIsBetterElsewhere) {
   for (std::uint64_t round = 0; round < 60; ++round) {
     const int ranks = 2 + static_cast<int>(random.below(4, round, 0)), chunks = 1 + static_cast<int>(random.below(3, round, 1));
     const bool is_v = chunks == 2 && round % 2 == 0;
-    const Schedule s{"", ranks, chunks, 1, is_v ? Placement::v_shape : Placement::looped, {}};
+    const StageMap s(is_v ? StagePlacement::v : StagePlacement::loop, ranks, chunks);
     std::vector<double> costs;
-    for (int blocks = s.stages() + static_cast<int>(random.below(20, round, 2)); blocks > 0; --blocks) {
+    for (int blocks = s.count() + static_cast<int>(random.below(20, round, 2)); blocks > 0; --blocks) {
       // A model's blocks are equal but for its ends; some rounds are of any costs.
       costs.push_back(round % 3 == 0 ? 0.5 + random.uniform(1000 * round + static_cast<std::uint64_t>(blocks)) : 12);
     }
     costs.front() = 1, costs.back() = 30;
     const std::vector<BlockRange> split = split_stages(costs, s);
-    ASSERT_EQ(split.size(), static_cast<std::size_t>(s.stages()));
+    ASSERT_EQ(split.size(), static_cast<std::size_t>(s.count()));
     EXPECT_EQ(split.back().end, static_cast<int>(costs.size()));
     for (std::size_t i = 0; i < split.size(); ++i) {
       EXPECT_LT(split[i].first, split[i].end);
@@ -65,8 +65,8 @@ TEST(Stages, ASplitThatWasMadeBeforeIsTheSame) {
   const std::vector<double> costs = {1, 12, 12, 12, 12, 12, 30}, others = {1, 12, 12, 12, 12, 12, 3};
   for (int n = 0; n < 2; ++n) {
     for (const std::vector<double>& c : {costs, others}) {
-      for (const Placement placement : {Placement::looped, Placement::v_shape}) {
-        const Schedule s{"", 2, 2, 1, placement, {}};
+      for (const StagePlacement placement : {StagePlacement::loop, StagePlacement::v}) {
+        const StageMap s(placement, 2, 2);
         EXPECT_EQ(splits.split(c, s), split_stages(c, s));
       }
     }

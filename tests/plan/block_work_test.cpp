@@ -9,7 +9,7 @@ namespace plait::plan {
 namespace {
 
 model::BlockSizes sizes(int tensor, bool sequence_parallel, const std::string& mlp = "gelu",
-                        const std::string& recompute = "none") {
+                        model::Recompute recompute = model::Recompute::none) {
   const Config config =
       parse_config("model: {layers: 3, hidden: 64, heads: 8, ffn: 192, vocab: 512, mlp: " + mlp +
                    "}\ndata: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
@@ -17,7 +17,7 @@ model::BlockSizes sizes(int tensor, bool sequence_parallel, const std::string& m
           .split = {0, tensor, sequence_parallel},
           .micro_batch = {4, 32},
           .compute = DType::bf16,
-          .recompute = model::recompute_from(recompute)};
+          .recompute = recompute};
 }
 
 double products(const PassWork& work) { return work.matrix_flops; }
@@ -70,7 +70,7 @@ TEST(BlockWork, CollectivesAreThoseOfMegatron) {
 }
 
 TEST(BlockWork, FullRecomputationComputesAllButTheLastProductAgain) {
-  const BlockWork plain = block_work(sizes(2, true), 1), again = block_work(sizes(2, true, "gelu", "full"), 1);
+  const BlockWork plain = block_work(sizes(2, true), 1), again = block_work(sizes(2, true, "gelu", model::Recompute::full), 1);
   const double down = 2.0 * 4 * 32 * (192.0 / 2) * 64;
   EXPECT_DOUBLE_EQ(products(again.backward_input) - products(plain.backward_input), products(plain.forward) - down);
   EXPECT_EQ(again.backward_input.gathers - plain.backward_input.gathers, 2);

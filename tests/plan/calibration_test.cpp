@@ -17,8 +17,8 @@ using testing::HasSubstr;
 Calibration example() {
   return {.device = "NVIDIA H200",
           .model = "some",
-          .blocks = {{BlockKind::transformer, 1, 4, "none", 1e-3, 1.5e-3, 0.9e-3},
-                     {BlockKind::transformer, 2, 4, "none", 0.6e-3, 0.8e-3, 0.5e-3}},
+          .blocks = {{BlockKind::transformer, 1, 4, Recompute::none, 1e-3, 1.5e-3, 0.9e-3},
+                     {BlockKind::transformer, 2, 4, Recompute::none, 0.6e-3, 0.8e-3, 0.5e-3}},
           .collectives = {{"all_reduce", 4, {{{1e3, 2e-5}, {1e6, 5e-5}, {1e8, 2e-3}}}}},
           .messages = {{"NV18", "direct", {{{1e3, 1e-5}, {1e6, 2e-5}}}}},
           .update_seconds_per_element = 1e-11,

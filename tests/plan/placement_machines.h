@@ -46,7 +46,7 @@ inline Traffic traffic(parallel::Layout layout, const Amounts& amounts) {
   traffic.tensor.assign(static_cast<std::size_t>(layout.pipeline), ring(amounts.tensor, layout.tensor));
   traffic.data.assign(static_cast<std::size_t>(layout.pipeline), ring(amounts.data, layout.data));
   traffic.tied = ring(amounts.tied, 2);
-  traffic.last_stage = layout.pipeline - 1;
+  traffic.ends.last = layout.pipeline - 1;
   for (int p = 0; p + 1 < layout.pipeline; ++p) {
     if (amounts.forward > 0) traffic.chain.push_back({p, p + 1, amounts.forward * 1e9, amounts.messages});
     if (amounts.backward > 0) traffic.chain.push_back({p + 1, p, amounts.backward * 1e9, amounts.messages});

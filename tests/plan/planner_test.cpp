@@ -69,7 +69,7 @@ TEST(Candidates, WhatIsGivenStays) {
       parse_config(small, {"parallel.tensor=2", "parallel.schedule=zb-h1", "train.micro_batch=2", "parallel.zero=1"});
   for (const Candidate& c : enumerate(config, 4).candidates) {
     EXPECT_EQ(c.tensor, 2);
-    EXPECT_EQ(c.schedule, "zb-h1");
+    EXPECT_EQ(c.schedule, ScheduleKind::zb_h1);
     EXPECT_EQ(c.micro_batch, 2);
     EXPECT_EQ(c.zero, 1);
   }
@@ -207,9 +207,9 @@ TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
     Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
     site.machine.calibration.emplace();
     site.machine.calibration->blocks = {
-        {BlockKind::embedding, 1, 1, "none", 1e-6, 0, 1e-6},
-        {BlockKind::transformer, 1, 1, "none", 1e-3, 1e-3, 1e-3},
-        {BlockKind::head, 1, 1, "none", head_blocks * 1e-3, head_blocks * 1e-3, head_blocks * 1e-3}};
+        {BlockKind::embedding, 1, 1, Recompute::none, 1e-6, 0, 1e-6},
+        {BlockKind::transformer, 1, 1, Recompute::none, 1e-3, 1e-3, 1e-3},
+        {BlockKind::head, 1, 1, Recompute::none, head_blocks * 1e-3, head_blocks * 1e-3, head_blocks * 1e-3}};
     std::vector<std::string> keys = {"parallel.pipeline=2", "parallel.schedule=1f1b",  "parallel.virtual_stages=1",
                                      "train.micro_batch=1", "parallel.recompute=none", "parallel.stages=" + stages};
     for (const std::string& key : fixed) keys.push_back(key);
@@ -246,13 +246,13 @@ TEST(Planner, WithLessMemoryItSharesOrRecomputes) {
     return plan_job(config, vocab, 2, {.machine = slow_gpu(gib), .fabric = &fabric, .kind = DeviceKind::cuda});
   };
   const PlannedJob roomy = plan(16);
-  EXPECT_EQ(roomy.best.candidate.recompute, "none");
+  EXPECT_EQ(roomy.best.candidate.recompute, Recompute::none);
   // What the workspace takes cannot be spared.
   double fixed = 0;
   for (const auto& [kind, bytes] : roomy.best.bytes_by_kind) fixed += kind == "workspace" ? bytes : 0;
   const double tight = (fixed + 0.9 * (roomy.best.most_bytes() - fixed)) / (1024.0 * 1024 * 1024);
   const PlannedJob pressed = plan(tight);
-  EXPECT_TRUE(pressed.best.candidate.recompute != "none" || pressed.best.candidate.zero > roomy.best.candidate.zero);
+  EXPECT_TRUE(pressed.best.candidate.recompute != Recompute::none || pressed.best.candidate.zero > roomy.best.candidate.zero);
   EXPECT_LE(pressed.best.most_bytes(), tight * 1024 * 1024 * 1024);
   EXPECT_GE(pressed.best.step_seconds, roomy.best.step_seconds);
 }
@@ -333,7 +333,7 @@ TEST_F(Document, ItsChoiceRuns) {
   EXPECT_EQ(chosen.parallel.data, job.best.candidate.data);
   EXPECT_EQ(chosen.train.micro_batch, job.best.candidate.micro_batch);
   EXPECT_EQ(chosen.parallel.schedule, job.best.candidate.schedule);
-  EXPECT_EQ(chosen.placement.strategy, "explicit");
+  EXPECT_EQ(chosen.placement.strategy, PlacementStrategy::given);
   EXPECT_EQ(chosen.placement.devices.size(), 4U);
   EXPECT_EQ(chosen.launch.ranks, 4);
   EXPECT_TRUE(keys_left_to_planner(chosen).empty());

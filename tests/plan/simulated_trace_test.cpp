@@ -17,7 +17,8 @@ using parallel::ProgramSet;
 
 class SimulatedTrace : public testing::Test {
  protected:
-  SimulatedTrace() : set_(parallel::make_set({.schedule = {"1f1b", 2, 1, 3}, .data = 2, .tensor = 2, .zero = 1})) {
+  SimulatedTrace()
+      : set_(parallel::make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 3}, .data = 2, .tensor = 2, .zero = 1})) {
     simulated_ = simulate_step(set_, RandomWork(set_, 3), two_halves(8, 3, 1), in_order(8), {.keep_timeline = true});
   }
   nlohmann::json trace(const std::vector<int>& ranks) const {

@@ -9,14 +9,14 @@ namespace plait::plan {
 
 inline std::vector<parallel::SetSpec> small_jobs() {
   return {
-      {.schedule = {"1f1b", 2, 1, 3}, .data = 2},
-      {.schedule = {"1f1b", 4, 1, 4}, .tensor = 2, .tied = false},
-      {.schedule = {"gpipe", 3, 1, 3}, .data = 2, .zero = 1},
-      {.schedule = {"interleaved", 2, 2, 4}, .data = 2, .zero = 2},
-      {.schedule = {"zb-h1", 3, 1, 4}, .data = 2, .tensor = 2},
-      {.schedule = {"zb-v", 2, 2, 4}, .data = 2, .zero = 1},
-      {.schedule = {"1f1b", 2, 1, 2}, .data = 2, .overlap = false},
-      {.schedule = {"1f1b", 1, 1, 2}, .data = 4, .tensor = 2, .zero = 1},
+      {.schedule = {ScheduleKind::one_f_one_b, 2, 1, 3}, .data = 2},
+      {.schedule = {ScheduleKind::one_f_one_b, 4, 1, 4}, .tensor = 2, .tied = false},
+      {.schedule = {ScheduleKind::gpipe, 3, 1, 3}, .data = 2, .zero = 1},
+      {.schedule = {ScheduleKind::interleaved, 2, 2, 4}, .data = 2, .zero = 2},
+      {.schedule = {ScheduleKind::zb_h1, 3, 1, 4}, .data = 2, .tensor = 2},
+      {.schedule = {ScheduleKind::zb_v, 2, 2, 4}, .data = 2, .zero = 1},
+      {.schedule = {ScheduleKind::one_f_one_b, 2, 1, 2}, .data = 2, .overlap = false},
+      {.schedule = {ScheduleKind::one_f_one_b, 1, 1, 2}, .data = 4, .tensor = 2, .zero = 1},
   };
 }
 

@@ -28,7 +28,7 @@ class Pairs {
  public:
   explicit Pairs(int pairs, int data = 1) {
     set_.layout = {.pipeline = 2 * pairs, .data = data};
-    set_.last_stage = 2 * pairs - 1;
+    set_.ends.last = 2 * pairs - 1;
     for (int rank = 0; rank < 2 * pairs; ++rank) {
       const bool sends = rank % 2 == 0;
       Program program;

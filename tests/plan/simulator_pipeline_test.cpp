@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "parallel/program_sets.h"
+#include "parallel/schedule_timeline.h"
 #include "plan/simulation/simulator.h"
 #include "plan/simulation_networks.h"
 
@@ -31,17 +32,17 @@ Simulated simulate(const ProgramSet& set, const Costs& costs, const Work& messag
   return simulate_step(set, work_of, Rails{.hosts = ranks, .per_host = 1}.network(), in_order(ranks));
 }
 
-ProgramSet even(const std::string& schedule, int ranks, int virtual_stages, int micro_batches) {
+ProgramSet even(ScheduleKind schedule, int ranks, int virtual_stages, int micro_batches) {
   return make_set({.schedule = {schedule, ranks, virtual_stages, micro_batches}, .even = true});
 }
 
 TEST(SimulatedPipeline, HasTheBubbleOf1F1B) {
-  for (const std::string schedule : {"1f1b", "gpipe"}) {
+  for (const ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::gpipe}) {
     for (const auto& [p, m] : {std::pair{2, 2}, {2, 8}, {4, 4}, {4, 16}, {8, 8}}) {
       const ProgramSet set = even(schedule, p, 1, m);
       ASSERT_EQ(set.blocks, p + 2) << "embedding, one for each stage, head";
       const Simulated s = simulate(set, {1, 2, 0});
-      SCOPED_TRACE(schedule + ", pipeline " + std::to_string(p) + ", micro-batches " + std::to_string(m));
+      SCOPED_TRACE(plait::to_string(schedule) + ", pipeline " + std::to_string(p) + ", micro-batches " + std::to_string(m));
       EXPECT_NEAR(s.step_seconds, 3.0 * (m + p - 1), 1e-9);
       for (int rank = 0; rank < p; ++rank) {
         // Of the time of compute: (p - 1) / m (Narayanan et al. 2021, section 2.2).
@@ -55,17 +56,17 @@ TEST(SimulatedPipeline, HasTheBubbleOf1F1B) {
 }
 
 TEST(SimulatedPipeline, SendsGradientsBeforeWeightPartsSoThatTheseAreInNoBubble) {
-  for (const std::string schedule : {"1f1b", "gpipe"}) {
+  for (const ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::gpipe}) {
     for (const auto& [p, m] : {std::pair{2, 4}, {4, 4}, {4, 16}}) {
       const Simulated s = simulate(even(schedule, p, 1, m), {1, 1.25, 0.75});
-      EXPECT_NEAR(s.step_seconds, 3.0 * m + (p - 1) * (1 + 1.25), 1e-9) << schedule << ", " << p << ", " << m;
+      EXPECT_NEAR(s.step_seconds, 3.0 * m + (p - 1) * (1 + 1.25), 1e-9) << plait::to_string(schedule) << ", " << p << ", " << m;
     }
   }
 }
 
 TEST(SimulatedPipeline, WithVirtualStagesHasABubbleThatMuchSmaller) {
   for (const auto& [p, v, m] : {std::tuple{2, 2, 4}, {4, 2, 8}, {2, 4, 4}}) {
-    const ProgramSet set = even("interleaved", p, v, m);
+    const ProgramSet set = even(ScheduleKind::interleaved, p, v, m);
     const Simulated s = simulate(set, {1, 2, 0});
     SCOPED_TRACE("pipeline " + std::to_string(p) + ", virtual stages " + std::to_string(v));
     EXPECT_NEAR(s.step_seconds, 3.0 * v * m + 3.0 * (p - 1), 1e-9);
@@ -76,28 +77,28 @@ TEST(SimulatedPipeline, WithVirtualStagesHasABubbleThatMuchSmaller) {
 
 TEST(SimulatedPipeline, WithZeroBubbleSchedulesHasWhatWeightPartsCannotFill) {
   for (const auto& [p, m] : {std::pair{2, 4}, {4, 8}, {4, 12}}) {
-    const Simulated s = simulate(even("zb-h1", p, 1, m), {1, 1, 1});
+    const Simulated s = simulate(even(ScheduleKind::zb_h1, p, 1, m), {1, 1, 1});
     // (p - 1)(forward + input part - weight part): Qi et al. 2023, table 2.
     EXPECT_NEAR(s.step_seconds, 3.0 * m + (p - 1.0), 1e-9) << p << ", " << m;
   }
 }
 
 TEST(SimulatedPipeline, TakesAsLongAsItsSchedule) {
-  for (const parallel::ScheduleSpec& spec : std::vector<parallel::ScheduleSpec>{{"1f1b", 4, 1, 6},
-                                                                                {"gpipe", 3, 1, 5},
-                                                                                {"interleaved", 2, 2, 6},
-                                                                                {"zb-h1", 4, 1, 8},
-                                                                                {"zb-v", 2, 2, 6},
-                                                                                {"zb-v", 4, 2, 8}}) {
+  for (const parallel::ScheduleSpec& spec : std::vector<parallel::ScheduleSpec>{{ScheduleKind::one_f_one_b, 4, 1, 6},
+                                                                                {ScheduleKind::gpipe, 3, 1, 5},
+                                                                                {ScheduleKind::interleaved, 2, 2, 6},
+                                                                                {ScheduleKind::zb_h1, 4, 1, 8},
+                                                                                {ScheduleKind::zb_v, 2, 2, 6},
+                                                                                {ScheduleKind::zb_v, 4, 2, 8}}) {
     for (Costs costs : {Costs{1, 1, 1}, Costs{1, 1.5, 0.5}, Costs{2, 1, 1}}) {
       // Where backward is whole, its schedule sends only when all of it is done.
-      if (!spec.name.starts_with("zb")) costs.backward_input += std::exchange(costs.backward_weight, 0);
+      if (!schedule_row(spec.kind).splits_backward) costs.backward_input += std::exchange(costs.backward_weight, 0);
       const ProgramSet set = make_set({.schedule = spec, .even = true});
       const parallel::Timeline timeline = parallel::simulate(
           parallel::make_schedule(spec),
           {.forward = costs.forward, .backward_input = costs.backward_input, .backward_weight = costs.backward_weight});
       EXPECT_NEAR(simulate(set, costs).step_seconds, timeline.end, 1e-9)
-          << spec.name << ", " << spec.ranks << ", " << costs.forward << costs.backward_input;
+          << plait::to_string(spec.kind) << ", " << spec.ranks << ", " << costs.forward << costs.backward_input;
     }
   }
 }
@@ -106,7 +107,7 @@ TEST(SimulatedPipeline, MessagesOnTheirWayAreExposedAndNotBubble) {
   // The first micro-batch's way forward and the last one's way back wait for every message.
   const int p = 4, m = 4;
   const Work message{.seconds = 0.01, .bytes = 50e9 * 0.04};
-  const Simulated s = simulate(even("gpipe", p, 1, m), {1, 2, 0}, message);
+  const Simulated s = simulate(even(ScheduleKind::gpipe, p, 1, m), {1, 2, 0}, message);
   EXPECT_NEAR(s.step_seconds, 3.0 * (m + p - 1) + 2 * (p - 1) * 0.05, 1e-9);
   double exposed = 0;
   for (int rank = 0; rank < p; ++rank) {
@@ -119,7 +120,7 @@ TEST(SimulatedPipeline, MessagesOnTheirWayAreExposedAndNotBubble) {
 }
 
 TEST(SimulatedPipeline, SettlesWhereGathersReachIntoTheNextStep) {
-  const ProgramSet set = make_set({.schedule = {"1f1b", 2, 1, 2}, .data = 2, .zero = 1});
+  const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 2}, .data = 2, .zero = 1});
   const auto work_of = [&](int rank, int index) -> Work {
     const parallel::Instruction& i = set.program(rank).at(index);
     if (i.kind == InstructionKind::gather_weights) return {.seconds = 0.3};

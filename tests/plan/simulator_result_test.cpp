@@ -121,7 +121,7 @@ TEST(SimulatedStep, HasACriticalPathWithoutGapsThatIsAsLongAsTheStep) {
 
 TEST(SimulatedStep, SplitsItsCriticalPathByWhatTheTimeWentInto) {
   // Two stages that send to two others through one channel, after a second of compute: 2 s of bytes that would take 1.
-  const ProgramSet set = make_set({.schedule = {"1f1b", 2, 1, 1}, .data = 2, .tied = false, .even = true});
+  const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 1}, .data = 2, .tied = false, .even = true});
   const auto work_of = [&](int rank, int index) -> Work {
     const parallel::Instruction& i = set.program(rank).at(index);
     if (i.kind == parallel::InstructionKind::forward && i.block == 1) return {.seconds = 1};
@@ -144,7 +144,7 @@ TEST(SimulatedStep, SplitsItsCriticalPathByWhatTheTimeWentInto) {
 }
 
 TEST(SimulatedStep, SaysWhyEachPartOfItsCriticalPathBegan) {
-  const ProgramSet set = make_set({.schedule = {"1f1b", 2, 1, 1}, .tied = false, .even = true});
+  const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 1}, .tied = false, .even = true});
   const auto work_of = [&](int rank, int index) -> Work {
     const parallel::Instruction& i = set.program(rank).at(index);
     if (i.kind == parallel::InstructionKind::forward && i.block > 0 && i.block != set.head()) return {.seconds = 1};
@@ -196,7 +196,7 @@ TEST(SimulatedStep, IsTheSameToTheBitWhetherEqualRanksAreRunOnceOrAll) {
 }
 
 TEST(SimulatedStep, IsTheSameToTheBitWhereRanksWithTheSameWorkAreAskedOnce) {
-  const ProgramSet set = make_set({.schedule = {"1f1b", 4, 1, 4}, .data = 4, .tensor = 2});
+  const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 4, 1, 4}, .data = 4, .tensor = 2});
   const int ranks = set.layout.ranks();
   const RandomWork random(set, 5, true, RandomWork::Alike::program);
   std::set<int> asked;
@@ -217,7 +217,7 @@ TEST(SimulatedStep, IsTheSameToTheBitWhereRanksWithTheSameWorkAreAskedOnce) {
 }
 
 TEST(SimulatedStep, IsRunOncePerStageWhereRanksOfAStageAreAlike) {
-  const ProgramSet set = make_set({.schedule = {"1f1b", 4, 1, 4}, .data = 4, .tensor = 2});
+  const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 4, 1, 4}, .data = 4, .tensor = 2});
   // Where the world's ring has bytes, it takes different ways from GPUs of one host.
   const RandomWork random(set, 1, true, RandomWork::Alike::program);
   const auto work = [&](int rank, int index) {

@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, DataParallel,
 TEST(DataParallelProgramRun, RecomputeAndBucketSizeChangeNoBit) {
   Config config = small(true);
   const JobResult kept = run_job(config, 2, DeviceKind::host);
-  for (const char* recompute : {"selective", "full"}) {
+  for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
     config.parallel.recompute = recompute;
     expect_same_bits(kept, run_job(config, 2, DeviceKind::host));
   }
@@ -86,15 +86,15 @@ TEST(DataParallelProgramRun, AStepAllocatesNothing) {
 }
 
 TEST(PipelineProgramRun, WhatLinksAndInterpreterAllocateIsWhatWasPlanned) {
-  for (const char* schedule : {"1f1b", "interleaved", "zb-h1"}) {
+  for (const ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::interleaved, ScheduleKind::zb_h1}) {
     Config config = small(false);
     config.model.layers = 4;
     config.parallel.data = 1, config.parallel.pipeline = 2, config.parallel.schedule = schedule;
-    config.parallel.virtual_stages = schedule == std::string("interleaved") ? 2 : 1;
+    config.parallel.virtual_stages = schedule == ScheduleKind::interleaved ? 2 : 1;
     run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches&) {
       EXPECT_GT(interpreter.linked_bytes(), 0u) << "messages between threads arrive in place";
       EXPECT_EQ(interpreter.memory().peak_bytes() + interpreter.linked_bytes(), interpreter.plan().memory.total_bytes())
-          << schedule;
+          << to_string(schedule);
     });
   }
 }

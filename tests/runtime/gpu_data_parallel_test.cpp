@@ -81,17 +81,17 @@ TEST_P(GpuDataParallel, InBf16FollowsTheFp32Run) {
 TEST_P(GpuDataParallel, RecomputeChangesNoBitThatWasNotFused) {
   Config config = small("bf16", GetParam().llama);
   const JobResult kept = run_job(config, GetParam().ranks, DeviceKind::cuda);
-  for (const char* recompute : {"selective", "full"}) {
+  for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
     config.parallel.recompute = recompute;
     const JobResult recomputed = run_job(config, GetParam().ranks, DeviceKind::cuda);
-    if (!GetParam().llama && config.parallel.recompute == "selective") {
+    if (!GetParam().llama && recompute == Recompute::selective) {
       // The fused epilogue applies GELU to the product before it is rounded to bf16, recomputing starts from the rounded one.
       for (std::size_t i = 0; i < kept.losses.size(); ++i)
         EXPECT_NEAR(kept.losses[i], recomputed.losses[i], 1e-3 * kept.losses[i]);
       continue;
     }
-    EXPECT_EQ(kept.losses, recomputed.losses) << recompute;
-    EXPECT_TRUE(kept.parameters == recomputed.parameters) << recompute;
+    EXPECT_EQ(kept.losses, recomputed.losses) << to_string(recompute);
+    EXPECT_TRUE(kept.parameters == recomputed.parameters) << to_string(recompute);
   }
 }
 

@@ -13,16 +13,16 @@ namespace {
 struct LayoutCase {
   bool llama = false;
   int pipeline = 1, data = 1, tensor = 1;
-  std::string schedule = "1f1b";
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int virtual_stages = 1, zero = 0;
   bool sequence_parallel = true, overlap = true;
-  std::string recompute = "none";
+  Recompute recompute = Recompute::none;
 
   int ranks() const { return pipeline * data * tensor; }
   std::string name() const {
     std::string text = (llama ? "llama_p" : "gpt_p") + std::to_string(pipeline) + "_d" + std::to_string(data) + "_t" +
-                       std::to_string(tensor) + "_" + schedule + "_v" + std::to_string(virtual_stages) + "_zero" +
-                       std::to_string(zero) + "_" + recompute;
+                       std::to_string(tensor) + "_" + to_string(schedule) + "_v" + std::to_string(virtual_stages) + "_zero" +
+                       std::to_string(zero) + "_" + to_string(recompute);
     if (!sequence_parallel) text += "_nosp";
     if (!overlap) text += "_nooverlap";
     for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -108,21 +108,23 @@ std::vector<LayoutCase> cases() {
       list.push_back({.llama = llama, .tensor = 2, .sequence_parallel = sp});
       list.push_back({.llama = llama, .tensor = 4, .sequence_parallel = sp});
     }
-    for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}) {
-      const int v = schedule == std::string("interleaved") ? 2 : 1;
+    for (const ScheduleKind schedule :
+         {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved, ScheduleKind::zb_h1, ScheduleKind::zb_v}) {
+      const int v = schedule == ScheduleKind::interleaved ? 2 : 1;
       list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v});
       list.push_back({.llama = llama, .pipeline = 4, .schedule = schedule, .virtual_stages = v});
-      list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v, .recompute = "full"});
+      list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v, .recompute = Recompute::full});
       list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v, .overlap = false});
       list.push_back(
           {.llama = llama, .pipeline = 2, .data = 2, .tensor = 2, .schedule = schedule, .virtual_stages = v, .zero = 1});
     }
-    list.push_back({.llama = llama, .data = 2, .tensor = 2, .zero = 2, .recompute = "selective"});
+    list.push_back({.llama = llama, .data = 2, .tensor = 2, .zero = 2, .recompute = Recompute::selective});
     list.push_back({.llama = llama, .data = 4, .zero = 2});
     list.push_back({.llama = llama, .pipeline = 2, .data = 2, .tensor = 2, .zero = 2});
-    list.push_back({.llama = llama, .pipeline = 2, .data = 2, .schedule = "interleaved", .virtual_stages = 2, .zero = 2});
-    list.push_back({.llama = llama, .pipeline = 2, .data = 4, .schedule = "gpipe", .zero = 2, .overlap = false});
-    list.push_back({.llama = llama, .pipeline = 8, .schedule = "1f1b"});
+    list.push_back(
+        {.llama = llama, .pipeline = 2, .data = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2, .zero = 2});
+    list.push_back({.llama = llama, .pipeline = 2, .data = 4, .schedule = ScheduleKind::gpipe, .zero = 2, .overlap = false});
+    list.push_back({.llama = llama, .pipeline = 8, .schedule = ScheduleKind::one_f_one_b});
   }
   return list;
 }
@@ -132,17 +134,17 @@ std::vector<LayoutCase> gpu_cases() {
   return {{.tensor = 2},
           {.llama = true, .tensor = 4},
           {.tensor = 4, .sequence_parallel = false},
-          {.llama = true, .pipeline = 2, .schedule = "gpipe"},
-          {.pipeline = 4, .schedule = "1f1b"},
-          {.llama = true, .pipeline = 2, .schedule = "interleaved", .virtual_stages = 2},
-          {.pipeline = 4, .schedule = "zb-h1", .recompute = "full"},
-          {.llama = true, .pipeline = 4, .schedule = "zb-v"},
-          {.pipeline = 2, .schedule = "zb-v", .overlap = false},
-          {.pipeline = 2, .tensor = 2, .schedule = "zb-h1"},
-          {.llama = true, .pipeline = 2, .data = 2, .schedule = "zb-v", .zero = 1},
-          {.data = 2, .tensor = 2, .zero = 2, .recompute = "selective"},
+          {.llama = true, .pipeline = 2, .schedule = ScheduleKind::gpipe},
+          {.pipeline = 4, .schedule = ScheduleKind::one_f_one_b},
+          {.llama = true, .pipeline = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2},
+          {.pipeline = 4, .schedule = ScheduleKind::zb_h1, .recompute = Recompute::full},
+          {.llama = true, .pipeline = 4, .schedule = ScheduleKind::zb_v},
+          {.pipeline = 2, .schedule = ScheduleKind::zb_v, .overlap = false},
+          {.pipeline = 2, .tensor = 2, .schedule = ScheduleKind::zb_h1},
+          {.llama = true, .pipeline = 2, .data = 2, .schedule = ScheduleKind::zb_v, .zero = 1},
+          {.data = 2, .tensor = 2, .zero = 2, .recompute = Recompute::selective},
           {.llama = true, .data = 4, .zero = 2},
-          {.pipeline = 2, .data = 2, .schedule = "interleaved", .virtual_stages = 2, .zero = 2}};
+          {.pipeline = 2, .data = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2, .zero = 2}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Layouts, testing::ValuesIn(cases()), [](const auto& layout) { return layout.param.name(); });

@@ -69,7 +69,7 @@ class SyntheticBatches final : public BatchSource {
 
 // Turns a GPT-like model (the defaults) into a Llama-like one.
 inline void make_llama(ModelConfig& model, std::int64_t kv_heads) {
-  model.kv_heads = kv_heads, model.norm = "rms_norm", model.mlp = "swiglu", model.position = "rope";
+  model.kv_heads = kv_heads, model.norm = NormKind::rms_norm, model.mlp = Mlp::swiglu, model.position = Position::rope;
   model.bias = false, model.tie_embeddings = false;
 }
 

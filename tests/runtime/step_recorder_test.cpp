@@ -193,22 +193,22 @@ TEST(StepRecorder, TimesWhatBlocksDoWithinNowAndThen) {
 
 struct Mesh {
   int pipeline = 1, data = 1, tensor = 1;
-  const char* schedule = "1f1b";
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int zero = 0;
   bool overlap = true;
 };
 
 TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
-  for (const Mesh& mesh :
-       {Mesh{}, Mesh{.data = 2, .zero = 1}, Mesh{.data = 2, .zero = 2}, Mesh{.data = 2, .overlap = false},
-        Mesh{.pipeline = 2, .data = 2, .schedule = "zb-v"}, Mesh{.pipeline = 2, .schedule = "interleaved", .overlap = false},
-        Mesh{.pipeline = 2, .tensor = 2, .schedule = "zb-h1"}}) {
+  for (const Mesh& mesh : {Mesh{}, Mesh{.data = 2, .zero = 1}, Mesh{.data = 2, .zero = 2}, Mesh{.data = 2, .overlap = false},
+                           Mesh{.pipeline = 2, .data = 2, .schedule = ScheduleKind::zb_v},
+                           Mesh{.pipeline = 2, .schedule = ScheduleKind::interleaved, .overlap = false},
+                           Mesh{.pipeline = 2, .tensor = 2, .schedule = ScheduleKind::zb_h1}}) {
     Config config = small_job(2);
     config.model.layers = 4;
     config.comm.bucket_mb = 0.01, config.comm.overlap = mesh.overlap;
     config.parallel.pipeline = mesh.pipeline, config.parallel.data = mesh.data, config.parallel.tensor = mesh.tensor;
     config.parallel.schedule = mesh.schedule, config.parallel.zero = mesh.zero;
-    config.parallel.virtual_stages = config.parallel.schedule == "interleaved" ? 2 : 1;
+    config.parallel.virtual_stages = config.parallel.schedule == ScheduleKind::interleaved ? 2 : 1;
     const int ranks = mesh.pipeline * mesh.data * mesh.tensor;
     run_ranks(config, ranks, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
       // Several in flight, so that slots are used again while others are not read yet.
@@ -223,7 +223,7 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
         EXPECT_EQ(result.update, ++taken);
         expect_measured_balance(result.ledger);
         const parallel::Ledger& ledger = result.ledger;
-        const bool later_stage = interpreter.plan().coordinates().pipeline > 0 || interpreter.plan().schedule.chunks > 1;
+        const bool later_stage = interpreter.plan().coordinates().pipeline > 0 || interpreter.plan().train.chunks.size() > 1;
         EXPECT_EQ(ledger.of(parallel::CommunicationKind::activations).count > 0, later_stage)
             << "rank " << interpreter.plan().rank;
         gathers += ledger.of(parallel::CommunicationKind::weight_gathers).total_ms;

@@ -69,10 +69,14 @@ TEST(VerifyLayouts, AllAreEveryMeshScheduleAndZero) {
     return list;
   };
   EXPECT_THAT(texts(1), ElementsAre("data=1"));
-  EXPECT_THAT(texts(2),
-              ElementsAre("tensor=2", "tensor=2 sequence_parallel=false", "data=2", "data=2 zero=1", "data=2 zero=2",
-                          "pipeline=2 schedule=gpipe", "pipeline=2", "pipeline=2 schedule=interleaved virtual_stages=2",
-                          "pipeline=2 schedule=zb-h1", "pipeline=2 schedule=zb-v"));
+  Strings two = {"tensor=2", "tensor=2 sequence_parallel=false", "data=2", "data=2 zero=1", "data=2 zero=2"};
+  for (const ScheduleRow& row : built_in_schedules) {
+    const bool usual = row.kind == ParallelConfig{}.schedule, several = row.chunks == ScheduleRow::any_number;
+    two.push_back("pipeline=2" + (usual ? "" : " schedule=" + std::string(row.name)) + (several ? " virtual_stages=2" : ""));
+  }
+  EXPECT_EQ(texts(2), two);
+  EXPECT_THAT(two, testing::IsSupersetOf(
+                       {"pipeline=2", "pipeline=2 schedule=interleaved virtual_stages=2", "pipeline=2 schedule=zb-v"}));
   for (const int ranks : {3, 4, 8, 12}) {
     const Strings list = texts(ranks);
     EXPECT_EQ(std::set(list.begin(), list.end()).size(), list.size()) << "twice the same";
@@ -109,12 +113,13 @@ TEST(VerifyMatrix, TheSerialRunHasOneRankWhateverTheConfigurationSays) {
   const ParallelConfig& serial = m.models.at(0).serial.parallel;
   EXPECT_EQ(serial.data * serial.tensor * serial.pipeline, 1);
   EXPECT_EQ(serial.zero, 0);
-  EXPECT_EQ(serial.recompute, "none");
+  EXPECT_EQ(serial.recompute, Recompute::none);
   EXPECT_EQ(m.cases.at(0).layout, "pipeline=2 tensor=2 schedule=zb-h1 zero=1 recompute=full");
 }
 
 TEST(VerifyMatrix, ListsALayoutOnce) {
-  EXPECT_THAT(names(matrix({"data=2", "zero=0 data=2", "all"}, {"verify.ranks=[2, 2]"})), testing::SizeIs(10));
+  EXPECT_THAT(names(matrix({"data=2", "zero=0 data=2", "all"}, {"verify.ranks=[2, 2]"})),
+              testing::SizeIs(5 + built_in_schedules.size()));
 }
 
 TEST(VerifyMatrix, RefusesWhatCannotBeMeant) {

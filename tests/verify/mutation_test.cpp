@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "parallel/pipeline_program.h"
+#include "parallel/program_waits.h"
 #include "verify/verify_cases.h"
 
 namespace plait::verify::test {

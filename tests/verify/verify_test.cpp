@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "launch/launch_fixtures.h"
-#include "parallel/pipeline_program.h"
+#include "parallel/program_waits.h"
 #include "verify/report_json.h"
 #include "verify/report_junit.h"
 #include "verify/report_table.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/p2p/pair_facts.h"
-#include "comm/p2p/transport.h"
+#include "core/choices.h"
 
 namespace plait::comm::p2p {
 

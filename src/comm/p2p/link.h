@@ -12,8 +12,8 @@
 
 #include "comm/p2p/choice.h"
 #include "comm/p2p/pair_facts.h"
-#include "comm/p2p/transport.h"
 #include "comm/rendezvous.h"
+#include "core/choices.h"
 #include "core/stream.h"
 #include "core/view.h"
 

@@ -8,7 +8,7 @@
 #include "comm/p2p/handle_exchange.h"
 #include "comm/p2p/link.h"
 #include "comm/p2p/mailbox.h"
-#include "comm/p2p/transport.h"
+#include "core/choices.h"
 
 namespace plait::comm::p2p {
 

@@ -50,7 +50,9 @@ void check_traffic(const Traffic& traffic) {
       require(amount(ring.bytes) && amount(ring.rounds), "Traffic: an amount is negative or not finite");
   }
   require(amount(traffic.tied.bytes) && amount(traffic.tied.rounds), "Traffic: an amount is negative or not finite");
-  require(traffic.last_stage >= 0 && traffic.last_stage < layout.pipeline, "Traffic: the last stage is on no pipeline rank");
+  for (const int end : {traffic.ends.first, traffic.ends.last}) {
+    require(end >= 0 && end < layout.pipeline, "Traffic: an end of the model is on no pipeline rank");
+  }
   for (const ChainTraffic& link : traffic.chain) {
     require(link.from >= 0 && link.from < layout.pipeline && link.to >= 0 && link.to < layout.pipeline && link.from != link.to,
             "Traffic: a message from or to no other pipeline rank");
@@ -78,10 +80,10 @@ CostModel::CostModel(Rings& rings, const Traffic& traffic)
       }
     }
   }
-  if (traffic_.last_stage > 0 && sends(traffic_.tied)) {
+  if (traffic_.ends.first != traffic_.ends.last && sends(traffic_.tied)) {
     for (int d = 0; d < layout.data; ++d) {
       for (int t = 0; t < layout.tensor; ++t)
-        tied_.push_back({{layout.rank({0, d, t}), layout.rank({traffic_.last_stage, d, t})}, traffic_.tied});
+        tied_.push_back({{layout.rank({traffic_.ends.first, d, t}), layout.rank({traffic_.ends.last, d, t})}, traffic_.tied});
     }
   }
 }

@@ -188,7 +188,7 @@ std::vector<std::vector<int>> nested_placements(topology::Fabric& fabric, const 
   std::vector<std::vector<Unit>> unit_lists = {contraction.units(false)};
   if (layout.ranks() < fabric.gpus()) unit_lists.push_back(contraction.units(true));
   const int last = layout.pipeline - 1;
-  const bool joined_ends = last > 2 && ((traffic.tied.bytes > 0 && traffic.last_stage == last) ||
+  const bool joined_ends = last > 2 && ((traffic.tied.bytes > 0 && std::abs(traffic.ends.first - traffic.ends.last) == last) ||
                                         std::any_of(traffic.chain.begin(), traffic.chain.end(), [&](const ChainTraffic& link) {
                                           return std::abs(link.from - link.to) == last && link.bytes > 0;
                                         }));

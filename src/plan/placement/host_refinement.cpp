@@ -44,9 +44,9 @@ Traffic part_of(const Traffic& traffic, const Block& block) {
     if (!traffic.tensor.empty()) part.tensor.push_back(traffic.tensor[at(p)]);
     if (!traffic.data.empty()) part.data.push_back(traffic.data[at(p)]);
   }
-  if (number.contains(0) && number.contains(traffic.last_stage)) {
+  if (number.contains(traffic.ends.first) && number.contains(traffic.ends.last)) {
     part.tied = traffic.tied;
-    part.last_stage = number.at(traffic.last_stage);
+    part.ends = {number.at(traffic.ends.first), number.at(traffic.ends.last)};
   }
   for (ChainTraffic link : traffic.chain) {
     if (!number.contains(link.from) || !number.contains(link.to)) continue;

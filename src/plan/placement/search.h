@@ -18,14 +18,6 @@
 
 namespace plait::plan {
 
-// As placement.strategy in the configuration.
-enum class PlacementStrategy {
-  automatic,  // the cheapest
-  order,      // rank r on GPU r
-  worst,      // the dearest that is possible, to see what placement is worth
-  given       // a list of GPUs: "explicit"
-};
-
 struct PlacementOptions {
   PlacementStrategy strategy = PlacementStrategy::automatic;
   std::vector<int> given;               // by rank, for PlacementStrategy::given

@@ -27,7 +27,7 @@ struct Traffic {
   std::vector<RingTraffic> tensor;  // by pipeline rank; each tensor group of that pipeline rank
   std::vector<RingTraffic> data;    // by pipeline rank; each data group of that pipeline rank
   RingTraffic tied;                 // between first and last stage, which share the embedding's table
-  int last_stage = 0;               // pipeline rank of the last stage
+  parallel::ModelEnds ends;
   std::vector<ChainTraffic> chain;  // activations and gradients, by directed pair of pipeline ranks, each pair once
 };
 

@@ -1,0 +1,90 @@
+// What configuration keys choose between, with the names under which files say it. A key that may be left open (`auto`) is an
+// optional of one of these.
+#pragma once
+
+#include "core/names.h"
+
+namespace plait {
+
+// model.norm
+enum class NormKind { layer_norm, rms_norm };
+template <>
+inline constexpr auto names<NormKind> =
+    std::to_array<Name<NormKind>>({{NormKind::layer_norm, "layer_norm"}, {NormKind::rms_norm, "rms_norm"}});
+
+// model.mlp
+enum class Mlp { gelu, swiglu };
+template <>
+inline constexpr auto names<Mlp> = std::to_array<Name<Mlp>>({{Mlp::gelu, "gelu"}, {Mlp::swiglu, "swiglu"}});
+
+// model.position
+enum class Position { learned, rope };
+template <>
+inline constexpr auto names<Position> =
+    std::to_array<Name<Position>>({{Position::learned, "learned"}, {Position::rope, "rope"}});
+
+// train.optimizer.schedule: the learning rate after the warm-up (train/learning_rate.h)
+enum class Decay { constant, cosine, linear, wsd };
+template <>
+inline constexpr auto names<Decay> = std::to_array<Name<Decay>>(
+    {{Decay::constant, "constant"}, {Decay::cosine, "cosine"}, {Decay::linear, "linear"}, {Decay::wsd, "wsd"}});
+
+// parallel.recompute: what backward computes again instead of keeping it
+enum class Recompute { none, selective, full };
+template <>
+inline constexpr auto names<Recompute> =
+    std::to_array<Name<Recompute>>({{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}});
+
+// comm.backend
+enum class Backend { nccl, gloo };
+template <>
+inline constexpr auto names<Backend> = std::to_array<Name<Backend>>({{Backend::nccl, "nccl"}, {Backend::gloo, "gloo"}});
+
+// comm.p2p: where a mailbox's memory is and how both ends see it. The best first.
+enum class Transport {
+  direct,  // one process: pointers, with peer access between GPUs
+  vmm,     // GPUs of two processes: cuMemCreate and file descriptors; only the mailbox is shared
+  ipc,     // GPUs of two processes: IPC handles of cudaMalloc's memory
+  relay,   // slots in the memory of a third GPU that both ends reach
+  host,    // slots in pinned host memory (CPUs: in memory that two processes share)
+  nccl,    // no mailbox: send and receive of the communication library (Gloo's for CPUs)
+};
+template <>
+inline constexpr auto names<Transport> = std::to_array<Name<Transport>>({{Transport::direct, "direct"},
+                                                                         {Transport::ipc, "ipc"},
+                                                                         {Transport::vmm, "vmm"},
+                                                                         {Transport::relay, "relay"},
+                                                                         {Transport::host, "host"},
+                                                                         {Transport::nccl, "nccl"}});
+
+// comm.mover: who moves the bytes
+enum class Mover {
+  copy_engine,  // pushes to the receiver's memory; takes no SM from compute (a CPU: its stream's memcpy)
+  sm_write,     // a kernel of the sender writes to the receiver's memory
+  sm_read,      // a kernel of the receiver reads from the sender's memory
+};
+template <>
+inline constexpr auto names<Mover> = std::to_array<Name<Mover>>(
+    {{Mover::copy_engine, "copy_engine"}, {Mover::sm_write, "sm_write"}, {Mover::sm_read, "sm_read"}});
+
+// placement.strategy
+enum class PlacementStrategy {
+  automatic,  // the placement that costs least
+  order,      // rank r on GPU r
+  worst,      // the one that costs most, to see what placement is worth
+  given,      // placement.devices
+};
+template <>
+inline constexpr auto names<PlacementStrategy> =
+    std::to_array<Name<PlacementStrategy>>({{PlacementStrategy::automatic, "auto"},
+                                            {PlacementStrategy::order, "order"},
+                                            {PlacementStrategy::worst, "worst"},
+                                            {PlacementStrategy::given, "explicit"}});
+
+// launch.mode
+enum class LaunchMode { threads, processes, external };
+template <>
+inline constexpr auto names<LaunchMode> = std::to_array<Name<LaunchMode>>(
+    {{LaunchMode::threads, "threads"}, {LaunchMode::processes, "processes"}, {LaunchMode::external, "external"}});
+
+}  // namespace plait

@@ -1,0 +1,44 @@
+// Enumerations with names: as configurations, reports and messages write them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "core/error.h"
+
+namespace plait {
+
+template <typename E>
+struct Name {
+  E value;
+  std::string_view text;
+};
+
+// Specialised beside an enumeration that has names: one row per value, in the order in which people are to read them.
+template <typename E>
+inline constexpr std::nullptr_t names = nullptr;
+
+template <typename E>
+concept Named = std::is_enum_v<E> && !std::is_same_v<std::remove_cv_t<decltype(names<E>)>, std::nullptr_t>;
+
+// InternalError for a value without a name.
+template <Named E>
+std::string to_string(E value) {
+  const auto row = std::find_if(names<E>.begin(), names<E>.end(), [value](const Name<E>& n) { return n.value == value; });
+  require(row != names<E>.end(), "an enumeration's value has no name");
+  return std::string(row->text);
+}
+
+// The value of that name; nothing if there is none.
+template <Named E>
+std::optional<E> named(std::string_view text) {
+  const auto row = std::find_if(names<E>.begin(), names<E>.end(), [text](const Name<E>& n) { return n.text == text; });
+  return row == names<E>.end() ? std::nullopt : std::optional(row->value);
+}
+
+}  // namespace plait

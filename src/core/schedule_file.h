@@ -1,0 +1,58 @@
+// Pipeline schedules from files, in the CSV form that PyTorch's torch.distributed.pipelining writes (_dump_csv) and torchtitan
+// loads.
+//
+// One line per pipeline rank, in order; cells are separated by commas, an empty one is idle. A cell is
+//   <stage>F<micro-batch>   forward            <stage>B<micro-batch>   whole backward
+//   <stage>I<micro-batch>   its input part     <stage>W<micro-batch>   its weight part
+//   (<action>;<action>)OVERLAP_F_B             a forward and a backward that may run together: they run in this order
+// What PyTorch's runtime needs and plait adds by itself is passed over: SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD and
+// REDUCE_GRAD. Which rank has which stage follows from the lines that name it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plait {
+
+enum class PassKind {
+  forward,
+  backward,         // both parts
+  backward_input,   // gradient of the stage's input (B in Qi et al. 2023)
+  backward_weight,  // gradients of its weights (W)
+};
+
+struct StagePass {
+  PassKind kind = PassKind::forward;
+  int stage = 0, micro_batch = 0;
+  friend bool operator==(const StagePass&, const StagePass&) = default;
+};
+
+std::string to_string(const StagePass& pass);  // "3B1"
+
+// A schedule that can run: every stage is on one rank and goes forward and backward through every micro-batch once, in an order
+// in which no rank waits for ever.
+struct ScheduleFile {
+  std::string path;
+  std::string text;                           // what the file says
+  std::vector<std::vector<StagePass>> ranks;  // of each pipeline rank, in order
+  std::vector<int> rank_of_stage;
+  int micro_batches = 0;
+  bool splits_backward = false;  // some weight part is a pass of its own
+};
+
+// Files are not trusted: larger ones are refused.
+inline constexpr std::size_t most_schedule_bytes = std::size_t{16} << 20;
+
+// Null and `problem`, with rank and position where there is one, if it cannot be read or cannot run.
+std::shared_ptr<const ScheduleFile> read_schedule_file(const std::string& path, std::string& problem);
+std::shared_ptr<const ScheduleFile> parse_schedule(std::string text, const std::string& path, std::string& problem);
+
+// Of the passes: differs, but for one chance in 2^64, where they differ.
+std::string fingerprint(const ScheduleFile& file);
+
+// The same form, without idle cells.
+std::string schedule_csv(const std::vector<std::vector<StagePass>>& ranks);
+
+}  // namespace plait

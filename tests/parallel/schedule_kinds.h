@@ -1,0 +1,25 @@
+// The built-in schedules, for tests that go through all of them.
+#pragma once
+
+#include <vector>
+
+#include "core/schedule_table.h"
+
+namespace plait::parallel {
+
+inline std::vector<ScheduleKind> built_in_kinds() {
+  std::vector<ScheduleKind> kinds;
+  for (const ScheduleRow& row : built_in_schedules) kinds.push_back(row.kind);
+  return kinds;
+}
+
+// parallel.virtual_stages to try it with.
+inline int some_virtual_stages(ScheduleKind kind) { return schedule_row(kind).chunks == ScheduleRow::any_number ? 2 : 1; }
+
+// Stages per rank.
+inline int chunks_of(ScheduleKind kind, int virtual_stages) {
+  const int chunks = schedule_row(kind).chunks;
+  return chunks == ScheduleRow::any_number ? virtual_stages : chunks;
+}
+
+}  // namespace plait::parallel
