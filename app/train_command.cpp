@@ -44,6 +44,10 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
                           : load_config(options->config, options->set);
       if (!options->plan.empty())
         config = plan::apply_choice(std::move(config), read_json_file(options->plan, most_plan_bytes), options->plan);
+      if (!options->resume.empty()) {
+        const std::string changed = checkpoint::changed_schedule(checkpoint::run_directory_of(options->resume), config);
+        if (!changed.empty()) fmt::print(stderr, "{}\n", changed);
+      }
       request.job = launch::settle(config);
       if (!request.job.note.empty()) fmt::print(stderr, "{}\n", request.job.note);
       launch::tell_rank_processes(request.job);

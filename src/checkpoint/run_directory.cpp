@@ -8,9 +8,22 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/schedule_file.h"
 
 namespace plait::checkpoint {
 namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kept_schedule = "schedule.csv";
+
+// As a YAML value.
+std::string quoted(const fs::path& path) {
+  std::string text = "'";
+  for (const char c : path.string()) text += c == '\'' ? "''" : std::string(1, c);
+  return text + "'";
+}
+
+}  // namespace
 
 fs::path create_run_directory(const RunConfig& run) {
   std::error_code error;
@@ -34,7 +47,33 @@ Config load_run_config(const fs::path& run_dir, const std::vector<std::string>& 
   if (!fs::exists(path)) {
     throw ConfigError(run_dir.string() + ": not a run directory: it holds no config.yaml");
   }
-  return load_config(path.string(), overrides);
+  std::vector<std::string> all;
+  if (const fs::path kept = run_dir / kept_schedule; fs::exists(kept)) all.push_back("parallel.schedule.file=" + quoted(kept));
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return load_config(path.string(), all);
+}
+
+void keep_config(const fs::path& run_dir, const Config& config) {
+  // First, so that whoever finds a configuration finds what belongs to it.
+  if (config.parallel.schedule_file) write_text_file(run_dir / kept_schedule, config.parallel.schedule_file->text);
+  write_text_file(run_dir / "config.yaml", to_yaml(config));
+}
+
+std::string changed_schedule(const fs::path& run_dir, const Config& config) {
+  const fs::path kept = run_dir / kept_schedule;
+  std::string problem;
+  const auto was = read_schedule_file(kept.string(), problem);
+  if (!was) return "";
+  if (!config.parallel.schedule_file || config.parallel.schedule_file->text != was->text) {
+    return "parallel.schedule is not the one that the run was started with, which is kept in " + kept.string();
+  }
+  try {
+    const Config original = load_config((run_dir / "config.yaml").string());
+    if (original.parallel.schedule_file && original.parallel.schedule_file->text == was->text) return "";
+  } catch (const ConfigError&) {
+    // It is gone, or cannot run any more.
+  }
+  return "the file of parallel.schedule is gone or has changed since the run was started; it goes on with " + kept.string();
 }
 
 }  // namespace plait::checkpoint

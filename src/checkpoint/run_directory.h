@@ -1,4 +1,5 @@
-// RUN_DIR: config.yaml (resolved), plan.json, metrics.jsonl, tokenizer, TensorBoard events, checkpoints/.
+// RUN_DIR: config.yaml (resolved), schedule.csv (of a schedule from a file), plan.json, metrics.jsonl, tokenizer, TensorBoard
+// events, checkpoints/.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +16,14 @@ std::filesystem::path create_run_directory(const RunConfig& run);
 // The run directory that `path`, it or one of its checkpoints, belongs to.
 std::filesystem::path run_directory_of(const std::filesystem::path& path);
 
-// The configuration a run was started with.
+// Keeps what a new run cannot do without: its resolved configuration, and the file that its schedule is from.
+void keep_config(const std::filesystem::path& run_dir, const Config& config);
+
+// The configuration a run was started with. Its schedule is from the file that was kept, whatever has become of the original.
 Config load_run_config(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides = {});
+
+// Says that `config`, with which a run is to go on, has another schedule from a file than the run was started with, or that the
+// original of that file is gone or has changed; "" if neither. Both are allowed: a layout may change too.
+std::string changed_schedule(const std::filesystem::path& run_dir, const Config& config);
 
 }  // namespace plait::checkpoint

@@ -69,7 +69,7 @@ RunStart agree_on_start(const TrainRequest& request, comm::Meeting& meeting) {
     if (request.resume.empty()) {
       start.run_dir = checkpoint::create_run_directory(request.job.config.run);
       data::create_tokenizer(request.job.config)->save(start.run_dir);
-      write_text_file(start.run_dir / "config.yaml", to_yaml(request.job.config));
+      checkpoint::keep_config(start.run_dir, request.job.config);
     } else {
       const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(request.resume);
       start = {found.run_dir, found.directory, found.step};
