@@ -34,7 +34,9 @@ struct Refusal {
 
 [[noreturn]] void refuse(const Cell& cell, const std::string& reason) {
   constexpr std::size_t most_shown = 40;
-  const std::string shown(cell.text.substr(0, most_shown));
+  std::string shown(cell.text.substr(0, most_shown));
+  // Whatever bytes the file has: a message goes to terminals and into JSON.
+  std::ranges::replace_if(shown, [](char c) { return c < 0x20 || c > 0x7e; }, '?');
   throw Refusal{fmt::format("rank {}, position {} ({}{}): {}", cell.rank, cell.position, shown,
                             cell.text.size() > most_shown ? "..." : "", reason)};
 }
@@ -108,8 +110,13 @@ class Parser {
     if (!cell.text.ends_with(overlap) || both == std::string_view::npos) {
       refuse(cell, "must be (<action>;<action>)OVERLAP_F_B");
     }
+    const auto& passes = steps_.back();
+    const std::size_t before = passes.size();
     read_action(cell, cell.text.substr(1, both - 1));
     read_action(cell, cell.text.substr(both + 1, cell.text.size() - overlap.size() - both - 1));
+    const auto forwards = std::count_if(passes.begin() + static_cast<std::ptrdiff_t>(before), passes.end(),
+                                        [](const Step& step) { return step.pass.kind == PassKind::forward; });
+    if (passes.size() != before + 2 || forwards != 1) refuse(cell, "must be a forward and a backward, in either order");
   }
 
   void read_action(const Cell& cell, std::string_view action) {
@@ -161,18 +168,18 @@ class Parser {
   // So that nothing larger than the file is allocated for what it names: there is a forward for every stage and micro-batch.
   void count_sizes() {
     std::size_t forwards = 0, passes = 0;
-    const Cell *last_stage = nullptr, *last_micro_batch = nullptr;
+    const Cell* last_micro_batch = nullptr;
     for (const auto& steps : steps_) {
       for (const Step& step : steps) {
         ++passes;
         if (step.pass.kind == PassKind::forward) ++forwards;
-        if (step.pass.stage >= stages_) stages_ = step.pass.stage + 1, last_stage = &step.cell;
+        if (step.pass.stage >= stages_) stages_ = step.pass.stage + 1, last_stage_ = &step.cell;
         if (step.pass.micro_batch >= file_.micro_batches)
           file_.micro_batches = step.pass.micro_batch + 1, last_micro_batch = &step.cell;
       }
     }
     const auto wanted = static_cast<std::size_t>(stages_) * static_cast<std::size_t>(file_.micro_batches);
-    if (static_cast<std::size_t>(stages_) > passes) refuse(*last_stage, too_many("stages", stages_, passes));
+    if (static_cast<std::size_t>(stages_) > passes) refuse(*last_stage_, too_many("stages", stages_, passes));
     if (static_cast<std::size_t>(file_.micro_batches) > passes)
       refuse(*last_micro_batch, too_many("micro-batches", file_.micro_batches, passes));
     // A few missing or doubled ones are named one by one.
@@ -196,7 +203,9 @@ class Parser {
       }
     }
     for (int stage = 0; stage < stages_; ++stage) {
-      if (file_.rank_of_stage[static_cast<std::size_t>(stage)] < 0) throw Refusal{fmt::format("no rank has stage {}", stage)};
+      if (file_.rank_of_stage[static_cast<std::size_t>(stage)] < 0) {
+        refuse(*last_stage_, fmt::format("names stage {}, but no rank has stage {}", stages_ - 1, stage));
+      }
     }
   }
 
@@ -318,6 +327,7 @@ class Parser {
   ScheduleFile& file_;
   std::vector<std::vector<Step>> steps_;  // by rank
   int stages_ = 0;
+  const Cell* last_stage_ = nullptr;  // the first that names the last stage
 };
 
 }  // namespace

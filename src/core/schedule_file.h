@@ -4,7 +4,7 @@
 // One line per pipeline rank, in order; cells are separated by commas, an empty one is idle. A cell is
 //   <stage>F<micro-batch>   forward            <stage>B<micro-batch>   whole backward
 //   <stage>I<micro-batch>   its input part     <stage>W<micro-batch>   its weight part
-//   (<action>;<action>)OVERLAP_F_B             a forward and a backward that may run together: they run in this order
+//   (<action>;<action>)OVERLAP_F_B             a forward and a backward (B or I), which may run together: in this order
 // What PyTorch's runtime needs and plait adds by itself is passed over: SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD and
 // REDUCE_GRAD. Which rank has which stage follows from the lines that name it.
 #pragma once
@@ -32,7 +32,7 @@ struct StagePass {
 std::string to_string(const StagePass& pass);  // "3B1"
 
 // A schedule that can run: every stage is on one rank and goes forward and backward through every micro-batch once, in an order
-// in which no rank waits for ever.
+// that does not deadlock.
 struct ScheduleFile {
   std::string path;
   std::string text;                           // what the file says
@@ -45,11 +45,11 @@ struct ScheduleFile {
 // Files are not trusted: larger ones are refused.
 inline constexpr std::size_t most_schedule_bytes = std::size_t{16} << 20;
 
-// Null and `problem`, with rank and position where there is one, if it cannot be read or cannot run.
+// Null if it cannot be read or cannot run; `problem` then says why, with rank and position where there is one.
 std::shared_ptr<const ScheduleFile> read_schedule_file(const std::string& path, std::string& problem);
 std::shared_ptr<const ScheduleFile> parse_schedule(std::string text, const std::string& path, std::string& problem);
 
-// Of the passes: differs, but for one chance in 2^64, where they differ.
+// A hash of the passes: two files that differ in more than form have different ones, but for one chance in 2^64.
 std::string fingerprint(const ScheduleFile& file);
 
 // The same form, without idle cells.

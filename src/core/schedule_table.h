@@ -1,4 +1,4 @@
-// The pipeline schedules that there are: one row of facts each, for whoever has to judge a schedule by its name. Configuration
+// The pipeline schedules, one row of facts each: what anybody needs to know of a schedule without its passes. Configuration
 // rules, the planner's candidates and estimates, verify and the documentation read it.
 //
 // A built-in schedule is a value and a row here, and a generator of its passes in parallel/schedule.cpp.

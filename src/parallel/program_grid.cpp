@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "parallel/program_timeline.h"
+#include "parallel/schedule.h"
 
 namespace plait::parallel {
 namespace {
@@ -67,12 +68,11 @@ std::vector<DrawnPass> passes_of(const Program& program, bool split) {
   return passes;
 }
 
-std::string chunk_letter(int chunk, std::size_t chunks) {
-  return chunks > 1 ? std::string(1, static_cast<char>('a' + chunk)) : "";
-}
+// Nothing where there is only one.
+std::string chunk_suffix(int chunk, std::size_t chunks) { return chunks > 1 ? chunk_letters(chunk) : ""; }
 
 std::string label(const DrawnPass& pass, std::size_t chunks) {
-  return pass.letter == 'U' ? "U" : pass.letter + std::to_string(pass.micro_batch) + chunk_letter(pass.chunk, chunks);
+  return pass.letter == 'U' ? "U" : pass.letter + std::to_string(pass.micro_batch) + chunk_suffix(pass.chunk, chunks);
 }
 
 const char* colour_of(char letter) {
@@ -199,7 +199,7 @@ class Grid {
       const auto& run = timeline_.ranks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(n)];
       if (!run || !is_send(i.kind)) continue;
       const std::string text = (i.kind == InstructionKind::send_activation ? ">" : "<") + std::to_string(i.micro_batch) +
-                               chunk_letter(i.chunk, program.chunks.size());
+                               chunk_suffix(i.chunk, program.chunks.size());
       const auto at = static_cast<std::size_t>(run->end);
       const std::string before = at < line.cells.size() ? line.cells[at].text : "";
       put(line, static_cast<int>(at), {before + text, '>'});

@@ -247,6 +247,12 @@ Schedule make_schedule(const ScheduleSpec& spec) {
   return built_in_schedule(row, spec);
 }
 
+std::string chunk_letters(int chunk) {
+  constexpr int letters = 26;
+  const std::string last(1, static_cast<char>('a' + chunk % letters));
+  return chunk < letters ? last : chunk_letters(chunk / letters - 1) + last;
+}
+
 std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule) {
   std::vector<std::vector<StagePass>> ranks;
   for (int rank = 0; rank < schedule.ranks(); ++rank) {

@@ -82,6 +82,9 @@ struct ScheduleSpec {
 // these sizes.
 Schedule make_schedule(const ScheduleSpec& spec);
 
+// Which of a rank's chunks, in pictures: "a", "b", ... "z", "aa", ...
+std::string chunk_letters(int chunk);
+
 // The passes by stage, as core/schedule_file.h writes them.
 std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule);
 

@@ -14,7 +14,7 @@ char letter(PassKind kind) { return kind == PassKind::forward ? 'F' : kind == Pa
 // "F0"; "F0a" and "F0b" for the first and second of several chunks.
 std::string label(const Pass& pass, int chunks) {
   std::string text = letter(pass.kind) + std::to_string(pass.micro_batch);
-  if (chunks > 1) text += static_cast<char>('a' + pass.chunk);
+  if (chunks > 1) text += chunk_letters(pass.chunk);
   return text;
 }
 

@@ -98,7 +98,8 @@ TEST(ScheduleFile, RefusalsNameRankPositionAndReason) {
   EXPECT_THAT(schedule_refusal("0F0,0X0\n"), HasSubstr("rank 0, position 2 (0X0): is no action"));
   EXPECT_THAT(schedule_refusal("0F0,,0B\n"), HasSubstr("rank 0, position 3 (0B): is no action"));
   for (const char* bad : {"F0", "0F-1", "-1F0", "0F0x", "0F99999999999", "0F1048576", "0f0", "0SEND_F0x", "(0F0)", "(0F0;0B0)",
-                          "(0F0;0B0)OVERLAP", "((0F0;0B0)OVERLAP_F_B", "\x01"}) {
+                          "(0F0;0B0)OVERLAP", "((0F0;0B0)OVERLAP_F_B", "(0F0;0F1)OVERLAP_F_B", "(0B0;0I1)OVERLAP_F_B",
+                          "(0F0;0SEND_F0)OVERLAP_F_B", "(0F0;0B0;0W0)OVERLAP_F_B", "\x01"}) {
     EXPECT_THAT(schedule_refusal(std::string("0F0,") + bad), HasSubstr("rank 0, position 2 (")) << bad;
   }
   EXPECT_THAT(schedule_refusal("0F0,0F0,0B0\n"),
@@ -112,7 +113,8 @@ TEST(ScheduleFile, RefusalsNameRankPositionAndReason) {
   EXPECT_THAT(schedule_refusal("0F0,0F1,0B1\n"), HasSubstr("no backward of stage 0, micro-batch 0"));
   EXPECT_THAT(schedule_refusal("0F0,0B0,0B1\n"), HasSubstr("no forward of stage 0, micro-batch 1"));
   EXPECT_THAT(schedule_refusal("0F0,0B0\n0F1,0B1\n"), HasSubstr("rank 1, position 1 (0F1): stage 0 is on rank 0 already"));
-  EXPECT_THAT(schedule_refusal("0F0,2F0,2B0,0B0\n"), HasSubstr("no rank has stage 1"));
+  EXPECT_THAT(schedule_refusal("0F0,2F0,2B0,0B0\n"),
+              HasSubstr("rank 0, position 2 (2F0): names stage 2, but no rank has stage 1"));
   EXPECT_THAT(schedule_refusal("0B0,0F0\n"),
               HasSubstr("rank 0, position 1 (0B0): deadlock: waits for the forward of stage 0, micro-batch 0, on rank 0"));
   EXPECT_THAT(schedule_refusal("0F0,0W0,0I0\n"), HasSubstr("waits for the input part of stage 0"));
@@ -120,6 +122,13 @@ TEST(ScheduleFile, RefusalsNameRankPositionAndReason) {
       schedule_refusal("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n"),
       AllOf(HasSubstr("rank 0, position 2 (0B0): deadlock: waits for the backward of stage 1, micro-batch 0, on rank 1"),
             HasSubstr("rank 1 at position 1 (1F1) for the forward of stage 0, micro-batch 1, on rank 0")));
+}
+
+// Whatever is in the file, a message is text.
+TEST(ScheduleFile, RefusalsShowPrintableText) {
+  EXPECT_THAT(schedule_refusal("0F0,0\xc3\xa9\x1b[31m0\n"), HasSubstr("rank 0, position 2 (0???[31m0): is no action"));
+  EXPECT_THAT(schedule_refusal("0F0," + std::string(1'000'000, 'x')),
+              HasSubstr("position 2 (" + std::string(40, 'x') + "...)"));
 }
 
 // A few bytes ask for nothing large.

@@ -344,5 +344,12 @@ TEST(Schedule, DocumentationShowsWhatTheCodeDoes) {
   EXPECT_THAT(expected, testing::HasSubstr("<!-- simulated: table -->\n| schedule |"));
 }
 
+TEST(ChunkLetters, GoOnAfterZ) {
+  EXPECT_EQ(chunk_letters(0), "a");
+  EXPECT_EQ(chunk_letters(25), "z");
+  EXPECT_EQ(chunk_letters(26), "aa");
+  EXPECT_EQ(chunk_letters(26 + 26 * 26), "aaa");
+}
+
 }  // namespace
 }  // namespace plait::parallel
