@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/schedule_file.h"
 #include "verify/overrides.h"
 
 namespace plait::verify {
@@ -44,21 +45,31 @@ LayoutRequest request_of(const ParallelConfig& layout, const ParallelConfig& bas
   return request;
 }
 
-// What there is to choose for one mesh.
-std::vector<ParallelConfig> layouts_of_mesh(const ParallelConfig& mesh) {
-  const ScheduleKind usual = ParallelConfig{}.schedule.value();
+// The schedules of a mesh: the built-in ones, and the file's of `base` where it is for as many ranks. One without a pipeline.
+std::vector<ParallelConfig> schedules_of_mesh(const ParallelConfig& mesh, const ParallelConfig& base) {
+  const auto usual = mesh.schedule;
   std::vector<ParallelConfig> layouts;
   for (const ScheduleRow& row : built_in_schedules) {
     if (mesh.pipeline == 1 && row.kind != usual) continue;
-    for (std::int64_t zero = 0; zero <= (mesh.data > 1 ? 2 : 0); ++zero) {
-      ParallelConfig layout = mesh;
-      layout.schedule = row.kind;
-      layout.virtual_stages = row.chunks == ScheduleRow::any_number ? 2 : 1;
-      layout.zero = zero;
+    ParallelConfig& layout = layouts.emplace_back(mesh);
+    layout.schedule = row.kind;
+    layout.virtual_stages = row.chunks == ScheduleRow::any_number ? 2 : 1;
+  }
+  if (base.schedule_file && std::ssize(base.schedule_file->ranks) == mesh.pipeline) {
+    ParallelConfig& layout = layouts.emplace_back(mesh);
+    layout.schedule = base.schedule, layout.schedule_file = base.schedule_file;
+  }
+  return layouts;
+}
+
+// What there is to choose for one mesh.
+std::vector<ParallelConfig> layouts_of_mesh(const ParallelConfig& mesh, const ParallelConfig& base) {
+  std::vector<ParallelConfig> layouts;
+  for (ParallelConfig layout : schedules_of_mesh(mesh, base)) {
+    for (layout.zero = 0; layout.zero <= (mesh.data > 1 ? 2 : 0); ++layout.zero) {
       layouts.push_back(layout);
-      if (mesh.tensor > 1 && zero == 0 && row.kind == usual) {
-        layout.sequence_parallel = false;
-        layouts.push_back(layout);
+      if (mesh.tensor > 1 && layout.zero == 0 && layout.schedule == mesh.schedule) {
+        layouts.emplace_back(layout).sequence_parallel = false;
       }
     }
   }
@@ -86,7 +97,7 @@ std::vector<LayoutRequest> all_layouts(int ranks, const ParallelConfig& base) {
       ParallelConfig mesh;
       mesh.pipeline = pipeline, mesh.data = data, mesh.tensor = tensor;
       mesh.recompute = base.recompute;
-      for (const ParallelConfig& layout : layouts_of_mesh(mesh)) requests.push_back(request_of(layout, base));
+      for (const ParallelConfig& layout : layouts_of_mesh(mesh, base)) requests.push_back(request_of(layout, base));
     }
   }
   return requests;

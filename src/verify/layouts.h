@@ -19,7 +19,8 @@ struct LayoutRequest {
 LayoutRequest parse_layout(const std::string& text);
 
 // Every mesh of `ranks` ranks with every schedule and ZeRO stage, whether a model can be laid out so or not:
-//   pipeline > 1   every built-in schedule; two stages per rank where it takes any number
+//   pipeline > 1   every built-in schedule; two stages per rank where it takes any number. And at any size the one from a file
+//                  that `base` has, where it is for as many pipeline ranks
 //   data > 1       ZeRO 0, 1, 2
 //   tensor > 1     with sequence parallelism, and once per mesh without (1f1b, ZeRO 0)
 // Everything else is as in `base`.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/schedule_file.h"
 #include "verify/overrides.h"
 #include "verify/verify_cases.h"
 
@@ -105,6 +106,26 @@ TEST(VerifyMatrix, LeavesOutWhatARuleRefusesAndSaysWhy) {
   EXPECT_THAT(reasons, testing::Contains(
                            AllOf(HasSubstr("base: pipeline=2 data=2 schedule=zb-h1 zero=2"), HasSubstr("must be 0 or 1"))));
   EXPECT_TRUE(std::is_sorted(m.cases.begin(), m.cases.end(), [](const auto& a, const auto& b) { return a.model < b.model; }));
+}
+
+TEST(VerifyLayouts, AllHasTheConfigurationsFileWhereItsRanksFit) {
+  ParallelConfig base;
+  std::string problem;
+  base.schedule = ScheduleKind::file;
+  base.schedule_file = parse_schedule("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "my.csv", problem);
+  ASSERT_TRUE(base.schedule_file) << problem;
+  const auto of_the_file = [&](int ranks) {
+    Strings texts;
+    for (const LayoutRequest& request : all_layouts(ranks, base)) {
+      if (request.text.find("my.csv") != std::string::npos) texts.push_back(request.text);
+    }
+    return texts;
+  };
+  EXPECT_THAT(of_the_file(1), testing::IsEmpty());
+  EXPECT_THAT(of_the_file(2), ElementsAre("pipeline=2 schedule.file=my.csv"));
+  EXPECT_THAT(of_the_file(4),
+              ElementsAre("pipeline=2 tensor=2 schedule.file=my.csv", "pipeline=2 data=2 schedule.file=my.csv",
+                          "pipeline=2 data=2 schedule.file=my.csv zero=1", "pipeline=2 data=2 schedule.file=my.csv zero=2"));
 }
 
 TEST(VerifyMatrix, TheSerialRunHasOneRankWhateverTheConfigurationSays) {
