@@ -30,8 +30,8 @@ void add_size_options(CLI::App& command, bench::SizeOptions& sizes) {
 }
 
 void add_method_options(CLI::App& command, bench::MethodFilter& filter) {
-  command.add_option("--transports", filter.transports, "Only these of direct, ipc, vmm, relay, host, nccl")->delimiter(',');
-  command.add_option("--movers", filter.movers, "Only these of copy_engine, sm_write, sm_read")->delimiter(',');
+  command.add_option("--transports", filter.transports, "Only these of " + names_listed<Transport>(", "))->delimiter(',');
+  command.add_option("--movers", filter.movers, "Only these of " + names_listed<Mover>(", "))->delimiter(',');
 }
 
 std::chrono::milliseconds milliseconds_of(double seconds) {

@@ -38,7 +38,7 @@ int run_bench(const launch::LaunchPlan& plan, const std::vector<std::string>& ar
 nlohmann::ordered_json bench_head(const std::string& benchmark, const launch::LaunchPlan& plan,
                                   const launch::RankContext& rank) {
   return {{"benchmark", benchmark},
-          {"mode", plan.mode == LaunchMode::processes ? "processes" : "threads"},
+          {"mode", to_string(plan.mode)},
           {"ranks", rank.size},
           {"device", device_name(rank.device)},
           {"backend", comm::backend_name(rank.device.kind)}};

@@ -34,12 +34,12 @@ std::string obstacle_text(const PairFacts& facts, const comm::p2p::Candidate& ca
 void check(const MethodFilter& filter) {
   for (const std::string& name : filter.transports) {
     if (!named<Transport>(name)) {
-      throw ConfigError({{"--transports", name, "must be among direct, ipc, vmm, relay, host and nccl", "", 0}});
+      throw ConfigError({{"--transports", name, "must be among " + names_listed<Transport>(" and "), "", 0}});
     }
   }
   for (const std::string& name : filter.movers) {
     if (!named<Mover>(name)) {
-      throw ConfigError({{"--movers", name, "must be among copy_engine, sm_write and sm_read", "", 0}});
+      throw ConfigError({{"--movers", name, "must be among " + names_listed<Mover>(" and "), "", 0}});
     }
   }
 }

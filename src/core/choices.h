@@ -1,5 +1,5 @@
-// What configuration keys choose between, with the names under which files say it. A key that may be left open (`auto`) is an
-// optional of one of these.
+// What configuration keys choose between, and the names that files use. A key that may be left open (`auto`) is an optional of
+// one of these.
 #pragma once
 
 #include "core/names.h"
@@ -56,6 +56,12 @@ inline constexpr auto names<Transport> = std::to_array<Name<Transport>>({{Transp
                                                                          {Transport::relay, "relay"},
                                                                          {Transport::host, "host"},
                                                                          {Transport::nccl, "nccl"}});
+
+inline constexpr std::string_view transport_meanings =
+    "Mailboxes: `direct` (GPUs with peer access, or CPUs, in one process), `vmm` and `ipc` (GPUs of two processes), `relay` "
+    "(through the memory of a third GPU), `host` (through pinned host memory; through shared memory between CPUs). `nccl`: "
+    "send "
+    "and receive of the communication library (Gloo's between CPUs), for comparison and between hosts.";
 
 // comm.mover: who moves the bytes
 enum class Mover {

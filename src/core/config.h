@@ -1,7 +1,8 @@
 // The configuration as plain structs, and reading it from YAML.
 //
-// docs/configuration.md is generated from the same table that reads and validates these fields (core/config_schema.cpp);
-// a test keeps the two equal.
+// A key is a member, and beneath it a line of declare(): its name, the member, what a value must satisfy
+// (core/config_schema.cpp has the rules) and what it means. Reading, `--set`, validation, writing and docs/configuration.md
+// follow from that line.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,15 @@ struct RunConfig {
   std::string name = "run";
   std::string dir = "runs";
   std::uint64_t seed = 1234;
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("name", &RunConfig::name, k.not_empty(), "Name of the run; its directory is `run.dir/run.name`.");
+    k.key("dir", &RunConfig::dir, k.not_empty(), "Folder that holds the run directories.");
+    k.key("seed", &RunConfig::seed, k.any("an integer from 0 to 2^64 - 1"),
+          "Seed of everything random: initial weights, samples, generated text. Neither the number of ranks nor the layout "
+          "changes what a seed gives.");
+  }
 };
 
 struct ModelConfig {
@@ -35,11 +45,48 @@ struct ModelConfig {
   bool bias = true;               // biases in attention output and MLP linears (and the norms' beta for layer_norm)
   bool qkv_bias = true;           // bias in the query/key/value projection
   std::int64_t max_sequence = 0;  // rows of the learned position table; 0: data.sequence_length
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("preset", &ModelConfig::preset, k.preset_name(),
+          "A published shape (table below). It fills the keys of this section that are not given; a given key wins.");
+    k.required(k.key("layers", &ModelConfig::layers, k.at_least(1), "Transformer blocks. A preset gives it."));
+    k.required(k.key("hidden", &ModelConfig::hidden, k.at_least(1), "Width of the residual stream. A preset gives it."));
+    k.required(k.key("heads", &ModelConfig::heads, k.at_least(1), "Query heads. A preset gives it."));
+    k.auto_key("kv_heads", &ModelConfig::kv_heads, k.at_least(1),
+               "Key/value heads; fewer than `heads` is grouped-query attention. `auto`: as many as `heads`.");
+    k.auto_key("head_dim", &ModelConfig::head_dim, k.at_least(1), "Width of one head. `auto`: `hidden / heads`.");
+    k.auto_key("ffn", &ModelConfig::ffn, k.at_least(1),
+               "Inner width of the MLP (of each of gate and up for `swiglu`). `auto`: `4 * hidden`.");
+    k.auto_key("vocab", &ModelConfig::vocab, k.at_least(1),
+               "Size of the vocabulary. `auto`: the tokenizer's (256 for `bytes`). At least the tokenizer's; the embedding "
+               "table has it rounded up to a multiple of 128.");
+    k.choice("norm", &ModelConfig::norm, "Normalisation before attention, before the MLP and at the end.");
+    k.key("norm_epsilon", &ModelConfig::norm_epsilon, k.above(0), "Added to the variance (mean square for `rms_norm`).");
+    k.choice("mlp", &ModelConfig::mlp, "`gelu`: up, GELU (tanh form), down. `swiglu`: SiLU(gate) * up, down.");
+    k.choice("position", &ModelConfig::position, "Learned position table, or rotary embedding of queries and keys.");
+    k.key("rope_base", &ModelConfig::rope_base, k.above(0), "Base of the rotary frequencies; read with `position: rope` only.");
+    k.key("tie_embeddings", &ModelConfig::tie_embeddings, k.yes_or_no(),
+          "Use the token embedding as the output projection too.");
+    k.key("bias", &ModelConfig::bias, k.yes_or_no(),
+          "Biases in the attention output and the MLP, and the shift of `layer_norm`.");
+    k.key("qkv_bias", &ModelConfig::qkv_bias, k.yes_or_no(), "Bias in the query/key/value projection.");
+    k.auto_key("max_sequence", &ModelConfig::max_sequence, k.at_least(1),
+               "Rows of the learned position table: the longest sequence the model can take. `auto`: `data.sequence_length`.");
+  }
 };
 
 struct SentencePieceConfig {
   std::int64_t vocab = 0;  // > 0: train a model of this size on data.train
   std::string model;       // else: path of an existing .model file
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.auto_key("vocab", &SentencePieceConfig::vocab, k.at_least(8),
+               "Train a unigram model of this many pieces on the training text and keep it in the run directory. `auto`: use "
+               "`model`.");
+    k.key("model", &SentencePieceConfig::model, k.any("a path, or empty"), "An existing SentencePiece `.model` file.");
+  }
 };
 
 struct DataConfig {
@@ -49,6 +96,27 @@ struct DataConfig {
   std::string tokenizer = "bytes";  // bytes | sentencepiece | tokens (data is token shards already) | random (for benchmarks)
   SentencePieceConfig sentencepiece;
   std::int64_t sequence_length = 256;
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("train", &DataConfig::train, k.globs(),
+          "Files to train on. `*` and `?` match within a folder, `**` any depth. Text for `bytes` and `sentencepiece`, shards "
+          "for `tokens`. Quote a glob that begins with `*`, which YAML reads as an alias.");
+    k.key("validation", &DataConfig::validation, k.globs(),
+          "Files to validate on. Empty: the last `validation_fraction` of each training file, which is then not trained on.");
+    k.key("validation_fraction", &DataConfig::validation_fraction, k.fraction_below_one(),
+          "Share of each training file that is kept for validation while `validation` is empty. 0: no validation.");
+    k.key(
+        "tokenizer", &DataConfig::tokenizer, k.one_of({"bytes", "sentencepiece", "tokens", "random"}),
+        "`bytes`: every byte is a token. `sentencepiece`: see `data.sentencepiece`; may be written `tokenizer: {sentencepiece: "
+        "{vocab: 8192}}`. With both, a `*.bin` file that begins with a shard's magic number is a shard made with that "
+        "tokenizer (`plait data pack`). `tokens`: all files are token shards, of llm.c and modded-nanogpt (header of 256 "
+        "int32, magic 20240520 or 20240801), or of nanoGPT (raw uint16, named `train.bin`, `val.bin` or `*.u16.bin`); tokens "
+        "are checked against `model.vocab` as they are used. `random`: uniform random tokens, no files, for benchmarks.");
+    k.section("sentencepiece", &DataConfig::sentencepiece, "For `data.tokenizer: sentencepiece`: exactly one of the two.");
+    k.key("sequence_length", &DataConfig::sequence_length, k.at_least(1),
+          "Tokens in a sequence. Attention does not cross sequences.");
+  }
 };
 
 struct OptimizerConfig {
@@ -58,6 +126,23 @@ struct OptimizerConfig {
   Decay schedule = Decay::cosine;
   double decay_fraction = 0.2;  // wsd: last fraction of the steps in which lr falls linearly to min_lr_fraction
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("lr", &OptimizerConfig::lr, k.above(0), "Peak learning rate of AdamW.");
+    k.key("min_lr_fraction", &OptimizerConfig::min_lr_fraction, k.fraction(),
+          "Learning rate at the end of `cosine`, `linear` and `wsd`, as a fraction of `lr`.");
+    k.key("warmup", &OptimizerConfig::warmup, k.at_least(0), "Steps in which the learning rate rises linearly from 0 to `lr`.");
+    k.choice("schedule", &OptimizerConfig::schedule,
+             "Learning rate after the warm-up. `wsd` (warm-up, stable, decay) stays at `lr` until the last `decay_fraction`.");
+    k.key("decay_fraction", &OptimizerConfig::decay_fraction, k.fraction(),
+          "`wsd` only: share of all steps, at the end, in which the learning rate falls.");
+    k.key("beta1", &OptimizerConfig::beta1, k.fraction_below_one(), "Decay of the first moment.");
+    k.key("beta2", &OptimizerConfig::beta2, k.fraction_below_one(), "Decay of the second moment.");
+    k.key("epsilon", &OptimizerConfig::epsilon, k.above(0), "Added to the root of the second moment.");
+    k.key("weight_decay", &OptimizerConfig::weight_decay, k.real_at_least(0),
+          "Decoupled weight decay; applies to matrices, not to norms and biases.");
+  }
 };
 
 struct TrainConfig {
@@ -70,6 +155,27 @@ struct TrainConfig {
   std::int64_t eval_batches = 8;   // global batches per evaluation
   std::int64_t sample_tokens = 0;  // tokens of sample text printed at the end; 0: none
   std::string sample_prompt = "\n";
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.required(k.key("steps", &TrainConfig::steps, k.at_least(1), "Optimizer steps."));
+    k.required(
+        k.key("global_batch", &TrainConfig::global_batch, k.at_least(1), "Sequences in one optimizer step, over all ranks."));
+    k.required(k.planned(k.auto_key(
+        "micro_batch", &TrainConfig::micro_batch, k.at_least(1),
+        "Sequences one data-parallel rank computes at a time; gradients accumulate over `global_batch / (micro_batch * data)` "
+        "of them. Larger is faster and takes more memory; the result is the same. `auto`: the planner's choice.",
+        -1)));
+    k.section("optimizer", &TrainConfig::optimizer, "AdamW and its learning rate.");
+    k.key("clip", &TrainConfig::clip, k.real_at_least(0),
+          "Largest global norm of the gradient; a larger gradient is scaled down to it. 0: off.");
+    k.key("eval_every", &TrainConfig::eval_every, k.at_least(0),
+          "Steps between evaluations. 0: only at the end, if there is validation data.");
+    k.key("eval_batches", &TrainConfig::eval_batches, k.at_least(1),
+          "Global batches in one evaluation, at fixed, evenly spaced positions.");
+    k.key("sample_tokens", &TrainConfig::sample_tokens, k.at_least(0), "Tokens of sample text printed at the end. 0: none.");
+    k.key("sample_prompt", &TrainConfig::sample_prompt, k.not_empty(), "Text the sample continues.");
+  }
 };
 
 struct ParallelConfig {
@@ -83,6 +189,37 @@ struct ParallelConfig {
   std::int64_t zero = 0;                              // 0 | 1 | 2; -1: auto
   bool sequence_parallel = true;
   std::optional<Recompute> recompute = Recompute::none;
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.auto_key("data", &ParallelConfig::data, k.at_least(1),
+               "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave.");
+    k.planned(k.auto_key("tensor", &ParallelConfig::tensor, k.axis_size(),
+                         "Tensor-parallel size: ranks that share every matrix. Attention is split by heads, the MLP by columns "
+                         "and rows, the embedding and the output projection by vocabulary. `auto`, here and in the keys that "
+                         "follow: the planner's choice (docs/planner.md)."));
+    k.planned(k.auto_key("pipeline", &ParallelConfig::pipeline, k.axis_size(),
+                         "Pipeline-parallel size: ranks that share the chain of blocks."));
+    k.planned(k.schedule("schedule", &ParallelConfig::schedule,
+                         "Order of the micro-batches in a pipeline, by name or from a file (docs/schedules.md). By name "
+                         "without effect while `pipeline` is 1."));
+    k.planned(k.auto_key("virtual_stages", &ParallelConfig::virtual_stages, k.axis_size(), k.virtual_stages_meaning()));
+    k.key("stages", &ParallelConfig::stages, k.each_at_least(0, "a list of numbers of blocks, none negative"),
+          "Transformer blocks of each stage, in the order of the model: `pipeline` numbers, times the stages per rank. The "
+          "embedding is on the first stage, the head on the last. Empty: split so that the most loaded rank has the least to "
+          "compute, embedding and head counted: by FLOPs, or by seconds where the planner decides something else too.");
+    k.planned(
+        k.auto_key("zero", &ParallelConfig::zero, k.up_to(0, 2, "sharding parameters (ZeRO-3)"),
+                   "1: optimizer states and master weights are sharded over the data-parallel ranks (ZeRO-1). 2: gradients "
+                   "too, which are then reduced after every micro-batch (ZeRO-2). 0: every rank has all of them.",
+                   -1));
+    k.key("sequence_parallel", &ParallelConfig::sequence_parallel, k.yes_or_no(),
+          "Shard norms and the residual stream over the tensor-parallel ranks (Korthikanti et al. 2022): same communication, "
+          "less memory. Without effect while `tensor` is 1.");
+    k.planned(k.choice("recompute", &ParallelConfig::recompute,
+                       "What backward computes again instead of keeping it: nothing, what is cheap to compute and large to "
+                       "keep, or whole blocks from their input. Saves memory, costs time, changes no result."));
+  }
 };
 
 // "zb-v", "auto"; of a file its path.
@@ -98,12 +235,53 @@ struct CommConfig {
   double timeout_s = 60;
   std::int64_t max_ctas = 0;            // NCCL: bound on SMs per collective; 0: NCCL's choice
   std::string interface = "127.0.0.1";  // address that host communication listens on
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.choice("backend", &CommConfig::backend, "Collectives: NCCL between GPUs, Gloo between CPUs. `auto`: by device.");
+    k.choice("p2p", &CommConfig::p2p,
+             "How messages between pipeline stages travel. " + std::string(transport_meanings) +
+                 " `auto`: pair by pair the first of these that works there. Without effect while `parallel.pipeline` is 1.");
+    k.key("p2p_pairs", &CommConfig::p2p_pairs, k.pairs(),
+          "How messages between single pairs of GPUs (CPUs: ranks) travel, instead of `comm.p2p`: `[0-2=host, 0-3=host]`. To "
+          "see what slower links do to a layout. The planner takes `host` pairs for that slow, for collectives too, which do "
+          "not go by these.");
+    k.choice(
+        "mover", &CommConfig::mover,
+        "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of the "
+        "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
+        "kernel only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1.");
+    k.auto_key("bucket_mb", &CommConfig::bucket_mb, k.above(0),
+               "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer "
+               "collectives and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200.");
+    k.key("overlap", &CommConfig::overlap, k.yes_or_no(),
+          "Reduce a bucket while backward goes on. Changes the time, not one bit of the result.");
+    k.key("timeout_s", &CommConfig::timeout_s, k.above(0),
+          "Seconds after which a rank that does not join a collective, or does not answer the others, is an error.");
+    k.auto_key("max_ctas", &CommConfig::max_ctas, k.at_least(1),
+               "Thread blocks (SMs) an NCCL collective may take from compute. `auto`: NCCL's choice.");
+    k.key("interface", &CommConfig::interface, k.not_empty(),
+          "Address that host communication listens on. Loopback unless ranks are on several hosts.");
+  }
 };
 
 struct PlacementConfig {
   PlacementStrategy strategy = PlacementStrategy::automatic;
   std::string topology = "live";      // live, or a file (topology/import.h)
   std::vector<std::int64_t> devices;  // PlacementStrategy::given: GPU of each rank
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.choice(
+        "strategy", &PlacementConfig::strategy,
+        "Which rank gets which GPU. `auto`: as the planner finds best for what the ranks send one another (docs/planner.md). "
+        "`order`: rank r gets GPU r. `worst`, for comparison: the opposite of `auto`. `explicit`: `placement.devices`.");
+    k.key("topology", &PlacementConfig::topology, k.not_empty(),
+          "Machine to place the ranks on: `live`, the one the program runs on; or a file that `plait topo --from` reads, for "
+          "plans.");
+    k.key("devices", &PlacementConfig::devices, k.different_gpus(),
+          "`strategy: explicit` only: the GPU of each rank, in the order of ranks.");
+  }
 };
 
 struct LaunchConfig {
@@ -111,6 +289,17 @@ struct LaunchConfig {
   std::int64_t ranks = 0;       // 0: auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
   std::string device = "auto";  // auto | cpu | cuda
   std::string rendezvous;       // external: a directory all ranks share
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.choice("mode", &LaunchConfig::mode,
+             "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI started.");
+    k.auto_key("ranks", &LaunchConfig::ranks, k.at_least(1),
+               "Number of ranks. `auto`: all GPUs; on CPUs `data * tensor * pipeline`, or 2 where `data` is `auto` too.");
+    k.key("device", &LaunchConfig::device, k.one_of({"auto", "cpu", "cuda"}), "`auto`: GPUs if there are any, else CPUs.");
+    k.key("rendezvous", &LaunchConfig::rendezvous, k.any("a path, or empty"),
+          "`mode: external` only: a directory that all ranks share, by which they find each other.");
+  }
 };
 
 struct PrecisionConfig {
@@ -118,12 +307,31 @@ struct PrecisionConfig {
   std::string gradients = "fp32";  // fp32 | bf16 (bf16 compute only)
   std::string master = "fp32";
   bool deterministic = false;  // same bits on every run on GPUs as well (slower attention backward, untimed GEMM choice)
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("compute", &PrecisionConfig::compute, k.one_of({"auto", "bf16", "fp32", "fp64"}),
+          "Type of weights and activations in forward and backward. `auto`: bf16 on GPUs, fp32 on CPUs.");
+    k.key("gradients", &PrecisionConfig::gradients, k.one_of({"fp32", "bf16"}),
+          "Type in which gradients are accumulated and reduced.");
+    k.key("master", &PrecisionConfig::master, k.one_of({"fp32"}), "Type of the weights the optimizer updates.");
+    k.key(
+        "deterministic", &PrecisionConfig::deterministic, k.yes_or_no(),
+        "Same bits on every run on GPUs as well: a slower attention backward, and matrix products chosen without timing them.");
+  }
 };
 
 struct CheckpointConfig {
   std::int64_t every = 0;  // steps; 0: only at the end
   std::int64_t keep = 2;   // newest ones kept
   bool final = true;       // write one after the last step
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("every", &CheckpointConfig::every, k.at_least(0), "Steps between checkpoints. 0: only at the end.");
+    k.key("keep", &CheckpointConfig::keep, k.at_least(1), "Newest checkpoints kept; older ones are deleted.");
+    k.key("final", &CheckpointConfig::final, k.yes_or_no(), "Write one after the last step.");
+  }
 };
 
 struct LogConfig {
@@ -131,6 +339,16 @@ struct LogConfig {
   bool tensorboard = true;
   std::vector<std::int64_t> trace_steps;
   double peak_tflops = 0;  // for MFU; 0: from the table of known devices
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("every", &LogConfig::every, k.at_least(1), "Steps between lines on screen and in `metrics.jsonl`.");
+    k.key("tensorboard", &LogConfig::tensorboard, k.yes_or_no(), "Write TensorBoard event files too.");
+    k.key("trace_steps", &LogConfig::trace_steps, k.each_at_least(1, "a list of steps, each at least 1"),
+          "Steps to trace into `trace.json` in the run directory, all ranks together (docs/overlap.md; open it in Perfetto).");
+    k.auto_key("peak_tflops", &LogConfig::peak_tflops, k.above(0),
+               "TFLOP/s of one device that count as 100 % for MFU. `auto`: from a table of known devices.");
+  }
 };
 
 // What `plait verify` compares with the serial run of the same model.
@@ -139,6 +357,20 @@ struct VerifyConfig {
   std::vector<std::int64_t> ranks = {1, 2, 4};  // of `layouts: [all]`
   std::vector<std::string> layouts = {"all"};   // "all", or "pipeline=2 tensor=2 schedule=zb-h1 zero=1": keys of `parallel`
   std::vector<std::string> variants;            // "llama: model.norm=rms_norm model.mlp=swiglu": name and overrides
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("steps", &VerifyConfig::steps, k.at_least(1), "Optimizer steps that each layout and the serial run take.");
+    k.key("ranks", &VerifyConfig::ranks, k.each_at_least(1, "a list of numbers of ranks, each at least 1"),
+          "Numbers of ranks for which `all` lists the layouts.");
+    k.key("layouts", &VerifyConfig::layouts, k.not_empty_list("a list of layouts, not empty"),
+          "`all`: every valid mesh, schedule and ZeRO stage for `verify.ranks`, the schedule from a file that "
+          "`parallel.schedule` names too. Else layouts one by one, as keys of `parallel`: "
+          "`\"pipeline=2 tensor=2 schedule=zb-h1 zero=1\"`; what is not given is as in `parallel`, and `data` is 1.");
+    k.key("variants", &VerifyConfig::variants, k.any("a list of `name: path=value ...`"),
+          "Further models to verify beside the one of this file: `\"llama: model.norm=rms_norm model.mlp=swiglu\"` is this "
+          "file with these keys set. Empty: only the model of this file.");
+  }
 };
 
 // How much of a step any rank may lose: "5%" of its time, or "none" for no bound (read by percentage()). For `plait bench step`
@@ -149,6 +381,17 @@ struct BoundsConfig {
   std::string exposed_tp = "none";   // and for collectives within blocks
   std::string exposed = "none";      // of all of them
   std::string bubble = "none";       // waiting for ranks that were late
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("exposed_dp", &BoundsConfig::exposed_dp, k.bound(), "Waiting for reductions of gradients and gathers of weights.");
+    k.key("exposed_p2p", &BoundsConfig::exposed_p2p, k.bound(),
+          "Waiting for messages between pipeline stages that were on their way; not for senders that were late.");
+    k.key("exposed_tp", &BoundsConfig::exposed_tp, k.bound(), "In collectives within blocks.");
+    k.key("exposed", &BoundsConfig::exposed, k.bound(), "All three together.");
+    k.key("bubble", &BoundsConfig::bubble, k.bound(),
+          "Waiting for ranks that were late: the schedule's bubble, and stages of unequal cost.");
+  }
 };
 
 struct Config {
@@ -165,6 +408,27 @@ struct Config {
   LogConfig log;
   VerifyConfig verify;
   BoundsConfig bounds;
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.section("run", &Config::run, "Where results go, and the seed.");
+    k.section("model", &Config::model,
+              "The transformer. The defaults are the GPT-2 family's; the Llama and Qwen family is `norm: rms_norm`, `mlp: "
+              "swiglu`, `position: rope`, `bias: false`.");
+    k.section("data", &Config::data, "What it learns from.");
+    k.section("train", &Config::train, "How long and how.");
+    k.section("parallel", &Config::parallel, "The layout: how many ranks share the work, and how.");
+    k.section("comm", &Config::comm, "Communication between ranks.");
+    k.section("placement", &Config::placement, "Which rank runs where.");
+    k.section("launch", &Config::launch, "How ranks are started, and on what.");
+    k.section("precision", &Config::precision, "Number formats.");
+    k.section("checkpoint", &Config::checkpoint, "Checkpoints go to `checkpoints/` in the run directory.");
+    k.section("log", &Config::log, "What is reported.");
+    k.section("verify", &Config::verify, "What `plait verify` compares with the serial run. Nothing else reads it.");
+    k.section("bounds", &Config::bounds,
+              "How much of a step each rank's compute may lose to communication, by the ledger (docs/overlap.md). `plait bench "
+              "step` and `plait verify` fail where it is more; nothing else reads it.");
+  }
 };
 
 // Reads `path`, applies `overrides` ("train.steps=10"; values are YAML), fills the preset and validates. Throws ConfigError

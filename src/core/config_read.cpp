@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -110,8 +111,23 @@ std::optional<Value> read_value(const YAML::Node& node, const Field& field) {
   return value;
 }
 
-bool left_to_planner(const CrossRule& rule, const Config& config) {
-  return std::ranges::any_of(rule.keys, [&](const std::string& key) { return is_left_to_planner(*find_field(key), config); });
+// Tells of every rule that `config` breaks, first those of single keys, then those of several. Keys that are `bad` already are
+// told of no more, and nothing is compared with them.
+void check(const Config& config, std::set<std::string> bad,
+           const std::function<void(const Field&, const std::string& why)>& report) {
+  for (const Field& field : fields()) {
+    if (bad.contains(field.path)) continue;
+    const std::string why = field.rule.broken(field.get(config));
+    if (why.empty()) continue;
+    bad.insert(field.path);
+    report(field, why);
+  }
+  for (const CrossRule& rule : cross_rules()) {
+    const bool judge = std::ranges::none_of(
+        rule.keys, [&](const std::string& key) { return bad.contains(key) || is_left_to_planner(*find_field(key), config); });
+    if (!judge) continue;
+    if (const std::string why = rule.broken(config); !why.empty()) report(*find_field(rule.keys.front()), why);
+  }
 }
 
 class Reader {
@@ -135,7 +151,7 @@ class Reader {
   void assign_given();
   void fill_preset();
   void check_required();
-  void check_cross_rules();
+  void check_all();
   void report(const std::string& path, std::string value, std::string rule, int line, std::string nearest = "") {
     problems_.push_back({path, std::move(value), std::move(rule), std::move(nearest), line});
   }
@@ -340,22 +356,13 @@ void Reader::check_required() {
   }
 }
 
-void Reader::check_cross_rules() {
-  for (const CrossRule& rule : cross_rules()) {
-    // A key that is merely "not supported yet" is still a number to compare with.
-    const bool judge = std::ranges::none_of(rule.keys, [&](const std::string& key) {
-      return bad_.contains(key) && !(key == "parallel.tensor" && config_.parallel.tensor > 0);
-    });
-    if (!judge || left_to_planner(rule, config_)) continue;
-    const std::string why = rule.broken(config_);
-    if (why.empty()) continue;
-    const std::string& key = rule.keys.front();
-    const auto found = given_.find(key);
+void Reader::check_all() {
+  check(config_, bad_, [&](const Field& field, const std::string& why) {
+    const auto found = given_.find(field.path);
     const bool given = found != given_.end();
-    const Field& field = *find_field(key);
     const std::string value = given ? shown(found->second.node) : yaml_text(field.get(config_), field.automatic);
-    report(key, value, why, given ? found->second.line : 0);
-  }
+    report(field.path, value, why, given ? found->second.line : 0);
+  });
 }
 
 Config Reader::finish() {
@@ -364,7 +371,7 @@ Config Reader::finish() {
   assign_given();
   fill_preset();
   check_required();
-  check_cross_rules();
+  check_all();
   if (!problems_.empty()) throw ConfigError(problems_);
   return config_;
 }
@@ -382,19 +389,9 @@ std::vector<std::string> keys_left_to_planner(const Config& config) {
 
 std::vector<ConfigProblem> problems_of(const Config& config) {
   std::vector<ConfigProblem> problems;
-  std::set<std::string> bad;
-  const auto report = [&](const config::Field& field, std::string why) {
-    bad.insert(field.path);
-    problems.push_back({field.path, config::yaml_text(field.get(config), field.automatic), std::move(why), "", 0});
-  };
-  for (const config::Field& field : config::fields()) {
-    if (std::string why = field.rule.broken(field.get(config)); !why.empty()) report(field, std::move(why));
-  }
-  for (const config::CrossRule& rule : config::cross_rules()) {
-    const bool judge = std::ranges::none_of(rule.keys, [&](const std::string& key) { return bad.contains(key); });
-    if (!judge || config::left_to_planner(rule, config)) continue;
-    if (std::string why = rule.broken(config); !why.empty()) report(*config::find_field(rule.keys.front()), std::move(why));
-  }
+  config::check(config, {}, [&](const config::Field& field, const std::string& why) {
+    problems.push_back({field.path, config::yaml_text(field.get(config), field.automatic), why, "", 0});
+  });
   return problems;
 }
 

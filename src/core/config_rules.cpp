@@ -269,10 +269,12 @@ std::vector<CrossRule> layout_rules() {
        "from a file is for `parallel.pipeline` ranks",
        [](const Config& c) {
          const ScheduleFile* file = c.parallel.schedule_file.get();
-         return unless(file == nullptr || std::ssize(file->ranks) == c.parallel.pipeline,
-                       file == nullptr ? ""
-                                       : fmt::format("has passes of {} ranks, but parallel.pipeline={}", file->ranks.size(),
-                                                     c.parallel.pipeline));
+         return unless(
+             file == nullptr || std::ssize(file->ranks) == c.parallel.pipeline,
+             file == nullptr
+                 ? ""
+                 : fmt::format("has passes of {0} ranks, but parallel.pipeline={1}: set it to {0}, or give another file",
+                               file->ranks.size(), c.parallel.pipeline));
        }},
       {{"parallel.schedule", "train.global_batch", "train.micro_batch", "parallel.data", "parallel.tensor", "parallel.pipeline",
         "launch.ranks"},
@@ -286,8 +288,9 @@ std::vector<CrossRule> layout_rules() {
          const std::int64_t micro_batches = c.train.global_batch / round / data;
          return unless(file->micro_batches == micro_batches,
                        fmt::format("has {} micro-batches, but a step has {}: train.global_batch={} / (train.micro_batch={} * "
-                                   "data-parallel size {})",
-                                   file->micro_batches, micro_batches, c.train.global_batch, round, data));
+                                   "data-parallel size {}); train.global_batch must be {} * {} * {}",
+                                   file->micro_batches, micro_batches, c.train.global_batch, round, data, file->micro_batches,
+                                   round, data));
        }},
       {{"placement.devices", "placement.strategy"},
        "is given with `strategy: explicit`, and only then",

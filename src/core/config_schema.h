@@ -1,7 +1,7 @@
-// The one table that declares every configuration key. Private to core/config_*.cpp.
+// The one table of every configuration key, made of the lines that core/config.h declares. Private to core/config_*.cpp.
 //
-// Reading, `--set`, validation, writing and docs/configuration.md are all loops over this table, so a key that is declared
-// here is read, checked, written and documented, and one that is not is an error.
+// Reading, `--set`, validation, writing and docs/configuration.md are all loops over this table, so a key that is declared is
+// read, checked, written and documented, and one that is not is an error.
 #pragma once
 
 #include <cstdint>

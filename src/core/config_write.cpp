@@ -109,7 +109,7 @@ std::string schedule_name(const ParallelConfig& parallel) {
 std::string configuration_markdown() {
   std::string text =
       "# Configuration\n\n"
-      "<!-- Generated from src/core/config_schema.cpp; `PLAIT_UPDATE_DOCS=1 test_core` writes it again. -->\n\n"
+      "<!-- Generated from src/core/config.h; `PLAIT_UPDATE_DOCS=1 test_core` writes it again. -->\n\n"
       "One YAML file describes a run. `--set path=value` on the command line replaces one key (`--set train.steps=10`, "
       "`--set train.optimizer.lr=3e-4`, `--set 'data.train=[\"*.txt\"]'`); the value is YAML. A key that is not listed here "
       "is an "

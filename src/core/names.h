@@ -41,4 +41,15 @@ std::optional<E> named(std::string_view text) {
   return row == names<E>.end() ? std::nullopt : std::optional(row->value);
 }
 
+// "a, b or c", in their order.
+template <Named E>
+std::string names_listed(std::string_view last = " or ") {
+  std::string text;
+  for (std::size_t n = 0; n < names<E>.size(); ++n) {
+    if (n > 0) text += n + 1 < names<E>.size() ? ", " : last;
+    text += names<E>[n].text;
+  }
+  return text;
+}
+
 }  // namespace plait
