@@ -6,13 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "core/choices.h"
 #include "core/config.h"
 #include "core/device.h"
 #include "launch/rank_context.h"
 
 namespace plait::launch {
-
-enum class LaunchMode { threads, processes, external };
 
 struct LaunchPlan {
   LaunchMode mode = LaunchMode::threads;
