@@ -1,4 +1,4 @@
-// The ranks that a bench of communication runs on: one per GPU, or some that share the CPUs.
+// The ranks that a communication benchmark runs on: one per GPU, or several that share the CPUs.
 #pragma once
 
 #include <chrono>
@@ -22,24 +22,24 @@ struct BenchRanks {
   std::chrono::milliseconds timeout{60'000};  // for one measurement
 };
 
-// What a bench hands out.
+// Where a benchmark's results go.
 struct BenchOutput {
   std::function<void(const nlohmann::ordered_json&)> result;  // once, on rank 0
-  std::function<void(const std::string&)> note;               // a line for people, on rank 0: progress, and what was left out
+  std::function<void(const std::string&)> note;               // a line for people, on rank 0: progress, and what was skipped
 };
 
-// ConfigError for fewer than two ranks, naming what the machine has.
+// ConfigError for fewer than two ranks; it says how many devices the machine has.
 launch::LaunchPlan plan_bench(const BenchRanks& ranks);
 
-// Runs `measure` on all ranks and hands out what it returns on rank 0. `argv`: of this program, for ranks that are processes.
-// Returns the exit status.
+// Runs `measure` on all ranks and passes what it returns on rank 0 to output.result. `argv` is this program's, to start ranks
+// that are processes. Returns the exit status.
 int run_bench(const launch::LaunchPlan& plan, const std::vector<std::string>& argv, const BenchOutput& output,
               const std::function<nlohmann::ordered_json(launch::RankContext&)>& measure);
 
-// What every result begins with: {"benchmark", "mode", "ranks", "device", "backend"}.
+// The first members of every result: {"benchmark", "mode", "ranks", "device", "backend"}.
 nlohmann::ordered_json bench_head(const std::string& benchmark, const launch::LaunchPlan& plan,
                                   const launch::RankContext& rank);
-// The same as a table's first words: "# 2 x NVIDIA H200 as threads, NCCL".
+// The same as the first line of a table: "# 2 x NVIDIA H200 as threads, NCCL".
 std::string head_text(const nlohmann::ordered_json& result);
 
 // `shared`, a link or a communicator, is aborted with the rank, as long as there is one.
@@ -55,14 +55,16 @@ void abort_with_rank(launch::RankContext& rank, const std::shared_ptr<Shared>& s
 std::shared_ptr<comm::Communicator> join_all(launch::RankContext& rank, comm::GroupSpec group,
                                              const comm::CommunicatorMaker& make = comm::make_communicator);
 
-// How much memory every rank has free: the least of all, and of what CPU ranks share, a share. Collective over all ranks.
+// Free memory in bytes that every rank can count on: the minimum over ranks. CPU ranks share one memory, so each counts on an
+// equal part of it. Collective over all ranks.
 std::size_t least_free_bytes(const launch::RankContext& rank, comm::Meeting& meeting);
 
-// Blocks until `event` is complete. CommError naming `what` after `timeout`: a message that never arrives ends the bench.
+// Blocks until `event` is complete. CommError naming `what` after `timeout`, so that a message that never arrives ends the
+// benchmark.
 void synchronize_within(const Event& event, std::chrono::milliseconds timeout, const std::string& what);
 
-// Blocks until the stream is empty, whatever has failed on it: before links and communicators that it uses go. They have been
-// aborted.
+// Blocks until the stream is empty and ignores its failures. Call it before destroying the links and communicators that the
+// stream uses, and after aborting them.
 void synchronize_aborted(StreamRef stream) noexcept;
 
 // What `measure` returns. If it throws, the rank is aborted, and the streams are empty before what they use goes.

@@ -1,4 +1,4 @@
-// plait bench calibrate: what this machine takes for the parts of a model's step, for the planner (plan/calibration.h).
+// plait bench calibrate: measures the parts of a model's step on this machine, for the planner (plan/calibration.h).
 #pragma once
 
 #include <functional>
@@ -12,19 +12,19 @@
 namespace plait::bench {
 
 struct CalibrationRequest {
-  Config config;             // the model, its data's sequence length, precision and recomputation
-  BenchRanks ranks;          // all measure at once, as all compute at once in a step; 1 is allowed
+  Config config;             // for the model, the sequence length, precision and recomputation
+  BenchRanks ranks;          // all measure at once, since in a step all compute at once; 1 is allowed
   std::vector<int> tensors;  // sizes of tensor groups; empty: powers of two up to the ranks that the model's shape allows
-  std::vector<std::int64_t> micro_batches;  // empty: 1, 2, 4, 8, and what the configuration says
-  int rounds = 5;                           // times are their median, then the slowest rank's
-  bool communication = true;                // also collectives among 2, 4, ... ranks, compute beside them, and messages
+  std::vector<std::int64_t> micro_batches;  // empty: 1, 2, 4, 8, and the configuration's
+  int rounds = 5;                           // a time is the slowest rank's median over these
+  bool communication = true;                // also measure collectives among 2, 4, ... ranks, compute beside them, and messages
   std::vector<std::string> argv;
   std::function<void(const std::string&)> note;  // progress, for people
 };
 
-// Blocks are timed in a model of two transformer blocks, each pass by itself; a tensor rank computes alone, with a group that
-// is not there (comm/absent_communicator.h). Sizes that do not fit the device are left out with a note. ConfigError for a model
-// that a requested split does not divide, CommError and DeviceError as the benches.
+// Times each pass by itself in a model of two transformer blocks. A tensor rank computes without the rest of its group
+// (comm/absent_communicator.h). Sizes that do not fit the device are skipped with a note. ConfigError if a requested tensor
+// size does not divide the model; CommError and DeviceError as in the other benchmarks.
 plan::Calibration calibrate(const CalibrationRequest& request);
 
 }  // namespace plait::bench

@@ -22,18 +22,18 @@ struct CalibrationCase {
 
 class CalibrationModel {
  public:
-  static constexpr int layers = 2;         // the second has another block on either side, as most have
-  static constexpr int micro_batches = 2;  // of a step: weight gradients of the second are added to, as most are
+  static constexpr int layers = 2;         // so that the second has a block on either side, like most blocks of a model
+  static constexpr int micro_batches = 2;  // of a step, so that the second adds to weight gradients, as most micro-batches do
 
-  // Warmed up, with random data for `steps` steps. A tensor rank computes alone, with a group that is not there
-  // (comm/absent_communicator.h). Null if it does not fit the device.
+  // A warmed-up model with random data for `steps` steps. A tensor rank computes without the rest of its group
+  // (comm/absent_communicator.h). Null if the model does not fit the device.
   static std::unique_ptr<CalibrationModel> make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
                                                 Device device, std::int64_t steps);
 
   const parallel::RankPlan& plan() const { return interpreter_.plan(); }
   // One step, instruction by instruction: milliseconds of each of plan().train.
   std::vector<float> synchronize_profile();
-  // One step as in training; at times waits for an earlier one.
+  // One step as in training; may block until an earlier one is done.
   void enqueue_step();
   void synchronize();
 

@@ -1,4 +1,4 @@
-// How much longer a model's compute takes while all-reduces go on beside it, as those of gradients do beside backward.
+// How much longer a model's compute takes while all-reduces run beside it, as those of gradients run beside backward.
 #pragma once
 
 #include <chrono>
@@ -15,16 +15,16 @@ namespace plait::bench {
 struct CollectiveSlowdownRequest {
   Config config;  // the model, and comm.max_ctas
   std::int64_t vocab = 0;
-  CalibrationCase measured;  // that fits every rank
+  CalibrationCase measured;  // fits every rank
   int rounds = 5;
   std::chrono::milliseconds timeout{60'000};  // for one run
   std::vector<std::string> argv;
 };
 
-// 0.05: 5 % longer. Every rank of `launch_plan`, which are threads, trains a small model by itself, alone and beside
-// all-reduces among all of them, one after the other for as long as the model computes; each run beside is held against the
-// runs alone before and after it. Median of the rounds, of the rank that suffers most; not below 0. Nothing if the all-reduces
-// were over too early in most rounds. CommError, DeviceError.
+// Returns 0.05 for 5 % longer, and never less than 0. Every rank of `launch_plan` (threads) trains a small model by itself:
+// alone, and beside all-reduces among all ranks, which follow one another for as long as the model computes. Each run beside
+// all-reduces is compared with the runs alone before and after it. The result is the median over rounds of the rank with the
+// largest slowdown. Nothing if the all-reduces ended too early in most rounds. CommError, DeviceError.
 std::optional<double> measure_collective_slowdown(const CollectiveSlowdownRequest& request,
                                                   const launch::LaunchPlan& launch_plan);
 

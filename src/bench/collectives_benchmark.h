@@ -1,4 +1,4 @@
-// plait bench collectives: what collectives of all ranks cost, as nccl-tests counts it, with their results verified.
+// plait bench collectives: times collectives among all ranks, counted as in nccl-tests, and verifies their results.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ struct CollectivesBenchmarkRequest {
   std::vector<CollectiveKind> kinds = all_collectives();
   SizeOptions sizes;
   DType dtype = DType::f32;  // or bf16
-  int rounds = 5;            // times are their median
-  int max_ctas = 0;          // NCCL: bound on the thread blocks of a collective; 0: NCCL's choice
+  int rounds = 5;            // a time is the median over these
+  int max_ctas = 0;          // NCCL: most thread blocks of a collective; 0: NCCL's choice
   std::vector<std::string> argv;
   comm::CommunicatorMaker make_communicator = comm::make_communicator;
 };
@@ -29,8 +29,8 @@ struct CollectivesBenchmarkRequest {
 // {"benchmark": "collectives", "mode", "ranks", "device", "backend", "rounds", "dtype", "notes", "collectives": [{"collective",
 //  "results": [{"bytes", "count", "type", "redop", "root", "in_place", "microseconds", "algbw_gb_per_s", "busbw_gb_per_s",
 //  "wrong"}], "average_busbw_gb_per_s"}], "average_busbw_gb_per_s", "wrong"}
-// A time is of the slowest rank, back to back, in stream time. "wrong" counts elements over all ranks, all of them compared.
-// Returns the exit status: 3 when an element was wrong.
+// Times are the slowest rank's, back to back, measured on its stream. "wrong" counts wrong elements over all ranks; every
+// element is compared. Returns the exit status: 3 when an element was wrong.
 int benchmark_collectives(const CollectivesBenchmarkRequest& request, const BenchOutput& output);
 
 // The result in nccl-tests' columns.

@@ -1,4 +1,4 @@
-// The ways of a message that a bench measures: transports and who moves the bytes.
+// The methods of sending a message that a benchmark measures: a transport and a mover.
 #pragma once
 
 #include <functional>
@@ -23,26 +23,26 @@ struct LinkMethod {
 
 struct MethodChoice {
   LinkMethod method;
-  std::string obstacle;  // empty: possible, as far as facts tell
+  std::string obstacle;  // empty: possible, as far as is known before a link is made
 };
 
-// Which of them are asked for; empty: all.
+// Which methods to measure; empty: all.
 struct MethodFilter {
   std::vector<std::string> transports = {}, movers = {};
-  // As on a machine whose GPUs do not reach each other: what needs peer access is left out.
+  // Leaves out what needs peer access, as on a machine whose GPUs cannot reach each other.
   bool without_peer_access = false;
-  // Of each pair only the transport that `comm.p2p: auto` would try first, with every mover.
+  // For each pair only the transport that `comm.p2p: auto` would try first, with every mover.
   bool first_transport = false;
 };
 
-// ConfigError for names that there are not.
+// ConfigError for unknown names.
 void check(const MethodFilter& filter);
 
-// Transports × movers for a pair, in the order of the transports. Those that would work if the ranks were the other kind of
-// launch say so: "needs --processes".
+// All transports × movers for a pair, in the order of the transports. One that only works with the other launch mode says so:
+// "needs --processes".
 std::vector<MethodChoice> methods_of(const comm::p2p::PairFacts& facts, const MethodFilter& filter);
 
-// What all ranks know about each other. Collective over the meeting of all ranks.
+// What all ranks know about each other. Construction is collective over the meeting of all ranks.
 class JobFacts {
  public:
   JobFacts(const launch::RankContext& rank, comm::Meeting& meeting);
@@ -62,12 +62,12 @@ class LinkEnds {
   void make(launch::RankContext& rank, comm::p2p::LinkSpec link, const comm::p2p::LinkMaker& make_link);
   void drop();
 
-  // The latest that was made; null before.
-  comm::p2p::Link* out() const { return out_; }  // that this rank sends by
+  // The latest link in each direction; null before the first.
+  comm::p2p::Link* out() const { return out_; }  // this rank sends
   comm::p2p::Link* in() const { return in_; }
 
  private:
-  std::vector<std::shared_ptr<comm::p2p::Link>> made_;  // in the order in which both ends make and destroy them
+  std::vector<std::shared_ptr<comm::p2p::Link>> made_;  // both ends make and destroy them in this order
   comm::p2p::Link *out_ = nullptr, *in_ = nullptr;
 };
 

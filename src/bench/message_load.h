@@ -1,4 +1,4 @@
-// How many messages run beside a number of products, so that methods compare.
+// How many messages to send beside a number of products, so that methods can be compared.
 #pragma once
 
 #include <optional>
@@ -6,14 +6,14 @@
 
 namespace plait::bench {
 
-// Of a method: messages that its trial brought across while the products ran, having been offered all that it moves by itself.
-// What comes out is the number of messages for each method: nine tenths of what the slowest carried, the same for all. A method
-// that carries less than half of what the reference does is not held against it: it gets nine tenths of its own, at most the
-// number of the others, so that it neither makes theirs small nor the run long. At least two each. `reference` is the library's
-// method; without it the one that carries most.
+// `carried`, by method: messages that arrived while the products ran, in a trial that offered all the messages the method can
+// move by itself. `reference` is the communication library's method; without it, the method that carried most.
+// Returns the number of messages for each method, at least 2. It is the same for all methods that are compared: nine tenths of
+// what the slowest of them carried. A method that carried less than half of the reference is not compared: it gets nine tenths
+// of its own count, at most the common number, so that it neither shrinks the common number nor makes its own run long.
 std::vector<int> message_loads(const std::vector<int>& carried, std::optional<std::size_t> reference);
 
-// The product with which message `message` of `messages` may leave, when they are spread evenly over `products`. All from 0.
+// The product with which message `message` may leave if `messages` are spread evenly over `products`. All count from 0.
 int product_of(int message, int messages, int products);
 
 }  // namespace plait::bench

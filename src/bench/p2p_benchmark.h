@@ -1,5 +1,5 @@
-// plait bench p2p: what messages between each pair of devices cost, by every transport and mover that the machine has, with the
-// communication library's send and receive beside them in the same run.
+// plait bench p2p: measures messages between each pair of devices by every transport and mover that works on the machine, and
+// by the communication library's send and receive in the same run.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ struct P2pBenchmarkRequest {
   std::vector<std::pair<int, int>> pairs;  // (from, to); empty: all ordered pairs
   SizeOptions sizes;
   MethodFilter filter;
-  int rounds = 5;                // every figure is the median of so many, taken in turns with all other methods
+  int rounds = 5;                // every figure is the median over these; in each round all methods take a turn
   bool products = true;          // also measure matrix products beside messages
   std::int64_t product_dim = 0;  // 0: 8192 on GPUs, 256 on CPUs
   int product_rounds = 0;        // of products beside messages; 0: `rounds`
@@ -40,11 +40,16 @@ std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& tex
 //    "messages_per_product",
 //                 "equal_load", "from_tflops", "from_slowdown", "from_slowdown_min", "from_slowdown_max", the same with "to",
 //                 "alone_tflops": {"from", "to"}, "noise": {"from", "to"}, "message_gb_per_s", "arrived", "most_gb_per_s"}]}}]}
-// microseconds: per message, back to back, one way. both_ways_gb_per_s: the sum of the two directions. latency: half of a round
-// trip. Slowdowns are fractions of the rate alone, medians over the rounds; alone_tflops is of the runs that they are held
-// against; noise is what the same procedure finds between runs alone. equal_load: as many messages as the methods that compare.
-// arrived: the part of them that came while products ran; message_gb_per_s: their rate then, most_gb_per_s: the rate when all
-// was offered. Returns the exit status. CommError when a message arrives wrong or not at all.
+//   microseconds        per message, back to back, one way
+//   both_ways_gb_per_s  the sum of the two directions
+//   latency             half of a round trip
+//   slowdowns           fractions of the rate alone, medians over the rounds
+//   alone_tflops        the rate of the runs alone that slowdowns are measured against
+//   noise               what the same procedure finds between runs alone
+//   equal_load          whether this method sent the common number of messages, so that it can be compared
+//   arrived             the fraction of messages that arrived while products ran; message_gb_per_s is their rate
+//   most_gb_per_s       the rate when the method was offered all that it can move
+// Returns the exit status. CommError when a message arrives wrong or not at all.
 int benchmark_p2p(const P2pBenchmarkRequest& request, const BenchOutput& output);
 
 }  // namespace plait::bench

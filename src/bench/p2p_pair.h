@@ -8,11 +8,11 @@
 
 namespace plait::bench {
 
-// The part of the result that begins at "methods", the same on both ends, which both call this.
+// The part of the result from "methods" on. Both ends call this and get the same.
 nlohmann::ordered_json measure_pair(const P2pBenchmarkRequest& request, launch::RankContext& rank, const PairSpec& pair,
                                     const std::vector<std::size_t>& sizes);
 
-// Bytes of memory that an end takes on its device for messages of up to `largest` bytes by so many methods.
+// Bytes of device memory that an end needs for messages of up to `largest` bytes with this many methods.
 std::size_t pair_memory(std::size_t largest, std::size_t methods, DeviceKind kind);
 
 }  // namespace plait::bench

@@ -1,14 +1,13 @@
-// What messages of a pair cost the matrix products that run beside them, on both ends.
+// How much messages between a pair slow down the matrix products that run beside them, on both ends.
 //
-// Both ends run the same number of products, one after the other, in runs of two kinds: alone, and beside the messages of each
-// method. Compared are runs that offer the same bytes per product: with every product so many messages may leave
-// (message_load.h), and they are chosen so that each method can move them while that product runs. So messages keep coming for
-// as long as there are products, a method that is quick waits for the next product instead of running out of messages, and one
-// that is slow does not run on alone.
+// Both ends run the same number of products, one after the other, alone and beside the messages of each method. All methods
+// offer the same bytes per product: with every product a fixed number of messages may leave (message_load.h), few enough for
+// each method to move them while that product runs. So messages keep coming as long as products run: a fast method waits for
+// the next product instead of running out of messages, and a slow one does not go on alone.
 //
-// The GPUs' clocks follow power and temperature by more than what is looked for. Half a second of products goes before; then
-// methods take their turns, each round beginning with another one, between runs alone: alone, method, alone, method, ...,
-// alone. A run is held against its two neighbours (paired_slowdown.h), and the first quarter of its products is not timed.
+// Power and temperature change GPU clocks by more than the effect that is measured. So half a second of products runs first.
+// Then methods take turns between runs alone (alone, method, alone, method, ..., alone), and each round begins with a different
+// method. A run is compared with its two neighbours (core/statistics.h), and the first quarter of its products is not timed.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,9 +16,9 @@
 
 namespace plait::bench {
 
-// Both ends call it and get the same: for messages of 16 MB and of 64 MB (smaller on a CPU) a row for each method, with medians
-// of `rounds` (p2p_benchmark.h has the keys). What arrives is compared byte by byte in the trial that chooses the number of
-// messages, not between the timed runs, where GPUs would cool. `dim` 0: ProductLoad::default_dim.
+// Both ends call it and get the same result: for messages of 16 MB and of 64 MB (smaller on a CPU) a row for each method, with
+// medians over `rounds` (p2p_benchmark.h lists the keys). Contents are compared byte by byte in the trial that chooses the
+// number of messages, not between the timed runs, where GPUs would cool down. `dim` 0: ProductLoad::default_dim.
 nlohmann::ordered_json measure_products(PairEnd& end, std::int64_t dim, int rounds);
 
 }  // namespace plait::bench

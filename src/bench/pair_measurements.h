@@ -1,4 +1,4 @@
-// What `plait bench p2p` measured, as a topology holds it.
+// Turns what `plait bench p2p` measured into a topology's measurements.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,14 @@
 
 namespace plait::bench {
 
-// For every pair of the result of benchmark_p2p() (p2p_benchmark.h) the best that a mailbox reached: GB/s at the largest size,
-// latency at the smallest; the communication library's, and a note, where no mailbox works. Rank r is the GPU of number r on
-// `host`, which is the case where ranks are one for each GPU that the process sees. CommError for a result that holds anything
-// else.
+// For every pair in the result of benchmark_p2p() (p2p_benchmark.h): the best GB/s of any mailbox at the largest size and the
+// best latency at the smallest. Where no mailbox works, the communication library's figures and a note. Rank r must be GPU r of
+// `host`, which holds if there is one rank for each GPU that the process sees. CommError for a result of any other form.
 std::vector<topology::PairMeasurement> pair_measurements(const nlohmann::ordered_json& result, const topology::Graph& graph,
                                                          int host, std::vector<std::string>& notes);
 
-// Measures all pairs of GPUs that this process sees, each by the transport that `comm.p2p: auto` takes for it, and puts them
-// into `graph`, a discovered one. ConfigError where there are fewer than two GPUs. `note`: progress, for people.
+// Measures all pairs of GPUs that this process sees, each by the transport that `comm.p2p: auto` would use for it, and adds the
+// figures to `graph`, which was discovered on this machine. ConfigError for fewer than two GPUs. `note`: progress, for people.
 void measure_pairs(topology::Graph& graph, const std::function<void(const std::string&)>& note);
 
 }  // namespace plait::bench

@@ -1,5 +1,5 @@
-// Contents of messages by which a wrong one is told: random bytes with a period that no message, slot or chunk has, so that
-// what is stale, shifted, torn, doubled or somebody else's differs from what was to come.
+// Message contents that reveal errors: random bytes with a period that no message, slot or chunk has, so that data that is
+// stale, shifted, torn, doubled or from another message differs from what is expected.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct WrongByte {
 
 class Pattern {
  public:
-  // Repeats `block` for ever.
+  // Repeats `block` endlessly.
   explicit Pattern(std::vector<std::byte> block);
   static Pattern random(std::uint64_t seed);
 
@@ -29,7 +29,7 @@ class Pattern {
   // Bytes [first, first + to.size()).
   void write(std::span<std::byte> to, std::uint64_t first) const;
   std::optional<WrongByte> find_wrong(std::span<const std::byte> bytes, std::uint64_t first) const;
-  // Elements of `element_bytes` that have a wrong byte. `bytes` begins with a whole one.
+  // Elements of `element_bytes` that have a wrong byte. `bytes` begins with a whole element.
   std::int64_t count_wrong(std::span<const std::byte> bytes, std::uint64_t first, std::size_t element_bytes) const;
 
  private:
@@ -40,7 +40,7 @@ class Pattern {
 class PatternTraffic {
  public:
   explicit PatternTraffic(DeviceMemory& memory);
-  // Both block the caller until the work that is on `stream` is done.
+  // All of these block the caller until the work on `stream` is done.
   void synchronize_fill(StreamRef stream, const Pattern& pattern, View data, std::uint64_t first);
   std::optional<WrongByte> synchronize_find_wrong(StreamRef stream, const Pattern& pattern, View data, std::uint64_t first);
   std::int64_t synchronize_count_wrong(StreamRef stream, const Pattern& pattern, View data, std::uint64_t first);

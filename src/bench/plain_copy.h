@@ -1,4 +1,4 @@
-// A copy from GPU to GPU as it is where nobody has enabled peer access: through the host's memory, by the driver.
+// A copy from GPU to GPU without peer access: the driver takes it through host memory.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ struct PlainCopy {
   double gb_per_s = 0;
 };
 
-// To be called before anything in this process has enabled peer access between the two, which no one can see afterwards; a
-// library may do so too (NCCL does). Leaves `from` current.
+// Call it before anything in this process has enabled peer access between the two, since that cannot be detected afterwards.
+// Libraries enable it too (NCCL does). Leaves `from` current.
 PlainCopy synchronize_plain_copy(Device from, Device to, std::size_t bytes);
 
 }  // namespace plait::bench

@@ -1,4 +1,4 @@
-// A stream of matrix products, as a training step has them: what messages may slow down.
+// A series of matrix products like those of a training step, to measure how much messages slow them down.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@ namespace plait::bench {
 
 class ProductLoad {
  public:
-  // Products of two square matrices with `dim` rows of random numbers, in bf16 on a GPU and f32 on a CPU.
+  // Multiplies two square matrices with `dim` rows of random numbers, in bf16 on a GPU and f32 on a CPU.
   ProductLoad(DeviceMemory& memory, std::int64_t dim);
   void enqueue(StreamRef stream);
-  // The first one chooses the algorithm, which blocks the caller; later ones do not.
+  // Runs the first product, which chooses the algorithm and blocks the caller. Later products do not.
   void synchronize_warm_up(StreamRef stream);
   double flops() const { return 2.0 * static_cast<double>(dim_) * static_cast<double>(dim_) * static_cast<double>(dim_); }
   std::int64_t dim() const { return dim_; }

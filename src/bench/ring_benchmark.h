@@ -15,10 +15,10 @@ namespace plait::bench {
 struct RingBenchmarkRequest {
   BenchRanks ranks;
   MethodFilter filter;
-  std::int64_t messages = 2000;  // of each hop and method
+  std::int64_t messages = 2000;  // for each hop and method
   std::size_t min_bytes = 1;
   std::size_t max_bytes = std::size_t{1} << 20;
-  std::uint64_t seed = 1;  // of sizes and contents
+  std::uint64_t seed = 1;  // for sizes and contents
   std::vector<std::string> argv;
   comm::p2p::LinkMaker make_link = comm::p2p::make_link;
 };
@@ -26,11 +26,11 @@ struct RingBenchmarkRequest {
 // {"benchmark": "ring", "mode", "ranks", "device", "backend", "messages", "min_bytes", "max_bytes", "seed", "methods":
 // [{"transport",
 //  "mover", "available", "reason", "hops": [{"from", "to", "link", "messages", "checked_bytes", "microseconds", "gb_per_s"}]}]}
-// microseconds: per message, of those of a batch but its first. A method has to be possible on every hop. Returns the exit
-// status. CommError naming message, byte and hop when one byte is wrong.
+// microseconds: per message, over a batch without its first message. A method runs only if it is possible on every hop. Returns
+// the exit status. CommError naming message, byte and hop when a byte is wrong.
 int benchmark_ring(const RingBenchmarkRequest& request, const BenchOutput& output);
 
-// Sizes of messages are spread evenly over powers of two, so that small ones are as frequent as large ones.
+// The size of a message. Sizes are spread evenly over powers of two, so that small ones are as frequent as large ones.
 std::size_t ring_message_bytes(const RingBenchmarkRequest& request, int hop, std::int64_t message);
 
 std::string ring_table(const nlohmann::ordered_json& result);

@@ -1,5 +1,5 @@
-// Sizes of messages: what users type, what is measured, what is printed. 1 KB is 1,024 bytes and 1 MB 1,024 KB, as in
-// nccl-tests; rates are in units of 10^9 bytes per second.
+// Message sizes: as users type them, as they are measured and as they are printed. 1 KB is 1,024 bytes and 1 MB is 1,024 KB, as
+// in nccl-tests; rates are in units of 10^9 bytes per second.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,24 @@ std::size_t parse_bytes(const std::string& text, const std::string& option);
 
 std::string format_size(std::size_t bytes);  // "1 KB", "256 MB", "1000 B": exact
 
-// What a bench was asked to measure; empty texts take the default.
+// The sizes that a benchmark should measure; empty texts mean the default.
 struct SizeOptions {
   std::string min = {}, max = {};
-  std::vector<std::string> sizes = {};  // instead of a ladder
+  std::vector<std::string> sizes = {};  // exactly these, instead of min to max
 };
 
-// Ascending and different: the sizes asked for, or min, 4 min, 16 min, ... up to max. The default is 1 KB to 1 GB, on CPUs to
-// 16 MB. ConfigError for a ladder without a rung.
+// The sizes asked for, ascending and without repeats, or min, 4 min, 16 min, ... up to max. The default is 1 KB to 1 GB, on
+// CPUs 1 KB to 16 MB. ConfigError if min is above max.
 std::vector<std::size_t> message_sizes(const SizeOptions& options, bool gpus);
 
-// Drops the sizes above `most` and returns how many those were.
+// Drops the sizes above `most` and returns how many it dropped.
 std::size_t bound_sizes(std::vector<std::size_t>& sizes, std::size_t most);
 
-// How many messages of a size are timed at once: enough for a stable rate, few enough to be enqueued while a stream is held.
-// They come to `budget` bytes where that is between 4 and 64 messages.
+// How many messages of a size to time at once: enough for a stable rate, few enough to be enqueued while a stream is held. As
+// many as fit `budget` bytes, but at least 4 and at most 64.
 int messages_for(std::size_t bytes, std::size_t budget);
 constexpr std::size_t gpu_budget = std::size_t{4} << 30, cpu_budget = std::size_t{64} << 20;
 
-constexpr double usable_memory = 0.7;  // of what is free on a device, for a bench's buffers
+constexpr double usable_memory = 0.7;  // the part of a device's free memory that a benchmark's buffers may take
 
 }  // namespace plait::bench

@@ -14,7 +14,7 @@ struct StepBenchmarkRequest {
   Config config;
   std::int64_t warmup = 5;  // steps not counted
   std::int64_t steps = 20;  // measured
-  bool breakdown = false;   // adds one step with every instruction timed by itself
+  bool breakdown = false;   // adds one step in which every instruction is timed by itself
   std::vector<std::string> argv;
 };
 

@@ -11,7 +11,7 @@ namespace plait {
 // several threads may ask one.
 class CpuTopology {
  public:
-  // This machine. Never throws: where hwloc cannot look, there are no NUMA nodes.
+  // This machine. Never throws: if hwloc fails, there are no NUMA nodes.
   CpuTopology();
   // An invented machine, for tests: hwloc's synthetic description ("numa:2 core:4 pu:2") or its XML (starts with '<').
   // ConfigError for anything else. Binding to it does nothing.
@@ -33,7 +33,7 @@ struct CpuBinding {
   int numa = -1;
   std::string cpus;      // the kernel's list, "0-15,32-47": those of the node that this process may use; "" if not to be bound
   std::string obstacle;  // why not, in words
-  bool useful = true;    // false: there is nothing to gain, because all allowed processors are near that node already
+  bool useful = true;    // false: nothing to gain, because all allowed processors are near that node already
   bool possible() const { return obstacle.empty(); }
   friend bool operator==(const CpuBinding&, const CpuBinding&) = default;
 };

@@ -1,5 +1,5 @@
-// From a configuration to a plan on a machine: what `plait plan` shows, what `plait train` runs and then holds its measurements
-// against.
+// From a configuration to a plan on a machine. `plait plan` shows that plan; `plait train` runs it and compares it with what it
+// measures.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,17 @@
 
 namespace plait::launch {
 
-// What to plan for, where that is not the machine at hand.
+// What to plan for, if it is not this machine.
 struct PlanningWish {
-  int gpus = 0;             // this many GPUs, whatever the machine has; 0: what the configuration or the machine says
+  int gpus = 0;             // this many GPUs, whatever the machine has; 0: as the configuration or the machine says
   std::string topology;     // "live" or a file; empty: placement.topology
-  std::string device;       // as plan::nominal_profile() takes it; empty: that of the machine, H200 where it has no GPU
-  std::string calibration;  // a file of `plait bench calibrate`; empty: the one kept for this machine, or nominal figures
+  std::string device;       // a name for plan::nominal_profile(); empty: the machine's, or H200 if it has no GPU
+  std::string calibration;  // a file of `plait bench calibrate`; empty: the one stored for this machine, or nominal figures
   int top = 5;
   bool what_if = true;
-  bool runs_here = false;  // on the devices that the configuration gives it on this machine: a topology of GPUs is none of CPUs
-  bool in_order = false;   // rank r on GPU r, unless placement.devices says otherwise
+  // The job will run on this machine, on the devices that the configuration gives it. If those are CPUs, GPUs do not count.
+  bool runs_here = false;
+  bool in_order = false;  // rank r on GPU r, unless placement.devices says otherwise
 };
 
 struct SitedPlan {
@@ -34,27 +35,27 @@ struct SitedPlan {
   std::shared_ptr<topology::Fabric> fabric;
 };
 
-// Decides what the configuration leaves open; one that leaves nothing open is placed and predicted. ConfigError if nothing can
-// run, or the topology, device or calibration cannot be had.
+// Decides what the configuration leaves open; if that is nothing, places the job and predicts its time. ConfigError if nothing
+// can run, or if the topology, device or calibration is not available.
 SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish = {});
 
-// What a job is launched with. It is planned once: what `plan` says is what runs, is written to plan.json and is compared with
-// what was measured.
+// What a job is launched with. A job is planned once: `plan` is what runs, what plan.json holds, and what the measurements are
+// compared with.
 struct SettledJob {
-  Config config;                // nothing left to the planner, GPUs placed (placement.strategy explicit)
-  nlohmann::ordered_json plan;  // as plan/report.h writes it; null on ranks of an outside launcher other than rank 0
-  std::string note;             // a line about what was decided, "" where there was nothing to decide
+  Config config;                // leaves nothing open; GPUs are placed (placement.strategy explicit)
+  nlohmann::ordered_json plan;  // as plan/report.h writes it; with an outside launcher, null on all ranks but rank 0
+  std::string note;             // a line about what was decided; "" if there was nothing to decide
 };
 
-// As plan_on_site on this machine. A job that leaves nothing open runs without a prediction where none can be had.
+// As plan_on_site on this machine, except that a job that leaves nothing open may run without a prediction.
 SettledJob settle(const Config& config);
 
-// Rank processes do not plan for themselves, as two of them could come to different answers: the process that starts them tells
-// them its own, by the environment. Nothing in a process that nobody told.
+// Rank processes do not plan for themselves, since two of them could decide differently. The process that starts them passes
+// its own plan on through the environment. settled_by_launcher() is empty in a process that no plan was passed to.
 void tell_rank_processes(const SettledJob& job);
 std::optional<SettledJob> settled_by_launcher();
 
-// ConfigError naming what `config` leaves to the planner, for commands that do not ask it: "plait verify".
+// ConfigError naming what `config` leaves to the planner. For commands that do not plan, such as "plait verify".
 void require_settled(const Config& config, const std::string& command);
 
 }  // namespace plait::launch

@@ -23,20 +23,20 @@ struct Candidate {
 // The configuration with these values in place of what it leaves open (and of parallel.data).
 Config with(const Config& config, const Candidate& candidate);
 
-// A choice that leads nowhere, and why, in words for a user.
+// A candidate that cannot run, and why, in words for a user.
 struct Rejected {
   Candidate candidate;
   std::string reason;
 };
 
 struct Enumeration {
-  std::vector<Candidate> candidates;  // in an order that depends on nothing but the configuration
+  std::vector<Candidate> candidates;  // in an order that depends only on the configuration
   std::vector<Rejected> rejected;     // whole layouts: the rule that they break
 };
 
-// Every value of what `config` leaves open that its rules allow on `ranks` ranks (problems_of). Micro-batches are powers of two
-// and the largest that fits the batch; gpipe is left out, which is 1F1B with more memory, and so are schedules without a
-// pipeline.
+// Every combination of the settings that `config` leaves open, as far as its rules allow them on `ranks` ranks (problems_of).
+// Micro-batches are the powers of two that divide a data-parallel rank's batch, and the whole of it. gpipe is left out, since
+// it is 1F1B with more memory; without a pipeline there is no choice of schedules.
 Enumeration enumerate(const Config& config, int ranks);
 
 }  // namespace plait::plan

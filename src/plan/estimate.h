@@ -1,6 +1,5 @@
-// A first judgement of a candidate, without programs: what it would take if nothing but its compute, its collectives and its
-// schedule's bubble counted. For sorting thousands of candidates; the simulator and the memory plan decide about the few that
-// are left.
+// A quick estimate of a candidate without programs: its compute, its collectives and its schedule's bubble, and nothing else.
+// It sorts thousands of candidates; the simulator and the memory plan decide among the few that are left.
 #pragma once
 
 #include <map>
@@ -14,7 +13,7 @@
 
 namespace plait::plan {
 
-// The fastest that each axis can have; 0: the axis is free.
+// The fastest ring that each axis can have; a speed of 0 means that the axis costs nothing.
 struct AxisSpeeds {
   RingSpeed tensor, pipeline, data;
 };
@@ -22,21 +21,21 @@ struct AxisSpeeds {
 struct Estimate {
   double seconds = 0;
   double bytes = 0;  // of the most loaded rank: parameters, gradients, optimizer state, activations by micro-batches in flight
-  // Transformer blocks of each stage, so that ranks take equally long: by seconds, which differ from FLOPs most at the head.
-  // Empty without a pipeline, where the configuration says it, and where that leaves nothing open: it then runs as it is.
+  // Transformer blocks of each stage, chosen so that all ranks take about the same time. By seconds, not by FLOPs; the two
+  // differ most at the head. Empty without a pipeline, if the configuration gives the stages, and if it leaves nothing open.
   std::vector<std::int64_t> stages;
 };
 
 class Estimator {
  public:
-  // Keeps references to all of them.
+  // Keeps references to its arguments.
   Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, const Machine& machine);
 
-  // ConfigError where the candidate cannot be planned.
+  // ConfigError if the candidate cannot be planned.
   Estimate estimate(const Candidate& candidate, const AxisSpeeds& speeds);
 
  private:
-  // Of embedding, transformer block and head.
+  // A figure for the embedding, one transformer block and the head.
   struct Parts {
     double embedding = 0, block = 0, head = 0;
   };
