@@ -59,26 +59,29 @@ void print(const plan::Calibration& c) {
 void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** argv) {
   auto o = std::make_shared<CalibrateOptions>();
   CLI::App* command = bench.add_subcommand(
-      "calibrate", "Figures of this machine and a model for the planner: blocks, optimizer, collectives, messages");
+      "calibrate", "Measure this machine for the planner: a model's blocks, its optimizer, collectives, messages");
   command->add_option("CONFIG", o->config, "Configuration (YAML): the model")->required();
   command->add_option("--set", o->set, "Override a value (repeatable)")->type_name("PATH=VALUE");
-  command->add_option("--tensor", o->request.tensors, "Sizes of tensor groups; otherwise powers of two up to the ranks")
+  command
+      ->add_option("--tensor", o->request.tensors, "Sizes of tensor groups (default: powers of two up to the number of ranks)")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
-  command->add_option("--micro-batches", o->request.micro_batches, "Sequences; otherwise 1, 2, 4, 8 and the configuration's")
+  command
+      ->add_option("--micro-batches", o->request.micro_batches,
+                   "Micro-batch sizes in sequences (default: 1, 2, 4, 8 and the configuration's)")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
-  command->add_option("--rounds", o->request.rounds, "Every figure is the median of so many")->check(CLI::PositiveNumber);
-  command->add_flag("--blocks-only", o->blocks_only, "Neither collectives nor messages");
+  command->add_option("--rounds", o->request.rounds, "Rounds; every figure is their median")->check(CLI::PositiveNumber);
+  command->add_flag("--blocks-only", o->blocks_only, "Skip collectives and messages");
   command->add_option("--out", o->out,
-                      "File to write; otherwise where `plait plan` and `plait train` look for it on this machine");
+                      "File to write (default: where `plait plan` and `plait train` look for it on this machine)");
   command->add_flag("--json", o->json, "One JSON document on stdout");
   add_rank_options(*command, o->request.ranks, o->timeout_s);
   command->callback([o, &status, argc, argv] {
     o->request.config = load_config(o->config, o->set);
     o->request.communication = !o->blocks_only;
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
-    if (o->request.ranks.processes) throw ConfigError("bench calibrate: ranks are threads; --processes has no meaning here");
+    if (o->request.ranks.processes) throw ConfigError("bench calibrate: ranks are always threads; leave out --processes");
     o->request.argv.assign(argv, argv + argc);
     o->request.note = note_to_stderr;
     const plan::Calibration calibration = bench::calibrate(o->request);

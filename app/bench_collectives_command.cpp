@@ -35,7 +35,7 @@ std::vector<bench::CollectiveKind> kinds(const std::vector<std::string>& names) 
 void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char** argv) {
   CLI::App* collectives = bench.add_subcommand(
       "collectives",
-      "Time collectives of all ranks as nccl-tests counts them, results verified. Times in microseconds of stream "
+      "Time collectives among all ranks as nccl-tests counts them, and verify the results. Times in microseconds of stream "
       "time, algorithm and bus bandwidth in GB/s = 10^9 bytes per second");
   auto o = std::make_shared<CollectivesOptions>();
   add_rank_options(*collectives, o->request.ranks, o->timeout_s);
@@ -43,10 +43,10 @@ void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char*
   collectives->add_option("--only", o->only, "Only these of all_reduce, reduce_scatter, all_gather, broadcast, all_to_all")
       ->delimiter(',');
   collectives->add_option("--type", o->type, "Element type")->capture_default_str()->check(CLI::IsMember({"f32", "bf16"}));
-  collectives->add_option("--rounds", o->request.rounds, "Times are medians of so many rounds")
+  collectives->add_option("--rounds", o->request.rounds, "Rounds; every time is their median")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  collectives->add_option("--max-ctas", o->request.max_ctas, "NCCL: bound on a collective's thread blocks; 0: NCCL's choice")
+  collectives->add_option("--max-ctas", o->request.max_ctas, "NCCL: most thread blocks of a collective; 0: NCCL's choice")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   collectives->add_flag("--json", o->json, "One JSON document on stdout");

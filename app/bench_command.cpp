@@ -5,8 +5,8 @@
 namespace plait {
 
 void add_bench_command(CLI::App& app, int& status, int argc, char** argv) {
-  CLI::App* bench =
-      app.add_subcommand("bench", "Measure: training steps, peer-to-peer messages, collectives, figures for the planner");
+  CLI::App* bench = app.add_subcommand(
+      "bench", "Measure training steps, peer-to-peer messages, collectives, and this machine for the planner");
   bench->require_subcommand(1);
   add_bench_step_command(*bench, status, argc, argv);
   add_bench_p2p_command(*bench, status, argc, argv);

@@ -11,11 +11,11 @@ void add_rank_options(CLI::App& command, bench::BenchRanks& ranks, double& timeo
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--processes", ranks.processes,
-                   "A process for each rank instead of a thread (the transports ipc and vmm need it, direct does not work)");
-  command.add_option("--device", ranks.device, "auto takes GPUs where there are any")
+                   "Run each rank as a process instead of a thread (ipc and vmm need processes, direct needs threads)");
+  command.add_option("--device", ranks.device, "auto: GPUs if there are any, otherwise CPUs")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command.add_option("--timeout", timeout_s, "Seconds after which one measurement that is not done is an error")
+  command.add_option("--timeout", timeout_s, "Seconds that one measurement may take before it is an error")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
 }
@@ -24,9 +24,9 @@ void add_size_options(CLI::App& command, bench::SizeOptions& sizes) {
   command.add_option("--min", sizes.min, "Smallest size: 1K = 1024 bytes (default: 1K)")->type_name("SIZE");
   command
       .add_option("--max", sizes.max,
-                  "Largest size; sizes grow by a factor of 4 (default: 1G, on CPUs 16M; less where memory is short)")
+                  "Largest size; sizes grow by a factor of 4 (default: 1G, on CPUs 16M; less if memory is short)")
       ->type_name("SIZE");
-  command.add_option("--sizes", sizes.sizes, "These sizes instead: 4K,1M,16M")->delimiter(',')->type_name("SIZE");
+  command.add_option("--sizes", sizes.sizes, "Exactly these sizes: 4K,1M,16M")->delimiter(',')->type_name("SIZE");
 }
 
 void add_method_options(CLI::App& command, bench::MethodFilter& filter) {

@@ -32,16 +32,16 @@ void add_bench_p2p_command(CLI::App& bench, int& status, int argc, char** argv) 
   add_rank_options(*p2p, o->request.ranks, o->timeout_s);
   add_size_options(*p2p, o->request.sizes);
   add_method_options(*p2p, o->request.filter);
-  p2p->add_option("--pairs", o->pairs, "Pairs of ranks, from-to: 0-1,1-0 (default: all, both ways round)")->delimiter(',');
-  p2p->add_option("--rounds", o->request.rounds, "Figures are medians of so many rounds")
+  p2p->add_option("--pairs", o->pairs, "Pairs of ranks, from-to: 0-1,1-0 (default: all, in both directions)")->delimiter(',');
+  p2p->add_option("--rounds", o->request.rounds, "Rounds; every figure is their median")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  p2p->add_flag("--no-products", o->no_products, "Leave out the matrix products beside messages");
+  p2p->add_flag("--no-products", o->no_products, "Skip the matrix products beside messages");
   p2p->add_option("--product-dim", o->request.product_dim, "Rows of the products' matrices; 0: 8192 on GPUs, 256 on CPUs")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   p2p->add_option("--product-rounds", o->request.product_rounds,
-                  "Rounds of products beside messages: more of them tell smaller slowdowns; 0: --rounds")
+                  "Rounds of products beside messages; more rounds resolve smaller slowdowns; 0: --rounds")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   p2p->add_flag("--no-peer-access", o->request.filter.without_peer_access,

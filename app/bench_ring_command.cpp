@@ -21,7 +21,7 @@ struct RingOptions {
 void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv) {
   CLI::App* ring = bench.add_subcommand(
       "ring",
-      "Every rank sends to the next, messages of random sizes by each transport and mover, every byte compared; status 3 "
+      "Every rank sends messages of random sizes to the next, by each transport and mover, and compares every byte; status 3 "
       "when one is wrong. Rates in GB/s = 10^9 bytes per second");
   auto o = std::make_shared<RingOptions>();
   add_rank_options(*ring, o->request.ranks, o->timeout_s);
@@ -30,10 +30,10 @@ void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv)
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   ring->add_option("--min", o->min, "Smallest message: 1K = 1024 bytes")->type_name("SIZE")->capture_default_str();
-  ring->add_option("--max", o->max, "Largest message; 128 of them fit into each device's memory")
+  ring->add_option("--max", o->max, "Largest message; each device must have memory for 128 of them")
       ->type_name("SIZE")
       ->capture_default_str();
-  ring->add_option("--seed", o->request.seed, "Of sizes and contents")->capture_default_str();
+  ring->add_option("--seed", o->request.seed, "Seed of sizes and contents")->capture_default_str();
   ring->add_flag("--json", o->json, "One JSON document on stdout");
   ring->callback([o, &status, argc, argv] {
     o->request.min_bytes = bench::parse_bytes(o->min, "--min");

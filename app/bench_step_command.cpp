@@ -90,7 +90,9 @@ void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv)
   step->add_option("--zero", o->zero, "With --model: 1 shards the optimizer")->capture_default_str();
   step->add_option("--set", o->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");
   step->add_option("--steps", o->request.steps, "Steps measured")->capture_default_str()->check(CLI::PositiveNumber);
-  step->add_option("--warmup", o->request.warmup, "Steps before that")->capture_default_str()->check(CLI::PositiveNumber);
+  step->add_option("--warmup", o->request.warmup, "Steps before those, not measured")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   step->add_flag("--breakdown", o->request.breakdown, "Add a table of time by kind of instruction");
   step->add_flag("--json", o->json, "One JSON document on stdout");
   step->callback([o, &status, argc, argv] {

@@ -149,13 +149,13 @@ void add_plan_command(CLI::App& app, int& status) {
   command->add_option("--set", o->set, "Override a value: --set parallel.pipeline=4 (repeatable)")->type_name("PATH=VALUE");
   command->add_option("--gpus", o->wish.gpus, "Plan for this many GPUs, whatever this machine has")->check(CLI::PositiveNumber);
   command->add_option("--topology", o->wish.topology,
-                      "live, or a file that `plait topo --from` reads; without it placement.topology of the configuration");
+                      "live, or a file that `plait topo --from` reads (default: the configuration's placement.topology)");
   command->add_option("--device", o->wish.device,
                       "Nominal figures of this device (h200, a100, rtx4090, cpu, ...) instead of this machine's");
   command->add_option("--calibration", o->wish.calibration,
                       "Figures measured by `plait bench calibrate` instead of nominal ones");
   command->add_option("--top", o->wish.top, "Show this many alternatives")->check(CLI::NonNegativeNumber);
-  command->add_option("--accuracy", o->accuracy, "How well finished runs were predicted: their directories");
+  command->add_option("--accuracy", o->accuracy, "Show how well the finished runs in these directories were predicted");
   command->add_flag("--json", o->json, "One JSON document on stdout; `plait train --plan` runs it");
   command->add_option("--trace", o->trace,
                       "Write the simulated step to this file, for Perfetto: of up to 16 ranks, or one of each stage");

@@ -22,7 +22,7 @@ void add_sample_command(CLI::App& app, int& status) {
   command->add_option("--top-k", request->top_k, "Draw from the k likeliest tokens; 0: from all")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--seed", request->seed, "Of the draws")->capture_default_str();
+  command->add_option("--seed", request->seed, "Seed of the random draws")->capture_default_str();
   command->add_flag("--cpu", *cpu, "On the CPU even where there is a GPU");
   command->callback([request, cpu, &status] {
     const bool gpu = !*cpu && cuda_device_count() > 0;

@@ -117,7 +117,7 @@ void add_topo_command(CLI::App& app, int& status) {
   command->add_flag("--measure", o->measure, "Measure bandwidth and latency of every pair of GPUs with plait's own messages")
       ->excludes(from);
   auto* replicate_option =
-      command->add_option("--replicate", o->hosts, "A cluster of this many such hosts, their NICs on a network")
+      command->add_option("--replicate", o->hosts, "Make a cluster of this many such hosts, with their NICs on a network")
           ->type_name("HOSTS")
           ->check(CLI::PositiveNumber);
   command

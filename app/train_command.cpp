@@ -25,13 +25,13 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
     std::vector<std::string> set;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "Train a model as a configuration file says");
-  command->add_option("CONFIG", options->config, "Configuration (YAML); with --resume, that run's own when left out");
+  CLI::App* command = app.add_subcommand("train", "Train a model from a configuration file");
+  command->add_option("CONFIG", options->config, "Configuration (YAML); with --resume, that run's own by default");
   command->add_option("--set", options->set, "Override a value: --set train.steps=100 (repeatable)")->type_name("PATH=VALUE");
   command->add_option("--resume", options->resume,
-                      "Go on from the newest checkpoint of a run directory, or from a given checkpoint");
+                      "Continue from the newest checkpoint of a run directory, or from a given checkpoint");
   command->add_option("--plan", options->plan,
-                      "Run what a plan.json of `plait plan --json` chose: layout, schedule, micro-batch, placement");
+                      "Run the plan that `plait plan --json` wrote: layout, schedule, micro-batch, placement");
   command->callback([options, &status, argc, argv] {
     if (options->config.empty() && options->resume.empty())
       throw ConfigError("train: give a configuration file, or --resume RUN_DIR");

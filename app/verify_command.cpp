@@ -56,7 +56,9 @@ void add_verify_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("CONFIG", o->config, "Configuration (YAML); its section `verify` lists the layouts")->required();
   command->add_flag("--json", o->json, "One JSON document on stdout, the table on stderr");
   command->add_option("--junit", o->junit, "Write the results as JUnit XML")->type_name("FILE");
-  command->add_option("--layout", o->layouts, "Instead of those in CONFIG: \"pipeline=2 tensor=2 zero=1\", or all (repeatable)")
+  command
+      ->add_option("--layout", o->layouts,
+                   "Verify this layout instead of those in CONFIG: \"pipeline=2 tensor=2 zero=1\", or all (repeatable)")
       ->type_name("LAYOUT");
   command->add_option("--set", o->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");
   // One rank of one job: verify starts itself with it where ranks are processes.

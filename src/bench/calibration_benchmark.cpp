@@ -242,10 +242,10 @@ void measure_slowdown(const CalibrationRequest& request, std::int64_t vocab, con
       slowdown.measured = {1, block.micro_batch, block.recompute};
   }
   if (slowdown.measured.micro_batch == 0)
-    return request.note("compute beside collectives is not measured: no case without tensor parallelism fitted");
+    return request.note("compute beside collectives was not measured: no case without tensor parallelism fits");
   calibration.collective_slowdown = measure_collective_slowdown(slowdown, launch_plan);
   if (!calibration.collective_slowdown)
-    request.note("compute beside collectives is not measured: they were over too early, again and again");
+    request.note("compute beside collectives was not measured: the collectives kept ending too early");
 }
 
 // One pair of GPUs for each kind of link; CPUs have none.
@@ -256,7 +256,7 @@ std::vector<launch::LinkedPair> pairs_to_measure(const CalibrationRequest& reque
     std::vector<launch::LinkedPair> pairs = launch::a_pair_of_each_link(launch::live_graph(ranks));
     return pairs.empty() ? any : pairs;
   } catch (const ConfigError& error) {
-    request.note(fmt::format("messages between ranks 0 and 1 stand for all: {}", error.what()));
+    request.note(fmt::format("using messages between ranks 0 and 1 for all pairs: {}", error.what()));
     return any;
   }
 }

@@ -41,7 +41,7 @@ class RankSlowdown {
     model_ = CalibrationModel::make(request.config, request.vocab, request.measured, rank.device, steps);
     if (!model_)
       throw DeviceError(
-          "bench calibrate: the model that fitted a moment ago does not fit the device any more; is it in use by others?");
+          "bench calibrate: the device no longer has room for a model that fitted a moment ago; is another program using it?");
     comm::GroupSpec group;
     group.name = "slowdown";
     group.timeout = request.timeout;

@@ -63,7 +63,7 @@ void to_json(Json& json, const Measured& measured) {
 void from_json(const Json& json, Measured& measured) {
   comm::Fields fields(json);
   measured.microseconds = fields.list("microseconds", longest_series).get<std::vector<double>>();
-  if (measured.microseconds.empty()) comm::Fields::refuse("microseconds", "is of no round");
+  if (measured.microseconds.empty()) comm::Fields::refuse("microseconds", "has no rounds");
   measured.wrong = fields.integer("wrong", 0, std::numeric_limits<std::int64_t>::max());
   fields.end();
 }
@@ -186,8 +186,7 @@ std::vector<std::size_t> usable_sizes(const CollectivesBenchmarkRequest& request
   const std::size_t least = least_free_bytes(rank, meeting);
   const auto most = static_cast<std::size_t>(usable_memory * static_cast<double>(least)) / 2;
   if (bound_sizes(sizes, most) > 0)
-    notes.push_back(
-        fmt::format("sizes above {} MB are left out: {} MB of memory are free for each rank", most >> 20, least >> 20));
+    notes.push_back(fmt::format("skipping sizes above {} MB: each rank has {} MB of free memory", most >> 20, least >> 20));
   if (sizes.empty())
     throw DeviceError(
         "bench collectives: not enough free memory even for the smallest size; free some, or ask for smaller ones");
@@ -249,7 +248,7 @@ Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPl
     // Everybody reads everybody's, so that no rank is ahead of one that still measures.
     const std::vector<std::vector<Measured>> all = meeting.gather(to_string(kind), own);
     for (int r = 0; r < rank.size; ++r) {
-      if (all[static_cast<std::size_t>(r)].size() != sizes.size()) meeting.refuse(to_string(kind), r, "it is of other sizes");
+      if (all[static_cast<std::size_t>(r)].size() != sizes.size()) meeting.refuse(to_string(kind), r, "it has other sizes");
     }
     Json rows = Json::array();
     for (std::size_t s = 0; s < sizes.size(); ++s) {

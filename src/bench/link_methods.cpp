@@ -25,7 +25,7 @@ std::string obstacle_text(const PairFacts& facts, const comm::p2p::Candidate& ca
   const bool between_processes = candidate.transport == Transport::ipc || candidate.transport == Transport::vmm;
   if (gpus && between_processes && facts.same_process()) return "needs --processes";
   if (candidate.transport == Transport::direct && !facts.same_process() && facts.same_host())
-    return "needs threads: not with --processes";
+    return "works between threads only: leave out --processes";
   return candidate.obstacle;
 }
 
@@ -51,7 +51,7 @@ std::vector<MethodChoice> methods_of(const PairFacts& facts, const MethodFilter&
     const Transport transport = candidate.transport;
     if (!wanted(filter.transports, to_string(transport))) continue;
     std::string obstacle = candidate.obstacle.empty() ? "" : obstacle_text(facts, candidate);
-    if (filter.without_peer_access && needs_peer_access(transport)) obstacle = "left out by --no-peer-access";
+    if (filter.without_peer_access && needs_peer_access(transport)) obstacle = "excluded by --no-peer-access";
     if (filter.first_transport && !obstacle.empty()) continue;
     if (transport == Transport::nccl || !obstacle.empty()) {
       choices.push_back({{transport, std::nullopt}, obstacle});

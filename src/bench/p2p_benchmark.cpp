@@ -99,11 +99,11 @@ class P2pBenchmark {
     }
     if (sizes.empty()) {
       throw DeviceError(fmt::format(
-          "bench p2p: {} MB of free memory are too few even for the smallest message; free some, or ask for smaller ones",
+          "bench p2p: {} MB of free memory is not enough even for the smallest message; free some, or ask for smaller ones",
           available >> 20));
     }
     if (dropped > 0) {
-      note(fmt::format("messages above {} are left out: {} MB of memory are free for each rank", format_size(sizes.back()),
+      note(fmt::format("skipping messages above {}: each rank has {} MB of free memory", format_size(sizes.back()),
                        least >> 20));
     }
     return sizes;
@@ -130,8 +130,8 @@ class P2pBenchmark {
       if (method["available"].get<bool>()) return;
       if (reason.empty()) reason = transport + ": " + method["reason"].get<std::string>();
     }
-    std::string text = fmt::format("warning: {} -> {}: no peer access is in use ({})", pair["from"].get<int>(),
-                                   pair["to"].get<int>(), reason.empty() ? "no transport with it was asked for" : reason);
+    std::string text = fmt::format("warning: {} -> {}: peer access is not used ({})", pair["from"].get<int>(),
+                                   pair["to"].get<int>(), reason.empty() ? "no transport that needs it was asked for" : reason);
     if (pair.contains("plain_copy")) {
       text += fmt::format("; a plain copy goes through the host at {:.1f} GB/s", pair["plain_copy"]["gb_per_s"].get<double>());
     }
@@ -154,7 +154,7 @@ class P2pBenchmark {
       meeting_.say(name, measure_pair(request_, rank_, pair, sizes));
     }
     Json result = meeting_.hear<Json>(name, from);
-    if (!result.is_object() || !result.contains("methods")) meeting_.refuse(name, from, "it is no measurement of a pair");
+    if (!result.is_object() || !result.contains("methods")) meeting_.refuse(name, from, "it is not the measurement of a pair");
     static_cast<void>(meeting_.hear<Json>(name, to));
     return result;
   }
@@ -181,7 +181,7 @@ std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& tex
     const bool dash = first.ec == std::errc() && first.ptr != end && *first.ptr == '-';
     const auto second = dash ? std::from_chars(first.ptr + 1, end, to) : first;
     if (!dash || second.ec != std::errc() || second.ptr != end || from < 0 || to < 0 || from == to) {
-      throw ConfigError({{"--pairs", text, "must be two different ranks, from and to, as 0-1", "", 0}});
+      throw ConfigError({{"--pairs", text, "must be two different ranks, from and to, such as 0-1", "", 0}});
     }
     pairs.emplace_back(from, to);
   }

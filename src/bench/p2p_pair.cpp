@@ -46,7 +46,7 @@ void swap_samples(PairEnd& end, Table& table) {
   const Table other = end.swap("samples", table);
   const bool alike = std::equal(table.begin(), table.end(), other.begin(), other.end(),
                                 [](const auto& own, const auto& theirs) { return own.size() == theirs.size(); });
-  if (!alike) end.refuse("samples", "it is of other methods or sizes");
+  if (!alike) end.refuse("samples", "it has other methods or sizes");
   for (std::size_t m = 0; m < table.size(); ++m) {
     for (std::size_t s = 0; s < table[m].size(); ++s) {
       merge(table[m][s].one_way, other.at(m).at(s).one_way);

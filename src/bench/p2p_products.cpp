@@ -196,7 +196,7 @@ class Comparison {
     const std::size_t runs = own.beside_us.size();
     if (other.beside_us.size() != runs || other.alone_us.size() != runs + 1 || other.arrived.size() != runs ||
         other.arrived_in_timed.size() != runs) {
-      end_.refuse(name("runs"), "it is of other runs");
+      end_.refuse(name("runs"), "it has other runs");
     }
     if (!end_.is_from()) std::swap(own, other);
     Json rows = Json::array();

@@ -90,9 +90,9 @@ std::string products(const Json& pair) {
         text(row, "transport"), text(row, "mover"), format_size(size), number(row, "from_tflops"), slowdown(row, "from"),
         number(row, "to_tflops"), slowdown(row, "to"), number(row, "messages_per_product"), number(row, "message_gb_per_s"),
         number(row, "most_gb_per_s"));
-    if (!row["equal_load"].get<bool>()) out += "; fewer than the others: does not compare";
+    if (!row["equal_load"].get<bool>()) out += "; fewer than the others, so not comparable";
     if (number(row, "arrived") < 0.9)
-      out += fmt::format("; only {:.0f} % of them while products ran", 100 * number(row, "arrived"));
+      out += fmt::format("; only {:.0f} % of them arrived while products ran", 100 * number(row, "arrived"));
     out += "\n";
   }
   return out;

@@ -59,7 +59,7 @@ std::vector<PairMeasurement> pair_measurements(const Json& result, const Graph& 
       pairs.push_back({gpus[from], gpus[to], best.gb_per_s, best.latency_us});
     }
   } catch (const Json::exception& error) {
-    throw CommError(std::string("bench p2p: not the result that was expected: ") + error.what());
+    throw CommError(std::string("bench p2p: unexpected result: ") + error.what());
   }
   return pairs;
 }
@@ -69,8 +69,8 @@ void measure_pairs(Graph& graph, const std::function<void(const std::string&)>& 
   const int count = cuda_device_count(&why);
   if (count < 2) {
     throw ConfigError({{"--measure", "",
-                        count == 0 ? "needs two GPUs that this process sees, and there is none: " + why
-                                   : "needs two GPUs that this process sees, and there is one",
+                        count == 0 ? "needs two GPUs that this process can see, but it sees none: " + why
+                                   : "needs two GPUs that this process can see, but it sees one",
                         "", 0}});
   }
   P2pBenchmarkRequest request;

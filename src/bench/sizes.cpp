@@ -16,7 +16,7 @@ constexpr std::size_t largest = std::size_t{1} << 40;
 
 std::size_t parse_bytes(const std::string& text, const std::string& option) {
   const auto refuse = [&] {
-    throw ConfigError({{option, text, "must be a number of bytes from 1 to 1024 GB, as 512, 4K, 16M or 1G", "", 0}});
+    throw ConfigError({{option, text, "must be a number of bytes from 1 to 1024 GB, such as 512, 4K, 16M or 1G", "", 0}});
   };
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -1,4 +1,4 @@
-// A group of which only one rank exists: for measuring what that rank computes, without the others' devices.
+// A group of which only one rank exists, to measure what that rank computes without the devices of the others.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 namespace plait::comm {
 
 // Its collectives exchange nothing. While `copying`, this rank's data stand in for everyone's (a gather repeats its part, a
-// reduction keeps it), so that values stay of ordinary size. Otherwise collectives do nothing and take no time, and results are
-// what earlier calls left there.
+// reduction keeps it), so that values stay of ordinary size. Otherwise collectives do nothing, take no time, and leave their
+// results as they were.
 class AbsentCommunicator final : public Communicator {
  public:
   AbsentCommunicator(int rank, int size);

@@ -13,10 +13,10 @@ void check_reducible(const View& data, Where where = Where::current());
 // `whole` holds `size` slices as large as `part`, of the same type.
 void check_slices(const View& whole, const View& part, int size, Where where = Where::current());
 void check_root(int root, int size, Where where = Where::current());
-// `peer` is another rank of the group, and the group was made for messages (`allowed` is GroupSpec::point_to_point). Otherwise
-// NCCL would block the host in the first message until the peer arrives, so no backend allows it.
+// `peer` is another rank of the group, and the group was made for messages (`allowed` is GroupSpec::point_to_point). In other
+// groups NCCL would block the host in the first message until the peer arrives, so no backend allows messages there.
 void check_peer(int peer, int rank, int size, bool allowed, Where where = Where::current());
-// `send` and `receive` are alike and each is `size` equal slices.
+// `send` and `receive` have the same type and size, and consist of `size` equal slices.
 void check_all_to_all(const View& send, const View& receive, int size, Where where = Where::current());
 
 }  // namespace plait::comm

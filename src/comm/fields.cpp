@@ -11,7 +11,7 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
 }  // namespace
 
 Fields::Fields(const nlohmann::ordered_json& object) : object_(object) {
-  if (!object.is_object()) throw InvalidWord("it is no object");
+  if (!object.is_object()) throw InvalidWord("it is not an object");
 }
 
 const nlohmann::ordered_json& Fields::member(const char* name) {
@@ -23,7 +23,7 @@ const nlohmann::ordered_json& Fields::member(const char* name) {
 
 std::string Fields::text(const char* name, std::size_t most_bytes) {
   const nlohmann::ordered_json& value = member(name);
-  if (!value.is_string()) refuse(name, "is no text");
+  if (!value.is_string()) refuse(name, "is not a string");
   const auto& text = value.get_ref<const std::string&>();
   if (text.size() > most_bytes) refuse(name, "is too long");
   if (std::any_of(text.begin(), text.end(), is_control)) refuse(name, "has control characters");
@@ -32,7 +32,7 @@ std::string Fields::text(const char* name, std::size_t most_bytes) {
 
 std::int64_t Fields::integer(const char* name, std::int64_t least, std::int64_t most) {
   const nlohmann::ordered_json& value = member(name);
-  if (!value.is_number_integer()) refuse(name, "is no whole number");
+  if (!value.is_number_integer()) refuse(name, "is not a whole number");
   const bool fits = !value.is_number_unsigned() || std::in_range<std::int64_t>(value.get<std::uint64_t>());
   if (!fits || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most) {
     refuse(name, "is out of range (" + value.dump() + ")");
@@ -42,7 +42,7 @@ std::int64_t Fields::integer(const char* name, std::int64_t least, std::int64_t 
 
 double Fields::number(const char* name) {
   const nlohmann::ordered_json& value = member(name);
-  if (!value.is_number()) refuse(name, "is no number");
+  if (!value.is_number()) refuse(name, "is not a number");
   return value.get<double>();
 }
 
@@ -54,7 +54,7 @@ bool Fields::flag(const char* name) {
 
 const nlohmann::ordered_json& Fields::list(const char* name, std::size_t most_entries) {
   const nlohmann::ordered_json& value = member(name);
-  if (!value.is_array()) refuse(name, "is no list");
+  if (!value.is_array()) refuse(name, "is not a list");
   if (value.size() > most_entries) refuse(name, "has too many entries (" + std::to_string(value.size()) + ")");
   return value;
 }
@@ -94,12 +94,12 @@ std::string to_hex(std::span<const std::byte> bytes) {
 
 void bytes_from_hex(std::string_view text, std::span<std::byte> to) {
   if (text.size() != 2 * to.size()) {
-    throw InvalidWord("is of " + std::to_string(text.size()) + " digits, not of " + std::to_string(2 * to.size()));
+    throw InvalidWord("has " + std::to_string(text.size()) + " digits instead of " + std::to_string(2 * to.size()));
   }
   const auto digit = [](char c) -> unsigned {
     if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
     if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a') + 10;
-    throw InvalidWord("is not in hexadecimal digits");
+    throw InvalidWord("is not hexadecimal");
   };
   for (std::size_t i = 0; i < to.size(); ++i) {
     to[i] = static_cast<std::byte>(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));

@@ -1,4 +1,4 @@
-// Reads what a peer said, member by member and strictly: the members that were written, within their limits, and nothing else.
+// Reads a JSON object from a peer, member by member and strictly: exactly the expected members, each within its limits.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace plait::comm {
 
-// What is wrong with a word; a Meeting adds who said it and on what. Readers (from_json) throw it.
+// What is wrong with a word. Readers (from_json) throw it; a Meeting adds the rank and the topic.
 class InvalidWord : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -22,7 +22,7 @@ class Fields {
  public:
   static constexpr std::size_t longest_text = 512;
 
-  // InvalidWord, naming the member, wherever the object or one of its members is not what it should be.
+  // This and all members throw InvalidWord, naming the member, if the object or one of its members is not as expected.
   explicit Fields(const nlohmann::ordered_json& object);
 
   // Without control characters; `most_bytes` long at most.
@@ -31,8 +31,8 @@ class Fields {
   double number(const char* name);
   bool flag(const char* name);
   const nlohmann::ordered_json& list(const char* name, std::size_t most_entries);
-  void bytes(const char* name, std::span<std::byte> to);  // hexadecimal digits of as many bytes
-  void end() const;                                       // nothing is left
+  void bytes(const char* name, std::span<std::byte> to);  // hexadecimal digits for exactly to.size() bytes
+  void end() const;                                       // every member has been read
   [[noreturn]] static void refuse(std::string_view name, const std::string& why);
 
  private:
@@ -42,10 +42,10 @@ class Fields {
   std::set<std::string_view> read_;
 };
 
-// `text` as one that Fields::text takes: control characters become blanks, what is too long is cut.
+// Makes `text` acceptable to Fields::text: control characters become blanks, and a text that is too long is cut.
 std::string as_field(std::string_view text, std::size_t most_bytes = Fields::longest_text);
 
 std::string to_hex(std::span<const std::byte> bytes);
-void bytes_from_hex(std::string_view text, std::span<std::byte> to);  // InvalidWord unless it is exactly that
+void bytes_from_hex(std::string_view text, std::span<std::byte> to);  // InvalidWord unless `text` fills `to` exactly
 
 }  // namespace plait::comm

@@ -14,10 +14,10 @@ struct GroupSpec {
   int size = 1;
   Device device;  // where its data lives: cuda → NCCL, host → Gloo
   std::chrono::milliseconds timeout{60'000};
-  // send and receive will be used: every pair of ranks connects while joining. They are InternalErrors otherwise.
+  // Needed for send and receive, which are InternalErrors otherwise. Every pair of ranks then connects while joining.
   bool point_to_point = false;
   int max_ctas = 0;  // NCCL: upper bound of thread blocks (SMs) a collective may take; 0 = NCCL's choice
-  std::string host_interface = "127.0.0.1";  // Gloo: address to listen on; loopback unless the config asks
+  std::string host_interface = "127.0.0.1";  // Gloo: address to listen on; loopback unless configured
 };
 
 }  // namespace plait::comm

@@ -18,7 +18,7 @@ std::unique_ptr<Communicator> make_communicator(const GroupSpec& spec, Rendezvou
   if constexpr (PLAIT_HAS_CUDA) {
     return make_nccl_communicator(spec, meeting);
   } else {
-    throw DeviceError("group '" + spec.name + "' asks for " + to_string(spec.device) + ", but plait is built without CUDA");
+    throw DeviceError("group '" + spec.name + "' needs " + to_string(spec.device) + ", but plait was built without CUDA");
   }
 }
 
@@ -27,7 +27,7 @@ std::string backend_name(DeviceKind kind) {
   if constexpr (PLAIT_HAS_CUDA) {
     return nccl_backend_name();
   } else {
-    throw DeviceError("plait is built without CUDA, so it has no communication backend for GPUs");
+    throw DeviceError("plait was built without CUDA, so it has no communication backend for GPUs");
   }
 }
 

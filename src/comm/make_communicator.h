@@ -11,8 +11,8 @@
 
 namespace plait::comm {
 
-// Collective over the group: every rank calls it, groups in the same order on all ranks. CommError on failure or time-out.
-// Ranks that share several groups also destroy them in one order: between processes NCCL waits for the peers there.
+// Collective over the group. All ranks make their groups in the same order. CommError on failure or time-out. Ranks that share
+// several groups must also destroy them in the same order, since between processes NCCL waits for the peers then.
 std::unique_ptr<Communicator> make_communicator(const GroupSpec& spec, Rendezvous& store);
 
 // Whatever makes communicators as make_communicator does.

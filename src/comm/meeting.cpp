@@ -56,7 +56,7 @@ std::string Meeting::text_of(const Json& word) {
 Json Meeting::parse(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const {
   if (text.size() > most_bytes) {
     refuse(topic, rank,
-           "it is " + std::to_string(text.size()) + " bytes long, and " + std::to_string(most_bytes) + " are the most");
+           "it is " + std::to_string(text.size()) + " bytes long; at most " + std::to_string(most_bytes) + " are allowed");
   }
   const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
     if (depth > deepest_word) refuse(topic, rank, "it is nested too deeply");

@@ -1,8 +1,8 @@
 // What ranks tell each other through a rendezvous: JSON, one word per rank and topic.
 //
-// A topic is used once in a job by meetings of one name. What a peer says is not trusted: its size and depth are bounded before
-// it is read, and whatever is wrong with it is a CommError that names the rank, the key and the fault. Ranks wait for each
-// other for the meeting's time limit, and longer only for one that says that it is busy. An aborted rendezvous ends every wait.
+// Meetings of one name use a topic only once in a job. What a peer says is not trusted: its size and depth are checked before
+// it is read, and anything wrong with it is a CommError that names the rank, the key and the fault. Ranks wait for each other
+// up to the meeting's time limit, and longer only for a rank that says it is busy. An aborted rendezvous ends every wait.
 #pragma once
 
 #include <algorithm>
@@ -26,10 +26,10 @@ using Json = nlohmann::ordered_json;
 
 class Meeting {
  public:
-  // Of a word, unless the reader says otherwise.
+  // The longest word, unless the reader says otherwise.
   static constexpr std::size_t usual_bytes = std::size_t{16} << 20;
 
-  // `members`: ranks, in an order that all of them share; `rank` is one of them. The store outlives the meeting.
+  // `members`: ranks, listed in the same order on all of them; `rank` is one of them. The store outlives the meeting.
   Meeting(Rendezvous& store, std::string name, int rank, std::vector<int> members, std::chrono::milliseconds timeout);
   Meeting(Rendezvous& store, std::string name, int rank, int size, std::chrono::milliseconds timeout);  // of 0 to size - 1
   Meeting(const Meeting&) = delete;
@@ -62,20 +62,20 @@ class Meeting {
     return text ? std::optional(read<T>(topic, rank, *text, usual_bytes)) : std::nullopt;
   }
 
-  // Everybody's word, in the order of the members. Collective, as all that follows.
+  // Everybody's word, in the order of the members. Collective, like everything below.
   template <typename T>
   std::vector<T> gather(const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
     say(topic, own);
     return hear_all(topic, own, most_bytes);
   }
-  // The same, on `reader`; empty on the others, which do not wait.
+  // The same, but only on `reader`. The others get an empty result and do not wait.
   template <typename T>
   std::vector<T> gather_on(int reader, const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
     if (rank_ == reader) return hear_all(topic, own, most_bytes);
     say(topic, own);
     return {};
   }
-  // What `teller` makes, on everybody; `make` runs there alone.
+  // Everybody gets what `make` returns on `teller`, the only rank that calls it.
   template <typename Make>
   auto tell(int teller, const std::string& topic, const Make& make) -> decltype(make()) {
     if (rank_ != teller) return hear<decltype(make())>(topic, teller);
@@ -93,11 +93,11 @@ class Meeting {
     const std::vector<T> all = gather(topic, own);
     return *std::max_element(all.begin(), all.end());
   }
-  // CommError naming two ranks and what they say unless all say the same.
+  // CommError unless all say the same; it names two ranks that differ and what they say.
   void agree(const std::string& topic, const Json& own);
   void meet(const std::string& topic);  // returns when everybody has come
 
-  // The word that was there first, on all ranks that ask for it: `own` unless somebody was before.
+  // The first word on this topic, the same for all ranks that ask: `own` unless another rank was earlier.
   template <typename T>
   T first(const std::string& topic, const T& own) {
     store_->try_set(common_key(topic), text_of(Json(own)));
@@ -109,7 +109,7 @@ class Meeting {
     return text ? std::optional(read<T>(topic, nobody, *text, usual_bytes)) : std::nullopt;
   }
 
-  // A share of an object, from one rank to one other; between threads of one process (InternalError between processes).
+  // Passes a shared object from one rank to another; between threads of one process only (otherwise InternalError).
   void give_object(const std::string& topic, std::shared_ptr<void> object);
   std::shared_ptr<void> take_object(const std::string& topic, int rank);
 
@@ -117,8 +117,8 @@ class Meeting {
   // Throws the CommError for a word of `rank` that cannot be used.
   [[noreturn]] void refuse(const std::string& topic, int rank, const std::string& why) const;
 
-  // While it lives this rank says that it is busy, and the others of this meeting wait for it: a checkpoint takes what the
-  // disk takes. One whose process dies or is stopped says so no longer.
+  // While it exists, this rank says that it is busy and the others in this meeting wait for it: how long a checkpoint takes is
+  // up to the disk. A process that dies or is stopped no longer counts as busy.
   class Busy {
    public:
     Busy(Rendezvous& store, std::string prefix, std::chrono::milliseconds period);
@@ -136,7 +136,7 @@ class Meeting {
   static std::string text_of(const Json& word);
   Json parse(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const;
   std::string await(const std::string& topic, int rank, Clock::time_point deadline);
-  bool has_been_busy(int rank);  // since this was asked last
+  bool has_been_busy(int rank);  // since the last call
 
   template <typename T>
   T read(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const {
@@ -145,7 +145,7 @@ class Meeting {
       if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
         const bool fits = word.is_number_unsigned() ? std::in_range<T>(word.get<std::uint64_t>())
                                                     : word.is_number_integer() && std::in_range<T>(word.get<std::int64_t>());
-        if (!fits) refuse(topic, rank, word.dump() + " is no number of its kind");
+        if (!fits) refuse(topic, rank, word.dump() + " does not fit the expected integer type");
       }
       return word.get<T>();
     } catch (const nlohmann::json::exception& error) {
@@ -170,7 +170,7 @@ class Meeting {
   int rank_;
   std::vector<int> members_;
   std::chrono::milliseconds timeout_;
-  std::vector<std::uint64_t> beats_;  // by member: signs of being busy that have been seen
+  std::vector<std::uint64_t> beats_;  // by member: heartbeats seen while it was busy
 };
 
 }  // namespace plait::comm

@@ -1,7 +1,7 @@
 // How ranks find each other before they can communicate: a small key-value store that all ranks of a job share.
 //
 // In one process the store is memory; between processes of one host (or hosts with a shared file system) a private directory
-// of files, mode 0700. Keys are written once. What ranks say there is the business of meeting.h.
+// of files, mode 0700. Keys are written once. meeting.h defines what ranks write there.
 #pragma once
 
 #include <chrono>
@@ -14,27 +14,27 @@ namespace plait::comm {
 
 class Rendezvous {
  public:
-  // Of a value; whoever reads one refuses what is longer before it takes memory for it.
+  // The longest value. Readers refuse longer ones before they allocate memory for them.
   static constexpr std::size_t longest_value = std::size_t{192} << 20;
 
   virtual ~Rendezvous() = default;
   virtual bool try_set(const std::string& key, const std::string& value) = 0;  // false if the key exists
   void set(const std::string& key, const std::string& value);                  // CommError if the key exists
-  // Blocks until the key is set, for `timeout` at most: nullopt then. CommError, naming the key, at once after abort().
+  // Blocks until the key is set; nullopt after `timeout`. After abort(), CommError at once, naming the key.
   virtual std::optional<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) = 0;
-  // The same, with a CommError that names the key and how long it waited instead of nullopt.
+  // The same, but instead of nullopt a CommError that names the key and how long it waited.
   std::string get(const std::string& key, std::chrono::milliseconds timeout);
   // The value if it is there. Does not block, and also works after abort().
   virtual std::optional<std::string> find(const std::string& key) = 0;
-  // set and get for a shared pointer to an object, which one rank takes; between threads of one process (InternalError between
-  // processes).
+  // set and get for a shared pointer to an object, which only one rank takes. Between threads of one process only (otherwise
+  // InternalError).
   virtual void set_object(const std::string& key, std::shared_ptr<void> object);
   virtual std::shared_ptr<void> take_object(const std::string& key, std::chrono::milliseconds timeout);
   // Makes wait() and get() fail with `reason` on every rank of the store. A rank that fails before it has joined a communicator
   // calls this so that the others do not wait for it. The first reason wins.
   virtual void abort(const std::string& reason) noexcept = 0;
   void check();  // CommError with the reason after abort()
-  // The CommError of get() where wait() gave nothing.
+  // Throws the CommError for a wait() that returned nothing.
   [[noreturn]] void throw_missing(const std::string& key, std::chrono::milliseconds waited) const;
 
  protected:

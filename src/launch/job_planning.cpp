@@ -82,7 +82,7 @@ class Planning {
     if (from_file_) return static_cast<int>(topology::gpus_of(file).size());
     if (kind_ == DeviceKind::cuda && devices_.kind == DeviceKind::cuda) return devices_.count;
     if (kind_ == DeviceKind::cuda)
-      throw ConfigError("plan: say for how many GPUs, with --gpus or launch.ranks: this machine has none");
+      throw ConfigError("plan: this machine has no GPUs; say how many to plan for, with --gpus or launch.ranks");
     return static_cast<int>(std::max(2u, std::thread::hardware_concurrency()));
   }
 
@@ -95,7 +95,7 @@ class Planning {
       const PairTransport pair = pair_transport(text).value();
       if (pair.b >= static_cast<int>(gpus.size())) {
         throw ConfigError({{"comm.p2p_pairs", text,
-                            "names a GPU that is not there: the topology has " + std::to_string(gpus.size()), "", 0}});
+                            "names a GPU that does not exist; the topology has " + std::to_string(gpus.size()), "", 0}});
       }
       if (pair.transport != Transport::host) continue;
       const int a = gpus[static_cast<std::size_t>(pair.a)], b = gpus[static_cast<std::size_t>(pair.b)];
@@ -134,7 +134,7 @@ class Planning {
     } catch (const ConfigError&) {
       if (!wish_.device.empty()) throw;
       topology::DeviceProfile profile = topology::nominal_profile(assumed_gpu);
-      profile.name += ", as nothing is known of " + device();
+      profile.name += ", since nothing is known about " + device();
       return profile;
     }
   }
@@ -190,8 +190,9 @@ SettledJob settle(const Config& config) {
   if (external) {
     if (!open.empty()) {
       throw ConfigError(
-          {{open.front(), "auto", "is not decided with launch.mode=external: plan first, and give each rank the plan (--plan)",
-            "", 0}});
+          {{open.front(), "auto",
+            "cannot be decided with launch.mode=external: run `plait plan` first and give each rank its result (--plan)", "",
+            0}});
     }
     const RankContext here = rank_from_environment(config).value();
     if (!here.is_main) return settled;
@@ -214,7 +215,7 @@ SettledJob settle(const Config& config) {
   } catch (const ConfigError& error) {
     if (!open.empty() || (places && strategy == PlacementStrategy::worst)) throw;
     // It runs without, only maybe slower.
-    if (places) settled.note = std::string("rank r runs on GPU r, as nothing better could be found: ") + error.what();
+    if (places) settled.note = std::string("rank r runs on GPU r, because no better placement could be found: ") + error.what();
     settled.plan = plan::unpredicted(std::string("no prediction: ") + error.what());
     return settled;
   }
@@ -244,7 +245,7 @@ std::optional<SettledJob> settled_by_launcher() {
   const auto told = nlohmann::ordered_json::parse(text, nullptr, false);
   if (!told.is_object() || !told.contains("config") || !told.at("config").is_string() || !told.contains("plan")) {
     throw ConfigError(std::string("environment variable ") + settled_variable +
-                      ": is no job that plait has settled; unset it, it is for the processes that plait starts");
+                      ": does not hold a job that plait planned; unset it: only plait sets it, for the processes it starts");
   }
   SettledJob job{
       .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
@@ -255,7 +256,8 @@ std::optional<SettledJob> settled_by_launcher() {
 void require_settled(const Config& config, const std::string& command) {
   std::vector<ConfigProblem> problems;
   for (const std::string& key : keys_left_to_planner(config)) {
-    problems.push_back({key, "auto", "is for `plait plan` and `plait train` to decide: " + command + " needs a value", "", 0});
+    problems.push_back(
+        {key, "auto", "is decided only by `plait plan` and `plait train`: " + command + " needs a value", "", 0});
   }
   if (!problems.empty()) throw ConfigError(problems);
 }

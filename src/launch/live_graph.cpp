@@ -16,7 +16,7 @@ topology::Graph live_graph(int gpus) {
   });
   if (static_cast<int>(topology::gpus_of(graph).size()) < gpus) {
     throw ConfigError(
-        "placement.topology: this machine's GPUs are not all found (see `plait topo`); give a file, or placement.strategy: "
+        "placement.topology: not all of this machine's GPUs were found (see `plait topo`); give a file, or placement.strategy: "
         "order");
   }
   return graph;

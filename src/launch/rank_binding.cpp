@@ -56,7 +56,7 @@ std::string planned_binding_text(const topology::Fabric& fabric, const std::vect
   std::set<int> hosts;
   for (std::size_t rank = 0; rank < gpu_of_rank.size(); ++rank) {
     const topology::Node& gpu = fabric.gpu(gpu_of_rank[rank]);
-    if (gpu.numa < 0) return "not bound: the topology does not say at which NUMA node " + gpu.name + " is";
+    if (gpu.numa < 0) return "not bound: the topology does not say which NUMA node " + gpu.name + " belongs to";
     ranks_at[{gpu.host, gpu.numa}].push_back(static_cast<int>(rank));
     hosts.insert(gpu.host);
   }

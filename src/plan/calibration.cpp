@@ -32,7 +32,7 @@ class CalibrationReader {
 
   std::string text(const std::string& key) const {
     const auto it = json_.find(key);
-    if (it == json_.end() || !it->is_string()) fail("must have a text '" + key + "'");
+    if (it == json_.end() || !it->is_string()) fail("must have a string '" + key + "'");
     return it->get<std::string>();
   }
   double positive(const std::string& key) const {
@@ -42,7 +42,7 @@ class CalibrationReader {
   }
   std::int64_t count(const std::string& key) const {
     const double value = positive(key);
-    if (value < 1 || value > 1e9 || value != std::floor(value)) fail("must have a whole number from 1 as '" + key + "'");
+    if (value < 1 || value > 1e9 || value != std::floor(value)) fail("must have a positive whole number '" + key + "'");
     return static_cast<std::int64_t>(value);
   }
   std::optional<double> maybe(const std::string& key) const { return has(key) ? std::optional(positive(key)) : std::nullopt; }

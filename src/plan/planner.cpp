@@ -390,7 +390,7 @@ class PlanSearch {
   }
 
   std::string too_much(const EstimatedCandidate& e) const {
-    return fmt::format("does not fit: about {} a GPU at the least, which has {} beside what libraries take",
+    return fmt::format("does not fit: needs at least about {} per GPU, which has {} besides what libraries need",
                        format_gib(e.bytes), format_gib(limit()));
   }
 
@@ -443,7 +443,7 @@ class PlanSearch {
       }
       if (nearest) return fmt::format(". {} would (about {})", nearest->candidate.to_string(), format_gib(nearest->bytes));
     }
-    return fmt::format(". It takes more GPUs: at {} a GPU, about {:.0f} of them", format_gib(limit()),
+    return fmt::format(". It needs more GPUs: with {} each, about {:.0f}", format_gib(limit()),
                        std::ceil(ranks_ * smallest.bytes / limit()));
   }
 
@@ -534,13 +534,14 @@ std::string memory_problem(const Evaluation& evaluation, const Machine& machine)
     items += fmt::format("{}{} {}", n == 0 ? "" : ", ", evaluation.bytes_by_kind[n].first,
                          format_gib(evaluation.bytes_by_kind[n].second));
   }
-  return fmt::format("does not fit: {} of {} a GPU; the largest are {}", format_gib(most), format_gib(has), items);
+  return fmt::format("does not fit: needs {} of {} per GPU; the largest items are {}", format_gib(most), format_gib(has),
+                     items);
 }
 
 PlannedJob plan_job(const Config& config, std::int64_t vocab, int ranks, const Site& site, const PlannerOptions& options) {
   require(site.fabric != nullptr, "plan_job: a site has a fabric");
   if (ranks > site.fabric->gpus()) {
-    throw ConfigError(fmt::format("{} ranks are to be planned, but the topology has only {} GPUs", ranks, site.fabric->gpus()));
+    throw ConfigError(fmt::format("the job has {} ranks, but the topology has only {} GPUs", ranks, site.fabric->gpus()));
   }
   return PlanSearch(config, vocab, ranks, site, options).run();
 }

@@ -104,7 +104,7 @@ class Discovery {
     const Sysfs::PciLink link = sysfs_.link_of(device, bridge_above);
     if (!label.empty() && link.width > 0 && link.width < link.most_width) {
       note("PCIe of " + label, "x" + std::to_string(link.width) + " of x" + std::to_string(link.most_width),
-           "runs with fewer lanes than it could: a seat, riser or slot to check");
+           "runs with fewer lanes than it could: check its seating, riser and slot");
     }
     return nominal_pcie_gb_per_s(link.gt_per_s, link.width).value_or(pcie_gb_per_s);
   }
@@ -254,7 +254,7 @@ class Discovery {
     const std::optional<double> known = nominal_lane_gb_per_s(model);
     if (!known && warned_models_.insert(model).second) {
       note("NVLink of " + node(gpu).name, model.empty() ? "model not known" : "no nominal bandwidth of " + model,
-           "its lanes are counted as those of V100 to H200");
+           "its lanes count as those of V100 to H200");
     }
     return known.value_or(unknown_lane_gb_per_s);
   }

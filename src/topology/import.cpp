@@ -17,7 +17,8 @@ Imported import_topology(const std::string& file, GpusNeeded gpus) {
     stream.read(block.data(), static_cast<std::streamsize>(block.size()));
     text.append(block, 0, static_cast<std::size_t>(stream.gcount()));
   }
-  if (!stream.eof() && text.size() <= max_topology_bytes) refuse(file, 0, "", "cannot be read: is it there, and a file?");
+  if (!stream.eof() && text.size() <= max_topology_bytes)
+    refuse(file, 0, "", "cannot be read: does it exist, and is it a file?");
   return import_topology(text, file, gpus);
 }
 

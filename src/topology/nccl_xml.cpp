@@ -183,7 +183,8 @@ class XmlReader {
     const std::string text = element.attribute(attribute).value();
     const std::optional<std::string> bus_id = bus_id_from(text);
     if (!bus_id)
-      fail(line(element), text, std::string(attribute) + " of <" + element.name() + "> must be a PCI address as 0000:1b:00.0");
+      fail(line(element), text,
+           std::string(attribute) + " of <" + element.name() + "> must be a PCI address such as 0000:1b:00.0");
     return *bus_id;
   }
 
@@ -192,7 +193,7 @@ class XmlReader {
     if (!addresses_.insert({parent.host, bus_id}).second)
       fail(line(pci), bus_id, "the host has another device at this PCI address");
     const std::string_view kind = pci.attribute("class").value();
-    if (kind.empty()) warn(pci, bus_id + ": <pci> without a class, which NCCL refuses: taken for what it holds");
+    if (kind.empty()) warn(pci, bus_id + ": <pci> without a class, which NCCL refuses: its class is taken from what it holds");
     const std::vector<Xml> children = elements(pci, depth);
     const auto holds = [&](std::string_view name) {
       return std::any_of(children.begin(), children.end(), [&](Xml child) { return is(child, name); });
@@ -242,7 +243,7 @@ class XmlReader {
       return gcn.starts_with("gfx") ? gcn : "gfx" + gcn;
     }
     const std::optional<int> sm = integer_if_any(gpu, "sm");
-    if (!sm) warn(gpu, "<gpu> without sm, which NCCL refuses: its lanes are counted as of V100 to H200");
+    if (!sm) warn(gpu, "<gpu> without sm, which NCCL refuses: its lanes count as those of V100 to H200");
     return sm ? "sm" + std::to_string(*sm) : "";
   }
 
@@ -298,7 +299,7 @@ class XmlReader {
       int speed = integer_if_any(net, "speed").value_or(0);  // Mbit/s
       if (speed > 100'000'000) fail(line(net), std::to_string(speed), "speed of <net> must be at most 100000000 (Mbit/s)");
       if (speed <= 0) {
-        warn(net, "<net name=\"" + label + "\"> does not tell its speed: 10 Gbit/s, as NCCL takes it");
+        warn(net, "<net name=\"" + label + "\"> has no speed: 10 Gbit/s is assumed, as in NCCL");
         speed = static_cast<int>(network_gb_per_s * 8000);
       }
       node.port_gb_per_s += speed / 8000.0;
@@ -403,7 +404,7 @@ class XmlReader {
     if (back->second.lanes != entry.lanes) {
       imported_.warnings.push_back({entry.line, here + " lists " + std::to_string(entry.lanes) + " lanes to " + there +
                                                     ", which lists " + std::to_string(back->second.lanes) +
-                                                    " back: the lower is taken"});
+                                                    " back: the lower number is used"});
     }
     const int lanes = std::min(entry.lanes, back->second.lanes);
     const double each = std::min(lane_gb_per_s(ends.first, element), lane_gb_per_s(ends.second, element));

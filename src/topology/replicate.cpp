@@ -28,7 +28,7 @@ void check_host(const Graph& host) {
   const int number = host.nodes[at(gpus_of(host).front())].host;
   for (const Node& node : host.nodes) {
     if (node.kind == NodeKind::network) reject("topology", node.name, "has a network already; take the topology of one host");
-    if (node.host != number) reject("topology", node.name, "must be of one host, as its other nodes are");
+    if (node.host != number) reject("topology", node.name, "must belong to the same host as the other nodes");
   }
 }
 
@@ -38,7 +38,7 @@ void add_nics(Graph& host) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     const Node gpu = host.nodes[at(gpus[i])];
     const int parent = above(host, gpus[i]);
-    if (parent < 0) reject("topology", gpu.name, "has no PCIe, where a NIC could be; write NICs into the topology");
+    if (parent < 0) reject("topology", gpu.name, "has no PCIe link that a NIC could share; add NICs to the topology");
     Node nic;
     nic.kind = NodeKind::nic;
     nic.name = "nic" + std::to_string(i);
@@ -148,7 +148,7 @@ Graph replicate(const Graph& original, const ReplicateRequest& request) {
   std::vector<int> nics = network_nics(host);
   if (nics.empty()) {
     if (request.nic_gb_per_s <= 0)
-      reject("topology", "", "the host has no NICs: give the bandwidth that one for each GPU would have (--network-gb-per-s)");
+      reject("topology", "", "the host has no NICs: give a bandwidth with --network-gb-per-s to add one for each GPU");
     add_nics(host);
     nics = network_nics(host);
   }
@@ -157,7 +157,7 @@ Graph replicate(const Graph& original, const ReplicateRequest& request) {
     Node& node = host.nodes[at(nic)];
     if (request.nic_gb_per_s > 0) node.port_gb_per_s = request.nic_gb_per_s;
     if (node.port_gb_per_s < 1e-6)
-      reject("topology", node.name, "does not tell the bandwidth of its ports: give it (--network-gb-per-s)");
+      reject("topology", node.name, "does not say the bandwidth of its ports: give it with --network-gb-per-s");
     rates.push_back(node.port_gb_per_s);
     widen_pcie(host, nic, node.port_gb_per_s);
   }

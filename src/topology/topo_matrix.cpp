@@ -86,7 +86,7 @@ class MatrixGraphBuilder {
             warnings_.push_back(
                 {matrix_.devices[i].line,
                  matrix_.devices[i].name + " and " + matrix_.devices[j].name +
-                     " are nearer to each other by way of a third device than their label says: nearer is taken"});
+                     " are nearer to each other through a third device than their label says: the nearer path is used"});
           }
           break;
         }
@@ -122,8 +122,8 @@ class MatrixGraphBuilder {
       const int numa = numa_of(nodes, nodes[i]);
       const bool named = numa >= 0 && seen.insert(numa).second;
       if (numa >= 0 && !named) {
-        warnings_.push_back({matrix_.devices[i].line, matrix_.devices[i].name + " is of NUMA node " + std::to_string(numa) +
-                                                          " but SYS away from others of it: taken for another node"});
+        warnings_.push_back({matrix_.devices[i].line, matrix_.devices[i].name + " is on NUMA node " + std::to_string(numa) +
+                                                          " but SYS away from others on it: treated as being on another node"});
       }
       const std::string name = named ? "numa" + std::to_string(numa) : "numa of " + matrix_.devices[i].name;
       numa_nodes[nodes[i]] = add(NodeKind::numa, name, numa);

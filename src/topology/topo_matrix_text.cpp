@@ -136,7 +136,7 @@ class MatrixReader {
         device.name = label;
         device.gpu = number_after("GPU", label).value_or(-1);
         if (!numbers_.emplace(label, matrix_.devices.size()).second)
-          fail(lines_[i].number, label, "a column of this name is there already");
+          fail(lines_[i].number, label, "there is already a column of this name");
         matrix_.devices.push_back(std::move(device));
       }
       matrix_.cells.assign(matrix_.devices.size(), std::vector<MatrixCell>(matrix_.devices.size()));
@@ -151,11 +151,11 @@ class MatrixReader {
     while (!cells.empty() && cells.front().empty()) cells.erase(cells.begin());
     const auto found = numbers_.find(cells.front());
     if (found == numbers_.end()) {
-      if (cells.size() > 1 && cell_from(cells[1])) fail(line.number, cells.front(), "a row of a device that has no column");
+      if (cells.size() > 1 && cell_from(cells[1])) fail(line.number, cells.front(), "a row for a device that has no column");
       return false;
     }
     const std::size_t row = found->second, count = matrix_.devices.size();
-    if (!rows_.insert(row).second) fail(line.number, cells.front(), "a second row of this device");
+    if (!rows_.insert(row).second) fail(line.number, cells.front(), "a second row for this device");
     if (cells.size() < count + 1) {
       fail(
           line.number, cells.front(),
@@ -188,7 +188,7 @@ class MatrixReader {
       if (rows_.contains(i)) continue;
       const std::string& label = matrix_.devices[i].name;
       if (matrix_.devices[i].gpu >= 0) fail(end, label, "the row of this GPU is missing: is the text complete?");
-      warnings_.push_back({end, "the row of " + label + " is missing: its column alone is taken"});
+      warnings_.push_back({end, "the row of " + label + " is missing: only its column is used"});
       for (std::size_t j = 0; j < matrix_.devices.size(); ++j)
         matrix_.cells[i][j] = i == j ? MatrixCell{0, PcieLevel::same} : matrix_.cells[j][i];
     }
@@ -204,13 +204,13 @@ class MatrixReader {
         std::string message;
         if (one.lanes > 0 && other.lanes > 0) {
           agreed.lanes = std::min(one.lanes, other.lanes);
-          message = "list different numbers of lanes to each other: the lower is taken";
+          message = "list different numbers of lanes to each other: the lower one is used";
         } else if (one.lanes > 0 || other.lanes > 0) {
           agreed = one.lanes > 0 ? other : one;
           message = "have a link that only one of them lists: ignored";
         } else {
           agreed.level = std::max(one.level, other.level);
-          message = "list different paths to each other: the longer is taken";
+          message = "list different paths to each other: the longer one is used";
         }
         one = other = agreed;
         warnings_.push_back({std::max(matrix_.devices[i].line, matrix_.devices[j].line), pair + " " + message});

@@ -41,7 +41,8 @@ void to_json(nlohmann::ordered_json& json, const Divergence& d) {
 void from_json(const nlohmann::ordered_json& json, Divergence& d) {
   json.at("step").get_to(d.step);
   const auto part = json.at("part").get<std::int64_t>();
-  if (part < 0 || part > static_cast<std::int64_t>(StepPart::weights)) throw comm::InvalidWord("'part' is none of a step");
+  if (part < 0 || part > static_cast<std::int64_t>(StepPart::weights))
+    throw comm::InvalidWord("'part' is not a part of a step");
   d.part = static_cast<StepPart>(part);
   json.at("order").get_to(d.order);
   json.at("index").get_to(d.index);

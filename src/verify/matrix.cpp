@@ -42,7 +42,7 @@ std::vector<VerifyModel> models_of(const ConfigSource& source, const Config& bas
   std::vector<VerifyModel> models;
   for (const Variant& variant : variants) {
     if (!names.insert(variant.name).second) {
-      throw ConfigError({{"verify.variants", variant.name, "is the name of another model of this file", "", 0}});
+      throw ConfigError({{"verify.variants", variant.name, "is already the name of another model in this file", "", 0}});
     }
     VerifyModel model{variant.name, variant.overrides, variant.overrides, {}, {}};
     append(model.serial_overrides, serial_overrides());
@@ -127,7 +127,7 @@ VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::stri
   const Config base = source({});
   if (base.launch.mode == LaunchMode::external) {
     throw ConfigError(
-        {{"launch.mode", "external", "verify starts a job for each layout by itself: must be threads or processes", "", 0}});
+        {{"launch.mode", "external", "must be threads or processes, since verify starts a job for each layout itself", "", 0}});
   }
   MatrixBuilder builder(source, base);
   for (const std::string& text : layouts.empty() ? base.verify.layouts : layouts) {

@@ -108,7 +108,7 @@ void VerifyTable::summarize(const VerifyReport& report) {
   std::string text = failed > 0   ? colored(fmt::format("{} of {} FAILED", failed, plural(count, "layout")), red)
                      : count == 1 ? colored("the layout agrees", green)
                                   : colored(fmt::format("all {} layouts agree", count), green);
-  if (!report.refused.empty()) text += fmt::format(", {} refused (--json tells why)", report.refused.size());
+  if (!report.refused.empty()) text += fmt::format(", {} refused (--json says why)", report.refused.size());
   line_.print(fmt::format("\n{}; {} on {}", text,
                           train::format_duration(std::chrono::seconds(static_cast<std::int64_t>(report.seconds + 0.5))),
                           report.device));

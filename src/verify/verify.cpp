@@ -127,7 +127,7 @@ class Verification {
     result.findings.first_divergence =
         run_job(VerifyJob::Task::search, c.model, c.overrides, c.config, request_.parts).first_divergence;
     if (!result.findings.first_divergence) {
-      result.failure = "does not happen again one instruction at a time, so it depends on timing (a missing wait?)";
+      result.failure = "does not happen again when instructions run one at a time, so it depends on timing (a missing wait?)";
     }
   }
 

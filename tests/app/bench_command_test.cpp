@@ -62,7 +62,7 @@ TEST_P(BenchCommand, P2pPrintsOneJsonDocument) {
     const json& direct = method(pair["methods"], "direct");
     EXPECT_EQ(direct["available"], !processes());
     if (processes()) {
-      EXPECT_EQ(direct["reason"], "needs threads: not with --processes");
+      EXPECT_EQ(direct["reason"], "works between threads only: leave out --processes");
     }
     for (const json& row : pair["products"]["beside"]) {
       ASSERT_TRUE(has_keys(

@@ -103,7 +103,7 @@ TEST_F(PlanCommand, TrainingPlansByItselfAndIsHeldToAccount) {
   ASSERT_EQ(again.status, 0) << again.errors;
   const Outcome table = plait("plan --accuracy @/runs/r @/runs/r-2");
   EXPECT_EQ(table.status, 0) << table.errors;
-  EXPECT_THAT(table.output, AllOf(HasSubstr("2 runs: step time off by"), HasSubstr("predicted to be the fastest")));
+  EXPECT_THAT(table.output, AllOf(HasSubstr("2 runs: step time off by"), HasSubstr("predicted to be fastest")));
   const nlohmann::json summary = json("plan --json --accuracy @/runs/r @/runs/r-2");
   ASSERT_EQ(summary["runs"].size(), 2U);
   for (const auto& entry : summary["runs"]) {
@@ -144,7 +144,7 @@ TEST_F(PlanCommand, ARunThatCannotBePredictedSaysWhy) {
   EXPECT_THAT(run.output + run.errors, HasSubstr("no prediction: "));
   const nlohmann::json plan = written("plan.json");
   EXPECT_TRUE(plan.contains("predicted") && plan["predicted"].is_null());
-  EXPECT_THAT(plan["explanation"].dump(), HasSubstr("names a GPU that is not there"));
+  EXPECT_THAT(plan["explanation"].dump(), HasSubstr("names a GPU that does not exist"));
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/runs/r/prediction.json"));
 }
 
@@ -220,11 +220,11 @@ TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan @/job.yaml --topology nowhere.xml"), HasSubstr("nowhere.xml"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --calibration @/job.yaml"), HasSubstr("job.yaml: is not JSON"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device h200 --set 'comm.p2p_pairs=[0-2=host]'"),
-              HasSubstr("names a GPU that is not there"));
+              HasSubstr("names a GPU that does not exist"));
   EXPECT_THAT(refused("plan --accuracy @/here"), HasSubstr("here/prediction.json: cannot be read"));
   EXPECT_THAT(refused("train @/job.yaml --plan @/job.yaml"), HasSubstr("is not JSON"));
   EXPECT_THAT(refused("train @/job.yaml --plan " + write("x.json", "{}")), HasSubstr("'choice' is missing"));
-  EXPECT_THAT(refused("verify @/job.yaml"), HasSubstr("is for `plait plan` and `plait train` to decide"));
+  EXPECT_THAT(refused("verify @/job.yaml"), HasSubstr("is decided only by `plait plan` and `plait train`"));
 }
 
 }  // namespace

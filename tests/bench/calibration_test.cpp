@@ -65,7 +65,7 @@ TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
   EXPECT_EQ(c.messages[0].transport, "direct");
   EXPECT_EQ(c.messages[0].link, "") << "CPUs have none";
   // All-reduces of a machine that is busy with other things may be over too early, which is said.
-  EXPECT_NE(c.collective_slowdown.has_value(), notes.find("compute beside collectives is not measured") != std::string::npos)
+  EXPECT_NE(c.collective_slowdown.has_value(), notes.find("compute beside collectives was not measured") != std::string::npos)
       << notes;
   EXPECT_GE(c.collective_slowdown.value_or(0), 0);
   EXPECT_GT(*c.update_seconds_per_element, 0);

@@ -298,7 +298,8 @@ TEST_F(GpuBenchP2p, WithoutPeerAccessWarnsOfTheCliff) {
   request.products = false;
   request.filter.without_peer_access = true;
   const P2pOutcome r = run(request);
-  EXPECT_THAT(r.result["pairs"][0]["warning"].get<std::string>(), AllOf(HasSubstr("no peer access"), HasSubstr("GB/s")));
+  EXPECT_THAT(r.result["pairs"][0]["warning"].get<std::string>(),
+              AllOf(HasSubstr("peer access is not used"), HasSubstr("GB/s")));
 }
 
 }  // namespace

@@ -136,14 +136,14 @@ TEST_P(MeetingKind, WhatAPeerSaysIsNotBelieved) {
   EXPECT_THAT(refusal_of("nothing", "", 0, most), is_of_peer("nothing", "parse error"));
   EXPECT_THAT(refusal_of("cut", "[1, 2", std::vector<int>(), most), is_of_peer("cut", "parse error"));
   EXPECT_THAT(refusal_of("tail", "1 2", 0, most), is_of_peer("tail", "parse error"));
-  EXPECT_THAT(refusal_of("kind", "\"text\"", 0, most), is_of_peer("kind", "no number of its kind"));
-  EXPECT_THAT(refusal_of("fraction", "1.5", 0, most), is_of_peer("fraction", "no number of its kind"));
-  EXPECT_THAT(refusal_of("range", "4294967296", 0, most), is_of_peer("range", "no number of its kind"));
-  EXPECT_THAT(refusal_of("sign", "-1", std::size_t{0}, most), is_of_peer("sign", "no number of its kind"));
+  EXPECT_THAT(refusal_of("kind", "\"text\"", 0, most), is_of_peer("kind", "does not fit the expected integer type"));
+  EXPECT_THAT(refusal_of("fraction", "1.5", 0, most), is_of_peer("fraction", "does not fit the expected integer type"));
+  EXPECT_THAT(refusal_of("range", "4294967296", 0, most), is_of_peer("range", "does not fit the expected integer type"));
+  EXPECT_THAT(refusal_of("sign", "-1", std::size_t{0}, most), is_of_peer("sign", "does not fit the expected integer type"));
   EXPECT_THAT(refusal_of("null", "null", 0.0, most), is_of_peer("null", "must be number"));
   EXPECT_THAT(refusal_of("list", "{\"a\": 1}", std::vector<int>(), most), is_of_peer("list", "must be array"));
   EXPECT_THAT(refusal_of("long", "\"" + std::string(100, 'x') + "\"", std::string(), 101),
-              is_of_peer("long", "102 bytes long, and 101 are the most"));
+              is_of_peer("long", "102 bytes long; at most 101 are allowed"));
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   EXPECT_THAT(refusal_of("deep", deep, Json(), most), is_of_peer("deep", "nested too deeply"));
   EXPECT_EQ(refusal_of("good", std::string(20, '[') + std::string(20, ']'), Json(), most), "no CommError");

@@ -84,7 +84,7 @@ void expect_strict(const Facts& facts) {
   more["more"] = 1;
   EXPECT_THAT(refusal_of<Facts>(more), HasSubstr("'more' does not belong there"));
   for (const Json& other : {Json(), Json("text"), Json(3), Json(Json::array({word}))}) {
-    EXPECT_THAT(refusal_of<Facts>(other), HasSubstr("no object"));
+    EXPECT_THAT(refusal_of<Facts>(other), HasSubstr("not an object"));
   }
   int readable = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {

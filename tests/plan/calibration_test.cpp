@@ -57,7 +57,7 @@ TEST(Calibration, WhatIsNoneIsRefusedByItsPlace) {
   EXPECT_THAT(refused([](auto& j) { j["blocks"][0]["kind"] = "tail"; }), HasSubstr("blocks[0] must be of kind"));
   EXPECT_THAT(refused([](auto& j) { j["blocks"][0]["tensor"] = 1.5; }), HasSubstr("whole number"));
   EXPECT_THAT(refused([](auto& j) { j["collectives"][0]["seconds_by_bytes"] = {{1, 2}, {1, 3}}; }), HasSubstr("ascending"));
-  EXPECT_THAT(refused([](auto& j) { j["messages"][0].erase("link"); }), HasSubstr("messages[0] must have a text 'link'"));
+  EXPECT_THAT(refused([](auto& j) { j["messages"][0].erase("link"); }), HasSubstr("messages[0] must have a string 'link'"));
   EXPECT_THAT(refused([](auto& j) { j["communicators"][0]["bytes"] = -1; }),
               HasSubstr("communicators[0] has a 'bytes' that is negative"));
   EXPECT_THAT(refused([](auto& j) { j["context_bytes"] = "much"; }), HasSubstr("must have a number 'context_bytes'"));

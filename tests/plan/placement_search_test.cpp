@@ -126,7 +126,7 @@ TEST(Placement, StrategiesForComparisonDoAsTheySay) {
 TEST(Placement, AListThatIsNoPlacementIsRefusedWithAllThatIsWrong) {
   EXPECT_TRUE(problems_of_placement({3, 0}, {1, 1, 2}, 4).empty());
   EXPECT_THAT(problems_of_placement({0, 4, 0, -1}, {1, 1, 2}, 4),
-              ElementsAre(HasSubstr("names 4 GPUs"), HasSubstr("rank 1 is on GPU 4, which there is not; GPUs are 0 to 3"),
+              ElementsAre(HasSubstr("names 4 GPUs"), HasSubstr("rank 1 is on GPU 4, which does not exist; GPUs are 0 to 3"),
                           HasSubstr("rank 2 is on GPU 0, where rank 0 is already"), HasSubstr("rank 3 is on GPU -1")));
   topology::Fabric fabric(test::machine("bridge_pairs.xml"));
   PlacementOptions options;

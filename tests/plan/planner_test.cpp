@@ -271,7 +271,7 @@ TEST(Planner, WhatDoesNotFitIsRefusedWithWhatWould) {
   const std::vector<std::string> fixed = {"parallel.tensor=1", "parallel.pipeline=1", "train.micro_batch=8", "parallel.zero=0",
                                           "parallel.recompute=none"};
   EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.27), AllOf(HasSubstr("does not fit"), HasSubstr("would (about")));
-  EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.001), HasSubstr("It takes more GPUs"));
+  EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.001), HasSubstr("It needs more GPUs"));
   EXPECT_THAT(refusal(parse_config(small), 9, 16), HasSubstr("the topology has only 8 GPUs"));
 }
 

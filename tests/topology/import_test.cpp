@@ -217,9 +217,9 @@ TEST(TopologyMatrix, ContradictionsAreWarnings) {
   };
   EXPECT_THAT(lines("GPU0\t X \tNV1", "GPU0\t X \tSOC"),
               Contains(AllOf(HasSubstr("4: GPU0 and GPU1"), HasSubstr("only one of them"))));
-  EXPECT_THAT(lines("GPU0\t X \tNV1", "GPU0\t X \tNV2"), ElementsAre(HasSubstr("the lower is taken")));
+  EXPECT_THAT(lines("GPU0\t X \tNV1", "GPU0\t X \tNV2"), ElementsAre(HasSubstr("the lower one is used")));
   EXPECT_THAT(lines("GPU0\t X ", "GPU0\tNV1"), ElementsAre("3: GPU0 lists a link to itself: ignored"));
-  EXPECT_THAT(lines("PIX\tSOC\t0-19", "PHB\tSOC\t0-19"), Contains(HasSubstr("the longer is taken")));
+  EXPECT_THAT(lines("PIX\tSOC\t0-19", "PHB\tSOC\t0-19"), Contains(HasSubstr("the longer one is used")));
   const Imported one_way = import_topology(replaced(good, "GPU0\t X \tNV1", "GPU0\t X \tSOC"), "text");
   EXPECT_EQ(link(Routes(one_way.graph), 0, 1), "PIX 12");  // they are both PIX to the NIC
 }
@@ -230,7 +230,7 @@ TEST(TopologyMatrix, BrokenTextIsRefusedWithItsLine) {
   EXPECT_THAT(broken("NV1", "NV0"), AllOf(HasSubstr("line 3"), HasSubstr("unknown label")));
   EXPECT_THAT(broken("NV1", "NV999999999999"), HasSubstr("unknown label"));
   EXPECT_THAT(broken("NV1", "X"), HasSubstr("two devices"));
-  EXPECT_THAT(broken("GPU0\tGPU1\tGPU2", "GPU0\tGPU1\tGPU1"), AllOf(HasSubstr("line 2"), HasSubstr("there already")));
+  EXPECT_THAT(broken("GPU0\tGPU1\tGPU2", "GPU0\tGPU1\tGPU1"), AllOf(HasSubstr("line 2"), HasSubstr("already a column")));
   EXPECT_THAT(broken("\nGPU3", "\nGPU9"), AllOf(HasSubstr("line 6"), HasSubstr("no column")));
   EXPECT_THAT(broken("\nGPU3", "\nGPU2"), AllOf(HasSubstr("line 6"), HasSubstr("second row")));
   EXPECT_THAT(refusal(good.substr(0, good.find("GPU7\t"))), HasSubstr("complete?"));

@@ -130,7 +130,7 @@ TEST(TopologyReplicate, WhatWasMeasuredHoldsInEveryHost) {
 }
 
 TEST(TopologyReplicate, WhatIsNoHostIsRefused) {
-  EXPECT_THAT(refusal(host("rails_2x4.json"), {.hosts = 2}), HasSubstr("must be of one host"));
+  EXPECT_THAT(refusal(host("rails_2x4.json"), {.hosts = 2}), HasSubstr("must belong to the same host"));
   EXPECT_THAT(refusal(host("nvswitch8.xml"), {.hosts = 0}), HasSubstr("at least 1"));
   EXPECT_THAT(refusal(host("nvswitch8.xml"), {.hosts = 1 << 20}), HasSubstr("more nodes or edges"));
   EXPECT_THAT(refusal(host("nvswitch8.xml"), {.hosts = 2, .nic_gb_per_s = -1}), HasSubstr("GB/s"));

@@ -1,7 +1,7 @@
 // The connections among the ranks of a host group, and the one operation that all of its calls are made of.
 //
-// Gloo does the networking (listening, connecting, one epoll thread, ordered messages). Its own collectives are not used:
-// a wait inside them cannot be ended from another thread and does not tell which peer it waited for.
+// Gloo does the networking (listening, connecting, one epoll thread, ordered messages). Its own collectives are not used: a
+// wait inside them cannot be ended from another thread, and its error does not say which peer it waited for.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct CallId {
 
 class Peers {
  public:
-  // Connects to all peers, who meet; CommError when that takes longer than spec.timeout.
+  // Connects to all peers, who exchange addresses in `meeting`; CommError when that takes longer than spec.timeout.
   Peers(const GroupSpec& spec, Meeting& meeting);
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;

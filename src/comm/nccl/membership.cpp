@@ -192,7 +192,7 @@ std::string NcclMembership::silence(const char* name) const {
 void NcclMembership::fail(const char* name, ncclComm_t comm, ncclResult_t status) const {
   check_usable(name);
   throw CommError(label_ + ": " + name + ": NCCL: " + ncclGetErrorString(status) + " (" + ncclGetLastError(comm) +
-                  "); NCCL_DEBUG=WARN in the environment tells more");
+                  "); set NCCL_DEBUG=WARN in the environment for details");
 }
 
 }  // namespace plait::comm

@@ -160,7 +160,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(const GroupSpec& spec, Meet
 
 std::string nccl_backend_name() {
   int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) throw CommError("NCCL does not tell its version");
+  if (ncclGetVersion(&version) != ncclSuccess) throw CommError("NCCL does not report its version");
   return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
 }

@@ -22,7 +22,7 @@ std::string no_mailbox(const PairFacts& facts) {
   for (const EndFacts* end : {&facts.sender, &facts.receiver}) {
     if (end->kind == DeviceKind::cuda && !end->stream_memory_operations) {
       return label(*end) +
-             " has no stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32), by which a mailbox keeps "
+             " has no stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32), with which a mailbox keeps "
              "its order; the driver is too old or the virtual machine's host forbids them";
     }
   }
@@ -35,8 +35,8 @@ std::string no_access(const EndFacts& from, const EndFacts& to, const PathFacts&
   if (!path.why_no_access.empty()) text += "; NVML: " + path.why_no_access;
   text += ")";
   if (!path.visible && path.why_no_access.empty()) {
-    return text + " is known of: the process of rank " + std::to_string(from.rank) +
-           " does not see that GPU and NVML does not tell; look at CUDA_VISIBLE_DEVICES and at the devices that its container "
+    return text + " is known: the process of rank " + std::to_string(from.rank) +
+           " does not see that GPU, and NVML does not say; check CUDA_VISIBLE_DEVICES and the devices that its container "
            "has";
   }
   return text +

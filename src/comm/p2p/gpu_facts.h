@@ -1,5 +1,5 @@
-// What CUDA and NVML say about GPUs. Private to src/comm/p2p. Defined in cuda/, or in no_cuda.cpp where plait is built without
-// CUDA (those throw DeviceError).
+// What CUDA and NVML say about GPUs. Private to src/comm/p2p. Defined in cuda/; a build without CUDA uses no_cuda.cpp, which
+// throws DeviceError.
 #pragma once
 
 #include "comm/p2p/pair_facts.h"

@@ -96,7 +96,7 @@ class Patience {
     if (left.count() <= 0) {
       throw CommError("handle exchange: '" + name_ + "': the peer did not come within " +
                       std::to_string(meeting_.timeout().count()) +
-                      " ms; it did not start, died, or makes its links in another order");
+                      " ms; it did not start, it died, or it makes its links in another order");
     }
     const int tick = static_cast<int>(std::min<std::int64_t>(left.count(), 100));
     if (::poll(events.data(), events.size(), tick) < 0 && errno != EINTR) {
@@ -117,7 +117,7 @@ class Patience {
 
 CommError not_taken(const std::string& name, const std::string& why) {
   return CommError("handle exchange: '" + name + "': the peer did not take the file descriptor (" + why +
-                   "); its own error tells more");
+                   "); see its own error");
 }
 
 void send_with_descriptor(int connection, int descriptor, const std::string& name) {
@@ -167,8 +167,7 @@ FileDescriptor receive_descriptor(int connection, const std::string& name) {
   if (length < 0) refuse(std::string("cannot receive the file descriptor: ") + std::strerror(receive_error));
   if (length == 0) refuse("the peer closed the connection before it sent its file descriptor; it gave up or died");
   if (message.msg_flags & MSG_CTRUNC) {
-    refuse(
-        "file descriptors of the peer's were lost on the way: too many of them, or this process may open no more (ulimit -n)");
+    refuse("the peer's file descriptors were lost: there were too many, or this process may not open more (ulimit -n)");
   }
   if (message.msg_flags & MSG_TRUNC || byte != here_it_is) refuse("the peer sent something that is not plait's");
   if (descriptors.size() != 1)

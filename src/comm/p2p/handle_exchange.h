@@ -1,7 +1,8 @@
-// How two ranks pass each other what makes memory visible: JSON in a meeting of the two, file descriptors over a Unix socket.
+// How two ranks pass each other the handles that make memory visible: JSON in a meeting of the two, file descriptors over a
+// Unix socket.
 //
-// The socket has a random name in the abstract namespace, so no file is left behind; it takes one connection, from this user
-// (SO_PEERCRED) and with a token that is only known through the meeting. No length that arrives is trusted.
+// The socket has a random name in the abstract namespace, so no file is left behind. It accepts one connection, from this user
+// (SO_PEERCRED) and with a token that only the meeting passes on. No length that arrives is trusted.
 #pragma once
 
 #include <chrono>
@@ -39,7 +40,7 @@ class HandleExchange {
   T take(const std::string& name) {
     return meeting_.hear<T>(name, meeting_.peer());
   }
-  // Throws the CommError for something taken that cannot be used.
+  // Throws the CommError for a word that cannot be used.
   [[noreturn]] void refuse(const std::string& name, const std::string& why) const {
     meeting_.refuse(name, meeting_.peer(), why);
   }

@@ -74,7 +74,7 @@ FileDescriptor make_file(const RegionSpec& spec) {
 void check_file(const RegionSpec& spec, const FileDescriptor& file) {
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) {
-    throw CommError("region '" + spec.name + "': cannot see the peer's memory: " + errno_text());
+    throw CommError("region '" + spec.name + "': cannot inspect the peer's memory: " + errno_text());
   }
   if (!S_ISREG(status.st_mode)) throw CommError("region '" + spec.name + "': what the peer sent is not shared memory");
   if (static_cast<std::size_t>(status.st_size) != file_bytes(spec.bytes)) {
@@ -83,7 +83,7 @@ void check_file(const RegionSpec& spec, const FileDescriptor& file) {
   }
   const int sealed = ::fcntl(file.get(), F_GET_SEALS);
   if (sealed < 0 || (sealed & seals) != seals) {
-    throw CommError("region '" + spec.name + "': the peer's memory could change its size under our hands; it is not sealed");
+    throw CommError("region '" + spec.name + "': the peer's memory is not sealed, so its size could change while it is in use");
   }
 }
 

@@ -1,5 +1,5 @@
-// Carries one rank's messages to another: through a mailbox, or the communication library's send and receive. Chosen at
-// start-up and tried before use.
+// Carries one rank's messages to another, through a mailbox or the communication library's send and receive. Which of them is
+// chosen at start-up and tested before use.
 #pragma once
 
 #include <chrono>
@@ -37,9 +37,9 @@ struct LinkSpec {
   Device device;                            // this end's, current on the calling thread
   std::size_t message_bytes = 0;            // of the largest message; both ends give the same
   std::optional<Transport> transport = {};  // nothing: the best that works
-  std::optional<Mover> mover = {};          // nothing: the fastest, by trial, at the size of the messages
+  std::optional<Mover> mover = {};          // nothing: the one that is fastest in a trial at the size of the messages
   int slots = 2;                            // messages in transit at once, where they are copied out of slots
-  // Receiver: buffers that the link should make, so that messages can arrive in them. Empty: messages are copied.
+  // Receiver: buffers that the link makes and in which messages arrive. Empty: messages are copied.
   std::vector<Place> places = {};
   // The sender announces when a message is ready to travel, so the receiver can tell a late sender from a slow wire.
   bool announce = true;
@@ -48,7 +48,7 @@ struct LinkSpec {
   std::string host_interface = "127.0.0.1";
 };
 
-// A transport that was better than the chosen one and why it is not used.
+// A transport that would be better than the chosen one, and why it is not used.
 struct PassedOver {
   Transport transport = Transport::direct;
   std::string reason;
@@ -68,23 +68,24 @@ struct LinkReport {
 
 class Link {
  public:
-  // Everything enqueued on either end must have run. The last end to be destroyed frees memory of both GPUs; that waits for
-  // work still running there (cudaFree), and meanwhile no other thread can give these GPUs work.
+  // Everything enqueued on either end must have run. The last end to be destroyed frees memory of both GPUs; cudaFree waits for
+  // work still running there, and meanwhile no other thread can give these GPUs work.
   virtual ~Link() = default;
-  // Called on the `from` end and on the `to` end. Messages arrive in the order in which they are sent; sizes must agree. The
-  // event `announced`, if given, completes when the sender had the message ready to travel (at once if the link does not
-  // announce: see `announces`). `place`: index into places() of the buffer that the message goes to; `data` of the receive is
-  // then in that buffer, which must be free when the stream reaches the receive. Ignored where places() is empty.
+  // The `from` end sends and the `to` end receives. Messages arrive in the order in which they are sent; sizes must agree. The
+  // event `announced`, if given, completes once the sender has the message ready to travel (at once if the link does not
+  // announce; see announces()). `place` is the index in places() of the buffer that the message goes to. The receiver's `data`
+  // lies in that buffer, which must be free when the stream reaches the receive. `place` is ignored if places() is empty.
   virtual void send(StreamRef stream, View data, int place = -1) = 0;
   virtual void receive(StreamRef stream, View data, Event* announced = nullptr, int place = -1) = 0;
-  // Receiver with places: from this point of the stream, the place of the next message not yet posted is free. For callers that
-  // know this before they reach the receive; the receive itself posts what was not posted.
+  // Receiver with places: says that from this point of the stream the place of the next message not yet posted is free. For
+  // callers that know this before they reach the receive; a receive posts its own message if that has not been done.
   virtual void post(StreamRef stream) = 0;
   // LinkSpec::places of the receiver, on both ends; empty where the transport copies.
   virtual const std::vector<Place>& places() const = 0;
   virtual std::byte* memory_of(int place) const = 0;  // as this end addresses it
-  virtual bool announces() const = 0;                 // false: LinkSpec::announce is, or the ends are on two hosts
-  // Releases whatever waits on this end (what it then reads is invalid) and makes later calls throw CommError. From any thread.
+  virtual bool announces() const = 0;                 // false if LinkSpec::announce is, or if the ends are on two hosts
+  // Releases whatever waits on this end (data received after that is invalid) and makes later calls throw CommError. From any
+  // thread.
   virtual void abort() noexcept = 0;
   virtual const LinkReport& report() const { return report_; }
 
@@ -93,10 +94,10 @@ class Link {
   LinkReport report_;
 };
 
-// Collective over the two ends. A rank with several links makes them in an order that all ranks share, and destroys them in
-// such an order too, since the ends also wait for each other then. Tries each candidate with messages of a pattern that would
-// show corruption. A transport that delivers wrong data is passed over, or is an error if it was asked for by name. CommError
-// when no transport is left or the peer does not arrive.
+// Collective over the two ends. All ranks make their links in the same order, and destroy them in the same order too, since the
+// ends then wait for each other again. Tests each candidate with messages whose pattern reveals corruption. A transport that
+// delivers wrong data is passed over, or is an error if it was asked for by name. CommError when no transport is left or the
+// peer does not arrive.
 std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store);
 
 // Whatever makes links as make_link does.

@@ -18,11 +18,11 @@ struct LinkEnd {
 };
 
 struct MailboxLinkOptions {
-  bool by_kernel = false;  // this end moves bytes with an SM kernel
+  bool by_kernel = false;  // this end copies with an SM kernel
   bool announce = true;
   std::vector<Place> places = {};  // those of the memory, if messages arrive in place
-  // Called when this end has released the peer's memory: tells the peer, and waits until the peer has released this end's. For
-  // memory that must not be freed earlier (IPC); empty where the system counts its users.
+  // Called when this end has released the peer's memory. Tells the peer, and waits until the peer has released this end's. For
+  // memory that must not be freed earlier (IPC); empty if the system counts the users of the memory.
   std::function<void()> goodbye;
 };
 std::unique_ptr<Link> make_mailbox_link(const LinkEnd& end, MailboxMemory memory, const MailboxLinkOptions& options);

@@ -8,9 +8,9 @@
 //   receiver                      wait: ready >= n             copy slot n % slots -> data     credit = n
 // Any copy within one GPU is a kernel and waits until other kernels leave it an SM. That is why messages arrive in place.
 //
-// Where the memory is and how it is seen is the transport's (MailboxMemory); who copies is the mover's. Order is kept by stream
-// write-value and wait-value: once it has enqueued the work, the host is not involved. A message larger than a slot travels in
-// chunks: one enters the ring while another leaves it.
+// The transport decides where the memory is and how it becomes visible (MailboxMemory); the mover decides who copies. Stream
+// write-value and wait-value operations keep the order, so the host is not involved once it has enqueued the work. A message
+// larger than a slot travels in chunks: one enters the ring while another leaves it.
 //
 // Each end belongs to one thread, and its calls to one stream or to streams joined by events. Counters count chunks modulo 2^32
 // and are never reset.
@@ -32,11 +32,11 @@ struct MailboxMemory {
   std::byte* slots = nullptr;
   std::size_t slot_bytes = 0;  // a multiple of 256
   int slot_count = 0;
-  std::vector<std::byte*> places = {};  // in place: by index; then there are no slots. With neither, only announcements pass
+  std::vector<std::byte*> places = {};  // in place: by index, and no slots. With neither, only announcements pass
   std::uint32_t* announced = nullptr;   // written by the sender, read by the receiver
   std::uint32_t* ready = nullptr;       // written by the sender, read by the receiver
   std::uint32_t* credit = nullptr;      // written by the receiver, read by the sender
-  std::vector<std::shared_ptr<void>> imported, exported;  // who keeps the memory
+  std::vector<std::shared_ptr<void>> imported, exported;  // keep the memory alive
 };
 
 enum class End { sender, receiver };
@@ -46,8 +46,8 @@ class Mailbox {
   // `by_kernel`: this end copies with an SM kernel instead of the stream's copy.
   Mailbox(End end, MailboxMemory memory, Device device, bool by_kernel);
 
-  // Sender. Tells the receiver that the next message's data is ready and only has to travel: from now on the receiver waits for
-  // the wire only. Costs one write of the counter.
+  // Sender. Tells the receiver that the next message's data is ready, so that from now on the receiver waits only for the wire.
+  // Costs one write of the counter.
   void announce(StreamRef stream);
   // Sends `parts`, packed, as one message; in place: to places[place].
   void send(StreamRef stream, std::span<const View> parts, int place = -1);
@@ -56,8 +56,8 @@ class Mailbox {
   void await_announcement(StreamRef stream);
   // Receives the next message into `parts`, whose sizes are those of the sender's.
   void receive(StreamRef stream, std::span<const View> parts);
-  // In place, in this order. post: one more message may come, since its place is free from this point of the stream.
-  // await_arrival: later work runs once the next message is there. Several may be posted before the first is awaited.
+  // In place only. post: one more message may come, since its place is free from this point of the stream. await_arrival: later
+  // work runs once the next message is there. A message is posted before it is awaited; several may be posted ahead.
   void post(StreamRef stream);
   void await_arrival(StreamRef stream);
   bool is_posted() const { return posted_ != chunks_; }  // the next message to be awaited
@@ -67,9 +67,8 @@ class Mailbox {
   // Releases the peer's memory; nothing may be sent or received afterwards.
   void drop_imported() { memory_.imported.clear(); }
 
-  // Ends the waits that this end's streams are in or will reach: what a device then copies is invalid, and host streams stop
-  // copying. Call it from any thread, repeatedly until the streams are drained (a peer that still writes could undo a
-  // release).
+  // Ends the waits that this end's streams are in or will reach. What a device copies after that is invalid, and host streams
+  // stop copying. Call it from any thread, repeatedly until the streams are drained: a peer that still writes could undo it.
   void release_waits() noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Builds the memory of a mailbox out of regions, for each transport.
+// Builds a mailbox's memory from regions, for each transport.
 #pragma once
 
 #include <optional>
@@ -17,19 +17,19 @@ struct MailboxSpec {
   Transport transport = Transport::direct;  // not nccl
   Mover mover = Mover::copy_engine;
   std::size_t message_bytes = 0;   // of the largest message; 0: announcements only
-  int slots = 2;                   // messages on their way at once, where a message fits a slot
-  std::vector<Place> places = {};  // instead of slots, where arrives_in_place()
+  int slots = 2;                   // messages on their way at once, if a message fits a slot
+  std::vector<Place> places = {};  // instead of slots, if arrives_in_place()
   Device device;                   // of this end
   Device peer_device;              // of the other one, if that is in this process
   bool fabric = false;             // vmm by fabric handles: both ends' machines permit them
   std::optional<Device> bridge;    // relay: the GPU in between, as the receiver's process numbers it
 };
 
-// Whether the mover alone brings a message from the sender's memory to the receiver's; otherwise it stops on the way, in memory
-// of the host or of a third GPU.
+// Whether one copy brings a message from the sender's memory to the receiver's; otherwise it stops in memory of the host or of
+// a third GPU.
 bool takes_one_hop(Transport transport);
 
-// Whether messages can be put straight into the receiver's memory: a sender that moves them there, in one hop.
+// Whether messages can be put straight into the receiver's memory: the sender moves them, and in one hop.
 bool arrives_in_place(Transport transport, Mover mover, DeviceKind kind);
 
 // Collective over the two ends. The slots are in the receiver's memory (sm_read: the sender's; relay: the bridge's; host: the

@@ -96,7 +96,7 @@ void from_json(const nlohmann::ordered_json& json, EndFacts& facts) {
   const bool gpu = facts.kind == DeviceKind::cuda;
   facts.ordinal = static_cast<int>(fields.integer("ordinal", 0, gpu ? most_devices : most_ranks));
   facts.bus_id = gpu ? checked_bus_id(fields.text("bus_id"), "bus_id") : fields.text("bus_id");
-  if (!gpu && !facts.bus_id.empty()) Fields::refuse("bus_id", "is a GPU's, but the device is none");
+  if (!gpu && !facts.bus_id.empty()) Fields::refuse("bus_id", "is given, but the device is not a GPU");
   facts.name = fields.text("name");
   facts.vmm = fields.flag("vmm");
   facts.fabric = fields.flag("fabric");
@@ -138,7 +138,7 @@ void nlohmann::adl_serializer<plait::topology::PathFacts>::from_json(const nlohm
   if (std::find(paths.begin(), paths.end(), facts.pcie_path) == paths.end()) Fields::refuse("pcie_path", "is not a known path");
   facts.bridges.clear();
   for (const nlohmann::ordered_json& bridge : fields.list("bridges", p2p::most_bridges)) {
-    if (!bridge.is_string()) Fields::refuse("bridges", "has an entry that is no text");
+    if (!bridge.is_string()) Fields::refuse("bridges", "has an entry that is not a string");
     facts.bridges.push_back(p2p::checked_bus_id(bridge.get<std::string>(), "bridges"));
   }
   fields.end();

@@ -1,4 +1,4 @@
-// What is known about a pair of ranks and their devices before a transport is chosen: each end's view of itself and the other.
+// What is known about a pair of ranks and their devices before a transport is chosen: how each end sees itself and the other.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace plait::comm::p2p {
 
 using topology::PathFacts;
 
-// One rank's device, as its own process sees it, with what another process needs to find it: ordinals have a meaning only
-// within the process that assigned them.
+// One rank's device as its own process sees it, and what another process needs to find it: an ordinal is valid only in the
+// process that assigned it.
 struct EndFacts {
   int rank = 0;
   ProcessIdentity process;
@@ -36,18 +36,18 @@ struct PairFacts {
   PathFacts from_sender, from_receiver;
   bool same_host() const { return sender.process.host == receiver.process.host; }
   bool same_process() const { return sender.process.is_same_process(receiver.process); }
-  // What joins the two, from the end that knows more: asked by several threads at once, NVML sometimes finds no lane of a GPU.
+  // What connects the two, from the end that knows more: when several threads ask at once, NVML sometimes finds no lanes.
   std::string link() const;
   int nvlinks() const;
-  std::vector<std::string> bridges() const;  // GPUs that both ends reach, in an order that both ends agree on
+  std::vector<std::string> bridges() const;  // GPUs that both ends reach, in the same order on both
 };
 
-// Of this process and its device, which must be current on the calling thread.
+// Facts about this process and its device, which must be current on the calling thread.
 EndFacts end_facts(int rank, Device device);
 // `from` is an end of this process.
 PathFacts path_facts(const EndFacts& from, const EndFacts& to);
 
-// As words of a meeting. Reading throws InvalidWord on anything that is not what was written.
+// The form in a meeting. Reading throws InvalidWord for anything that to_json does not write.
 void to_json(nlohmann::ordered_json& json, const EndFacts& facts);
 void from_json(const nlohmann::ordered_json& json, EndFacts& facts);
 

@@ -17,7 +17,7 @@ std::string line_of(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   if (!std::getline(file, line) || line.empty()) {
-    throw CommError("cannot read " + path + ", by which ranks know whether they are on one machine; is /proc mounted?");
+    throw CommError("cannot read " + path + ", which tells ranks whether they are on one machine; is /proc mounted?");
   }
   return line;
 }
@@ -29,7 +29,7 @@ std::string start_of_process() {
   std::string field;
   for (int number = 3; number <= 22; ++number) after_name >> field;
   if (!after_name || !std::all_of(field.begin(), field.end(), [](unsigned char c) { return std::isdigit(c); })) {
-    throw CommError("cannot make out when this process started from /proc/self/stat: '" + stat + "'");
+    throw CommError("cannot read this process's start time from /proc/self/stat: '" + stat + "'");
   }
   return field;
 }

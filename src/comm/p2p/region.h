@@ -1,7 +1,7 @@
-// Memory of one end of a mailbox that the other end sees too.
+// Memory of one end of a mailbox that the other end can see too.
 //
-// One rank exports a region, its peer imports it; the kind says how the memory becomes visible. Each end holds its Region. The
-// memory lives until both have released it, except for `ipc`: there the importer must go first (Link's destructor).
+// One rank exports a region and its peer imports it; the kind says how the memory becomes visible. Each end holds its Region.
+// The memory lives until both have released it, except for `ipc`: there the importer must release it first (see ~Link).
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct RegionSpec {
   RegionKind kind = RegionKind::thread_memory;
   std::string name;       // unique in the job; both ends give the same
   std::size_t bytes = 0;  // both ends give the same
-  Device memory_on;       // whose memory it is, as the exporter counts GPUs; the host for host_memory
+  Device memory_on;       // whose memory it is, numbered as in the exporter's process; the host for host_memory
   Device used_by;         // this end's device, which must be current on the calling thread
   bool fabric = false;    // vmm: pass a fabric handle instead of a file descriptor (EndFacts::fabric of both ends)
 };

@@ -51,8 +51,8 @@ std::unique_ptr<Region> export_thread_memory(const RegionSpec& spec, HandleExcha
 std::unique_ptr<Region> import_thread_memory(const RegionSpec& spec, HandleExchange& exchange) {
   auto memory = std::static_pointer_cast<SharedMemory>(exchange.take_object(spec.name));
   if (memory->bytes() != spec.bytes) {
-    throw CommError("region '" + spec.name + "': the peer made it of " + std::to_string(memory->bytes()) + " bytes, not of " +
-                    std::to_string(spec.bytes));
+    throw CommError("region '" + spec.name + "': the peer made it with " + std::to_string(memory->bytes()) +
+                    " bytes instead of " + std::to_string(spec.bytes));
   }
   if (spec.used_by.is_cuda()) enable_peer_access(spec.used_by, memory->device());
   return std::make_unique<ThreadMemory>(std::move(memory));

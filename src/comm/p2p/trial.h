@@ -1,4 +1,4 @@
-// Tries a link before it is used, with messages whose pattern shows corruption, and times it.
+// Tests a link before it is used, with messages whose pattern reveals corruption, and times it.
 #pragma once
 
 #include <cstddef>

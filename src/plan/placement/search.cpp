@@ -80,7 +80,7 @@ std::vector<std::string> problems_of_placement(const std::vector<int>& gpu_of_ra
     const int gpu = gpu_of_rank[rank];
     const std::string who = "rank " + std::to_string(rank) + " is on GPU " + std::to_string(gpu);
     if (gpu < 0 || gpu >= gpus) {
-      problems.push_back(who + ", which there is not; GPUs are 0 to " + std::to_string(gpus - 1));
+      problems.push_back(who + ", which does not exist; GPUs are 0 to " + std::to_string(gpus - 1));
     } else if (int& before = rank_on[static_cast<std::size_t>(gpu)]; before >= 0) {
       problems.push_back(who + ", where rank " + std::to_string(before) + " is already; use each GPU once");
     } else {

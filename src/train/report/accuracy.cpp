@@ -26,14 +26,14 @@ Json figures_json(const RunFigures& f) {
 
 double number(const nlohmann::json& json, const char* key, const std::string& source) {
   if (!json.is_object() || !json.contains(key) || !json.at(key).is_number()) {
-    throw ConfigError(source + ": holds no prediction and measurement: '" + key + "' is missing or no number");
+    throw ConfigError(source + ": does not hold a prediction and a measurement: '" + key + "' is missing or not a number");
   }
   return json.at(key).get<double>();
 }
 
 RunFigures figures_from(const nlohmann::json& json, const char* key, const std::string& source) {
   if (!json.is_object() || !json.contains(key))
-    throw ConfigError(source + ": holds no prediction and measurement: '" + key + "' is missing");
+    throw ConfigError(source + ": does not hold a prediction and a measurement: '" + key + "' is missing");
   const nlohmann::json& figures = json.at(key);
   RunFigures result{.step_ms = number(figures, "step_ms", source),
                     .exposed_comm_ms = number(figures, "exposed_comm_ms", source),
@@ -133,7 +133,7 @@ std::string accuracy_table(const std::vector<Accuracy>& runs) {
                       runs.size(), 100 * median(steps), 100 * *std::max_element(steps.begin(), steps.end()),
                       100 * *std::max_element(memory.begin(), memory.end()));
   return text +
-         fmt::format("the run predicted to be the fastest is {:.1f} % slower than the one that was\n", 100 * regret(runs));
+         fmt::format("the run predicted to be fastest is {:.1f} % slower than the one that was fastest\n", 100 * regret(runs));
 }
 
 nlohmann::ordered_json accuracy_json(const std::vector<Accuracy>& runs) {

@@ -26,12 +26,12 @@ void from_json(const Json& json, ToldLink& link) {
   comm::Fields fields(json);
   const auto require_texts = [&](const char* name, std::size_t most) {
     for (const Json& entry : fields.list(name, most)) {
-      if (!entry.is_string()) comm::Fields::refuse(name, "has an entry that is no text");
+      if (!entry.is_string()) comm::Fields::refuse(name, "has an entry that is not a string");
     }
   };
   fields.integer("from", 0, most_ranks), fields.integer("to", 0, most_ranks);
   require_texts("devices", 2);
-  if (json.at("devices").size() != 2) comm::Fields::refuse("devices", "are not two");
+  if (json.at("devices").size() != 2) comm::Fields::refuse("devices", "must be two");
   fields.text("link"), fields.flag("peer_access"), fields.flag("native_atomics");
   fields.integer("performance_rank", 0, std::numeric_limits<int>::max());
   fields.text("transport"), fields.text("mover"), fields.text("bridge");
@@ -39,7 +39,7 @@ void from_json(const Json& json, ToldLink& link) {
   for (const Json& passed : fields.list("better", most_better)) {
     comm::Fields entry(passed);
     entry.text("transport");
-    if (!passed.contains("reason") || !passed["reason"].is_string()) comm::Fields::refuse("reason", "is no text");
+    if (!passed.contains("reason") || !passed["reason"].is_string()) comm::Fields::refuse("reason", "is not a string");
   }
   fields.end();
   link.json = json;
