@@ -16,7 +16,7 @@ void print_error(const std::exception& error) { std::cerr << "plait: " + std::st
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"plait: trains transformers with data, tensor and pipeline parallelism, braided freely"};
+  CLI::App app{"plait: trains transformers with data, tensor and pipeline parallelism in any combination"};
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help for every subcommand");
   int status = 0;
