@@ -19,65 +19,42 @@
 #include "ops/reduce.h"
 #include "ops/rope.h"
 
+// What every device implements: add an operation here.
+#define PLAIT_OPS_IMPLEMENTATIONS                                     \
+  decltype(ops::make_op_context) make_op_context;                     \
+  decltype(ops::gelu_forward) gelu_forward;                           \
+  decltype(ops::gelu_backward) gelu_backward;                         \
+  decltype(ops::swiglu_forward) swiglu_forward;                       \
+  decltype(ops::swiglu_backward) swiglu_backward;                     \
+  decltype(ops::norm_to_clip) norm_to_clip;                           \
+  decltype(ops::adamw) adamw;                                         \
+  decltype(ops::attention_workspace_bytes) attention_workspace_bytes; \
+  decltype(ops::attention_forward) attention_forward;                 \
+  decltype(ops::attention_backward) attention_backward;               \
+  decltype(ops::cross_entropy) cross_entropy;                         \
+  decltype(ops::cross_entropy_statistics) cross_entropy_statistics;   \
+  decltype(ops::cross_entropy_finish) cross_entropy_finish;           \
+  decltype(ops::convert) convert;                                     \
+  decltype(ops::add) add;                                             \
+  decltype(ops::add_bias_residual) add_bias_residual;                 \
+  decltype(ops::embedding_forward) embedding_forward;                 \
+  decltype(ops::embedding_backward) embedding_backward;               \
+  decltype(ops::linear_forward) linear_forward;                       \
+  decltype(ops::linear_backward_input) linear_backward_input;         \
+  decltype(ops::linear_backward_weight) linear_backward_weight;       \
+  decltype(ops::norm_forward) norm_forward;                           \
+  decltype(ops::norm_backward) norm_backward;                         \
+  decltype(ops::sum) sum;                                             \
+  decltype(ops::sum_of_squares) sum_of_squares;                       \
+  decltype(ops::rope) rope;
+
 namespace plait::ops::cpu {
-
 std::size_t workspace_bytes();
-decltype(ops::make_op_context) make_op_context;
-decltype(ops::gelu_forward) gelu_forward;
-decltype(ops::gelu_backward) gelu_backward;
-decltype(ops::swiglu_forward) swiglu_forward;
-decltype(ops::swiglu_backward) swiglu_backward;
-decltype(ops::norm_to_clip) norm_to_clip;
-decltype(ops::adamw) adamw;
-decltype(ops::attention_workspace_bytes) attention_workspace_bytes;
-decltype(ops::attention_forward) attention_forward;
-decltype(ops::attention_backward) attention_backward;
-decltype(ops::cross_entropy) cross_entropy;
-decltype(ops::cross_entropy_statistics) cross_entropy_statistics;
-decltype(ops::cross_entropy_finish) cross_entropy_finish;
-decltype(ops::convert) convert;
-decltype(ops::add) add;
-decltype(ops::add_bias_residual) add_bias_residual;
-decltype(ops::embedding_forward) embedding_forward;
-decltype(ops::embedding_backward) embedding_backward;
-decltype(ops::linear_forward) linear_forward;
-decltype(ops::linear_backward_input) linear_backward_input;
-decltype(ops::linear_backward_weight) linear_backward_weight;
-decltype(ops::norm_forward) norm_forward;
-decltype(ops::norm_backward) norm_backward;
-decltype(ops::sum) sum;
-decltype(ops::sum_of_squares) sum_of_squares;
-decltype(ops::rope) rope;
-
+PLAIT_OPS_IMPLEMENTATIONS
 }  // namespace plait::ops::cpu
 
 namespace plait::ops::cuda {
-
-decltype(ops::make_op_context) make_op_context;
-decltype(ops::gelu_forward) gelu_forward;
-decltype(ops::gelu_backward) gelu_backward;
-decltype(ops::swiglu_forward) swiglu_forward;
-decltype(ops::swiglu_backward) swiglu_backward;
-decltype(ops::norm_to_clip) norm_to_clip;
-decltype(ops::adamw) adamw;
-decltype(ops::attention_workspace_bytes) attention_workspace_bytes;
-decltype(ops::attention_forward) attention_forward;
-decltype(ops::attention_backward) attention_backward;
-decltype(ops::cross_entropy) cross_entropy;
-decltype(ops::cross_entropy_statistics) cross_entropy_statistics;
-decltype(ops::cross_entropy_finish) cross_entropy_finish;
-decltype(ops::convert) convert;
-decltype(ops::add) add;
-decltype(ops::add_bias_residual) add_bias_residual;
-decltype(ops::embedding_forward) embedding_forward;
-decltype(ops::embedding_backward) embedding_backward;
-decltype(ops::linear_forward) linear_forward;
-decltype(ops::linear_backward_input) linear_backward_input;
-decltype(ops::linear_backward_weight) linear_backward_weight;
-decltype(ops::norm_forward) norm_forward;
-decltype(ops::norm_backward) norm_backward;
-decltype(ops::sum) sum;
-decltype(ops::sum_of_squares) sum_of_squares;
-decltype(ops::rope) rope;
-
+PLAIT_OPS_IMPLEMENTATIONS
 }  // namespace plait::ops::cuda
+
+#undef PLAIT_OPS_IMPLEMENTATIONS
