@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t gpu_bytes = std::size_t{64} << 20, cpu_bytes = std::size_t{1} << 20;  // a bucket of gradients
 constexpr double run_us = 50e3;                                                             // of steps alone, at least
 constexpr int fewest_steps = 3, most_steps = 100;
-constexpr double reserve = 3;  // all-reduces go on for so many times as long as the steps take alone
+constexpr double reserve = 3;  // all-reduces go on for this many times the duration of the steps alone
 constexpr int most_reduces = 1'000;
 
 double microseconds_since(Clock::time_point start) {

@@ -37,8 +37,8 @@ void write(std::byte* to, DType dtype, float value) {
 
 int value_at(std::size_t element) { return static_cast<int>((element % period * 2'654'435'761u >> 7) % values); }
 
-// What rank 0 puts in, or with `ranks` the sum of what so many ranks do: rank r's element i is rank 0's element i + r
-// rank_shift.
+// What rank 0 puts in, or with `ranks` the sum over that many ranks, where rank r's element i is rank 0's element
+// i + r rank_shift.
 Pattern numbers(DType dtype, int ranks) {
   const std::size_t width = size_of(dtype);
   std::vector<std::byte> block(period * width);

@@ -1,7 +1,7 @@
 // What was measured on a machine for one model (`plait bench calibrate`), and how it is kept.
 //
-// A calibration corrects the nominal profile rather than replacing it: what was measured at one size tells about the others
-// too.
+// A calibration corrects the nominal profile rather than replacing it: what was measured at one size says something about
+// the others too.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct MessageMeasurement {
   Curve curve;
 };
 
-// What a communicator takes of a device beside what is sent through it.
+// Device memory that a communicator needs, besides what is sent through it.
 struct CommunicatorMeasurement {
   int ranks = 2;
   double bytes = 0;
@@ -60,12 +60,12 @@ struct Calibration {
   std::vector<MessageMeasurement> messages;
   std::optional<double> update_seconds_per_element;  // of optimizer state, clipping's norm included
   std::optional<double> collective_slowdown, message_slowdown;
-  std::optional<double> context_bytes;      // that libraries take of a device, without the one for collectives
-  std::optional<double> collectives_bytes;  // that this one takes, once, beside its communicators
+  std::optional<double> context_bytes;      // device memory of libraries, without the one for collectives
+  std::optional<double> collectives_bytes;  // device memory of that one, once, besides its communicators
   std::vector<CommunicatorMeasurement> communicators;
 };
 
-// What block times depend on beside tensor, micro-batch and recompute: "768x12x12 ffn 3072 gelu vocab 50304 sequence 1024
+// What block times depend on, besides tensor, micro-batch and recompute: "768x12x12 ffn 3072 gelu vocab 50304 sequence 1024
 // bf16".
 std::string model_key(const model::BlockSizes& sizes);
 

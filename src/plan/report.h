@@ -9,7 +9,7 @@
 
 namespace plait::plan {
 
-// What a plan was made for, said first.
+// What a plan was made for; shown first.
 struct PlanContext {
   std::string machine;               // "nominal figures of H200"
   std::string topology;              // "live", "assumed: ...", or a file's name
@@ -34,11 +34,11 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
 // The document of a job that runs without a prediction: "predicted" is null and "explanation" has `why`.
 nlohmann::ordered_json unpredicted(const std::string& why);
 
-// What such a document chose. ConfigError naming `source` and the key if it is none.
+// What such a document chose. ConfigError naming `source` and the key if it is not one.
 Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string& source);
 
 // The configuration that a plan.json chose, on top of `config`, which must be what the plan was made for: ConfigError naming
-// `source` and the key if the document is no plan, holds what no plan has, or was made for another model or batch.
+// `source` and the key if the document is not a plan, holds what no plan has, or was made for another model or batch.
 Config apply_choice(Config config, const nlohmann::json& plan, const std::string& source);
 
 }  // namespace plait::plan

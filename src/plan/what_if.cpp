@@ -15,7 +15,7 @@ namespace {
 // How far links are scaled in search of another answer, and how often.
 constexpr double most_scale = 64;
 constexpr int halvings = 7;
-constexpr int most_ranks_looked_at = 16;  // each look is two simulations on a machine of its own
+constexpr int most_ranks_looked_at = 16;  // each look simulates two jobs on a scaled machine
 
 topology::Graph scaled(topology::Graph graph, double factor) {
   for (topology::Edge& edge : graph.edges) edge.gb_per_s = std::clamp(edge.gb_per_s * factor, 1e-3, topology::max_gb_per_s);

@@ -31,7 +31,7 @@ struct DeviceProfile {
 };
 
 // Nominal, by the name that the device gives itself (core/device.h device_name) or by a short one ("h200", "a100", "cpu"); case
-// does not matter. ConfigError listing the known ones for a name that is none of them.
+// does not matter. For an unknown name, ConfigError listing the known ones.
 DeviceProfile nominal_profile(std::string_view device);
 std::vector<std::string> nominal_profile_names();
 

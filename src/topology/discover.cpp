@@ -90,7 +90,7 @@ class Discovery {
     return kilobytes > 0 && kilobytes < std::int64_t{1} << 50 ? kilobytes * 1024 : 0;
   }
 
-  // Where the kernel does not tell a device's NUMA node, there is no doubt if there is only one.
+  // If the kernel does not give a device's NUMA node, it is known all the same on a machine with only one.
   int numa_or_only(int numa) const { return numa < 0 && machine_.cpus.size() == 1 ? machine_.cpus.front().numa : numa; }
 
   int numa_node(int numa) {

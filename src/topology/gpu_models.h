@@ -20,7 +20,7 @@ struct GpuModel {
   double memory_gb_per_s = 0, memory_gib = 0;
   int nvlink_lanes = 0;      // to a switch, in HGX and DGX machines; 0: PCIe only
   double pcie_gt_per_s = 0;  // of each of 16 lanes: 8, 16 and 32 are Gen3, 4 and 5
-  // The first that fits a name counts. The last is the one that all other figures are of. Those without words are none.
+  // The first whose words match a name counts. The last is the one that all other figures describe. Unused ones have no words.
   std::array<GpuVariant, 4> variants;
 
   const GpuVariant& standard() const;

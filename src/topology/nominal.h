@@ -24,7 +24,7 @@ inline constexpr double pcie_gb_per_s = 12;
 std::optional<double> nominal_pcie_gb_per_s(double gt_per_s, int width);
 inline constexpr double smp_gb_per_s = 8;
 inline constexpr double pcie_peer_gb_per_s = 5000;  // NCCL's figure for what is inside one chip
-inline constexpr double network_gb_per_s = 1.25;    // 10 Gbit/s: NCCL's for a NIC that does not tell its speed
+inline constexpr double network_gb_per_s = 1.25;    // 10 Gbit/s: NCCL's for a NIC without a known speed
 
 // An edge with the nominal latency of its kind and the given bandwidth. Latencies are NCCL's of one hop with the LL protocol
 // (src/graph/tuning.cc: 0.6 us over NVLink, 1.0 over PCIe, 5.0 over the network), spread over the edges of such a hop.

@@ -1,7 +1,7 @@
 // What NVML knows about how GPUs are connected, also about those that CUDA_VISIBLE_DEVICES hides from this process.
 //
-// The library belongs to the driver and is opened at run time, so plait starts where there is none. What it does not know, or
-// what this driver's does not have yet, is "nothing"; why_missing() tells when that is everything.
+// The library belongs to the driver and is opened at run time, so plait also starts without one. What NVML does not know, or
+// what this driver's version does not offer yet, is "nothing"; if all of it is missing, why_missing() says why.
 #pragma once
 
 #include <memory>

@@ -12,7 +12,7 @@ std::string label(const EndFacts& end) {
 
 bool gpus(const PairFacts& facts) { return facts.sender.kind == DeviceKind::cuda && facts.receiver.kind == DeviceKind::cuda; }
 
-// A namespace that /proc does not tell is taken for the same: the trial shows.
+// A namespace that /proc does not name counts as the same one; the trial will show.
 bool differ(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; }
 
 // What rules out every mailbox.

@@ -90,7 +90,7 @@ CostModel::CostModel(Rings& rings, const Traffic& traffic)
 
 void CostModel::check(const std::vector<int>& gpu_of_rank) const {
   require(gpu_of_rank.size() == at(traffic_.layout.ranks()), "a placement has one GPU for each rank");
-  for (int gpu : gpu_of_rank) require(gpu >= 0 && gpu < rings_.fabric().gpus(), "a placement names a GPU that there is not");
+  for (int gpu : gpu_of_rank) require(gpu >= 0 && gpu < rings_.fabric().gpus(), "a placement names a GPU that does not exist");
 }
 
 void CostModel::load(int channel, double bytes) {

@@ -94,10 +94,10 @@ class CostModel {
 // Seconds of one ring with the order that suits `traffic` best, and which that is; infinite without any.
 double ring_seconds(const Ring& ring, const RingTraffic& traffic);
 RingHops best_hops(const Ring& ring, const RingTraffic& traffic);
-// Of `bytes` over a way in one piece; infinite where there is none.
+// Seconds of one message of `bytes` over a way; infinite if there is no way.
 double way_seconds(const topology::Way& way, double bytes);
 
-// InternalError if `traffic` does not fit its layout: wrong counts, pipeline ranks that are none, negative or not finite
+// InternalError if `traffic` does not fit its layout: wrong counts, pipeline ranks that do not exist, negative or not finite
 // amounts.
 void check_traffic(const Traffic& traffic);
 

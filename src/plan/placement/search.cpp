@@ -118,11 +118,11 @@ WorstPlacement Placer::worst(CostModel& model) {
     worst.gpu_of_rank = WorstSearch(model, symmetry()).run();
   } else {
     worst.method = "local search";
-    double dearest = -1;
+    double highest = -1;
     for (const std::vector<int>& placement : nested_placements(fabric_, model.traffic())) {
       const double seconds = model.seconds(placement);
-      if (worst.gpu_of_rank.empty() || (std::isfinite(seconds) && seconds > dearest)) {
-        dearest = std::isfinite(seconds) ? seconds : -1;
+      if (worst.gpu_of_rank.empty() || (std::isfinite(seconds) && seconds > highest)) {
+        highest = std::isfinite(seconds) ? seconds : -1;
         worst.gpu_of_rank = placement;
       }
     }

@@ -82,7 +82,7 @@ struct Job {
 // What counts where several ranks run one collective: of each number the slower one's.
 void take_slower(Work& work, const Work& other);
 
-// What one of so many rings has to move, and how fast it may, instead of all together.
+// Turns the work of a whole collective into that of one of its `rings` rings: the bytes that it moves, and its highest rate.
 void share_among_rings(Work& work, int rings);
 
 // `set` has to outlive it. InternalError if works are not finite or negative, or `gpu_of_rank` does not give every rank a GPU
