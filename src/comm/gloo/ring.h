@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/gloo/peers.h"
+#include "core/dtype.h"
 
 namespace plait::comm {
 
