@@ -9,6 +9,7 @@
 #include "bench/bench_links.h"
 #include "bench/p2p_benchmark.h"
 #include "core/error.h"
+#include "core/error_of.h"
 
 namespace plait::bench::test {
 namespace {
@@ -42,12 +43,7 @@ P2pOutcome run(const P2pBenchmarkRequest& request) {
 }
 
 std::string failure(const P2pBenchmarkRequest& request) {
-  try {
-    static_cast<void>(run(request));
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
+  return error_of<CommError>([&] { return run(request); });
 }
 
 const Json& method_of(const Json& pair, const std::string& transport) {

@@ -7,6 +7,7 @@
 #include "bench/bench_links.h"
 #include "bench/ring_benchmark.h"
 #include "core/error.h"
+#include "core/error_of.h"
 
 namespace plait::bench::test {
 namespace {
@@ -31,12 +32,7 @@ Json run(const RingBenchmarkRequest& request) {
 }
 
 std::string failure(const RingBenchmarkRequest& request) {
-  try {
-    static_cast<void>(run(request));
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
+  return error_of<CommError>([&] { return run(request); });
 }
 
 TEST(BenchRing, EveryRankSendsToTheNextAndEveryByteIsCompared) {

@@ -16,6 +16,7 @@
 #include "checkpoint/tensor_spec.h"
 #include "core/config_error.h"
 #include "core/error.h"
+#include "core/error_of.h"
 
 namespace plait::checkpoint::test {
 
@@ -49,13 +50,9 @@ inline void flip_bit(const fs::path& path, std::uint64_t byte, int bit = 0) {
 }
 
 inline std::string internal_error(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InternalError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no InternalError";
-  return "";
+  const std::string text = error_of<InternalError>(action);
+  EXPECT_NE(text, nothing_thrown);
+  return text;
 }
 
 // Two files, f32 and f64, an odd number of elements, a scalar and an empty tensor.

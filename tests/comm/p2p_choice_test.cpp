@@ -5,6 +5,7 @@
 #include "comm/meeting.h"
 #include "comm/p2p/choice.h"
 #include "core/error.h"
+#include "core/error_of.h"
 #include "rendezvous_kinds.h"
 
 namespace plait::comm::p2p {
@@ -81,7 +82,7 @@ std::string obstacle(const PairFacts& facts, Transport transport) {
 std::vector<Transport> best_first(const PairFacts& facts) { return choices(facts, candidates(facts), std::nullopt); }
 
 std::string message_of(const PairFacts& facts, std::optional<Transport> wanted) {
-  return test::comm_error_of([&] { choices(facts, candidates(facts), wanted); });
+  return error_of<CommError>([&] { choices(facts, candidates(facts), wanted); });
 }
 
 TEST(P2pChoice, ListsEveryTransportTheBestFirst) {

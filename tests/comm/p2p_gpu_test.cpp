@@ -9,6 +9,7 @@
 #include "comm/p2p/mover.h"
 #include "comm/p2p/region.h"
 #include "core/error.h"
+#include "core/error_of.h"
 #include "core/stream.h"
 #include "descriptor_count.h"
 #include "gpu_ranks.h"
@@ -186,18 +187,10 @@ TEST_F(GpuP2pOfOne, ErrorsSayWhatWasRefused) {
   const auto store = make_thread_rendezvous();
   Meeting importers(*store, "pair", 1, 2, seconds(1));
   HandleExchange exchange(importers);
-  const auto message_of = [&](const std::function<void()>& action) -> std::string {
-    try {
-      action();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
   for (const RegionKind kind : {RegionKind::thread_memory, RegionKind::ipc, RegionKind::vmm}) {
     RegionSpec spec = spec_of({kind, 0}, gpu(0), "huge");
     spec.bytes = std::size_t{1} << 46;
-    EXPECT_THAT(message_of([&] { export_region(spec, exchange); }), HasSubstr(std::to_string(spec.bytes).substr(0, 6)))
+    EXPECT_THAT(error_of<Error>([&] { export_region(spec, exchange); }), HasSubstr(std::to_string(spec.bytes).substr(0, 6)))
         << static_cast<int>(kind);
   }
   // A descriptor of something that is no GPU's memory.
@@ -215,7 +208,7 @@ TEST_F(GpuP2pOfOne, ErrorsSayWhatWasRefused) {
   spec.kind = RegionKind::ipc;
   spec.name = "no handle";
   store->set("pair/no handle/0", Json{{"handle", std::string(128, '0')}, {"offset", 0}, {"bytes", some_bytes}}.dump());
-  EXPECT_THAT(message_of([&] { import_region(spec, exchange); }), HasSubstr("cannot open the peer's memory"));
+  EXPECT_THAT(error_of<Error>([&] { import_region(spec, exchange); }), HasSubstr("cannot open the peer's memory"));
   // The failures are no one else's: a launch after them is fine.
   DeviceMemory memory(gpu(0));
   const Buffer buffer = memory.allocate(64);

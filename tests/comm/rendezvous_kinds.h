@@ -3,25 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "comm/rendezvous.h"
-#include "core/error.h"
 #include "core/temporary_directory.h"
 
 namespace plait::comm::test {
-
-// What a CommError says that `action` throws.
-inline std::string comm_error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return "no CommError";
-}
 
 // Every rank gets its own handle of one store: the same object for threads, another one on the same directory for processes.
 class EveryRendezvous : public testing::TestWithParam<const char*> {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/error_of.h"
 #include "core/temporary_directory.h"
 #include "rank_threads.h"
 #include "rendezvous_kinds.h"
@@ -49,7 +50,7 @@ TEST_P(RendezvousKind, GetWaitsUntilSomebodySets) {
 }
 
 TEST_P(RendezvousKind, GetNamesKeyAndTimeWhenNobodySets) {
-  EXPECT_THAT(comm_error_of([&] { store()->get("missing/key", milliseconds(30)); }),
+  EXPECT_THAT(error_of<CommError>([&] { store()->get("missing/key", milliseconds(30)); }),
               AllOf(HasSubstr("'missing/key'"), HasSubstr("within 30 ms")));
 }
 
@@ -81,10 +82,10 @@ TEST_P(RendezvousKind, AbortReleasesWaitersAndTheFirstReasonStays) {
     a->abort("rank 3: out of memory");
     a->abort("a later reason");
   });
-  EXPECT_THAT(comm_error_of([&] { b->get("never", seconds(30)); }),
+  EXPECT_THAT(error_of<CommError>([&] { b->get("never", seconds(30)); }),
               AllOf(HasSubstr("'never'"), HasSubstr("rank 3: out of memory")));
   aborter.join();
-  EXPECT_THAT(comm_error_of([&] { b->get("there", seconds(30)); }), HasSubstr("rank 3: out of memory"));
+  EXPECT_THAT(error_of<CommError>([&] { b->get("there", seconds(30)); }), HasSubstr("rank 3: out of memory"));
 }
 
 TEST(DirectoryRendezvous, IsPrivateAndLeavesNoTemporaryFiles) {
@@ -111,7 +112,7 @@ TEST(DirectoryRendezvous, DoesNotReadMoreThanARankWrites) {
   const auto store = make_directory_rendezvous(parent.path() + "/store");
   store->set("big", "");
   std::filesystem::resize_file(parent.path() + "/store/key-big", Rendezvous::longest_value + 1);
-  EXPECT_THAT(comm_error_of([&] { store->get("big", milliseconds(0)); }),
+  EXPECT_THAT(error_of<CommError>([&] { store->get("big", milliseconds(0)); }),
               AllOf(HasSubstr("key-big"), HasSubstr("no rank writes")));
 }
 
@@ -120,14 +121,14 @@ TEST(DirectoryRendezvous, RefusesADirectoryThatOthersCanEnter) {
   const std::string path = parent.path() + "/open";
   std::filesystem::create_directory(path);
   ASSERT_EQ(chmod(path.c_str(), 0755), 0);
-  EXPECT_THAT(comm_error_of([&] { make_directory_rendezvous(path); }), AllOf(HasSubstr(path), HasSubstr("chmod 700")));
+  EXPECT_THAT(error_of<CommError>([&] { make_directory_rendezvous(path); }), AllOf(HasSubstr(path), HasSubstr("chmod 700")));
 }
 
 TEST(DirectoryRendezvous, NamesAPathThatCannotBeUsed) {
-  EXPECT_THAT(comm_error_of([] { make_directory_rendezvous("/nowhere/at/all"); }), HasSubstr("/nowhere/at/all"));
-  EXPECT_THAT(comm_error_of([] { make_directory_rendezvous("/dev/null"); }), HasSubstr("not a directory"));
+  EXPECT_THAT(error_of<CommError>([] { make_directory_rendezvous("/nowhere/at/all"); }), HasSubstr("/nowhere/at/all"));
+  EXPECT_THAT(error_of<CommError>([] { make_directory_rendezvous("/dev/null"); }), HasSubstr("not a directory"));
   const plait::test::TemporaryDirectory parent;
-  EXPECT_THAT(comm_error_of([&] { make_directory_rendezvous(parent.path())->set(std::string(300, 'k'), ""); }),
+  EXPECT_THAT(error_of<CommError>([&] { make_directory_rendezvous(parent.path())->set(std::string(300, 'k'), ""); }),
               HasSubstr("too long"));
 }
 

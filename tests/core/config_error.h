@@ -7,17 +7,14 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/error_of.h"
 
 namespace plait {
 
 inline std::string config_error(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no ConfigError";
-  return "";
+  const std::string text = error_of<ConfigError>(action);
+  EXPECT_NE(text, nothing_thrown);
+  return text;
 }
 
 }  // namespace plait

@@ -6,21 +6,12 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/error_of.h"
 
 namespace plait {
 namespace {
 
 using testing::HasSubstr;
-
-template <typename Body>
-std::string internal_error(Body body) {
-  try {
-    body();
-  } catch (const InternalError& error) {
-    return error.what();
-  }
-  return "no InternalError";
-}
 
 TEST(ShapeTest, CountsComparesAndPrints) {
   EXPECT_EQ(Shape().elements(), 1);  // a scalar
@@ -35,8 +26,8 @@ TEST(ShapeTest, CountsComparesAndPrints) {
 }
 
 TEST(ShapeTest, RefusesFiveDimsAndNegativeOnes) {
-  EXPECT_THAT(internal_error([] { Shape{1, 2, 3, 4, 5}; }), HasSubstr("more than four dims"));
-  EXPECT_THAT(internal_error([] { Shape{2, -1}; }), HasSubstr("negative dim"));
+  EXPECT_THAT(error_of<InternalError>([] { Shape{1, 2, 3, 4, 5}; }), HasSubstr("more than four dims"));
+  EXPECT_THAT(error_of<InternalError>([] { Shape{2, -1}; }), HasSubstr("negative dim"));
 }
 
 TEST(ViewTest, KnowsItsBytes) {
@@ -52,7 +43,7 @@ TEST(ViewTest, HandsOutElementsOfItsOwnTypeOnly) {
   std::vector<float> memory(4);
   const View view(memory.data(), DType::f32, {4});
   EXPECT_EQ(view.as<float>(), memory.data());
-  EXPECT_THAT(internal_error([&] { static_cast<void>(view.as<BFloat16>()); }), HasSubstr("holds f32, asked for bf16"));
+  EXPECT_THAT(error_of<InternalError>([&] { static_cast<void>(view.as<BFloat16>()); }), HasSubstr("holds f32, asked for bf16"));
 }
 
 TEST(ViewTest, ReshapesTheSameMemory) {
@@ -61,7 +52,7 @@ TEST(ViewTest, ReshapesTheSameMemory) {
   const View other = view.reshaped({2, 3, 4});
   EXPECT_EQ(other.data, view.data);
   EXPECT_EQ(other.shape, (Shape{2, 3, 4}));
-  EXPECT_THAT(internal_error([&] { static_cast<void>(view.reshaped({5, 5})); }), HasSubstr("[4, 6] to [5, 5]"));
+  EXPECT_THAT(error_of<InternalError>([&] { static_cast<void>(view.reshaped({5, 5})); }), HasSubstr("[4, 6] to [5, 5]"));
 }
 
 TEST(ViewTest, TakesRowsOfTheFirstDimWhateverTheRank) {
@@ -82,9 +73,10 @@ TEST(ViewTest, RefusesRowsOutsideTheFirstDim) {
   std::vector<float> memory(10);
   const View view(memory.data(), DType::f32, {5, 2});
   for (const auto& [first, count] : std::vector<std::pair<std::int64_t, std::int64_t>>{{4, 2}, {-1, 1}, {0, -1}, {6, 0}}) {
-    EXPECT_THAT(internal_error([&] { static_cast<void>(view.rows(first, count)); }), HasSubstr("out of range")) << first;
+    EXPECT_THAT(error_of<InternalError>([&] { static_cast<void>(view.rows(first, count)); }), HasSubstr("out of range"))
+        << first;
   }
-  EXPECT_THAT(internal_error([&] { static_cast<void>(View(memory.data(), DType::f32, {}).rows(0, 0)); }),
+  EXPECT_THAT(error_of<InternalError>([&] { static_cast<void>(View(memory.data(), DType::f32, {}).rows(0, 0)); }),
               HasSubstr("out of range"));
 }
 

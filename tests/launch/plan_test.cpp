@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/error_of.h"
 #include "launch/launch.h"
 #include "launch_fixtures.h"
 
@@ -13,15 +14,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string config_error(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no ConfigError";
-}
 
 Config on_cpu() {
   Config config;
@@ -51,10 +43,10 @@ TEST(LaunchPlan, RanksMustFitTheLayout) {
   config.launch.ranks = 3;
   EXPECT_EQ(plan_launch(config).ranks, 3);
   config.parallel.tensor = 2;
-  EXPECT_THAT(config_error([&] { plan_launch(config); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }),
               AllOf(HasSubstr("launch.ranks=3"), HasSubstr("multiple of parallel.tensor")));
   config.parallel.data = 2;
-  EXPECT_THAT(config_error([&] { plan_launch(config); }), AllOf(HasSubstr("launch.ranks=3"), HasSubstr("= 4")));
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }), AllOf(HasSubstr("launch.ranks=3"), HasSubstr("= 4")));
   config.launch.ranks = 4;
   EXPECT_EQ(plan_launch(config).ranks, 4);
 }
@@ -68,7 +60,7 @@ TEST(LaunchPlan, AutoFallsBackToTheCpuAndSaysWhy) {
   EXPECT_FALSE(why.empty());
   Config config;
   config.launch.device = "cuda";
-  EXPECT_THAT(config_error([&] { plan_launch(config); }), AllOf(HasSubstr("launch.device=cuda"), HasSubstr(why)));
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }), AllOf(HasSubstr("launch.device=cuda"), HasSubstr(why)));
 }
 
 TEST(GpuLaunchPlan, AutoTakesAllGpusAndNoMore) {
@@ -79,7 +71,7 @@ TEST(GpuLaunchPlan, AutoTakesAllGpusAndNoMore) {
   EXPECT_EQ(plan.ranks, devices);
   EXPECT_EQ(plan.devices.back(), (Device{DeviceKind::cuda, devices - 1}));
   config.launch.ranks = devices + 1;
-  EXPECT_THAT(config_error([&] { plan_launch(config); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }),
               AllOf(HasSubstr("launch.ranks"), HasSubstr("only " + std::to_string(devices))));
   config.launch.device = "cpu";
   EXPECT_EQ(plan_launch(config).ranks, devices + 1);
@@ -90,7 +82,7 @@ TEST(LaunchPlan, Fp64RunsOnTheCpu) {
   config.precision.compute = "fp64";
   EXPECT_THAT(plan_launch(config).explanation, HasSubstr("fp64 runs on the CPU only"));
   config.launch.device = "cuda";
-  EXPECT_THAT(config_error([&] { plan_launch(config); }), HasSubstr("precision.compute=fp64"));
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }), HasSubstr("precision.compute=fp64"));
 }
 
 TEST(LaunchPlan, ABackendThatTheDeviceLacksIsRefused) {
@@ -98,7 +90,7 @@ TEST(LaunchPlan, ABackendThatTheDeviceLacksIsRefused) {
   config.comm.backend = Backend::gloo;
   EXPECT_EQ(plan_launch(config).ranks, 2);
   config.comm.backend = Backend::nccl;
-  EXPECT_THAT(config_error([&] { plan_launch(config); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config); }),
               AllOf(HasSubstr("comm.backend=nccl"), HasSubstr("launch.device is cpu")));
 }
 
@@ -178,7 +170,7 @@ TEST_F(LaunchEnvironment, TorchrunInsideASlurmAllocation) {
 }
 
 TEST_F(LaunchEnvironment, NobodyStartedUs) {
-  EXPECT_THAT(config_error([&] { plan_launch(config_); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config_); }),
               AllOf(HasSubstr("launch.mode=external"), HasSubstr("RANK (torchrun)"), HasSubstr("SLURM_PROCID (Slurm)")));
 }
 
@@ -186,18 +178,20 @@ TEST_F(LaunchEnvironment, EveryProblemIsReported) {
   set("RANK", "two");
   set("LOCAL_RANK", "-1");
   config_.launch.rendezvous = "";
-  EXPECT_THAT(config_error([&] { rank_from_environment(config_); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { rank_from_environment(config_); }),
               AllOf(HasSubstr("RANK=two"), HasSubstr("WORLD_SIZE: is missing"), HasSubstr("LOCAL_RANK=-1"),
                     HasSubstr("launch.rendezvous")));
   torchrun(4, 4);
   config_.launch.rendezvous = directory_.path();
-  EXPECT_THAT(config_error([&] { rank_from_environment(config_); }), AllOf(HasSubstr("RANK=4"), HasSubstr("less than")));
+  EXPECT_THAT(error_of<ConfigError>([&] { rank_from_environment(config_); }),
+              AllOf(HasSubstr("RANK=4"), HasSubstr("less than")));
 }
 
 TEST_F(LaunchEnvironment, RanksOfTheConfigMustAgree) {
   torchrun(0, 4);
   config_.launch.ranks = 2;
-  EXPECT_THAT(config_error([&] { plan_launch(config_); }), AllOf(HasSubstr("launch.ranks=2"), HasSubstr("started 4 ranks")));
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config_); }),
+              AllOf(HasSubstr("launch.ranks=2"), HasSubstr("started 4 ranks")));
 }
 
 TEST_F(LaunchEnvironment, RunsThisRankOnceAndRefusesALeftOverDirectory) {
@@ -209,7 +203,7 @@ TEST_F(LaunchEnvironment, RunsThisRankOnceAndRefusesALeftOverDirectory) {
   };
   EXPECT_EQ(launch(plan_launch(config_), body, {}), 0);
   EXPECT_EQ(runs, 1);
-  EXPECT_THAT(config_error([&] { launch(plan_launch(config_), body, {}); }),
+  EXPECT_THAT(error_of<ConfigError>([&] { launch(plan_launch(config_), body, {}); }),
               AllOf(HasSubstr("earlier job"), HasSubstr(config_.launch.rendezvous), HasSubstr("fresh directory")));
   EXPECT_EQ(runs, 1);
   set("TORCHELASTIC_RESTART_COUNT", "1");

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/error_of.h"
 #include "launch_fixtures.h"
 
 namespace plait::launch::test {
@@ -30,16 +31,6 @@ void expect_all_reduce(comm::Communicator& communicator) {
   communicator.all_reduce(stream, {&value, DType::f32, {1}});
   stream.ref().synchronize();
   EXPECT_EQ(value, static_cast<float>(communicator.size()));
-}
-
-template <typename Exception>
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(LaunchThreads, EveryRankRunsOnceAndKnowsItsPlace) {
@@ -81,7 +72,7 @@ TEST(LaunchThreads, AFailureReleasesRanksThatWaitInACollective) {
       throw;
     }
   };
-  EXPECT_EQ(message_of<DeviceError>([&] { launch(cpu_threads(3), body, {}); }), "rank 2: out of memory");
+  EXPECT_EQ(error_of<DeviceError>([&] { launch(cpu_threads(3), body, {}); }), "rank 2: out of memory");
   EXPECT_EQ(released, 2);
   EXPECT_LT(Clock::now() - start, seconds(20)) << "the collective's timeout is 60 s";
 }
@@ -92,19 +83,19 @@ TEST(LaunchThreads, AFailureReleasesRanksThatWaitToJoin) {
     if (context.rank == 1) throw ConfigError("no such file: data.txt");
     join(context);
   };
-  EXPECT_EQ(message_of<ConfigError>([&] { launch(cpu_threads(2), body, {}); }), "rank 1: no such file: data.txt");
+  EXPECT_EQ(error_of<ConfigError>([&] { launch(cpu_threads(2), body, {}); }), "rank 1: no such file: data.txt");
   EXPECT_LT(Clock::now() - start, seconds(20));
 }
 
 TEST(LaunchThreads, ClassesOfErrorsStay) {
   const auto fail_with = [](auto error) { return [error](RankContext&) { throw error; }; };
   const LaunchPlan plan = cpu_threads(2);
-  EXPECT_THAT(message_of<CommError>([&] { launch(plan, fail_with(CommError("x")), {}); }),
+  EXPECT_THAT(error_of<CommError>([&] { launch(plan, fail_with(CommError("x")), {}); }),
               AllOf(StartsWith("rank "), HasSubstr(": x")));
-  EXPECT_THAT(message_of<InternalError>([&] { launch(plan, fail_with(InternalError("x")), {}); }), StartsWith("rank "));
-  EXPECT_THAT(message_of<Error>([&] { launch(plan, fail_with(std::runtime_error("x")), {}); }), StartsWith("rank "));
-  EXPECT_THAT(message_of<PeerLostError>([&] { launch(plan, fail_with(PeerLostError("x")), {}); }), StartsWith("rank "));
-  EXPECT_THAT(message_of<Interrupted>([&] { launch(plan, fail_with(Interrupted("x")), {}); }), StartsWith("rank "));
+  EXPECT_THAT(error_of<InternalError>([&] { launch(plan, fail_with(InternalError("x")), {}); }), StartsWith("rank "));
+  EXPECT_THAT(error_of<Error>([&] { launch(plan, fail_with(std::runtime_error("x")), {}); }), StartsWith("rank "));
+  EXPECT_THAT(error_of<PeerLostError>([&] { launch(plan, fail_with(PeerLostError("x")), {}); }), StartsWith("rank "));
+  EXPECT_THAT(error_of<Interrupted>([&] { launch(plan, fail_with(Interrupted("x")), {}); }), StartsWith("rank "));
   struct OfThisTest : DeviceError {
     using DeviceError::DeviceError;
     int number = 7;
@@ -123,7 +114,7 @@ TEST(LaunchThreads, ClassesOfErrorsStay) {
     ASSERT_EQ(error.problems().size(), 1u);
     EXPECT_EQ(error.problems().front().path, "train.steps");
   }
-  EXPECT_EQ(message_of<CommError>([&] { launch(cpu_threads(1), fail_with(CommError("alone")), {}); }), "alone");
+  EXPECT_EQ(error_of<CommError>([&] { launch(cpu_threads(1), fail_with(CommError("alone")), {}); }), "alone");
 }
 
 TEST(LaunchThreads, ActionsRegisteredAfterTheAbortRunAtOnce) {
@@ -134,7 +125,7 @@ TEST(LaunchThreads, ActionsRegisteredAfterTheAbortRunAtOnce) {
     context.life->on_abort([&] { ran = true; });
     throw CommError("second");
   };
-  EXPECT_EQ(message_of<CommError>([&] { launch(cpu_threads(2), body, {}); }), "rank 0: first");
+  EXPECT_EQ(error_of<CommError>([&] { launch(cpu_threads(2), body, {}); }), "rank 0: first");
   EXPECT_TRUE(ran);
 }
 
@@ -145,7 +136,7 @@ TEST(LaunchThreads, ALostPeerIsNeverTheCauseWhereThereIsAnother) {
     while (!context.life->is_aborted()) std::this_thread::yield();
     throw CommError("gave up");
   };
-  EXPECT_EQ(message_of<CommError>([&] { launch(cpu_threads(2), body, {}); }), "rank 0: gave up");
+  EXPECT_EQ(error_of<CommError>([&] { launch(cpu_threads(2), body, {}); }), "rank 0: gave up");
 }
 
 TEST(LaunchThreads, ABrokenPlanIsRefused) {

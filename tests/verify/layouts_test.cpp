@@ -18,22 +18,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Strings = std::vector<std::string>;
 
-template <typename Function>
-std::string refusal(Function function) {
-  try {
-    function();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 VerifyMatrix matrix(const Strings& layouts, const Strings& set = {}) {
   return make_matrix(verify_request({}, {}, set).config, layouts);
 }
 
 std::string matrix_refusal(const Strings& layouts, const Strings& set = {}) {
-  return refusal([&] { matrix(layouts, set); });
+  return error_of<ConfigError>([&] { matrix(layouts, set); });
 }
 
 Strings names(const VerifyMatrix& m) {
@@ -46,7 +36,8 @@ TEST(VerifyOverrides, AWordWithoutAnEqualsSignBelongsToTheValueBefore) {
   EXPECT_THAT(split_overrides("pipeline=2  stages=[1, 3] zero=1", "k"), ElementsAre("pipeline=2", "stages=[1, 3]", "zero=1"));
   EXPECT_THAT(split_overrides("", "k"), ElementsAre());
   EXPECT_THAT(split_overrides("a=b=c", "k"), ElementsAre("a=b=c"));
-  EXPECT_THAT(refusal([] { split_overrides("2 a=1", "the.key"); }), AllOf(HasSubstr("the.key"), HasSubstr("'2'")));
+  EXPECT_THAT(error_of<ConfigError>([] { split_overrides("2 a=1", "the.key"); }),
+              AllOf(HasSubstr("the.key"), HasSubstr("'2'")));
 }
 
 TEST(VerifyLayouts, TextSaysWhatIsNotUsual) {
