@@ -1,0 +1,213 @@
+#include "plan/evaluation.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "core/error.h"
+#include "core/format_bytes.h"
+#include "parallel/job_plan.h"
+#include "parallel/program_set.h"
+
+namespace plait::plan {
+namespace {
+
+using parallel::Layout;
+
+// Micro-batches of a shortened step, for each pipeline rank: the schedule's rhythm has settled long before.
+constexpr std::int64_t shortened_micro_batches = 4;
+
+Candidate candidate_of(const Config& config, const Layout& layout) {
+  return {.data = layout.data,
+          .tensor = layout.tensor,
+          .pipeline = layout.pipeline,
+          .micro_batch = config.train.micro_batch,
+          .virtual_stages = config.parallel.virtual_stages,
+          .zero = config.parallel.zero,
+          .schedule = config.parallel.schedule.value(),
+          .recompute = config.parallel.recompute.value(),
+          .stages = config.parallel.stages};
+}
+
+AxisLink axis_link(const AxisCost& cost, const topology::Fabric& fabric, const std::string& what) {
+  AxisLink link;
+  link.used = cost.narrowest.from >= 0;
+  if (!link.used) return link;
+  link.min_gb_per_s = cost.narrowest.gb_per_s;
+  link.link = cost.narrowest.link;
+  link.from = cost.narrowest.from, link.to = cost.narrowest.to;
+  if (cost.shared_channel >= 0)
+    link.shared = fmt::format("{} {} share {}", cost.sharing, what, fabric.channel_name(cost.shared_channel));
+  return link;
+}
+
+// Whether a step of `few` micro-batches takes the memory that one of `whole` takes. A file is for one number of them.
+bool may_be_shortened(const Config& config, const Layout& layout, std::int64_t whole, std::int64_t few) {
+  const ScheduleFigure in_flight = schedule_row(config.parallel.schedule.value()).in_flight;
+  if (in_flight == nullptr) return false;
+  const auto most = [&](std::int64_t micro_batches) {
+    return in_flight({.ranks = static_cast<double>(layout.pipeline),
+                      .chunks = static_cast<double>(std::max<std::int64_t>(1, config.parallel.virtual_stages)),
+                      .micro_batches = static_cast<double>(micro_batches)});
+  };
+  return most(whole) <= most(few);
+}
+
+// What can be said without a placement.
+Evaluation evaluate_memory(const Config& config, const std::vector<parallel::RankPlan>& stages, const Machine& machine) {
+  Evaluation result;
+  result.candidate = candidate_of(config, stages.front().layout);
+  std::size_t fullest = 0;
+  for (const parallel::RankPlan& plan : stages) {
+    result.peak_bytes.push_back(static_cast<double>(plan.memory.total_bytes()) + library_bytes(machine, plan));
+    if (result.peak_bytes.back() > result.peak_bytes[fullest]) fullest = result.peak_bytes.size() - 1;
+  }
+  result.library_bytes = library_bytes(machine, stages[fullest]);
+  for (const auto& [kind, bytes] : stages[fullest].memory.bytes_by_kind()) {
+    result.bytes_by_kind.emplace_back(kind, static_cast<double>(bytes));
+  }
+  std::stable_sort(result.bytes_by_kind.begin(), result.bytes_by_kind.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return result;
+}
+
+// By rank: a number for ranks whose messages cost the same, as their ways are alike.
+std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::vector<int>& gpus, topology::Fabric& fabric) {
+  std::map<std::vector<std::tuple<double, double, std::string>>, int> numbers;
+  std::vector<int> alike;
+  for (int rank = 0; rank < programs.layout.ranks(); ++rank) {
+    std::vector<std::tuple<double, double, std::string>> ways;
+    for (const parallel::StreamSpec& stream : programs.program(rank).streams) {
+      if (stream.role != parallel::StreamRole::send) continue;
+      const int peer = programs.layout.on_pipeline(rank, stream.peer);
+      const topology::Way& way = fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
+      ways.emplace_back(way.gb_per_s, way.latency_us, way.link);
+    }
+    alike.push_back(numbers.try_emplace(std::move(ways), static_cast<int>(numbers.size())).first->second);
+  }
+  return alike;
+}
+
+Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCosts& costs, const PlacementResult& placement,
+                   topology::Fabric& fabric, SimulationOptions options) {
+  const Layout& layout = stages.front().layout;
+  const std::vector<int>& gpus = placement.gpu_of_rank;
+  const NarrowestWay& tensor = placement.cost.tensor.narrowest;
+  const double tensor_latency = tensor.from >= 0 ? fabric.way(tensor.from, tensor.to).latency_us : 0;
+  const parallel::ProgramSet programs = parallel::training_programs(stages);
+  const WorkOf work_of = [&](int rank, int index) {
+    const parallel::Program& program = programs.program(rank);
+    const parallel::Instruction& i = program.at(index);
+    const topology::Way* way = nullptr;
+    if (parallel::is_send(i.kind)) {
+      const int peer = layout.on_pipeline(rank, program.stream_of(i).peer);
+      way = &fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
+    }
+    return costs.work(layout.coordinates(rank).pipeline, index, tensor_latency, way);
+  };
+  options.same_work = alike_in_ways(programs, gpus, fabric);
+  return simulate_step(programs, work_of, topology::network_of(fabric), gpus, options);
+}
+
+}  // namespace
+
+double context_bytes(const Machine& machine) {
+  const auto measured = machine.calibration ? machine.calibration->context_bytes : std::nullopt;
+  return measured.value_or(machine.profile.context_bytes);
+}
+
+double library_bytes(const Machine& machine, const parallel::RankPlan& plan) {
+  const Calibration none, &measured = machine.calibration ? *machine.calibration : none;
+  const std::vector<std::vector<int>> communicators = parallel::communicators_of(plan);
+  double bytes = context_bytes(machine);
+  if (!communicators.empty()) bytes += measured.collectives_bytes.value_or(machine.profile.collectives_bytes);
+  for (const std::vector<int>& members : communicators) {
+    // Of those measured, that of the most ranks which are no more than these.
+    const CommunicatorMeasurement* nearest = nullptr;
+    for (const CommunicatorMeasurement& m : measured.communicators) {
+      if (!nearest || (m.ranks <= std::ssize(members) && m.ranks > nearest->ranks)) nearest = &m;
+    }
+    bytes += nearest ? nearest->bytes : machine.profile.communicator_bytes;
+  }
+  return bytes;
+}
+
+double Evaluation::most_bytes() const {
+  return peak_bytes.empty() ? 0 : *std::max_element(peak_bytes.begin(), peak_bytes.end());
+}
+
+std::vector<parallel::RankPlan> stage_plans(const Config& config, std::int64_t vocab, int ranks, const Site& site) {
+  return parallel::make_stage_plans(config, vocab, parallel::resolve_layout(config.parallel, ranks), site.kind);
+}
+
+Evaluation evaluate_plans(const Config& config, const std::vector<parallel::RankPlan>& stages, const Site& site, Placer& placer,
+                          const PlacementOptions& options) {
+  const Layout& layout = stages.front().layout;
+  const StepCosts costs(site.machine, stages);
+  Evaluation result = evaluate_memory(config, stages, site.machine);
+  result.placement = placer.place(costs.traffic(), options);
+  const PlacementCost& cost = result.placement.cost;
+  if (!cost.possible())
+    throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
+  topology::Fabric& fabric = *site.fabric;
+  result.tensor = axis_link(cost.tensor, fabric, "tensor groups");
+  result.pipeline = axis_link(cost.pipeline, fabric, "messages");
+  result.data = axis_link(cost.data, fabric, "data groups");
+  const Simulated simulated = simulate(stages, costs, result.placement, fabric, {});
+  result.step_seconds = simulated.step_seconds;
+  result.bubble_fraction = simulated.mean_bubble_fraction();
+  result.ledger = simulated.mean_ledger();
+  result.critical = simulated.critical_sums;
+  result.extrapolated = costs.extrapolated();
+  return result;
+}
+
+Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
+                    const PlacementOptions& options) {
+  return evaluate_plans(config, stage_plans(config, vocab, ranks, site), site, placer, options);
+}
+
+Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
+                              const PlacementOptions& options) {
+  const Layout layout = parallel::resolve_layout(config.parallel, ranks);
+  const std::int64_t per_round = config.train.micro_batch * layout.data;
+  const std::int64_t whole = config.train.global_batch / per_round, few = shortened_micro_batches * layout.pipeline;
+  const bool shortened =
+      config.train.global_batch % per_round == 0 && whole > 2 * few && may_be_shortened(config, layout, whole, 2 * few);
+  Config shorter = config;
+  if (shortened) shorter.train.global_batch = 2 * few * per_round;
+  const std::vector<parallel::RankPlan> stages = stage_plans(shorter, vocab, ranks, site);
+  if (Evaluation memory = evaluate_memory(shorter, stages, site.machine); !memory_problem(memory, site.machine).empty())
+    return memory;
+  Evaluation second = evaluate_plans(shorter, stages, site, placer, options);
+  if (!shortened) return second;
+  shorter.train.global_batch = few * per_round;
+  const Evaluation first = evaluate(shorter, vocab, ranks, site, placer, options);
+  const double more = static_cast<double>(whole - 2 * few) / static_cast<double>(few);
+  const double bubble = second.bubble_fraction * second.step_seconds;
+  const double bubble_of_more = more * (bubble - first.bubble_fraction * first.step_seconds);
+  second.step_seconds += more * (second.step_seconds - first.step_seconds);
+  second.bubble_fraction = std::max(0.0, bubble + bubble_of_more) / second.step_seconds;
+  return second;
+}
+
+Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const PlacementResult& placement, const Site& site,
+                          const SimulationOptions& options) {
+  return simulate(stages, StepCosts(site.machine, stages), placement, *site.fabric, options);
+}
+
+std::string memory_problem(const Evaluation& evaluation, const Machine& machine) {
+  const double most = evaluation.most_bytes(), has = machine.profile.memory_bytes;
+  if (most <= has) return "";
+  std::string items;
+  for (std::size_t n = 0; n < std::min<std::size_t>(3, evaluation.bytes_by_kind.size()); ++n) {
+    items += fmt::format("{}{} {}", n == 0 ? "" : ", ", evaluation.bytes_by_kind[n].first,
+                         format_gib(evaluation.bytes_by_kind[n].second));
+  }
+  return fmt::format("does not fit: needs {} of {} per GPU; the largest items are {}", format_gib(most), format_gib(has),
+                     items);
+}
+
+}  // namespace plait::plan
