@@ -71,8 +71,8 @@ Json Meeting::parse(const std::string& topic, int rank, const std::string& text,
 
 void Meeting::refuse(const std::string& topic, int rank, const std::string& why) const {
   const std::string who = rank == nobody ? "a rank" : "rank " + std::to_string(rank);
-  throw CommError(who + " said on '" + (rank == nobody ? common_key(topic) : key(topic, rank)) +
-                  "' what cannot be used: " + why + "; do all ranks run the same plait?");
+  throw CommError(who + " sent something unusable for '" + (rank == nobody ? common_key(topic) : key(topic, rank)) +
+                  "': " + why + "; do all ranks run the same plait?");
 }
 
 std::string Meeting::await(const std::string& topic, int rank, Clock::time_point deadline) {

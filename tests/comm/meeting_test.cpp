@@ -132,7 +132,7 @@ TEST_P(MeetingKind, WhatAPeerSaysIsNotBelieved) {
     return error_of<CommError>([&] { meeting.hear<std::decay_t<decltype(kind)>>(topic, 1, most); });
   };
   const auto is_of_peer = [](const std::string& topic, const std::string& fault) {
-    return AllOf(HasSubstr("rank 1 said on 'test/" + topic + "/1'"), HasSubstr(fault));
+    return AllOf(HasSubstr("rank 1 sent something unusable for 'test/" + topic + "/1'"), HasSubstr(fault));
   };
   const std::size_t most = Meeting::usual_bytes;
   EXPECT_THAT(refusal_of("nothing", "", 0, most), is_of_peer("nothing", "parse error"));

@@ -269,7 +269,7 @@ TEST_F(P2pExchange, OnlyInvitationsAreAccepted) {
     const std::string name = "malformed" + std::to_string(i);
     store->set(given_key(name), malformed[i]);
     EXPECT_THAT(error_of<CommError>([&] { exchange.take_descriptor(name); }),
-                AllOf(HasSubstr("rank 0 said on"), HasSubstr("'" + given_key(name) + "'")))
+                AllOf(HasSubstr("rank 0 sent something unusable for"), HasSubstr("'" + given_key(name) + "'")))
         << malformed[i];
   }
 }
