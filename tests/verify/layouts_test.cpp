@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/error_of.h"
 #include "core/schedule_file.h"
 #include "verify/overrides.h"
 #include "verify/verify_cases.h"
