@@ -180,14 +180,16 @@ class LedgerMaker::Walk {
     return static_cast<std::size_t>(place) < list.size() ? &list[static_cast<std::size_t>(place)] : nullptr;
   }
 
-  // Among what `run` had to wait for, the communication that ended last, if it began before `now`.
+  // Among what `run` had to wait for, the communication that ended last, and of several the one that began first. What began
+  // after `now` is no cause; what took no time then may lead on to one.
   std::optional<InstructionRun> last_awaited(InstructionRun run, double now, bool stream_too) const {
     std::optional<InstructionRun> last;
     const auto consider = [&](int instruction) {
       const InstructionRun other{instruction, run.step - (instruction >= run.instruction ? 1 : 0)};
       const CommunicationTimes* times = run_of(other);
-      if (!times || times->begin >= now) return;
-      if (!last || times->end > run_of(*last)->end) last = other;
+      if (!times || times->begin > now || (times->begin == now && times->end > now)) return;
+      const CommunicationTimes* const best = last ? run_of(*last) : nullptr;
+      if (!best || times->end > best->end || (times->end == best->end && times->begin < best->begin)) last = other;
     };
     for (const int awaited : maker_.program_.at(run.instruction).waits) consider(awaited);
     if (stream_too) consider(maker_.previous_[static_cast<std::size_t>(run.instruction)]);
