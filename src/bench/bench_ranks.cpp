@@ -78,14 +78,6 @@ void synchronize_within(const Event& event, std::chrono::milliseconds timeout, c
   }
 }
 
-void synchronize_aborted(StreamRef stream) noexcept {
-  try {
-    stream.synchronize();
-  } catch (const std::exception&) {
-    return;  // the reason for the abort is on its way up already
-  }
-}
-
 std::string describe(const launch::LaunchPlan& plan) {
   const char* each = plan.mode == LaunchMode::processes ? "one process each" : "one thread each";
   return std::to_string(plan.ranks) + " x " + device_name(plan.devices.front()) + ", " + each;

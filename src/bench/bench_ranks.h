@@ -63,15 +63,11 @@ std::size_t least_free_bytes(const launch::RankContext& rank, comm::Meeting& mee
 // benchmark.
 void synchronize_within(const Event& event, std::chrono::milliseconds timeout, const std::string& what);
 
-// Blocks until the stream is empty and ignores its failures. Call it before destroying the links and communicators that the
-// stream uses, and after aborting them.
-void synchronize_aborted(StreamRef stream) noexcept;
-
 // What `measure` returns. If it throws, the rank is aborted, and the streams are empty before what they use goes.
 template <typename Measure>
 auto run_on(std::initializer_list<StreamRef> streams, launch::RankContext& rank, Measure measure) {
   return rank.life->run(measure, [&] {
-    for (const StreamRef stream : streams) synchronize_aborted(stream);
+    for (const StreamRef stream : streams) runtime::synchronize_aborted(stream);
   });
 }
 

@@ -70,8 +70,8 @@ PairEnd::PairEnd(launch::RankContext& rank, const PairSpec& spec, const std::vec
 
 void PairEnd::drain() noexcept {
   open_gate();
-  synchronize_aborted(out_);
-  synchronize_aborted(in_);
+  runtime::synchronize_aborted(out_);
+  runtime::synchronize_aborted(in_);
 }
 
 const PairLinks& PairMethod::links_for(std::size_t bytes) const {

@@ -70,7 +70,7 @@ class ProductBench {
 
   ProductBench(const ProductBench&) = delete;
   ProductBench& operator=(const ProductBench&) = delete;
-  ~ProductBench() { synchronize_aborted(compute_); }  // before the memory of the products goes
+  ~ProductBench() { runtime::synchronize_aborted(compute_); }  // before the memory of the products goes
 
   const ProductLoad& load() const { return load_; }
 

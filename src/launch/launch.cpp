@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -47,7 +46,7 @@ void run_rank(RankContext& context, const std::function<void(RankContext&)>& bod
     const runtime::RankLife::Failure failure = runtime::RankLife::failure_of(std::current_exception());
     context.life->fail(failure, [] {});
     note(std::current_exception());
-    context.rendezvous->abort("rank " + std::to_string(context.rank) + " failed: " + failure.what);
+    context.rendezvous->abort(context.life->reason_of(failure));
   }
   context.life->retire();
 }
@@ -74,9 +73,7 @@ struct Failure {
 
 int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {
   const auto store = comm::make_thread_rendezvous();
-  std::vector<int> ranks(static_cast<std::size_t>(plan.ranks));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  const std::vector<std::shared_ptr<runtime::RankLife>> lives = runtime::make_rank_lives(ranks);
+  const std::vector<std::shared_ptr<runtime::RankLife>> lives = runtime::make_rank_lives(plan.ranks);
   std::mutex mutex;
   std::vector<Failure> failures;  // as they came
 
@@ -127,7 +124,7 @@ int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContex
           std::to_string(context.rank) + ": " + error.what() + ". Remove it, or name a fresh directory for each job");
     }
   }
-  context.life = runtime::make_rank_lives({context.rank}).front();
+  context.life = std::make_shared<runtime::RankLife>(context.rank);
   std::exception_ptr failure;
   run_rank(context, body, [&](std::exception_ptr exception) { failure = exception; });
   if (failure) rethrow_from(context.rank, context.size, failure);

@@ -205,7 +205,7 @@ class Watchdog::Watch {
     const std::optional<RankLife::Failure> failure = spec_.life->failure();
     if (!failure || failure->of_communication) return false;
     say_once(meeting_, "left", Departure{true, fmt::format("failed: {}", failure->what)});
-    const std::string reason = fmt::format("rank {} failed: {}", spec_.rank, failure->what);
+    const std::string reason = spec_.life->reason_of(*failure);
     raise_alarm(meeting_, {reason, Alarm::Kind::failure});
     spec_.life->abort(reason);
     return true;

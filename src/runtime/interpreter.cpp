@@ -204,13 +204,7 @@ void Interpreter::synchronize() {
 }
 
 void Interpreter::synchronize_aborted() noexcept {
-  for (const auto& [spec, s] : streams_) {
-    try {
-      s.ref().synchronize();
-    } catch (const std::exception&) {
-      // The reason for the abort is known already.
-    }
-  }
+  for (const auto& [spec, s] : streams_) runtime::synchronize_aborted(s);
 }
 
 model::Transformer::Backward Interpreter::backward_arguments(const parallel::Program& program, const parallel::Instruction& i,

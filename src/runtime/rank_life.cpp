@@ -78,7 +78,7 @@ void RankLife::on_abort(std::function<void()> release) {
   release();
 }
 
-std::string RankLife::own_reason(const Failure& failure) const {
+std::string RankLife::reason_of(const Failure& failure) const {
   return "rank " + std::to_string(rank_) + " failed: " + failure.what;
 }
 
@@ -92,7 +92,7 @@ void RankLife::fail(const Failure& failure, const std::function<void()>& drain) 
       changed_.wait_for(lock, patience_, [this] { return state_ >= State::aborted; });
     }
   }
-  abort(own_reason(failure));  // unless the watchdog has; either way everything has been released when it returns
+  abort(reason_of(failure));  // unless the watchdog has; either way everything has been released when it returns
   try {
     drain();
   } catch (const std::exception&) {
@@ -118,7 +118,7 @@ void RankLife::end(std::exception_ptr error, const std::function<void()>& drain)
   fail(failure, drain);
   // An error of communication is worth less than the reason that somebody found for it.
   if (const std::string why = reason();
-      failure.of_communication && !why.empty() && why != own_reason(failure) && why != failure.what) {
+      failure.of_communication && !why.empty() && why != reason_of(failure) && why != failure.what) {
     throw CommError(why);
   }
   std::rethrow_exception(error);
@@ -143,14 +143,22 @@ void RankLife::wait_for(State state, std::chrono::milliseconds time, std::stop_t
   changed_.wait_for(lock, stop, time, [&] { return state_ >= state; });
 }
 
-std::vector<std::shared_ptr<RankLife>> make_rank_lives(const std::vector<int>& ranks) {
+std::vector<std::shared_ptr<RankLife>> make_rank_lives(int ranks) {
   std::vector<std::shared_ptr<RankLife>> lives;
-  for (const int rank : ranks) lives.push_back(std::make_shared<RankLife>(rank));
+  for (int rank = 0; rank < ranks; ++rank) lives.push_back(std::make_shared<RankLife>(rank));
   for (const auto& life : lives) {
     std::copy_if(lives.begin(), lives.end(), std::back_inserter(life->others_),
                  [&](const auto& other) { return other != life; });
   }
   return lives;
+}
+
+void synchronize_aborted(StreamRef stream) noexcept {
+  try {
+    stream.synchronize();
+  } catch (const std::exception&) {
+    // What failed first is known.
+  }
 }
 
 }  // namespace plait::runtime

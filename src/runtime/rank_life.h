@@ -29,6 +29,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/stream.h"
+
 namespace plait::runtime {
 
 class RankLife {
@@ -41,6 +43,8 @@ class RankLife {
     bool of_communication = false;  // a CommError, which is mostly the consequence of what happened to another rank
   };
   static Failure failure_of(const std::exception_ptr& error);
+  // What the other ranks are told of it: "rank 1 failed: out of memory".
+  std::string reason_of(const Failure& failure) const;
 
   explicit RankLife(int rank = 0) : rank_(rank) {}
   RankLife(const RankLife&) = delete;
@@ -95,9 +99,8 @@ class RankLife {
   }
 
  private:
-  friend std::vector<std::shared_ptr<RankLife>> make_rank_lives(const std::vector<int>& ranks);
+  friend std::vector<std::shared_ptr<RankLife>> make_rank_lives(int ranks);
 
-  std::string own_reason(const Failure& failure) const;
   [[noreturn]] void end(std::exception_ptr error, const std::function<void()>& drain);
   void advance(State state);
   void note_reason(const std::string& reason);
@@ -116,6 +119,10 @@ class RankLife {
 };
 
 // Of ranks that are threads of one process: aborting one aborts all.
-std::vector<std::shared_ptr<RankLife>> make_rank_lives(const std::vector<int>& ranks);
+std::vector<std::shared_ptr<RankLife>> make_rank_lives(int ranks);
+
+// Blocks until the stream is empty and ignores its failures. Call it before destroying the links and communicators that the
+// stream uses, and after aborting them: the reason for the abort is known already.
+void synchronize_aborted(StreamRef stream) noexcept;
 
 }  // namespace plait::runtime

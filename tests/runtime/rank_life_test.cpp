@@ -126,7 +126,7 @@ TEST(RankLife, AnErrorOfItsOwnIsThrownWhateverTheReasonForTheAbort) {
 }
 
 TEST(RankLife, AllRanksOfAProcessKnowTheReasonBeforeAnythingIsLetGo) {
-  const auto lives = make_rank_lives({0, 1, 2});
+  const auto lives = make_rank_lives(3);
   std::vector<std::string> reasons;
   for (const auto& life : lives) {
     life->on_abort([&] {
@@ -141,7 +141,7 @@ TEST(RankLife, AllRanksOfAProcessKnowTheReasonBeforeAnythingIsLetGo) {
 }
 
 TEST(RankLife, AnAbortOfOthersPassesByARankThatHasRetired) {
-  const auto lives = make_rank_lives({0, 1});
+  const auto lives = make_rank_lives(2);
   bool released = false;
   lives[0]->on_abort([&] { released = true; });
   lives[0]->retire();
@@ -170,7 +170,7 @@ TEST(RankLife, RetiringWaitsForThoseWhoLook) {
 
 // Under ThreadSanitizer: many abort, one looks, one fails.
 TEST(RankLife, FromAnyThread) {
-  const auto lives = make_rank_lives({0, 1});
+  const auto lives = make_rank_lives(2);
   std::atomic<int> released = 0;
   for (const auto& life : lives) life->on_abort([&] { ++released; });
   std::vector<std::jthread> threads;

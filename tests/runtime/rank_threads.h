@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -97,9 +96,7 @@ inline void run_ranks(const Config& config, int ranks, DeviceKind kind, const Ra
                       const std::function<void(GroupOptions&)>& edit_groups = {}) {
   const std::shared_ptr<comm::Rendezvous> store = comm::make_thread_rendezvous();
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
-  std::vector<int> numbers(static_cast<std::size_t>(ranks));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  const std::vector<std::shared_ptr<RankLife>> lives = make_rank_lives(numbers);
+  const std::vector<std::shared_ptr<RankLife>> lives = make_rank_lives(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
