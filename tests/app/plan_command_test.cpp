@@ -6,9 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/temporary_directory.h"
 #include "launch/launch_environment.h"
-#include "run_plait.h"
+#include "program_test.h"
 #include "topology/topology_files.h"
 
 namespace plait::app {
@@ -18,7 +17,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using topology::test::fixture;
 
-class PlanCommand : public testing::Test {
+class PlanCommand : public ProgramTest {
  protected:
   PlanCommand() {
     write("job.yaml",
@@ -28,22 +27,6 @@ class PlanCommand : public testing::Test {
               "parallel: {data: auto, tensor: auto, pipeline: auto, schedule: auto, virtual_stages: auto, zero: auto, "
               "recompute: auto}\n"
               "launch: {device: cpu, ranks: 2}\ncheckpoint: {final: false}\nlog: {tensorboard: false}\n");
-  }
-  // '@' stands for the test's folder.
-  Outcome plait(std::string arguments) {
-    for (std::size_t at = 0; (at = arguments.find('@', at)) != std::string::npos; at += folder.path().size())
-      arguments.replace(at, 1, folder.path());
-    return run_plait(folder.path(), arguments);
-  }
-  std::string write(const std::string& name, const std::string& text) {
-    const std::string file = folder.path() + "/" + name;
-    std::ofstream(file, std::ios::binary) << text;
-    return file;
-  }
-  nlohmann::json json(const std::string& arguments) {
-    const Outcome outcome = plait(arguments);
-    EXPECT_EQ(outcome.status, 0) << outcome.errors;
-    return nlohmann::json::parse(outcome.output, nullptr, false);
   }
   nlohmann::json written(const std::string& name) {
     std::ifstream file(folder.path() + "/runs/r/" + name);
@@ -57,7 +40,6 @@ class PlanCommand : public testing::Test {
     for (const char* key : {"step_ms", "exposed_comm_ms", "peak_bytes"})
       EXPECT_EQ(compared[key], plan["predicted"][key]) << key;
   }
-  plait::test::TemporaryDirectory folder;
 };
 
 TEST_F(PlanCommand, PlansForMachinesThatAreNotHere) {
@@ -210,11 +192,6 @@ TEST_F(PlanCommand, ASinglePairTakesItsTransport) {
 }
 
 TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
-  const auto refused = [&](const std::string& arguments) {
-    const Outcome outcome = plait(arguments);
-    EXPECT_EQ(outcome.status, 2) << arguments;
-    return outcome.errors;
-  };
   EXPECT_THAT(refused("plan"), HasSubstr("give a configuration file, or --accuracy"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"), HasSubstr("known are V100"));
   EXPECT_THAT(refused("plan @/job.yaml --topology nowhere.xml"), HasSubstr("nowhere.xml"));

@@ -6,8 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/temporary_directory.h"
-#include "run_plait.h"
+#include "program_test.h"
 
 namespace plait::app {
 namespace {
@@ -15,11 +14,11 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-class ScheduleFileCommand : public testing::Test {
+class ScheduleFileCommand : public ProgramTest {
  protected:
   ScheduleFileCommand() {
     write("job.yaml",
-          "run: {name: r, dir: " + folder_.path() +
+          "run: {name: r, dir: " + folder.path() +
               "/runs}\nmodel: {layers: 4, hidden: 16, heads: 2, vocab: 64}\ndata: {tokenizer: random, sequence_length: 8}\n"
               "train: {steps: 2, global_batch: 4, micro_batch: 1}\n"
               "parallel: {data: 1, pipeline: 2, schedule: {file: " +
@@ -30,29 +29,10 @@ class ScheduleFileCommand : public testing::Test {
           "1F1,2F1,1F0,2F0,2B1,1B1,1F2,2F2,2B0,1I0,1F3,2F3,2B2,2B3,1B2,1W0,1B3\n");
   }
 
-  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
-  std::string write(const std::string& name, const std::string& text) {
-    std::ofstream(path(name), std::ios::binary) << text;
-    return path(name);
-  }
   std::string read(const std::string& name) const {
     std::ifstream file(path(name), std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // '@' stands for the test's folder.
-  Outcome plait(std::string arguments) {
-    for (std::size_t at = 0; (at = arguments.find('@', at)) != std::string::npos; at += folder_.path().size())
-      arguments.replace(at, 1, folder_.path());
-    return run_plait(folder_.path(), arguments);
-  }
-  nlohmann::json json(const std::string& arguments) {
-    const Outcome outcome = plait(arguments);
-    EXPECT_EQ(outcome.status, 0) << outcome.errors;
-    return nlohmann::json::parse(outcome.output, nullptr, false);
-  }
-
- private:
-  plait::test::TemporaryDirectory folder_;
 };
 
 TEST_F(ScheduleFileCommand, OneThatPlaitWroteIsPlannedLikeTheOneByName) {
@@ -114,11 +94,6 @@ TEST_F(ScheduleFileCommand, APlanIsForItsFile) {
 }
 
 TEST_F(ScheduleFileCommand, WhatCannotRunIsRefusedWithStatus2) {
-  const auto refused = [&](const std::string& arguments) {
-    const Outcome outcome = plait(arguments);
-    EXPECT_EQ(outcome.status, 2) << arguments;
-    return outcome.errors;
-  };
   write("bad.csv", "0F0,0F1,0F2,0F3,0B1,0B0,0B2,0B3\n1F0,1B0,1F2,1B1,1F1,1B2,1F3,1B3\n");
   for (const char* command : {"plan", "train", "verify"}) {
     EXPECT_THAT(

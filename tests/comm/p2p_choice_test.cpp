@@ -6,7 +6,6 @@
 #include "comm/p2p/choice.h"
 #include "core/error.h"
 #include "core/error_of.h"
-#include "rendezvous_kinds.h"
 
 namespace plait::comm::p2p {
 namespace {

@@ -18,7 +18,6 @@
 #include "descriptor_count.h"
 #include "rank_processes.h"
 #include "rank_threads.h"
-#include "rendezvous_kinds.h"
 
 namespace plait::comm::p2p {
 namespace {

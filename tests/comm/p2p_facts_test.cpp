@@ -7,6 +7,7 @@
 #include "comm/meeting.h"
 #include "comm/p2p/pair_facts.h"
 #include "core/error.h"
+#include "core/error_of.h"
 #include "rank_processes.h"
 
 namespace plait::comm::p2p {
@@ -56,12 +57,7 @@ TEST(P2pFacts, WordsGiveTheSameFactsBack) {
 
 template <typename Facts>
 std::string refusal_of(const Json& word) {
-  try {
-    static_cast<void>(word.get<Facts>());
-  } catch (const InvalidWord& error) {
-    return error.what();
-  }
-  return "accepted";
+  return error_of<InvalidWord>([&] { return word.get<Facts>(); });
 }
 
 // Whatever becomes of a word on its way, a peer is refused, or means exactly what it says.
@@ -69,7 +65,7 @@ template <typename Facts>
 void expect_strict(const Facts& facts) {
   const Json word(facts);
   const std::string text = word.dump();
-  ASSERT_EQ(refusal_of<Facts>(word), "accepted") << "the unchanged word must be accepted, or this test proves nothing";
+  ASSERT_EQ(refusal_of<Facts>(word), nothing_thrown) << "the unchanged word must be accepted, or this test proves nothing";
   for (const auto& [name, value] : word.items()) {
     Json changed = word;
     changed.erase(name);
@@ -92,7 +88,7 @@ void expect_strict(const Facts& facts) {
       std::string damaged = text;
       damaged[i] = c;
       const Json json = Json::parse(damaged, nullptr, false);
-      if (json.is_discarded() || refusal_of<Facts>(json) != "accepted") continue;
+      if (json.is_discarded() || refusal_of<Facts>(json) != nothing_thrown) continue;
       ++readable;
       EXPECT_EQ(Json(json.get<Facts>()), json) << "what is accepted is what was said";
     }

@@ -75,8 +75,6 @@ struct FlawedRank {
     session.interpreter().synchronize_warm_up();
   }
 
-  // What a test does with it, as the rank's part of the job.
-  void run(const std::function<void()>& part) { session.run(part); }
   void step() { step(batches); }
   void step(runtime::BatchSource& source) {
     session.interpreter().run_step(source, {.update = ++steps, .lr = 1e-3f});

@@ -11,6 +11,7 @@
 #include "child_process.h"
 #include "comm/meeting.h"
 #include "core/error.h"
+#include "core/error_of.h"
 #include "launch/launch.h"
 #include "launch/process_state.h"
 #include "watchdog_job.h"
@@ -161,7 +162,7 @@ void expect_lost_message(const std::string& text) {
 
 void train_over(RankContext& rank, int lost) {
   FlawedRank flawed(two_stages(timeout_s), rank, lost);
-  flawed.run([&] {
+  flawed.session.run([&] {
     for (int step = 0; step < 5; ++step) flawed.step();
   });
 }
@@ -170,14 +171,10 @@ LaunchPlan two_threads(DeviceKind kind) {
   return {.mode = LaunchMode::threads, .ranks = 2, .devices = {{kind, 0}, {kind, 1}}, .explanation = {}, .this_rank = {}};
 }
 
-// What launch() throws when rank 0's `lost`-th message to rank 1 does not come; "" if nothing.
+// What launch() throws when rank 0's `lost`-th message to rank 1 does not come.
 std::string failure_of_threads(DeviceKind kind, int lost) {
-  try {
-    launch(two_threads(kind), [lost](RankContext& rank) { train_over(rank, lost); }, {});
-    return "";
-  } catch (const CommError& error) {
-    return error.what();
-  }
+  return error_of<CommError>(
+      [&] { return launch(two_threads(kind), [lost](RankContext& rank) { train_over(rank, lost); }, {}); });
 }
 
 TEST(WatchdogLostMessage, IsToldFromOneThatIsNotSentByThreads) {
@@ -186,7 +183,7 @@ TEST(WatchdogLostMessage, IsToldFromOneThatIsNotSentByThreads) {
   EXPECT_LT(Clock::now() - start, std::chrono::duration<double>(timeout_s + margin_s));
   if (std::getenv("PLAIT_TEST_SHOW")) std::printf("--- %s\n", failure.c_str());
   expect_lost_message(failure);
-  EXPECT_EQ(failure_of_threads(DeviceKind::host, 0), "") << "and the same job without the loss";
+  EXPECT_EQ(failure_of_threads(DeviceKind::host, 0), nothing_thrown) << "and the same job without the loss";
 }
 
 TEST(GpuWatchdog, ALostMessageLeavesNoThreadStuck) {
@@ -194,7 +191,7 @@ TEST(GpuWatchdog, ALostMessageLeavesNoThreadStuck) {
   const auto free_bytes = [] {
     return memory_info({DeviceKind::cuda, 0}).free_bytes + memory_info({DeviceKind::cuda, 1}).free_bytes;
   };
-  ASSERT_EQ(failure_of_threads(DeviceKind::cuda, 0), "");
+  ASSERT_EQ(failure_of_threads(DeviceKind::cuda, 0), nothing_thrown);
   const std::size_t free_before = free_bytes();
   const auto start = Clock::now();
   const std::string failure = failure_of_threads(DeviceKind::cuda, lost_message);
@@ -202,7 +199,7 @@ TEST(GpuWatchdog, ALostMessageLeavesNoThreadStuck) {
   if (std::getenv("PLAIT_TEST_SHOW")) std::printf("--- %s\n", failure.c_str());
   expect_lost_message(failure);
   // The devices are as good as before, and so is their memory, but for what libraries keep.
-  EXPECT_EQ(failure_of_threads(DeviceKind::cuda, 0), "");
+  EXPECT_EQ(failure_of_threads(DeviceKind::cuda, 0), nothing_thrown);
   EXPECT_GT(free_bytes() + (std::size_t{256} << 20), free_before);
 }
 
@@ -257,7 +254,7 @@ const plait::test::ChildProcess data_gone("WatchdogDataGone", [] {
   run_as_a_rank([](RankContext& rank) {
     FlawedRank flawed(two_stages(timeout_s), rank, 0);
     FlawedBatches batches(flawed.batches, rank.rank == 1 ? 6 : 1000, [] { throw Error("the text is not there any more"); });
-    flawed.run([&] {
+    flawed.session.run([&] {
       for (int step = 0; step < 10; ++step) flawed.step(batches);
     });
   });
@@ -277,7 +274,7 @@ const plait::test::ChildProcess thread_hangs("WatchdogThreadHangs", [] {
            FlawedBatches batches(flawed.batches, rank.rank == 1 ? 6 : 1000, [] {
              for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
            });
-           flawed.run([&] {
+           flawed.session.run([&] {
              for (int step = 0; step < 10; ++step) flawed.step(batches);
            });
          },
@@ -287,9 +284,8 @@ const plait::test::ChildProcess thread_hangs("WatchdogThreadHangs", [] {
 TEST(WatchdogHang, AThreadThatHangsIsNamedAndGoesWithItsProcess) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   std::string command = program;
-  for (const std::string& argument : thread_hangs.arguments()) {
-    if (argument != "test") command += " " + argument;
-  }
+  const std::vector<std::string> arguments = thread_hangs.arguments();  // the first stands for the program
+  for (std::size_t n = 1; n < arguments.size(); ++n) command += " " + arguments[n];
   const auto start = Clock::now();
   FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
   ASSERT_NE(pipe, nullptr);
@@ -308,7 +304,7 @@ TEST(WatchdogHang, AThreadThatHangsIsNamedAndGoesWithItsProcess) {
 TEST(WatchdogPatience, ASlowRankIsNotKilled) {
   const auto body = [](RankContext& rank) {
     FlawedRank slow(two_stages(10), rank, 0, milliseconds(1500));  // for each message of a step of four
-    slow.run([&] { slow.step(); });
+    slow.session.run([&] { slow.step(); });
   };
   EXPECT_EQ(launch(two_threads(DeviceKind::host), body, {}), 0);
 }
@@ -316,7 +312,7 @@ TEST(WatchdogPatience, ASlowRankIsNotKilled) {
 TEST(WatchdogPatience, WhatTakesLongBetweenStepsAndInAnEvaluationIsNoStandstill) {
   const auto body = [](RankContext& rank) {
     FlawedRank slow(two_stages(2), rank, 0, milliseconds(250));  // a standstill is 1.2 s
-    slow.run([&] {
+    slow.session.run([&] {
       runtime::Interpreter& interpreter = slow.session.interpreter();
       slow.step();
       interpreter.synchronize();

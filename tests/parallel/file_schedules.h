@@ -1,4 +1,4 @@
-// Schedules from files: real ones, and any that can run.
+// Schedules from files that can run, whatever their placement and order.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,23 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "core/schedule_files.h"
 #include "parallel/schedule.h"
-#include "test_paths.h"
 
 namespace plait::parallel {
 
 using Passes = std::vector<std::vector<StagePass>>;
-
-inline const std::vector<std::string> real_files = {"Schedule1F1B-pp4-m8", "ScheduleInterleaved1F1B-pp4-m8",
-                                                    "ScheduleLoopedBFS-pp2-m8", "ScheduleZBVZeroBubble-pp4-m8",
-                                                    "ScheduleDualPipeV-pp2-m8"};
-
-inline std::shared_ptr<const ScheduleFile> real_file(const std::string& name) {
-  std::string problem;
-  auto file = read_schedule_file(std::string(test_paths::source) + "/tests/core/schedules/" + name + ".csv", problem);
-  EXPECT_TRUE(file) << problem;
-  return file;
-}
 
 inline ScheduleSpec spec_of(const std::shared_ptr<const ScheduleFile>& file) {
   return {.kind = ScheduleKind::file,

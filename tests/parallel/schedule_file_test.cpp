@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/error_of.h"
 #include "parallel/file_schedules.h"
 #include "parallel/pass_messages.h"
 #include "parallel/program_sets.h"
@@ -31,15 +32,15 @@ void expect_valid(const std::shared_ptr<const ScheduleFile>& file) {
 }
 
 TEST(ScheduleFromFile, RealOnesAreValid) {
-  for (const std::string& name : real_files) {
+  for (const std::string& name : real_schedules) {
     SCOPED_TRACE(name);
-    expect_valid(real_file(name));
+    expect_valid(real_schedule(name));
   }
 }
 
 TEST(ScheduleFromFile, RealOnesIdleAsTheirAuthorsSay) {
   const auto bubble = [](const std::string& name) {
-    return simulate(make_schedule(spec_of(real_file(name)))).bubble_fraction();
+    return simulate(make_schedule(spec_of(real_schedule(name)))).bubble_fraction();
   };
   EXPECT_NEAR(bubble("Schedule1F1B-pp4-m8"), 3 / 11.0, 1e-12);
   EXPECT_NEAR(bubble("ScheduleInterleaved1F1B-pp4-m8"), 3 / 19.0, 1e-12);
@@ -51,21 +52,17 @@ TEST(ScheduleFromFile, RealOnesIdleAsTheirAuthorsSay) {
 TEST(ScheduleFromFile, BuiltInOnesWrittenAndReadAgainAreTheSamePrograms) {
   for (const ScheduleKind kind : built_in_kinds()) {
     for (const auto& [ranks, micro_batches] : {std::pair{2, 2}, {2, 6}, {3, 3}, {4, 8}, {4, 16}}) {
-      SetSpec spec{.schedule = {kind, ranks, some_virtual_stages(kind), micro_batches}, .data = 2};
+      SetSpec spec{.schedule = {kind, ranks, some_virtual_stages(kind), micro_batches}, .data = 2}, from_file = spec;
       SCOPED_TRACE(spec.name());
       const Schedule schedule = make_schedule(spec.schedule);
-      std::string problem;
-      const auto file = parse_schedule(schedule_csv(stage_passes(schedule)), "written.csv", problem);
-      ASSERT_TRUE(file) << problem;
+      const auto file = parsed_schedule(schedule_csv(stage_passes(schedule)));
       const Schedule again = make_schedule(spec_of(file));
       EXPECT_EQ(again.passes, schedule.passes);
       EXPECT_EQ(again.stages, schedule.stages);
+      from_file.schedule = spec_of(file);
       for (const bool overlap : {true, false}) {
-        spec.overlap = overlap;
-        const ProgramSet built_in = make_set(spec);
-        spec.schedule = spec_of(file);
-        const ProgramSet read = make_set(spec);
-        spec.schedule = {kind, ranks, some_virtual_stages(kind), micro_batches};
+        spec.overlap = from_file.overlap = overlap;
+        const ProgramSet built_in = make_set(spec), read = make_set(from_file);
         ASSERT_EQ(read.programs.size(), built_in.programs.size());
         for (std::size_t p = 0; p < read.programs.size(); ++p) {
           EXPECT_TRUE(read.programs[p].program == built_in.programs[p].program) << "pipeline rank " << p;
@@ -79,9 +76,7 @@ TEST(ScheduleFromFile, AnyPlacementAndOrderIsValid) {
   std::mt19937 random(20);
   int received_as_sent = 0;
   for (int round = 0; round < 60; ++round) {
-    std::string problem;
-    const auto file = parse_schedule(schedule_csv(random_passes(random)), "random.csv", problem);
-    ASSERT_TRUE(file) << problem;
+    const auto file = parsed_schedule(schedule_csv(random_passes(random)));
     SCOPED_TRACE("round " + std::to_string(round));
     expect_valid(file);
     if (HasFatalFailure()) return;
@@ -107,9 +102,7 @@ TEST(ScheduleFromFile, MessagesThatWouldWaitInACircleAreReceivedAsTheyAreSent) {
     }
   }
   add(0, backward, 0, 0, last + 1);
-  std::string problem;
-  const auto file = parse_schedule(schedule_csv(passes), "circle.csv", problem);
-  ASSERT_TRUE(file) << problem;
+  const auto file = parsed_schedule(schedule_csv(passes));
   Schedule schedule = make_schedule(spec_of(file));
   EXPECT_FALSE(may_receive_one_pass_ahead(schedule));
   time_messages(schedule);
@@ -118,18 +111,13 @@ TEST(ScheduleFromFile, MessagesThatWouldWaitInACircleAreReceivedAsTheyAreSent) {
 }
 
 TEST(ScheduleFromFile, SizesThatDoNotFitAreTheUsersError) {
-  const auto file = real_file("ScheduleDualPipeV-pp2-m8");
+  const auto file = real_schedule("ScheduleDualPipeV-pp2-m8");
   const auto problem_of = [&](int ranks, int micro_batches) -> std::string {
     ScheduleSpec spec = spec_of(file);
     spec.ranks = ranks, spec.micro_batches = micro_batches;
-    try {
-      make_schedule(spec);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
+    return error_of<ConfigError>([&] { return make_schedule(spec); });
   };
-  EXPECT_EQ(problem_of(2, 8), "");
+  EXPECT_EQ(problem_of(2, 8), nothing_thrown);
   EXPECT_THAT(problem_of(4, 8), testing::HasSubstr("has 2 ranks, but parallel.pipeline makes it 4"));
   EXPECT_THAT(problem_of(2, 4), testing::HasSubstr("has 8 micro-batches, but train.global_batch makes it 4"));
 }

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/error_of.h"
 #include "parallel/schedule_kinds.h"
 #include "parallel/schedule_timeline.h"
 #include "test_paths.h"
@@ -44,12 +45,7 @@ void for_each_schedule(const std::function<void(const ScheduleSpec&, const Sched
 }
 
 std::string problem_of(const ScheduleSpec& spec) {
-  try {
-    make_schedule(spec);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return error_of<ConfigError>([&] { return make_schedule(spec); });
 }
 
 // Costs of one of a rank's `chunks` stages, given the costs of all of them.
@@ -248,16 +244,9 @@ TEST(Simulate, NoMessageBetweenStagesOfOneRank) {
 }
 
 TEST(Simulate, RefusesWhatCannotRun) {
-  const auto message = [](const Schedule& schedule) -> std::string {
-    try {
-      simulate(schedule);
-    } catch (const InternalError& error) {
-      return error.what();
-    }
-    return "";
-  };
+  const auto message = [](const Schedule& schedule) { return error_of<InternalError>([&] { return simulate(schedule); }); };
   using testing::HasSubstr;
-  EXPECT_EQ(message(by_hand({{{F, 0, 0}, {B, 0, 0}}})), "");
+  EXPECT_EQ(message(by_hand({{{F, 0, 0}, {B, 0, 0}}})), nothing_thrown);
   EXPECT_THAT(message(by_hand({{{B, 0, 0}, {F, 0, 0}}})), HasSubstr("deadlock, rank 0 at B0"));
   EXPECT_THAT(message(by_hand({{{F, 0, 0}, {W, 0, 0}, {I, 0, 0}}})), HasSubstr("deadlock, rank 0 at W0"));
   EXPECT_THAT(message(by_hand({{{F, 0, 0}, {B, 0, 0}}, {{F, 0, 0}}})), HasSubstr("deadlock, rank 0 at B0"));

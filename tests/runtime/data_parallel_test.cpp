@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "parallel/schedule_kinds.h"
 #include "runtime/non_finite.h"
 #include "runtime/rank_threads.h"
 
@@ -90,7 +91,7 @@ TEST(PipelineProgramRun, WhatLinksAndInterpreterAllocateIsWhatWasPlanned) {
     Config config = small(false);
     config.model.layers = 4;
     config.parallel.data = 1, config.parallel.pipeline = 2, config.parallel.schedule = schedule;
-    config.parallel.virtual_stages = schedule == ScheduleKind::interleaved ? 2 : 1;
+    config.parallel.virtual_stages = parallel::some_virtual_stages(schedule);
     run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches&) {
       EXPECT_GT(interpreter.linked_bytes(), 0u) << "messages between threads arrive in place";
       EXPECT_EQ(interpreter.memory().peak_bytes() + interpreter.linked_bytes(), interpreter.plan().memory.total_bytes())

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "parallel/schedule_kinds.h"
 #include "runtime/quiet_steps.h"
 #include "runtime/rank_threads.h"
 
@@ -56,15 +57,6 @@ const JobResult& serial(bool llama, DeviceKind kind, const std::string& compute)
   return it->second;
 }
 
-void expect_close(const JobResult& many, const JobResult& one, float loss, float norm, double parameter) {
-  ASSERT_EQ(many.losses.size(), one.losses.size());
-  for (std::size_t i = 0; i < one.losses.size(); ++i) {
-    EXPECT_NEAR(many.losses[i], one.losses[i], loss * std::abs(one.losses[i]));
-    EXPECT_NEAR(many.grad_norms[i], one.grad_norms[i], norm * one.grad_norms[i]);
-  }
-  EXPECT_LT(largest_difference(many, one), parameter);
-}
-
 class Layouts : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
@@ -108,9 +100,8 @@ std::vector<LayoutCase> cases() {
       list.push_back({.llama = llama, .tensor = 2, .sequence_parallel = sp});
       list.push_back({.llama = llama, .tensor = 4, .sequence_parallel = sp});
     }
-    for (const ScheduleKind schedule :
-         {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved, ScheduleKind::zb_h1, ScheduleKind::zb_v}) {
-      const int v = schedule == ScheduleKind::interleaved ? 2 : 1;
+    for (const ScheduleKind schedule : parallel::built_in_kinds()) {
+      const int v = parallel::some_virtual_stages(schedule);
       list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v});
       list.push_back({.llama = llama, .pipeline = 4, .schedule = schedule, .virtual_stages = v});
       list.push_back({.llama = llama, .pipeline = 2, .schedule = schedule, .virtual_stages = v, .recompute = Recompute::full});

@@ -213,4 +213,14 @@ inline double largest_difference(const JobResult& a, const JobResult& b) {
   return largest;
 }
 
+// Losses and norms to a share, parameters to a distance.
+inline void expect_close(const JobResult& many, const JobResult& one, float loss, float norm, double parameter) {
+  ASSERT_EQ(many.losses.size(), one.losses.size());
+  for (std::size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_NEAR(many.losses[i], one.losses[i], loss * std::abs(one.losses[i]));
+    EXPECT_NEAR(many.grad_norms[i], one.grad_norms[i], norm * one.grad_norms[i]);
+  }
+  EXPECT_LT(largest_difference(many, one), parameter);
+}
+
 }  // namespace plait::runtime

@@ -12,6 +12,7 @@
 #include "comm/forwarding_link.h"
 #include "parallel/late_peers.h"
 #include "parallel/program_set.h"
+#include "parallel/schedule_kinds.h"
 #include "runtime/rank_threads.h"
 
 namespace plait::runtime {
@@ -208,7 +209,7 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
     config.comm.bucket_mb = 0.01, config.comm.overlap = mesh.overlap;
     config.parallel.pipeline = mesh.pipeline, config.parallel.data = mesh.data, config.parallel.tensor = mesh.tensor;
     config.parallel.schedule = mesh.schedule, config.parallel.zero = mesh.zero;
-    config.parallel.virtual_stages = config.parallel.schedule == ScheduleKind::interleaved ? 2 : 1;
+    config.parallel.virtual_stages = parallel::some_virtual_stages(mesh.schedule);
     const int ranks = mesh.pipeline * mesh.data * mesh.tensor;
     run_ranks(config, ranks, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
       // Several in flight, so that slots are used again while others are not read yet.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/error_of.h"
 #include "topology_files.h"
 
 namespace plait::topology {
@@ -18,12 +19,7 @@ using testing::IsEmpty;
 Graph host(const std::string& name) { return import_topology(fixture(name)).graph; }
 
 std::string refusal(const Graph& graph, const ReplicateRequest& request) {
-  try {
-    replicate(graph, request);
-    return "";
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
+  return error_of<ConfigError>([&] { return replicate(graph, request); });
 }
 
 TEST(TopologyReplicate, OneHostIsTheHostItself) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/error_of.h"
 #include "test_paths.h"
 #include "topology/import.h"
 #include "topology/routes.h"
@@ -49,14 +50,9 @@ inline std::vector<std::string> messages(const Imported& imported) {
   return lines;
 }
 
-// What import_topology throws; "" if it does not.
+// What import_topology throws.
 inline std::string refusal(const std::string& text) {
-  try {
-    import_topology(text, "file");
-    return "";
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
+  return error_of<ConfigError>([&] { return import_topology(text, "file"); });
 }
 
 }  // namespace plait::topology::test

@@ -1,10 +1,8 @@
 #include "train/learning_rate.h"
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <cmath>
-
-#include "core/error.h"
 
 namespace plait::train {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/error_of.h"
-#include "core/schedule_file.h"
+#include "core/schedule_files.h"
 #include "verify/overrides.h"
 #include "verify/verify_cases.h"
 
@@ -102,10 +102,8 @@ TEST(VerifyMatrix, LeavesOutWhatARuleRefusesAndSaysWhy) {
 
 TEST(VerifyLayouts, AllHasTheConfigurationsFileWhereItsRanksFit) {
   ParallelConfig base;
-  std::string problem;
   base.schedule = ScheduleKind::file;
-  base.schedule_file = parse_schedule("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "my.csv", problem);
-  ASSERT_TRUE(base.schedule_file) << problem;
+  base.schedule_file = parsed_schedule("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "my.csv");
   const auto of_the_file = [&](int ranks) {
     Strings texts;
     for (const LayoutRequest& request : all_layouts(ranks, base)) {
