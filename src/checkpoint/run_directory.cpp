@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "checkpoint/checkpoint_directory.h"
+#include "core/config_schema.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/schedule_file.h"
@@ -15,13 +16,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kept_schedule = "schedule.csv";
-
-// As a YAML value.
-std::string quoted(const fs::path& path) {
-  std::string text = "'";
-  for (const char c : path.string()) text += c == '\'' ? "''" : std::string(1, c);
-  return text + "'";
-}
 
 }  // namespace
 
@@ -48,7 +42,8 @@ Config load_run_config(const fs::path& run_dir, const std::vector<std::string>& 
     throw ConfigError(run_dir.string() + ": not a run directory: it holds no config.yaml");
   }
   std::vector<std::string> all;
-  if (const fs::path kept = run_dir / kept_schedule; fs::exists(kept)) all.push_back("parallel.schedule.file=" + quoted(kept));
+  if (const fs::path kept = run_dir / kept_schedule; fs::exists(kept))
+    all.push_back("parallel.schedule.file=" + config::yaml_text(kept.string(), {}));
   all.insert(all.end(), overrides.begin(), overrides.end());
   return load_config(path.string(), all);
 }

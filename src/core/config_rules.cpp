@@ -29,10 +29,7 @@ std::int64_t data_size(const Config& c) {
 const ScheduleRow& row_of(const Config& c) { return schedule_row(c.parallel.schedule.value()); }
 
 // Stages of the model that one pipeline rank holds, with a built-in schedule.
-std::int64_t stages_per_rank(const Config& c) {
-  const ScheduleRow& row = row_of(c);
-  return row.chunks == ScheduleRow::any_number ? c.parallel.virtual_stages : row.chunks;
-}
+std::int64_t stages_per_rank(const Config& c) { return row_of(c).chunks_with(c.parallel.virtual_stages); }
 
 // Stages of the whole pipeline.
 std::int64_t stages(const Config& c) {
@@ -49,7 +46,7 @@ std::string fixed_stages() {
   return listed(list);
 }
 
-bool takes_any_stages(const ScheduleRow& row) { return row.chunks == ScheduleRow::any_number; }
+bool takes_any_stages(const ScheduleRow& row) { return row.takes_any_chunks(); }
 bool splits_backward(const ScheduleRow& row) { return row.splits_backward; }
 bool keeps_backward_whole(const ScheduleRow& row) { return !row.splits_backward; }
 
@@ -258,8 +255,8 @@ std::vector<CrossRule> layout_rules() {
                "inputs', so whole gradients stay in use; ZeRO-2 works with {}",
                schedule_name(c.parallel), listed_schedules(keeps_backward_whole, ""));
          }
-         const bool ends_meet = file != nullptr ? stages(c) > 1 && file->rank_of_stage.front() == file->rank_of_stage.back()
-                                                : row_of(c).placement == StagePlacement::v;
+         // Of the built-in ones, those whose ends meet split backward.
+         const bool ends_meet = file != nullptr && stages(c) > 1 && file->rank_of_stage.front() == file->rank_of_stage.back();
          const bool shared = c.model.tie_embeddings && ends_meet;
          return unless(!shared, fmt::format("must be 0 or 1 with parallel.schedule={} and model.tie_embeddings: embedding and "
                                             "head add to one table on one rank, at different times of a micro-batch",

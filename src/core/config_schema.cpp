@@ -82,15 +82,9 @@ struct Rules {
     auto broken = [=](const Value& value) -> std::string {
       const auto v = std::get<std::int64_t>(value);
       if (v < first) return fmt::format("must be at least {}", first);
-      if (v > supported)
-        return fmt::format("must be {}: {} is not supported yet",
-                           first == supported ? std::to_string(first) : fmt::format("{} to {}", first, supported), feature);
-      return "";
+      return v > supported ? fmt::format("must be {} to {}: {} is not supported yet", first, supported, feature) : "";
     };
-    return {first == supported ? fmt::format("{} ({} is not supported yet)", first, feature)
-                               : fmt::format("{} to {} ({} is not supported yet)", first, supported, feature),
-            std::move(broken),
-            {}};
+    return {fmt::format("{} to {} ({} is not supported yet)", first, supported, feature), std::move(broken), {}};
   }
 
   static Rule globs() {
@@ -143,7 +137,7 @@ struct Rules {
   // A meaning, which follows from the schedules that there are.
   static std::string virtual_stages_meaning() {
     std::string text = "Stages per pipeline rank: any number with " +
-                       listed_schedules([](const ScheduleRow& row) { return row.chunks == ScheduleRow::any_number; });
+                       listed_schedules([](const ScheduleRow& row) { return row.takes_any_chunks(); });
     for (const ScheduleRow& row : built_in_schedules) {
       if (row.chunks > 1) text += fmt::format("; always {} with `{}`", row.chunks, row.name);
     }

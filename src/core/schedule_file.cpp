@@ -212,7 +212,6 @@ class Parser {
   // What has been said of one stage and micro-batch.
   struct Done {
     const Cell *forward = nullptr, *input = nullptr, *weight = nullptr;
-    bool whole = false;
   };
 
   std::size_t index(int stage, int micro_batch) const {

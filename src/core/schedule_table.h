@@ -4,6 +4,7 @@
 // A built-in schedule is a value and a row here, and a generator of its passes in parallel/schedule.cpp.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "core/names.h"
@@ -15,10 +16,9 @@ enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zb_h1, zb_v, file };
 
 // How stages are dealt to pipeline ranks.
 enum class StagePlacement {
-  linear,  // stage s on rank s
-  loop,    // stage s on rank s mod ranks
-  v,       // stage s on rank s, stage 2 ranks - 1 - s on rank s again: first and last stage share rank 0
-  given,   // as the file says
+  loop,   // stage s on rank s mod ranks
+  v,      // stage s on rank s, stage 2 ranks - 1 - s on rank s again: first and last stage share rank 0
+  given,  // as the file says
 };
 
 // What the figures of a schedule depend on. Costs, in any unit: of one micro-batch in all stages of a rank.
@@ -42,6 +42,8 @@ struct ScheduleRow {
   ScheduleFigure bubble, in_flight;
 
   static constexpr int any_number = 0;
+  constexpr bool takes_any_chunks() const { return chunks == any_number; }
+  constexpr std::int64_t chunks_with(std::int64_t virtual_stages) const { return takes_any_chunks() ? virtual_stages : chunks; }
 };
 
 namespace schedule_figures {
@@ -53,14 +55,14 @@ inline constexpr double positive(double value) { return value > 0 ? value : 0; }
 // The built-in ones first.
 inline constexpr auto all_schedules = std::to_array<ScheduleRow>({
     // 1F1B with more memory: to compare with, and no candidate.
-    {ScheduleKind::gpipe, "gpipe", 1, StagePlacement::linear, false, false, false, schedule_figures::fill_and_drain,
+    {ScheduleKind::gpipe, "gpipe", 1, StagePlacement::loop, false, false, false, schedule_figures::fill_and_drain,
      [](const ScheduleLoad& l) { return l.micro_batches; }},
-    {ScheduleKind::one_f_one_b, "1f1b", 1, StagePlacement::linear, false, false, true, schedule_figures::fill_and_drain,
+    {ScheduleKind::one_f_one_b, "1f1b", 1, StagePlacement::loop, false, false, true, schedule_figures::fill_and_drain,
      schedule_figures::as_many_as_ranks},
     {ScheduleKind::interleaved, "interleaved", ScheduleRow::any_number, StagePlacement::loop, false, true, true,
      [](const ScheduleLoad& l) { return schedule_figures::fill_and_drain(l) / l.chunks; },
      [](const ScheduleLoad& l) { return l.ranks * (1 + (l.ranks - 1) / (l.ranks * l.chunks)); }},
-    {ScheduleKind::zb_h1, "zb-h1", 1, StagePlacement::linear, true, false, true,
+    {ScheduleKind::zb_h1, "zb-h1", 1, StagePlacement::loop, true, false, true,
      [](const ScheduleLoad& l) {
        return (l.ranks - 1) * schedule_figures::positive(l.forward + l.backward_input - l.backward_weight);
      },

@@ -150,7 +150,7 @@ std::vector<ConfigProblem> problems_of(const ScheduleRow& row, const ScheduleSpe
   if (row.chunks == 1 && spec.virtual_stages > 1) {
     problems.push_back({"parallel.virtual_stages", std::to_string(spec.virtual_stages),
                         key + " has one stage per pipeline rank; use 1, or parallel.schedule " +
-                            names_where([](const ScheduleRow& r) { return r.chunks == ScheduleRow::any_number; }),
+                            names_where([](const ScheduleRow& r) { return r.takes_any_chunks(); }),
                         "", 0});
   }
   if (row.chunks > 1 && spec.virtual_stages > 1 && spec.virtual_stages != row.chunks) {
@@ -185,7 +185,7 @@ void check(const ScheduleRow& row, const ScheduleSpec& spec) {
 }
 
 Schedule built_in_schedule(const ScheduleRow& row, const ScheduleSpec& spec) {
-  const Sizes sizes{spec.ranks, row.chunks == ScheduleRow::any_number ? spec.virtual_stages : row.chunks, spec.micro_batches};
+  const Sizes sizes{spec.ranks, static_cast<int>(row.chunks_with(spec.virtual_stages)), spec.micro_batches};
   Schedule s{std::string(row.name), sizes.micro_batches, StageMap(row.placement, sizes.ranks, sizes.chunks), {}};
   const PassKind backward = row.splits_backward ? PassKind::backward_input : PassKind::backward;
   for (int rank = 0; rank < sizes.ranks; ++rank) s.passes.push_back(merge(stream_of(row.kind)(sizes, rank), sizes, backward));

@@ -159,7 +159,7 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
     const auto known = std::find(kinds.begin(), kinds.end(), kind);
     if (known == kinds.end()) r.fail("must be of kind embedding, transformer or head");
     const std::optional<Recompute> recompute = named<Recompute>(r.text("recompute"));
-    if (!recompute) r.fail("must have 'recompute' none, selective or full");
+    if (!recompute) r.fail("must have 'recompute' " + names_listed<Recompute>());
     c.blocks.push_back({static_cast<BlockKind>(known - kinds.begin()), static_cast<int>(r.count("tensor")),
                         r.count("micro_batch"), *recompute, r.positive("forward_s"), r.positive("backward_input_s"),
                         r.positive("backward_weight_s")});

@@ -56,7 +56,7 @@ std::vector<Pipelining> pipelinings(const Config& config, std::int64_t pipeline)
   for (const ScheduleKind schedule : schedules) {
     if (p.virtual_stages > 0) {
       all.push_back({schedule, p.virtual_stages});
-    } else if (schedule_row(schedule).chunks == ScheduleRow::any_number) {
+    } else if (schedule_row(schedule).takes_any_chunks()) {
       for (const std::int64_t stages : {2, 3, 4, 6, 8}) all.push_back({schedule, stages});
     } else {
       all.push_back({schedule, 1});

@@ -19,7 +19,7 @@ double specs_bytes(const std::vector<model::TensorSpec>& specs, const Sum& count
   return bytes;
 }
 
-// Of the candidate's ranks, for passes of these seconds.
+// Of the candidate's ranks; what passes take is left open.
 ScheduleLoad load_of(const Candidate& c, const parallel::Schedule& schedule, double micro_batches) {
   const auto ranks = static_cast<double>(c.pipeline);
   return {.ranks = ranks, .chunks = schedule.stages.count() / ranks, .micro_batches = micro_batches};

@@ -45,12 +45,12 @@ AxisLink axis_link(const AxisCost& cost, const topology::Fabric& fabric, const s
 
 // Whether a step of `few` micro-batches takes the memory that one of `whole` takes. A file is for one number of them.
 bool may_be_shortened(const Config& config, const Layout& layout, std::int64_t whole, std::int64_t few) {
-  const ScheduleFigure in_flight = schedule_row(config.parallel.schedule.value()).in_flight;
-  if (in_flight == nullptr) return false;
+  const ScheduleRow& row = schedule_row(config.parallel.schedule.value());
+  if (row.in_flight == nullptr) return false;
   const auto most = [&](std::int64_t micro_batches) {
-    return in_flight({.ranks = static_cast<double>(layout.pipeline),
-                      .chunks = static_cast<double>(std::max<std::int64_t>(1, config.parallel.virtual_stages)),
-                      .micro_batches = static_cast<double>(micro_batches)});
+    return row.in_flight({.ranks = static_cast<double>(layout.pipeline),
+                          .chunks = static_cast<double>(row.chunks_with(config.parallel.virtual_stages)),
+                          .micro_batches = static_cast<double>(micro_batches)});
   };
   return most(whole) <= most(few);
 }

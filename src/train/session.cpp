@@ -13,9 +13,7 @@
 namespace plait::train {
 
 Session::Session(const Config& config, std::int64_t vocab, launch::RankContext& rank)
-    : Session(parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank,
-                                       rank.device.kind),
-              group_options(config, rank.device), rank) {}
+    : Session(training_plan(config, vocab, rank), group_options(config, rank.device), rank) {}
 
 Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch::RankContext& rank)
     : life_(rank.life), memory_(rank.device) {
@@ -77,6 +75,11 @@ runtime::GroupOptions group_options(const Config& config, Device device) {
           .transport = config.comm.p2p,
           .pair_transports = pair_transports(config),
           .mover = config.comm.mover};
+}
+
+parallel::RankPlan training_plan(const Config& config, std::int64_t vocab, const launch::RankContext& rank) {
+  return parallel::make_rank_plan(config, vocab, parallel::resolve_layout(config.parallel, rank.size), rank.rank,
+                                  rank.device.kind);
 }
 
 MemoryReport Session::memory_report() const {

@@ -61,6 +61,9 @@ class Session {
   std::unique_ptr<runtime::Interpreter> interpreter_;
 };
 
+// The plan that the rank carries out.
+parallel::RankPlan training_plan(const Config& config, std::int64_t vocab, const launch::RankContext& rank);
+
 // What the configuration says about this rank's communicators.
 runtime::GroupOptions group_options(const Config& config, Device device);
 

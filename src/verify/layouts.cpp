@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/config_schema.h"
 #include "core/error.h"
 #include "core/schedule_file.h"
 #include "verify/overrides.h"
@@ -20,6 +21,7 @@ const std::string any_ranks = "launch.ranks=auto";
 struct LayoutKey {
   const char* name;
   std::string (*value)(const ParallelConfig&);
+  bool is_path = false;
 };
 
 // In the order in which a layout is read.
@@ -28,7 +30,7 @@ constexpr LayoutKey keys[] = {
     {"data", [](const ParallelConfig& p) { return std::to_string(p.data); }},
     {"tensor", [](const ParallelConfig& p) { return std::to_string(p.tensor); }},
     {"schedule", [](const ParallelConfig& p) { return p.schedule_file ? "" : schedule_name(p); }},
-    {"schedule.file", [](const ParallelConfig& p) { return p.schedule_file ? schedule_name(p) : ""; }},
+    {"schedule.file", [](const ParallelConfig& p) { return p.schedule_file ? schedule_name(p) : ""; }, true},
     {"virtual_stages", [](const ParallelConfig& p) { return std::to_string(p.virtual_stages); }},
     {"stages", [](const ParallelConfig& p) { return fmt::format("[{}]", fmt::join(p.stages, ", ")); }},
     {"zero", [](const ParallelConfig& p) { return std::to_string(p.zero); }},
@@ -39,8 +41,10 @@ constexpr LayoutKey keys[] = {
 LayoutRequest request_of(const ParallelConfig& layout, const ParallelConfig& base) {
   LayoutRequest request{layout_text(layout, base), {any_ranks}};
   for (const LayoutKey& key : keys) {
-    if (const std::string value = key.value(layout); !value.empty())
-      request.overrides.push_back(key_prefix + key.name + "=" + value);
+    std::string value = key.value(layout);
+    if (value.empty()) continue;
+    if (key.is_path) value = config::yaml_text(value, {});  // whatever characters it has
+    request.overrides.push_back(key_prefix + key.name + "=" + value);
   }
   return request;
 }
@@ -53,7 +57,7 @@ std::vector<ParallelConfig> schedules_of_mesh(const ParallelConfig& mesh, const 
     if (mesh.pipeline == 1 && row.kind != usual) continue;
     ParallelConfig& layout = layouts.emplace_back(mesh);
     layout.schedule = row.kind;
-    layout.virtual_stages = row.chunks == ScheduleRow::any_number ? 2 : 1;
+    layout.virtual_stages = row.takes_any_chunks() ? 2 : 1;
   }
   if (base.schedule_file && std::ssize(base.schedule_file->ranks) == mesh.pipeline) {
     ParallelConfig& layout = layouts.emplace_back(mesh);

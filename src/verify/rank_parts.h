@@ -10,12 +10,10 @@
 
 namespace plait::verify {
 
-// The plan that training would carry out on the rank.
-parallel::RankPlan training_plan(const Config& config, std::int64_t vocab, const launch::RankContext& rank);
-
 // By default what training is made from. Whatever else it is, verification compares it with the serial run.
 struct RankParts {
-  std::function<parallel::RankPlan(const Config&, std::int64_t vocab, const launch::RankContext&)> make_plan = training_plan;
+  std::function<parallel::RankPlan(const Config&, std::int64_t vocab, const launch::RankContext&)> make_plan =
+      train::training_plan;
   std::function<runtime::GroupOptions(const Config&, Device)> group_options = train::group_options;
 };
 

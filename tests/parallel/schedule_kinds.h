@@ -14,12 +14,11 @@ inline std::vector<ScheduleKind> built_in_kinds() {
 }
 
 // parallel.virtual_stages to try it with.
-inline int some_virtual_stages(ScheduleKind kind) { return schedule_row(kind).chunks == ScheduleRow::any_number ? 2 : 1; }
+inline int some_virtual_stages(ScheduleKind kind) { return schedule_row(kind).takes_any_chunks() ? 2 : 1; }
 
 // Stages per rank.
 inline int chunks_of(ScheduleKind kind, int virtual_stages) {
-  const int chunks = schedule_row(kind).chunks;
-  return chunks == ScheduleRow::any_number ? virtual_stages : chunks;
+  return static_cast<int>(schedule_row(kind).chunks_with(virtual_stages));
 }
 
 }  // namespace plait::parallel

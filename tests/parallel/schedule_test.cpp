@@ -281,7 +281,7 @@ std::string generated(const std::string& what) {
   if (what == "pictures") {
     std::string pictures;
     for (const ScheduleKind kind : built_in_kinds()) {
-      const std::string stages = schedule_row(kind).chunks == ScheduleRow::any_number ? ", v = 2" : "";
+      const std::string stages = schedule_row(kind).takes_any_chunks() ? ", v = 2" : "";
       pictures += "\n`" + plait::to_string(kind) + "`" + stages + "\n\n```\n" + draw(make_schedule(spec(kind, 8))) + "```\n";
     }
     return pictures;

@@ -18,7 +18,7 @@ bool exists(const SetSpec& spec) {
   const auto& [kind, ranks, virtual_stages, micro_batches, file] = spec.schedule;
   const ScheduleRow& row = schedule_row(kind);
   if (row.in_rounds && micro_batches % ranks != 0) return false;
-  return virtual_stages == 1 || row.chunks == ScheduleRow::any_number || virtual_stages == row.chunks;
+  return virtual_stages == 1 || row.takes_any_chunks() || virtual_stages == row.chunks;
 }
 
 // Valid, or refused where the schedule does not exist.

@@ -64,7 +64,7 @@ TEST(VerifyLayouts, AllAreEveryMeshScheduleAndZero) {
   EXPECT_THAT(texts(1), ElementsAre("data=1"));
   Strings two = {"tensor=2", "tensor=2 sequence_parallel=false", "data=2", "data=2 zero=1", "data=2 zero=2"};
   for (const ScheduleRow& row : built_in_schedules) {
-    const bool usual = row.kind == ParallelConfig{}.schedule, several = row.chunks == ScheduleRow::any_number;
+    const bool usual = row.kind == ParallelConfig{}.schedule, several = row.takes_any_chunks();
     two.push_back("pipeline=2" + (usual ? "" : " schedule=" + std::string(row.name)) + (several ? " virtual_stages=2" : ""));
   }
   EXPECT_EQ(texts(2), two);
@@ -116,6 +116,18 @@ TEST(VerifyLayouts, AllHasTheConfigurationsFileWhereItsRanksFit) {
   EXPECT_THAT(of_the_file(4),
               ElementsAre("pipeline=2 tensor=2 schedule.file=my.csv", "pipeline=2 data=2 schedule.file=my.csv",
                           "pipeline=2 data=2 schedule.file=my.csv zero=1", "pipeline=2 data=2 schedule.file=my.csv zero=2"));
+}
+
+// Overrides are YAML.
+TEST(VerifyLayouts, AFilesPathMayHaveAnyCharacters) {
+  ParallelConfig base;
+  base.schedule = ScheduleKind::file;
+  base.schedule_file = parsed_schedule("0F0,0B0\n1F0,1B0\n", "a #1: [b].csv");
+  Strings overrides;
+  for (const LayoutRequest& request : all_layouts(2, base)) {
+    overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
+  }
+  EXPECT_THAT(overrides, testing::Contains("parallel.schedule.file=\"a #1: [b].csv\""));
 }
 
 TEST(VerifyMatrix, TheSerialRunHasOneRankWhateverTheConfigurationSays) {

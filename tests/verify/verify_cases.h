@@ -92,7 +92,7 @@ inline RankParts faulty_group(const std::string& group, const CallFault& fault) 
 inline RankParts edited_plan(const std::function<void(parallel::RankPlan&)>& edit) {
   RankParts parts;
   parts.make_plan = [edit](const Config& config, std::int64_t vocab, const launch::RankContext& rank) {
-    parallel::RankPlan plan = training_plan(config, vocab, rank);
+    parallel::RankPlan plan = train::training_plan(config, vocab, rank);
     edit(plan);
     return plan;
   };
