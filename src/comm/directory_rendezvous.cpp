@@ -8,16 +8,13 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
-#include <thread>
 
-#include "comm/rendezvous.h"
+#include "comm/polled_rendezvous.h"
 #include "core/error.h"
 #include "core/host_name.h"
 
 namespace plait::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // The key as one path component: everything but letters, digits, '-' and '_' becomes %XX.
 std::string file_name(const std::string& key) {
@@ -51,7 +48,7 @@ void write_file(const std::string& path, const std::string& text) {
   if (failed || !closed) throw CommError("rendezvous: cannot write " + path + ": " + errno_text());
 }
 
-class DirectoryRendezvous final : public Rendezvous {
+class DirectoryRendezvous final : public PolledRendezvous {
  public:
   explicit DirectoryRendezvous(std::string directory) : directory_(std::move(directory)) {
     if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -69,19 +66,6 @@ class DirectoryRendezvous final : public Rendezvous {
 
   bool try_set(const std::string& key, const std::string& value) override { return publish(path_of(key), value); }
 
-  std::optional<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
-    const auto deadline = Clock::now() + timeout;
-    const std::string path = path_of(key);
-    for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 3 / 2, std::chrono::microseconds(20'000))) {
-      if (const auto reason = read(abort_path())) {
-        throw CommError("rendezvous: gave up waiting for key '" + key + "': " + *reason);
-      }
-      if (const auto value = read(path)) return value;
-      if (Clock::now() >= deadline) return std::nullopt;
-      std::this_thread::sleep_for(pause);
-    }
-  }
-
   std::optional<std::string> find(const std::string& key) override { return read(path_of(key)); }
 
   void abort(const std::string& reason) noexcept override {
@@ -94,6 +78,7 @@ class DirectoryRendezvous final : public Rendezvous {
   }
 
  protected:
+  std::optional<std::string> abort_reason() override { return read(abort_path()); }
   std::string place() const override { return " in " + directory_; }
 
  private:

@@ -1,7 +1,8 @@
 // How ranks find each other before they can communicate: a small key-value store that all ranks of a job share.
 //
-// In one process the store is memory; between processes of one host (or hosts with a shared file system) a private directory
-// of files, mode 0700. Keys are written once. meeting.h defines what ranks write there.
+// In one process the store is memory; between processes of one launcher shared memory without a name; between processes that
+// somebody else started (on one host, or on hosts with a shared file system) a private directory of files, mode 0700. Keys are
+// written once. meeting.h defines what ranks write there.
 #pragma once
 
 #include <chrono>
@@ -43,6 +44,22 @@ class Rendezvous {
 
 // One store for all rank threads of this process; share the returned pointer with them.
 std::shared_ptr<Rendezvous> make_thread_rendezvous();
+
+// Shared memory that has no name: it goes with the last process that has a descriptor of it, however that process ends.
+class RendezvousMemory {
+ public:
+  RendezvousMemory();  // CommError if there is none to be had
+  RendezvousMemory(const RendezvousMemory&) = delete;
+  RendezvousMemory& operator=(const RendezvousMemory&) = delete;
+  ~RendezvousMemory();
+  int descriptor() const { return descriptor_; }  // close-on-exec; a child that inherits it all the same can use it
+
+ private:
+  int descriptor_;
+};
+
+// The store in a RendezvousMemory, whose descriptor may be an inherited one; it is not needed any more after the call.
+std::shared_ptr<Rendezvous> make_memory_rendezvous(int descriptor);
 
 // `directory` must exist or be creatable (0700); all ranks name the same one, fresh for each job.
 std::shared_ptr<Rendezvous> make_directory_rendezvous(const std::string& directory);

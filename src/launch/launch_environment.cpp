@@ -1,6 +1,7 @@
 // Finds this process's place in a job from the environment variables of whoever started it.
 #include "launch/launch_environment.h"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -133,8 +134,7 @@ RankContext child_rank(const Config& config) {
   context.rank = number_of(rank_variable, problems);
   context.size = number_of(size_variable, problems);
   const int launcher = number_of(launcher_variable, problems);
-  const char* directory = std::getenv(rendezvous_variable);
-  if (!directory) problems.push_back({std::string("environment variable ") + rendezvous_variable, "", "is missing", "", 0});
+  const int memory = number_of(rendezvous_variable, problems);
   check_place(context.rank, context.size, rank_variable, problems);
 
   // No rank outlives its launcher. It may have died before this call; then this process has another parent already.
@@ -144,7 +144,8 @@ RankContext child_rank(const Config& config) {
   context.local_rank = context.rank;
   context.is_main = context.rank == 0;
   context.device = placed_device(config, choose_devices(config).kind, context.rank);
-  context.rendezvous = comm::make_directory_rendezvous(directory);
+  context.rendezvous = comm::make_memory_rendezvous(memory);
+  ::fcntl(memory, F_SETFD, FD_CLOEXEC);  // it was left open for this process alone
   return context;
 }
 

@@ -17,7 +17,6 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "core/private_directory.h"
 #include "launch/process_state.h"
 #include "launch/watchdog.h"
 
@@ -113,7 +112,9 @@ class Children {
     }
   }
 
-  void start(int rank, std::vector<std::string> arguments, std::vector<std::string> environment, const sigset_t& signal_mask) {
+  // `inherited`: a descriptor that the child keeps, although it is close-on-exec.
+  void start(int rank, std::vector<std::string> arguments, std::vector<std::string> environment, const sigset_t& signal_mask,
+             int inherited) {
     const auto pointers = [](std::vector<std::string>& strings) {
       std::vector<char*> result;
       for (std::string& text : strings) result.push_back(text.data());
@@ -126,9 +127,13 @@ class Children {
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigmask(&attributes, &signal_mask);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, inherited, inherited);  // onto itself: stays open
     pid_t process = 0;
-    const int error = ::posix_spawn(&process, "/proc/self/exe", nullptr, &attributes, pointers(arguments).data(),
+    const int error = ::posix_spawn(&process, "/proc/self/exe", &files, &attributes, pointers(arguments).data(),
                                     pointers(environment).data());
+    posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attributes);
     if (error != 0) throw CommError("cannot start rank " + std::to_string(rank) + " as a process: " + std::strerror(error));
     children_.push_back({rank, process});
@@ -186,10 +191,11 @@ class Children {
   std::vector<Child> children_;
 };
 
-std::vector<std::string> child_environment(int rank, int size, const std::string& directory) {
-  std::vector<std::string> result = {
-      std::string(rank_variable) + "=" + std::to_string(rank), std::string(size_variable) + "=" + std::to_string(size),
-      std::string(rendezvous_variable) + "=" + directory, std::string(launcher_variable) + "=" + std::to_string(::getpid())};
+std::vector<std::string> child_environment(int rank, int size, int rendezvous) {
+  std::vector<std::string> result = {std::string(rank_variable) + "=" + std::to_string(rank),
+                                     std::string(size_variable) + "=" + std::to_string(size),
+                                     std::string(rendezvous_variable) + "=" + std::to_string(rendezvous),
+                                     std::string(launcher_variable) + "=" + std::to_string(::getpid())};
   const std::size_t own = result.size();
   for (char** variable = environ; *variable; ++variable) {
     const std::string text = *variable;
@@ -226,12 +232,13 @@ int report(const std::vector<Child>& failures) {
 
 int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& argv) {
   require(!argv.empty(), "launch_processes needs the program's arguments");
-  const PrivateDirectory directory;
-  const auto store = comm::make_directory_rendezvous(directory.path().string());
+  const comm::RendezvousMemory memory;
+  const auto store = comm::make_memory_rendezvous(memory.descriptor());
   SignalWatch signals;
   Children children;
   for (int rank = 0; rank < plan.ranks; ++rank) {
-    children.start(rank, argv, child_environment(rank, plan.ranks, directory.path().string()), signals.previous_mask());
+    children.start(rank, argv, child_environment(rank, plan.ranks, memory.descriptor()), signals.previous_mask(),
+                   memory.descriptor());
   }
 
   std::vector<Child> failures;  // before this process ended anybody

@@ -11,19 +11,24 @@
 
 namespace plait::comm::test {
 
-// Every rank gets its own handle of one store: the same object for threads, another one on the same directory for processes.
+// Every rank gets its own handle of one store: the same object for threads, another one on the same memory or directory for
+// processes.
 class EveryRendezvous : public testing::TestWithParam<const char*> {
  protected:
   std::shared_ptr<Rendezvous> store() {
-    return std::string(GetParam()) == "thread" ? in_memory_ : make_directory_rendezvous(directory_.path() + "/store");
+    const std::string kind = GetParam();
+    if (kind == "thread") return of_threads_;
+    return kind == "memory" ? make_memory_rendezvous(memory_.descriptor())
+                            : make_directory_rendezvous(directory_.path() + "/store");
   }
 
  private:
   plait::test::TemporaryDirectory directory_;
-  std::shared_ptr<Rendezvous> in_memory_ = make_thread_rendezvous();
+  RendezvousMemory memory_;
+  std::shared_ptr<Rendezvous> of_threads_ = make_thread_rendezvous();
 };
 
-inline auto rendezvous_kinds() { return testing::Values("thread", "directory"); }
+inline auto rendezvous_kinds() { return testing::Values("thread", "memory", "directory"); }
 inline std::string rendezvous_kind(const testing::TestParamInfo<const char*>& kind) { return kind.param; }
 
 }  // namespace plait::comm::test

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -86,6 +87,40 @@ TEST_P(RendezvousKind, AbortReleasesWaitersAndTheFirstReasonStays) {
               AllOf(HasSubstr("'never'"), HasSubstr("rank 3: out of memory")));
   aborter.join();
   EXPECT_THAT(error_of<CommError>([&] { b->get("there", seconds(30)); }), HasSubstr("rank 3: out of memory"));
+}
+
+TEST(MemoryRendezvous, WhatADeadWriterLeftIsNoKey) {
+  const RendezvousMemory memory;
+  const auto a = make_memory_rendezvous(memory.descriptor());
+  a->set("first", "value");
+  struct stat status{};
+  ASSERT_EQ(fstat(memory.descriptor(), &status), 0);
+  // It had written keys and values, but no word before them yet, which comes last.
+  const std::string torn(1000, '\xff');
+  const auto end = (status.st_size + 7) / 8 * 8;
+  ASSERT_EQ(pwrite(memory.descriptor(), torn.data(), torn.size(), end + 8), 1000);
+  const auto b = make_memory_rendezvous(memory.descriptor());
+  EXPECT_EQ(a->find("second"), std::nullopt);
+  a->set("second", "");
+  EXPECT_EQ(b->find("third"), std::nullopt);
+  b->set("third", "value");
+  for (const auto& store : {a, b}) {
+    EXPECT_EQ(store->find("first"), "value");
+    EXPECT_EQ(store->find("second"), "");
+    EXPECT_EQ(store->find("third"), "value");
+  }
+}
+
+TEST(MemoryRendezvous, RefusesWhatNoRankWrites) {
+  const RendezvousMemory memory;
+  const std::string torn(1000, '\xff');
+  ASSERT_EQ(pwrite(memory.descriptor(), torn.data(), torn.size(), 0), 1000);
+  const auto store = make_memory_rendezvous(memory.descriptor());
+  EXPECT_THAT(error_of<CommError>([&] { store->find("key"); }), HasSubstr("no rank writes"));
+}
+
+TEST(MemoryRendezvous, NeedsAnOpenDescriptor) {
+  EXPECT_THAT(error_of<CommError>([] { make_memory_rendezvous(-1); }), HasSubstr("/proc/self/fd/-1"));
 }
 
 TEST(DirectoryRendezvous, IsPrivateAndLeavesNoTemporaryFiles) {

@@ -1,0 +1,188 @@
+// A rendezvous between processes of one host: a journal of keys in shared memory that has no name.
+//
+// A record is a word of 64 bits (bit 63 set, bytes of the key, bytes of the value), then key and value, padded to 8 bytes.
+// Writers hold a lock on the whole file, which goes with its process, and write the word last: what a writer leaves that died
+// before that is not in the journal, and the next one cuts it off.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "comm/polled_rendezvous.h"
+#include "core/error.h"
+
+namespace plait::comm {
+namespace {
+
+constexpr std::uint64_t committed = std::uint64_t{1} << 63;
+constexpr std::uint64_t longest_key = std::uint64_t{1} << 16;
+constexpr std::uint64_t header_bytes = sizeof(std::uint64_t);
+
+// What a record is about is the first character of its key.
+std::string key_record(const std::string& key) { return "k" + key; }
+const std::string abort_record = "a";
+
+[[noreturn]] void fail(const std::string& what) { throw CommError("rendezvous: cannot " + what + ": " + errno_text()); }
+
+class MemoryRendezvous final : public PolledRendezvous {
+ public:
+  explicit MemoryRendezvous(int descriptor) {
+    // Opened anew: locks belong to an open file, which an inherited descriptor shares with other processes.
+    const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+    descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor_ < 0) fail("open the shared memory " + path);
+  }
+  MemoryRendezvous(const MemoryRendezvous&) = delete;
+  MemoryRendezvous& operator=(const MemoryRendezvous&) = delete;
+  ~MemoryRendezvous() override { ::close(descriptor_); }
+
+  bool try_set(const std::string& key, const std::string& value) override { return append(key_record(key), value); }
+  std::optional<std::string> find(const std::string& key) override { return value_of(key_record(key)); }
+  void abort(const std::string& reason) noexcept override {
+    try {
+      append(abort_record, reason);
+    } catch (const std::exception&) {
+      return;  // no memory is left for it; ranks end by their time limits
+    }
+  }
+
+ protected:
+  std::optional<std::string> abort_reason() override { return value_of(abort_record); }
+
+ private:
+  struct Place {
+    std::uint64_t offset = 0;
+    std::size_t bytes = 0;
+  };
+
+  // Of the file, while the object lives. mutex_ keeps threads of this process apart, which share the open file.
+  class Lock {
+   public:
+    Lock(int descriptor, short kind) : descriptor_(descriptor) { set(kind); }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    ~Lock() {
+      struct flock whole = whole_file(F_UNLCK);
+      ::fcntl(descriptor_, F_OFD_SETLK, &whole);
+    }
+
+   private:
+    static struct flock whole_file(short kind) {
+      struct flock whole{};
+      whole.l_type = kind;
+      whole.l_whence = SEEK_SET;
+      return whole;
+    }
+    void set(short kind) {
+      struct flock whole = whole_file(kind);
+      while (::fcntl(descriptor_, F_OFD_SETLKW, &whole) != 0) {
+        if (errno != EINTR) fail("lock the shared memory");
+      }
+    }
+    int descriptor_;
+  };
+
+  bool append(const std::string& record, const std::string& value) {
+    require(record.size() <= longest_key && value.size() <= longest_value, "a key or value is too long for the rendezvous");
+    std::lock_guard guard(mutex_);
+    const Lock lock(descriptor_, F_WRLCK);
+    read_records();
+    if (places_.contains(record)) return false;
+    struct stat status{};
+    if (::fstat(descriptor_, &status) != 0) fail("look at the shared memory");
+    const auto end = static_cast<off_t>(end_);
+    if (status.st_size > end && ::ftruncate(descriptor_, end) != 0) fail("cut off what a dead writer left");
+    const std::uint64_t at = end_ + header_bytes;
+    write(at, record.data(), record.size());
+    write(at + record.size(), value.data(), value.size());
+    const std::uint64_t header = committed | std::uint64_t{record.size()} << 32 | value.size();
+    write(end_, &header, sizeof header);
+    enter(record, value.size());
+    return true;
+  }
+
+  std::optional<std::string> value_of(const std::string& record) {
+    std::lock_guard guard(mutex_);
+    if (header() & committed) {
+      const Lock lock(descriptor_, F_RDLCK);  // what its writer wrote before is there, then
+      read_records();
+    }
+    const auto place = places_.find(record);
+    if (place == places_.end()) return std::nullopt;
+    std::string value(place->second.bytes, '\0');
+    read(place->second.offset, value.data(), value.size());
+    return value;
+  }
+
+  // The word at the end of what is known; 0 where there is nothing yet.
+  std::uint64_t header() const {
+    std::uint64_t word = 0;
+    ssize_t count = 0;
+    while ((count = ::pread(descriptor_, &word, sizeof word, static_cast<off_t>(end_))) < 0) {
+      if (errno != EINTR) fail("read the shared memory");
+    }
+    return count == sizeof word ? word : 0;
+  }
+
+  void read_records() {
+    for (std::uint64_t word = header(); word & committed; word = header()) {
+      const std::uint64_t record_bytes = (word & ~committed) >> 32;
+      const std::uint64_t value_bytes = word & 0xffff'ffff;
+      if (record_bytes > longest_key || value_bytes > longest_value) {
+        throw CommError("rendezvous: the shared memory holds what no rank writes");
+      }
+      std::string record(record_bytes, '\0');
+      read(end_ + header_bytes, record.data(), record.size());
+      enter(record, value_bytes);
+    }
+  }
+
+  // The record at the end of what is known.
+  void enter(const std::string& record, std::size_t value_bytes) {
+    const std::uint64_t value = end_ + header_bytes + record.size();
+    places_.emplace(record, Place{value, value_bytes});
+    end_ = (value + value_bytes + header_bytes - 1) / header_bytes * header_bytes;
+  }
+
+  void read(std::uint64_t offset, void* data, std::size_t bytes) const {
+    for (std::size_t done = 0; done < bytes;) {
+      const ssize_t count =
+          ::pread(descriptor_, static_cast<char*>(data) + done, bytes - done, static_cast<off_t>(offset + done));
+      if (count == 0) throw CommError("rendezvous: the shared memory ends within a record");
+      if (count < 0 && errno != EINTR) fail("read the shared memory");
+      if (count > 0) done += static_cast<std::size_t>(count);
+    }
+  }
+
+  void write(std::uint64_t offset, const void* data, std::size_t bytes) const {
+    for (std::size_t done = 0; done < bytes;) {
+      const ssize_t count =
+          ::pwrite(descriptor_, static_cast<const char*>(data) + done, bytes - done, static_cast<off_t>(offset + done));
+      if (count < 0 && errno != EINTR) fail("write to the shared memory");
+      if (count > 0) done += static_cast<std::size_t>(count);
+    }
+  }
+
+  int descriptor_ = -1;
+  std::mutex mutex_;  // of what follows
+  std::map<std::string, Place> places_;
+  std::uint64_t end_ = 0;  // of the records that are known
+};
+
+}  // namespace
+
+RendezvousMemory::RendezvousMemory() : descriptor_(::memfd_create("plait-rendezvous", MFD_CLOEXEC)) {
+  if (descriptor_ < 0) fail("make shared memory");
+}
+
+RendezvousMemory::~RendezvousMemory() { ::close(descriptor_); }
+
+std::shared_ptr<Rendezvous> make_memory_rendezvous(int descriptor) { return std::make_shared<MemoryRendezvous>(descriptor); }
+
+}  // namespace plait::comm
