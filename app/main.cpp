@@ -7,6 +7,8 @@
 
 #include "commands.h"
 #include "core/error.h"
+#include "launch/launch.h"
+#include "launch/stop_signals.h"
 
 namespace {
 
@@ -39,6 +41,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // CLI11's own codes are many; plait has one for wrong usage.
     return app.exit(error) == 0 ? 0 : 2;
+  } catch (const plait::launch::Interrupted& error) {
+    if (*error.what()) print_error(error);
+    plait::launch::end_by(error.signal());
   } catch (const plait::ConfigError& error) {
     print_error(error);
     return 2;

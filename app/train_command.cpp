@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/json_file.h"
 #include "launch/job_planning.h"
+#include "launch/stop_signals.h"
 #include "plan/report.h"
 #include "train/trainer.h"
 
@@ -33,6 +34,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("--plan", options->plan,
                       "Run the plan that `plait plan --json` wrote: layout, schedule, micro-batch, placement");
   command->callback([options, &status, argc, argv] {
+    const launch::StopSignals signals;  // from now on: planning may take a while
     if (options->config.empty() && options->resume.empty())
       throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
     train::TrainRequest request;

@@ -13,6 +13,7 @@
 #include "core/host_name.h"
 #include "launch/launch_processes.h"
 #include "launch/rank_binding.h"
+#include "launch/stop_signals.h"
 #include "ops/blas_threads.h"
 
 namespace plait::launch {
@@ -114,6 +115,7 @@ std::string host_and_process() { return host_name() + ", process " + std::to_str
 // The rank that this process is.
 int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {
   RankContext context = *plan.this_rank;
+  if (plan.mode == LaunchMode::processes) unblock_stop_signals();
   if (plan.mode == LaunchMode::external) {
     try {
       context.meeting("launch", {}).say("place", host_and_process());

@@ -12,10 +12,14 @@
 
 namespace plait::launch {
 
-// The job was told to end, by a signal.
+// The job was ended by a signal, without a checkpoint. main() ends the process by that signal.
 class Interrupted : public Error {
  public:
-  using Error::Error;
+  explicit Interrupted(const std::string& message, int signal = 0) : Error(message), signal_(signal) {}
+  int signal() const { return signal_; }  // 0: not known
+
+ private:
+  int signal_;
 };
 
 // Runs `body` once for every rank and returns the exit status of the job.
@@ -24,11 +28,13 @@ class Interrupted : public Error {
 // ended, the first exception is thrown again, same class, with the rank before its message (a CommError only if there is no
 // other, since it is mostly the consequence of what a peer threw; a PeerLostError, which always is, only if there is nothing
 // else; and one of a rank that another had aborted last of all).
-// processes: starts this program again with `argv`, as main got it, once per rank, and waits; to be called from the main
-// thread. In those children, as in external mode, it runs `body` for the one rank. A child that fails makes the others end
-// (SIGTERM, after plan.grace SIGKILL). The status is the failing child's if it is 1, 2 or 3; CommError if it died otherwise.
-// SIGINT, SIGTERM and SIGHUP are passed on to the children, and Interrupted is thrown once they have ended; they die with their
-// parent.
+// processes: starts this program again with `argv`, as main got it, once per rank, and waits. In those children, as in external
+// mode, it runs `body` for the one rank. A child that fails makes the others end (SIGTERM, after plan.grace SIGKILL). The
+// status is the failing child's if it is 1, 2 or 3; CommError if it died otherwise. They die with their parent. Stop signals
+// (launch/stop_signals.h) are passed on to the children. The status is stopped_status if they stopped for one with a
+// checkpoint; Interrupted is thrown if it ended them otherwise, or if there was a second one.
+//
+// threads and external: bodies that are to stop for a signal make a StopAgreement; launch() has nothing to do with signals.
 int launch(const LaunchPlan& plan, const std::function<void(RankContext&)>& body, const std::vector<std::string>& argv);
 
 }  // namespace plait::launch

@@ -1,23 +1,21 @@
 #include "launch/launch_processes.h"
 
-#include <poll.h>
-#include <pthread.h>
 #include <spawn.h>
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/fmt/ranges.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "core/error.h"
 #include "launch/process_state.h"
+#include "launch/stop_signals.h"
 #include "launch/watchdog.h"
 
 namespace plait::launch {
@@ -32,52 +30,6 @@ constexpr milliseconds poll_interval{20};
 constexpr milliseconds settle_time{200};
 // A killed rank says nothing itself; the others get this long to say what they waited for.
 constexpr milliseconds last_words_time{3'000};
-constexpr std::chrono::seconds interrupt_grace{60};  // for a clean end, with a checkpoint perhaps
-
-// Collects SIGINT, SIGTERM and SIGHUP of the process while it lives. They are blocked in the main thread and read from a
-// file; a signal that the kernel gives to another thread (a BLAS worker, say) is sent on to the main thread.
-class SignalWatch {
- public:
-  SignalWatch() {
-    require(::gettid() == ::getpid(), "launch() in mode processes must be called from the main thread");
-    sigemptyset(&watched_);
-    for (const int signal : signals) sigaddset(&watched_, signal);
-    pthread_sigmask(SIG_BLOCK, &watched_, &previous_mask_);
-    struct sigaction action{};
-    action.sa_handler = [](int signal) {
-      const int saved = errno;
-      if (::gettid() != ::getpid()) ::tgkill(::getpid(), ::getpid(), signal);
-      errno = saved;
-    };
-    action.sa_flags = SA_RESTART;
-    for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &previous_actions_[i]);
-    descriptor_ = ::signalfd(-1, &watched_, SFD_CLOEXEC | SFD_NONBLOCK);
-  }
-  SignalWatch(const SignalWatch&) = delete;
-  SignalWatch& operator=(const SignalWatch&) = delete;
-  ~SignalWatch() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &previous_actions_[i], nullptr);
-    pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
-  }
-
-  // Waits for a signal until `time` has passed; 0 if none came.
-  int wait_for(milliseconds time) {
-    pollfd waited{descriptor_, POLLIN, 0};
-    ::poll(&waited, 1, static_cast<int>(time.count()));
-    signalfd_siginfo info{};
-    return ::read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
-  }
-
-  const sigset_t& previous_mask() const { return previous_mask_; }
-
- private:
-  static constexpr std::array<int, 3> signals = {SIGINT, SIGTERM, SIGHUP};
-  sigset_t watched_{};
-  sigset_t previous_mask_{};
-  std::array<struct sigaction, 3> previous_actions_{};
-  int descriptor_ = -1;
-};
 
 struct Child {
   int rank = 0;
@@ -86,8 +38,14 @@ struct Child {
   int status = 0;            // as waitpid tells, once it has ended
   bool was_stopped = false;  // when it was told to end, so that it could not
 
-  bool failed() const { return !running && !(WIFEXITED(status) && WEXITSTATUS(status) == 0); }
+  bool stopped_with_checkpoint() const { return !running && WIFEXITED(status) && WEXITSTATUS(status) == stopped_status; }
   bool killed() const { return !running && WIFSIGNALED(status); }
+  // `passed_on`: the signal that it was sent; 0: none. That is no failure of its own, then.
+  bool ended_by(int passed_on) const { return passed_on != 0 && killed() && WTERMSIG(status) == passed_on; }
+  bool failed(int passed_on) const {
+    const bool succeeded = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return !running && !succeeded && !stopped_with_checkpoint() && !ended_by(passed_on);
+  }
   std::string describe() const {
     return "rank " + std::to_string(rank) + " (process " + std::to_string(process) + ") " + how_it_ended();
   }
@@ -106,15 +64,14 @@ class Children {
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
   ~Children() {
-    send(SIGKILL);
+    kill();
     for (Child& child : children_) {
       while (child.running && ::waitpid(child.process, &child.status, 0) < 0 && errno == EINTR) continue;
     }
   }
 
   // `inherited`: a descriptor that the child keeps, although it is close-on-exec.
-  void start(int rank, std::vector<std::string> arguments, std::vector<std::string> environment, const sigset_t& signal_mask,
-             int inherited) {
+  void start(int rank, std::vector<std::string> arguments, std::vector<std::string> environment, int inherited) {
     const auto pointers = [](std::vector<std::string>& strings) {
       std::vector<char*> result;
       for (std::string& text : strings) result.push_back(text.data());
@@ -125,7 +82,8 @@ class Children {
     posix_spawnattr_init(&attributes);
     // A process group of its own: a Ctrl-C on the terminal then reaches a child once, from the parent.
     posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setsigmask(&attributes, &signal_mask);
+    const sigset_t mask = mask_of_rank_process();
+    posix_spawnattr_setsigmask(&attributes, &mask);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
@@ -139,17 +97,25 @@ class Children {
     children_.push_back({rank, process});
   }
 
-  void send(int signal) const {
+  void kill() const {
     for (const Child& child : children_) {
-      if (child.running) ::kill(child.process, signal);
+      if (child.running) ::kill(child.process, SIGKILL);
+    }
+  }
+  void pass_on(int signal, Stop wish) {
+    passed_on_ = signal;
+    if (wish == Stop::at_once) return end(signal);
+    for (const Child& child : children_) {
+      if (child.running) launch::pass_on(child.process, signal, wish);
     }
   }
 
-  // Tells all to end. One that is stopped would not hear of it before it is let go on, which nobody may ever do.
-  void end() {
+  // Tells all to end at once. One that is stopped would not hear of it before it is let go on, which nobody may ever do.
+  void end(int signal) {
     for (Child& child : children_) {
       child.was_stopped = child.running && process_state(child.process) == ProcessState::stopped;
-      if (child.running) ::kill(child.process, child.was_stopped ? SIGKILL : SIGTERM);
+      if (child.was_stopped) ::kill(child.process, SIGKILL);
+      if (child.running) launch::pass_on(child.process, signal, Stop::at_once);
     }
   }
 
@@ -163,12 +129,19 @@ class Children {
     return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
   }
 
+  bool any_ended_by_signal() const {
+    return std::any_of(children_.begin(), children_.end(), [this](const Child& child) { return child.ended_by(passed_on_); });
+  }
+  bool any_stopped_with_checkpoint() const {
+    return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.stopped_with_checkpoint(); });
+  }
+
   // Those that failed so far, the likeliest causes first: killed ones, then those with another status than 3, which is also
   // how a rank ends that has lost its peer, and those that were stopped, which is how to lose it.
   std::vector<Child> failures() const {
     std::vector<Child> failed;
     std::copy_if(children_.begin(), children_.end(), std::back_inserter(failed),
-                 [](const Child& child) { return child.failed(); });
+                 [this](const Child& child) { return child.failed(passed_on_); });
     const auto place = [](const Child& child) {
       if (child.was_stopped) return 2;
       return child.killed() ? 0 : WEXITSTATUS(child.status) != 3 ? 1 : 3;
@@ -189,6 +162,7 @@ class Children {
 
  private:
   std::vector<Child> children_;
+  int passed_on_ = 0;  // the signal that the children were sent
 };
 
 std::vector<std::string> child_environment(int rank, int size, int rendezvous) {
@@ -234,42 +208,54 @@ int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& arg
   require(!argv.empty(), "launch_processes needs the program's arguments");
   const comm::RendezvousMemory memory;
   const auto store = comm::make_memory_rendezvous(memory.descriptor());
-  SignalWatch signals;
+  const StopSignals signals;
+  const StopSignals::Attendance attendance;
   Children children;
   for (int rank = 0; rank < plan.ranks; ++rank) {
-    children.start(rank, argv, child_environment(rank, plan.ranks, memory.descriptor()), signals.previous_mask(),
-                   memory.descriptor());
+    children.start(rank, argv, child_environment(rank, plan.ranks, memory.descriptor()), memory.descriptor());
   }
 
-  std::vector<Child> failures;  // before this process ended anybody
-  int interrupt = 0;
+  std::vector<Child> failures;                // before this process ended anybody
+  Stop wish = Stop::none;                     // what the children know
   std::optional<Clock::time_point> settled;   // when the failures are complete and the others are told to end
   std::optional<Clock::time_point> deadline;  // when those that still run are killed
   while (children.any_running()) {
-    if (const int signal = signals.wait_for(poll_interval)) {
-      children.send(interrupt ? SIGKILL : signal);
-      if (!interrupt) deadline = Clock::now() + interrupt_grace;
-      interrupt = signal;
+    std::this_thread::sleep_for(poll_interval);
+    const auto now = Clock::now();
+    if (signals.wish() > wish) {
+      wish = signals.wish();
+      children.pass_on(signals.signal(), wish);
+      // A checkpoint takes what it takes; whoever does not want to wait for it sends another signal.
+      if (wish == Stop::at_once) deadline = now + plan.grace;
     }
     children.reap();
-    const auto now = Clock::now();
-    if (!interrupt && !settled && !children.failures().empty()) {
-      const Child first = children.failures().front();
-      if (first.killed()) report_death(*store, first.rank, fmt::format("(process {}) {}", first.process, first.how_it_ended()));
-      settled = now + (first.killed() ? last_words_time : settle_time);
+    // One that was not so far as to stop with the others has taken what they wait for with it.
+    const bool left_alone = wish == Stop::at_boundary && children.any_ended_by_signal() && !settled;
+    if (!settled && wish < Stop::at_once && (left_alone || !children.failures().empty())) {
+      settled = now + settle_time;
+      if (!left_alone) {
+        const Child first = children.failures().front();
+        if (first.killed()) {
+          report_death(*store, first.rank, fmt::format("(process {}) {}", first.process, first.how_it_ended()));
+          settled = now + last_words_time;
+        }
+      }
     }
-    if (!interrupt && failures.empty() && settled && now >= *settled) {
+    if (!deadline && settled && now >= *settled) {
       failures = children.failures();
-      children.end();
+      children.end(SIGTERM);
       deadline = now + plan.grace;
     }
-    if (deadline && now >= *deadline) children.send(SIGKILL);
+    if (deadline && now >= *deadline) children.kill();
+  }
+  if (wish == Stop::at_once && (children.any_ended_by_signal() || !children.failures().empty())) {
+    throw Interrupted("ended at once by a second signal", signals.signal());
   }
   failures = failures.empty() ? children.failures() : children.failures_with_stopped(failures);
-  if (failures.empty()) return 0;
-  if (interrupt)
-    throw Interrupted(std::string("interrupted by signal ") + std::to_string(interrupt) + " (" + strsignal(interrupt) + ")");
-  return report(failures);
+  if (!failures.empty()) return report(failures);
+  if (children.any_ended_by_signal())
+    throw Interrupted("interrupted by " + describe_signal(signals.signal()), signals.signal());
+  return children.any_stopped_with_checkpoint() ? stopped_status : 0;
 }
 
 }  // namespace plait::launch

@@ -426,10 +426,19 @@ std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const 
 }
 
 double Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches) {
+  return synchronize_evaluation(batches, micro_batches, [] { return false; }).value();
+}
+
+std::optional<double> Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches,
+                                                          const std::function<bool()>& cut) {
   synchronize();  // weights gathered by the reduce stream
   const StreamRef compute = compute_stream();
   IssueObserver nobody;
   for (int mb = 0; mb < micro_batches; ++mb) {
+    if (cut()) {
+      synchronize();
+      return std::nullopt;
+    }
     accumulate_evaluation_ = mb > 0;
     execute(evaluate_, batches, {}, nobody);
   }

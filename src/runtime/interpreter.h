@@ -118,6 +118,8 @@ class Interpreter {
 
   // Mean loss over `micro_batches` micro-batches of every data-parallel rank, without touching weights. Collective; blocks.
   double synchronize_evaluation(BatchSource& batches, int micro_batches);
+  // The same, but nothing if `cut` returns true, which is asked before each micro-batch: on all ranks before the same one.
+  std::optional<double> synchronize_evaluation(BatchSource& batches, int micro_batches, const std::function<bool()>& cut);
 
   // Logits of row `row` of one micro-batch of tokens, read back to the host. Blocks. For a layout of one rank.
   std::vector<float> synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row);

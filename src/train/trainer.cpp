@@ -2,10 +2,13 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/run_directory.h"
@@ -15,6 +18,8 @@
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "launch/launch_environment.h"
+#include "launch/stop_agreement.h"
+#include "launch/stop_signals.h"
 #include "parallel/job_plan.h"
 #include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
@@ -22,6 +27,7 @@
 #include "runtime/non_finite.h"
 #include "topology/peak_flops.h"
 #include "train/batch_sources.h"
+#include "train/command_to_go_on.h"
 #include "train/learning_rate.h"
 #include "train/report/accuracy.h"
 #include "train/report/ledger_text.h"
@@ -146,11 +152,13 @@ class Reporter {
 
 class Trainer {
  public:
-  Trainer(const TrainRequest& request, launch::RankContext& rank)
-      : config_(request.job.config),
+  Trainer(const TrainRequest& request, const launch::StopSignals& signals, launch::RankContext& rank)
+      : request_(request),
+        config_(request.job.config),
         decision_(request.job.plan),
         rank_(rank),
         meeting_(rank.meeting("run", group_options(config_, rank.device).timeout)),
+        stop_(signals, rank, meeting_.timeout()),
         start_(agree_on_start(request, meeting_)),
         tokenizer_(data::load_tokenizer(start_.run_dir)),
         session_(config_, tokenizer_->vocab(), rank),
@@ -160,28 +168,32 @@ class Trainer {
     const auto busy = meeting_.busy();
     if (rank_.is_main) reporter_.emplace(config_, start_, session_.plan(), rank_.device);
     write_plan();
-    load_or_initialize(request);
+    load_or_initialize();
+    say_when_it_saves();
   }
 
-  void run() {
-    session_.run([this] { take_steps(); });
+  // Whether it came to its end: false if it was stopped.
+  bool run() {
+    return session_.run([this] { return take_steps(); });
   }
 
   const fs::path& run_dir() const { return start_.run_dir; }
 
  private:
-  void take_steps() {
+  bool take_steps() {
     runtime::Interpreter& interpreter = session_.interpreter();
     if (start_.step >= config_.train.steps) {
       say(fmt::format("nothing to do: the checkpoint is of step {} and train.steps={}", start_.step, config_.train.steps));
-      return;
+      return true;
     }
+    if (stop_.stop_here()) return say_stopped(start_.step);
     TrainingBatches batches(host_memory_, session_.plan(), dataset_, start_.step + 1, config_.train.steps);
     StepTracer tracer(config_.log.trace_steps, start_.step + 1, config_.train.steps);
     interpreter.synchronize_warm_up();
+    if (stop_.stop_here()) return say_stopped(start_.step);
     window_start_ = Clock::now();
     for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
-      if (interpreter.pending_results() == runtime::Interpreter::results_in_flight) take(interpreter.synchronize_result());
+      while (interpreter.pending_results() >= steps_ahead()) take(interpreter.synchronize_result());
       const runtime::UpdateSettings settings = update_settings(config_, step, learning_rate_.at(step - 1));
       if (tracer.wants(step)) {
         while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
@@ -193,13 +205,43 @@ class Trainer {
       if (tracer.is_full())
         tracer.write(start_.run_dir, session_.plan(), rank_, meeting_, [this](const std::string& text) { say(text); });
       if (reporter_) reporter_->progress().advance(step);
-      after_step(step);
+      if (after_step(step) && step < config_.train.steps) return say_stopped(step);
     }
+    stop_.leave();
     if (reporter_) reporter_->progress().finish();
     report_ledgers();
     hold_to_account();
     say(session_.memory_report().to_string());
     say("run directory: " + start_.run_dir.string());
+    return true;
+  }
+
+  // How many steps may be enqueued: those that are run before a run can stop, so not more than about half a second of them, and
+  // at least two, so that the device has the next one when it is done with one.
+  int steps_ahead() const {
+    if (latest_.device_ms <= 0) return runtime::Interpreter::results_in_flight;
+    return static_cast<int>(std::clamp(500.0f / latest_.device_ms, 2.0f, float{runtime::Interpreter::results_in_flight}));
+  }
+
+  // False, for run().
+  bool say_stopped(std::int64_t step) {
+    if (reporter_) reporter_->progress().finish();
+    const std::string where = step > start_.step ? fmt::format("after step {} of {}", step, config_.train.steps)
+                              : step > 0 ? fmt::format("before step {} of {}, nothing is lost", step + 1, config_.train.steps)
+                                         : "before the first step, with nothing to keep";
+    say(fmt::format("stopped by {} {}; {}: {}", stop_.reason(), where, step > 0 ? "go on with" : "start again with",
+                    step > 0 ? command_to_go_on(request_, start_.run_dir) : command_line(request_.argv)));
+    return false;
+  }
+
+  // A run that could lose much says so before it does.
+  void say_when_it_saves() {
+    const std::int64_t every = config_.checkpoint.every;
+    if (every > 0 && (start_.step / every + 1) * every < config_.train.steps) return;
+    const bool final = config_.checkpoint.final;
+    say(fmt::format(
+        "no checkpoint {} (checkpoint.every: {}{}): if this run is killed it is lost; Ctrl-C, SIGTERM and SIGUSR1 save it",
+        final ? "before the last step" : "at all", every, final ? "" : ", checkpoint.final: false"));
   }
 
   void say(const std::string& text) {
@@ -241,7 +283,7 @@ class Trainer {
     say(accuracy_line(*prediction_));
   }
 
-  void load_or_initialize(const TrainRequest& request) {
+  void load_or_initialize() {
     runtime::Interpreter& interpreter = session_.interpreter();
     if (start_.checkpoint.empty()) {
       interpreter.initialize(config_.run.seed);
@@ -262,7 +304,7 @@ class Trainer {
       for (const fs::path& moved : checkpoint::set_aside_after(start_.run_dir, start_.step))
         say("set aside: " + moved.string());
     }
-    say(fmt::format("resumed {} after step {}", request.resume.string(), start_.step));
+    say(fmt::format("resumed {} after step {}", request_.resume.string(), start_.step));
   }
 
   void take(const runtime::StepResult& result) {
@@ -272,7 +314,8 @@ class Trainer {
     if (result.update > start_.step + 1) run_ledger_.add(result.ledger);
   }
 
-  void after_step(std::int64_t step) {
+  // Whether the run is to stop; then the step is saved.
+  bool after_step(std::int64_t step) {
     runtime::Interpreter& interpreter = session_.interpreter();
     const bool first = step == start_.step + 1;
     const bool last = step == config_.train.steps;
@@ -281,21 +324,35 @@ class Trainer {
     const bool save = every(config_.checkpoint.every) || (last && config_.checkpoint.final);
     // The first step still starts things up; it is reported by itself so that it does not blur the next window's speed.
     const bool report = first || last || every(config_.log.every) || evaluate;
+    bool saved = false;
+    const auto save_once = [&] {
+      if (!std::exchange(saved, true)) checkpoint(step);
+    };
+    bool stop = stop_.stop_here();
     ++window_steps_;
-    if (report || save) {
+    if (report || save || stop) {
       while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
     }
+    if (stop && last) save_once();  // the evaluation may take longer than whoever sent the signal waits
     if (report) {
       const double milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - window_start_).count();
       std::optional<double> validation;
-      if (evaluate) validation = validation_loss();
+      if (evaluate && (last || !stop)) {
+        validation = validation_loss([&] { return !last && (stop = stop_.stop_here()); });
+      }
       if (reporter_) {
         reporter_->step(latest_, learning_rate_.at(step - 1), milliseconds / static_cast<double>(window_steps_),
                         window_ledger_.mean(), session_.memory_report().allocated_bytes, validation);
       }
+      if (evaluate && !validation) say(fmt::format("the evaluation after step {} was left out, as the run is to stop", step));
     }
-    if (save) checkpoint(step);
+    if (save || stop) save_once();
+    if (!stop && !last && (report || save)) {  // the device has done the step meanwhile
+      stop = stop_.stop_here();
+      if (stop) save_once();
+    }
     if (report || save) restart_window();
+    return stop;
   }
 
   // What the steps of the run were spent on, on this rank and on the one that lost most.
@@ -317,10 +374,10 @@ class Trainer {
     window_ledger_ = {};
   }
 
-  double validation_loss() {
+  std::optional<double> validation_loss(const std::function<bool()>& cut) {
     if (!validation_) validation_.emplace(host_memory_, session_.plan(), dataset_, config_.train.eval_batches);
     validation_->rewind();
-    return session_.interpreter().synchronize_evaluation(*validation_, static_cast<int>(validation_->rounds()));
+    return session_.interpreter().synchronize_evaluation(*validation_, static_cast<int>(validation_->rounds()), cut);
   }
 
   // Takes what the disk takes, which is longer than any collective may.
@@ -330,8 +387,9 @@ class Trainer {
                                           {"seed", config_.run.seed},
                                           {"config", to_yaml(config_)},
                                           {"kernel_choices", session_.interpreter().context().choices()}};
-    const auto committed = synchronize_save(session_.interpreter(), start_.run_dir, step, state, config_.checkpoint.keep,
-                                            [this](const std::string& name) { meeting_.meet(name); });
+    const auto committed = synchronize_save(
+        session_.interpreter(), start_.run_dir, step, state, config_.checkpoint.keep,
+        [this](const std::string& name) { meeting_.meet(name); }, [this] { rank_.life->check(); });
     if (!committed) return;
     say("checkpoint: " + committed->directory.string());
     for (const std::string& problem : committed->prune_problems) say("warning: " + problem);
@@ -362,10 +420,12 @@ class Trainer {
         result.update, result.loss, result.grad_norm, where, checkpoint::checkpoints_directory(start_.run_dir).string()));
   }
 
+  const TrainRequest& request_;
   const Config& config_;
   const nlohmann::ordered_json& decision_;
   launch::RankContext& rank_;
   comm::Meeting meeting_;  // of all ranks
+  launch::StopAgreement stop_;
   RunStart start_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   Session session_;
@@ -394,23 +454,49 @@ void print_sample(const Config& config, const fs::path& run_dir, Device device) 
   fmt::print("\n");
 }
 
+// Whether it came to its end.
+bool train_rank(const TrainRequest& request, const launch::StopSignals& signals, launch::RankContext& rank) {
+  fs::path run_dir;
+  {
+    Trainer trainer(request, signals, rank);
+    if (!trainer.run()) return false;
+    run_dir = trainer.run_dir();
+  }
+  if (rank.is_main && request.job.config.train.sample_tokens > 0 && request.job.config.checkpoint.final &&
+      signals.wish() == launch::Stop::none) {
+    print_sample(request.job.config, run_dir, rank.device);
+  }
+  return true;
+}
+
 }  // namespace
 
 int train(const TrainRequest& request) {
+  const launch::StopSignals signals;
   const launch::LaunchPlan plan = launch::plan_launch(request.job.config);
-  if (!plan.this_rank) fmt::print(stderr, "{}\n", plan.explanation);
-  return launch::launch(plan, [&](launch::RankContext& rank) { train_rank(request, rank); }, request.argv);
-}
-
-void train_rank(const TrainRequest& request, launch::RankContext& rank) {
-  fs::path run_dir;
-  {
-    Trainer trainer(request, rank);
-    trainer.run();
-    run_dir = trainer.run_dir();
+  if (!plan.this_rank) {
+    fmt::print(stderr, "{}\n", plan.explanation);
+    if (signals.wish() != launch::Stop::none) {
+      fmt::print(stderr, "stopped by {} before the start, with nothing to keep; start again with: {}\n",
+                 launch::describe_signal(signals.signal()), command_line(request.argv));
+      return launch::stopped_status;
+    }
   }
-  if (rank.is_main && request.job.config.train.sample_tokens > 0 && request.job.config.checkpoint.final) {
-    print_sample(request.job.config, run_dir, rank.device);
+  std::atomic<bool> stopped = false;
+  try {
+    const int status = launch::launch(
+        plan,
+        [&](launch::RankContext& rank) {
+          if (!train_rank(request, signals, rank)) stopped = true;
+        },
+        request.argv);
+    return status == 0 && stopped ? launch::stopped_status : status;
+  } catch (const launch::Interrupted&) {
+    throw;
+  } catch (const Error&) {
+    if (signals.wish() != launch::Stop::at_once) throw;
+    const bool launcher_says_it = plan.this_rank && plan.mode == LaunchMode::processes;
+    throw launch::Interrupted(launcher_says_it ? "" : "ended at once by a second signal", signals.signal());
   }
 }
 

@@ -17,9 +17,12 @@ struct TrainRequest {
 };
 
 // Launches the ranks and trains. Returns the program's exit status; throws what the first failing rank threw.
+//
+// A stop signal (launch/stop_signals.h) ends the run at the next boundary: after a step, within an evaluation (which is cut),
+// or in the start-up. All ranks save what came since the last checkpoint, whatever checkpoint.every says; one line says where
+// they stopped and how to go on, and the status is launch::stopped_status. A run that goes on from there ends as one that was
+// never stopped, bit for bit. A run that has come to its last step is not stopped any more: it saves that step at once and ends
+// as ever. Interrupted: a second signal ended it.
 int train(const TrainRequest& request);
-
-// One rank's part: what train() runs on every rank.
-void train_rank(const TrainRequest& request, launch::RankContext& rank);
 
 }  // namespace plait::train

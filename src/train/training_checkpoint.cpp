@@ -57,7 +57,8 @@ std::vector<checkpoint::FileSpec> whole_tensors(const parallel::RankPlan& plan) 
 std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpreter& interpreter,
                                                                 const std::filesystem::path& run_dir, std::int64_t step,
                                                                 const nlohmann::ordered_json& state, std::int64_t keep,
-                                                                const std::function<void(const std::string&)>& barrier) {
+                                                                const std::function<void(const std::string&)>& barrier,
+                                                                const std::function<void()>& check) {
   const parallel::RankPlan& plan = interpreter.plan();
   const std::string name = "checkpoint-" + std::to_string(step);
   interpreter.synchronize();
@@ -73,6 +74,7 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
     for_each_run(
         interpreter, [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
           if (parameter.replica) return;
+          check();
           stream.copy(staging.data(), memory.data, memory.bytes());
           stream.synchronize();
           for_each_whole_run(
@@ -81,6 +83,7 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
         });
   }
   writer->finish();
+  check();
   barrier(name + "-written");
   std::optional<checkpoint::CommittedCheckpoint> committed;
   if (plan.rank == 0) committed = writer->commit(state, keep);

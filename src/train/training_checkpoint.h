@@ -12,11 +12,13 @@
 namespace plait::train {
 
 // Collective: every rank of the job calls it between steps. `barrier(name)` returns when all ranks have called it with that
-// name. The result is rank 0's. Without ZeRO the replicas hold equal state and those of data coordinate 0 write it.
+// name. `check` is called between parts, and ends the writing by what it throws. The result is rank 0's. Without ZeRO the
+// replicas hold equal state and those of data coordinate 0 write it.
 std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpreter& interpreter,
                                                                 const std::filesystem::path& run_dir, std::int64_t step,
                                                                 const nlohmann::ordered_json& state, std::int64_t keep,
-                                                                const std::function<void(const std::string&)>& barrier);
+                                                                const std::function<void(const std::string&)>& barrier,
+                                                                const std::function<void()>& check);
 
 // Reads this rank's share of master weights and moments and publishes the weights. Collective over the data group.
 void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint);

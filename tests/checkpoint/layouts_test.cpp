@@ -74,8 +74,9 @@ class CheckpointLayouts : public test::InTemporaryDirectory, public ::testing::W
         } else {
           train::synchronize_load(interpreter, CheckpointReader(from));
         }
-        train::synchronize_save(interpreter, run_dir, 2, {}, 1,
-                                [&](const std::string& at) { rank.meeting(name, std::chrono::seconds(60)).meet(at); });
+        train::synchronize_save(
+            interpreter, run_dir, 2, {}, 1,
+            [&](const std::string& at) { rank.meeting(name, std::chrono::seconds(60)).meet(at); }, [] {});
       });
     };
     EXPECT_EQ(launch::launch(launch::plan_launch(config), body, {}), 0);

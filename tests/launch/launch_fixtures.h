@@ -2,12 +2,17 @@
 // ranks.
 #pragma once
 
+#include <spawn.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "child_process.h"
 #include "comm/make_communicator.h"
 #include "core/temporary_directory.h"
 #include "launch/launch.h"
@@ -25,6 +30,21 @@ inline std::shared_ptr<comm::Communicator> join(const RankContext& context) {
   spec.device = context.device;
   return make_communicator(spec, *context.rendezvous);
 }
+
+// Runs `child` in a process of its own and returns how it ended, as waitpid tells.
+inline int run_child(const plait::test::ChildProcess& child) {
+  std::vector<std::string> arguments = child.arguments();
+  std::vector<char*> pointers;
+  for (std::string& text : arguments) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  pid_t process = 0;
+  int status = -1;
+  if (::posix_spawn(&process, "/proc/self/exe", nullptr, nullptr, pointers.data(), environ) == 0) {
+    ::waitpid(process, &status, 0);
+  }
+  return status;
+}
+inline bool was_killed_by(int status, int signal) { return WIFSIGNALED(status) && WTERMSIG(status) == signal; }
 
 // Sets (or, without a value, removes) a variable; the destructor restores what was there.
 class EnvironmentVariable {

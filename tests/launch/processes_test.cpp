@@ -13,6 +13,8 @@
 #include "child_process.h"
 #include "comm/meeting.h"
 #include "core/error.h"
+#include "launch/stop_agreement.h"
+#include "launch/stop_signals.h"
 #include "launch_fixtures.h"
 
 namespace plait::launch::test {
@@ -142,15 +144,28 @@ const plait::test::ChildProcess hang("LaunchProcessesHang", [] {
   });
 });
 
+const plait::test::ChildProcess stop_for_a_signal("LaunchProcessesStopForASignal", [] {
+  const StopSignals signals;
+  run_body([&](RankContext& context) {
+    StopAgreement agreement(signals, context, seconds(30));
+    while (!agreement.stop_here()) std::this_thread::sleep_for(milliseconds(1 + context.rank));
+    if (agreement.reason() != "signal 10 (User defined signal 1)") std::_Exit(77);
+    context.meeting("test", seconds(30)).meet("stopped");
+    std::_Exit(stopped_status);
+  });
+});
+
 // A launcher in a process of its own, to be signalled.
-const plait::test::ChildProcess launcher_of_hang("LaunchProcessesLauncherOfHang", [] {
+[[noreturn]] void launch_and_exit(const plait::test::ChildProcess& body) {
   try {
-    std::_Exit(launch(three_processes(), [](RankContext&) {}, hang.arguments()));
+    std::_Exit(launch(three_processes(), [](RankContext&) {}, body.arguments()));
   } catch (const Error& error) {
     std::ofstream(std::string(getenv("PLAIT_TEST_MARKS")) + ".message") << error.what();
     std::_Exit(3);
   }
-});
+}
+const plait::test::ChildProcess launcher_of_hang("LaunchProcessesLauncherOfHang", [] { launch_and_exit(hang); });
+const plait::test::ChildProcess launcher_of_stop("LaunchProcessesLauncherOfStop", [] { launch_and_exit(stop_for_a_signal); });
 
 TEST_F(LaunchProcesses, AllRanksRunAndNothingStays) {
   EXPECT_EQ(run(collective), 0);
@@ -176,9 +191,9 @@ TEST_F(LaunchProcesses, RanksThatIgnoreSigtermAreKilledAfterTheGrace) {
 
 class LaunchProcessesSignal : public LaunchProcesses {
  protected:
-  // Starts a launcher whose ranks hang, sends it `signal` once they are up, and returns how it ended.
-  int signal_launcher(int signal) {
-    std::vector<std::string> arguments = launcher_of_hang.arguments();
+  // Starts a launcher, sends it `signal` once its ranks are up, and returns how it ended.
+  int signal_launcher(int signal, const plait::test::ChildProcess& launcher_process = launcher_of_hang) {
+    std::vector<std::string> arguments = launcher_process.arguments();
     std::vector<char*> pointers;
     for (std::string& text : arguments) pointers.push_back(text.data());
     pointers.push_back(nullptr);
@@ -201,6 +216,11 @@ TEST_F(LaunchProcessesSignal, SigtermIsPassedOn) {
   std::getline(file, message);
   EXPECT_EQ(message, "interrupted by signal 15 (Terminated)");
   std::filesystem::remove(marks_.path() + ".message");
+}
+
+TEST_F(LaunchProcessesSignal, RanksThatStopForItGiveTheJobTheirStatus) {
+  const int status = signal_launcher(SIGUSR1, launcher_of_stop);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == stopped_status) << status;
 }
 
 TEST_F(LaunchProcessesSignal, NoRankOutlivesAKilledLauncher) {

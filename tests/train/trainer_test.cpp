@@ -1,16 +1,22 @@
 // Whole training runs on small text: resume, layouts, launch modes, and what happens when numbers go bad.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "core/error.h"
+#include "launch/stop_signals.h"
 #include "test_paths.h"
 #include "train/sampler.h"
 #include "train/trainer.h"
@@ -123,6 +129,75 @@ INSTANTIATE_TEST_SUITE_P(Layouts, TrainerResume, testing::Combine(testing::Value
                            return std::to_string(std::get<0>(instance.param)) + "_ranks_zero" +
                                   std::to_string(std::get<1>(instance.param));
                          });
+
+class TrainerStop : public TrainerTest, public testing::WithParamInterface<std::tuple<int, int>> {
+ protected:
+  // Trains, and sends this process SIGTERM once `metrics.jsonl` has `lines` lines.
+  int train_and_stop(const TrainRequest& request, std::size_t lines) {
+    std::jthread sender([&](std::stop_token over) {
+      while (!over.stop_requested() && metrics_count() < lines) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (!over.stop_requested()) ::kill(::getpid(), SIGTERM);
+    });
+    return train(request);
+  }
+  std::size_t metrics_count() const {
+    std::ifstream file(run_dir() / "metrics.jsonl");
+    return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>(file), {}, '\n'));
+  }
+};
+
+TEST_P(TrainerStop, ASignalSavesTheNextStepAndTheRunGoesOnBitForBit) {
+  const std::vector<std::string> set = {"launch.ranks=" + std::to_string(std::get<0>(GetParam())),
+                                        "parallel.zero=" + std::to_string(std::get<1>(GetParam())),
+                                        "train.steps=60",
+                                        "checkpoint.every=0",
+                                        "train.eval_every=20",
+                                        "log.every=1"};
+  std::vector<std::string> whole = set;
+  whole.push_back("run.name=whole");
+  ASSERT_EQ(train(request(whole)), 0);
+
+  ASSERT_EQ(train_and_stop(request(set), 4), launch::stopped_status);
+  const auto logged = static_cast<std::int64_t>(metrics_count());
+  const auto kept = checkpoint::list_checkpoints(run_dir());
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_TRUE(kept.front().good()) << kept.front().problem;
+  EXPECT_GE(kept.front().step, 4);
+  EXPECT_LT(kept.front().step, 60);
+  EXPECT_EQ(kept.front().step, logged) << "a step that was logged is lost, or steps went on after the last that was";
+
+  ASSERT_EQ(train(request(set, run_dir())), 0);
+  expect_same_state(checkpoint::checkpoint_directory(run_dir(), 60), checkpoint::checkpoint_directory(run_dir("whole"), 60));
+  EXPECT_EQ(metrics(run_dir()).back()["loss"], metrics(run_dir("whole")).back()["loss"]);
+  EXPECT_EQ(metrics(run_dir()).back()["validation_loss"], metrics(run_dir("whole")).back()["validation_loss"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TrainerStop, testing::Combine(testing::Values(1, 2, 4), testing::Values(0, 1)),
+                         [](const auto& instance) {
+                           return std::to_string(std::get<0>(instance.param)) + "_ranks_zero" +
+                                  std::to_string(std::get<1>(instance.param));
+                         });
+
+TEST_F(TrainerStop, AnEvaluationIsCut) {
+  // It would take hours.
+  const TrainRequest endless = request({"train.eval_every=1", "train.eval_batches=10000"});
+  std::jthread sender([&] {
+    while (!fs::exists(run_dir() / "plan.json")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ::kill(::getpid(), SIGUSR1);
+  });
+  ASSERT_EQ(train(endless), launch::stopped_status);
+  EXPECT_EQ(checkpoint::list_checkpoints(run_dir()).size(), 1u);
+  EXPECT_TRUE(checkpoint::list_checkpoints(run_dir()).front().good());
+  EXPECT_EQ(metrics(run_dir()).size(), 1u) << "the step was logged, without what was not measured";
+}
+
+TEST_F(TrainerStop, WithNothingDoneYetNothingIsKept) {
+  const launch::StopSignals signals;  // as the program makes them before it plans
+  std::raise(SIGTERM);
+  EXPECT_EQ(train(request()), launch::stopped_status);
+  EXPECT_FALSE(fs::exists(run_dir()));
+}
 
 TEST_F(TrainerTest, ACheckpointIsOfNoLayout) {
   ASSERT_EQ(train(request({"launch.ranks=4", "parallel.zero=1", "train.steps=3"})), 0);

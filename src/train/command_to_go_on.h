@@ -1,0 +1,19 @@
+// What to type to go on with a run.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "train/trainer.h"
+
+namespace plait::train {
+
+// For a shell.
+std::string command_line(const std::vector<std::string>& argv);
+
+// A run keeps its configuration, so its directory is enough, unless it was itself resumed: then what was said beside the
+// directory is said again.
+std::string command_to_go_on(const TrainRequest& request, const std::filesystem::path& run_dir);
+
+}  // namespace plait::train
