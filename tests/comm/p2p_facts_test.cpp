@@ -218,5 +218,20 @@ TEST(P2pFacts, OneNumberInTwoPlacesIsNotOneProcess) {
   EXPECT_TRUE(differs_by(&ProcessIdentity::pid_namespace, "4026532000"));
 }
 
+TEST(P2pFacts, OneMachineIsNotOneNetwork) {
+  const ProcessIdentity process = some_end().process;
+  const auto shared_with = [&](auto member, auto value) {
+    ProcessIdentity other = process;
+    other.*member = value;
+    return process.shares_network_with(other) && other.shares_network_with(process);
+  };
+  EXPECT_TRUE(process.shares_network_with(process));
+  EXPECT_TRUE(shared_with(&ProcessIdentity::process, 8386));
+  EXPECT_TRUE(shared_with(&ProcessIdentity::pid_namespace, "4026532000"));
+  EXPECT_TRUE(shared_with(&ProcessIdentity::network_namespace, "")) << "not known";
+  EXPECT_FALSE(shared_with(&ProcessIdentity::network_namespace, "4026532000"));
+  EXPECT_FALSE(shared_with(&ProcessIdentity::host, "another"));
+}
+
 }  // namespace
 }  // namespace plait::comm::p2p

@@ -50,7 +50,7 @@ std::string no_access(const PairFacts& facts) {
 
 // File descriptors travel over a Unix socket with an abstract name.
 std::string no_descriptors(const PairFacts& facts) {
-  if (!differ(facts.sender.process.network_namespace, facts.receiver.process.network_namespace)) return "";
+  if (facts.share_sockets()) return "";
   return "the processes are in different network namespaces, which Unix sockets do not cross; let their containers share the "
          "network (docker --network host, Kubernetes hostNetwork or one pod)";
 }

@@ -228,7 +228,7 @@ class LinkSetup {
 
   std::unique_ptr<Link> by_communicator() {
     std::unique_ptr<Mailbox> beacon;
-    if (spec_.announce && report_->facts.same_host() && report_->facts.sender.stream_memory_operations &&
+    if (spec_.announce && report_->facts.share_sockets() && report_->facts.sender.stream_memory_operations &&
         report_->facts.receiver.stream_memory_operations) {
       beacon = std::make_unique<Mailbox>(end_, mailbox_memory(Transport::host, Mover::copy_engine, "beacon", 0, {}),
                                          spec_.device, false);

@@ -83,7 +83,8 @@ class Link {
   // LinkSpec::places of the receiver, on both ends; empty where the transport copies.
   virtual const std::vector<Place>& places() const = 0;
   virtual std::byte* memory_of(int place) const = 0;  // as this end addresses it
-  virtual bool announces() const = 0;                 // false if LinkSpec::announce is, or if the ends are on two hosts
+  // False if LinkSpec::announce is, or if the ends share no memory: on two hosts, or in two network namespaces of one.
+  virtual bool announces() const = 0;
   // Releases whatever waits on this end (data received after that is invalid) and makes later calls throw CommError. From any
   // thread.
   virtual void abort() noexcept = 0;

@@ -35,6 +35,8 @@ struct PairFacts {
   EndFacts sender, receiver;
   PathFacts from_sender, from_receiver;
   bool same_host() const { return sender.process.host == receiver.process.host; }
+  // Unix sockets, by which file descriptors pass, are seen by both.
+  bool share_sockets() const { return sender.process.shares_network_with(receiver.process); }
   bool same_process() const { return sender.process.is_same_process(receiver.process); }
   // What connects the two, from the end that knows more: when several threads ask at once, NVML sometimes finds no lanes.
   std::string link() const;

@@ -49,6 +49,11 @@ bool ProcessIdentity::is_same_process(const ProcessIdentity& other) const {
   return host == other.host && process == other.process && start == other.start && pid_namespace == other.pid_namespace;
 }
 
+bool ProcessIdentity::shares_network_with(const ProcessIdentity& other) const {
+  const bool unknown = network_namespace.empty() || other.network_namespace.empty();
+  return host == other.host && (unknown || network_namespace == other.network_namespace);
+}
+
 ProcessIdentity this_process() {
   return {line_of("/proc/sys/kernel/random/boot_id"),
           ::getpid(),

@@ -16,6 +16,9 @@ struct ProcessIdentity {
   std::string network_namespace;  // names of Unix sockets are valid within it
 
   bool is_same_process(const ProcessIdentity& other) const;
+  // On one machine and in one network namespace: the one reaches the other's loopback addresses and Unix sockets. Containers of
+  // one machine mostly do not, and are different hosts to each other then. A namespace that is not known counts as the same.
+  bool shares_network_with(const ProcessIdentity& other) const;
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
