@@ -75,14 +75,32 @@ void Meeting::refuse(const std::string& topic, int rank, const std::string& why)
                   "': " + why + "; do all ranks run the same plait?");
 }
 
-std::string Meeting::await(const std::string& topic, int rank, Clock::time_point deadline) {
+std::optional<std::string> Meeting::await(const std::string& topic, int rank, Clock::time_point deadline) {
   has_been_busy(rank);
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    if (auto word = store_->wait(key(topic, rank), std::max(left, std::chrono::milliseconds(0)))) return *std::move(word);
-    if (!has_been_busy(rank)) store_->throw_missing(key(topic, rank), timeout_);
+    if (auto word = store_->wait(key(topic, rank), std::max(left, std::chrono::milliseconds(0)))) return word;
+    if (!has_been_busy(rank)) return std::nullopt;
     deadline = Clock::now() + timeout_;
   }
+}
+
+std::vector<int> Meeting::absent(const std::string& topic) const {
+  std::vector<int> ranks;
+  for (const int member : members_) {
+    if (!store_->find(key(topic, member))) ranks.push_back(member);
+  }
+  return ranks;
+}
+
+void Meeting::throw_absent(const std::string& topic, const std::vector<int>& ranks) const {
+  std::vector<std::string> keys;
+  std::string who;
+  for (const int rank : ranks) {
+    keys.push_back(key(topic, rank));
+    who += (who.empty() ? (ranks.size() == 1 ? "rank " : "ranks ") : ", ") + std::to_string(rank);
+  }
+  store_->throw_missing(keys, timeout_, who.empty() ? "a rank that came too late" : who);
 }
 
 bool Meeting::has_been_busy(int rank) {

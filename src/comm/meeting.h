@@ -38,6 +38,7 @@ class Meeting {
 
   int rank() const { return rank_; }
   int peer() const;  // the other one of two
+  const std::vector<int>& members() const { return members_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   std::string key(const std::string& topic, int rank) const;
 
@@ -53,7 +54,9 @@ class Meeting {
   // The word of `rank`; blocks until there is one.
   template <typename T>
   T hear(const std::string& topic, int rank, std::size_t most_bytes = usual_bytes) {
-    return read<T>(topic, rank, await(topic, rank, Clock::now() + timeout_), most_bytes);
+    const auto word = await(topic, rank, Clock::now() + timeout_);
+    if (!word) throw_absent(topic, {rank});
+    return read<T>(topic, rank, *word, most_bytes);
   }
   // The same, if there is one yet; does not block and works after an abort.
   template <typename T>
@@ -62,7 +65,8 @@ class Meeting {
     return text ? std::optional(read<T>(topic, rank, *text, usual_bytes)) : std::nullopt;
   }
 
-  // Everybody's word, in the order of the members. Collective, like everything below.
+  // Everybody's word, in the order of the members. Collective, like everything below: where some do not come, the CommError of
+  // each of the others names all of them.
   template <typename T>
   std::vector<T> gather(const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
     say(topic, own);
@@ -135,7 +139,10 @@ class Meeting {
   std::string common_key(const std::string& topic) const { return name_ + "/" + topic; }
   static std::string text_of(const Json& word);
   Json parse(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const;
-  std::string await(const std::string& topic, int rank, Clock::time_point deadline);
+  std::optional<std::string> await(const std::string& topic, int rank, Clock::time_point deadline);
+  std::vector<int> absent(const std::string& topic) const;  // members without a word on the topic
+  // The CommError that names them.
+  [[noreturn]] void throw_absent(const std::string& topic, const std::vector<int>& ranks) const;
   bool has_been_busy(int rank);  // since the last call
 
   template <typename T>
@@ -160,7 +167,13 @@ class Meeting {
     const auto deadline = Clock::now() + timeout_;
     std::vector<T> all;
     for (const int member : members_) {
-      all.push_back(member == rank_ ? own : read<T>(topic, member, await(topic, member, deadline), most_bytes));
+      if (member == rank_) {
+        all.push_back(own);
+        continue;
+      }
+      const auto word = await(topic, member, deadline);
+      if (!word) throw_absent(topic, absent(topic));
+      all.push_back(read<T>(topic, member, *word, most_bytes));
     }
     return all;
   }

@@ -74,12 +74,15 @@ void Rendezvous::set(const std::string& key, const std::string& value) {
 
 std::string Rendezvous::get(const std::string& key, std::chrono::milliseconds timeout) {
   if (auto value = wait(key, timeout)) return *std::move(value);
-  throw_missing(key, timeout);
+  throw_missing({key}, timeout, "a rank");
 }
 
-void Rendezvous::throw_missing(const std::string& key, std::chrono::milliseconds waited) const {
-  throw CommError("rendezvous: nobody set key '" + key + "'" + place() + " within " + std::to_string(waited.count()) +
-                  " ms; a rank did not start, died, or creates its groups in another order");
+void Rendezvous::throw_missing(const std::vector<std::string>& keys, std::chrono::milliseconds waited,
+                               const std::string& who) const {
+  std::string names;
+  for (const std::string& key : keys) names += (names.empty() ? "'" : ", '") + key + "'";
+  throw CommError("rendezvous: nobody set " + std::string(keys.size() == 1 ? "key " : "keys ") + names + place() + " within " +
+                  std::to_string(waited.count()) + " ms; " + who + " did not start, died, or went another way");
 }
 
 void Rendezvous::check() { static_cast<void>(wait("check", std::chrono::milliseconds(0))); }

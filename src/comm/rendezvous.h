@@ -1,8 +1,9 @@
 // How ranks find each other before they can communicate: a small key-value store that all ranks of a job share.
 //
 // In one process the store is memory; between processes of one launcher shared memory without a name; between processes that
-// somebody else started (on one host, or on hosts with a shared file system) a private directory of files, mode 0700. Keys are
-// written once. meeting.h defines what ranks write there.
+// somebody else started a private directory of files, mode 0700, on one host or a shared file system; between any hosts, rank 0
+// keeps it and serves it over TCP (comm/tcp/rendezvous.h). Keys are written once. What is written there is secret: nobody but
+// the ranks of the job can read it. meeting.h defines what ranks write there.
 #pragma once
 
 #include <chrono>
@@ -10,8 +11,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "core/error.h"
 
 namespace plait::comm {
+
+// The store is gone, with the rank that kept it.
+class RendezvousLostError : public CommError {
+ public:
+  using CommError::CommError;
+};
 
 class Rendezvous {
  public:
@@ -35,8 +45,9 @@ class Rendezvous {
   // calls this so that the others do not wait for it. The first reason wins.
   virtual void abort(const std::string& reason) noexcept = 0;
   void check();  // CommError with the reason after abort()
-  // Throws the CommError for a wait() that returned nothing.
-  [[noreturn]] void throw_missing(const std::string& key, std::chrono::milliseconds waited) const;
+  // Throws the CommError for keys that `who` did not set in time.
+  [[noreturn]] void throw_missing(const std::vector<std::string>& keys, std::chrono::milliseconds waited,
+                                  const std::string& who) const;
 
  protected:
   virtual std::string place() const { return ""; }  // where the keys are, for messages: " in /tmp/x"

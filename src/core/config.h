@@ -234,7 +234,7 @@ struct CommConfig {
   bool overlap = true;
   double timeout_s = 60;
   std::int64_t max_ctas = 0;            // NCCL: bound on SMs per collective; 0: NCCL's choice
-  std::string interface = "127.0.0.1";  // address that host communication listens on
+  std::string interface = "127.0.0.1";  // address, network interface or subnet that host communication listens on
 
   template <typename Keys>
   static void declare(Keys& k) {
@@ -261,7 +261,9 @@ struct CommConfig {
     k.auto_key("max_ctas", &CommConfig::max_ctas, k.at_least(1),
                "Thread blocks (SMs) an NCCL collective may take from compute. `auto`: NCCL's choice.");
     k.key("interface", &CommConfig::interface, k.not_empty(),
-          "Address that host communication listens on. Loopback unless ranks are on several hosts.");
+          "Where communication between CPUs listens: an address of this host; or, so that one file serves all hosts, the name "
+          "of a network interface (`eth0`) or a subnet (`10.1.0.0/16`), of which each host takes its own address. Loopback "
+          "reaches only ranks of the same host (and network namespace).");
   }
 };
 

@@ -39,6 +39,7 @@ MOST_OF_SOURCES = 0.15
 FOLDERS = {
     r'#\s*include\s*[<"]nccl\.h[>"]': ["src/comm/nccl"],
     r'#\s*include\s*[<"]gloo/': ["src/comm/gloo"],
+    r'#\s*include\s*[<"]openssl/': ["src/comm/tcp"],
     r'#\s*include\s*[<"]cudnn': ["src/ops/cuda"],
     r"<<<": ["src/ops/cuda", "src/comm/p2p/cuda"],  # kernels: the `cuda` folder of a room
     r'#\s*include\s*[<"](cupti|nvtx3/)': ["src/runtime/cuda"],

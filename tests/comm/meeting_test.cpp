@@ -71,9 +71,13 @@ TEST_P(MeetingKind, HoldsUntilTheLastHasCome) {
 
 TEST_P(MeetingKind, NamesWhoDoesNotCome) {
   const auto mine = store();
-  Meeting meeting(*mine, "test", 0, 2, milliseconds(30));
-  EXPECT_THAT(error_of<CommError>([&] { meeting.meet("alone"); }),
-              AllOf(HasSubstr("'test/alone/1'"), HasSubstr("within 30 ms")));
+  Meeting meeting(*mine, "test", 0, 4, milliseconds(30));
+  Meeting(*mine, "test", 2, 4, milliseconds(30)).say("alone", Json());
+  EXPECT_THAT(
+      error_of<CommError>([&] { meeting.meet("alone"); }),
+      AllOf(HasSubstr("'test/alone/1', 'test/alone/3'"), HasSubstr("within 30 ms"), HasSubstr("ranks 1, 3 did not start")));
+  EXPECT_THAT(error_of<CommError>([&] { meeting.hear<Json>("alone", 1); }),
+              AllOf(HasSubstr("'test/alone/1'"), HasSubstr("within 30 ms"), HasSubstr("rank 1 did not start")));
 }
 
 TEST_P(MeetingKind, NamesWhoDisagrees) {

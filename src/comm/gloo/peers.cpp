@@ -1,24 +1,21 @@
 #include "comm/gloo/peers.h"
 
 #include <gloo/context.h>
-#include <gloo/transport/address.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/device.h>
 #include <gloo/transport/tcp/device.h>
-#include <netdb.h>
 #include <pthread.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <ctime>
 #include <limits>
-#include <span>
+#include <utility>
 
+#include "comm/gloo/adopted_pairs.h"
 #include "comm/gloo/loop_thread.h"
 #include "comm/meeting.h"
+#include "comm/tcp/introductions.h"
+#include "comm/tcp/socket.h"
 #include "core/error.h"
 
 namespace plait::comm {
@@ -52,68 +49,16 @@ class SigpipeBlock {
   bool was_pending_ = false;
 };
 
-// Where a rank's connections listen, one for each peer: Gloo's own bytes.
-struct Addresses {
-  std::vector<std::string> of_peer;  // in hexadecimal digits; "" for the rank itself
-};
-
-void to_json(Json& json, const Addresses& addresses) { json = addresses.of_peer; }
-void from_json(const Json& json, Addresses& addresses) { json.get_to(addresses.of_peer); }
-
-// A full mesh of connections. Gloo's own way to make one reads addresses out of its kind of store.
+// A full mesh of connections that are there already. Gloo's own way to make one takes whoever connects first.
 class Mesh final : public gloo::Context {
  public:
-  using gloo::Context::Context;
-
-  void connect(std::shared_ptr<gloo::transport::Device> device, Meeting& meeting) {
-    const std::string topic = "gloo/addresses";
-    transportContext_ = device->createContext(rank, size);
-    transportContext_->setTimeout(getTimeout());
-    Addresses own;
-    for (int peer = 0; peer < size; ++peer) {
-      const std::vector<char> bytes = peer == rank ? std::vector<char>() : address_for(peer);
-      own.of_peer.push_back(to_hex(std::as_bytes(std::span(bytes))));
-    }
-    const std::vector<Addresses> all = meeting.gather(topic, own);
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer == rank) continue;
-      const std::vector<std::string>& theirs = all[static_cast<std::size_t>(peer)].of_peer;
-      if (theirs.size() != static_cast<std::size_t>(size)) meeting.refuse(topic, peer, "it is not one address for each rank");
-      // Gloo takes as many bytes as its addresses have, which are all of one length.
-      std::vector<char> address(own.of_peer[static_cast<std::size_t>(peer)].size() / 2);
-      try {
-        bytes_from_hex(theirs[static_cast<std::size_t>(rank)], std::as_writable_bytes(std::span(address)));
-      } catch (const InvalidWord& error) {
-        meeting.refuse(topic, peer, std::string("an address ") + error.what());
-      }
-      transportContext_->getPair(peer)->connect(address);
-    }
+  Mesh(std::shared_ptr<gloo::transport::Device> device, int rank, std::vector<FileDescriptor> sockets,
+       std::chrono::milliseconds timeout)
+      : gloo::Context(rank, static_cast<int>(sockets.size())) {
+    transportContext_ = adopt_pairs(device, rank, std::move(sockets), timeout);
     device_ = std::move(device);
   }
-
- private:
-  std::vector<char> address_for(int peer) { return transportContext_->createPair(peer)->address().bytes(); }
 };
-
-// Throws unless this host can listen on `address`. Gloo would find out too, but leaks memory and names neither.
-void check_local_address(const std::string& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int status = ::getaddrinfo(address.c_str(), nullptr, &hints, &found); status != 0) {
-    throw std::runtime_error(::gai_strerror(status));
-  }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> candidates(found, &::freeaddrinfo);
-  int bind_error = EADDRNOTAVAIL;
-  for (const addrinfo* candidate = found; candidate; candidate = candidate->ai_next) {
-    const int socket = ::socket(candidate->ai_family, candidate->ai_socktype, candidate->ai_protocol);
-    const bool bound = socket >= 0 && ::bind(socket, candidate->ai_addr, candidate->ai_addrlen) == 0;
-    bind_error = errno;
-    if (socket >= 0) ::close(socket);
-    if (bound) return;
-  }
-  throw std::runtime_error(std::strerror(bind_error));
-}
 
 // Of no call: sequences count from 1.
 constexpr std::uint64_t unused_slot = 0;
@@ -142,18 +87,17 @@ std::size_t offset_of(const void* memory) { return reinterpret_cast<std::uintptr
 void Peers::connect(const GroupSpec& spec, Meeting& meeting) {
   const SigpipeBlock no_sigpipe;
   try {
-    check_local_address(spec.host_interface);
-    auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(spec.host_interface.c_str()));
+    const std::string address = local_address(spec.host_interface);
+    std::vector<FileDescriptor> sockets = introduce(meeting, "gloo/addresses", address);
+    auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address.c_str()));
     loop_ = std::make_unique<LoopThread>(static_cast<gloo::transport::tcp::Device&>(*device));
-    auto context = std::make_shared<Mesh>(spec.rank, spec.size);
-    // Gloo allows a connection five times this value to come up.
-    context->setTimeout(std::max(spec.timeout / 5, std::chrono::milliseconds(1)));
-    context->connect(device, meeting);
-    context_ = std::move(context);
+    loop_->run([&] { context_ = std::make_shared<Mesh>(device, spec.rank, std::move(sockets), spec.timeout); });
     make_links();
     // A rank that is done at once must not close its connections while another still waits for its own to come up.
     meeting.meet("gloo/connected");
     loop_->keep_turning(false);
+  } catch (ConfigError&) {
+    throw;
   } catch (const CommError& error) {
     throw CommError(label("cannot join") + ": " + error.what());
   } catch (const std::exception& error) {

@@ -1,7 +1,8 @@
 // The connections among the ranks of a host group, and the one operation that all of its calls are made of.
 //
-// Gloo does the networking (listening, connecting, one epoll thread, ordered messages). Its own collectives are not used: a
-// wait inside them cannot be ended from another thread, and its error does not say which peer it waited for.
+// Gloo does the networking once the connections are there (one epoll thread, ordered messages); why it does not make them, see
+// adopted_pairs.h. Its own collectives are not used: a wait inside them cannot be ended from another thread, and its error does
+// not say which peer it waited for.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,8 @@ struct CallId {
 
 class Peers {
  public:
-  // Connects to all peers, who exchange addresses in `meeting`; CommError when that takes longer than spec.timeout.
+  // Connects to all peers, who introduce themselves in `meeting` (comm/tcp/introductions.h). CommError when that takes longer
+  // than spec.timeout; ConfigError if spec.host_interface is not one of this host, or does not reach a peer's.
   Peers(const GroupSpec& spec, Meeting& meeting);
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;

@@ -213,17 +213,6 @@ FileDescriptor await_peer(int listener, const std::string& token, const Patience
 
 }  // namespace
 
-FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-FileDescriptor::~FileDescriptor() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 void HandleExchange::give_descriptor(const std::string& name, int descriptor) {
   const Invitation invitation{random_hex(), random_hex()};
   const FileDescriptor listener = make_socket();

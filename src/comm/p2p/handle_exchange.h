@@ -10,22 +10,10 @@
 #include <string>
 #include <utility>
 
+#include "comm/file_descriptor.h"
 #include "comm/meeting.h"
 
 namespace plait::comm::p2p {
-
-// Owns a file descriptor; -1 is none.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int descriptor = -1) : descriptor_(descriptor) {}
-  FileDescriptor(FileDescriptor&& other) noexcept;
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
-  ~FileDescriptor();
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 class HandleExchange {
  public:

@@ -1,0 +1,67 @@
+#include "comm/gloo/adopted_pairs.h"
+
+#include <gloo/transport/tcp/address.h>
+#include <gloo/transport/tcp/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/pair.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <utility>
+
+#include "core/error.h"
+
+namespace plait::comm {
+namespace {
+
+namespace tcp = gloo::transport::tcp;
+
+class AdoptedPair final : public tcp::Pair {
+ public:
+  AdoptedPair(tcp::Context* context, tcp::Device* device, int peer, std::chrono::milliseconds timeout, FileDescriptor socket)
+      : tcp::Pair(context, device, peer, timeout) {
+    std::lock_guard lock(m_);
+    if (fd_ >= 0) {  // where it has begun to listen
+      device_->unregisterDescriptor(fd_, this);
+      ::close(fd_);
+    }
+    fd_ = socket.release();
+    self_ = tcp::Address::fromSockName(fd_);
+    peer_ = tcp::Address::fromPeerName(fd_);
+    state_ = CONNECTED;  // from now on the base closes the descriptor
+    device_->registerDescriptor(fd_, EPOLLIN, this);
+  }
+};
+
+class AdoptingContext final : public tcp::Context {
+ public:
+  AdoptingContext(std::shared_ptr<tcp::Device> device, int rank, std::vector<FileDescriptor> sockets)
+      : tcp::Context(std::move(device), rank, static_cast<int>(sockets.size())), sockets_(std::move(sockets)) {}
+
+  std::unique_ptr<gloo::transport::Pair>& createPair(int peer) override {
+    const auto index = static_cast<std::size_t>(peer);
+    pairs_[index] = std::make_unique<AdoptedPair>(this, device_.get(), peer, getTimeout(), std::move(sockets_[index]));
+    return pairs_[index];
+  }
+
+ private:
+  std::vector<FileDescriptor> sockets_;  // of pairs that are still to be made
+};
+
+}  // namespace
+
+std::shared_ptr<gloo::transport::Context> adopt_pairs(const std::shared_ptr<gloo::transport::Device>& device, int rank,
+                                                      std::vector<FileDescriptor> sockets, std::chrono::milliseconds timeout) {
+  auto tcp_device = std::dynamic_pointer_cast<tcp::Device>(device);
+  require(tcp_device != nullptr, "adopt_pairs: not a device of the TCP transport");
+  const int size = static_cast<int>(sockets.size());
+  auto context = std::make_shared<AdoptingContext>(std::move(tcp_device), rank, std::move(sockets));
+  context->setTimeout(timeout);
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank) context->createPair(peer);
+  }
+  return context;
+}
+
+}  // namespace plait::comm

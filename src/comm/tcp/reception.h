@@ -1,0 +1,81 @@
+// The two ends at which proven connections begin: a Reception takes calls, a Caller makes one. Neither blocks; both are polled.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/file_descriptor.h"
+#include "comm/tcp/proof.h"
+
+namespace plait::comm {
+
+// A connection whose other end has proved itself. Its socket does not block.
+struct Proven {
+  std::uint32_t number = 0;  // who the caller is
+  FileDescriptor socket;
+  Secret session;
+};
+
+// Takes connections at its listeners and lets in those that prove themselves. A stranger is dropped as soon as he shows to be
+// one; a silent one waits, beside others, until more come than there is room for, and then the oldest is dropped. A caller of
+// this job who was dropped with them calls again.
+class Reception {
+ public:
+  static constexpr std::size_t most_waiting = 128;
+
+  Reception(std::vector<FileDescriptor> listeners, Credentials credentials);
+
+  int descriptor() const { return events_.get(); }  // readable when serve() has something to do
+  std::vector<Proven> serve();
+  std::uint64_t strangers() const { return strangers_; }  // dropped so far
+
+ private:
+  void take_calls(const FileDescriptor& listener);
+  void watch(int descriptor, std::uint64_t id);
+  bool drop_oldest();
+
+  FileDescriptor events_;  // epoll
+  const std::vector<FileDescriptor> listeners_;
+  const Credentials credentials_;
+  std::map<std::uint64_t, Proof> waiting_;  // by id, which grows with age; ids below listeners_.size() are those of listeners
+  std::uint64_t next_id_;
+  std::uint64_t strangers_ = 0;
+};
+
+// Calls one that may not listen yet, or may be kept from answering by strangers: again and again, until somebody there proves
+// himself. `host` is looked up anew for each call.
+class Caller {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Caller(std::string host, int port, Credentials credentials, std::uint32_t number);
+
+  // Goes on as far as it can without waiting; true once it is done.
+  bool advance();
+  int descriptor() const { return proof_ ? proof_->descriptor() : -1; }
+  short awaited() const;                            // POLLIN or POLLOUT
+  Clock::time_point wake() const { return wake_; }  // when to call advance() though nothing came
+  std::string problem() const;                      // why it is not done: "node-1:29500: Connection refused"
+  Proven take();
+
+ private:
+  void begin();
+
+  const std::string host_;
+  const int port_;
+  const Credentials credentials_;
+  const std::uint32_t number_;
+  std::optional<Proof> proof_;
+  bool done_ = false;
+  std::size_t calls_ = 0;
+  std::string problem_ = "not called yet";
+  std::chrono::milliseconds pause_;
+  Clock::time_point wake_ = Clock::now();
+};
+
+}  // namespace plait::comm
