@@ -7,6 +7,7 @@
 #include "core/config_schema.h"
 #include "core/pair_transport.h"
 #include "core/schedule_file.h"
+#include "core/tcp_place.h"
 
 namespace plait::config {
 namespace {
@@ -314,8 +315,14 @@ std::vector<CrossRule> layout_rules() {
        [](const Config& c) {
          const bool external = c.launch.mode == LaunchMode::external;
          return unless(external != c.launch.rendezvous.empty(),
-                       external ? "is required with launch.mode=external: a directory that all ranks share"
+                       external ? "is required with launch.mode=external: a directory that all ranks share, or tcp"
                                 : "has a meaning with launch.mode=external only");
+       }},
+      {{"launch.token_file", "launch.rendezvous"},
+       "is given with `launch.rendezvous: tcp` only",
+       [](const Config& c) {
+         return unless(c.launch.token_file.empty() || tcp_place(c.launch.rendezvous),
+                       "has a meaning with launch.rendezvous=tcp only");
        }},
       {{"comm.backend", "launch.device"},
        "is `nccl` or `auto` on GPUs, `gloo` or `auto` on CPUs",

@@ -9,6 +9,7 @@
 #include "core/pair_transport.h"
 #include "core/percentage.h"
 #include "core/schedule_file.h"
+#include "core/tcp_place.h"
 
 namespace plait::config {
 namespace {
@@ -73,6 +74,11 @@ struct Rules {
 
   static Rule not_empty() {
     return rule<std::string>("not empty", [](const std::string& v) { return !v.empty(); });
+  }
+
+  static Rule rendezvous() {
+    return rule<std::string>("a path, tcp, tcp://:PORT, tcp://HOST:PORT, or empty",
+                             [](const std::string& v) { return !v.starts_with("tcp:") || tcp_place(v).has_value(); });
   }
 
   static Rule yes_or_no() { return any("true or false"); }

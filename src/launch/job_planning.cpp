@@ -194,7 +194,7 @@ SettledJob settle(const Config& config) {
             "cannot be decided with launch.mode=external: run `plait plan` first and give each rank its result (--plan)", "",
             0}});
     }
-    const RankContext here = rank_from_environment(config).value();
+    const RankContext here = external_place(config);
     if (!here.is_main) return settled;
     asked.launch.ranks = here.size;
   } else if (open.empty()) {

@@ -12,9 +12,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "core/error.h"
+#include "launch/job_rendezvous.h"
 #include "launch/launch.h"
 #include "launch/launch_processes.h"
 
@@ -67,8 +67,8 @@ void check_place(int rank, int size, const char* rank_name, std::vector<ConfigPr
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-// A folder of launch.rendezvous for this job and this restart of it, so that nobody reads an earlier one's addresses.
-std::string job_folder(const std::string& directory, const OutsideLauncher& launcher) {
+// Names this job and this restart of it, so that nobody reads an earlier one's addresses.
+std::string job_name(const OutsideLauncher& launcher) {
   std::string name = "plait-job";
   for (const char* variable : launcher.job_id) {
     const char* text = std::getenv(variable);
@@ -76,7 +76,7 @@ std::string job_folder(const std::string& directory, const OutsideLauncher& laun
     name += '-';
     for (const char* c = text; *c; ++c) name += std::isalnum(static_cast<unsigned char>(*c)) ? *c : '_';
   }
-  return (std::filesystem::path(directory) / name).string();
+  return name;
 }
 
 Device external_device(const Config& config, int local_rank, const OutsideLauncher& launcher) {
@@ -90,35 +90,32 @@ Device external_device(const Config& config, int local_rank, const OutsideLaunch
   return {DeviceKind::cuda, local_rank};
 }
 
-RankContext external_rank(const Config& config) {
-  for (const OutsideLauncher& launcher : outside_launchers) {
-    if (!std::getenv(launcher.rank)) continue;
-    std::vector<ConfigProblem> problems;
-    RankContext context;
-    context.rank = number_of(launcher.rank, problems);
-    context.size = number_of(launcher.size, problems);
-    context.local_rank = number_of(launcher.local_rank, problems);
-    if (config.launch.rendezvous.empty()) {
-      problems.push_back({"launch.rendezvous", "", "launch.mode external needs a directory that all ranks share", "", 0});
-    }
-    check_place(context.rank, context.size, launcher.rank, problems);
-    context.is_main = context.rank == 0;
-    context.device = external_device(config, context.local_rank, launcher);
-    std::error_code error;
-    std::filesystem::create_directories(config.launch.rendezvous, error);
-    if (error)
-      throw ConfigError({{"launch.rendezvous", config.launch.rendezvous, "cannot be created: " + error.message(), "", 0}});
-    context.rendezvous = comm::make_directory_rendezvous(job_folder(config.launch.rendezvous, launcher));
-    return context;
-  }
+const OutsideLauncher& outside_launcher() {
   std::string expected;
   for (const OutsideLauncher& launcher : outside_launchers) {
+    if (std::getenv(launcher.rank)) return launcher;
     expected += (expected.empty() ? "" : ", ") + std::string(launcher.rank) + " (" + launcher.name + ")";
   }
   throw ConfigError({{"launch.mode", "external", "no launcher has set this process's rank; looked for " + expected, "", 0}});
 }
 
 }  // namespace
+
+RankContext external_place(const Config& config) {
+  const OutsideLauncher& launcher = outside_launcher();
+  std::vector<ConfigProblem> problems;
+  RankContext context;
+  context.rank = number_of(launcher.rank, problems);
+  context.size = number_of(launcher.size, problems);
+  context.local_rank = number_of(launcher.local_rank, problems);
+  if (config.launch.rendezvous.empty()) {
+    problems.push_back({"launch.rendezvous", "", "launch.mode external needs a directory that all ranks share, or tcp", "", 0});
+  }
+  check_place(context.rank, context.size, launcher.rank, problems);
+  context.is_main = context.rank == 0;
+  context.device = external_device(config, context.local_rank, launcher);
+  return context;
+}
 
 Device placed_device(const Config& config, DeviceKind kind, int rank) {
   const std::vector<std::int64_t>& given = config.placement.devices;
@@ -152,7 +149,11 @@ RankContext child_rank(const Config& config) {
 }  // namespace
 
 std::optional<RankContext> rank_from_environment(const Config& config) {
-  if (config.launch.mode == LaunchMode::external) return external_rank(config);
+  if (config.launch.mode == LaunchMode::external) {
+    RankContext context = external_place(config);
+    context.rendezvous = open_rendezvous(config, context.rank, context.size, job_name(outside_launcher()));
+    return context;
+  }
   if (config.launch.mode == LaunchMode::processes && std::getenv(rank_variable)) return child_rank(config);
   return std::nullopt;
 }

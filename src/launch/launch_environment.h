@@ -5,6 +5,7 @@
 
 #include "core/config.h"
 #include "core/device.h"
+#include "launch/rank_context.h"
 
 namespace plait::launch {
 
@@ -23,5 +24,9 @@ int rank_count(const Config& config, const DeviceChoice& devices);
 // The device of a rank of this host: the GPU that placement.devices gives it, or the one of its own number. Ranks on CPUs are
 // not placed.
 Device placed_device(const Config& config, DeviceKind kind, int rank);
+
+// Which rank of an outside launcher's job this process is; it has no rendezvous yet. ConfigError if the environment does not
+// say.
+RankContext external_place(const Config& config);
 
 }  // namespace plait::launch

@@ -129,6 +129,7 @@ LaunchPlan plan_launch(const Config& config) {
   // A rank that cannot end by itself must not keep the job past the time limit.
   using std::chrono::milliseconds;
   const milliseconds timeout(static_cast<std::int64_t>(config.comm.timeout_s * 1e3));
+  plan.timeout = std::max(timeout, milliseconds(1));
   plan.grace = std::clamp(timeout / 5, milliseconds(500), plan.grace);
   return plan;
 }

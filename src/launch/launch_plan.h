@@ -20,14 +20,16 @@ struct LaunchPlan {
   std::string explanation;               // "2 ranks as threads on the CPU: no usable NVIDIA driver (...)"
   std::string binding = {};              // of the ranks to processors (rank_binding.h); "" on CPUs, whose ranks are not bound
   std::optional<RankContext> this_rank;  // when this process is one rank of the job: a child of `processes`, or external
-  std::chrono::milliseconds grace{10'000};  // processes: from SIGTERM to SIGKILL
+  std::chrono::milliseconds grace{10'000};    // processes: from SIGTERM to SIGKILL
+  std::chrono::milliseconds timeout{60'000};  // comm.timeout_s: external: until all ranks have come
 };
 
 // Decides mode, number of ranks and devices. ConfigError when the machine cannot do what the config asks for.
 LaunchPlan plan_launch(const Config& config);
 
 // This process's position, if it was started as one rank: by our own launcher (launch.mode processes) or an outside one
-// (external). ConfigError if the mode is external and the environment does not give the position.
+// (external). Opens the rendezvous (launch/job_rendezvous.h). ConfigError if the mode is external and the environment does not
+// give the position.
 std::optional<RankContext> rank_from_environment(const Config& config);
 
 }  // namespace plait::launch

@@ -148,6 +148,8 @@ class Watchdog::Watch {
       if (const std::optional<Alarm> alarm = wait_for_alarm(stop)) {
         if (const std::optional<std::string> reason = answer(*alarm, stop)) abort(*reason);
       }
+    } catch (const comm::RendezvousLostError& error) {
+      abort(fmt::format("the run cannot go on: {}", error.what()));
     } catch (const std::exception& error) {
       abort(fmt::format("rank {}'s watchdog failed: {}", spec_.rank, error.what()));
     }

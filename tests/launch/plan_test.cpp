@@ -1,11 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 
+#include "comm/tcp/socket.h"
 #include "core/error.h"
 #include "core/error_of.h"
+#include "launch/job_rendezvous.h"
 #include "launch/launch.h"
 #include "launch_fixtures.h"
 
@@ -101,7 +105,8 @@ class LaunchEnvironment : public testing::Test {
     for (const char* name :
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_PROCID",
           "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "OMPI_COMM_WORLD_RANK",
-          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
+          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "MASTER_ADDR",
+          "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE", "PLAIT_TOKEN"}) {
       variables_.emplace_back(name, std::nullopt);
     }
     config_ = on_cpu();
@@ -204,11 +209,81 @@ TEST_F(LaunchEnvironment, RunsThisRankOnceAndRefusesALeftOverDirectory) {
   EXPECT_EQ(launch(plan_launch(config_), body, {}), 0);
   EXPECT_EQ(runs, 1);
   EXPECT_THAT(error_of<ConfigError>([&] { launch(plan_launch(config_), body, {}); }),
-              AllOf(HasSubstr("earlier job"), HasSubstr(config_.launch.rendezvous), HasSubstr("fresh directory")));
+              AllOf(HasSubstr("launch.rendezvous"), HasSubstr("earlier job"), HasSubstr("fresh directory")));
   EXPECT_EQ(runs, 1);
   set("TORCHELASTIC_RESTART_COUNT", "1");
   EXPECT_EQ(launch(plan_launch(config_), body, {}), 0);
   EXPECT_EQ(runs, 2);
+}
+
+class LaunchOverTcp : public LaunchEnvironment {
+ protected:
+  LaunchOverTcp() {
+    torchrun(0, 1);
+    config_.launch.rendezvous = "tcp";
+    set("MASTER_ADDR", "127.0.0.1");
+    set("MASTER_PORT", std::to_string(comm::port_of(comm::listen_on("127.0.0.1", 0))));
+    set("PLAIT_TOKEN", "a secret that nobody guesses");
+  }
+  std::string problem() {
+    return error_of<ConfigError>([&] { return rank_from_environment(config_); });
+  }
+};
+
+TEST_F(LaunchOverTcp, ServesAndRunsWithoutADirectory) {
+  int runs = 0;
+  const auto body = [&](RankContext& context) {
+    ++runs;
+    context.rendezvous->set("address", "10.0.0.1");
+  };
+  EXPECT_EQ(launch(plan_launch(config_), body, {}), 0);
+  EXPECT_EQ(launch(plan_launch(config_), body, {}), 0) << "nothing is left over";
+  EXPECT_EQ(runs, 2);
+}
+
+TEST_F(LaunchOverTcp, TheTokenComesFromAFileOrTheEnvironment) {
+  set("PLAIT_TOKEN", "");
+  EXPECT_THAT(problem(), AllOf(HasSubstr("PLAIT_TOKEN"), HasSubstr("launch.token_file"), HasSubstr("openssl rand -hex 32")));
+  set("PLAIT_TOKEN", "too short");
+  EXPECT_THAT(problem(), AllOf(HasSubstr("PLAIT_TOKEN"), HasSubstr("9 characters"), testing::Not(HasSubstr("too short"))));
+
+  const std::string file = directory_.path() + "/token";
+  config_.launch.token_file = file;
+  EXPECT_THAT(problem(), AllOf(HasSubstr("launch.token_file"), HasSubstr("cannot be read")));
+  std::ofstream(file) << "a secret that nobody guesses\n";
+  ASSERT_EQ(chmod(file.c_str(), 0644), 0);
+  EXPECT_THAT(problem(), AllOf(HasSubstr("launch.token_file"), HasSubstr("chmod 600")));
+  ASSERT_EQ(chmod(file.c_str(), 0600), 0);
+  const auto server = rank_from_environment(config_)->rendezvous;
+  set("PLAIT_TOKEN", "a secret that nobody guesses");  // the same, without the end of the line
+  config_.launch.token_file = "";
+  server->set("key", "value");
+  EXPECT_EQ(open_rendezvous(config_, 1, 1, "plait-job")->find("key"), "value");
+}
+
+TEST_F(LaunchOverTcp, ThePlaceComesFromTheLauncherUnlessGiven) {
+  set("MASTER_ADDR", "");
+  set("MASTER_PORT", "many");
+  EXPECT_THAT(problem(), AllOf(HasSubstr("MASTER_ADDR"), HasSubstr("MASTER_PORT"), HasSubstr("tcp://HOST:PORT")));
+  config_.launch.rendezvous = "tcp://127.0.0.1:" + std::to_string(comm::port_of(comm::listen_on("127.0.0.1", 0)));
+  EXPECT_NE(rank_from_environment(config_)->rendezvous, nullptr);
+}
+
+TEST_F(LaunchOverTcp, TorchrunsOwnPortIsLeftToIt) {
+  set("TORCHELASTIC_USE_AGENT_STORE", "True");
+  EXPECT_THAT(problem(), AllOf(HasSubstr("torchrun itself listens"), HasSubstr("tcp://:")));
+  config_.launch.rendezvous = "tcp://:" + std::to_string(comm::port_of(comm::listen_on("127.0.0.1", 0)));
+  EXPECT_NE(rank_from_environment(config_)->rendezvous, nullptr);
+}
+
+TEST_F(LaunchOverTcp, APortThatIsTakenOrAnAddressThatIsNotHereIsNamed) {
+  const comm::FileDescriptor taken = comm::listen_on("127.0.0.1", 0);
+  const std::string port = std::to_string(comm::port_of(taken));
+  set("MASTER_PORT", port);
+  const auto refusal = [&] { return error_of<CommError>([&] { return rank_from_environment(config_); }); };
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("launch.rendezvous=tcp"), HasSubstr("127.0.0.1:" + port), HasSubstr("in use")));
+  set("MASTER_ADDR", "192.0.2.1");  // reserved for documentation (RFC 5737)
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("192.0.2.1"), HasSubstr("no address of this host")));
 }
 
 TEST_F(LaunchEnvironment, OtherModesIgnoreOutsideLaunchers) {

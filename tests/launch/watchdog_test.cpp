@@ -10,6 +10,7 @@
 
 #include "child_process.h"
 #include "comm/meeting.h"
+#include "comm/tcp/socket.h"
 #include "core/error.h"
 #include "core/error_of.h"
 #include "launch/launch.h"
@@ -127,6 +128,64 @@ TEST_F(WatchdogExternalRun, TheSurvivorSeesAKilledRankItself) {
                                               std::to_string(victim) + " has ended"),
                                     ContainsRegex("rank 0 \\(process [0-9]+\\)")));
   EXPECT_EQ(job_.leftovers(), "");
+}
+
+// The same without a directory: rank 0 keeps the rendezvous.
+class WatchdogTcpRun : public WatchdogRun {
+ protected:
+  void start(int rank, int size, const std::string& layout = pipeline) {
+    job_.start(layout + "launch: {device: cpu, mode: external, rendezvous: 'tcp://127.0.0.1:" + port_ + "'}\n",
+               {"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(size), "LOCAL_RANK=" + std::to_string(rank),
+                "PLAIT_TOKEN=a secret that nobody guesses"});
+  }
+
+ private:
+  const std::string port_ = std::to_string(comm::port_of(comm::listen_on("127.0.0.1", 0)));
+};
+
+TEST_F(WatchdogTcpRun, TheSurvivorSeesAKilledRankItself) {
+  for (const int rank : {0, 1}) start(rank, 2);
+  ASSERT_TRUE(job_.under_way()) << job_.errors(0) << job_.errors(1);
+  const pid_t victim = job_.process_of(1, "RANK");
+  job_.start_clock();
+  ::kill(victim, SIGKILL);
+  job_.wait(1);  // so that it is gone as a process whose parent waited for it
+  expect_ended(0);
+  EXPECT_THAT(job_.errors(0),
+              HasSubstr("the run cannot go on: rank 1 does not answer: its process " + std::to_string(victim) + " has ended"));
+  EXPECT_EQ(job_.leftovers(), "");
+}
+
+TEST_F(WatchdogTcpRun, TheLossOfRankZeroIsTheLossOfTheRendezvous) {
+  for (const int rank : {0, 1}) start(rank, 2);
+  ASSERT_TRUE(job_.under_way()) << job_.errors(0) << job_.errors(1);
+  const pid_t victim = job_.process_of(0, "RANK");
+  job_.start_clock();
+  ::kill(victim, SIGKILL);
+  job_.wait(0);
+  expect_ended(1);
+  EXPECT_THAT(job_.errors(1),
+              AllOf(HasSubstr("the run cannot go on: rendezvous: rank 0, which keeps it at 127.0.0.1:"), HasSubstr("is gone")));
+  EXPECT_EQ(job_.leftovers(), "");
+}
+
+TEST_F(WatchdogTcpRun, AbsentRanksAreNamedOnAllOthers) {
+  for (const int rank : {0, 2}) start(rank, 4, "parallel: {data: 4}\ntrain: {steps: 100, global_batch: 4, micro_batch: 1}\n");
+  for (const std::size_t index : {0u, 1u}) {
+    const JobEnd end = job_.wait(index);
+    EXPECT_EQ(end.status, 3);
+    EXPECT_LT(end.seconds, std::chrono::seconds(20)) << "comm.timeout_s is 6";
+    EXPECT_THAT(job_.errors(index),
+                AllOf(HasSubstr("not all 4 ranks of the job have come"), HasSubstr("ranks 1, 3 did not start")));
+  }
+}
+
+TEST_F(WatchdogTcpRun, RankZeroIsNamedWhereItIsTheOneThatDoesNotCome) {
+  start(1, 2);
+  const JobEnd end = job_.wait(0);
+  EXPECT_EQ(end.status, 3);
+  EXPECT_LT(end.seconds, std::chrono::seconds(20)) << "comm.timeout_s is 6";
+  EXPECT_THAT(job_.errors(0), AllOf(HasSubstr("rank 0"), HasSubstr("was not reached within 6000 ms"), HasSubstr("refused")));
 }
 
 TEST_F(WatchdogExternalRun, BothStoppedForAWhileGoOn) {

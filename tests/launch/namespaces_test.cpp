@@ -1,0 +1,178 @@
+// Jobs whose ranks are in two network namespaces of this machine, joined by a cable: what two hosts are to each other, and what
+// two pods of one node are. No directory is shared for the rendezvous. Skipped where namespaces cannot be made (that needs
+// root).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/temporary_directory.h"
+#include "watchdog_job.h"
+
+namespace plait::launch::test {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+bool run(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+
+class TwoNetworks {
+ public:
+  TwoNetworks() {
+    ready_ = true;
+    for (const int i : {0, 1}) ready_ = ready_ && run("ip netns add " + name(i));
+    ready_ = ready_ && run("ip link add cable netns " + name(0) + " type veth peer name cable netns " + name(1));
+    for (const int i : {0, 1}) {
+      ready_ = ready_ && run("ip -n " + name(i) + " addr add " + address(i) + "/24 dev cable") &&
+               run("ip -n " + name(i) + " link set cable up") && run("ip -n " + name(i) + " link set lo up");
+    }
+  }
+  TwoNetworks(const TwoNetworks&) = delete;
+  TwoNetworks& operator=(const TwoNetworks&) = delete;
+  ~TwoNetworks() {
+    for (const int i : {0, 1}) run("ip netns del " + name(i));
+  }
+  bool ready() const { return ready_; }
+  void cut() const { run("ip -n " + name(0) + " link set cable down"); }
+  static std::string address(int i) { return "10.77.0." + std::to_string(i + 1); }
+  static std::string name(int i) { return "plait-test-" + std::to_string(::getpid()) + "-" + std::to_string(i); }
+
+ private:
+  bool ready_ = false;
+};
+
+class Namespaces : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!networks_.ready()) GTEST_SKIP() << "network namespaces cannot be made here (ip netns add, as root)";
+    std::ofstream text(folder_.path() + "/text.txt");
+    for (int i = 0; i < 400; ++i) text << "line " << i << ": the quick brown fox jumps over the lazy dog\n";
+  }
+  void TearDown() override {
+    std::erase(processes_, 0);  // they have ended
+    for (const pid_t process : processes_) ::kill(process, SIGKILL);
+    for (const pid_t process : processes_) ::waitpid(process, nullptr, 0);
+  }
+
+  std::string config(const std::string& name, const std::string& more) const {
+    const std::string path = folder_.path() + "/" + name + ".yaml";
+    std::ofstream(path) << "run: {name: " << name << ", dir: " << folder_.path() << "/runs}\n"
+                        << "model: {layers: 2, hidden: 16, heads: 2, ffn: 32}\n"
+                        << "data: {train: [" << folder_.path() << "/text.txt], tokenizer: bytes, sequence_length: 8}\n"
+                        << "log: {every: 1, tensorboard: false}\n"
+                        << more;
+    return path;
+  }
+
+  // Rank `rank` of `size`, in one of the namespaces. `ip netns exec` becomes what it runs.
+  void start(const std::string& config, int rank, int size, int network) {
+    const std::string log = folder_.path() + "/log" + std::to_string(processes_.size());
+    const std::string command = "RANK=" + std::to_string(rank) + " WORLD_SIZE=" + std::to_string(size) +
+                                " LOCAL_RANK=0 MASTER_ADDR=" + TwoNetworks::address(0) +
+                                " MASTER_PORT=29500 PLAIT_TOKEN=a-secret-that-nobody-guesses exec ip netns exec " +
+                                TwoNetworks::name(network) + " " + test_paths::plait + " train " + config + " >" + log +
+                                " 2>&1";
+    const char* arguments[] = {"sh", "-c", command.c_str(), nullptr};
+    pid_t process = 0;
+    ASSERT_EQ(::posix_spawn(&process, "/bin/sh", nullptr, nullptr, const_cast<char* const*>(arguments), environ), 0);
+    processes_.push_back(process);
+  }
+  // The exit status; -1: a signal, or it hung.
+  int wait(std::size_t index, std::chrono::seconds limit = std::chrono::seconds(60)) {
+    int status = 0;
+    const bool over = within(limit, [&] { return ::waitpid(processes_[index], &status, WNOHANG) == processes_[index]; });
+    if (!over) return -1;
+    processes_[index] = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::string log(std::size_t index) const { return contents(folder_.path() + "/log" + std::to_string(index)); }
+
+  std::vector<double> losses(const std::string& name) const {
+    std::istringstream lines(contents(folder_.path() + "/runs/" + name + "/metrics.jsonl"));
+    std::vector<double> values;
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains("loss")) values.push_back(json["loss"]);
+    }
+    return values;
+  }
+
+  const TwoNetworks networks_;
+  const plait::test::TemporaryDirectory folder_;
+  std::vector<pid_t> processes_;
+};
+
+struct Layout {
+  const char* name;
+  const char* text;
+};
+
+class NamespaceLayouts : public Namespaces, public testing::WithParamInterface<Layout> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, NamespaceLayouts,
+                         testing::Values(Layout{"data", "{data: 4}"}, Layout{"zero", "{data: 4, zero: 2}"},
+                                         Layout{"tensor", "{data: 2, tensor: 2}"},
+                                         Layout{"pipeline", "{data: 2, pipeline: 2}"}),
+                         [](const auto& layout) { return std::string(layout.param.name); });
+
+TEST_P(NamespaceLayouts, TrainAsInOneProcess) {
+  const std::string job =
+      "train: {steps: 5, global_batch: 8, micro_batch: 1}\nparallel: " + std::string(GetParam().text) + "\n";
+  const std::string spread =
+      config("spread", job + "comm: {interface: 10.77.0.0/24}\n" + "launch: {device: cpu, mode: external, rendezvous: tcp}\n");
+  // Neighbours in the order of ranks are apart, so all axes cross the cable somewhere.
+  for (int rank = 0; rank < 4; ++rank) start(spread, rank, 4, rank % 2);
+  for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(wait(rank), 0) << log(rank);
+  const std::string whole = config("whole", job + "launch: {device: cpu, mode: threads}\n");
+  ASSERT_TRUE(run(std::string(test_paths::plait) + " train " + whole));
+  EXPECT_EQ(losses("spread").size(), 5u);
+  EXPECT_EQ(losses("spread"), losses("whole"));
+}
+
+TEST_F(Namespaces, PipelineByTheLibraryWhereItIsAskedFor) {
+  const std::string path =
+      config("nccl",
+             "train: {steps: 3, global_batch: 4, micro_batch: 1}\nparallel: {data: 1, pipeline: 2}\n"
+             "comm: {interface: cable, p2p: nccl}\nlaunch: {device: cpu, mode: external, rendezvous: tcp}\n");
+  for (int rank = 0; rank < 2; ++rank) start(path, rank, 2, rank);
+  for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(wait(rank), 0) << log(rank);
+  EXPECT_EQ(losses("nccl").size(), 3u);
+}
+
+TEST_F(Namespaces, LoopbackIsAnErrorThatSaysWhatToSet) {
+  const std::string path = config("loopback",
+                                  "train: {steps: 3, global_batch: 4, micro_batch: 1}\nparallel: {data: 2}\n"
+                                  "launch: {device: cpu, mode: external, rendezvous: tcp}\n");
+  for (int rank = 0; rank < 2; ++rank) start(path, rank, 2, rank);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(wait(rank), 2);
+    EXPECT_THAT(log(rank),
+                AllOf(HasSubstr("comm.interface=127.0.0.1"), HasSubstr("loopback"),
+                      HasSubstr("rank " + std::to_string(1 - rank) + " is in another network namespace"),
+                      HasSubstr("comm.interface=eth0"), HasSubstr("cable " + TwoNetworks::address(static_cast<int>(rank)))));
+  }
+}
+
+TEST_F(Namespaces, ACutCableIsNamed) {
+  const std::string path =
+      config("cut",
+             "train: {steps: 1000000, global_batch: 4, micro_batch: 1}\nparallel: {data: 2}\n"
+             "comm: {interface: cable, timeout_s: 6}\nlaunch: {device: cpu, mode: external, rendezvous: tcp}\n");
+  for (int rank = 0; rank < 2; ++rank) start(path, rank, 2, rank);
+  ASSERT_TRUE(within(std::chrono::seconds(60), [&] { return losses("cut").size() > 3; })) << log(0) << log(1);
+  const auto start = std::chrono::steady_clock::now();
+  networks_.cut();
+  for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(wait(rank), 3) << log(rank);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(25));
+  EXPECT_THAT(log(0), HasSubstr("rank 1 does not answer"));
+  EXPECT_THAT(log(1), AllOf(HasSubstr("rank 0"), AnyOf(HasSubstr("cut off"), HasSubstr("no answer"))));
+}
+
+}  // namespace
+}  // namespace plait::launch::test
