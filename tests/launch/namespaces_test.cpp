@@ -72,13 +72,14 @@ class Namespaces : public testing::Test {
   }
 
   // Rank `rank` of `size`, in one of the namespaces. `ip netns exec` becomes what it runs.
-  void start(const std::string& config, int rank, int size, int network) {
+  void start(const std::string& config, int rank, int size, int network, bool own_processes = false) {
+    const char* const pod = " unshare --pid --ipc --uts --fork --kill-child --mount-proc ";
     const std::string log = folder_.path() + "/log" + std::to_string(processes_.size());
     const std::string command = "RANK=" + std::to_string(rank) + " WORLD_SIZE=" + std::to_string(size) +
                                 " LOCAL_RANK=0 MASTER_ADDR=" + TwoNetworks::address(0) +
                                 " MASTER_PORT=29500 PLAIT_TOKEN=a-secret-that-nobody-guesses exec ip netns exec " +
-                                TwoNetworks::name(network) + " " + test_paths::plait + " train " + config + " >" + log +
-                                " 2>&1";
+                                TwoNetworks::name(network) + (own_processes ? pod : " ") + test_paths::plait + " train " +
+                                config + " >" + log + " 2>&1";
     const char* arguments[] = {"sh", "-c", command.c_str(), nullptr};
     pid_t process = 0;
     ASSERT_EQ(::posix_spawn(&process, "/bin/sh", nullptr, nullptr, const_cast<char* const*>(arguments), environ), 0);
@@ -112,13 +113,16 @@ class Namespaces : public testing::Test {
 struct Layout {
   const char* name;
   const char* text;
+  bool neighbours_apart;       // ranks that follow each other are in different networks; the axes that cross the cable follow
+  bool own_processes = false;  // each rank has its own PID, IPC and UTS namespace too, as in a pod
 };
 
 class NamespaceLayouts : public Namespaces, public testing::WithParamInterface<Layout> {};
 INSTANTIATE_TEST_SUITE_P(Layouts, NamespaceLayouts,
-                         testing::Values(Layout{"data", "{data: 4}"}, Layout{"zero", "{data: 4, zero: 2}"},
-                                         Layout{"tensor", "{data: 2, tensor: 2}"},
-                                         Layout{"pipeline", "{data: 2, pipeline: 2}"}),
+                         testing::Values(Layout{"data", "{data: 4}", true}, Layout{"zero", "{data: 4, zero: 2}", true},
+                                         Layout{"tensor", "{data: 2, tensor: 2}", true},
+                                         Layout{"pipeline", "{data: 2, pipeline: 2}", false},
+                                         Layout{"pods", "{data: 2, pipeline: 2}", false, true}),
                          [](const auto& layout) { return std::string(layout.param.name); });
 
 TEST_P(NamespaceLayouts, TrainAsInOneProcess) {
@@ -126,8 +130,9 @@ TEST_P(NamespaceLayouts, TrainAsInOneProcess) {
       "train: {steps: 5, global_batch: 8, micro_batch: 1}\nparallel: " + std::string(GetParam().text) + "\n";
   const std::string spread =
       config("spread", job + "comm: {interface: 10.77.0.0/24}\n" + "launch: {device: cpu, mode: external, rendezvous: tcp}\n");
-  // Neighbours in the order of ranks are apart, so all axes cross the cable somewhere.
-  for (int rank = 0; rank < 4; ++rank) start(spread, rank, 4, rank % 2);
+  for (int rank = 0; rank < 4; ++rank) {
+    start(spread, rank, 4, GetParam().neighbours_apart ? rank % 2 : rank / 2, GetParam().own_processes);
+  }
   for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(wait(rank), 0) << log(rank);
   const std::string whole = config("whole", job + "launch: {device: cpu, mode: threads}\n");
   ASSERT_TRUE(run(std::string(test_paths::plait) + " train " + whole));
