@@ -102,6 +102,7 @@ std::shared_ptr<comm::Rendezvous> over_tcp(const Config& config, const TcpPlace&
       .host = place.host,
       .port = place.port,
       .token = token_of(config),
+      .ranks = size,
       .job = job + ", " + std::to_string(size) + " ranks",
       .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(config.comm.timeout_s * 1000)))};
   if (rank != 0) return comm::join_tcp_rendezvous(spec);

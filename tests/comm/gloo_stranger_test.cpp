@@ -50,7 +50,7 @@ TEST_F(GlooStranger, WhoConnectsToEveryPortChangesNothing) {
 }
 
 TEST_F(GlooStranger, MoreSilentOnesThanThereIsRoomForDoNotKeepARankOut) {
-  Stranger stranger(static_cast<int>(Reception::most_waiting) + 20);
+  Stranger stranger(static_cast<int>(Reception::least_room) + 20);
   for (int start = 0; start < 3; ++start) EXPECT_THAT(start_ranks(3), Each(IsEmpty()));
   stranger.leave();
   EXPECT_GE(stranger.ports(), 3);

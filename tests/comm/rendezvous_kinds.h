@@ -23,7 +23,8 @@ class TcpStore {
   }
   std::shared_ptr<Rendezvous> join() const { return join_tcp_rendezvous(spec); }
 
-  TcpRendezvousSpec spec = {.host = "127.0.0.1", .port = 0, .token = Secret::from_token("a token of this test"), .job = "test"};
+  TcpRendezvousSpec spec = {
+      .host = "127.0.0.1", .port = 0, .token = Secret::from_token("a token of this test"), .ranks = 8, .job = "test"};
 };
 
 // Every rank gets its own handle of one store: the same object for threads, another one on the same memory or directory for

@@ -31,6 +31,7 @@ TEST(LocalAddress, IsNamedWithWhatThereIsWhenThereIsNone) {
   EXPECT_THAT(refusal("203.0.113.1"), AllOf(names_all, HasSubstr("203.0.113.1"), HasSubstr("no address of this host")));
   EXPECT_THAT(refusal("203.0.113.0/24"), AllOf(names_all, HasSubstr("in this subnet")));
   EXPECT_THAT(refusal("127.0.0.128/25"), AllOf(names_all, HasSubstr("in this subnet")));
+  EXPECT_THAT(refusal("0.0.0.0"), AllOf(names_all, HasSubstr("every address")));
   EXPECT_THAT(refusal("no-such-interface0"), AllOf(names_all, HasSubstr("no network interface of this host")));
   for (const char* wrong : {"127.0.0.1/33", "127.0.0.1/", "127.0.0.1/x", "/8", "127.0/8/8"}) {
     EXPECT_THAT(refusal(wrong), names_all) << wrong;

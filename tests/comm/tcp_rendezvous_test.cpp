@@ -58,7 +58,7 @@ TEST_F(TcpRendezvous, StrangersAreDroppedAndChangeNothing) {
 TEST_F(TcpRendezvous, MoreSilentStrangersThanThereIsRoomForDoNotKeepARankOut) {
   const auto server = tcp_.serve();
   std::vector<FileDescriptor> strangers;
-  for (std::size_t i = 0; i < Reception::most_waiting + 50; ++i) strangers.push_back(connect_to(tcp_.spec.port));
+  for (std::size_t i = 0; i < Reception::least_room + 100; ++i) strangers.push_back(connect_to(tcp_.spec.port));
   const auto start = Clock::now();
   tcp_.join()->set("key", "value");
   EXPECT_LT(Clock::now() - start, seconds(20));

@@ -59,7 +59,7 @@ class Introduction {
     const Whereabouts own{address, port_of(listener), random_digest(), p2p::this_process(), host_name()};
     std::vector<FileDescriptor> listeners;
     listeners.push_back(std::move(listener));
-    reception_.emplace(std::move(listeners), Credentials{Secret(own.token), purpose(meeting.rank())});
+    reception_.emplace(std::move(listeners), Credentials{Secret(own.token), purpose(meeting.rank())}, meeting.members().size());
     const std::vector<Whereabouts> all = meeting.gather(topic, own);
     for (std::size_t i = 0; i < all.size(); ++i) check_reach(own, all[i], meeting.members()[i]);
     sockets_.resize(all.size());

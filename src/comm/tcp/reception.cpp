@@ -23,10 +23,11 @@ constexpr std::chrono::seconds longest_call{10};
 
 }  // namespace
 
-Reception::Reception(std::vector<FileDescriptor> listeners, Credentials credentials)
+Reception::Reception(std::vector<FileDescriptor> listeners, Credentials credentials, std::size_t expected)
     : events_(::epoll_create1(EPOLL_CLOEXEC)),
       listeners_(std::move(listeners)),
       credentials_(std::move(credentials)),
+      room_(least_room + expected),
       next_id_(listeners_.size()) {
   if (!events_) throw CommError("cannot wait for connections: " + errno_text());
   for (std::size_t i = 0; i < listeners_.size(); ++i) watch(listeners_[i].get(), i);
@@ -80,7 +81,7 @@ void Reception::take_calls(const FileDescriptor& listener) {
     }
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (waiting_.size() == most_waiting) drop_oldest();
+    if (waiting_.size() == room_) drop_oldest();
     const std::uint64_t id = next_id_++;
     watch(socket.get(), id);
     waiting_.try_emplace(id, std::move(socket), Proof::Side::listener, credentials_);

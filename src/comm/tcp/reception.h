@@ -26,9 +26,10 @@ struct Proven {
 // this job who was dropped with them calls again.
 class Reception {
  public:
-  static constexpr std::size_t most_waiting = 128;
+  static constexpr std::size_t least_room = 128;  // for connections that are not proven yet
 
-  Reception(std::vector<FileDescriptor> listeners, Credentials credentials);
+  // `expected`: callers that may come at the same moment; there is room for all of them beside strangers.
+  Reception(std::vector<FileDescriptor> listeners, Credentials credentials, std::size_t expected);
 
   int descriptor() const { return events_.get(); }  // readable when serve() has something to do
   std::vector<Proven> serve();
@@ -42,6 +43,7 @@ class Reception {
   FileDescriptor events_;  // epoll
   const std::vector<FileDescriptor> listeners_;
   const Credentials credentials_;
+  const std::size_t room_;
   std::map<std::uint64_t, Proof> waiting_;  // by id, which grows with age; ids below listeners_.size() are those of listeners
   std::uint64_t next_id_;
   std::uint64_t strangers_ = 0;

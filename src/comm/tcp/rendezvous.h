@@ -22,7 +22,8 @@ namespace plait::comm {
 struct TcpRendezvousSpec {
   std::string host;  // of rank 0: a name or an address
   int port = 0;
-  Secret token;     // what all ranks know
+  Secret token;  // what all ranks know
+  int ranks = 1;
   std::string job;  // told apart from others with the same token, such as an earlier attempt at it
   std::chrono::milliseconds timeout{60'000};
 };

@@ -21,6 +21,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+// Its main thread's, its watchdog's, and that of a thread that says that it is busy.
+constexpr std::size_t connections_of_a_rank = 3;
 constexpr milliseconds longest_wait = std::chrono::hours(24 * 365);
 
 class Server final : public TcpRendezvousServer {
@@ -85,7 +87,8 @@ class Server final : public TcpRendezvousServer {
         timeout_(spec.timeout),
         wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         events_(::epoll_create1(EPOLL_CLOEXEC)),
-        reception_(std::move(listeners), {spec.token, "rendezvous of " + spec.job}) {
+        reception_(std::move(listeners), {spec.token, "rendezvous of " + spec.job},
+                   connections_of_a_rank * static_cast<std::size_t>(spec.ranks)) {
     if (!wake_ || !events_) throw CommError("rendezvous: cannot wait for the other ranks: " + errno_text());
     watch(EPOLL_CTL_ADD, wake_.get(), woken, EPOLLIN);
     watch(EPOLL_CTL_ADD, reception_.descriptor(), reception, EPOLLIN);

@@ -165,8 +165,9 @@ std::string local_address(const std::string& wanted) {
   } else {
     try {
       for (const std::string& address : addresses_of(wanted)) {
-        if (is_local(address)) return address;
-        why = "is no address of this host";
+        const bool all_of_them = address == "0.0.0.0" || address == "::";
+        if (!all_of_them && is_local(address)) return address;
+        why = all_of_them ? "is every address of this host, and the others have to be told one" : "is no address of this host";
       }
     } catch (const CommError& error) {
       why = std::string("is no network interface of this host, no subnet, and ") + error.what();
