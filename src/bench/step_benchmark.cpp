@@ -1,5 +1,7 @@
 #include "bench/step_benchmark.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <map>
 #include <numeric>
 
@@ -126,8 +128,10 @@ Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& ra
 
 int benchmark_step(const StepBenchmarkRequest& request, const std::function<void(const Json&)>& on_result) {
   bool exceeded = false;  // known where rank 0 is; a process that is rank 0 ends with it, and so does the job
+  const launch::LaunchPlan plan = launch::plan_launch(request.config);
+  if (!plan.warning.empty()) fmt::print(stderr, "{}\n", plan.warning);
   const int status = launch::launch(
-      launch::plan_launch(request.config),
+      plan,
       [&](launch::RankContext& rank) {
         const Json result = benchmark_rank(request, rank);
         if (!rank.is_main) return;

@@ -87,7 +87,7 @@ inline constexpr auto names<PlacementStrategy> =
                                             {PlacementStrategy::worst, "worst"},
                                             {PlacementStrategy::given, "explicit"}});
 
-// launch.mode
+// launch.mode; nothing (`auto`): external under an outside launcher, else threads
 enum class LaunchMode { threads, processes, external };
 template <>
 inline constexpr auto names<LaunchMode> = std::to_array<Name<LaunchMode>>(

@@ -287,22 +287,23 @@ struct PlacementConfig {
 };
 
 struct LaunchConfig {
-  LaunchMode mode = LaunchMode::threads;
-  std::int64_t ranks = 0;       // 0: auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
-  std::string device = "auto";  // auto | cpu | cuda
-  std::string rendezvous;       // external: a directory all ranks share, or a place in the network (core/tcp_place.h)
-  std::string token_file;       // of a rendezvous over TCP; empty: PLAIT_TOKEN
+  std::optional<LaunchMode> mode;  // nothing: auto, by whether an outside launcher has started this process
+  std::int64_t ranks = 0;          // 0: auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
+  std::string device = "auto";     // auto | cpu | cuda
+  std::string rendezvous;          // external: a directory all ranks share, or a place in the network (core/tcp_place.h)
+  std::string token_file;          // of a rendezvous over TCP; empty: PLAIT_TOKEN
 
   template <typename Keys>
   static void declare(Keys& k) {
     k.choice("mode", &LaunchConfig::mode,
-             "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI started.");
+             "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI started. "
+             "`auto`: `external` where one of these has started this process and others, else `threads`.");
     k.auto_key("ranks", &LaunchConfig::ranks, k.at_least(1),
                "Number of ranks. `auto`: all GPUs; on CPUs `data * tensor * pipeline`, or 2 where `data` is `auto` too.");
     k.key("device", &LaunchConfig::device, k.one_of({"auto", "cpu", "cuda"}), "`auto`: GPUs if there are any, else CPUs.");
     k.key("rendezvous", &LaunchConfig::rendezvous, k.rendezvous(),
-          "`mode: external` only: how ranks find each other. A directory that all of them share, fresh for each job; or, where "
-          "there is none, `tcp`: rank 0 listens at MASTER_ADDR:MASTER_PORT, which torchrun and Kubernetes give. "
+          "Where an outside launcher starts the ranks: how they find each other. A directory that all of them share, fresh for "
+          "each job; or, where there is none, `tcp`: rank 0 listens at MASTER_ADDR:MASTER_PORT, which torchrun and Kubernetes give. "
           "`tcp://:PORT` for another port, `tcp://HOST:PORT` without those variables. Needs a token.");
     k.key("token_file", &LaunchConfig::token_file, k.any("a path, or empty"),
           "`rendezvous: tcp` only: a file, closed to other users, with a secret of at least 16 characters, the same for all "

@@ -60,13 +60,15 @@ std::string unless(bool holds, std::string message) { return holds ? std::string
 // Which transports go with how ranks are launched: for the reference, and why one does not (empty: it does).
 constexpr const char* transports_by_mode =
     "`direct` needs `launch.mode: threads`; `ipc` and `vmm` need `processes` or `external`";
-std::string other_mode_needed(std::optional<Transport> transport, LaunchMode mode) {
-  const bool threads = mode == LaunchMode::threads;
+// `auto` is threads for who starts plait by hand; under an outside launcher the link between two processes says what is wrong
+// with `direct`.
+std::string other_mode_needed(std::optional<Transport> transport, std::optional<LaunchMode> mode) {
+  const bool threads = mode.value_or(LaunchMode::threads) == LaunchMode::threads;
   if (transport == Transport::direct && !threads) {
-    return fmt::format("needs ranks that are threads of one process, not launch.mode={}: vmm, ipc or host", to_string(mode));
+    return fmt::format("needs ranks that are threads of one process, not launch.mode={}: vmm, ipc or host", to_string(*mode));
   }
   return unless(!threads || (transport != Transport::ipc && transport != Transport::vmm),
-                "needs ranks that are processes, not launch.mode=threads: direct or host");
+                fmt::format("needs ranks that are processes, not launch.mode={}: direct or host", mode ? "threads" : "auto"));
 }
 
 std::vector<CrossRule> model_rules() {
@@ -311,12 +313,12 @@ std::vector<CrossRule> layout_rules() {
                                    c.parallel.tensor, c.parallel.pipeline));
        }},
       {{"launch.rendezvous", "launch.mode"},
-       "is given with `launch.mode: external` only",
+       "is required with `launch.mode: external`, and given with it or `auto` only",
        [](const Config& c) {
          const bool external = c.launch.mode == LaunchMode::external;
-         return unless(external != c.launch.rendezvous.empty(),
+         return unless(!c.launch.mode || external != c.launch.rendezvous.empty(),
                        external ? "is required with launch.mode=external: a directory that all ranks share, or tcp"
-                                : "has a meaning with launch.mode=external only");
+                                : "has a meaning with launch.mode=external or auto only");
        }},
       {{"launch.token_file", "launch.rendezvous"},
        "is given with `launch.rendezvous: tcp` only",

@@ -186,12 +186,12 @@ SettledJob settle(const Config& config) {
   const DeviceChoice devices = choose_devices(config);
   const PlacementStrategy strategy = config.placement.strategy;
   Config asked = config;
-  const bool external = config.launch.mode == LaunchMode::external;
+  const bool external = launch_mode(config) == LaunchMode::external;
   if (external) {
     if (!open.empty()) {
       throw ConfigError(
           {{open.front(), "auto",
-            "cannot be decided with launch.mode=external: run `plait plan` first and give each rank its result (--plan)", "",
+            "cannot be decided under an outside launcher: run `plait plan` first and give each rank its result (--plan)", "",
             0}});
     }
     const RankContext here = external_place(config);

@@ -21,14 +21,36 @@
 namespace plait::launch {
 namespace {
 
+bool parse_number(const char* text, int& number) {
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, number);
+  return error == std::errc() && stop == end && number >= 0;
+}
+
+// -1: not set, or no number.
+int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  int number = 0;
+  return text && parse_number(text, number) ? number : -1;
+}
+
 // A launcher that sets a process's place in the environment.
 struct OutsideLauncher {
   const char* name;
   const char* rank;
   const char* size;
   const char* local_rank;
-  std::array<const char*, 2> job_id;  // together they name the job and its restart; may be unset
+  std::array<const char*, 2> job_id;        // together they name the job and its restart; may be unset
+  bool (*is_here)() = [] { return true; };  // whether the other variables speak of this process
 };
+
+// Slurm's variables are inherited by everything below a batch script or a shell, where they speak of the allocation. What srun
+// starts has the number of a job step; batch scripts, and shells of salloc with LaunchParameters=use_interactive_step, have
+// none or a reserved one at the end of the range.
+bool in_step_of_slurm() {
+  const bool shell = std::getenv("SLURM_PTY_PORT") && ::isatty(STDIN_FILENO) == 1;  // srun --pty: task 0 alone has the terminal
+  return number_in("SLURM_STEP_ID") >= 0 && number_in("SLURM_STEP_NUM_TASKS") > 1 && !shell;
+}
 
 // mpirun and torchrun also run inside Slurm allocations, whose variables then describe the batch script: Slurm comes last.
 constexpr std::array<OutsideLauncher, 3> outside_launchers = {{
@@ -38,13 +60,26 @@ constexpr std::array<OutsideLauncher, 3> outside_launchers = {{
      "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK",
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"}},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"}, in_step_of_slurm},
 }};
 
-bool parse_number(const char* text, int& number) {
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, number);
-  return error == std::errc() && stop == end && number >= 0;
+const OutsideLauncher* present_launcher() {
+  for (const OutsideLauncher& launcher : outside_launchers) {
+    const int rank = number_in(launcher.rank), size = number_in(launcher.size);
+    if (size > 1 && rank >= 0 && rank < size && number_in(launcher.local_rank) >= 0 && launcher.is_here()) return &launcher;
+  }
+  return nullptr;
+}
+
+// Whose variables launch.mode external reads: without a launcher of several processes, any that has said a rank.
+const OutsideLauncher& launcher_of_ranks() {
+  if (const OutsideLauncher* present = present_launcher()) return *present;
+  std::string expected;
+  for (const OutsideLauncher& launcher : outside_launchers) {
+    if (std::getenv(launcher.rank)) return launcher;
+    expected += (expected.empty() ? "" : ", ") + std::string(launcher.rank) + " (" + launcher.name + ")";
+  }
+  throw ConfigError({{"launch.mode", "external", "no launcher has set this process's rank; looked for " + expected, "", 0}});
 }
 
 // The variable as a number; otherwise adds to `problems`.
@@ -90,26 +125,20 @@ Device external_device(const Config& config, int local_rank, const OutsideLaunch
   return {DeviceKind::cuda, local_rank};
 }
 
-const OutsideLauncher& outside_launcher() {
-  std::string expected;
-  for (const OutsideLauncher& launcher : outside_launchers) {
-    if (std::getenv(launcher.rank)) return launcher;
-    expected += (expected.empty() ? "" : ", ") + std::string(launcher.rank) + " (" + launcher.name + ")";
-  }
-  throw ConfigError({{"launch.mode", "external", "no launcher has set this process's rank; looked for " + expected, "", 0}});
-}
-
 }  // namespace
 
 RankContext external_place(const Config& config) {
-  const OutsideLauncher& launcher = outside_launcher();
+  const OutsideLauncher& launcher = launcher_of_ranks();
   std::vector<ConfigProblem> problems;
   RankContext context;
   context.rank = number_of(launcher.rank, problems);
   context.size = number_of(launcher.size, problems);
   context.local_rank = number_of(launcher.local_rank, problems);
   if (config.launch.rendezvous.empty()) {
-    problems.push_back({"launch.rendezvous", "", "launch.mode external needs a directory that all ranks share, or tcp", "", 0});
+    const std::string who = config.launch.mode ? "launch.mode external needs"
+                                               : std::string(launcher.name) + " has started this process as one of " +
+                                                     std::to_string(context.size) + " ranks, which need";
+    problems.push_back({"launch.rendezvous", "", who + " a directory that all of them share, or tcp", "", 0});
   }
   check_place(context.rank, context.size, launcher.rank, problems);
   context.is_main = context.rank == 0;
@@ -148,10 +177,20 @@ RankContext child_rank(const Config& config) {
 
 }  // namespace
 
+std::optional<OutsideRank> started_from_outside() {
+  const OutsideLauncher* launcher = present_launcher();
+  if (!launcher) return std::nullopt;
+  return OutsideRank{launcher->name, number_in(launcher->rank), number_in(launcher->size)};
+}
+
+LaunchMode launch_mode(const Config& config) {
+  return config.launch.mode.value_or(present_launcher() ? LaunchMode::external : LaunchMode::threads);
+}
+
 std::optional<RankContext> rank_from_environment(const Config& config) {
-  if (config.launch.mode == LaunchMode::external) {
+  if (launch_mode(config) == LaunchMode::external) {
     RankContext context = external_place(config);
-    context.rendezvous = open_rendezvous(config, context.rank, context.size, job_name(outside_launcher()));
+    context.rendezvous = open_rendezvous(config, context.rank, context.size, job_name(launcher_of_ranks()));
     return context;
   }
   if (config.launch.mode == LaunchMode::processes && std::getenv(rank_variable)) return child_rank(config);

@@ -1,6 +1,7 @@
 // What the configuration and the environment say about devices and positions in the job. Shared by the launcher's files.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "core/config.h"
@@ -17,6 +18,21 @@ struct DeviceChoice {
 
 // launch.device, where `auto` is a GPU if there is one. ConfigError if it asks for GPUs and there are none.
 DeviceChoice choose_devices(const Config& config);
+
+// A process that an outside launcher has started beside others.
+struct OutsideRank {
+  std::string launcher;  // "torchrun"
+  int rank = 0, size = 2;
+};
+
+// What the environment says about this process; nothing in a shell, or where the launcher has started one process only. All of
+// rank, size and rank within the host have to be there, as numbers that fit. Slurm sets them in batch scripts and in the shell
+// that salloc opens too, whatever number of tasks the allocation is for: only a job step that srun started, with two tasks at
+// least, counts, and not the shell of srun --pty.
+std::optional<OutsideRank> started_from_outside();
+
+// How ranks are started: launch.mode, where `auto` is external if this process was started_from_outside(), else threads.
+LaunchMode launch_mode(const Config& config);
 
 // launch.ranks, or what follows from the rest of a configuration that leaves nothing to the planner.
 int rank_count(const Config& config, const DeviceChoice& devices);

@@ -70,6 +70,15 @@ std::string explain(const LaunchPlan& plan, const DeviceChoice& devices) {
   return text + " (" + device_name(plan.devices.front()) + "): " + devices.reason;
 }
 
+// On one of the processes that were started, so that it is said once.
+std::string outside_warning(const LaunchPlan& plan) {
+  const std::optional<OutsideRank> outside = started_from_outside();
+  if (plan.this_rank || !outside || outside->rank != 0) return "";
+  return "warning: " + outside->launcher + " has started " + std::to_string(outside->size) +
+         " processes, and each is a whole job of its own, because launch.mode is " + to_string(plan.mode) +
+         "; auto or external makes them the ranks of one";
+}
+
 }  // namespace
 
 DeviceChoice choose_devices(const Config& config) {
@@ -101,7 +110,7 @@ int rank_count(const Config& config, const DeviceChoice& devices) {
 LaunchPlan plan_launch(const Config& config) {
   require_settled(config, "what is started here");
   LaunchPlan plan;
-  plan.mode = config.launch.mode;
+  plan.mode = launch_mode(config);
   const DeviceChoice devices = choose_devices(config);
   check_backend(config, devices);
   plan.this_rank = rank_from_environment(config);
@@ -121,6 +130,7 @@ LaunchPlan plan_launch(const Config& config) {
     plan.devices = placed(config, devices, plan.ranks);
   }
   check_layout(config, plan.ranks);
+  plan.warning = outside_warning(plan);
   if (plan.mode == LaunchMode::processes && plan.this_rank) {
     require(plan.this_rank->size == plan.ranks, "the launcher and its child count different numbers of ranks");
   }

@@ -476,6 +476,7 @@ int train(const TrainRequest& request) {
   const launch::LaunchPlan plan = launch::plan_launch(request.job.config);
   if (!plan.this_rank) {
     fmt::print(stderr, "{}\n", plan.explanation);
+    if (!plan.warning.empty()) fmt::print(stderr, "{}\n", plan.warning);
     if (signals.wish() != launch::Stop::none) {
       fmt::print(stderr, "stopped by {} before the start, with nothing to keep; start again with: {}\n",
                  launch::describe_signal(signals.signal()), command_line(request.argv));

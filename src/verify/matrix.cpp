@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "launch/launch.h"
+#include "launch/launch_environment.h"
 #include "parallel/rank_plan.h"
 #include "verify/overrides.h"
 
@@ -125,9 +126,9 @@ class MatrixBuilder {
 
 VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::string>& layouts) {
   const Config base = source({});
-  if (base.launch.mode == LaunchMode::external) {
-    throw ConfigError(
-        {{"launch.mode", "external", "must be threads or processes, since verify starts a job for each layout itself", "", 0}});
+  if (launch::launch_mode(base) == LaunchMode::external) {
+    throw ConfigError({{"launch.mode", base.launch.mode ? "external" : "auto",
+                        "must be threads or processes, since verify starts a job for each layout itself", "", 0}});
   }
   MatrixBuilder builder(source, base);
   for (const std::string& text : layouts.empty() ? base.verify.layouts : layouts) {

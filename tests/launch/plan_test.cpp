@@ -1,7 +1,9 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,6 +13,7 @@
 #include "core/error_of.h"
 #include "launch/job_rendezvous.h"
 #include "launch/launch.h"
+#include "launch/launch_environment.h"
 #include "launch_fixtures.h"
 
 namespace plait::launch::test {
@@ -104,14 +107,18 @@ class LaunchEnvironment : public testing::Test {
   LaunchEnvironment() {
     for (const char* name :
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_PROCID",
-          "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "OMPI_COMM_WORLD_RANK",
-          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "MASTER_ADDR",
-          "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE", "PLAIT_TOKEN"}) {
+          "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS",
+          "SLURM_PTY_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE",
+          "OMPI_MCA_ess_base_jobid", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE", "PLAIT_TOKEN"}) {
       variables_.emplace_back(name, std::nullopt);
     }
     config_ = on_cpu();
     config_.launch.mode = LaunchMode::external;
     config_.launch.rendezvous = directory_.path() + "/shared";
+  }
+  // The last one first, so that a variable that was set twice ends as it was before.
+  ~LaunchEnvironment() override {
+    while (!variables_.empty()) variables_.pop_back();
   }
   void set(const char* name, const std::string& value) { variables_.emplace_back(name, value); }
   void set_place(const char* rank, const char* size, const char* local, int value, int total) {
@@ -284,6 +291,98 @@ TEST_F(LaunchOverTcp, APortThatIsTakenOrAnAddressThatIsNotHereIsNamed) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("launch.rendezvous=tcp"), HasSubstr("127.0.0.1:" + port), HasSubstr("in use")));
   set("MASTER_ADDR", "192.0.2.1");  // reserved for documentation (RFC 5737)
   EXPECT_THAT(refusal(), AllOf(HasSubstr("192.0.2.1"), HasSubstr("no address of this host")));
+}
+
+// launch.mode auto: who starts plait by hand gets threads, wherever the shell is.
+class LaunchAuto : public LaunchEnvironment {
+ protected:
+  LaunchAuto() { config_.launch.mode = std::nullopt; }
+  void step(const char* id, int tasks) {
+    set("SLURM_STEP_ID", id);
+    set("SLURM_STEP_NUM_TASKS", std::to_string(tasks));
+  }
+};
+
+TEST_F(LaunchAuto, IsThreadsInAShell) {
+  config_.launch.rendezvous = "";
+  EXPECT_EQ(plan_launch(config_).mode, LaunchMode::threads);
+  EXPECT_EQ(plan_launch(config_).warning, "");
+  set("RANK", "1");  // whatever that is
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  set("WORLD_SIZE", "2");  // a pod that somebody has opened a shell in
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+}
+
+TEST_F(LaunchAuto, IsARankUnderEachLauncher) {
+  torchrun(1, 2);
+  EXPECT_EQ(plan_launch(config_).mode, LaunchMode::external);
+  EXPECT_EQ(plan_launch(config_).this_rank->rank, 1);
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"}) variables_.emplace_back(name, std::nullopt);
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  slurm(0, 3);
+  step("7", 3);
+  EXPECT_EQ(plan_launch(config_).this_rank->size, 3);
+  open_mpi(2, 4);
+  EXPECT_EQ(plan_launch(config_).this_rank->rank, 2);
+}
+
+TEST_F(LaunchAuto, ALauncherOfOneProcessIsNone) {
+  config_.launch.rendezvous = "";
+  torchrun(0, 1);
+  open_mpi(0, 1);
+  slurm(0, 1);
+  step("0", 1);
+  EXPECT_EQ(plan_launch(config_).mode, LaunchMode::threads);
+}
+
+TEST_F(LaunchAuto, SlurmCountsOnlyWithAStep) {
+  config_.launch.rendezvous = "";
+  set("SLURM_JOB_ID", "991");
+  set("SLURM_NTASKS", "4");  // salloc -n 4
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  slurm(0, 4);  // sbatch -n 4, whose script is task 0 of nothing
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  step("4294967290", 1);  // salloc with LaunchParameters=use_interactive_step
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  step("4294967290", 4);
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  step("0", 1);  // srun --pty bash, in an allocation for four
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  step("1", 4);
+  EXPECT_EQ(launch_mode(config_), LaunchMode::external);
+}
+
+// srun -n 4 --pty bash: the shell is task 0 of 4. What it starts has the terminal; what srun starts from there has not.
+TEST_F(LaunchAuto, ATerminalOfSrunIsAShell) {
+  slurm(0, 4);
+  step("0", 4);
+  set("SLURM_PTY_PORT", "45111");
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY), kept = ::dup(STDIN_FILENO), null = ::open("/dev/null", O_RDONLY);
+  ASSERT_GE(terminal, 0);
+  ::dup2(terminal, STDIN_FILENO);
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  ::dup2(null, STDIN_FILENO);
+  EXPECT_EQ(launch_mode(config_), LaunchMode::external);
+  ::dup2(kept, STDIN_FILENO);
+  for (const int descriptor : {terminal, kept, null}) ::close(descriptor);
+}
+
+TEST_F(LaunchAuto, UnderALauncherItNeedsARendezvous) {
+  open_mpi(1, 2);
+  config_.launch.rendezvous = "";
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_launch(config_); }),
+              AllOf(HasSubstr("launch.rendezvous"), HasSubstr("Open MPI has started this process as one of 2 ranks")));
+}
+
+TEST_F(LaunchAuto, WholeJobsUnderALauncherAreToldOnce) {
+  config_.launch.rendezvous = "";
+  for (const LaunchMode mode : {LaunchMode::threads, LaunchMode::processes}) {
+    config_.launch.mode = mode;
+    open_mpi(0, 2);
+    EXPECT_THAT(plan_launch(config_).warning, AllOf(HasSubstr("Open MPI has started 2 processes"), HasSubstr(to_string(mode))));
+    open_mpi(1, 2);
+    EXPECT_EQ(plan_launch(config_).warning, "");
+  }
 }
 
 TEST_F(LaunchEnvironment, OtherModesIgnoreOutsideLaunchers) {
