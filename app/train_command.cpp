@@ -8,6 +8,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/json_file.h"
+#include "launch/agreement.h"
 #include "launch/job_planning.h"
 #include "launch/stop_signals.h"
 #include "plan/report.h"
@@ -39,6 +40,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
       throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
     train::TrainRequest request;
     if (auto settled = launch::settled_by_launcher()) {
+      request.joined = launch::join_job(settled->config);
       request.job = std::move(*settled);
     } else {
       Config config = options->config.empty()
@@ -50,6 +52,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
         const std::string changed = checkpoint::changed_schedule(checkpoint::run_directory_of(options->resume), config);
         if (!changed.empty()) fmt::print(stderr, "{}\n", changed);
       }
+      request.joined = launch::join_job(config);
       request.job = launch::settle(config);
       if (!request.job.note.empty()) fmt::print(stderr, "{}\n", request.job.note);
       launch::tell_rank_processes(request.job);

@@ -299,6 +299,7 @@ void measure_messages(const CalibrationRequest& request, const launch::LaunchPla
 launch::LaunchPlan launch_of(const CalibrationRequest& request, int ranks) {
   Config config;
   config.launch.ranks = ranks;
+  config.launch.mode = LaunchMode::threads;
   config.launch.device = request.ranks.device;
   return launch::plan_launch(config);
 }

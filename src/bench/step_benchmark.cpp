@@ -8,6 +8,7 @@
 #include "comm/meeting.h"
 #include "core/statistics.h"
 #include "data/tokenizer.h"
+#include "launch/agreement.h"
 #include "parallel/ledger_json.h"
 #include "topology/peak_flops.h"
 #include "train/batch_sources.h"
@@ -128,7 +129,7 @@ Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& ra
 
 int benchmark_step(const StepBenchmarkRequest& request, const std::function<void(const Json&)>& on_result) {
   bool exceeded = false;  // known where rank 0 is; a process that is rank 0 ends with it, and so does the job
-  const launch::LaunchPlan plan = launch::plan_launch(request.config);
+  const launch::LaunchPlan plan = launch::plan_launch(request.config, launch::join_job(request.config));
   if (!plan.warning.empty()) fmt::print(stderr, "{}\n", plan.warning);
   const int status = launch::launch(
       plan,

@@ -18,7 +18,7 @@ std::unique_ptr<Communicator> make_communicator(const GroupSpec& spec, Rendezvou
 // Whatever makes communicators as make_communicator does.
 using CommunicatorMaker = std::function<std::shared_ptr<Communicator>(const GroupSpec&, Rendezvous&)>;
 
-// "NCCL 2.28.9" or "Gloo", for logs and plan.json.
+// "NCCL 2.28.9" or "Gloo 0.5.0".
 std::string backend_name(DeviceKind kind);
 
 }  // namespace plait::comm

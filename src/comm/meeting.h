@@ -72,7 +72,23 @@ class Meeting {
     say(topic, own);
     return hear_all(topic, own, most_bytes);
   }
-  // The same, but only on `reader`. The others get an empty result and do not wait.
+  // The same for a rank that has said its own word already.
+  template <typename T>
+  std::vector<T> hear_all(const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
+    const auto deadline = Clock::now() + timeout_;
+    std::vector<T> all;
+    for (const int member : members_) {
+      if (member == rank_) {
+        all.push_back(own);
+        continue;
+      }
+      const auto word = await(topic, member, deadline);
+      if (!word) throw_absent(topic, absent(topic));
+      all.push_back(read<T>(topic, member, *word, most_bytes));
+    }
+    return all;
+  }
+  // As gather(), but only on `reader`. The others get an empty result and do not wait.
   template <typename T>
   std::vector<T> gather_on(int reader, const std::string& topic, const T& own, std::size_t most_bytes = usual_bytes) {
     if (rank_ == reader) return hear_all(topic, own, most_bytes);
@@ -160,22 +176,6 @@ class Meeting {
     } catch (const InvalidWord& error) {
       refuse(topic, rank, error.what());
     }
-  }
-
-  template <typename T>
-  std::vector<T> hear_all(const std::string& topic, const T& own, std::size_t most_bytes) {
-    const auto deadline = Clock::now() + timeout_;
-    std::vector<T> all;
-    for (const int member : members_) {
-      if (member == rank_) {
-        all.push_back(own);
-        continue;
-      }
-      const auto word = await(topic, member, deadline);
-      if (!word) throw_absent(topic, absent(topic));
-      all.push_back(read<T>(topic, member, *word, most_bytes));
-    }
-    return all;
   }
 
   Rendezvous* store_;

@@ -260,10 +260,11 @@ struct CommConfig {
           "Seconds after which a rank that does not join a collective, or does not answer the others, is an error.");
     k.auto_key("max_ctas", &CommConfig::max_ctas, k.at_least(1),
                "Thread blocks (SMs) an NCCL collective may take from compute. `auto`: NCCL's choice.");
-    k.key("interface", &CommConfig::interface, k.not_empty(),
-          "Where communication between CPUs listens: an address of this host; or, so that one file serves all hosts, the name "
-          "of a network interface (`eth0`) or a subnet (`10.1.0.0/16`), of which each host takes its own address. Loopback "
-          "reaches only ranks of the same host (and network namespace).");
+    k.per_host(k.key(
+        "interface", &CommConfig::interface, k.not_empty(),
+        "Where communication between CPUs listens: an address of this host; or, so that one file serves all hosts, the name "
+        "of a network interface (`eth0`) or a subnet (`10.1.0.0/16`), of which each host takes its own address. Loopback "
+        "reaches only ranks of the same host (and network namespace)."));
   }
 };
 
@@ -295,20 +296,24 @@ struct LaunchConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.choice("mode", &LaunchConfig::mode,
-             "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI started. "
-             "`auto`: `external` where one of these has started this process and others, else `threads`.");
+    k.per_host(
+        k.choice("mode", &LaunchConfig::mode,
+                 "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI "
+                 "started. `auto`: `external` where one of these has started this process and others, else `threads`."));
     k.auto_key("ranks", &LaunchConfig::ranks, k.at_least(1),
                "Number of ranks. `auto`: all GPUs; on CPUs `data * tensor * pipeline`, or 2 where `data` is `auto` too.");
     k.key("device", &LaunchConfig::device, k.one_of({"auto", "cpu", "cuda"}), "`auto`: GPUs if there are any, else CPUs.");
-    k.key("rendezvous", &LaunchConfig::rendezvous, k.rendezvous(),
-          "Where an outside launcher starts the ranks: how they find each other. A directory that all of them share, fresh for "
-          "each job; or, where there is none, `tcp`: rank 0 listens at MASTER_ADDR:MASTER_PORT, which torchrun and Kubernetes give. "
-          "`tcp://:PORT` for another port, `tcp://HOST:PORT` without those variables. Needs a token.");
-    k.key("token_file", &LaunchConfig::token_file, k.any("a path, or empty"),
-          "`rendezvous: tcp` only: a file, closed to other users, with a secret of at least 16 characters, the same for all "
-          "ranks (`openssl rand -hex 32`), by which ranks know each other. Empty: the environment variable PLAIT_TOKEN holds "
-          "it. It does not travel.");
+    k.per_host(k.key(
+        "rendezvous", &LaunchConfig::rendezvous, k.rendezvous(),
+        "Where an outside launcher starts the ranks: how they find each other. A directory that all of them share, fresh for "
+        "each job; or, where there is none, `tcp`: rank 0 listens at MASTER_ADDR:MASTER_PORT, which torchrun and Kubernetes "
+        "give. "
+        "`tcp://:PORT` for another port, `tcp://HOST:PORT` without those variables. Needs a token."));
+    k.per_host(k.key(
+        "token_file", &LaunchConfig::token_file, k.any("a path, or empty"),
+        "`rendezvous: tcp` only: a file, closed to other users, with a secret of at least 16 characters, the same for all "
+        "ranks (`openssl rand -hex 32`), by which ranks know each other. Empty: the environment variable PLAIT_TOKEN holds "
+        "it. It does not travel."));
   }
 };
 
@@ -451,6 +456,14 @@ Config parse_config(const std::string& yaml, const std::vector<std::string>& ove
 
 // Every field, in the order of the structs; parse_config(to_yaml(c)) gives c back, and the text again the same text.
 std::string to_yaml(const Config& config);
+
+struct ConfigValue {
+  std::string path;   // "train.optimizer.lr"
+  std::string value;  // as to_yaml() writes it
+};
+
+// What all ranks of a job have to have in common: every field, but those that name something of a host (which the schema says).
+std::vector<ConfigValue> shared_values(const Config& config);
 
 // The Markdown of docs/configuration.md: every key with default, rule and meaning.
 std::string configuration_markdown();

@@ -259,6 +259,12 @@ class Keys : public Rules {
     return field;
   }
 
+  // Ranks of a job may differ in it. Everything else they have to agree on (launch/agreement.h).
+  static Field& per_host(Field& field) {
+    field.per_host = true;
+    return field;
+  }
+
  private:
   template <typename S, typename T>
   auto at(T S::* member) const {

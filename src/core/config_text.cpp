@@ -92,6 +92,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+std::string_view first_component(std::string_view path) { return path.substr(0, path.find('.')); }
 std::string_view last_component(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
 }  // namespace
@@ -118,16 +119,18 @@ bool is_left_to_planner(const Field& field, const Config& config) {
 std::string nearest_of(const std::string& word, const std::vector<std::string>& candidates) {
   static constexpr std::size_t longest_word = 100;  // nobody means a key by more; bounds the work on hostile input
   if (word.size() > longest_word) return "";
+  const std::string_view section = first_component(word);
   std::string best;
   std::size_t best_score = std::max<std::size_t>(2, last_component(word).size() / 2) + 1;
-  std::size_t best_distance = 0;
+  std::pair<bool, std::size_t> best_rest;  // in another section, distance
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(word, candidate);
     const std::size_t score = std::min(distance, 1 + edit_distance(last_component(word), last_component(candidate)));
-    if (score < best_score || (score == best_score && !best.empty() && distance < best_distance)) {
+    const std::pair rest(first_component(candidate) != section, distance);
+    if (score < best_score || (score == best_score && !best.empty() && rest < best_rest)) {
       best = candidate;
       best_score = score;
-      best_distance = distance;
+      best_rest = rest;
     }
   }
   return best;

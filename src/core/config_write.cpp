@@ -50,7 +50,7 @@ std::string section_markdown(const Section& section) {
   for (const Field& field : fields()) {
     if (section_of(field.path) != section.path) continue;
     text += fmt::format("| `{}` | {} | {} | {} |\n", field.path, cell(default_cell(field)), cell(rule_cell(field)),
-                        cell(field.meaning));
+                        cell(field.meaning + (field.per_host ? " May differ between ranks." : "")));
   }
   return text;
 }
@@ -99,6 +99,14 @@ std::string to_yaml(const Config& config) {
         std::string(2 * open.size(), ' ') + path.back() + ": " + config::yaml_text(field.get(config), field.automatic) + "\n";
   }
   return text;
+}
+
+std::vector<ConfigValue> shared_values(const Config& config) {
+  std::vector<ConfigValue> values;
+  for (const config::Field& field : config::fields()) {
+    if (!field.per_host) values.push_back({field.path, config::yaml_text(field.get(config), field.automatic)});
+  }
+  return values;
 }
 
 std::string schedule_name(const ParallelConfig& parallel) {

@@ -194,7 +194,7 @@ SettledJob settle(const Config& config) {
             "cannot be decided under an outside launcher: run `plait plan` first and give each rank its result (--plan)", "",
             0}});
     }
-    const RankContext here = external_place(config);
+    const RankContext here = place_from_environment(config).value();
     if (!here.is_main) return settled;
     asked.launch.ranks = here.size;
   } else if (open.empty()) {

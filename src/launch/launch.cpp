@@ -1,16 +1,12 @@
 #include "launch/launch.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
 
-#include "comm/meeting.h"
 #include "core/error.h"
-#include "core/host_name.h"
 #include "launch/launch_processes.h"
 #include "launch/rank_binding.h"
 #include "launch/stop_signals.h"
@@ -110,33 +106,10 @@ int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&
   rethrow_from(cause->rank, plan.ranks, cause->exception);
 }
 
-std::string host_and_process() { return host_name() + ", process " + std::to_string(::getpid()); }
-
-// Waits until every rank has come; whoever does not is named on all others.
-void call_roll(const LaunchPlan& plan, RankContext& context) {
-  using std::chrono::milliseconds;
-  const auto start = std::chrono::steady_clock::now();
-  if (!context.meeting("launch", plan.timeout).try_say("place", host_and_process())) {
-    throw ConfigError(
-        "launch.rendezvous: two processes claim rank " + std::to_string(context.rank) +
-        ", or the directory is left over from an earlier job: then remove it, or name a fresh directory for each job");
-  }
-  // Rank 0 may have come late itself.
-  const auto left = plan.timeout - std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
-  try {
-    context.meeting("launch", std::max(left, milliseconds(1))).meet("all");
-  } catch (const CommError& error) {
-    const std::string why = "not all " + std::to_string(context.size) + " ranks of the job have come: " + error.what();
-    context.rendezvous->abort(why);
-    throw CommError(why);
-  }
-}
-
 // The rank that this process is.
 int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {
   RankContext context = *plan.this_rank;
   if (plan.mode == LaunchMode::processes) unblock_stop_signals();
-  if (plan.mode == LaunchMode::external) call_roll(plan, context);
   context.life = std::make_shared<runtime::RankLife>(context.rank);
   std::exception_ptr failure;
   run_rank(context, body, [&](std::exception_ptr exception) { failure = exception; });

@@ -28,8 +28,9 @@ class Interrupted : public Error {
 // ended, the first exception is thrown again, same class, with the rank before its message (a CommError only if there is no
 // other, since it is mostly the consequence of what a peer threw; a PeerLostError, which always is, only if there is nothing
 // else; and one of a rank that another had aborted last of all).
-// processes: starts this program again with `argv`, as main got it, once per rank, and waits. In those children, as in external
-// mode, it runs `body` for the one rank. A child that fails makes the others end (SIGTERM, after plan.grace SIGKILL). The
+// external: runs `body` here, for the one rank that this process is; join_job() (agreement.h) comes first.
+// processes: starts this program again with `argv`, as main got it, once per rank, and waits. In those children it runs `body`
+// for the one rank, as in external mode. A child that fails makes the others end (SIGTERM, after plan.grace SIGKILL). The
 // status is the failing child's if it is 1, 2 or 3; CommError if it died otherwise. They die with their parent. Stop signals
 // (launch/stop_signals.h) are passed on to the children. The status is stopped_status if they stopped for one with a
 // checkpoint; Interrupted is thrown if it ended them otherwise, or if there was a second one.

@@ -114,18 +114,16 @@ std::string job_name(const OutsideLauncher& launcher) {
   return name;
 }
 
-Device external_device(const Config& config, int local_rank, const OutsideLauncher& launcher) {
+Device external_device(const Config& config, int local_rank) {
   const DeviceChoice devices = choose_devices(config);
   if (devices.kind == DeviceKind::host) return {DeviceKind::host, local_rank};
   if (devices.count == 1) return {DeviceKind::cuda, 0};  // the launcher shows each rank one GPU, its own
   if (local_rank >= devices.count) {
-    throw ConfigError({{std::string("environment variable ") + launcher.local_rank, std::to_string(local_rank),
+    throw ConfigError({{std::string("environment variable ") + launcher_of_ranks().local_rank, std::to_string(local_rank),
                         "this host has only " + std::to_string(devices.count) + " GPUs, and each rank needs its own", "", 0}});
   }
   return {DeviceKind::cuda, local_rank};
 }
-
-}  // namespace
 
 RankContext external_place(const Config& config) {
   const OutsideLauncher& launcher = launcher_of_ranks();
@@ -142,9 +140,10 @@ RankContext external_place(const Config& config) {
   }
   check_place(context.rank, context.size, launcher.rank, problems);
   context.is_main = context.rank == 0;
-  context.device = external_device(config, context.local_rank, launcher);
   return context;
 }
+
+}  // namespace
 
 Device placed_device(const Config& config, DeviceKind kind, int rank) {
   const std::vector<std::int64_t>& given = config.placement.devices;
@@ -154,13 +153,12 @@ Device placed_device(const Config& config, DeviceKind kind, int rank) {
 
 namespace {
 
-RankContext child_rank(const Config& config) {
+RankContext child_place() {
   std::vector<ConfigProblem> problems;
   RankContext context;
   context.rank = number_of(rank_variable, problems);
   context.size = number_of(size_variable, problems);
   const int launcher = number_of(launcher_variable, problems);
-  const int memory = number_of(rendezvous_variable, problems);
   check_place(context.rank, context.size, rank_variable, problems);
 
   // No rank outlives its launcher. It may have died before this call; then this process has another parent already.
@@ -169,9 +167,6 @@ RankContext child_rank(const Config& config) {
 
   context.local_rank = context.rank;
   context.is_main = context.rank == 0;
-  context.device = placed_device(config, choose_devices(config).kind, context.rank);
-  context.rendezvous = comm::make_memory_rendezvous(memory);
-  ::fcntl(memory, F_SETFD, FD_CLOEXEC);  // it was left open for this process alone
   return context;
 }
 
@@ -187,14 +182,31 @@ LaunchMode launch_mode(const Config& config) {
   return config.launch.mode.value_or(present_launcher() ? LaunchMode::external : LaunchMode::threads);
 }
 
-std::optional<RankContext> rank_from_environment(const Config& config) {
-  if (launch_mode(config) == LaunchMode::external) {
-    RankContext context = external_place(config);
-    context.rendezvous = open_rendezvous(config, context.rank, context.size, job_name(launcher_of_ranks()));
-    return context;
-  }
-  if (config.launch.mode == LaunchMode::processes && std::getenv(rank_variable)) return child_rank(config);
+std::optional<RankContext> place_from_environment(const Config& config) {
+  if (launch_mode(config) == LaunchMode::external) return external_place(config);
+  if (config.launch.mode == LaunchMode::processes && std::getenv(rank_variable)) return child_place();
   return std::nullopt;
+}
+
+std::shared_ptr<comm::Rendezvous> rendezvous_of(const RankContext& place, const Config& config) {
+  if (launch_mode(config) == LaunchMode::external)
+    return open_rendezvous(config, place.rank, place.size, job_name(launcher_of_ranks()));
+  std::vector<ConfigProblem> problems;
+  const int memory = number_of(rendezvous_variable, problems);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  auto rendezvous = comm::make_memory_rendezvous(memory);
+  ::fcntl(memory, F_SETFD, FD_CLOEXEC);  // it was left open for this process alone
+  return rendezvous;
+}
+
+std::optional<RankContext> rank_from_environment(const Config& config, std::shared_ptr<comm::Rendezvous> joined) {
+  std::optional<RankContext> context = place_from_environment(config);
+  if (!context) return context;
+  context->device = launch_mode(config) == LaunchMode::external
+                        ? external_device(config, context->local_rank)
+                        : placed_device(config, choose_devices(config).kind, context->rank);
+  context->rendezvous = joined ? std::move(joined) : rendezvous_of(*context, config);
+  return context;
 }
 
 }  // namespace plait::launch

@@ -1,6 +1,7 @@
 // What the configuration and the environment say about devices and positions in the job. Shared by the launcher's files.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -34,15 +35,17 @@ std::optional<OutsideRank> started_from_outside();
 // How ranks are started: launch.mode, where `auto` is external if this process was started_from_outside(), else threads.
 LaunchMode launch_mode(const Config& config);
 
+// rank_from_environment() (launch_plan.h) with neither device, which a host may lack, nor rendezvous.
+std::optional<RankContext> place_from_environment(const Config& config);
+
+// Where the rank at this place meets the others. To be opened once in a job: rank 0 may be the one that serves it.
+std::shared_ptr<comm::Rendezvous> rendezvous_of(const RankContext& place, const Config& config);
+
 // launch.ranks, or what follows from the rest of a configuration that leaves nothing to the planner.
 int rank_count(const Config& config, const DeviceChoice& devices);
 
 // The device of a rank of this host: the GPU that placement.devices gives it, or the one of its own number. Ranks on CPUs are
 // not placed.
 Device placed_device(const Config& config, DeviceKind kind, int rank);
-
-// Which rank of an outside launcher's job this process is; it has no rendezvous yet. ConfigError if the environment does not
-// say.
-RankContext external_place(const Config& config);
 
 }  // namespace plait::launch

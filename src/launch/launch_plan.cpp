@@ -107,13 +107,13 @@ int rank_count(const Config& config, const DeviceChoice& devices) {
   return devices.kind == DeviceKind::cuda ? devices.count : 2 * model_parallel;
 }
 
-LaunchPlan plan_launch(const Config& config) {
+LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> joined) {
   require_settled(config, "what is started here");
   LaunchPlan plan;
   plan.mode = launch_mode(config);
   const DeviceChoice devices = choose_devices(config);
   check_backend(config, devices);
-  plan.this_rank = rank_from_environment(config);
+  plan.this_rank = rank_from_environment(config, std::move(joined));
   if (plan.mode == LaunchMode::external) {
     plan.ranks = plan.this_rank->size;
     plan.devices = {plan.this_rank->device};
@@ -139,7 +139,6 @@ LaunchPlan plan_launch(const Config& config) {
   // A rank that cannot end by itself must not keep the job past the time limit.
   using std::chrono::milliseconds;
   const milliseconds timeout(static_cast<std::int64_t>(config.comm.timeout_s * 1e3));
-  plan.timeout = std::max(timeout, milliseconds(1));
   plan.grace = std::clamp(timeout / 5, milliseconds(500), plan.grace);
   return plan;
 }

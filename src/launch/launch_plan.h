@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,16 +22,16 @@ struct LaunchPlan {
   std::string warning = {};              // a line: an outside launcher has started several, and each trains for itself
   std::string binding = {};              // of the ranks to processors (rank_binding.h); "" on CPUs, whose ranks are not bound
   std::optional<RankContext> this_rank;  // when this process is one rank of the job: a child of `processes`, or external
-  std::chrono::milliseconds grace{10'000};    // processes: from SIGTERM to SIGKILL
-  std::chrono::milliseconds timeout{60'000};  // comm.timeout_s: external: until all ranks have come
+  std::chrono::milliseconds grace{10'000};  // processes: from SIGTERM to SIGKILL
 };
 
-// Decides mode, number of ranks and devices. ConfigError when the machine cannot do what the config asks for.
-LaunchPlan plan_launch(const Config& config);
+// Decides mode, number of ranks and devices. ConfigError when the machine cannot do what the config asks for. `joined`: what
+// join_job() (agreement.h) gave, where this process has joined the other ranks already.
+LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> joined = nullptr);
 
 // This process's position, if it was started as one rank: by our own launcher (launch.mode processes) or an outside one
-// (external). Opens the rendezvous (launch/job_rendezvous.h). ConfigError if the mode is external and the environment does not
-// give the position.
-std::optional<RankContext> rank_from_environment(const Config& config);
+// (external). Opens the rendezvous (launch/job_rendezvous.h) unless it is `joined`. ConfigError if the mode is external and the
+// environment does not give the position.
+std::optional<RankContext> rank_from_environment(const Config& config, std::shared_ptr<comm::Rendezvous> joined = nullptr);
 
 }  // namespace plait::launch

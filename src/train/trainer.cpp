@@ -473,7 +473,7 @@ bool train_rank(const TrainRequest& request, const launch::StopSignals& signals,
 
 int train(const TrainRequest& request) {
   const launch::StopSignals signals;
-  const launch::LaunchPlan plan = launch::plan_launch(request.job.config);
+  const launch::LaunchPlan plan = launch::plan_launch(request.job.config, request.joined);
   if (!plan.this_rank) {
     fmt::print(stderr, "{}\n", plan.explanation);
     if (!plan.warning.empty()) fmt::print(stderr, "{}\n", plan.warning);

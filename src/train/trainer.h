@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,9 @@ namespace plait::train {
 
 struct TrainRequest {
   launch::SettledJob job;
-  std::filesystem::path resume;   // a run directory, or one of its checkpoints; empty: a new run
-  std::vector<std::string> argv;  // how this program was started, for rank processes
+  std::filesystem::path resume;                   // a run directory, or one of its checkpoints; empty: a new run
+  std::vector<std::string> argv;                  // how this program was started, for rank processes
+  std::shared_ptr<comm::Rendezvous> joined = {};  // join_job() (launch/agreement.h), in a process that is one rank
 };
 
 // Launches the ranks and trains. Returns the program's exit status; throws what the first failing rank threw.

@@ -6,6 +6,7 @@
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "launch/agreement.h"
 #include "verify/rank_tasks.h"
 
 namespace plait::verify {
@@ -108,7 +109,7 @@ VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const 
 }
 
 int run_verify_rank(const VerifyJob& job, const Config& config) {
-  const launch::LaunchPlan plan = launch::plan_launch(config);
+  const launch::LaunchPlan plan = launch::plan_launch(config, launch::join_job(config));
   require(plan.this_rank.has_value(), "run_verify_rank: this process is not a rank");
   try {
     return launch::launch(plan, [&](launch::RankContext& rank) { run_rank(job, config, {}, rank); }, {});

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <sstream>
 
 #include "core/error.h"
@@ -116,6 +118,20 @@ TEST(Config, RoundTripIsExact) {
   EXPECT_NE(text.find("norm_epsilon: 1.0e-05\n"), std::string::npos) << "a number to YAML 1.1 readers too";
   EXPECT_NE(text.find("lr: 0.30000000000000004\n"), std::string::npos);
   EXPECT_NE(text.find("data: auto\n"), std::string::npos);
+}
+
+TEST(Config, RanksShareEveryKeyButThoseThatNameSomethingOfAHost) {
+  const Config config = parse_config(minimal, {"comm.interface=10.0.0.7"});
+  std::map<std::string, std::string> shared;
+  for (const ConfigValue& value : shared_values(config)) shared[value.path] = value.value;
+  EXPECT_EQ(shared.at("train.global_batch"), "8");
+  EXPECT_EQ(shared.at("parallel.data"), "auto");
+  const std::string yaml = to_yaml(config);
+  const auto keys = std::count_if(yaml.begin(), yaml.end(), [](char c) { return c == '\n'; });
+  constexpr int sections = 15;  // train.optimizer and data.sentencepiece too
+  EXPECT_EQ(static_cast<long>(shared.size()), keys - sections - 4);
+  for (const char* own : {"comm.interface", "launch.rendezvous", "launch.token_file", "launch.mode"})
+    EXPECT_FALSE(shared.contains(own)) << own;
 }
 
 TEST(Config, EveryPresetRoundTrips) {

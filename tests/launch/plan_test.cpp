@@ -11,6 +11,7 @@
 #include "comm/tcp/socket.h"
 #include "core/error.h"
 #include "core/error_of.h"
+#include "launch/agreement.h"
 #include "launch/job_rendezvous.h"
 #include "launch/launch.h"
 #include "launch/launch_environment.h"
@@ -105,11 +106,28 @@ TEST(LaunchPlan, ABackendThatTheDeviceLacksIsRefused) {
 class LaunchEnvironment : public testing::Test {
  protected:
   LaunchEnvironment() {
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_PROCID",
-          "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS",
-          "SLURM_PTY_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE",
-          "OMPI_MCA_ess_base_jobid", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE", "PLAIT_TOKEN"}) {
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "TORCHELASTIC_RUN_ID",
+                             "TORCHELASTIC_RESTART_COUNT",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_LOCALID",
+                             "SLURM_JOB_ID",
+                             "SLURM_RESTART_COUNT",
+                             "SLURM_STEP_ID",
+                             "SLURM_STEP_NUM_TASKS",
+                             "SLURM_PTY_PORT",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "PMIX_NAMESPACE",
+                             "OMPI_MCA_ess_base_jobid",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "TORCHELASTIC_USE_AGENT_STORE",
+                             "PLAIT_TOKEN"}) {
       variables_.emplace_back(name, std::nullopt);
     }
     config_ = on_cpu();
@@ -209,17 +227,14 @@ TEST_F(LaunchEnvironment, RanksOfTheConfigMustAgree) {
 TEST_F(LaunchEnvironment, RunsThisRankOnceAndRefusesALeftOverDirectory) {
   torchrun(0, 1);
   int runs = 0;
-  const auto body = [&](RankContext& context) {
-    ++runs;
-    context.rendezvous->set("address", "10.0.0.1");
-  };
-  EXPECT_EQ(launch(plan_launch(config_), body, {}), 0);
+  const auto run = [&] { return launch(plan_launch(config_, join_job(config_)), [&](RankContext&) { ++runs; }, {}); };
+  EXPECT_EQ(run(), 0);
   EXPECT_EQ(runs, 1);
-  EXPECT_THAT(error_of<ConfigError>([&] { launch(plan_launch(config_), body, {}); }),
-              AllOf(HasSubstr("launch.rendezvous"), HasSubstr("earlier job"), HasSubstr("fresh directory")));
+  EXPECT_THAT(error_of<ConfigError>(run),
+              AllOf(HasSubstr("earlier job"), HasSubstr(config_.launch.rendezvous), HasSubstr("fresh directory")));
   EXPECT_EQ(runs, 1);
   set("TORCHELASTIC_RESTART_COUNT", "1");
-  EXPECT_EQ(launch(plan_launch(config_), body, {}), 0);
+  EXPECT_EQ(run(), 0);
   EXPECT_EQ(runs, 2);
 }
 
@@ -243,8 +258,9 @@ TEST_F(LaunchOverTcp, ServesAndRunsWithoutADirectory) {
     ++runs;
     context.rendezvous->set("address", "10.0.0.1");
   };
-  EXPECT_EQ(launch(plan_launch(config_), body, {}), 0);
-  EXPECT_EQ(launch(plan_launch(config_), body, {}), 0) << "nothing is left over";
+  const auto run = [&] { return launch(plan_launch(config_, join_job(config_)), body, {}); };
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(run(), 0) << "nothing is left over";
   EXPECT_EQ(runs, 2);
 }
 

@@ -1,5 +1,7 @@
 #include "comm/gloo/gloo_communicator.h"
 
+#include <gloo/config.h>
+
 #include <cstring>
 #include <functional>
 
@@ -142,6 +144,9 @@ std::unique_ptr<Communicator> make_gloo_communicator(const GroupSpec& spec, Meet
   return std::make_unique<GlooCommunicator>(spec, meeting);
 }
 
-std::string gloo_backend_name() { return "Gloo"; }
+std::string gloo_backend_name() {
+  return "Gloo " + std::to_string(GLOO_VERSION_MAJOR) + "." + std::to_string(GLOO_VERSION_MINOR) + "." +
+         std::to_string(GLOO_VERSION_PATCH);
+}
 
 }  // namespace plait::comm

@@ -14,6 +14,6 @@ class Meeting;
 // For groups of two ranks or more. Every rank calls it from its own thread or process.
 std::unique_ptr<Communicator> make_gloo_communicator(const GroupSpec& spec, Meeting& meeting);
 
-std::string gloo_backend_name();  // "Gloo"
+std::string gloo_backend_name();  // "Gloo 0.5.0"
 
 }  // namespace plait::comm

@@ -1,0 +1,22 @@
+// The libraries that operations are made of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+
+namespace plait::ops {
+
+struct LibraryVersion {
+  std::string name, version;  // "cuDNN", "9.10.2"
+};
+
+// Of those that operations on a device of this kind call. Without a device or a driver too.
+std::vector<LibraryVersion> library_versions(DeviceKind kind);
+
+namespace cuda {
+std::vector<LibraryVersion> library_versions();
+}
+
+}  // namespace plait::ops
