@@ -12,6 +12,7 @@
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/run_directory.h"
+#include "checkpoint/run_lock.h"
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -68,20 +69,32 @@ void from_json(const comm::Json& json, RunStart& start) {
   fields.end();
 }
 
-RunStart agree_on_start(const TrainRequest& request, comm::Meeting& meeting) {
-  return meeting.tell(0, "start", [&] {
+// Leaves the rank's part of the directory's lock in `lock`.
+RunStart agree_on_start(const TrainRequest& request, comm::Meeting& meeting, std::optional<checkpoint::RunLock>& lock) {
+  const auto own = [&](const fs::path& run_dir) {
+    lock =
+        checkpoint::RunLock::own(run_dir, meeting.timeout(), [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+    if (!lock->warning().empty()) fmt::print(stderr, "warning: {}\n", lock->warning());
+  };
+  const RunStart agreed = meeting.tell(0, "start", [&] {
     const auto busy = meeting.busy();
     RunStart start;
     if (request.resume.empty()) {
       start.run_dir = checkpoint::create_run_directory(request.job.config.run);
+      own(start.run_dir);
       data::create_tokenizer(request.job.config)->save(start.run_dir);
       checkpoint::keep_config(start.run_dir, request.job.config);
     } else {
+      std::error_code missing;  // which find_checkpoint tells
+      const fs::path run_dir = checkpoint::run_directory_of(fs::canonical(request.resume, missing));
+      if (fs::is_directory(checkpoint::checkpoints_directory(run_dir), missing)) own(run_dir);
       const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(request.resume);
       start = {found.run_dir, found.directory, found.step};
     }
     return start;
   });
+  if (meeting.rank() != 0) lock = checkpoint::RunLock::join(agreed.run_dir);
+  return agreed;
 }
 
 // The first tensor of a rank that is not finite, if it has one.
@@ -159,7 +172,7 @@ class Trainer {
         rank_(rank),
         meeting_(rank.meeting("run", group_options(config_, rank.device).timeout)),
         stop_(signals, rank, meeting_.timeout()),
-        start_(agree_on_start(request, meeting_)),
+        start_(agree_on_start(request, meeting_, lock_)),
         tokenizer_(data::load_tokenizer(start_.run_dir)),
         session_(config_, tokenizer_->vocab(), rank),
         dataset_(data::open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab)),
@@ -426,6 +439,7 @@ class Trainer {
   launch::RankContext& rank_;
   comm::Meeting meeting_;  // of all ranks
   launch::StopAgreement stop_;
+  std::optional<checkpoint::RunLock> lock_;
   RunStart start_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   Session session_;

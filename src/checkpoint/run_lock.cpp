@@ -1,0 +1,130 @@
+#include "checkpoint/run_lock.h"
+
+#include <fcntl.h>
+#include <spdlog/fmt/chrono.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "core/error.h"
+#include "core/host_name.h"
+
+namespace plait::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds retry_interval{20};
+// A new owner has written its name into the file by then, and one that only looks whether the directory is free has gone.
+constexpr milliseconds owner_settles{500};
+constexpr std::size_t longest_owner = 400;
+
+enum class Lock { taken, held_by_another, impossible };
+
+// Open for writing, which NFS wants of exclusive locks.
+int open_lock(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (descriptor < 0) throw ConfigError("cannot open " + path.string() + ": " + errno_text());
+  return descriptor;
+}
+
+// `kind`: LOCK_EX or LOCK_SH.
+Lock take(int descriptor, int kind, milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
+  for (;;) {
+    if (::flock(descriptor, kind | LOCK_NB) == 0) return Lock::taken;
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return Lock::impossible;
+    if (Clock::now() >= deadline) return Lock::held_by_another;
+    std::this_thread::sleep_for(retry_interval);
+  }
+}
+
+// What the owner wrote; the last one's where nobody owns the directory.
+std::string owner_of(int descriptor) {
+  std::array<char, longest_owner> text{};
+  const ssize_t bytes = ::pread(descriptor, text.data(), text.size(), 0);
+  std::string owner(text.data(), bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+  owner.resize(std::min(owner.size(), owner.find('\n')));
+  return owner.empty() ? "a process that has not said its name" : owner;
+}
+
+void sign(int descriptor, const std::filesystem::path& path) {
+  const std::string text =
+      fmt::format("process {} on {}, since {:%Y-%m-%dT%H:%M:%SZ}\n", ::getpid(), host_name(), fmt::gmtime(std::time(nullptr)));
+  // On the disk before others look: what they read over NFS is what was there at the last sync or close.
+  if (::ftruncate(descriptor, 0) != 0 ||
+      ::pwrite(descriptor, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || ::fsync(descriptor) != 0) {
+    throw ConfigError("cannot write " + path.string() + ": " + errno_text());
+  }
+}
+
+std::string no_locks(const std::filesystem::path& run_dir) {
+  return fmt::format("the file system of {} has no locks ({}): nothing keeps a second job out of this run directory",
+                     run_dir.string(), errno_text());
+}
+
+}  // namespace
+
+RunLock RunLock::own(const std::filesystem::path& run_dir, milliseconds patience, const Say& say) {
+  RunLock lock;
+  const std::filesystem::path path = run_dir / "owner.lock";
+  lock.owner_ = open_lock(path);
+  const Lock owned = take(lock.owner_, LOCK_EX, owner_settles);
+  if (owned == Lock::held_by_another) {
+    throw ConfigError(fmt::format("{} is in use by another job: {}. Let that one end, or end it, and resume then",
+                                  run_dir.string(), owner_of(lock.owner_)));
+  }
+  if (owned == Lock::impossible) {
+    lock.warning_ = no_locks(run_dir);
+    return lock;
+  }
+  lock.ranks_ = open_lock(run_dir / "ranks.lock");
+  Lock alone = take(lock.ranks_, LOCK_EX, milliseconds(0));
+  if (alone == Lock::held_by_another) {
+    const std::string ranks = fmt::format("ranks of the job that owned {} last ({})", run_dir.string(), owner_of(lock.owner_));
+    say("waiting for " + ranks + " to end");
+    alone = take(lock.ranks_, LOCK_EX, patience);
+    if (alone == Lock::held_by_another) throw ConfigError(ranks + " still run; end them, and resume then");
+  }
+  // Nobody can come between: for that it would need the owner's lock.
+  if (alone == Lock::impossible || take(lock.ranks_, LOCK_SH, milliseconds(0)) != Lock::taken)
+    lock.warning_ = no_locks(run_dir);
+  sign(lock.owner_, path);
+  return lock;
+}
+
+RunLock RunLock::join(const std::filesystem::path& run_dir) {
+  RunLock lock;
+  lock.ranks_ = open_lock(run_dir / "ranks.lock");
+  switch (take(lock.ranks_, LOCK_SH, owner_settles)) {
+    case Lock::taken: break;
+    case Lock::held_by_another: throw CommError("another job has taken " + run_dir.string() + " over from rank 0");
+    case Lock::impossible: lock.warning_ = no_locks(run_dir);
+  }
+  return lock;
+}
+
+RunLock::RunLock(RunLock&& other) noexcept
+    : owner_(std::exchange(other.owner_, -1)), ranks_(std::exchange(other.ranks_, -1)), warning_(std::move(other.warning_)) {}
+
+RunLock& RunLock::operator=(RunLock&& other) noexcept {
+  std::swap(owner_, other.owner_);
+  std::swap(ranks_, other.ranks_);
+  std::swap(warning_, other.warning_);
+  return *this;
+}
+
+RunLock::~RunLock() {
+  if (ranks_ >= 0) ::close(ranks_);
+  if (owner_ >= 0) ::close(owner_);
+}
+
+}  // namespace plait::checkpoint

@@ -1,0 +1,50 @@
+// One job at a time works in a run directory.
+//
+// Two locks, which the kernel drops when their process ends, however it ends:
+//   owner.lock   exclusive, of rank 0's process; the file says which process that is
+//   ranks.lock   shared, of every rank's process: ranks of a job whose rank 0 was killed may still be writing a checkpoint, so
+//                the next owner waits for the last of them
+// Whoever has neither must not change anything in the directory: leftovers there may be what a live rank is writing.
+//
+// They are flock(2) locks. NFS clients since Linux 2.6.12 pass these on to the server, as byte-range locks of the whole file,
+// so that they hold between hosts (not with the mount options `nolock` and `local_lock=flock`); a client that does not come
+// back keeps its locks until its lease ends (NFSv4) or it restarts (v3). fcntl(2)'s own byte-range locks go the same way, but
+// are dropped as soon as any descriptor of the file is closed anywhere in the process, and its open-file-description locks are
+// missing on more file systems. Lustre has flock with the mount option `flock` (with `localflock` on one host). Where a file
+// system has none the job goes on, and warning() says so.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace plait::checkpoint {
+
+class RunLock {
+ public:
+  using Say = std::function<void(const std::string&)>;
+
+  // Rank 0, before it reads or changes anything in the directory, which exists. ConfigError naming host and process of the
+  // owner if another process has it. Waits up to `patience` for ranks of an earlier job, which it tells `say`; then a
+  // ConfigError too.
+  static RunLock own(const std::filesystem::path& run_dir, std::chrono::milliseconds patience, const Say& say);
+
+  // Another rank of the same job, once rank 0 has the directory.
+  static RunLock join(const std::filesystem::path& run_dir);
+
+  RunLock(RunLock&& other) noexcept;
+  RunLock& operator=(RunLock&& other) noexcept;
+  ~RunLock();
+
+  // Why nothing keeps a second job out; "" where the locks work.
+  const std::string& warning() const { return warning_; }
+
+ private:
+  RunLock() = default;
+
+  int owner_ = -1, ranks_ = -1;  // descriptors
+  std::string warning_;
+};
+
+}  // namespace plait::checkpoint
