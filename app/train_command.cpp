@@ -1,6 +1,7 @@
 // plait train CONFIG [--set path=value ...] [--resume RUN_DIR] [--plan plan.json]
 #include <spdlog/fmt/fmt.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "checkpoint/run_directory.h"
@@ -17,7 +18,7 @@
 namespace plait {
 namespace {
 
-constexpr std::streamoff most_plan_bytes = std::streamoff{1} << 30;
+constexpr std::uint64_t most_plan_bytes = std::uint64_t{1} << 30;
 
 }  // namespace
 

@@ -32,6 +32,10 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& directory) : dir
   for (const ManifestFile& entry : manifest_.files) open_file(entry);
 }
 
+void CheckpointReader::refuse_state(const std::string& why) const {
+  throw ConfigError((directory_ / Manifest::file_name).string() + ": in 'state', " + why);
+}
+
 void CheckpointReader::open_file(const ManifestFile& entry) {
   const std::filesystem::path path = directory_ / entry.name;
   File file = File::open_read(path);

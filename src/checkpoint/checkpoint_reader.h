@@ -28,7 +28,10 @@ class CheckpointReader {
 
   const std::filesystem::path& directory() const { return directory_; }
   std::int64_t step() const { return manifest_.step; }
-  const nlohmann::ordered_json& state() const { return manifest_.state; }  // as given to CheckpointWriter::commit
+  // An object, as given to CheckpointWriter::commit; but its members may be of any type, as anyone may have written the file.
+  const nlohmann::ordered_json& state() const { return manifest_.state; }
+  // ConfigError naming the file, for a member of state() that is not as it must be.
+  [[noreturn]] void refuse_state(const std::string& why) const;
 
   bool contains(std::string_view tensor) const { return tensors_.find(tensor) != tensors_.end(); }
   const TensorSpec& tensor(std::string_view name) const;  // ConfigError if there is none

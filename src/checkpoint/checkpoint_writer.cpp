@@ -171,6 +171,7 @@ void CheckpointWriter::write_manifest(const nlohmann::ordered_json& state) {
 CommittedCheckpoint CheckpointWriter::commit(const nlohmann::ordered_json& state, std::int64_t keep) {
   require(rank_ == 0 && finished_ && cleanup_, "rank 0 commits, once, after every rank has finished");
   require(keep >= 1, "checkpoint.keep has to be at least 1");
+  require(state.is_object(), "the state of a checkpoint is a JSON object");
   check_coverage();
   write_manifest(state);
   for (const auto& note : notes()) remove_file(note);

@@ -63,7 +63,7 @@ class CheckpointWriter {
 
   // Rank 0, after every rank has finished: checks that every element was written, computes checksums from what the files
   // hold, writes state.json, makes all of it durable, renames it into place and removes all but the newest `keep` (>= 1)
-  // checkpoints. `state` is any JSON; CheckpointReader::state() gives it back.
+  // checkpoints. `state` is a JSON object; CheckpointReader::state() gives it back.
   CommittedCheckpoint commit(const nlohmann::ordered_json& state, std::int64_t keep);
 
  private:

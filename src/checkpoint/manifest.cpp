@@ -1,9 +1,9 @@
 #include "checkpoint/manifest.h"
 
-#include <limits>
 #include <string_view>
 
 #include "checkpoint/checksum.h"
+#include "core/config_limits.h"
 #include "core/error.h"
 
 namespace plait::checkpoint {
@@ -13,6 +13,9 @@ constexpr const char* format_name = "plait-checkpoint";
 constexpr std::string_view checksum_key = "{\"xxh3\": \"";
 constexpr std::size_t hash_digits = 16;
 constexpr int deepest_manifest = 64;
+// The checksums of four tensors for each of 250,000 parameters.
+constexpr std::size_t most_values = 1'000'000;
+constexpr std::size_t longest_quote = 80;
 
 using Json = nlohmann::ordered_json;
 
@@ -26,21 +29,29 @@ class ManifestParser {
     if (!json.is_object() || json.value("format", Json()) != format_name) fail("not the state of a plait checkpoint");
     const Json version = member(json, "version");
     if (version != Manifest::version) {
-      fail("checkpoint format version " + version.dump() + ", this program reads version " + std::to_string(Manifest::version));
+      fail("checkpoint format version " + quoted(version) + ", this program reads version " +
+           std::to_string(Manifest::version));
     }
     Manifest manifest;
     const std::uint64_t step = number(member(json, "step"), "step");
-    if (step > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) fail("'step' is too large");
+    if (step > std::uint64_t{limits::steps.most}) fail("'step' is too large");
     manifest.step = static_cast<std::int64_t>(step);
     const Json& files = member(json, "files");
     if (!files.is_array()) fail("'files' is not a list");
     for (const Json& entry : files) manifest.files.push_back(parse_file(entry));
     manifest.state = member(json, "state");
+    if (!manifest.state.is_object()) fail("'state' is not an object");
     return manifest;
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const { throw ConfigError(path_.string() + ": " + what); }
+
+  // As a message shows it, of whatever length it is.
+  static std::string quoted(const Json& value) {
+    const std::string text = value.dump();
+    return text.size() > longest_quote ? text.substr(0, longest_quote) + "..." : text;
+  }
 
   void check_own_hash(const std::string& text) const {
     const std::size_t newline = text.find('\n');
@@ -54,7 +65,11 @@ class ManifestParser {
   }
 
   Json parse_json(const std::string& text) const {
-    const auto bounded = [this](int depth, Json::parse_event_t, Json&) {
+    std::size_t values = 0;
+    const auto bounded = [&](int depth, Json::parse_event_t event, Json&) {
+      using Event = Json::parse_event_t;
+      if (event == Event::value || event == Event::object_start || event == Event::array_start) ++values;
+      if (values > most_values) fail("it has more than " + std::to_string(most_values) + " values");
       if (depth > deepest_manifest) fail("nested deeper than " + std::to_string(deepest_manifest));
       return true;
     };
@@ -92,7 +107,7 @@ class ManifestParser {
     if (name.is_string()) file.name = name.get<std::string>();
     // A plain name: a checkpoint must not be able to point outside its directory.
     if (file.name.empty() || file.name.find('/') != std::string::npos || !file.name.ends_with(".safetensors")) {
-      fail("impossible file name " + name.dump());
+      fail("impossible file name " + quoted(name));
     }
     file.bytes = number(member(entry, "bytes"), "bytes");
     file.header_xxh3 = hash(member(entry, "header_xxh3"), "the header of " + file.name);

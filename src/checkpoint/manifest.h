@@ -27,12 +27,13 @@ struct Manifest {
   static constexpr const char* file_name = "state.json";
   std::int64_t step = 0;
   std::vector<ManifestFile> files;
-  nlohmann::ordered_json state;
+  nlohmann::ordered_json state;  // an object; its members are checked by who reads them (CheckpointReader::refuse_state)
 };
 
 std::string to_text(const Manifest& manifest);
 
-// `path` is for messages. ConfigError for anything but what to_text wrote.
+// `path` is for messages. ConfigError naming `path` and the member for anything but what to_text wrote, whatever its members
+// are: missing, of other types, out of range, nested deep, too many.
 Manifest parse_manifest(const std::string& text, const std::filesystem::path& path);
 
 }  // namespace plait::checkpoint

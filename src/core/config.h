@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/choices.h"
+#include "core/config_limits.h"
 #include "core/schedule_table.h"
 
 namespace plait {
@@ -50,28 +51,32 @@ struct ModelConfig {
   static void declare(Keys& k) {
     k.key("preset", &ModelConfig::preset, k.preset_name(),
           "A published shape (table below). It fills the keys of this section that are not given; a given key wins.");
-    k.required(k.key("layers", &ModelConfig::layers, k.at_least(1), "Transformer blocks. A preset gives it."));
-    k.required(k.key("hidden", &ModelConfig::hidden, k.at_least(1), "Width of the residual stream. A preset gives it."));
-    k.required(k.key("heads", &ModelConfig::heads, k.at_least(1), "Query heads. A preset gives it."));
-    k.auto_key("kv_heads", &ModelConfig::kv_heads, k.at_least(1),
+    k.required(k.key("layers", &ModelConfig::layers, k.whole(1, limits::layers), "Transformer blocks. A preset gives it."));
+    k.required(
+        k.key("hidden", &ModelConfig::hidden, k.whole(1, limits::hidden), "Width of the residual stream. A preset gives it."));
+    k.required(k.key("heads", &ModelConfig::heads, k.whole(1, limits::heads), "Query heads. A preset gives it."));
+    k.auto_key("kv_heads", &ModelConfig::kv_heads, k.whole(1, limits::heads),
                "Key/value heads; fewer than `heads` is grouped-query attention. `auto`: as many as `heads`.");
-    k.auto_key("head_dim", &ModelConfig::head_dim, k.at_least(1), "Width of one head. `auto`: `hidden / heads`.");
-    k.auto_key("ffn", &ModelConfig::ffn, k.at_least(1),
+    k.auto_key("head_dim", &ModelConfig::head_dim, k.whole(1, limits::head_width),
+               "Width of one head. `auto`: `hidden / heads`.");
+    k.auto_key("ffn", &ModelConfig::ffn, k.whole(1, limits::ffn),
                "Inner width of the MLP (of each of gate and up for `swiglu`). `auto`: `4 * hidden`.");
-    k.auto_key("vocab", &ModelConfig::vocab, k.at_least(1),
+    k.auto_key("vocab", &ModelConfig::vocab, k.whole(1, limits::vocab),
                "Size of the vocabulary. `auto`: the tokenizer's (256 for `bytes`). At least the tokenizer's; the embedding "
                "table has it rounded up to a multiple of 128.");
     k.choice("norm", &ModelConfig::norm, "Normalisation before attention, before the MLP and at the end.");
-    k.key("norm_epsilon", &ModelConfig::norm_epsilon, k.above(0), "Added to the variance (mean square for `rms_norm`).");
+    k.key("norm_epsilon", &ModelConfig::norm_epsilon, k.real(1e-30, 1, limits::normal_float),
+          "Added to the variance (mean square for `rms_norm`).");
     k.choice("mlp", &ModelConfig::mlp, "`gelu`: up, GELU (tanh form), down. `swiglu`: SiLU(gate) * up, down.");
     k.choice("position", &ModelConfig::position, "Learned position table, or rotary embedding of queries and keys.");
-    k.key("rope_base", &ModelConfig::rope_base, k.above(0), "Base of the rotary frequencies; read with `position: rope` only.");
+    k.key("rope_base", &ModelConfig::rope_base, k.real(1, 1e12, "a thousand times the largest base published, a billion"),
+          "Base of the rotary frequencies; read with `position: rope` only.");
     k.key("tie_embeddings", &ModelConfig::tie_embeddings, k.yes_or_no(),
           "Use the token embedding as the output projection too.");
     k.key("bias", &ModelConfig::bias, k.yes_or_no(),
           "Biases in the attention output and the MLP, and the shift of `layer_norm`.");
     k.key("qkv_bias", &ModelConfig::qkv_bias, k.yes_or_no(), "Bias in the query/key/value projection.");
-    k.auto_key("max_sequence", &ModelConfig::max_sequence, k.at_least(1),
+    k.auto_key("max_sequence", &ModelConfig::max_sequence, k.whole(1, limits::sequence),
                "Rows of the learned position table: the longest sequence the model can take. `auto`: `data.sequence_length`.");
   }
 };
@@ -82,7 +87,7 @@ struct SentencePieceConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.auto_key("vocab", &SentencePieceConfig::vocab, k.at_least(8),
+    k.auto_key("vocab", &SentencePieceConfig::vocab, k.whole(8, limits::pieces),
                "Train a unigram model of this many pieces on the training text and keep it in the run directory. `auto`: use "
                "`model`.");
     k.key("model", &SentencePieceConfig::model, k.any("a path, or empty"), "An existing SentencePiece `.model` file.");
@@ -114,7 +119,7 @@ struct DataConfig {
         "int32, magic 20240520 or 20240801), or of nanoGPT (raw uint16, named `train.bin`, `val.bin` or `*.u16.bin`); tokens "
         "are checked against `model.vocab` as they are used. `random`: uniform random tokens, no files, for benchmarks.");
     k.section("sentencepiece", &DataConfig::sentencepiece, "For `data.tokenizer: sentencepiece`: exactly one of the two.");
-    k.key("sequence_length", &DataConfig::sequence_length, k.at_least(1),
+    k.key("sequence_length", &DataConfig::sequence_length, k.whole(1, limits::sequence),
           "Tokens in a sequence. Attention does not cross sequences.");
   }
 };
@@ -129,18 +134,20 @@ struct OptimizerConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.key("lr", &OptimizerConfig::lr, k.above(0), "Peak learning rate of AdamW.");
+    k.key("lr", &OptimizerConfig::lr, k.real(1e-30, 1e30, limits::normal_float), "Peak learning rate of AdamW.");
     k.key("min_lr_fraction", &OptimizerConfig::min_lr_fraction, k.fraction(),
           "Learning rate at the end of `cosine`, `linear` and `wsd`, as a fraction of `lr`.");
-    k.key("warmup", &OptimizerConfig::warmup, k.at_least(0), "Steps in which the learning rate rises linearly from 0 to `lr`.");
+    k.key("warmup", &OptimizerConfig::warmup, k.whole(0, limits::steps),
+          "Steps in which the learning rate rises linearly from 0 to `lr`.");
     k.choice("schedule", &OptimizerConfig::schedule,
              "Learning rate after the warm-up. `wsd` (warm-up, stable, decay) stays at `lr` until the last `decay_fraction`.");
     k.key("decay_fraction", &OptimizerConfig::decay_fraction, k.fraction(),
           "`wsd` only: share of all steps, at the end, in which the learning rate falls.");
     k.key("beta1", &OptimizerConfig::beta1, k.fraction_below_one(), "Decay of the first moment.");
     k.key("beta2", &OptimizerConfig::beta2, k.fraction_below_one(), "Decay of the second moment.");
-    k.key("epsilon", &OptimizerConfig::epsilon, k.above(0), "Added to the root of the second moment.");
-    k.key("weight_decay", &OptimizerConfig::weight_decay, k.real_at_least(0),
+    k.key("epsilon", &OptimizerConfig::epsilon, k.real(1e-30, 1, limits::normal_float),
+          "Added to the root of the second moment.");
+    k.key("weight_decay", &OptimizerConfig::weight_decay, k.real(0, 1000, "more than 1 / `lr` would turn weights around"),
           "Decoupled weight decay; applies to matrices, not to norms and biases.");
   }
 };
@@ -158,22 +165,23 @@ struct TrainConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.required(k.key("steps", &TrainConfig::steps, k.at_least(1), "Optimizer steps."));
-    k.required(
-        k.key("global_batch", &TrainConfig::global_batch, k.at_least(1), "Sequences in one optimizer step, over all ranks."));
+    k.required(k.key("steps", &TrainConfig::steps, k.whole(1, limits::steps), "Optimizer steps."));
+    k.required(k.key("global_batch", &TrainConfig::global_batch, k.whole(1, limits::sequences),
+                     "Sequences in one optimizer step, over all ranks."));
     k.required(k.planned(k.auto_key(
-        "micro_batch", &TrainConfig::micro_batch, k.at_least(1),
+        "micro_batch", &TrainConfig::micro_batch, k.whole(1, limits::sequences),
         "Sequences one data-parallel rank computes at a time; gradients accumulate over `global_batch / (micro_batch * data)` "
         "of them. Larger is faster and takes more memory; the result is the same. `auto`: the planner's choice.",
         -1)));
     k.section("optimizer", &TrainConfig::optimizer, "AdamW and its learning rate.");
-    k.key("clip", &TrainConfig::clip, k.real_at_least(0),
+    k.key("clip", &TrainConfig::clip, k.real(0, 1e30, limits::normal_float),
           "Largest global norm of the gradient; a larger gradient is scaled down to it. 0: off.");
-    k.key("eval_every", &TrainConfig::eval_every, k.at_least(0),
+    k.key("eval_every", &TrainConfig::eval_every, k.whole(0, limits::steps),
           "Steps between evaluations. 0: only at the end, if there is validation data.");
-    k.key("eval_batches", &TrainConfig::eval_batches, k.at_least(1),
+    k.key("eval_batches", &TrainConfig::eval_batches, k.whole(1, limits::batches),
           "Global batches in one evaluation, at fixed, evenly spaced positions.");
-    k.key("sample_tokens", &TrainConfig::sample_tokens, k.at_least(0), "Tokens of sample text printed at the end. 0: none.");
+    k.key("sample_tokens", &TrainConfig::sample_tokens, k.whole(0, limits::sampled),
+          "Tokens of sample text printed at the end. 0: none.");
     k.key("sample_prompt", &TrainConfig::sample_prompt, k.not_empty(), "Text the sample continues.");
   }
 };
@@ -192,19 +200,20 @@ struct ParallelConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.auto_key("data", &ParallelConfig::data, k.at_least(1),
+    k.auto_key("data", &ParallelConfig::data, k.whole(1, limits::ranks),
                "Data-parallel size. `auto`: all ranks that `tensor` and `pipeline` leave.");
-    k.planned(k.auto_key("tensor", &ParallelConfig::tensor, k.axis_size(),
+    k.planned(k.auto_key("tensor", &ParallelConfig::tensor, k.whole(1, limits::ranks),
                          "Tensor-parallel size: ranks that share every matrix. Attention is split by heads, the MLP by columns "
                          "and rows, the embedding and the output projection by vocabulary. `auto`, here and in the keys that "
                          "follow: the planner's choice (docs/planner.md)."));
-    k.planned(k.auto_key("pipeline", &ParallelConfig::pipeline, k.axis_size(),
+    k.planned(k.auto_key("pipeline", &ParallelConfig::pipeline, k.whole(1, limits::ranks),
                          "Pipeline-parallel size: ranks that share the chain of blocks."));
     k.planned(k.schedule("schedule", &ParallelConfig::schedule,
                          "Order of the micro-batches in a pipeline, by name or from a file (docs/schedules.md). By name "
                          "without effect while `pipeline` is 1."));
-    k.planned(k.auto_key("virtual_stages", &ParallelConfig::virtual_stages, k.axis_size(), k.virtual_stages_meaning()));
-    k.key("stages", &ParallelConfig::stages, k.each_at_least(0, "a list of numbers of blocks, none negative"),
+    k.planned(
+        k.auto_key("virtual_stages", &ParallelConfig::virtual_stages, k.whole(1, limits::ranks), k.virtual_stages_meaning()));
+    k.key("stages", &ParallelConfig::stages, k.each("a list of numbers of blocks", 0, limits::layers),
           "Transformer blocks of each stage, in the order of the model: `pipeline` numbers, times the stages per rank. The "
           "embedding is on the first stage, the head on the last. Empty: split so that the most loaded rank has the least to "
           "compute, embedding and head counted: by FLOPs, or by seconds where the planner decides something else too.");
@@ -251,14 +260,14 @@ struct CommConfig {
         "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of the "
         "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
         "kernel only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1.");
-    k.auto_key("bucket_mb", &CommConfig::bucket_mb, k.above(0),
+    k.auto_key("bucket_mb", &CommConfig::bucket_mb, k.real(0.001, 1e6, "a kilobyte to a terabyte"),
                "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer "
                "collectives and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200.");
     k.key("overlap", &CommConfig::overlap, k.yes_or_no(),
           "Reduce a bucket while backward goes on. Changes the time, not one bit of the result.");
-    k.key("timeout_s", &CommConfig::timeout_s, k.above(0),
+    k.key("timeout_s", &CommConfig::timeout_s, k.real(0.01, 1e6, "timers count milliseconds; the most is 12 days"),
           "Seconds after which a rank that does not join a collective, or does not answer the others, is an error.");
-    k.auto_key("max_ctas", &CommConfig::max_ctas, k.at_least(1),
+    k.auto_key("max_ctas", &CommConfig::max_ctas, k.whole(1, limits::thread_blocks),
                "Thread blocks (SMs) an NCCL collective may take from compute. `auto`: NCCL's choice.");
     k.per_host(k.key(
         "interface", &CommConfig::interface, k.not_empty(),
@@ -300,15 +309,14 @@ struct LaunchConfig {
         k.choice("mode", &LaunchConfig::mode,
                  "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI "
                  "started. `auto`: `external` where one of these has started this process and others, else `threads`."));
-    k.auto_key("ranks", &LaunchConfig::ranks, k.at_least(1),
+    k.auto_key("ranks", &LaunchConfig::ranks, k.whole(1, limits::ranks),
                "Number of ranks. `auto`: all GPUs; on CPUs `data * tensor * pipeline`, or 2 where `data` is `auto` too.");
     k.key("device", &LaunchConfig::device, k.one_of({"auto", "cpu", "cuda"}), "`auto`: GPUs if there are any, else CPUs.");
     k.per_host(k.key(
         "rendezvous", &LaunchConfig::rendezvous, k.rendezvous(),
         "Where an outside launcher starts the ranks: how they find each other. A directory that all of them share, fresh for "
         "each job; or, where there is none, `tcp`: rank 0 listens at MASTER_ADDR:MASTER_PORT, which torchrun and Kubernetes "
-        "give. "
-        "`tcp://:PORT` for another port, `tcp://HOST:PORT` without those variables. Needs a token."));
+        "give. `tcp://:PORT` for another port, `tcp://HOST:PORT` without those variables. Needs a token."));
     k.per_host(k.key(
         "token_file", &LaunchConfig::token_file, k.any("a path, or empty"),
         "`rendezvous: tcp` only: a file, closed to other users, with a secret of at least 16 characters, the same for all "
@@ -343,8 +351,8 @@ struct CheckpointConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.key("every", &CheckpointConfig::every, k.at_least(0), "Steps between checkpoints. 0: only at the end.");
-    k.key("keep", &CheckpointConfig::keep, k.at_least(1), "Newest checkpoints kept; older ones are deleted.");
+    k.key("every", &CheckpointConfig::every, k.whole(0, limits::steps), "Steps between checkpoints. 0: only at the end.");
+    k.key("keep", &CheckpointConfig::keep, k.whole(1, limits::steps), "Newest checkpoints kept; older ones are deleted.");
     k.key("final", &CheckpointConfig::final, k.yes_or_no(), "Write one after the last step.");
   }
 };
@@ -357,11 +365,12 @@ struct LogConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.key("every", &LogConfig::every, k.at_least(1), "Steps between lines on screen and in `metrics.jsonl`.");
+    k.key("every", &LogConfig::every, k.whole(1, limits::steps), "Steps between lines on screen and in `metrics.jsonl`.");
     k.key("tensorboard", &LogConfig::tensorboard, k.yes_or_no(), "Write TensorBoard event files too.");
-    k.key("trace_steps", &LogConfig::trace_steps, k.each_at_least(1, "a list of steps, each at least 1"),
+    k.key("trace_steps", &LogConfig::trace_steps, k.each("a list of steps", 1, limits::steps),
           "Steps to trace into `trace.json` in the run directory, all ranks together (docs/overlap.md; open it in Perfetto).");
-    k.auto_key("peak_tflops", &LogConfig::peak_tflops, k.above(0),
+    k.auto_key("peak_tflops", &LogConfig::peak_tflops,
+               k.real(1e-6, 1e9, "a CPU core has 1e-2, the largest machine there is 1e7"),
                "TFLOP/s of one device that count as 100 % for MFU. `auto`: from a table of known devices.");
   }
 };
@@ -375,8 +384,9 @@ struct VerifyConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.key("steps", &VerifyConfig::steps, k.at_least(1), "Optimizer steps that each layout and the serial run take.");
-    k.key("ranks", &VerifyConfig::ranks, k.each_at_least(1, "a list of numbers of ranks, each at least 1"),
+    k.key("steps", &VerifyConfig::steps, k.whole(1, limits::verified_steps),
+          "Optimizer steps that each layout and the serial run take.");
+    k.key("ranks", &VerifyConfig::ranks, k.each("a list of numbers of ranks", 1, limits::host_ranks),
           "Numbers of ranks for which `all` lists the layouts.");
     k.key("layouts", &VerifyConfig::layouts, k.not_empty_list("a list of layouts, not empty"),
           "`all`: every valid mesh, schedule and ZeRO stage for `verify.ranks`, the schedule from a file that "
@@ -447,7 +457,9 @@ struct Config {
 };
 
 // Reads `path`, applies `overrides` ("train.steps=10"; values are YAML), fills the preset and validates. Throws ConfigError
-// listing every problem found (unknown key, wrong type, broken rule, missing key), never only the first.
+// listing the problems found (unknown key, wrong type, broken rule, missing key), never only the first: up to a hundred, and
+// how many more there are. `path` is a regular file; it and what it says are bounded (core/config_limits.h), so that a file of
+// any size and content is refused within a second and a hundred megabytes.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
 // The same from text; `origin` names it in messages.

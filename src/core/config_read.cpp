@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
@@ -16,11 +14,15 @@
 
 #include "core/config_schema.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/utf8.h"
 
 namespace plait {
 namespace config {
 namespace {
+
+// Of one file; the rest is counted.
+constexpr std::size_t most_problems = 100;
 
 // PATH of {file: PATH}.
 std::optional<std::string> file_path(const YAML::Node& node) {
@@ -29,13 +31,18 @@ std::optional<std::string> file_path(const YAML::Node& node) {
   return path.IsDefined() && path.IsScalar() && !path.Scalar().empty() ? std::optional(path.Scalar()) : std::nullopt;
 }
 
-// A node as a message shows it. Never descends, as an anchor may contain itself.
+// What a user wrote as a message shows it: in one line of bounded length.
+std::string shown(std::string text) {
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  return text;
+}
+
+// Never descends, as an anchor may contain itself.
 std::string shown(const YAML::Node& node) {
   if (node.IsNull()) return "";
-  std::string text = node.IsScalar() ? node.Scalar() : node.IsSequence() ? "[...]" : "{...}";
-  if (const auto path = file_path(node)) text = "{file: " + *path + "}";
-  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
-  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+  if (const auto path = file_path(node)) return shown("{file: " + *path + "}");
+  return node.IsScalar() ? shown(node.Scalar()) : node.IsSequence() ? "[...]" : "{...}";
 }
 
 bool is_quoted(const YAML::Node& node) { return node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str"; }
@@ -152,56 +159,75 @@ class Reader {
   void fill_preset();
   void check_required();
   void check_all();
-  void report(const std::string& path, std::string value, std::string rule, int line, std::string nearest = "") {
-    problems_.push_back({path, std::move(value), std::move(rule), std::move(nearest), line});
+  // The message proposes which of `candidates` may have been meant by `misspelt`.
+  void report(const std::string& path, std::string value, std::string rule, int line, const std::string& misspelt = "",
+              const std::vector<std::string>& candidates = {}) {
+    if (++found_ > most_problems) return;
+    problems_.push_back({shown(path), shown(std::move(value)), std::move(rule), nearest_of(misspelt, candidates), line});
   }
 
   std::string origin_;
   bool is_readable_ = false;  // the document is a map
   bool in_override_ = false;
   Config config_;
-  std::map<std::string, Given> given_;  // by the schema's path
-  std::set<std::string> bad_;           // keys with a problem of their own
-  std::vector<ConfigProblem> problems_;
+  std::map<std::string, Given> given_;   // by the schema's path
+  std::set<std::string> bad_;            // keys with a problem of their own
+  std::vector<ConfigProblem> problems_;  // the first of those found
+  std::size_t found_ = 0;
 };
 
-// Where documents begin; otherwise deaf.
-class DocumentStarts : public YAML::EventHandler {
+// A file of these sizes is read in a tenth of a second and 100 MB; most of the memory is yaml-cpp's nodes.
+class TooManyValues : public YAML::ParserException {
+ public:
+  explicit TooManyValues(const YAML::Mark& mark)
+      : YAML::ParserException(mark, fmt::format("has more than {} values", most_config_values)) {}
+};
+
+// Looks a text over before nodes are made of it. yaml-cpp (0.7, 0.8) takes a ',', ']' or '}' that nothing has opened for an
+// empty document and does not pass it, so that LoadAll would make such documents until memory is full.
+class LookOver : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override {
-    stuck_ = !marks_.empty() && marks_.back().pos == mark.pos;
-    marks_.push_back(mark);
+    if (last_ && last_->pos == mark.pos) throw YAML::ParserException(mark, "a ',', ']' or '}' that nothing has opened");
+    last_ = mark;
+    count(mark);
   }
   void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { count(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { count(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t, const std::string&) override { count(mark); }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    count(mark);
+  }
   void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    count(mark);
+  }
   void OnMapEnd() override {}
 
-  bool stuck() const { return stuck_; }
-  const YAML::Mark& last() const { return marks_.back(); }
-
  private:
-  std::vector<YAML::Mark> marks_;
-  bool stuck_ = false;
+  void count(const YAML::Mark& mark) {
+    if (++values_ > most_config_values) throw TooManyValues(mark);
+  }
+
+  std::optional<YAML::Mark> last_;  // where the last document began
+  std::size_t values_ = 0;
 };
 
-// yaml-cpp (0.7, 0.8) takes a ',', ']' or '}' that nothing has opened for an empty document and does not pass it, so that
-// LoadAll makes such documents until memory is full.
-void refuse_stray_ends(const std::string& text) {
+void look_over(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
-  DocumentStarts starts;
-  while (parser.HandleNextDocument(starts)) {
-    if (starts.stuck()) throw YAML::ParserException(starts.last(), "a ',', ']' or '}' that nothing has opened");
+  LookOver handler;
+  while (parser.HandleNextDocument(handler)) {
   }
 }
 
-// Reports and returns nothing when `text` is not YAML.
+// Reports and returns nothing when `text` is not YAML, or too much of it.
 std::optional<std::vector<YAML::Node>> parse(const std::string& text, std::string& why, int& line) {
+  if (text.size() > most_config_bytes) {
+    why = fmt::format("has {} bytes, must be at most {}", text.size(), most_config_bytes);
+    return std::nullopt;
+  }
   const std::size_t offset = std::min(first_invalid_utf8(text).value_or(text.size()), text.find('\0'));
   if (offset < text.size()) {
     line = 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(offset), '\n'));
@@ -209,8 +235,12 @@ std::optional<std::vector<YAML::Node>> parse(const std::string& text, std::strin
     return std::nullopt;
   }
   try {
-    refuse_stray_ends(text);
+    look_over(text);
     return YAML::LoadAll(text);
+  } catch (const TooManyValues& error) {
+    line = error.mark.line + 1;
+    why = error.msg;
+    return std::nullopt;
   } catch (const YAML::Exception& error) {
     line = error.mark.is_null() ? 0 : error.mark.line + 1;
     why = "is not valid YAML: " + error.msg;
@@ -264,10 +294,13 @@ void Reader::add(const YAML::Node& node, const std::string& path, int line) {
   }
   if (is_section(path)) return add_keys(node, path, line);
 
-  std::vector<std::string> candidates;
-  for (const Field& field : fields()) candidates.push_back(field.path);
-  for (const Section& section : sections()) candidates.push_back(section.path);
-  report(path, node.IsScalar() ? shown(node) : "", "unknown key", line, nearest_of(path, candidates));
+  static const std::vector<std::string> known = [] {
+    std::vector<std::string> paths;
+    for (const Field& field : fields()) paths.push_back(field.path);
+    for (const Section& section : sections()) paths.push_back(section.path);
+    return paths;
+  }();
+  report(path, node.IsScalar() ? shown(node) : "", "unknown key", line, path, known);
 }
 
 void Reader::add_keys(const YAML::Node& node, const std::string& path, int line) {
@@ -324,7 +357,7 @@ void Reader::assign_given() {
     if (const std::string why = field.rule.broken(*value); !why.empty()) {
       bad_.insert(field.path);
       const auto* name = std::get_if<std::string>(&*value);
-      report(field.path, shown(given.node), why, given.line, name != nullptr ? nearest_of(*name, field.rule.names) : "");
+      report(field.path, shown(given.node), why, given.line, name != nullptr ? *name : "", field.rule.names);
     }
     // Also where the rule is broken, so that rules over several keys judge what the user wrote.
     field.set(config_, *value);
@@ -367,11 +400,14 @@ void Reader::check_all() {
 
 Config Reader::finish() {
   // Of a file that could not be read at all, "is required" for every key would only bury the reason.
-  if (!is_readable_) throw ConfigError(problems_);
-  assign_given();
-  fill_preset();
-  check_required();
-  check_all();
+  if (is_readable_) {
+    assign_given();
+    fill_preset();
+    check_required();
+    check_all();
+  }
+  if (found_ > most_problems)
+    problems_.push_back({origin_, "", fmt::format("and {} more problems", found_ - most_problems), "", 0});
   if (!problems_.empty()) throw ConfigError(problems_);
   return config_;
 }
@@ -403,13 +439,7 @@ Config parse_config(const std::string& yaml, const std::vector<std::string>& ove
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  // Opening a directory succeeds; reading it does not.
-  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
-  if (!file.is_open() || file.bad())
-    throw ConfigError({{path, "", fmt::format("cannot be read: {}", std::strerror(errno)), "", 0}});
-  return parse_config(text.str(), overrides, path);
+  return parse_config(read_text(path, most_config_bytes), overrides, path);
 }
 
 }  // namespace plait

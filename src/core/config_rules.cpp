@@ -71,6 +71,61 @@ std::string other_mode_needed(std::optional<Transport> transport, std::optional<
                 fmt::format("needs ranks that are processes, not launch.mode={}: direct or host", mode ? "threads" : "auto"));
 }
 
+// Bytes of the model and of a step's activations, all kept and all as wide as they can be. As doubles: the products of what
+// is allowed key by key do not fit into integers.
+double most_bytes(const Config& c) {
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  const double layers = real(c.model.layers), hidden = real(c.model.hidden);
+  const double ffn = c.model.ffn > 0 ? real(c.model.ffn) : 4 * hidden;
+  const double vocab = real(c.model.vocab), sequence = real(c.data.sequence_length);
+  const double width = real(c.model.head_dim > 0 ? c.model.head_dim : c.model.hidden / c.model.heads + 1);
+  const double attention = (real(c.model.heads) + real(kv_heads(c))) * 2 * width;
+  const double parameters =
+      layers * hidden * (attention + 3 * ffn) + hidden * (2 * vocab + std::max(sequence, real(c.model.max_sequence)));
+  const double activations = layers * (8 * hidden + 2 * attention + 8 * ffn) + 4 * vocab;
+  constexpr double widest = sizeof(double), copies = 5;  // weights, master weights, gradients, two moments
+  return widest * (copies * parameters + real(c.train.global_batch) * sequence * activations);
+}
+
+// Rules that hold where every key is within its own bounds, and all of them together are too much.
+std::vector<CrossRule> size_rules() {
+  return {
+      {{"train.micro_batch", "data.sequence_length"},
+       fmt::format("times `data.sequence_length` is at most {} tokens", limits::micro_batch_tokens),
+       [](const Config& c) {
+         return unless(c.train.micro_batch <= limits::micro_batch_tokens / c.data.sequence_length,
+                       fmt::format("times data.sequence_length={} must be at most {} tokens", c.data.sequence_length,
+                                   limits::micro_batch_tokens));
+       }},
+      {{"model.layers", "model.hidden", "model.heads", "model.kv_heads", "model.head_dim", "model.ffn", "model.vocab",
+        "model.max_sequence", "data.sequence_length", "train.global_batch"},
+       "with the other sizes of the model, `data.sequence_length` and `train.global_batch` makes at most 2^60 bytes of weights "
+       "and activations",
+       [](const Config& c) {
+         const double bytes = most_bytes(c);
+         return unless(bytes <= limits::bytes,
+                       fmt::format("makes a model too large: its weights and the activations of train.global_batch={} * "
+                                   "data.sequence_length={} tokens come to {:.1e} bytes, and must be at most 2^60; look at "
+                                   "the sizes in model too",
+                                   c.train.global_batch, c.data.sequence_length, bytes));
+       }},
+      {{"parallel.data", "parallel.tensor", "parallel.pipeline"},
+       fmt::format("times `parallel.tensor` times `parallel.pipeline` is at most {}", limits::ranks.most),
+       [](const Config& c) {
+         const ParallelConfig& p = c.parallel;
+         return unless(std::max<std::int64_t>(1, p.data) * p.tensor * p.pipeline <= limits::ranks.most,
+                       fmt::format("times parallel.tensor={} times parallel.pipeline={} must be at most {} ranks", p.tensor,
+                                   p.pipeline, limits::ranks.most));
+       }},
+      {{"train.global_batch", "train.micro_batch", "model.layers", "parallel.data", "parallel.tensor", "parallel.pipeline",
+        "launch.ranks"},
+       fmt::format("makes at most {} passes in a step: `train.global_batch` / (`train.micro_batch` * data-parallel size) "
+                   "micro-batches, each through `model.layers` + 2 blocks",
+                   limits::passes),
+       [](const Config& c) { return data_size(c) > 0 ? too_many_passes(c, data_size(c)) : std::string(); }},
+  };
+}
+
 std::vector<CrossRule> model_rules() {
   return {
       {{"model.heads", "model.hidden", "model.head_dim"},
@@ -377,7 +432,7 @@ std::vector<CrossRule> layout_rules() {
 const std::vector<CrossRule>& cross_rules() {
   static const std::vector<CrossRule> all = [] {
     std::vector<CrossRule> rules;
-    for (auto* part : {model_rules, data_rules, train_rules, layout_rules}) {
+    for (auto* part : {size_rules, model_rules, data_rules, train_rules, layout_rules}) {
       for (CrossRule& rule : part()) rules.push_back(std::move(rule));
     }
     return rules;
@@ -386,3 +441,18 @@ const std::vector<CrossRule>& cross_rules() {
 }
 
 }  // namespace plait::config
+
+namespace plait {
+
+std::string too_many_passes(const Config& config, std::int64_t data_parallel) {
+  const std::int64_t micro_batches = config.train.global_batch / config.train.micro_batch / data_parallel;
+  const std::int64_t blocks = config.model.layers + 2;
+  if (micro_batches <= limits::passes / blocks) return "";
+  return fmt::format(
+      "makes {} micro-batches on each data-parallel rank, through {} blocks (model.layers + 2) each: {} passes in a step, "
+      "which "
+      "must be at most {}; a larger train.micro_batch={} makes fewer",
+      micro_batches, blocks, micro_batches * blocks, limits::passes, config.train.micro_batch);
+}
+
+}  // namespace plait

@@ -27,6 +27,18 @@ struct Optional<std::optional<T>> : std::true_type {
   using Type = T;
 };
 
+// Bounds as documentation and messages show them: 10^12, not thirteen digits; 1e30.
+std::string shown(std::int64_t bound) {
+  std::string digits = std::to_string(bound);
+  const bool is_power = digits.size() > 9 && digits.find_first_not_of('0', 1) == std::string::npos && digits[0] == '1';
+  return is_power ? fmt::format("10^{}", digits.size() - 1) : digits;
+}
+std::string shown(double bound) {
+  std::string text = fmt::format("{}", bound);
+  if (const auto plus = text.find('+'); plus != std::string::npos) text.erase(plus, 1);
+  return text;
+}
+
 template <typename T, typename Holds>
 Rule rule(std::string words, Holds holds) {
   return {
@@ -47,21 +59,17 @@ struct Rules {
     return {words, std::move(broken), std::move(names)};
   }
 
-  static Rule at_least(std::int64_t bound) {
-    return rule<std::int64_t>(fmt::format("at least {}", bound), [bound](std::int64_t v) { return v >= bound; });
+  static Rule whole(std::int64_t least, const Limit& limit) {
+    Rule made = rule<std::int64_t>(fmt::format("{} to {}", least, shown(limit.most)),
+                                   [=](std::int64_t v) { return v >= least && v <= limit.most; });
+    made.reason = limit.reason;
+    return made;
   }
 
-  // Sizes of mesh axes are bounded so that no product of them overflows.
-  static Rule axis_size() {
-    return rule<std::int64_t>("1 to 65536", [](std::int64_t v) { return v >= 1 && v <= 65536; });
-  }
-
-  static Rule above(double bound) {
-    return rule<double>(fmt::format("greater than {}", bound), [bound](double v) { return v > bound; });
-  }
-
-  static Rule real_at_least(double bound) {
-    return rule<double>(fmt::format("at least {}", bound), [bound](double v) { return v >= bound; });
+  static Rule real(double least, double most, std::string reason) {
+    Rule made = rule<double>(shown(least) + " to " + shown(most), [=](double v) { return v >= least && v <= most; });
+    made.reason = std::move(reason);
+    return made;
   }
 
   static Rule fraction() {
@@ -113,9 +121,12 @@ struct Rules {
                              [](const std::string& v) { return v == "none" || percentage(v).has_value(); });
   }
 
-  static Rule each_at_least(std::int64_t bound, std::string words) {
-    return rule<std::vector<std::int64_t>>(
-        std::move(words), [bound](const auto& v) { return std::ranges::all_of(v, [bound](auto n) { return n >= bound; }); });
+  static Rule each(const std::string& list, std::int64_t least, const Limit& limit) {
+    Rule made = rule<std::vector<std::int64_t>>(
+        fmt::format("{}, each {} to {}", list, least, shown(limit.most)),
+        [=](const auto& v) { return std::ranges::all_of(v, [=](std::int64_t n) { return n >= least && n <= limit.most; }); });
+    made.reason = limit.reason;
+    return made;
   }
 
   static Rule not_empty_list(std::string words) {
@@ -123,10 +134,12 @@ struct Rules {
   }
 
   static Rule different_gpus() {
-    return rule<std::vector<std::int64_t>>("a list of GPU numbers, each once, none negative", [](const auto& v) {
-      const std::set<std::int64_t> once(v.begin(), v.end());
-      return once.size() == v.size() && (v.empty() || *once.begin() >= 0);
-    });
+    const std::int64_t last = limits::ranks.most - 1;
+    return rule<std::vector<std::int64_t>>(
+        fmt::format("a list of GPU numbers from 0 to {}, each once", last), [last](const auto& v) {
+          const std::set<std::int64_t> once(v.begin(), v.end());
+          return once.size() == v.size() && (v.empty() || (*once.begin() >= 0 && *once.rbegin() <= last));
+        });
   }
 
   static Rule pairs() {
@@ -215,7 +228,7 @@ class Keys : public Rules {
                    if (why.starts_with("must be ")) why.insert(8, "auto or ");
                    return why;
                  },
-                 rule.names};
+                 rule.names, rule.reason};
     Field& field = key(name, member, std::move(or_auto), std::move(meaning));
     field.automatic = automatic;
     return field;

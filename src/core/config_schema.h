@@ -34,6 +34,7 @@ struct Rule {
   std::string words;                                // for messages and documentation: "at least 1"
   std::function<std::string(const Value&)> broken;  // empty: the value is fine; else why it is not
   std::vector<std::string> names;                   // the valid names, for suggestions
+  std::string reason = {};                          // why a number has these bounds, for documentation
 };
 
 enum class Presence { optional, required };

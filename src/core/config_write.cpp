@@ -81,6 +81,28 @@ std::string cross_rule_markdown() {
   return text;
 }
 
+// Why numbers are bounded, by reason.
+std::string reasons_markdown() {
+  std::vector<std::pair<std::string, std::string>> keys_of;  // reason, keys
+  for (const Field& field : fields()) {
+    const std::string& reason = field.rule.reason;
+    if (reason.empty()) continue;
+    const auto found = std::ranges::find(keys_of, reason, &std::pair<std::string, std::string>::first);
+    if (found == keys_of.end()) {
+      keys_of.emplace_back(reason, "`" + field.path + "`");
+    } else {
+      found->second += ", `" + field.path + "`";
+    }
+  }
+  std::string text =
+      "\n## Why numbers are bounded\n\nEvery number has a least and a most, far beyond what has been trained, so that a slip "
+      "of "
+      "the keyboard is an error at once, and products of sizes are known to fit. A file has at most " +
+      fmt::format("{} KiB and {} values.\n\n", most_config_bytes >> 10, most_config_values);
+  for (const auto& [reason, keys] : keys_of) text += fmt::format("* {}: {}\n", keys, reason);
+  return text;
+}
+
 }  // namespace
 }  // namespace config
 
@@ -128,7 +150,7 @@ std::string configuration_markdown() {
       "resolved "
       "configuration, with every key, is written to `config.yaml` in the run directory.\n";
   for (const config::Section& section : config::sections()) text += config::section_markdown(section);
-  return text + config::preset_markdown() + config::cross_rule_markdown();
+  return text + config::preset_markdown() + config::cross_rule_markdown() + config::reasons_markdown();
 }
 
 }  // namespace plait

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::streamoff most_calibration_bytes = std::streamoff{16} << 20;
+constexpr std::uint64_t most_calibration_bytes = std::uint64_t{16} << 20;
 
 }  // namespace
 

@@ -127,6 +127,10 @@ LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> j
       refuse_ranks(plan.ranks, "there are only " + std::to_string(devices.count) +
                                    " GPUs, and each rank needs its own; ask for fewer, or for launch.device: cpu");
     }
+    if (plan.ranks > limits::host_ranks.most) {
+      refuse_ranks(plan.ranks, "must be at most " + std::to_string(limits::host_ranks.most) +
+                                   " on one host; ranks on several are started from outside (launch.mode: external)");
+    }
     plan.devices = placed(config, devices, plan.ranks);
   }
   check_layout(config, plan.ranks);

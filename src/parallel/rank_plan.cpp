@@ -106,6 +106,8 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                             " × " + std::to_string(layout.data),
                         "", 0}});
   }
+  if (const std::string why = too_many_passes(config, layout.data); !why.empty())
+    throw ConfigError({{"train.global_batch", std::to_string(config.train.global_batch), why, "", 0}});
   const DType compute = compute_type(config, device_kind);
   DType gradients = dtype_from(config.precision.gradients);
   if (compute == DType::f64) gradients = DType::f64;

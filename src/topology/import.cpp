@@ -1,7 +1,7 @@
 #include "topology/import.h"
 
-#include <fstream>
-
+#include "core/error.h"
+#include "core/file.h"
 #include "topology/import_error.h"
 #include "topology/nccl_xml.h"
 #include "topology/topo_matrix.h"
@@ -10,15 +10,12 @@
 namespace plait::topology {
 
 Imported import_topology(const std::string& file, GpusNeeded gpus) {
-  std::ifstream stream(file, std::ios::binary);
   std::string text;
-  std::string block(std::size_t{1} << 16, '\0');
-  while (stream && text.size() <= max_topology_bytes) {
-    stream.read(block.data(), static_cast<std::streamsize>(block.size()));
-    text.append(block, 0, static_cast<std::size_t>(stream.gcount()));
+  try {
+    text = read_text(file, max_topology_bytes);
+  } catch (const ConfigError& error) {
+    refuse(file, 0, "", std::string("cannot be read: ") + error.what());
   }
-  if (!stream.eof() && text.size() <= max_topology_bytes)
-    refuse(file, 0, "", "cannot be read: does it exist, and is it a file?");
   return import_topology(text, file, gpus);
 }
 

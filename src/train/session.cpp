@@ -6,17 +6,35 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/error.h"
 #include "core/format_bytes.h"
 #include "core/pair_transport.h"
 #include "train/report/progress.h"
 
 namespace plait::train {
+namespace {
+
+// Before anything is made: what cannot be there is the configuration's fault, not the allocator's.
+parallel::RankPlan fitting(parallel::RankPlan plan, Device device) {
+  const auto needed = static_cast<double>(plan.memory.total_bytes()), there = static_cast<double>(memory_size(device));
+  if (needed <= there) return plan;
+  throw ConfigError(
+      {{"model", "",
+        fmt::format("with train.micro_batch={} sequences of data.sequence_length={} takes {} on a rank, but {} has "
+                    "{}: make them smaller, or share the model among more ranks (parallel.*)",
+                    plan.sizes.micro_batch.batch, plan.sizes.micro_batch.sequence, format_bytes(needed), to_string(device),
+                    format_bytes(there)),
+        "", 0}});
+}
+
+}  // namespace
 
 Session::Session(const Config& config, std::int64_t vocab, launch::RankContext& rank)
     : Session(training_plan(config, vocab, rank), group_options(config, rank.device), rank) {}
 
 Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch::RankContext& rank)
     : life_(rank.life), memory_(rank.device) {
+  plan = fitting(std::move(plan), rank.device);
   runtime::RankGroups groups = runtime::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;
   interpreter_ = std::make_unique<runtime::Interpreter>(std::move(plan), memory_, std::move(groups), life_);

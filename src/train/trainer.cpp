@@ -304,7 +304,7 @@ class Trainer {
     }
     const checkpoint::CheckpointReader checkpoint(start_.checkpoint);
     synchronize_load(interpreter, checkpoint);
-    const auto choices = checkpoint.state().value("kernel_choices", std::vector<std::string>{});
+    const auto choices = kernel_choices(checkpoint);
     const int unusable = interpreter.context().adopt_choices(choices);
     if (unusable > 0) {
       say(

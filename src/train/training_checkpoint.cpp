@@ -4,11 +4,13 @@
 #include <array>
 
 #include "checkpoint/training_tensors.h"
+#include "comm/fields.h"
 
 namespace plait::train {
 namespace {
 
 constexpr std::int64_t staging_elements = std::int64_t{8} << 20;
+constexpr std::size_t most_choices = 100'000;
 
 struct StateTensor {
   View state;
@@ -89,6 +91,20 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
   if (plan.rank == 0) committed = writer->commit(state, keep);
   barrier(name + "-committed");
   return committed;
+}
+
+std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& checkpoint) {
+  std::vector<std::string> choices;
+  try {
+    comm::Fields fields(checkpoint.state());
+    for (const auto& choice : fields.list("kernel_choices", most_choices)) {
+      if (!choice.is_string()) comm::Fields::refuse("kernel_choices", "has an entry that is not a string");
+      choices.push_back(choice.get<std::string>());
+    }
+  } catch (const comm::InvalidWord& error) {
+    checkpoint.refuse_state(error.what());
+  }
+  return choices;
 }
 
 void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint) {

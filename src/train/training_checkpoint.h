@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
@@ -19,6 +21,10 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
                                                                 const nlohmann::ordered_json& state, std::int64_t keep,
                                                                 const std::function<void(const std::string&)>& barrier,
                                                                 const std::function<void()>& check);
+
+// The `kernel_choices` that a checkpoint's state holds, for OpContext::adopt_choices. ConfigError naming file and member unless
+// it is a list of strings.
+std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& checkpoint);
 
 // Reads this rank's share of master weights and moments and publishes the weights. Collective over the data group.
 void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint);

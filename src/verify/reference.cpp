@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "comm/fields.h"
 #include "core/error.h"
 
 namespace plait::verify {
@@ -112,12 +113,16 @@ void ReferenceRecorder::write(const std::filesystem::path& directory, const runt
 
 ReferenceStep::ReferenceStep(const std::filesystem::path& directory, std::int64_t step)
     : checkpoint_(checkpoint::checkpoint_directory(directory, step)) {
-  const nlohmann::ordered_json& state = checkpoint_.state();
-  loss_ = state.at("loss").get<double>();
-  norm_ = state.at("norm").get<double>();
-  drift_ = state.at("drift").get<double>();
-  logits_ = state.at("logits").get<double>();
-  state.at("largest").get_to(largest_);
+  try {
+    comm::Fields fields(checkpoint_.state());
+    loss_ = fields.number("loss");
+    norm_ = fields.number("norm");
+    drift_ = fields.number("drift");
+    logits_ = fields.number("logits");
+    checkpoint_.state().at("largest").get_to(largest_);
+  } catch (const std::exception& error) {  // a number that is not finite is written as null
+    checkpoint_.refuse_state(error.what());
+  }
 }
 
 double ReferenceStep::largest(const std::string& tensor) const {

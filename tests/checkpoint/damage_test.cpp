@@ -107,6 +107,16 @@ TEST(DamagedManifest, IsRefusedByRule) {
   EXPECT_THAT(error(start + R"("files": [{"name": "a.safetensors", "bytes": 1, "header_xxh3": "12"}]})"),
               HasSubstr("16 hexadecimal"));
   EXPECT_THAT(error(start + R"("files": []})"), HasSubstr("'state' is missing"));
+  for (const char* state : {"null", "[]", "1", "\"{}\"", "true"})
+    EXPECT_THAT(error(start + R"("files": [], "state": )" + state + "}"), HasSubstr("'state' is not an object"));
+  EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": 1000000000001})"), HasSubstr("'step' is too large"));
+  for (const char* step : {"null", "1.5", "\"1\"", "[1]", "1e400"})
+    EXPECT_THAT(error(R"("format": "plait-checkpoint", "version": 1, "step": )" + std::string(step) + "}"),
+                AnyOf(HasSubstr("'step'"), HasSubstr("not JSON")));
+  EXPECT_LT(error(start + R"("files": [{"name": ")" + std::string(1 << 20, 'x') + R"("}]})").size(), 300u) << "a name of a MiB";
+  std::string many = start + R"("files": [], "state": {"kernel_choices": [0)";
+  for (int i = 0; i < 1'000'000; ++i) many += ",0";
+  EXPECT_THAT(error(many + "]}}"), HasSubstr("more than 1000000 values"));
   const std::string deep(100'000, '[');
   EXPECT_THAT(error(start + R"("files": [], "state": )" + deep), HasSubstr("nested deeper"));
 }

@@ -75,7 +75,7 @@ class CheckpointLayouts : public test::InTemporaryDirectory, public ::testing::W
           train::synchronize_load(interpreter, CheckpointReader(from));
         }
         train::synchronize_save(
-            interpreter, run_dir, 2, {}, 1,
+            interpreter, run_dir, 2, nlohmann::ordered_json::object(), 1,
             [&](const std::string& at) { rank.meeting(name, std::chrono::seconds(60)).meet(at); }, [] {});
       });
     };

@@ -23,6 +23,8 @@ using ::testing::HasSubstr;
 
 class Checkpoint : public InTemporaryDirectory {};
 
+const nlohmann::ordered_json no_state = nlohmann::ordered_json::object();
+
 void expect_values(const CheckpointReader& reader, std::int64_t step) {
   for (const FileSpec& file : small_files()) {
     for (const TensorSpec& spec : file.tensors) {
@@ -104,7 +106,7 @@ TEST_F(Checkpoint, RanksAsProcesses) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
-  writer.commit({}, 1);
+  writer.commit(no_state, 1);
   const CheckpointReader reader(checkpoint_directory(directory_, 3));
   reader.verify();
   expect_values(reader, 3);
@@ -133,7 +135,7 @@ TEST_F(Checkpoint, MissingElementsAreNamed) {
     }
   }
   writer.finish();
-  const std::string error = internal_error([&] { writer.commit({}, 1); });
+  const std::string error = internal_error([&] { writer.commit(no_state, 1); });
   EXPECT_THAT(error, HasSubstr("elements [9, 11) of tensor 'tokens' were written by no rank"));
   EXPECT_FALSE(fs::exists(checkpoint_directory(directory_, 7)));
 }
@@ -145,7 +147,7 @@ TEST_F(Checkpoint, ARankThatDidNotFinishIsMissed) {
     write_everything(other, 7);
   }
   writer.finish();
-  EXPECT_THAT(internal_error([&] { writer.commit({}, 1); }), HasSubstr("were written by no rank"));
+  EXPECT_THAT(internal_error([&] { writer.commit(no_state, 1); }), HasSubstr("were written by no rank"));
 }
 
 TEST_F(Checkpoint, ElementsWrittenTwiceAreRefused) {
@@ -157,7 +159,7 @@ TEST_F(Checkpoint, ElementsWrittenTwiceAreRefused) {
   write_elements(other, small_files()[0].tensors[0], 4, 2, 7);
   other.finish();
   writer.finish();
-  EXPECT_THAT(internal_error([&] { writer.commit({}, 1); }), HasSubstr("of tensor 'tokens' were written by two ranks"));
+  EXPECT_THAT(internal_error([&] { writer.commit(no_state, 1); }), HasSubstr("of tensor 'tokens' were written by two ranks"));
 }
 
 TEST_F(Checkpoint, WritesOutsideATensorAreRefused) {

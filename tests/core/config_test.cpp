@@ -98,8 +98,8 @@ TEST(Config, RoundTripIsExact) {
   config.run.dir = "null";
   config.data.train = {"*.txt", "a b", "true", "12", "- x"};
   config.train.optimizer.lr = 0.1 + 0.2;
-  config.train.optimizer.epsilon = 5e-324;
-  config.train.clip = 1.7976931348623157e308;
+  config.train.optimizer.epsilon = 1.0000000000000003e-30;
+  config.train.clip = 9.999999999999999e29;
   config.model.norm_epsilon = 1e-5;
   config.log.trace_steps = {5, 6};
   config.bounds.exposed_p2p = "0.5%";

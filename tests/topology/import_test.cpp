@@ -307,6 +307,7 @@ TEST(TopologyImport, AMissingFileIsNamed) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("/nowhere/topology.xml"), HasSubstr("cannot be read")));
   }
   EXPECT_THROW(import_topology("/"), ConfigError);
+  EXPECT_THROW(import_topology("/dev/zero"), ConfigError) << "without reading it";
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::streamoff most_record_bytes = std::streamoff{64} << 20;
+constexpr std::uint64_t most_record_bytes = std::uint64_t{64} << 20;
 
 Json figures_json(const RunFigures& f) {
   return {{"step_ms", f.step_ms}, {"exposed_comm_ms", f.exposed_comm_ms}, {"peak_bytes", f.peak_bytes}};
