@@ -1,6 +1,7 @@
 // The plait program.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -18,6 +19,8 @@ void print_error(const std::exception& error) { std::cerr << "plait: " + std::st
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A write beyond `ulimit -f` then fails as one on a full disk does, and its error names the file.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app{"plait: trains transformers with data, tensor and pipeline parallelism in any combination"};
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help for every subcommand");

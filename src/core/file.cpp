@@ -20,6 +20,8 @@ constexpr mode_t directory_mode = 0700;
 [[noreturn]] void fail(const char* action, const std::filesystem::path& path, int error) {
   std::string hint;
   if (error == ENOSPC || error == EDQUOT) hint = "; free some space, or write elsewhere with run.dir";
+  if (error == EFBIG) hint = "; raise the limit on the size of files (ulimit -f), or write elsewhere with run.dir";
+  if (error == EMFILE) hint = "; raise the limit on open files (ulimit -n)";
   if (error == EACCES || error == EPERM) hint = "; check the owner and the permissions";
   throw ConfigError(std::string("cannot ") + action + " " + path.string() + ": " +
                     std::error_code(error, std::generic_category()).message() + hint);
@@ -69,6 +71,12 @@ std::uint64_t File::size() const {
   struct stat status{};
   if (::fstat(descriptor_, &status) != 0) fail("inspect", path_, errno);
   return static_cast<std::uint64_t>(status.st_size);
+}
+
+FileIdentity File::identity() const {
+  struct stat status{};
+  if (::fstat(descriptor_, &status) != 0) fail("inspect", path_, errno);
+  return {.device = status.st_dev, .inode = status.st_ino};
 }
 
 void File::read_at(std::uint64_t offset, void* data, std::size_t bytes) const {

@@ -1,4 +1,5 @@
-// A file descriptor with positioned reads and writes. Every failure is a ConfigError that names the file and the reason.
+// A file descriptor with positioned reads and writes. Every failure is a ConfigError that names the file and the reason; so is
+// a write beyond `ulimit -f` where SIGXFSZ is ignored, as the plait program does.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,12 @@
 #include <vector>
 
 namespace plait {
+
+// Which file a descriptor is open on, whatever its path names by now.
+struct FileIdentity {
+  std::uint64_t device = 0, inode = 0;
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
 
 // Files and directories of a run are created private to the user: modes 0600 and 0700.
 class File {
@@ -25,6 +32,7 @@ class File {
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const;
+  FileIdentity identity() const;
   // Reads all `bytes`. A file that ends early is an error too.
   void read_at(std::uint64_t offset, void* data, std::size_t bytes) const;
   void write_at(std::uint64_t offset, const void* data, std::size_t bytes) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -107,9 +108,10 @@ class FileDataset final : public Dataset {
                    std::span<std::int32_t> targets) const {
     require(static_cast<std::int64_t>(tokens.size()) == sequence_length() && tokens.size() == targets.size(),
             "Dataset: a sample has sequence_length tokens and targets");
-    split.read(start, tokens);
-    std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
-    split.read(start + sequence_length(), targets.last(1));
+    std::vector<std::int32_t> all(static_cast<std::size_t>(window()));  // in one read
+    split.read(start, all);
+    std::copy(all.begin(), all.end() - 1, tokens.begin());
+    std::copy(all.begin() + 1, all.end(), targets.begin());
   }
 
   Random random_;

@@ -1,24 +1,20 @@
 #include "data/files.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <set>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
+#include "core/utf8.h"
 
 namespace plait::data {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::uint64_t reader_bytes = 1 << 20;
 
 bool has_wildcard(std::string_view component) { return component.find_first_of("*?") != std::string_view::npos; }
 
@@ -112,32 +108,62 @@ std::vector<MatchedFile> match_files(const std::vector<std::string>& globs, cons
   return files;
 }
 
-MappedFile::MappedFile(const fs::path& path) {
-  const auto fail = [&](const char* what) -> void {
-    throw ConfigError({{path.string(), "", fmt::format("{}: {}", what, std::strerror(errno)), "", 0}});
-  };
-  // O_NONBLOCK: opening a named pipe that nobody writes to must not hang.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) fail("cannot be opened");
-  struct Close {
-    int descriptor;
-    ~Close() { ::close(descriptor); }
-  } const close{descriptor};
-  struct stat info{};
-  if (::fstat(descriptor, &info) != 0) fail("cannot be examined");
-  if (!S_ISREG(info.st_mode)) throw ConfigError({{path.string(), "", "is not a regular file", "", 0}});
-  bytes_ = static_cast<std::size_t>(info.st_size);
-  if (bytes_ == 0) return;
-  void* memory = ::mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  if (memory == MAP_FAILED) fail("cannot be mapped");
-  memory_ = memory;
+DataFile::DataFile(const fs::path& path) : path_(path) {
+  try {
+    file_.emplace(File::open_read(path));
+    identity_ = file_->identity();
+    bytes_ = file_->size();
+  } catch (const ConfigError& error) {
+    // As a problem of the file, so that it is listed with those of others.
+    const std::string text = error.what(), name = path.string() + ": ";
+    const std::size_t at = text.find(name);
+    throw ConfigError(
+        {{path.string(), "", "cannot be opened: " + (at == std::string::npos ? text : text.substr(at + name.size())), "", 0}});
+  }
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+void DataFile::read(std::uint64_t offset, std::span<std::byte> to) const {
+  if (file_) return file_->read_at(offset, to.data(), to.size());
+  const File again = File::open_read(path_);
+  if (again.identity() != identity_) throw ConfigError(path_.string() + ": is not the file any more that the run began with");
+  again.read_at(offset, to.data(), to.size());
+}
 
-MappedFile::~MappedFile() {
-  if (memory_ != nullptr) ::munmap(memory_, bytes_);
+std::string DataFile::text() const {
+  std::string text(bytes_, '\0');
+  read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+std::string_view TextReader::peek(std::size_t bytes) {
+  if (buffer_.size() - begin_ < bytes && read_ < file_.size()) {
+    buffer_.erase(0, begin_);
+    begin_ = 0;
+    const std::size_t kept = buffer_.size();
+    const std::uint64_t wanted = std::max<std::uint64_t>(bytes - kept, reader_bytes);
+    buffer_.resize(kept + std::min(wanted, file_.size() - read_));
+    file_.read(read_, std::as_writable_bytes(std::span(buffer_)).subspan(kept));
+    read_ += buffer_.size() - kept;
+  }
+  return std::string_view(buffer_).substr(begin_);
+}
+
+std::optional<std::uint64_t> find_invalid_utf8(const DataFile& file) {
+  constexpr std::size_t longest_character = 4;
+  TextReader reader(file);
+  std::uint64_t offset = 0;
+  for (std::string_view text; !(text = reader.peek(longest_character)).empty();) {
+    const std::size_t valid = first_invalid_utf8(text).value_or(text.size());
+    if (valid == 0) return offset;  // else it may be a character of which the end is not in memory yet
+    reader.skip(valid);
+    offset += valid;
+  }
+  return std::nullopt;
+}
+
+void TextReader::skip(std::size_t bytes) {
+  require(bytes <= buffer_.size() - begin_, "TextReader::skip: more than peek() returned");
+  begin_ += bytes;
 }
 
 }  // namespace plait::data

@@ -1,12 +1,16 @@
-// Files as data sources: globs and read-only mappings.
+// Files as data sources: globs, and reading at positions.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/file.h"
 
 namespace plait::data {
 
@@ -21,19 +25,43 @@ struct MatchedFile {
 // the folders behind symbolic links. A glob that matches nothing is a ConfigError on `key` ("data.train").
 std::vector<MatchedFile> match_files(const std::vector<std::string>& globs, const std::string& key);
 
-// A whole file, mapped read-only. ConfigError naming the file where it cannot be opened.
-class MappedFile {
+// A regular file of data, as long as it is when it is opened. Read, never mapped: a file that gets shorter while a run uses it,
+// or that the disk refuses, is then an error of the rank that reads it, where a mapping would be a SIGBUS of the process.
+class DataFile {
  public:
-  explicit MappedFile(const std::filesystem::path& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&&) = delete;
-  ~MappedFile();
-  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(memory_), bytes_}; }
-  std::string_view text() const { return {static_cast<const char*>(memory_), bytes_}; }
+  explicit DataFile(const std::filesystem::path& path);  // ConfigError naming the file where it cannot be opened
+  const std::filesystem::path& path() const { return path_; }
+  std::uint64_t size() const { return bytes_; }
+  // Reads bytes [offset, offset + to.size()). Thread-safe. ConfigError naming the file where it does not have them any more.
+  void read(std::uint64_t offset, std::span<std::byte> to) const;
+  std::string text() const;  // all of it
+  // Gives the descriptor back, of which a process has few: every read then opens the file anew. ConfigError if it is another
+  // one by then.
+  void let_go() { file_.reset(); }
 
  private:
-  void* memory_ = nullptr;  // nullptr for an empty file
-  std::size_t bytes_ = 0;
+  std::filesystem::path path_;
+  std::optional<File> file_;
+  FileIdentity identity_;
+  std::uint64_t bytes_ = 0;
 };
+
+// A file from its beginning to its end, some of it in memory at a time.
+class TextReader {
+ public:
+  explicit TextReader(const DataFile& file) : file_(file) {}
+  // What comes next: `bytes` or more of it, or all that is left. Valid until the next call.
+  std::string_view peek(std::size_t bytes);
+  void skip(std::size_t bytes);  // at most what peek() has returned
+
+ private:
+  const DataFile& file_;
+  std::string buffer_;     // bytes of the file up to read_
+  std::size_t begin_ = 0;  // of buffer_ what comes next
+  std::uint64_t read_ = 0;
+};
+
+// As in core/utf8.h, of a file of any length.
+std::optional<std::uint64_t> find_invalid_utf8(const DataFile& file);
 
 }  // namespace plait::data

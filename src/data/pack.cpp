@@ -51,13 +51,13 @@ class ShardSequence {
 };
 
 void check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokenizer) {
-  std::size_t bytes = 0;
+  std::uint64_t bytes = 0;
   for (const MatchedFile& file : files) {
-    const MappedFile mapped(file.path);
-    const bool is_empty = mapped.text().empty();
-    if (is_empty && !file.by_wildcard) throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
-    check_encodable(tokenizer, file.path, mapped.text());
-    bytes += mapped.text().size();
+    const DataFile data(file.path);
+    if (data.size() == 0 && !file.by_wildcard)
+      throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
+    check_encodable(tokenizer, data);
+    bytes += data.size();
   }
   if (bytes == 0) throw ConfigError({{"GLOB", "", "the files hold no text", "", 0}});
 }
@@ -91,14 +91,14 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
   PackResult result;
   ShardSequence shards(options.out, options.shard_tokens, tokenizer.vocab());
   for (const MatchedFile& file : files) {
-    const MappedFile mapped(file.path);
-    std::string_view text = mapped.text();
-    while (!text.empty()) {
+    const DataFile data(file.path);
+    TextReader reader(data);
+    for (std::string_view text; !(text = reader.peek(packed_piece_bytes + 1)).empty();) {
       const std::size_t length = piece_length(text, packed_piece_bytes);
       const std::vector<std::int32_t> tokens = tokenizer.encode(text.substr(0, length));
       shards.append(tokens);
       result.tokens += static_cast<std::int64_t>(tokens.size());
-      text.remove_prefix(length);
+      reader.skip(length);
     }
     ++result.files;
   }

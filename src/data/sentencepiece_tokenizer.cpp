@@ -2,7 +2,7 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
-#include <fstream>
+#include <optional>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -18,6 +18,7 @@ namespace {
 constexpr std::size_t encoded_piece_bytes = 64 * 1024;    // encoded at a time: the Viterbi lattice is many times the text
 constexpr std::size_t sentence_bytes = 4096;              // longest stretch that training looks at as one
 constexpr std::size_t training_bytes = 64 * 1024 * 1024;  // of text; more changes little and takes memory and minutes
+constexpr std::uint64_t most_model_bytes = 256 * 1024 * 1024;
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -80,7 +81,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 // Every `stride`-th line of some files, without its line break, which byte fallback encodes.
 class Lines final : public sentencepiece::SentenceIterator {
  public:
-  Lines(const std::vector<MappedFile>& files, std::size_t stride) : files_(files), stride_(stride) { Next(); }
+  Lines(const std::vector<DataFile>& files, std::size_t stride) : files_(files), stride_(stride) { Next(); }
 
   bool done() const override { return done_; }
   const std::string& value() const override { return line_; }
@@ -94,37 +95,56 @@ class Lines final : public sentencepiece::SentenceIterator {
 
  private:
   void read_line() {
-    while (rest_.empty() && next_file_ < files_.size()) rest_ = files_[next_file_++].text();
-    done_ = rest_.empty();
-    const std::size_t newline = rest_.find('\n');
-    const std::size_t end = newline == std::string_view::npos ? rest_.size() : newline;
-    const std::size_t length = piece_length(rest_.substr(0, end), sentence_bytes);
-    line_ = rest_.substr(0, length);
-    rest_.remove_prefix(length == newline ? length + 1 : length);
+    std::string_view rest = text();
+    while (rest.empty() && next_file_ < files_.size()) {
+      reader_.emplace(files_[next_file_++]);
+      rest = text();
+    }
+    done_ = rest.empty();
+    if (done_) return;
+    const std::size_t newline = rest.find('\n');
+    const std::size_t end = newline == std::string_view::npos ? rest.size() : newline;
+    const std::size_t length = piece_length(rest.substr(0, end), sentence_bytes);
+    line_ = rest.substr(0, length);
+    reader_->skip(length == newline ? length + 1 : length);
   }
 
-  const std::vector<MappedFile>& files_;
+  // Of the open file as much as decides where the next piece ends.
+  std::string_view text() { return reader_ ? reader_->peek(sentence_bytes + 1) : std::string_view(); }
+
+  const std::vector<DataFile>& files_;
   const std::size_t stride_;
   std::size_t next_file_ = 0, number_ = 0;
-  std::string_view rest_;
+  std::optional<TextReader> reader_;
   std::string line_;
   bool done_ = false;
 };
 
+std::string model_text(const std::filesystem::path& path) {
+  const DataFile file(path);
+  if (file.size() > most_model_bytes) {
+    throw ConfigError(
+        {{path.string(), "", fmt::format("has {} bytes, must be at most {}", file.size(), most_model_bytes), "", 0}});
+  }
+  return file.text();
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model) {
-  return std::make_unique<SentencePieceTokenizer>(std::string(MappedFile(model).text()), model.string());
+  return std::make_unique<SentencePieceTokenizer>(model_text(model), model.string());
 }
 
 std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem::path>& files, std::int64_t vocab) {
-  std::vector<MappedFile> texts;
+  std::vector<DataFile> texts;
   std::vector<ConfigProblem> problems;
-  std::size_t bytes = 0;
+  std::uint64_t bytes = 0;
   for (const std::filesystem::path& path : files) {
     texts.emplace_back(path);
-    bytes += texts.back().text().size();
-    if (const auto offset = first_invalid_utf8(texts.back().text())) {
+    bytes += texts.back().size();
+    const auto offset = find_invalid_utf8(texts.back());
+    texts.back().let_go();
+    if (offset) {
       problems.push_back({path.string(), "",
                           fmt::format("is not UTF-8 text at byte offset {}: SentencePiece cannot learn from it", *offset), "",
                           0});

@@ -13,7 +13,7 @@
 namespace plait::data {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "shards are mapped as they are on disk");
+static_assert(std::endian::native == std::endian::little, "tokens are read as they are on disk");
 
 constexpr std::size_t header_words = 256;
 constexpr std::size_t header_bytes = header_words * sizeof(std::int32_t);
@@ -35,9 +35,9 @@ std::size_t token_bytes(ShardFormat format) { return format == ShardFormat::uint
 
 std::size_t first_token_offset(ShardFormat format) { return format == ShardFormat::raw_uint16 ? 0 : header_bytes; }
 
-std::int32_t magic_of(std::span<const std::byte> bytes) {
+std::int32_t magic_of(const DataFile& file) {
   std::int32_t magic = 0;
-  if (bytes.size() >= sizeof magic) std::memcpy(&magic, bytes.data(), sizeof magic);
+  if (file.size() >= sizeof magic) file.read(0, std::as_writable_bytes(std::span(&magic, 1)));
   return magic;
 }
 
@@ -55,40 +55,37 @@ std::size_t widen(const std::byte* from, std::span<std::int32_t> out, std::int64
 
 }  // namespace
 
-TokenShard::TokenShard(std::filesystem::path path) : path_(std::move(path)), file_(path_) {
-  const std::span<const std::byte> bytes = file_.bytes();
-  if (bytes.empty()) refuse(path_, 0, "is empty");
-  const std::int32_t magic = magic_of(bytes);
+TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
+  const std::uint64_t bytes = file_.size();
+  if (bytes == 0) refuse(path, 0, "is empty");
+  const std::int32_t magic = magic_of(file_);
   if (magic != magic_uint16 && magic != magic_uint32) {
-    if (!is_named_raw(path_)) {
-      refuse(path_, 0,
+    if (!is_named_raw(path)) {
+      refuse(path, 0,
              fmt::format("is not a token shard: wrong magic number {}, must be {} (uint16) or {} (uint32); raw uint16 files "
                          "are named train.bin, val.bin or *.u16.bin",
                          magic, magic_uint16, magic_uint32));
     }
-    if (bytes.size() % 2 != 0)
-      refuse(path_, bytes.size() - 1, "is truncated: an odd number of bytes in a file of uint16 tokens");
+    if (bytes % 2 != 0) refuse(path, bytes - 1, "is truncated: an odd number of bytes in a file of uint16 tokens");
     format_ = ShardFormat::raw_uint16;
-    tokens_ = static_cast<std::int64_t>(bytes.size() / 2);
+    tokens_ = static_cast<std::int64_t>(bytes / 2);
     return;
   }
-  if (bytes.size() < header_bytes)
-    refuse(path_, bytes.size(), fmt::format("is truncated: the header has {} bytes", header_bytes));
+  if (bytes < header_bytes) refuse(path, bytes, fmt::format("is truncated: the header has {} bytes", header_bytes));
   Header header;
-  std::memcpy(header.data(), bytes.data(), header_bytes);
+  file_.read(0, std::as_writable_bytes(std::span(header)));
   const bool wide = magic == magic_uint32;
   const std::int32_t version = wide ? version_uint32 : version_uint16;
   if (header[1] != version)
-    refuse(path_, 4, fmt::format("has version {}, must be {} for magic number {}", header[1], version, magic));
+    refuse(path, 4, fmt::format("has version {}, must be {} for magic number {}", header[1], version, magic));
   format_ = wide ? ShardFormat::uint32 : ShardFormat::uint16;
   tokens_ = header[2];
-  if (tokens_ <= 0) refuse(path_, 8, fmt::format("has a header that says {} tokens, must be at least 1", tokens_));
+  if (tokens_ <= 0) refuse(path, 8, fmt::format("has a header that says {} tokens, must be at least 1", tokens_));
   const std::size_t expected = header_bytes + static_cast<std::size_t>(tokens_) * token_bytes(format_);
-  if (bytes.size() != expected) {
-    refuse(path_, std::min(bytes.size(), expected),
+  if (bytes != expected) {
+    refuse(path, std::min<std::uint64_t>(bytes, expected),
            fmt::format("{}: the header says {} tokens, {} bytes in all, the file has {}",
-                       bytes.size() < expected ? "is truncated" : "is longer than its header says", tokens_, expected,
-                       bytes.size()));
+                       bytes < expected ? "is truncated" : "is longer than its header says", tokens_, expected, bytes));
   }
 }
 
@@ -96,17 +93,19 @@ void TokenShard::read(std::int64_t first, std::span<std::int32_t> out, std::int6
   require(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_, "TokenShard::read: range outside the shard");
   const std::size_t width = token_bytes(format_);
   const std::size_t offset = first_token_offset(format_) + static_cast<std::size_t>(first) * width;
-  const std::byte* from = file_.bytes().data() + offset;
+  std::vector<std::byte> bytes(out.size() * width);
+  file_.read(offset, bytes);
+  const std::byte* from = bytes.data();
   const std::size_t good = width == 4 ? widen<std::uint32_t>(from, out, vocab) : widen<std::uint16_t>(from, out, vocab);
   if (good == out.size()) return;
   std::uint32_t token = 0;
   std::memcpy(&token, from + good * width, width);
-  refuse(path_, offset + good * width, fmt::format("holds token {}, outside the vocabulary of {}", token, vocab));
+  refuse(file_.path(), offset + good * width, fmt::format("holds token {}, outside the vocabulary of {}", token, vocab));
 }
 
 bool is_token_shard(const std::filesystem::path& path) {
   if (path.extension() != ".bin") return false;
-  const std::int32_t magic = magic_of(MappedFile(path).bytes());
+  const std::int32_t magic = magic_of(DataFile(path));
   return magic == magic_uint16 || magic == magic_uint32;
 }
 

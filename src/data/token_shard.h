@@ -21,20 +21,20 @@ namespace plait::data {
 
 enum class ShardFormat { uint16, uint32, raw_uint16 };
 
-// Memory-mapped; opening reads the header only. Thread-safe.
+// Read as it is used; opening reads the header only. Thread-safe.
 class TokenShard {
  public:
   // ConfigError naming file and offset when the file is empty, truncated, longer than its header says or of no known format.
-  explicit TokenShard(std::filesystem::path path);
+  explicit TokenShard(const std::filesystem::path& path);
   ShardFormat format() const { return format_; }
   std::int64_t tokens() const { return tokens_; }
   // Copies tokens [first, first + out.size()). ConfigError naming file and offset at the first token that is not below
-  // `vocab`: tokens are checked as they are used, never all at once.
+  // `vocab`: tokens are checked as they are used, never all at once. ConfigError naming the file if it has become shorter.
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
+  void let_go() { file_.let_go(); }
 
  private:
-  std::filesystem::path path_;
-  MappedFile file_;
+  DataFile file_;
   ShardFormat format_ = ShardFormat::uint16;
   std::int64_t tokens_ = 0;
 };

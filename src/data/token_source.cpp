@@ -5,7 +5,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
-#include "core/utf8.h"
 #include "data/files.h"
 #include "data/token_shard.h"
 
@@ -14,15 +13,16 @@ namespace {
 
 class ByteSource final : public TokenSource {
  public:
-  explicit ByteSource(MappedFile file) : file_(std::move(file)) {}
-  std::int64_t tokens() const override { return static_cast<std::int64_t>(file_.bytes().size()); }
+  explicit ByteSource(DataFile file) : file_(std::move(file)) {}
+  std::int64_t tokens() const override { return static_cast<std::int64_t>(file_.size()); }
   void read(std::int64_t first, std::span<std::int32_t> out) const override {
-    const auto from = file_.bytes().subspan(static_cast<std::size_t>(first), out.size());
-    std::ranges::transform(from, out.begin(), [](std::byte b) { return static_cast<std::int32_t>(b); });
+    std::vector<std::byte> bytes(out.size());
+    file_.read(static_cast<std::uint64_t>(first), bytes);
+    std::ranges::transform(bytes, out.begin(), [](std::byte b) { return static_cast<std::int32_t>(b); });
   }
 
  private:
-  MappedFile file_;
+  DataFile file_;
 };
 
 class EncodedSource final : public TokenSource {
@@ -49,19 +49,31 @@ class ShardSource final : public TokenSource {
   std::int64_t vocab_;
 };
 
+// Descriptors that one list of files keeps; a process may have 1,024 by default. Samples are drawn at random, so that it does
+// not matter which files have one.
+constexpr std::size_t most_kept_open = 256;
+
 // nullptr: an empty text that a wildcard matched.
-std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const Tokenizer& tokenizer, std::int64_t vocab) {
-  if (tokenizer.kind() == "tokens") return std::make_unique<ShardSource>(TokenShard(file.path), vocab);
-  // A shard among texts was made with this tokenizer, so that it must stay within that one's vocabulary.
-  if (is_token_shard(file.path)) return std::make_unique<ShardSource>(TokenShard(file.path), tokenizer.vocab());
-  MappedFile mapped(file.path);
-  if (mapped.text().empty()) {
+std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const Tokenizer& tokenizer, std::int64_t vocab,
+                                         bool keep_open) {
+  const bool only_shards = tokenizer.kind() == "tokens";
+  if (only_shards || is_token_shard(file.path)) {
+    TokenShard shard(file.path);
+    if (!keep_open) shard.let_go();
+    // A shard among texts was made with this tokenizer, so that it must stay within that one's vocabulary.
+    return std::make_unique<ShardSource>(std::move(shard), only_shards ? vocab : tokenizer.vocab());
+  }
+  DataFile data(file.path);
+  if (data.size() == 0) {
     if (file.by_wildcard) return nullptr;
     throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
   }
-  if (tokenizer.kind() == "bytes") return std::make_unique<ByteSource>(std::move(mapped));
-  check_encodable(tokenizer, file.path, mapped.text());
-  return std::make_unique<EncodedSource>(tokenizer.encode(mapped.text()));
+  if (tokenizer.kind() == "bytes") {
+    if (!keep_open) data.let_go();
+    return std::make_unique<ByteSource>(std::move(data));
+  }
+  check_encodable(tokenizer, data);
+  return std::make_unique<EncodedSource>(tokenizer.encode(data.text()));
 }
 
 }  // namespace
@@ -73,7 +85,8 @@ std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::st
   std::vector<ConfigProblem> problems;
   for (const MatchedFile& file : files) {
     try {
-      if (auto source = open_source(file, tokenizer, vocab)) sources.push_back(std::move(source));
+      const bool keep_open = sources.size() < most_kept_open;
+      if (auto source = open_source(file, tokenizer, vocab, keep_open)) sources.push_back(std::move(source));
     } catch (const ConfigError& error) {
       if (error.problems().empty()) throw;
       problems.insert(problems.end(), error.problems().begin(), error.problems().end());
@@ -86,10 +99,10 @@ std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::st
   return sources;
 }
 
-void check_encodable(const Tokenizer& tokenizer, const std::filesystem::path& path, std::string_view text) {
-  const auto offset = tokenizer.kind() == "bytes" ? std::nullopt : first_invalid_utf8(text);
+void check_encodable(const Tokenizer& tokenizer, const DataFile& file) {
+  const auto offset = tokenizer.kind() == "bytes" ? std::nullopt : find_invalid_utf8(file);
   if (!offset) return;
-  throw ConfigError({{path.string(), "",
+  throw ConfigError({{file.path().string(), "",
                       fmt::format("is not UTF-8 text (at byte offset {}): tokenizer {} cannot encode it; bytes can", *offset,
                                   tokenizer.kind()),
                       "", 0}});

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/files.h"
 #include "data/tokenizer.h"
 
 namespace plait::data {
@@ -20,12 +21,13 @@ class TokenSource {
   virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
 };
 
-// The files of some globs, in order. Text is encoded (bytes are mapped, not copied), shards are mapped. A file that is empty
+// The files of some globs, in order. Text is encoded (bytes are read as they are used), shards are
+// read as they are used. A file that is empty
 // is an error, except for a text that only a wildcard matched: it adds nothing. ConfigError with the problems of all files.
 std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::string>& globs, const std::string& key,
                                                        const Tokenizer& tokenizer, std::int64_t vocab);
 
-// ConfigError naming file and offset unless the tokenizer can encode `text`.
-void check_encodable(const Tokenizer& tokenizer, const std::filesystem::path& path, std::string_view text);
+// ConfigError naming file and offset unless the tokenizer can encode the text in `file`.
+void check_encodable(const Tokenizer& tokenizer, const DataFile& file);
 
 }  // namespace plait::data

@@ -94,7 +94,7 @@ void save_description(const Tokenizer& tokenizer, const std::filesystem::path& d
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / tokenizer_description;
-  const auto description = nlohmann::json::parse(MappedFile(file).text(), nullptr, false);
+  const auto description = nlohmann::json::parse(DataFile(file).text(), nullptr, false);
   if (!description.is_object() || !description.contains("kind") || !description["kind"].is_string() ||
       !description.contains("vocab") || !description["vocab"].is_number_integer()) {
     damaged(file, "is damaged: must be a JSON object with kind and vocab");

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <filesystem>
 #include <numeric>
 #include <set>
 
@@ -214,6 +216,49 @@ TEST(DataErrors, AnUnreadableFileIsNamed) {
   if (::access(path.c_str(), R_OK) == 0) GTEST_SKIP() << "this user may read everything";
   EXPECT_THAT(config_error([&] { open_bytes(data_config({path}, 8)); }),
               HasSubstr("secret.txt: cannot be opened: Permission denied"));
+}
+
+// A mapping would die of SIGBUS here.
+TEST(DataErrors, AFileThatShrinksUnderTheRunIsNamed) {
+  const DataFolder folder;
+  const std::string text = folder.write("text.txt", some_text(100'000));
+  const std::string shard =
+      folder.write("a.bin", shard_header(20240520, 1, 50'000) + bytes_of(std::vector<std::uint16_t>(50'000, 7)));
+  Config tokens = data_config({shard}, 64);
+  tokens.data.tokenizer = "tokens";
+  tokens.model.vocab = 300;
+  const auto bytes_data = open_bytes(data_config({text}, 64, 0.5));
+  const auto tokens_data = open_dataset(tokens, *create_tokenizer(tokens), 300);
+  std::vector<std::int32_t> in(64), out(64);
+  bytes_data->train_sample(1, 0, in, out);
+  tokens_data->train_sample(1, 0, in, out);
+  for (const std::string& path : {text, shard}) std::filesystem::resize_file(path, 0);
+  EXPECT_THAT(config_error([&] { bytes_data->train_sample(1, 0, in, out); }),
+              testing::AllOf(HasSubstr(text), HasSubstr("bytes early")));
+  EXPECT_THAT(config_error([&] { bytes_data->validation_sample(0, 1, in, out); }), HasSubstr(text));
+  EXPECT_THAT(config_error([&] { tokens_data->train_sample(1, 0, in, out); }), HasSubstr(shard));
+}
+
+// More files than a process may have open.
+TEST(DataErrors, ManyFilesNeedFewDescriptors) {
+  const DataFolder folder;
+  std::string all;
+  for (int i = 0; i < 600; ++i) {
+    const std::string text = some_text(200, static_cast<std::uint32_t>(i));
+    folder.write("f" + std::to_string(1000 + i) + ".txt", text);
+    all += text;
+  }
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = 400, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto dataset = open_bytes(data_config({folder / "*.txt"}, 64, 0));
+  std::vector<std::int32_t> in(64), out(64);
+  for (int i = 0; i < 200; ++i) {
+    dataset->train_sample(1, i, in, out);
+    EXPECT_NE(all.find(make_byte_tokenizer()->decode(in)), std::string::npos);
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(DataErrors, ListEveryBadFile) {

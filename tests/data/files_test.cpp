@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <filesystem>
+
+#include "core/config_error.h"
 #include "core/error.h"
 #include "data/data_files.h"
 
@@ -72,14 +76,76 @@ TEST_F(Globs, ReportEveryGlobThatMatchesNothing) {
   }
 }
 
-TEST(MappedFiles, ReadWhatIsThere) {
+std::string read(const DataFile& file, std::uint64_t offset, std::size_t bytes) {
+  std::string text(bytes, ' ');
+  file.read(offset, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+TEST(DataFiles, ReadWhatIsThere) {
   const DataFolder folder;
-  EXPECT_EQ(MappedFile(folder.write("a", "hello")).text(), "hello");
-  EXPECT_TRUE(MappedFile(folder.write("b", "")).text().empty());
-  EXPECT_THROW(MappedFile(folder / "missing"), ConfigError);
-  EXPECT_THROW(MappedFile(folder / ""), ConfigError) << "a directory";
+  EXPECT_EQ(DataFile(folder.write("a", "hello")).text(), "hello");
+  EXPECT_EQ(read(DataFile(folder / "a"), 1, 3), "ell");
+  EXPECT_TRUE(DataFile(folder.write("b", "")).text().empty());
+  EXPECT_THAT(config_error([&] { DataFile(folder / "missing"); }), testing::HasSubstr("missing: cannot be opened: No such"));
+  EXPECT_THROW(DataFile(folder / ""), ConfigError) << "a directory";
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_THROW(MappedFile(folder / "pipe"), ConfigError) << "and does not wait for a writer";
+  EXPECT_THROW(DataFile(folder / "pipe"), ConfigError) << "and does not wait for a writer";
+}
+
+TEST(DataFiles, ThatGetShorterAreNamed) {
+  const DataFolder folder;
+  const std::string path = folder.write("text.txt", some_text(100'000));
+  DataFile file(path);
+  std::filesystem::resize_file(path, 50'000);
+  EXPECT_EQ(file.size(), 100'000u);
+  EXPECT_EQ(read(file, 0, 50'000), some_text(100'000).substr(0, 50'000)) << "what is left";
+  for (const bool kept_open : {true, false}) {
+    if (!kept_open) file.let_go();
+    EXPECT_THAT(config_error([&] { read(file, 49'990, 20); }),
+                testing::AllOf(testing::HasSubstr(path), testing::HasSubstr("ends at byte 50000, 10 bytes early")));
+  }
+}
+
+TEST(DataFiles, LetGoAreOpenedAgainUnlessTheyAreOthers) {
+  const DataFolder folder;
+  const std::string path = folder.write("a", "hello");
+  DataFile file(path);
+  file.let_go();
+  EXPECT_EQ(read(file, 1, 3), "ell");
+  std::filesystem::rename(folder.write("b", "jelly"), path);
+  EXPECT_THAT(config_error([&] { read(file, 1, 3); }), testing::HasSubstr(path + ": is not the file any more"));
+}
+
+TEST(TextReaders, ShowAtLeastWhatIsAskedFor) {
+  const DataFolder folder;
+  const std::string text = some_text(3'000'000);
+  const DataFile file(folder.write("a", text));
+  for (const std::size_t ask : {std::size_t{1}, std::size_t{4096}, std::size_t{1} << 20, std::size_t{5} << 20}) {
+    TextReader reader(file);
+    std::string all;
+    for (std::string_view next; !(next = reader.peek(ask)).empty();) {
+      ASSERT_GE(next.size(), std::min(ask, text.size() - all.size()));
+      const std::size_t taken = std::min(next.size(), ask * 2 / 3 + 1);
+      all += next.substr(0, taken);
+      reader.skip(taken);
+    }
+    EXPECT_EQ(all, text) << ask;
+  }
+}
+
+TEST(DataFiles, InvalidTextIsFoundWhereverItIs) {
+  const DataFolder folder;
+  const std::string character = "\xe2\x82\xac";  // across the ends of what is read at a time
+  std::string text;
+  while (text.size() < 2'500'000) text += character;
+  EXPECT_EQ(find_invalid_utf8(DataFile(folder.write("good", text))), std::nullopt);
+  for (const std::size_t at : {std::size_t{0}, (std::size_t{1} << 20) - 1, std::size_t{1} << 20, text.size() - 3}) {
+    std::string bad = text;
+    bad[at / 3 * 3] = '\xff';
+    EXPECT_EQ(find_invalid_utf8(DataFile(folder.write("bad", bad))), at / 3 * 3);
+  }
+  EXPECT_EQ(find_invalid_utf8(DataFile(folder.write("cut", text.substr(0, 5)))), 3u);
 }
 
 }  // namespace
