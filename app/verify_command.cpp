@@ -1,4 +1,4 @@
-// plait verify CONFIG [--json] [--junit FILE] [--layout LAYOUT ...] [--set path=value ...]
+// plait verify CONFIG [--json] [--junit FILE] [--strict] [--layout LAYOUT ...] [--set path=value ...]
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -19,7 +19,7 @@ namespace {
 struct VerifyOptions {
   std::string config, junit, job;
   std::vector<std::string> set, layouts;
-  bool json = false;
+  bool json = false, strict = false;
 };
 
 int run(const VerifyOptions& o, int argc, char** argv) {
@@ -45,7 +45,7 @@ int run(const VerifyOptions& o, int argc, char** argv) {
   table.summarize(report);
   if (o.json) std::cout << to_json(report).dump(2) << '\n';
   if (!o.junit.empty() && !(junit << to_junit(report) << std::flush)) throw Error(o.junit + ": writing failed");
-  return report.failed() == 0 ? 0 : 1;
+  return report.failed() > 0 || (o.strict && report.weak()) ? 1 : 0;
 }
 
 }  // namespace
@@ -56,6 +56,7 @@ void add_verify_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("CONFIG", o->config, "Configuration (YAML); its section `verify` lists the layouts")->required();
   command->add_flag("--json", o->json, "One JSON document on stdout, the table on stderr");
   command->add_option("--junit", o->junit, "Write the results as JUnit XML")->type_name("FILE");
+  command->add_flag("--strict", o->strict, "Fail (exit status 1) where a bound is too weak to catch a fault");
   command
       ->add_option("--layout", o->layouts,
                    "Verify this layout instead of those in CONFIG: \"pipeline=2 tensor=2 zero=1\", or all (repeatable)")

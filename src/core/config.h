@@ -378,6 +378,7 @@ struct LogConfig {
 // What `plait verify` compares with the serial run of the same model.
 struct VerifyConfig {
   std::int64_t steps = 3;                       // optimizer steps
+  double lr = 1e-5, epsilon = 1e-5;             // of those steps, instead of train.optimizer's
   std::vector<std::int64_t> ranks = {1, 2, 4};  // of `layouts: [all]`
   std::vector<std::string> layouts = {"all"};   // "all", or "pipeline=2 tensor=2 schedule=zb-h1 zero=1": keys of `parallel`
   std::vector<std::string> variants;            // "llama: model.norm=rms_norm model.mlp=swiglu": name and overrides
@@ -386,6 +387,12 @@ struct VerifyConfig {
   static void declare(Keys& k) {
     k.key("steps", &VerifyConfig::steps, k.whole(1, limits::verified_steps),
           "Optimizer steps that each layout and the serial run take.");
+    k.key("lr", &VerifyConfig::lr, k.real(1e-30, 1e30, limits::normal_float),
+          "Learning rate of those steps, constant. `train.optimizer` has no say in it: how far rounding errors carry from one "
+          "step to the next grows with the learning rate, so that the bounds of large steps are weak (docs/verification.md).");
+    k.key("epsilon", &VerifyConfig::epsilon, k.real(1e-30, 1, limits::normal_float),
+          "AdamW's epsilon in those steps: larger than the rounding errors of gradients, which else decide the updates of "
+          "elements with small gradients.");
     k.key("ranks", &VerifyConfig::ranks, k.each("a list of numbers of ranks", 1, limits::host_ranks),
           "Numbers of ranks for which `all` lists the layouts.");
     k.key("layouts", &VerifyConfig::layouts, k.not_empty_list("a list of layouts, not empty"),

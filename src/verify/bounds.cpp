@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "train/learning_rate.h"
 
 namespace plait::verify {
 namespace {
@@ -26,6 +25,15 @@ double root_of(std::int64_t count) { return std::sqrt(static_cast<double>(count)
 
 }  // namespace
 
+OptimizerConfig verify_optimizer(const Config& config) {
+  OptimizerConfig optimizer = config.train.optimizer;
+  optimizer.lr = config.verify.lr;
+  optimizer.epsilon = config.verify.epsilon;
+  optimizer.schedule = Decay::constant;
+  optimizer.warmup = 0;
+  return optimizer;
+}
+
 VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config) {
   const model::ModelShape& shape = plan.sizes.shape;
   const std::int64_t sequence = plan.sizes.micro_batch.sequence;
@@ -37,10 +45,9 @@ VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config)
                       .blocks = shape.blocks(),
                       .tokens = plan.global_batch * sequence,
                       .micro_batches = plan.global_batch / plan.sizes.micro_batch.batch,
-                      .optimizer = config.train.optimizer,
+                      .optimizer = verify_optimizer(config),
                       .rates = {}};
-  const train::LearningRate rate(config.train.optimizer, config.train.steps);
-  for (std::int64_t step = 0; step < config.verify.steps; ++step) bounds.rates.push_back(rate.at(step));
+  bounds.rates.assign(static_cast<std::size_t>(config.verify.steps), config.verify.lr);
   return bounds;
 }
 

@@ -33,8 +33,8 @@
 // it to d would: from the second step on, e + d takes the place of e, with
 //   d = √(Σ b²) / √(Σ w²), over all elements of matrices that ever had a gradient, b the bound of the element w so far
 // d is small where lr is small against weights and ε is large against the errors of gradients; else √v̂ + ε of some elements is
-// no larger than those, and d grows in every step. Configurations for verification choose lr and ε so; the bounds tell where
-// they do not.
+// no larger than those, and d grows in every step. So verification takes steps of its own, with verify.lr and verify.epsilon in
+// place of what the configuration trains with. Where bounds become weak all the same, verify/weak_bounds.h tells.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,15 @@
 #include "parallel/rank_plan.h"
 
 namespace plait::verify {
+
+// The optimizer of those steps: train.optimizer but for the learning rate, which is constant, and epsilon.
+OptimizerConfig verify_optimizer(const Config& config);
+
+// What the serial run found in a step.
+struct StepFigures {
+  double loss = 0, norm = 0;
+  double drift = 0, logits = 0;  // what the step's bounds depend on
+};
 
 struct VerifyBounds {
   // What they follow from.

@@ -64,6 +64,7 @@ class ReferenceStep {
   // What the step's bounds depend on (verify/bounds.h).
   double drift() const { return drift_; }
   double logits() const { return logits_ / loss_; }
+  StepFigures figures() const { return {.loss = loss_, .norm = norm_, .drift = drift_, .logits = logits()}; }
   bool contains(const std::string& tensor) const { return checkpoint_.contains(tensor); }
   const std::vector<std::int64_t>& shape(const std::string& tensor) const { return checkpoint_.tensor(tensor).shape; }
   double largest(const std::string& tensor) const;  // max |element|

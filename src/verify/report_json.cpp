@@ -47,7 +47,7 @@ Json to_json(const VerifyReport& report) {
   Json bounds = Json::object();
   for (const ModelReport& model : report.models) {
     Json losses = Json::array(), norms = Json::array(), steps = Json::array();
-    for (const ModelReport::StepFigures& step : model.steps) {
+    for (const StepFigures& step : model.steps) {
       losses.push_back(step.loss);
       norms.push_back(step.norm);
       steps.push_back({{"loss", model.bounds.loss(step.drift, step.logits)},
@@ -64,13 +64,14 @@ Json to_json(const VerifyReport& report) {
                                    {"norms", norms}});
     bounds[model.name] = to_json(model.bounds);
     bounds[model.name]["steps"] = steps;
+    bounds[model.name]["weak"] = model.weak;
   }
   Json layouts = Json::array(), refused = Json::array();
   for (const LayoutResult& result : report.layouts) layouts.push_back(layout_json(result));
   for (const RefusedLayout& r : report.refused)
     refused.push_back({{"model", r.model}, {"name", r.layout}, {"reason", r.reason}});
-  return {{"reference", reference},    {"layouts", layouts},        {"refused", refused},       {"bounds", bounds},
-          {"passed", report.passed()}, {"failed", report.failed()}, {"seconds", report.seconds}};
+  return {{"reference", reference},    {"layouts", layouts},        {"refused", refused},    {"bounds", bounds},
+          {"passed", report.passed()}, {"failed", report.failed()}, {"weak", report.weak()}, {"seconds", report.seconds}};
 }
 
 }  // namespace plait::verify

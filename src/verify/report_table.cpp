@@ -11,6 +11,7 @@ namespace plait::verify {
 namespace {
 
 constexpr const char* green = "32";
+constexpr const char* yellow = "33";
 constexpr const char* red = "1;31";
 constexpr std::size_t schedule_width = 13;
 constexpr std::array columns = {ErrorKind::loss, ErrorKind::norm, ErrorKind::gradient, ErrorKind::parameter};
@@ -44,6 +45,7 @@ std::string plural(std::size_t count, const char* noun) { return fmt::format("{}
 
 VerifyEvents VerifyTable::events() {
   return {.planned = [this](const VerifyMatrix& matrix) { plan(matrix); },
+          .recorded = [this](const ModelReport& model) { take(model); },
           .started = [this](const std::string& model, const std::string& layout) { begin(model, layout); },
           .finished = [this](const LayoutResult& result) { finish(result); }};
 }
@@ -86,7 +88,10 @@ void VerifyTable::finish(const LayoutResult& result) {
   line_.print(fmt::format("{}  {}  {:>6.2f} s",
                           row(result.model, layout_column(result.parallel), schedule_column(result.parallel),
                               std::to_string(result.parallel.zero), errors, f.measured() ? share_column(f.of_bound()) : "-"),
-                          result.passed() ? colored("ok    ", green) : colored("FAILED", red), result.seconds));
+                          !result.passed() ? colored("FAILED", red)
+                          : weak_          ? colored("weak  ", yellow)
+                                           : colored("ok    ", green),
+                          result.seconds));
   if (f.first_divergence) line_.print(train::indented("first divergence: " + f.first_divergence->text()));
   if (!result.failure.empty()) line_.print(train::indented(result.failure));
   for (const train::ExceededBound& bound : result.exceeded) line_.print(train::indented(bound.text()));
@@ -104,6 +109,10 @@ void VerifyTable::summarize(const VerifyReport& report) {
   }
   line_.print("\n" + row("largest", "error", "", "", errors, ""));
   line_.print(row("", "share of its bound", "", "", shares, share_column(all.of_bound())));
+  for (const ModelReport& model : report.models) {
+    for (const WeakBound& weak : model.weak) line_.print(colored(fmt::format("weak: {}: {}", model.name, weak.text()), yellow));
+  }
+  if (report.weak()) line_.print("a smaller verify.lr, fewer verify.steps or a wider precision.compute makes bounds stronger");
   const auto failed = static_cast<std::size_t>(report.failed()), count = report.layouts.size();
   std::string text = failed > 0   ? colored(fmt::format("{} of {} FAILED", failed, plural(count, "layout")), red)
                      : count == 1 ? colored("the layout agrees", green)

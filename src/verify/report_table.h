@@ -20,6 +20,7 @@ class VerifyTable {
 
  private:
   void plan(const VerifyMatrix& matrix);
+  void take(const ModelReport& model) { weak_ = !model.weak.empty(); }
   void begin(const std::string& model, const std::string& layout);
   void finish(const LayoutResult& result);
   std::string row(const std::string& model, const std::string& layout, const std::string& schedule, const std::string& zero,
@@ -29,6 +30,7 @@ class VerifyTable {
   train::StatusLine line_;
   std::size_t model_width_ = 0, layout_width_ = 0;
   std::size_t cases_ = 0, finished_ = 0;
+  bool weak_ = false;  // bounds of the model whose layouts run
 };
 
 }  // namespace plait::verify

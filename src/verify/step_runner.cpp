@@ -1,5 +1,7 @@
 #include "verify/step_runner.h"
 
+#include "verify/bounds.h"
+
 namespace plait::verify {
 
 StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts,
@@ -9,11 +11,11 @@ StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const Ra
 StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts,
                        const data::Tokenizer& tokenizer, parallel::RankPlan plan)
     : config_(config),
-      learning_rate_(config.train.optimizer, config.train.steps),
       host_memory_(rank.device),
       dataset_(data::open_dataset(config, tokenizer, plan.sizes.shape.vocab)),
       batches_(host_memory_, plan, dataset_, 1, config.verify.steps),
       session_(std::move(plan), parts.group_options(config, rank.device), rank) {
+  config_.train.optimizer = verify_optimizer(config);
   interpreter().initialize(config.run.seed);
   interpreter().synchronize_warm_up();
 }
@@ -25,7 +27,7 @@ void StepRunner::synchronize_observe(std::int64_t step, const runtime::Interpret
 
 runtime::StepResult StepRunner::synchronize_step() {
   ++step_;
-  interpreter().run_step(batches_, train::update_settings(config_, step_, learning_rate_.at(step_ - 1)));
+  interpreter().run_step(batches_, train::update_settings(config_, step_, config_.verify.lr));
   const runtime::StepResult result = interpreter().synchronize_result();
   interpreter().synchronize();
   return result;

@@ -6,7 +6,6 @@
 
 #include "data/tokenizer.h"
 #include "train/batch_sources.h"
-#include "train/learning_rate.h"
 #include "train/session.h"
 #include "verify/rank_parts.h"
 
@@ -30,8 +29,7 @@ class StepRunner {
   StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, const data::Tokenizer& tokenizer,
              parallel::RankPlan plan);
 
-  const Config& config_;
-  train::LearningRate learning_rate_;
+  Config config_;  // with verify_optimizer()
   DeviceMemory host_memory_;
   std::shared_ptr<const data::Dataset> dataset_;
   train::TrainingBatches batches_;

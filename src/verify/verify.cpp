@@ -78,14 +78,15 @@ class Verification {
     const Device device = launch.devices.front();
     const parallel::RankPlan plan =
         parallel::make_rank_plan(model.serial, model.tokenizer->vocab(), parallel::Layout{}, 0, device.kind);
-    ModelReport report{model.name, 0, std::string(to_string(plan.sizes.compute)), verify_bounds(plan, model.serial), {}};
+    ModelReport report{model.name, 0, std::string(to_string(plan.sizes.compute)), verify_bounds(plan, model.serial), {}, {}};
     for (const model::Parameter& p : plan.parameters) report.parameters += p.stored;
     for (std::int64_t step = 1; step <= model.serial.verify.steps; ++step) {
-      const ReferenceStep serial(serial_run(of_serial), step);
-      report.steps.push_back({serial.loss(), serial.norm(), serial.drift(), serial.logits()});
+      report.steps.push_back(ReferenceStep(serial_run(of_serial), step).figures());
     }
+    report.weak = weak_bounds(report.bounds, report.steps);
     report_.device = device_name(device);
     report_.models.push_back(std::move(report));
+    if (events_.recorded) events_.recorded(report_.models.back());
   }
 
   void verify_layout(const VerifyCase& c) {
@@ -143,6 +144,10 @@ class Verification {
 
 int VerifyReport::passed() const {
   return static_cast<int>(std::count_if(layouts.begin(), layouts.end(), [](const LayoutResult& l) { return l.passed(); }));
+}
+
+bool VerifyReport::weak() const {
+  return std::any_of(models.begin(), models.end(), [](const ModelReport& m) { return !m.weak.empty(); });
 }
 
 VerifyReport verify(const VerifyRequest& request, const VerifyEvents& events) { return Verification(request, events).run(); }

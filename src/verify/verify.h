@@ -4,8 +4,9 @@
 // each layout's programs are proved (parallel/validator.h), and it takes the same steps from the same weights with the same
 // batches and is compared with the serial run: loss and gradient norm of every step, every parameter's gradient in the first,
 // every parameter after the last (verify/bounds.h says how close they have to be). A layout that fails is run again to
-// find its first divergence, and the matrix goes on. Where the configuration has `bounds`, a layout whose ranks lose more of
-// their steps to communication or waiting than those allow fails as well.
+// find its first divergence, and the matrix goes on. Bounds that are too weak to catch faults are reported (weak_bounds.h).
+// Where the configuration has `bounds`, a layout whose ranks lose more of their steps to communication or waiting than those
+// allow fails as well.
 #pragma once
 
 #include <functional>
@@ -18,6 +19,7 @@
 #include "verify/matrix.h"
 #include "verify/rank_parts.h"
 #include "verify/verify_job.h"
+#include "verify/weak_bounds.h"
 
 namespace plait::verify {
 
@@ -45,11 +47,8 @@ struct ModelReport {
   std::int64_t parameters = 0;
   std::string compute;  // "f32"
   VerifyBounds bounds;
-  struct StepFigures {
-    double loss = 0, norm = 0;     // of the serial run
-    double drift = 0, logits = 0;  // what the step's bounds depend on
-  };
-  std::vector<StepFigures> steps;
+  std::vector<StepFigures> steps;  // of the serial run
+  std::vector<WeakBound> weak;
 };
 
 struct VerifyReport {
@@ -60,12 +59,14 @@ struct VerifyReport {
   double seconds = 0;
 
   int passed() const;
+  bool weak() const;  // whether any model has weak bounds
   int failed() const { return static_cast<int>(layouts.size()) - passed(); }
 };
 
 // For showing what goes on.
 struct VerifyEvents {
   std::function<void(const VerifyMatrix&)> planned;
+  std::function<void(const ModelReport&)> recorded;  // the serial run, before the model's layouts
   std::function<void(const std::string& model, const std::string& layout)> started;  // layout "serial": the reference
   std::function<void(const LayoutResult&)> finished;
 };

@@ -68,6 +68,22 @@ TEST_F(VerifyCommand, ProcessesFindWhatThreadsFind) {
   }
 }
 
+TEST_F(VerifyCommand, WeakBoundsAreReportedAndFailWithStrict) {
+  const Outcome strong =
+      verify("--layout tensor=2 --strict --json --set train.optimizer.lr=10 --set train.optimizer.epsilon=1e-8");
+  EXPECT_EQ(strong.status, 0) << strong.errors << "verify takes steps of its own";
+  EXPECT_EQ(nlohmann::json::parse(strong.output)["weak"], false);
+  const std::string weak = "--layout tensor=2 --set verify.lr=10 --set verify.steps=3";
+  const Outcome reported = verify(weak), json = verify(weak + " --json"), strict = verify(weak + " --strict");
+  EXPECT_EQ(reported.status, 0) << reported.errors;
+  EXPECT_THAT(reported.output, AllOf(HasSubstr("  weak  "), HasSubstr("weak: base: the bound of parameter after step 3 is"),
+                                     HasSubstr("a smaller verify.lr")));
+  EXPECT_EQ(strict.status, 1);
+  const auto document = nlohmann::json::parse(json.output);
+  EXPECT_EQ(document["weak"], true);
+  EXPECT_EQ(document["bounds"]["base"]["weak"][0]["kind"], "loss");
+}
+
 TEST_F(VerifyCommand, RefusesWithStatus2AndAReason) {
   const auto refusal = [&](const std::string& arguments) {
     const Outcome outcome = verify(arguments);
@@ -87,7 +103,7 @@ TEST_F(VerifyCommand, RefusesWithStatus2AndAReason) {
 
 TEST_F(VerifyCommand, ASerialRunThatFailsIsStatus3) {
   const Outcome outcome =
-      verify("--layout data=2 --set train.optimizer.lr=1e30 --set train.clip=0 --set train.steps=4 --set verify.steps=4");
+      verify("--layout data=2 --set verify.lr=1e30 --set train.clip=0 --set train.steps=4 --set verify.steps=4");
   EXPECT_EQ(outcome.status, 3);
   EXPECT_THAT(outcome.errors, HasSubstr("the serial run of model base failed"));
 }
@@ -125,7 +141,7 @@ TEST_F(VerifyCommand, ALayoutThatFailsIsStatus1) {
   bool killed = false;
   while (!killed && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    if (text_of(errors).find("  ok  ") == std::string::npos) continue;
+    if (text_of(errors).find("\nbase     data=1") == std::string::npos) continue;
     for (const pid_t child : children_of(process)) {
       if (!killed) killed = ::kill(child, SIGKILL) == 0;
     }

@@ -1,4 +1,5 @@
 // How errors are measured, and what they are measured against.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +8,7 @@
 #include "verify/bounds.h"
 #include "verify/findings.h"
 #include "verify/verify_cases.h"
+#include "verify/weak_bounds.h"
 
 namespace plait::verify::test {
 namespace {
@@ -89,6 +91,34 @@ TEST(VerifyBounds, OfAParameterFollowItsGradient) {
   EXPECT_GT(b.update(1, 0, v / 100, v), 9 * b.update(1, 0, v, v)) << "a smaller gradient has a larger relative error";
   EXPECT_LE(b.update(1, 0, 0, 1e6), 2 * lr) << "AdamW moves nothing further than that";
   EXPECT_GT(b.update(1, 1e-3, v, v), 10 * b.update(1, 0, v, v));
+}
+
+// A configuration is verified as it is, whatever it trains with.
+TEST(VerifyBounds, FollowStepsOfTheirOwn) {
+  const VerifyBounds base = bounds_of({}), trained = bounds_of({"train.optimizer.lr=10", "train.optimizer.epsilon=1e-12",
+                                                                "train.optimizer.warmup=2", "train.optimizer.schedule=cosine"});
+  EXPECT_EQ(trained.rates, base.rates);
+  EXPECT_EQ(trained.rates, std::vector<double>(2, 1e-5));
+  EXPECT_EQ(trained.update(2, 0, 1e-6, 1e-4), base.update(2, 0, 1e-6, 1e-4));
+  EXPECT_EQ(bounds_of({"train.optimizer.beta2=0.9"}).optimizer.beta2, 0.9) << "the rest stays";
+}
+
+std::vector<ErrorKind> weak_kinds(const VerifyBounds& bounds, const std::vector<StepFigures>& steps) {
+  std::vector<ErrorKind> kinds;
+  for (const WeakBound& weak : weak_bounds(bounds, steps)) kinds.push_back(weak.kind);
+  return kinds;
+}
+
+TEST(WeakBounds, AreThoseThatFaultsFitBeneath) {
+  const VerifyBounds bounds = bounds_of({});
+  const StepFigures start{.loss = 5, .norm = 1, .drift = 0, .logits = 0.1};
+  StepFigures apart = start;
+  apart.drift = 1e-5;
+  EXPECT_TRUE(weak_kinds(bounds, {start, apart}).empty());
+  apart.drift = 1;
+  EXPECT_EQ(weak_kinds(bounds, {start, apart}), (std::vector{ErrorKind::loss, ErrorKind::norm, ErrorKind::parameter}));
+  EXPECT_EQ(weak_bounds(bounds, {start, apart, apart}).front().step, 2) << "the first of them";
+  EXPECT_THAT(weak_bounds(bounds, {start, apart}).back().text(), testing::HasSubstr("the bound of parameter after step 2 is"));
 }
 
 }  // namespace

@@ -248,11 +248,30 @@ LayoutResult only_result(const VerifyReport& report) {
   return report.layouts.at(0);
 }
 
+// Whether bounds that are just not weak would have caught it, whatever the bounds were.
+bool shows_above_limits(const VerifyReport& report) {
+  const ModelReport& model = report.models.front();
+  const VerifyFindings& found = report.layouts.front().findings;
+  const auto in_movements = [&](ErrorKind kind) {  // of a parameter's update
+    return found.of(kind).of_bound * 2 * model.bounds.gradient(model.steps.back().drift);
+  };
+  fmt::print("          loss {:.1e} norm {:.1e} gradient {:.1e} parameter {:.1e} weight {:.1e}\n",
+             found.of(ErrorKind::loss).largest, found.of(ErrorKind::norm).largest, found.of(ErrorKind::gradient).largest,
+             in_movements(ErrorKind::parameter), in_movements(ErrorKind::weight));
+  const auto shows = [](ErrorKind kind, double error) { return error > weak_from(kind); };
+  return shows(ErrorKind::loss, found.of(ErrorKind::loss).largest) ||
+         shows(ErrorKind::norm, found.of(ErrorKind::norm).largest) ||
+         shows(ErrorKind::gradient, found.of(ErrorKind::gradient).largest) ||
+         shows(ErrorKind::parameter, in_movements(ErrorKind::parameter)) ||
+         shows(ErrorKind::weight, in_movements(ErrorKind::weight));
+}
+
 TEST(VerifyMutations, AreCaughtAndTheirRegionNamed) {
   const std::vector<Mutation> list = mutations();
   int caught = 0;
   for (const Mutation& m : list) {
-    const LayoutResult result = only_result(verify(verify_request({m.layout}, m.parts)));
+    const VerifyReport report = verify(verify_request({m.layout}, m.parts));
+    const LayoutResult result = only_result(report);
     const std::string found = result.findings.first_divergence ? result.findings.first_divergence->text() : result.failure;
     const bool named = !result.passed() && std::all_of(m.words.begin(), m.words.end(), [&](const std::string& words) {
       return found.find(words) != std::string::npos;
@@ -260,6 +279,8 @@ TEST(VerifyMutations, AreCaughtAndTheirRegionNamed) {
     caught += named ? 1 : 0;
     EXPECT_TRUE(named) << m.name << " (" << m.layout << "): " << (found.empty() ? "not caught" : found);
     fmt::print("  {:<6}  {} ({})\n          {}\n", named ? "caught" : "MISSED", m.name, m.layout, found);
+    EXPECT_TRUE(report.models.front().weak.empty()) << m.name;
+    EXPECT_TRUE(shows_above_limits(report)) << m.name << ": a bound that is not called weak would miss it";
   }
   fmt::print("caught {} of {}\n", caught, list.size());
   EXPECT_GE(list.size(), 14u);

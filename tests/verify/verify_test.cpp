@@ -98,8 +98,7 @@ TEST_F(Verify, ASerialRunThatGoesWrongIsAnErrorOfItsOwn) {
   EXPECT_THROW(
       {
         try {
-          verify(
-              verify_request({"data=2"}, {}, {"train.optimizer.lr=1e30", "verify.steps=4", "train.steps=4", "train.clip=0"}));
+          verify(verify_request({"data=2"}, {}, {"verify.lr=1e30", "verify.steps=4", "train.steps=4", "train.clip=0"}));
         } catch (const Error& error) {
           EXPECT_THAT(error.what(), AllOf(HasSubstr("the serial run of model base failed"), HasSubstr("not finite")));
           throw;

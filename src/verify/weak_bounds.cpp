@@ -1,0 +1,50 @@
+#include "verify/weak_bounds.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include "core/error.h"
+
+namespace plait::verify {
+
+double weak_from(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::loss: return 1e-3;
+    case ErrorKind::norm: return 1e-2;
+    case ErrorKind::gradient: return 0.1;
+    case ErrorKind::parameter:
+    case ErrorKind::weight: return 0.5;
+  }
+  throw InternalError("weak_from: unknown kind");
+}
+
+std::vector<WeakBound> weak_bounds(const VerifyBounds& bounds, const std::vector<StepFigures>& steps) {
+  std::vector<WeakBound> weak;
+  const auto add = [&](ErrorKind kind, std::size_t index, double bound) {
+    if (bound <= weak_from(kind)) return false;
+    weak.push_back({kind, static_cast<std::int64_t>(index) + 1, bound, weak_from(kind)});
+    return true;
+  };
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (add(ErrorKind::loss, i, bounds.loss(steps[i].drift, steps[i].logits))) break;
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (add(ErrorKind::norm, i, bounds.norm(steps[i].drift))) break;
+  }
+  if (!steps.empty()) {
+    add(ErrorKind::gradient, 0, bounds.gradient(steps.front().drift));
+    add(ErrorKind::parameter, steps.size() - 1, 2 * bounds.gradient(steps.back().drift));
+  }
+  return weak;
+}
+
+std::string WeakBound::text() const {
+  const std::string of = kind == ErrorKind::parameter ? " of what updates move parameters by" : "";
+  return fmt::format("the bound of {} after step {} is {:.1e}{}, above {:.0e}: faults may hide beneath it", to_string(kind),
+                     step, bound, of, most);
+}
+
+void to_json(nlohmann::ordered_json& json, const WeakBound& weak) {
+  json = {{"kind", to_string(weak.kind)}, {"step", weak.step}, {"bound", weak.bound}, {"weak_from", weak.most}};
+}
+
+}  // namespace plait::verify

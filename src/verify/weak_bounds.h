@@ -1,0 +1,36 @@
+// Bounds that have grown so far that a fault could hide beneath them. An error that stays within such a bound says little, so
+// `plait verify` says which ones they are, and fails with --strict.
+//
+// How far is too far follows from faults: each of those in tests/verify/mutation_test.cpp makes some error larger than the
+// limit here, so that bounds at these limits would catch every one of them.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "verify/bounds.h"
+#include "verify/findings.h"
+
+namespace plait::verify {
+
+struct WeakBound {
+  ErrorKind kind = ErrorKind::loss;
+  std::int64_t step = 0;
+  double bound = 0, most = 0;  // `most`: weak_from(kind)
+
+  std::string text() const;
+};
+
+// Bounds above this are weak: of relative errors; of parameters in units of what updates move the elements with the largest
+// gradients by, so that an update which is lost, or made twice, is an error of 1. Those elements have the narrowest bounds of
+// their tensor, 2 lr gradient(drift) a step, and a fault in a tensor shows where its bound is narrowest.
+double weak_from(ErrorKind kind);
+
+// For each kind the first step of which the bound is weak. `steps`: of the serial run, all of them. Weights are parameters.
+std::vector<WeakBound> weak_bounds(const VerifyBounds& bounds, const std::vector<StepFigures>& steps);
+
+void to_json(nlohmann::ordered_json& json, const WeakBound& weak);
+
+}  // namespace plait::verify
