@@ -187,6 +187,7 @@ SettledJob settle(const Config& config) {
   const PlacementStrategy strategy = config.placement.strategy;
   Config asked = config;
   const bool external = launch_mode(config) == LaunchMode::external;
+  if (!external) check_host_ranks(fixed_ranks(config));
   if (external) {
     if (!open.empty()) {
       throw ConfigError(

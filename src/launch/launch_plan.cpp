@@ -81,6 +81,12 @@ std::string outside_warning(const LaunchPlan& plan) {
 
 }  // namespace
 
+void check_host_ranks(int ranks) {
+  if (ranks <= limits::host_ranks.most) return;
+  refuse_ranks(ranks, "must be at most " + std::to_string(limits::host_ranks.most) +
+                          " on one host; ranks on several are started from outside (launch.mode: external)");
+}
+
 DeviceChoice choose_devices(const Config& config) {
   const std::string& wish = config.launch.device;
   const bool fp64 = config.precision.compute == "fp64";
@@ -127,10 +133,7 @@ LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> j
       refuse_ranks(plan.ranks, "there are only " + std::to_string(devices.count) +
                                    " GPUs, and each rank needs its own; ask for fewer, or for launch.device: cpu");
     }
-    if (plan.ranks > limits::host_ranks.most) {
-      refuse_ranks(plan.ranks, "must be at most " + std::to_string(limits::host_ranks.most) +
-                                   " on one host; ranks on several are started from outside (launch.mode: external)");
-    }
+    check_host_ranks(plan.ranks);
     plan.devices = placed(config, devices, plan.ranks);
   }
   check_layout(config, plan.ranks);

@@ -29,6 +29,9 @@ struct LaunchPlan {
 // join_job() (agreement.h) gave, where this process has joined the other ranks already.
 LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> joined = nullptr);
 
+// ConfigError if one host cannot start so many ranks (core/config_limits.h). For before anything is planned for them.
+void check_host_ranks(int ranks);
+
 // This process's position, if it was started as one rank: by our own launcher (launch.mode processes) or an outside one
 // (external). Opens the rendezvous (launch/job_rendezvous.h) unless it is `joined`. ConfigError if the mode is external and the
 // environment does not give the position.
