@@ -8,9 +8,9 @@ namespace plait::verify {
 
 double weak_from(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::loss: return 1e-3;
-    case ErrorKind::norm: return 1e-2;
-    case ErrorKind::gradient: return 0.1;
+    case ErrorKind::loss: return 0.1;
+    case ErrorKind::norm: return 0.05;
+    case ErrorKind::gradient: return 0.2;
     case ErrorKind::parameter:
     case ErrorKind::weight: return 0.5;
   }
@@ -39,8 +39,8 @@ std::vector<WeakBound> weak_bounds(const VerifyBounds& bounds, const std::vector
 
 std::string WeakBound::text() const {
   const std::string of = kind == ErrorKind::parameter ? " of what updates move parameters by" : "";
-  return fmt::format("the bound of {} after step {} is {:.1e}{}, above {:.0e}: faults may hide beneath it", to_string(kind),
-                     step, bound, of, most);
+  return fmt::format("the bound of {} after step {} is {:.2g}{}, above {}: faults may hide beneath it", to_string(kind), step,
+                     bound, of, most);
 }
 
 void to_json(nlohmann::ordered_json& json, const WeakBound& weak) {

@@ -2,7 +2,8 @@
 // `plait verify` says which ones they are, and fails with --strict.
 //
 // How far is too far follows from faults: each of those in tests/verify/mutation_test.cpp makes some error larger than the
-// limit here, so that bounds at these limits would catch every one of them.
+// limit here, so that bounds at these limits would catch every one of them. The smallest errors of faults that show nowhere
+// else were 0.5 (loss), 0.11 (norm), 0.42 (gradients) and 1.6 (weights); the limits are half of that and less.
 #pragma once
 
 #include <cstdint>
