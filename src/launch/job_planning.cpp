@@ -1,12 +1,18 @@
 #include "launch/job_planning.h"
 
 #include <spdlog/fmt/fmt.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/pair_transport.h"
 #include "data/tokenizer.h"
 #include "launch/calibration_cache.h"
@@ -20,7 +26,11 @@
 namespace plait::launch {
 namespace {
 
-constexpr const char* settled_variable = "PLAIT_SETTLED_JOB";
+constexpr const char* settled_variable = "PLAIT_SETTLED_JOB";  // a descriptor
+constexpr std::uint64_t most_job_bytes = std::uint64_t{1} << 30;
+
+std::string descriptor_path(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
+
 // Of messages through pinned host memory: 36 to 39 GB/s was measured between H200s (docs/p2p.md).
 constexpr double host_gb_per_s = 36, host_latency_us = 15;
 constexpr const char* assumed_gpu = "H200";  // where there is none at hand
@@ -236,22 +246,40 @@ SettledJob settle(const Config& config) {
 
 void tell_rank_processes(const SettledJob& job) {
   if (job.config.launch.mode != LaunchMode::processes) return;
+  // Inherited, and gone with the last process that has it. A variable itself holds 128 KiB, which plans of many ranks exceed.
+  const int memory = ::memfd_create("plait-job", 0);
+  if (memory < 0) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
   const nlohmann::ordered_json told{{"config", to_yaml(job.config)}, {"plan", job.plan}};
-  ::setenv(settled_variable, told.dump().c_str(), 1);
+  std::ofstream file(descriptor_path(memory), std::ios::binary);
+  if (!(file << told << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
+  ::setenv(settled_variable, std::to_string(memory).c_str(), 1);
 }
 
 std::optional<SettledJob> settled_by_launcher() {
   const char* text = std::getenv(settled_variable);
   if (!text) return std::nullopt;
-  const auto told = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (!told.is_object() || !told.contains("config") || !told.at("config").is_string() || !told.contains("plan")) {
-    throw ConfigError(std::string("environment variable ") + settled_variable +
-                      ": does not hold a job that plait planned; unset it: only plait sets it, for the processes it starts");
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(std::string("environment variable ") + settled_variable + "=" + text +
+                      ": does not name a job that plait " + "planned (" + why +
+                      "); unset it: only plait sets it, for the processes it starts");
+  };
+  int memory = -1;
+  const char* const end = text + std::strlen(text);
+  if (const auto [stop, error] = std::from_chars(text, end, memory); error != std::errc() || stop != end || memory < 0)
+    refuse("not a descriptor");
+  std::string job;
+  try {
+    job = read_text(descriptor_path(memory), most_job_bytes);
+  } catch (const ConfigError& error) {
+    refuse(error.what());
   }
-  SettledJob job{
-      .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
+  const auto told = nlohmann::ordered_json::parse(job, nullptr, false);
+  if (!told.is_object() || !told.contains("config") || !told.at("config").is_string() || !told.contains("plan"))
+    refuse("it holds something else");
+  ::close(memory);
   ::unsetenv(settled_variable);  // for this process alone, not for what it may start
-  return job;
+  return SettledJob{
+      .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
 }
 
 void require_settled(const Config& config, const std::string& command) {

@@ -51,7 +51,8 @@ struct SettledJob {
 SettledJob settle(const Config& config);
 
 // Rank processes do not plan for themselves, since two of them could decide differently. The process that starts them passes
-// its own plan on through the environment. settled_by_launcher() is empty in a process that no plan was passed to.
+// its own plan on, in memory that they inherit. settled_by_launcher() is empty in a process that no plan was passed to; it
+// takes the plan, once.
 void tell_rank_processes(const SettledJob& job);
 std::optional<SettledJob> settled_by_launcher();
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -107,6 +108,19 @@ TEST_F(PlanCommand, RankProcessesDoWhatTheirLauncherDecided) {
   EXPECT_EQ(config.find("pipeline: auto"), std::string::npos);
   EXPECT_THAT(config, HasSubstr("mode: processes"));
   expect_ran(json("plan @/job.yaml --json"));
+}
+
+// More than one environment variable or argument of a process can hold.
+TEST_F(PlanCommand, RankProcessesAreToldOfAJobOfAnySize) {
+  std::ifstream given(folder.path() + "/job.yaml");
+  std::string job((std::istreambuf_iterator<char>(given)), {});
+  std::string files;
+  for (int i = 0; i < 2000; ++i) files += (i ? ", " : "") + std::string(90, 'x') + std::to_string(i);
+  job.replace(job.find("{tokenizer: random"), 1, "{train: [" + files + "], ");
+  write("large.yaml", job);
+  const Outcome run = plait("train @/large.yaml --set launch.mode=processes");
+  ASSERT_EQ(run.status, 0) << run.errors.substr(0, 1000);
+  EXPECT_GT(std::filesystem::file_size(folder.path() + "/runs/r/config.yaml"), 128U << 10);
 }
 
 TEST_F(PlanCommand, ThePlanThatWasDecidedIsTheOneThatRuns) {
