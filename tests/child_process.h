@@ -20,4 +20,8 @@ class ChildProcess {
   std::string name_;  // unique in the program
 };
 
+// Runs `child` and returns how it ended, as waitpid tells.
+int run_child(const ChildProcess& child);
+bool was_killed_by(int status, int signal);
+
 }  // namespace plait::test

@@ -1,4 +1,5 @@
-// A directory for temporary files that no other user can read. It is removed with the object.
+// A directory for temporary files that no other user can read. It is removed with the object; what a process that was killed
+// has left, with the next object that is made in the same folder.
 #pragma once
 
 #include <filesystem>
@@ -15,6 +16,7 @@ class PrivateDirectory {
 
  private:
   std::filesystem::path path_;
+  int lock_ = -1;  // on the directory: says that its maker is alive
 };
 
 }  // namespace plait
