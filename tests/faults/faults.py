@@ -4,9 +4,11 @@ ends, and returns how it ended, in words of docs/failures.md, or raises Unexplai
 import os
 import re
 import signal
+import socket
+import threading
 import time
 
-from job import STOPPED, expect
+from job import STOPPED, TEXT, expect
 
 SAVED = "stopped with a checkpoint of its last step (status 75)"
 NOTHING_YET = "stopped before the run started, or before its first step: nothing to keep (status 75)"
@@ -17,6 +19,10 @@ AT_ONCE = "ended at once; earlier checkpoints are whole"
 WENT_ON = "went on as if nothing had been"
 REFUSED = "the damaged checkpoint was refused by name, the one before offered (status 2)"
 NONE_LEFT = "the damaged checkpoint was refused by name; there was no other (status 2)"
+NO_ROOM = "ended, naming the file; earlier checkpoints are whole"
+DATA = "ended, naming the data file"
+DISAGREED = "refused on every rank, naming the key and both values (status 2)"
+OWNED = "the second job was refused, naming the first (status 2), which went on and stopped with a checkpoint"
 CUT = "the torn line was cut off on resuming"
 
 
@@ -199,7 +205,7 @@ def damage(job, random, resumed_at):
     what = f"{name} of step {newest}, {how}"
     if any(s != 2 for s in statuses):
         # What another run may have written: the others do not find out before they are told.
-        expect(job.mode == "external" and set(statuses) <= {2, 3}, f"{what}: statuses {statuses}")
+        expect(job.mode in FROM_OUTSIDE and set(statuses) <= {2, 3}, f"{what}: statuses {statuses}")
     expect(f"step-{newest:08}" in output, f"{what}: not named")
     older = re.search(r"newest good one before it is step (\d+); resume from it with --resume (\S+)", output)
     if older:
@@ -225,9 +231,186 @@ def torn_log(job, random, resumed_at):
     return CUT
 
 
+def all_ended(job, statuses, names):
+    """By the fault, which one of the ranks at least names by `names`; nobody died of a signal."""
+    expect(all(s in (2, 3) for s in statuses), f"statuses {statuses}")
+    expect(re.search(names, job.output()), f"nobody says {names}")
+
+
+def full_disk(job, random, resumed_at):
+    job.start(resume=job.run_dir if resumed_at else None)
+    random_moment(job, random)
+    job.disk.fill(random.choice([0, 4096, random.randrange(1 << 20)]))
+    statuses = job.wait()
+    job.disk.free()
+    if not any(statuses):
+        return FINISHED
+    all_ended(job, statuses, rf"{job.folder}.*No space left on device")
+    return NO_ROOM
+
+
+def may_not_grow(job, random, resumed_at):
+    """ulimit -f: too little for a checkpoint, or for one of its files."""
+    job.start(resume=job.run_dir if resumed_at else None, largest_file=random.randrange(60_000, 200_000))
+    statuses = job.wait()
+    all_ended(job, statuses, rf"{job.folder}.*File too large; raise the limit on the size of files \(ulimit -f\)")
+    return NO_ROOM
+
+
+def shrinking_data(job, random, resumed_at):
+    job.start(resume=job.run_dir if resumed_at else None)
+    before = max(job.logged(), default=0)
+    job.wait_for_step(before + random.randint(1, 12))
+    times = job.text.stat()
+    os.truncate(job.text, random.choice([0, random.randrange(len(TEXT) // 2)]))
+    statuses = job.wait()
+    with open(job.text, "r+") as text:
+        text.write(TEXT)
+    os.utime(job.text, ns=(times.st_atime_ns, times.st_mtime_ns))
+    if not any(statuses):
+        return FINISHED
+    all_ended(job, statuses, re.escape(str(job.text)))
+    return DATA
+
+
+GREETING = b"plait-1\0\1\0\0\0"
+WORDS = [b"", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100_000, GREETING, GREETING + b"c" * 32, GREETING + b"c" * 64, b"\0" * 8,
+         (48).to_bytes(8, "little") + (3).to_bytes(8, "little") + b"\0" * 32]
+
+
+def listening():
+    """Ports of this machine that somebody listens at, each with what tells it from a later one of the same number."""
+    ports = {}
+    with open("/proc/net/tcp") as table:
+        for line in table:
+            fields = line.split()
+            if fields[3] == "0A":
+                ports[fields[9]] = int(fields[1].split(":")[1], 16)
+    return ports
+
+
+class Stranger:
+    """Connects to every port that opens while it is here, and says what others might."""
+
+    def __init__(self):
+        self.sockets, self.ports, self.known = [], 0, set(listening())
+        self.leaving = threading.Event()
+        self.thread = threading.Thread(target=self.call)
+        self.thread.start()
+
+    def call(self):
+        while not self.leaving.is_set():
+            for listener, port in listening().items():
+                if listener in self.known:
+                    continue
+                self.known.add(listener)
+                self.ports += 1
+                for words in WORDS:
+                    try:
+                        connection = socket.create_connection(("127.0.0.1", port), 0.5)
+                        connection.setblocking(False)
+                        self.sockets.append(connection)
+                        connection.send(words)
+                    except OSError:
+                        pass  # dropped already, or the port is closed
+            time.sleep(0.0005)
+
+    def leave(self):
+        """Returns how many bytes it was told on the most talkative connection."""
+        self.leaving.set()
+        self.thread.join()
+        most = 0
+        for connection in self.sockets:
+            told = 0
+            try:
+                while data := connection.recv(1 << 16):
+                    told += len(data)
+            except OSError:
+                pass
+            most = max(most, told)
+            connection.close()
+        return most
+
+
+def stranger(job, random, resumed_at):
+    somebody = Stranger()
+    job.start(resume=job.run_dir if resumed_at else None)
+    before = max(job.logged(), default=0)
+    job.wait_for_step(before + random.randint(1, 4))
+    told = somebody.leave()
+    job.strangers.append((somebody.ports, len(somebody.sockets)))
+    # A greeting, a challenge and at most a proof of it, which tells nothing without the secret.
+    expect(told <= 128, f"a stranger was told {told} bytes")
+    send([p.pid for p in job.started], signal.SIGTERM)
+    job.logged_before = max(job.logged(), default=None)
+    return ended_by_stop(job, job.wait(), resumed_at)
+
+
+def disagreeing_ranks(job, random, resumed_at):
+    key, value = random.choice([("train.optimizer.lr", "0.5"), ("run.seed", "77"), ("train.global_batch", "16"),
+                                ("train.clip", "0.3"), ("model.layers", "3"), ("data.sequence_length", "8"),
+                                ("train.steps", "241"), ("parallel.schedule", "gpipe")])
+    before = sorted(job.logged()), job.checkpoints()
+    job.start(resume=job.run_dir if resumed_at else None, of_last_rank=["--set", f"{key}={value}"])
+    statuses = job.wait()
+    expect(set(statuses) == {2}, f"{key}={value}: statuses {statuses}")
+    for path in job.outputs:
+        expect(re.search(rf"{key}={value}: on rank 1, but \S+ on rank 0", path.read_text()), f"{key}={value} is not named")
+    expect((sorted(job.logged()), job.checkpoints()) == before, "the run has changed")
+    return DISAGREED
+
+
+def second_owner(job, random, resumed_at):
+    job.start(resume=job.run_dir if resumed_at else None)
+    before = max(job.logged(), default=0)
+    job.wait_for_step(before + random.randint(1, 12))
+    other = job.another()
+    # A run without a checkpoint cannot be resumed either, so it is started anew with the same directory.
+    other.start(resume=job.run_dir)
+    refused = other.wait()
+    if job.over() and not any(job.wait()):
+        return FINISHED
+    expect(2 in refused and set(refused) <= {2, 3}, f"statuses of the second job {refused}")
+    said = other.output()
+    expect(re.search(r"is in use by another job: process \d+ on \S+, since ", said), f"the second job says {said}")
+    send([p.pid for p in job.started], signal.SIGTERM)
+    job.logged_before = max(job.logged(), default=None)
+    outcome = ended_by_stop(job, job.wait(), resumed_at)
+    return OWNED if outcome == SAVED else outcome
+
+
+def cut_cable(job, random, resumed_at):
+    job.start(resume=job.run_dir if resumed_at else None)
+    random_moment(job, random)
+    job.networks.plug("down")
+    statuses = job.wait()
+    job.networks.plug("up")
+    if not any(statuses):
+        return FINISHED
+    all_ended(job, [s or 3 for s in statuses], r"rank [01]")  # one may have come to its end
+    return ENDED
+
+
+def slow_cable(job, random, resumed_at):
+    job.start(resume=job.run_dir if resumed_at else None)
+    before = max(job.logged(), default=0)
+    job.wait_for_step(before + 1)
+    job.networks.slow(random.choice(["500kbit", "2mbit"]))
+    time.sleep(random.uniform(0.1, 1))
+    job.networks.slow(None)
+    reached = max(job.logged(), default=0) + 2
+    if not job.wait_for_step(reached):
+        statuses = job.wait()
+        expect(not any(statuses), f"statuses {statuses}")
+        return FINISHED
+    job.kill()
+    return WENT_ON
+
+
 # name: (weight, fault, needs a checkpoint, modes)
-EVERY_MODE = ("one thread", "threads", "processes", "external")
-SEVERAL_PROCESSES = ("processes", "external")
+EVERY_MODE = ("one thread", "threads", "processes", "external", "two networks")
+SEVERAL_PROCESSES = ("processes", "external", "two networks")
+FROM_OUTSIDE = ("external", "two networks")
 FAULTS = {
     "SIGINT": (2, one_signal(signal.SIGINT, "started"), False, EVERY_MODE),
     "SIGTERM": (2, one_signal(signal.SIGTERM, "started"), False, EVERY_MODE),
@@ -243,4 +426,12 @@ FAULTS = {
     "a rank is paused": (1, paused, False, SEVERAL_PROCESSES),
     "a damaged checkpoint": (3, damage, True, EVERY_MODE),
     "a torn line in metrics.jsonl": (1, torn_log, True, EVERY_MODE),
+    "a full disk": (2, full_disk, False, EVERY_MODE),
+    "ulimit -f": (2, may_not_grow, False, EVERY_MODE),
+    "data that shrinks": (2, shrinking_data, False, EVERY_MODE),
+    "a stranger at every port": (2, stranger, False, ("threads", "processes", "external")),
+    "ranks that disagree": (3, disagreeing_ranks, False, FROM_OUTSIDE),
+    "a second owner": (2, second_owner, True, EVERY_MODE),
+    "a cut cable": (4, cut_cable, False, ("two networks",)),
+    "a slow cable": (3, slow_cable, False, ("two networks",)),
 }

@@ -1,9 +1,14 @@
 """A training job that faults are done to: started in any launch mode, watched, and looked at when it is over."""
+import copy
+import errno
 import fcntl
+import itertools
 import json
 import os
 import pty
 import re
+import resource
+import secrets
 import shutil
 import signal
 import subprocess
@@ -20,7 +25,6 @@ model: {{layers: 2, hidden: 32, heads: 4, ffn: 64}}
 data: {{train: ["{folder}/text.txt"], tokenizer: bytes, sequence_length: 16}}
 train: {{steps: {steps}, global_batch: {batch}, micro_batch: 2, eval_every: 25, eval_batches: 2}}
 checkpoint: {{every: 20, keep: 3}}
-comm: {{timeout_s: 20}}
 log: {{every: 1, tensorboard: false}}
 """
 
@@ -29,7 +33,12 @@ MODES = {
     "threads": {"launch.mode": "threads", "launch.ranks": 2, "parallel.zero": 1},
     "processes": {"launch.mode": "processes", "launch.ranks": 2, "parallel.pipeline": 2, "parallel.data": 1},
     "external": {"launch.mode": "external", "launch.ranks": 2, "parallel.tensor": 2, "parallel.data": 1},
+    # Two hosts: a network namespace for each rank, a cable, no shared directory but the run's.
+    "two networks": {"launch.mode": "external", "launch.ranks": 2, "parallel.data": 2, "parallel.zero": 2,
+                     "comm.interface": "cable", "comm.timeout_s": 4},
 }
+TEXT = "".join(f"line {i}: the quick brown fox jumps over the lazy dog\n" for i in range(400))
+DISK_BYTES = 16 << 20
 
 
 class Unexplained(Exception):
@@ -41,6 +50,82 @@ def expect(condition, words):
         raise Unexplained(words)
 
 
+def ran(*command):
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+class Networks:
+    """Two network namespaces that a cable joins. Needs root; `ready` says whether it worked."""
+
+    def __init__(self):
+        number = next(Networks.numbers)
+        self.names = [f"plait-faults-{os.getpid()}-{number}-{i}" for i in (0, 1)]
+        self.ready = bool(shutil.which("ip")) and all(ran("ip", "netns", "add", name) for name in self.names)
+        self.ready = self.ready and ran("ip", "link", "add", "cable", "netns", self.names[0], "type", "veth",
+                                        "peer", "name", "cable", "netns", self.names[1])
+        for i, name in enumerate(self.names):
+            self.ready = (self.ready and ran("ip", "-n", name, "addr", "add", f"10.78.0.{i + 1}/24", "dev", "cable")
+                          and ran("ip", "-n", name, "link", "set", "cable", "up")
+                          and ran("ip", "-n", name, "link", "set", "lo", "up"))
+
+    numbers = itertools.count()
+
+    def plug(self, state):
+        """`state`: up or down."""
+        expect(ran("ip", "-n", self.names[0], "link", "set", "cable", state), "cannot change the cable")
+
+    def slow(self, rate):
+        """Lets that rate through from rank 0's end, as tc writes rates; None: all."""
+        tc = ["ip", "netns", "exec", self.names[0], "tc", "qdisc"]
+        done = (ran(*tc, "del", "dev", "cable", "root") if rate is None else
+                ran(*tc, "add", "dev", "cable", "root", "tbf", "rate", rate, "burst", "16kb", "latency", "10s"))
+        expect(done, "cannot change the rate of the cable")
+
+    def remove(self):
+        for name in self.names:
+            ran("ip", "netns", "del", name)
+
+
+class Disk:
+    """A small disk of its own at `path`. Needs root; `ready` says whether it worked."""
+
+    def __init__(self, path):
+        self.path = path
+        path.mkdir()
+        self.ready = ran("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "plait-faults", str(path))
+
+    def fill(self, room):
+        """Until `room` bytes are left, at most."""
+        with open(self.path / "filler", "wb", buffering=0) as filler:
+            try:
+                while True:
+                    filler.write(bytes(1 << 16))
+            except OSError as error:
+                expect(error.errno == errno.ENOSPC, f"cannot fill the disk: {error}")
+            filler.truncate(max(0, filler.tell() - room))
+
+    def free(self):
+        (self.path / "filler").unlink()
+
+    def remove(self):
+        if self.ready:
+            ran("umount", "-l", str(self.path))
+
+
+def available_modes(modes):
+    """Those of `modes` that this machine can start."""
+    networks = Networks()
+    networks.remove()
+    return [mode for mode in modes if mode != "two networks" or networks.ready]
+
+
+def small_disks(folder):
+    """Whether jobs below `folder` get disks of their own."""
+    disk = Disk(folder / "disk")
+    disk.remove()
+    return disk.ready
+
+
 class Job:
     """One run directory in a folder of its own, and the processes that work on it."""
 
@@ -49,31 +134,36 @@ class Job:
         self.folder.mkdir(parents=True)
         self.temporary = self.folder / "tmp"
         self.temporary.mkdir()
-        with open(self.folder / "text.txt", "w") as text:
-            for i in range(400):
-                text.write(f"line {i}: the quick brown fox jumps over the lazy dog\n")
+        self.text = self.folder / "text.txt"
+        self.text.write_text(TEXT)
+        self.disk = Disk(self.folder / "runs")
+        self.networks = Networks() if mode == "two networks" else None
         (self.folder / "config.yaml").write_text(CONFIG.format(folder=self.folder, seed=seed, steps=steps, batch=batch))
         self.run_dir = self.folder / "runs" / "run"
-        self.starts = 0
+        self.starts = itertools.count(1)
         self.logged_before = None  # the last step that was logged when a signal had been sent
         self.later = []            # by how many steps what was saved is later
+        self.strangers = []        # of each stay: ports that were found, connections
+        self.token = secrets.token_hex(16)
         self.started = []   # the processes that the campaign started, rank 0 first
         self.outputs = []
         self.terminal = None
 
     # --- running ---
 
-    def start(self, resume=None, terminal=False):
-        """Starts or resumes the run. `terminal`: with one, in its foreground."""
-        self.starts += 1
+    def start(self, resume=None, terminal=False, of_last_rank=(), largest_file=None):
+        """Starts or resumes the run. `terminal`: with one, in its foreground; `of_last_rank`: arguments that only that one of
+        several processes is given; `largest_file`: in bytes, that the job may write."""
+        number = next(self.starts)
         command = [self.plait, "train", str(self.folder / "config.yaml")]
         settings = dict(MODES[self.mode])
         external = settings["launch.mode"] == "external"
         settings["launch.device"] = "cpu"
-        if external:
-            rendezvous = self.folder / f"rendezvous-{self.starts}"
-            rendezvous.mkdir(mode=0o700)
-            settings["launch.rendezvous"] = rendezvous
+        settings.setdefault("comm.timeout_s", 20)
+        if self.networks:
+            settings["launch.rendezvous"] = f"tcp://10.78.0.1:{29500 + number}"
+        elif external:
+            settings["launch.rendezvous"] = self.folder / f"rendezvous-{number}"
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         if resume:
@@ -81,25 +171,37 @@ class Job:
 
         def prepare():
             os.setsid()
+            if largest_file is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
             if terminal:
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self.started, self.outputs = [], []
-        for rank in range(settings["launch.ranks"] if external else 1):
+        size = settings["launch.ranks"] if external else 1
+        for rank in range(size):
             environment = {k: v for k, v in os.environ.items() if not k.startswith(("PLAIT_", "SLURM_", "OMPI_"))}
             environment["TMPDIR"] = str(self.temporary)
             if external:
-                environment.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))
-            path = self.folder / f"output-{self.starts}-{rank}"
+                environment.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), PLAIT_TOKEN=self.token,
+                                   TORCHELASTIC_RUN_ID=str(number))
+            path = self.folder / f"output-{number}-{rank}"
             self.outputs.append(path)
             stdin = subprocess.DEVNULL
             if terminal:
                 self.terminal, stdin = pty.openpty()
             with open(path, "w") as output:
-                self.started.append(subprocess.Popen(command, stdin=stdin, stdout=output, stderr=output, env=environment,
+                inside = ["ip", "netns", "exec", self.networks.names[rank]] if self.networks else []
+                own = list(of_last_rank) if rank == size - 1 else []
+                self.started.append(subprocess.Popen(inside + command + own, stdin=stdin, stdout=output, stderr=output, env=environment,
                                                      preexec_fn=prepare))
             if terminal:
                 os.close(stdin)
+
+    def another(self):
+        """Another job that has the same run directory."""
+        other = copy.copy(self)
+        other.started, other.outputs = [], []
+        return other
 
     def type_at_terminal(self, text):
         os.write(self.terminal, text)
@@ -146,6 +248,13 @@ class Job:
                 process.kill()
         self.wait()
 
+    def wait_for_step(self, step, limit=30):
+        """Until the step is logged, or the job is over. Returns whether it is logged."""
+        deadline = time.monotonic() + limit
+        while not self.over() and max(self.logged(), default=0) < step and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return max(self.logged(), default=0) >= step
+
     # --- looking ---
 
     def output(self):
@@ -185,5 +294,18 @@ class Job:
         files = [str(p) for p in self.temporary.iterdir()]
         expect(not files, f"temporary files are left: {files}")
 
+    def forget_run(self):
+        """As if it had never been started."""
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+
+    def release(self, keep=False):
+        """What the machine lent it. `keep`: with a copy of what is on its disk."""
+        if keep and self.disk.ready:
+            shutil.copytree(self.disk.path, self.folder / "runs-kept", dirs_exist_ok=True)
+        self.disk.remove()
+        if self.networks:
+            self.networks.remove()
+
     def remove(self):
+        self.release()
         shutil.rmtree(self.folder)
