@@ -1,5 +1,6 @@
 #include "launch/launch_processes.h"
 
+#include <poll.h>
 #include <spawn.h>
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/fmt/ranges.h>
@@ -11,7 +12,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <thread>
 
 #include "core/error.h"
 #include "launch/process_state.h"
@@ -220,7 +220,7 @@ int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& arg
   std::optional<Clock::time_point> settled;   // when the failures are complete and the others are told to end
   std::optional<Clock::time_point> deadline;  // when those that still run are killed
   while (children.any_running()) {
-    std::this_thread::sleep_for(poll_interval);
+    ::poll(nullptr, 0, static_cast<int>(poll_interval.count()));  // a signal ends it
     const auto now = Clock::now();
     if (signals.wish() > wish) {
       wish = signals.wish();

@@ -206,7 +206,6 @@ class Trainer {
     if (stop_.stop_here()) return say_stopped(start_.step);
     window_start_ = Clock::now();
     for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
-      while (interpreter.pending_results() >= steps_ahead()) take(interpreter.synchronize_result());
       const runtime::UpdateSettings settings = update_settings(config_, step, learning_rate_.at(step - 1));
       if (tracer.wants(step)) {
         while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
@@ -229,11 +228,11 @@ class Trainer {
     return true;
   }
 
-  // How many steps may be enqueued: those that are run before a run can stop, so not more than about half a second of them, and
-  // at least two, so that the device has the next one when it is done with one.
+  // How many steps may be enqueued: those that are run before a run can stop, so not more than about 50 ms of them, and at
+  // least two, so that the device has the next one when it is done with one.
   int steps_ahead() const {
     if (latest_.device_ms <= 0) return runtime::Interpreter::results_in_flight;
-    return static_cast<int>(std::clamp(500.0f / latest_.device_ms, 2.0f, float{runtime::Interpreter::results_in_flight}));
+    return static_cast<int>(std::clamp(50.0f / latest_.device_ms, 2.0f, float{runtime::Interpreter::results_in_flight}));
   }
 
   // False, for run().
@@ -341,9 +340,12 @@ class Trainer {
     const auto save_once = [&] {
       if (!std::exchange(saved, true)) checkpoint(step);
     };
+    // There is room for the next step before it is asked whether there will be one: what is enqueued is run.
+    const int most_pending = report || save ? 0 : steps_ahead() - 1;
+    while (interpreter.pending_results() > most_pending) take(interpreter.synchronize_result());
     bool stop = stop_.stop_here();
     ++window_steps_;
-    if (report || save || stop) {
+    if (stop) {
       while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
     }
     if (stop && last) save_once();  // the evaluation may take longer than whoever sent the signal waits
