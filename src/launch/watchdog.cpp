@@ -107,6 +107,7 @@ void to_json(comm::Json& json, const Residence& place) {
           {"process", place.process.process},
           {"start", place.process.start},
           {"namespace", place.process.pid_namespace},
+          {"network", place.process.network_namespace},
           {"host", place.host}};
 }
 
@@ -116,6 +117,7 @@ void from_json(const comm::Json& json, Residence& place) {
   place.process.process = fields.integer("process", 0, std::numeric_limits<std::int64_t>::max());
   place.process.start = fields.text("start");
   place.process.pid_namespace = fields.text("namespace");
+  place.process.network_namespace = fields.text("network");
   place.host = fields.text("host");
   fields.end();
 }
@@ -301,7 +303,10 @@ class Watchdog::Watch {
     const ProcessState state = process_state(process, place->process.start);
     const bool dead = state == ProcessState::ended || state == ProcessState::stopped;
     return {dead ? Silence::Kind::dead : Silence::Kind::unknown,
-            fmt::format("does not answer: its process {} {}", process, to_string(state))};
+            fmt::format("does not answer: its process {} {}{}", process, to_string(state),
+                        dead || own_.process.shares_network_with(place->process)
+                            ? ""
+                            : ", or the network between it and this rank is cut or too slow")};
   }
 
   bool has_failed(int rank) const {

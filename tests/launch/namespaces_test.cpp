@@ -41,6 +41,10 @@ class TwoNetworks {
   }
   bool ready() const { return ready_; }
   void cut() const { run("ip -n " + name(0) + " link set cable down"); }
+  // Whatever rank 0 sends takes that much longer, as a queue of a link that is overloaded: `rate` as tc writes it.
+  bool slow(const std::string& rate) const {
+    return run("ip netns exec " + name(0) + " tc qdisc add dev cable root tbf rate " + rate + " burst 16kb latency 100s");
+  }
   static std::string address(int i) { return "10.77.0." + std::to_string(i + 1); }
   static std::string name(int i) { return "plait-test-" + std::to_string(::getpid()) + "-" + std::to_string(i); }
 
@@ -162,6 +166,30 @@ TEST_F(Namespaces, LoopbackIsAnErrorThatSaysWhatToSet) {
                       HasSubstr("rank " + std::to_string(1 - rank) + " is in another network namespace"),
                       HasSubstr("comm.interface=eth0"), HasSubstr("cable " + TwoNetworks::address(static_cast<int>(rank)))));
   }
+}
+
+// What the step lines show of a link that got slow, and what ends a run that it holds up for longer than comm.timeout_s.
+TEST_F(Namespaces, ADelayedLinkIsNamed) {
+  const std::string path =
+      config("delayed",
+             "train: {steps: 1000000, global_batch: 4, micro_batch: 1}\nparallel: {data: 2}\n"
+             "comm: {interface: cable, timeout_s: 5}\nlaunch: {device: cpu, mode: external, rendezvous: tcp}\n");
+  for (int rank = 0; rank < 2; ++rank) start(path, rank, 2, rank);
+  ASSERT_TRUE(within(std::chrono::seconds(60), [&] { return losses("delayed").size() > 3; })) << log(0) << log(1);
+  ASSERT_TRUE(networks_.slow("500kbit"));
+  const auto is_shown = [&] {
+    const std::string said = log(0);
+    const std::size_t exposed = said.rfind("exposed ");
+    return exposed != std::string::npos && said.find("gradient buckets", exposed) != std::string::npos &&
+           said.find(" (9", exposed) != std::string::npos;  // 9x.x % of the step
+  };
+  EXPECT_TRUE(within(std::chrono::seconds(60), is_shown)) << log(0);
+  ASSERT_TRUE(run("ip netns exec " + TwoNetworks::name(0) + " tc qdisc del dev cable root") && networks_.slow("1kbit"));
+  for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(wait(rank), 3) << log(rank);
+  EXPECT_THAT(log(0),
+              AllOf(HasSubstr("rank 1 does not answer"), HasSubstr("the network between it and this rank is cut or too slow"),
+                    HasSubstr("waits in `reduce_gradients")));
+  EXPECT_THAT(log(1), HasSubstr("rank 0"));
 }
 
 TEST_F(Namespaces, ACutCableIsNamed) {
