@@ -174,6 +174,10 @@ class CudaStream final : public StreamImpl {
     std::lock_guard lock(*failure_mutex_);
     if (*failure_) std::rethrow_exception(*failure_);
   }
+  void rethrow_failure() const override {
+    std::lock_guard lock(*failure_mutex_);
+    if (*failure_) std::rethrow_exception(*failure_);
+  }
   void* native() const override { return stream_; }
 
  private:

@@ -117,6 +117,11 @@ class HostStream final : public StreamImpl {
     if (failure_) std::rethrow_exception(failure_);
   }
 
+  void rethrow_failure() const override {
+    std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
   void* native() const override { return nullptr; }
 
  private:
@@ -160,7 +165,7 @@ class HostStream final : public StreamImpl {
   }
 
   Device device_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> queue_;
   std::exception_ptr failure_;

@@ -23,6 +23,7 @@ void StreamRef::write_value(std::uint32_t* counter, std::uint32_t value) const {
 void StreamRef::wait_value(const std::uint32_t* counter, std::uint32_t value) const { impl_->wait_value(counter, value); }
 void StreamRef::enqueue_host(std::function<void()> task) const { impl_->enqueue_host(std::move(task)); }
 void StreamRef::synchronize() const { impl_->synchronize(); }
+void StreamRef::rethrow_failure() const { impl_->rethrow_failure(); }
 void* StreamRef::native() const { return impl_->native(); }
 
 Stream::Stream(Device device, StreamPriority priority)

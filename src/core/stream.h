@@ -63,8 +63,9 @@ class StreamRef {
   // Host device: runs `task` on the stream's thread. CUDA: runs it on a driver thread in stream order; it must not call CUDA.
   // An exception thrown by a task is kept, later tasks are dropped (events still complete) and synchronize() rethrows it.
   void enqueue_host(std::function<void()> task) const;
-  void synchronize() const;  // blocks the caller until the stream is empty; rethrows a task's exception
-  void* native() const;      // cudaStream_t; nullptr on the host device
+  void synchronize() const;      // blocks the caller until the stream is empty; rethrows a task's exception
+  void rethrow_failure() const;  // the same for what has run so far, without waiting: an event tells nothing of failures
+  void* native() const;          // cudaStream_t; nullptr on the host device
   explicit operator bool() const { return impl_ != nullptr; }
 
  private:

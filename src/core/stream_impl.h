@@ -29,6 +29,7 @@ class StreamImpl {
   virtual void wait_value(const std::uint32_t* counter, std::uint32_t value) = 0;
   virtual void enqueue_host(std::function<void()> task) = 0;
   virtual void synchronize() = 0;
+  virtual void rethrow_failure() const = 0;
   virtual void* native() const = 0;
 };
 

@@ -395,6 +395,8 @@ StepResult Interpreter::synchronize_result() {
   pending_.pop_front();
   guarded([&] {
     recorder_->synchronize(slot.step);
+    // A stream that failed comes to the end of the step too, with a result that means nothing.
+    for (const auto& [spec, s] : streams_) s.ref().rethrow_failure();
     life_->check();
   });
   StepRecorder::Result times = recorder_->take(slot.step);

@@ -191,6 +191,8 @@ TYPED_TEST_P(StreamTest, ExceptionReachesSynchronizeAndDropsLaterTasks) {
   waiting.ref().enqueue_host([&] { other_ran = true; });
   waiting.ref().synchronize();  // a failed stream still completes its events, so nobody waits for ever
   EXPECT_TRUE(other_ran);
+  EXPECT_THROW(failing.ref().rethrow_failure(), std::runtime_error);
+  waiting.ref().rethrow_failure();
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
       failing.ref().synchronize();
