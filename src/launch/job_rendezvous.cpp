@@ -107,7 +107,8 @@ std::shared_ptr<comm::Rendezvous> over_tcp(const Config& config, const TcpPlace&
       .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(config.comm.timeout_s * 1000)))};
   if (rank != 0) return comm::join_tcp_rendezvous(spec);
   try {
-    return comm::serve_tcp_rendezvous(spec, comm::rendezvous_addresses(place.host, comm::local_address(config.comm.interface)));
+    return comm::serve_tcp_rendezvous(
+        spec, comm::rendezvous_addresses(place.host, comm::local_address(config.comm.interface), spec.timeout));
   } catch (CommError& error) {
     error.add_prefix("launch.rendezvous=" + config.launch.rendezvous + ", where rank 0 (this process) is to listen: ");
     throw;

@@ -44,16 +44,20 @@ TEST_F(GlooStranger, WhoConnectsToEveryPortChangesNothing) {
   for (int start = 0; start < starts; ++start) EXPECT_THAT(start_ranks(size), Each(IsEmpty())) << "start " << start;
   stranger.leave();
   RecordProperty("ports", stranger.ports());
-  EXPECT_GE(stranger.ports(), starts) << "the test does not show anything: the stranger came too late";
-  // Who speaks plait's language gets a challenge and a claim about it, and nothing that belongs to the job.
-  EXPECT_LT(stranger.heard().size(), 65u * static_cast<unsigned>(stranger.connections()));
+  EXPECT_GE(stranger.ports(), starts / 2) << "the test does not show anything: the stranger came too late";
+  // Who speaks plait's language gets a challenge: random bytes, and nothing that belongs to the job.
+  EXPECT_LE(stranger.heard().size(), 32u * static_cast<unsigned>(stranger.connections()));
 }
 
 TEST_F(GlooStranger, MoreSilentOnesThanThereIsRoomForDoNotKeepARankOut) {
-  Stranger stranger(static_cast<int>(Reception::least_room) + 20);
-  for (int start = 0; start < 3; ++start) EXPECT_THAT(start_ranks(3), Each(IsEmpty()));
-  stranger.leave();
-  EXPECT_GE(stranger.ports(), 3);
+  int ports = 0;
+  for (int start = 0; start < 3; ++start) {
+    Stranger stranger(static_cast<int>(Reception::least_room) + 20);
+    EXPECT_THAT(start_ranks(3), Each(IsEmpty()));
+    stranger.leave();
+    ports += stranger.ports();
+  }
+  EXPECT_GE(ports, 3);
 }
 
 // Once the ranks are connected, nobody listens any more.

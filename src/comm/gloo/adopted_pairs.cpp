@@ -21,14 +21,16 @@ class AdoptedPair final : public tcp::Pair {
  public:
   AdoptedPair(tcp::Context* context, tcp::Device* device, int peer, std::chrono::milliseconds timeout, FileDescriptor socket)
       : tcp::Pair(context, device, peer, timeout) {
+    // Before anything that the base's destructor would have to undo: these fail if the peer has gone meanwhile.
+    const tcp::Address self = tcp::Address::fromSockName(socket.get()), there = tcp::Address::fromPeerName(socket.get());
     std::lock_guard lock(m_);
     if (fd_ >= 0) {  // where it has begun to listen
       device_->unregisterDescriptor(fd_, this);
       ::close(fd_);
     }
     fd_ = socket.release();
-    self_ = tcp::Address::fromSockName(fd_);
-    peer_ = tcp::Address::fromPeerName(fd_);
+    self_ = self;
+    peer_ = there;
     state_ = CONNECTED;  // from now on the base closes the descriptor
     device_->registerDescriptor(fd_, EPOLLIN, this);
   }

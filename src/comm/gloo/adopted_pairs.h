@@ -4,12 +4,11 @@
 // no byte is exchanged to tell who it is. Whoever polls /proc/net/tcp while a job starts is therefore taken for a rank, and the
 // rank is refused. Three ways were weighed:
 //
-//   * Gloo's TLS transport, with an authority made for each job. Debian's library is built without it; it would encrypt all
-//   that
+//   * Gloo's TLS transport, with an authority made for each job. Debian's library is built without it; it would encrypt what
 //     ranks exchange, at the price of some cores; and a pair still listens for one connection: a stranger who keeps silent
 //     there, or fails the handshake, ends the start instead of being taken for a peer.
-//   * The device-wide listener of later versions, which reads a sequence number from whoever connects. A number is guessed at
-//   once.
+//   * The device-wide listener of later versions, which reads a sequence number from whoever connects. A number is guessed
+//     at once.
 //   * Making the connections ourselves (comm/tcp/introductions.h), proven before Gloo sees them, and handing the sockets over.
 //
 // The third holds against all that a stranger can do before the start is over, names who is missing, and costs one exchange of

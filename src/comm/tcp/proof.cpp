@@ -17,6 +17,7 @@ namespace plait::comm {
 namespace {
 
 constexpr std::string_view greeting("plait-1\0", 8);
+constexpr const char* no_secret = " does not know this job's secret, or is of another job";
 constexpr std::size_t digest_bytes = std::tuple_size_v<Digest>;
 constexpr std::size_t hello_bytes = greeting.size() + sizeof(std::uint32_t) + digest_bytes;
 
@@ -42,15 +43,18 @@ Proof::State Proof::advance() {
     hello.append(reinterpret_cast<const char*>(&number_), sizeof number_);
     hello += text_of(random_digest());
     challenges_ = hello;
-    expect(Step::answer, 2 * digest_bytes);
+    expect(Step::challenge, digest_bytes);
     send(hello);
   }
   while (state_ == State::going_on && receive()) {
     switch (step_) {
       case Step::hello: take_hello(); break;
-      case Step::answer: take_answer(); break;
-      case Step::claim: take_claim(); break;
-      case Step::welcome: state_ = State::done; break;
+      case Step::challenge: take_challenge(); break;
+      case Step::caller_claim:
+        take_claim_of("caller");
+        if (state_ == State::done) send(text_of(claim_of("listener")));
+        break;
+      case Step::listener_claim: take_claim_of("listener"); break;
       case Step::connecting: break;
     }
   }
@@ -62,28 +66,22 @@ void Proof::take_hello() {
   challenges_ = received_;
   const std::string own = text_of(random_digest());
   challenges_ += own;
-  expect(Step::claim, digest_bytes);
-  send(own + text_of(claim_of("listener")));
+  expect(Step::caller_claim, digest_bytes);
+  send(own);
 }
 
-void Proof::take_answer() {
-  challenges_ += received_.substr(0, digest_bytes);
-  const Digest claim = digest_from(std::string_view(received_).substr(digest_bytes));
-  if (!equal_in_constant_time(claim, claim_of("listener"))) {
-    refuse("who listens there does not know this job's secret, or is of another job");
-    return;
-  }
-  expect(Step::welcome, 1);
+void Proof::take_challenge() {
+  challenges_ += received_;
+  expect(Step::listener_claim, digest_bytes);
   send(text_of(claim_of("caller")));
 }
 
-void Proof::take_claim() {
-  if (!equal_in_constant_time(digest_from(received_), claim_of("caller"))) {
-    refuse("who calls does not know this job's secret, or is of another job");
-    return;
+void Proof::take_claim_of(const char* side) {
+  if (equal_in_constant_time(digest_from(received_), claim_of(side))) {
+    state_ = State::done;
+  } else {
+    refuse(std::string(side_ == Side::caller ? "who listens there" : "who calls") + no_secret);
   }
-  send("w");
-  if (state_ == State::going_on) state_ = State::done;
 }
 
 Digest Proof::claim_of(const char* side) const {
@@ -102,7 +100,11 @@ bool Proof::receive() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EINPROGRESS)) return false;
     if (count <= 0) {
-      refuse(count == 0 ? "the other end closed the connection before it had proved itself" : errno_text());
+      // A listener does not explain itself to somebody whose claim is wrong.
+      const std::string closed = step_ == Step::listener_claim
+                                     ? std::string("who listens there") + no_secret
+                                     : "the other end closed the connection before it had proved itself";
+      refuse(count == 0 ? closed : errno_text());
       return false;
     }
     received_.append(bytes.data(), static_cast<std::size_t>(count));

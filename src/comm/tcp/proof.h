@@ -1,12 +1,13 @@
 // How the two ends of a new TCP connection prove to each other that they know a secret, before either believes anything else.
 //
-//   caller   -> listener   "plait-1", who it is, a random challenge                                 44 bytes
-//   listener -> caller     its own challenge, HMAC(secret, "listener", context, all of the above)   64
-//   caller   -> listener   HMAC(secret, "caller", the same)                                         32
-//   listener -> caller     a byte: welcome                                                           1
+//   caller   -> listener   "plait-1", who it is, a random challenge                     44 bytes
+//   listener -> caller     its own challenge                                            32
+//   caller   -> listener   HMAC(secret, "caller", context, all of the above)            32
+//   listener -> caller     HMAC(secret, "listener", the same)                           32
 //
 // The secret itself does not travel, an answer that was overheard is of no use for another challenge, and who answers as
-// listener cannot be made to answer as caller. Neither end reads more than the proof, whose length is fixed, so nothing that a
+// listener cannot be made to answer as caller. The caller is first, so that nobody who merely connects gets a digest to try
+// guesses on. Neither end reads more than the proof, whose length is fixed, so nothing that a
 // stranger sends is kept or looked at. Both derive a secret of this connection alone. The connection itself is as open as TCP
 // is: who can change packets on the way can change what follows (comm/tcp/secret.h has a Seal against that).
 #pragma once
@@ -45,14 +46,14 @@ class Proof {
   FileDescriptor take_socket() { return std::move(socket_); }
 
  private:
-  enum class Step { connecting, hello, answer, claim, welcome };
+  enum class Step { connecting, hello, challenge, caller_claim, listener_claim };
 
   bool receive();
   void send(const std::string& text);
   void expect(Step step, std::size_t bytes);
   void take_hello();
-  void take_answer();
-  void take_claim();
+  void take_challenge();
+  void take_claim_of(const char* side);
   State refuse(const std::string& why);
   Digest claim_of(const char* side) const;
 

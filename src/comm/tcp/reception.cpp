@@ -1,7 +1,6 @@
 #include "comm/tcp/reception.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -18,13 +17,17 @@ namespace plait::comm {
 namespace {
 
 constexpr std::chrono::milliseconds first_pause{5}, longest_pause{500};
-// A call that is not answered for so long is given up and made anew.
-constexpr std::chrono::seconds longest_call{10};
+// A call that is not answered for so long is given up and made anew, and one that has not proved itself is dropped.
+constexpr std::chrono::milliseconds longest_call{10'000}, shortest_call{2'000};
+constexpr int most_at_once = 64;
+
+FileDescriptor open_spare() { return FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
 
 Reception::Reception(std::vector<FileDescriptor> listeners, Credentials credentials, std::size_t expected)
     : events_(::epoll_create1(EPOLL_CLOEXEC)),
+      spare_(open_spare()),
       listeners_(std::move(listeners)),
       credentials_(std::move(credentials)),
       room_(least_room + expected),
@@ -43,20 +46,22 @@ void Reception::watch(int descriptor, std::uint64_t id) {
 }
 
 std::vector<Proven> Reception::serve() {
+  drop_old();
   std::vector<Proven> proven;
+  std::vector<std::uint64_t> calling;  // listeners; after those that may make room
   std::array<epoll_event, 64> events{};
   const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
     const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
     if (id < listeners_.size()) {
-      take_calls(listeners_[id]);
+      calling.push_back(id);
       continue;
     }
     const auto found = waiting_.find(id);
     if (found == waiting_.end()) continue;
-    const Proof::State state = found->second.advance();
+    const Proof::State state = found->second.proof.advance();
     if (state == Proof::State::going_on) continue;
-    Proof proof = std::move(waiting_.extract(found).mapped());
+    Proof proof = std::move(waiting_.extract(found).mapped().proof);
     if (state == Proof::State::refused) {
       ++strangers_;
       continue;
@@ -66,26 +71,39 @@ std::vector<Proven> Reception::serve() {
     ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
     proven.push_back({proof.number(), std::move(socket), session});
   }
+  for (const std::uint64_t id : calling) take_calls(listeners_[id]);
   return proven;
 }
 
+// Not more than `most_at_once`: those that are taken have to get a chance to prove themselves before others displace them.
 void Reception::take_calls(const FileDescriptor& listener) {
-  for (;;) {
+  for (int taken = 0; taken < most_at_once; ++taken) {
     FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       const bool no_room = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (no_room && drop_oldest()) continue;
-      if (no_room) throw CommError("cannot take a connection: " + errno_text() + " (ulimit -n)");
+      if (no_room && spare_) {  // the call is taken and dropped, as it would keep the listener ready; a rank calls again
+        spare_ = FileDescriptor();
+        {
+          const FileDescriptor dropped(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        }
+        spare_ = open_spare();
+        return;
+      }
       if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
       return;
     }
-    const int on = 1;
-    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    set_up_connection(socket);
     if (waiting_.size() == room_) drop_oldest();
     const std::uint64_t id = next_id_++;
     watch(socket.get(), id);
-    waiting_.try_emplace(id, std::move(socket), Proof::Side::listener, credentials_);
+    waiting_.try_emplace(id, Clock::now(), Proof(std::move(socket), Proof::Side::listener, credentials_));
   }
+}
+
+void Reception::drop_old() {
+  const auto oldest = Clock::now() - longest_call;
+  while (!waiting_.empty() && waiting_.begin()->second.since < oldest) drop_oldest();
 }
 
 bool Reception::drop_oldest() {
@@ -100,9 +118,10 @@ Caller::Caller(std::string host, int port, Credentials credentials, std::uint32_
 
 void Caller::begin() {
   const std::vector<std::string> addresses = addresses_of(host_);
-  proof_.emplace(begin_connecting(addresses[calls_++ % addresses.size()], port_), Proof::Side::caller, credentials_, number_);
-  problem_ = "no answer";
-  wake_ = Clock::now() + longest_call;
+  address_ = addresses[calls_++ % addresses.size()];
+  // One that swallows packets does not take the time of the others.
+  wake_ = Clock::now() + std::max(longest_call / static_cast<int>(addresses.size()), shortest_call);
+  proof_.emplace(begin_connecting(address_, port_), Proof::Side::caller, credentials_, number_);
 }
 
 bool Caller::advance() {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/file_descriptor.h"
@@ -22,8 +23,8 @@ struct Proven {
 };
 
 // Takes connections at its listeners and lets in those that prove themselves. A stranger is dropped as soon as he shows to be
-// one; a silent one waits, beside others, until more come than there is room for, and then the oldest is dropped. A caller of
-// this job who was dropped with them calls again.
+// one; a silent one waits, beside others, for 10 s, or until more come than there is room or descriptors for, and then the
+// oldest is dropped. A caller of this job who was dropped with them calls again.
 class Reception {
  public:
   static constexpr std::size_t least_room = 128;  // for connections that are not proven yet
@@ -36,15 +37,24 @@ class Reception {
   std::uint64_t strangers() const { return strangers_; }  // dropped so far
 
  private:
+  using Clock = std::chrono::steady_clock;
+  struct Waiting {
+    Waiting(Clock::time_point now, Proof of) : since(now), proof(std::move(of)) {}
+    Clock::time_point since;
+    Proof proof;
+  };
+
   void take_calls(const FileDescriptor& listener);
   void watch(int descriptor, std::uint64_t id);
+  void drop_old();
   bool drop_oldest();
 
   FileDescriptor events_;  // epoll
+  FileDescriptor spare_;   // given up for a moment where no other descriptor is left
   const std::vector<FileDescriptor> listeners_;
   const Credentials credentials_;
   const std::size_t room_;
-  std::map<std::uint64_t, Proof> waiting_;  // by id, which grows with age; ids below listeners_.size() are those of listeners
+  std::map<std::uint64_t, Waiting> waiting_;  // by id, which grows with age; ids below listeners_.size() are those of listeners
   std::uint64_t next_id_;
   std::uint64_t strangers_ = 0;
 };
@@ -60,9 +70,10 @@ class Caller {
   // Goes on as far as it can without waiting; true once it is done.
   bool advance();
   int descriptor() const { return proof_ ? proof_->descriptor() : -1; }
-  short awaited() const;                            // POLLIN or POLLOUT
-  Clock::time_point wake() const { return wake_; }  // when to call advance() though nothing came
-  std::string problem() const;                      // why it is not done: "node-1:29500: Connection refused"
+  short awaited() const;                                   // POLLIN or POLLOUT
+  Clock::time_point wake() const { return wake_; }         // when to call advance() though nothing came
+  std::string problem() const;                             // why it is not done: "node-1:29500: Connection refused"
+  const std::string& address() const { return address_; }  // of the last call
   Proven take();
 
  private:
@@ -75,7 +86,8 @@ class Caller {
   std::optional<Proof> proof_;
   bool done_ = false;
   std::size_t calls_ = 0;
-  std::string problem_ = "not called yet";
+  std::string address_;
+  std::string problem_ = "no answer";
   std::chrono::milliseconds pause_;
   Clock::time_point wake_ = Clock::now();
 };

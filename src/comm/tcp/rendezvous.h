@@ -42,7 +42,8 @@ std::shared_ptr<TcpRendezvousServer> serve_tcp_rendezvous(const TcpRendezvousSpe
 std::shared_ptr<Rendezvous> join_tcp_rendezvous(const TcpRendezvousSpec& spec);
 
 // The addresses that rank 0 listens on: those of `host` that are this host's, and `own`, this host's in comm.interface, unless
-// it is loopback and there are others. CommError if there is none.
-std::vector<std::string> rendezvous_addresses(const std::string& host, const std::string& own);
+// it is loopback and there are others. Waits up to `timeout` for a name that has no address yet. CommError if there is none.
+std::vector<std::string> rendezvous_addresses(const std::string& host, const std::string& own,
+                                              std::chrono::milliseconds timeout);
 
 }  // namespace plait::comm

@@ -21,6 +21,9 @@ using std::chrono::milliseconds;
 
 // For a connection after the first, when rank 0 is there.
 constexpr milliseconds reconnect_time{5'000};
+// Of time limits, what rank 0 has for an answer that does not wait for other ranks: whoever asks has others to look after.
+constexpr int share_of_an_answer = 2;
+constexpr milliseconds abort_time{1'000};
 
 class Client final : public Rendezvous {
  public:
@@ -39,7 +42,7 @@ class Client final : public Rendezvous {
 
   void abort(const std::string& reason) noexcept override {
     try {
-      ask({Question::Kind::abort, "", reason});
+      ask({Question::Kind::abort, "", reason}, std::min(abort_time, spec_.timeout));
     } catch (...) {
       // Rank 0 is gone, and the others find that out too.
       return;
@@ -55,14 +58,20 @@ class Client final : public Rendezvous {
   }
 
   Answer ask(const Question& question) {
+    const bool waits = question.kind == Question::Kind::wait && question.milliseconds > 0;
+    return ask(question, waits ? spec_.timeout : spec_.timeout / share_of_an_answer);
+  }
+
+  // `limit`: for the answer, beyond what rank 0 is to wait by itself.
+  Answer ask(const Question& question, milliseconds limit) {
     if (question.key.size() > Conversation::longest_key) {
       throw CommError("rendezvous: key '" + question.key.substr(0, 100) + "...' is too long");
     }
-    Conversation conversation = take_conversation();
+    Conversation conversation = take_conversation(limit);
     Answer answer;
     try {
       conversation.say(text_of(question));
-      answer = answer_from(await_answer(conversation, milliseconds(question.milliseconds)));
+      answer = answer_from(await_answer(conversation, milliseconds(question.milliseconds), limit));
     } catch (const CommError& error) {
       give_up(error.what());
     }
@@ -75,8 +84,8 @@ class Client final : public Rendezvous {
   }
 
   // Beyond what rank 0 is to wait by itself, it is waited for as long as anything moves within the time limit.
-  std::string await_answer(Conversation& conversation, milliseconds wait) const {
-    auto deadline = Clock::now() + wait + spec_.timeout;
+  std::string await_answer(Conversation& conversation, milliseconds wait, milliseconds limit) const {
+    auto deadline = Clock::now() + wait + limit;
     for (;;) {
       const bool all_said = conversation.send();
       if (auto text = conversation.hear()) return *std::move(text);
@@ -84,12 +93,13 @@ class Client final : public Rendezvous {
       if (left.count() <= 0) throw CommError("it does not answer; its host is cut off, or its process is stopped");
       pollfd event{conversation.descriptor(), static_cast<short>(all_said ? POLLIN : POLLIN | POLLOUT), 0};
       const int count = ::poll(&event, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 60'000)));
-      if (count > 0) deadline = std::max(deadline, Clock::now() + spec_.timeout);
+      if (count > 0) deadline = std::max(deadline, Clock::now() + limit);
     }
   }
 
-  Conversation take_conversation() {
+  Conversation take_conversation(milliseconds limit) {
     milliseconds patience = spec_.timeout;
+    std::string address;
     {
       std::lock_guard lock(mutex_);
       if (lost_) throw RendezvousLostError(*lost_);
@@ -98,9 +108,12 @@ class Client final : public Rendezvous {
         idle_.pop_back();
         return conversation;
       }
-      if (joined_) patience = std::min(patience, reconnect_time);
+      if (!proven_address_.empty()) {
+        patience = std::min(limit, reconnect_time);
+        address = proven_address_;
+      }
     }
-    Caller caller(spec_.host, spec_.port, {spec_.token, "rendezvous of " + spec_.job}, 0);
+    Caller caller(address.empty() ? spec_.host : address, spec_.port, {spec_.token, "rendezvous of " + spec_.job}, 0);
     const auto deadline = Clock::now() + patience;
     while (!caller.advance()) {
       const auto now = Clock::now();
@@ -113,7 +126,7 @@ class Client final : public Rendezvous {
       ::poll(&event, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
     }
     std::lock_guard lock(mutex_);
-    joined_ = true;
+    proven_address_ = caller.address();
     return {caller.take(), Proof::Side::caller};
   }
 
@@ -127,7 +140,7 @@ class Client final : public Rendezvous {
   const TcpRendezvousSpec spec_;
   std::mutex mutex_;  // guards what follows
   std::vector<Conversation> idle_;
-  bool joined_ = false;
+  std::string proven_address_;       // where rank 0 was, if spec_.host has several; empty: not reached yet
   std::optional<std::string> lost_;  // why
 };
 

@@ -21,14 +21,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Its main thread's, its watchdog's, and that of a thread that says that it is busy.
-constexpr std::size_t connections_of_a_rank = 3;
+// Its main thread's, its watchdog's, that of the thread that attends to signals, and of one that says that it is busy.
+constexpr std::size_t connections_of_a_rank = 4;
+constexpr milliseconds look_interval{5'000};  // for those that have not proved themselves
 constexpr milliseconds longest_wait = std::chrono::hours(24 * 365);
 
 class Server final : public TcpRendezvousServer {
  public:
   Server(const TcpRendezvousSpec& spec, const std::vector<std::string>& addresses)
-      : Server(spec, listeners(addresses, spec.port)) {}
+      : Server(spec, addresses, listeners(addresses, spec.port)) {}
 
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -67,7 +68,11 @@ class Server final : public TcpRendezvousServer {
   }
 
  protected:
-  std::string place() const override { return " in the rendezvous at " + at(host_, port_); }
+  std::string place() const override {
+    const bool reached_here_alone = std::all_of(addresses_.begin(), addresses_.end(), is_loopback);
+    return " in the rendezvous at " + at(host_, port_) +
+           (reached_here_alone ? " (which is " + addresses_.front() + " here, and only this host reaches that)" : "");
+  }
 
  private:
   struct Waiting {
@@ -81,8 +86,9 @@ class Server final : public TcpRendezvousServer {
   };
   enum Id : std::uint64_t { woken, reception, first_guest };
 
-  Server(const TcpRendezvousSpec& spec, std::vector<FileDescriptor> listeners)
+  Server(const TcpRendezvousSpec& spec, const std::vector<std::string>& addresses, std::vector<FileDescriptor> listeners)
       : host_(spec.host),
+        addresses_(addresses),
         port_(port_of(listeners.front())),
         timeout_(spec.timeout),
         wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
@@ -146,6 +152,9 @@ class Server final : public TcpRendezvousServer {
         default: attend(event.data.u64); break;
       }
     }
+    if (count == 0) {
+      for (Proven& proven : reception_.serve()) admit(std::move(proven));  // drops who has said nothing for long
+    }
     if (deadlines_.empty() || deadlines_.begin()->first > Clock::now()) return;
     std::vector<std::uint64_t> due;
     for (const auto& [deadline, id] : deadlines_) {
@@ -162,9 +171,9 @@ class Server final : public TcpRendezvousServer {
       std::lock_guard lock(mutex_);
       if (leave_by_) next = next ? std::min(*next, *leave_by_) : *leave_by_;
     }
-    if (!next) return -1;
+    if (!next) return static_cast<int>(look_interval.count());
     const auto left = std::chrono::ceil<milliseconds>(*next - Clock::now());
-    return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
+    return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, look_interval.count()));
   }
 
   void admit(Proven proven) {
@@ -289,6 +298,7 @@ class Server final : public TcpRendezvousServer {
 
   const std::shared_ptr<Rendezvous> keys_ = make_thread_rendezvous();
   const std::string host_;
+  const std::vector<std::string> addresses_;
   const int port_;
   const milliseconds timeout_;
   const FileDescriptor wake_, events_;
@@ -308,6 +318,19 @@ class Server final : public TcpRendezvousServer {
   std::thread thread_;
 };
 
+// A name may get its addresses only after its host has started, as those of pods do.
+std::vector<std::string> wait_for_addresses(const std::string& host, milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  for (;;) {
+    try {
+      return addresses_of(host);
+    } catch (const CommError&) {
+      if (Clock::now() >= deadline) throw;
+    }
+    std::this_thread::sleep_for(std::min(timeout, milliseconds(200)));
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<TcpRendezvousServer> serve_tcp_rendezvous(const TcpRendezvousSpec& spec,
@@ -315,9 +338,13 @@ std::shared_ptr<TcpRendezvousServer> serve_tcp_rendezvous(const TcpRendezvousSpe
   return std::make_shared<Server>(spec, addresses);
 }
 
-std::vector<std::string> rendezvous_addresses(const std::string& host, const std::string& own) {
+std::vector<std::string> rendezvous_addresses(const std::string& host, const std::string& own, milliseconds timeout) {
   std::vector<std::string> addresses;
-  for (const std::string& address : addresses_of(host)) {
+  for (const std::string& address : wait_for_addresses(host, timeout)) {
+    if (is_wildcard(address)) {
+      throw CommError("rendezvous: '" + host +
+                      "' is every address of a host; name the one of rank 0 that the others can reach");
+    }
     if (is_local(address) && std::find(addresses.begin(), addresses.end(), address) == addresses.end()) {
       addresses.push_back(address);
     }

@@ -147,6 +147,8 @@ bool is_local(const std::string& address) {
   return ::bind(make_socket(name.family()).get(), name.get(), name.length) == 0;
 }
 
+bool is_wildcard(const std::string& address) { return address == "0.0.0.0" || address == "::"; }
+
 bool is_loopback(const std::string& address) {
   const SocketAddress name = numeric_address(address, 0);
   if (name.family() == AF_INET) return bytes_of(name.get())[0] == std::byte{127};
@@ -165,9 +167,9 @@ std::string local_address(const std::string& wanted) {
   } else {
     try {
       for (const std::string& address : addresses_of(wanted)) {
-        const bool all_of_them = address == "0.0.0.0" || address == "::";
-        if (!all_of_them && is_local(address)) return address;
-        why = all_of_them ? "is every address of this host, and the others have to be told one" : "is no address of this host";
+        if (!is_wildcard(address) && is_local(address)) return address;
+        why = is_wildcard(address) ? "is every address of this host, and the others have to be told one"
+                                   : "is no address of this host";
       }
     } catch (const CommError& error) {
       why = std::string("is no network interface of this host, no subnet, and ") + error.what();
@@ -208,10 +210,17 @@ int port_of(const FileDescriptor& socket) {
 FileDescriptor begin_connecting(const std::string& address, int port) {
   const SocketAddress name = numeric_address(address, port);
   FileDescriptor socket = make_socket(name.family());
-  const int on = 1;
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  set_up_connection(socket);
   if (::connect(socket.get(), name.get(), name.length) != 0 && errno != EINPROGRESS) throw CommError(errno_text());
   return socket;
+}
+
+void set_up_connection(const FileDescriptor& socket) {
+  const int on = 1, idle_s = 30, interval_s = 10;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
 }
 
 std::string problem_of(const FileDescriptor& connection) {

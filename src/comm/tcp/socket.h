@@ -1,4 +1,5 @@
-// TCP sockets: where this process may listen, and how it reaches others. None of them blocks, none survives exec.
+// TCP sockets: where this process may listen, and how it reaches others. None of them blocks (but while a name is
+// looked up), none survives exec.
 #pragma once
 
 #include <string>
@@ -17,11 +18,15 @@ std::vector<std::string> addresses_of(const std::string& host);
 std::string local_address(const std::string& wanted);
 std::string interfaces_text();                 // "lo 127.0.0.1, eth0 10.1.0.7", for messages
 bool is_local(const std::string& address);     // this host can listen on it
+bool is_wildcard(const std::string& address);  // means every address of a host
 bool is_loopback(const std::string& address);  // only processes of this host (and network namespace) reach it
 
 // Port 0 is any free one. CommError naming both.
 FileDescriptor listen_on(const std::string& address, int port);
 int port_of(const FileDescriptor& socket);
+
+// For every connection: small messages go at once, and one whose other end is gone without a word is found out.
+void set_up_connection(const FileDescriptor& socket);
 
 // A connection that is on its way; CommError if it fails at once. Writable once it is made or has failed, see problem_of().
 FileDescriptor begin_connecting(const std::string& address, int port);

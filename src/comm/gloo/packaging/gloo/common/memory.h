@@ -1,5 +1,5 @@
-// Stands in for a header of Gloo's that Debian's libgloo-dev leaves out, although headers that it has include it
-// (gloo/transport/ tcp/pair.h and context.h). Used only where it is missing (src/CMakeLists.txt).
+// Stands in for a header of Gloo's that Debian's libgloo-dev leaves out, although headers that it has include it: context.h and
+// pair.h of gloo/transport/tcp. Used only where it is missing (src/CMakeLists.txt).
 //
 // Those name these templates as members and parameters, so what counts here is what they are made of in the library: one weak
 // pointer.
