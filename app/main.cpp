@@ -1,4 +1,6 @@
 // The plait program.
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -21,6 +23,12 @@ void print_error(const std::exception& error) { std::cerr << "plait: " + std::st
 int main(int argc, char** argv) {
   // A write beyond `ulimit -f` then fails as one on a full disk does, and its error names the file.
   std::signal(SIGXFSZ, SIG_IGN);
+  // Ranks, data files and peers take descriptors; the usual 1024 are for programs that call select().
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    descriptors.rlim_cur = descriptors.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &descriptors);
+  }
   CLI::App app{"plait: trains transformers with data, tensor and pipeline parallelism in any combination"};
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help for every subcommand");

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "checkpoint/run_directory.h"
 #include "commands.h"
@@ -36,12 +37,14 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("--plan", options->plan,
                       "Run the plan that `plait plan --json` wrote: layout, schedule, micro-batch, placement");
   command->callback([options, &status, argc, argv] {
-    const launch::StopSignals signals;  // from now on: planning may take a while
     if (options->config.empty() && options->resume.empty())
       throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
     train::TrainRequest request;
+    // From when the other ranks are there: planning may take a while. Until then a signal ends the process, as nothing is lost.
+    std::optional<launch::StopSignals> signals;
     if (auto settled = launch::settled_by_launcher()) {
       request.joined = launch::join_job(settled->config);
+      signals.emplace();
       request.job = std::move(*settled);
     } else {
       Config config = options->config.empty()
@@ -54,6 +57,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
         if (!changed.empty()) fmt::print(stderr, "{}\n", changed);
       }
       request.joined = launch::join_job(config);
+      signals.emplace();
       request.job = launch::settle(config);
       if (!request.job.note.empty()) fmt::print(stderr, "{}\n", request.job.note);
       launch::tell_rank_processes(request.job);

@@ -86,10 +86,12 @@ RunLock RunLock::own(const std::filesystem::path& run_dir, milliseconds patience
     lock.warning_ = no_locks(run_dir);
     return lock;
   }
+  const std::string before = owner_of(lock.owner_);
+  sign(lock.owner_, path);
   lock.ranks_ = open_lock(run_dir / "ranks.lock");
   Lock alone = take(lock.ranks_, LOCK_EX, milliseconds(0));
   if (alone == Lock::held_by_another) {
-    const std::string ranks = fmt::format("ranks of the job that owned {} last ({})", run_dir.string(), owner_of(lock.owner_));
+    const std::string ranks = fmt::format("ranks of the job that owned {} last ({})", run_dir.string(), before);
     say("waiting for " + ranks + " to end");
     alone = take(lock.ranks_, LOCK_EX, patience);
     if (alone == Lock::held_by_another) throw ConfigError(ranks + " still run; end them, and resume then");
@@ -97,7 +99,6 @@ RunLock RunLock::own(const std::filesystem::path& run_dir, milliseconds patience
   // Nobody can come between: for that it would need the owner's lock.
   if (alone == Lock::impossible || take(lock.ranks_, LOCK_SH, milliseconds(0)) != Lock::taken)
     lock.warning_ = no_locks(run_dir);
-  sign(lock.owner_, path);
   return lock;
 }
 

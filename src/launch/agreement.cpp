@@ -16,6 +16,7 @@
 #include "comm/make_communicator.h"
 #include "core/error.h"
 #include "core/schedule_file.h"
+#include "core/tcp_place.h"
 #include "core/version.h"
 #include "data/files.h"
 #include "launch/launch_environment.h"
@@ -141,10 +142,11 @@ void agree(const RankContext& rank, const std::vector<Fact>& own, std::chrono::m
   const Word word = word_of(own);
   const std::string own_checksum = checksum(text_of(word));
   if (!rank.meeting("agreement", timeout).try_say("checksum", own_checksum)) {
+    const std::string twice = fmt::format("rank {} of the job has been there already: ", rank.rank);
     throw ConfigError({{"launch.rendezvous", place,
-                        fmt::format("rank {} of a job has been there already: it is left over from an earlier job, or two "
-                                    "processes claim that rank. Remove it, or name a fresh directory for each job",
-                                    rank.rank),
+                        twice + (tcp_place(place) ? "two processes claim that rank"
+                                                  : "it is left over from an earlier job, or two processes claim that rank. "
+                                                    "Remove it, or name a fresh directory for each job"),
                         "", 0}});
   }
   // Saying so may have waited for rank 0, which serves the rendezvous.

@@ -39,8 +39,8 @@ struct OutsideLauncher {
   const char* name;
   const char* rank;
   const char* size;
-  const char* local_rank;
-  std::array<const char*, 2> job_id;        // together they name the job and its restart; may be unset
+  const char* local_rank;                   // null: each is alone on its host
+  std::array<const char*, 3> job_id;        // together they name the job and its restart; may be unset
   bool (*is_here)() = [] { return true; };  // whether the other variables speak of this process
 };
 
@@ -52,21 +52,31 @@ bool in_step_of_slurm() {
   return number_in("SLURM_STEP_ID") >= 0 && number_in("SLURM_STEP_NUM_TASKS") > 1 && !shell;
 }
 
+// What sets these for the operators of Kubernetes sets no rank within the host, as every pod is one.
+bool in_pod_of_a_job() { return std::getenv("MASTER_ADDR") && std::getenv("MASTER_PORT") && !std::getenv("LOCAL_RANK"); }
+
 // mpirun and torchrun also run inside Slurm allocations, whose variables then describe the batch script: Slurm comes last.
-constexpr std::array<OutsideLauncher, 3> outside_launchers = {{
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+constexpr std::array<OutsideLauncher, 4> outside_launchers = {{
+    {"Kubernetes", "RANK", "WORLD_SIZE", nullptr, {"", "", ""}, in_pod_of_a_job},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", ""}},
     {"Open MPI",
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK",
-     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"}, in_step_of_slurm},
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", ""}},
+    {"Slurm",
+     "SLURM_PROCID",
+     "SLURM_NTASKS",
+     "SLURM_LOCALID",
+     {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
+     in_step_of_slurm},
 }};
 
 const OutsideLauncher* present_launcher() {
   for (const OutsideLauncher& launcher : outside_launchers) {
     const int rank = number_in(launcher.rank), size = number_in(launcher.size);
-    if (size > 1 && rank >= 0 && rank < size && number_in(launcher.local_rank) >= 0 && launcher.is_here()) return &launcher;
+    const bool complete = !launcher.local_rank || number_in(launcher.local_rank) >= 0;
+    if (size > 1 && rank >= 0 && rank < size && complete && launcher.is_here()) return &launcher;
   }
   return nullptr;
 }
@@ -76,7 +86,8 @@ const OutsideLauncher& launcher_of_ranks() {
   if (const OutsideLauncher* present = present_launcher()) return *present;
   std::string expected;
   for (const OutsideLauncher& launcher : outside_launchers) {
-    if (std::getenv(launcher.rank)) return launcher;
+    const bool told_by_name = launcher.local_rank;  // the others are told by what they do not set
+    if (std::getenv(launcher.rank) && (told_by_name || launcher.is_here())) return launcher;
     expected += (expected.empty() ? "" : ", ") + std::string(launcher.rank) + " (" + launcher.name + ")";
   }
   throw ConfigError({{"launch.mode", "external", "no launcher has set this process's rank; looked for " + expected, "", 0}});
@@ -106,7 +117,7 @@ void check_place(int rank, int size, const char* rank_name, std::vector<ConfigPr
 std::string job_name(const OutsideLauncher& launcher) {
   std::string name = "plait-job";
   for (const char* variable : launcher.job_id) {
-    const char* text = std::getenv(variable);
+    const char* text = *variable ? std::getenv(variable) : nullptr;
     if (!text || !*text) continue;
     name += '-';
     for (const char* c = text; *c; ++c) name += std::isalnum(static_cast<unsigned char>(*c)) ? *c : '_';
@@ -131,7 +142,7 @@ RankContext external_place(const Config& config) {
   RankContext context;
   context.rank = number_of(launcher.rank, problems);
   context.size = number_of(launcher.size, problems);
-  context.local_rank = number_of(launcher.local_rank, problems);
+  context.local_rank = launcher.local_rank ? number_of(launcher.local_rank, problems) : 0;
   if (config.launch.rendezvous.empty()) {
     const std::string who = config.launch.mode ? "launch.mode external needs"
                                                : std::string(launcher.name) + " has started this process as one of " +

@@ -53,13 +53,20 @@ class StopAgreement::Talk {
         words_(static_cast<std::size_t>(rank.size)) {}
 
   void start() {
-    thread_ = std::jthread([this](std::stop_token stop) { attend(stop); });
+    thread_ = std::jthread([this](std::stop_token stop) { talk(stop); });
+    // A thread of its own, as the other may wait for the store.
+    second_signal_ = std::jthread([this](std::stop_token stop) {
+      const StopSignals::Attendance attendance;
+      while (!stop.stop_requested() && signals_.wish() != Stop::at_once) wait(stop, look_interval);
+      if (!stop.stop_requested()) end_at_once(stop);
+    });
   }
 
   bool stop_here() {
     std::unique_lock lock(mutex_);
     if (!said_ && signals_.wish() != Stop::none) hold();
-    changed_.wait(lock, [this] { return !said_ || stop_at_ || released_; });
+    changed_.wait(lock, [this] { return !said_ || stop_at_ || released_ || failed_; });
+    if (said_ && failed_) throw CommError(*failed_);
     if (released_) {
       lock.unlock();
       life_->check();
@@ -79,8 +86,10 @@ class StopAgreement::Talk {
   }
 
   void leave() noexcept {
-    thread_.request_stop();
-    if (thread_.joinable()) thread_.join();
+    for (std::jthread* thread : {&thread_, &second_signal_}) {
+      thread->request_stop();
+      if (thread->joinable()) thread->join();
+    }
     std::lock_guard lock(mutex_);
     if (spoken_) return;
     spoken_ = true;
@@ -104,8 +113,7 @@ class StopAgreement::Talk {
     changed_.notify_all();
   }
 
-  void attend(std::stop_token stop) {
-    const StopSignals::Attendance attendance;
+  void talk(std::stop_token stop) {
     try {
       const milliseconds ask_interval = std::clamp(meeting_.timeout() / 100, look_interval, milliseconds(500));
       auto asked = Clock::now();
@@ -121,11 +129,9 @@ class StopAgreement::Talk {
         if (deadline && hear(*deadline)) break;
         wait(stop, look_interval);
       }
-      while (!stop.stop_requested() && signals_.wish() != Stop::at_once) wait(stop, look_interval);
     } catch (const std::exception& error) {
       give_up(error.what());
     }
-    if (!stop.stop_requested() && signals_.wish() == Stop::at_once) end_at_once(stop);
   }
 
   // By this process, or by a rank before it.
@@ -168,11 +174,15 @@ class StopAgreement::Talk {
     return true;
   }
 
-  // The rank's thread may wait for an agreement that does not come.
+  // The rank's thread may wait for an agreement that does not come, or is going to.
   void give_up(const std::string& why) noexcept {
     {
       std::lock_guard lock(mutex_);
-      if (!said_ || stop_at_) return;  // it does not
+      if (stop_at_) return;
+      if (!said_) {  // it goes on, unless there is a signal
+        failed_ = "ranks cannot agree where to stop: " + why;
+        return;
+      }
     }
     life_->abort(why);
     store_->abort(why);
@@ -208,10 +218,11 @@ class StopAgreement::Talk {
   std::optional<std::int64_t> said_;     // of those, when it was asked; none further until there is an agreement
   std::optional<std::int64_t> stop_at_;  // the agreement
   std::optional<StopWish> wish_;
-  bool spoken_ = false;    // its word is in the meeting, or will be at once
-  bool released_ = false;  // the rank's life was aborted
+  std::optional<std::string> failed_;  // why nobody will talk about a stop
+  bool spoken_ = false;                // its word is in the meeting, or will be at once
+  bool released_ = false;              // the rank's life was aborted
 
-  std::jthread thread_;  // last: uses everything above
+  std::jthread thread_, second_signal_;  // last: use everything above
 };
 
 StopAgreement::StopAgreement(const StopSignals& signals, const RankContext& rank, milliseconds timeout)

@@ -114,7 +114,8 @@ StopSignals::Attendance::~Attendance() { --noted.attendants; }
 void pass_on(pid_t process, int signal, Stop wish) {
   sigval value{};
   value.sival_int = static_cast<int>(wish);
-  ::sigqueue(process, signal, value);
+  // Without room for another queued signal, a plain one is as good for a first wish.
+  if (::sigqueue(process, signal, value) != 0 && errno == EAGAIN && wish == Stop::at_boundary) ::kill(process, signal);
 }
 
 sigset_t mask_of_rank_process() {

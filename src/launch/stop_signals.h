@@ -7,9 +7,8 @@
 // (mpirun, torchrun, timeout) pass on what they and their children got already, and Slurm signals every process of a job step.
 // So
 //   * what comes within `same_wish` of the first signal is the first;
-//   * ranks that plait's own launcher has started are in process groups of their own, and hear from the launcher which signal
-//   it
-//     was. One from anybody else is a first signal to them, never a second.
+//   * ranks that plait's own launcher has started are in process groups of their own, and hear from the launcher which it was.
+//     One from anybody else is a first signal to them, never a second.
 // A signal that is ignored when the program starts (nohup, a shell's background job) stays ignored.
 #pragma once
 

@@ -325,8 +325,22 @@ TEST_F(LaunchAuto, IsThreadsInAShell) {
   EXPECT_EQ(plan_launch(config_).warning, "");
   set("RANK", "1");  // whatever that is
   EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
-  set("WORLD_SIZE", "2");  // a pod that somebody has opened a shell in
+  set("WORLD_SIZE", "2");
   EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+}
+
+// What operators of Kubernetes set has no rank within the host: a pod is one.
+TEST_F(LaunchAuto, IsARankInAPodOfAJob) {
+  set("RANK", "1");
+  set("WORLD_SIZE", "2");
+  set("MASTER_ADDR", "job-master-0");
+  EXPECT_EQ(launch_mode(config_), LaunchMode::threads);
+  set("MASTER_PORT", "23456");
+  EXPECT_EQ(plan_launch(config_).mode, LaunchMode::external);
+  EXPECT_EQ(plan_launch(config_).this_rank->rank, 1);
+  EXPECT_EQ(plan_launch(config_).this_rank->local_rank, 0);
+  config_.launch.mode = LaunchMode::external;
+  EXPECT_EQ(plan_launch(config_).this_rank->size, 2);
 }
 
 TEST_F(LaunchAuto, IsARankUnderEachLauncher) {

@@ -157,6 +157,25 @@ TEST_F(StopAgreementTest, ASecondSignalAbortsTheRank) {
   EXPECT_THAT(error_of<CommError>([&] { agreement.stop_here(); }), HasSubstr("second signal"));
 }
 
+// A rendezvous in a directory whose disk is full.
+class FullStore final : public comm::Rendezvous {
+ public:
+  bool try_set(const std::string&, const std::string&) override { throw CommError("no space left"); }
+  std::optional<std::string> wait(const std::string&, milliseconds) override { return std::nullopt; }
+  std::optional<std::string> find(const std::string&) override { return std::nullopt; }
+  void abort(const std::string&) noexcept override {}
+};
+
+TEST_F(StopAgreementTest, ARankThatCannotAskTheOthersEndsInsteadOfWaiting) {
+  RankContext here = context(0);
+  here.rendezvous = std::make_shared<FullStore>();
+  StopAgreement agreement(signals_, here, std::chrono::seconds(60));
+  EXPECT_FALSE(agreement.stop_here());
+  std::raise(SIGTERM);
+  std::this_thread::sleep_for(milliseconds(200));  // its thread has tried by then, or is told when it does
+  EXPECT_THAT(error_of<CommError>([&] { agreement.stop_here(); }), HasSubstr("no space left"));
+}
+
 const plait::test::ChildProcess hangs("StopAgreementHangs", [] {
   const StopSignals signals;
   RankContext here;
