@@ -68,6 +68,11 @@ double VerifyBounds::loss(double drift, double logits) const {
 
 double VerifyBounds::sum_of_micro_batches() const { return confidence * unit_roundoff(DType::f32) * root_of(micro_batches); }
 
+double VerifyBounds::movement(std::int64_t step, double largest_moment) const {
+  const double root = std::sqrt(largest_moment / (1 - std::pow(optimizer.beta2, static_cast<double>(step))));
+  return rates[static_cast<std::size_t>(step - 1)] * root / (root + optimizer.epsilon);
+}
+
 double VerifyBounds::update(std::int64_t step, double drift, double moment, double largest_moment) const {
   const double correction = 1 - std::pow(optimizer.beta2, static_cast<double>(step));  // v̂ = v / correction
   const double root = std::sqrt(moment / correction), largest_root = std::sqrt(largest_moment / correction);

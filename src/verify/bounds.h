@@ -53,6 +53,9 @@ OptimizerConfig verify_optimizer(const Config& config);
 struct StepFigures {
   double loss = 0, norm = 0;
   double drift = 0, logits = 0;  // what the step's bounds depend on
+  // Of the tensor where it is largest: the rounding part of its bound so far, over what updates moved its elements with the
+  // largest gradients by.
+  double rounding = 0;
 };
 
 struct VerifyBounds {
@@ -70,6 +73,8 @@ struct VerifyBounds {
   // What step `step` (from 1) adds to the bound of an element of a parameter; `moment`: AdamW's second moment of the element
   // after the step, `largest_moment`: the largest of the tensor.
   double update(std::int64_t step, double drift, double moment, double largest_moment) const;
+  // What the step moves the elements with the largest gradients of a tensor by, if these keep their sign.
+  double movement(std::int64_t step, double largest_moment) const;
   // What comes on top of that after step `step`; `magnitude`: the tensor's largest element.
   double parameter_rounding(std::int64_t step, double magnitude) const {
     return master * static_cast<double>(step + 1) * magnitude;

@@ -131,12 +131,14 @@ VerifyMatrix make_matrix(const ConfigSource& source, const std::vector<std::stri
                         "must be threads or processes, since verify starts a job for each layout itself", "", 0}});
   }
   MatrixBuilder builder(source, base);
+  std::set<std::string> seen;
   for (const std::string& text : layouts.empty() ? base.verify.layouts : layouts) {
+    if (!seen.insert(text).second) continue;
     if (text != "all") {
       builder.add(parse_layout(text), true);
       continue;
     }
-    for (const std::int64_t ranks : base.verify.ranks) {
+    for (const std::int64_t ranks : std::set<std::int64_t>(base.verify.ranks.begin(), base.verify.ranks.end())) {
       for (const LayoutRequest& request : all_layouts(static_cast<int>(ranks), base.parallel)) builder.add(request, false);
     }
   }

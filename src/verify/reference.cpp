@@ -71,6 +71,7 @@ void ReferenceRecorder::count_update(std::int64_t step) {
   const std::string table = plan.sizes.shape.tie_embeddings ? "embedding.tokens.weight" : "head.weight";
   drift_ = next_drift_;
   logits_ = 4 * std::sqrt(static_cast<double>(plan.sizes.shape.hidden));
+  rounding_ = 0;
   SumOfSquares apart, all;
   for (const auto& piece : plan.flat.state_pieces()) {
     const model::Parameter& parameter = plan.parameters[piece.parameter];
@@ -80,6 +81,13 @@ void ReferenceRecorder::count_update(std::int64_t step) {
         interpreter_.synchronize_read(interpreter_.master().rows(piece.state_first, piece.count));
     const double largest = *std::max_element(moments.begin(), moments.end());
     std::vector<double>& bounds = updates_.try_emplace(piece.parameter, moments.size(), 0.0).first->second;
+    if (largest > 0) {
+      double magnitude = 0;
+      for (const double value : values) magnitude = std::max(magnitude, std::abs(value));
+      double& moved = movements_.try_emplace(piece.parameter, 0.0).first->second;
+      moved += bounds_.movement(step, largest);
+      rounding_ = std::max(rounding_, bounds_.parameter_rounding(step, magnitude) / moved);
+    }
     SumOfSquares of_values;
     for (std::size_t i = 0; i < moments.size(); ++i) {
       bounds[i] += bounds_.update(step, drift_, moments[i], largest);
@@ -104,9 +112,13 @@ void ReferenceRecorder::write(const std::filesystem::path& directory, const runt
     largest[specs_[t].name] = most;
   }
   writer.finish();
-  writer.commit(
-      {{"loss", result.loss}, {"norm", result.grad_norm}, {"drift", drift_}, {"logits", logits_}, {"largest", largest}},
-      std::numeric_limits<std::int64_t>::max());
+  writer.commit({{"loss", result.loss},
+                 {"norm", result.grad_norm},
+                 {"drift", drift_},
+                 {"logits", logits_},
+                 {"rounding", rounding_},
+                 {"largest", largest}},
+                std::numeric_limits<std::int64_t>::max());
   specs_.clear();
   values_.clear();
 }
@@ -119,6 +131,7 @@ ReferenceStep::ReferenceStep(const std::filesystem::path& directory, std::int64_
     norm_ = fields.number("norm");
     drift_ = fields.number("drift");
     logits_ = fields.number("logits");
+    rounding_ = fields.number("rounding");
     checkpoint_.state().at("largest").get_to(largest_);
   } catch (const std::exception& error) {  // a number that is not finite is written as null
     checkpoint_.refuse_state(error.what());

@@ -49,6 +49,8 @@ class ReferenceRecorder {
   std::map<std::size_t, std::vector<double>> updates_;  // bounds so far, by parameter
   double drift_ = 0, next_drift_ = 0;                   // of the weights that this step and the next one start from
   double logits_ = 0;
+  std::map<std::size_t, double> movements_;  // of the elements with the largest gradients so far, by parameter
+  double rounding_ = 0;
   std::vector<checkpoint::TensorSpec> specs_;
   std::vector<std::vector<double>> values_;  // of each
 };
@@ -64,7 +66,9 @@ class ReferenceStep {
   // What the step's bounds depend on (verify/bounds.h).
   double drift() const { return drift_; }
   double logits() const { return logits_ / loss_; }
-  StepFigures figures() const { return {.loss = loss_, .norm = norm_, .drift = drift_, .logits = logits()}; }
+  StepFigures figures() const {
+    return {.loss = loss_, .norm = norm_, .drift = drift_, .logits = logits(), .rounding = rounding_};
+  }
   bool contains(const std::string& tensor) const { return checkpoint_.contains(tensor); }
   const std::vector<std::int64_t>& shape(const std::string& tensor) const { return checkpoint_.tensor(tensor).shape; }
   double largest(const std::string& tensor) const;  // max |element|
@@ -75,7 +79,7 @@ class ReferenceStep {
 
  private:
   checkpoint::CheckpointReader checkpoint_;
-  double loss_ = 0, norm_ = 0, drift_ = 0, logits_ = 0;
+  double loss_ = 0, norm_ = 0, drift_ = 0, logits_ = 0, rounding_ = 0;
   std::map<std::string, double> largest_;
 };
 

@@ -55,7 +55,8 @@ Json to_json(const VerifyReport& report) {
                        {"gradient", model.bounds.gradient(step.drift)},
                        {"tensor", model.bounds.tensor(step.drift)},
                        {"drift", step.drift},
-                       {"logits", step.logits}});
+                       {"logits", step.logits},
+                       {"rounding", step.rounding}});
     }
     reference["models"].push_back({{"model", model.name},
                                    {"parameters", model.parameters},

@@ -112,7 +112,12 @@ void VerifyTable::summarize(const VerifyReport& report) {
   for (const ModelReport& model : report.models) {
     for (const WeakBound& weak : model.weak) line_.print(colored(fmt::format("weak: {}: {}", model.name, weak.text()), yellow));
   }
-  if (report.weak()) line_.print("a smaller verify.lr, fewer verify.steps or a wider precision.compute makes bounds stronger");
+  if (report.weak()) {
+    const auto by_rounding = [](const ModelReport& model) { return std::ranges::any_of(model.weak, &WeakBound::by_rounding); };
+    line_.print(std::ranges::any_of(report.models, by_rounding)
+                    ? "a larger verify.lr or a smaller verify.epsilon makes updates show above what parameters are rounded by"
+                    : "a smaller verify.lr, fewer verify.steps or a wider precision.compute makes bounds stronger");
+  }
   const auto failed = static_cast<std::size_t>(report.failed()), count = report.layouts.size();
   std::string text = failed > 0   ? colored(fmt::format("{} of {} FAILED", failed, plural(count, "layout")), red)
                      : count == 1 ? colored("the layout agrees", green)

@@ -32,7 +32,8 @@ std::vector<WeakBound> weak_bounds(const VerifyBounds& bounds, const std::vector
   }
   if (!steps.empty()) {
     add(ErrorKind::gradient, 0, bounds.gradient(steps.front().drift));
-    add(ErrorKind::parameter, steps.size() - 1, 2 * bounds.gradient(steps.back().drift));
+    const double apart = 2 * bounds.gradient(steps.back().drift), rounded = steps.back().rounding;
+    if (add(ErrorKind::parameter, steps.size() - 1, apart + rounded)) weak.back().by_rounding = rounded > apart;
   }
   return weak;
 }

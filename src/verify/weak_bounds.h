@@ -20,13 +20,15 @@ struct WeakBound {
   ErrorKind kind = ErrorKind::loss;
   std::int64_t step = 0;
   double bound = 0, most = 0;  // `most`: weak_from(kind)
+  bool by_rounding = false;    // of parameters: updates are no larger than what parameters are rounded by
 
   std::string text() const;
 };
 
 // Bounds above this are weak: of relative errors; of parameters in units of what updates move the elements with the largest
 // gradients by, so that an update which is lost, or made twice, is an error of 1. Those elements have the narrowest bounds of
-// their tensor, 2 lr gradient(drift) a step, and a fault in a tensor shows where its bound is narrowest.
+// their tensor, 2 lr gradient(drift) a step and what parameters are rounded by, and a fault in a tensor shows where its bound
+// is narrowest.
 double weak_from(ErrorKind kind);
 
 // For each kind the first step of which the bound is weak. `steps`: of the serial run, all of them. Weights are parameters.

@@ -119,6 +119,10 @@ TEST(WeakBounds, AreThoseThatFaultsFitBeneath) {
   EXPECT_EQ(weak_kinds(bounds, {start, apart}), (std::vector{ErrorKind::loss, ErrorKind::norm, ErrorKind::parameter}));
   EXPECT_EQ(weak_bounds(bounds, {start, apart, apart}).front().step, 2) << "the first of them";
   EXPECT_THAT(weak_bounds(bounds, {start, apart}).back().text(), testing::HasSubstr("the bound of parameter after step 2 is"));
+  StepFigures rounded = start;
+  rounded.rounding = 1;
+  EXPECT_EQ(weak_kinds(bounds, {start, rounded}), std::vector{ErrorKind::parameter}) << "updates that rounding swallows";
+  EXPECT_TRUE(weak_bounds(bounds, {start, rounded}).front().by_rounding);
 }
 
 }  // namespace
