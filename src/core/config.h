@@ -305,10 +305,10 @@ struct LaunchConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.per_host(
-        k.choice("mode", &LaunchConfig::mode,
-                 "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm or MPI "
-                 "started. `auto`: `external` where one of these has started this process and others, else `threads`."));
+    k.per_host(k.choice(
+        "mode", &LaunchConfig::mode,
+        "Ranks are threads of one process, processes started by plait, or processes that torchrun, Slurm, MPI or "
+        "Kubernetes started. `auto`: `external` where one of these has started this process and others, else `threads`."));
     k.auto_key("ranks", &LaunchConfig::ranks, k.whole(1, limits::ranks),
                "Number of ranks. `auto`: all GPUs; on CPUs `data * tensor * pipeline`, or 2 where `data` is `auto` too.");
     k.key("device", &LaunchConfig::device, k.one_of({"auto", "cpu", "cuda"}), "`auto`: GPUs if there are any, else CPUs.");
@@ -319,7 +319,8 @@ struct LaunchConfig {
         "give. `tcp://:PORT` for another port, `tcp://HOST:PORT` without those variables. Needs a token."));
     k.per_host(k.key(
         "token_file", &LaunchConfig::token_file, k.any("a path, or empty"),
-        "`rendezvous: tcp` only: a file, closed to other users, with a secret of at least 16 characters, the same for all "
+        "`rendezvous: tcp` only: a file that only its owner and group can read, with a secret of at least 16 characters, the "
+        "same for all "
         "ranks (`openssl rand -hex 32`), by which ranks know each other. Empty: the environment variable PLAIT_TOKEN holds "
         "it. It does not travel."));
   }

@@ -409,6 +409,14 @@ Config Reader::finish() {
   if (found_ > most_problems)
     problems_.push_back({origin_, "", fmt::format("and {} more problems", found_ - most_problems), "", 0});
   if (!problems_.empty()) throw ConfigError(problems_);
+  // A run keeps its configuration with every key, and has to be resumed from that.
+  if (const std::size_t bytes = to_yaml(config_).size(); bytes > most_config_bytes) {
+    throw ConfigError({{origin_, "",
+                        fmt::format("{} bytes with every key written out, more than the {} that the configuration of a run can "
+                                    "have; a pattern (text/**) says more files in less",
+                                    bytes, most_config_bytes),
+                        "", 0}});
+  }
   return config_;
 }
 

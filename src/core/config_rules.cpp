@@ -375,6 +375,18 @@ std::vector<CrossRule> layout_rules() {
                        external ? "is required with launch.mode=external: a directory that all ranks share, or tcp"
                                 : "has a meaning with launch.mode=external or auto only");
        }},
+      {{"verify.variants"},
+       "has at most 100",
+       [](const Config& c) {
+         return unless(c.verify.variants.size() <= 100, fmt::format("has {} variants, at most 100", c.verify.variants.size()));
+       }},
+      {{"run.name", "run.dir"},
+       "has at most 255 bytes, and `run.dir` 4,000: file systems take no more",
+       [](const Config& c) {
+         return unless(
+             c.run.name.size() <= 255 && c.run.dir.size() <= 4000,
+             fmt::format("has {} bytes, with run.dir of {}: too long for a file system", c.run.name.size(), c.run.dir.size()));
+       }},
       {{"launch.token_file", "launch.rendezvous"},
        "is given with `launch.rendezvous: tcp` only",
        [](const Config& c) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <ctime>
 #include <string>
 
@@ -19,13 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* pattern = "plait-temporary-XXXXXX";
 constexpr std::time_t without_lock_s = 60;  // far longer than its maker needs to lock a new one
 
-// A descriptor of the directory with the lock; -1 if another process has it, or it cannot be had.
-int lock_directory(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
-  if (descriptor >= 0) ::close(descriptor);
-  return -1;
-}
+int open_directory(const fs::path& path) { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }
 
 bool is_old_and_ours(int directory) {
   struct stat status{};
@@ -40,23 +35,31 @@ void remove_leftovers(const fs::path& folder) {
   for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
     const std::string found = entry->path().filename().string();
     if (found.size() != name.size() || !found.starts_with(prefix)) continue;
-    const int lock = lock_directory(entry->path());
-    if (lock < 0) continue;
+    const int directory = open_directory(entry->path());
+    if (directory < 0) continue;
     std::error_code ignored;
-    if (is_old_and_ours(lock)) fs::remove_all(entry->path(), ignored);
-    ::close(lock);
+    // A new one is not even locked for a moment: its maker is about to.
+    if (is_old_and_ours(directory) && ::flock(directory, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry->path(), ignored);
+    ::close(directory);
   }
 }
 
 }  // namespace
 
 PrivateDirectory::PrivateDirectory() {
-  const fs::path folder = fs::temp_directory_path();
+  std::error_code failed;
+  const fs::path folder = fs::temp_directory_path(failed);
+  if (failed) {
+    const char* given = std::getenv("TMPDIR");
+    throw CommError(std::string("TMPDIR=") + (given ? given : "") +
+                    ": is no directory for temporary files: " + failed.message());
+  }
   remove_leftovers(folder);
   std::string name = (folder / pattern).string();
   if (!::mkdtemp(name.data())) throw CommError("cannot create the temporary directory " + name + ": " + errno_text());
   path_ = name;
-  lock_ = lock_directory(path_);
+  lock_ = open_directory(path_);
+  if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);  // where there are no locks, nobody removes it either
 }
 
 PrivateDirectory::~PrivateDirectory() {
