@@ -28,7 +28,7 @@ class RanksDisagree : public OutsideRanks, public testing::WithParamInterface<Di
 TEST_P(RanksDisagree, EndsBothWithStatus2BeforeAnythingElse) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(train("", std::string("--set ") + GetParam().of_rank_1), Each(is_refused(HasSubstr(GetParam().words))));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));  // not by running into comm.timeout_s
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));  // not by running into comm.timeout_s
   EXPECT_EQ(runs(), 0u);
 }
 

@@ -44,7 +44,8 @@ class FileFaults : public testing::TestWithParam<const char*> {
 
 TEST_P(FileFaults, DataThatShrinksIsNamed) {
   const std::string metrics = path("runs/r/metrics.jsonl");
-  const Outcome outcome = plait("(while [ ! -s " + metrics + " ]; do sleep 0.02; done; : > " + path("text.txt") + ") &",
+  const Outcome outcome = plait("(n=0; while [ ! -s " + metrics +
+                                    " ] && [ $n -lt 3000 ]; do sleep 0.02; n=$((n+1)); done; : > " + path("text.txt") + ") &",
                                 path("job.yaml") + " --set train.steps=1000000 --set checkpoint.every=0");
   EXPECT_EQ(outcome.status, 2) << outcome.errors;
   EXPECT_THAT(outcome.errors, AllOf(HasSubstr("cannot read " + path("text.txt") + ": it ends at byte"), HasSubstr("rank ")));

@@ -25,7 +25,7 @@ class OutsideRanks : public testing::Test {
                                         << "model: {layers: 2, hidden: 16, heads: 2}\n"
                                         << "data: {train: [" << (folder_ / "text").string() << "], sequence_length: 16}\n"
                                         << "train: {steps: 3, global_batch: 4, micro_batch: 1, optimizer: {lr: 1e-3}}\n"
-                                        << "launch: {device: cpu}\nlog: {tensorboard: false}\ncomm: {timeout_s: 20}\n";
+                                        << "launch: {device: cpu}\nlog: {tensorboard: false}\ncomm: {timeout_s: 100}\n";
   }
 
   // Runs `train` as rank 0 and rank 1, each in a folder of its own: rank0, rank1. `of_rank_1`: its own arguments; `variables`:

@@ -124,7 +124,9 @@ TEST_P(RunOwnerByMode, OfTwoThatResumeAtOnceOneGoesOnAndTheOtherNamesIt) {
   for (int round = 1; round <= 6; ++round) {
     const std::int64_t before = last_step();
     Started a(resume(GetParam(), endless), folder_ / "errors-a"), b(resume(GetParam(), endless), folder_ / "errors-b");
-    while (a.runs() && b.runs()) std::this_thread::sleep_for(milliseconds(5));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (a.runs() && b.runs() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
+    ASSERT_FALSE(a.runs() && b.runs()) << "both have the run directory";
     Started& winner = a.runs() ? a : b;
     const Outcome loser = (a.runs() ? b : a).end();
     EXPECT_EQ(loser.status, 2) << loser.errors;

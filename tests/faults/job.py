@@ -50,6 +50,14 @@ def expect(condition, words):
         raise Unexplained(words)
 
 
+def send(processes, number):
+    for process in processes:
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            pass
+
+
 def ran(*command):
     return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
@@ -84,6 +92,14 @@ class Networks:
     def remove(self):
         for name in self.names:
             ran("ip", "netns", "del", name)
+
+    @staticmethod
+    def remove_leftovers():
+        """What campaigns that were killed have left: the names say which process they were of."""
+        for name in Path("/run/netns").glob("plait-faults-*"):
+            if not Path("/proc", name.name.split("-")[2]).exists():
+                ran("ip", "netns", "del", name.name)
+                name.unlink(missing_ok=True)
 
 
 class Disk:
@@ -233,8 +249,7 @@ class Job:
         deadline = time.monotonic() + limit
         while not self.over():
             if time.monotonic() > deadline:
-                for process in self.processes():
-                    os.kill(process, signal.SIGKILL)
+                send(self.processes(), signal.SIGKILL)
                 raise Unexplained(f"did not end within {limit} s")
             time.sleep(0.005)
         if self.terminal is not None:
@@ -293,6 +308,19 @@ class Job:
         expect(not left, f"processes are left: {left}")
         files = [str(p) for p in self.temporary.iterdir()]
         expect(not files, f"temporary files are left: {files}")
+
+    def sockets(self):
+        """Those of its processes, as /proc/net/tcp numbers them."""
+        inodes = set()
+        for process in [p.pid for p in self.started]:
+            try:
+                children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+                for one in [str(process), *children]:
+                    links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{one}/fd")]
+                    inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
+            except OSError:
+                pass  # it has ended, or the descriptor is closed
+        return inodes
 
     def forget_run(self):
         """As if it had never been started."""
