@@ -9,6 +9,7 @@
 #include "bench_options.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/milliseconds_of.h"
 #include "core/units.h"
 #include "launch/calibration_cache.h"
 

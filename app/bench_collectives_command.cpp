@@ -6,6 +6,7 @@
 #include "bench_commands.h"
 #include "bench_options.h"
 #include "core/error.h"
+#include "core/milliseconds_of.h"
 
 namespace plait {
 namespace {

@@ -2,8 +2,6 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <cmath>
-
 namespace plait {
 
 void add_rank_options(CLI::App& command, bench::BenchRanks& ranks, double& timeout_s) {
@@ -32,10 +30,6 @@ void add_size_options(CLI::App& command, bench::SizeOptions& sizes) {
 void add_method_options(CLI::App& command, bench::MethodFilter& filter) {
   command.add_option("--transports", filter.transports, "Only these of " + names_listed<Transport>(", "))->delimiter(',');
   command.add_option("--movers", filter.movers, "Only these of " + names_listed<Mover>(", "))->delimiter(',');
-}
-
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
 
 void note_to_stderr(const std::string& text) { fmt::print(stderr, "plait: {}\n", text); }

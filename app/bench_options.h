@@ -2,7 +2,6 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <string>
 
 #include "bench/bench_ranks.h"
@@ -15,7 +14,6 @@ void add_rank_options(CLI::App& command, bench::BenchRanks& ranks, double& timeo
 void add_size_options(CLI::App& command, bench::SizeOptions& sizes);
 void add_method_options(CLI::App& command, bench::MethodFilter& filter);
 
-std::chrono::milliseconds milliseconds_of(double seconds);
 void note_to_stderr(const std::string& text);
 
 }  // namespace plait

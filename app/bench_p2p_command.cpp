@@ -6,6 +6,7 @@
 #include "bench/p2p_table.h"
 #include "bench_commands.h"
 #include "bench_options.h"
+#include "core/milliseconds_of.h"
 
 namespace plait {
 namespace {

@@ -5,6 +5,7 @@
 #include "bench/ring_benchmark.h"
 #include "bench_commands.h"
 #include "bench_options.h"
+#include "core/milliseconds_of.h"
 
 namespace plait {
 namespace {

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <ctime>
 #include <thread>
-#include <utility>
 
 #include "core/error.h"
 #include "core/host_name.h"
@@ -29,17 +28,17 @@ constexpr std::size_t longest_owner = 400;
 enum class Lock { taken, held_by_another, impossible };
 
 // Open for writing, which NFS wants of exclusive locks.
-int open_lock(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (descriptor < 0) throw ConfigError("cannot open " + path.string() + ": " + errno_text());
+FileDescriptor open_lock(const std::filesystem::path& path) {
+  FileDescriptor descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!descriptor) throw ConfigError("cannot open " + path.string() + ": " + errno_text());
   return descriptor;
 }
 
 // `kind`: LOCK_EX or LOCK_SH.
-Lock take(int descriptor, int kind, milliseconds patience) {
+Lock take(const FileDescriptor& descriptor, int kind, milliseconds patience) {
   const auto deadline = Clock::now() + patience;
   for (;;) {
-    if (::flock(descriptor, kind | LOCK_NB) == 0) return Lock::taken;
+    if (::flock(descriptor.get(), kind | LOCK_NB) == 0) return Lock::taken;
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return Lock::impossible;
     if (Clock::now() >= deadline) return Lock::held_by_another;
@@ -48,20 +47,21 @@ Lock take(int descriptor, int kind, milliseconds patience) {
 }
 
 // What the owner wrote; the last one's where nobody owns the directory.
-std::string owner_of(int descriptor) {
+std::string owner_of(const FileDescriptor& descriptor) {
   std::array<char, longest_owner> text{};
-  const ssize_t bytes = ::pread(descriptor, text.data(), text.size(), 0);
+  const ssize_t bytes = ::pread(descriptor.get(), text.data(), text.size(), 0);
   std::string owner(text.data(), bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
   owner.resize(std::min(owner.size(), owner.find('\n')));
   return owner.empty() ? "a process that has not said its name" : owner;
 }
 
-void sign(int descriptor, const std::filesystem::path& path) {
+void sign(const FileDescriptor& descriptor, const std::filesystem::path& path) {
   const std::string text =
       fmt::format("process {} on {}, since {:%Y-%m-%dT%H:%M:%SZ}\n", ::getpid(), host_name(), fmt::gmtime(std::time(nullptr)));
   // On the disk before others look: what they read over NFS is what was there at the last sync or close.
-  if (::ftruncate(descriptor, 0) != 0 ||
-      ::pwrite(descriptor, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || ::fsync(descriptor) != 0) {
+  if (::ftruncate(descriptor.get(), 0) != 0 ||
+      ::pwrite(descriptor.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ::fsync(descriptor.get()) != 0) {
     throw ConfigError("cannot write " + path.string() + ": " + errno_text());
   }
 }
@@ -111,21 +111,6 @@ RunLock RunLock::join(const std::filesystem::path& run_dir) {
     case Lock::impossible: lock.warning_ = no_locks(run_dir);
   }
   return lock;
-}
-
-RunLock::RunLock(RunLock&& other) noexcept
-    : owner_(std::exchange(other.owner_, -1)), ranks_(std::exchange(other.ranks_, -1)), warning_(std::move(other.warning_)) {}
-
-RunLock& RunLock::operator=(RunLock&& other) noexcept {
-  std::swap(owner_, other.owner_);
-  std::swap(ranks_, other.ranks_);
-  std::swap(warning_, other.warning_);
-  return *this;
-}
-
-RunLock::~RunLock() {
-  if (ranks_ >= 0) ::close(ranks_);
-  if (owner_ >= 0) ::close(owner_);
 }
 
 }  // namespace plait::checkpoint

@@ -19,6 +19,8 @@
 #include <functional>
 #include <string>
 
+#include "core/file_descriptor.h"
+
 namespace plait::checkpoint {
 
 class RunLock {
@@ -33,17 +35,13 @@ class RunLock {
   // Another rank of the same job, once rank 0 has the directory.
   static RunLock join(const std::filesystem::path& run_dir);
 
-  RunLock(RunLock&& other) noexcept;
-  RunLock& operator=(RunLock&& other) noexcept;
-  ~RunLock();
-
   // Why nothing keeps a second job out; "" where the locks work.
   const std::string& warning() const { return warning_; }
 
  private:
   RunLock() = default;
 
-  int owner_ = -1, ranks_ = -1;  // descriptors
+  FileDescriptor owner_, ranks_;
   std::string warning_;
 };
 

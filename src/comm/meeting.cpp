@@ -8,6 +8,7 @@
 #include <stop_token>
 
 #include "core/error.h"
+#include "core/stoppable_wait.h"
 
 namespace plait::comm {
 namespace {
@@ -145,12 +146,9 @@ Meeting::Busy Meeting::busy() {
 
 Meeting::Busy::Busy(Rendezvous& store, std::string prefix, std::chrono::milliseconds period)
     : thread_([&store, prefix = std::move(prefix), period](std::stop_token stop) {
-        std::mutex mutex;
-        std::condition_variable_any changed;
         try {
           for (std::uint64_t beat = 0;;) {
-            std::unique_lock lock(mutex);
-            changed.wait_for(lock, stop, period, [] { return false; });
+            wait_for_stop(stop, period);
             if (stop.stop_requested()) return;
             while (!store.try_set(beat_key(prefix, beat), "")) ++beat;  // those of earlier tasks are there
           }

@@ -34,13 +34,10 @@ class MemoryRendezvous final : public PolledRendezvous {
  public:
   explicit MemoryRendezvous(int descriptor) {
     // Opened anew: locks belong to an open file, which an inherited descriptor shares with other processes.
-    const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (descriptor_ < 0) fail("open the shared memory " + path);
+    const std::string path = path_of(descriptor);
+    descriptor_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!descriptor_) fail("open the shared memory " + path);
   }
-  MemoryRendezvous(const MemoryRendezvous&) = delete;
-  MemoryRendezvous& operator=(const MemoryRendezvous&) = delete;
-  ~MemoryRendezvous() override { ::close(descriptor_); }
 
   bool try_set(const std::string& key, const std::string& value) override { return append(key_record(key), value); }
   std::optional<std::string> find(const std::string& key) override { return value_of(key_record(key)); }
@@ -91,13 +88,13 @@ class MemoryRendezvous final : public PolledRendezvous {
   bool append(const std::string& record, const std::string& value) {
     require(record.size() <= longest_key && value.size() <= longest_value, "a key or value is too long for the rendezvous");
     std::lock_guard guard(mutex_);
-    const Lock lock(descriptor_, F_WRLCK);
+    const Lock lock(descriptor_.get(), F_WRLCK);
     read_records();
     if (places_.contains(record)) return false;
     struct stat status{};
-    if (::fstat(descriptor_, &status) != 0) fail("look at the shared memory");
+    if (::fstat(descriptor_.get(), &status) != 0) fail("look at the shared memory");
     const auto end = static_cast<off_t>(end_);
-    if (status.st_size > end && ::ftruncate(descriptor_, end) != 0) fail("cut off what a dead writer left");
+    if (status.st_size > end && ::ftruncate(descriptor_.get(), end) != 0) fail("cut off what a dead writer left");
     const std::uint64_t at = end_ + header_bytes;
     write(at, record.data(), record.size());
     write(at + record.size(), value.data(), value.size());
@@ -110,7 +107,7 @@ class MemoryRendezvous final : public PolledRendezvous {
   std::optional<std::string> value_of(const std::string& record) {
     std::lock_guard guard(mutex_);
     if (header() & committed) {
-      const Lock lock(descriptor_, F_RDLCK);  // what its writer wrote before is there, then
+      const Lock lock(descriptor_.get(), F_RDLCK);  // what its writer wrote before is there, then
       read_records();
     }
     const auto place = places_.find(record);
@@ -124,7 +121,7 @@ class MemoryRendezvous final : public PolledRendezvous {
   std::uint64_t header() const {
     std::uint64_t word = 0;
     ssize_t count = 0;
-    while ((count = ::pread(descriptor_, &word, sizeof word, static_cast<off_t>(end_))) < 0) {
+    while ((count = ::pread(descriptor_.get(), &word, sizeof word, static_cast<off_t>(end_))) < 0) {
       if (errno != EINTR) fail("read the shared memory");
     }
     return count == sizeof word ? word : 0;
@@ -153,7 +150,7 @@ class MemoryRendezvous final : public PolledRendezvous {
   void read(std::uint64_t offset, void* data, std::size_t bytes) const {
     for (std::size_t done = 0; done < bytes;) {
       const ssize_t count =
-          ::pread(descriptor_, static_cast<char*>(data) + done, bytes - done, static_cast<off_t>(offset + done));
+          ::pread(descriptor_.get(), static_cast<char*>(data) + done, bytes - done, static_cast<off_t>(offset + done));
       if (count == 0) throw CommError("rendezvous: the shared memory ends within a record");
       if (count < 0 && errno != EINTR) fail("read the shared memory");
       if (count > 0) done += static_cast<std::size_t>(count);
@@ -163,13 +160,13 @@ class MemoryRendezvous final : public PolledRendezvous {
   void write(std::uint64_t offset, const void* data, std::size_t bytes) const {
     for (std::size_t done = 0; done < bytes;) {
       const ssize_t count =
-          ::pwrite(descriptor_, static_cast<const char*>(data) + done, bytes - done, static_cast<off_t>(offset + done));
+          ::pwrite(descriptor_.get(), static_cast<const char*>(data) + done, bytes - done, static_cast<off_t>(offset + done));
       if (count < 0 && errno != EINTR) fail("write to the shared memory");
       if (count > 0) done += static_cast<std::size_t>(count);
     }
   }
 
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
   std::mutex mutex_;  // of what follows
   std::map<std::string, Place> places_;
   std::uint64_t end_ = 0;  // of the records that are known
@@ -178,10 +175,8 @@ class MemoryRendezvous final : public PolledRendezvous {
 }  // namespace
 
 RendezvousMemory::RendezvousMemory() : descriptor_(::memfd_create("plait-rendezvous", MFD_CLOEXEC)) {
-  if (descriptor_ < 0) fail("make shared memory");
+  if (!descriptor_) fail("make shared memory");
 }
-
-RendezvousMemory::~RendezvousMemory() { ::close(descriptor_); }
 
 std::shared_ptr<Rendezvous> make_memory_rendezvous(int descriptor) { return std::make_shared<MemoryRendezvous>(descriptor); }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 
 namespace plait::comm {
 
@@ -59,14 +60,11 @@ std::shared_ptr<Rendezvous> make_thread_rendezvous();
 // Shared memory that has no name: it goes with the last process that has a descriptor of it, however that process ends.
 class RendezvousMemory {
  public:
-  RendezvousMemory();  // CommError if there is none to be had
-  RendezvousMemory(const RendezvousMemory&) = delete;
-  RendezvousMemory& operator=(const RendezvousMemory&) = delete;
-  ~RendezvousMemory();
-  int descriptor() const { return descriptor_; }  // close-on-exec; a child that inherits it all the same can use it
+  RendezvousMemory();                                   // CommError if there is none to be had
+  int descriptor() const { return descriptor_.get(); }  // close-on-exec; a child that inherits it all the same can use it
 
  private:
-  int descriptor_;
+  FileDescriptor descriptor_;
 };
 
 // The store in a RendezvousMemory, whose descriptor may be an inherited one; it is not needed any more after the call.

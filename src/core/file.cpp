@@ -27,16 +27,20 @@ constexpr mode_t directory_mode = 0700;
                     std::error_code(error, std::generic_category()).message() + hint);
 }
 
+struct stat status_of(const FileDescriptor& descriptor, const std::filesystem::path& path) {
+  struct stat status{};
+  if (::fstat(descriptor.get(), &status) != 0) fail("inspect", path, errno);
+  return status;
+}
+
 }  // namespace
 
 File File::open(const std::filesystem::path& path, int flags, const char* purpose) {
   // O_NONBLOCK: a FIFO in place of a file must not make a run wait forever.
-  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, file_mode);
-  if (descriptor < 0) fail(purpose, path, errno);
-  File file(descriptor, path);
-  struct stat status{};
-  if (::fstat(descriptor, &status) != 0) fail("inspect", path, errno);
-  if (!S_ISREG(status.st_mode)) {
+  FileDescriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, file_mode));
+  if (!descriptor) fail(purpose, path, errno);
+  File file(std::move(descriptor), path);
+  if (!S_ISREG(status_of(file.descriptor_, path).st_mode)) {
     throw ConfigError("cannot " + std::string(purpose) + " " + path.string() + ": not a regular file");
   }
   return file;
@@ -52,37 +56,17 @@ File File::open_append(const std::filesystem::path& path) {
 }
 File File::open_read(const std::filesystem::path& path) { return open(path, O_RDONLY, "open"); }
 
-File::File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
-
-File& File::operator=(File&& other) noexcept {
-  if (this != &other) {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = std::exchange(other.descriptor_, -1);
-    path_ = std::move(other.path_);
-  }
-  return *this;
-}
-
-File::~File() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-std::uint64_t File::size() const {
-  struct stat status{};
-  if (::fstat(descriptor_, &status) != 0) fail("inspect", path_, errno);
-  return static_cast<std::uint64_t>(status.st_size);
-}
+std::uint64_t File::size() const { return static_cast<std::uint64_t>(status_of(descriptor_, path_).st_size); }
 
 FileIdentity File::identity() const {
-  struct stat status{};
-  if (::fstat(descriptor_, &status) != 0) fail("inspect", path_, errno);
+  const struct stat status = status_of(descriptor_, path_);
   return {.device = status.st_dev, .inode = status.st_ino};
 }
 
 void File::read_at(std::uint64_t offset, void* data, std::size_t bytes) const {
   auto* to = static_cast<char*>(data);
   while (bytes > 0) {
-    const ssize_t count = ::pread(descriptor_, to, bytes, static_cast<off_t>(offset));
+    const ssize_t count = ::pread(descriptor_.get(), to, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail("read", path_, errno);
     if (count == 0) {
@@ -98,7 +82,7 @@ void File::read_at(std::uint64_t offset, void* data, std::size_t bytes) const {
 void File::write_at(std::uint64_t offset, const void* data, std::size_t bytes) const {
   const auto* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t count = ::pwrite(descriptor_, from, bytes, static_cast<off_t>(offset));
+    const ssize_t count = ::pwrite(descriptor_.get(), from, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail("write", path_, errno);
     from += count;
@@ -109,7 +93,7 @@ void File::write_at(std::uint64_t offset, const void* data, std::size_t bytes) c
 
 void File::append(std::string_view data) const {
   while (!data.empty()) {
-    const ssize_t count = ::write(descriptor_, data.data(), data.size());
+    const ssize_t count = ::write(descriptor_.get(), data.data(), data.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail("write", path_, errno);
     data.remove_prefix(static_cast<std::size_t>(count));
@@ -120,22 +104,22 @@ void File::allocate(std::uint64_t bytes) const {
   if (bytes == 0) return;
   int result = 0;
   do {
-    result = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes));
+    result = ::fallocate(descriptor_.get(), 0, 0, static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
   if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail("reserve space for", path_, errno);
   truncate(bytes);
 }
 
 void File::truncate(std::uint64_t bytes) const {
-  if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) fail("set the size of", path_, errno);
+  if (::ftruncate(descriptor_.get(), static_cast<off_t>(bytes)) != 0) fail("set the size of", path_, errno);
 }
 
 void File::sync() const {
-  if (::fsync(descriptor_) != 0) fail("write to the disk", path_, errno);
+  if (::fsync(descriptor_.get()) != 0) fail("write to the disk", path_, errno);
 }
 
 void File::close() {
-  const int descriptor = std::exchange(descriptor_, -1);
+  const int descriptor = descriptor_.release();
   if (descriptor >= 0 && ::close(descriptor) != 0 && errno != EINTR) fail("close", path_, errno);
 }
 
@@ -151,10 +135,9 @@ void create_private_directories(const std::filesystem::path& path) {
 }
 
 void sync_directory(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail("open directory", path, errno);
-  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
-  ::close(descriptor);
+  const FileDescriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory) fail("open directory", path, errno);
+  const int error = ::fsync(directory.get()) == 0 ? 0 : errno;
   // Some file systems cannot sync a directory and say EINVAL; there is nothing more to do on those.
   if (error != 0 && error != EINVAL) fail("write to the disk", path, error);
 }

@@ -7,7 +7,10 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "core/file_descriptor.h"
 
 namespace plait {
 
@@ -26,10 +29,6 @@ class File {
   static File open_append(const std::filesystem::path& path);    // the same; created if missing
   static File open_read(const std::filesystem::path& path);      // must be a regular file
 
-  File(File&& other) noexcept;
-  File& operator=(File&& other) noexcept;
-  ~File();
-
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const;
   FileIdentity identity() const;
@@ -44,9 +43,9 @@ class File {
   void close();       // some file systems report a failed write only here; the destructor ignores it
 
  private:
-  File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {}
+  File(FileDescriptor descriptor, std::filesystem::path path) : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
   static File open(const std::filesystem::path& path, int flags, const char* purpose);
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
   std::filesystem::path path_;
 };
 

@@ -1,8 +1,9 @@
 #include "core/pair_transport.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
+
+#include "core/whole_number.h"
 
 namespace plait {
 namespace {
@@ -10,10 +11,8 @@ namespace {
 constexpr int most_devices = 1 << 20;
 
 std::optional<int> number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value >= most_devices) return std::nullopt;
-  return value;
+  const std::optional<int> value = whole_number<int>(text);
+  return value && *value >= 0 && *value < most_devices ? value : std::nullopt;
 }
 
 }  // namespace

@@ -20,11 +20,13 @@ namespace fs = std::filesystem;
 constexpr const char* pattern = "plait-temporary-XXXXXX";
 constexpr std::time_t without_lock_s = 60;  // far longer than its maker needs to lock a new one
 
-int open_directory(const fs::path& path) { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }
+FileDescriptor open_directory(const fs::path& path) {
+  return FileDescriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
 
-bool is_old_and_ours(int directory) {
+bool is_old_and_ours(const FileDescriptor& directory) {
   struct stat status{};
-  return ::fstat(directory, &status) == 0 && status.st_uid == ::geteuid() &&
+  return ::fstat(directory.get(), &status) == 0 && status.st_uid == ::geteuid() &&
          status.st_mtime < std::time(nullptr) - without_lock_s;
 }
 
@@ -35,12 +37,11 @@ void remove_leftovers(const fs::path& folder) {
   for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
     const std::string found = entry->path().filename().string();
     if (found.size() != name.size() || !found.starts_with(prefix)) continue;
-    const int directory = open_directory(entry->path());
-    if (directory < 0) continue;
+    const FileDescriptor directory = open_directory(entry->path());
+    if (!directory) continue;
     std::error_code ignored;
     // A new one is not even locked for a moment: its maker is about to.
-    if (is_old_and_ours(directory) && ::flock(directory, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry->path(), ignored);
-    ::close(directory);
+    if (is_old_and_ours(directory) && ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry->path(), ignored);
   }
 }
 
@@ -59,13 +60,12 @@ PrivateDirectory::PrivateDirectory() {
   if (!::mkdtemp(name.data())) throw CommError("cannot create the temporary directory " + name + ": " + errno_text());
   path_ = name;
   lock_ = open_directory(path_);
-  if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);  // where there are no locks, nobody removes it either
+  if (lock_) ::flock(lock_.get(), LOCK_EX | LOCK_NB);  // where there are no locks, nobody removes it either
 }
 
 PrivateDirectory::~PrivateDirectory() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
-  if (lock_ >= 0) ::close(lock_);
 }
 
 }  // namespace plait

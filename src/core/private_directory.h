@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "core/file_descriptor.h"
+
 namespace plait {
 
 class PrivateDirectory {
@@ -16,7 +18,7 @@ class PrivateDirectory {
 
  private:
   std::filesystem::path path_;
-  int lock_ = -1;  // on the directory: says that its maker is alive
+  FileDescriptor lock_;  // on the directory: says that its maker is alive
 };
 
 }  // namespace plait

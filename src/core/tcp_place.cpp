@@ -1,7 +1,8 @@
 #include "core/tcp_place.h"
 
-#include <charconv>
 #include <string_view>
+
+#include "core/whole_number.h"
 
 namespace plait {
 
@@ -16,9 +17,8 @@ std::optional<TcpPlace> tcp_place(const std::string& text) {
   } else if (place.host.find_first_of("[]:/ ") != std::string::npos) {
     return std::nullopt;
   }
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, place.port);
-  if (error != std::errc() || stop != end || place.port < 1 || place.port > 65535) return std::nullopt;
+  place.port = whole_number<int>(std::string_view(text).substr(colon + 1)).value_or(0);
+  if (place.port < 1 || place.port > 65535) return std::nullopt;
   return place;
 }
 

@@ -49,7 +49,7 @@ class ShardSource final : public TokenSource {
   std::int64_t vocab_;
 };
 
-// Descriptors that one list of files keeps; a process may have 1,024 by default. Samples are drawn at random, so that it does
+// Descriptors that one list of files keeps, of those that a process may have. Samples are drawn at random, so that it does
 // not matter which files have one.
 constexpr std::size_t most_kept_open = 256;
 

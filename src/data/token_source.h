@@ -21,9 +21,8 @@ class TokenSource {
   virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
 };
 
-// The files of some globs, in order. Text is encoded (bytes are read as they are used), shards are
-// read as they are used. A file that is empty
-// is an error, except for a text that only a wildcard matched: it adds nothing. ConfigError with the problems of all files.
+// The files of some globs, in order. Text is encoded; bytes and shards are read as they are used. A file that is empty is an
+// error, except for a text that only a wildcard matched: it adds nothing. ConfigError with the problems of all files.
 std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::string>& globs, const std::string& key,
                                                        const Tokenizer& tokenizer, std::int64_t vocab);
 

@@ -15,6 +15,7 @@
 
 #include "comm/make_communicator.h"
 #include "core/error.h"
+#include "core/milliseconds_of.h"
 #include "core/schedule_file.h"
 #include "core/tcp_place.h"
 #include "core/version.h"
@@ -187,8 +188,7 @@ std::shared_ptr<comm::Rendezvous> join_job(const Config& config) {
   std::optional<RankContext> rank = place_from_environment(config);
   if (!rank) return nullptr;
   rank->rendezvous = rendezvous_of(*rank, config);
-  agree(*rank, facts_of(config), std::chrono::milliseconds(static_cast<std::int64_t>(config.comm.timeout_s * 1e3)),
-        config.launch.rendezvous);
+  agree(*rank, facts_of(config), milliseconds_of(config.comm.timeout_s), config.launch.rendezvous);
   return rank->rendezvous;
 }
 

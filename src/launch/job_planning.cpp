@@ -2,18 +2,17 @@
 
 #include <spdlog/fmt/fmt.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <thread>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/file_descriptor.h"
 #include "core/pair_transport.h"
+#include "core/whole_number.h"
 #include "data/tokenizer.h"
 #include "launch/calibration_cache.h"
 #include "launch/launch.h"
@@ -28,8 +27,6 @@ namespace {
 
 constexpr const char* settled_variable = "PLAIT_SETTLED_JOB";  // a descriptor
 constexpr std::uint64_t most_job_bytes = std::uint64_t{1} << 30;
-
-std::string descriptor_path(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
 
 // Of messages through pinned host memory: 36 to 39 GB/s was measured between H200s (docs/p2p.md).
 constexpr double host_gb_per_s = 36, host_latency_us = 15;
@@ -250,7 +247,7 @@ void tell_rank_processes(const SettledJob& job) {
   const int memory = ::memfd_create("plait-job", 0);
   if (memory < 0) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
   const nlohmann::ordered_json told{{"config", to_yaml(job.config)}, {"plan", job.plan}};
-  std::ofstream file(descriptor_path(memory), std::ios::binary);
+  std::ofstream file(path_of(memory), std::ios::binary);
   if (!(file << told << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
   ::setenv(settled_variable, std::to_string(memory).c_str(), 1);
 }
@@ -260,23 +257,20 @@ std::optional<SettledJob> settled_by_launcher() {
   if (!text) return std::nullopt;
   const auto refuse = [&](const std::string& why) {
     throw ConfigError(std::string("environment variable ") + settled_variable + "=" + text +
-                      ": does not name a job that plait " + "planned (" + why +
+                      ": does not name a job that plait planned (" + why +
                       "); unset it: only plait sets it, for the processes it starts");
   };
-  int memory = -1;
-  const char* const end = text + std::strlen(text);
-  if (const auto [stop, error] = std::from_chars(text, end, memory); error != std::errc() || stop != end || memory < 0)
-    refuse("not a descriptor");
+  const FileDescriptor memory(whole_number<int>(text).value_or(-1));
+  if (!memory) refuse("not a descriptor");
   std::string job;
   try {
-    job = read_text(descriptor_path(memory), most_job_bytes);
+    job = read_text(path_of(memory.get()), most_job_bytes);
   } catch (const ConfigError& error) {
     refuse(error.what());
   }
   const auto told = nlohmann::ordered_json::parse(job, nullptr, false);
   if (!told.is_object() || !told.contains("config") || !told.at("config").is_string() || !told.contains("plan"))
     refuse("it holds something else");
-  ::close(memory);
   ::unsetenv(settled_variable);  // for this process alone, not for what it may start
   return SettledJob{
       .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};

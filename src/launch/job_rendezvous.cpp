@@ -2,9 +2,7 @@
 
 #include <sys/stat.h>
 
-#include <charconv>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -14,7 +12,9 @@
 #include "comm/tcp/rendezvous.h"
 #include "comm/tcp/socket.h"
 #include "core/error.h"
+#include "core/milliseconds_of.h"
 #include "core/tcp_place.h"
+#include "core/whole_number.h"
 
 namespace plait::launch {
 namespace {
@@ -72,10 +72,8 @@ TcpPlace complete(TcpPlace place, const std::string& text) {
   const bool needs_port = place.port == 0;
   if (place.host.empty()) place.host = variable("MASTER_ADDR");
   if (needs_port) {
-    const std::string port = variable("MASTER_PORT");
-    const char* const end = port.data() + port.size();
-    const auto [stop, error] = std::from_chars(port.data(), end, place.port);
-    if (error != std::errc() || stop != end || place.port < 1 || place.port > 65535) place.port = 0;
+    place.port = whole_number<int>(variable("MASTER_PORT")).value_or(0);
+    if (place.port < 1 || place.port > 65535) place.port = 0;
   }
   std::vector<ConfigProblem> problems;
   const auto lacks = [&](const char* name, const char* instead) {
@@ -98,13 +96,12 @@ TcpPlace complete(TcpPlace place, const std::string& text) {
 std::shared_ptr<comm::Rendezvous> over_tcp(const Config& config, const TcpPlace& given, int rank, int size,
                                            const std::string& job) {
   const TcpPlace place = complete(given, config.launch.rendezvous);
-  const comm::TcpRendezvousSpec spec{
-      .host = place.host,
-      .port = place.port,
-      .token = token_of(config),
-      .ranks = size,
-      .job = job + ", " + std::to_string(size) + " ranks",
-      .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(config.comm.timeout_s * 1000)))};
+  const comm::TcpRendezvousSpec spec{.host = place.host,
+                                     .port = place.port,
+                                     .token = token_of(config),
+                                     .ranks = size,
+                                     .job = job + ", " + std::to_string(size) + " ranks",
+                                     .timeout = milliseconds_of(config.comm.timeout_s)};
   if (rank != 0) return comm::join_tcp_rendezvous(spec);
   try {
     return comm::serve_tcp_rendezvous(

@@ -5,15 +5,16 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 
 #include "core/error.h"
+#include "core/whole_number.h"
 #include "launch/job_rendezvous.h"
 #include "launch/launch.h"
 #include "launch/launch_processes.h"
@@ -21,17 +22,10 @@
 namespace plait::launch {
 namespace {
 
-bool parse_number(const char* text, int& number) {
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, number);
-  return error == std::errc() && stop == end && number >= 0;
-}
-
-// -1: not set, or no number.
+// -1: not set, or no number from 0 on.
 int number_in(const char* variable) {
   const char* text = std::getenv(variable);
-  int number = 0;
-  return text && parse_number(text, number) ? number : -1;
+  return text ? std::max(whole_number<int>(text).value_or(-1), -1) : -1;
 }
 
 // A launcher that sets a process's place in the environment.
@@ -95,14 +89,12 @@ const OutsideLauncher& launcher_of_ranks() {
 
 // The variable as a number; otherwise adds to `problems`.
 int number_of(const char* variable, std::vector<ConfigProblem>& problems) {
+  const int number = number_in(variable);
+  if (number >= 0) return number;
   const char* text = std::getenv(variable);
-  int number = 0;
-  if (!text) {
-    problems.push_back({std::string("environment variable ") + variable, "", "is missing", "", 0});
-  } else if (!parse_number(text, number)) {
-    problems.push_back({std::string("environment variable ") + variable, text, "must be a number that is not negative", "", 0});
-  }
-  return number;
+  const char* rule = text ? "must be a number that is not negative" : "is missing";
+  problems.push_back({std::string("environment variable ") + variable, text ? text : "", rule, "", 0});
+  return 0;
 }
 
 void check_place(int rank, int size, const char* rank_name, std::vector<ConfigProblem>& problems) {

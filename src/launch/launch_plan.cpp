@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/milliseconds_of.h"
 #include "launch/job_planning.h"
 #include "launch/launch_environment.h"
 #include "launch/rank_binding.h"
@@ -145,8 +146,7 @@ LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> j
   plan.explanation = explain(plan, devices) + (plan.binding.empty() ? "" : "; " + plan.binding);
   // A rank that cannot end by itself must not keep the job past the time limit.
   using std::chrono::milliseconds;
-  const milliseconds timeout(static_cast<std::int64_t>(config.comm.timeout_s * 1e3));
-  plan.grace = std::clamp(timeout / 5, milliseconds(500), plan.grace);
+  plan.grace = std::clamp(milliseconds_of(config.comm.timeout_s) / 5, milliseconds(500), plan.grace);
   return plan;
 }
 

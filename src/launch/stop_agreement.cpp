@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/stoppable_wait.h"
 
 namespace plait::launch {
 namespace {
@@ -57,7 +58,7 @@ class StopAgreement::Talk {
     // A thread of its own, as the other may wait for the store.
     second_signal_ = std::jthread([this](std::stop_token stop) {
       const StopSignals::Attendance attendance;
-      while (!stop.stop_requested() && signals_.wish() != Stop::at_once) wait(stop, look_interval);
+      while (!stop.stop_requested() && signals_.wish() != Stop::at_once) wait_for_stop(stop, look_interval);
       if (!stop.stop_requested()) end_at_once(stop);
     });
   }
@@ -127,7 +128,7 @@ class StopAgreement::Talk {
           }
         }
         if (deadline && hear(*deadline)) break;
-        wait(stop, look_interval);
+        wait_for_stop(stop, look_interval);
       }
     } catch (const std::exception& error) {
       give_up(error.what());
@@ -192,17 +193,11 @@ class StopAgreement::Talk {
     const std::string why = "ended at once by a second signal";
     life_->abort(why);
     store_->abort(why);
-    wait(stop, unwinding_time);
+    wait_for_stop(stop, unwinding_time);
     if (stop.stop_requested()) return;
     fmt::print(stderr, "plait: rank {}: {}: does not end by itself: ending the process\n", rank_, why);
     std::fflush(nullptr);
     end_by(signals_.signal());
-  }
-
-  static void wait(std::stop_token stop, milliseconds time) {
-    std::mutex mutex;
-    std::unique_lock lock(mutex);
-    std::condition_variable_any().wait_for(lock, stop, time, [] { return false; });
   }
 
   const StopSignals& signals_;

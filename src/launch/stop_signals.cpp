@@ -5,12 +5,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 
+#include "core/whole_number.h"
 #include "launch/launch_processes.h"
 
 namespace plait::launch {
@@ -77,9 +77,7 @@ void note(int signal, siginfo_t* info, void*) {
 
 pid_t launcher_process() {
   const char* text = std::getenv(rank_variable) ? std::getenv(launcher_variable) : nullptr;
-  pid_t process = 0;
-  if (text) std::from_chars(text, text + std::strlen(text), process);
-  return process;
+  return text ? whole_number<pid_t>(text).value_or(0) : 0;
 }
 
 }  // namespace

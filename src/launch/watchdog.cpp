@@ -15,6 +15,7 @@
 #include "comm/p2p/process_identity.h"
 #include "core/error.h"
 #include "core/host_name.h"
+#include "core/stoppable_wait.h"
 #include "launch/process_state.h"
 #include "launch/standstill.h"
 
@@ -156,7 +157,7 @@ class Watchdog::Watch {
       abort(fmt::format("rank {}'s watchdog failed: {}", spec_.rank, error.what()));
     }
     if (life.is_aborted()) {
-      wait(stop, std::max(share_of(spec_.timeout, ending_share), shortest_ending));
+      wait_for_stop(stop, std::max(share_of(spec_.timeout, ending_share), shortest_ending));
       if (!stop.stop_requested()) spec_.give_up(life.reason());
     }
     passed_on_failure();  // then the first word is the one
@@ -167,12 +168,6 @@ class Watchdog::Watch {
   void abort(const std::string& reason) {
     spec_.life->abort(reason);
     spec_.store->abort(reason);  // for a rank that waits there, not on its device
-  }
-
-  static void wait(std::stop_token stop, milliseconds time) {
-    std::mutex mutex;
-    std::unique_lock lock(mutex);
-    std::condition_variable_any().wait_for(lock, stop, time, [] { return false; });
   }
 
   // Nothing if the rank ends without one.

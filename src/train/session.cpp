@@ -2,12 +2,12 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/milliseconds_of.h"
 #include "core/pair_transport.h"
 #include "train/report/progress.h"
 
@@ -87,7 +87,7 @@ std::map<std::pair<int, int>, Transport> pair_transports(const Config& config) {
 
 runtime::GroupOptions group_options(const Config& config, Device device) {
   return {.device = device,
-          .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(config.comm.timeout_s * 1000))),
+          .timeout = milliseconds_of(config.comm.timeout_s),
           .max_ctas = static_cast<int>(config.comm.max_ctas),
           .host_interface = config.comm.interface,
           .transport = config.comm.p2p,

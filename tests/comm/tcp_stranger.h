@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/file_descriptor.h"
+#include "core/file_descriptor.h"
 
 namespace plait::comm::test {
 

@@ -300,7 +300,7 @@ TEST_F(LaunchOverTcp, TorchrunsOwnPortIsLeftToIt) {
 }
 
 TEST_F(LaunchOverTcp, APortThatIsTakenOrAnAddressThatIsNotHereIsNamed) {
-  const comm::FileDescriptor taken = comm::listen_on("127.0.0.1", 0);
+  const FileDescriptor taken = comm::listen_on("127.0.0.1", 0);
   const std::string port = std::to_string(comm::port_of(taken));
   set("MASTER_PORT", port);
   const auto refusal = [&] { return error_of<CommError>([&] { return rank_from_environment(config_); }); };

@@ -23,7 +23,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/file_descriptor.h"
+#include "core/file_descriptor.h"
 
 namespace plait::comm {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "comm/file_descriptor.h"
 #include "comm/meeting.h"
+#include "core/file_descriptor.h"
 
 namespace plait::comm::p2p {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/file_descriptor.h"
 #include "comm/meeting.h"
+#include "core/file_descriptor.h"
 
 namespace plait::comm {
 

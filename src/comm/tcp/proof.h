@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <string>
 
-#include "comm/file_descriptor.h"
 #include "comm/tcp/secret.h"
+#include "core/file_descriptor.h"
 
 namespace plait::comm {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/file_descriptor.h"
 #include "comm/tcp/proof.h"
+#include "core/file_descriptor.h"
 
 namespace plait::comm {
 

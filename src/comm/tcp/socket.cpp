@@ -11,13 +11,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
 
 #include "core/error.h"
+#include "core/whole_number.h"
 
 namespace plait::comm {
 namespace {
@@ -119,10 +119,10 @@ struct Subnet {
 std::optional<Subnet> subnet_from(const std::string& text) {
   const std::size_t slash = text.find('/');
   if (slash == std::string::npos) return std::nullopt;
+  const auto bits = whole_number<std::size_t>(std::string_view(text).substr(slash + 1));
+  if (!bits) return std::nullopt;
   Subnet subnet;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + slash + 1, end, subnet.bits);
-  if (error != std::errc() || stop != end) return std::nullopt;
+  subnet.bits = *bits;
   try {
     const SocketAddress address = numeric_address(text.substr(0, slash), 0);
     const auto bytes = bytes_of(address.get());

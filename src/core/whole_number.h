@@ -1,0 +1,22 @@
+// Whole numbers of texts that are not trusted: environment variables, options, parts of addresses.
+#pragma once
+
+#include <charconv>
+#include <concepts>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace plait {
+
+// The number that `text` is, digits alone (a minus in front for negative ones), without anything before or behind; nothing if
+// it is none, or does not fit.
+template <std::integral Number>
+std::optional<Number> whole_number(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace plait
