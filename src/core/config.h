@@ -26,8 +26,8 @@ struct RunConfig {
 
   template <typename Keys>
   static void declare(Keys& k) {
-    k.key("name", &RunConfig::name, k.not_empty(), "Name of the run; its directory is `run.dir/run.name`.");
-    k.key("dir", &RunConfig::dir, k.not_empty(), "Folder that holds the run directories.");
+    k.key("name", &RunConfig::name, k.not_empty(limits::file_name), "Name of the run; its directory is `run.dir/run.name`.");
+    k.key("dir", &RunConfig::dir, k.not_empty(limits::path), "Folder that holds the run directories.");
     k.key("seed", &RunConfig::seed, k.any("an integer from 0 to 2^64 - 1"),
           "Seed of everything random: initial weights, samples, generated text. Neither the number of ranks nor the layout "
           "changes what a seed gives.");
@@ -320,8 +320,8 @@ struct LaunchConfig {
     k.per_host(k.key(
         "token_file", &LaunchConfig::token_file, k.any("a path, or empty"),
         "`rendezvous: tcp` only: a file that only its owner and group can read, with a secret of at least 16 characters, the "
-        "same for all "
-        "ranks (`openssl rand -hex 32`), by which ranks know each other. Empty: the environment variable PLAIT_TOKEN holds "
+        "same for all ranks (`openssl rand -hex 32`), by which ranks know each other. Empty: the environment variable "
+        "PLAIT_TOKEN holds "
         "it. It does not travel."));
   }
 };
@@ -400,7 +400,7 @@ struct VerifyConfig {
           "`all`: every valid mesh, schedule and ZeRO stage for `verify.ranks`, the schedule from a file that "
           "`parallel.schedule` names too. Else layouts one by one, as keys of `parallel`: "
           "`\"pipeline=2 tensor=2 schedule=zb-h1 zero=1\"`; what is not given is as in `parallel`, and `data` is 1.");
-    k.key("variants", &VerifyConfig::variants, k.any("a list of `name: path=value ...`"),
+    k.key("variants", &VerifyConfig::variants, k.list_of_at_most(limits::variants, "a list of `name: path=value ...`"),
           "Further models to verify beside the one of this file: `\"llama: model.norm=rms_norm model.mlp=swiglu\"` is this "
           "file with these keys set. Empty: only the model of this file.");
   }

@@ -35,6 +35,9 @@ inline constexpr Limit sampled{1'000'000, "text for people to read"};
 inline constexpr Limit ranks{65'536, "four times the GPUs that Llama 3 405B was trained on (16,384)"};
 inline constexpr Limit host_ranks{1024, "ranks that one host starts, each with several threads"};
 inline constexpr Limit thread_blocks{1024, "more than any GPU has SMs"};
+inline constexpr Limit variants{100, "all layouts of each are verified"};
+inline constexpr Limit file_name{255, "file systems take no longer names"};
+inline constexpr Limit path{4000, "file systems take no longer paths"};
 inline constexpr Limit verified_steps{1'000'000, "each layout takes them all, and so does the serial run"};
 
 // Of numbers that kernels take in 32 bits.

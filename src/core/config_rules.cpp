@@ -375,18 +375,6 @@ std::vector<CrossRule> layout_rules() {
                        external ? "is required with launch.mode=external: a directory that all ranks share, or tcp"
                                 : "has a meaning with launch.mode=external or auto only");
        }},
-      {{"verify.variants"},
-       "has at most 100",
-       [](const Config& c) {
-         return unless(c.verify.variants.size() <= 100, fmt::format("has {} variants, at most 100", c.verify.variants.size()));
-       }},
-      {{"run.name", "run.dir"},
-       "has at most 255 bytes, and `run.dir` 4,000: file systems take no more",
-       [](const Config& c) {
-         return unless(
-             c.run.name.size() <= 255 && c.run.dir.size() <= 4000,
-             fmt::format("has {} bytes, with run.dir of {}: too long for a file system", c.run.name.size(), c.run.dir.size()));
-       }},
       {{"launch.token_file", "launch.rendezvous"},
        "is given with `launch.rendezvous: tcp` only",
        [](const Config& c) {
@@ -462,8 +450,7 @@ std::string too_many_passes(const Config& config, std::int64_t data_parallel) {
   if (micro_batches <= limits::passes / blocks) return "";
   return fmt::format(
       "makes {} micro-batches on each data-parallel rank, through {} blocks (model.layers + 2) each: {} passes in a step, "
-      "which "
-      "must be at most {}; a larger train.micro_batch={} makes fewer",
+      "which must be at most {}; a larger train.micro_batch={} makes fewer",
       micro_batches, blocks, micro_batches * blocks, limits::passes, config.train.micro_batch);
 }
 

@@ -84,6 +84,13 @@ struct Rules {
     return rule<std::string>("not empty", [](const std::string& v) { return !v.empty(); });
   }
 
+  static Rule not_empty(const Limit& bytes) {
+    Rule made = rule<std::string>(fmt::format("not empty, at most {} bytes", bytes.most),
+                                  [=](const std::string& v) { return !v.empty() && std::ssize(v) <= bytes.most; });
+    made.reason = bytes.reason;
+    return made;
+  }
+
   static Rule rendezvous() {
     return rule<std::string>("a path, tcp, tcp://:PORT, tcp://HOST:PORT, or empty",
                              [](const std::string& v) { return !v.starts_with("tcp:") || tcp_place(v).has_value(); });
@@ -125,6 +132,13 @@ struct Rules {
     Rule made = rule<std::vector<std::int64_t>>(
         fmt::format("{}, each {} to {}", list, least, shown(limit.most)),
         [=](const auto& v) { return std::ranges::all_of(v, [=](std::int64_t n) { return n >= least && n <= limit.most; }); });
+    made.reason = limit.reason;
+    return made;
+  }
+
+  static Rule list_of_at_most(const Limit& limit, const std::string& words) {
+    Rule made = rule<std::vector<std::string>>(fmt::format("{}, at most {}", words, limit.most),
+                                               [=](const auto& v) { return std::ssize(v) <= limit.most; });
     made.reason = limit.reason;
     return made;
   }
