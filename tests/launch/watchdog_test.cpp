@@ -55,6 +55,16 @@ class WatchdogRun : public testing::TestWithParam<std::string> {
     if (std::getenv("PLAIT_TEST_SHOW"))
       std::printf("--- ended after %.1f s\n%s---\n", end.seconds.count(), job_.errors(index).c_str());
   }
+  // Kills one of two ranks that nobody else looks after, and sees the other end; `victim` is its process.
+  void lose(int rank, pid_t& victim) {
+    ASSERT_TRUE(job_.under_way()) << job_.errors(0) << job_.errors(1);
+    victim = job_.process_of(rank, "RANK");
+    job_.start_clock();
+    ::kill(victim, SIGKILL);
+    job_.wait(static_cast<std::size_t>(rank));  // so that it is gone as a process whose parent waited for it
+    expect_ended(static_cast<std::size_t>(1 - rank));
+    EXPECT_EQ(job_.leftovers(), "");
+  }
   WatchedJob job_;
 };
 
@@ -118,16 +128,11 @@ class WatchdogExternalRun : public WatchdogRun {
 
 TEST_F(WatchdogExternalRun, TheSurvivorSeesAKilledRankItself) {
   start_both();
-  ASSERT_TRUE(job_.under_way()) << job_.errors(0) << job_.errors(1);
-  const pid_t victim = job_.process_of(1, "RANK");
-  job_.start_clock();
-  ::kill(victim, SIGKILL);
-  job_.wait(1);  // so that it is gone as a process whose parent waited for it
-  expect_ended(0);
+  pid_t victim = 0;
+  ASSERT_NO_FATAL_FAILURE(lose(1, victim));
   EXPECT_THAT(job_.errors(0), AllOf(HasSubstr("the run cannot go on: rank 1 does not answer: its process " +
                                               std::to_string(victim) + " has ended"),
                                     ContainsRegex("rank 0 \\(process [0-9]+\\)")));
-  EXPECT_EQ(job_.leftovers(), "");
 }
 
 // The same without a directory: rank 0 keeps the rendezvous.
@@ -145,28 +150,18 @@ class WatchdogTcpRun : public WatchdogRun {
 
 TEST_F(WatchdogTcpRun, TheSurvivorSeesAKilledRankItself) {
   for (const int rank : {0, 1}) start(rank, 2);
-  ASSERT_TRUE(job_.under_way()) << job_.errors(0) << job_.errors(1);
-  const pid_t victim = job_.process_of(1, "RANK");
-  job_.start_clock();
-  ::kill(victim, SIGKILL);
-  job_.wait(1);  // so that it is gone as a process whose parent waited for it
-  expect_ended(0);
+  pid_t victim = 0;
+  ASSERT_NO_FATAL_FAILURE(lose(1, victim));
   EXPECT_THAT(job_.errors(0),
               HasSubstr("the run cannot go on: rank 1 does not answer: its process " + std::to_string(victim) + " has ended"));
-  EXPECT_EQ(job_.leftovers(), "");
 }
 
 TEST_F(WatchdogTcpRun, TheLossOfRankZeroIsTheLossOfTheRendezvous) {
   for (const int rank : {0, 1}) start(rank, 2);
-  ASSERT_TRUE(job_.under_way()) << job_.errors(0) << job_.errors(1);
-  const pid_t victim = job_.process_of(0, "RANK");
-  job_.start_clock();
-  ::kill(victim, SIGKILL);
-  job_.wait(0);
-  expect_ended(1);
+  pid_t victim = 0;
+  ASSERT_NO_FATAL_FAILURE(lose(0, victim));
   EXPECT_THAT(job_.errors(1),
               AllOf(HasSubstr("the run cannot go on: rendezvous: rank 0, which keeps it at 127.0.0.1:"), HasSubstr("is gone")));
-  EXPECT_EQ(job_.leftovers(), "");
 }
 
 TEST_F(WatchdogTcpRun, AbsentRanksAreNamedOnAllOthers) {
