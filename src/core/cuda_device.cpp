@@ -171,8 +171,7 @@ class CudaStream final : public StreamImpl {
   }
   void synchronize() override {
     check(cudaStreamSynchronize(stream_));
-    std::lock_guard lock(*failure_mutex_);
-    if (*failure_) std::rethrow_exception(*failure_);
+    rethrow_failure();
   }
   void rethrow_failure() const override {
     std::lock_guard lock(*failure_mutex_);

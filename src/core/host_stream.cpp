@@ -112,9 +112,11 @@ class HostStream final : public StreamImpl {
   void enqueue_host(std::function<void()> task) override { push({std::move(task), false}); }
 
   void synchronize() override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
-    if (failure_) std::rethrow_exception(failure_);
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+    }
+    rethrow_failure();
   }
 
   void rethrow_failure() const override {
