@@ -21,6 +21,17 @@ namespace {
 
 constexpr std::uint64_t most_plan_bytes = std::uint64_t{1} << 30;
 
+// What was asked for: a file, or what a run has kept; with the choices of a plan.
+Config config_of(const std::string& file, const std::vector<std::string>& set, const std::string& resume,
+                 const std::string& plan) {
+  const std::filesystem::path run_dir = resume.empty() ? "" : checkpoint::run_directory_of(resume);
+  Config config = file.empty() ? checkpoint::load_run_config(run_dir, set) : load_config(file, set);
+  if (!plan.empty()) config = plan::apply_choice(std::move(config), read_json_file(plan, most_plan_bytes), plan);
+  const std::string changed = resume.empty() ? "" : checkpoint::changed_schedule(run_dir, config);
+  if (!changed.empty()) fmt::print(stderr, "{}\n", changed);
+  return config;
+}
+
 }  // namespace
 
 void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
@@ -39,29 +50,18 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   command->callback([options, &status, argc, argv] {
     if (options->config.empty() && options->resume.empty())
       throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
+    std::optional<launch::SettledJob> job = launch::settled_by_launcher();
+    const Config config = job ? job->config : config_of(options->config, options->set, options->resume, options->plan);
     train::TrainRequest request;
+    request.joined = launch::join_job(config);
     // From when the other ranks are there: planning may take a while. Until then a signal ends the process, as nothing is lost.
-    std::optional<launch::StopSignals> signals;
-    if (auto settled = launch::settled_by_launcher()) {
-      request.joined = launch::join_job(settled->config);
-      signals.emplace();
-      request.job = std::move(*settled);
-    } else {
-      Config config = options->config.empty()
-                          ? checkpoint::load_run_config(checkpoint::run_directory_of(options->resume), options->set)
-                          : load_config(options->config, options->set);
-      if (!options->plan.empty())
-        config = plan::apply_choice(std::move(config), read_json_file(options->plan, most_plan_bytes), options->plan);
-      if (!options->resume.empty()) {
-        const std::string changed = checkpoint::changed_schedule(checkpoint::run_directory_of(options->resume), config);
-        if (!changed.empty()) fmt::print(stderr, "{}\n", changed);
-      }
-      request.joined = launch::join_job(config);
-      signals.emplace();
-      request.job = launch::settle(config);
-      if (!request.job.note.empty()) fmt::print(stderr, "{}\n", request.job.note);
-      launch::tell_rank_processes(request.job);
+    const launch::StopSignals signals;
+    if (!job) {
+      job = launch::settle(config);
+      if (!job->note.empty()) fmt::print(stderr, "{}\n", job->note);
+      launch::tell_rank_processes(*job);
     }
+    request.job = *std::move(job);
     request.resume = options->resume;
     request.argv.assign(argv, argv + argc);
     status = train::train(request);

@@ -208,7 +208,7 @@ class Trainer {
     for (std::int64_t step = start_.step + 1; step <= config_.train.steps; ++step) {
       const runtime::UpdateSettings settings = update_settings(config_, step, learning_rate_.at(step - 1));
       if (tracer.wants(step)) {
-        while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
+        take_results(0);
         tracer.synchronize_step(interpreter, batches, settings, meeting_);
       } else {
         interpreter.run_step(batches, settings);
@@ -319,6 +319,12 @@ class Trainer {
     say(fmt::format("resumed {} after step {}", request_.resume.string(), start_.step));
   }
 
+  // Waits for results until no more than `most` are pending.
+  void take_results(int most) {
+    runtime::Interpreter& interpreter = session_.interpreter();
+    while (interpreter.pending_results() > most) take(interpreter.synchronize_result());
+  }
+
   void take(const runtime::StepResult& result) {
     if (result.halted) stop_at_non_finite(result);
     latest_ = result;
@@ -328,7 +334,6 @@ class Trainer {
 
   // Whether the run is to stop; then the step is saved.
   bool after_step(std::int64_t step) {
-    runtime::Interpreter& interpreter = session_.interpreter();
     const bool first = step == start_.step + 1;
     const bool last = step == config_.train.steps;
     const auto every = [step](std::int64_t n) { return n > 0 && step % n == 0; };
@@ -342,12 +347,10 @@ class Trainer {
     };
     // There is room for the next step before it is asked whether there will be one: what is enqueued is run.
     const int most_pending = report || save ? 0 : steps_ahead() - 1;
-    while (interpreter.pending_results() > most_pending) take(interpreter.synchronize_result());
+    take_results(most_pending);
     bool stop = stop_.stop_here();
     ++window_steps_;
-    if (stop) {
-      while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
-    }
+    if (stop) take_results(0);
     if (stop && last) save_once();  // the evaluation may take longer than whoever sent the signal waits
     if (report) {
       const double milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - window_start_).count();
