@@ -6,14 +6,11 @@ if(Git_FOUND AND EXISTS "${SOURCE}/.git")
   execute_process(COMMAND "${GIT_EXECUTABLE}" -C "${SOURCE}" describe --always --dirty --abbrev=12 --exclude=*
     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 endif()
-if(commit)
-  set(VERSION "${VERSION} (commit ${commit})")
-endif()
 set(content "#include \"core/version.h\"
 
 namespace plait {
 
-std::string version() { return \"${VERSION}\"; }
+BuildVersion build_version() { return {\"${VERSION}\", \"${commit}\"}; }
 
 }  // namespace plait
 ")

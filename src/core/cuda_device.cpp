@@ -203,9 +203,10 @@ void* cuda_allocate(Device device, std::size_t bytes, MemoryKind kind) {
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
     const MemoryInfo info = cuda_memory_info(device);
-    throw DeviceError(to_string(device) + ": cannot allocate " + std::to_string(bytes) + " bytes of " +
-                      (kind == MemoryKind::device ? "device" : "pinned host") + " memory; " + std::to_string(info.free_bytes) +
-                      " of " + std::to_string(info.total_bytes) + " device bytes are free");
+    throw OutOfMemoryError(to_string(device) + ": out of memory: cannot allocate " + std::to_string(bytes) + " bytes of " +
+                           (kind == MemoryKind::device ? "device" : "pinned host") + " memory; " +
+                           std::to_string(info.free_bytes) + " of " + std::to_string(info.total_bytes) +
+                           " device bytes are free");
   }
   check(status);
   return memory;

@@ -56,14 +56,15 @@ Buffer::~Buffer() {
 Buffer DeviceMemory::allocate(std::size_t bytes, MemoryKind kind) {
   Buffer buffer;
   if (bytes > std::numeric_limits<std::size_t>::max() - alignment) {
-    throw DeviceError(to_string(device_) + ": cannot allocate " + std::to_string(bytes) + " bytes");
+    throw OutOfMemoryError(to_string(device_) + ": out of memory: cannot allocate " + std::to_string(bytes) + " bytes");
   }
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   if (device_.is_cuda()) {
     buffer.data_ = detail::cuda_allocate(device_, rounded, kind);
   } else {
     buffer.data_ = std::aligned_alloc(alignment, rounded ? rounded : alignment);
-    if (!buffer.data_) throw DeviceError(to_string(device_) + ": cannot allocate " + std::to_string(rounded) + " bytes");
+    if (!buffer.data_)
+      throw OutOfMemoryError(to_string(device_) + ": out of memory: cannot allocate " + std::to_string(rounded) + " bytes");
   }
   buffer.owner_ = this;
   buffer.bytes_ = rounded;

@@ -50,6 +50,12 @@ class DeviceError : public Error {
   using Error::Error;
 };
 
+// A device has not the memory that was asked for. The message says "out of memory".
+class OutOfMemoryError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 class CommError : public Error {
  public:
   using Error::Error;

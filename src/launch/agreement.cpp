@@ -124,7 +124,7 @@ std::vector<Fact> facts_of(const Config& config) {
     const std::string& model = config.data.sentencepiece.model;
     if (!model.empty()) facts.push_back({"data.sentencepiece.model " + model, state_of_file(model)});
   }
-  facts.push_back({"version of plait", version()});
+  facts.push_back({"version of plait", to_string(build_version())});
   try {
     const DeviceKind kind = choose_devices(config).kind;
     facts.push_back({"kind of device", kind == DeviceKind::cuda ? "GPU" : "CPU"});

@@ -82,7 +82,7 @@ TYPED_TEST_P(BufferTest, TooMuchIsADeviceErrorAndCountsNothing) {
       const Buffer buffer = memory.allocate(bytes);
       FAIL() << bytes << " bytes were allocated";
     } catch (const DeviceError& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr(to_string(this->device_) + ": cannot allocate"));
+      EXPECT_THAT(error.what(), testing::HasSubstr(to_string(this->device_) + ": out of memory: cannot allocate"));
     }
   }
   EXPECT_EQ(memory.allocations(), 0);

@@ -1,0 +1,43 @@
+// What a run, or a study, ran on and with: environment.json of its directory.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/version.h"
+
+namespace plait::train {
+
+struct GpuEnvironment {
+  std::string name;  // "NVIDIA H200"
+  double memory_bytes = 0;
+};
+
+struct Environment {
+  BuildVersion plait;
+  std::string host;
+  std::string cpu;  // the model's name
+  int processors = 0;
+  double memory_bytes = 0;
+  std::string driver, cuda, cudnn, nccl;  // as loaded: "580.82.07", "13.0", "9.14.0", "2.28.3"; "" where there are none
+  std::vector<GpuEnvironment> gpus;       // that this process sees, in its order
+  // Variables of the process's environment that may change what is measured: NCCL_*, CUDA_*, OMP_*, OPENBLAS_*, GLOO_*, ...
+  std::vector<std::pair<std::string, std::string>> variables;
+
+  // The machine as far as speed depends on it: processor, GPUs, driver and libraries; not the host's name. Equal text, equal
+  // machine.
+  std::string machine() const;
+};
+
+// Of this process. Makes no CUDA context.
+Environment environment_here();
+
+// {"plait": {"version", "commit"}, "host", "cpu", "processors", "memory_bytes", "driver", "cuda", "cudnn", "nccl", "gpus":
+// [{"name", "memory_bytes"}], "variables": {...}}
+nlohmann::ordered_json to_json(const Environment& environment);
+// ConfigError naming `source` for anything else.
+Environment environment_from(const nlohmann::ordered_json& json, const std::string& source);
+
+}  // namespace plait::train
