@@ -93,4 +93,22 @@ template <>
 inline constexpr auto names<LaunchMode> = std::to_array<Name<LaunchMode>>(
     {{LaunchMode::threads, "threads"}, {LaunchMode::processes, "processes"}, {LaunchMode::external, "external"}});
 
+// study.scaling: what grows with the number of ranks
+enum class Scaling { strong, weak, model };
+template <>
+inline constexpr auto names<Scaling> =
+    std::to_array<Name<Scaling>>({{Scaling::strong, "strong"}, {Scaling::weak, "weak"}, {Scaling::model, "model"}});
+
+// study.measure.order
+enum class RoundOrder { shuffled, listed };
+template <>
+inline constexpr auto names<RoundOrder> =
+    std::to_array<Name<RoundOrder>>({{RoundOrder::shuffled, "shuffled"}, {RoundOrder::listed, "listed"}});
+
+// study.simulate.network (topology/replicate.h)
+enum class SimulatedNetwork { rail, flat };
+template <>
+inline constexpr auto names<SimulatedNetwork> =
+    std::to_array<Name<SimulatedNetwork>>({{SimulatedNetwork::rail, "rail"}, {SimulatedNetwork::flat, "flat"}});
+
 }  // namespace plait

@@ -38,6 +38,7 @@ inline constexpr Limit thread_blocks{1024, "more than any GPU has SMs"};
 inline constexpr Limit variants{100, "all layouts of each are verified"};
 inline constexpr Limit file_name{255, "file systems take no longer names"};
 inline constexpr Limit path{4000, "file systems take no longer paths"};
+inline constexpr Limit measured_steps{1'000'000, "a round keeps the time of each of them"};
 inline constexpr Limit verified_steps{1'000'000, "each layout takes them all, and so does the serial run"};
 
 // Of numbers that kernels take in 32 bits.

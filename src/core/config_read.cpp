@@ -98,6 +98,42 @@ std::optional<std::vector<T>> read(const YAML::Node& node, const std::vector<T>&
 
 std::optional<FileValue> read(const YAML::Node&, const FileValue&) { return std::nullopt; }
 
+// A value of an axis; lists are values too (`parallel.stages`), and so is {file: PATH}. Deeper ones no key takes.
+std::optional<AxisValue> read_axis_value(const YAML::Node& node) {
+  if (node.IsScalar()) return axis_value(node.Scalar(), is_quoted(node));
+  if (const auto path = file_path(node)) {
+    const std::string text = "{file: " + axis_value(*path, true).yaml + "}";
+    return AxisValue{text, *path};
+  }
+  if (!node.IsSequence()) return std::nullopt;
+  std::string list;
+  for (const YAML::Node& element : node) {
+    if (!element.IsScalar()) return std::nullopt;
+    list += (list.empty() ? "" : ", ") + axis_value(element.Scalar(), is_quoted(element)).yaml;
+  }
+  return AxisValue{"[" + list + "]", "[" + list + "]"};
+}
+
+std::optional<std::vector<AxisConfig>> read(const YAML::Node& node, const std::vector<AxisConfig>&) {
+  if (!node.IsMap()) return std::nullopt;
+  std::vector<AxisConfig> axes;
+  for (const auto& entry : node) {
+    if (!entry.first.IsScalar()) return std::nullopt;
+    AxisConfig& axis = axes.emplace_back(AxisConfig{entry.first.Scalar(), {}});
+    if (entry.second.IsScalar()) {  // a list of one may be written as its element
+      axis.values.push_back(*read_axis_value(entry.second));
+      continue;
+    }
+    if (!entry.second.IsSequence()) return std::nullopt;
+    for (const YAML::Node& element : entry.second) {
+      const auto value = read_axis_value(element);
+      if (!value) return std::nullopt;
+      axis.values.push_back(*value);
+    }
+  }
+  return axes;
+}
+
 std::optional<Value> read_value(const YAML::Node& node, const Field& field) {
   const Value type = field.get(Config{});
   if (field.open && node.IsMap()) {

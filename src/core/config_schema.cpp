@@ -1,6 +1,8 @@
 #include "core/config_schema.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <set>
 #include <type_traits>
 
@@ -43,6 +45,32 @@ template <typename T, typename Holds>
 Rule rule(std::string words, Holds holds) {
   return {
       words, [words, holds](const Value& value) { return holds(std::get<T>(value)) ? std::string() : "must be " + words; }, {}};
+}
+
+// Sections that say nothing about how a run trains.
+constexpr std::array not_of_a_run = {"run.", "verify.", "study.", "bounds."};
+
+// Why a study cannot have this axis; "" if it can.
+std::string axis_problem(const AxisConfig& axis) {
+  const bool is_layout = axis.key == "layout";
+  const auto stands_for = [&](const char* section) { return axis.key.starts_with(section); };
+  if (!is_layout && find_field(axis.key) == nullptr) {
+    std::vector<std::string> keys{"layout"};
+    for (const Field& field : fields()) keys.push_back(field.path);
+    const std::string nearest = nearest_of(axis.key, keys);
+    return "has '" + axis.key + "', which is no key" + (nearest.empty() ? "" : ": did you mean " + nearest + "?");
+  }
+  if (std::ranges::any_of(not_of_a_run, stands_for)) return "has '" + axis.key + "', which changes nothing in how a point runs";
+  if (axis.values.empty()) return "has no values for '" + axis.key + "'";
+  for (std::size_t n = 0; n < axis.values.size(); ++n) {
+    const AxisValue& value = axis.values[n];
+    if (std::find(axis.values.begin(), axis.values.begin() + static_cast<std::ptrdiff_t>(n), value) !=
+        axis.values.begin() + static_cast<std::ptrdiff_t>(n))
+      return "has '" + value.text + "' twice for '" + axis.key + "'";
+    if (is_layout && value.text != "auto" && value.text != "all" && value.text.find('=') == std::string::npos)
+      return "has the layout '" + value.text + "': must be auto, all, or keys of `parallel` as in \"pipeline=2 tensor=2\"";
+  }
+  return "";
 }
 
 // What lines of declare() (core/config.h) say of a value.
@@ -165,6 +193,28 @@ struct Rules {
             return pair && seen.insert({pair->a, pair->b}).second;
           });
         });
+  }
+
+  static Rule zero_or_at_least_one() {
+    return rule<double>("0, or 1 to 1000", [](double v) { return v == 0 || (v >= 1 && v <= 1000); });
+  }
+
+  static Rule round_range() {
+    return rule<std::string>("a number of rounds, or a range of them as 3..10, from 1 to 10000",
+                             [](const std::string& v) { return config::round_range(v).has_value(); });
+  }
+
+  static Rule axes() {
+    return {"a map from keys, or layout, to lists of different values, none empty",
+            [](const Value& value) {
+              std::set<std::string> seen;
+              for (const AxisConfig& axis : std::get<std::vector<AxisConfig>>(value)) {
+                if (const std::string why = axis_problem(axis); !why.empty()) return why;
+                if (!seen.insert(axis.key).second) return "must have '" + axis.key + "' once";
+              }
+              return std::string();
+            },
+            {}};
   }
 
   // A meaning, which follows from the schedules that there are.
@@ -316,6 +366,19 @@ const Table& table() {
 
 }  // namespace
 
+std::optional<RoundRange> round_range(const std::string& text) {
+  const std::size_t dots = text.find("..");
+  const auto number = [](std::string_view digits) -> std::optional<int> {
+    int value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    const bool whole = error == std::errc{} && end == digits.data() + digits.size();
+    return whole && value >= 1 && value <= 10'000 ? std::optional(value) : std::nullopt;
+  };
+  const auto least = number(std::string_view(text).substr(0, dots));
+  const auto most = dots == std::string::npos ? least : number(std::string_view(text).substr(dots + 2));
+  return least && most && *least <= *most ? std::optional(RoundRange{*least, *most}) : std::nullopt;
+}
+
 const std::vector<Section>& sections() { return table().sections; }
 const std::vector<Field>& fields() { return table().fields; }
 
@@ -341,8 +404,8 @@ std::string listed_schedules(bool (*holds)(const ScheduleRow&), const std::strin
 bool is_section(const std::string& path) { return std::ranges::find(sections(), path, &Section::path) != sections().end(); }
 
 std::string type_name(const Field& field) {
-  static constexpr const char* names[] = {"true or false", "integer",         "integer",          "number",
-                                          "string",        "list of strings", "list of integers", "file"};
+  static constexpr const char* names[] = {"true or false",   "integer",          "integer",      "number", "string",
+                                          "list of strings", "list of integers", "map of lists", "file"};
   return names[field.get(Config{}).index()];
 }
 

@@ -27,7 +27,7 @@ struct FileValue {
 // The types a key can have. `auto`, where a number takes it, is stored as Field::automatic. What is an enumeration in the
 // structs is a string here: its name, or "auto" for an optional one that is empty.
 using Value = std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>,
-                           std::vector<std::int64_t>, FileValue>;
+                           std::vector<std::int64_t>, std::vector<AxisConfig>, FileValue>;
 
 // What a single value has to satisfy. Rules that relate several keys are CrossRules.
 struct Rule {
@@ -70,6 +70,12 @@ struct Preset {
   ModelConfig model;
 };
 
+// Of study.measure.rounds: "3..10", or "5" for exactly five; nothing for anything else.
+struct RoundRange {
+  int least = 1, most = 1;
+};
+std::optional<RoundRange> round_range(const std::string& text);
+
 const std::vector<Section>& sections();  // in the order of the structs
 const std::vector<Field>& fields();      // in the order of the structs
 const std::vector<CrossRule>& cross_rules();
@@ -90,6 +96,8 @@ std::string listed_schedules(bool (*holds)(const ScheduleRow&), const std::strin
 // One value as it stands in a YAML file: doubles are the shortest text that reads back to the same bits, strings are quoted
 // where YAML would take them for something else.
 std::string yaml_text(const Value& value, std::optional<std::int64_t> automatic);
+// The same of a YAML scalar that was read, which may have been quoted.
+AxisValue axis_value(const std::string& scalar, bool quoted);
 bool is_automatic(const Field& field, const Value& value);
 bool is_left_to_planner(const Field& field, const Config& config);
 

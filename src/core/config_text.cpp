@@ -67,6 +67,16 @@ struct Writer {
   std::string operator()(std::uint64_t v) const { return std::to_string(v); }
   std::string operator()(double v) const { return automatic && v == static_cast<double>(*automatic) ? "auto" : real_text(v); }
   std::string operator()(const std::string& v) const { return string_text(v); }
+  std::string operator()(const AxisConfig& axis) const {
+    std::string text = string_text(axis.key) + ": [";
+    for (std::size_t i = 0; i < axis.values.size(); ++i) text += (i == 0 ? "" : ", ") + axis.values[i].yaml;
+    return text + "]";
+  }
+  std::string operator()(const std::vector<AxisConfig>& axes) const {
+    std::string text = "{";
+    for (std::size_t i = 0; i < axes.size(); ++i) text += (i == 0 ? "" : ", ") + (*this)(axes[i]);
+    return text + "}";
+  }
   std::string operator()(const FileValue& v) const { return "{file: " + string_text(v.path) + "}"; }
   template <typename T>
   std::string operator()(const std::vector<T>& list) const {
@@ -99,6 +109,18 @@ std::string_view last_component(std::string_view path) { return path.substr(path
 
 std::string yaml_text(const Value& value, std::optional<std::int64_t> automatic) {
   return std::visit(Writer{automatic}, value);
+}
+
+AxisValue axis_value(const std::string& scalar, bool quoted) {
+  // Numbers, names and paths, which no flow of YAML takes apart.
+  const auto is_safe = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' ||
+           c == '+' || c == '/';
+  };
+  const bool plain = !quoted && !scalar.empty() && std::ranges::all_of(scalar, is_safe);
+  // string_text leaves a name without quotes, which a quoted one is too.
+  const std::string text = string_text(scalar);
+  return {plain ? scalar : text.starts_with('"') || !quoted ? text : '"' + scalar + '"', scalar};
 }
 
 bool is_automatic(const Field& field, const Value& value) {

@@ -31,6 +31,7 @@ USES = {
     "train": ["launch", "checkpoint"],
     "verify": ["train"],
     "bench": ["train"],
+    "study": ["verify"],
 }
 
 # No room is so large that its name stops saying what is inside.

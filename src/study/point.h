@@ -1,0 +1,90 @@
+// A point of a study: one configuration that it measures, or the reason why it does not.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/names.h"
+#include "parallel/ledger.h"
+#include "parallel/mesh.h"
+
+namespace plait::study {
+
+// Why a point is not measured. Always with words: Point::pruned_because.
+enum class Pruning {
+  rule,        // a rule of the configuration forbids it
+  skip,        // an expression of study.skip holds
+  memory,      // it does not fit, by its memory plan
+  prediction,  // the planner says that it is study.prune.slower_than_best times slower than the best of as many ranks
+  duplicate,   // another point resolves to the same configuration: Point::same_as
+};
+
+// Where a point stands. `interrupted`: not, or not wholly, measured yet; what is there of it counts, and --resume goes on.
+enum class PointState { pruned, ok, out_of_memory, failed, timed_out, interrupted, over_budget };
+
+// By key, as in study.axes and in their order: {"launch.ranks", "2"}, {"layout", "pipeline=2 schedule=zb-v"}. What an axis
+// `layout: all` stands for is listed layout by layout.
+using Coordinates = std::vector<std::pair<std::string, std::string>>;
+
+// What the planner says of a point before it runs.
+struct Prediction {
+  double step_ms = 0;
+  double bubble_fraction = 0;      // mean over ranks
+  parallel::Ledger ledger;         // mean over ranks
+  std::vector<double> peak_bytes;  // by pipeline rank, what libraries need included
+  double limit_bytes = 0;          // what a rank may have
+  std::string from;                // "measured on NVIDIA H200", "nominal figures of H200"
+};
+
+// Of a point that has a resolved configuration.
+struct PointFacts {
+  int ranks = 1;
+  parallel::Layout layout;
+  std::string schedule;  // "1f1b", or a file's path
+  std::int64_t virtual_stages = 1, zero = 0;
+  std::string recompute;
+  std::int64_t micro_batch = 1, micro_batches = 1;  // sequences; number per data-parallel rank and step
+  std::int64_t global_batch = 1, sequence_length = 1;
+  std::int64_t parameters = 0;          // of the whole model, the head's padding included
+  double model_flops_per_token = 0;     // forward and backward (train/report/model_flops.h)
+  double hardware_flops_per_token = 0;  // with what recompute computes again
+  std::int64_t tokens_per_step() const { return global_batch * sequence_length; }
+};
+
+struct Point {
+  int index = 0;   // its place in points.jsonl, from 0
+  std::string id;  // 32 hexadecimal digits, see docs/studies.md; "" where nothing could be resolved
+  Coordinates coordinates;
+  std::optional<Pruning> pruning;
+  std::string pruned_because;            // "" unless pruned
+  std::optional<int> same_as;            // of Pruning::duplicate
+  std::string config;                    // YAML, every key, nothing left open; "" where nothing could be resolved
+  std::optional<PointFacts> facts;       // there with `config`
+  std::optional<Prediction> prediction;  // there with `config`, where the planner could predict
+  bool has(const std::string& key, const std::string& value) const;  // among the coordinates
+  std::string label() const;  // "ranks=2 layout=\"pipeline=2 schedule=zb-v\"": coordinates, sections left out
+};
+
+}  // namespace plait::study
+
+namespace plait {
+template <>
+inline constexpr auto names<study::Pruning> = std::to_array<Name<study::Pruning>>({{study::Pruning::rule, "rule"},
+                                                                                   {study::Pruning::skip, "skip"},
+                                                                                   {study::Pruning::memory, "memory"},
+                                                                                   {study::Pruning::prediction, "prediction"},
+                                                                                   {study::Pruning::duplicate, "duplicate"}});
+template <>
+inline constexpr auto names<study::PointState> =
+    std::to_array<Name<study::PointState>>({{study::PointState::pruned, "pruned"},
+                                            {study::PointState::ok, "ok"},
+                                            {study::PointState::out_of_memory, "out of memory"},
+                                            {study::PointState::failed, "failed"},
+                                            {study::PointState::timed_out, "timed out"},
+                                            {study::PointState::interrupted, "interrupted"},
+                                            {study::PointState::over_budget, "over budget"}});
+}  // namespace plait

@@ -1,0 +1,30 @@
+// What a study still has to measure: pure functions of what it has.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/config.h"
+#include "core/statistics.h"
+#include "study/round.h"
+
+namespace plait::study {
+
+struct StudyData;
+
+// The median step time of a point, one value per round: the medians of its rounds' steps.
+std::vector<double> round_medians(const std::vector<const Round*>& measured);
+
+// The interval of a point's step time, by the order statistics of its rounds' medians; with too few rounds for 95 % (five or
+// fewer) it spans all of them.
+Interval step_interval(const std::vector<const Round*>& measured);
+
+// Whether a point needs no further round: it has the most of study.measure.rounds, or the least and an interval that is as
+// narrow as study.measure.until.
+bool is_settled(const MeasureConfig& measure, const std::vector<const Round*>& measured);
+
+// The point that efficiencies are relative to: of those that can be measured and have not failed, the one with the fewest
+// ranks; among these the one predicted fastest per token; then the first. Nothing if there is none.
+std::optional<int> baseline_of(const StudyData& data);
+
+}  // namespace plait::study

@@ -1,0 +1,136 @@
+#include "study/study_data.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "checkpoint/run_directory.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json_fields.h"
+#include "study/progress.h"
+#include "study/records.h"
+
+namespace plait::study {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t most_file_bytes = std::uint64_t{2} << 30;
+constexpr std::size_t most_points = 1'000'000;
+
+// Calls `read` for every line. The last one may be half-written where `grows`.
+void each_line(const fs::path& path, bool grows, const std::function<void(const JsonFields&)>& read) {
+  const std::string text = read_text(path, most_file_bytes);
+  std::size_t number = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    ++number;
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos && grows) return;
+    const std::string line = text.substr(begin, end == std::string::npos ? end : end - begin);
+    const std::string source = fmt::format("{}:{}", path.string(), number);
+    const Json json = Json::parse(line, nullptr, false);
+    if (json.is_discarded()) throw ConfigError(source + ": is not JSON");
+    read(JsonFields(json, source));
+    begin = end == std::string::npos ? text.size() : end + 1;
+  }
+}
+
+std::vector<Point> read_points(const fs::path& path) {
+  std::vector<Point> points;
+  each_line(path, false, [&](const JsonFields& fields) {
+    Point point = point_from(fields);
+    if (points.size() >= most_points || point.index != static_cast<int>(points.size()))
+      fields.fail("point", fmt::format("{}: points are listed in order", points.size()));
+    points.push_back(std::move(point));
+  });
+  if (points.empty()) throw ConfigError(path.string() + ": holds no points");
+  return points;
+}
+
+}  // namespace
+
+std::string Point::label() const {
+  std::string text;
+  for (const auto& [key, value] : coordinates) {
+    const std::size_t dot = key.rfind('.');
+    const std::string name = dot == std::string::npos ? key : key.substr(dot + 1);
+    const bool words = value.find(' ') != std::string::npos;
+    text += fmt::format("{}{}={}{}{}", text.empty() ? "" : " ", name, words ? "\"" : "", value, words ? "\"" : "");
+  }
+  return text.empty() ? "the configuration" : text;
+}
+
+bool Point::has(const std::string& key, const std::string& value) const {
+  return std::ranges::find(coordinates, std::pair(key, value)) != coordinates.end();
+}
+
+std::vector<const Round*> StudyData::rounds_of(int point) const {
+  std::vector<const Round*> found;
+  for (const Round& round : rounds) {
+    if (round.point == point) found.push_back(&round);
+  }
+  return found;
+}
+
+std::vector<const Round*> StudyData::measured_rounds_of(int point) const {
+  std::vector<const Round*> found = rounds_of(point);
+  std::erase_if(found, [](const Round* round) { return !round->measured; });
+  return found;
+}
+
+const Round* StudyData::failure_of(int point) const {
+  for (const Round& round : rounds) {
+    if (round.point == point && round.outcome != Outcome::ok) return &round;
+  }
+  return nullptr;
+}
+
+PointState StudyData::state_of(int point) const {
+  if (points.at(static_cast<std::size_t>(point)).pruning) return PointState::pruned;
+  if (const Round* failure = failure_of(point)) {
+    switch (failure->outcome) {
+      case Outcome::out_of_memory: return PointState::out_of_memory;
+      case Outcome::timed_out: return PointState::timed_out;
+      default: return PointState::failed;
+    }
+  }
+  if (is_settled(config.study.measure, measured_rounds_of(point))) return PointState::ok;
+  const bool ran_out = !stops.empty() && stops.back().reason == StopReason::over_budget;
+  return ran_out ? PointState::over_budget : PointState::interrupted;
+}
+
+StudyData read_study(const fs::path& folder) {
+  if (!fs::exists(folder / "points.jsonl"))
+    throw ConfigError(folder.string() + ": not a study's folder: it holds no points.jsonl");
+  StudyData data;
+  data.folder = folder;
+  data.config = checkpoint::load_run_config(folder);
+  const fs::path environment = folder / "environment.json";
+  const Json json = Json::parse(read_text(environment, most_file_bytes), nullptr, false);
+  if (json.is_discarded()) throw ConfigError(environment.string() + ": is not JSON");
+  data.environment = train::environment_from(json, environment.string());
+  data.points = read_points(folder / "points.jsonl");
+  if (const fs::path results = folder / "results.jsonl"; fs::exists(results)) {
+    each_line(results, true, [&](const JsonFields& fields) {
+      const std::string record = fields.text("record");
+      if (record == "round") {
+        Round round = round_from(fields, static_cast<int>(data.points.size()));
+        if (data.points[static_cast<std::size_t>(round.point)].pruning) fields.fail("point", "one that was not pruned");
+        data.rounds.push_back(std::move(round));
+      } else if (record == "stop") {
+        data.stops.push_back(stop_from(fields));
+      } else {
+        fields.fail("record", "one of round, stop");
+      }
+    });
+  }
+  if (const fs::path simulated = folder / "simulated.jsonl"; fs::exists(simulated)) {
+    each_line(simulated, false, [&](const JsonFields& fields) { data.simulated.push_back(simulated_point_from(fields)); });
+  }
+  data.baseline = baseline_of(data);
+  return data;
+}
+
+}  // namespace plait::study

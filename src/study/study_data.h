@@ -1,0 +1,80 @@
+// A study's folder, read. What the runner writes and what reports, comparisons and fits read is this, and nothing else.
+//
+//   config.yaml        the study's configuration, resolved; schedule.csv beside it as in any run (checkpoint/run_directory.h)
+//   environment.json   what it ran on (train/report/environment.h), and the topology
+//   points.jsonl       one line per point, measured or pruned; written in one piece before anything is measured
+//   results.jsonl      append-only, one line per round, each on the disk before the next round starts; and one line for each
+//                      time that the study stopped
+//   simulated.jsonl    one line per simulated point, written in one piece
+//   points/NUMBER/     a point's config.yaml, and of each of its rounds the log (round-1.log)
+//   owner.lock         who measures here (checkpoint/run_lock.h)
+//
+// docs/studies.md has every key of these files. The last line of results.jsonl may be half-written: a crash left it, and it
+// does not count. Anything else that is not as described is a ConfigError naming file and line. Nothing read is trusted with a
+// length: files, lines and lists have limits, far above what a study of 100,000 rounds needs.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+
+#include "study/point.h"
+#include "study/round.h"
+#include "train/report/environment.h"
+
+namespace plait::study {
+
+// Why a study stopped measuring.
+enum class StopReason { complete, interrupted, over_budget };
+
+struct Stop {
+  StopReason reason = StopReason::complete;
+  std::string time;  // "2026-11-23T03:05:17Z"
+};
+
+// A point on machines that are not there.
+struct SimulatedPoint {
+  Coordinates coordinates;  // launch.ranks is the number of GPUs
+  int gpus = 0;
+  std::string device, network;  // "h200", "rail"
+  std::string refused;          // why there is nothing more: a rule, or memory; "" otherwise
+  std::optional<PointFacts> facts;
+  std::optional<Prediction> prediction;
+  // Measured / predicted on this machine lay in this range (5 to 95 % of the points); nothing where too little was measured.
+  std::optional<double> least_ratio, most_ratio;
+};
+
+struct StudyData {
+  std::filesystem::path folder;
+  Config config;  // with its section `study`
+  train::Environment environment;
+  std::vector<Point> points;              // by index
+  std::vector<Round> rounds;              // in the order in which they ran
+  std::vector<Stop> stops;                // likewise
+  std::vector<SimulatedPoint> simulated;  // empty unless asked for
+  std::optional<int> baseline;            // the point that efficiencies are relative to
+
+  // Those of one point, in order.
+  std::vector<const Round*> rounds_of(int point) const;
+  // Those of one point that are `ok`.
+  std::vector<const Round*> measured_rounds_of(int point) const;
+  PointState state_of(int point) const;
+  // The round that ended the point, of a state other than pruned, ok, interrupted and over_budget; else null.
+  const Round* failure_of(int point) const;
+};
+
+// ConfigError where `folder` is not a study's, or as said above.
+StudyData read_study(const std::filesystem::path& folder);
+
+}  // namespace plait::study
+
+namespace plait {
+template <>
+inline constexpr auto names<study::StopReason> =
+    std::to_array<Name<study::StopReason>>({{study::StopReason::complete, "complete"},
+                                            {study::StopReason::interrupted, "interrupted"},
+                                            {study::StopReason::over_budget, "over budget"}});
+}  // namespace plait
