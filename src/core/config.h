@@ -302,6 +302,7 @@ struct LaunchConfig {
   std::string device = "auto";     // auto | cpu | cuda
   std::string rendezvous;          // external: a directory all ranks share, or a place in the network (core/tcp_place.h)
   std::string token_file;          // of a rendezvous over TCP; empty: PLAIT_TOKEN
+  double memory_gib = 0;           // 0: auto
 
   template <typename Keys>
   static void declare(Keys& k) {
@@ -323,6 +324,10 @@ struct LaunchConfig {
         "same for all ranks (`openssl rand -hex 32`), by which ranks know each other. Empty: the environment variable "
         "PLAIT_TOKEN holds "
         "it. It does not travel."));
+    k.auto_key(
+        "memory_gib", &LaunchConfig::memory_gib, k.real(1e-6, 1e6, limits::device_gib),
+        "GiB of its device that a rank may have: the planner plans with it, and a rank that asks for more ends with `out of "
+        "memory`. `auto`: what the device has; on CPUs the memory of the machine, divided by the ranks.");
   }
 };
 
@@ -478,7 +483,6 @@ struct MeasureConfig {
 struct BudgetConfig {
   double minutes = 0;  // 0: auto, no limit
   double point_timeout_s = 300;
-  double memory_gib = 0;  // 0: auto
 
   template <typename Keys>
   static void declare(Keys& k) {
@@ -487,10 +491,6 @@ struct BudgetConfig {
     k.key("point_timeout_s", &BudgetConfig::point_timeout_s,
           k.real(0.01, 1e6, "timers count milliseconds; the most is 12 days"),
           "A round that has not ended after this many seconds is ended, and with it its point.");
-    k.auto_key("memory_gib", &BudgetConfig::memory_gib, k.above(0),
-               "GiB that one rank may have. `auto`: what the device has; on CPUs this machine's memory, divided by the ranks. "
-               "CPUs hold a point to it (RLIMIT_DATA), so that one that does not fit ends by itself instead of being ended by "
-               "the kernel together with others; on GPUs only the planner keeps to it.");
   }
 };
 
@@ -505,8 +505,9 @@ struct SimulateConfig {
     k.key("gpus", &SimulateConfig::gpus, k.each("a list of numbers of GPUs", 1, limits::ranks),
           "Sizes at which the points are simulated too, in place of `launch.ranks`. Empty: none.");
     k.key("device", &SimulateConfig::device, k.not_empty(),
-          "The GPU (h200, a100, rtx4090, ...) or `cpu`, by its nominal figures. `auto`: this machine's, with its calibration, "
-          "and H200 where there is no GPU.");
+          "The GPU (h200, a100, rtx4090, ...) or `cpu`, by its nominal figures. `auto`: what the study runs on, with this "
+          "machine's "
+          "calibration.");
     k.choice("network", &SimulateConfig::network,
              "Between hosts: one switch for the i-th NIC of every host (`rail`), or one for all (`flat`).");
     k.key("network_gb_per_s", &SimulateConfig::network_gb_per_s,

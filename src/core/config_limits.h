@@ -41,6 +41,9 @@ inline constexpr Limit path{4000, "file systems take no longer paths"};
 inline constexpr Limit measured_steps{1'000'000, "a round keeps the time of each of them"};
 inline constexpr Limit verified_steps{1'000'000, "each layout takes them all, and so does the serial run"};
 
+// GiB of a device's memory.
+inline constexpr const char* device_gib = "a kilobyte holds no model, and no device has a petabyte";
+
 // Of numbers that kernels take in 32 bits.
 inline constexpr const char* normal_float = "32-bit numbers hold these, and their inverses, at full precision";
 

@@ -1,5 +1,8 @@
 #include "core/device.h"
 
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -59,6 +62,11 @@ Buffer DeviceMemory::allocate(std::size_t bytes, MemoryKind kind) {
     throw OutOfMemoryError(to_string(device_) + ": out of memory: cannot allocate " + std::to_string(bytes) + " bytes");
   }
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  if (kind == MemoryKind::device && rounded > limit_ - std::min(limit_, live_bytes_)) {
+    throw OutOfMemoryError(
+        fmt::format("{}: out of memory: cannot allocate {} bytes; {} of the {} that this rank may have are in use",
+                    to_string(device_), rounded, live_bytes_, limit_));
+  }
   if (device_.is_cuda()) {
     buffer.data_ = detail::cuda_allocate(device_, rounded, kind);
   } else {

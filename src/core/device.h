@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 namespace plait {
@@ -64,12 +65,14 @@ class Buffer {
 // Not thread-safe: a rank's own thread allocates.
 class DeviceMemory {
  public:
-  explicit DeviceMemory(Device device) : device_(device) {}
+  // `limit`: bytes of MemoryKind::device that may be allocated, whatever the device has.
+  explicit DeviceMemory(Device device, std::size_t limit = no_limit) : device_(device), limit_(limit) {}
+  static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   Device device() const { return device_; }
-  Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::device);  // DeviceError when there is not enough
+  Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::device);  // OutOfMemoryError when there is not enough
   std::int64_t allocations() const { return allocations_; }                  // calls of allocate so far
   std::size_t live_bytes() const { return live_bytes_; }                     // MemoryKind::device only
   std::size_t peak_bytes() const { return peak_bytes_; }
@@ -78,6 +81,7 @@ class DeviceMemory {
   friend class Buffer;
   void release(Buffer& buffer) noexcept;
   Device device_;
+  std::size_t limit_;
   std::int64_t allocations_ = 0;
   std::size_t live_bytes_ = 0;
   std::size_t peak_bytes_ = 0;

@@ -30,6 +30,7 @@ constexpr std::uint64_t most_job_bytes = std::uint64_t{1} << 30;
 
 // Of messages through pinned host memory: 36 to 39 GB/s was measured between H200s (docs/p2p.md).
 constexpr double host_gb_per_s = 36, host_latency_us = 15;
+constexpr int gpus_of_host = 8;
 constexpr const char* assumed_gpu = "H200";  // where there is none at hand
 
 // Ranks that the configuration itself fixes; 0: none.
@@ -56,7 +57,7 @@ class Planning {
     live_ = !from_file_ && wish.gpus == 0 && wish.device.empty() && devices_.kind == DeviceKind::cuda;
   }
 
-  SitedPlan run(std::int64_t vocab) {
+  JobSite site(std::int64_t vocab) {
     Place file;
     if (from_file_) {
       topology::Imported imported = topology::import_topology(topology_);
@@ -65,15 +66,25 @@ class Planning {
     const int ranks = count_ranks(file.graph);
     Place place = from_file_ ? std::move(file) : (live_ ? live() : assumed(ranks));
     if (!config_.comm.p2p_pairs.empty()) place.graph = slowed(std::move(place.graph));
+    return {.machine = machine(vocab, ranks),
+            .fabric = std::make_shared<topology::Fabric>(std::move(place.graph)),
+            .kind = kind_,
+            .ranks = ranks,
+            .topology = place.words,
+            .placement = placement()};
+  }
+
+  SitedPlan run(std::int64_t vocab) {
+    const JobSite here = site(vocab);
     SitedPlan result;
-    result.machine = machine(vocab);
+    result.machine = here.machine;
     result.kind = kind_;
-    result.ranks = ranks;
-    result.fabric = std::make_shared<topology::Fabric>(std::move(place.graph));
+    result.ranks = here.ranks;
+    result.fabric = here.fabric;
     result.context.machine = result.machine.origin();
-    result.context.topology = place.words;
-    const plan::Site site{.machine = result.machine, .fabric = result.fabric.get(), .kind = kind_};
-    result.job = plan_job(config_, vocab, ranks, site, {.top = wish_.top, .placement = placement(), .what_if = wish_.what_if});
+    result.context.topology = here.topology;
+    result.job = plan_job(config_, vocab, here.ranks, here.site(),
+                          {.top = wish_.top, .placement = here.placement, .what_if = wish_.what_if});
     for (const int gpu : result.job.best.placement.gpu_of_rank) {
       result.context.devices.push_back(kind_ == DeviceKind::cuda ? to_string(Device{kind_, gpu}) : to_string(Device{kind_, 0}));
     }
@@ -130,8 +141,20 @@ class Planning {
   }
 
   Place assumed(int ranks) const {
+    if (wish_.network && kind_ == DeviceKind::cuda) return replicated(ranks);
     topology::AssumedTopology assumed = topology::assume_topology(kind_, device(), ranks);
     return {std::move(assumed.graph), "assumed: " + assumed.words};
+  }
+
+  Place replicated(int ranks) const {
+    const int of_host = std::min(ranks, gpus_of_host);
+    topology::AssumedTopology host = topology::assume_topology(kind_, device(), of_host);
+    topology::ReplicateRequest request = *wish_.network;
+    request.hosts = (ranks + of_host - 1) / of_host;
+    if (request.hosts == 1) return {std::move(host.graph), "assumed: " + host.words};
+    return {topology::replicate(host.graph, request),
+            fmt::format("assumed: {} hosts, each {}, with {} GB/s for each GPU between them", request.hosts, host.words,
+                        request.nic_gb_per_s)};
   }
 
   // A GPU at hand that no table knows is taken for another, which the name then says.
@@ -146,12 +169,14 @@ class Planning {
     }
   }
 
-  plan::Machine machine(std::int64_t vocab) const {
+  plan::Machine machine(std::int64_t vocab, int ranks) const {
     plan::Machine machine{.profile = profile(), .calibration = {}};
     const bool at_hand = wish_.device.empty() && kind_ == devices_.kind;
     if (at_hand && kind_ == DeviceKind::cuda) {  // the driver keeps some, and not every card of a name has as much
       machine.profile.memory_bytes = static_cast<double>(memory_size({DeviceKind::cuda, 0}));
     }
+    const double limit = at_hand || config_.launch.memory_gib > 0 ? memory_of_rank(config_, kind_, ranks) : 0;
+    if (limit > 0) machine.profile.memory_bytes = limit;
     if (!wish_.calibration.empty()) {
       machine.calibration = load_calibration(wish_.calibration);
       const std::string key = model_key_of(config_, vocab, kind_);
@@ -182,6 +207,10 @@ class Planning {
 };
 
 }  // namespace
+
+JobSite find_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
+  return Planning(config, wish).site(vocab);
+}
 
 SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
   return Planning(config, wish).run(vocab);

@@ -10,6 +10,7 @@
 #include "core/config.h"
 #include "plan/planner.h"
 #include "plan/report.h"
+#include "topology/replicate.h"
 
 namespace plait::launch {
 
@@ -24,7 +25,23 @@ struct PlanningWish {
   // The job will run on this machine, on the devices that the configuration gives it. If those are CPUs, GPUs do not count.
   bool runs_here = false;
   bool in_order = false;  // rank r on GPU r, unless placement.devices says otherwise
+  // How `gpus` GPUs are connected if that is assumed: hosts of eight, or of as many as there are. `hosts` follows.
+  std::optional<topology::ReplicateRequest> network = {};
 };
+
+// Where a job is to run, and what is known of it.
+struct JobSite {
+  plan::Machine machine;
+  std::shared_ptr<topology::Fabric> fabric;
+  DeviceKind kind = DeviceKind::cuda;
+  int ranks = 1;
+  std::string topology;  // "this machine", "assumed: ...", or a file's name
+  plan::PlacementOptions placement;
+  plan::Site site() const { return {.machine = machine, .fabric = fabric.get(), .kind = kind}; }
+};
+
+// For a configuration that may leave something open. ConfigError if the topology, device or calibration is not available.
+JobSite find_site(const Config& config, std::int64_t vocab, const PlanningWish& wish = {});
 
 struct SitedPlan {
   plan::PlannedJob job;

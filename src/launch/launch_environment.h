@@ -44,6 +44,10 @@ std::shared_ptr<comm::Rendezvous> rendezvous_of(const RankContext& place, const 
 // launch.ranks, or what follows from the rest of a configuration that leaves nothing to the planner.
 int rank_count(const Config& config, const DeviceChoice& devices);
 
+// Bytes of its device that a rank may have, where something other than the device says so; else 0: launch.memory_gib, or of
+// ranks that are CPUs of this host their share of its memory.
+double memory_of_rank(const Config& config, DeviceKind kind, int ranks);
+
 // The device of a rank of this host: the GPU that placement.devices gives it, or the one of its own number. Ranks on CPUs are
 // not placed.
 Device placed_device(const Config& config, DeviceKind kind, int rank);

@@ -114,6 +114,13 @@ int rank_count(const Config& config, const DeviceChoice& devices) {
   return devices.kind == DeviceKind::cuda ? devices.count : 2 * model_parallel;
 }
 
+double memory_of_rank(const Config& config, DeviceKind kind, int ranks) {
+  constexpr double gib = 1 << 30;
+  if (config.launch.memory_gib > 0) return config.launch.memory_gib * gib;
+  const bool shared = kind == DeviceKind::host && launch_mode(config) != LaunchMode::external;
+  return shared ? static_cast<double>(memory_size({DeviceKind::host, 0})) / ranks : 0;
+}
+
 LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> joined) {
   require_settled(config, "what is started here");
   LaunchPlan plan;

@@ -9,6 +9,7 @@
 #include "core/format_bytes.h"
 #include "core/milliseconds_of.h"
 #include "core/pair_transport.h"
+#include "launch/launch_environment.h"
 #include "train/report/progress.h"
 
 namespace plait::train {
@@ -20,20 +21,25 @@ parallel::RankPlan fitting(parallel::RankPlan plan, Device device) {
   if (needed <= there) return plan;
   throw ConfigError(
       {{"model", "",
-        fmt::format("with train.micro_batch={} sequences of data.sequence_length={} takes {} on a rank, but {} has "
-                    "{}: make them smaller, or share the model among more ranks (parallel.*)",
+        fmt::format("would run out of memory: with train.micro_batch={} sequences of data.sequence_length={} it takes {} on a "
+                    "rank, but {} has {}: make them smaller, or share the model among more ranks (parallel.*)",
                     plan.sizes.micro_batch.batch, plan.sizes.micro_batch.sequence, format_bytes(needed), to_string(device),
                     format_bytes(there)),
         "", 0}});
 }
 
+std::size_t memory_limit(const Config& config, const launch::RankContext& rank) {
+  const double bytes = launch::memory_of_rank(config, rank.device.kind, rank.size);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : DeviceMemory::no_limit;
+}
+
 }  // namespace
 
 Session::Session(const Config& config, std::int64_t vocab, launch::RankContext& rank)
-    : Session(training_plan(config, vocab, rank), group_options(config, rank.device), rank) {}
+    : Session(training_plan(config, vocab, rank), group_options(config, rank.device), rank, memory_limit(config, rank)) {}
 
-Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch::RankContext& rank)
-    : life_(rank.life), memory_(rank.device) {
+Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch::RankContext& rank, std::size_t memory_limit)
+    : life_(rank.life), memory_(rank.device, memory_limit) {
   plan = fitting(std::move(plan), rank.device);
   runtime::RankGroups groups = runtime::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;

@@ -28,7 +28,9 @@ class Session {
   // Collective over all ranks of the job. `vocab`: of the tokenizer.
   Session(const Config& config, std::int64_t vocab, launch::RankContext& rank);
   // With a plan made already.
-  Session(parallel::RankPlan plan, runtime::GroupOptions groups, launch::RankContext& rank);
+  // `memory_limit`: bytes that this rank may have of its device.
+  Session(parallel::RankPlan plan, runtime::GroupOptions groups, launch::RankContext& rank,
+          std::size_t memory_limit = DeviceMemory::no_limit);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session();

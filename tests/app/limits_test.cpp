@@ -62,7 +62,7 @@ TEST_F(Limits, HugeNumbersAreRefusedBeforeAnythingIsMadeOfThem) {
 
 TEST_F(Limits, AModelLargerThanTheMachineIsRefusedByEachRank) {
   EXPECT_THAT(refused("train " + path("job.yaml") + " --set model.hidden=131072"),
-              AllOf(HasSubstr("model: with train.micro_batch=1"), HasSubstr("on a rank, but host:")));
+              AllOf(HasSubstr("model: would run out of memory: with train.micro_batch=1"), HasSubstr("on a rank, but host:")));
 }
 #endif
 
