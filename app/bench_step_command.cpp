@@ -95,6 +95,7 @@ void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv)
       ->check(CLI::PositiveNumber);
   step->add_flag("--breakdown", o->request.breakdown, "Add a table of time by kind of instruction");
   step->add_flag("--json", o->json, "One JSON document on stdout");
+  step->add_flag("--raw", o->request.raw, "With --json: every step's time and every rank's memory too")->needs("--json");
   step->callback([o, &status, argc, argv] {
     o->request.config = configuration(*o);
     o->request.argv.assign(argv, argv + argc);

@@ -2,8 +2,10 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <cstdlib>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "comm/meeting.h"
 #include "core/statistics.h"
@@ -39,6 +41,12 @@ Json breakdown(const parallel::RankPlan& plan, const std::vector<float>& millise
     list.push_back({{"instruction", name}, {"count", sum.first}, {"ms", sum.second}});
   }
   return list;
+}
+
+// The load average of the last minute: processes that ran or wanted to.
+std::optional<double> load_average() {
+  double load = 0;
+  return ::getloadavg(&load, 1) == 1 ? std::optional(load) : std::nullopt;
 }
 
 Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokenizer, launch::RankContext& rank,
@@ -97,12 +105,19 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
                      {"max", times.most}};
   json["tokens_per_second"] = tokens_per_second;
   json["tflops_per_gpu"] = tokens_per_second * flops / ranks / 1e12;
-  if (const auto peak = topology::peak_flops(device_name(rank.device), plan.sizes.compute)) {
+  const std::optional<double> peak = config.log.peak_tflops > 0
+                                         ? std::optional(config.log.peak_tflops * 1e12)
+                                         : topology::peak_flops(device_name(rank.device), plan.sizes.compute);
+  if (peak) {
     json["mfu"] = train::model_flops_utilization(flops, tokens_per_second, ranks, *peak);
   }
   json["exposed_comm_ms"] = ledger.mean().exposed_ms();
-  const auto ledgers =
-      rank.meeting("bench", train::group_options(config, rank.device).timeout).gather_on(0, "ledger", ledger.mean());
+  auto meeting = rank.meeting("bench", train::group_options(config, rank.device).timeout);
+  const auto ledgers = meeting.gather_on(0, "ledger", ledger.mean());
+  const auto memory_by_rank = meeting.gather_on(
+      0, "memory",
+      std::vector<double>{static_cast<double>(memory.planned_bytes), static_cast<double>(memory.allocated_bytes),
+                          static_cast<double>(memory.device_bytes)});
   json["ledgers"] = ledgers;
   json["exceeded_bounds"] = train::exceeded_bounds(ledgers, config.bounds);
   json["data_stalled_ms"] = batches.stalled_ms();
@@ -110,6 +125,20 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
   json["memory"] = {{"planned_bytes", memory.planned_bytes},
                     {"allocated_bytes", memory.allocated_bytes},
                     {"device_bytes", memory.device_bytes}};
+  if (request.raw) {
+    Json& raw = json["measurement"];
+    raw = {{"step_ms", milliseconds}, {"tokens_per_step", plan.global_batch * plan.sizes.micro_batch.sequence}};
+    raw["ledgers"] = ledgers;
+    raw["memory"] = Json::array();
+    for (const std::vector<double>& bytes : memory_by_rank) {
+      raw["memory"].push_back(
+          {{"planned_bytes", bytes.at(0)}, {"allocated_bytes", bytes.at(1)}, {"device_bytes", bytes.at(2)}});
+    }
+    raw["devices"] = Json::array();
+    if (peak) raw["peak_flops"] = *peak;
+    if (const auto load = load_average()) raw["load"] = *load;
+    raw["loss"] = last.loss;
+  }
   json["untuned_shapes"] = interpreter.context().untuned_shapes();
   if (request.breakdown) {
     const auto settings = train::update_settings(config, total + 1, learning_rate.at(total));

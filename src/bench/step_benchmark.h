@@ -14,6 +14,7 @@ struct StepBenchmarkRequest {
   Config config;
   std::int64_t warmup = 5;  // steps not counted
   std::int64_t steps = 20;  // measured
+  bool raw = false;         // adds "measurement": every step, and every rank's memory (docs/studies.md)
   bool breakdown = false;   // adds one step in which every instruction is timed by itself
   std::vector<std::string> argv;
 };
