@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "launch/launch.h"
 #include "launch/stop_signals.h"
+#include "train/report/environment.h"
 
 namespace {
 
@@ -30,12 +31,14 @@ int main(int argc, char** argv) {
     ::setrlimit(RLIMIT_NOFILE, &descriptors);
   }
   CLI::App app{"plait: trains transformers with data, tensor and pipeline parallelism in any combination"};
+  app.set_version_flag("--version", [] { return plait::train::version_text(); });
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help for every subcommand");
   int status = 0;
   plait::add_train_command(app, status, argc, argv);
   plait::add_bench_command(app, status, argc, argv);
   plait::add_verify_command(app, status, argc, argv);
+  plait::add_study_command(app, status, argc, argv);
   plait::add_sample_command(app, status);
   plait::add_data_command(app, status);
   plait::add_plan_command(app, status);

@@ -1,5 +1,5 @@
-// RUN_DIR: config.yaml (resolved), schedule.csv (of a schedule from a file), plan.json, metrics.jsonl, tokenizer, TensorBoard
-// events, checkpoints/, owner.lock and ranks.lock (run_lock.h).
+// RUN_DIR: config.yaml (resolved), schedule.csv (of a schedule from a file), environment.json (of its last start), plan.json,
+// metrics.jsonl, tokenizer, TensorBoard events, checkpoints/, owner.lock and ranks.lock (run_lock.h).
 #pragma once
 
 #include <filesystem>

@@ -31,6 +31,7 @@
 #include "train/command_to_go_on.h"
 #include "train/learning_rate.h"
 #include "train/report/accuracy.h"
+#include "train/report/environment.h"
 #include "train/report/ledger_text.h"
 #include "train/report/link_table.h"
 #include "train/report/metrics_writer.h"
@@ -121,6 +122,7 @@ class Reporter {
         tokens_per_step_(static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence)),
         flops_per_token_(model_flops_per_token(flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence))),
         ranks_(plan.layout.ranks()) {
+    write_text_file(start.run_dir / "environment.json", environment_.dump(2) + "\n");
     if (config.log.tensorboard) tensorboard_.emplace(start.run_dir, start.step);
     if (config.log.peak_tflops > 0) {
       peak_flops_ = config.log.peak_tflops * 1e12;
@@ -147,9 +149,10 @@ class Reporter {
     if (peak_flops_) m.mfu = model_flops_utilization(flops_per_token_, m.tokens_per_second, ranks_, *peak_flops_);
     m.peak_bytes = static_cast<std::int64_t>(peak_bytes);
     m.validation_loss = validation_loss;
-    const auto line = to_json(m);
-    metrics_.write(line);
+    auto line = to_json(m);
     if (tensorboard_) tensorboard_->scalars(line);
+    if (!environment_.is_null()) line["environment"] = std::exchange(environment_, nullptr);
+    metrics_.write(line);
     progress_.report(m);
     if (validation_loss) progress_.validation(m.step, *validation_loss);
   }
@@ -158,6 +161,7 @@ class Reporter {
   Progress progress_;
   MetricsWriter metrics_;
   std::optional<TensorBoardWriter> tensorboard_;
+  nlohmann::ordered_json environment_ = to_json(environment_here());  // for the first line
   double tokens_per_step_, flops_per_token_;
   int ranks_;
   std::optional<double> peak_flops_;

@@ -82,6 +82,13 @@ Environment environment_here() {
   return here;
 }
 
+std::string version_text() {
+  const std::string text = "plait " + to_string(build_version());
+  const std::string cuda = gpu_library_version("CUDA");
+  if (cuda.empty()) return text + ", without CUDA";
+  return fmt::format("{}, CUDA {}, cuDNN {}, NCCL {}", text, cuda, gpu_library_version("cuDNN"), nccl_version());
+}
+
 Json to_json(const Environment& e) {
   Json json{{"plait", {{"version", e.plait.version}, {"commit", e.plait.commit}}},
             {"host", e.host},

@@ -34,6 +34,9 @@ struct Environment {
 // Of this process. Makes no CUDA context.
 Environment environment_here();
 
+// "plait 0.1.0 (commit 1a2b3c4d5e6f), CUDA 13.0, cuDNN 9.14.0, NCCL 2.28.3": of this process.
+std::string version_text();
+
 // {"plait": {"version", "commit"}, "host", "cpu", "processors", "memory_bytes", "driver", "cuda", "cudnn", "nccl", "gpus":
 // [{"name", "memory_bytes"}], "variables": {...}}
 nlohmann::ordered_json to_json(const Environment& environment);

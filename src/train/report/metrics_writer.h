@@ -1,4 +1,5 @@
-// metrics.jsonl: one JSON object per logged step, in ascending order of "step", each step once.
+// metrics.jsonl: one JSON object per logged step, in ascending order of "step", each step once. The first line that a start of
+// the run writes also has its "environment" (train/report/environment.h).
 #pragma once
 
 #include <cstdint>

@@ -7,13 +7,16 @@ double model_flops_per_token(const FlopTerms& terms) {
   return 6.0 * static_cast<double>(terms.matrix_parameters) + 6.0 * attention;
 }
 
+std::int64_t head_parameters(const model::ModelShape& shape) {
+  // Padded as on one device, so that a layout that pads more does not seem to compute more.
+  constexpr std::int64_t padding = model::ModelShape::vocab_padding;
+  return (shape.vocab + padding - 1) / padding * padding * shape.hidden;
+}
+
 FlopTerms flop_terms(const model::ModelShape& shape, std::int64_t sequence) {
   const std::int64_t attention = shape.hidden * shape.qkv_dim() + shape.attention_dim() * shape.hidden;
   const std::int64_t mlp = shape.hidden * shape.up_dim() + shape.ffn * shape.hidden;
-  // Padded as on one device, so that a layout that pads more does not seem to compute more.
-  constexpr std::int64_t padding = model::ModelShape::vocab_padding;
-  const std::int64_t head = (shape.vocab + padding - 1) / padding * padding * shape.hidden;
-  return {shape.layers * (attention + mlp) + head, shape.layers, shape.heads, shape.head_dim, sequence};
+  return {shape.layers * (attention + mlp) + head_parameters(shape), shape.layers, shape.heads, shape.head_dim, sequence};
 }
 
 double model_flops_utilization(double flops_per_token, double tokens_per_second, int devices, double peak_flops_per_device) {

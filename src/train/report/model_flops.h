@@ -27,6 +27,9 @@ double model_flops_per_token(const FlopTerms& terms);
 // The terms of a whole model, whatever part of it a rank computes.
 FlopTerms flop_terms(const model::ModelShape& shape, std::int64_t sequence);
 
+// Of the output projection, which may be the tied embedding: padded.
+std::int64_t head_parameters(const model::ModelShape& shape);
+
 // Model FLOP utilisation: what the devices achieved of their peak, 0..1.
 double model_flops_utilization(double flops_per_token, double tokens_per_second, int devices, double peak_flops_per_device);
 
