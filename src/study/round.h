@@ -38,7 +38,7 @@ struct Measurement {
   std::vector<RankMemory> memory;         // by rank
   std::vector<DeviceConditions> devices;  // of rank 0's host; empty on CPUs
   std::optional<double> peak_flops;       // of one device, that counts as MFU 1
-  std::optional<double> load;             // other processes that wanted a processor, on average (CPUs: why a round was slow)
+  std::optional<double> load;             // the load average of the minute: processes that ran or wanted to
   std::int64_t tokens_per_step = 0;
   std::optional<double> loss;             // of the last step
   std::optional<double> validation_loss;  // of the last step, where the study measures losses

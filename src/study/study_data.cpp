@@ -56,7 +56,7 @@ std::string Point::label() const {
   for (const auto& [key, value] : coordinates) {
     const std::size_t dot = key.rfind('.');
     const std::string name = dot == std::string::npos ? key : key.substr(dot + 1);
-    const bool words = value.find(' ') != std::string::npos;
+    const bool words = value.find_first_of(" =") != std::string::npos;
     text += fmt::format("{}{}={}{}{}", text.empty() ? "" : " ", name, words ? "\"" : "", value, words ? "\"" : "");
   }
   return text.empty() ? "the configuration" : text;

@@ -82,13 +82,13 @@ std::vector<ParallelConfig> layouts_of_mesh(const ParallelConfig& mesh, const Pa
 
 }  // namespace
 
-LayoutRequest parse_layout(const std::string& text) {
+LayoutRequest parse_layout(const std::string& text, const std::string& key) {
   if (text.find('=') == std::string::npos) {
     throw ConfigError(
-        {{"verify.layouts", text, "must be `all`, or keys of `parallel` with values, as in \"pipeline=2 tensor=2\"", "", 0}});
+        {{key, text, "must be `all`, or keys of `parallel` with values, as in \"pipeline=2 tensor=2\"", "", 0}});
   }
   LayoutRequest request{text, {any_ranks, key_prefix + "data=1"}};
-  for (const std::string& part : split_overrides(text, "verify.layouts")) request.overrides.push_back(key_prefix + part);
+  for (const std::string& part : split_overrides(text, key)) request.overrides.push_back(key_prefix + part);
   return request;
 }
 

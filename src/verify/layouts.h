@@ -15,8 +15,8 @@ struct LayoutRequest {
 };
 
 // "pipeline=2 tensor=2 schedule=zb-h1 zero=1": keys of `parallel`; what is not given is as in the configuration, and data is 1.
-// ConfigError where it is not a list of key=value; whether the keys exist is for the configuration to say.
-LayoutRequest parse_layout(const std::string& text);
+// ConfigError, under `key`, where it is not a list of key=value; whether the keys exist is for the configuration to say.
+LayoutRequest parse_layout(const std::string& text, const std::string& key = "verify.layouts");
 
 // Every mesh of `ranks` ranks with every schedule and ZeRO stage, whether a model can be laid out so or not:
 //   pipeline > 1   every built-in schedule; two stages per rank where it takes any number. And at any size the one from a file

@@ -1,0 +1,126 @@
+#include "study/display.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "core/config_schema.h"
+#include "core/error.h"
+#include "core/format_bytes.h"
+#include "train/report/progress_text.h"
+
+namespace plait::study {
+namespace {
+
+// Of starting a process tree, binding and tuning it: what a round takes besides its steps.
+constexpr double start_seconds_host = 1, start_seconds_gpu = 12;
+
+std::string percent(const std::optional<double>& fraction) {
+  return fraction ? fmt::format("{:.1f} %", 100 * *fraction) : std::string("-");
+}
+
+std::string duration(double seconds) {
+  return train::format_duration(std::chrono::seconds(static_cast<std::int64_t>(std::ceil(seconds))));
+}
+
+double most_bytes(const Prediction& prediction) {
+  const auto most = std::ranges::max_element(prediction.peak_bytes);
+  return most == prediction.peak_bytes.end() ? 0 : *most;
+}
+
+std::string half_width(const Estimate& estimate) {
+  return fmt::format("{:.1f} %", 50 * (estimate.interval.high - estimate.interval.low) / estimate.value);
+}
+
+}  // namespace
+
+std::string round_line(const StudyData& data, const Round& round) {
+  const Point& point = data.points[static_cast<std::size_t>(round.point)];
+  const std::string what = round.measured ? fmt::format("{:.2f} ms a step", median(round.measured->step_ms))
+                                          : round.message + " (" + round.log + ")";
+  return fmt::format("{:<13} round {:>2}  {}: {}", to_string(round.outcome), round.round, point.label(), what);
+}
+
+std::string advance_line(const StudyData& data, const Advance& advance) {
+  std::string text =
+      fmt::format("{} of about {} rounds, {} left", advance.done, advance.done + advance.left, duration(advance.seconds_left));
+  if (advance.best) text += "; best so far " + data.points[static_cast<std::size_t>(*advance.best)].label();
+  return text;
+}
+
+std::string dry_run_table(const Config& study, const std::vector<Point>& points) {
+  std::string text = fmt::format("{:>5}  {:<10} {:>10} {:>10}  {}\n", "point", "", "step", "memory", "what");
+  const config::RoundRange rounds = config::round_range(study.study.measure.rounds).value();
+  const double steps = static_cast<double>(study.study.measure.steps + study.study.measure.warmup);
+  double seconds = 0;
+  int measured = 0;
+  for (const Point& point : points) {
+    const std::string state = point.pruning ? to_string(*point.pruning) : std::string("measured");
+    const bool known = point.prediction.has_value();
+    text += fmt::format("{:>5}  {:<10} {:>10} {:>10}  {}{}\n", point.index, state,
+                        known ? fmt::format("{:.2f} ms", point.prediction->step_ms) : "-",
+                        known ? format_bytes(most_bytes(*point.prediction)) : "-", point.label(),
+                        point.pruning ? ": " + point.pruned_because : "");
+    if (point.pruning) continue;
+    ++measured;
+    const bool on_gpus = known && point.prediction->from.find("CPU") == std::string::npos;
+    seconds += (on_gpus ? start_seconds_gpu : start_seconds_host) + (known ? steps * point.prediction->step_ms / 1e3 : 0);
+  }
+  return text + fmt::format("{} points: {} measured, {} pruned; about {} at {} rounds of each, {} at {}\n", points.size(),
+                            measured, points.size() - static_cast<std::size_t>(measured), duration(seconds * rounds.least),
+                            rounds.least, duration(seconds * rounds.most), rounds.most);
+}
+
+std::string result_table(const StudyData& data) {
+  const std::vector<Row> rows = rows_of(data);
+  std::string text = fmt::format("{:>5}  {:<13} {:>6} {:>11} {:>8} {:>12} {:>7} {:>10} {:>10} {:>9}  {}\n", "point", "state",
+                                 "rounds", "step", "+-", "tok/s/device", "MFU", "efficiency", "predicted", "bubble", "what");
+  for (const Row& row : rows) {
+    const Point& point = data.points[static_cast<std::size_t>(row.point)];
+    std::string why = point.pruned_because;
+    if (const Round* failure = data.failure_of(row.point)) why = failure->message;
+    if (!why.empty()) why = ": " + why;
+    if (row.rounds == 0) {
+      text += fmt::format("{:>5}  {:<13} {:>80}  {}{}\n", row.point, to_string(row.state), "", point.label(), why);
+      continue;
+    }
+    text += fmt::format("{:>5}  {:<13} {:>6} {:>8.2f} ms {:>8} {:>12} {:>7} {:>10} {:>10} {:>9}  {}{}\n", row.point,
+                        to_string(row.state), row.rounds, row.step_ms.value, half_width(row.step_ms),
+                        train::format_count(row.tokens_per_second_per_device.value), percent(row.mfu),
+                        percent(row.efficiency ? std::optional(row.efficiency->value) : std::nullopt),
+                        row.prediction_error ? fmt::format("{:+.1f} %", 100 * *row.prediction_error) : "-",
+                        percent(row.bubble_fraction), point.label(), why);
+  }
+  const PlannerVerdict verdict = planner_verdict(data, rows);
+  if (verdict.points > 0) {
+    text += fmt::format("planner: {} points, step off by {} in the median and {} at worst", verdict.points,
+                        percent(verdict.median_error), percent(verdict.worst_error));
+    if (verdict.rank_correlation) text += fmt::format(", rank correlation {:.2f}", *verdict.rank_correlation);
+    text += ", regret " + percent(verdict.regret()) + "\n";
+  }
+  for (const std::string& exceeded : exceeded_study_bounds(data, rows, verdict)) text += "EXCEEDED " + exceeded + "\n";
+  return text;
+}
+
+std::string simulated_table(const std::vector<SimulatedPoint>& points) {
+  std::string text =
+      fmt::format("{:>6} {:>12} {:>12} {:>9} {:>10}  {}\n", "GPUs", "step", "tok/s/device", "bubble", "memory", "simulated");
+  for (const SimulatedPoint& point : points) {
+    Point named;
+    named.coordinates = point.coordinates;
+    if (!point.prediction) {
+      text += fmt::format("{:>6} {:>12} {:>12} {:>9} {:>10}  {}: {}\n", point.gpus, "-", "-", "-", "-", named.label(),
+                          point.refused);
+      continue;
+    }
+    const double tokens = static_cast<double>(point.facts->tokens_per_step()) / point.gpus;
+    text += fmt::format("{:>6} {:>9.2f} ms {:>12} {:>9} {:>10}  {}\n", point.gpus, point.prediction->step_ms,
+                        train::format_count(1e3 * tokens / point.prediction->step_ms),
+                        percent(point.prediction->bubble_fraction), format_bytes(most_bytes(*point.prediction)), named.label());
+  }
+  return text;
+}
+
+}  // namespace plait::study

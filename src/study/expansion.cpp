@@ -1,0 +1,275 @@
+#include "study/expansion.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <set>
+#include <sstream>
+
+#include "core/config_schema.h"
+#include "core/error.h"
+#include "study/expression.h"
+#include "verify/layouts.h"
+#include "verify/overrides.h"
+
+namespace plait::study {
+namespace {
+
+constexpr const char* layout_axis = "layout";
+constexpr const char* ranks_axis = "launch.ranks";
+constexpr const char* axes_key = "study.axes";
+constexpr std::size_t most_listed = 100'000;
+constexpr std::int64_t most_size = 1 << 20;  // of an axis of a mesh, so that products of them do not overflow
+
+// What the planner decides of a layout that is `auto`. Not recompute: it is for memory, and changes what is compared.
+const std::vector<std::string> open_layout = {"parallel.pipeline=auto", "parallel.data=auto",           "parallel.tensor=auto",
+                                              "parallel.schedule=auto", "parallel.virtual_stages=auto", "parallel.zero=auto"};
+
+using Values = std::vector<AxisValue>;  // one of each axis
+
+// Every combination, the last axis fastest.
+std::vector<Values> combinations(const std::vector<AxisConfig>& axes) {
+  std::vector<Values> all{{}};
+  for (const AxisConfig& axis : axes) {
+    std::vector<Values> longer;
+    if (all.size() * axis.values.size() > most_listed)
+      throw ConfigError({{axes_key, "", fmt::format("must list at most {} points", most_listed), "", 0}});
+    for (const Values& values : all) {
+      for (const AxisValue& value : axis.values) longer.emplace_back(values).push_back(value);
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+std::string problem_text(const ConfigError& error) {
+  std::vector<std::string> texts;
+  for (const ConfigProblem& p : error.problems()) texts.push_back(fmt::format("{}={} {}", p.path, p.value, p.rule));
+  return texts.empty() ? error.what() : fmt::format("{}", fmt::join(texts, "; "));
+}
+
+// The configuration without the keys of its model that its preset gives, so that another preset gives its own.
+std::string yaml_for_presets(const Config& config) {
+  const auto preset = std::ranges::find(config::presets(), config.model.preset, &config::Preset::name);
+  if (preset == config::presets().end()) return to_yaml(config);
+  Config shape;
+  shape.model = preset->model;
+  std::set<std::string> given_by_it;  // lines
+  for (const config::Field& field : config::fields()) {
+    if (!field.path.starts_with("model.") || field.path == "model.preset") continue;
+    const std::string text = config::yaml_text(field.get(config), field.automatic);
+    if (text != config::yaml_text(field.get(shape), field.automatic)) continue;
+    given_by_it.insert("  " + field.path.substr(std::string("model.").size()) + ": " + text);
+  }
+  std::istringstream lines(to_yaml(config));
+  std::string kept;
+  bool in_model = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(' ')) in_model = line == "model:";
+    if (!in_model || !given_by_it.contains(line)) kept += line + "\n";
+  }
+  return kept;
+}
+
+// A point's ranks are started by its own process, whatever launcher has started the study itself.
+void start_here(Config& config) {
+  if (config.launch.mode == LaunchMode::external) {
+    throw ConfigError(
+        {{"launch.mode", "external", "must be threads or processes, since a study starts the ranks of its points", "", 0}});
+  }
+  config.launch.mode = config.launch.mode.value_or(LaunchMode::threads);
+}
+
+class Expansion {
+ public:
+  Expansion(const Config& study, int ranks_here) : study_(study), ranks_here_(ranks_here) {
+    for (const std::string& text : study.study.skip) skip_.emplace_back(text, "study.skip");
+    Config base = study;
+    const std::uint64_t seed = base.run.seed;
+    base.run = RunConfig{};
+    base.run.seed = seed;
+    base.verify = {}, base.study = {}, base.bounds = {};
+    start_here(base);
+    base.launch.ranks = 0;  // what it is follows for each point, and need not hold for the file's own layout
+    base_ = yaml_for_presets(base);
+  }
+
+  std::vector<Draft> run(const std::vector<AxisConfig>& axes) {
+    axes_ = axes;
+    for (const Values& values : combinations(axes)) add(values);
+    return std::move(drafts_);
+  }
+
+ private:
+  void add(const Values& values) {
+    std::size_t layout = axes_.size();
+    Coordinates coordinates;
+    std::vector<std::string> overrides;
+    for (std::size_t n = 0; n < axes_.size(); ++n) {
+      coordinates.emplace_back(axes_[n].key, values[n].text);
+      if (axes_[n].key == layout_axis) {
+        layout = n;
+      } else {
+        overrides.push_back(axes_[n].key + "=" + values[n].yaml);
+      }
+    }
+    if (layout == axes_.size()) return add_point(std::move(coordinates), {}, overrides);
+    const std::string& text = values[layout].text;
+    if (text == "auto") return add_point(std::move(coordinates), open_layout, overrides);
+    if (text != "all") return add_point(std::move(coordinates), layout_overrides(text), overrides);
+    const std::int64_t said = size_of(overrides, ranks_axis, study_.launch.ranks);
+    const int ranks = said > 0 ? static_cast<int>(said) : ranks_here_;
+    for (const verify::LayoutRequest& request : verify::all_layouts(ranks, study_.parallel)) {
+      coordinates[layout].second = request.text;
+      add_point(coordinates, {request.overrides.begin() + 1, request.overrides.end()}, overrides);
+    }
+  }
+
+  // What `data` is where the layout does not give it: what the ranks leave.
+  static std::vector<std::string> layout_overrides(const std::string& text) {
+    std::vector<std::string> overrides{"parallel.data=auto"};
+    for (const std::string& part : verify::split_overrides(text, axes_key)) overrides.push_back("parallel." + part);
+    return overrides;
+  }
+
+  void add_point(Coordinates coordinates, std::vector<std::string> layout, const std::vector<std::string>& of_axes) {
+    if (drafts_.size() >= most_listed)
+      throw ConfigError({{axes_key, "", fmt::format("must list at most {} points", most_listed), "", 0}});
+    Draft& draft = drafts_.emplace_back();
+    draft.coordinates = std::move(coordinates);
+    std::vector<std::string> overrides = std::move(layout);
+    overrides.insert(overrides.end(), of_axes.begin(), of_axes.end());
+    try {
+      draft.ranks = count_ranks(overrides);
+      overrides.push_back(fmt::format("{}={}", ranks_axis, draft.ranks));
+      give_data(overrides, draft.ranks);
+      scale(overrides, of_axes, draft.ranks);
+      Config config = parse_config(base_, overrides, axes_key);
+      start_here(config);
+      draft.config = std::move(config);
+    } catch (const ConfigError& error) {
+      draft.pruning = Pruning::rule;
+      draft.because = problem_text(error);
+      return;
+    }
+    for (const Expression& expression : skip_) {
+      if (expression.holds(*draft.config) != true) continue;
+      draft.pruning = Pruning::skip;
+      draft.because = "study.skip: " + expression.text();
+      return;
+    }
+  }
+
+  // What the last override of a key says; 0: auto, or what is no size, which the rules will refuse. `base`: without an
+  // override.
+  static std::int64_t size_of(const std::vector<std::string>& overrides, const std::string& key, std::int64_t base) {
+    std::int64_t value = base;
+    for (const std::string& text : overrides) {
+      if (text.starts_with(key + "=")) value = std::atoll(text.c_str() + key.size() + 1);
+    }
+    return value > 0 && value <= most_size ? value : 0;
+  }
+
+  // What is said; else what the layout multiplies to; else those of this machine.
+  int count_ranks(const std::vector<std::string>& overrides) const {
+    const ParallelConfig& p = study_.parallel;
+    if (const std::int64_t said = size_of(overrides, ranks_axis, study_.launch.ranks); said > 0) return static_cast<int>(said);
+    const std::int64_t data = size_of(overrides, "parallel.data", p.data), others = model_parallel(overrides);
+    return data > 0 && others > 0 && others <= most_size / data ? static_cast<int>(data * others) : ranks_here_;
+  }
+
+  std::int64_t model_parallel(const std::vector<std::string>& overrides) const {
+    return size_of(overrides, "parallel.tensor", study_.parallel.tensor) *
+           size_of(overrides, "parallel.pipeline", study_.parallel.pipeline);
+  }
+
+  void give_data(std::vector<std::string>& overrides, int ranks) const {
+    const std::int64_t others = model_parallel(overrides);
+    const bool open = size_of(overrides, "parallel.data", study_.parallel.data) == 0;
+    if (open && others > 0 && ranks % others == 0) overrides.push_back(fmt::format("parallel.data={}", ranks / others));
+  }
+
+  // What grows is read from the point on one rank, so that only what results has to hold the rules.
+  void scale(std::vector<std::string>& overrides, const std::vector<std::string>& of_axes, int ranks) const {
+    if (study_.study.scaling == Scaling::strong || ranks == 1) return;
+    std::vector<std::string> serial = of_axes;
+    for (const std::string& text : verify::serial_overrides()) serial.push_back(text);
+    serial.insert(serial.end(), {"launch.ranks=1", "train.micro_batch=1"});
+    const Config one = parse_config(base_, serial, axes_key);
+    const auto grow = [&](const char* key, std::int64_t value) {
+      if (value > std::numeric_limits<std::int64_t>::max() / ranks)
+        throw ConfigError({{key, std::to_string(value), fmt::format("is too large for {} ranks", ranks), "", 0}});
+      overrides.push_back(fmt::format("{}={}", key, value * ranks));
+    };
+    if (study_.study.scaling == Scaling::weak) grow("train.global_batch", one.train.global_batch);
+    if (study_.study.scaling == Scaling::model) grow("model.layers", one.model.layers);
+  }
+
+  const Config& study_;
+  const int ranks_here_;
+  std::vector<Expression> skip_;
+  std::string base_;
+  std::vector<AxisConfig> axes_;
+  std::vector<Draft> drafts_;
+};
+
+// A layout without what it says of `data`.
+std::string without_data(const std::string& text) {
+  std::vector<std::string> parts;
+  for (const std::string& part : verify::split_overrides(text, axes_key)) {
+    if (!part.starts_with("data=")) parts.push_back(part);
+  }
+  // "data=1" alone is data parallelism, which takes all ranks.
+  return parts.empty() ? "pipeline=1 tensor=1" : fmt::format("{}", fmt::join(parts, " "));
+}
+
+}  // namespace
+
+std::vector<Draft> expand(const Config& study, int ranks_here) { return Expansion(study, ranks_here).run(study.study.axes); }
+
+std::vector<Draft> expand_at(const Config& study, int ranks) {
+  std::vector<AxisConfig> axes;
+  const AxisConfig at_ranks{ranks_axis, {config::axis_value(std::to_string(ranks), false)}};
+  std::set<int> said;  // by the axis that this replaces
+  for (const AxisConfig& axis : study.study.axes) {
+    if (axis.key != ranks_axis) continue;
+    for (const AxisValue& value : axis.values) said.insert(std::atoi(value.text.c_str()));
+  }
+  axes.push_back(at_ranks);
+  for (const AxisConfig& axis : study.study.axes) {
+    if (axis.key == ranks_axis) continue;
+    AxisConfig& kept = axes.emplace_back(AxisConfig{axis.key, {}});
+    for (const AxisValue& value : axis.values) {
+      std::vector<std::string> layouts{value.text};
+      if (axis.key == layout_axis && value.text == "all") {
+        layouts.clear();
+        for (const int number : said) {
+          if (number <= 0) continue;
+          for (const verify::LayoutRequest& request : verify::all_layouts(number, study.parallel))
+            layouts.push_back(request.text);
+        }
+      }
+      for (std::string& layout : layouts) {
+        const bool is_single = axis.key == layout_axis && layout != "auto";
+        const AxisValue next = is_single ? config::axis_value(without_data(layout), true) : value;
+        if (std::ranges::find(kept.values, next) == kept.values.end()) kept.values.push_back(next);
+      }
+    }
+  }
+  return Expansion(study, ranks).run(axes);
+}
+
+void apply_skip(const Config& study, Draft& draft) {
+  for (const std::string& text : study.study.skip) {
+    const Expression expression(text, "study.skip");
+    if (!draft.config || expression.holds(*draft.config) != true) continue;
+    draft.pruning = Pruning::skip;
+    draft.because = "study.skip: " + text;
+    return;
+  }
+}
+
+}  // namespace plait::study

@@ -1,0 +1,44 @@
+// Conditions on points: `study.skip` and `--only`.
+//
+//   condition   = conjunction { "or" conjunction }
+//   conjunction = negation { "and" negation }
+//   negation    = "not" negation | "(" condition ")" | comparison
+//   comparison  = sum ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) sum
+//   sum         = product { ( "+" | "-" ) product }
+//   product     = operand { ( "*" | "/" | "%" ) operand }
+//   operand     = number | name | "text" | "(" sum ")" | "-" operand
+//
+// A name is a key of a configuration, whole (train.micro_batch) or its last part where that is plain (micro_batch; of several
+// keys the one of `parallel`). Every other word is a text: `schedule == zb-v`.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/config.h"
+
+namespace plait::study {
+
+class Expression {
+ public:
+  // ConfigError, under `key` ("study.skip", "--only"), naming the place where `text` is not an expression.
+  Expression(const std::string& text, const std::string& key);
+  Expression(Expression&&) noexcept;
+  Expression& operator=(Expression&&) noexcept;
+  ~Expression();
+
+  // Nothing where it depends on what `config` still leaves open (`auto`). ConfigError where a text is compared with a number,
+  // or calculated with.
+  std::optional<bool> holds(const Config& config) const;
+
+  const std::string& text() const { return text_; }
+
+  struct Node;
+
+ private:
+  std::string text_, key_;
+  std::unique_ptr<Node> root_;
+};
+
+}  // namespace plait::study

@@ -1,0 +1,189 @@
+#include "study/point_process.h"
+
+#include <fcntl.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "core/error.h"
+
+namespace plait::study {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds look_interval{10};
+constexpr std::chrono::seconds killing_time{30};  // what has not gone by then waits in the kernel for a device
+
+// Every process below this one.
+std::vector<pid_t> descendants() {
+  std::multimap<pid_t, pid_t> children;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc", error)) {
+    const pid_t process = std::atoi(entry.path().filename().c_str());
+    if (process <= 0) continue;
+    std::ifstream file(entry.path() / "stat");
+    std::string text;
+    std::getline(file, text);
+    const std::size_t name_ends = text.rfind(')');
+    if (name_ends == std::string::npos) continue;
+    std::istringstream rest(text.substr(name_ends + 1));
+    std::string state;
+    pid_t parent = 0;
+    if (rest >> state >> parent && state != "Z") children.emplace(parent, process);
+  }
+  std::vector<pid_t> found{::getpid()};
+  for (std::size_t n = 0; n < found.size(); ++n) {
+    const auto [first, last] = children.equal_range(found[n]);
+    for (auto child = first; child != last; ++child) found.push_back(child->second);
+  }
+  found.erase(found.begin());
+  return found;
+}
+
+// Only processes of the tree are below this one while a point runs.
+void kill_tree() {
+  const auto deadline = Clock::now() + killing_time;
+  for (;;) {
+    const std::vector<pid_t> left = descendants();
+    for (const pid_t process : left) ::kill(process, SIGKILL);
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;
+    if (left.empty() || Clock::now() >= deadline) return;
+    std::this_thread::sleep_for(look_interval);
+  }
+}
+
+// How many processes the kernel has ended for want of memory in this process's cgroup; 0 where that is not told.
+long memory_kills() {
+  std::ifstream own("/proc/self/cgroup");
+  for (std::string line; std::getline(own, line);) {
+    if (!line.starts_with("0::")) continue;
+    std::ifstream events("/sys/fs/cgroup" + line.substr(3) + "/memory.events");
+    std::string key;
+    for (long count = 0; events >> key >> count;) {
+      if (key == "oom_kill") return count;
+    }
+  }
+  return 0;
+}
+
+int open_new(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) throw ConfigError("cannot create " + path.string() + ": " + errno_text());
+  return file;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { ::close(number_); }
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+pid_t start(const ProcessSpec& spec) {
+  std::vector<std::string> words = spec.argv;
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const Descriptor output(open_new(spec.output)), log(open_new(spec.log)), input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) throw CommError("cannot start a process: " + errno_text());
+  if (child > 0) return child;
+  // Only what may be called between fork and exec of a program with threads.
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
+  if (::getppid() == parent && ::dup2(input.number(), STDIN_FILENO) >= 0 && ::dup2(output.number(), STDOUT_FILENO) >= 0 &&
+      ::dup2(log.number(), STDERR_FILENO) >= 0) {
+    ::execv("/proc/self/exe", arguments.data());
+  }
+  ::_exit(127);
+}
+
+// The first line that the program itself reported as an error; else the last line.
+std::string telling_line(const std::string& log) {
+  constexpr std::string_view mark = "plait: ";
+  constexpr std::size_t longest = 2000;
+  std::istringstream lines(log);
+  std::string last;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(mark)) return line.substr(mark.size(), longest);
+    if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
+  }
+  return last.substr(0, longest);
+}
+
+}  // namespace
+
+bool ProcessEnd::ok() const { return !timed_out && !interrupted && WIFEXITED(status) && WEXITSTATUS(status) == 0; }
+
+ProcessEnd run_process(const ProcessSpec& spec, const std::function<bool()>& stop) {
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) throw CommError("prctl(PR_SET_CHILD_SUBREAPER): " + errno_text());
+  ProcessEnd end;
+  const long killed_before = memory_kills();
+  const auto began = Clock::now();
+  const pid_t child = start(spec);
+  for (;;) {
+    const pid_t ended = ::waitpid(child, &end.status, WNOHANG);
+    if (ended == child) break;
+    require(ended == 0 || errno == EINTR, "waitpid does not know the process that was started");
+    end.interrupted = stop();
+    end.timed_out = !end.interrupted && Clock::now() - began >= spec.deadline;
+    if (end.interrupted || end.timed_out) {
+      ::kill(child, SIGKILL);
+      const auto deadline = Clock::now() + killing_time;
+      while (::waitpid(child, &end.status, WNOHANG) == 0 && Clock::now() < deadline) std::this_thread::sleep_for(look_interval);
+      break;
+    }
+    std::this_thread::sleep_for(look_interval);
+  }
+  end.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  kill_tree();
+  end.kernel_ended_one = memory_kills() > killed_before;
+  return end;
+}
+
+Verdict verdict_of(const ProcessEnd& end, const std::string& log, std::chrono::milliseconds deadline) {
+  const std::string line = telling_line(log);
+  if (end.timed_out) {
+    return {Outcome::timed_out, fmt::format("ran longer than {:.0f} s (study.budget.point_timeout_s){}{}",
+                                            std::chrono::duration<double>(deadline).count(), line.empty() ? "" : ": ", line)};
+  }
+  std::string how = fmt::format("exited with status {}", WEXITSTATUS(end.status));
+  if (WIFSIGNALED(end.status))
+    how = fmt::format("was killed by signal {} ({})", WTERMSIG(end.status), ::strsignal(WTERMSIG(end.status)));
+  if (end.kernel_ended_one) return {Outcome::out_of_memory, "the kernel ended it for want of memory: it " + how};
+  std::string lower = log;
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  // Of plait (OutOfMemoryError), of CUDA and its libraries, of the C++ and the C library.
+  for (const char* words : {"out of memory", "cuda_error_out_of_memory", "bad_alloc", "cannot allocate memory"}) {
+    if (lower.find(words) != std::string::npos) return {Outcome::out_of_memory, line.empty() ? how : line};
+  }
+  // A line alone would not tell that the process was killed from outside.
+  if (line.empty() || WIFSIGNALED(end.status)) return {Outcome::failed, line.empty() ? how : how + ": " + line};
+  return {Outcome::failed, line};
+}
+
+}  // namespace plait::study

@@ -1,0 +1,204 @@
+#include "study/resolution.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "data/tokenizer.h"
+#include "launch/launch_environment.h"
+#include "plan/evaluation.h"
+#include "study/identity.h"
+#include "train/report/model_flops.h"
+
+namespace plait::study {
+namespace {
+
+Prediction prediction_of(const plan::Evaluation& evaluation, const plan::Machine& machine) {
+  return {.step_ms = 1e3 * evaluation.step_seconds,
+          .bubble_fraction = evaluation.bubble_fraction,
+          .ledger = evaluation.ledger,
+          .peak_bytes = evaluation.peak_bytes,
+          .limit_bytes = machine.profile.memory_bytes,
+          .from = machine.origin()};
+}
+
+// As a job is placed that is trained: where there is something to gain (launch::settle).
+bool is_placed(const Config& config, DeviceKind kind) {
+  const PlacementStrategy strategy = config.placement.strategy;
+  return kind == DeviceKind::cuda && (strategy == PlacementStrategy::automatic || strategy == PlacementStrategy::worst) &&
+         (config.parallel.tensor != 1 || config.parallel.pipeline != 1);
+}
+
+void place(Config& config, const plan::PlacementResult& placement) {
+  config.placement.strategy = PlacementStrategy::given;
+  config.placement.devices.assign(placement.gpu_of_rank.begin(), placement.gpu_of_rank.end());
+}
+
+// Recompute repeats forward, wholly or, where it is selective, what is cheap: that is not counted.
+double recomputed_share(Recompute recompute) { return recompute == Recompute::full ? 1.0 / 3 : 0; }
+
+}  // namespace
+
+PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>& stages) {
+  const parallel::RankPlan& plan = stages.front();
+  PointFacts facts;
+  facts.layout = plan.layout;
+  facts.ranks = plan.layout.ranks();
+  facts.schedule = schedule_name(config.parallel);
+  facts.virtual_stages = std::max(1, plan.schedule.stages.count() / plan.layout.pipeline);
+  facts.zero = plan.zero;
+  facts.recompute = to_string(config.parallel.recompute.value_or(Recompute::none));
+  facts.micro_batch = plan.sizes.micro_batch.batch;
+  facts.micro_batches = plan.micro_batches;
+  facts.global_batch = plan.global_batch;
+  facts.sequence_length = plan.sizes.micro_batch.sequence;
+  for (const model::Parameter& p : model::parameters(plan.sizes.shape)) facts.parameters += p.stored;
+  const train::FlopTerms terms = train::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence);
+  facts.model_flops_per_token = train::model_flops_per_token(terms);
+  // Only the blocks are computed again, not the head.
+  train::FlopTerms blocks = terms;
+  blocks.matrix_parameters -= train::head_parameters(plan.sizes.shape);
+  facts.hardware_flops_per_token =
+      facts.model_flops_per_token +
+      recomputed_share(config.parallel.recompute.value_or(Recompute::none)) * train::model_flops_per_token(blocks);
+  return facts;
+}
+
+Resolver::Resolver(launch::PlanningWish wish) : wish_(std::move(wish)) {
+  wish_.what_if = false;
+  wish_.top = 0;
+}
+
+std::int64_t Resolver::vocabulary(const Config& config) {
+  // Training a tokenizer's model takes long; points rarely differ in it.
+  std::string key = fmt::format("{}|{}|{}|{}|{}", config.data.tokenizer, config.data.sentencepiece.vocab,
+                                config.data.sentencepiece.model, config.model.vocab, config.run.seed);
+  for (const std::string& glob : config.data.train) key += "|" + glob;
+  const auto found = vocabularies_.find(key);
+  return found != vocabularies_.end() ? found->second : vocabularies_[key] = data::vocabulary(config);
+}
+
+Resolved Resolver::resolve(const Draft& draft) {
+  Config config = draft.config.value();
+  Resolved resolved;
+  const bool open = !keys_left_to_planner(config).empty();
+  try {
+    const std::int64_t vocab = vocabulary(config);
+    launch::JobSite here = launch::find_site(config, vocab, wish_);
+    if (draft.ranks > here.fabric->gpus()) {
+      throw ConfigError({{"launch.ranks", std::to_string(draft.ranks),
+                          fmt::format("must be at most the {} devices that there are", here.fabric->gpus()), "", 0}});
+    }
+    const plan::Site site = here.site();
+    if (open) {
+      plan::PlannedJob job =
+          plan_job(config, vocab, draft.ranks, site, {.top = 0, .placement = here.placement, .what_if = false});
+      resolved.config = std::move(job.config);
+      resolved.config->launch.ranks = draft.ranks;
+      if (here.kind == DeviceKind::cuda) place(*resolved.config, job.best.placement);
+      resolved.facts = facts_of(*resolved.config, job.stages);
+      resolved.prediction = prediction_of(job.best, here.machine);
+      return resolved;
+    }
+    const bool placed = is_placed(config, here.kind);
+    if (!placed && here.placement.strategy != PlacementStrategy::given) here.placement.strategy = PlacementStrategy::order;
+    plan::Placer placer(*here.fabric);
+    const std::vector<parallel::RankPlan> stages = stage_plans(config, vocab, draft.ranks, site);
+    resolved.facts = facts_of(config, stages);
+    resolved.config = config;
+    const plan::Evaluation evaluation = evaluate_plans(config, stages, site, placer, here.placement);
+    if (placed) place(*resolved.config, evaluation.placement);
+    resolved.prediction = prediction_of(evaluation, here.machine);
+    resolved.problem = memory_problem(evaluation, here.machine);
+    resolved.fits = resolved.problem.empty();
+  } catch (const ConfigError& error) {
+    // The planner words what does not fit so where it had a choice (plan/planner.h).
+    resolved.problem = error.what();
+    resolved.config.reset();
+    resolved.fits = resolved.problem.find("does not fit") == std::string::npos;
+  }
+  return resolved;
+}
+
+namespace {
+
+Point point_of(const Config& study, Draft draft, const Identity& identity, Resolver& resolver) {
+  Point point;
+  point.coordinates = draft.coordinates;
+  point.pruning = draft.pruning;
+  point.pruned_because = draft.because;
+  if (draft.pruning) return point;
+  const Resolved resolved = resolver.resolve(draft);
+  const auto prune = [&](Pruning pruning, std::string why) { point.pruning = pruning, point.pruned_because = std::move(why); };
+  if (!resolved.config) {
+    prune(resolved.fits ? Pruning::rule : Pruning::memory, resolved.problem);
+    return point;
+  }
+  point.config = to_yaml(*resolved.config);
+  point.id = point_id(*resolved.config, identity.commit, identity.machine);
+  point.facts = resolved.facts;
+  point.prediction = resolved.prediction;
+  if (!resolved.fits && study.study.prune.fits) prune(Pruning::memory, resolved.problem);
+  draft.config = resolved.config;
+  apply_skip(study, draft);
+  if (draft.pruning) prune(*draft.pruning, draft.because);
+  return point;
+}
+
+// Milliseconds per token and rank: what points of as many ranks are compared by, whatever their batch.
+double cost_of(const Point& point) {
+  return point.prediction->step_ms / static_cast<double>(point.facts->tokens_per_step()) * point.facts->ranks;
+}
+
+void prune_duplicates(std::vector<Point>& points) {
+  std::map<std::string, int> first;  // by id
+  for (Point& point : points) {
+    if (point.id.empty() || point.pruning) continue;
+    const auto [found, is_new] = first.try_emplace(point.id, point.index);
+    if (is_new) continue;
+    point.pruning = Pruning::duplicate;
+    point.same_as = found->second;
+    point.pruned_because = fmt::format("the same configuration as point {}: {}", found->second,
+                                       points[static_cast<std::size_t>(found->second)].label());
+  }
+}
+
+void prune_slow(std::vector<Point>& points, double times) {
+  if (times == 0) return;
+  std::map<int, double> best;  // by ranks
+  for (const Point& point : points) {
+    if (point.pruning || !point.prediction) continue;
+    const auto [found, is_new] = best.try_emplace(point.facts->ranks, cost_of(point));
+    if (!is_new) found->second = std::min(found->second, cost_of(point));
+  }
+  for (Point& point : points) {
+    if (point.pruning || !point.prediction) continue;
+    const double ratio = cost_of(point) / best.at(point.facts->ranks);
+    if (ratio <= times) continue;
+    point.pruning = Pruning::prediction;
+    point.pruned_because =
+        fmt::format("predicted {:.2f} times slower than the best of {} ranks; study.prune.slower_than_best is {}", ratio,
+                    point.facts->ranks, times);
+  }
+}
+
+}  // namespace
+
+std::vector<Point> list_points(const Config& study, const Identity& identity,
+                               const std::function<void(std::size_t done, std::size_t all)>& notice) {
+  const launch::DeviceChoice devices = launch::choose_devices(study);
+  const std::vector<Draft> drafts = expand(study, devices.kind == DeviceKind::cuda ? devices.count : 2);
+  Resolver resolver({.runs_here = true});
+  std::vector<Point> points;
+  for (const Draft& draft : drafts) {
+    Point& point = points.emplace_back(point_of(study, draft, identity, resolver));
+    point.index = static_cast<int>(points.size()) - 1;
+    if (notice) notice(points.size(), drafts.size());
+  }
+  prune_duplicates(points);
+  prune_slow(points, study.study.prune.slower_than_best);
+  return points;
+}
+
+}  // namespace plait::study

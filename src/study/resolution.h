@@ -1,0 +1,50 @@
+// From a draft to a point: the planner decides what is open, predicts the step and the memory, and says what cannot run.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "launch/job_planning.h"
+#include "study/expansion.h"
+#include "study/point.h"
+
+namespace plait::study {
+
+// What one configuration comes to on a machine. `config` is empty where nothing can run.
+struct Resolved {
+  std::optional<Config> config;  // nothing left open; GPUs are placed
+  std::optional<PointFacts> facts;
+  std::optional<Prediction> prediction;
+  bool fits = true;
+  std::string problem;  // why it does not fit, or why nothing can run
+};
+
+// Resolves points for this machine, or for one that `wish` describes (launch/job_planning.h). Not thread-safe.
+class Resolver {
+ public:
+  explicit Resolver(launch::PlanningWish wish);
+
+  Resolved resolve(const Draft& draft);
+
+ private:
+  std::int64_t vocabulary(const Config& config);
+
+  launch::PlanningWish wish_;
+  std::map<std::string, std::int64_t> vocabularies_;  // by what they depend on
+};
+
+struct Identity {
+  std::string commit, machine;
+};
+
+// All points of a study, in the order of the axes: resolved by the planner, pruned by rule, skip, memory, prediction and
+// duplicate as study.prune says. `notice` is told of each point as it is resolved: number, and how many there are.
+std::vector<Point> list_points(const Config& study, const Identity& identity,
+                               const std::function<void(std::size_t done, std::size_t all)>& notice = {});
+
+// The facts of a configuration that leaves nothing open.
+PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>& stages);
+
+}  // namespace plait::study

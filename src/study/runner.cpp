@@ -1,0 +1,236 @@
+#include "study/runner.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <random>
+
+#include "core/config_schema.h"
+#include "core/device.h"
+#include "core/error.h"
+#include "core/host_name.h"
+#include "core/json_fields.h"
+#include "core/json_file.h"
+#include "core/stream.h"
+#include "launch/launch_environment.h"
+#include "study/point_process.h"
+#include "study/progress.h"
+#include "study/records.h"
+
+namespace plait::study {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::streamoff most_result_bytes = std::streamoff{1} << 30;
+constexpr std::uint64_t most_log_bytes = std::uint64_t{1} << 30;
+constexpr milliseconds check_deadline{120'000};
+constexpr int most_checks = 3;
+constexpr std::size_t check_bytes = std::size_t{1} << 20;
+
+// Those of the rounds before `number`.
+std::vector<const Round*> measured_before(const StudyData& data, int point, int number) {
+  std::vector<const Round*> rounds = data.measured_rounds_of(point);
+  std::erase_if(rounds, [number](const Round* round) { return round->round >= number; });
+  return rounds;
+}
+
+bool has_run(const StudyData& data, int point, int number) {
+  return std::ranges::any_of(data.rounds, [&](const Round& r) { return r.point == point && r.round == number; });
+}
+
+// Fisher and Yates; std::shuffle differs between libraries.
+void shuffle(std::vector<int>& order, std::uint64_t seed, int number) {
+  std::seed_seq seeds{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
+                      static_cast<std::uint32_t>(number)};
+  std::mt19937_64 random(seeds);
+  for (std::size_t n = order.size(); n > 1; --n) std::swap(order[n - 1], order[random() % n]);
+}
+
+class Runner {
+ public:
+  Runner(StudyFolder& folder, const RunnerOptions& options) : folder_(folder), options_(options), data_(folder.data()) {
+    if (options.only == nullptr) return;
+    for (const Point& point : data_.points) {
+      const bool holds = !point.config.empty() && options.only->holds(parse_config(point.config, {}, "points.jsonl")) == true;
+      chosen_.push_back(holds);
+    }
+  }
+
+  StopReason run() {
+    const StopReason reason = measure();
+    folder_.add(Stop{reason, utc_now()});
+    return reason;
+  }
+
+ private:
+  StopReason measure() {
+    const int most = config::round_range(measure_config().rounds).value().most;
+    for (int number = 1; number <= most; ++number) {
+      for (const int point : points_of_round(data_, number)) {
+        if (!is_chosen(point) || has_run(data_, point, number)) continue;
+        // A point that failed earlier in this very round, or a baseline that did.
+        if (data_.failure_of(point) != nullptr) continue;
+        if (options_.stop && options_.stop()) return StopReason::interrupted;
+        if (is_over_budget(point)) return StopReason::over_budget;
+        if (!measure_point(data_.points[static_cast<std::size_t>(point)], number)) return StopReason::interrupted;
+      }
+    }
+    return StopReason::complete;
+  }
+
+  const MeasureConfig& measure_config() const { return data_.config.study.measure; }
+  bool is_chosen(int point) const { return chosen_.empty() || chosen_[static_cast<std::size_t>(point)]; }
+
+  double minutes_gone() const { return std::chrono::duration<double, std::ratio<60>>(Clock::now() - began_).count(); }
+
+  // Seconds that a round of this point takes: as its last one did, or else as long as the others'.
+  double expected_seconds(int point) const {
+    double sum = 0, count = 0;
+    for (auto round = data_.rounds.rbegin(); round != data_.rounds.rend(); ++round) {
+      if (round->point == point) return round->seconds;
+      sum += round->seconds, count += 1;
+    }
+    return count > 0 ? sum / count : 0;
+  }
+
+  bool is_over_budget(int point) const {
+    const double minutes = data_.config.study.budget.minutes;
+    return minutes > 0 && minutes_gone() + expected_seconds(point) / 60 > minutes;
+  }
+
+  // False where it was interrupted: then nothing is kept of it.
+  bool measure_point(const Point& point, int number) {
+    const fs::path folder = folder_.prepare(point);
+    const fs::path output = folder / fmt::format("round-{}.json", number);
+    ProcessSpec spec;
+    spec.argv = {options_.program, "bench", "step"};
+    for (std::string& word : folder_.config_arguments(point)) spec.argv.push_back(std::move(word));
+    for (const std::string& word : {std::string("--steps"), std::to_string(measure_config().steps), std::string("--warmup"),
+                                    std::to_string(measure_config().warmup), std::string("--json"), std::string("--raw")}) {
+      spec.argv.push_back(word);
+    }
+    spec.output = output;
+    spec.log = folder / fmt::format("round-{}.log", number);
+    spec.deadline = milliseconds(static_cast<std::int64_t>(1e3 * data_.config.study.budget.point_timeout_s));
+    Round round{.point = point.index,
+                .round = number,
+                .started = utc_now(),
+                .host = host_name(),
+                .log = fs::relative(spec.log, folder_.path()).string()};
+    const ProcessEnd end = run_process(spec, options_.stop ? options_.stop : [] { return false; });
+    if (end.interrupted) return false;
+    round.seconds = end.seconds;
+    judge(round, end, spec);
+    std::error_code ignored;
+    fs::remove(output, ignored);
+    const bool failed = round.outcome != Outcome::ok;
+    folder_.add(std::move(round));
+    tell();
+    if (failed) require_devices(folder);
+    return true;
+  }
+
+  void judge(Round& round, const ProcessEnd& end, const ProcessSpec& spec) const {
+    if (!end.ok()) {
+      Verdict verdict = verdict_of(end, read_text(spec.log, most_log_bytes), spec.deadline);
+      round.outcome = verdict.outcome, round.message = std::move(verdict.message);
+      return;
+    }
+    try {
+      const nlohmann::ordered_json result = read_json_file(spec.output.string(), most_result_bytes);
+      round.measured = measurement_from(JsonFields(result, spec.output.string()).object("measurement"));
+    } catch (const ConfigError& error) {
+      round.outcome = Outcome::failed, round.message = std::string("its result cannot be read: ") + error.what();
+    }
+  }
+
+  // A point may leave a GPU in a state in which the next one cannot be blamed for failing.
+  void require_devices(const fs::path& folder) {
+    if (launch::choose_devices(data_.config).kind == DeviceKind::host) return;
+    const ProcessSpec check{.argv = {options_.program, "study", "--check-devices"},
+                            .output = folder / "check.out",
+                            .log = folder / "check.log",
+                            .deadline = check_deadline};
+    for (int attempt = 1;; ++attempt) {
+      const ProcessEnd end = run_process(check, options_.stop ? options_.stop : [] { return false; });
+      if (end.ok() || end.interrupted) return;
+      const std::string why = verdict_of(end, read_text(check.log, most_log_bytes), check_deadline).message;
+      if (attempt < most_checks) continue;
+      folder_.add(Stop{StopReason::interrupted, utc_now()});
+      throw DeviceError(
+          fmt::format("the devices do not work any more after {}: {}. Once they do, go on with: plait study --resume {}",
+                      folder.string(), why, folder_.path().string()));
+    }
+  }
+
+  void tell() const {
+    if (!options_.advanced) return;
+    Advance advance{.round = &data_.rounds.back()};
+    const config::RoundRange range = config::round_range(measure_config().rounds).value();
+    double best = 0;
+    for (const Point& point : data_.points) {
+      if (point.pruning || !is_chosen(point.index)) continue;
+      const auto measured = data_.measured_rounds_of(point.index);
+      advance.done += static_cast<int>(data_.rounds_of(point.index).size());
+      if (!measured.empty() && data_.failure_of(point.index) == nullptr) {
+        const double flops = point.facts->model_flops_per_token * static_cast<double>(point.facts->tokens_per_step()) /
+                             median(round_medians(measured)) / point.facts->ranks;
+        if (flops > best) best = flops, advance.best = point.index;
+      }
+      if (data_.failure_of(point.index) != nullptr || is_settled(measure_config(), measured)) continue;
+      const int left = std::max(1, range.least - static_cast<int>(measured.size()));
+      advance.left += left;
+      advance.seconds_left += left * expected_seconds(point.index);
+    }
+    options_.advanced(advance);
+  }
+
+  StudyFolder& folder_;
+  const RunnerOptions& options_;
+  const StudyData& data_;
+  std::vector<bool> chosen_;  // by point; empty: all
+  const Clock::time_point began_ = Clock::now();
+};
+
+}  // namespace
+
+std::vector<int> points_of_round(const StudyData& data, int number) {
+  const MeasureConfig& measure = data.config.study.measure;
+  std::vector<int> order;
+  for (const Point& point : data.points) {
+    if (!point.pruning) order.push_back(point.index);
+  }
+  if (measure.order == RoundOrder::shuffled) shuffle(order, data.config.run.seed, number);
+  const auto failed_before = [&](int point) {
+    const Round* failure = data.failure_of(point);
+    return failure != nullptr && failure->round < number;
+  };
+  const auto is_needed = [&](int point) {
+    return !failed_before(point) && !is_settled(measure, measured_before(data, point, number));
+  };
+  if (std::ranges::none_of(order, is_needed)) return {};
+  std::erase_if(order, [&](int point) { return point != data.baseline && !is_needed(point); });
+  return order;
+}
+
+StopReason measure_study(StudyFolder& folder, const RunnerOptions& options) { return Runner(folder, options).run(); }
+
+void check_devices() {
+  for (int gpu = 0; gpu < cuda_device_count(); ++gpu) {
+    const Device device{DeviceKind::cuda, gpu};
+    make_current(device);
+    DeviceMemory memory(device);
+    const Buffer buffer = memory.allocate(check_bytes);
+    std::vector<std::byte> sent(check_bytes, std::byte{0x5a}), received(check_bytes);
+    Stream stream(device);
+    stream.ref().copy(buffer.data(), sent.data(), check_bytes);
+    stream.ref().copy(received.data(), buffer.data(), check_bytes);
+    stream.ref().synchronize();
+    if (sent != received) throw DeviceError(to_string(device) + ": what is written to its memory is not what is read");
+  }
+}
+
+}  // namespace plait::study

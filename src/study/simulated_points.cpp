@@ -1,0 +1,86 @@
+#include "study/simulated_points.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/file.h"
+#include "study/expansion.h"
+#include "study/progress.h"
+#include "study/records.h"
+#include "study/resolution.h"
+
+namespace plait::study {
+namespace {
+
+constexpr std::size_t least_for_band = 5;
+
+// Between two values, on the line through them. `sorted` is not empty.
+double quantile(const std::vector<double>& sorted, double share) {
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(std::floor(place));
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (place - std::floor(place)) * (sorted[above] - sorted[below]);
+}
+
+// On the machine that study.simulate describes, whatever this one has.
+Resolver simulating_resolver(const Config& study, int gpus) {
+  const SimulateConfig& simulate = study.study.simulate;
+  launch::PlanningWish wish;
+  if (simulate.device != "auto") wish.device = simulate.device;
+  const bool on_cpus = launch::choose_devices(study).kind == DeviceKind::host;
+  // A number of GPUs makes the plan one for GPUs.
+  if (simulate.device != "auto" || !on_cpus) wish.gpus = gpus;
+  wish.topology = "live";
+  const auto shape = simulate.network == SimulatedNetwork::rail ? topology::NetworkShape::rail : topology::NetworkShape::flat;
+  wish.network = topology::ReplicateRequest{.hosts = 1, .network = shape, .nic_gb_per_s = simulate.network_gb_per_s};
+  return Resolver(wish);
+}
+
+}  // namespace
+
+std::optional<PredictionBand> prediction_band(const StudyData& measured) {
+  std::vector<double> ratios;
+  for (const Point& point : measured.points) {
+    const auto rounds = measured.measured_rounds_of(point.index);
+    if (rounds.empty() || !point.prediction || point.prediction->step_ms <= 0) continue;
+    ratios.push_back(median(round_medians(rounds)) / point.prediction->step_ms);
+  }
+  if (ratios.size() < least_for_band) return std::nullopt;
+  std::ranges::sort(ratios);
+  return PredictionBand{quantile(ratios, 0.05), quantile(ratios, 0.95)};
+}
+
+std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData* measured,
+                                            const std::function<void(const SimulatedPoint&)>& notice) {
+  const auto band = measured != nullptr ? prediction_band(*measured) : std::nullopt;
+  std::vector<SimulatedPoint> points;
+  for (const std::int64_t gpus : study.study.simulate.gpus) {
+    Resolver resolver = simulating_resolver(study, static_cast<int>(gpus));
+    for (const Draft& draft : expand_at(study, static_cast<int>(gpus))) {
+      SimulatedPoint& point = points.emplace_back();
+      point.coordinates = draft.coordinates;
+      point.gpus = static_cast<int>(gpus);
+      point.device = study.study.simulate.device;
+      point.network = to_string(study.study.simulate.network);
+      point.refused = draft.because;
+      if (!draft.pruning) {
+        const Resolved resolved = resolver.resolve(draft);
+        point.refused = resolved.problem;
+        point.facts = resolved.facts;
+        if (resolved.fits) point.prediction = resolved.prediction;
+      }
+      if (band && point.prediction) point.least_ratio = band->least_ratio, point.most_ratio = band->most_ratio;
+      if (notice) notice(point);
+    }
+  }
+  return points;
+}
+
+void write_simulated(const std::filesystem::path& folder, const std::vector<SimulatedPoint>& points) {
+  std::string lines;
+  for (const SimulatedPoint& point : points)
+    lines += to_json(point).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  write_text_file(folder / "simulated.jsonl", lines);
+}
+
+}  // namespace plait::study

@@ -1,0 +1,27 @@
+// The points of a study on machines that are not there.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "study/study_data.h"
+
+namespace plait::study {
+
+// Every combination of study.axes at each of study.simulate.gpus in place of launch.ranks, on study.simulate's device and
+// network: planned and simulated as `plait plan` does it, with this machine's calibration where the device is this machine's.
+// What cannot run there is listed with the reason. The band is of what `measured`, the study so far, says of predictions
+// (prediction_band). `notice` is told of each.
+std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData* measured,
+                                            const std::function<void(const SimulatedPoint&)>& notice = {});
+
+// Measured / predicted step of this study's points, 5th and 95th percentile; nothing for fewer than five.
+struct PredictionBand {
+  double least_ratio = 1, most_ratio = 1;
+};
+std::optional<PredictionBand> prediction_band(const StudyData& measured);
+
+void write_simulated(const std::filesystem::path& folder, const std::vector<SimulatedPoint>& points);
+
+}  // namespace plait::study

@@ -1,0 +1,98 @@
+#include "study/study_folder.h"
+
+#include <spdlog/fmt/chrono.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <ctime>
+
+#include "checkpoint/run_directory.h"
+#include "core/config_schema.h"
+#include "core/error.h"
+#include "study/progress.h"
+#include "study/records.h"
+
+namespace plait::study {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::chrono::seconds patience{30};  // for what a killed study's point leaves behind
+constexpr std::uint64_t most_results_bytes = std::uint64_t{2} << 30;
+
+// Text from a process's log may be anything.
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+File open_results(const fs::path& folder) {
+  const fs::path path = folder / "results.jsonl";
+  if (fs::exists(path)) {
+    const std::string text = read_text(path, most_results_bytes);
+    const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+    if (whole < text.size()) File::open_write(path).truncate(whole);
+  }
+  File results = File::open_append(path);
+  sync_directory(folder);
+  return results;
+}
+
+checkpoint::RunLock own(const fs::path& folder) {
+  if (!fs::exists(folder / "points.jsonl"))
+    throw ConfigError(folder.string() + ": not a study's folder: it holds no points.jsonl");
+  return checkpoint::RunLock::own(folder, patience, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+}
+
+}  // namespace
+
+std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+
+fs::path create_study(const Config& study, const train::Environment& environment, const Json& topology,
+                      const std::vector<Point>& points) {
+  const fs::path folder = checkpoint::create_run_directory(study.run);
+  checkpoint::keep_config(folder, study);
+  Json record = to_json(environment);
+  record["topology"] = topology;
+  write_text_file(folder / "environment.json", dump(record) + "\n");
+  std::string lines;
+  for (const Point& point : points) lines += dump(to_json(point)) + "\n";
+  write_text_file(folder / "points.jsonl", lines);
+  sync_directory(folder);
+  return folder;
+}
+
+StudyFolder::StudyFolder(const fs::path& folder)
+    : lock_(own(folder)), data_(read_study(folder)), results_(open_results(folder)) {}
+
+void StudyFolder::append(const Json& line) {
+  results_.append(dump(line) + "\n");
+  results_.sync();
+}
+
+void StudyFolder::add(Round round) {
+  append(to_json(round));
+  data_.rounds.push_back(std::move(round));
+  data_.baseline = baseline_of(data_);
+}
+
+void StudyFolder::add(Stop stop) {
+  append(to_json(stop));
+  data_.stops.push_back(std::move(stop));
+}
+
+fs::path StudyFolder::prepare(const Point& point) const {
+  const fs::path folder = path() / "points" / std::to_string(point.index);
+  if (fs::exists(folder / "config.yaml")) return folder;
+  create_private_directories(folder);
+  checkpoint::keep_config(folder, parse_config(point.config, {}, folder.string()));
+  return folder;
+}
+
+std::vector<std::string> StudyFolder::config_arguments(const Point& point) const {
+  const fs::path folder = prepare(point);
+  std::vector<std::string> arguments{"--config", (folder / "config.yaml").string()};
+  if (const fs::path schedule = folder / "schedule.csv"; fs::exists(schedule)) {
+    arguments.insert(arguments.end(), {"--set", "parallel.schedule.file=" + config::yaml_text(schedule.string(), {})});
+  }
+  return arguments;
+}
+
+}  // namespace plait::study

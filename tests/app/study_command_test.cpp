@@ -1,0 +1,257 @@
+// `plait study` as a user runs it: points that fail, a study that is killed, points that are forced.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "program_test.h"
+#include "study/study_data.h"
+
+namespace plait::app {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// Processes whose command line has this text.
+std::vector<pid_t> processes_with(const std::string& text) {
+  std::vector<pid_t> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const pid_t process = std::atoi(entry.path().filename().c_str());
+    std::ifstream file(entry.path() / "cmdline");
+    const std::string command((std::istreambuf_iterator<char>(file)), {});
+    if (process > 0 && process != ::getpid() && command.find(text) != std::string::npos) found.push_back(process);
+  }
+  return found;
+}
+
+class StudyCommand : public ProgramTest {
+ protected:
+  // Twelve points of two ranks: three layouts by four micro-batches.
+  std::string job(const std::string& more = "") {
+    return write(
+        "study.yaml",
+        "run: {name: s, dir: " + folder.path() +
+            "/studies}\nmodel: {layers: 2, hidden: 32, heads: 4, ffn: 64, vocab: 64}\n"
+            "data: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 3, global_batch: 16, micro_batch: 1}\n"
+            "launch: {device: cpu}\nstudy:\n  axes: {launch.ranks: [2], layout: [\"pipeline=2\", \"tensor=2\", \"data=2\"], "
+            "train.micro_batch: [1, 2, 4, 8]}\n  measure: {steps: 2, warmup: 1, rounds: 1}\n" +
+            more);
+  }
+  fs::path study() const { return folder.path() + "/studies/s"; }
+  nlohmann::json dry_run(const std::string& more = "") {
+    return json("study " + job() + " --dry-run --json " + more)["points"];
+  }
+
+  // Starts a study; its output goes to files of the test's folder.
+  pid_t start(const std::vector<std::string>& arguments) {
+    std::vector<std::string> words{test_paths::plait, "study"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, path("out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&actions, 2, path("err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    pid_t process = 0;
+    EXPECT_EQ(::posix_spawn(&process, test_paths::plait, &actions, nullptr, pointers.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    return process;
+  }
+  static int wait_for(pid_t process) {
+    int status = 0;
+    ::waitpid(process, &status, 0);
+    return status;
+  }
+  // False after a minute without.
+  static bool eventually(const std::function<bool()>& condition) {
+    for (int n = 0; n < 60'000; n += 5) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    return false;
+  }
+  std::size_t lines() const {
+    std::ifstream file(study() / "results.jsonl");
+    return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>(file), {}, '\n'));
+  }
+  // Every round once.
+  static void expect_none_twice(const study::StudyData& data) {
+    std::set<std::pair<int, int>> seen;
+    for (const study::Round& round : data.rounds) EXPECT_TRUE(seen.insert({round.point, round.round}).second) << round.point;
+  }
+};
+
+TEST_F(StudyCommand, OutOfMemoryAndAKilledProcessEndTheirPointsOnly) {
+  const nlohmann::json points = dry_run();
+  ASSERT_EQ(points.size(), 12U);
+  // Between the largest and the next: one point needs more than that.
+  std::vector<std::pair<double, int>> peaks;
+  for (const auto& point : points) {
+    const auto bytes = point["predicted"]["peak_bytes"].get<std::vector<double>>();
+    peaks.emplace_back(*std::max_element(bytes.begin(), bytes.end()), point["point"].get<int>());
+  }
+  std::sort(peaks.rbegin(), peaks.rend());
+  ASSERT_GT(peaks[0].first, peaks[1].first);
+  const std::string limit = std::to_string((peaks[0].first + peaks[1].first) / 2 / (1 << 30));
+  const int too_large = peaks[0].second, killed = too_large == 5 ? 6 : 5;
+
+  const pid_t process = start({job("  prune: {fits: false}\n"), "--json", "--set", "launch.memory_gib=" + limit});
+  const std::string config = (study() / "points" / std::to_string(killed) / "config.yaml").string();
+  ASSERT_TRUE(eventually([&] {
+    const auto found = processes_with(config);
+    if (!found.empty()) ::kill(found.front(), SIGKILL);
+    return !found.empty();
+  }));
+  EXPECT_EQ(wait_for(process), 0);
+
+  std::ifstream output(path("out"));
+  const nlohmann::json summary = nlohmann::json::parse(output, nullptr, false);
+  EXPECT_EQ(summary["states"]["ok"], 10);
+  const study::StudyData data = study::read_study(study());
+  EXPECT_EQ(data.state_of(too_large), study::PointState::out_of_memory);
+  EXPECT_THAT(data.failure_of(too_large)->message, HasSubstr("out of memory: cannot allocate"));
+  EXPECT_EQ(data.state_of(killed), study::PointState::failed);
+  EXPECT_EQ(data.failure_of(killed)->message, "was killed by signal 9 (Killed)");
+  EXPECT_TRUE(fs::exists(study() / data.failure_of(killed)->log));
+  for (const auto& row : summary["points"]) {
+    if (row["state"] != "ok") continue;
+    for (const char* key : {"step_ms", "tokens_per_second_per_device", "ledger", "bubble_fraction", "memory", "predicted"})
+      EXPECT_TRUE(row.contains(key)) << key;
+    EXPECT_GT(row["memory"]["planned_bytes"], 0);
+  }
+  EXPECT_GT(summary["planner"]["points"], 9);
+}
+
+TEST_F(StudyCommand, WhatIsPrunedAsTooLargeFailsWhenForced) {
+  const nlohmann::json free = dry_run();
+  std::vector<double> peaks;
+  for (const auto& point : free) peaks.push_back(point["predicted"]["peak_bytes"][0].get<double>());
+  std::sort(peaks.begin(), peaks.end());
+  const std::string limit = " --set launch.memory_gib=" + std::to_string((peaks[5] + peaks[6]) / 2 / (1 << 30));
+  const nlohmann::json points = dry_run(limit);
+  std::set<int> pruned;
+  for (const auto& point : points) {
+    if (point["pruned"] != "memory") continue;
+    pruned.insert(point["point"].get<int>());
+    EXPECT_THAT(point["because"].get<std::string>(), testing::AllOf(HasSubstr("does not fit"), HasSubstr("largest items")));
+  }
+  ASSERT_GE(pruned.size(), 3U);
+  ASSERT_LE(pruned.size(), 9U);
+  const Outcome outcome = plait("study " + job("  prune: {fits: false}\n") + limit);
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  const study::StudyData data = study::read_study(study());
+  for (const study::Point& point : data.points) {
+    const bool was_pruned = pruned.contains(point.index);
+    EXPECT_EQ(data.state_of(point.index), was_pruned ? study::PointState::out_of_memory : study::PointState::ok)
+        << point.label();
+  }
+}
+
+TEST_F(StudyCommand, AKilledStudyGoesOnWithoutMeasuringTwice) {
+  const pid_t process = start({job()});
+  ASSERT_TRUE(eventually([&] { return lines() >= 3; }));
+  ::kill(process, SIGKILL);
+  wait_for(process);
+  EXPECT_TRUE(eventually([&] { return processes_with(study().string()).empty(); })) << "its points die with it";
+  const study::StudyData before = study::read_study(study());
+  const Outcome resumed = plait("study --resume " + study().string());
+  EXPECT_EQ(resumed.status, 0) << resumed.errors;
+  const study::StudyData data = study::read_study(study());
+  expect_none_twice(data);
+  ASSERT_EQ(data.rounds.size(), 12U);
+  for (const study::Point& point : data.points) EXPECT_EQ(data.state_of(point.index), study::PointState::ok) << point.label();
+  for (std::size_t n = 0; n < before.rounds.size(); ++n) {
+    EXPECT_EQ(data.rounds[n].point, before.rounds[n].point);
+    EXPECT_EQ(data.rounds[n].measured->step_ms, before.rounds[n].measured->step_ms) << "what was measured is kept as it is";
+  }
+  const Outcome again = plait("study --resume " + study().string());
+  EXPECT_EQ(again.status, 0) << again.errors;
+  EXPECT_EQ(study::read_study(study()).rounds.size(), 12U) << "nothing is left to measure";
+}
+
+TEST_F(StudyCommand, ASignalStopsItAndABudgetDoes) {
+  const pid_t process = start({job()});
+  ASSERT_TRUE(eventually([&] { return lines() >= 1; }));
+  ::kill(process, SIGTERM);
+  const int status = wait_for(process);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 75);
+  const study::StudyData data = study::read_study(study());
+  EXPECT_EQ(data.stops.back().reason, study::StopReason::interrupted);
+  EXPECT_TRUE(processes_with(study().string()).empty());
+
+  const Outcome outcome = plait("study " + job("  budget: {minutes: 0.0001}\n"));
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  const study::StudyData over = study::read_study(study().string() + "-2");
+  EXPECT_EQ(over.stops.back().reason, study::StopReason::over_budget);
+  EXPECT_EQ(over.state_of(0), study::PointState::over_budget);
+}
+
+TEST_F(StudyCommand, OnlyWhatIsWantedIsMeasured) {
+  const Outcome outcome = plait("study " + job() + " --only 'pipeline == 2 and micro_batch <= 2' --json");
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  const nlohmann::json summary = nlohmann::json::parse(outcome.output, nullptr, false);
+  EXPECT_EQ(summary["states"]["ok"], 2);
+  EXPECT_EQ(summary["states"]["interrupted"], 10) << "for --resume to go on with";
+}
+
+TEST_F(StudyCommand, DryRunListsWhatIsLeftOutAndWhy) {
+  const nlohmann::json points = dry_run(
+      "--set 'study.axes={launch.ranks: [1, 2], layout: [auto, \"pipeline=1\", \"pipeline=2\", \"tensor=2\", \"data=2\"], "
+      "train.micro_batch: "
+      "[2, 16]}' "
+      "--set 'study.skip=[tensor > 1]'");
+  ASSERT_EQ(points.size(), 20U);
+  std::map<std::string, int> why;
+  for (const auto& point : points) {
+    ++why[point["pruned"].is_null() ? "measured" : point["pruned"].get<std::string>()];
+    EXPECT_EQ(point["pruned"].is_null(), !point.contains("because")) << "nothing is left out without a reason";
+  }
+  EXPECT_EQ(why["skip"], 2);
+  EXPECT_GE(why["rule"], 5) << "two ranks' layouts on one rank, and 16 sequences for each of two";
+  EXPECT_GE(why["duplicate"], 1) << "on two ranks one stage is the same as data=2";
+  EXPECT_FALSE(fs::exists(study())) << "nothing is written";
+}
+
+TEST_F(StudyCommand, SimulatesBeyondTheMachine) {
+  const nlohmann::json result = json("study " + job() +
+                                     " --simulate --json --set 'study.axes={layout: [\"pipeline=2\", \"tensor=2\"]}' "
+                                     "--set 'study.simulate={gpus: [8, 512], device: h200}' --set train.global_batch=1024");
+  ASSERT_EQ(result["simulated"].size(), 4U);
+  for (const auto& point : result["simulated"]) {
+    EXPECT_EQ(point["refused"], "");
+    EXPECT_GT(point["predicted"]["step_ms"], 0);
+  }
+  EXPECT_EQ(result["simulated"][2]["facts"]["layout"]["data"], 256);
+}
+
+TEST_F(StudyCommand, RefusesWhatItCannotGoOnWith) {
+  EXPECT_THAT(refused("study"), HasSubstr("give a configuration file"));
+  EXPECT_THAT(refused("study --resume " + folder.path()), HasSubstr("not a study's folder"));
+  EXPECT_THAT(refused("study " + job() + " --only 'pipeline ='"), HasSubstr("--only"));
+  EXPECT_THAT(refused("study " + job() + " --simulate"), HasSubstr("study.simulate.gpus"));
+}
+
+TEST_F(StudyCommand, VersionNamesTheCommit) {
+  const Outcome outcome = plait("--version");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.output, testing::MatchesRegex("plait [0-9.]+( \\(commit [0-9a-f]{12}(-dirty)?\\))?,.*\n"));
+}
+
+}  // namespace
+}  // namespace plait::app
