@@ -7,10 +7,12 @@
 #include <numeric>
 #include <optional>
 
+#include "bench/condition_sampler.h"
 #include "comm/meeting.h"
 #include "core/statistics.h"
 #include "data/tokenizer.h"
 #include "launch/agreement.h"
+#include "launch/launch_environment.h"
 #include "parallel/ledger_json.h"
 #include "topology/peak_flops.h"
 #include "train/batch_sources.h"
@@ -65,8 +67,16 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
   std::vector<double> milliseconds;
   parallel::LedgerSum ledger;
   runtime::StepResult last;
+  std::optional<topology::Nvml> nvml;
+  std::optional<ConditionSampler> conditions;  // of rank 0's host
+  if (request.raw && rank.is_main && launch::launch_mode(config) != LaunchMode::external) {
+    std::vector<Device> devices;
+    for (int r = 0; r < rank.size; ++r) devices.push_back(launch::placed_device(config, rank.device.kind, r));
+    conditions.emplace(nvml.emplace(), sampled_gpus(*nvml, devices));
+  }
   const auto take = [&](const runtime::StepResult& result) {
     last = result;
+    if (conditions && result.update == request.warmup) conditions->begin();
     if (result.update <= request.warmup) return;
     milliseconds.push_back(static_cast<double>(result.device_ms));
     ledger.add(result.ledger);
@@ -76,6 +86,7 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
     interpreter.run_step(batches, train::update_settings(config, step, learning_rate.at(step - 1)));
   }
   while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
+  const Json conditions_of_devices = conditions ? conditions->end() : Json::array();
 
   const Spread times = spread(milliseconds);
   const Interval interval = median_interval(milliseconds);
@@ -134,7 +145,7 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
       raw["memory"].push_back(
           {{"planned_bytes", bytes.at(0)}, {"allocated_bytes", bytes.at(1)}, {"device_bytes", bytes.at(2)}});
     }
-    raw["devices"] = Json::array();
+    raw["devices"] = conditions_of_devices;
     if (peak) raw["peak_flops"] = *peak;
     if (const auto load = load_average()) raw["load"] = *load;
     raw["loss"] = last.loss;

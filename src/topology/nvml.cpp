@@ -15,6 +15,18 @@ constexpr unsigned c2c_links_at_most = 32;
 constexpr unsigned gpus_at_most = 1024;
 constexpr unsigned lanes_at_most = 36;  // Blackwell has 18; asking for a lane that there is not is an error
 
+// By bit. That a GPU has nothing to do, and that its clocks were set so, are no throttling.
+struct ThrottleReason {
+  unsigned long long bit;
+  const char* name;
+};
+constexpr std::array throttle_reasons = {ThrottleReason{nvmlClocksThrottleReasonSwPowerCap, "sw_power_cap"},
+                                         ThrottleReason{nvmlClocksThrottleReasonHwSlowdown, "hw_slowdown"},
+                                         ThrottleReason{nvmlClocksThrottleReasonSyncBoost, "sync_boost"},
+                                         ThrottleReason{nvmlClocksThrottleReasonSwThermalSlowdown, "sw_thermal_slowdown"},
+                                         ThrottleReason{nvmlClocksThrottleReasonHwThermalSlowdown, "hw_thermal_slowdown"},
+                                         ThrottleReason{nvmlClocksThrottleReasonHwPowerBrakeSlowdown, "hw_power_brake"}};
+
 std::optional<std::string> words_of_peer_status(nvmlGpuP2PStatus_t status) {
   switch (status) {
     case NVML_P2P_STATUS_OK: return std::string();
@@ -48,6 +60,11 @@ struct Nvml::Library {
     find(field_values, "nvmlDeviceGetFieldValues");
     find(common_ancestor, "nvmlDeviceGetTopologyCommonAncestor");
     find(p2p_status, "nvmlDeviceGetP2PStatus");
+    find(clock_info, "nvmlDeviceGetClockInfo");
+    find(power_usage, "nvmlDeviceGetPowerUsage");
+    find(temperature, "nvmlDeviceGetTemperature");
+    find(energy, "nvmlDeviceGetTotalEnergyConsumption");
+    find(throttling, "nvmlDeviceGetCurrentClocksThrottleReasons");
   }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
@@ -84,6 +101,11 @@ struct Nvml::Library {
   decltype(&nvmlDeviceGetFieldValues) field_values = nullptr;
   decltype(&nvmlDeviceGetTopologyCommonAncestor) common_ancestor = nullptr;
   decltype(&nvmlDeviceGetP2PStatus) p2p_status = nullptr;
+  decltype(&nvmlDeviceGetClockInfo) clock_info = nullptr;
+  decltype(&nvmlDeviceGetPowerUsage) power_usage = nullptr;
+  nvmlReturn_t (*temperature)(nvmlDevice_t, nvmlTemperatureSensors_t, unsigned*) = nullptr;
+  decltype(&nvmlDeviceGetTotalEnergyConsumption) energy = nullptr;
+  nvmlReturn_t (*throttling)(nvmlDevice_t, unsigned long long*) = nullptr;
 };
 
 Nvml::Nvml(const std::string& library) {
@@ -195,6 +217,25 @@ C2cLinks Nvml::c2c_links(const std::string& bus_id) const {
     found.gb_per_s += field(NVML_FI_DEV_C2C_LINK_GET_MAX_BW, link) / 1000.0;
   }
   return found;
+}
+
+GpuConditions Nvml::conditions(const std::string& bus_id) const {
+  GpuConditions now;
+  const nvmlDevice_t device = library_ ? library_->device(bus_id) : nullptr;
+  if (!device) return now;
+  unsigned value = 0;
+  unsigned long long wide = 0;
+  if (library_->clock_info && library_->clock_info(device, NVML_CLOCK_SM, &value) == NVML_SUCCESS) now.sm_clock_mhz = value;
+  if (library_->power_usage && library_->power_usage(device, &value) == NVML_SUCCESS) now.power_w = value / 1e3;
+  if (library_->temperature && library_->temperature(device, NVML_TEMPERATURE_GPU, &value) == NVML_SUCCESS)
+    now.temperature_c = value;
+  if (library_->energy && library_->energy(device, &wide) == NVML_SUCCESS) now.energy_j = static_cast<double>(wide) / 1e3;
+  if (library_->throttling && library_->throttling(device, &wide) == NVML_SUCCESS) {
+    for (const ThrottleReason& reason : throttle_reasons) {
+      if ((wide & reason.bit) != 0) now.throttle_reasons.emplace_back(reason.name);
+    }
+  }
+  return now;
 }
 
 std::optional<std::string> Nvml::pcie_path(const std::string& a, const std::string& b) const {

@@ -26,6 +26,13 @@ struct C2cLinks {
   double gb_per_s = 0;  // all together, one direction
 };
 
+// How a GPU is at the moment.
+struct GpuConditions {
+  std::optional<double> sm_clock_mhz, power_w, temperature_c;
+  std::optional<double> energy_j;             // since the driver was loaded
+  std::vector<std::string> throttle_reasons;  // why its clocks are below what they could be: "sw_power_cap"
+};
+
 class Nvml {
  public:
   explicit Nvml(const std::string& library = "libnvidia-ml.so.1");
@@ -43,6 +50,7 @@ class Nvml {
   std::optional<std::string> model(const std::string& bus_id) const;  // the compute capability as "sm90"
   std::vector<NvLink> nvlinks(const std::string& bus_id) const;
   C2cLinks c2c_links(const std::string& bus_id) const;
+  GpuConditions conditions(const std::string& bus_id) const;
   // How far up the PCIe tree the way from one to the other goes, as nvidia-smi names it: PIX (one switch), PXB (several
   // switches), PHB (a host bridge), NODE (several of one NUMA node), SYS (between NUMA nodes); "board" on one board.
   std::optional<std::string> pcie_path(const std::string& a, const std::string& b) const;

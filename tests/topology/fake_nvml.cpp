@@ -107,6 +107,40 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned l
   return NVML_SUCCESS;
 }
 
+// The second one throttles; the last one tells nothing.
+nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned* mhz) {
+  if (number(device) == 3 || type != NVML_CLOCK_SM) return NVML_ERROR_NOT_SUPPORTED;
+  *mhz = number(device) == 1 ? 1200 : 1980;
+  return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned* milliwatts) {
+  if (number(device) == 3) return NVML_ERROR_NOT_SUPPORTED;
+  *milliwatts = 650'500;
+  return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t, unsigned* celsius) {
+  if (number(device) == 3) return NVML_ERROR_NOT_SUPPORTED;
+  *celsius = 61;
+  return NVML_SUCCESS;
+}
+
+// 70 J more every time that it is asked.
+nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long* millijoules) {
+  static unsigned long long asked[4] = {};
+  if (number(device) == 3) return NVML_ERROR_NOT_SUPPORTED;
+  *millijoules = 70'000 * ++asked[number(device)];
+  return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long* reasons) {
+  if (number(device) == 3) return NVML_ERROR_NOT_SUPPORTED;
+  *reasons = number(device) == 1 ? nvmlClocksThrottleReasonSwPowerCap | nvmlClocksThrottleReasonHwThermalSlowdown
+                                 : nvmlClocksThrottleReasonGpuIdle;
+  return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuTopologyLevel_t* level) {
   *level = number(a) < 2 && number(b) < 2     ? NVML_TOPOLOGY_SINGLE
            : number(a) >= 2 && number(b) >= 2 ? NVML_TOPOLOGY_HOSTBRIDGE

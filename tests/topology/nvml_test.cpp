@@ -52,6 +52,18 @@ class TopologyFakeNvml : public testing::Test {
   Nvml nvml{test_paths::fake_nvml};
 };
 
+TEST_F(TopologyFakeNvml, TellsHowAGpuIs) {
+  const GpuConditions calm = nvml.conditions(a), hot = nvml.conditions(b), silent = nvml.conditions(d);
+  EXPECT_EQ(calm.sm_clock_mhz, 1980);
+  EXPECT_EQ(calm.power_w, 650.5);
+  EXPECT_EQ(calm.temperature_c, 61);
+  EXPECT_THAT(calm.throttle_reasons, IsEmpty()) << "a GPU without work does not throttle";
+  EXPECT_EQ(nvml.conditions(a).energy_j.value() - calm.energy_j.value(), 70);
+  EXPECT_THAT(hot.throttle_reasons, testing::ElementsAre("sw_power_cap", "hw_thermal_slowdown"));
+  EXPECT_FALSE(silent.sm_clock_mhz || silent.power_w || silent.temperature_c || silent.energy_j);
+  EXPECT_THAT(nvml.conditions("0000:05:00.0").throttle_reasons, IsEmpty());
+}
+
 TEST_F(TopologyFakeNvml, KnowsGpusByTheirAddress) {
   EXPECT_EQ(nvml.driver_version(), "580.82.07");
   EXPECT_TRUE(nvml.knows(a));

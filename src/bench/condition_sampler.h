@@ -1,0 +1,51 @@
+// How GPUs were while something was measured: clocks, power, temperature, energy, and what slowed them down.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/device.h"
+#include "topology/nvml.h"
+
+namespace plait::bench {
+
+struct SampledGpu {
+  Device device;
+  std::string bus_id;
+};
+
+// The GPUs among `devices` that NVML knows.
+std::vector<SampledGpu> sampled_gpus(const topology::Nvml& nvml, const std::vector<Device>& devices);
+
+// Asks NVML ten times a second, on a thread of its own, from begin() to end().
+class ConditionSampler {
+ public:
+  // `nvml` has to outlive it.
+  ConditionSampler(const topology::Nvml& nvml, std::vector<SampledGpu> gpus);
+  ConditionSampler(const ConditionSampler&) = delete;
+  ConditionSampler& operator=(const ConditionSampler&) = delete;
+
+  void begin();
+  // By GPU: {"device", "name", "sm_clock_mhz", "least_sm_clock_mhz", "power_w", "temperature_c", "energy_j",
+  // "throttle_reasons"}, without what NVML does not tell (docs/studies.md). Empty if it never began.
+  nlohmann::ordered_json end();
+
+ private:
+  struct Record {
+    double clock_sum = 0, clock_count = 0, least_clock = 0, power_sum = 0, power_count = 0;
+    std::optional<double> temperature, first_energy, last_energy;
+    std::set<std::string> reasons;
+  };
+  void sample();
+
+  const topology::Nvml& nvml_;
+  const std::vector<SampledGpu> gpus_;
+  std::vector<Record> records_;
+  std::jthread thread_;
+};
+
+}  // namespace plait::bench
