@@ -1,4 +1,5 @@
-// plait train CONFIG [--set path=value ...] [--resume RUN_DIR] [--plan plan.json]
+// plait train CONFIG [--set path=value ...] [--resume RUN_DIR | --init-from RUN_OR_CHECKPOINT [--with-optimizer]] [--plan
+// plan.json]
 #include <spdlog/fmt/fmt.h>
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include "checkpoint/run_directory.h"
 #include "commands.h"
 #include "core/config.h"
+#include "core/config_schema.h"
 #include "core/error.h"
 #include "core/json_file.h"
 #include "launch/agreement.h"
@@ -21,37 +23,64 @@ namespace {
 
 constexpr std::uint64_t most_plan_bytes = std::uint64_t{1} << 30;
 
-// What was asked for: a file, or what a run has kept; with the choices of a plan.
-Config config_of(const std::string& file, const std::vector<std::string>& set, const std::string& resume,
-                 const std::string& plan) {
-  const std::filesystem::path run_dir = resume.empty() ? "" : checkpoint::run_directory_of(resume);
-  Config config = file.empty() ? checkpoint::load_run_config(run_dir, set) : load_config(file, set);
-  if (!plan.empty()) config = plan::apply_choice(std::move(config), read_json_file(plan, most_plan_bytes), plan);
-  const std::string changed = resume.empty() ? "" : checkpoint::changed_schedule(run_dir, config);
-  if (!changed.empty()) fmt::print(stderr, "{}\n", changed);
+struct TrainOptions {
+  std::string config, resume, init_from, plan;
+  std::vector<std::string> set;
+  bool with_optimizer = false;
+};
+
+// What --init-from and --with-optimizer stand for, then --set.
+std::vector<std::string> overrides_of(const TrainOptions& options) {
+  std::vector<std::string> overrides;
+  if (!options.init_from.empty()) overrides.push_back("train.init_from.path=" + config::yaml_text(options.init_from, {}));
+  // A run's own configuration says where that run came from, which is nothing to those that come from it.
+  if (options.with_optimizer || options.config.empty())
+    overrides.push_back(fmt::format("train.init_from.optimizer={}", options.with_optimizer));
+  overrides.insert(overrides.end(), options.set.begin(), options.set.end());
+  return overrides;
+}
+
+// What the run's own configuration or a file says, before a plan chooses.
+Config given_config(const TrainOptions& options) {
+  if (!options.resume.empty() && (!options.init_from.empty() || options.with_optimizer)) {
+    throw ConfigError("train: --resume goes on with a run, --init-from starts a new one: give one of the two");
+  }
+  if (!options.config.empty()) return load_config(options.config, overrides_of(options));
+  if (!options.init_from.empty()) return checkpoint::load_config_of(options.init_from, overrides_of(options));
+  if (options.resume.empty()) throw ConfigError("train: give a configuration file, --resume RUN_DIR or --init-from RUN_DIR");
+  return checkpoint::load_run_config(checkpoint::run_directory_of(options.resume), options.set);
+}
+
+Config config_of(const TrainOptions& options) {
+  Config config = given_config(options);
+  if (!options.plan.empty())
+    config = plan::apply_choice(std::move(config), read_json_file(options.plan, most_plan_bytes), options.plan);
+  if (!options.resume.empty()) {
+    const std::string changed = checkpoint::changed_schedule(checkpoint::run_directory_of(options.resume), config);
+    if (!changed.empty()) fmt::print(stderr, "{}\n", changed);
+  }
   return config;
 }
 
 }  // namespace
 
 void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
-  struct Options {
-    std::string config, resume, plan;
-    std::vector<std::string> set;
-  };
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainOptions>();
   CLI::App* command = app.add_subcommand("train", "Train a model from a configuration file");
-  command->add_option("CONFIG", options->config, "Configuration (YAML); with --resume, that run's own by default");
+  command->add_option("CONFIG", options->config,
+                      "Configuration (YAML); with --resume or --init-from, that run's own by default");
   command->add_option("--set", options->set, "Override a value: --set train.steps=100 (repeatable)")->type_name("PATH=VALUE");
   command->add_option("--resume", options->resume,
                       "Continue from the newest checkpoint of a run directory, or from a given checkpoint");
+  command->add_option("--init-from", options->init_from,
+                      "Start a new run with the weights of another: of its newest checkpoint, or of a given one");
+  command->add_flag("--with-optimizer", options->with_optimizer,
+                    "With --init-from: take its moments and step count too, and go on at that step");
   command->add_option("--plan", options->plan,
                       "Run the plan that `plait plan --json` wrote: layout, schedule, micro-batch, placement");
   command->callback([options, &status, argc, argv] {
-    if (options->config.empty() && options->resume.empty())
-      throw ConfigError("train: give a configuration file, or --resume RUN_DIR");
     std::optional<launch::SettledJob> job = launch::settled_by_launcher();
-    const Config config = job ? job->config : config_of(options->config, options->set, options->resume, options->plan);
+    const Config config = job ? job->config : config_of(*options);
     train::TrainRequest request;
     request.joined = launch::join_job(config);
     // From when the other ranks are there: planning may take a while. Until then a signal ends the process, as nothing is lost.

@@ -38,6 +38,12 @@ std::vector<StepDirectory> entries(const std::filesystem::path& run_dir) {
   return found;
 }
 
+// Of a canonical path.
+std::optional<std::filesystem::path> run_of_checkpoint(const std::filesystem::path& path) {
+  const std::filesystem::path parent = path.parent_path();
+  return step_of(path) && parent.filename() == "checkpoints" ? std::optional(parent.parent_path()) : std::nullopt;
+}
+
 CheckpointStatus check_entry(const StepDirectory& entry) {
   CheckpointStatus status{entry.directory, entry.step, ""};
   try {
@@ -56,7 +62,7 @@ FoundCheckpoint accept_or_offer(const std::filesystem::path& run_dir, const std:
   for (const StepDirectory& entry : all) {
     if (entry.step >= wanted.step || !check_entry(entry).good()) continue;
     throw ConfigError(message + "\n  The newest good one before it is step " + std::to_string(entry.step) +
-                      "; resume from it with --resume " + entry.directory.string());
+                      "; to take that one, give " + entry.directory.string());
   }
   throw ConfigError(message + "\n  There is no good checkpoint before it in " + checkpoints_directory(run_dir).string());
 }
@@ -89,15 +95,27 @@ std::vector<CheckpointStatus> list_checkpoints(const std::filesystem::path& run_
 }
 
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path) {
-  if (!directory_exists(path)) throw ConfigError("cannot resume from " + path.string() + ": no such directory");
+  if (!directory_exists(path)) throw ConfigError("there is no checkpoint in " + path.string() + ": no such directory");
   const std::filesystem::path canonical = std::filesystem::canonical(path);
-  if (const auto step = step_of(canonical); step && canonical.parent_path().filename() == "checkpoints") {
-    const std::filesystem::path run_dir = canonical.parent_path().parent_path();
-    return accept_or_offer(run_dir, entries(run_dir), {canonical, *step});
-  }
+  if (const auto run_dir = run_of_checkpoint(canonical))
+    return accept_or_offer(*run_dir, entries(*run_dir), {canonical, step_of(canonical).value()});
   const std::vector<StepDirectory> all = entries(path);
-  if (all.empty()) throw ConfigError("cannot resume from " + path.string() + ": it has no checkpoints/step-... directory");
+  if (all.empty())
+    throw ConfigError("there is no checkpoint in " + path.string() + ": it has no checkpoints/step-... directory");
   return accept_or_offer(path, all, all.front());
+}
+
+bool is_lone_checkpoint(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path / Manifest::file_name, ignored) && !run_of_checkpoint(std::filesystem::canonical(path));
+}
+
+FoundCheckpoint find_weights(const std::filesystem::path& path) {
+  if (!is_lone_checkpoint(path)) return find_checkpoint(path);
+  const std::filesystem::path directory = std::filesystem::canonical(path);
+  const CheckpointReader reader(directory);
+  reader.verify();
+  return {directory, directory, reader.step()};
 }
 
 std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& run_dir, std::int64_t step) {

@@ -32,10 +32,16 @@ struct FoundCheckpoint {
   std::int64_t step = 0;
 };
 
-// What `--resume PATH` means. A run directory: its newest checkpoint; RUN_DIR/checkpoints/step-...: that one. The checkpoint
-// has been verified, checksums included. A torn or corrupt one is refused with a ConfigError that names it, says what is wrong
-// and offers the newest good one before it: going back in time is for the user to decide.
+// What PATH of `--resume PATH` means. A run directory: its newest checkpoint; RUN_DIR/checkpoints/step-...: that one. The
+// checkpoint has been verified, checksums included. A torn or corrupt one is refused with a ConfigError that names it, says
+// what is wrong and offers the newest good one before it: going back in time is for the user to decide.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path);
+
+// A checkpoint that is in no run directory: a copy, say, under any name.
+bool is_lone_checkpoint(const std::filesystem::path& path);
+
+// As find_checkpoint, for whom only reads: it may be a lone one, which is then `run_dir` too.
+FoundCheckpoint find_weights(const std::filesystem::path& path);
 
 // Renames checkpoints newer than `step` to "abandoned-step-...", which nothing lists or prunes; returns the new names. A run
 // that resumes from `step` calls this first: its own later checkpoints would otherwise mix with those of the history it left.

@@ -23,7 +23,9 @@ std::string describe(const TensorSpec& spec) {
 
 CheckpointReader::CheckpointReader(const std::filesystem::path& directory) : directory_(directory) {
   const std::filesystem::path state_path = directory / Manifest::file_name;
-  manifest_ = parse_manifest(read_text(state_path, max_state_bytes), state_path);
+  const std::string text = read_text(state_path, max_state_bytes);
+  manifest_ = parse_manifest(text, state_path);
+  digest_ = manifest_digest(text);
   const auto named = step_of(directory);
   if (named && *named != manifest_.step) {
     throw ConfigError(state_path.string() + ": holds step " + std::to_string(manifest_.step) +
@@ -83,7 +85,7 @@ const TensorSpec& CheckpointReader::tensor(std::string_view name) const {
   return files_[found->second.first].layout.tensors[found->second.second].spec;
 }
 
-void CheckpointReader::expect(const std::vector<FileSpec>& files) const {
+void CheckpointReader::expect(const std::vector<FileSpec>& files, const std::vector<FileSpec>& others) const {
   std::vector<ConfigProblem> problems;
   const auto differs = [&](const std::string& tensor, const std::string& how) {
     problems.push_back({directory_.string() + ": tensor '" + tensor + "'", "", how, "", 0});
@@ -98,6 +100,9 @@ void CheckpointReader::expect(const std::vector<FileSpec>& files) const {
         differs(spec.name, "is " + describe(tensor(spec.name)) + ", the model needs " + describe(spec));
       }
     }
+  }
+  for (const FileSpec& file : others) {
+    for (const TensorSpec& spec : file.tensors) expected.insert(spec.name);
   }
   for (const auto& [name, place] : tensors_) {
     if (!expected.contains(name)) differs(name, "the model has no such tensor");

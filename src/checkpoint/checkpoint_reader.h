@@ -32,13 +32,16 @@ class CheckpointReader {
   const nlohmann::ordered_json& state() const { return manifest_.state; }
   // ConfigError naming the file, for a member of state() that is not as it must be.
   [[noreturn]] void refuse_state(const std::string& why) const;
+  // state.json's own checksum, 16 hexadecimal digits. It covers the checksum of every tensor: two checkpoints that have it in
+  // common hold the same.
+  const std::string& digest() const { return digest_; }
 
   bool contains(std::string_view tensor) const { return tensors_.find(tensor) != tensors_.end(); }
   const TensorSpec& tensor(std::string_view name) const;  // ConfigError if there is none
 
-  // Checks that the checkpoint holds exactly these tensors with these shapes and dtypes (files' names do not matter); the
-  // ConfigError lists every difference.
-  void expect(const std::vector<FileSpec>& files) const;
+  // Checks that the checkpoint holds exactly these tensors with these shapes and dtypes (files' names do not matter), and of
+  // `others` any or none; the ConfigError lists every difference.
+  void expect(const std::vector<FileSpec>& files, const std::vector<FileSpec>& others = {}) const;
 
   // Elements [first, first + count) of a tensor, row-major, in its dtype, into host memory.
   void read(std::string_view tensor, std::int64_t first, std::int64_t count, void* data) const;
@@ -52,6 +55,7 @@ class CheckpointReader {
   void open_file(const ManifestFile& entry);
 
   std::filesystem::path directory_;
+  std::string digest_;
   Manifest manifest_;
   std::vector<OpenFile> files_;
   std::map<std::string, std::pair<std::size_t, std::size_t>, std::less<>> tensors_;

@@ -147,4 +147,6 @@ std::string to_text(const Manifest& manifest) {
 
 Manifest parse_manifest(const std::string& text, const std::filesystem::path& path) { return ManifestParser(path).parse(text); }
 
+std::string manifest_digest(const std::string& text) { return text.substr(checksum_key.size(), hash_digits); }
+
 }  // namespace plait::checkpoint

@@ -36,4 +36,7 @@ std::string to_text(const Manifest& manifest);
 // are: missing, of other types, out of range, nested deep, too many.
 Manifest parse_manifest(const std::string& text, const std::filesystem::path& path);
 
+// The checksum that a text begins with which parse_manifest accepts: 16 hexadecimal digits.
+std::string manifest_digest(const std::string& text);
+
 }  // namespace plait::checkpoint

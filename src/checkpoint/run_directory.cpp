@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -46,6 +47,16 @@ Config load_run_config(const fs::path& run_dir, const std::vector<std::string>& 
     all.push_back("parallel.schedule.file=" + config::yaml_text(kept.string(), {}));
   all.insert(all.end(), overrides.begin(), overrides.end());
   return load_config(path.string(), all);
+}
+
+Config load_config_of(const fs::path& path, const std::vector<std::string>& overrides) {
+  if (!is_lone_checkpoint(path)) return load_run_config(run_directory_of(path), overrides);
+  const CheckpointReader checkpoint(path);
+  const auto& state = checkpoint.state();
+  const auto config = state.is_object() ? state.find("config") : state.end();
+  if (config == state.end() || !config->is_string())
+    throw ConfigError(path.string() + ": holds no configuration: give a configuration file too");
+  return parse_config(config->get<std::string>(), overrides, (path / Manifest::file_name).string());
 }
 
 void keep_config(const fs::path& run_dir, const Config& config) {

@@ -1,5 +1,6 @@
-// RUN_DIR: config.yaml (resolved), schedule.csv (of a schedule from a file), environment.json (of its last start), plan.json,
-// metrics.jsonl, tokenizer, TensorBoard events, checkpoints/, owner.lock and ranks.lock (run_lock.h).
+// RUN_DIR: config.yaml (resolved), schedule.csv (of a schedule from a file), environment.json (of its last start),
+// init_from.json (of weights from another run), plan.json, metrics.jsonl, tokenizer, TensorBoard events, checkpoints/,
+// owner.lock and ranks.lock (run_lock.h).
 #pragma once
 
 #include <filesystem>
@@ -21,6 +22,10 @@ void keep_config(const std::filesystem::path& run_dir, const Config& config);
 
 // The configuration a run was started with. Its schedule is from the file that was kept, whatever has become of the original.
 Config load_run_config(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides = {});
+
+// The configuration that a run, or the run that a checkpoint is of, was started with. ConfigError if a lone checkpoint holds
+// none.
+Config load_config_of(const std::filesystem::path& run_or_checkpoint, const std::vector<std::string>& overrides = {});
 
 // Says that `config`, with which a run is to go on, has another schedule from a file than the run was started with, or that the
 // original of that file is gone or has changed; "" if neither. Both are allowed: a layout may change too.

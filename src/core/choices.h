@@ -29,6 +29,12 @@ template <>
 inline constexpr auto names<Decay> = std::to_array<Name<Decay>>(
     {{Decay::constant, "constant"}, {Decay::cosine, "cosine"}, {Decay::linear, "linear"}, {Decay::wsd, "wsd"}});
 
+// train.optimizer.decay_shape: how the learning rate falls at the end of `wsd` (train/learning_rate.h)
+enum class DecayShape { linear, cosine, minus_sqrt };
+template <>
+inline constexpr auto names<DecayShape> = std::to_array<Name<DecayShape>>(
+    {{DecayShape::linear, "linear"}, {DecayShape::cosine, "cosine"}, {DecayShape::minus_sqrt, "minus_sqrt"}});
+
 // parallel.recompute: what backward computes again instead of keeping it
 enum class Recompute { none, selective, full };
 template <>

@@ -129,7 +129,9 @@ struct OptimizerConfig {
   double min_lr_fraction = 0.1;  // final learning rate of cosine and linear, as a fraction of lr
   std::int64_t warmup = 0;       // steps
   Decay schedule = Decay::cosine;
-  double decay_fraction = 0.2;  // wsd: last fraction of the steps in which lr falls linearly to min_lr_fraction
+  double decay_fraction = 0.2;   // wsd: last fraction of the steps in which lr falls to min_lr_fraction
+  std::int64_t decay_steps = 0;  // the same in steps; 0: auto, by decay_fraction
+  DecayShape decay_shape = DecayShape::linear;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
 
   template <typename Keys>
@@ -140,9 +142,15 @@ struct OptimizerConfig {
     k.key("warmup", &OptimizerConfig::warmup, k.whole(0, limits::steps),
           "Steps in which the learning rate rises linearly from 0 to `lr`.");
     k.choice("schedule", &OptimizerConfig::schedule,
-             "Learning rate after the warm-up. `wsd` (warm-up, stable, decay) stays at `lr` until the last `decay_fraction`.");
+             "Learning rate after the warm-up. `wsd` (warm-up, stable, decay) stays at `lr` until its last `decay_steps`.");
     k.key("decay_fraction", &OptimizerConfig::decay_fraction, k.fraction(),
-          "`wsd` only: share of all steps, at the end, in which the learning rate falls.");
+          "`wsd` only: share of all steps, at the end, in which the learning rate falls; read while `decay_steps` is `auto`.");
+    k.auto_key("decay_steps", &OptimizerConfig::decay_steps, k.whole(1, limits::steps),
+               "`wsd` only: steps, at the end, in which the learning rate falls. `auto`: `decay_fraction` of all steps.");
+    k.choice(
+        "decay_shape", &OptimizerConfig::decay_shape,
+        "`wsd` only: how the learning rate falls, with the share x of the decay that is done: `linear`: 1 - x. `cosine`: half "
+        "a cosine. `minus_sqrt`: 1 - sqrt(x), quickly at first (Hägele et al. 2024).");
     k.key("beta1", &OptimizerConfig::beta1, k.fraction_below_one(), "Decay of the first moment.");
     k.key("beta2", &OptimizerConfig::beta2, k.fraction_below_one(), "Decay of the second moment.");
     k.key("epsilon", &OptimizerConfig::epsilon, k.real(1e-30, 1, limits::normal_float),
@@ -152,11 +160,27 @@ struct OptimizerConfig {
   }
 };
 
+struct InitFromConfig {
+  std::string path;        // a run directory or a checkpoint; empty: weights from the seed
+  bool optimizer = false;  // moments and step count too: the run goes on at the checkpoint's step
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("path", &InitFromConfig::path, k.any("a path, or empty"),
+          "A run directory, whose newest checkpoint is taken, or a checkpoint. `plait train --init-from PATH` is short for it. "
+          "Empty: weights are drawn from `run.seed`.");
+    k.key("optimizer", &InitFromConfig::optimizer, k.yes_or_no(),
+          "Take the moments and the step count as well (`--with-optimizer`): steps, samples and learning rate go on where the "
+          "checkpoint is, and `train.steps` counts the steps before it too. Off: a new run at step 0 with fresh moments.");
+  }
+};
+
 struct TrainConfig {
   std::int64_t steps = 0;
   std::int64_t global_batch = 0;  // sequences
   std::int64_t micro_batch = 0;   // sequences; -1: auto, the planner's choice
   OptimizerConfig optimizer;
+  InitFromConfig init_from;
   double clip = 1.0;               // 0: off
   std::int64_t eval_every = 0;     // steps; 0: only at the end (if there is validation data)
   std::int64_t eval_batches = 8;   // global batches per evaluation
@@ -174,6 +198,9 @@ struct TrainConfig {
         "of them. Larger is faster and takes more memory; the result is the same. `auto`: the planner's choice.",
         -1)));
     k.section("optimizer", &TrainConfig::optimizer, "AdamW and its learning rate.");
+    k.section("init_from", &TrainConfig::init_from,
+              "A new run from the weights of another (docs/checkpoints.md): fine-tuning, and forks of one trunk. Only `plait "
+              "train` reads it, and not with `--resume`.");
     k.key("clip", &TrainConfig::clip, k.real(0, 1e30, limits::normal_float),
           "Largest global norm of the gradient; a larger gradient is scaled down to it. 0: off.");
     k.key("eval_every", &TrainConfig::eval_every, k.whole(0, limits::steps),

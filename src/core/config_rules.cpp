@@ -211,6 +211,18 @@ std::vector<CrossRule> train_rules() {
        [](const Config& c) {
          return unless(c.train.optimizer.warmup <= c.train.steps, fmt::format("must be at most train.steps={}", c.train.steps));
        }},
+      {{"train.optimizer.decay_steps", "train.steps"},
+       "is at most `train.steps`",
+       [](const Config& c) {
+         return unless(c.train.optimizer.decay_steps <= c.train.steps,
+                       fmt::format("must be at most train.steps={}", c.train.steps));
+       }},
+      {{"train.init_from.optimizer", "train.init_from.path"},
+       "needs `train.init_from.path`",
+       [](const Config& c) {
+         return unless(!c.train.init_from.optimizer || !c.train.init_from.path.empty(),
+                       "needs train.init_from.path (--init-from): the run or checkpoint to take it from");
+       }},
       {{"train.global_batch", "train.micro_batch", "parallel.data", "parallel.tensor", "parallel.pipeline", "launch.ranks"},
        "is a multiple of `train.micro_batch` times the data-parallel size",
        [](const Config& c) {

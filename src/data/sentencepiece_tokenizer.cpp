@@ -68,6 +68,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return text;
   }
 
+  std::string definition() const override { return model_; }
   void save(const std::filesystem::path& directory) const override {
     write_text_file(directory / tokenizer_model, model_);
     save_description(*this, directory);  // last: with it, the tokenizer is complete

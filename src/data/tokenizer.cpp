@@ -32,6 +32,7 @@ class ByteTokenizer final : public Tokenizer {
     }
     return text;
   }
+  std::string definition() const override { return ""; }
   void save(const std::filesystem::path& directory) const override { save_description(*this, directory); }
 };
 
@@ -48,6 +49,7 @@ class TokenIdTokenizer final : public Tokenizer {
     for (const std::int32_t token : tokens) text += fmt::format(" <{}>", token);
     return text;
   }
+  std::string definition() const override { return std::to_string(vocab_); }
   void save(const std::filesystem::path& directory) const override { save_description(*this, directory); }
 
  private:
@@ -90,6 +92,11 @@ std::size_t piece_length(std::string_view text, std::size_t most) {
 void save_description(const Tokenizer& tokenizer, const std::filesystem::path& directory) {
   const nlohmann::ordered_json description = {{"kind", tokenizer.kind()}, {"vocab", tokenizer.vocab()}};
   write_text_file(directory / tokenizer_description, description.dump(2) + "\n");
+}
+
+bool has_tokenizer(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  return std::filesystem::exists(directory / tokenizer_description, ignored);
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {

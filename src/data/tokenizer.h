@@ -26,6 +26,9 @@ class Tokenizer {
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
   // Tokens without text, and the ids of a tokenizer that is not there, appear as " <id>".
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;
+  // What encode() depends on beside the kind: two tokenizers of one kind that have it in common give the same tokens. The size
+  // of the vocabulary where there is no encode().
+  virtual std::string definition() const = 0;
   // Writes tokenizer.json, and tokenizer.model if there is a model, into an existing directory.
   virtual void save(const std::filesystem::path& directory) const = 0;
 };
@@ -50,6 +53,9 @@ std::unique_ptr<Tokenizer> create_tokenizer(const Config& config);
 // How much of `text` to take when it is worked through in pieces of about `most` bytes: up to the end of a line, else up to
 // the end of a character, else `most`.
 std::size_t piece_length(std::string_view text, std::size_t most);
+
+// Whether save() wrote a tokenizer into this directory.
+bool has_tokenizer(const std::filesystem::path& directory);
 
 // The tokenizer that save() wrote. ConfigError naming the file when there is none or it is damaged.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);

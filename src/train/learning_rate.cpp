@@ -5,9 +5,21 @@
 #include <numbers>
 
 namespace plait::train {
+namespace {
+
+// The share of the fall that is still to come when `done` of its steps have been taken: 1 at 0, 0 at 1.
+double left_of_decay(DecayShape shape, double done) {
+  if (shape == DecayShape::cosine) return 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+  return 1.0 - (shape == DecayShape::minus_sqrt ? std::sqrt(done) : done);
+}
+
+}  // namespace
 
 LearningRate::LearningRate(const OptimizerConfig& config, std::int64_t steps)
     : decay_(config.schedule),
+      shape_(config.schedule == Decay::cosine ? DecayShape::cosine
+             : config.schedule == Decay::wsd  ? config.decay_shape
+                                              : DecayShape::linear),
       lr_(config.lr),
       final_lr_(config.lr * config.min_lr_fraction),
       warmup_(config.warmup),
@@ -15,7 +27,8 @@ LearningRate::LearningRate(const OptimizerConfig& config, std::int64_t steps)
       decay_start_(config.warmup) {
   if (decay_ == Decay::constant) decay_start_ = steps;
   if (decay_ == Decay::wsd) {
-    const auto decay_steps = std::llround(config.decay_fraction * static_cast<double>(steps));
+    const auto decay_steps =
+        config.decay_steps > 0 ? config.decay_steps : std::llround(config.decay_fraction * static_cast<double>(steps));
     decay_start_ = std::max<std::int64_t>(warmup_, steps - decay_steps);
   }
 }
@@ -25,8 +38,7 @@ double LearningRate::at(std::int64_t step) const {
   if (step < warmup_) return lr_ * static_cast<double>(step + 1) / static_cast<double>(warmup_);
   if (step < decay_start_ || decay_ == Decay::constant) return lr_;
   const double done = static_cast<double>(step - decay_start_ + 1) / static_cast<double>(steps_ - decay_start_);
-  const double left = decay_ == Decay::cosine ? 0.5 * (1.0 + std::cos(std::numbers::pi * done)) : 1.0 - done;
-  return final_lr_ + (lr_ - final_lr_) * left;
+  return final_lr_ + (lr_ - final_lr_) * left_of_decay(shape_, done);
 }
 
 }  // namespace plait::train

@@ -11,8 +11,9 @@ namespace plait::train {
 //   constant  stays there;
 //   cosine    follows half a cosine down to lr · min_lr_fraction, reached exactly at the last step (steps - 1);
 //   linear    the same in a straight line;
-//   wsd       stays there until the last decay_fraction of the steps, over which it falls linearly to lr · min_lr_fraction
-//             (warm-up, stable, decay: Hu et al., "MiniCPM", 2024).
+//   wsd       stays there until the last decay_steps steps (or decay_fraction of the steps), over which it falls to
+//             lr · min_lr_fraction by decay_shape (warm-up, stable, decay: Hu et al., "MiniCPM", 2024; 1 - sqrt: Hägele et al.,
+//             "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations", 2024).
 // Warm-up comes first where the two overlap. Steps past the end keep the last one's rate.
 class LearningRate {
  public:
@@ -21,6 +22,7 @@ class LearningRate {
 
  private:
   Decay decay_;
+  DecayShape shape_;
   double lr_, final_lr_;
   std::int64_t warmup_, steps_;
   std::int64_t decay_start_;  // first step of the decay

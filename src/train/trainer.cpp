@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/run_directory.h"
 #include "checkpoint/run_lock.h"
 #include "comm/meeting.h"
 #include "core/error.h"
@@ -38,6 +37,7 @@
 #include "train/report/model_flops.h"
 #include "train/report/progress.h"
 #include "train/report/tensorboard_writer.h"
+#include "train/run_start.h"
 #include "train/sampler.h"
 #include "train/session.h"
 #include "train/trace/step_tracer.h"
@@ -48,55 +48,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-constexpr std::size_t longest_path = 4096;
-
-// Where the run lives and where it starts, agreed between ranks: rank 0 decides and tells.
-struct RunStart {
-  fs::path run_dir;
-  fs::path checkpoint;    // empty for a new run
-  std::int64_t step = 0;  // updates done
-};
-
-void to_json(comm::Json& json, const RunStart& start) {
-  json = {{"run_dir", start.run_dir.string()}, {"checkpoint", start.checkpoint.string()}, {"step", start.step}};
-}
-
-void from_json(const comm::Json& json, RunStart& start) {
-  comm::Fields fields(json);
-  start.run_dir = fields.text("run_dir", longest_path);
-  start.checkpoint = fields.text("checkpoint", longest_path);
-  start.step = fields.integer("step", 0, std::numeric_limits<std::int64_t>::max());
-  fields.end();
-}
-
-// Leaves the rank's part of the directory's lock in `lock`.
-RunStart agree_on_start(const TrainRequest& request, comm::Meeting& meeting, std::optional<checkpoint::RunLock>& lock) {
-  const auto own = [&](const fs::path& run_dir) {
-    lock =
-        checkpoint::RunLock::own(run_dir, meeting.timeout(), [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
-    if (!lock->warning().empty()) fmt::print(stderr, "warning: {}\n", lock->warning());
-  };
-  const RunStart agreed = meeting.tell(0, "start", [&] {
-    const auto busy = meeting.busy();
-    RunStart start;
-    if (request.resume.empty()) {
-      start.run_dir = checkpoint::create_run_directory(request.job.config.run);
-      own(start.run_dir);
-      data::create_tokenizer(request.job.config)->save(start.run_dir);
-      checkpoint::keep_config(start.run_dir, request.job.config);
-    } else {
-      std::error_code missing;  // which find_checkpoint tells
-      const fs::path run_dir = checkpoint::run_directory_of(fs::canonical(request.resume, missing));
-      if (fs::is_directory(checkpoint::checkpoints_directory(run_dir), missing)) own(run_dir);
-      const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(request.resume);
-      start = {found.run_dir, found.directory, found.step};
-    }
-    return start;
-  });
-  if (meeting.rank() != 0) lock = checkpoint::RunLock::join(agreed.run_dir);
-  return agreed;
-}
 
 // The first tensor of a rank that is not finite, if it has one.
 struct BadTensor {
@@ -118,7 +69,7 @@ class Reporter {
  public:
   Reporter(const Config& config, const RunStart& start, const parallel::RankPlan& plan, Device device)
       : progress_(config.train.steps, start.step),
-        metrics_(start.run_dir / "metrics.jsonl", start.checkpoint.empty() ? std::nullopt : std::optional(start.step)),
+        metrics_(start.run_dir / "metrics.jsonl", start.resumed ? std::optional(start.step) : std::nullopt),
         tokens_per_step_(static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence)),
         flops_per_token_(model_flops_per_token(flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence))),
         ranks_(plan.layout.ranks()) {
@@ -176,7 +127,7 @@ class Trainer {
         rank_(rank),
         meeting_(rank.meeting("run", group_options(config_, rank.device).timeout)),
         stop_(signals, rank, meeting_.timeout()),
-        start_(agree_on_start(request, meeting_, lock_)),
+        start_(agree_on_start(config_, request.resume, meeting_, lock_, origin_)),
         tokenizer_(data::load_tokenizer(start_.run_dir)),
         session_(config_, tokenizer_->vocab(), rank),
         dataset_(data::open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab)),
@@ -242,11 +193,14 @@ class Trainer {
   // False, for run().
   bool say_stopped(std::int64_t step) {
     if (reporter_) reporter_->progress().finish();
-    const std::string where = step > start_.step ? fmt::format("after step {} of {}", step, config_.train.steps)
-                              : step > 0 ? fmt::format("before step {} of {}, nothing is lost", step + 1, config_.train.steps)
-                                         : "before the first step, with nothing to keep";
-    say(fmt::format("stopped by {} {}; {}: {}", stop_.reason(), where, step > 0 ? "go on with" : "start again with",
-                    step > 0 ? command_to_go_on(request_, start_.run_dir) : command_line(request_.argv)));
+    const bool has_steps = step > start_.step;
+    const std::string where = has_steps ? fmt::format("after step {} of {}", step, config_.train.steps)
+                              : start_.resumed
+                                  ? fmt::format("before step {} of {}, nothing is lost", step + 1, config_.train.steps)
+                                  : "before the first step, with nothing to keep";
+    const bool can_go_on = has_steps || start_.resumed;
+    say(fmt::format("stopped by {} {}; {}: {}", stop_.reason(), where, can_go_on ? "go on with" : "start again with",
+                    can_go_on ? command_to_go_on(request_, start_.run_dir) : command_line(request_.argv)));
     return false;
   }
 
@@ -301,12 +255,26 @@ class Trainer {
 
   void load_or_initialize() {
     runtime::Interpreter& interpreter = session_.interpreter();
-    if (start_.checkpoint.empty()) {
-      interpreter.initialize(config_.run.seed);
-      return;
-    }
+    if (!start_.continues()) interpreter.initialize(config_.run.seed);
+    if (!start_.checkpoint.empty()) load();
+    for (const std::string& note : origin_.notes) say(note);
+  }
+
+  void load() {
+    runtime::Interpreter& interpreter = session_.interpreter();
     const checkpoint::CheckpointReader checkpoint(start_.checkpoint);
-    synchronize_load(interpreter, checkpoint);
+    synchronize_load(interpreter, checkpoint, start_.restored);
+    if (start_.continues()) adopt_choices(checkpoint);
+    meeting_.meet("loaded");
+    if (rank_.is_main && start_.resumed) {
+      for (const fs::path& moved : checkpoint::set_aside_after(start_.run_dir, start_.step))
+        say("set aside: " + moved.string());
+    }
+  }
+
+  // The kernels that the steps before were computed with, so that the next ones have the same bits.
+  void adopt_choices(const checkpoint::CheckpointReader& checkpoint) {
+    runtime::Interpreter& interpreter = session_.interpreter();
     const auto choices = kernel_choices(checkpoint);
     const int unusable = interpreter.context().adopt_choices(choices);
     if (unusable > 0) {
@@ -315,12 +283,6 @@ class Trainer {
                       "anew and results may differ in the last bits",
                       unusable, choices.size(), start_.checkpoint.string()));
     }
-    meeting_.meet("loaded");
-    if (rank_.is_main) {
-      for (const fs::path& moved : checkpoint::set_aside_after(start_.run_dir, start_.step))
-        say("set aside: " + moved.string());
-    }
-    say(fmt::format("resumed {} after step {}", request_.resume.string(), start_.step));
   }
 
   // Waits for results until no more than `most` are pending.
@@ -405,10 +367,11 @@ class Trainer {
   // Takes what the disk takes, which is longer than any collective may.
   void checkpoint(std::int64_t step) {
     const auto busy = meeting_.busy();
-    const nlohmann::ordered_json state = {{"step", step},
-                                          {"seed", config_.run.seed},
-                                          {"config", to_yaml(config_)},
-                                          {"kernel_choices", session_.interpreter().context().choices()}};
+    nlohmann::ordered_json state = {{"step", step},
+                                    {"seed", config_.run.seed},
+                                    {"config", to_yaml(config_)},
+                                    {"kernel_choices", session_.interpreter().context().choices()}};
+    if (!origin_.init_from.is_null()) state["init_from"] = origin_.init_from;
     const auto committed = synchronize_save(
         session_.interpreter(), start_.run_dir, step, state, config_.checkpoint.keep,
         [this](const std::string& name) { meeting_.meet(name); }, [this] { rank_.life->check(); });
@@ -449,6 +412,7 @@ class Trainer {
   comm::Meeting meeting_;  // of all ranks
   launch::StopAgreement stop_;
   std::optional<checkpoint::RunLock> lock_;
+  RunOrigin origin_;  // rank 0
   RunStart start_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   Session session_;

@@ -13,7 +13,8 @@ namespace plait::train {
 
 struct TrainRequest {
   launch::SettledJob job;
-  std::filesystem::path resume;                   // a run directory, or one of its checkpoints; empty: a new run
+  // A run directory, or one of its checkpoints; empty: a new run, from the seed or from train.init_from.
+  std::filesystem::path resume;
   std::vector<std::string> argv;                  // how this program was started, for rank processes
   std::shared_ptr<comm::Rendezvous> joined = {};  // join_job() (launch/agreement.h), in a process that is one rank
 };

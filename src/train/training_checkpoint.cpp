@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "checkpoint/training_tensors.h"
 #include "comm/fields.h"
@@ -26,9 +27,10 @@ std::array<StateTensor, 3> state_tensors(const runtime::Interpreter& interpreter
 // Calls transfer(piece, name, first element of this rank's part, device memory) for every piece of state this rank keeps, in
 // runs that fit the staging memory.
 template <typename Transfer>
-void for_each_run(const runtime::Interpreter& interpreter, Transfer transfer) {
+void for_each_run(const runtime::Interpreter& interpreter, Restored what, Transfer transfer) {
   const parallel::RankPlan& plan = interpreter.plan();
-  for (const StateTensor& tensor : state_tensors(interpreter)) {
+  const std::array<StateTensor, 3> all = state_tensors(interpreter);
+  for (const StateTensor& tensor : std::span(all).first(what == Restored::weights ? 1 : all.size())) {
     for (const auto& piece : plan.flat.state_pieces()) {
       const model::Parameter& parameter = plan.parameters[piece.parameter];
       for (std::int64_t done = 0; done < piece.count; done += staging_elements) {
@@ -73,16 +75,17 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
   if (plan.zero > 0 || plan.coordinates().data == 0) {
     std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
     const StreamRef stream = interpreter.compute_stream();
-    for_each_run(
-        interpreter, [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
-          if (parameter.replica) return;
-          check();
-          stream.copy(staging.data(), memory.data, memory.bytes());
-          stream.synchronize();
-          for_each_whole_run(
-              parameter, first, memory.elements(), staging.data(), memory.dtype,
-              [&](std::int64_t at, std::int64_t count, const std::byte* data) { writer->write(tensor, at, count, data); });
-        });
+    for_each_run(interpreter, Restored::everything,
+                 [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
+                   if (parameter.replica) return;
+                   check();
+                   stream.copy(staging.data(), memory.data, memory.bytes());
+                   stream.synchronize();
+                   for_each_whole_run(parameter, first, memory.elements(), staging.data(), memory.dtype,
+                                      [&](std::int64_t at, std::int64_t count, const std::byte* data) {
+                                        writer->write(tensor, at, count, data);
+                                      });
+                 });
   }
   writer->finish();
   check();
@@ -107,17 +110,26 @@ std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& chec
   return choices;
 }
 
-void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint) {
+void expect_training_tensors(const checkpoint::CheckpointReader& checkpoint, const model::ModelShape& shape, DType dtype,
+                             Restored what) {
+  std::vector<checkpoint::FileSpec> files = checkpoint::training_tensors(model::parameters(shape), dtype);
+  if (what == Restored::everything) return checkpoint.expect(files);
+  checkpoint.expect({files.front()}, {files.begin() + 1, files.end()});
+}
+
+void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint, Restored what) {
   const parallel::RankPlan& plan = interpreter.plan();
-  checkpoint.expect(whole_tensors(plan));
+  expect_training_tensors(checkpoint, plan.sizes.shape, plan.master_type, what);
   std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
   const StreamRef stream = interpreter.compute_stream();
-  for_each_run(interpreter, [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
-    for_each_whole_run(parameter, first, memory.elements(), staging.data(), memory.dtype,
-                       [&](std::int64_t at, std::int64_t count, std::byte* data) { checkpoint.read(tensor, at, count, data); });
-    stream.copy(memory.data, staging.data(), memory.bytes());
-    stream.synchronize();
-  });
+  for_each_run(interpreter, what,
+               [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
+                 for_each_whole_run(
+                     parameter, first, memory.elements(), staging.data(), memory.dtype,
+                     [&](std::int64_t at, std::int64_t count, std::byte* data) { checkpoint.read(tensor, at, count, data); });
+                 stream.copy(memory.data, staging.data(), memory.bytes());
+                 stream.synchronize();
+               });
   interpreter.publish_weights();
 }
 

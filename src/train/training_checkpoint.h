@@ -26,7 +26,15 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
 // it is a list of strings.
 std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& checkpoint);
 
-// Reads this rank's share of master weights and moments and publishes the weights. Collective over the data group.
-void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint);
+enum class Restored { everything, weights };
+
+// Reads this rank's share of the master weights, and of the moments unless `what` is only the weights (moments then stay as
+// they are), and publishes the weights. Collective over the data group.
+void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint,
+                      Restored what = Restored::everything);
+
+// ConfigError, listing every difference, unless the checkpoint holds that much of a model of this shape.
+void expect_training_tensors(const checkpoint::CheckpointReader& checkpoint, const model::ModelShape& shape, DType dtype,
+                             Restored what);
 
 }  // namespace plait::train

@@ -57,7 +57,7 @@ TEST_F(CheckpointDirectory, RefusesADamagedNewestAndOffersTheGoodOneBefore) {
   const std::string error = config_error([&] { find_checkpoint(directory_); });
   EXPECT_THAT(error, HasSubstr("step-00000300 cannot be used"));
   EXPECT_THAT(error, HasSubstr("newest good one before it is step 100"));
-  EXPECT_THAT(error, HasSubstr("--resume " + checkpoint_directory(directory_, 100).string()));
+  EXPECT_THAT(error, HasSubstr("give " + checkpoint_directory(directory_, 100).string()));
   damage(100);
   EXPECT_THAT(config_error([&] { find_checkpoint(directory_); }), HasSubstr("no good checkpoint before it"));
 }
@@ -71,6 +71,22 @@ TEST_F(CheckpointDirectory, AcceptsAnExplicitCheckpoint) {
     EXPECT_EQ(fs::canonical(found.run_dir), fs::canonical(directory_));
   }
   EXPECT_THAT(config_error([&] { find_checkpoint(checkpoint_directory(directory_, 200)); }), HasSubstr("is step 100"));
+}
+
+TEST_F(CheckpointDirectory, WeightsMayLieAnywhere) {
+  const fs::path original = write_checkpoint(directory_ / "run", 100), copy = directory_ / "copy";
+  fs::copy(original, copy, fs::copy_options::recursive);
+  EXPECT_FALSE(is_lone_checkpoint(original));
+  EXPECT_EQ(fs::canonical(find_weights(original).run_dir), fs::canonical(directory_ / "run"));
+  EXPECT_EQ(find_weights(directory_ / "run").step, 100) << "a run's newest";
+  ASSERT_TRUE(is_lone_checkpoint(copy));
+  EXPECT_EQ(find_weights(copy).step, 100);
+  EXPECT_EQ(find_weights(copy).run_dir, fs::canonical(copy));
+  EXPECT_EQ(CheckpointReader(copy).digest(), CheckpointReader(original).digest());
+  EXPECT_NE(CheckpointReader(write_checkpoint(directory_ / "run", 200)).digest(), CheckpointReader(original).digest());
+  flip_bit(copy / "model.safetensors", 300);
+  EXPECT_THAT(config_error([&] { find_weights(copy); }), HasSubstr("model.safetensors"));
+  EXPECT_THAT(config_error([&] { find_checkpoint(copy); }), HasSubstr("no checkpoints/step-")) << "a run cannot go on in it";
 }
 
 TEST_F(CheckpointDirectory, SaysWhatIsNotARun) {

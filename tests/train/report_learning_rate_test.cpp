@@ -64,6 +64,33 @@ TEST(LearningRate, WsdHoldsAndThenDecays) {
   EXPECT_DOUBLE_EQ(rate.at(89), (0.5 + 0.0625) / 2);
 }
 
+TEST(LearningRate, WsdDecaysInStepsAndByShape) {
+  OptimizerConfig config = optimizer(Decay::wsd, 10);
+  config.decay_steps = 4;
+  config.min_lr_fraction = 0;
+  EXPECT_DOUBLE_EQ(LearningRate(config, 100).at(95), 0.5) << "decay_fraction is not read";
+  EXPECT_DOUBLE_EQ(LearningRate(config, 100).at(96), 0.5 * 0.75);
+  config.decay_shape = DecayShape::minus_sqrt;
+  EXPECT_DOUBLE_EQ(LearningRate(config, 100).at(96), 0.5 * (1 - std::sqrt(0.25)));
+  EXPECT_DOUBLE_EQ(LearningRate(config, 100).at(98), 0.5 * (1 - std::sqrt(0.75)));
+  config.decay_shape = DecayShape::cosine;
+  EXPECT_NEAR(LearningRate(config, 100).at(96), 0.5 * 0.5 * (1 + std::sqrt(0.5)), 1e-15);
+  for (const auto& [shape, name] : names<DecayShape>) {
+    config.decay_shape = shape;
+    EXPECT_DOUBLE_EQ(LearningRate(config, 100).at(95), 0.5) << name;
+    EXPECT_DOUBLE_EQ(LearningRate(config, 100).at(99), 0) << name;
+  }
+}
+
+// What a fork of a trunk relies on: before the decay, the length of a run changes nothing.
+TEST(LearningRate, WsdIsConstantBeforeItsDecayWhateverTheLength) {
+  OptimizerConfig config = optimizer(Decay::wsd, 10);
+  config.decay_steps = 20;
+  const LearningRate trunk(optimizer(Decay::constant, 10), 300), fork(config, 120);
+  for (std::int64_t step = 0; step < 100; ++step) ASSERT_EQ(fork.at(step), trunk.at(step)) << step;
+  EXPECT_LT(fork.at(100), trunk.at(100));
+}
+
 TEST(LearningRate, WsdWithoutDecayAndWithNothingElse) {
   OptimizerConfig config = optimizer(Decay::wsd, 0);
   config.decay_fraction = 0;

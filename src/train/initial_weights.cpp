@@ -1,0 +1,224 @@
+#include "train/initial_weights.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <optional>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/training_tensors.h"
+#include "core/error.h"
+#include "model/parameters.h"
+#include "train/learning_rate.h"
+#include "train/training_checkpoint.h"
+
+namespace plait::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The configuration that the checkpoint was written under; nothing if it keeps none that can be read. Only the model, the data
+// and the optimizer are looked at, so the layout, whose schedule's file may be gone, is left out.
+std::optional<Config> config_in(const Json& state) {
+  const auto text = state.is_object() ? state.find("config") : state.end();
+  if (text == state.end() || !text->is_string()) return std::nullopt;
+  try {
+    return parse_config(text->get<std::string>(),
+                        {"parallel.schedule=1f1b", "parallel.pipeline=1", "parallel.virtual_stages=1", "parallel.stages=[]",
+                         "parallel.zero=0", "parallel.tensor=1", "parallel.data=auto", "launch.ranks=auto"});
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+// Compares what the configuration says with what the weights were trained as.
+class Comparison {
+ public:
+  explicit Comparison(std::string checkpoint) : checkpoint_(std::move(checkpoint)) {}
+
+  template <typename T>
+  void same(const std::string& key, const T& here, const T& there) {
+    if (here == there) return;
+    differs(key, text_of(here), fmt::format("must be {}, as of {}", text_of(there), checkpoint_));
+  }
+  void differs(const std::string& key, std::string value, std::string rule) {
+    problems_.push_back({key, std::move(value), std::move(rule), "", 0});
+  }
+  bool any() const { return !problems_.empty(); }
+  void finish() const {
+    if (any()) throw ConfigError(problems_);
+  }
+
+ private:
+  static std::string text_of(bool value) { return value ? "true" : "false"; }
+  static std::string text_of(std::int64_t value) { return std::to_string(value); }
+  template <typename E>
+    requires std::is_enum_v<E>
+  static std::string text_of(E value) {
+    return std::string(to_string(value));
+  }
+
+  std::string checkpoint_;
+  std::vector<ConfigProblem> problems_;
+};
+
+void compare_shapes(const model::ModelShape& here, const model::ModelShape& there, Comparison& comparison) {
+  comparison.same("model.layers", here.layers, there.layers);
+  comparison.same("model.hidden", here.hidden, there.hidden);
+  comparison.same("model.heads", here.heads, there.heads);
+  comparison.same("model.kv_heads", here.kv_heads, there.kv_heads);
+  comparison.same("model.head_dim", here.head_dim, there.head_dim);
+  comparison.same("model.ffn", here.ffn, there.ffn);
+  comparison.same("model.vocab", here.vocab, there.vocab);
+  comparison.same("model.norm", here.norm, there.norm);
+  comparison.same("model.mlp", here.mlp, there.mlp);
+  comparison.same("model.position", here.position, there.position);
+  // A table of positions is as long as it is; rotary positions have none.
+  if (here.position == Position::learned && there.position == Position::learned)
+    comparison.same("model.max_sequence", here.max_sequence, there.max_sequence);
+  comparison.same("model.tie_embeddings", here.tie_embeddings, there.tie_embeddings);
+  comparison.same("model.bias", here.bias, there.bias);
+  comparison.same("model.qkv_bias", here.qkv_bias, there.qkv_bias);
+}
+
+bool has_text(const std::string& kind) { return kind == "bytes" || kind == "sentencepiece"; }
+
+// The tokenizer of the new run; `theirs`: what the weights were trained with, null if that is not known. Null where a
+// difference was found: there is none then.
+std::shared_ptr<const data::Tokenizer> common_tokenizer(const Config& config,
+                                                        const std::shared_ptr<const data::Tokenizer>& theirs,
+                                                        const std::filesystem::path& run_dir, Comparison& comparison,
+                                                        std::vector<std::string>& notes) {
+  const DataConfig& data = config.data;
+  const std::string model = (run_dir / "tokenizer.model").string();
+  const bool trains = data.tokenizer == "sentencepiece" && data.sentencepiece.vocab > 0;
+  if (theirs && has_text(data.tokenizer) && has_text(theirs->kind()) && data.tokenizer != theirs->kind()) {
+    const bool by_model = theirs->kind() == "sentencepiece";
+    comparison.differs("data.tokenizer", data.tokenizer,
+                       fmt::format("must be {}, which the weights of {} were trained with: they know no other's tokens",
+                                   by_model ? "{sentencepiece: {model: " + model + "}}" : theirs->kind(), run_dir.string()));
+    return nullptr;
+  }
+  if (trains) {
+    if (!theirs || !has_text(theirs->kind())) {
+      comparison.differs("data.sentencepiece.vocab", std::to_string(data.sentencepiece.vocab),
+                         "would train a tokenizer, whose tokens the weights do not know: give data.sentencepiece.model, the "
+                         "one that they were trained with");
+      return nullptr;
+    }
+    comparison.same("data.sentencepiece.vocab", data.sentencepiece.vocab, theirs->vocab());
+    if (data.sentencepiece.vocab != theirs->vocab()) return nullptr;
+    notes.push_back("the tokenizer is that of " + run_dir.string() + "; none was trained");
+    return theirs;
+  }
+  std::shared_ptr<const data::Tokenizer> ours = data::create_tokenizer(config);
+  if (theirs && ours->kind() == theirs->kind() && has_text(ours->kind()) && ours->definition() != theirs->definition()) {
+    comparison.differs(
+        "data.sentencepiece.model", data.sentencepiece.model,
+        fmt::format("is not the model that the weights were trained with, whose tokens they know: give {}", model));
+    return nullptr;
+  }
+  if (theirs && ours->kind() != theirs->kind()) {
+    notes.push_back(
+        fmt::format("data.tokenizer={} cannot be compared with that of the weights, {}: whether their tokens are the "
+                    "same is for you to know",
+                    ours->kind(), theirs->kind()));
+  }
+  return ours;
+}
+
+std::string learning_rates(const Config& before, const Config& after, std::int64_t step) {
+  const double last = LearningRate(before.train.optimizer, before.train.steps).at(step - 1);
+  const double next = LearningRate(after.train.optimizer, after.train.steps).at(step);
+  return fmt::format("learning rate: {:.3g} at step {} of the run before, {:.3g} at step {} of this one", last, step, next,
+                     step + 1);
+}
+
+// What is recorded of the checkpoint's own origin, and of that one's. Another program may have written it: nothing is expected
+// of it.
+Json lineage_in(const Json& state) {
+  Json lineage = Json::array();
+  const auto found = state.is_object() ? state.find("init_from") : state.end();
+  if (found == state.end() || !found->is_object()) return lineage;
+  Json parent = *found;
+  const Json older = parent.value("lineage", Json::array());
+  parent.erase("lineage");
+  lineage.push_back(std::move(parent));
+  if (older.is_array()) lineage.insert(lineage.end(), older.begin(), older.end());
+  return lineage;
+}
+
+// The type of the stored weights.
+DType stored_type(const checkpoint::CheckpointReader& reader, const std::vector<model::Parameter>& parameters) {
+  for (const model::Parameter& parameter : parameters) {
+    if (reader.contains(parameter.name)) return reader.tensor(parameter.name).dtype;
+  }
+  return DType::f32;
+}
+
+void compare_contents(const Config& config, const checkpoint::CheckpointReader& reader,
+                      const std::vector<model::Parameter>& parameters, Comparison& comparison) {
+  const std::string name = reader.directory().string();
+  const bool wide = config.precision.compute == "fp64", stored_wide = stored_type(reader, parameters) == DType::f64;
+  if (wide != stored_wide) {
+    comparison.differs("precision.compute", config.precision.compute,
+                       fmt::format("must {}be fp64: the weights of {} are stored as {}", stored_wide ? "" : "not ", name,
+                                   stored_wide ? "fp64" : "fp32"));
+  }
+  if (!config.train.init_from.optimizer) return;
+  if (!parameters.empty() && !reader.contains(checkpoint::exp_avg_name(parameters.front()))) {
+    comparison.differs("train.init_from.optimizer", "true", "must be false: " + name + " holds weights and no moments");
+  }
+  if (config.train.steps <= reader.step()) {
+    comparison.differs("train.steps", std::to_string(config.train.steps),
+                       fmt::format("must be more than {}, the step of {}: with train.init_from.optimizer the run goes on from "
+                                   "there, and the steps before count",
+                                   reader.step(), name));
+  }
+}
+
+}  // namespace
+
+InitialWeights open_initial_weights(const Config& config) {
+  const InitFromConfig& wanted = config.train.init_from;
+  InitialWeights weights;
+  weights.checkpoint = checkpoint::find_weights(wanted.path);
+  weights.checkpoint.directory = std::filesystem::canonical(weights.checkpoint.directory);
+  const checkpoint::CheckpointReader reader(weights.checkpoint.directory);
+  Comparison comparison(weights.checkpoint.directory.string());
+
+  const std::filesystem::path& run_dir = weights.checkpoint.run_dir;
+  const std::shared_ptr<const data::Tokenizer> theirs = data::has_tokenizer(run_dir) ? data::load_tokenizer(run_dir) : nullptr;
+  weights.tokenizer = common_tokenizer(config, theirs, run_dir, comparison, weights.notes);
+  const model::ModelShape shape =
+      model::resolve_shape(config.model, weights.tokenizer ? weights.tokenizer->vocab() : 1, config.data.sequence_length);
+  const std::optional<Config> before = config_in(reader.state());
+  if (before) {
+    // Where the vocabulary follows from the tokenizer and that is not known, the tensors tell.
+    const std::int64_t vocab = before->model.vocab > 0 ? before->model.vocab : theirs ? theirs->vocab() : shape.vocab;
+    model::ModelShape there = model::resolve_shape(before->model, vocab, before->data.sequence_length);
+    if (!weights.tokenizer) there.vocab = shape.vocab;  // told of already
+    compare_shapes(shape, there, comparison);
+    const auto note = [&](const char* key, double now, double then) {
+      if (now == then) return;
+      weights.notes.push_back(fmt::format("{} is {}, and was {} when the weights were trained", key, now, then));
+    };
+    note("model.norm_epsilon", config.model.norm_epsilon, before->model.norm_epsilon);
+    if (config.model.position == Position::rope) note("model.rope_base", config.model.rope_base, before->model.rope_base);
+  }
+  const std::vector<model::Parameter> parameters = model::parameters(shape);
+  compare_contents(config, reader, parameters, comparison);
+  comparison.finish();
+  // What no configuration says, the tensors do.
+  expect_training_tensors(reader, shape, config.precision.compute == "fp64" ? DType::f64 : DType::f32,
+                          wanted.optimizer ? Restored::everything : Restored::weights);
+
+  if (wanted.optimizer && before && reader.step() > 0) weights.notes.push_back(learning_rates(*before, config, reader.step()));
+  weights.record = {{"checkpoint", weights.checkpoint.directory.string()},
+                    {"step", reader.step()},
+                    {"optimizer", wanted.optimizer},
+                    {"digest", reader.digest()},
+                    {"lineage", lineage_in(reader.state())}};
+  return weights;
+}
+
+}  // namespace plait::train

@@ -1,0 +1,31 @@
+// The weights that a new run takes from another (train.init_from): whether they are weights of its model and its tokens.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_directory.h"
+#include "core/config.h"
+#include "data/tokenizer.h"
+
+namespace plait::train {
+
+struct InitialWeights {
+  checkpoint::FoundCheckpoint checkpoint;
+  std::shared_ptr<const data::Tokenizer> tokenizer;  // of the new run: the other run's, wherever both have one
+  // {"checkpoint": absolute path, "step", "optimizer": whether moments and step count are taken, "digest":
+  // CheckpointReader::digest(), "lineage": [the same, without lineage, of the run that the checkpoint is of, then of that one's
+  // origin, ...]}
+  nlohmann::ordered_json record;
+  std::vector<std::string> notes;  // differences that are allowed, for the user to see
+};
+
+// Finds and verifies what config.train.init_from names and compares it with the configuration. ConfigError with every
+// difference: the model's shape, tied embeddings, vocabulary, tokenizer, number format; no moments where they are asked for;
+// nothing left to train. A difference that changes what the weights compute but not whether they fit (model.rope_base,
+// model.norm_epsilon) is a note: it may be wanted.
+InitialWeights open_initial_weights(const Config& config);
+
+}  // namespace plait::train

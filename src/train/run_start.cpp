@@ -1,0 +1,100 @@
+#include "train/run_start.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <cstdio>
+#include <functional>
+#include <limits>
+
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/run_directory.h"
+#include "core/file.h"
+#include "data/tokenizer.h"
+#include "train/initial_weights.h"
+
+namespace plait::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t longest_path = 4096;
+
+// Takes the lock of a run's directory, before anything in it is read or written.
+using Own = std::function<void(const fs::path& run_dir)>;
+
+RunStart resume_run(const fs::path& path, const Own& own, RunOrigin& origin) {
+  std::error_code missing;  // which find_checkpoint tells
+  const fs::path run_dir = checkpoint::run_directory_of(fs::canonical(path, missing));
+  if (fs::is_directory(checkpoint::checkpoints_directory(run_dir), missing)) own(run_dir);
+  const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(path);
+  const checkpoint::CheckpointReader reader(found.directory);
+  origin.init_from = reader.state().value("init_from", nlohmann::ordered_json());
+  origin.notes.push_back(fmt::format("resumed {} after step {}", path.string(), found.step));
+  return {.run_dir = found.run_dir, .checkpoint = found.directory, .resumed = true, .step = found.step};
+}
+
+RunStart new_run(const Config& config, const data::Tokenizer& tokenizer, const Own& own) {
+  RunStart start;
+  start.run_dir = checkpoint::create_run_directory(config.run);
+  own(start.run_dir);
+  tokenizer.save(start.run_dir);
+  checkpoint::keep_config(start.run_dir, config);
+  return start;
+}
+
+RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin) {
+  InitialWeights weights = open_initial_weights(config);
+  RunStart start = new_run(config, *weights.tokenizer, own);
+  write_text_file(start.run_dir / "init_from.json", weights.record.dump(2) + "\n");
+  start.checkpoint = weights.checkpoint.directory;
+  const bool optimizer = config.train.init_from.optimizer;
+  if (optimizer) start.step = weights.checkpoint.step;
+  start.restored = optimizer ? Restored::everything : Restored::weights;
+  origin.init_from = std::move(weights.record);
+  origin.notes = std::move(weights.notes);
+  origin.notes.push_back(optimizer ? fmt::format("weights, moments and step count from {}: goes on after step {}",
+                                                 start.checkpoint.string(), start.step)
+                                   : fmt::format("weights from {}, of step {}: starts at step 0 with fresh moments",
+                                                 start.checkpoint.string(), weights.checkpoint.step));
+  return start;
+}
+
+}  // namespace
+
+void to_json(nlohmann::ordered_json& json, const RunStart& start) {
+  json = {{"run_dir", start.run_dir.string()},
+          {"checkpoint", start.checkpoint.string()},
+          {"resumed", start.resumed},
+          {"weights_only", start.restored == Restored::weights},
+          {"step", start.step}};
+}
+
+void from_json(const nlohmann::ordered_json& json, RunStart& start) {
+  comm::Fields fields(json);
+  start.run_dir = fields.text("run_dir", longest_path);
+  start.checkpoint = fields.text("checkpoint", longest_path);
+  start.resumed = fields.flag("resumed");
+  start.restored = fields.flag("weights_only") ? Restored::weights : Restored::everything;
+  start.step = fields.integer("step", 0, std::numeric_limits<std::int64_t>::max());
+  fields.end();
+}
+
+RunStart agree_on_start(const Config& config, const fs::path& resume, comm::Meeting& meeting,
+                        std::optional<checkpoint::RunLock>& lock, RunOrigin& origin) {
+  const Own own = [&](const fs::path& run_dir) {
+    lock =
+        checkpoint::RunLock::own(run_dir, meeting.timeout(), [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+    if (!lock->warning().empty()) fmt::print(stderr, "warning: {}\n", lock->warning());
+  };
+  RunStart agreed = meeting.tell(0, "start", [&] {
+    const auto busy = meeting.busy();
+    if (!resume.empty()) return resume_run(resume, own, origin);
+    if (!config.train.init_from.path.empty()) return initialized_run(config, own, origin);
+    return new_run(config, *data::create_tokenizer(config), own);
+  });
+  if (meeting.rank() != 0) lock = checkpoint::RunLock::join(agreed.run_dir);
+  return agreed;
+}
+
+}  // namespace plait::train

@@ -1,0 +1,47 @@
+// Where a run starts: with weights from the seed, with those of another run (train.init_from), or where it was left (--resume).
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/run_lock.h"
+#include "comm/fields.h"
+#include "comm/meeting.h"
+#include "core/config.h"
+#include "train/training_checkpoint.h"
+
+namespace plait::train {
+
+// What all ranks have to know of it; rank 0 decides and tells.
+struct RunStart {
+  std::filesystem::path run_dir;
+  std::filesystem::path checkpoint;          // to load; empty: weights from the seed
+  bool resumed = false;                      // the checkpoint is of this very run
+  Restored restored = Restored::everything;  // what is taken from the checkpoint
+  std::int64_t step = 0;                     // updates done
+  // Whether the run goes on at the step of the checkpoint, in whatever directory.
+  bool continues() const { return !checkpoint.empty() && restored == Restored::everything; }
+};
+
+void to_json(nlohmann::ordered_json& json, const RunStart& start);
+void from_json(const nlohmann::ordered_json& json, RunStart& start);
+
+// What rank 0 knows beside that.
+struct RunOrigin {
+  // Where the weights of this run, or of the run that it goes on with, came from; null: the seed. Kept in
+  // RUN_DIR/init_from.json and in the state of every checkpoint (docs/checkpoints.md).
+  nlohmann::ordered_json init_from;
+  std::vector<std::string> notes;  // for the user
+};
+
+// Collective, before anything is launched on devices. Rank 0 finds and verifies the checkpoint, or makes the new run's
+// directory with its configuration and tokenizer. What cannot be is found out before a directory is made: ConfigError, with
+// every difference between the configuration and the run that the weights are of, and the remedy. Leaves the rank's part of the
+// directory's lock in `lock`, and on rank 0 where the run comes from in `origin`.
+RunStart agree_on_start(const Config& config, const std::filesystem::path& resume, comm::Meeting& meeting,
+                        std::optional<checkpoint::RunLock>& lock, RunOrigin& origin);
+
+}  // namespace plait::train
