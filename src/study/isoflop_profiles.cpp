@@ -1,0 +1,185 @@
+#include "study/isoflop_profiles.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "core/error.h"
+#include "core/philox.h"
+#include "study/least_squares.h"
+#include "study/quantiles.h"
+
+namespace plait::study {
+namespace {
+
+constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+constexpr std::size_t least_budgets = 3, least_sizes = 3;
+
+// loss = c0 + c1 x + c2 x², x = log N less its mean.
+class Profile {
+ public:
+  explicit Profile(std::vector<LossPoint> runs) : runs_(std::move(runs)), columns_(runs_.size(), 3), log_n_(runs_.size()) {
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      log_n_[i] = std::log(runs_[i].parameters);
+      middle_ += log_n_[i] / static_cast<double>(runs_.size());
+      flops_ += std::log(training_flops(runs_[i].parameters, runs_[i].tokens)) / static_cast<double>(runs_.size());
+    }
+    std::vector<double> losses(runs_.size());
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      const double x = log_n_[i] - middle_;
+      columns_.column(0)[i] = 1;
+      columns_.column(1)[i] = x;
+      columns_.column(2)[i] = x * x;
+      losses[i] = runs_[i].loss;
+    }
+    coefficients_ = least_squares(columns_, losses).coefficients;
+    const std::vector<double> leverage = leverages(columns_);
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      fitted_.push_back(value_at(log_n_[i] - middle_));
+      // A parabola through three points has leverage 1 everywhere: nothing is left to resample.
+      noise_.push_back(leverage[i] > 1 - 1e-9 ? 0 : (losses[i] - fitted_[i]) / (1 - leverage[i]));
+    }
+  }
+
+  std::size_t size() const { return runs_.size(); }
+  double log_flops() const { return flops_; }
+
+  // log N of the minimum, wherever it lies; not a number where the parabola has none.
+  double log_minimum() const { return log_minimum_of(coefficients_); }
+
+  // Of the parabola through losses resampled by signs from `random`.
+  double resampled_log_minimum(const Random& random, std::uint64_t first, std::uint64_t bootstrap) const {
+    std::vector<double> losses(size());
+    for (std::size_t i = 0; i < size(); ++i) {
+      const bool up = (random.bits(first + i, bootstrap) & 1U) != 0;
+      losses[i] = fitted_[i] + (up ? noise_[i] : -noise_[i]);
+    }
+    return log_minimum_of(least_squares(columns_, losses).coefficients);
+  }
+
+  IsoflopMinimum minimum() const {
+    IsoflopMinimum result;
+    result.flops = std::exp(flops_);
+    result.runs = static_cast<int>(size());
+    const auto [least, most] = std::ranges::minmax(log_n_);
+    const double at = log_minimum();
+    // Where it has no minimum inside, the parabola falls towards one end.
+    const bool falls = value_at(most - middle_) < value_at(least - middle_);
+    if (!(at > least && at < most)) {
+      result.refused =
+          falls ? fmt::format("no minimum inside the sizes: the loss still falls at the largest, N={:.3g}. Add larger sizes",
+                              std::exp(most))
+                : fmt::format("no minimum inside the sizes: the loss rises from the smallest, N={:.3g}. Add smaller sizes",
+                              std::exp(least));
+      return result;
+    }
+    result.parameters = std::exp(at);
+    result.tokens = result.flops / 6 / result.parameters;
+    result.loss = value_at(at - middle_);
+    return result;
+  }
+
+ private:
+  double value_at(double x) const { return coefficients_[0] + x * (coefficients_[1] + x * coefficients_[2]); }
+  double log_minimum_of(const std::vector<double>& c) const { return c[2] > 0 ? middle_ - c[1] / (2 * c[2]) : nothing; }
+
+  std::vector<LossPoint> runs_;
+  Columns columns_;
+  std::vector<double> log_n_, coefficients_, fitted_, noise_;
+  double middle_ = 0, flops_ = 0;
+};
+
+// By budget, ascending; those of too few sizes left out.
+std::vector<Profile> profiles_of(std::span<const LossPoint> points) {
+  std::vector<LossPoint> sorted(points.begin(), points.end());
+  const auto flops = [](const LossPoint& p) { return training_flops(p.parameters, p.tokens); };
+  std::ranges::sort(sorted, {}, flops);
+  std::vector<Profile> profiles;
+  for (std::size_t first = 0; first < sorted.size();) {
+    std::size_t end = first;
+    std::set<double> sizes;
+    while (end < sorted.size() && flops(sorted[end]) <= flops(sorted[first]) * (1 + budget_tolerance))
+      sizes.insert(sorted[end++].parameters);
+    if (sizes.size() >= least_sizes) {
+      profiles.emplace_back(std::vector<LossPoint>(sorted.begin() + static_cast<std::ptrdiff_t>(first),
+                                                   sorted.begin() + static_cast<std::ptrdiff_t>(end)));
+    }
+    first = end;
+  }
+  return profiles;
+}
+
+struct Line {
+  double intercept = nothing, slope = nothing;
+};
+
+// Through (x, y) where y is a number; nothing through fewer than two.
+Line line_through(const std::vector<double>& x, const std::vector<double>& y) {
+  std::vector<std::size_t> there;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    if (!std::isnan(y[i])) there.push_back(i);
+  }
+  if (there.size() < 2) return {};
+  Columns columns(there.size(), 2);
+  std::vector<double> values(there.size());
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    columns.column(0)[i] = 1;
+    columns.column(1)[i] = x[there[i]];
+    values[i] = y[there[i]];
+  }
+  const std::vector<double> found = least_squares(columns, values).coefficients;
+  return {found[0], found[1]};
+}
+
+}  // namespace
+
+IsoflopFit fit_isoflop_profiles(std::span<const LossPoint> points, const ScalingLawOptions& options) {
+  for (const LossPoint& point : points) require_usable(point);
+  const std::vector<Profile> all = profiles_of(points);
+  IsoflopFit fit;
+  std::vector<std::size_t> good;
+  std::vector<double> log_flops, log_minima;
+  double degrees_of_freedom = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    fit.budgets.push_back(all[i].minimum());
+    if (!fit.budgets[i].refused.empty()) continue;
+    good.push_back(i);
+    log_flops.push_back(all[i].log_flops());
+    log_minima.push_back(all[i].log_minimum());
+    degrees_of_freedom += static_cast<double>(all[i].size()) - 3;
+  }
+  const Line line = good.size() >= least_budgets ? line_through(log_flops, log_minima) : Line{};
+  if (good.size() < least_budgets) {
+    fit.refused = fmt::format("a power law of the best sizes needs {} budgets whose minimum lies inside their sizes, not {}",
+                              least_budgets, good.size());
+  } else {
+    fit.exponent = line.slope;
+    fit.coefficient = std::exp(line.intercept);
+  }
+  // Minima of all budgets come from one draw, so that the exponent's interval follows from theirs.
+  const Random random(options.seed, "isoflop bootstrap");
+  std::vector<std::vector<double>> minima(good.size());
+  std::vector<double> slopes;
+  for (std::uint64_t b = 0; b < static_cast<std::uint64_t>(options.bootstraps); ++b) {
+    std::vector<double> drawn;
+    std::uint64_t first = 0;
+    for (std::size_t g = 0; g < good.size(); ++g) {
+      drawn.push_back(all[good[g]].resampled_log_minimum(random, first, b));
+      minima[g].push_back(drawn.back());
+      first += all[good[g]].size();
+    }
+    slopes.push_back(line_through(log_flops, drawn).slope);
+  }
+  const double freedom = std::max(degrees_of_freedom, 1.0);
+  for (std::size_t g = 0; g < good.size(); ++g) {
+    const Interval logs = bootstrap_interval(minima[g], options.confidence, freedom);
+    fit.budgets[good[g]].parameters_interval = {std::exp(logs.low), std::exp(logs.high)};
+  }
+  if (fit.refused.empty()) fit.exponent_interval = bootstrap_interval(slopes, options.confidence, freedom);
+  return fit;
+}
+
+}  // namespace plait::study

@@ -1,0 +1,40 @@
+// The best size for each compute budget, from runs of several sizes per budget: approach 2 of Hoffmann et al., "Training
+// Compute-Optimal Large Language Models" (2022), section 3.2. It assumes less than a law of all losses (study/scaling_law.h)
+// and is the check on it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/statistics.h"
+#include "study/scaling_law.h"
+
+namespace plait::study {
+
+// The runs of one budget: a parabola through their losses over log N.
+struct IsoflopMinimum {
+  double flops = 0;  // geometric mean of 6 N D
+  int runs = 0;
+  std::string refused;                          // why there is no minimum; "" if there is one
+  double parameters = 0, tokens = 0, loss = 0;  // at the minimum, there unless refused
+  Interval parameters_interval;
+};
+
+struct IsoflopFit {
+  std::vector<IsoflopMinimum> budgets;  // ascending in FLOPs
+  std::string refused;                  // why there is no power law; "" if there is one
+  // best parameters = coefficient * flops^exponent, a line through the logarithms of the minima; there unless refused.
+  double exponent = 0, coefficient = 0;
+  Interval exponent_interval;
+};
+
+// Runs whose 6 N D are within this share of each other are of one budget: steps are of whole batches.
+inline constexpr double budget_tolerance = 0.05;
+
+// Budgets of fewer than 3 sizes are none and are left out. A budget is refused where its parabola does not open upwards or has
+// its minimum outside the sizes that were run: that would be extrapolation. The power law needs 3 budgets that are not.
+// Intervals are of a wild bootstrap, as in study/scaling_law.h. ConfigError for a value that is not positive and finite.
+IsoflopFit fit_isoflop_profiles(std::span<const LossPoint> points, const ScalingLawOptions& options = {});
+
+}  // namespace plait::study
