@@ -19,6 +19,8 @@ class LearningRate {
  public:
   LearningRate(const OptimizerConfig& config, std::int64_t steps);
   double at(std::int64_t step) const;
+  // Steps at the end in which the rate falls; 0 for constant.
+  std::int64_t decay_steps() const { return steps_ > decay_start_ ? steps_ - decay_start_ : 0; }
 
  private:
   Decay decay_;
