@@ -1,4 +1,5 @@
-// plait study CONFIG [--simulate] [--resume DIR] [--dry-run] [--only EXPR] [--set path=value ...] [--json]
+// plait study CONFIG [--simulate] [--resume DIR] [--dry-run] [--only EXPR] [--set path=value ...] [--json]; and its
+// subcommands.
 #include <spdlog/fmt/fmt.h>
 
 #include <iostream>
@@ -16,6 +17,7 @@
 #include "study/runner.h"
 #include "study/simulated_points.h"
 #include "study/study_folder.h"
+#include "study_commands.h"
 #include "topology/topology_json.h"
 #include "train/report/status_line.h"
 
@@ -150,7 +152,10 @@ void add_study_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_flag("--json", o->json, "One JSON document on stdout, everything else on stderr");
   command->add_flag("--check-devices", o->check_devices)->group("");
   o->program = argc > 0 ? argv[0] : "plait";
-  command->callback([o, &status] { status = run(*o); });
+  add_study_fit_command(*command, status);
+  command->callback([o, command, &status] {
+    if (command->get_subcommands().empty()) status = run(*o);
+  });
 }
 
 }  // namespace plait

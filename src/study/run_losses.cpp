@@ -1,0 +1,169 @@
+#include "study/run_losses.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "checkpoint/run_directory.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json_file.h"
+#include "data/tokenizer.h"
+#include "model/model_shape.h"
+#include "train/report/model_flops.h"
+
+namespace plait::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t longest_line = std::uint64_t{1} << 20;
+constexpr int deepest_run = 3;
+constexpr std::streamoff most_origin_bytes = std::streamoff{1} << 20;
+
+// The last whole line of a file of JSON lines; null if it holds none.
+nlohmann::json last_line(const fs::path& path) {
+  const File file = File::open_read(path);
+  const std::uint64_t bytes = std::min(file.size(), longest_line);
+  std::string text(bytes, '\0');
+  file.read_at(file.size() - bytes, text.data(), bytes);
+  const auto end = text.rfind('\n');  // what is behind it was cut off by a crash
+  if (end == std::string::npos || end == 0) return {};
+  const auto before = text.rfind('\n', end - 1);
+  const std::size_t first = before == std::string::npos ? 0 : before + 1;
+  nlohmann::json line = nlohmann::json::parse(text.substr(first, end - first), nullptr, false);
+  if (!line.is_object()) throw ConfigError(path.string() + ": its last line is not a JSON object");
+  return line;
+}
+
+// What losses have to have in common to be compared, by key.
+std::map<std::string, std::string> evaluation_of(const Config& config) {
+  const DataConfig& data = config.data;
+  return {{"data.train", data.validation.empty() ? fmt::format("{}", fmt::join(data.train, ", ")) : ""},
+          {"data.validation", fmt::format("{}", fmt::join(data.validation, ", "))},
+          {"data.validation_fraction", data.validation.empty() ? fmt::format("{}", data.validation_fraction) : ""},
+          {"data.tokenizer", data.tokenizer},
+          {"data.sequence_length", std::to_string(data.sequence_length)},
+          {"train.eval_batches * train.global_batch", std::to_string(config.train.eval_batches * config.train.global_batch)}};
+}
+
+std::vector<fs::path> runs_below(const fs::path& folder) {
+  std::vector<fs::path> runs;
+  std::error_code failed;
+  fs::recursive_directory_iterator entry(folder, failed);
+  for (; !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
+    std::error_code ignored;
+    if (!entry->is_directory(ignored)) continue;
+    const fs::path& path = entry->path();
+    const bool is_run = fs::exists(path / "config.yaml", ignored) && fs::exists(path / "metrics.jsonl", ignored);
+    if (is_run) runs.push_back(path);
+    if (is_run || entry.depth() + 1 >= deepest_run) entry.disable_recursion_pending();
+  }
+  if (failed) throw ConfigError(folder.string() + ": cannot be listed: " + failed.message());
+  std::ranges::sort(runs);
+  return runs;
+}
+
+struct OpenRun {
+  fs::path directory;
+  Config config;
+  std::string goes_on_from;  // the checkpoint whose optimizer state it took; "" if it took none
+  bool foreign_weights = false;
+};
+
+OpenRun open_run(const fs::path& directory) {
+  OpenRun run{directory, checkpoint::load_run_config(directory), "", false};
+  const fs::path origin = directory / "init_from.json";
+  if (!fs::exists(origin)) return run;
+  const nlohmann::json json = read_json_file(origin.string(), most_origin_bytes);
+  const bool whole = json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string() &&
+                     json.contains("optimizer") && json["optimizer"].is_boolean();
+  if (!whole) throw ConfigError(origin.string() + ": must be an object with \"checkpoint\" and \"optimizer\"");
+  run.foreign_weights = !json["optimizer"].get<bool>();
+  if (!run.foreign_weights) run.goes_on_from = json["checkpoint"].get<std::string>();
+  return run;
+}
+
+// The loss of a run at its end, or why there is none.
+std::optional<LossPoint> loss_of(const OpenRun& run, std::string& reason) {
+  const Config& config = run.config;
+  const nlohmann::json line = last_line(run.directory / "metrics.jsonl");
+  const std::int64_t step =
+      line.is_object() && line.contains("step") && line["step"].is_number_integer() ? line["step"].get<std::int64_t>() : 0;
+  if (step < config.train.steps) {
+    reason = fmt::format("it has come to step {} of {}", step, config.train.steps);
+    return std::nullopt;
+  }
+  if (!line.contains("validation_loss") || !line["validation_loss"].is_number()) {
+    reason = "it has no validation loss: it had no validation split";
+    return std::nullopt;
+  }
+  const std::int64_t sequence = config.data.sequence_length;
+  const model::ModelShape shape = model::resolve_shape(config.model, data::load_tokenizer(run.directory)->vocab(), sequence);
+  return LossPoint{
+      .parameters = static_cast<double>(train::flop_terms(shape, sequence).matrix_parameters),
+      .tokens = static_cast<double>(step) * static_cast<double>(config.train.global_batch) * static_cast<double>(sequence),
+      .loss = line["validation_loss"].get<double>()};
+}
+
+void require_same_evaluation(const OpenRun& first, const OpenRun& other) {
+  const auto here = evaluation_of(first.config), there = evaluation_of(other.config);
+  std::vector<ConfigProblem> problems;
+  for (const auto& [key, value] : here) {
+    const std::string& differs = there.at(key);
+    if (value == differs) continue;
+    problems.push_back(
+        {other.directory.string() + ": " + key, differs,
+         fmt::format("must be {}, as in {}: losses on different tokens cannot be compared", value, first.directory.string()),
+         "", 0});
+  }
+  if (!problems.empty()) throw ConfigError(problems);
+}
+
+}  // namespace
+
+std::vector<LossPoint> RunLosses::points() const {
+  std::vector<LossPoint> points;
+  for (const Run& run : runs) points.push_back(run.point);
+  return points;
+}
+
+RunLosses read_run_losses(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) throw ConfigError(folder.string() + ": no such directory");
+  std::vector<OpenRun> all;
+  for (const fs::path& directory : runs_below(folder)) all.push_back(open_run(directory));
+  if (all.empty())
+    throw ConfigError(folder.string() + ": no directory below it is a run, with a config.yaml and a metrics.jsonl");
+  std::set<fs::path> trunks;  // run directories
+  for (const OpenRun& run : all) {
+    if (!run.goes_on_from.empty()) trunks.insert(checkpoint::run_directory_of(run.goes_on_from));
+  }
+  RunLosses losses;
+  const OpenRun* first = nullptr;
+  for (const OpenRun& run : all) {
+    std::string reason;
+    std::optional<LossPoint> point;
+    if (run.foreign_weights) {
+      reason = "it began with the weights of another run, without its step count";
+    } else if (trunks.contains(fs::canonical(run.directory))) {
+      reason = "it is a trunk: other runs go on from it";
+    } else {
+      point = loss_of(run, reason);
+    }
+    if (!point) {
+      losses.left_out.push_back({run.directory, reason});
+      continue;
+    }
+    if (first == nullptr) first = &run;
+    require_same_evaluation(*first, run);
+    losses.runs.push_back({run.directory, *point});
+  }
+  return losses;
+}
+
+}  // namespace plait::study
