@@ -84,8 +84,7 @@ std::vector<ParallelConfig> layouts_of_mesh(const ParallelConfig& mesh, const Pa
 
 LayoutRequest parse_layout(const std::string& text, const std::string& key) {
   if (text.find('=') == std::string::npos) {
-    throw ConfigError(
-        {{key, text, "must be `all`, or keys of `parallel` with values, as in \"pipeline=2 tensor=2\"", "", 0}});
+    throw ConfigError({{key, text, "must be `all`, or keys of `parallel` with values, as in \"pipeline=2 tensor=2\"", "", 0}});
   }
   LayoutRequest request{text, {any_ranks, key_prefix + "data=1"}};
   for (const std::string& part : split_overrides(text, key)) request.overrides.push_back(key_prefix + part);

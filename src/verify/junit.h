@@ -1,0 +1,28 @@
+// JUnit XML, which CI systems show: suites of cases, each of which passed or says why not.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace plait::verify {
+
+enum class JunitOutcome { passed, failure, error, skipped };
+
+struct JunitCase {
+  std::string class_name;  // "plait.verify.gpt2"
+  std::string name;
+  double seconds = 0;
+  JunitOutcome outcome = JunitOutcome::passed;
+  std::string message, details;  // unless it passed
+};
+
+struct JunitSuite {
+  std::string name;
+  std::vector<JunitCase> cases;
+};
+
+// The document, `name` its root's; counts and times are summed here. Control characters, which XML 1.0 has no place for, are
+// left out.
+std::string junit_xml(const std::string& name, const std::vector<JunitSuite>& suites);
+
+}  // namespace plait::verify
