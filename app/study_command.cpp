@@ -13,6 +13,7 @@
 #include "launch/stop_signals.h"
 #include "study/display.h"
 #include "study/records.h"
+#include "study/report/report.h"
 #include "study/resolution.h"
 #include "study/runner.h"
 #include "study/simulated_points.h"
@@ -54,6 +55,7 @@ int finish(const study::StudyData& data, const StudyOptions& o) {
   fmt::print(text_stream(o), "{}", result_table(data));
   if (!data.simulated.empty()) fmt::print(text_stream(o), "\n{}", simulated_table(data.simulated));
   fmt::print(text_stream(o), "study: {}\n", data.folder.string());
+  fmt::print(text_stream(o), "report: {}\n", write_report(data, data.folder).front().string());
   if (o.json) std::cout << summary.dump(2) << '\n';
   return summary.at("exceeded_bounds").empty() ? 0 : 1;
 }
@@ -153,6 +155,8 @@ void add_study_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_flag("--check-devices", o->check_devices)->group("");
   o->program = argc > 0 ? argv[0] : "plait";
   add_study_fit_command(*command, status);
+  add_study_report_command(*command, status);
+  add_study_compare_command(*command, status);
   command->callback([o, command, &status] {
     if (command->get_subcommands().empty()) status = run(*o);
   });

@@ -5,6 +5,8 @@
 
 namespace plait {
 
+void add_study_report_command(CLI::App& study, int& status);
+void add_study_compare_command(CLI::App& study, int& status);
 void add_study_fit_command(CLI::App& study, int& status);
 
 }  // namespace plait

@@ -17,6 +17,11 @@ find_path(GLOO_INCLUDE_DIR gloo/context.h REQUIRED)
 find_library(GLOO_LIBRARY gloo REQUIRED)
 # Boost.Math: headers only.
 find_path(BOOST_INCLUDE_DIR boost/math/distributions/binomial.hpp REQUIRED)
+# Of the page that `plait study report` writes: templates (headers only), and the charting library, which becomes part of the
+# program together with its licence.
+find_path(MUSTACHE_INCLUDE_DIR kainjow/mustache.hpp REQUIRED)
+find_file(CHART_JS NAMES chart.min.js Chart.min.js PATHS /usr/share/javascript/chart.js REQUIRED NO_DEFAULT_PATH)
+find_file(CHART_JS_LICENCE NAMES copyright PATHS /usr/share/doc/libjs-chart.js REQUIRED NO_DEFAULT_PATH)
 # NVML's header; the library belongs to the driver and is opened at run time.
 find_path(NVML_INCLUDE_DIR nvml.h HINTS "${CMAKE_SOURCE_DIR}/.cache/nvml/include")
 if(NOT NVML_INCLUDE_DIR)

@@ -1,0 +1,199 @@
+#include "study/compare/comparison.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "core/percentage.h"
+#include "study/progress.h"
+#include "study/report/findings.h"
+
+namespace plait::study {
+namespace {
+
+constexpr double significant = 0.05;
+
+// What a point measures, as text.
+std::string configuration_of(const Point& point) {
+  try {
+    Config config = parse_config(point.config, {}, fmt::format("point {}", point.index));
+    const std::uint64_t seed = config.run.seed;
+    config.run = {}, config.verify = {}, config.study = {}, config.bounds = {};
+    config.run.seed = seed;
+    return to_yaml(config);
+  } catch (const ConfigError&) {
+    // Written by a plait with other keys, or with a schedule's file that is gone: the same only as the very same text.
+    return point.config;
+  }
+}
+
+bool can_be_compared(const Point& point) { return !point.config.empty() && !point.same_as; }
+
+// For each point of `after`, by its place, the one of `before` with the same configuration; null where there is none.
+std::vector<const Point*> partners(const StudyData& before, const StudyData& after) {
+  std::map<std::string, const Point*> by_text, by_configuration;
+  for (const Point& point : before.points) {
+    if (can_be_compared(point)) by_text.try_emplace(point.config, &point);
+  }
+  const auto find = [](const auto& points, const std::string& text) {
+    const auto found = points.find(text);
+    return found == points.end() ? nullptr : found->second;
+  };
+  std::vector<const Point*> found;
+  for (const Point& point : after.points) {
+    found.push_back(can_be_compared(point) ? find(by_text, point.config) : nullptr);
+    if (found.back() != nullptr || !can_be_compared(point)) continue;
+    // Read only where the texts differ: studies of one configuration file agree to the byte.
+    if (by_configuration.empty()) {
+      for (const auto& [text, old_point] : by_text) by_configuration.try_emplace(configuration_of(*old_point), old_point);
+    }
+    found.back() = find(by_configuration, configuration_of(point));
+  }
+  return found;
+}
+
+std::vector<Account> median_accounts(const std::vector<const Round*>& rounds) {
+  std::vector<Account> accounts = accounts_of({});
+  for (std::size_t n = 0; n < accounts.size(); ++n) {
+    std::vector<double> values;
+    for (const Round* round : rounds) {
+      parallel::LedgerSum ranks;
+      for (const parallel::Ledger& ledger : round->measured->ledgers) ranks.add(ledger);
+      if (ranks.steps() > 0) values.push_back(accounts_of(ranks.mean())[n].ms);
+    }
+    if (!values.empty()) accounts[n].ms = median(std::move(values));
+  }
+  return accounts;
+}
+
+std::optional<Growth> largest_growth(const std::vector<const Round*>& before, const std::vector<const Round*>& after) {
+  const std::vector<Account> was = median_accounts(before), is = median_accounts(after);
+  std::optional<Growth> largest;
+  for (std::size_t n = 0; n < was.size(); ++n) {
+    const Growth growth{was[n].name, was[n].ms, is[n].ms};
+    if (growth.ms() > (largest ? largest->ms() : 0)) largest = growth;
+  }
+  return largest;
+}
+
+// Why a point has no times; "" if it has some.
+std::string why_without_times(const StudyData& data, const Point& point) {
+  if (point.pruning) return "pruned: " + point.pruned_because;
+  if (const Round* failure = data.failure_of(point.index)) return to_string(failure->outcome) + ": " + failure->message;
+  return data.measured_rounds_of(point.index).empty() ? to_string(data.state_of(point.index)) : "";
+}
+
+void judge(ComparedPoint& point, double threshold, std::size_t points) {
+  const double longer = point.factor.value - 1;
+  const bool differs = point.p <= significant;
+  if (differs && longer > 0 && longer >= threshold) {
+    point.change = Change::slower;
+  } else if (differs && longer < 0 && -longer >= threshold) {
+    point.change = Change::faster;
+  } else if (point.factor.interval.low >= 1 - threshold && point.factor.interval.high <= 1 + threshold) {
+    point.change = Change::same;
+  } else {
+    point.change = Change::cannot_tell;
+    const double least = least_rank_sum_p(point.old_rounds, point.new_rounds) * static_cast<double>(points);
+    point.because = fmt::format("p {:.3g}, 95 % interval of the factor {:.3f} to {:.3f}", point.p, point.factor.interval.low,
+                                point.factor.interval.high);
+    if (least > significant)
+      point.because +=
+          fmt::format("; {} and {} rounds are too few to show any difference among {} points: more study.measure.rounds",
+                      point.old_rounds, point.new_rounds, points);
+  }
+}
+
+}  // namespace
+
+std::size_t Comparison::count(Change change) const {
+  return static_cast<std::size_t>(std::ranges::count(points, change, &ComparedPoint::change));
+}
+
+Comparison compare(const StudyData& before, const StudyData& after, const ComparisonOptions& options) {
+  Comparison c{.old_folder = before.folder.string(),
+               .new_folder = after.folder.string(),
+               .old_commit = before.environment.plait.commit,
+               .new_commit = after.environment.plait.commit,
+               .threshold = 0,
+               .other_machine = "",
+               .points = {},
+               .lone = {}};
+  const std::string old_machine = before.environment.machine(), new_machine = after.environment.machine();
+  if (old_machine != new_machine) {
+    c.other_machine = fmt::format("{} on {}; {} on {}", c.old_folder, old_machine, c.new_folder, new_machine);
+    if (!options.allow_other_machine)
+      throw ConfigError(
+          "measured on different machines: " + c.other_machine +
+          ". Times of different machines say nothing about plait; --allow-other-machine compares them all the same.");
+  }
+  const auto bound = percentage(after.config.study.bounds.regression);
+  c.threshold = bound ? *bound : percentage(before.config.study.bounds.regression).value_or(0);
+
+  const std::vector<const Point*> partner = partners(before, after);
+  for (const Point& point : before.points) {
+    if (can_be_compared(point) && std::ranges::find(partner, &point) == partner.end())
+      c.lone.push_back({point.index, point.label(), "only in " + c.old_folder});
+  }
+  bool any_in_both = false;
+  for (std::size_t n = 0; n < after.points.size(); ++n) {
+    const Point* point = &after.points[n];
+    if (!can_be_compared(*point)) continue;
+    if (partner[n] == nullptr) {
+      c.lone.push_back({point->index, point->label(), "only in " + c.new_folder});
+      continue;
+    }
+    any_in_both = true;
+    const Point& old_point = *partner[n];
+    const std::string no_old = why_without_times(before, old_point), no_new = why_without_times(after, *point);
+    const bool breaks = no_old.empty() && after.failure_of(point->index) != nullptr;
+    if (!breaks && !(no_old.empty() && no_new.empty())) {
+      const std::string where = no_old.empty() ? c.new_folder : c.old_folder;
+      c.lone.push_back(
+          {point->index, point->label(), fmt::format("not measured in {}: {}", where, no_old.empty() ? no_new : no_old)});
+      continue;
+    }
+    const std::vector<const Round*> old_rounds = before.measured_rounds_of(old_point.index),
+                                    new_rounds = after.measured_rounds_of(point->index);
+    ComparedPoint compared{.old_point = old_point.index,
+                           .new_point = point->index,
+                           .label = point->label(),
+                           .change = breaks ? Change::broken : Change::cannot_tell,
+                           .old_rounds = old_rounds.size(),
+                           .new_rounds = new_rounds.size(),
+                           .old_step_ms = median(round_medians(old_rounds)),
+                           .new_step_ms = 0,
+                           .factor = {},
+                           .p = 1,
+                           .growth = {},
+                           .because = breaks ? no_new : ""};
+    if (!breaks) {
+      compared.new_step_ms = median(round_medians(new_rounds));
+      compared.factor = factor_between(round_medians(old_rounds), round_medians(new_rounds));
+      compared.p = rank_sum_p(round_medians(old_rounds), round_medians(new_rounds));
+      compared.growth = largest_growth(old_rounds, new_rounds);
+    }
+    c.points.push_back(std::move(compared));
+  }
+  if (!any_in_both)
+    throw ConfigError(
+        fmt::format("{} and {} have no point in common: no resolved configuration is in both", c.old_folder, c.new_folder));
+  std::ranges::sort(c.points, {}, &ComparedPoint::new_point);
+  std::vector<ComparedPoint*> tested;
+  std::vector<double> p;
+  for (ComparedPoint& point : c.points) {
+    if (point.change == Change::broken) continue;
+    tested.push_back(&point);
+    p.push_back(point.p);
+  }
+  const std::vector<double> corrected = holm_corrected(p);
+  for (std::size_t n = 0; n < tested.size(); ++n) {
+    tested[n]->p = corrected[n];
+    judge(*tested[n], c.threshold, tested.size());
+  }
+  return c;
+}
+
+}  // namespace plait::study

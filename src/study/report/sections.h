@@ -1,0 +1,31 @@
+// The sections of a report, each from the findings alone.
+#pragma once
+
+#include <optional>
+
+#include "study/report/findings.h"
+#include "study/report/report.h"
+
+namespace plait::study {
+
+// Of speed: against the number of ranks, with the ideal line.
+Section throughput_section(const Findings& findings);
+Section efficiency_section(const Findings& findings);
+// Beyond the machine; nothing where nothing was simulated.
+std::optional<Section> extrapolation_section(const Findings& findings);
+
+// Of points beside each other.
+Section ledger_section(const Findings& findings);
+Section map_section(const Findings& findings);  // layout by micro-batch
+Section prediction_section(const Findings& findings);
+Section memory_section(const Findings& findings);
+Section pareto_section(const Findings& findings);
+
+// Of record.
+Section environment_section(const Findings& findings);
+Section points_section(const Findings& findings);
+
+// Charts of bars show this many points, the fastest; tables show all.
+inline constexpr std::size_t most_bars = 40;
+
+}  // namespace plait::study
