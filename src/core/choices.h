@@ -100,10 +100,10 @@ inline constexpr auto names<LaunchMode> = std::to_array<Name<LaunchMode>>(
     {{LaunchMode::threads, "threads"}, {LaunchMode::processes, "processes"}, {LaunchMode::external, "external"}});
 
 // study.scaling: what grows with the number of ranks
-enum class Scaling { strong, weak, model };
+enum class Scaling { strong, weak, model, isoflop };
 template <>
-inline constexpr auto names<Scaling> =
-    std::to_array<Name<Scaling>>({{Scaling::strong, "strong"}, {Scaling::weak, "weak"}, {Scaling::model, "model"}});
+inline constexpr auto names<Scaling> = std::to_array<Name<Scaling>>(
+    {{Scaling::strong, "strong"}, {Scaling::weak, "weak"}, {Scaling::model, "model"}, {Scaling::isoflop, "isoflop"}});
 
 // study.measure.order
 enum class RoundOrder { shuffled, listed };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 
 #include "core/config_schema.h"
 #include "core/pair_transport.h"
@@ -123,6 +124,28 @@ std::vector<CrossRule> size_rules() {
                    "micro-batches, each through `model.layers` + 2 blocks",
                    limits::passes),
        [](const Config& c) { return data_size(c) > 0 ? too_many_passes(c, data_size(c)) : std::string(); }},
+  };
+}
+
+std::vector<CrossRule> study_rules() {
+  const auto has = [](const Config& c, std::string_view key) {
+    return std::ranges::any_of(c.study.axes, [&](const AxisConfig& axis) { return axis.key == key; });
+  };
+  return {
+      {{"study.axes", "study.scaling"},
+       "has `flops` and `parameters` with `study.scaling: isoflop`, and without it neither",
+       [has](const Config& c) {
+         const bool wanted = c.study.scaling == Scaling::isoflop;
+         return unless(has(c, flops_axis) == wanted && has(c, parameters_axis) == wanted,
+                       wanted ? "must have both flops and parameters, for study.scaling=isoflop"
+                              : "has flops or parameters, which only study.scaling=isoflop takes");
+       }},
+      {{"study.measure.rounds", "study.scaling"},
+       "is 1 with `study.scaling: isoflop`: the same seed gives the same loss",
+       [](const Config& c) {
+         return unless(c.study.scaling != Scaling::isoflop || c.study.measure.rounds == "1",
+                       "must be 1 with study.scaling=isoflop: the same seed gives the same loss");
+       }},
   };
 }
 
@@ -444,7 +467,7 @@ std::vector<CrossRule> layout_rules() {
 const std::vector<CrossRule>& cross_rules() {
   static const std::vector<CrossRule> all = [] {
     std::vector<CrossRule> rules;
-    for (auto* part : {size_rules, model_rules, data_rules, train_rules, layout_rules}) {
+    for (auto* part : {size_rules, model_rules, data_rules, train_rules, layout_rules, study_rules}) {
       for (CrossRule& rule : part()) rules.push_back(std::move(rule));
     }
     return rules;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <set>
 #include <type_traits>
 
@@ -50,11 +52,17 @@ Rule rule(std::string words, Holds holds) {
 // Sections that say nothing about how a run trains.
 constexpr std::array not_of_a_run = {"run.", "verify.", "study.", "bounds."};
 
+bool is_positive(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == '\0' && std::isfinite(value) && value > 0;
+}
+
 // Why a study cannot have this axis; "" if it can.
 std::string axis_problem(const AxisConfig& axis) {
   const bool is_layout = axis.key == "layout";
   const auto stands_for = [&](const char* section) { return axis.key.starts_with(section); };
-  if (!is_layout && find_field(axis.key) == nullptr) {
+  if (!is_layout && !is_isoflop_axis(axis.key) && find_field(axis.key) == nullptr) {
     std::vector<std::string> keys{"layout"};
     for (const Field& field : fields()) keys.push_back(field.path);
     const std::string nearest = nearest_of(axis.key, keys);
@@ -67,6 +75,8 @@ std::string axis_problem(const AxisConfig& axis) {
     if (std::find(axis.values.begin(), axis.values.begin() + static_cast<std::ptrdiff_t>(n), value) !=
         axis.values.begin() + static_cast<std::ptrdiff_t>(n))
       return "has '" + value.text + "' twice for '" + axis.key + "'";
+    if (is_isoflop_axis(axis.key) && !is_positive(value.text))
+      return "has '" + value.text + "' for '" + axis.key + "': must be a number above 0, as 1e18";
     if (is_layout && value.text != "auto" && value.text != "all" && value.text.find('=') == std::string::npos)
       return "has the layout '" + value.text + "': must be auto, all, or keys of `parallel` as in \"pipeline=2 tensor=2\"";
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -69,6 +70,10 @@ struct Preset {
   std::string meaning;
   ModelConfig model;
 };
+
+// Axes of study.scaling: isoflop that are no keys: compute budgets, 6 N D, and sizes N (study/isoflop_grid.h).
+inline constexpr std::string_view flops_axis = "flops", parameters_axis = "parameters";
+inline bool is_isoflop_axis(std::string_view key) { return key == flops_axis || key == parameters_axis; }
 
 // Of study.measure.rounds: "3..10", or "5" for exactly five; nothing for anything else.
 struct RoundRange {

@@ -38,8 +38,12 @@ std::string half_width(const Estimate& estimate) {
 
 std::string round_line(const StudyData& data, const Round& round) {
   const Point& point = data.points[static_cast<std::size_t>(round.point)];
-  const std::string what = round.measured ? fmt::format("{:.2f} ms a step", median(round.measured->step_ms))
-                                          : round.message + " (" + round.log + ")";
+  const auto measured = [&] {
+    std::string text = fmt::format("{:.2f} ms a step", median(round.measured->step_ms));
+    if (const auto loss = round.measured->validation_loss) text += fmt::format(", validation loss {:.4f}", *loss);
+    return text;
+  };
+  const std::string what = round.measured ? measured() : round.message + " (" + round.log + ")";
   return fmt::format("{:<13} round {:>2}  {}: {}", to_string(round.outcome), round.round, point.label(), what);
 }
 
@@ -53,7 +57,11 @@ std::string advance_line(const StudyData& data, const Advance& advance) {
 std::string dry_run_table(const Config& study, const std::vector<Point>& points) {
   std::string text = fmt::format("{:>5}  {:<10} {:>10} {:>10}  {}\n", "point", "", "step", "memory", "what");
   const config::RoundRange rounds = config::round_range(study.study.measure.rounds).value();
-  const double steps = static_cast<double>(study.study.measure.steps + study.study.measure.warmup);
+  const double measured_steps = static_cast<double>(study.study.measure.steps + study.study.measure.warmup);
+  const auto steps_of = [&](const Point& point) {
+    if (study.study.scaling != Scaling::isoflop) return measured_steps;
+    return static_cast<double>(parse_config(point.config, {}, "points.jsonl").train.steps);
+  };
   double seconds = 0;
   int measured = 0;
   for (const Point& point : points) {
@@ -66,7 +74,8 @@ std::string dry_run_table(const Config& study, const std::vector<Point>& points)
     if (point.pruning) continue;
     ++measured;
     const bool on_gpus = known && point.prediction->from.find("CPU") == std::string::npos;
-    seconds += (on_gpus ? start_seconds_gpu : start_seconds_host) + (known ? steps * point.prediction->step_ms / 1e3 : 0);
+    seconds +=
+        (on_gpus ? start_seconds_gpu : start_seconds_host) + (known ? steps_of(point) * point.prediction->step_ms / 1e3 : 0);
   }
   return text + fmt::format("{} points: {} measured, {} pruned; about {} at {} rounds of each, {} at {}\n", points.size(),
                             measured, points.size() - static_cast<std::size_t>(measured), duration(seconds * rounds.least),

@@ -12,6 +12,7 @@
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "study/expression.h"
+#include "study/isoflop_grid.h"
 #include "verify/layouts.h"
 #include "verify/overrides.h"
 
@@ -85,7 +86,8 @@ void start_here(Config& config) {
 
 class Expansion {
  public:
-  Expansion(const Config& study, int ranks_here) : study_(study), ranks_here_(ranks_here) {
+  Expansion(const Config& study, int ranks_here, Vocabulary vocabulary)
+      : study_(study), ranks_here_(ranks_here), vocabulary_(std::move(vocabulary)) {
     for (const std::string& text : study.study.skip) skip_.emplace_back(text, "study.skip");
     Config base = study;
     const std::uint64_t seed = base.run.seed;
@@ -112,7 +114,7 @@ class Expansion {
       coordinates.emplace_back(axes_[n].key, values[n].text);
       if (axes_[n].key == layout_axis) {
         layout = n;
-      } else {
+      } else if (!config::is_isoflop_axis(axes_[n].key)) {
         overrides.push_back(axes_[n].key + "=" + values[n].yaml);
       }
     }
@@ -147,6 +149,7 @@ class Expansion {
       overrides.push_back(fmt::format("{}={}", ranks_axis, draft.ranks));
       give_data(overrides, draft.ranks);
       scale(overrides, of_axes, draft.ranks);
+      if (study_.study.scaling == Scaling::isoflop) shape(overrides, draft.coordinates);
       Config config = parse_config(base_, overrides, axes_key);
       start_here(config);
       draft.config = std::move(config);
@@ -194,7 +197,7 @@ class Expansion {
 
   // What grows is read from the point on one rank, so that only what results has to hold the rules.
   void scale(std::vector<std::string>& overrides, const std::vector<std::string>& of_axes, int ranks) const {
-    if (study_.study.scaling == Scaling::strong || ranks == 1) return;
+    if (study_.study.scaling == Scaling::strong || study_.study.scaling == Scaling::isoflop || ranks == 1) return;
     std::vector<std::string> serial = of_axes;
     for (const std::string& text : verify::serial_overrides()) serial.push_back(text);
     serial.insert(serial.end(), {"launch.ranks=1", "train.micro_batch=1"});
@@ -208,8 +211,23 @@ class Expansion {
     if (study_.study.scaling == Scaling::model) grow("model.layers", one.model.layers);
   }
 
+  void shape(std::vector<std::string>& overrides, const Coordinates& coordinates) const {
+    IsoflopRequest request;
+    std::string wanted;
+    for (const auto& [key, text] : coordinates) {
+      if (!config::is_isoflop_axis(key)) continue;
+      (key == config::flops_axis ? request.budgets : request.sizes).push_back(std::strtod(text.c_str(), nullptr));
+      wanted += (wanted.empty() ? "" : " ") + key + "=" + text;
+    }
+    const Config base = parse_config(base_, overrides, axes_key);
+    const IsoflopPoint point = isoflop_grid(base, vocabulary_(base), request).front();
+    if (!point.problem.empty()) throw ConfigError({{axes_key, wanted, point.problem, "", 0}});
+    overrides.insert(overrides.end(), point.overrides.begin(), point.overrides.end());
+  }
+
   const Config& study_;
   const int ranks_here_;
+  const Vocabulary vocabulary_;
   std::vector<Expression> skip_;
   std::string base_;
   std::vector<AxisConfig> axes_;
@@ -228,7 +246,9 @@ std::string without_data(const std::string& text) {
 
 }  // namespace
 
-std::vector<Draft> expand(const Config& study, int ranks_here) { return Expansion(study, ranks_here).run(study.study.axes); }
+std::vector<Draft> expand(const Config& study, int ranks_here, const Vocabulary& vocabulary) {
+  return Expansion(study, ranks_here, vocabulary).run(study.study.axes);
+}
 
 std::vector<Draft> expand_at(const Config& study, int ranks) {
   std::vector<AxisConfig> axes;
@@ -259,7 +279,7 @@ std::vector<Draft> expand_at(const Config& study, int ranks) {
       }
     }
   }
-  return Expansion(study, ranks).run(axes);
+  return Expansion(study, ranks, data::vocabulary).run(axes);
 }
 
 void apply_skip(const Config& study, Draft& draft) {

@@ -19,8 +19,8 @@ std::vector<double> round_medians(const std::vector<const Round*>& measured);
 // fewer) it spans all of them.
 Interval step_interval(const std::vector<const Round*>& measured);
 
-// Whether a point needs no further round: it has the most of study.measure.rounds, or the least, at least two, and an interval that is
-// as narrow as study.measure.until.
+// Whether a point needs no further round: it has the most of study.measure.rounds, or the least, at least two, and an interval
+// that is as narrow as study.measure.until.
 bool is_settled(const MeasureConfig& measure, const std::vector<const Round*>& measured);
 
 // The point that efficiencies are relative to: of those that can be measured and have not failed, the one with the fewest

@@ -188,8 +188,11 @@ void prune_slow(std::vector<Point>& points, double times) {
 std::vector<Point> list_points(const Config& study, const Identity& identity,
                                const std::function<void(std::size_t done, std::size_t all)>& notice) {
   const launch::DeviceChoice devices = launch::choose_devices(study);
-  const std::vector<Draft> drafts = expand(study, devices.kind == DeviceKind::cuda ? devices.count : 2);
-  Resolver resolver({.runs_here = true});
+  launch::PlanningWish wish;
+  wish.runs_here = true;
+  Resolver resolver(wish);
+  const std::vector<Draft> drafts = expand(study, devices.kind == DeviceKind::cuda ? devices.count : 2,
+                                           [&](const Config& config) { return resolver.vocabulary(config); });
   std::vector<Point> points;
   for (const Draft& draft : drafts) {
     Point& point = points.emplace_back(point_of(study, draft, identity, resolver));

@@ -27,10 +27,9 @@ class Resolver {
   explicit Resolver(launch::PlanningWish wish);
 
   Resolved resolve(const Draft& draft);
+  std::int64_t vocabulary(const Config& config);  // of its tokenizer, which is made once for all points that share it
 
  private:
-  std::int64_t vocabulary(const Config& config);
-
   launch::PlanningWish wish_;
   std::map<std::string, std::int64_t> vocabularies_;  // by what they depend on
 };

@@ -16,13 +16,13 @@ enum class Outcome { ok, out_of_memory, failed, timed_out };
 
 // What explains noise, of one device while the measured steps ran. Nothing where the driver does not tell.
 struct DeviceConditions {
-  std::string device;                                      // "cuda:0"
-  std::string name;                                        // "NVIDIA H200"
-  std::optional<double> sm_clock_mhz, least_sm_clock_mhz;  // mean and least
-  std::optional<double> power_w;                           // mean
-  std::optional<double> temperature_c;                     // highest
-  std::optional<double> energy_j;                          // of all measured steps together
-  std::vector<std::string> throttle_reasons;               // those seen at least once: "sw_power_cap"
+  std::string device;                                                // "cuda:0"
+  std::string name = {};                                             // "NVIDIA H200"
+  std::optional<double> sm_clock_mhz = {}, least_sm_clock_mhz = {};  // mean and least
+  std::optional<double> power_w = {};                                // mean
+  std::optional<double> temperature_c = {};                          // highest
+  std::optional<double> energy_j = {};                               // of all measured steps together
+  std::vector<std::string> throttle_reasons = {};                    // those seen at least once: "sw_power_cap"
 };
 
 // Memory of one rank's device.
@@ -33,16 +33,16 @@ struct RankMemory {
 };
 
 struct Measurement {
-  std::vector<double> step_ms;            // every measured step, in order, of rank 0
-  std::vector<parallel::Ledger> ledgers;  // by rank, means over the measured steps
-  std::vector<RankMemory> memory;         // by rank
-  std::vector<DeviceConditions> devices;  // of rank 0's host; empty on CPUs
-  std::optional<double> peak_flops;       // of one device, that counts as MFU 1
-  std::optional<double> load;             // the load average of the minute: processes that ran or wanted to
+  std::vector<double> step_ms;                 // every measured step, in order, of rank 0
+  std::vector<parallel::Ledger> ledgers;       // by rank, means over the measured steps
+  std::vector<RankMemory> memory;              // by rank
+  std::vector<DeviceConditions> devices = {};  // of rank 0's host; empty on CPUs
+  std::optional<double> peak_flops = {};       // of one device, that counts as MFU 1
+  std::optional<double> load = {};             // the load average of the minute: processes that ran or wanted to
   std::int64_t tokens_per_step = 0;
-  std::optional<double> loss;             // of the last step
-  std::optional<double> validation_loss;  // of the last step, where the study measures losses
-  std::optional<std::int64_t> tokens;     // trained on until then, where the study measures losses
+  std::optional<double> loss = {};             // of the last step
+  std::optional<double> validation_loss = {};  // of the last step, where the study measures losses
+  std::optional<std::int64_t> tokens = {};     // trained on until then, where the study measures losses
 };
 
 struct Round {
@@ -52,9 +52,9 @@ struct Round {
   std::string started;  // "2026-11-23T03:05:17Z"
   double seconds = 0;   // of the process tree, start-up included
   std::string host;
-  std::string message;                  // the first line of what went wrong; "" if nothing did
-  std::string log;                      // the child's standard error, relative to the study's folder
-  std::optional<Measurement> measured;  // there if ok
+  std::string message = {};                  // the first line of what went wrong; "" if nothing did
+  std::string log;                           // the child's standard error, relative to the study's folder
+  std::optional<Measurement> measured = {};  // there if ok
 };
 
 }  // namespace plait::study

@@ -16,6 +16,7 @@
 #include "study/point_process.h"
 #include "study/progress.h"
 #include "study/records.h"
+#include "study/run_measurement.h"
 
 namespace plait::study {
 namespace {
@@ -28,6 +29,7 @@ constexpr std::streamoff most_result_bytes = std::streamoff{1} << 30;
 constexpr std::uint64_t most_log_bytes = std::uint64_t{1} << 30;
 constexpr milliseconds check_deadline{120'000};
 constexpr int most_checks = 3;
+constexpr const char* run_name = "run";  // of a study of losses: points/N/run
 constexpr std::size_t check_bytes = std::size_t{1} << 20;
 
 // Those of the rounds before `number`.
@@ -106,12 +108,7 @@ class Runner {
     const fs::path folder = folder_.prepare(point);
     const fs::path output = folder / fmt::format("round-{}.json", number);
     ProcessSpec spec;
-    spec.argv = {options_.program, "bench", "step"};
-    for (std::string& word : folder_.config_arguments(point)) spec.argv.push_back(std::move(word));
-    for (const std::string& word : {std::string("--steps"), std::to_string(measure_config().steps), std::string("--warmup"),
-                                    std::to_string(measure_config().warmup), std::string("--json"), std::string("--raw")}) {
-      spec.argv.push_back(word);
-    }
+    spec.argv = is_of_losses() ? training_of(point, folder) : benchmark_of(point);
     spec.output = output;
     spec.log = folder / fmt::format("round-{}.log", number);
     spec.deadline = milliseconds(static_cast<std::int64_t>(1e3 * data_.config.study.budget.point_timeout_s));
@@ -123,7 +120,7 @@ class Runner {
     const ProcessEnd end = run_process(spec, options_.stop ? options_.stop : [] { return false; });
     if (end.interrupted) return false;
     round.seconds = end.seconds;
-    judge(round, end, spec);
+    judge(round, end, spec, folder);
     std::error_code ignored;
     fs::remove(output, ignored);
     const bool failed = round.outcome != Outcome::ok;
@@ -133,13 +130,38 @@ class Runner {
     return true;
   }
 
-  void judge(Round& round, const ProcessEnd& end, const ProcessSpec& spec) const {
+  bool is_of_losses() const { return data_.config.study.scaling == Scaling::isoflop; }
+
+  std::vector<std::string> benchmark_of(const Point& point) const {
+    std::vector<std::string> argv{options_.program, "bench", "step", "--config"};
+    for (std::string& word : folder_.config_arguments(point)) argv.push_back(std::move(word));
+    argv.insert(argv.end(), {"--steps", std::to_string(measure_config().steps), "--warmup",
+                             std::to_string(measure_config().warmup), "--json", "--raw"});
+    return argv;
+  }
+
+  // What an earlier attempt left of the run begins again.
+  std::vector<std::string> training_of(const Point& point, const fs::path& folder) const {
+    fs::remove_all(folder / run_name);
+    std::vector<std::string> argv{options_.program, "train"};
+    for (std::string& word : folder_.config_arguments(point)) argv.push_back(std::move(word));
+    argv.insert(argv.end(),
+                {"--set", "run.dir=" + config::yaml_text(folder.string(), {}), "--set", fmt::format("run.name={}", run_name)});
+    return argv;
+  }
+
+  void judge(Round& round, const ProcessEnd& end, const ProcessSpec& spec, const fs::path& folder) const {
     if (!end.ok()) {
       Verdict verdict = verdict_of(end, read_text(spec.log, most_log_bytes), spec.deadline);
       round.outcome = verdict.outcome, round.message = std::move(verdict.message);
       return;
     }
     try {
+      if (is_of_losses()) {
+        round.measured =
+            measurement_of_run(folder / run_name, data_.points[static_cast<std::size_t>(round.point)].facts.value());
+        return;
+      }
       const nlohmann::ordered_json result = read_json_file(spec.output.string(), most_result_bytes);
       round.measured = measurement_from(JsonFields(result, spec.output.string()).object("measurement"));
     } catch (const ConfigError& error) {

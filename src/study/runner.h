@@ -17,7 +17,7 @@ struct Advance {
   const Round* round = nullptr;  // that has just ended
   int done = 0, left = 0;        // rounds of points; left: at least, if no interval needs more
   double seconds_left = 0;       // estimate, for the rounds that are left
-  std::optional<int> best;       // the point with the most model FLOP/s per device so far
+  std::optional<int> best = {};  // the point with the most model FLOP/s per device so far
 };
 
 struct RunnerOptions {

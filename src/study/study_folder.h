@@ -33,7 +33,8 @@ class StudyFolder {
   void add(Round round);
   void add(Stop stop);
 
-  // points/NUMBER, with the point's config.yaml, made if need be; and the arguments that give that configuration to a command.
+  // points/NUMBER, with the point's config.yaml, made if need be; and the arguments that give that configuration to a command:
+  // the file, and `--set`.
   std::filesystem::path prepare(const Point& point) const;
   std::vector<std::string> config_arguments(const Point& point) const;
 

@@ -240,6 +240,33 @@ TEST_F(StudyCommand, SimulatesBeyondTheMachine) {
   EXPECT_EQ(result["simulated"][2]["facts"]["layout"]["data"], 256);
 }
 
+TEST_F(StudyCommand, IsoflopPointsAreTrainingRunsThatFitReads) {
+  std::string text;
+  for (int line = 0; line < 400; ++line) text += "line " + std::to_string(line) + ": the quick brown fox jumps\n";
+  const std::string file = write("text.txt", text);
+  const std::string config =
+      write("isoflop.yaml", "run: {name: s, dir: " + folder.path() +
+                                "/studies}\nmodel: {layers: 2, hidden: 32, heads: 4, ffn: 64}\ndata: {train: [" + file +
+                                "], tokenizer: bytes, sequence_length: 16, validation_fraction: 0.2}\n"
+                                "train: {steps: 1, global_batch: 8, micro_batch: 8, eval_batches: 1}\n"
+                                "launch: {device: cpu, ranks: 1}\ncheckpoint: {final: false}\nstudy:\n  scaling: isoflop\n"
+                                "  axes: {parameters: [1.5e+4, 4e+4], flops: [1e+9, 2e+9]}\n  measure: {rounds: 1}\n");
+  const Outcome outcome = plait("study " + config);
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  const study::StudyData data = study::read_study(study());
+  ASSERT_EQ(data.points.size(), 4U);
+  for (const study::Point& point : data.points) {
+    ASSERT_EQ(data.state_of(point.index), study::PointState::ok) << point.label() << ": " << point.pruned_because;
+    const study::Measurement& measured = data.measured_rounds_of(point.index).front()->measured.value();
+    EXPECT_GT(measured.validation_loss.value(), 0);
+    EXPECT_GT(measured.tokens.value(), 1000);
+  }
+  const Outcome fitted = plait("study fit " + study().string() + " --json");
+  EXPECT_EQ(fitted.status, 1) << "four runs carry no law";
+  EXPECT_THAT(fitted.errors, testing::Not(HasSubstr("left out"))) << "all of them count";
+  EXPECT_THAT(fitted.errors, testing::Not(HasSubstr("no directory below it is a run")));
+}
+
 TEST_F(StudyCommand, RefusesWhatItCannotGoOnWith) {
   EXPECT_THAT(refused("study"), HasSubstr("give a configuration file"));
   EXPECT_THAT(refused("study --resume " + folder.path()), HasSubstr("not a study's folder"));

@@ -7,6 +7,9 @@
 
 #include "core/error.h"
 #include "core/error_of.h"
+#include "model/model_shape.h"
+#include "study/isoflop_grid.h"
+#include "train/report/model_flops.h"
 #include "verify/layouts.h"
 
 namespace plait::study {
@@ -51,6 +54,36 @@ TEST(Expansion, APointsRanksAreStartedByItsOwnProcess) {
   Config outside = study("scaling: strong");
   outside.launch.mode = LaunchMode::external;
   EXPECT_THAT(error_of<ConfigError>([&] { expand(outside, 2); }), HasSubstr("must be threads or processes"));
+}
+
+TEST(Expansion, IsoflopPointsHaveTheShapeAndTheStepsOfTheirBudget) {
+  const Config config = study(
+      "scaling: isoflop, measure: {rounds: 1}, axes: {parameters: [3e4, 2e5], flops: [1e10, 2e10], launch.ranks: [1, 2]}");
+  int asked = 0;
+  const auto drafts = expand(config, 1, [&](const Config&) { return ++asked, 64; });
+  ASSERT_EQ(drafts.size(), 8U);
+  EXPECT_EQ(asked, 8);
+  for (std::size_t n = 0; n < drafts.size(); ++n) {
+    const Config& point = drafts[n].config.value();
+    const double size = n < 4 ? 3e4 : 2e5, flops = n / 2 % 2 == 0 ? 1e10 : 2e10;
+    const auto terms = train::flop_terms(model::resolve_shape(point.model, 64, point.data.sequence_length), 16);
+    const auto parameters = static_cast<double>(terms.matrix_parameters);
+    EXPECT_NEAR(parameters / size, 1, size_tolerance);
+    EXPECT_NEAR(6 * parameters * static_cast<double>(point.train.steps) * 8 * 16 / flops, 1, budget_rounding);
+    EXPECT_EQ(point.launch.ranks, n % 2 == 0 ? 1 : 2);
+  }
+  const auto none = expand(study("scaling: isoflop, measure: {rounds: 1}, axes: {parameters: [10], flops: [1e10]}"), 1);
+  EXPECT_EQ(none.at(0).pruning, Pruning::rule);
+  EXPECT_THAT(none[0].because, HasSubstr("flops=1e10"));
+}
+
+TEST(Expansion, OnlyIsoflopHasBudgetsAndSizes) {
+  const auto error = [](const std::string& section) { return error_of<ConfigError>([&] { study(section); }); };
+  EXPECT_THAT(error("axes: {flops: [1e18]}"), HasSubstr("only study.scaling=isoflop takes"));
+  EXPECT_THAT(error("scaling: isoflop, measure: {rounds: 1}, axes: {flops: [1e18]}"), HasSubstr("both flops and parameters"));
+  EXPECT_THAT(error("scaling: isoflop, axes: {flops: [1e18], parameters: [1e6]}"), HasSubstr("must be 1"));
+  EXPECT_THAT(error("scaling: isoflop, measure: {rounds: 1}, axes: {flops: [much], parameters: [1e6]}"),
+              HasSubstr("a number above 0"));
 }
 
 TEST(Expansion, LayoutsLeaveDataToTheRanks) {
