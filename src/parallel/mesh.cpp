@@ -1,5 +1,8 @@
 #include "parallel/mesh.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "core/error.h"
 
 namespace plait::parallel {
@@ -21,20 +24,26 @@ int Layout::on_pipeline(int of, int pipeline_rank) const {
 }
 
 std::vector<int> Layout::members(Group group, int of, ModelEnds ends) const {
-  const Coordinates mine = coordinates(of);
-  const auto at_an_end = [ends](const Coordinates& c) { return c.pipeline == ends.first || c.pipeline == ends.last; };
+  Coordinates c = coordinates(of);
   std::vector<int> members;
-  for (int other = 0; other < ranks(); ++other) {
-    const Coordinates c = coordinates(other);
-    const bool same_data = c.data == mine.data, same_tensor = c.tensor == mine.tensor,
-               same_pipeline = c.pipeline == mine.pipeline;
-    const bool both_ends = at_an_end(mine) && at_an_end(c);
-    const bool member = group == Group::world || (group == Group::tensor && same_data && same_pipeline) ||
-                        (group == Group::data && same_tensor && same_pipeline) ||
-                        (group == Group::tied && same_data && same_tensor && (both_ends || same_pipeline));
-    if (member) members.push_back(other);
+  switch (group) {
+    case Group::tensor:
+      for (c.tensor = 0; c.tensor < tensor; ++c.tensor) members.push_back(rank(c));
+      return members;
+    case Group::data:
+      for (c.data = 0; c.data < data; ++c.data) members.push_back(rank(c));
+      return members;
+    case Group::tied: {
+      const bool at_an_end = c.pipeline == ends.first || c.pipeline == ends.last;
+      if (!at_an_end || ends.first == ends.last) return {of};
+      return {on_pipeline(of, std::min(ends.first, ends.last)), on_pipeline(of, std::max(ends.first, ends.last))};
+    }
+    case Group::world:
+      members.resize(static_cast<std::size_t>(ranks()));
+      std::iota(members.begin(), members.end(), 0);
+      return members;
   }
-  return members;
+  throw InternalError("Layout::members: unknown group");
 }
 
 std::string Layout::to_string() const {
