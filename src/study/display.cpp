@@ -9,6 +9,7 @@
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "study/report/losses.h"
 #include "train/report/progress_text.h"
 
 namespace plait::study {
@@ -83,24 +84,27 @@ std::string dry_run_table(const Config& study, const std::vector<Point>& points)
 }
 
 std::string result_table(const StudyData& data) {
+  if (data.config.study.scaling == Scaling::isoflop) return loss_table(data);
   const std::vector<Row> rows = rows_of(data);
-  std::string text = fmt::format("{:>5}  {:<13} {:>6} {:>11} {:>8} {:>12} {:>7} {:>10} {:>10} {:>9}  {}\n", "point", "state",
-                                 "rounds", "step", "+-", "tok/s/device", "MFU", "efficiency", "predicted", "bubble", "what");
+  constexpr const char* line = "{:>5}  {:<5} {:>3} {:>10} {:>6} {:>9} {:>7} {:>7} {:>9}  {}\n";
+  std::string text = fmt::format(fmt::runtime(line), "point", "state", "n", "step, ms", "+-", "tok/s/dev", "MFU", "effic.",
+                                 "predicted", "what");
   for (const Row& row : rows) {
     const Point& point = data.points[static_cast<std::size_t>(row.point)];
     std::string why = point.pruned_because;
     if (const Round* failure = data.failure_of(row.point)) why = failure->message;
     if (!why.empty()) why = ": " + why;
     if (row.rounds == 0) {
-      text += fmt::format("{:>5}  {:<13} {:>80}  {}{}\n", row.point, to_string(row.state), "", point.label(), why);
+      text += fmt::format("{:>5}  {:<63}  {}{}\n", row.point, to_string(row.state), point.label(), why);
       continue;
     }
-    text += fmt::format("{:>5}  {:<13} {:>6} {:>8.2f} ms {:>8} {:>12} {:>7} {:>10} {:>10} {:>9}  {}{}\n", row.point,
-                        to_string(row.state), row.rounds, row.step_ms.value, half_width(row.step_ms),
-                        train::format_count(row.tokens_per_second_per_device.value), percent(row.mfu),
-                        percent(row.efficiency ? std::optional(row.efficiency->value) : std::nullopt),
-                        row.prediction_error ? fmt::format("{:+.1f} %", 100 * *row.prediction_error) : "-",
-                        percent(row.bubble_fraction), point.label(), why);
+    if (row.state != PointState::ok) why = fmt::format(" ({}){}", to_string(row.state), why);
+    text +=
+        fmt::format(fmt::runtime(line), row.point, row.state == PointState::ok ? "ok" : "part", row.rounds,
+                    fmt::format("{:.2f}", row.step_ms.value), half_width(row.step_ms),
+                    train::format_count(row.tokens_per_second_per_device.value), percent(row.mfu),
+                    percent(row.efficiency ? std::optional(row.efficiency->value) : std::nullopt),
+                    row.prediction_error ? fmt::format("{:+.1f} %", 100 * *row.prediction_error) : "-", point.label() + why);
   }
   const PlannerVerdict verdict = planner_verdict(data, rows);
   if (verdict.points > 0) {

@@ -50,6 +50,7 @@ struct PointFacts {
   std::int64_t micro_batch = 1, micro_batches = 1;  // sequences; number per data-parallel rank and step
   std::int64_t global_batch = 1, sequence_length = 1;
   std::int64_t parameters = 0;          // of the whole model, the head's padding included
+  std::int64_t matrix_parameters = 0;   // that multiply every token: the N of scaling laws (study/isoflop_grid.h)
   double model_flops_per_token = 0;     // forward and backward (train/report/model_flops.h)
   double hardware_flops_per_token = 0;  // with what recompute computes again
   std::int64_t tokens_per_step() const { return global_batch * sequence_length; }

@@ -89,6 +89,7 @@ PointFacts facts_from(const JsonFields& fields) {
   facts.global_batch = fields.integer("global_batch", 1, std::int64_t{1} << 31);
   facts.sequence_length = fields.integer("sequence_length", 1, std::int64_t{1} << 31);
   facts.parameters = count("parameters");
+  facts.matrix_parameters = count("matrix_parameters");
   facts.model_flops_per_token = fields.not_negative("model_flops_per_token");
   facts.hardware_flops_per_token = fields.not_negative("hardware_flops_per_token");
   return facts;
@@ -122,6 +123,7 @@ Json to_json(const PointFacts& facts) {
           {"global_batch", facts.global_batch},
           {"sequence_length", facts.sequence_length},
           {"parameters", facts.parameters},
+          {"matrix_parameters", facts.matrix_parameters},
           {"model_flops_per_token", facts.model_flops_per_token},
           {"hardware_flops_per_token", facts.hardware_flops_per_token}};
 }

@@ -55,6 +55,7 @@ PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>&
   facts.sequence_length = plan.sizes.micro_batch.sequence;
   for (const model::Parameter& p : model::parameters(plan.sizes.shape)) facts.parameters += p.stored;
   const train::FlopTerms terms = train::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence);
+  facts.matrix_parameters = terms.matrix_parameters;
   facts.model_flops_per_token = train::model_flops_per_token(terms);
   // Only the blocks are computed again, not the head.
   train::FlopTerms blocks = terms;

@@ -111,7 +111,7 @@ Row row_of(const StudyData& data, const Point& point) {
     if (used > 0 && most != point.prediction->peak_bytes.end()) row.memory_error = *most / used - 1;
   }
   add_conditions(row, rounds);
-  add_efficiency(row, data);
+  if (data.config.study.scaling != Scaling::isoflop) add_efficiency(row, data);
   return row;
 }
 
@@ -204,6 +204,7 @@ PlannerVerdict planner_verdict(const StudyData& data, const std::vector<Row>& ro
   verdict.median_error = median(errors);
   verdict.worst_error = *std::ranges::max_element(errors);
   verdict.rank_correlation = rank_correlation(predicted, measured);
+  if (data.config.study.scaling == Scaling::isoflop) return verdict;  // each point is another model: there is no choice
   // Points whose layout the planner chose, wherever their results are.
   std::set<int> asked;
   for (const Point& point : data.points) {

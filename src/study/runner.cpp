@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "core/config_schema.h"
@@ -192,15 +193,17 @@ class Runner {
     if (!options_.advanced) return;
     Advance advance{.round = &data_.rounds.back()};
     const config::RoundRange range = config::round_range(measure_config().rounds).value();
-    double best = 0;
+    double best = -std::numeric_limits<double>::infinity();
     for (const Point& point : data_.points) {
       if (point.pruning || !is_chosen(point.index)) continue;
       const auto measured = data_.measured_rounds_of(point.index);
       advance.done += static_cast<int>(data_.rounds_of(point.index).size());
       if (!measured.empty() && data_.failure_of(point.index) == nullptr) {
-        const double flops = point.facts->model_flops_per_token * static_cast<double>(point.facts->tokens_per_step()) /
-                             median(round_medians(measured)) / point.facts->ranks;
-        if (flops > best) best = flops, advance.best = point.index;
+        const double worth = is_of_losses()
+                                 ? -measured.back()->measured->validation_loss.value()
+                                 : point.facts->model_flops_per_token * static_cast<double>(point.facts->tokens_per_step()) /
+                                       median(round_medians(measured)) / point.facts->ranks;
+        if (worth > best) best = worth, advance.best = point.index;
       }
       if (data_.failure_of(point.index) != nullptr || is_settled(measure_config(), measured)) continue;
       const int left = std::max(1, range.least - static_cast<int>(measured.size()));

@@ -262,7 +262,8 @@ TEST_F(StudyCommand, IsoflopPointsAreTrainingRunsThatFitReads) {
     EXPECT_GT(measured.tokens.value(), 1000);
   }
   const Outcome fitted = plait("study fit " + study().string() + " --json");
-  EXPECT_EQ(fitted.status, 1) << "four runs carry no law";
+  EXPECT_EQ(fitted.status, 2) << "four runs carry no law";
+  EXPECT_THAT(fitted.errors, HasSubstr("there are 4 runs, of 2 sizes"));
   EXPECT_THAT(fitted.errors, testing::Not(HasSubstr("left out"))) << "all of them count";
   EXPECT_THAT(fitted.errors, testing::Not(HasSubstr("no directory below it is a run")));
 }

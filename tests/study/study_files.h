@@ -31,6 +31,7 @@ inline Point point(const Config& study, int index, int ranks, double predicted_m
                            .global_batch = 8,
                            .sequence_length = 16,
                            .parameters = 1000,
+                           .matrix_parameters = 800,
                            .model_flops_per_token = 6000,
                            .hardware_flops_per_token = 8000};
   point.prediction = Prediction{.step_ms = predicted_ms,

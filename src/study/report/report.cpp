@@ -6,6 +6,7 @@
 
 #include "core/file.h"
 #include "study/report/findings.h"
+#include "study/report/losses.h"
 #include "study/report/report_csv.h"
 #include "study/report/report_html.h"
 #include "study/report/report_json.h"
@@ -52,10 +53,17 @@ const Section* Report::find(const std::string& id) const {
 
 Report make_report(const StudyData& data) {
   const Findings findings(data);
-  Report report{data.config.run.name, about_line(data), sentences_of(findings), notes_of(findings), {}};
-  report.sections = {throughput_section(findings), efficiency_section(findings), ledger_section(findings),
-                     map_section(findings),        prediction_section(findings), memory_section(findings),
-                     pareto_section(findings)};
+  Report report{data.config.run.name, about_line(data), {}, notes_of(findings), {}};
+  if (data.config.study.scaling == Scaling::isoflop) {
+    const LossFindings losses(findings);
+    report.sentences = sentences_of(losses);
+    report.sections = {losses_section(losses), law_section(losses), memory_section(findings)};
+  } else {
+    report.sentences = sentences_of(findings);
+    report.sections = {throughput_section(findings), efficiency_section(findings), ledger_section(findings),
+                       map_section(findings),        prediction_section(findings), memory_section(findings),
+                       pareto_section(findings)};
+  }
   if (auto beyond = extrapolation_section(findings)) report.sections.push_back(std::move(*beyond));
   report.sections.push_back(points_section(findings));
   report.sections.push_back(environment_section(findings));

@@ -83,7 +83,7 @@ struct Section {
 struct Report {
   std::string name;                    // of the study
   std::string about;                   // a line: what kind of study, when, where
-  std::vector<std::string> sentences;  // three: the best layout, what limits it, what would change that
+  std::vector<std::string> sentences;  // three: the best layout (or size), what limits it, what would change that
   std::vector<std::string> notes;      // broken bounds, and what makes the study less than it could be
   std::vector<Section> sections;
   const Section* find(const std::string& id) const;  // null if there is none

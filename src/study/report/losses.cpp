@@ -1,0 +1,194 @@
+#include "study/report/losses.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "train/report/progress_text.h"
+
+namespace plait::study {
+namespace {
+
+constexpr int steps_of_a_curve = 24;
+
+std::string count(double value) { return train::format_count(value); }
+
+// The rows of each budget, as the fit takes runs for one.
+std::vector<std::vector<LossRow>> by_budget(const LossFindings& losses) {
+  std::vector<std::vector<LossRow>> budgets;
+  for (const LossRow& row : losses.rows) {
+    if (budgets.empty() || row.flops() > budgets.back().front().flops() * (1 + budget_tolerance)) budgets.emplace_back();
+    budgets.back().push_back(row);
+  }
+  for (auto& budget : budgets) std::ranges::sort(budget, {}, [](const LossRow& row) { return row.point.parameters; });
+  return budgets;
+}
+
+std::string interval_text(const ScalingLawFit& law, const std::function<double(const ScalingLaw&)>& of) {
+  const Interval interval = law.interval(of);
+  return fmt::format("{} to {}", figure(interval.low), figure(interval.high));
+}
+
+const LossRow& lowest(const LossFindings& losses) {
+  return *std::ranges::min_element(losses.rows, {}, [](const LossRow& row) { return row.point.loss; });
+}
+
+}  // namespace
+
+LossFindings::LossFindings(const Findings& of) : findings(of) {
+  std::vector<LossPoint> points;
+  for (const Row* row : findings.measured()) {
+    const Measurement& measured = findings.data.measured_rounds_of(row->point).back()->measured.value();
+    if (!measured.validation_loss || !measured.tokens) continue;
+    const LossPoint point{static_cast<double>(findings.facts(*row).matrix_parameters), static_cast<double>(*measured.tokens),
+                          *measured.validation_loss};
+    rows.push_back({row, point});
+    points.push_back(point);
+  }
+  std::ranges::stable_sort(rows, {}, &LossRow::flops);
+  try {
+    fit = fit_losses(points, {.seed = findings.data.config.run.seed});
+    refused = fit->refused();
+  } catch (const ConfigError& error) {
+    refused = error.what();
+  }
+}
+
+std::vector<std::string> sentences_of(const LossFindings& losses) {
+  if (losses.rows.empty()) {
+    return {"No point has a validation loss yet.", "So there is no law.", "`plait study --resume` goes on where it stopped."};
+  }
+  const LossRow& best = lowest(losses);
+  const std::string least =
+      fmt::format("the lowest loss, {}, is that of {}: {} parameters on {} tokens", figure(best.point.loss),
+                  losses.findings.point(*best.row).label(), count(best.point.parameters), count(best.point.tokens));
+  if (!losses.refused.empty()) {
+    return {"There is no law, and so no best size; " + least + ".", fmt::format("It is refused: {}.", losses.refused),
+            "More sizes and budgets, around those where the losses of a budget turn up again, would give one."};
+  }
+  const LossFit& fit = *losses.fit;
+  const ScalingLaw& law = fit.law.law;
+  const double flops = fit.most_flops, more = fit.budgets.back();
+  const double n = law.best_parameters(flops), d = law.best_tokens(flops);
+  const double of_size = law.A / std::pow(n, law.alpha), of_data = law.B / std::pow(d, law.beta);
+  const auto best_n = [flops](const ScalingLaw& l) { return l.best_parameters(flops); };
+  const Interval range = fit.law.interval(best_n);
+  return {
+      fmt::format("For {:.2g} FLOPs, the largest budget, the best size is {} parameters ({} to {}) on {} tokens; {}.", flops,
+                  count(n), count(range.low), count(range.high), count(d), least),
+      fmt::format("Of the loss of {} there, {} is beyond any size and any number of tokens, {} is for the size and {} for the "
+                  "tokens.",
+                  figure(law.loss(n, d)), figure(law.E), figure(of_size), figure(of_data)),
+      fmt::format("Ten times the compute, best spent on {} parameters and {} tokens, is extrapolated to a loss of {}.",
+                  count(law.best_parameters(more)), count(law.best_tokens(more)),
+                  figure(law.loss(law.best_parameters(more), law.best_tokens(more))))};
+}
+
+Section losses_section(const LossFindings& losses) {
+  Section section{"losses",
+                  "Loss by size and budget",
+                  "The validation loss of the last step, on the same tokens for all points. Parameters are the matrices that "
+                  "multiply every token; a budget is 6 FLOPs for each of them and each token.",
+                  std::nullopt,
+                  {}};
+  section.table.columns = {{"FLOPs", true}, {"parameters", true}, {"tokens", true}, {"validation loss", true},
+                           {"law", true},   {"off by", true},     {"point", false}};
+  Chart chart{.description = "Validation loss over the number of parameters, a line for each budget.",
+              .x = {"parameters", true},
+              .y = {"validation loss, nats per token", false},
+              .categories = {},
+              .is_stacked = false,
+              .series = {}};
+  const ScalingLaw* law = losses.refused.empty() ? &losses.fit->law.law : nullptr;
+  for (const std::vector<LossRow>& budget : by_budget(losses)) {
+    const double flops = budget.front().flops();
+    Series measured{fmt::format("{:.2g} FLOPs", flops), Look::measured, {}};
+    for (const LossRow& row : budget) {
+      const LossPoint& p = row.point;
+      const std::string label = losses.findings.point(*row.row).label();
+      measured.values.push_back({p.parameters, p.loss, std::nullopt, label});
+      const double expected = law != nullptr ? law->loss(p.parameters, p.tokens) : 0;
+      section.table.rows.push_back({{fmt::format("{:.3g}", row.flops())},
+                                    {count(p.parameters)},
+                                    {count(p.tokens)},
+                                    {fmt::format("{:.4f}", p.loss)},
+                                    {law != nullptr ? fmt::format("{:.4f}", expected) : "—"},
+                                    {law != nullptr ? fmt::format("{:+.2f} %", 100 * (p.loss / expected - 1)) : "—"},
+                                    {label}});
+    }
+    Series curve{fmt::format("law, {:.2g} FLOPs", flops), Look::ideal, {}};
+    const double first = budget.front().point.parameters, last = budget.back().point.parameters;
+    for (int n = 0; law != nullptr && n <= steps_of_a_curve; ++n) {
+      const double parameters = first * std::pow(last / first, static_cast<double>(n) / steps_of_a_curve);
+      curve.values.push_back({parameters, law->loss(parameters, flops / training_flops(parameters, 1)), std::nullopt, "law"});
+    }
+    chart.series.push_back(std::move(measured));
+    if (!curve.values.empty()) chart.series.push_back(std::move(curve));
+  }
+  if (!losses.rows.empty()) section.chart = std::move(chart);
+  return section;
+}
+
+Section law_section(const LossFindings& losses) {
+  Section section{"law", "Scaling law", "", std::nullopt, {}};
+  section.table.columns = {{"", false}, {"value", true}, {"interval", true}};
+  if (!losses.refused.empty()) {
+    section.text = "There is none: " + losses.refused + ".";
+    return section;
+  }
+  const ScalingLawFit& fit = losses.fit->law;
+  section.text = fmt::format(
+      "L(N, D) = E + A / N^alpha + B / D^beta, from {} runs that lie {:.2g} % off it (robust standard deviation). Intervals "
+      "hold "
+      "{:g} % of {} bootstraps. The best N and D of a budget are where the law is least; below them what a parabola through "
+      "each "
+      "budget's losses says without the law.",
+      losses.fit->runs, 100 * fit.residual_scale, 100 * fit.confidence, fit.bootstraps.size());
+  const auto add = [&](const std::string& name, const std::function<double(const ScalingLaw&)>& of) {
+    section.table.rows.push_back({{name}, {figure(of(fit.law))}, {interval_text(fit, of)}});
+  };
+  add("E", [](const ScalingLaw& l) { return l.E; });
+  add("A", [](const ScalingLaw& l) { return l.A; });
+  add("alpha", [](const ScalingLaw& l) { return l.alpha; });
+  add("B", [](const ScalingLaw& l) { return l.B; });
+  add("beta", [](const ScalingLaw& l) { return l.beta; });
+  add("a, best N ~ C^a", [](const ScalingLaw& l) { return l.parameter_exponent(); });
+  for (const double flops : losses.fit->budgets) {
+    const std::string at = fmt::format("{:.3g} FLOPs{}", flops, losses.fit->extrapolates(flops) ? " (extrapolated)" : "");
+    add("best N of " + at, [flops](const ScalingLaw& l) { return l.best_parameters(flops); });
+    add("best D of " + at, [flops](const ScalingLaw& l) { return l.best_tokens(flops); });
+  }
+  for (const IsoflopMinimum& budget : losses.fit->isoflop.budgets) {
+    const Interval& range = budget.parameters_interval;
+    section.table.rows.push_back(
+        {{fmt::format("parabola: best N of {:.3g} FLOPs", budget.flops)},
+         {budget.refused.empty() ? figure(budget.parameters) : "—"},
+         {budget.refused.empty() ? fmt::format("{} to {}", figure(range.low), figure(range.high)) : budget.refused}});
+  }
+  return section;
+}
+
+std::string loss_table(const StudyData& data) {
+  const Findings findings(data);
+  const LossFindings losses(findings);
+  std::string text =
+      fmt::format("{:>5}  {:<13} {:>10} {:>10} {:>10} {:>10}  {}\n", "point", "state", "N", "tokens", "FLOPs", "loss", "what");
+  for (const Row& row : findings.rows) {
+    const std::string why = findings.why_not_measured(row);
+    const std::string what = findings.point(row).label() + (why.empty() ? "" : ": " + why);
+    const auto found = std::ranges::find(losses.rows, &row, &LossRow::row);
+    if (found == losses.rows.end()) {
+      text += fmt::format("{:>5}  {:<13} {:>43}  {}\n", row.point, to_string(row.state), "", what);
+      continue;
+    }
+    text += fmt::format("{:>5}  {:<13} {:>10} {:>10} {:>10.3g} {:>10.4f}  {}\n", row.point, to_string(row.state),
+                        count(found->point.parameters), count(found->point.tokens), found->flops(), found->point.loss, what);
+  }
+  for (const std::string& sentence : sentences_of(losses)) text += sentence + "\n";
+  return text;
+}
+
+}  // namespace plait::study
