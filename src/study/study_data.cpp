@@ -10,6 +10,7 @@
 #include "core/json_fields.h"
 #include "study/progress.h"
 #include "study/records.h"
+#include "topology/topology_json.h"
 
 namespace plait::study {
 namespace {
@@ -111,6 +112,8 @@ StudyData read_study(const fs::path& folder) {
   const Json json = Json::parse(read_text(environment, most_file_bytes), nullptr, false);
   if (json.is_discarded()) throw ConfigError(environment.string() + ": is not JSON");
   data.environment = train::environment_from(json, environment.string());
+  if (const auto graph = json.find("topology"); graph != json.end() && !graph->is_null())
+    data.topology = topology::import_topology_json(graph->dump(), environment.string() + ": topology").graph;
   data.points = read_points(folder / "points.jsonl");
   if (const fs::path results = folder / "results.jsonl"; fs::exists(results)) {
     each_line(results, true, [&](const JsonFields& fields) {

@@ -23,6 +23,7 @@
 
 #include "study/point.h"
 #include "study/round.h"
+#include "topology/graph.h"
 #include "train/report/environment.h"
 
 namespace plait::study {
@@ -51,11 +52,12 @@ struct StudyData {
   std::filesystem::path folder;
   Config config;  // with its section `study`
   train::Environment environment;
-  std::vector<Point> points;              // by index
-  std::vector<Round> rounds;              // in the order in which they ran
-  std::vector<Stop> stops;                // likewise
-  std::vector<SimulatedPoint> simulated;  // empty unless asked for
-  std::optional<int> baseline;            // the point that efficiencies are relative to
+  std::optional<topology::Graph> topology;  // of a machine with GPUs
+  std::vector<Point> points;                // by index
+  std::vector<Round> rounds;                // in the order in which they ran
+  std::vector<Stop> stops;                  // likewise
+  std::vector<SimulatedPoint> simulated;    // empty unless asked for
+  std::optional<int> baseline;              // the point that efficiencies are relative to
 
   // Those of one point, in order.
   std::vector<const Round*> rounds_of(int point) const;

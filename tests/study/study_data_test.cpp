@@ -10,7 +10,9 @@
 #include "core/temporary_directory.h"
 #include "study/progress.h"
 #include "study/records.h"
+#include "study/report/report.h"
 #include "study_files.h"
+#include "topology/topology_json.h"
 
 namespace plait::study {
 namespace {
@@ -38,6 +40,25 @@ class StudyDataTest : public testing::Test {
   plait::test::TemporaryDirectory folder_;
   fs::path study_;
 };
+
+TEST_F(StudyDataTest, ReadsTheTopology) {
+  EXPECT_FALSE(read_study(study_).topology) << "a machine without GPUs has none";
+  topology::Graph graph;
+  graph.nodes = {{.name = "gpu0", .index = 0}, {.name = "gpu1", .index = 1}};
+  graph.edges = {{.a = 0, .b = 1, .kind = topology::LinkKind::nvlink, .lanes = 4, .gb_per_s = 82.5, .latency_us = 0.75}};
+  graph.pairs = {{.from = 0, .to = 1, .gb_per_s = 78.25, .latency_us = 2}};
+  const Config config = test::study_config(folder_.path());
+  const fs::path other =
+      create_study(config, train::environment_here(), topology::to_json(graph), {test::point(config, 0, 1, 10)});
+  const StudyData data = read_study(other);
+  EXPECT_EQ(data.topology, graph);
+  const Report report = make_report(data);
+  const Section& links = *report.find("links");
+  ASSERT_EQ(links.table.rows.size(), 2U);
+  EXPECT_EQ(links.table.rows[0][1].text, "nvlink × 4");
+  EXPECT_EQ(links.table.rows[1][2].text, "78.25");
+  EXPECT_EQ(links.table.rows[1][4].text, "measured");
+}
 
 TEST_F(StudyDataTest, ReadsWhatWasWritten) {
   {

@@ -40,6 +40,35 @@ Section environment_section(const Findings& f) {
   return section;
 }
 
+std::optional<Section> links_section(const Findings& f) {
+  if (!f.data.topology) return std::nullopt;
+  const topology::Graph& graph = *f.data.topology;
+  Section section{"links",
+                  "Links",
+                  "GB/s in each direction. What was measured between two GPUs goes before what the links between them say.",
+                  std::nullopt,
+                  {}};
+  section.table.columns = {{"between", false}, {"kind", false}, {"GB/s", true}, {"latency, µs", true}, {"from", false}};
+  const auto name = [&](int node) { return graph.nodes.at(static_cast<std::size_t>(node)).name; };
+  for (const topology::Edge& edge : graph.edges) {
+    std::string kind(topology::name_of(edge.kind));
+    if (edge.lanes > 0) kind += fmt::format(" × {}", edge.lanes);
+    section.table.rows.push_back({{name(edge.a) + " – " + name(edge.b)},
+                                  {kind},
+                                  {figure(edge.gb_per_s)},
+                                  {figure(edge.latency_us)},
+                                  {std::string(topology::name_of(edge.bandwidth_from))}});
+  }
+  for (const topology::PairMeasurement& pair : graph.pairs) {
+    section.table.rows.push_back({{name(pair.from) + " → " + name(pair.to)},
+                                  {"path"},
+                                  {figure(pair.gb_per_s)},
+                                  {figure(pair.latency_us)},
+                                  {std::string(topology::name_of(topology::Origin::measured))}});
+  }
+  return section;
+}
+
 Section points_section(const Findings& f) {
   Section section{
       "points",

@@ -67,6 +67,7 @@ Report make_report(const StudyData& data) {
   if (auto beyond = extrapolation_section(findings)) report.sections.push_back(std::move(*beyond));
   report.sections.push_back(points_section(findings));
   report.sections.push_back(environment_section(findings));
+  if (auto links = links_section(findings)) report.sections.push_back(std::move(*links));
   return report;
 }
 

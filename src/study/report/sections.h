@@ -23,6 +23,7 @@ Section pareto_section(const Findings& findings);
 
 // Of record.
 Section environment_section(const Findings& findings);
+std::optional<Section> links_section(const Findings& findings);  // nothing for a machine without GPUs
 Section points_section(const Findings& findings);
 
 // Charts of bars show this many points, the fastest; tables show all.
