@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "study/display.h"
-#include "study/report/report_html.h"
 #include "synthetic_losses.h"
 #include "synthetic_study.h"
 
@@ -52,7 +51,6 @@ TEST(StudyOfLosses, SaysTheBestSizeWhatTheLossIsMadeOfAndWhatTenTimesTheComputeB
   EXPECT_THAT(losses.table.rows, SizeIs(20));
   EXPECT_EQ(report.find("law")->table.rows[2][0].text, "alpha");
   EXPECT_NEAR(std::stod(report.find("law")->table.rows[2][1].text), chinchilla.alpha, 0.1 * chinchilla.alpha);
-  EXPECT_THAT(to_html(report), Not(HasSubstr("efficiency")));
 }
 
 TEST(StudyOfLosses, WithoutALawSaysWhyAndWhatWouldGiveOne) {

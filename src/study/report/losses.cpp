@@ -27,9 +27,8 @@ std::vector<std::vector<LossRow>> by_budget(const LossFindings& losses) {
   return budgets;
 }
 
-std::string interval_text(const ScalingLawFit& law, const std::function<double(const ScalingLaw&)>& of) {
-  const Interval interval = law.interval(of);
-  return fmt::format("{} to {}", figure(interval.low), figure(interval.high));
+std::string range(const Interval& interval, std::string (*text)(double)) {
+  return fmt::format("{} to {}", text(interval.low), text(interval.high));
 }
 
 const LossRow& lowest(const LossFindings& losses) {
@@ -75,10 +74,9 @@ std::vector<std::string> sentences_of(const LossFindings& losses) {
   const double n = law.best_parameters(flops), d = law.best_tokens(flops);
   const double of_size = law.A / std::pow(n, law.alpha), of_data = law.B / std::pow(d, law.beta);
   const auto best_n = [flops](const ScalingLaw& l) { return l.best_parameters(flops); };
-  const Interval range = fit.law.interval(best_n);
   return {
-      fmt::format("For {:.2g} FLOPs, the largest budget, the best size is {} parameters ({} to {}) on {} tokens; {}.", flops,
-                  count(n), count(range.low), count(range.high), count(d), least),
+      fmt::format("For {:.2g} FLOPs, the largest budget, the best size is {} parameters ({}) on {} tokens; {}.", flops,
+                  count(n), range(fit.law.interval(best_n), count), count(d), least),
       fmt::format("Of the loss of {} there, {} is beyond any size and any number of tokens, {} is for the size and {} for the "
                   "tokens.",
                   figure(law.loss(n, d)), figure(law.E), figure(of_size), figure(of_data)),
@@ -147,8 +145,9 @@ Section law_section(const LossFindings& losses) {
       "each "
       "budget's losses says without the law.",
       losses.fit->runs, 100 * fit.residual_scale, 100 * fit.confidence, fit.bootstraps.size());
-  const auto add = [&](const std::string& name, const std::function<double(const ScalingLaw&)>& of) {
-    section.table.rows.push_back({{name}, {figure(of(fit.law))}, {interval_text(fit, of)}});
+  const auto add = [&](const std::string& name, const std::function<double(const ScalingLaw&)>& of,
+                       std::string (*text)(double) = figure) {
+    section.table.rows.push_back({{name}, {text(of(fit.law))}, {range(fit.interval(of), text)}});
   };
   add("E", [](const ScalingLaw& l) { return l.E; });
   add("A", [](const ScalingLaw& l) { return l.A; });
@@ -158,15 +157,13 @@ Section law_section(const LossFindings& losses) {
   add("a, best N ~ C^a", [](const ScalingLaw& l) { return l.parameter_exponent(); });
   for (const double flops : losses.fit->budgets) {
     const std::string at = fmt::format("{:.3g} FLOPs{}", flops, losses.fit->extrapolates(flops) ? " (extrapolated)" : "");
-    add("best N of " + at, [flops](const ScalingLaw& l) { return l.best_parameters(flops); });
-    add("best D of " + at, [flops](const ScalingLaw& l) { return l.best_tokens(flops); });
+    add("best N of " + at, [flops](const ScalingLaw& l) { return l.best_parameters(flops); }, count);
+    add("best D of " + at, [flops](const ScalingLaw& l) { return l.best_tokens(flops); }, count);
   }
   for (const IsoflopMinimum& budget : losses.fit->isoflop.budgets) {
-    const Interval& range = budget.parameters_interval;
-    section.table.rows.push_back(
-        {{fmt::format("parabola: best N of {:.3g} FLOPs", budget.flops)},
-         {budget.refused.empty() ? figure(budget.parameters) : "—"},
-         {budget.refused.empty() ? fmt::format("{} to {}", figure(range.low), figure(range.high)) : budget.refused}});
+    section.table.rows.push_back({{fmt::format("parabola: best N of {:.3g} FLOPs", budget.flops)},
+                                  {budget.refused.empty() ? count(budget.parameters) : "—"},
+                                  {budget.refused.empty() ? range(budget.parameters_interval, count) : budget.refused}});
   }
   return section;
 }

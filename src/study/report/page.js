@@ -60,7 +60,7 @@
   };
 
   const lineStyle = {
-    measured: () => ({borderColor: color('good'), backgroundColor: color('good'), showLine: true, pointRadius: 4, errorBars: true}),
+    measured: (hue) => ({borderColor: color(hue), backgroundColor: color(hue), showLine: true, pointRadius: 4, errorBars: true}),
     others: () => ({borderColor: color('others'), backgroundColor: faded(color('others'), 0.6), showLine: false, pointRadius: 3}),
     dots: () => ({borderColor: color('good'), backgroundColor: faded(color('good'), 0.7), showLine: false, pointRadius: 4}),
     ideal: () => ({borderColor: color('ideal'), backgroundColor: color('ideal'), showLine: true, borderDash: [3, 4], borderWidth: 1.5, pointStyle: 'line', pointRadius: 0, pointHitRadius: 0}),
@@ -68,8 +68,11 @@
     simulated: () => ({borderColor: color('simulated'), backgroundColor: color('simulated'), showLine: true, borderDash: [8, 5], pointRadius: 3, pointStyle: 'rectRot'})
   };
 
-  function lineSets(series, index) {
-    const style = (lineStyle[series.look] || lineStyle.dots)();
+  // Of several measured lines each has a colour of its own.
+  function lineSets(series, index, all) {
+    const measured = all.filter(one => one.look === 'measured');
+    const hue = measured.length > 1 ? 'c' + measured.indexOf(series) % 8 : 'good';
+    const style = (lineStyle[series.look] || lineStyle.dots)(hue);
     if (series.look === 'simulated' && index > 1) style.pointStyle = ['rectRot', 'triangle', 'rect', 'star'][(index - 1) % 4];
     const sets = [{type: 'scatter', label: series.name, data: series.values, borderWidth: 2, ...style}];
     if (series.look === 'simulated' && series.values.some(value => value.low !== undefined)) {
@@ -129,7 +132,7 @@
   function configuration(chart) {
     const bars = chart.categories.length > 0;
     const datasets = chart.series.filter(series => series.values.length > 0)
-        .flatMap((series, index) => bars ? barSets(chart, series, index) : lineSets(series, index));
+        .flatMap((series, index, all) => bars ? barSets(chart, series, index) : lineSets(series, index, all));
     const all = chart.series.flatMap(series => series.values);
     const isSize = title => title === 'ranks' || title === 'GPUs';
     const ys = all.flatMap(value => value.low === undefined ? [value.y] : [value.y, value.low, value.high]).filter(value => value > 0);
