@@ -94,6 +94,19 @@ struct SimulateConfig {
   }
 };
 
+// How a study is laid out on a cluster (`plait study --slurm`).
+struct SlurmConfig {
+  std::int64_t ranks_per_node = 0;  // 0: auto
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.auto_key(
+        "ranks_per_node", &SlurmConfig::ranks_per_node, k.whole(1, limits::host_ranks),
+        "The most ranks of a point on one node, each with a GPU of its own unless `launch.device` is `cpu`. `auto`: eight, "
+        "or fewer where no point has as many; on CPUs all.");
+  }
+};
+
 // What `plait study` holds its results to; where they are worse its exit status is 1.
 struct StudyBoundsConfig {
   std::string efficiency = "none", regression = "none", prediction_error = "none", regret = "none";
@@ -120,6 +133,7 @@ struct StudyConfig {
   MeasureConfig measure;
   BudgetConfig budget;
   SimulateConfig simulate;
+  SlurmConfig slurm;
   StudyBoundsConfig bounds;
 
   template <typename Keys>
@@ -143,6 +157,7 @@ struct StudyConfig {
     k.section("measure", &StudyConfig::measure, "How often and how long.");
     k.section("budget", &StudyConfig::budget, "What a study may take.");
     k.section("simulate", &StudyConfig::simulate, "The same points on machines that are not there.");
+    k.section("slurm", &StudyConfig::slurm, "For `plait study --slurm`: the nodes of the cluster.");
     k.section("bounds", &StudyConfig::bounds, "What the results must hold; the exit status is 1 where they do not.");
   }
 };
