@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds look_interval{10};
+// Who ends a whole job (scancel, a requeue) signals its processes one after the other, this one maybe last.
+constexpr std::chrono::milliseconds stop_follows{500};
 constexpr std::chrono::seconds killing_time{30};  // what has not gone by then waits in the kernel for a device
 
 // Every process below this one.
@@ -97,11 +99,29 @@ class Descriptor {
   int number_;
 };
 
+// As exec takes them; `words` outlives it.
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> environment_of(const ProcessSpec& spec) {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const auto is_given = [&](const auto& variable) { return text.starts_with(variable.first + "="); };
+    if (std::ranges::none_of(spec.environment, is_given)) entries.push_back(text);
+  }
+  for (const auto& [name, value] : spec.environment) entries.push_back(name + "=" + value);
+  return entries;
+}
+
 pid_t start(const ProcessSpec& spec) {
-  std::vector<std::string> words = spec.argv;
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  std::vector<std::string> words = spec.argv, variables = environment_of(spec);
+  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
+  const int end_with_parent = spec.grace.count() > 0 ? SIGTERM : SIGKILL;
   const Descriptor output(open_new(spec.output)), log(open_new(spec.log)), input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
@@ -109,16 +129,26 @@ pid_t start(const ProcessSpec& spec) {
   if (child > 0) return child;
   // Only what may be called between fork and exec of a program with threads.
   ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::prctl(PR_SET_PDEATHSIG, end_with_parent);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
   if (::getppid() == parent && ::dup2(input.number(), STDIN_FILENO) >= 0 && ::dup2(output.number(), STDOUT_FILENO) >= 0 &&
       ::dup2(log.number(), STDERR_FILENO) >= 0) {
-    ::execv("/proc/self/exe", arguments.data());
+    ::execve(spec.program.c_str(), arguments.data(), environment.data());
   }
   ::_exit(127);
+}
+
+// Waits for its end up to `patience`.
+bool has_ended(pid_t child, int& status, std::chrono::milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(look_interval);
+  }
+  return true;
 }
 
 // The first line that the program itself reported as an error; else the last line.
@@ -151,14 +181,22 @@ ProcessEnd run_process(const ProcessSpec& spec, const std::function<bool()>& sto
     end.interrupted = stop();
     end.timed_out = !end.interrupted && Clock::now() - began >= spec.deadline;
     if (end.interrupted || end.timed_out) {
+      if (spec.grace.count() > 0) {
+        ::kill(child, SIGTERM);
+        if (has_ended(child, end.status, spec.grace)) break;
+      }
       ::kill(child, SIGKILL);
-      const auto deadline = Clock::now() + killing_time;
-      while (::waitpid(child, &end.status, WNOHANG) == 0 && Clock::now() < deadline) std::this_thread::sleep_for(look_interval);
+      has_ended(child, end.status, killing_time);
       break;
     }
     std::this_thread::sleep_for(look_interval);
   }
   end.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  for (const auto until = Clock::now() + stop_follows;
+       !end.ok() && !end.timed_out && !end.interrupted && Clock::now() < until;) {
+    std::this_thread::sleep_for(look_interval);
+    end.interrupted = stop();
+  }
   kill_tree();
   end.kernel_ended_one = memory_kills() > killed_before;
   return end;
@@ -177,8 +215,9 @@ Verdict verdict_of(const ProcessEnd& end, const std::string& log, std::chrono::m
   std::string lower = log;
   std::ranges::transform(lower, lower.begin(),
                          [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  // Of plait (OutOfMemoryError), of CUDA and its libraries, of the C++ and the C library.
-  for (const char* words : {"out of memory", "cuda_error_out_of_memory", "bad_alloc", "cannot allocate memory"}) {
+  // Of plait (OutOfMemoryError), of CUDA and its libraries, of the C++ and the C library, of Slurm.
+  for (const char* words :
+       {"out of memory", "cuda_error_out_of_memory", "bad_alloc", "cannot allocate memory", "oom_kill event"}) {
     if (lower.find(words) != std::string::npos) return {Outcome::out_of_memory, line.empty() ? how : line};
   }
   // A line alone would not tell that the process was killed from outside.

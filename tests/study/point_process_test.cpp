@@ -44,6 +44,15 @@ const plait::test::ChildProcess hangs("point-hangs", [] {
   for (;;) ::pause();
 });
 
+const plait::test::ChildProcess is_ended_with_the_job("point-ended", [] {
+  ::usleep(100'000);
+  ::raise(SIGTERM);
+});
+
+const plait::test::ChildProcess tells_its_variable("point-variable", [] {
+  std::cout << std::getenv("PLAIT_TEST_GIVEN") << " " << (std::getenv("HOME") != nullptr) << std::flush;
+});
+
 class PointProcess : public testing::Test {
  protected:
   ProcessSpec spec(const plait::test::ChildProcess& child, milliseconds deadline) const {
@@ -86,6 +95,30 @@ TEST_F(PointProcess, EndsWhenAskedTo) {
   const ProcessEnd end = run_process(spec(hangs, milliseconds(60'000)), [&] { return ++asked > 5; });
   EXPECT_TRUE(end.interrupted);
   EXPECT_FALSE(end.ok());
+}
+
+TEST_F(PointProcess, IsInterruptedWhereTheStopComesRightAfterItsEnd) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto stop = [&] { return std::chrono::steady_clock::now() - began > milliseconds(300); };
+  const ProcessEnd end = run_process(spec(is_ended_with_the_job, milliseconds(60'000)), stop);
+  EXPECT_TRUE(end.interrupted) << "a cancelled job's processes get their signals one after the other";
+  EXPECT_FALSE(run_process(spec(is_ended_with_the_job, milliseconds(60'000)), never).interrupted);
+}
+
+TEST_F(PointProcess, HasItsVariablesBesidesThisProcesss) {
+  ::setenv("PLAIT_TEST_GIVEN", "old", 1);
+  ProcessSpec with = spec(tells_its_variable, milliseconds(60'000));
+  with.environment = {{"PLAIT_TEST_GIVEN", "new"}};
+  EXPECT_TRUE(run_process(with, never).ok());
+  EXPECT_EQ(read_text(folder_.path() + "/out", 100), "new 1");
+}
+
+TEST_F(PointProcess, OneWithGraceIsToldToEndFirst) {
+  ProcessSpec told = spec(hangs, milliseconds(100));
+  told.grace = milliseconds(60'000);
+  const ProcessEnd end = run_process(told, never);
+  EXPECT_TRUE(end.timed_out);
+  EXPECT_EQ(WTERMSIG(end.status), SIGTERM);
 }
 
 TEST(ProcessVerdict, SaysWhoKilledIt) {
