@@ -147,7 +147,8 @@ class Planning {
   }
 
   Place replicated(int ranks) const {
-    const int of_host = std::min(ranks, gpus_of_host);
+    const int most = wish_.gpus_per_host > 0 ? std::min(wish_.gpus_per_host, gpus_of_host) : gpus_of_host;
+    const int of_host = std::min(ranks, most);
     topology::AssumedTopology host = topology::assume_topology(kind_, device(), of_host);
     topology::ReplicateRequest request = *wish_.network;
     request.hosts = (ranks + of_host - 1) / of_host;

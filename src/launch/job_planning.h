@@ -27,6 +27,7 @@ struct PlanningWish {
   bool in_order = false;  // rank r on GPU r, unless placement.devices says otherwise
   // How `gpus` GPUs are connected if that is assumed: hosts of eight, or of as many as there are. `hosts` follows.
   std::optional<topology::ReplicateRequest> network = {};
+  int gpus_per_host = 0;  // with `network`; 0: eight
 };
 
 // Where a job is to run, and what is known of it.

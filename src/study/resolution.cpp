@@ -40,6 +40,11 @@ double recomputed_share(Recompute recompute) { return recompute == Recompute::fu
 
 }  // namespace
 
+topology::ReplicateRequest assumed_network(const SimulateConfig& simulate) {
+  const auto shape = simulate.network == SimulatedNetwork::rail ? topology::NetworkShape::rail : topology::NetworkShape::flat;
+  return {.hosts = 1, .network = shape, .nic_gb_per_s = simulate.network_gb_per_s};
+}
+
 PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>& stages) {
   const parallel::RankPlan& plan = stages.front();
   PointFacts facts;
@@ -66,7 +71,7 @@ PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>&
   return facts;
 }
 
-Resolver::Resolver(launch::PlanningWish wish) : wish_(std::move(wish)) {
+Resolver::Resolver(launch::PlanningWish wish, int ranks_per_node) : wish_(std::move(wish)), ranks_per_node_(ranks_per_node) {
   wish_.what_if = false;
   wish_.top = 0;
 }
@@ -83,10 +88,18 @@ std::int64_t Resolver::vocabulary(const Config& config) {
 Resolved Resolver::resolve(const Draft& draft) {
   Config config = draft.config.value();
   Resolved resolved;
+  launch::PlanningWish wish = wish_;
+  const bool over_nodes = ranks_per_node_ > 0 && draft.ranks > ranks_per_node_;
+  if (over_nodes) {
+    config.launch.mode = LaunchMode::external;
+    config.launch.rendezvous = "tcp";
+    wish.in_order = true;
+    if (launch::choose_devices(config).kind == DeviceKind::cuda) wish.gpus = draft.ranks;
+  }
   const bool open = !keys_left_to_planner(config).empty();
   try {
     const std::int64_t vocab = vocabulary(config);
-    launch::JobSite here = launch::find_site(config, vocab, wish_);
+    launch::JobSite here = launch::find_site(config, vocab, wish);
     if (draft.ranks > here.fabric->gpus()) {
       throw ConfigError({{"launch.ranks", std::to_string(draft.ranks),
                           fmt::format("must be at most the {} devices that there are", here.fabric->gpus()), "", 0}});
@@ -97,12 +110,12 @@ Resolved Resolver::resolve(const Draft& draft) {
           plan_job(config, vocab, draft.ranks, site, {.top = 0, .placement = here.placement, .what_if = false});
       resolved.config = std::move(job.config);
       resolved.config->launch.ranks = draft.ranks;
-      if (here.kind == DeviceKind::cuda) place(*resolved.config, job.best.placement);
+      if (here.kind == DeviceKind::cuda && !over_nodes) place(*resolved.config, job.best.placement);
       resolved.facts = facts_of(*resolved.config, job.stages);
       resolved.prediction = prediction_of(job.best, here.machine);
       return resolved;
     }
-    const bool placed = is_placed(config, here.kind);
+    const bool placed = !over_nodes && is_placed(config, here.kind);
     if (!placed && here.placement.strategy != PlacementStrategy::given) here.placement.strategy = PlacementStrategy::order;
     plan::Placer placer(*here.fabric);
     const std::vector<parallel::RankPlan> stages = stage_plans(config, vocab, draft.ranks, site);
@@ -187,12 +200,14 @@ void prune_slow(std::vector<Point>& points, double times) {
 }  // namespace
 
 std::vector<Point> list_points(const Config& study, const Identity& identity,
-                               const std::function<void(std::size_t done, std::size_t all)>& notice) {
+                               const std::function<void(std::size_t done, std::size_t all)>& notice, int ranks_per_node) {
   const launch::DeviceChoice devices = launch::choose_devices(study);
   launch::PlanningWish wish;
   wish.runs_here = true;
-  Resolver resolver(wish);
-  const std::vector<Draft> drafts = expand(study, devices.kind == DeviceKind::cuda ? devices.count : 2,
+  if (ranks_per_node > 0) wish.network = assumed_network(study.study.simulate), wish.gpus_per_host = ranks_per_node;
+  Resolver resolver(wish, ranks_per_node);
+  const int ranks_here = devices.kind == DeviceKind::cuda ? devices.count : 2;
+  const std::vector<Draft> drafts = expand(study, ranks_per_node > 0 ? ranks_per_node : ranks_here,
                                            [&](const Config& config) { return resolver.vocabulary(config); });
   std::vector<Point> points;
   for (const Draft& draft : drafts) {

@@ -24,13 +24,16 @@ struct Resolved {
 // Resolves points for this machine, or for one that `wish` describes (launch/job_planning.h). Not thread-safe.
 class Resolver {
  public:
-  explicit Resolver(launch::PlanningWish wish);
+  // Ranks beyond `ranks_per_node` (0: no such limit) are on several nodes: started from outside (launch.mode external, meeting
+  // over TCP), rank r on device r, with a network between the nodes as `wish` assumes it.
+  explicit Resolver(launch::PlanningWish wish, int ranks_per_node = 0);
 
   Resolved resolve(const Draft& draft);
   std::int64_t vocabulary(const Config& config);  // of its tokenizer, which is made once for all points that share it
 
  private:
   launch::PlanningWish wish_;
+  int ranks_per_node_;
   std::map<std::string, std::int64_t> vocabularies_;  // by what they depend on
 };
 
@@ -40,8 +43,14 @@ struct Identity {
 
 // All points of a study, in the order of the axes: resolved by the planner, pruned by rule, skip, memory, prediction and
 // duplicate as study.prune says. `notice` is told of each point as it is resolved: number, and how many there are.
+// `ranks_per_node`: this machine is one of several such nodes; points of more ranks run on as many as they need, and with the
+// network of study.simulate between them. 0: this machine alone.
 std::vector<Point> list_points(const Config& study, const Identity& identity,
-                               const std::function<void(std::size_t done, std::size_t all)>& notice = {});
+                               const std::function<void(std::size_t done, std::size_t all)>& notice = {},
+                               int ranks_per_node = 0);
+
+// The network between hosts that study.simulate describes; how many hosts follows from the ranks.
+topology::ReplicateRequest assumed_network(const SimulateConfig& simulate);
 
 // The facts of a configuration that leaves nothing open.
 PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>& stages);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <set>
 
 #include "core/config_schema.h"
 #include "core/device.h"
@@ -18,6 +19,8 @@
 #include "study/progress.h"
 #include "study/records.h"
 #include "study/run_measurement.h"
+#include "study/shell_quoted.h"
+#include "study/srun_step.h"
 
 namespace plait::study {
 namespace {
@@ -33,10 +36,10 @@ constexpr int most_checks = 3;
 constexpr const char* run_name = "run";  // of a study of losses: points/N/run
 constexpr std::size_t check_bytes = std::size_t{1} << 20;
 
-// Those of the rounds before `number`.
-std::vector<const Round*> measured_before(const StudyData& data, int point, int number) {
+// Those of the rounds other than `number`: one that was left out is measured last.
+std::vector<const Round*> measured_besides(const StudyData& data, int point, int number) {
   std::vector<const Round*> rounds = data.measured_rounds_of(point);
-  std::erase_if(rounds, [number](const Round* round) { return round->round >= number; });
+  std::erase_if(rounds, [number](const Round* round) { return round->round == number; });
   return rounds;
 }
 
@@ -71,11 +74,11 @@ class Runner {
  private:
   StopReason measure() {
     const int most = config::round_range(measure_config().rounds).value().most;
-    for (int number = 1; number <= most; ++number) {
+    const int first = options_.round.value_or(1), last = options_.round.value_or(most);
+    require_nodes(first, last);
+    for (int number = first; number <= last; ++number) {
       for (const int point : points_of_round(data_, number)) {
-        if (!is_chosen(point) || has_run(data_, point, number)) continue;
-        // A point that failed earlier in this very round, or a baseline that did.
-        if (data_.failure_of(point) != nullptr) continue;
+        if (!is_to_run(point, number)) continue;
         if (options_.stop && options_.stop()) return StopReason::interrupted;
         if (is_over_budget(point)) return StopReason::over_budget;
         if (!measure_point(data_.points[static_cast<std::size_t>(point)], number)) return StopReason::interrupted;
@@ -83,6 +86,30 @@ class Runner {
     }
     return StopReason::complete;
   }
+
+  // Not: a point that failed earlier in this very round, or a baseline that did.
+  bool is_to_run(int point, int number) const {
+    return is_chosen(point) && !has_run(data_, point, number) && data_.failure_of(point) == nullptr;
+  }
+
+  // Before an hour has passed.
+  void require_nodes(int first, int last) const {
+    std::set<int> points;
+    for (int number = first; number <= last; ++number) {
+      for (const int point : points_of_round(data_, number)) {
+        if (is_to_run(point, number)) points.insert(point);
+      }
+    }
+    for (const int point : points) {
+      const Point& next = data_.points[static_cast<std::size_t>(point)];
+      if (is_over_nodes(next)) require_allocation(next.facts->ranks, ranks_per_node());
+    }
+  }
+
+  static bool is_over_nodes(const Point& point) {
+    return parse_config(point.config, {}, "points.jsonl").launch.mode == LaunchMode::external;
+  }
+  int ranks_per_node() const { return static_cast<int>(data_.config.study.slurm.ranks_per_node); }
 
   const MeasureConfig& measure_config() const { return data_.config.study.measure; }
   bool is_chosen(int point) const { return chosen_.empty() || chosen_[static_cast<std::size_t>(point)]; }
@@ -110,6 +137,7 @@ class Runner {
     const fs::path output = folder / fmt::format("round-{}.json", number);
     ProcessSpec spec;
     spec.argv = is_of_losses() ? training_of(point, folder) : benchmark_of(point);
+    if (is_over_nodes(point)) spec = srun_step(spec.argv, point.facts->ranks, ranks_per_node());
     spec.output = output;
     spec.log = folder / fmt::format("round-{}.log", number);
     spec.deadline = milliseconds(static_cast<std::int64_t>(1e3 * data_.config.study.budget.point_timeout_s));
@@ -127,7 +155,7 @@ class Runner {
     const bool failed = round.outcome != Outcome::ok;
     folder_.add(std::move(round));
     tell();
-    if (failed) require_devices(folder);
+    if (failed) require_devices(folder, number);
     return true;
   }
 
@@ -171,11 +199,11 @@ class Runner {
   }
 
   // A point may leave a GPU in a state in which the next one cannot be blamed for failing.
-  void require_devices(const fs::path& folder) {
+  void require_devices(const fs::path& folder, int number) {
     if (launch::choose_devices(data_.config).kind == DeviceKind::host) return;
     const ProcessSpec check{.argv = {options_.program, "study", "--check-devices"},
-                            .output = folder / "check.out",
-                            .log = folder / "check.log",
+                            .output = folder / fmt::format("check-{}.out", number),
+                            .log = folder / fmt::format("check-{}.log", number),
                             .deadline = check_deadline};
     for (int attempt = 1;; ++attempt) {
       const ProcessEnd end = run_process(check, options_.stop ? options_.stop : [] { return false; });
@@ -183,9 +211,8 @@ class Runner {
       const std::string why = verdict_of(end, read_text(check.log, most_log_bytes), check_deadline).message;
       if (attempt < most_checks) continue;
       folder_.add(Stop{StopReason::interrupted, utc_now()});
-      throw DeviceError(
-          fmt::format("the devices do not work any more after {}: {}. Once they do, go on with: plait study --resume {}",
-                      folder.string(), why, folder_.path().string()));
+      throw DeviceError(fmt::format("the devices do not work any more after {}: {}. Once they do, go on with: {}",
+                                    folder.string(), why, go_on_command(folder_.path(), options_.round)));
     }
   }
 
@@ -229,16 +256,31 @@ std::vector<int> points_of_round(const StudyData& data, int number) {
     if (!point.pruning) order.push_back(point.index);
   }
   if (measure.order == RoundOrder::shuffled) shuffle(order, data.config.run.seed, number);
-  const auto failed_before = [&](int point) {
+  const auto failed_elsewhere = [&](int point) {
     const Round* failure = data.failure_of(point);
-    return failure != nullptr && failure->round < number;
+    return failure != nullptr && failure->round != number;
   };
   const auto is_needed = [&](int point) {
-    return !failed_before(point) && !is_settled(measure, measured_before(data, point, number));
+    return !failed_elsewhere(point) && !is_settled(measure, measured_besides(data, point, number));
   };
   if (std::ranges::none_of(order, is_needed)) return {};
   std::erase_if(order, [&](int point) { return point != data.baseline && !is_needed(point); });
   return order;
+}
+
+std::vector<int> missing_rounds(const StudyData& data) {
+  std::vector<int> missing;
+  const int most = config::round_range(data.config.study.measure.rounds).value().most;
+  for (int number = 1; number <= most; ++number) {
+    const auto is_missing = [&](int point) { return data.failure_of(point) == nullptr && !has_run(data, point, number); };
+    if (std::ranges::any_of(points_of_round(data, number), is_missing)) missing.push_back(number);
+  }
+  return missing;
+}
+
+std::string go_on_command(const fs::path& folder, std::optional<int> round) {
+  const std::string quoted = shell_quoted(folder.string());
+  return round ? fmt::format("plait study round {} {}", quoted, *round) : "plait study --resume " + quoted;
 }
 
 StopReason measure_study(StudyFolder& folder, const RunnerOptions& options) { return Runner(folder, options).run(); }

@@ -31,8 +31,7 @@ Resolver simulating_resolver(const Config& study, int gpus) {
   // A number of GPUs makes the plan one for GPUs.
   if (simulate.device != "auto" || !on_cpus) wish.gpus = gpus;
   wish.topology = "live";
-  const auto shape = simulate.network == SimulatedNetwork::rail ? topology::NetworkShape::rail : topology::NetworkShape::flat;
-  wish.network = topology::ReplicateRequest{.hosts = 1, .network = shape, .nic_gb_per_s = simulate.network_gb_per_s};
+  wish.network = assumed_network(simulate);
   return Resolver(wish);
 }
 

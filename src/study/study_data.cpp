@@ -3,13 +3,17 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_fields.h"
+#include "core/whole_number.h"
 #include "study/progress.h"
 #include "study/records.h"
+#include "study/shell_quoted.h"
 #include "topology/topology_json.h"
 
 namespace plait::study {
@@ -50,7 +54,46 @@ std::vector<Point> read_points(const fs::path& path) {
   return points;
 }
 
+// A task's may hold rounds of one number only.
+void read_results(const fs::path& path, std::optional<int> task, StudyData& data) {
+  if (!fs::exists(path)) return;
+  each_line(path, true, [&](const JsonFields& fields) {
+    const std::string record = fields.text("record");
+    if (record == "round") {
+      Round round = round_from(fields, static_cast<int>(data.points.size()));
+      if (data.points[static_cast<std::size_t>(round.point)].pruning) fields.fail("point", "one that was not pruned");
+      if (task && round.round != *task) fields.fail("round", fmt::format("{}: a task measures the round of its number", *task));
+      data.rounds.push_back(std::move(round));
+    } else if (record == "stop") {
+      data.stops.push_back(stop_from(fields));
+    } else {
+      fields.fail("record", "one of round, stop");
+    }
+  });
+}
+
+void read_tasks(const fs::path& folder, StudyData& data) {
+  if (!fs::is_directory(folder)) return;
+  std::set<int> numbers;
+  for (const fs::path& path : list_directory(folder)) {
+    const auto number = whole_number<int>(path.filename().string());
+    if (!number || *number < 1) throw ConfigError(path.string() + ": not a task's folder: its name is no number of a round");
+    numbers.insert(*number);
+  }
+  for (const int number : numbers) read_results(task_folder(data.folder, number) / "results.jsonl", number, data);
+}
+
+void put_in_order(StudyData& data) {
+  std::ranges::stable_sort(
+      data.rounds, [](const Round& a, const Round& b) { return std::tie(a.round, a.started) < std::tie(b.round, b.started); });
+  std::set<std::pair<int, int>> seen;
+  std::erase_if(data.rounds, [&](const Round& round) { return !seen.insert({round.point, round.round}).second; });
+  std::ranges::stable_sort(data.stops, {}, &Stop::time);
+}
+
 }  // namespace
+
+fs::path task_folder(const fs::path& study, int round) { return study / "tasks" / std::to_string(round); }
 
 std::string Point::label() const {
   std::string text;
@@ -102,9 +145,16 @@ PointState StudyData::state_of(int point) const {
   return ran_out ? PointState::over_budget : PointState::interrupted;
 }
 
+void require_points(const fs::path& folder) {
+  if (fs::exists(folder / "points.jsonl")) return;
+  const bool under_slurm = fs::exists(folder / "tasks") && fs::exists(folder / "config.yaml");
+  throw ConfigError(folder.string() + (under_slurm ? ": the study's points are not listed yet: plait study points " +
+                                                         shell_quoted(folder.string()) + " on a node that it is to run on"
+                                                   : ": not a study's folder: it holds no points.jsonl"));
+}
+
 StudyData read_study(const fs::path& folder) {
-  if (!fs::exists(folder / "points.jsonl"))
-    throw ConfigError(folder.string() + ": not a study's folder: it holds no points.jsonl");
+  require_points(folder);
   StudyData data;
   data.folder = folder;
   data.config = checkpoint::load_run_config(folder);
@@ -115,20 +165,9 @@ StudyData read_study(const fs::path& folder) {
   if (const auto graph = json.find("topology"); graph != json.end() && !graph->is_null())
     data.topology = topology::import_topology_json(graph->dump(), environment.string() + ": topology").graph;
   data.points = read_points(folder / "points.jsonl");
-  if (const fs::path results = folder / "results.jsonl"; fs::exists(results)) {
-    each_line(results, true, [&](const JsonFields& fields) {
-      const std::string record = fields.text("record");
-      if (record == "round") {
-        Round round = round_from(fields, static_cast<int>(data.points.size()));
-        if (data.points[static_cast<std::size_t>(round.point)].pruning) fields.fail("point", "one that was not pruned");
-        data.rounds.push_back(std::move(round));
-      } else if (record == "stop") {
-        data.stops.push_back(stop_from(fields));
-      } else {
-        fields.fail("record", "one of round, stop");
-      }
-    });
-  }
+  read_results(folder / "results.jsonl", std::nullopt, data);
+  read_tasks(folder / "tasks", data);
+  put_in_order(data);
   if (const fs::path simulated = folder / "simulated.jsonl"; fs::exists(simulated)) {
     each_line(simulated, false, [&](const JsonFields& fields) { data.simulated.push_back(simulated_point_from(fields)); });
   }

@@ -5,13 +5,16 @@
 //   points.jsonl       one line per point, measured or pruned; written in one piece before anything is measured
 //   results.jsonl      append-only, one line per round, each on the disk before the next round starts; and one line for each
 //                      time that the study stopped
+//   tasks/NUMBER/      of a study under Slurm (slurm_study.h): the results.jsonl and owner.lock of the task that measures the
+//                      round of this number, and of no other
 //   simulated.jsonl    one line per simulated point, written in one piece
 //   points/NUMBER/     a point's config.yaml, and of each of its rounds the log (round-1.log)
 //   owner.lock         who measures here (checkpoint/run_lock.h)
 //
-// docs/studies.md has every key of these files. The last line of results.jsonl may be half-written: a crash left it, and it
-// does not count. Anything else that is not as described is a ConfigError naming file and line. Nothing read is trusted with a
-// length: files, lines and lists have limits, far above what a study of 100,000 rounds needs.
+// docs/studies.md has every key of these files. The last line of a results.jsonl may be half-written: a crash left it, and it
+// does not count. Of a round that stands there twice, which only a file system without locks lets happen, the first counts.
+// Anything else that is not as described is a ConfigError naming file and line. Nothing read is trusted with a length: files,
+// lines and lists have limits, far above what a study of 100,000 rounds needs.
 #pragma once
 
 #include <filesystem>
@@ -54,8 +57,8 @@ struct StudyData {
   train::Environment environment;
   std::optional<topology::Graph> topology;  // of a machine with GPUs
   std::vector<Point> points;                // by index
-  std::vector<Round> rounds;                // in the order in which they ran
-  std::vector<Stop> stops;                  // likewise
+  std::vector<Round> rounds;                // by number, then in the order in which they ran
+  std::vector<Stop> stops;                  // in the order of their times
   std::vector<SimulatedPoint> simulated;    // empty unless asked for
   std::optional<int> baseline;              // the point that efficiencies are relative to
 
@@ -70,6 +73,12 @@ struct StudyData {
 
 // ConfigError where `folder` is not a study's, or as said above.
 StudyData read_study(const std::filesystem::path& folder);
+
+// ConfigError where the folder holds no points.
+void require_points(const std::filesystem::path& folder);
+
+// The folder of the task that measures a round.
+std::filesystem::path task_folder(const std::filesystem::path& study, int round);
 
 }  // namespace plait::study
 

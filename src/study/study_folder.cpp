@@ -36,9 +36,49 @@ File open_results(const fs::path& folder) {
 }
 
 checkpoint::RunLock own(const fs::path& folder) {
-  if (!fs::exists(folder / "points.jsonl"))
-    throw ConfigError(folder.string() + ": not a study's folder: it holds no points.jsonl");
   return checkpoint::RunLock::own(folder, patience, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+}
+
+checkpoint::RunLock own_task(const fs::path& study, int number) {
+  create_private_directories(task_folder(study, number));
+  return own(task_folder(study, number));
+}
+
+int most_rounds(const fs::path& folder) {
+  return config::round_range(checkpoint::load_run_config(folder).study.measure.rounds).value().most;
+}
+
+// All tasks that there may be, so that none can begin while this process measures.
+std::vector<checkpoint::RunLock> own_all(const fs::path& folder) {
+  require_points(folder);
+  std::vector<checkpoint::RunLock> locks;
+  locks.push_back(own(folder));
+  if (!fs::exists(folder / "tasks")) return locks;
+  for (int number = 1; number <= most_rounds(folder); ++number) locks.push_back(own_task(folder, number));
+  return locks;
+}
+
+std::vector<checkpoint::RunLock> own_round(const fs::path& folder, int number) {
+  require_points(folder);
+  if (!fs::exists(folder / "tasks")) {
+    throw ConfigError(folder.string() +
+                      ": was not made by plait study --slurm, and is measured as a whole: plait study --resume " +
+                      folder.string());
+  }
+  if (const int most = most_rounds(folder); number < 1 || number > most)
+    throw ConfigError(
+        {{"round", std::to_string(number), fmt::format("must be from 1 to {} (study.measure.rounds)", most), "", 0}});
+  std::vector<checkpoint::RunLock> locks;
+  locks.push_back(own_task(folder, number));
+  return locks;
+}
+
+fs::path prepare_point(const fs::path& study, const Point& point) {
+  const fs::path folder = study / "points" / std::to_string(point.index);
+  if (fs::exists(folder / "config.yaml")) return folder;
+  create_private_directories(folder);
+  checkpoint::keep_config(folder, parse_config(point.config, {}, folder.string()));
+  return folder;
 }
 
 }  // namespace
@@ -49,18 +89,29 @@ fs::path create_study(const Config& study, const train::Environment& environment
                       const std::vector<Point>& points) {
   const fs::path folder = checkpoint::create_run_directory(study.run);
   checkpoint::keep_config(folder, study);
+  keep_points(folder, environment, topology, points, false);
+  return folder;
+}
+
+void keep_points(const fs::path& folder, const train::Environment& environment, const Json& topology,
+                 const std::vector<Point>& points, bool prepared) {
   Json record = to_json(environment);
   record["topology"] = topology;
   write_text_file(folder / "environment.json", dump(record) + "\n");
   std::string lines;
-  for (const Point& point : points) lines += dump(to_json(point)) + "\n";
+  for (const Point& point : points) {
+    lines += dump(to_json(point)) + "\n";
+    if (prepared && !point.pruning) prepare_point(folder, point);
+  }
   write_text_file(folder / "points.jsonl", lines);
   sync_directory(folder);
-  return folder;
 }
 
 StudyFolder::StudyFolder(const fs::path& folder)
-    : lock_(own(folder)), data_(read_study(folder)), results_(open_results(folder)) {}
+    : locks_(own_all(folder)), data_(read_study(folder)), results_(open_results(folder)) {}
+
+StudyFolder::StudyFolder(const fs::path& folder, int number)
+    : locks_(own_round(folder, number)), data_(read_study(folder)), results_(open_results(task_folder(folder, number))) {}
 
 void StudyFolder::append(const Json& line) {
   results_.append(dump(line) + "\n");
@@ -78,13 +129,7 @@ void StudyFolder::add(Stop stop) {
   data_.stops.push_back(std::move(stop));
 }
 
-fs::path StudyFolder::prepare(const Point& point) const {
-  const fs::path folder = path() / "points" / std::to_string(point.index);
-  if (fs::exists(folder / "config.yaml")) return folder;
-  create_private_directories(folder);
-  checkpoint::keep_config(folder, parse_config(point.config, {}, folder.string()));
-  return folder;
-}
+fs::path StudyFolder::prepare(const Point& point) const { return prepare_point(path(), point); }
 
 std::vector<std::string> StudyFolder::config_arguments(const Point& point) const {
   const fs::path folder = prepare(point);

@@ -1,4 +1,5 @@
-// A study's folder while it is measured: made, owned and appended to by one process. study_data.h says what is in it.
+// A study's folder while it is measured: made, owned and appended to by one process, or round by round by one for each.
+// study_data.h says what is in it.
 #pragma once
 
 #include <filesystem>
@@ -20,14 +21,23 @@ namespace plait::study {
 std::filesystem::path create_study(const Config& study, const train::Environment& environment,
                                    const nlohmann::ordered_json& topology, const std::vector<Point>& points);
 
+// What create_study() keeps besides the study's configuration, in a folder that has that; each point's configuration too
+// where `prepared`. points.jsonl comes last.
+void keep_points(const std::filesystem::path& folder, const train::Environment& environment,
+                 const nlohmann::ordered_json& topology, const std::vector<Point>& points, bool prepared);
+
 class StudyFolder {
  public:
-  // ConfigError where another process owns it, or it is no study's. Cuts off a line that a crash left half-written.
+  // ConfigError where another process owns it or one of its tasks, or it is no study's. Cuts off a line that a crash left
+  // half-written.
   explicit StudyFolder(const std::filesystem::path& folder);
+  // The same of the task that measures round `number`, which owns only that task's folder; data() has what others had measured
+  // by now. ConfigError too where the study is not under Slurm, or has no round of this number.
+  StudyFolder(const std::filesystem::path& folder, int number);
 
   StudyData& data() { return data_; }
   const std::filesystem::path& path() const { return data_.folder; }
-  const std::string& warning() const { return lock_.warning(); }
+  const std::string& warning() const { return locks_.front().warning(); }
 
   // On the disk, and in data(), when it returns.
   void add(Round round);
@@ -40,7 +50,7 @@ class StudyFolder {
 
  private:
   void append(const nlohmann::ordered_json& line);
-  checkpoint::RunLock lock_;
+  std::vector<checkpoint::RunLock> locks_;
   StudyData data_;
   File results_;
 };
