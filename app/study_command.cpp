@@ -1,5 +1,5 @@
-// plait study CONFIG [--simulate] [--resume DIR] [--dry-run] [--only EXPR] [--set path=value ...] [--json]; and its
-// subcommands.
+// plait study CONFIG [--simulate] [--resume DIR] [--dry-run] [--only EXPR] [--slurm DIR] [--set path=value ...] [--json]; and
+// its subcommands.
 #include <spdlog/fmt/fmt.h>
 
 #include <iostream>
@@ -26,75 +26,22 @@ namespace plait {
 namespace {
 
 struct StudyOptions {
-  std::string config, resume, only;
+  std::string config, resume, only, slurm;
   std::vector<std::string> set;
   bool simulate = false, dry_run = false, json = false, check_devices = false;
   std::string program;
 };
 
 // What people read goes where it does not mix with the document.
-std::FILE* text_stream(const StudyOptions& o) { return o.json ? stderr : stdout; }
+std::FILE* text_stream(bool json) { return json ? stderr : stdout; }
 
-std::vector<study::Point> points_of(const Config& config, const train::Environment& environment) {
-  train::StatusLine line(train::detect_terminal(stderr));
-  auto points = study::list_points(
-      config, {environment.plait.commit, environment.machine()},
-      [&](std::size_t done, std::size_t all) { line.update(fmt::format("planning {} of {} points", done, all)); });
-  line.update("");
-  return points;
-}
-
-nlohmann::ordered_json topology_here(const Config& config) {
-  const launch::DeviceChoice devices = launch::choose_devices(config);
-  if (devices.kind == DeviceKind::host) return nullptr;
-  return topology::to_json(launch::live_graph(devices.count));
-}
-
-int finish(const study::StudyData& data, const StudyOptions& o) {
-  const nlohmann::ordered_json summary = summary_json(data);
-  fmt::print(text_stream(o), "{}", result_table(data));
-  if (!data.simulated.empty()) fmt::print(text_stream(o), "\n{}", simulated_table(data.simulated));
-  fmt::print(text_stream(o), "study: {}\n", data.folder.string());
-  fmt::print(text_stream(o), "report: {}\n", write_report(data, data.folder).front().string());
-  if (o.json) std::cout << summary.dump(2) << '\n';
-  return summary.at("exceeded_bounds").empty() ? 0 : 1;
-}
-
-int measure(const std::filesystem::path& directory, const StudyOptions& o) {
-  study::StudyFolder folder(directory);
-  if (!folder.warning().empty()) fmt::print(stderr, "warning: {}\n", folder.warning());
-  study::StudyData& data = folder.data();
+void require_this_machine(const study::StudyData& data) {
   const train::Environment here = train::environment_here();
-  if (here.plait.commit != data.environment.plait.commit || here.machine() != data.environment.machine()) {
-    throw ConfigError(fmt::format(
-        "{} was measured by plait {} on {}; this is plait {} on {}: a point would not be the same. Start a "
-        "study of its own, and compare the two",
-        directory.string(), data.environment.plait.commit, data.environment.machine(), here.plait.commit, here.machine()));
-  }
-  std::optional<study::Expression> only;
-  if (!o.only.empty()) only.emplace(o.only, "--only");
-  const launch::StopSignals signals;  // the first ends the point that runs; a second one this process, and with it the point
-  train::StatusLine line(train::detect_terminal(stderr));
-  study::RunnerOptions options;
-  options.program = o.program;
-  options.only = only ? &*only : nullptr;
-  options.stop = [&] { return signals.wish() != launch::Stop::none; };
-  options.advanced = [&](const study::Advance& advance) {
-    line.print(round_line(data, *advance.round));
-    line.update(advance_line(data, advance));
-  };
-  const study::StopReason reason = measure_study(folder, options);
-  line.update("");
-  if (reason == study::StopReason::interrupted) {
-    fmt::print(stderr, "stopped by {}; nothing that was measured is lost. Go on with: plait study --resume {}\n",
-               launch::describe_signal(signals.signal()), directory.string());
-    return launch::stopped_status;
-  }
-  if (o.simulate || !data.config.study.simulate.gpus.empty()) {
-    data.simulated = study::simulate_points(data.config, &data);
-    study::write_simulated(directory, data.simulated);
-  }
-  return finish(data, o);
+  if (here.plait.commit == data.environment.plait.commit && here.machine() == data.environment.machine()) return;
+  throw ConfigError(fmt::format(
+      "{} was measured by plait {} on {}; this is plait {} on {}: a point would not be the same. Start a "
+      "study of its own, and compare the two",
+      data.folder.string(), data.environment.plait.commit, data.environment.machine(), here.plait.commit, here.machine()));
 }
 
 int simulate_only(const Config& config, const StudyOptions& o) {
@@ -102,13 +49,20 @@ int simulate_only(const Config& config, const StudyOptions& o) {
     throw ConfigError({{"study.simulate.gpus", "[]", "must list numbers of GPUs to simulate, for --simulate", "", 0}});
   }
   const auto points = study::simulate_points(config, nullptr);
-  fmt::print(text_stream(o), "{}", study::simulated_table(points));
+  fmt::print(text_stream(o.json), "{}", study::simulated_table(points));
   if (o.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const study::SimulatedPoint& point : points) list.push_back(study::to_json(point));
     std::cout << nlohmann::ordered_json{{"simulated", list}}.dump(2) << '\n';
   }
   return 0;
+}
+
+int measure_and_finish(const std::filesystem::path& directory, const StudyOptions& o) {
+  study::StudyFolder folder(directory);
+  const study::StopReason reason = measure(folder, {.program = o.program, .only = o.only, .round = {}});
+  if (reason == study::StopReason::interrupted) return launch::stopped_status;
+  return finish_study(folder.data(), o.json);
 }
 
 int run(const StudyOptions& o) {
@@ -119,16 +73,23 @@ int run(const StudyOptions& o) {
   if (!o.resume.empty()) {
     if (!o.config.empty() || !o.set.empty())
       throw ConfigError("study: --resume goes on with the study's own configuration; give neither CONFIG nor --set");
-    return measure(o.resume, o);
+    return measure_and_finish(o.resume, o);
   }
   if (o.config.empty()) throw ConfigError("study: give a configuration file, or --resume DIR");
   const Config config = load_config(o.config, o.set);
   if (!o.only.empty()) study::Expression(o.only, "--only");  // before minutes have passed
+  if (!o.slurm.empty()) {
+    if (o.simulate || o.dry_run || o.json || !o.only.empty())
+      throw ConfigError(
+          "study: --slurm only writes the study's folder; give it neither --simulate, --dry-run, --only nor --json");
+    prepare_for_slurm(config, o.slurm);
+    return 0;
+  }
   if (o.simulate) return simulate_only(config, o);
   const train::Environment environment = train::environment_here();
-  const std::vector<study::Point> points = points_of(config, environment);
+  const std::vector<study::Point> points = listed_points(config, environment, 0);
   if (o.dry_run) {
-    fmt::print(text_stream(o), "{}", dry_run_table(config, points));
+    fmt::print(text_stream(o.json), "{}", dry_run_table(config, points));
     if (o.json) {
       nlohmann::ordered_json list = nlohmann::ordered_json::array();
       for (const study::Point& point : points) list.push_back(study::to_json(point));
@@ -136,10 +97,67 @@ int run(const StudyOptions& o) {
     }
     return 0;
   }
-  return measure(create_study(config, environment, topology_here(config), points), o);
+  return measure_and_finish(create_study(config, environment, topology_here(config), points), o);
 }
 
 }  // namespace
+
+std::vector<study::Point> listed_points(const Config& config, const train::Environment& environment, int ranks_per_node) {
+  train::StatusLine line(train::detect_terminal(stderr));
+  const auto advanced = [&](std::size_t done, std::size_t all) {
+    line.update(fmt::format("planning {} of {} points", done, all));
+  };
+  auto points = study::list_points(config, {environment.plait.commit, environment.machine()}, advanced, ranks_per_node);
+  line.update("");
+  return points;
+}
+
+nlohmann::ordered_json topology_here(const Config& config) {
+  const launch::DeviceChoice devices = launch::choose_devices(config);
+  if (devices.kind == DeviceKind::host) return nullptr;
+  return topology::to_json(launch::live_graph(devices.count));
+}
+
+study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o) {
+  if (!folder.warning().empty()) fmt::print(stderr, "warning: {}\n", folder.warning());
+  const study::StudyData& data = folder.data();
+  require_this_machine(data);
+  std::optional<study::Expression> only;
+  if (!o.only.empty()) only.emplace(o.only, "--only");
+  const launch::StopSignals signals;  // the first ends the point that runs; a second one this process, and with it the point
+  train::StatusLine line(train::detect_terminal(stderr));
+  study::RunnerOptions options;
+  options.program = o.program;
+  options.only = only ? &*only : nullptr;
+  options.round = o.round;
+  options.stop = [&] { return signals.wish() != launch::Stop::none; };
+  options.advanced = [&](const study::Advance& advance) {
+    line.print(round_line(data, *advance.round));
+    line.update(advance_line(data, advance));
+  };
+  const study::StopReason reason = measure_study(folder, options);
+  line.update("");
+  if (reason == study::StopReason::interrupted) {
+    fmt::print(stderr, "stopped by {}; nothing that was measured is lost. Go on with: {}\n",
+               launch::describe_signal(signals.signal()), study::go_on_command(folder.path(), o.round));
+  }
+  return reason;
+}
+
+int finish_study(study::StudyData& data, bool json) {
+  if (!data.config.study.simulate.gpus.empty()) {
+    data.simulated = study::simulate_points(data.config, &data);
+    study::write_simulated(data.folder, data.simulated);
+  }
+  const nlohmann::ordered_json summary = summary_json(data);
+  std::FILE* text = text_stream(json);
+  fmt::print(text, "{}", result_table(data));
+  if (!data.simulated.empty()) fmt::print(text, "\n{}", simulated_table(data.simulated));
+  fmt::print(text, "study: {}\n", data.folder.string());
+  fmt::print(text, "report: {}\n", write_report(data, data.folder).front().string());
+  if (json) std::cout << summary.dump(2) << '\n';
+  return summary.at("exceeded_bounds").empty() ? 0 : 1;
+}
 
 void add_study_command(CLI::App& app, int& status, int argc, char** argv) {
   auto o = std::make_shared<StudyOptions>();
@@ -149,6 +167,10 @@ void add_study_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("--resume", o->resume, "Go on with a study; nothing is measured twice")->type_name("DIR");
   command->add_option("--only", o->only, "Measure only the points for which this holds: \"ranks == 2 and pipeline > 1\"")
       ->type_name("EXPR");
+  command
+      ->add_option("--slurm", o->slurm,
+                   "Measure nothing: write the study's folder with scripts that measure it under Slurm (docs/studies.md)")
+      ->type_name("DIR");
   command->add_flag("--dry-run", o->dry_run, "Show the points, what they cost, and those that are left out; measure nothing");
   command->add_flag("--simulate", o->simulate, "Only simulate, at the sizes of study.simulate.gpus; measure nothing");
   command->add_flag("--json", o->json, "One JSON document on stdout, everything else on stderr");
@@ -157,6 +179,7 @@ void add_study_command(CLI::App& app, int& status, int argc, char** argv) {
   add_study_fit_command(*command, status);
   add_study_report_command(*command, status);
   add_study_compare_command(*command, status);
+  add_study_slurm_commands(*command, status, o->program);
   command->callback([o, command, &status] {
     if (command->get_subcommands().empty()) status = run(*o);
   });
