@@ -72,7 +72,8 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
   if (request.raw && rank.is_main && launch::launch_mode(config) != LaunchMode::external) {
     std::vector<Device> devices;
     for (int r = 0; r < rank.size; ++r) devices.push_back(launch::placed_device(config, rank.device.kind, r));
-    conditions.emplace(nvml.emplace(), sampled_gpus(*nvml, devices));
+    nvml.emplace();
+    conditions.emplace(*nvml, sampled_gpus(*nvml, devices));
   }
   const auto take = [&](const runtime::StepResult& result) {
     last = result;

@@ -16,7 +16,9 @@
 #include <set>
 #include <thread>
 
+#include "core/device.h"
 #include "program_test.h"
+#include "study/rows.h"
 #include "study/study_data.h"
 
 namespace plait::app {
@@ -268,6 +270,14 @@ TEST_F(StudyCommand, IsoflopPointsAreTrainingRunsThatFitReads) {
   EXPECT_THAT(fitted.errors, testing::Not(HasSubstr("no directory below it is a run")));
 }
 
+TEST_F(StudyCommand, TheShippedCpuStudyIsMeasuredWholly) {
+  const nlohmann::json summary =
+      json("study " + std::string(test_paths::source) + "/configs/studies/cpu.yaml --json --set run.dir=" + folder.path());
+  EXPECT_EQ(summary["states"]["ok"], 12);
+  EXPECT_EQ(summary["states"].value("failed", 0), 0);
+  EXPECT_GT(summary["planner"]["rank_correlation"], 0) << "more than a guess";
+}
+
 TEST_F(StudyCommand, RefusesWhatItCannotGoOnWith) {
   EXPECT_THAT(refused("study"), HasSubstr("give a configuration file"));
   EXPECT_THAT(refused("study --resume " + folder.path()), HasSubstr("not a study's folder"));
@@ -279,6 +289,25 @@ TEST_F(StudyCommand, VersionNamesTheCommit) {
   const Outcome outcome = plait("--version");
   EXPECT_EQ(outcome.status, 0);
   EXPECT_THAT(outcome.output, testing::MatchesRegex("plait [0-9.]+( \\(commit [0-9a-f]{12}(-dirty)?\\))?,.*\n"));
+}
+
+TEST(GpuStudyCommand, EveryRoundSaysHowTheGpusWere) {
+  if (cuda_device_count() < 1) GTEST_SKIP() << "needs a GPU";
+  const plait::test::TemporaryDirectory folder;
+  std::ofstream(folder.path() + "/study.yaml")
+      << "run: {name: s, dir: " << folder.path()
+      << "}\nmodel: {layers: 2, hidden: 128, heads: 4, ffn: 512, vocab: 512}\ndata: {tokenizer: random, sequence_length: 64}\n"
+         "train: {steps: 3, global_batch: 8, micro_batch: 8}\nlaunch: {device: cuda, ranks: 1}\n"
+         "study: {measure: {steps: 200, warmup: 3, rounds: 1}}\n";
+  const Outcome outcome = run_plait(folder.path(), "study " + folder.path() + "/study.yaml");
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const study::StudyData data = study::read_study(folder.path() + "/s");
+  ASSERT_EQ(data.rounds.size(), 1U);
+  const auto& devices = data.rounds[0].measured.value().devices;
+  ASSERT_EQ(devices.size(), 1U) << "the one that it ran on";
+  EXPECT_GT(devices[0].sm_clock_mhz.value(), 100);
+  EXPECT_GT(devices[0].power_w.value(), 10);
+  EXPECT_GT(study::rows_of(data)[0].joules_per_token.value(), 0);
 }
 
 }  // namespace

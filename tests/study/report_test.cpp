@@ -82,13 +82,13 @@ TEST(Report, NoPointVanishes) {
   for (std::size_t n = 0; n < points.rows.size(); ++n) {
     ASSERT_THAT(points.rows[n], SizeIs(points.columns.size()));
     EXPECT_EQ(points.rows[n][0].text, std::to_string(n));
-    states.insert(points.rows[n][2].text);
-    EXPECT_EQ(points.rows[n][2].text == "ok", points.rows[n][3].text.empty()) << "a reason unless it is ok";
+    states.insert(points.rows[n][3].text);
+    EXPECT_EQ(points.rows[n][3].text == "ok", points.rows[n][4].text.empty()) << "a reason unless it is ok";
   }
   for (const char* state : {"ok", "pruned: rule", "pruned: skip", "pruned: memory", "pruned: prediction", "pruned: duplicate",
                             "out of memory", "failed", "timed out", "interrupted"})
     EXPECT_TRUE(states.contains(state)) << state;
-  EXPECT_THAT(points.rows[12][3].text, AllOf(HasSubstr("why"), HasSubstr("round 1, l")));
+  EXPECT_THAT(points.rows[12][4].text, AllOf(HasSubstr("why"), HasSubstr("round 1, l")));
 }
 
 TEST(Report, SentencesFollowTheData) {

@@ -59,7 +59,8 @@ TEST(SlurmShape, FollowsFromTheStudy) {
 Resolved resolved_at(int ranks, double network_gb_per_s) {
   Config study = cluster("axes: {layout: [\"tensor=2 pipeline=2\"]}");
   study.study.simulate.network_gb_per_s = network_gb_per_s;
-  launch::PlanningWish wish{.device = "h200", .runs_here = true};
+  launch::PlanningWish wish;
+  wish.device = "h200", wish.runs_here = true;
   wish.network = assumed_network(study.study.simulate);
   wish.gpus_per_host = 4;
   Resolver resolver(wish, 4);

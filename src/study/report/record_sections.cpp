@@ -17,6 +17,17 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+// What was left open, and what the planner chose.
+std::string runs_as(const PointFacts& facts) {
+  std::string text =
+      fmt::format("data={} tensor={} pipeline={}", facts.layout.data, facts.layout.tensor, facts.layout.pipeline);
+  if (facts.layout.pipeline > 1) text += " schedule=" + facts.schedule;
+  if (facts.virtual_stages > 1) text += fmt::format(" virtual_stages={}", facts.virtual_stages);
+  if (facts.zero > 0) text += fmt::format(" zero={}", facts.zero);
+  if (facts.recompute != "none") text += " recompute=" + facts.recompute;
+  return text + fmt::format(", {} × {} sequences", facts.micro_batches, facts.micro_batch);
+}
+
 }  // namespace
 
 Section environment_section(const Findings& f) {
@@ -76,16 +87,21 @@ Section points_section(const Findings& f) {
       fmt::format("Speed is {} per device; steps, speeds and efficiencies with their 95 % intervals.", f.speed_unit()),
       std::nullopt,
       {}};
-  section.table.columns = {
-      {"point", true},        {"", false},      {"state", false},        {"reason", false},     {"rounds", true},
-      {"step, ms", true},     {"speed", true},  {"efficiency", true},    {"MFU", true},         {"HFU", true},
-      {"bubble", true},       {"memory", true}, {"error of step", true}, {"J per token", true}, {"least SM clock, MHz", true},
-      {"throttled by", false}};
+  section.table.columns = {{"point", true},        {"", false},
+                           {"runs as", false},     {"state", false},
+                           {"reason", false},      {"rounds", true},
+                           {"step, ms", true},     {"speed", true},
+                           {"efficiency", true},   {"MFU", true},
+                           {"HFU", true},          {"bubble", true},
+                           {"memory", true},       {"error of step", true},
+                           {"J per token", true},  {"least SM clock, MHz", true},
+                           {"throttled by", false}};
   for (const Row& row : f.rows) {
     std::string state = to_string(row.state);
+    const auto& facts = f.point(row).facts;
     if (const auto pruning = f.point(row).pruning) state += ": " + to_string(*pruning);
-    std::vector<Cell> cells{
-        {std::to_string(row.point)}, {f.point(row).label()}, {state}, {f.why_not_measured(row)}, {std::to_string(row.rounds)}};
+    std::vector<Cell> cells{{std::to_string(row.point)}, {f.point(row).label()},      {facts ? runs_as(*facts) : "—"}, {state},
+                            {f.why_not_measured(row)},   {std::to_string(row.rounds)}};
     if (row.rounds == 0) {
       cells.resize(section.table.columns.size(), Cell{"—"});
     } else {
