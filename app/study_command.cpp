@@ -2,12 +2,14 @@
 // its subcommands.
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
 #include "commands.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "data/files.h"
 #include "launch/launch_environment.h"
 #include "launch/live_graph.h"
 #include "launch/stop_signals.h"
@@ -37,11 +39,26 @@ std::FILE* text_stream(bool json) { return json ? stderr : stdout; }
 
 void require_this_machine(const study::StudyData& data) {
   const train::Environment here = train::environment_here();
+  if (here.variables != data.environment.variables)
+    fmt::print(stderr, "warning: variables of the environment are not those that the study began with ({})\n",
+               (data.folder / "environment.json").string());
+  if (here.plait.commit.empty() || here.plait.commit.ends_with("-dirty"))
+    fmt::print(stderr,
+               "warning: this plait is of no commit: nobody can tell whether it is the one that the study began with\n");
   if (here.plait.commit == data.environment.plait.commit && here.machine() == data.environment.machine()) return;
   throw ConfigError(fmt::format(
       "{} was measured by plait {} on {}; this is plait {} on {}: a point would not be the same. Start a "
       "study of its own, and compare the two",
       data.folder.string(), data.environment.plait.commit, data.environment.machine(), here.plait.commit, here.machine()));
+}
+
+// Before a folder is made for nothing.
+void require_chosen(const study::Expression& only, const std::vector<study::Point>& points) {
+  const auto is_chosen = [&](const study::Point& point) {
+    return !point.pruning && only.holds(parse_config(point.config, {}, "points.jsonl")) == true;
+  };
+  if (std::ranges::none_of(points, is_chosen))
+    throw ConfigError({{"--only", only.text(), "holds for no point that would be measured: --dry-run lists them", "", 0}});
 }
 
 int simulate_only(const Config& config, const StudyOptions& o) {
@@ -73,6 +90,8 @@ int run(const StudyOptions& o) {
   if (!o.resume.empty()) {
     if (!o.config.empty() || !o.set.empty())
       throw ConfigError("study: --resume goes on with the study's own configuration; give neither CONFIG nor --set");
+    if (o.dry_run || o.simulate || !o.slurm.empty())
+      throw ConfigError("study: --resume measures; give it neither --dry-run, --simulate nor --slurm");
     return measure_and_finish(o.resume, o);
   }
   if (o.config.empty()) throw ConfigError("study: give a configuration file, or --resume DIR");
@@ -88,6 +107,7 @@ int run(const StudyOptions& o) {
   if (o.simulate) return simulate_only(config, o);
   const train::Environment environment = train::environment_here();
   const std::vector<study::Point> points = listed_points(config, environment, 0);
+  if (!o.only.empty()) require_chosen(study::Expression(o.only, "--only"), points);
   if (o.dry_run) {
     fmt::print(text_stream(o.json), "{}", dry_run_table(config, points));
     if (o.json) {
@@ -122,6 +142,9 @@ study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o)
   if (!folder.warning().empty()) fmt::print(stderr, "warning: {}\n", folder.warning());
   const study::StudyData& data = folder.data();
   require_this_machine(data);
+  // Relative paths are to where plait is started, and a point that does not find its data has failed for good.
+  data::match_files(data.config.data.train, "data.train");
+  data::match_files(data.config.data.validation, "data.validation");
   std::optional<study::Expression> only;
   if (!o.only.empty()) only.emplace(o.only, "--only");
   const launch::StopSignals signals;  // the first ends the point that runs; a second one this process, and with it the point

@@ -39,7 +39,7 @@ struct PruneConfig {
 
 struct MeasureConfig {
   std::int64_t steps = 30, warmup = 5;
-  std::string rounds = "3..10";
+  std::string rounds = "6..10";
   std::string until = "1%";
   RoundOrder order = RoundOrder::shuffled;
 
@@ -48,10 +48,11 @@ struct MeasureConfig {
     k.key("steps", &MeasureConfig::steps, k.whole(1, limits::measured_steps), "Steps measured in a round.");
     k.key("warmup", &MeasureConfig::warmup, k.whole(1, limits::measured_steps), "Steps before those, not measured.");
     k.key("rounds", &MeasureConfig::rounds, k.round_range(),
-          "Rounds of each point: the least and the most, `3..10`, or one number. A round is a process tree of its own.");
+          "Rounds of each point: the least and the most, `6..10`, or one number. A round is a process tree of its own. An "
+          "interval of 95 % takes six.");
     k.key("until", &MeasureConfig::until, k.bound(),
-          "A point needs no further round once the 95 % interval of its median step is narrower than this, and the least "
-          "number of rounds is done. `none`: always the most.");
+          "A point needs no further round once the 95 % interval of its median step is narrower than this, for which there "
+          "have to be six, and the least number of rounds is done. `none`: always the most.");
     k.choice("order", &MeasureConfig::order,
              "Of the points in a round. `shuffled` by `run.seed`, so that a machine that warms up or throttles does not favour "
              "any; `listed`: as the axes list them.");

@@ -101,7 +101,7 @@ std::string result_table(const StudyData& data) {
     if (row.state != PointState::ok) why = fmt::format(" ({}){}", to_string(row.state), why);
     text +=
         fmt::format(fmt::runtime(line), row.point, row.state == PointState::ok ? "ok" : "part", row.rounds,
-                    fmt::format("{:.2f}", row.step_ms.value), half_width(row.step_ms),
+                    fmt::format("{:.2f}", row.step_ms.value), row.rounds > 1 ? half_width(row.step_ms) : "-",
                     train::format_count(row.tokens_per_second_per_device.value), percent(row.mfu),
                     percent(row.efficiency ? std::optional(row.efficiency->value) : std::nullopt),
                     row.prediction_error ? fmt::format("{:+.1f} %", 100 * *row.prediction_error) : "-", point.label() + why);

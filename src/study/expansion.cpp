@@ -11,6 +11,7 @@
 
 #include "core/config_schema.h"
 #include "core/error.h"
+#include "core/whole_number.h"
 #include "study/expression.h"
 #include "study/isoflop_grid.h"
 #include "verify/layouts.h"
@@ -122,7 +123,12 @@ class Expansion {
     const std::string& text = values[layout].text;
     if (text == "auto") return add_point(std::move(coordinates), open_layout, overrides);
     if (text != "all") return add_point(std::move(coordinates), layout_overrides(text), overrides);
-    const std::int64_t said = size_of(overrides, ranks_axis, study_.launch.ranks);
+    std::int64_t said = 0;
+    try {
+      said = size_of(overrides, ranks_axis, study_.launch.ranks);
+    } catch (const ConfigError&) {
+      return add_point(std::move(coordinates), {}, overrides);  // which says what is wrong with it
+    }
     const int ranks = said > 0 ? static_cast<int>(said) : ranks_here_;
     for (const verify::LayoutRequest& request : verify::all_layouts(ranks, study_.parallel)) {
       coordinates[layout].second = request.text;
@@ -166,14 +172,19 @@ class Expansion {
     }
   }
 
-  // What the last override of a key says; 0: auto, or what is no size, which the rules will refuse. `base`: without an
-  // override.
+  // What the last override of a key says; 0: auto. `base`: without an override. ConfigError for what is no size, which an
+  // override that follows from it would hide.
   static std::int64_t size_of(const std::vector<std::string>& overrides, const std::string& key, std::int64_t base) {
     std::int64_t value = base;
     for (const std::string& text : overrides) {
-      if (text.starts_with(key + "=")) value = std::atoll(text.c_str() + key.size() + 1);
+      if (!text.starts_with(key + "=")) continue;
+      const std::string said = text.substr(key.size() + 1);
+      const auto number = whole_number<std::int64_t>(said);
+      if (said != "auto" && (!number || *number < 0 || *number > most_size))
+        throw ConfigError({{key, said, fmt::format("must be auto or a whole number from 1 to {}", most_size), "", 0}});
+      value = number.value_or(0);
     }
-    return value > 0 && value <= most_size ? value : 0;
+    return value;
   }
 
   // What is said; else what the layout multiplies to; else those of this machine.
@@ -235,13 +246,14 @@ class Expansion {
 };
 
 // A layout without what it says of `data`.
-std::string without_data(const std::string& text) {
+std::string without_data(const std::string& text, const ParallelConfig& parallel) {
   std::vector<std::string> parts;
   for (const std::string& part : verify::split_overrides(text, axes_key)) {
     if (!part.starts_with("data=")) parts.push_back(part);
   }
-  // "data=1" alone is data parallelism, which takes all ranks.
-  return parts.empty() ? "pipeline=1 tensor=1" : fmt::format("{}", fmt::join(parts, " "));
+  const auto size = [](std::int64_t said) { return said > 0 ? std::to_string(said) : std::string("auto"); };
+  return parts.empty() ? fmt::format("pipeline={} tensor={}", size(parallel.pipeline), size(parallel.tensor))
+                       : fmt::format("{}", fmt::join(parts, " "));
 }
 
 }  // namespace
@@ -256,8 +268,13 @@ std::vector<Draft> expand_at(const Config& study, int ranks) {
   std::set<int> said;  // by the axis that this replaces
   for (const AxisConfig& axis : study.study.axes) {
     if (axis.key != ranks_axis) continue;
-    for (const AxisValue& value : axis.values) said.insert(std::atoi(value.text.c_str()));
+    for (const AxisValue& value : axis.values) {
+      if (const auto number = whole_number<int>(value.text); number && *number > 0) said.insert(*number);
+    }
   }
+  // Layouts are listed of so many ranks; without a number, of a host's.
+  constexpr int host_ranks = 8;
+  if (said.empty()) said.insert(study.launch.ranks > 0 ? static_cast<int>(study.launch.ranks) : std::min(ranks, host_ranks));
   axes.push_back(at_ranks);
   for (const AxisConfig& axis : study.study.axes) {
     if (axis.key == ranks_axis) continue;
@@ -267,14 +284,13 @@ std::vector<Draft> expand_at(const Config& study, int ranks) {
       if (axis.key == layout_axis && value.text == "all") {
         layouts.clear();
         for (const int number : said) {
-          if (number <= 0) continue;
           for (const verify::LayoutRequest& request : verify::all_layouts(number, study.parallel))
             layouts.push_back(request.text);
         }
       }
       for (std::string& layout : layouts) {
         const bool is_single = axis.key == layout_axis && layout != "auto";
-        const AxisValue next = is_single ? config::axis_value(without_data(layout), true) : value;
+        const AxisValue next = is_single ? config::axis_value(without_data(layout, study.parallel), true) : value;
         if (std::ranges::find(kept.values, next) == kept.values.end()) kept.values.push_back(next);
       }
     }

@@ -303,10 +303,34 @@ class Evaluation {
   const std::string& key_;
 };
 
+bool names_key(const Expression::Node& node) {
+  return node.kind == Expression::Node::Kind::key || (node.left && names_key(*node.left)) ||
+         (node.right && names_key(*node.right));
+}
+
+std::string first_word(const Expression::Node& node) { return node.left ? first_word(*node.left) : node.word; }
+
+// A misspelt key would be a text, and what compares two texts always or never holds.
+void require_keys(const Expression::Node& node, const std::string& text, const std::string& key) {
+  if (node.kind == Expression::Node::Kind::comparison) {
+    if (!names_key(node)) {
+      throw ConfigError(
+          {{key, text,
+            fmt::format("'{}' is no key, and a comparison needs one; write a key as in the configuration", first_word(node)),
+            "", 0}});
+    }
+    return;
+  }
+  for (const auto* side : {&node.left, &node.right}) {
+    if (*side) require_keys(**side, text, key);
+  }
+}
+
 }  // namespace
 
 Expression::Expression(const std::string& text, const std::string& key) : text_(text), key_(key) {
   root_ = Parser(text_, key_).whole();
+  require_keys(*root_, text_, key_);
 }
 Expression::Expression(Expression&&) noexcept = default;
 Expression& Expression::operator=(Expression&&) noexcept = default;

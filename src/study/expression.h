@@ -22,7 +22,8 @@ namespace plait::study {
 
 class Expression {
  public:
-  // ConfigError, under `key` ("study.skip", "--only"), naming the place where `text` is not an expression.
+  // ConfigError, under `key` ("study.skip", "--only"), naming the place where `text` is not an expression, or where a
+  // comparison names no key.
   Expression(const std::string& text, const std::string& key);
   Expression(Expression&&) noexcept;
   Expression& operator=(Expression&&) noexcept;

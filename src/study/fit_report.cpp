@@ -54,6 +54,7 @@ Json estimates(const ScalingLawFit& fit, const std::vector<Named>& values) {
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 std::string cell(double value, const Interval& interval) {
+  if (std::isnan(interval.low) || std::isnan(interval.high)) return fmt::format("{:.4g} | —", value);
   return fmt::format("{:.4g} | {:.4g} to {:.4g}", value, interval.low, interval.high);
 }
 
@@ -61,7 +62,8 @@ std::string law_markdown(const LossFit& fit) {
   const ScalingLawFit& law = fit.law;
   std::string text = fmt::format(
       "L(N, D) = {:.4g} + {:.4g} / N^{:.4f} + {:.4g} / D^{:.4f}, in nats per token; runs lie {:.2g} % off it (robust standard "
-      "deviation). Intervals hold {:g} % of {} bootstraps.\n\n| | value | interval |\n| --- | --- | --- |\n",
+      "deviation). Intervals are of {:g} %, from {} bootstraps and widened for few runs.\n\n| | value | interval |\n| --- | "
+      "--- | --- |\n",
       law.law.E, law.law.A, law.law.alpha, law.law.B, law.law.beta, 100 * law.residual_scale, 100 * law.confidence,
       law.bootstraps.size());
   for (const Named& named : unknowns_of_law())

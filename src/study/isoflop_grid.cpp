@@ -146,7 +146,6 @@ IsoflopPoint make_point(const Config& base, const Family& family, const ModelCon
   point.steps = static_cast<std::int64_t>(steps);
   point.tokens = static_cast<std::int64_t>(std::max(steps, 1.0) * batch);
   point.flops = per_token * steps * batch;
-  point.attention_share = train::model_flops_per_token(family.terms(model)) / per_token - 1;
   point.overrides.push_back(fmt::format("train.steps={}", point.steps));
   if (point.problem.empty()) point.problem = steps_problem(point, base.train.global_batch);
   if (point.problem.empty()) {

@@ -4,7 +4,7 @@
 // what 6 N is the FLOPs per token of (train/report/model_flops.h). Kaplan et al. (2020) leave the head out as well, Hoffmann et
 // al. (2022) count everything. For small models the head is much of the compute, and leaving it out shifts the exponents
 // (Porian et al., "Resolving Discrepancies in Compute-Optimal Scaling of Language Models", 2024). Attention's own products grow
-// with the sequence and are not in 6 N D; IsoflopPoint::attention_share says how much they are.
+// with the sequence and are not in 6 N D.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,6 @@ struct IsoflopPoint {
   std::int64_t parameters = 0;  // N
   std::int64_t steps = 0, tokens = 0;
   double flops = 0;                    // 6 N D of whole steps
-  double attention_share = 0;          // FLOPs of attention's products beyond that, as a share of it
   std::vector<std::string> overrides;  // "model.layers=4", ...: what makes the configuration this point's
   std::string problem;                 // why it cannot be run; "" if it can
 };

@@ -60,6 +60,10 @@ class Profile {
     return log_minimum_of(least_squares(columns_, losses).coefficients);
   }
 
+  bool has_residuals() const {
+    return std::ranges::any_of(noise_, [](double n) { return n != 0; });
+  }
+
   IsoflopMinimum minimum() const {
     IsoflopMinimum result;
     result.flops = std::exp(flops_);
@@ -175,10 +179,14 @@ IsoflopFit fit_isoflop_profiles(std::span<const LossPoint> points, const Scaling
   }
   const double freedom = std::max(degrees_of_freedom, 1.0);
   for (std::size_t g = 0; g < good.size(); ++g) {
-    const Interval logs = bootstrap_interval(minima[g], options.confidence, freedom);
+    const bool can_tell = all[good[g]].has_residuals();
+    const Interval logs = can_tell ? bootstrap_interval(minima[g], options.confidence, freedom) : Interval{nothing, nothing};
     fit.budgets[good[g]].parameters_interval = {std::exp(logs.low), std::exp(logs.high)};
   }
-  if (fit.refused.empty()) fit.exponent_interval = bootstrap_interval(slopes, options.confidence, freedom);
+  const bool any_residuals = std::ranges::any_of(good, [&](std::size_t g) { return all[g].has_residuals(); });
+  if (fit.refused.empty())
+    fit.exponent_interval =
+        any_residuals ? bootstrap_interval(slopes, options.confidence, freedom) : Interval{nothing, nothing};
   return fit;
 }
 

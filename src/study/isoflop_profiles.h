@@ -34,7 +34,8 @@ inline constexpr double budget_tolerance = 0.05;
 
 // Budgets of fewer than 3 sizes are none and are left out. A budget is refused where its parabola does not open upwards or has
 // its minimum outside the sizes that were run: that would be extrapolation. The power law needs 3 budgets that are not.
-// Intervals are of a wild bootstrap, as in study/scaling_law.h. ConfigError for a value that is not positive and finite.
+// Intervals are of a wild bootstrap, as in study/scaling_law.h; NaN where three sizes leave no residuals to resample.
+// ConfigError for a value that is not positive and finite.
 IsoflopFit fit_isoflop_profiles(std::span<const LossPoint> points, const ScalingLawOptions& options = {});
 
 }  // namespace plait::study

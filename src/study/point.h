@@ -67,6 +67,9 @@ struct Point {
   std::optional<PointFacts> facts;       // there with `config`
   std::optional<Prediction> prediction;  // there with `config`, where the planner could predict
   bool has(const std::string& key, const std::string& value) const;  // among the coordinates
+  // What the planner does not choose: its coordinates without ranks, layout, micro-batch and keys of `parallel`. Points of one
+  // number of ranks and one job can be had by a choice of its.
+  Coordinates job() const;
   std::string label() const;  // "ranks=2 layout=\"pipeline=2 schedule=zb-v\"": coordinates, sections left out
 };
 

@@ -158,7 +158,13 @@ std::string telling_line(const std::string& log) {
   std::istringstream lines(log);
   std::string last;
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(mark)) return line.substr(mark.size(), longest);
+    if (line.starts_with(mark)) {
+      std::string next;  // "1 problem in the input:" says nothing without it
+      if (line.ends_with(':') && std::getline(lines, next)) {
+        if (const auto at = next.find_first_not_of(" \t"); at != std::string::npos) line += " " + next.substr(at);
+      }
+      return line.substr(mark.size(), longest);
+    }
     if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
   }
   return last.substr(0, longest);
@@ -205,7 +211,7 @@ ProcessEnd run_process(const ProcessSpec& spec, const std::function<bool()>& sto
 Verdict verdict_of(const ProcessEnd& end, const std::string& log, std::chrono::milliseconds deadline) {
   const std::string line = telling_line(log);
   if (end.timed_out) {
-    return {Outcome::timed_out, fmt::format("ran longer than {:.0f} s (study.budget.point_timeout_s){}{}",
+    return {Outcome::timed_out, fmt::format("ran longer than {:g} s (study.budget.point_timeout_s){}{}",
                                             std::chrono::duration<double>(deadline).count(), line.empty() ? "" : ": ", line)};
   }
   std::string how = fmt::format("exited with status {}", WEXITSTATUS(end.status));

@@ -8,12 +8,6 @@
 #include "study/study_data.h"
 
 namespace plait::study {
-namespace {
-
-constexpr int least_for_interval = 2;  // one value spans nothing, which says nothing
-
-}  // namespace
-
 std::vector<double> round_medians(const std::vector<const Round*>& measured) {
   std::vector<double> medians;
   for (const Round* round : measured) medians.push_back(median(round->measured.value().step_ms));
@@ -27,7 +21,7 @@ bool is_settled(const MeasureConfig& measure, const std::vector<const Round*>& m
   const auto done = static_cast<int>(measured.size());
   if (done >= rounds.most) return true;
   const auto until = percentage(measure.until);
-  if (done < std::max(rounds.least, least_for_interval) || !until) return false;
+  if (done < std::max(rounds.least, least_rounds_for_interval) || !until) return false;
   const Interval interval = step_interval(measured);
   return interval.high - interval.low <= *until * median(round_medians(measured));
 }

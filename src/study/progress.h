@@ -15,11 +15,14 @@ struct StudyData;
 // The median step time of a point, one value per round: the medians of its rounds' steps.
 std::vector<double> round_medians(const std::vector<const Round*>& measured);
 
+// An interval of 95 % by order statistics takes so many values (core/statistics.h).
+inline constexpr int least_rounds_for_interval = 6;
+
 // The interval of a point's step time, by the order statistics of its rounds' medians; with too few rounds for 95 % (five or
 // fewer) it spans all of them.
 Interval step_interval(const std::vector<const Round*>& measured);
 
-// Whether a point needs no further round: it has the most of study.measure.rounds, or the least, at least two, and an interval
+// Whether a point needs no further round: it has the most of study.measure.rounds, or the least, at least six, and an interval
 // that is as narrow as study.measure.until.
 bool is_settled(const MeasureConfig& measure, const std::vector<const Round*>& measured);
 

@@ -180,15 +180,16 @@ void prune_duplicates(std::vector<Point>& points) {
 
 void prune_slow(std::vector<Point>& points, double times) {
   if (times == 0) return;
-  std::map<int, double> best;  // by ranks
+  std::map<std::pair<int, Coordinates>, double> best;  // by ranks and job
+  const auto job_of = [](const Point& point) { return std::pair(point.facts->ranks, point.job()); };
   for (const Point& point : points) {
     if (point.pruning || !point.prediction) continue;
-    const auto [found, is_new] = best.try_emplace(point.facts->ranks, cost_of(point));
+    const auto [found, is_new] = best.try_emplace(job_of(point), cost_of(point));
     if (!is_new) found->second = std::min(found->second, cost_of(point));
   }
   for (Point& point : points) {
     if (point.pruning || !point.prediction) continue;
-    const double ratio = cost_of(point) / best.at(point.facts->ranks);
+    const double ratio = cost_of(point) / best.at(job_of(point));
     if (ratio <= times) continue;
     point.pruning = Pruning::prediction;
     point.pruned_because =

@@ -37,7 +37,7 @@ void add_conditions(Row& row, const std::vector<const Round*>& rounds) {
   std::set<std::string> reasons;
   for (const Round* round : rounds) {
     const Measurement& m = *round->measured;
-    complete = complete && !m.devices.empty();
+    complete = complete && !m.devices.empty() && m.devices.size() == m.memory.size();  // one of each rank
     for (const DeviceConditions& device : m.devices) {
       complete = complete && device.energy_j.has_value();
       joules += device.energy_j.value_or(0);
@@ -187,14 +187,14 @@ PlannerVerdict planner_verdict(const StudyData& data, const std::vector<Row>& ro
     int point = 0;
     double predicted = 0, measured = 0;  // seconds per model FLOP and device
   };
-  std::map<int, std::vector<Candidate>> by_ranks;
+  std::map<std::pair<int, Coordinates>, std::vector<Candidate>> by_job;  // with its ranks
   std::vector<double> errors, predicted, measured;
   for (const Row& row : rows) {
     const Point& point = point_of(data, row.point);
     if (row.rounds == 0 || data.failure_of(row.point) != nullptr || !point.prediction) continue;
     const double work = model_flops(point) / point.facts->ranks;
     const Candidate candidate{row.point, point.prediction->step_ms / work, row.step_ms.value / work};
-    by_ranks[point.facts->ranks].push_back(candidate);
+    by_job[{point.facts->ranks, point.job()}].push_back(candidate);
     errors.push_back(std::abs(row.prediction_error.value()));
     predicted.push_back(candidate.predicted), measured.push_back(candidate.measured);
   }
@@ -210,7 +210,7 @@ PlannerVerdict planner_verdict(const StudyData& data, const std::vector<Row>& ro
   for (const Point& point : data.points) {
     if (point.has("layout", "auto")) asked.insert(point.same_as.value_or(point.index));
   }
-  for (const auto& [ranks, candidates] : by_ranks) {
+  for (const auto& [job, candidates] : by_job) {
     const auto is_asked = [&](const Candidate& c) { return asked.contains(c.point); };
     std::vector<Candidate> choices;
     std::ranges::copy_if(candidates, std::back_inserter(choices), is_asked);
@@ -218,7 +218,7 @@ PlannerVerdict planner_verdict(const StudyData& data, const std::vector<Row>& ro
     if (!was_asked) choices = candidates;
     const Candidate chosen = *std::ranges::min_element(choices, {}, &Candidate::predicted);
     const Candidate best = *std::ranges::min_element(candidates, {}, &Candidate::measured);
-    verdict.regrets.push_back({ranks, chosen.point, best.point, was_asked, chosen.measured / best.measured - 1});
+    verdict.regrets.push_back({job.first, chosen.point, best.point, was_asked, chosen.measured / best.measured - 1});
   }
   return verdict;
 }
@@ -229,6 +229,8 @@ std::vector<std::string> exceeded_study_bounds(const StudyData& data, const std:
   std::vector<std::string> exceeded;
   const auto at_most = [&](const char* key, const std::string& bound, std::optional<double> value) {
     const auto limit = percentage(bound);
+    if (limit && !value)
+      exceeded.push_back(fmt::format("study.bounds.{}: {} allowed, but nothing was measured to judge it by", key, bound));
     if (limit && value && *value > *limit)
       exceeded.push_back(fmt::format("study.bounds.{}: {} allowed, {:.1f} % found", key, bound, 100 * *value));
   };
@@ -242,6 +244,14 @@ std::vector<std::string> exceeded_study_bounds(const StudyData& data, const std:
     if (larger || (ranks_of(row) == ranks_of(*best) && row.efficiency->value > best->efficiency->value)) best = &row;
   }
   const auto least = percentage(bounds.efficiency);
+  int most = 0;
+  for (const Point& point : data.points) most = point.pruning ? most : std::max(most, point.facts->ranks);
+  if (least && (best == nullptr || ranks_of(*best) < most)) {
+    exceeded.push_back(
+        fmt::format("study.bounds.efficiency: at least {} wanted, but nothing was measured to its end on {} ranks",
+                    bounds.efficiency, most));
+    return exceeded;
+  }
   if (least && best != nullptr && best->efficiency->value < *least) {
     exceeded.push_back(fmt::format("study.bounds.efficiency: at least {} wanted, {:.1f} % found on {} ranks ({})",
                                    bounds.efficiency, 100 * best->efficiency->value, ranks_of(*best),

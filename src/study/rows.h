@@ -48,7 +48,8 @@ std::vector<Row> rows_of(const StudyData& data);
 Estimate ratio_within_rounds(const std::vector<std::vector<double>>& a, const std::vector<std::vector<double>>& b,
                              std::uint64_t seed);
 
-// What the planner would have chosen among the points that were measured, and what was best.
+// What the planner would have chosen among the points that were measured, and what was best: of points that it
+// could choose between (Point::job), of as many ranks.
 struct Regret {
   int ranks = 0;
   int chosen = 0, best = 0;  // points
@@ -60,7 +61,7 @@ struct PlannerVerdict {
   int points = 0;                                   // that were predicted and measured
   std::optional<double> median_error, worst_error;  // of the step, without its sign
   std::optional<double> rank_correlation;           // Spearman's, of predicted and measured time per token and rank
-  std::vector<Regret> regrets;                      // by number of ranks
+  std::vector<Regret> regrets;                      // by number of ranks, then by job
   std::optional<double> regret() const;             // the largest
 };
 PlannerVerdict planner_verdict(const StudyData& data, const std::vector<Row>& rows);

@@ -6,8 +6,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -72,17 +73,20 @@ struct OpenRun {
   fs::path directory;
   Config config;
   std::string goes_on_from;  // the checkpoint whose optimizer state it took; "" if it took none
+  std::string origin_digest;
   bool foreign_weights = false;
 };
 
 OpenRun open_run(const fs::path& directory) {
-  OpenRun run{directory, checkpoint::load_run_config(directory), "", false};
+  OpenRun run{directory, checkpoint::load_run_config(directory), "", "", false};
   const fs::path origin = directory / "init_from.json";
   if (!fs::exists(origin)) return run;
   const nlohmann::json json = read_json_file(origin.string(), most_origin_bytes);
   const bool whole = json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string() &&
-                     json.contains("optimizer") && json["optimizer"].is_boolean();
-  if (!whole) throw ConfigError(origin.string() + ": must be an object with \"checkpoint\" and \"optimizer\"");
+                     json.contains("optimizer") && json["optimizer"].is_boolean() && json.contains("digest") &&
+                     json["digest"].is_string();
+  if (!whole) throw ConfigError(origin.string() + ": must be an object with \"checkpoint\", \"optimizer\" and \"digest\"");
+  run.origin_digest = json["digest"].get<std::string>();
   run.foreign_weights = !json["optimizer"].get<bool>();
   if (!run.foreign_weights) run.goes_on_from = json["checkpoint"].get<std::string>();
   return run;
@@ -121,7 +125,22 @@ void require_same_evaluation(const OpenRun& first, const OpenRun& other) {
          fmt::format("must be {}, as in {}: losses on different tokens cannot be compared", value, first.directory.string()),
          "", 0});
   }
+  const auto ours = data::load_tokenizer(first.directory), theirs = data::load_tokenizer(other.directory);
+  if (ours->definition() != theirs->definition()) {
+    problems.push_back(
+        {other.directory.string() + ": tokenizer", fmt::format("{} of {} tokens", theirs->kind(), theirs->vocab()),
+         "must be that of " + first.directory.string() + ": losses per token of different tokens cannot be compared", "", 0});
+  }
   if (!problems.empty()) throw ConfigError(problems);
+}
+
+// Whether `run` is the trunk that `fork` left. The folder may have been moved since: then the checkpoint itself tells.
+bool is_trunk_of(const OpenRun& run, const OpenRun& fork) {
+  if (fork.goes_on_from.empty()) return false;
+  std::error_code ignored;
+  if (fs::equivalent(checkpoint::run_directory_of(fork.goes_on_from), run.directory, ignored)) return true;
+  const fs::path here = checkpoint::checkpoints_directory(run.directory) / fs::path(fork.goes_on_from).filename();
+  return fs::exists(here, ignored) && checkpoint::CheckpointReader(here).digest() == fork.origin_digest;
 }
 
 }  // namespace
@@ -139,10 +158,6 @@ RunLosses read_run_losses(const fs::path& folder) {
   for (const fs::path& directory : runs_below(folder)) all.push_back(open_run(directory));
   if (all.empty())
     throw ConfigError(folder.string() + ": no directory below it is a run, with a config.yaml and a metrics.jsonl");
-  std::set<fs::path> trunks;  // run directories
-  for (const OpenRun& run : all) {
-    if (!run.goes_on_from.empty()) trunks.insert(checkpoint::run_directory_of(run.goes_on_from));
-  }
   RunLosses losses;
   const OpenRun* first = nullptr;
   for (const OpenRun& run : all) {
@@ -150,7 +165,7 @@ RunLosses read_run_losses(const fs::path& folder) {
     std::optional<LossPoint> point;
     if (run.foreign_weights) {
       reason = "it began with the weights of another run, without its step count";
-    } else if (trunks.contains(fs::canonical(run.directory))) {
+    } else if (std::ranges::any_of(all, [&](const OpenRun& fork) { return is_trunk_of(run, fork); })) {
       reason = "it is a trunk: other runs go on from it";
     } else {
       point = loss_of(run, reason);

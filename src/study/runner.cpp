@@ -21,6 +21,7 @@
 #include "study/run_measurement.h"
 #include "study/shell_quoted.h"
 #include "study/srun_step.h"
+#include "study/training_runs.h"
 
 namespace plait::study {
 namespace {
@@ -33,7 +34,6 @@ constexpr std::streamoff most_result_bytes = std::streamoff{1} << 30;
 constexpr std::uint64_t most_log_bytes = std::uint64_t{1} << 30;
 constexpr milliseconds check_deadline{120'000};
 constexpr int most_checks = 3;
-constexpr const char* run_name = "run";  // of a study of losses: points/N/run
 constexpr std::size_t check_bytes = std::size_t{1} << 20;
 
 // Those of the rounds other than `number`: one that was left out is measured last.
@@ -60,7 +60,7 @@ class Runner {
   Runner(StudyFolder& folder, const RunnerOptions& options) : folder_(folder), options_(options), data_(folder.data()) {
     if (options.only == nullptr) return;
     for (const Point& point : data_.points) {
-      const bool holds = !point.config.empty() && options.only->holds(parse_config(point.config, {}, "points.jsonl")) == true;
+      const bool holds = !point.pruning && options.only->holds(folder_.config_of(point)) == true;
       chosen_.push_back(holds);
     }
   }
@@ -106,13 +106,14 @@ class Runner {
     }
   }
 
-  static bool is_over_nodes(const Point& point) {
-    return parse_config(point.config, {}, "points.jsonl").launch.mode == LaunchMode::external;
-  }
+  bool is_over_nodes(const Point& point) const { return folder_.config_of(point).launch.mode == LaunchMode::external; }
   int ranks_per_node() const { return static_cast<int>(data_.config.study.slurm.ranks_per_node); }
 
   const MeasureConfig& measure_config() const { return data_.config.study.measure; }
-  bool is_chosen(int point) const { return chosen_.empty() || chosen_[static_cast<std::size_t>(point)]; }
+  // The baseline runs in every round, or there are no ratios within it.
+  bool is_chosen(int point) const {
+    return chosen_.empty() || chosen_[static_cast<std::size_t>(point)] || point == data_.baseline;
+  }
 
   double minutes_gone() const { return std::chrono::duration<double, std::ratio<60>>(Clock::now() - began_).count(); }
 
@@ -131,27 +132,54 @@ class Runner {
     return minutes > 0 && minutes_gone() + expected_seconds(point) / 60 > minutes;
   }
 
+  // What a round of a point runs, one after the other: of losses also what has to be trained before.
+  std::vector<ProcessSpec> processes_of(const Point& point, const fs::path& folder, int number) const {
+    ProcessSpec spec;
+    spec.output = folder / fmt::format("round-{}.json", number);
+    spec.log = folder / fmt::format("round-{}.log", number);
+    std::vector<ProcessSpec> specs;
+    const auto add = [&](std::vector<std::string> arguments, const fs::path& log) {
+      ProcessSpec& next = specs.emplace_back(spec);
+      next.argv = std::move(arguments);
+      next.argv.insert(next.argv.begin(), options_.program);
+      if (is_over_nodes(point)) next = srun_step(next.argv, point.facts->ranks, ranks_per_node());
+      next.output = spec.output;
+      next.log = log;
+      next.deadline = milliseconds(static_cast<std::int64_t>(1e3 * data_.config.study.budget.point_timeout_s));
+    };
+    if (!is_of_losses()) {
+      add(benchmark_of(point), spec.log);
+      return specs;
+    }
+    for (TrainingRun& run : training_runs(folder_, point, spec.log.filename().string())) {
+      fs::remove_all(run.run_directory);
+      create_private_directories(run.run_directory.parent_path());
+      add(std::move(run.arguments), folder / run.log);
+    }
+    return specs;
+  }
+
   // False where it was interrupted: then nothing is kept of it.
   bool measure_point(const Point& point, int number) {
     const fs::path folder = folder_.prepare(point);
-    const fs::path output = folder / fmt::format("round-{}.json", number);
-    ProcessSpec spec;
-    spec.argv = is_of_losses() ? training_of(point, folder) : benchmark_of(point);
-    if (is_over_nodes(point)) spec = srun_step(spec.argv, point.facts->ranks, ranks_per_node());
-    spec.output = output;
-    spec.log = folder / fmt::format("round-{}.log", number);
-    spec.deadline = milliseconds(static_cast<std::int64_t>(1e3 * data_.config.study.budget.point_timeout_s));
-    Round round{.point = point.index,
-                .round = number,
-                .started = utc_now(),
-                .host = host_name(),
-                .log = fs::relative(spec.log, folder_.path()).string()};
-    const ProcessEnd end = run_process(spec, options_.stop ? options_.stop : [] { return false; });
-    if (end.interrupted) return false;
-    round.seconds = end.seconds;
-    judge(round, end, spec, folder);
+    Round round{.point = point.index, .round = number, .started = utc_now(), .host = host_name()};
+    ProcessEnd end;
+    ProcessSpec last;
+    try {
+      for (ProcessSpec& spec : processes_of(point, folder, number)) {
+        last = std::move(spec);
+        round.log = fs::relative(last.log, folder_.path()).string();
+        end = run_process(last, options_.stop ? options_.stop : [] { return false; });
+        if (end.interrupted) return false;
+        round.seconds += end.seconds;
+        if (!end.ok()) break;
+      }
+      judge(round, end, last, point);
+    } catch (const ConfigError& error) {
+      round.outcome = Outcome::failed, round.message = error.what();
+    }
     std::error_code ignored;
-    fs::remove(output, ignored);
+    fs::remove(last.output, ignored);
     const bool failed = round.outcome != Outcome::ok;
     folder_.add(std::move(round));
     tell();
@@ -162,24 +190,14 @@ class Runner {
   bool is_of_losses() const { return data_.config.study.scaling == Scaling::isoflop; }
 
   std::vector<std::string> benchmark_of(const Point& point) const {
-    std::vector<std::string> argv{options_.program, "bench", "step", "--config"};
+    std::vector<std::string> argv{"bench", "step", "--config"};
     for (std::string& word : folder_.config_arguments(point)) argv.push_back(std::move(word));
     argv.insert(argv.end(), {"--steps", std::to_string(measure_config().steps), "--warmup",
                              std::to_string(measure_config().warmup), "--json", "--raw"});
     return argv;
   }
 
-  // What an earlier attempt left of the run begins again.
-  std::vector<std::string> training_of(const Point& point, const fs::path& folder) const {
-    fs::remove_all(folder / run_name);
-    std::vector<std::string> argv{options_.program, "train"};
-    for (std::string& word : folder_.config_arguments(point)) argv.push_back(std::move(word));
-    argv.insert(argv.end(),
-                {"--set", "run.dir=" + config::yaml_text(folder.string(), {}), "--set", fmt::format("run.name={}", run_name)});
-    return argv;
-  }
-
-  void judge(Round& round, const ProcessEnd& end, const ProcessSpec& spec, const fs::path& folder) const {
+  void judge(Round& round, const ProcessEnd& end, const ProcessSpec& spec, const Point& point) const {
     if (!end.ok()) {
       Verdict verdict = verdict_of(end, read_text(spec.log, most_log_bytes), spec.deadline);
       round.outcome = verdict.outcome, round.message = std::move(verdict.message);
@@ -187,8 +205,7 @@ class Runner {
     }
     try {
       if (is_of_losses()) {
-        round.measured =
-            measurement_of_run(folder / run_name, data_.points[static_cast<std::size_t>(round.point)].facts.value());
+        round.measured = measurement_of_run(run_of(folder_, point), point.facts.value());
         return;
       }
       const nlohmann::ordered_json result = read_json_file(spec.output.string(), most_result_bytes);

@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "study/expansion.h"
 #include "study/progress.h"
+#include "study/quantiles.h"
 #include "study/records.h"
 #include "study/resolution.h"
 
@@ -13,14 +14,6 @@ namespace plait::study {
 namespace {
 
 constexpr std::size_t least_for_band = 5;
-
-// Between two values, on the line through them. `sorted` is not empty.
-double quantile(const std::vector<double>& sorted, double share) {
-  const double place = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(std::floor(place));
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - std::floor(place)) * (sorted[above] - sorted[below]);
-}
 
 // On the machine that study.simulate describes, whatever this one has.
 Resolver simulating_resolver(const Config& study, int gpus) {
@@ -45,8 +38,7 @@ std::optional<PredictionBand> prediction_band(const StudyData& measured) {
     ratios.push_back(median(round_medians(rounds)) / point.prediction->step_ms);
   }
   if (ratios.size() < least_for_band) return std::nullopt;
-  std::ranges::sort(ratios);
-  return PredictionBand{quantile(ratios, 0.05), quantile(ratios, 0.95)};
+  return PredictionBand{sample_quantile(ratios, 0.05), sample_quantile(ratios, 0.95)};
 }
 
 std::vector<SimulatedPoint> simulate_points(const Config& study, const StudyData* measured,

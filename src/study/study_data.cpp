@@ -106,6 +106,15 @@ std::string Point::label() const {
   return text.empty() ? "the configuration" : text;
 }
 
+Coordinates Point::job() const {
+  Coordinates left = coordinates;
+  std::erase_if(left, [](const auto& at) {
+    return at.first == "launch.ranks" || at.first == "layout" || at.first == "train.micro_batch" ||
+           at.first.starts_with("parallel.");
+  });
+  return left;
+}
+
 bool Point::has(const std::string& key, const std::string& value) const {
   return std::ranges::find(coordinates, std::pair(key, value)) != coordinates.end();
 }

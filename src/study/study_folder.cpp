@@ -101,7 +101,9 @@ void keep_points(const fs::path& folder, const train::Environment& environment, 
   std::string lines;
   for (const Point& point : points) {
     lines += dump(to_json(point)) + "\n";
-    if (prepared && !point.pruning) prepare_point(folder, point);
+    // A schedule from a file is kept as it is now: what its path leads to may change.
+    const bool from_file = point.facts && !named<ScheduleKind>(point.facts->schedule);
+    if (!point.pruning && (prepared || from_file)) prepare_point(folder, point);
   }
   write_text_file(folder / "points.jsonl", lines);
   sync_directory(folder);
@@ -130,6 +132,12 @@ void StudyFolder::add(Stop stop) {
 }
 
 fs::path StudyFolder::prepare(const Point& point) const { return prepare_point(path(), point); }
+
+Config StudyFolder::config_of(const Point& point) const {
+  const fs::path folder = path() / "points" / std::to_string(point.index);
+  return fs::exists(folder / "config.yaml") ? checkpoint::load_run_config(folder)
+                                            : parse_config(point.config, {}, (path() / "points.jsonl").string());
+}
 
 std::vector<std::string> StudyFolder::config_arguments(const Point& point) const {
   const fs::path folder = prepare(point);

@@ -36,6 +36,7 @@ class StudyFolder {
   StudyFolder(const std::filesystem::path& folder, int number);
 
   StudyData& data() { return data_; }
+  const StudyData& data() const { return data_; }
   const std::filesystem::path& path() const { return data_.folder; }
   const std::string& warning() const { return locks_.front().warning(); }
 
@@ -46,6 +47,8 @@ class StudyFolder {
   // points/NUMBER, with the point's config.yaml, made if need be; and the arguments that give that configuration to a command:
   // the file, and `--set`.
   std::filesystem::path prepare(const Point& point) const;
+  // Of a point that is not pruned, with the schedule from a file that was kept.
+  Config config_of(const Point& point) const;
   std::vector<std::string> config_arguments(const Point& point) const;
 
  private:

@@ -208,8 +208,11 @@ TEST_F(StudyCommand, OnlyWhatIsWantedIsMeasured) {
   const Outcome outcome = plait("study " + job() + " --only 'pipeline == 2 and micro_batch <= 2' --json");
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   const nlohmann::json summary = nlohmann::json::parse(outcome.output, nullptr, false);
-  EXPECT_EQ(summary["states"]["ok"], 2);
-  EXPECT_EQ(summary["states"]["interrupted"], 10) << "for --resume to go on with";
+  const int baseline = summary["baseline"];
+  const bool chosen = summary["points"][baseline]["facts"]["layout"]["pipeline"] == 2 &&
+                      summary["points"][baseline]["facts"]["micro_batch"] <= 2;
+  EXPECT_EQ(summary["states"]["ok"], chosen ? 2 : 3) << "and the baseline, which efficiencies are relative to";
+  EXPECT_EQ(summary["states"]["interrupted"], chosen ? 10 : 9) << "for --resume to go on with";
 }
 
 TEST_F(StudyCommand, DryRunListsWhatIsLeftOutAndWhy) {
@@ -270,6 +273,44 @@ TEST_F(StudyCommand, IsoflopPointsAreTrainingRunsThatFitReads) {
   EXPECT_THAT(fitted.errors, testing::Not(HasSubstr("no directory below it is a run")));
 }
 
+// Points of one size share a trunk, and come to what they would alone, bit for bit.
+TEST_F(StudyCommand, IsoflopPointsOfAWsdScheduleForkOneTrunk) {
+  std::string text;
+  for (int line = 0; line < 400; ++line) text += "line " + std::to_string(line) + ": the quick brown fox jumps\n";
+  const std::string file = write("text.txt", text);
+  const std::string config =
+      write("wsd.yaml", "run: {name: s, dir: " + folder.path() +
+                            "/studies}\nmodel: {layers: 2, hidden: 32, heads: 4, ffn: 64}\ndata: {train: [" + file +
+                            "], tokenizer: bytes, sequence_length: 16, validation_fraction: 0.2}\n"
+                            "train: {steps: 100, global_batch: 8, micro_batch: 8, eval_batches: 1, optimizer: {schedule: wsd, "
+                            "warmup: 5}}\n"
+                            "launch: {device: cpu, ranks: 1}\ncheckpoint: {final: false}\nstudy:\n  scaling: isoflop\n"
+                            "  axes: {parameters: [1.5e+4], flops: [4e+8, 8e+8, 16e+8]}\n  measure: {rounds: 1}\n");
+  const Outcome outcome = plait("study " + config);
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const study::StudyData data = study::read_study(study());
+  ASSERT_EQ(data.rounds.size(), 3U);
+  for (const study::Point& point : data.points) {
+    ASSERT_EQ(data.state_of(point.index), study::PointState::ok) << data.failure_of(point.index)->message;
+    const std::string own = (study() / "points" / std::to_string(point.index)).string();
+    EXPECT_TRUE(fs::exists(own + "/run/init_from.json")) << "it is a fork";
+    // The same configuration from its seed.
+    const Outcome alone = plait("train " + own + "/config.yaml --set run.dir=" + folder.path() +
+                                "/alone --set run.name=" + std::to_string(point.index));
+    ASSERT_EQ(alone.status, 0) << alone.errors;
+    std::ifstream metrics(folder.path() + "/alone/" + std::to_string(point.index) + "/metrics.jsonl");
+    std::string last;
+    for (std::string line; std::getline(metrics, line);) last = line;
+    EXPECT_EQ(nlohmann::json::parse(last)["validation_loss"].get<double>(),
+              data.measured_rounds_of(point.index).front()->measured->validation_loss.value());
+  }
+  std::size_t pieces = 0;
+  for (const auto& entry : fs::directory_iterator(study() / "trunks" / "0")) pieces += entry.is_directory();
+  EXPECT_EQ(pieces, 3U) << "each once, whatever the order of the points";
+  const Outcome fitted = plait("study fit " + study().string());
+  EXPECT_THAT(fitted.errors, HasSubstr("there are 3 runs")) << "the trunk's pieces are none of them";
+}
+
 TEST_F(StudyCommand, TheShippedCpuStudyIsMeasuredWholly) {
   const nlohmann::json summary =
       json("study " + std::string(test_paths::source) + "/configs/studies/cpu.yaml --json --set run.dir=" + folder.path());
@@ -283,6 +324,10 @@ TEST_F(StudyCommand, RefusesWhatItCannotGoOnWith) {
   EXPECT_THAT(refused("study --resume " + folder.path()), HasSubstr("not a study's folder"));
   EXPECT_THAT(refused("study " + job() + " --only 'pipeline ='"), HasSubstr("--only"));
   EXPECT_THAT(refused("study " + job() + " --simulate"), HasSubstr("study.simulate.gpus"));
+  EXPECT_THAT(refused("study --resume " + folder.path() + " --dry-run"), HasSubstr("--resume measures"));
+  EXPECT_THAT(refused("study " + job() + " --only 'pipeline == 9'"), HasSubstr("holds for no point"));
+  EXPECT_THAT(refused("study " + job() + " --only 'layout == auto'"), HasSubstr("'layout' is no key"));
+  EXPECT_FALSE(fs::exists(study())) << "no folder is made for nothing";
 }
 
 TEST_F(StudyCommand, VersionNamesTheCommit) {

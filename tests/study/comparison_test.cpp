@@ -7,6 +7,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/error_of.h"
 #include "study/compare/comparison_output.h"
 #include "study/compare/rank_test.h"
 #include "synthetic_study.h"
@@ -148,6 +149,8 @@ TEST(Compare, SaysThatItCannotTell) {
   const Comparison c = compare(before, after);
   EXPECT_EQ(c.count(Change::cannot_tell), 6U);
   EXPECT_THAT(c.points[0].because, HasSubstr("3 and 3 rounds are too few"));
+  const Comparison alike = compare(test::study({.points = 2, .rounds = 1}), test::study({.points = 2, .rounds = 1}));
+  EXPECT_EQ(alike.count(Change::cannot_tell), 2U) << "one round says nothing, though both are equal";
 }
 
 TEST(Compare, ListsWhatIsInOneStudyOnly) {
@@ -161,12 +164,21 @@ TEST(Compare, ListsWhatIsInOneStudyOnly) {
   EXPECT_FALSE(c.is_regression());
   EXPECT_THAT(compare(small, large).lone, SizeIs(1));
   // What was pruned in one of them is not compared either, with its reason.
-  small.points[1].pruning = Pruning::memory, small.points[1].pruned_because = "1 GiB too much";
+  small.points[1].pruning = Pruning::skip, small.points[1].pruned_because = "study.skip: 1 == 1";
   std::erase_if(small.rounds, [](const Round& round) { return round.point == 1; });
   c = compare(large, small);
   EXPECT_THAT(c.points, SizeIs(2));
   ASSERT_THAT(c.lone, SizeIs(2));
-  EXPECT_THAT(c.lone[1].because, HasSubstr("not measured in runs/s: pruned: 1 GiB too much"));
+  EXPECT_THAT(c.lone[1].because, HasSubstr("not measured in runs/s: pruned: study.skip: 1 == 1"));
+  // But for what does not fit any more: it did.
+  small.points[1].pruning = Pruning::memory, small.points[1].pruned_because = "1 GiB too much";
+  c = compare(large, small);
+  EXPECT_EQ(c.count(Change::broken), 1U);
+  EXPECT_TRUE(c.is_regression());
+  // A study in which nothing was measured guards nothing.
+  small.rounds.clear();
+  for (Point& point : small.points) point.pruning.reset();
+  EXPECT_THAT(error_of<ConfigError>([&] { compare(large, small); }), HasSubstr("no point was measured in both"));
   StudyData other = test::study({.points = 1});
   other.points[0].config = "model: {}";
   EXPECT_THROW(compare(large, other), ConfigError);

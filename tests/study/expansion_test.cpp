@@ -56,6 +56,21 @@ TEST(Expansion, APointsRanksAreStartedByItsOwnProcess) {
   EXPECT_THAT(error_of<ConfigError>([&] { expand(outside, 2); }), HasSubstr("must be threads or processes"));
 }
 
+TEST(Expansion, ASizeThatIsNoneIsPrunedAndReplacedByNothing) {
+  const auto drafts = expand(study("axes: {launch.ranks: [abc, 1.5, -1, 1e3, 3000000], layout: [\"pipeline=1\", all]}"), 2);
+  ASSERT_EQ(drafts.size(), 10U);
+  for (const Draft& draft : drafts) {
+    EXPECT_EQ(draft.pruning, Pruning::rule) << draft.coordinates[0].second;
+    EXPECT_THAT(draft.because, HasSubstr("launch.ranks=" + draft.coordinates[0].second));
+  }
+  for (const Draft& draft : expand(study("axes: {layout: [\"data=foo\"]}"), 2)) EXPECT_EQ(draft.pruning, Pruning::rule);
+}
+
+TEST(Expansion, AllLayoutsAreSimulatedWithoutAnAxisOfRanks) {
+  EXPECT_GT(expand_at(study("axes: {layout: [all]}"), 16).size(), 4U);
+  EXPECT_GT(expand_at(study("axes: {launch.ranks: [auto], layout: [all]}"), 16).size(), 4U);
+}
+
 TEST(Expansion, IsoflopPointsHaveTheShapeAndTheStepsOfTheirBudget) {
   const Config config = study(
       "scaling: isoflop, measure: {rounds: 1}, axes: {parameters: [3e4, 2e5], flops: [1e10, 2e10], launch.ranks: [1, 2]}");

@@ -78,7 +78,7 @@ TEST_F(PointProcess, EndsWhatRunsLongerThanItMay) {
   EXPECT_TRUE(end.timed_out);
   const Verdict verdict = verdict_of(end, log(), milliseconds(300));
   EXPECT_EQ(verdict.outcome, Outcome::timed_out);
-  EXPECT_THAT(verdict.message, testing::AllOf(HasSubstr("longer than 0 s"), HasSubstr("step 1")));
+  EXPECT_THAT(verdict.message, testing::AllOf(HasSubstr("longer than 0.3 s"), HasSubstr("step 1")));
 }
 
 TEST_F(PointProcess, NothingOfTheTreeOutlivesIt) {
@@ -132,6 +132,9 @@ TEST(ProcessVerdict, SaysWhoKilledIt) {
             Outcome::out_of_memory);
   EXPECT_EQ(verdict(3 << 8, "plait: CUDA: out of memory\n").outcome, Outcome::out_of_memory);
   EXPECT_EQ(verdict(2 << 8, "a\nb\n \n").message, "b");
+  EXPECT_EQ(verdict_of({.status = 2 << 8}, "plait: 1 problem in the input:\n  data.train=x: matches no file\n", milliseconds(1))
+                .message,
+            "1 problem in the input: data.train=x: matches no file");
   EXPECT_EQ(verdict_of({.status = SIGKILL, .kernel_ended_one = true}, "", milliseconds(1)).outcome, Outcome::out_of_memory);
 }
 

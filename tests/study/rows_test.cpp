@@ -62,6 +62,8 @@ TEST(Rows, JoulesPerTokenNeedEveryDevicesEnergy) {
   d.rounds = {round(0, 1, {10, 10})};
   d.rounds[0].measured->devices = {{.device = "cuda:0", .energy_j = 100, .throttle_reasons = {"b"}},
                                    {.device = "cuda:1", .energy_j = 28, .throttle_reasons = {"a", "b"}}};
+  EXPECT_FALSE(rows_of(d)[0].joules_per_token) << "there is one rank, and GPUs of two";
+  d.rounds[0].measured->memory.resize(2);
   EXPECT_EQ(rows_of(d)[0].joules_per_token, 0.5);
   EXPECT_EQ(rows_of(d)[0].throttle_reasons, (std::vector<std::string>{"a", "b"}));
   d.rounds[0].measured->devices[1].energy_j.reset();
@@ -111,6 +113,26 @@ TEST(Rows, PlannerIsJudgedByErrorOrderAndRegret) {
   EXPECT_NEAR(verdict.regret().value(), 0.1, 1e-12);
   EXPECT_NEAR(verdict.worst_error.value(), 1.0 / 6, 1e-12);
   EXPECT_NEAR(verdict.rank_correlation.value(), std::sqrt(0.75), 1e-12) << "two are predicted alike, per rank";
+}
+
+// What the planner does not choose tells jobs apart: a bad choice for one is not hidden by another that is slower anyway.
+TEST(Rows, RegretIsWithinAJob) {
+  StudyData d = data();
+  d.points[1].coordinates = {{"launch.ranks", "2"}, {"model.hidden", "8"}, {"layout", "auto"}};
+  d.points[2].coordinates = {{"launch.ranks", "2"}, {"model.hidden", "8"}, {"layout", "pipeline=2"}};
+  d.rounds = {round(1, 1, {10}), round(2, 1, {5})};
+  ASSERT_EQ(planner_verdict(d, rows_of(d)).regrets.size(), 1U);
+  EXPECT_NEAR(planner_verdict(d, rows_of(d)).regret().value(), 1, 1e-12);
+  d.points[2].coordinates[1].second = "64";
+  EXPECT_EQ(planner_verdict(d, rows_of(d)).regrets.size(), 2U) << "two models, each with one layout";
+  EXPECT_NEAR(planner_verdict(d, rows_of(d)).regret().value(), 0, 1e-12);
+}
+
+TEST(Rows, ABoundThatNothingCanJudgeIsExceeded) {
+  StudyData d = data();
+  d.config.study.bounds = {.efficiency = "90%", .prediction_error = "10%", .regret = "1%"};
+  const auto rows = rows_of(d);
+  EXPECT_EQ(exceeded_study_bounds(d, rows, planner_verdict(d, rows)).size(), 3U);
 }
 
 TEST(Rows, RankCorrelationSharesEqualRanks) {

@@ -41,7 +41,8 @@ class RunLossesTest : public testing::Test {
            ", \"loss\": 2.5, \"validation_loss\": " + std::to_string(loss) + "}\n";
   }
   void write_origin(const fs::path& run, const fs::path& checkpoint, bool optimizer) {
-    std::ofstream(run / "init_from.json") << nlohmann::json{{"checkpoint", checkpoint.string()}, {"optimizer", optimizer}};
+    std::ofstream(run / "init_from.json") << nlohmann::json{
+        {"checkpoint", checkpoint.string()}, {"optimizer", optimizer}, {"digest", "0"}};
   }
   RunLosses read() { return read_run_losses(folder_.path()); }
   std::string refused() {

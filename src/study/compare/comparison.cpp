@@ -86,13 +86,15 @@ std::string why_without_times(const StudyData& data, const Point& point) {
 }
 
 void judge(ComparedPoint& point, double threshold, std::size_t points) {
+  // Of fewer rounds the factor's interval is not one of 95 % (rank_test.h).
+  const bool has_interval = least_rank_sum_p(point.old_rounds, point.new_rounds) <= significant;
   const double longer = point.factor.value - 1;
   const bool differs = point.p <= significant;
   if (differs && longer > 0 && longer >= threshold) {
     point.change = Change::slower;
   } else if (differs && longer < 0 && -longer >= threshold) {
     point.change = Change::faster;
-  } else if (point.factor.interval.low >= 1 - threshold && point.factor.interval.high <= 1 + threshold) {
+  } else if (has_interval && point.factor.interval.low >= 1 - threshold && point.factor.interval.high <= 1 + threshold) {
     point.change = Change::same;
   } else {
     point.change = Change::cannot_tell;
@@ -148,7 +150,7 @@ Comparison compare(const StudyData& before, const StudyData& after, const Compar
     any_in_both = true;
     const Point& old_point = *partner[n];
     const std::string no_old = why_without_times(before, old_point), no_new = why_without_times(after, *point);
-    const bool breaks = no_old.empty() && after.failure_of(point->index) != nullptr;
+    const bool breaks = no_old.empty() && (after.failure_of(point->index) != nullptr || point->pruning == Pruning::memory);
     if (!breaks && !(no_old.empty() && no_new.empty())) {
       const std::string where = no_old.empty() ? c.new_folder : c.old_folder;
       c.lone.push_back(
@@ -180,6 +182,10 @@ Comparison compare(const StudyData& before, const StudyData& after, const Compar
   if (!any_in_both)
     throw ConfigError(
         fmt::format("{} and {} have no point in common: no resolved configuration is in both", c.old_folder, c.new_folder));
+  if (c.points.empty()) {
+    throw ConfigError(fmt::format("no point was measured in both {} and {}: {}: {}", c.old_folder, c.new_folder,
+                                  c.lone.front().label, c.lone.front().because));
+  }
   std::ranges::sort(c.points, {}, &ComparedPoint::new_point);
   std::vector<ComparedPoint*> tested;
   std::vector<double> p;

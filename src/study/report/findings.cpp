@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/config_schema.h"
 #include "core/units.h"
@@ -28,9 +29,12 @@ std::vector<Account> accounts_of(const parallel::Ledger& ledger) {
 }
 
 Findings::Findings(const StudyData& of) : data(of), rows(rows_of(of)), planner(planner_verdict(of, rows)) {
-  const std::vector<const Row*> all = measured();
-  same_model = std::ranges::all_of(
-      all, [&](const Row* row) { return facts(*row).model_flops_per_token == facts(*all.front()).model_flops_per_token; });
+  std::set<double> models;
+  for (const Row* row : measured()) models.insert(facts(*row).model_flops_per_token);
+  for (const SimulatedPoint& point : of.simulated) {
+    if (point.facts) models.insert(point.facts->model_flops_per_token);
+  }
+  same_model = models.size() <= 1;
 }
 
 bool Findings::counts(const Row& row) const { return row.rounds > 0 && data.failure_of(row.point) == nullptr; }
@@ -99,6 +103,16 @@ std::string label_of(const Coordinates& coordinates) {
   Point point;
   point.coordinates = coordinates;
   return point.label();
+}
+
+std::string runs_as(const PointFacts& facts) {
+  std::string text =
+      fmt::format("data={} tensor={} pipeline={}", facts.layout.data, facts.layout.tensor, facts.layout.pipeline);
+  if (facts.layout.pipeline > 1) text += " schedule=" + facts.schedule;
+  if (facts.virtual_stages > 1) text += fmt::format(" virtual_stages={}", facts.virtual_stages);
+  if (facts.zero > 0) text += fmt::format(" zero={}", facts.zero);
+  if (facts.recompute != "none") text += " recompute=" + facts.recompute;
+  return text + fmt::format(", {} × {} sequences", facts.micro_batches, facts.micro_batch);
 }
 
 std::string figure(double value) {

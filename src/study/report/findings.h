@@ -23,7 +23,7 @@ struct Findings {
   const StudyData& data;
   std::vector<Row> rows;  // by point
   PlannerVerdict planner;
-  bool same_model = true;  // of all points that were measured: then speed is tokens/s, else model TFLOP/s
+  bool same_model = true;  // of all points measured or simulated: then speed is tokens/s, else model TFLOP/s
 
   const Point& point(const Row& row) const { return data.points[static_cast<std::size_t>(row.point)]; }
   const PointFacts& facts(const Row& row) const { return point(row).facts.value(); }
@@ -44,6 +44,7 @@ struct Findings {
 };
 
 std::string label_of(const Coordinates& coordinates);  // as Point::label
+std::string runs_as(const PointFacts& facts);          // with what was left open, as it was chosen: "data=2 tensor=1 ..."
 
 // Four significant digits, thousands without an exponent: "0.01234", "12.3", "1234", "123456".
 std::string figure(double value);

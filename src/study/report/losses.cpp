@@ -28,7 +28,17 @@ std::vector<std::vector<LossRow>> by_budget(const LossFindings& losses) {
 }
 
 std::string range(const Interval& interval, std::string (*text)(double)) {
+  if (std::isnan(interval.low) || std::isnan(interval.high)) return "— (three sizes leave nothing to resample)";
   return fmt::format("{} to {}", text(interval.low), text(interval.high));
+}
+
+void add_parabolas(Table& table, const IsoflopFit& fit) {
+  for (const IsoflopMinimum& budget : fit.budgets) {
+    const bool found = budget.refused.empty();
+    table.rows.push_back({{fmt::format("parabola: best N of {:.3g} FLOPs", budget.flops)},
+                          {found ? count(budget.parameters) : "—"},
+                          {found ? range(budget.parameters_interval, count) : budget.refused}});
+  }
 }
 
 const LossRow& lowest(const LossFindings& losses) {
@@ -49,7 +59,7 @@ LossFindings::LossFindings(const Findings& of) : findings(of) {
   }
   std::ranges::stable_sort(rows, {}, &LossRow::flops);
   try {
-    fit = fit_losses(points, {.seed = findings.data.config.run.seed});
+    fit = fit_losses(points);  // as `plait study fit`
     refused = fit->refused();
   } catch (const ConfigError& error) {
     refused = error.what();
@@ -65,7 +75,7 @@ std::vector<std::string> sentences_of(const LossFindings& losses) {
       fmt::format("the lowest loss, {}, is that of {}: {} parameters on {} tokens", figure(best.point.loss),
                   losses.findings.point(*best.row).label(), count(best.point.parameters), count(best.point.tokens));
   if (!losses.refused.empty()) {
-    return {"There is no law, and so no best size; " + least + ".", fmt::format("It is refused: {}.", losses.refused),
+    return {"There is no law; " + least + ".", fmt::format("It is refused: {}.", losses.refused),
             "More sizes and budgets, around those where the losses of a budget turn up again, would give one."};
   }
   const LossFit& fit = *losses.fit;
@@ -135,15 +145,15 @@ Section law_section(const LossFindings& losses) {
   section.table.columns = {{"", false}, {"value", true}, {"interval", true}};
   if (!losses.refused.empty()) {
     section.text = "There is none: " + losses.refused + ".";
+    if (losses.fit) add_parabolas(section.table, losses.fit->isoflop);
     return section;
   }
   const ScalingLawFit& fit = losses.fit->law;
   section.text = fmt::format(
       "L(N, D) = E + A / N^alpha + B / D^beta, from {} runs that lie {:.2g} % off it (robust standard deviation). Intervals "
-      "hold "
-      "{:g} % of {} bootstraps. The best N and D of a budget are where the law is least; below them what a parabola through "
-      "each "
-      "budget's losses says without the law.",
+      "are "
+      "of {:g} %, from {} bootstraps and widened for few runs. The best N and D of a budget are where the law is least; below "
+      "them what a parabola through each budget's losses says without the law.",
       losses.fit->runs, 100 * fit.residual_scale, 100 * fit.confidence, fit.bootstraps.size());
   const auto add = [&](const std::string& name, const std::function<double(const ScalingLaw&)>& of,
                        std::string (*text)(double) = figure) {
@@ -160,11 +170,7 @@ Section law_section(const LossFindings& losses) {
     add("best N of " + at, [flops](const ScalingLaw& l) { return l.best_parameters(flops); }, count);
     add("best D of " + at, [flops](const ScalingLaw& l) { return l.best_tokens(flops); }, count);
   }
-  for (const IsoflopMinimum& budget : losses.fit->isoflop.budgets) {
-    section.table.rows.push_back({{fmt::format("parabola: best N of {:.3g} FLOPs", budget.flops)},
-                                  {budget.refused.empty() ? count(budget.parameters) : "—"},
-                                  {budget.refused.empty() ? range(budget.parameters_interval, count) : budget.refused}});
-  }
+  add_parabolas(section.table, losses.fit->isoflop);
   return section;
 }
 

@@ -161,7 +161,7 @@ Section prediction_section(const Findings& f) {
                                    ? "which is the fastest"
                                    : fmt::format("{} is faster by {}", label(regret.best), percent(regret.regret));
       section.text +=
-          fmt::format(" {} ranks: {} {}, {}.", regret.ranks,
+          fmt::format(" {} {}: {} {}, {}.", regret.ranks, regret.ranks == 1 ? "rank" : "ranks",
                       regret.was_asked ? "the planner chose" : "predicted to be the fastest:", label(regret.chosen), best);
     }
   }

@@ -17,17 +17,6 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// What was left open, and what the planner chose.
-std::string runs_as(const PointFacts& facts) {
-  std::string text =
-      fmt::format("data={} tensor={} pipeline={}", facts.layout.data, facts.layout.tensor, facts.layout.pipeline);
-  if (facts.layout.pipeline > 1) text += " schedule=" + facts.schedule;
-  if (facts.virtual_stages > 1) text += fmt::format(" virtual_stages={}", facts.virtual_stages);
-  if (facts.zero > 0) text += fmt::format(" zero={}", facts.zero);
-  if (facts.recompute != "none") text += " recompute=" + facts.recompute;
-  return text + fmt::format(", {} × {} sequences", facts.micro_batches, facts.micro_batch);
-}
-
 }  // namespace
 
 Section environment_section(const Findings& f) {
@@ -81,12 +70,13 @@ std::optional<Section> links_section(const Findings& f) {
 }
 
 Section points_section(const Findings& f) {
-  Section section{
-      "points",
-      "Every point",
-      fmt::format("Speed is {} per device; steps, speeds and efficiencies with their 95 % intervals.", f.speed_unit()),
-      std::nullopt,
-      {}};
+  Section section{"points",
+                  "Every point",
+                  fmt::format("Speed is {} per device; steps, speeds and efficiencies with their 95 % "
+                              "intervals (with five rounds or fewer, all that was measured).",
+                              f.speed_unit()),
+                  std::nullopt,
+                  {}};
   section.table.columns = {{"point", true},        {"", false},
                            {"runs as", false},     {"state", false},
                            {"reason", false},      {"rounds", true},

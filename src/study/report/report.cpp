@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/file.h"
+#include "study/progress.h"
 #include "study/report/findings.h"
 #include "study/report/losses.h"
 #include "study/report/report_csv.h"
@@ -39,6 +40,13 @@ std::vector<std::string> notes_of(const Findings& f) {
   without("are not measured to their end: the budget was used up", PointState::over_budget);
   const auto throttled = std::ranges::count_if(f.rows, [](const Row& row) { return !row.throttle_reasons.empty(); });
   if (throttled > 0) notes.push_back(fmt::format("{} points ran on devices that lowered their clocks.", throttled));
+  const auto few =
+      std::ranges::count_if(f.rows, [](const Row& row) { return row.rounds > 0 && row.rounds < least_rounds_for_interval; });
+  if (few > 0 && f.data.config.study.scaling != Scaling::isoflop)
+    notes.push_back(
+        fmt::format("{} points have fewer than {} rounds: their intervals span what was measured, and hold with less "
+                    "than 95 % (of 2, 3, 4, 5 rounds: 50, 75, 88, 94 %).",
+                    few, least_rounds_for_interval));
   if (f.data.environment.plait.commit.ends_with("-dirty"))
     notes.push_back("plait was built from sources that no commit has: nobody else can measure this again.");
   return notes;

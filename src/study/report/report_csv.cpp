@@ -23,6 +23,9 @@ std::string quoted(const std::string& text) {
 // Lines that name their columns, which stand in the order in which they were first named. What a line does not name is empty.
 class CsvTable {
  public:
+  // These come first, and are there without lines too.
+  explicit CsvTable(std::vector<std::string> first = {}) : columns_(std::move(first)) {}
+
   void begin() { lines_.emplace_back(); }
   void set(const std::string& column, const std::string& text) {
     const auto at = static_cast<std::size_t>(std::ranges::find(columns_, column) - columns_.begin());
@@ -80,7 +83,8 @@ void set_facts(CsvTable& table, const std::optional<PointFacts>& facts) {
   table.set_count("micro_batches", facts->micro_batches);
   table.set_count("global_batch", facts->global_batch);
   table.set_count("sequence_length", facts->sequence_length);
-  table.set_count("parameters", facts->parameters);
+  table.set_count("model_parameters", facts->parameters);
+  table.set_count("matrix_parameters", facts->matrix_parameters);
 }
 
 void set_prediction(CsvTable& table, const std::optional<Prediction>& prediction) {
@@ -134,12 +138,15 @@ std::string points_csv(const StudyData& data) {
     table.set("memory_error", row.memory_error);
     table.set("joules_per_token", row.joules_per_token);
     table.set("least_sm_clock_mhz", row.least_sm_clock_mhz);
+    const Measurement& last = data.measured_rounds_of(row.point).back()->measured.value();
+    table.set("validation_loss", last.validation_loss);
+    if (last.tokens) table.set_count("tokens", *last.tokens);
   }
   return table.text();
 }
 
 std::string rounds_csv(const StudyData& data) {
-  CsvTable table;
+  CsvTable table({"point", "round", "label", "outcome", "started", "seconds", "host", "message", "log"});
   for (const Round& round : data.rounds) {
     table.begin();
     table.set_count("point", round.point);
@@ -164,6 +171,7 @@ std::string rounds_csv(const StudyData& data) {
     table.set("load", m.load);
     table.set("loss", m.loss);
     table.set("validation_loss", m.validation_loss);
+    if (m.tokens) table.set_count("tokens", *m.tokens);
   }
   return table.text();
 }

@@ -26,8 +26,10 @@ std::vector<std::string> nothing_measured(const Findings& f) {
   std::string limit = "Nothing says why.", change = "`plait study --resume` goes on where it stopped.";
   if (with_reason != f.rows.end()) {
     limit = fmt::format("The first of them, {}: {}.", f.point(*with_reason).label(), f.why_not_measured(*with_reason));
-    if (with_reason->state == PointState::pruned)
-      change = "Another layout, a smaller batch or more memory would make a point that can run.";
+    const auto why = f.point(*with_reason).pruning;
+    if (why == Pruning::skip) change = "Another study.skip would leave points to measure.";
+    if (why == Pruning::rule) change = "A point that follows that rule could run.";
+    if (why == Pruning::memory) change = "Another layout, a smaller batch or more memory would make a point that can run.";
     if (f.data.failure_of(with_reason->point) != nullptr) change = "The log of that round says what has to be mended first.";
   }
   return {fmt::format("No point was measured: {}.", states), limit, change};
@@ -50,10 +52,11 @@ std::string best_sentence(const Findings& f, const Row& best) {
   for (const Row* row : f.measured()) {
     if (row->point == best.point || f.facts(*row).ranks != ranks) continue;
     ++others;
-    alike += f.speed_per_device(*row).interval.high >= f.speed_per_device(best).interval.low;
+    const bool one_round = best.rounds < 2 || row->rounds < 2;  // which has no interval
+    alike += one_round || f.speed_per_device(*row).interval.high >= f.speed_per_device(best).interval.low;
   }
-  std::string text = fmt::format("The best layout of {} is {}: {} {} per device", ranks_text(ranks), f.point(best).label(),
-                                 figure(f.speed_per_device(best)), f.speed_unit());
+  std::string text = fmt::format("The best layout of {} is {} ({}): {} {} per device", ranks_text(ranks), f.point(best).label(),
+                                 runs_as(f.facts(best)), figure(f.speed_per_device(best)), f.speed_unit());
   if (best.mfu) text += fmt::format(", MFU {}", percent(*best.mfu));
   if (best.efficiency && f.data.baseline && *f.data.baseline != best.point) {
     const Point& baseline = f.data.points[static_cast<std::size_t>(*f.data.baseline)];
@@ -61,10 +64,14 @@ std::string best_sentence(const Findings& f, const Row& best) {
   }
   if (others == 0) return text + "; it is the only one of that size that was measured.";
   if (others == 1)
-    return text + (alike == 0 ? "; the other of that size is slower."
-                              : "; the other of that size cannot be told from it: their intervals meet.");
+    return text + (alike == 0
+                       ? "; the other of that size is slower."
+                       : "; the other of that size cannot be told from it: their intervals meet, or there is one round only.");
   if (alike == 0) return text + fmt::format("; the {} others of that size are slower.", others);
-  return text + fmt::format("; {} of the {} others of that size cannot be told from it: their intervals meet.", alike, others);
+  return text +
+         fmt::format(
+             "; {} of the {} others of that size cannot be told from it: their intervals meet, or there is one round only.",
+             alike, others);
 }
 
 std::string memory_clause(const Findings& f, const Row& best) {
@@ -143,7 +150,7 @@ std::string change_sentence(const Findings& f, const Row& best) {
       fmt::format("Without {} the step would be {} ms, {} faster", loss.name, figure(best.ledger.step_ms - loss.ms),
                   percent(best.ledger.step_ms / std::max(best.ledger.step_ms - loss.ms, 1e-9) - 1));
   if (least == nullptr || of(*least) > clearly_less * of(best))
-    return text + "; no measured layout of that size loses a smaller part to it.";
+    return text + "; no measured layout of that size loses a clearly smaller part to it.";
   return text + fmt::format("; {} loses only {} to it, but is {} slower as a whole.", f.point(*least).label(),
                             percent(of(*least)),
                             percent(f.speed_per_device(best).value / f.speed_per_device(*least).value - 1));

@@ -12,6 +12,7 @@
 #include "core/device.h"
 #include "core/host_name.h"
 #include "core/json_fields.h"
+#include "core/utf8.h"
 #include "ops/library_versions.h"
 #include "topology/nvml.h"
 
@@ -30,7 +31,9 @@ std::vector<std::pair<std::string, std::string>> telling_variables() {
     const std::string_view text = *variable;
     const std::size_t equals = text.find('=');
     const bool tells = std::ranges::any_of(telling_prefixes, [&](std::string_view prefix) { return text.starts_with(prefix); });
-    if (tells && equals != std::string_view::npos) found.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    if (!tells || equals == std::string_view::npos || first_invalid_utf8(text.substr(0, equals))) continue;
+    const std::string_view value = text.substr(equals + 1);
+    found.emplace_back(text.substr(0, equals), first_invalid_utf8(value) ? "(not UTF-8)" : value);  // JSON holds nothing else
   }
   std::ranges::sort(found);
   return found;

@@ -1,0 +1,75 @@
+#include "study/training_runs.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+#include "checkpoint/checkpoint_directory.h"
+#include "core/config_schema.h"
+#include "study/isoflop_grid.h"
+
+namespace plait::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* run_name = "run";
+
+// `from`: the run that it goes on with; "" for none.
+std::vector<std::string> arguments_of(const StudyFolder& folder, const Point& point, const fs::path& run,
+                                      std::vector<std::string> overrides, const fs::path& from) {
+  std::vector<std::string> arguments{"train"};
+  for (std::string& word : folder.config_arguments(point)) arguments.push_back(std::move(word));
+  overrides.push_back("run.dir=" + config::yaml_text(run.parent_path().string(), {}));
+  overrides.push_back("run.name=" + config::yaml_text(run.filename().string(), {}));
+  for (std::string& text : overrides) arguments.insert(arguments.end(), {"--set", std::move(text)});
+  if (!from.empty()) arguments.insert(arguments.end(), {"--init-from", from.string(), "--with-optimizer"});
+  return arguments;
+}
+
+// Equal for points that differ in length only.
+std::string size_of(Config config) {
+  config.train.steps = 1;
+  return to_yaml(config);
+}
+
+}  // namespace
+
+fs::path run_of(const StudyFolder& folder, const Point& point) {
+  return folder.path() / "points" / std::to_string(point.index) / run_name;
+}
+
+std::vector<TrainingRun> training_runs(const StudyFolder& folder, const Point& point, const std::string& log) {
+  const Config config = folder.config_of(point);
+  const fs::path run = run_of(folder, point);
+  const std::vector<TrainingRun> alone{{arguments_of(folder, point, run, {}, {}), run, log}};
+  if (config.train.optimizer.schedule != Decay::wsd) return alone;
+  std::vector<std::int64_t> lengths;
+  int first = point.index;
+  for (const Point& other : folder.data().points) {
+    if (other.pruning) continue;
+    const Config of_other = folder.config_of(other);
+    if (size_of(of_other) != size_of(config)) continue;
+    lengths.push_back(of_other.train.steps);
+    first = std::min(first, other.index);
+  }
+  if (lengths.size() == 1) return alone;
+  const fs::path trunk = folder.path() / "trunks" / std::to_string(first);
+  std::vector<TrainingRun> runs;
+  fs::path from;
+  for (const TrunkFork& fork : wsd_forks(config, lengths)) {
+    const fs::path piece = trunk / fmt::format("step-{}", fork.fork_step);
+    if (!fs::exists(checkpoint::checkpoint_directory(piece, fork.fork_step))) {
+      std::vector<std::string> overrides = fork.trunk_overrides;
+      overrides.insert(overrides.end(), {"checkpoint.every=0", "checkpoint.final=true"});
+      runs.push_back({arguments_of(folder, point, piece, overrides, from), piece, fmt::format("trunk-{}.log", fork.fork_step)});
+    }
+    from = piece;
+    if (fork.steps < config.train.steps) continue;
+    runs.push_back({arguments_of(folder, point, run, fork.fork_overrides, from), run, log});
+    break;
+  }
+  return runs;
+}
+
+}  // namespace plait::study
