@@ -61,11 +61,21 @@ void require_chosen(const study::Expression& only, const std::vector<study::Poin
     throw ConfigError({{"--only", only.text(), "holds for no point that would be measured: --dry-run lists them", "", 0}});
 }
 
+std::vector<study::SimulatedPoint> simulated_points(const Config& config, const study::StudyData* measured) {
+  train::StatusLine line(train::detect_terminal(stderr));
+  int done = 0;
+  auto points = study::simulate_points(config, measured, [&](const study::SimulatedPoint& point) {
+    line.update(fmt::format("simulated {} points, the last of {} GPUs", ++done, point.gpus));
+  });
+  line.update("");
+  return points;
+}
+
 int simulate_only(const Config& config, const StudyOptions& o) {
   if (config.study.simulate.gpus.empty()) {
     throw ConfigError({{"study.simulate.gpus", "[]", "must list numbers of GPUs to simulate, for --simulate", "", 0}});
   }
-  const auto points = study::simulate_points(config, nullptr);
+  const auto points = simulated_points(config, nullptr);
   fmt::print(text_stream(o.json), "{}", study::simulated_table(points));
   if (o.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -169,7 +179,7 @@ study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o)
 
 int finish_study(study::StudyData& data, bool json) {
   if (!data.config.study.simulate.gpus.empty()) {
-    data.simulated = study::simulate_points(data.config, &data);
+    data.simulated = simulated_points(data.config, &data);
     study::write_simulated(data.folder, data.simulated);
   }
   const nlohmann::ordered_json summary = summary_json(data);

@@ -162,7 +162,7 @@ class Runner {
   // False where it was interrupted: then nothing is kept of it.
   bool measure_point(const Point& point, int number) {
     const fs::path folder = folder_.prepare(point);
-    Round round{.point = point.index, .round = number, .started = utc_now(), .host = host_name()};
+    Round round{.point = point.index, .round = number, .started = utc_now(), .host = host_name(), .log = ""};
     ProcessEnd end;
     ProcessSpec last;
     try {

@@ -202,7 +202,7 @@ def damage(job, random, resumed_at):
         # What another run may have written: the others do not find out before they are told.
         expect(job.mode in FROM_OUTSIDE and set(statuses) <= {2, 3}, f"{what}: statuses {statuses}")
     expect(f"step-{newest:08}" in output, f"{what}: not named")
-    older = re.search(r"newest good one before it is step (\d+); resume from it with --resume (\S+)", output)
+    older = re.search(r"newest good one before it is step (\d+); to take that one, give (\S+)", output)
     if older:
         expect(int(older[1]) in job.checkpoints(), f"{what}: offers step {older[1]}, has {job.checkpoints()}")
     else:
