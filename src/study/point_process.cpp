@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 
 namespace plait::study {
 namespace {
@@ -87,18 +88,6 @@ int open_new(const fs::path& path) {
   return file;
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { ::close(number_); }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
 // As exec takes them; `words` outlives it.
 std::vector<char*> pointers_to(std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -122,7 +111,7 @@ pid_t start(const ProcessSpec& spec) {
   std::vector<std::string> words = spec.argv, variables = environment_of(spec);
   const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
   const int end_with_parent = spec.grace.count() > 0 ? SIGTERM : SIGKILL;
-  const Descriptor output(open_new(spec.output)), log(open_new(spec.log)), input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const FileDescriptor output(open_new(spec.output)), log(open_new(spec.log)), input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) throw CommError("cannot start a process: " + errno_text());
@@ -134,8 +123,8 @@ pid_t start(const ProcessSpec& spec) {
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
-  if (::getppid() == parent && ::dup2(input.number(), STDIN_FILENO) >= 0 && ::dup2(output.number(), STDOUT_FILENO) >= 0 &&
-      ::dup2(log.number(), STDERR_FILENO) >= 0) {
+  if (::getppid() == parent && ::dup2(input.get(), STDIN_FILENO) >= 0 && ::dup2(output.get(), STDOUT_FILENO) >= 0 &&
+      ::dup2(log.get(), STDERR_FILENO) >= 0) {
     ::execve(spec.program.c_str(), arguments.data(), environment.data());
   }
   ::_exit(127);

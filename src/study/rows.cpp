@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/percentage.h"
 #include "study/progress.h"
+#include "study/ranks.h"
 
 namespace plait::study {
 namespace {
@@ -115,20 +116,6 @@ Row row_of(const StudyData& data, const Point& point) {
   return row;
 }
 
-std::vector<double> average_ranks(const std::vector<double>& values) {
-  std::vector<std::size_t> order(values.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, {}, [&](std::size_t n) { return values[n]; });
-  std::vector<double> ranks(values.size());
-  for (std::size_t first = 0; first < order.size();) {
-    std::size_t end = first;
-    while (end < order.size() && values[order[end]] == values[order[first]]) ++end;
-    for (std::size_t n = first; n < end; ++n) ranks[order[n]] = static_cast<double>(first + end - 1) / 2;
-    first = end;
-  }
-  return ranks;
-}
-
 }  // namespace
 
 Estimate ratio_within_rounds(const std::vector<std::vector<double>>& a, const std::vector<std::vector<double>>& b,
@@ -167,11 +154,13 @@ std::vector<Row> rows_of(const StudyData& data) {
 
 std::optional<double> rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
   require(a.size() == b.size(), "rank_correlation: both need as many values");
-  const std::vector<double> x = average_ranks(a), y = average_ranks(b);
-  const double mean = (static_cast<double>(a.size()) - 1) / 2;
+  // Of twice the ranks: the factor cancels out.
+  const std::vector<int> x = doubled_ranks(a), y = doubled_ranks(b);
+  const double mean = static_cast<double>(a.size()) + 1;
   double xy = 0, xx = 0, yy = 0;
   for (std::size_t n = 0; n < x.size(); ++n) {
-    xy += (x[n] - mean) * (y[n] - mean), xx += (x[n] - mean) * (x[n] - mean), yy += (y[n] - mean) * (y[n] - mean);
+    const double dx = x[n] - mean, dy = y[n] - mean;
+    xy += dx * dy, xx += dx * dx, yy += dy * dy;
   }
   return xx > 0 && yy > 0 ? std::optional(xy / std::sqrt(xx * yy)) : std::nullopt;
 }

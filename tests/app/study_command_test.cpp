@@ -53,6 +53,20 @@ class StudyCommand : public ProgramTest {
             "train.micro_batch: [1, 2, 4, 8]}\n  measure: {steps: 2, warmup: 1, rounds: 1}\n" +
             more);
   }
+  // A study of losses on a small text.
+  std::string isoflop(const std::string& train, const std::string& axes) {
+    std::string text;
+    for (int line = 0; line < 400; ++line) text += "line " + std::to_string(line) + ": the quick brown fox jumps\n";
+    const std::string file = write("text.txt", text);
+    return write("isoflop.yaml",
+                 "run: {name: s, dir: " + folder.path() +
+                     "/studies}\nmodel: {layers: 2, hidden: 32, heads: 4, ffn: 64}\ndata: {train: [" + file +
+                     "], tokenizer: bytes, sequence_length: 16, validation_fraction: 0.2}\n"
+                     "train: {global_batch: 8, micro_batch: 8, eval_batches: 1, " +
+                     train +
+                     "}\nlaunch: {device: cpu, ranks: 1}\ncheckpoint: {final: false}\nstudy:\n  scaling: isoflop\n  axes: {" +
+                     axes + "}\n  measure: {rounds: 1}\n");
+  }
   fs::path study() const { return folder.path() + "/studies/s"; }
   nlohmann::json dry_run(const std::string& more = "") {
     return json("study " + job() + " --dry-run --json " + more)["points"];
@@ -246,16 +260,7 @@ TEST_F(StudyCommand, SimulatesBeyondTheMachine) {
 }
 
 TEST_F(StudyCommand, IsoflopPointsAreTrainingRunsThatFitReads) {
-  std::string text;
-  for (int line = 0; line < 400; ++line) text += "line " + std::to_string(line) + ": the quick brown fox jumps\n";
-  const std::string file = write("text.txt", text);
-  const std::string config =
-      write("isoflop.yaml", "run: {name: s, dir: " + folder.path() +
-                                "/studies}\nmodel: {layers: 2, hidden: 32, heads: 4, ffn: 64}\ndata: {train: [" + file +
-                                "], tokenizer: bytes, sequence_length: 16, validation_fraction: 0.2}\n"
-                                "train: {steps: 1, global_batch: 8, micro_batch: 8, eval_batches: 1}\n"
-                                "launch: {device: cpu, ranks: 1}\ncheckpoint: {final: false}\nstudy:\n  scaling: isoflop\n"
-                                "  axes: {parameters: [1.5e+4, 4e+4], flops: [1e+9, 2e+9]}\n  measure: {rounds: 1}\n");
+  const std::string config = isoflop("steps: 1", "parameters: [1.5e+4, 4e+4], flops: [1e+9, 2e+9]");
   const Outcome outcome = plait("study " + config);
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   const study::StudyData data = study::read_study(study());
@@ -275,17 +280,8 @@ TEST_F(StudyCommand, IsoflopPointsAreTrainingRunsThatFitReads) {
 
 // Points of one size share a trunk, and come to what they would alone, bit for bit.
 TEST_F(StudyCommand, IsoflopPointsOfAWsdScheduleForkOneTrunk) {
-  std::string text;
-  for (int line = 0; line < 400; ++line) text += "line " + std::to_string(line) + ": the quick brown fox jumps\n";
-  const std::string file = write("text.txt", text);
   const std::string config =
-      write("wsd.yaml", "run: {name: s, dir: " + folder.path() +
-                            "/studies}\nmodel: {layers: 2, hidden: 32, heads: 4, ffn: 64}\ndata: {train: [" + file +
-                            "], tokenizer: bytes, sequence_length: 16, validation_fraction: 0.2}\n"
-                            "train: {steps: 100, global_batch: 8, micro_batch: 8, eval_batches: 1, optimizer: {schedule: wsd, "
-                            "warmup: 5}}\n"
-                            "launch: {device: cpu, ranks: 1}\ncheckpoint: {final: false}\nstudy:\n  scaling: isoflop\n"
-                            "  axes: {parameters: [1.5e+4], flops: [4e+8, 8e+8, 16e+8]}\n  measure: {rounds: 1}\n");
+      isoflop("steps: 100, optimizer: {schedule: wsd, warmup: 5}", "parameters: [1.5e+4], flops: [4e+8, 8e+8, 16e+8]");
   const Outcome outcome = plait("study " + config);
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   const study::StudyData data = study::read_study(study());

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/temporary_directory.h"
 #include "launch/job_planning.h"
 #include "train/trainer.h"
 
@@ -21,13 +21,9 @@ namespace fs = std::filesystem;
 class TrainerTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "plait-trainer-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    directory_ = name;
     std::ofstream text(directory_ / "text.txt");
     for (int i = 0; i < 400; ++i) text << "line " << i << ": the quick brown fox jumps over the lazy dog\n";
   }
-  void TearDown() override { fs::remove_all(directory_); }
 
   std::string yaml() const {
     return "run: {name: run, dir: " + (directory_ / "runs").string() +
@@ -70,7 +66,8 @@ class TrainerTest : public testing::Test {
     return lines;
   }
 
-  fs::path directory_;
+  const plait::test::TemporaryDirectory folder_;
+  const fs::path directory_ = folder_.path();
 };
 
 }  // namespace plait::train

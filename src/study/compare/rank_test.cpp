@@ -7,27 +7,13 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "study/ranks.h"
 
 namespace plait::study {
 namespace {
 
 constexpr std::size_t most_exact = 100;
 constexpr double outside = 0.025;  // of a 95 % interval, on each side
-
-// Twice the ranks of the pooled values, which are whole numbers also where values share a rank.
-std::vector<int> doubled_ranks(const std::vector<double>& pooled) {
-  std::vector<std::size_t> order(pooled.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, {}, [&](std::size_t n) { return pooled[n]; });
-  std::vector<int> ranks(pooled.size());
-  for (std::size_t first = 0; first < order.size();) {
-    std::size_t end = first;
-    while (end < order.size() && pooled[order[end]] == pooled[order[first]]) ++end;
-    for (std::size_t n = first; n < end; ++n) ranks[order[n]] = static_cast<int>(first + end + 1);
-    first = end;
-  }
-  return ranks;
-}
 
 // The probability of each sum of `count` of these ranks, every choice being equally likely.
 std::vector<double> sum_distribution(const std::vector<int>& ranks, std::size_t count) {
