@@ -374,7 +374,7 @@ class Trainer {
     if (!origin_.init_from.is_null()) state["init_from"] = origin_.init_from;
     const auto committed = synchronize_save(
         session_.interpreter(), start_.run_dir, step, state, config_.checkpoint.keep,
-        [this](const std::string& name) { meeting_.meet(name); }, [this] { rank_.life->check(); });
+        [this](const std::string& name) { meeting_.meet(name); }, *rank_.life);
     if (!committed) return;
     say("checkpoint: " + committed->directory.string());
     for (const std::string& problem : committed->prune_problems) say("warning: " + problem);

@@ -62,38 +62,42 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
                                                                 const std::filesystem::path& run_dir, std::int64_t step,
                                                                 const nlohmann::ordered_json& state, std::int64_t keep,
                                                                 const std::function<void(const std::string&)>& barrier,
-                                                                const std::function<void()>& check) {
+                                                                runtime::RankLife& life) {
   const parallel::RankPlan& plan = interpreter.plan();
+  const StreamRef stream = interpreter.compute_stream();
   const std::string name = "checkpoint-" + std::to_string(step);
   interpreter.synchronize();
+  // Outlives what may fail: rank 0's removes the directory that others write to, so they have to know why before it goes.
   std::optional<checkpoint::CheckpointWriter> writer;
-  if (plan.rank == 0) writer.emplace(checkpoint::CheckpointWriter::begin(run_dir, step, whole_tensors(plan)));
-  barrier(name + "-begin");
-  if (plan.rank != 0) writer.emplace(checkpoint::CheckpointWriter::open(run_dir, step, plan.rank));
-  // Without ZeRO, data-parallel ranks hold the same: the first one writes. So does one rank for each parameter that several
-  // tensor-parallel or pipeline ranks hold.
-  if (plan.zero > 0 || plan.coordinates().data == 0) {
-    std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
-    const StreamRef stream = interpreter.compute_stream();
-    for_each_run(interpreter, Restored::everything,
-                 [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
-                   if (parameter.replica) return;
-                   check();
-                   stream.copy(staging.data(), memory.data, memory.bytes());
-                   stream.synchronize();
-                   for_each_whole_run(parameter, first, memory.elements(), staging.data(), memory.dtype,
-                                      [&](std::int64_t at, std::int64_t count, const std::byte* data) {
-                                        writer->write(tensor, at, count, data);
-                                      });
-                 });
-  }
-  writer->finish();
-  check();
-  barrier(name + "-written");
-  std::optional<checkpoint::CommittedCheckpoint> committed;
-  if (plan.rank == 0) committed = writer->commit(state, keep);
-  barrier(name + "-committed");
-  return committed;
+  const auto save = [&] {
+    if (plan.rank == 0) writer.emplace(checkpoint::CheckpointWriter::begin(run_dir, step, whole_tensors(plan)));
+    barrier(name + "-begin");
+    if (plan.rank != 0) writer.emplace(checkpoint::CheckpointWriter::open(run_dir, step, plan.rank));
+    // Without ZeRO, data-parallel ranks hold the same: the first one writes. So does one rank for each parameter that several
+    // tensor-parallel or pipeline ranks hold.
+    if (plan.zero > 0 || plan.coordinates().data == 0) {
+      std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
+      for_each_run(interpreter, Restored::everything,
+                   [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
+                     if (parameter.replica) return;
+                     life.check();
+                     stream.copy(staging.data(), memory.data, memory.bytes());
+                     stream.synchronize();
+                     for_each_whole_run(parameter, first, memory.elements(), staging.data(), memory.dtype,
+                                        [&](std::int64_t at, std::int64_t count, const std::byte* data) {
+                                          writer->write(tensor, at, count, data);
+                                        });
+                   });
+    }
+    writer->finish();
+    life.check();
+    barrier(name + "-written");
+    std::optional<checkpoint::CommittedCheckpoint> committed;
+    if (plan.rank == 0) committed = writer->commit(state, keep);
+    barrier(name + "-committed");
+    return committed;
+  };
+  return life.run(save, [&] { runtime::synchronize_aborted(stream); });
 }
 
 std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& checkpoint) {

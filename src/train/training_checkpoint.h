@@ -10,17 +10,18 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "runtime/interpreter.h"
+#include "runtime/rank_life.h"
 
 namespace plait::train {
 
 // Collective: every rank of the job calls it between steps. `barrier(name)` returns when all ranks have called it with that
-// name. `check` is called between parts, and ends the writing by what it throws. The result is rank 0's. Without ZeRO the
-// replicas hold equal state and those of data coordinate 0 write it.
+// name. `life` is this rank's: if it is aborted the writing ends, and if the writing fails it is, before anything of the
+// checkpoint goes. The result is rank 0's. Without ZeRO the replicas hold equal state and those of data coordinate 0 write it.
 std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpreter& interpreter,
                                                                 const std::filesystem::path& run_dir, std::int64_t step,
                                                                 const nlohmann::ordered_json& state, std::int64_t keep,
                                                                 const std::function<void(const std::string&)>& barrier,
-                                                                const std::function<void()>& check);
+                                                                runtime::RankLife& life);
 
 // The `kernel_choices` that a checkpoint's state holds, for OpContext::adopt_choices. ConfigError naming file and member unless
 // it is a list of strings.

@@ -1,9 +1,11 @@
 // A checkpoint has no layout: whatever layout loads it, and writes it again, writes the same bytes.
 #include <gtest/gtest.h>
 
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "comm/meeting.h"
+#include "core/error.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "launch/launch.h"
@@ -76,13 +78,15 @@ class CheckpointLayouts : public test::InTemporaryDirectory, public ::testing::W
         }
         train::synchronize_save(
             interpreter, run_dir, 2, nlohmann::ordered_json::object(), 1,
-            [&](const std::string& at) { rank.meeting(name, std::chrono::seconds(60)).meet(at); }, [] {});
+            [&](const std::string& at) { rank.meeting(name, std::chrono::seconds(60)).meet(at); }, *rank.life);
       });
     };
     EXPECT_EQ(launch::launch(launch::plan_launch(config), body, {}), 0);
     return run_dir / "checkpoints" / "step-00000002";
   }
 };
+
+using TrainingCheckpoint = test::InTemporaryDirectory;
 
 TEST_P(CheckpointLayouts, EveryLayoutWritesTheBytesItWasGiven) {
   const fs::path serial = run(config_of(GetParam(), "", 1), "serial");
@@ -103,6 +107,34 @@ TEST_P(CheckpointLayouts, ALayoutsOwnCheckpointLoadsElsewhere) {
   const fs::path serial = run(config_of(GetParam(), "", 1), "serial", trained);
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
     EXPECT_EQ(read_file(trained / file), read_file(serial / file)) << file;
+}
+
+// Rank 0 fails and takes the directory away: what rank 1 then says of the directory is not the cause.
+TEST_F(TrainingCheckpoint, TheOthersKnowWhatFailedBeforeTheDirectoryGoes) {
+  for (int round = 0; round < 20; ++round) {
+    const fs::path run_dir = directory_ / std::to_string(round);
+    const fs::path writing = temporary_directory(run_dir, 2);
+    const Config config = config_of(gpt, "data: 2", 2);
+    const auto body = [&](launch::RankContext& rank) {
+      train::Session session(config, data::create_tokenizer(config)->vocab(), rank);
+      session.interpreter().initialize(config.run.seed);
+      const auto meet = [&](const std::string& at) {
+        rank.meeting("fails", std::chrono::seconds(60)).meet(at);
+        if (rank.rank == 0) throw DeviceError("the disk is full");
+        while (fs::exists(writing)) continue;
+        EXPECT_TRUE(rank.life->is_aborted()) << "round " << round;
+      };
+      session.run([&] {
+        train::synchronize_save(session.interpreter(), run_dir, 2, nlohmann::ordered_json::object(), 1, meet, *rank.life);
+      });
+    };
+    try {
+      launch::launch(launch::plan_launch(config), body, {});
+      ADD_FAILURE() << "nobody failed";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "rank 0: the disk is full");
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CheckpointLayouts, ::testing::Values(gpt, llama),
