@@ -277,16 +277,23 @@ class Job:
 
     def logged(self):
         """Lines of metrics.jsonl by step, of the part that is whole."""
-        lines = {}
-        try:
-            text = (self.run_dir / "metrics.jsonl").read_text()
-        except FileNotFoundError:
-            return lines
-        for line in text.split("\n")[:-1]:
-            entry = json.loads(line)
-            expect(entry["step"] not in lines, f"step {entry['step']} is logged twice")
-            lines[entry["step"]] = entry
-        return lines
+        path = self.run_dir / "metrics.jsonl"
+        for last_try in (False, True):
+            lines = {}
+            try:
+                text = path.read_text()
+            except FileNotFoundError:
+                return lines
+            try:
+                for number, line in enumerate(text.split("\n")[:-1], 1):
+                    entry = json.loads(line)
+                    expect(entry["step"] not in lines, f"step {entry['step']} is logged twice")
+                    lines[entry["step"]] = entry
+                return lines
+            except json.JSONDecodeError:
+                # A job that resumes may have cut the file while it was read.
+                expect(not last_try, f"line {number} of metrics.jsonl is {line[:100]!r}, of {len(line)} characters")
+                time.sleep(0.05)
 
     def checkpoints(self):
         """Steps of those that stand under their name."""
