@@ -150,12 +150,14 @@ class Children {
     return failed;
   }
 
-  // Of `before`, and those that were stopped: others that failed later did so because they were told to end.
-  std::vector<Child> failures_with_stopped(const std::vector<Child>& before) const {
+  // Of `before`, those that were stopped, and those that ended with a status of their own, which may take longer than for the
+  // others to lose them; the rest failed later because they were told to end.
+  std::vector<Child> causes_of_the_end(const std::vector<Child>& before) const {
     std::vector<Child> all = failures();
     std::erase_if(all, [&](const Child& child) {
       const auto is_it = [&](const Child& other) { return other.rank == child.rank; };
-      return !child.was_stopped && std::none_of(before.begin(), before.end(), is_it);
+      const bool own_status = !child.killed() && WEXITSTATUS(child.status) != 3;
+      return !child.was_stopped && !own_status && std::none_of(before.begin(), before.end(), is_it);
     });
     return all;
   }
@@ -251,7 +253,7 @@ int launch_processes(const LaunchPlan& plan, const std::vector<std::string>& arg
   if (wish == Stop::at_once && (children.any_ended_by_signal() || !children.failures().empty())) {
     throw Interrupted("ended at once by a second signal", signals.signal());
   }
-  failures = failures.empty() ? children.failures() : children.failures_with_stopped(failures);
+  failures = failures.empty() ? children.failures() : children.causes_of_the_end(failures);
   if (!failures.empty()) return report(failures);
   if (children.any_ended_by_signal())
     throw Interrupted("interrupted by " + describe_signal(signals.signal()), signals.signal());

@@ -129,6 +129,17 @@ const plait::test::ChildProcess one_exits("LaunchProcessesOneExits", [] {
   });
 });
 
+// Another loses it before it is gone.
+const plait::test::ChildProcess one_exits_slowly("LaunchProcessesOneExitsSlowly", [] {
+  run_body([](RankContext& context) {
+    if (context.rank == 0) std::signal(SIGTERM, SIG_IGN);
+    context.meeting("test", seconds(60)).meet("ready");
+    if (context.rank == 1) std::_Exit(3);
+    std::this_thread::sleep_for(milliseconds(800));
+    std::_Exit(2);
+  });
+});
+
 const plait::test::ChildProcess one_fails_the_others_ignore_sigterm("LaunchProcessesOneFailsTheOthersIgnoreSigterm", [] {
   run_body([](RankContext& context) {
     std::signal(SIGTERM, SIG_IGN);
@@ -182,6 +193,8 @@ TEST_F(LaunchProcesses, AnExitStatusIsPassedOnAndTheOthersEnd) {
   EXPECT_EQ(run(one_exits), 2);
   EXPECT_LT(Clock::now() - start_, seconds(20)) << "the others wait 60 s to join";
 }
+
+TEST_F(LaunchProcesses, TheStatusOfTheCauseIsPassedOnHoweverLongItTakesToEnd) { EXPECT_EQ(run(one_exits_slowly), 2); }
 
 TEST_F(LaunchProcesses, RanksThatIgnoreSigtermAreKilledAfterTheGrace) {
   EXPECT_EQ(run(one_fails_the_others_ignore_sigterm), 1);
