@@ -103,6 +103,8 @@ StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < stop_signals.size(); ++i) sigaction(stop_signals[i], &installed.previous[i], nullptr);
 }
 
+void StopSignals::stay() const { ++installed.objects; }
+
 Stop StopSignals::wish() const { return static_cast<Stop>(noted.wish.load()); }
 int StopSignals::signal() const { return noted.signal; }
 

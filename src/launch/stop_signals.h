@@ -37,6 +37,9 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
 
+  // They are noted to the end of the process. By the thread that made this.
+  void stay() const;
+
   // From any thread.
   Stop wish() const;
   int signal() const;  // the first that came; 0: none

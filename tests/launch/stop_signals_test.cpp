@@ -63,6 +63,17 @@ const plait::test::ChildProcess unattended_second_signal("StopSignalsUnattendedS
   std::raise(SIGTERM);
 });
 
+const plait::test::ChildProcess late_signal("StopSignalsLate", [] {
+  StopSignals().stay();
+  std::raise(SIGTERM);
+  std::raise(SIGTERM);
+});
+
+TEST(StopSignals, WhereTheyStayOneThatComesAtTheEndKillsNobody) {
+  const int status = run_child(late_signal);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
 TEST(StopSignals, ASecondOneIsToEndAtOnceAndAThirdEndsTheProcess) {
   EXPECT_TRUE(was_killed_by(run_child(third_signal), SIGINT));
 }
