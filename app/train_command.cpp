@@ -85,8 +85,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
     request.joined = launch::join_job(config);
     // From when the other ranks are there: planning may take a while. Until then a signal ends the process, as nothing is lost.
     // It stays to the very end: one that comes when the run is over and the process on its way out must not make it a failure.
-    const launch::StopSignals signals;
-    signals.stay();
+    launch::StopSignals().stay();
     if (!job) {
       job = launch::settle(config);
       if (!job->note.empty()) fmt::print(stderr, "{}\n", job->note);

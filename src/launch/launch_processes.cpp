@@ -39,6 +39,8 @@ struct Child {
   bool was_stopped = false;  // when it was told to end, so that it could not
 
   bool stopped_with_checkpoint() const { return !running && WIFEXITED(status) && WEXITSTATUS(status) == stopped_status; }
+  // What a rank's own failure gives, and mostly the loss of another.
+  bool may_have_lost_another() const { return !killed() && WEXITSTATUS(status) == 3; }
   bool killed() const { return !running && WIFSIGNALED(status); }
   // `passed_on`: the signal that it was sent; 0: none. That is no failure of its own, then.
   bool ended_by(int passed_on) const { return passed_on != 0 && killed() && WTERMSIG(status) == passed_on; }
@@ -144,7 +146,7 @@ class Children {
                  [this](const Child& child) { return child.failed(passed_on_); });
     const auto place = [](const Child& child) {
       if (child.was_stopped) return 2;
-      return child.killed() ? 0 : WEXITSTATUS(child.status) != 3 ? 1 : 3;
+      return child.killed() ? 0 : child.may_have_lost_another() ? 3 : 1;
     };
     std::stable_sort(failed.begin(), failed.end(), [&](const Child& a, const Child& b) { return place(a) < place(b); });
     return failed;
@@ -156,7 +158,7 @@ class Children {
     std::vector<Child> all = failures();
     std::erase_if(all, [&](const Child& child) {
       const auto is_it = [&](const Child& other) { return other.rank == child.rank; };
-      const bool own_status = !child.killed() && WEXITSTATUS(child.status) != 3;
+      const bool own_status = !child.killed() && !child.may_have_lost_another();
       return !child.was_stopped && !own_status && std::none_of(before.begin(), before.end(), is_it);
     });
     return all;
@@ -190,7 +192,7 @@ int report(const std::vector<Child>& failures) {
   std::vector<int> lost_it;
   for (const Child& child : failures) {
     const bool first = text.empty();
-    if (!first && !child.killed() && WEXITSTATUS(child.status) == 3) {
+    if (!first && child.may_have_lost_another()) {
       lost_it.push_back(child.rank);
     } else {
       text += (first ? "" : "; ") + child.describe();

@@ -64,7 +64,6 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
                                                                 const std::function<void(const std::string&)>& barrier,
                                                                 runtime::RankLife& life) {
   const parallel::RankPlan& plan = interpreter.plan();
-  const StreamRef stream = interpreter.compute_stream();
   const std::string name = "checkpoint-" + std::to_string(step);
   interpreter.synchronize();
   // Outlives what may fail: rank 0's removes the directory that others write to, so they have to know why before it goes.
@@ -77,6 +76,7 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
     // tensor-parallel or pipeline ranks hold.
     if (plan.zero > 0 || plan.coordinates().data == 0) {
       std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
+      const StreamRef stream = interpreter.compute_stream();
       for_each_run(interpreter, Restored::everything,
                    [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
                      if (parameter.replica) return;
@@ -97,7 +97,7 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
     barrier(name + "-committed");
     return committed;
   };
-  return life.run(save, [&] { runtime::synchronize_aborted(stream); });
+  return life.run(save, [&] { interpreter.synchronize_aborted(); });
 }
 
 std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& checkpoint) {

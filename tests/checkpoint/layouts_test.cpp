@@ -86,8 +86,6 @@ class CheckpointLayouts : public test::InTemporaryDirectory, public ::testing::W
   }
 };
 
-using TrainingCheckpoint = test::InTemporaryDirectory;
-
 TEST_P(CheckpointLayouts, EveryLayoutWritesTheBytesItWasGiven) {
   const fs::path serial = run(config_of(GetParam(), "", 1), "serial");
   fs::path previous = serial;
@@ -109,6 +107,8 @@ TEST_P(CheckpointLayouts, ALayoutsOwnCheckpointLoadsElsewhere) {
     EXPECT_EQ(read_file(trained / file), read_file(serial / file)) << file;
 }
 
+using TrainingCheckpoint = test::InTemporaryDirectory;
+
 // Rank 0 fails and takes the directory away: what rank 1 then says of the directory is not the cause.
 TEST_F(TrainingCheckpoint, TheOthersKnowWhatFailedBeforeTheDirectoryGoes) {
   for (int round = 0; round < 20; ++round) {
@@ -117,7 +117,6 @@ TEST_F(TrainingCheckpoint, TheOthersKnowWhatFailedBeforeTheDirectoryGoes) {
     const Config config = config_of(gpt, "data: 2", 2);
     const auto body = [&](launch::RankContext& rank) {
       train::Session session(config, data::create_tokenizer(config)->vocab(), rank);
-      session.interpreter().initialize(config.run.seed);
       const auto meet = [&](const std::string& at) {
         rank.meeting("fails", std::chrono::seconds(60)).meet(at);
         if (rank.rank == 0) throw DeviceError("the disk is full");
