@@ -24,16 +24,14 @@ struct CalibrateOptions {
   double timeout_s = 60;
 };
 
-constexpr const char* block_names[] = {"embedding", "transformer", "head"};
-
 void print(const plan::Calibration& c) {
   fmt::print("{}: {}\n", c.device, c.model);
-  fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10} {:>15} {:>16}\n", "block", "tensor", "micro-batch", "recompute", "forward ms",
+  fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10} {:>15} {:>16}\n", "segment", "tensor", "micro-batch", "recompute", "forward ms",
              "backward input", "backward weight");
-  for (const plan::BlockMeasurement& b : c.blocks) {
-    fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10.4f} {:>15.4f} {:>16.4f}\n", block_names[static_cast<std::size_t>(b.kind)],
-               b.tensor, b.micro_batch, to_string(b.recompute), 1e3 * b.forward, 1e3 * b.backward_input,
-               1e3 * b.backward_weight);
+  for (const plan::SegmentMeasurement& m : c.segments) {
+    fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10.4f} {:>15.4f} {:>16.4f}\n", to_string(m.kind),
+               m.tensor, m.micro_batch, to_string(m.recompute), 1e3 * m.forward, 1e3 * m.backward_input,
+               1e3 * m.backward_weight);
   }
   if (c.update_seconds_per_element)
     fmt::print("optimizer    {:.3f} ms per million parameters\n", 1e9 * *c.update_seconds_per_element);
@@ -60,7 +58,7 @@ void print(const plan::Calibration& c) {
 void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** argv) {
   auto o = std::make_shared<CalibrateOptions>();
   CLI::App* command = bench.add_subcommand(
-      "calibrate", "Measure this machine for the planner: a model's blocks, its optimizer, collectives, messages");
+      "calibrate", "Measure this machine for the planner: a model's segments, its optimizer, collectives, messages");
   command->add_option("CONFIG", o->config, "Configuration (YAML): the model")->required();
   command->add_option("--set", o->set, "Override a value (repeatable)")->type_name("PATH=VALUE");
   command

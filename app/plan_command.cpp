@@ -62,8 +62,8 @@ std::string blocks_text(const parallel::RankPlan& plan) {
   std::string text;
   for (const parallel::Chunk& c : plan.train.chunks) {
     text += text.empty() ? "" : " + ";
-    text += c.end_block - c.first_block == 1 ? fmt::format("{}", c.first_block)
-                                             : fmt::format("{}-{}", c.first_block, c.last_block());
+    text += c.end_segment - c.first_segment == 1 ? fmt::format("{}", c.first_segment)
+                                             : fmt::format("{}-{}", c.first_segment, c.last_segment());
   }
   return text;
 }
@@ -89,9 +89,10 @@ void print(const Plan& plan) {
       "parts of backward cost the same\n",
       first.schedule.name, first.micro_batches, first.sizes.micro_batch.batch, first.schedule.stages.count(),
       100 * parallel::simulate(first.schedule).bubble_fraction());
-  fmt::print("blocks: 0 is the embedding, {} the head\n\n", first.sizes.shape.head_block());
+  fmt::print("segments: 0 is the embedding, then attention and MLP of each block in turn, {} is the head\n\n",
+             first.sizes.shape.head_segment());
   fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n",
-             layout.ranks() > most_rows ? "ranks" : "rank", "device", "pipeline", "data", "tensor", "blocks", "parameters",
+             layout.ranks() > most_rows ? "ranks" : "rank", "device", "pipeline", "data", "tensor", "segments", "parameters",
              "in flight", "memory", "activations");
   const int per_stage = layout.data * layout.tensor;
   for (int stage = 0; stage < layout.pipeline && layout.ranks() > most_rows; ++stage) {

@@ -26,20 +26,15 @@ using Json = nlohmann::ordered_json;
 
 // Seconds of one case on one rank.
 struct Times {
-  std::map<plan::BlockKind, std::map<InstructionKind, double>> passes;
+  std::map<model::SegmentKind, std::map<InstructionKind, double>> passes;
   double update = 0;  // per element of optimizer state
 };
-
-plan::BlockKind kind_of(int block) {
-  if (block == 0) return plan::BlockKind::embedding;
-  return block > CalibrationModel::layers ? plan::BlockKind::head : plan::BlockKind::transformer;
-}
 
 // One case on this rank's device; nothing if it does not fit.
 std::optional<Times> measure(const CalibrationRequest& request, std::int64_t vocab, const CalibrationCase& c, Device device) {
   const auto model = CalibrationModel::make(request.config, vocab, c, device, request.rounds);
   if (!model) return std::nullopt;
-  std::map<std::pair<InstructionKind, plan::BlockKind>, std::vector<double>> seconds;
+  std::map<std::pair<InstructionKind, model::SegmentKind>, std::vector<double>> seconds;
   std::vector<double> updates;
   for (int round = 0; round < request.rounds; ++round) {
     const std::vector<float> ms = model->synchronize_profile();
@@ -50,7 +45,8 @@ std::optional<Times> measure(const CalibrationRequest& request, std::int64_t voc
       if (i.kind == InstructionKind::update || i.kind == InstructionKind::gradient_norm) update += s;
       const bool is_pass = i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input ||
                            i.kind == InstructionKind::backward_weight;
-      if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1) seconds[{i.kind, kind_of(i.block)}].push_back(s);
+      if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1)
+        seconds[{i.kind, model->plan().sizes.shape.kind(i.segment)}].push_back(s);
     }
     updates.push_back(update / static_cast<double>(model->plan().flat.state_elements()));
   }
@@ -91,16 +87,16 @@ std::vector<CalibrationCase> cases_of(const CalibrationRequest& request, int ran
 std::string text_of(const std::optional<Times>& times) {
   if (!times) return "";
   Json json;
-  for (const auto& [block, passes] : times->passes) {
+  for (const auto& [segment, passes] : times->passes) {
     for (const auto& [kind, seconds] : passes)
-      json[std::to_string(static_cast<int>(block))][parallel::to_string(kind)] = seconds;
+      json[to_string(segment)][parallel::to_string(kind)] = seconds;
   }
   json["update"] = times->update;
   return json.dump();
 }
 
 // Ranks take their cases together, and the slowest counts.
-void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const launch::LaunchPlan& launch_plan,
+void measure_segments(const CalibrationRequest& request, std::int64_t vocab, const launch::LaunchPlan& launch_plan,
                     plan::Calibration& calibration) {
   const std::vector<CalibrationCase> cases = cases_of(request, launch_plan.ranks);
   std::vector<std::vector<std::string>> told(cases.size());
@@ -134,18 +130,19 @@ void measure_blocks(const CalibrationRequest& request, std::int64_t vocab, const
     }
     std::vector<Json> ranks;
     for (const std::string& text : told[n]) ranks.push_back(Json::parse(text));
-    const auto slowest = [&](plan::BlockKind block, InstructionKind kind) {
+    const auto slowest = [&](model::SegmentKind segment, InstructionKind kind) {
       double seconds = 0;
       for (const Json& rank : ranks) {
         // The embedding has no input to take a gradient of.
-        seconds = std::max(seconds, rank.at(std::to_string(static_cast<int>(block))).value(parallel::to_string(kind), 0.0));
+        seconds = std::max(seconds, rank.at(to_string(segment)).value(parallel::to_string(kind), 0.0));
       }
       return seconds;
     };
-    for (const plan::BlockKind block : {plan::BlockKind::embedding, plan::BlockKind::transformer, plan::BlockKind::head}) {
-      calibration.blocks.push_back({block, c.tensor, c.micro_batch, c.recompute, slowest(block, InstructionKind::forward),
-                                    slowest(block, InstructionKind::backward_input),
-                                    slowest(block, InstructionKind::backward_weight)});
+    for (const Name<model::SegmentKind>& kind : names<model::SegmentKind>) {
+      calibration.segments.push_back({kind.value, c.tensor, c.micro_batch, c.recompute,
+                                      slowest(kind.value, InstructionKind::forward),
+                                      slowest(kind.value, InstructionKind::backward_input),
+                                      slowest(kind.value, InstructionKind::backward_weight)});
     }
     double update = 0;
     for (const Json& rank : ranks) update = std::max(update, rank.at("update").get<double>());
@@ -237,9 +234,9 @@ void measure_slowdown(const CalibrationRequest& request, std::int64_t vocab, con
                                      .timeout = request.ranks.timeout,
                                      .argv = request.argv};
   slowdown.measured.micro_batch = 0;
-  for (const plan::BlockMeasurement& block : calibration.blocks) {
-    if (block.tensor == 1 && block.micro_batch > slowdown.measured.micro_batch)
-      slowdown.measured = {1, block.micro_batch, block.recompute};
+  for (const plan::SegmentMeasurement& segment : calibration.segments) {
+    if (segment.tensor == 1 && segment.micro_batch > slowdown.measured.micro_batch)
+      slowdown.measured = {1, segment.micro_batch, segment.recompute};
   }
   if (slowdown.measured.micro_batch == 0)
     return request.note("compute beside collectives was not measured: no case without tensor parallelism fits");
@@ -313,8 +310,8 @@ plan::Calibration calibrate(const CalibrationRequest& request) {
   plan::Calibration calibration;
   calibration.device = launch::calibration_device(launch_plan.devices.front().kind);
   calibration.model = launch::model_key_of(request.config, vocab, launch_plan.devices.front().kind);
-  request.note(fmt::format("blocks of {} on {} ranks at once", calibration.model, launch_plan.ranks));
-  measure_blocks(request, vocab, launch_plan, calibration);
+  request.note(fmt::format("segments of {} on {} ranks at once", calibration.model, launch_plan.ranks));
+  measure_segments(request, vocab, launch_plan, calibration);
   // The first that this process makes loads the library's kernels, so this comes before everything else that has communicators.
   for (int ranks = 2; request.communication && gpus && ranks <= launch_plan.ranks; ranks *= 2) {
     request.note(fmt::format("memory of communicators among {} ranks", ranks));

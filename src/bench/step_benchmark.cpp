@@ -26,15 +26,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Time by kind of instruction and, among the blocks, by embedding, transformer block and head.
+// Time by kind of instruction and of segment.
 Json breakdown(const parallel::RankPlan& plan, const std::vector<float>& milliseconds) {
   std::map<std::string, std::pair<int, double>> sums;
   for (std::size_t n = 0; n < milliseconds.size(); ++n) {
     const parallel::Instruction& i = plan.train.instructions[n];
     std::string name = to_string(i.kind);
-    if (i.block == 0) name += " embedding";
-    if (i.block == plan.sizes.shape.head_block()) name += " head";
-    if (i.block > 0 && i.block < plan.sizes.shape.head_block()) name += " blocks";
+    if (i.segment >= 0) name += " " + to_string(plan.sizes.shape.kind(i.segment));
     sums[name].first += 1;
     sums[name].second += static_cast<double>(milliseconds[n]);
   }
@@ -105,7 +103,7 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
   json["schedule"] = plan.schedule.name;
   json["virtual_stages"] = plan.schedule.stages.chunks(plan.coordinates().pipeline);
   json["stages"] = Json::array();
-  for (const parallel::BlockRange& blocks : plan.stages) json["stages"].push_back({blocks.first, blocks.end - 1});
+  for (const parallel::SegmentRange& segments : plan.stages) json["stages"].push_back({segments.first, segments.end - 1});
   json["zero"] = plan.zero;
   json["micro_batch"] = plan.sizes.micro_batch.batch;
   json["micro_batches"] = plan.micro_batches;

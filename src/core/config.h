@@ -221,7 +221,7 @@ struct ParallelConfig {
   std::optional<ScheduleKind> schedule = ScheduleKind::one_f_one_b;
   std::shared_ptr<const ScheduleFile> schedule_file;  // of ScheduleKind::file, as it was when the configuration was read
   std::int64_t virtual_stages = 1;                    // chunks of the model per pipeline rank (interleaved); 0: auto
-  std::vector<std::int64_t> stages;                   // transformer blocks of each stage, in model order; empty: split by cost
+  std::vector<double> stages;                         // transformer blocks of each stage, in model order; empty: split by cost
   std::int64_t zero = 0;                              // 0 | 1 | 2; -1: auto
   bool sequence_parallel = true;
   std::optional<Recompute> recompute = Recompute::none;
@@ -241,8 +241,9 @@ struct ParallelConfig {
                          "without effect while `pipeline` is 1."));
     k.planned(
         k.auto_key("virtual_stages", &ParallelConfig::virtual_stages, k.whole(1, limits::ranks), k.virtual_stages_meaning()));
-    k.key("stages", &ParallelConfig::stages, k.each("a list of numbers of blocks", 0, limits::layers),
-          "Transformer blocks of each stage, in the order of the model: `pipeline` numbers, times the stages per rank. The "
+    k.key("stages", &ParallelConfig::stages, k.each_half("a list of numbers of blocks", limits::layers),
+          "Transformer blocks of each stage, in the order of the model: `pipeline` numbers, times the stages per rank. A half "
+          "stands for one of a block's two halves: 2.5 and then 1.5 cut the third block between attention and MLP. The "
           "embedding is on the first stage, the head on the last. Empty: split so that the most loaded rank has the least to "
           "compute, embedding and head counted: by FLOPs, or by seconds where the planner decides something else too.");
     k.planned(

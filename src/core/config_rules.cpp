@@ -302,39 +302,40 @@ std::vector<CrossRule> layout_rules() {
                                           row.chunks, schedule_name(c.parallel), listed_schedules(takes_any_stages, "")));
        }},
       {{"parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
-       "times the stages per rank is at most `model.layers` + 2",
+       "times the stages per rank is at most 2 * `model.layers` + 2",
        [](const Config& c) {
-         const std::int64_t blocks = std::min<std::int64_t>(c.model.layers, 1 << 30) + 2;
+         const std::int64_t segments = 2 * std::min<std::int64_t>(c.model.layers, 1 << 30) + 2;
          if (c.parallel.schedule_file) {
-           return unless(stages(c) <= blocks,
-                         fmt::format("the {} stages of {} are too many: a stage holds at least one of model.layers={} blocks, "
-                                     "the embedding and the head",
+           return unless(stages(c) <= segments,
+                         fmt::format("the {} stages of {} are too many: a stage holds at least half of one of model.layers={} "
+                                     "blocks, the embedding or the head",
                                      stages(c), schedule_name(c.parallel), c.model.layers));
          }
          const std::int64_t per_rank = stages_per_rank(c);
          return unless(
-             c.parallel.pipeline <= blocks / per_rank,
-             fmt::format("must be at most {}: a stage holds at least one of model.layers={} blocks, the embedding and "
+             c.parallel.pipeline <= segments / per_rank,
+             fmt::format("must be at most {}: a stage holds at least half of one of model.layers={} blocks, the embedding or "
                          "the head, and a rank has {} of the stages",
-                         blocks / per_rank, c.model.layers, per_rank));
+                         segments / per_rank, c.model.layers, per_rank));
        }},
       {{"parallel.stages", "parallel.pipeline", "parallel.virtual_stages", "parallel.schedule", "model.layers"},
        "has one number per stage, adding up to `model.layers`; only the first and the last may be 0",
        [](const Config& c) {
-         const std::vector<std::int64_t>& given = c.parallel.stages;
+         const std::vector<double>& given = c.parallel.stages;
          if (given.empty()) return std::string();
          const auto count = static_cast<std::int64_t>(given.size());
          const std::int64_t wanted = stages(c);
          if (count != wanted) return fmt::format("must have {} numbers, one per stage, not {}", wanted, count);
-         std::int64_t sum = 0;
+         const auto layers = static_cast<double>(c.model.layers);
+         double sum = 0;  // of halves, so exact
          for (std::int64_t i = 0; i < count; ++i) {
-           const std::int64_t blocks = given[static_cast<std::size_t>(i)];
+           const double blocks = given[static_cast<std::size_t>(i)];
            if (blocks == 0 && i > 0 && i < count - 1)
-             return fmt::format("stage {} is empty: it must hold at least one block", i);
-           if (blocks > c.model.layers - sum) return fmt::format("must add up to model.layers={}, but is more", c.model.layers);
+             return fmt::format("stage {} is empty: it must hold at least half a block", i);
+           if (blocks > layers - sum) return fmt::format("must add up to model.layers={}, but is more", c.model.layers);
            sum += blocks;
          }
-         return unless(sum == c.model.layers, fmt::format("must add up to model.layers={}, not {}", c.model.layers, sum));
+         return unless(sum == layers, fmt::format("must add up to model.layers={}, not {}", c.model.layers, sum));
        }},
       {{"parallel.zero", "parallel.schedule", "parallel.pipeline", "model.tie_embeddings"},
        "is at most 1 with " + listed_schedules(splits_backward) +

@@ -174,6 +174,16 @@ struct Rules {
     return made;
   }
 
+  static Rule each_half(const std::string& list, const Limit& limit) {
+    const auto most = static_cast<double>(limit.most);
+    Rule made = rule<std::vector<double>>(
+        fmt::format("{}, each 0 to {}, whole or half", list, shown(limit.most)), [=](const auto& v) {
+          return std::ranges::all_of(v, [=](double n) { return n >= 0 && n <= most && 2 * n == std::floor(2 * n); });
+        });
+    made.reason = limit.reason;
+    return made;
+  }
+
   static Rule list_of_at_most(const Limit& limit, const std::string& words) {
     Rule made = rule<std::vector<std::string>>(fmt::format("{}, at most {}", words, limit.most),
                                                [=](const auto& v) { return std::ssize(v) <= limit.most; });
@@ -417,7 +427,7 @@ bool is_section(const std::string& path) { return std::ranges::find(sections(), 
 
 std::string type_name(const Field& field) {
   static constexpr const char* names[] = {"true or false",   "integer",          "integer",      "number", "string",
-                                          "list of strings", "list of integers", "map of lists", "file"};
+                                          "list of strings", "list of integers", "list of numbers", "map of lists", "file"};
   return names[field.get(Config{}).index()];
 }
 

@@ -16,32 +16,25 @@ struct Member {
 
 // In execution order.
 constexpr std::array activation_members = {
-    Member<BlockActivations>{"norm1_out", &BlockActivations::norm1_out},
-    Member<BlockActivations>{"norm1_mean", &BlockActivations::norm1_mean},
-    Member<BlockActivations>{"norm1_rstd", &BlockActivations::norm1_rstd},
-    Member<BlockActivations>{"qkv", &BlockActivations::qkv},
-    Member<BlockActivations>{"attention_out", &BlockActivations::attention_out},
-    Member<BlockActivations>{"lse", &BlockActivations::lse},
-    Member<BlockActivations>{"middle", &BlockActivations::middle},
-    Member<BlockActivations>{"norm2_out", &BlockActivations::norm2_out},
-    Member<BlockActivations>{"norm2_mean", &BlockActivations::norm2_mean},
-    Member<BlockActivations>{"norm2_rstd", &BlockActivations::norm2_rstd},
-    Member<BlockActivations>{"up", &BlockActivations::up},
-    Member<BlockActivations>{"act", &BlockActivations::act},
-    Member<BlockActivations>{"norm_out", &BlockActivations::norm_out},
-    Member<BlockActivations>{"norm_mean", &BlockActivations::norm_mean},
-    Member<BlockActivations>{"norm_rstd", &BlockActivations::norm_rstd},
-    Member<BlockActivations>{"logits", &BlockActivations::logits},
-    Member<BlockActivations>{"statistics", &BlockActivations::statistics},
-    Member<BlockActivations>{"losses", &BlockActivations::losses},
-    Member<BlockActivations>{"partial", &BlockActivations::partial},
-    Member<BlockActivations>{"output", &BlockActivations::output},
+    Member<SegmentActivations>{"norm_out", &SegmentActivations::norm_out},
+    Member<SegmentActivations>{"norm_mean", &SegmentActivations::norm_mean},
+    Member<SegmentActivations>{"norm_rstd", &SegmentActivations::norm_rstd},
+    Member<SegmentActivations>{"qkv", &SegmentActivations::qkv},
+    Member<SegmentActivations>{"attention_out", &SegmentActivations::attention_out},
+    Member<SegmentActivations>{"lse", &SegmentActivations::lse},
+    Member<SegmentActivations>{"up", &SegmentActivations::up},
+    Member<SegmentActivations>{"act", &SegmentActivations::act},
+    Member<SegmentActivations>{"logits", &SegmentActivations::logits},
+    Member<SegmentActivations>{"statistics", &SegmentActivations::statistics},
+    Member<SegmentActivations>{"losses", &SegmentActivations::losses},
+    Member<SegmentActivations>{"partial", &SegmentActivations::partial},
+    Member<SegmentActivations>{"output", &SegmentActivations::output},
 };
 
 constexpr std::array gradient_members = {
-    Member<BlockGradients>{"output", &BlockGradients::output}, Member<BlockGradients>{"act", &BlockGradients::act},
-    Member<BlockGradients>{"up", &BlockGradients::up},         Member<BlockGradients>{"middle", &BlockGradients::middle},
-    Member<BlockGradients>{"qkv", &BlockGradients::qkv},       Member<BlockGradients>{"narrow", &BlockGradients::narrow},
+    Member<SegmentGradients>{"output", &SegmentGradients::output}, Member<SegmentGradients>{"act", &SegmentGradients::act},
+    Member<SegmentGradients>{"up", &SegmentGradients::up},         Member<SegmentGradients>{"qkv", &SegmentGradients::qkv},
+    Member<SegmentGradients>{"narrow", &SegmentGradients::narrow},
 };
 
 template <typename Struct, typename Members>
@@ -69,37 +62,38 @@ DType statistics_type(DType compute) { return compute == DType::f64 ? DType::f64
 
 }  // namespace
 
-std::vector<TensorSpec> activation_specs(const BlockSizes& sizes, int block) {
+std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment) {
   const ModelShape s = sizes.shape.local(sizes.split.size);
+  const SegmentKind kind = s.kind(segment);
   const std::int64_t rows = sizes.micro_batch.rows(), own_rows = sizes.own_rows();
   const DType compute = sizes.compute, statistics = statistics_type(compute);
-  const bool mean = s.norm == ops::NormKind::layer_norm;
-  // Selective recompute drops what one elementwise pass brings back; full recompute keeps the block's output alone.
-  const Keep cheap = sizes.recompute == Recompute::none ? Keep::saved : Keep::scratch;
-  const Keep costly = sizes.recompute == Recompute::full ? Keep::scratch : Keep::saved;
+  // Selective recompute drops what one elementwise pass brings back; full recompute keeps the segment's output alone.
+  const bool keeps_all = sizes.recompute == Recompute::none || kind == SegmentKind::head;
+  const Keep cheap = keeps_all ? Keep::saved : Keep::scratch;
+  const Keep costly = keeps_all || sizes.recompute == Recompute::selective ? Keep::saved : Keep::scratch;
   std::vector<TensorSpec> specs;
-  const auto norm = [&](const std::string& name, Keep out, Keep sums) {
-    specs.push_back({name + "_out", {rows, s.hidden}, compute, out, Split::none});
-    if (mean) specs.push_back({name + "_mean", {own_rows}, statistics, sums, Split::residual});
-    specs.push_back({name + "_rstd", {own_rows}, statistics, sums, Split::residual});
-  };
-  if (block == s.head_block()) {
-    norm("norm", Keep::saved, Keep::saved);
-    specs.push_back({"logits", {rows, s.padded_vocab}, compute, Keep::saved, Split::columns});
-    specs.push_back({"statistics", {sizes.split.size, rows, 3}, statistics, Keep::scratch, Split::none, TensorRole::workspace});
-    specs.push_back({"losses", {rows}, statistics, Keep::saved, Split::none});
-    return specs;
+  if (kind != SegmentKind::embedding) {
+    specs.push_back({"norm_out", {rows, s.hidden}, compute, cheap, Split::none});
+    if (s.norm == ops::NormKind::layer_norm) specs.push_back({"norm_mean", {own_rows}, statistics, costly, Split::residual});
+    specs.push_back({"norm_rstd", {own_rows}, statistics, costly, Split::residual});
   }
-  if (block > 0) {
-    norm("norm1", cheap, costly);
-    specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, costly, Split::columns});
-    specs.push_back({"attention_out", {rows, s.attention_dim()}, compute, costly, Split::columns});
-    specs.push_back(
-        {"lse", {sizes.micro_batch.batch, s.heads, sizes.micro_batch.sequence}, statistics, costly, Split::columns});
-    specs.push_back({"middle", {own_rows, s.hidden}, compute, costly, Split::residual});
-    norm("norm2", cheap, costly);
-    specs.push_back({"up", {rows, s.up_dim()}, compute, costly, Split::columns});
-    specs.push_back({"act", {rows, s.ffn}, compute, cheap, Split::columns});
+  switch (kind) {
+    case SegmentKind::embedding: break;
+    case SegmentKind::attention:
+      specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, costly, Split::columns});
+      specs.push_back({"attention_out", {rows, s.attention_dim()}, compute, costly, Split::columns});
+      specs.push_back(
+          {"lse", {sizes.micro_batch.batch, s.heads, sizes.micro_batch.sequence}, statistics, costly, Split::columns});
+      break;
+    case SegmentKind::mlp:
+      specs.push_back({"up", {rows, s.up_dim()}, compute, costly, Split::columns});
+      specs.push_back({"act", {rows, s.ffn}, compute, cheap, Split::columns});
+      break;
+    case SegmentKind::head:
+      specs.push_back({"logits", {rows, s.padded_vocab}, compute, Keep::saved, Split::columns});
+      specs.push_back({"statistics", {sizes.split.size, rows, 3}, statistics, Keep::scratch, Split::none, TensorRole::workspace});
+      specs.push_back({"losses", {rows}, statistics, Keep::saved, Split::none});
+      return specs;
   }
   if (sizes.split.sequence_parallel)
     specs.push_back({"partial", {rows, s.hidden}, compute, Keep::scratch, Split::none, TensorRole::workspace});
@@ -107,42 +101,40 @@ std::vector<TensorSpec> activation_specs(const BlockSizes& sizes, int block) {
   return specs;
 }
 
-std::vector<TensorSpec> gradient_specs(const BlockSizes& sizes, int block) {
+std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment) {
   const ModelShape s = sizes.shape.local(sizes.split.size);
+  const SegmentKind kind = s.kind(segment);
   const std::int64_t rows = sizes.micro_batch.rows();
   const DType compute = sizes.compute;
   std::vector<TensorSpec> specs;
-  if (block != s.head_block())
+  if (kind != SegmentKind::head)
     specs.push_back({"output", {rows, s.hidden}, compute, Keep::saved, Split::none, TensorRole::output});
-  if (block > 0) {
-    if (block != s.head_block()) {
-      if (s.mlp == Mlp::swiglu) specs.push_back({"act", {rows, s.ffn}, compute, Keep::scratch, Split::columns});
-      specs.push_back({"up", {rows, s.up_dim()}, compute, Keep::saved, Split::columns});
-      specs.push_back({"middle", {rows, s.hidden}, compute, Keep::saved, Split::none});
-      specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, Keep::saved, Split::columns});
-    }
-    specs.push_back(
-        {"narrow", {rows, std::max(s.hidden, s.attention_dim())}, compute, Keep::scratch, Split::none, TensorRole::workspace});
-  }
+  if (kind == SegmentKind::embedding) return specs;
+  if (kind == SegmentKind::mlp && s.mlp == Mlp::swiglu)
+    specs.push_back({"act", {rows, s.ffn}, compute, Keep::scratch, Split::columns});
+  if (kind == SegmentKind::mlp) specs.push_back({"up", {rows, s.up_dim()}, compute, Keep::saved, Split::columns});
+  if (kind == SegmentKind::attention) specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, Keep::saved, Split::columns});
+  specs.push_back(
+      {"narrow", {rows, std::max(s.hidden, s.attention_dim())}, compute, Keep::scratch, Split::none, TensorRole::workspace});
   return specs;
 }
 
-BlockActivations bind_activations(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory) {
-  return bind<BlockActivations>(activation_members, specs, memory);
+SegmentActivations bind_activations(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory) {
+  return bind<SegmentActivations>(activation_members, specs, memory);
 }
 
-BlockActivations overlay(BlockActivations below, const BlockActivations& above) {
+SegmentActivations overlay(SegmentActivations below, const SegmentActivations& above) {
   for (const auto& m : activation_members) {
     if (above.*(m.view)) below.*(m.view) = above.*(m.view);
   }
   return below;
 }
 
-BlockGradients bind_gradients(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory) {
-  return bind<BlockGradients>(gradient_members, specs, memory);
+SegmentGradients bind_gradients(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory) {
+  return bind<SegmentGradients>(gradient_members, specs, memory);
 }
 
-std::vector<NamedView> named(const BlockActivations& activations) { return name_all(activation_members, activations); }
-std::vector<NamedView> named(const BlockGradients& gradients) { return name_all(gradient_members, gradients); }
+std::vector<NamedView> named(const SegmentActivations& activations) { return name_all(activation_members, activations); }
+std::vector<NamedView> named(const SegmentGradients& gradients) { return name_all(gradient_members, gradients); }
 
 }  // namespace plait::model

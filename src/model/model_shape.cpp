@@ -41,6 +41,18 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
   return shape;
 }
 
+SegmentKind ModelShape::kind(int segment) const {
+  require(segment >= 0 && segment < segments(), "ModelShape: the model has no such segment");
+  if (segment == 0) return SegmentKind::embedding;
+  if (segment == head_segment()) return SegmentKind::head;
+  return segment % 2 == 1 ? SegmentKind::attention : SegmentKind::mlp;
+}
+
+int ModelShape::layer(int segment) const {
+  const SegmentKind what = kind(segment);
+  return what == SegmentKind::attention || what == SegmentKind::mlp ? (segment - 1) / 2 : -1;
+}
+
 ModelShape ModelShape::local(int tensor) const {
   ModelShape part = *this;
   part.heads /= tensor;

@@ -1,10 +1,12 @@
-// The sizes of one transformer, resolved from the configuration.
+// The sizes of one transformer, resolved from the configuration, and the segments that it is a chain of.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "core/config.h"
 #include "core/dtype.h"
+#include "core/names.h"
 #include "ops/attention.h"
 #include "ops/norm.h"
 
@@ -13,6 +15,10 @@ namespace plait::model {
 using plait::Mlp;
 using plait::Position;
 using plait::Recompute;
+
+// What a rank computes between two points of the residual stream. In the order of the model: the embedding, attention and MLP of
+// each layer in turn, the head (final norm, logits, loss).
+enum class SegmentKind { embedding, attention, mlp, head };
 
 struct ModelShape {
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
@@ -39,10 +45,12 @@ struct ModelShape {
   // including `vocab`, is as in the whole model.
   ModelShape local(int tensor) const;
 
-  // A model is a chain of blocks: 0 is the embedding, 1 .. layers the transformer blocks, layers + 1 the head (final norm,
-  // logits, loss). Pipeline stages are ranges of blocks.
-  int blocks() const { return static_cast<int>(layers) + 2; }
-  int head_block() const { return static_cast<int>(layers) + 1; }
+  // A model is a chain of segments; between two of them is the residual stream, where pipeline stages may be cut.
+  int segments() const { return 2 * static_cast<int>(layers) + 2; }
+  int head_segment() const { return segments() - 1; }
+  SegmentKind kind(int segment) const;
+  // The transformer block that an attention or MLP segment is half of, from 0; -1 of the others.
+  int layer(int segment) const;
 };
 
 // One rank's place in its tensor-parallel group.
@@ -58,3 +66,12 @@ struct TensorSplit {
 ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int64_t sequence, int tensor = 1);
 
 }  // namespace plait::model
+
+namespace plait {
+template <>
+inline constexpr auto names<model::SegmentKind> =
+    std::to_array<Name<model::SegmentKind>>({{model::SegmentKind::embedding, "embedding"},
+                                             {model::SegmentKind::attention, "attention"},
+                                             {model::SegmentKind::mlp, "mlp"},
+                                             {model::SegmentKind::head, "head"}});
+}  // namespace plait

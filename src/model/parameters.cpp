@@ -13,7 +13,7 @@ namespace {
 
 constexpr float weight_std = 0.02f;  // GPT-2
 
-std::string block_prefix(int block) { return "blocks." + std::to_string(block - 1) + "."; }
+std::string prefix_of(const ModelShape& s, int segment) { return "blocks." + std::to_string(s.layer(segment)) + "."; }
 
 // Adds parameters to a list, each as one tensor-parallel rank's part.
 class ParameterList {
@@ -23,41 +23,41 @@ class ParameterList {
   std::vector<Parameter> take() { return std::move(list_); }
 
   // The same on every rank of the tensor group.
-  Parameter& whole(std::string name, Shape shape, int block) {
+  Parameter& whole(std::string name, Shape shape, int segment) {
     const std::int64_t columns = shape.rank() == 1 ? 1 : shape[1];
-    Parameter& p = add(std::move(name), shape, shape, block);
+    Parameter& p = add(std::move(name), shape, shape, segment);
     p.part = {{{0, 0, shape[0]}}, columns, 0, columns};
     p.replica = split_.rank > 0;
     return p;
   }
 
-  // Split by rows (column-parallel: by output): the tensor is a stack of segments of `segment_rows` rows each, and every rank
-  // has its share of each segment: its query, key and value heads, or its gate and up columns.
-  Parameter& split_rows(std::string name, const std::vector<std::int64_t>& segment_rows, std::int64_t columns, int block) {
+  // Split by rows (column-parallel: by output): the tensor is a stack of parts of `part_rows` rows each, and every rank
+  // has its share of each part: its query, key and value heads, or its gate and up columns.
+  Parameter& split_rows(std::string name, const std::vector<std::int64_t>& part_rows, std::int64_t columns, int segment) {
     TensorPart part{{}, columns, 0, columns};
     std::int64_t rows = 0, whole_rows = 0;
-    for (const std::int64_t segment : segment_rows) {
-      const std::int64_t share = segment / split_.size;
+    for (const std::int64_t all : part_rows) {
+      const std::int64_t share = all / split_.size;
       part.rows.push_back({rows, whole_rows + split_.rank * share, share});
       rows += share;
-      whole_rows += segment;
+      whole_rows += all;
     }
-    Parameter& p = add(std::move(name), matrix(rows, columns), matrix(whole_rows, columns), block);
+    Parameter& p = add(std::move(name), matrix(rows, columns), matrix(whole_rows, columns), segment);
     p.part = std::move(part);
     return p;
   }
 
   // Split by columns (row-parallel: by input).
-  Parameter& split_columns(std::string name, std::int64_t rows, std::int64_t columns, int block) {
+  Parameter& split_columns(std::string name, std::int64_t rows, std::int64_t columns, int segment) {
     const std::int64_t share = columns / split_.size;
-    Parameter& p = add(std::move(name), {rows, share}, {rows, columns}, block);
+    Parameter& p = add(std::move(name), {rows, share}, {rows, columns}, segment);
     p.part = {{{0, 0, rows}}, share, split_.rank * share, columns};
     return p;
   }
 
-  void norm(const std::string& name, int block) {
+  void norm(const std::string& name, int segment) {
     const auto vector = [&](const char* suffix, Init init) {
-      Parameter& p = whole(name + suffix, {s_.hidden}, block);
+      Parameter& p = whole(name + suffix, {s_.hidden}, segment);
       p.init = init;
       p.norm = true;
       p.sum = split_.sequence_parallel ? GradientSum::tensor : GradientSum::none;
@@ -67,8 +67,8 @@ class ParameterList {
   }
 
   // Split by vocabulary. The rows of padding are the last of the last ranks.
-  Parameter& table(std::string name, int block) {
-    Parameter& p = split_rows(std::move(name), {s_.padded_vocab}, s_.hidden, block);
+  Parameter& table(std::string name, int segment) {
+    Parameter& p = split_rows(std::move(name), {s_.padded_vocab}, s_.hidden, segment);
     const std::int64_t rows = s_.padded_vocab / split_.size;
     p.stored = std::clamp<std::int64_t>(s_.vocab - split_.rank * rows, 0, rows) * s_.hidden;
     p.stored_shape = {s_.vocab, s_.hidden};
@@ -86,13 +86,13 @@ class ParameterList {
   // Biases are split like the rows of their matrix.
   static Shape matrix(std::int64_t rows, std::int64_t columns) { return columns == 1 ? Shape{rows} : Shape{rows, columns}; }
 
-  Parameter& add(std::string name, Shape shape, Shape stored_shape, int block) {
+  Parameter& add(std::string name, Shape shape, Shape stored_shape, int segment) {
     list_.push_back({.name = std::move(name),
                      .shape = shape,
                      .stored = shape.elements(),
                      .stored_shape = stored_shape,
                      .part = {},
-                     .block = block});
+                     .segment = segment});
     return list_.back();
   }
 
@@ -101,56 +101,64 @@ class ParameterList {
   std::vector<Parameter> list_;
 };
 
-void add_transformer_block(ParameterList& list, const ModelShape& s, int block) {
-  // The two projections back into the residual stream are scaled down with depth (GPT-2, Radford et al. 2019, section 2.3).
-  const float residual_std = weight_std / std::sqrt(2.0f * static_cast<float>(s.layers));
-  const std::string prefix = block_prefix(block);
+// The two projections back into the residual stream are scaled down with depth (GPT-2, Radford et al. 2019, section 2.3).
+float residual_std(const ModelShape& s) { return weight_std / std::sqrt(2.0f * static_cast<float>(s.layers)); }
+
+void add_attention(ParameterList& list, const ModelShape& s, int segment) {
+  const std::string prefix = prefix_of(s, segment);
   const std::int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
   const std::vector<std::int64_t> qkv = {query, key, key};
+  list.norm(prefix + "attention_norm", segment);
+  ParameterList::weights(list.split_rows(prefix + "attention.qkv.weight", qkv, s.hidden, segment), weight_std);
+  if (s.qkv_bias) list.split_rows(prefix + "attention.qkv.bias", qkv, 1, segment);
+  ParameterList::weights(list.split_columns(prefix + "attention.output.weight", s.hidden, query, segment), residual_std(s));
+  if (s.bias) list.whole(prefix + "attention.output.bias", {s.hidden}, segment);
+}
+
+void add_mlp(ParameterList& list, const ModelShape& s, int segment) {
+  const std::string prefix = prefix_of(s, segment);
   const std::vector<std::int64_t> up = s.mlp == Mlp::swiglu ? std::vector{s.ffn, s.ffn} : std::vector{s.ffn};
-  list.norm(prefix + "attention_norm", block);
-  ParameterList::weights(list.split_rows(prefix + "attention.qkv.weight", qkv, s.hidden, block), weight_std);
-  if (s.qkv_bias) list.split_rows(prefix + "attention.qkv.bias", qkv, 1, block);
-  ParameterList::weights(list.split_columns(prefix + "attention.output.weight", s.hidden, query, block), residual_std);
-  if (s.bias) list.whole(prefix + "attention.output.bias", {s.hidden}, block);
-  list.norm(prefix + "mlp_norm", block);
-  ParameterList::weights(list.split_rows(prefix + "mlp.up.weight", up, s.hidden, block), weight_std);
-  if (s.bias) list.split_rows(prefix + "mlp.up.bias", up, 1, block);
-  ParameterList::weights(list.split_columns(prefix + "mlp.down.weight", s.hidden, s.ffn, block), residual_std);
-  if (s.bias) list.whole(prefix + "mlp.down.bias", {s.hidden}, block);
+  list.norm(prefix + "mlp_norm", segment);
+  ParameterList::weights(list.split_rows(prefix + "mlp.up.weight", up, s.hidden, segment), weight_std);
+  if (s.bias) list.split_rows(prefix + "mlp.up.bias", up, 1, segment);
+  ParameterList::weights(list.split_columns(prefix + "mlp.down.weight", s.hidden, s.ffn, segment), residual_std(s));
+  if (s.bias) list.whole(prefix + "mlp.down.bias", {s.hidden}, segment);
 }
 
 }  // namespace
 
-std::vector<Parameter> parameters(const ModelShape& s, const TensorSplit& split, const std::vector<int>& blocks) {
-  const auto holds = [&](int block) { return std::find(blocks.begin(), blocks.end(), block) != blocks.end(); };
-  const GradientSum table_sum = s.tie_embeddings && holds(0) != holds(s.head_block()) ? GradientSum::tied : GradientSum::none;
+std::vector<Parameter> parameters(const ModelShape& s, const TensorSplit& split, const std::vector<int>& segments) {
+  const auto holds = [&](int segment) { return std::find(segments.begin(), segments.end(), segment) != segments.end(); };
+  const GradientSum table_sum = s.tie_embeddings && holds(0) != holds(s.head_segment()) ? GradientSum::tied : GradientSum::none;
   ParameterList list(s, split);
-  for (const int block : blocks) {
-    if (block == 0) {
-      list.table("embedding.tokens.weight", block).sum = table_sum;
-      if (s.position == Position::learned) {
-        Parameter& positions = list.whole("embedding.positions.weight", {s.max_sequence, s.hidden}, block);
-        ParameterList::weights(positions, weight_std);
-        positions.decay = false;
-      }
-    } else if (block == s.head_block()) {
-      list.norm("head.norm", block);
-      if (!s.tie_embeddings) list.table("head.weight", block);
-      if (s.tie_embeddings && !holds(0)) {
-        Parameter& copy = list.table("embedding.tokens.weight", block);
-        copy.sum = table_sum;
-        copy.replica = true;
-      }
-    } else {
-      add_transformer_block(list, s, block);
+  for (const int segment : segments) {
+    switch (s.kind(segment)) {
+      case SegmentKind::embedding:
+        list.table("embedding.tokens.weight", segment).sum = table_sum;
+        if (s.position == Position::learned) {
+          Parameter& positions = list.whole("embedding.positions.weight", {s.max_sequence, s.hidden}, segment);
+          ParameterList::weights(positions, weight_std);
+          positions.decay = false;
+        }
+        break;
+      case SegmentKind::attention: add_attention(list, s, segment); break;
+      case SegmentKind::mlp: add_mlp(list, s, segment); break;
+      case SegmentKind::head:
+        list.norm("head.norm", segment);
+        if (!s.tie_embeddings) list.table("head.weight", segment);
+        if (s.tie_embeddings && !holds(0)) {
+          Parameter& copy = list.table("embedding.tokens.weight", segment);
+          copy.sum = table_sum;
+          copy.replica = true;
+        }
+        break;
     }
   }
   return list.take();
 }
 
 std::vector<Parameter> parameters(const ModelShape& shape) {
-  std::vector<int> all(static_cast<std::size_t>(shape.blocks()));
+  std::vector<int> all(static_cast<std::size_t>(shape.segments()));
   std::iota(all.begin(), all.end(), 0);
   return parameters(shape, {}, all);
 }
@@ -197,7 +205,7 @@ void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t
   }
 }
 
-std::vector<BlockParameters> bind_parameters(const ModelShape& s, const std::vector<Parameter>& list,
+std::vector<SegmentParameters> bind_parameters(const ModelShape& s, const std::vector<Parameter>& list,
                                              std::span<const View> views) {
   require(list.size() == views.size(), "bind_parameters: a view for every parameter");
   std::map<std::string, View> by_name;
@@ -209,29 +217,40 @@ std::vector<BlockParameters> bind_parameters(const ModelShape& s, const std::vec
     const auto it = by_name.find(name);
     return it == by_name.end() ? View() : it->second;
   };
-  std::vector<BlockParameters> blocks(static_cast<std::size_t>(s.blocks()));
-  blocks.front().tokens = find("embedding.tokens.weight");
-  blocks.front().positions = find("embedding.positions.weight");
-  for (int block = 1; block <= s.layers; ++block) {
-    const std::string prefix = block_prefix(block);
-    BlockParameters& b = blocks[static_cast<std::size_t>(block)];
-    b.norm1_weight = find(prefix + "attention_norm.weight");
-    b.norm1_bias = find(prefix + "attention_norm.bias");
-    b.qkv_weight = find(prefix + "attention.qkv.weight");
-    b.qkv_bias = find(prefix + "attention.qkv.bias");
-    b.output_weight = find(prefix + "attention.output.weight");
-    b.output_bias = find(prefix + "attention.output.bias");
-    b.norm2_weight = find(prefix + "mlp_norm.weight");
-    b.norm2_bias = find(prefix + "mlp_norm.bias");
-    b.up_weight = find(prefix + "mlp.up.weight");
-    b.up_bias = find(prefix + "mlp.up.bias");
-    b.down_weight = find(prefix + "mlp.down.weight");
-    b.down_bias = find(prefix + "mlp.down.bias");
+  std::vector<SegmentParameters> segments(static_cast<std::size_t>(s.segments()));
+  const auto bind_norm = [&](SegmentParameters& p, const std::string& name) {
+    p.norm_weight = find(name + ".weight");
+    p.norm_bias = find(name + ".bias");
+  };
+  for (int segment = 0; segment < s.segments(); ++segment) {
+    SegmentParameters& p = segments[static_cast<std::size_t>(segment)];
+    const std::string prefix = prefix_of(s, segment);
+    switch (s.kind(segment)) {
+      case SegmentKind::embedding:
+        p.tokens = find("embedding.tokens.weight");
+        p.positions = find("embedding.positions.weight");
+        break;
+      case SegmentKind::attention:
+        bind_norm(p, prefix + "attention_norm");
+        p.qkv_weight = find(prefix + "attention.qkv.weight");
+        p.qkv_bias = find(prefix + "attention.qkv.bias");
+        p.output_weight = find(prefix + "attention.output.weight");
+        p.output_bias = find(prefix + "attention.output.bias");
+        break;
+      case SegmentKind::mlp:
+        bind_norm(p, prefix + "mlp_norm");
+        p.up_weight = find(prefix + "mlp.up.weight");
+        p.up_bias = find(prefix + "mlp.up.bias");
+        p.down_weight = find(prefix + "mlp.down.weight");
+        p.down_bias = find(prefix + "mlp.down.bias");
+        break;
+      case SegmentKind::head:
+        bind_norm(p, "head.norm");
+        p.head_weight = find(s.tie_embeddings ? "embedding.tokens.weight" : "head.weight");
+        break;
+    }
   }
-  blocks.back().norm_weight = find("head.norm.weight");
-  blocks.back().norm_bias = find("head.norm.bias");
-  blocks.back().head_weight = s.tie_embeddings ? blocks.front().tokens : find("head.weight");
-  return blocks;
+  return segments;
 }
 
 }  // namespace plait::model

@@ -1,4 +1,4 @@
-// The parameters of a model by name: shapes, initial values, and the views that blocks work on.
+// The parameters of a model by name: shapes, initial values, and the views that segments work on.
 #pragma once
 
 #include <span>
@@ -35,7 +35,7 @@ struct Parameter {
       0;               // leading elements that are in use: the last rows of a padded vocabulary are not stored or initialised
   Shape stored_shape;  // shape of the whole tensor, as written to checkpoints
   TensorPart part;     // where `shape` lies in it
-  int block = 0;       // block whose backward-weight completes its gradient on this rank
+  int segment = 0;       // segment whose backward-weight completes its gradient on this rank
   Init init = Init::zero;
   float std = 0;         // of Init::normal
   bool decay = false;    // weight decay applies: matrices only, neither biases, norms nor the position table
@@ -45,9 +45,9 @@ struct Parameter {
   GradientSum sum = GradientSum::none;
 };
 
-// The parameters of `blocks` (ascending) on one tensor-parallel rank, in forward order of the blocks. A tied embedding appears
-// once: in block 0, or in the head's block where block 0 is elsewhere.
-std::vector<Parameter> parameters(const ModelShape& shape, const TensorSplit& split, const std::vector<int>& blocks);
+// The parameters of `segments` (ascending) on one tensor-parallel rank, in forward order of the blocks. A tied embedding appears
+// once: in segment 0, or in the head's segment where segment 0 is elsewhere.
+std::vector<Parameter> parameters(const ModelShape& shape, const TensorSplit& split, const std::vector<int>& segments);
 // All of them, whole.
 std::vector<Parameter> parameters(const ModelShape& shape);
 
@@ -61,16 +61,17 @@ std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, s
 // only, never on which rank asks (core/philox.h).
 void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values);
 
-// Views of one block's parameters (or of their gradients, which have the same shapes). Unused ones are empty.
-struct BlockParameters {
-  View tokens, positions;                                                           // embedding
-  View norm1_weight, norm1_bias, qkv_weight, qkv_bias, output_weight, output_bias;  // attention half
-  View norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;        // MLP half
-  View norm_weight, norm_bias, head_weight;                                         // head; head_weight is `tokens` when tied
+// Views of one segment's parameters (or of their gradients, which have the same shapes). Unused ones are empty.
+struct SegmentParameters {
+  View norm_weight, norm_bias;                             // of all but the embedding
+  View tokens, positions;                                  // embedding
+  View qkv_weight, qkv_bias, output_weight, output_bias;   // attention
+  View up_weight, up_bias, down_weight, down_bias;         // mlp
+  View head_weight;                                        // head; `tokens` where that is tied
 };
 
-// One entry per block of the model, from a View for each parameter of `list`; blocks that are not in it stay empty.
-std::vector<BlockParameters> bind_parameters(const ModelShape& shape, const std::vector<Parameter>& list,
+// One entry per segment of the model, from a View for each parameter of `list`; segments that are not in it stay empty.
+std::vector<SegmentParameters> bind_parameters(const ModelShape& shape, const std::vector<Parameter>& list,
                                              std::span<const View> views);
 
 }  // namespace plait::model

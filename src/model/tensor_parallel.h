@@ -1,4 +1,4 @@
-// What a block does together with the other ranks of its tensor-parallel group (Shoeybi et al. 2019; with sequence parallelism,
+// What a segment does together with the other ranks of its tensor-parallel group (Shoeybi et al. 2019; with sequence parallelism,
 // Korthikanti et al. 2022).
 //
 // A column-parallel product reads whole rows and computes this rank's columns; the row-parallel product after it yields a
@@ -38,7 +38,7 @@ class TensorParallel {
   // out = own rows of (Σ over ranks of x · wᵀ) + bias + residual: the row-parallel product back into the residual stream.
   struct RowLinear {
     View x, w, bias, residual;
-    View scratch;  // BlockActivations::partial
+    View scratch;  // SegmentActivations::partial
     View out;
   };
   void row_linear(StreamRef stream, ops::OpContext& context, const RowLinear& args) const;

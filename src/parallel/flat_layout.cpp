@@ -19,12 +19,12 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
     const model::Parameter &x = parameters[a], &y = parameters[b];
-    return x.sum != y.sum ? x.sum < y.sum : x.block > y.block;
+    return x.sum != y.sum ? x.sum < y.sum : x.segment > y.segment;
   });
 
   const std::int64_t bucket_elements =
       std::max<std::int64_t>(1, options.bucket_bytes / static_cast<std::int64_t>(size_of(options.gradient_type)));
-  // Whole gradients that take turns in memory are those of whole blocks: a block writes all of its gradients at once.
+  // Whole gradients that take turns in memory are those of whole segments: a segment writes all of its gradients at once.
   const bool at_block_ends = options.data.zero > 1;
   Bucket open;
   const auto close = [&] {
@@ -33,32 +33,32 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
     buckets_.push_back(open);
     open = Bucket{{elements_, 0}, {}, model::GradientSum::none};
   };
-  const auto uses = [&](int block) {
-    if (std::find(open.blocks.begin(), open.blocks.end(), block) == open.blocks.end()) open.blocks.push_back(block);
+  const auto uses = [&](int segment) {
+    if (std::find(open.segments.begin(), open.segments.end(), segment) == open.segments.end()) open.segments.push_back(segment);
   };
-  const auto chunk_of = [&](int block) {
-    return std::upper_bound(options.chunk_starts.begin(), options.chunk_starts.end(), block) - options.chunk_starts.begin();
+  const auto chunk_of = [&](int segment) {
+    return std::upper_bound(options.chunk_starts.begin(), options.chunk_starts.end(), segment) - options.chunk_starts.begin();
   };
   for (std::size_t n = 0; n < order.size(); ++n) {
     const model::Parameter& p = parameters[order[n]];
     open.sum = p.sum;
-    if (p.block == 0 && options.tied_head >= 0) uses(options.tied_head);
-    uses(p.block);
+    if (p.segment == 0 && options.tied_head >= 0) uses(options.tied_head);
+    uses(p.segment);
     ranges_[order[n]] = {open.range.end(), p.shape.elements()};
     open.range.count += round_up(p.shape.elements(), alignment);
     const model::Parameter* next = n + 1 < order.size() ? &parameters[order[n + 1]] : nullptr;
-    const bool full = open.range.count >= bucket_elements && (!at_block_ends || !next || next->block != p.block);
-    if (!next || full || next->sum != p.sum || chunk_of(next->block) != chunk_of(p.block)) close();
+    const bool full = open.range.count >= bucket_elements && (!at_block_ends || !next || next->segment != p.segment);
+    if (!next || full || next->sum != p.sum || chunk_of(next->segment) != chunk_of(p.segment)) close();
   }
   assign_places();
 }
 
 void FlatLayout::assign_places() {
-  // A bucket whose blocks follow one another is complete before the next one begins. Others stay in use while those come and
+  // A bucket whose segments follow one another is complete before the next one begins. Others stay in use while those come and
   // go.
   const auto spread = [&](const Bucket& bucket) {
     return bucket.sum != model::GradientSum::none ||
-           std::find(bucket.blocks.begin(), bucket.blocks.end(), options_.tied_head) != bucket.blocks.end();
+           std::find(bucket.segments.begin(), bucket.segments.end(), options_.tied_head) != bucket.segments.end();
   };
   constexpr std::size_t shared = 2;
   std::vector<std::int64_t> sizes;

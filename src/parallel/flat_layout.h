@@ -1,6 +1,6 @@
 // Where each parameter lies in the flat buffers, and how those are cut into buckets.
 //
-// Weights, gradients and optimizer state are each one buffer, in backward order of the blocks (the head first, the embedding
+// Weights, gradients and optimizer state are each one buffer, in backward order of the segments (the head first, the embedding
 // last), so that a bucket of gradients is a contiguous range that becomes complete while the rest of backward still runs.
 // Parameters whose gradients must also be summed over a further group come last, in buckets of their own: the same buckets, of
 // the same sizes, on all ranks of that group. A bucket is one collective. Its size is a multiple of data size × alignment, so
@@ -23,7 +23,7 @@ struct Range {
 
 struct Bucket {
   Range range;
-  std::vector<int> blocks;  // blocks of this rank that read its weights and write its gradients, each once
+  std::vector<int> segments;  // segments of this rank that read its weights and write its gradients, each once
   model::GradientSum sum = model::GradientSum::none;
   int place = 0;  // its whole gradients' memory; under ZeRO-2 buckets share places, else every bucket has its own
 };
@@ -44,8 +44,8 @@ class FlatLayout {
     DataShard data;
     std::int64_t bucket_bytes = 1;  // a bucket is closed when its gradients reach this size
     DType gradient_type = DType::f32;
-    int tied_head = -1;                   // block of a head that reads and writes block 0's table on this same rank; -1: none
-    std::vector<int> chunk_starts = {0};  // first block of each of the rank's chunks; a bucket holds blocks of one chunk
+    int tied_head = -1;                   // segment of a head that reads and writes segment 0's table on this same rank; -1: none
+    std::vector<int> chunk_starts = {0};  // first segment of each of the rank's chunks; a bucket holds segments of one chunk
   };
   FlatLayout(const std::vector<model::Parameter>& parameters, const Options& options);
 

@@ -11,7 +11,7 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
   const RankPlan& first = plans.front();
   ProgramSet set{.layout = first.layout,
                  .ends = first.ends(),
-                 .blocks = first.sizes.shape.blocks(),
+                 .segments = first.sizes.shape.segments(),
                  .micro_batches = training ? first.micro_batches : 1,
                  .zero = first.zero,
                  .tied = first.sizes.shape.tie_embeddings,

@@ -36,7 +36,7 @@ enum class CommunicationKind {
   gradient_buckets,    // reductions of gradients and of the step's scalars, and meeting for them, which is not counted
   activations,         // messages to the next stage
   gradients,           // messages to the stage before
-  tensor_collectives,  // within blocks, on the compute stream
+  tensor_collectives,  // within segments, on the compute stream
   weight_gathers,      // ZeRO
 };
 inline constexpr std::array communication_kinds = {CommunicationKind::gradient_buckets, CommunicationKind::activations,
@@ -106,7 +106,7 @@ struct StepTimes {
   std::vector<CommunicationTimes> communication = {};  // by LedgerMaker::communication()
   std::vector<CommunicationTimes> previous = {};       // the same of the step before; empty: unknown
   std::vector<WaitTimes> waits = {};                   // by LedgerMaker::waits()
-  // Collectives within blocks: their number and total time; where that was not measured, their share of compute.
+  // Collectives within segments: their number and total time; where that was not measured, their share of compute.
   double tensor_collectives = 0, tensor_share = 0;
   std::optional<double> tensor_ms = {};
 };

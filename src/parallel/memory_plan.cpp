@@ -10,7 +10,7 @@
 namespace plait::parallel {
 namespace {
 
-// live_together() for all pairs of items, of which most have the same few lists of lifetimes: all tensors of a block and slot
+// live_together() for all pairs of items, of which most have the same few lists of lifetimes: all tensors of a segment and slot
 // live from its forward to its backward. So lists are numbered, and compared once.
 class LifetimeLists {
  public:

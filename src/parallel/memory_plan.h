@@ -20,7 +20,7 @@ struct Lifetime {
 };
 
 struct MemoryItem {
-  std::string name;  // "weights", "block 3 slot 0 qkv"
+  std::string name;  // "weights", "segment 3 slot 0 qkv"
   std::string kind;  // weights | gradients | optimizer | activations | scratch | batch | workspace | constants
   std::size_t bytes = 0;
   std::vector<Lifetime> lifetimes;  // ascending; empty: always live

@@ -27,17 +27,17 @@ class ProgramBuilder {
   explicit ProgramBuilder(const ProgramSpec& spec) : spec_(spec) {
     program_.streams = {{StreamRole::compute, -1}, {StreamRole::copy, -1}, {StreamRole::reduce, -1}};
     const Schedule& schedule = spec.schedule;
-    require(static_cast<int>(spec.stages.size()) == schedule.stages.count(), "ProgramSpec: a range of blocks for every stage");
+    require(static_cast<int>(spec.stages.size()) == schedule.stages.count(), "ProgramSpec: a range of segments for every stage");
     for (int chunk = 0; chunk < schedule.stages.chunks(spec.rank); ++chunk) {
       const int stage = schedule.stages.stage(spec.rank, chunk);
-      const BlockRange blocks = spec.stages[static_cast<std::size_t>(stage)];
-      Chunk c{.stage = stage, .first_block = blocks.first, .end_block = blocks.end};
+      const SegmentRange segments = spec.stages[static_cast<std::size_t>(stage)];
+      Chunk c{.stage = stage, .first_segment = segments.first, .end_segment = segments.end};
       c.previous_rank = stage > 0 ? remote(schedule.stages.rank_of(stage - 1)) : -1;
       c.next_rank = stage + 1 < schedule.stages.count() ? remote(schedule.stages.rank_of(stage + 1)) : -1;
       program_.chunks.push_back(c);
     }
     slots_.resize(program_.chunks.size());
-    for (const Bucket& bucket : spec.buckets) missing_.emplace_back(bucket.blocks.begin(), bucket.blocks.end());
+    for (const Bucket& bucket : spec.buckets) missing_.emplace_back(bucket.segments.begin(), bucket.segments.end());
     head_ = spec.stages.back().end - 1;
   }
 
@@ -178,8 +178,8 @@ class ProgramBuilder {
 
   // Tokens and targets are loaded once per micro-batch on a rank that needs them, by the first instruction that does: in
   // ascending order, as data comes, so with those before it that will be needed later.
-  int batch_slot(int block, int micro_batch) {
-    if (block != 0 && block != head_) return -1;
+  int batch_slot(int segment, int micro_batch) {
+    if (segment != 0 && segment != head_) return -1;
     for (; loaded_ <= micro_batch; ++loaded_) {
       add({.kind = InstructionKind::load_batch,
            .stream = stream(StreamRole::copy),
@@ -189,17 +189,17 @@ class ProgramBuilder {
     return batches_.of(micro_batch);
   }
 
-  Instruction block_instruction(InstructionKind kind, const Pass& pass, int block) {
+  Instruction segment_instruction(InstructionKind kind, const Pass& pass, int segment) {
     const Chunk& c = chunk(pass.chunk);
     ChunkSlots& s = slots(pass.chunk);
     Instruction i{.kind = kind,
                   .micro_batch = pass.micro_batch,
                   .chunk = pass.chunk,
-                  .block = block,
-                  .batch_slot = batch_slot(block, pass.micro_batch),
+                  .segment = segment,
+                  .batch_slot = batch_slot(segment, pass.micro_batch),
                   .slot = s.activations.of(pass.micro_batch)};
     i.input_slot = i.slot;
-    if (block == c.first_block && block > 0) {
+    if (segment == c.first_segment && segment > 0) {
       i.input_slot = c.previous_rank >= 0 ? s.inputs.of(pass.micro_batch)
                                           : slots(chunk_of_stage(c.stage - 1)).activations.of(pass.micro_batch);
     }
@@ -207,13 +207,13 @@ class ProgramBuilder {
   }
 
   // For how many micro-batches the same has been computed in this step.
-  int computed_before(const Instruction& i) { return computed_[{i.kind, i.block}]++; }
+  int computed_before(const Instruction& i) { return computed_[{i.kind, i.segment}]++; }
 
   void forward(const Pass& pass) {
     const Chunk& c = chunk(pass.chunk);
     const int slot = slots(pass.chunk).activations.take(pass.micro_batch);
-    for (int block = c.first_block; block < c.end_block; ++block) {
-      Instruction i = block_instruction(InstructionKind::forward, pass, block);
+    for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
+      Instruction i = segment_instruction(InstructionKind::forward, pass, segment);
       i.accumulate = computed_before(i) > 0;  // the losses
       add(std::move(i));
     }
@@ -226,17 +226,17 @@ class ProgramBuilder {
     }
   }
 
-  Instruction backward_instruction(InstructionKind kind, const Pass& pass, int block) {
+  Instruction backward_instruction(InstructionKind kind, const Pass& pass, int segment) {
     const Chunk& c = chunk(pass.chunk);
     ChunkSlots& s = slots(pass.chunk);
-    Instruction i = block_instruction(kind, pass, block);
+    Instruction i = segment_instruction(kind, pass, segment);
     i.stash = s.stashes.of(pass.micro_batch);
-    if (block != head_) {
-      i.gradient_in = block == c.last_block() && c.next_rank >= 0 ? s.gradients_in.of(pass.micro_batch) : i.stash;
+    if (segment != head_) {
+      i.gradient_in = segment == c.last_segment() && c.next_rank >= 0 ? s.gradients_in.of(pass.micro_batch) : i.stash;
     }
-    if (block > c.first_block) {
+    if (segment > c.first_segment) {
       i.gradient_out = i.stash;
-    } else if (block > 0) {
+    } else if (segment > 0) {
       i.gradient_out =
           c.previous_rank >= 0 ? s.sent_gradients : slots(chunk_of_stage(c.stage - 1)).stashes.of(pass.micro_batch);
     }
@@ -251,11 +251,11 @@ class ProgramBuilder {
     s.stashes.take(pass.micro_batch);
     const bool turns_here = c.stage > 0 && c.previous_rank < 0;
     if (turns_here) slots(chunk_of_stage(c.stage - 1)).stashes.take(pass.micro_batch);
-    for (int block = c.last_block(); block >= c.first_block; --block) {
+    for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
       // Nothing is before the embedding.
-      if (block > 0) add(backward_instruction(InstructionKind::backward_input, pass, block));
+      if (segment > 0) add(backward_instruction(InstructionKind::backward_input, pass, segment));
       // The head's weight part follows at once: its logits are too large to keep.
-      if (whole || block == head_) weight_part(pass, block);
+      if (whole || segment == head_) weight_part(pass, segment);
     }
     if (c.previous_rank >= 0) {
       add_message({.kind = InstructionKind::send_gradient,
@@ -270,19 +270,19 @@ class ProgramBuilder {
 
   void backward_weight(const Pass& pass) {
     const Chunk& c = chunk(pass.chunk);
-    for (int block = c.last_block(); block >= c.first_block; --block) {
-      if (block != head_) weight_part(pass, block);
+    for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
+      if (segment != head_) weight_part(pass, segment);
     }
     finish_micro_batch(pass);
   }
 
-  void weight_part(const Pass& pass, int block) {
-    add(backward_instruction(InstructionKind::backward_weight, pass, block));
-    const bool last = computed_[{InstructionKind::backward_weight, block}] == spec_.schedule.micro_batches;
+  void weight_part(const Pass& pass, int segment) {
+    add(backward_instruction(InstructionKind::backward_weight, pass, segment));
+    const bool last = computed_[{InstructionKind::backward_weight, segment}] == spec_.schedule.micro_batches;
     if (!reduces_every_micro_batch() && !last) return;
     for (std::size_t b = 0; b < spec_.buckets.size(); ++b) {
-      if (missing_[b].erase(block) == 0 || !missing_[b].empty()) continue;
-      missing_[b].insert(spec_.buckets[b].blocks.begin(), spec_.buckets[b].blocks.end());
+      if (missing_[b].erase(segment) == 0 || !missing_[b].empty()) continue;
+      missing_[b].insert(spec_.buckets[b].segments.begin(), spec_.buckets[b].segments.end());
       complete_.push_back({static_cast<int>(b), pass.micro_batch});
     }
     // Under ZeRO-2 the next buckets need the memory.
@@ -297,8 +297,8 @@ class ProgramBuilder {
     give_back(pass.chunk, pass.micro_batch);
     const Chunk& c = chunk(pass.chunk);
     // Where both ends of the model are here, the embedding is the last to need the batch.
-    const bool head_alone = c.last_block() == head_ && program_.chunks.front().first_block != 0;
-    if (c.first_block == 0 || head_alone) batches_.give_back(pass.micro_batch);
+    const bool head_alone = c.last_segment() == head_ && program_.chunks.front().first_segment != 0;
+    if (c.first_segment == 0 || head_alone) batches_.give_back(pass.micro_batch);
   }
 
   // The next stage, if it is on this rank, reads and writes this one's slots up to its own weight part.
@@ -336,7 +336,7 @@ class ProgramBuilder {
     bool met = false;
     for (std::size_t b = 0; b < spec_.buckets.size(); ++b) {
       const int bucket = static_cast<int>(b);
-      // The tensor group's collectives are all on the compute stream, where the blocks run theirs.
+      // The tensor group's collectives are all on the compute stream, where the segments run theirs.
       if (spec_.buckets[b].sum == model::GradientSum::tensor) {
         add({.kind = InstructionKind::reduce_gradients, .bucket = bucket, .group = Group::tensor});
       }
@@ -387,10 +387,10 @@ class ProgramBuilder {
   std::map<int, std::deque<Expected>> expected_;  // by sending rank, in its order: not received yet
   SlotTable batches_;
   int loaded_ = 0;                                           // micro-batches, into batches_
-  std::map<std::pair<InstructionKind, int>, int> computed_;  // micro-batches, by what and block
+  std::map<std::pair<InstructionKind, int>, int> computed_;  // micro-batches, by what and segment
   std::map<int, int> reduced_;                               // micro-batches, by bucket
   int head_ = 0;
-  std::vector<std::set<int>> missing_;         // by bucket: blocks whose gradients it still waits for
+  std::vector<std::set<int>> missing_;         // by bucket: segments whose gradients it still waits for
   std::vector<std::pair<int, int>> complete_;  // (bucket, micro-batch) to be reduced
   std::vector<int> exposed_;                   // messages that the next computation has to wait for
 };

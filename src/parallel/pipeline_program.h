@@ -1,4 +1,4 @@
-// From a schedule to a rank's program: blocks, messages, buffers and what waits for what.
+// From a schedule to a rank's program: segments, messages, buffers and what waits for what.
 //
 // Nothing here depends on the schedule. Slots are handed out in the order of the passes, messages are received one pass ahead
 // (or earlier, Schedule::times), and waits follow from which instructions use the same buffer on different streams.
@@ -15,7 +15,7 @@ namespace plait::parallel {
 
 struct ProgramSpec {
   Schedule schedule;
-  std::vector<BlockRange> stages;  // of the whole model
+  std::vector<SegmentRange> stages;  // of the whole model
   int rank = 0;                    // pipeline rank
   std::vector<Bucket> buckets;     // of the rank's flat layout
   int zero = 0;

@@ -16,7 +16,7 @@ Json to_json(const Program& program) {
     };
     set("micro_batch", i.micro_batch);
     set("chunk", i.chunk);
-    set("block", i.block);
+    set("segment", i.segment);
     set("bucket", i.bucket);
     if (names_group(i.kind)) entry["group"] = to_string(i.group);
     set("batch_slot", i.batch_slot);
@@ -71,15 +71,15 @@ Json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::st
   }
   json["stages"] = Json::array();
   for (int stage = 0; stage < first.schedule.stages.count(); ++stage) {
-    const BlockRange& blocks = first.stages[static_cast<std::size_t>(stage)];
-    json["stages"].push_back({{"pipeline", first.schedule.stages.rank_of(stage)}, {"blocks", {blocks.first, blocks.end - 1}}});
+    const SegmentRange& segments = first.stages[static_cast<std::size_t>(stage)];
+    json["stages"].push_back({{"pipeline", first.schedule.stages.rank_of(stage)}, {"segments", {segments.first, segments.end - 1}}});
   }
   json["predicted"] = decision.at("predicted");
   json["memory_bytes_by_kind"] = Json::object();
   for (const auto& [kind, bytes] : first.memory.bytes_by_kind()) json["memory_bytes_by_kind"][kind] = bytes;
   json["buckets"] = Json::array();
   for (const Bucket& b : first.flat.buckets()) {
-    json["buckets"].push_back({{"elements", b.range.count}, {"blocks", b.blocks}});
+    json["buckets"].push_back({{"elements", b.range.count}, {"segments", b.segments}});
   }
   json.update(decision);
   return json;

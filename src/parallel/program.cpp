@@ -5,22 +5,22 @@
 namespace plait::parallel {
 namespace {
 
-// The block after or before another, on this rank: where its buffers of the residual stream are.
-bool ends_chunk(const Program& program, const Instruction& i) { return i.block == program.chunk_of(i).last_block(); }
-bool begins_chunk(const Program& program, const Instruction& i) { return i.block == program.chunk_of(i).first_block; }
+// The segment after or before another, on this rank: where its buffers of the residual stream are.
+bool ends_chunk(const Program& program, const Instruction& i) { return i.segment == program.chunk_of(i).last_segment(); }
+bool begins_chunk(const Program& program, const Instruction& i) { return i.segment == program.chunk_of(i).first_segment; }
 
-void add_block_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
+void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
                     const std::vector<Bucket>& buckets) {
   const bool forward = i.kind == InstructionKind::forward;
-  const bool first = i.block == 0;
+  const bool first = i.segment == 0;
   const bool head = i.gradient_in < 0 && !forward;  // nothing comes after the head
   if (i.batch_slot >= 0) uses.push_back({{BufferKind::batch, 0, i.batch_slot}, false});
   if (!first && i.kind != InstructionKind::backward_weight) uses.push_back({input_buffer(program, i), false});
-  uses.push_back({{BufferKind::activations, i.block, i.slot}, forward});
+  uses.push_back({{BufferKind::activations, i.segment, i.slot}, forward});
   if (forward) {
-    uses.push_back({{BufferKind::output, i.block, i.slot}, true});
+    uses.push_back({{BufferKind::output, i.segment, i.slot}, true});
   } else {
-    uses.push_back({{BufferKind::stash, i.block, i.stash}, i.kind == InstructionKind::backward_input});
+    uses.push_back({{BufferKind::stash, i.segment, i.stash}, i.kind == InstructionKind::backward_input});
     // The first to read it gathers the other ranks' rows into it, under sequence parallelism.
     if (!head) uses.push_back({output_gradient_buffer(program, i), i.kind == InstructionKind::backward_input || first});
   }
@@ -28,7 +28,7 @@ void add_block_uses(std::vector<BufferUse>& uses, const Program& program, const 
     uses.push_back({input_gradient_buffer(program, i), true});
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     bool holds = false;
-    for (const int block : buckets[b].blocks) holds = holds || block == i.block;
+    for (const int segment : buckets[b].segments) holds = holds || segment == i.segment;
     if (!holds) continue;
     if (i.kind != InstructionKind::backward_weight) uses.push_back({{BufferKind::weights, static_cast<int>(b), 0}, false});
     if (!forward) uses.push_back({{BufferKind::gradients, buckets[b].place, 0}, true});
@@ -39,19 +39,19 @@ void add_block_uses(std::vector<BufferUse>& uses, const Program& program, const 
 
 BufferId input_buffer(const Program& program, const Instruction& i) {
   if (begins_chunk(program, i) && program.chunk_of(i).previous_rank >= 0) return {BufferKind::input, i.chunk, i.input_slot};
-  return {BufferKind::output, i.block - 1, i.input_slot};
+  return {BufferKind::output, i.segment - 1, i.input_slot};
 }
 
 BufferId output_gradient_buffer(const Program& program, const Instruction& i) {
   if (ends_chunk(program, i) && program.chunk_of(i).next_rank >= 0)
     return {BufferKind::received_gradient, i.chunk, i.gradient_in};
-  return {BufferKind::output_gradient, i.block, i.gradient_in};
+  return {BufferKind::output_gradient, i.segment, i.gradient_in};
 }
 
 BufferId input_gradient_buffer(const Program& program, const Instruction& i) {
   if (begins_chunk(program, i) && program.chunk_of(i).previous_rank >= 0)
     return {BufferKind::sent_gradient, i.chunk, i.gradient_out};
-  return {BufferKind::output_gradient, i.block - 1, i.gradient_out};
+  return {BufferKind::output_gradient, i.segment - 1, i.gradient_out};
 }
 
 std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets) {
@@ -66,7 +66,7 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
     case InstructionKind::load_batch: uses.push_back({{BufferKind::batch, 0, i.batch_slot}, true}); break;
     case InstructionKind::receive_activation: uses.push_back({{BufferKind::input, i.chunk, i.input_slot}, true}); break;
     case InstructionKind::send_activation:
-      uses.push_back({{BufferKind::output, program.chunk_of(i).last_block(), i.slot}, false});
+      uses.push_back({{BufferKind::output, program.chunk_of(i).last_segment(), i.slot}, false});
       break;
     case InstructionKind::receive_gradient:
       uses.push_back({{BufferKind::received_gradient, i.chunk, i.gradient_in}, true});
@@ -74,7 +74,7 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
     case InstructionKind::send_gradient: uses.push_back({{BufferKind::sent_gradient, i.chunk, i.gradient_out}, false}); break;
     case InstructionKind::forward:
     case InstructionKind::backward_input:
-    case InstructionKind::backward_weight: add_block_uses(uses, program, i, buckets); break;
+    case InstructionKind::backward_weight: add_segment_uses(uses, program, i, buckets); break;
     case InstructionKind::meet: uses.push_back({{BufferKind::arrival, 0, 0}, true}); break;
     case InstructionKind::reduce_gradients: {
       const Bucket& bucket = buckets[static_cast<std::size_t>(i.bucket)];
@@ -138,10 +138,10 @@ std::string to_string(const StreamSpec& stream) {
 
 std::string to_string(const Instruction& instruction) {
   std::string text = to_string(instruction.kind);
-  const bool of_block = instruction.block >= 0;
+  const bool of_block = instruction.segment >= 0;
   if (instruction.micro_batch >= 0) text += " micro-batch " + std::to_string(instruction.micro_batch);
   if (instruction.chunk >= 0 && !of_block) text += " chunk " + std::to_string(instruction.chunk);
-  if (of_block) text += " block " + std::to_string(instruction.block);
+  if (of_block) text += " segment " + std::to_string(instruction.segment);
   if (instruction.bucket >= 0) text += " bucket " + std::to_string(instruction.bucket);
   if (names_group(instruction.kind)) text += " over the " + to_string(instruction.group) + " group";
   return text;
@@ -154,10 +154,10 @@ std::string to_string(const BufferId& buffer) {
   switch (buffer.kind) {
     case BufferKind::batch: return "batch slot " + std::to_string(buffer.slot);
     case BufferKind::input: return of("received input", "chunk");
-    case BufferKind::activations: return of("activations", "block");
-    case BufferKind::output: return of("output", "block");
-    case BufferKind::output_gradient: return of("gradient of the output", "block");
-    case BufferKind::stash: return of("stash", "block");
+    case BufferKind::activations: return of("activations", "segment");
+    case BufferKind::output: return of("output", "segment");
+    case BufferKind::output_gradient: return of("gradient of the output", "segment");
+    case BufferKind::stash: return of("stash", "segment");
     case BufferKind::received_gradient: return of("received gradient", "chunk");
     case BufferKind::sent_gradient: return of("gradient to send", "chunk");
     case BufferKind::weights: return "weights of bucket " + std::to_string(buffer.index);

@@ -19,11 +19,11 @@ namespace plait::parallel {
 enum class InstructionKind {
   load_batch,          // tokens and targets of a micro-batch to the device
   receive_activation,  // input of a chunk, from the rank of the stage before
-  forward,             // of (micro_batch, block)
+  forward,             // of (micro_batch, segment)
   send_activation,     // output of a chunk, to the rank of the stage after
   receive_gradient,    // gradient of a chunk's output, from the rank of the stage after
-  backward_input,      // of (micro_batch, block)
-  backward_weight,     // of (micro_batch, block)
+  backward_input,      // of (micro_batch, segment)
+  backward_weight,     // of (micro_batch, segment)
   send_gradient,       // gradient of a chunk's input, to the rank of the stage before
   meet,                // over `group`, moving nothing: over when the last of its ranks has come
   reduce_gradients,    // of a bucket, over `group`
@@ -43,30 +43,30 @@ struct StreamSpec {
   friend bool operator==(const StreamSpec&, const StreamSpec&) = default;
 };
 
-// Blocks [first_block, end_block) of the model: one stage, computed by one rank, and the slots of its buffers.
-//   activations  what each block keeps from forward to backward, per micro-batch in flight; `slot`
+// Blocks [first_segment, end_segment) of the model: one stage, computed by one rank, and the slots of its buffers.
+//   activations  what each segment keeps from forward to backward, per micro-batch in flight; `slot`
 //   inputs       received from the stage before; absent (0) where that is on the same rank, or is none
 //   stashes      gradients from backward_input to backward_weight; `stash`
 //   gradients_in, gradients_out   received from the stage after, sent to the stage before
 struct Chunk {
   int stage = 0;
-  int first_block = 0, end_block = 0;
+  int first_segment = 0, end_segment = 0;
   int previous_rank = -1, next_rank = -1;  // pipeline ranks of the neighbouring stages; -1: none, or this rank
   int activation_slots = 1, input_slots = 0, stash_slots = 1, gradient_in_slots = 0, gradient_out_slots = 0;
-  int last_block() const { return end_block - 1; }
+  int last_segment() const { return end_segment - 1; }
   friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
 struct Instruction {
   InstructionKind kind = InstructionKind::forward;
   int stream = 0;  // index into Program::streams
-  int micro_batch = -1, chunk = -1, block = -1, bucket = -1;
+  int micro_batch = -1, chunk = -1, segment = -1, bucket = -1;
   Group group = Group::data;            // of a collective
   int batch_slot = -1;                  // tokens and targets
-  int slot = -1;                        // activations of (block, micro_batch); send_activation: whose `output` it sends
-  int input_slot = -1;                  // where the block's input is: see input_buffer()
-  int stash = -1;                       // gradients of (block, micro_batch)
-  int gradient_in = -1;                 // where the gradient of the block's output arrives: see output_gradient_buffer()
+  int slot = -1;                        // activations of (segment, micro_batch); send_activation: whose `output` it sends
+  int input_slot = -1;                  // where the segment's input is: see input_buffer()
+  int stash = -1;                       // gradients of (segment, micro_batch)
+  int gradient_in = -1;                 // where the gradient of the segment's output arrives: see output_gradient_buffer()
   int gradient_out = -1;                // where the gradient of its input goes: see input_gradient_buffer()
   int peer_chunk = -1, peer_slot = -1;  // of a send: the input or received gradient of the receiver that it fills
   bool accumulate = false;  // adds to weight gradients (reductions under ZeRO-2: to the sums) instead of overwriting them
@@ -90,10 +90,10 @@ struct Program {
 enum class BufferKind {
   batch,              // [slot]
   input,              // received input of a chunk: [chunk][slot]
-  activations,        // [block][slot], without `output`
-  output,             // [block][slot]
-  output_gradient,    // of a block's output, in its stash: [block][slot]
-  stash,              // the rest of a block's stash: [block][slot]
+  activations,        // [segment][slot], without `output`
+  output,             // [segment][slot]
+  output_gradient,    // of a segment's output, in its stash: [segment][slot]
+  stash,              // the rest of a segment's stash: [segment][slot]
   received_gradient,  // [chunk][slot]
   sent_gradient,      // [chunk][slot]
   weights,            // [bucket]
@@ -108,14 +108,14 @@ struct BufferId {
   int index = 0, slot = 0;
   friend auto operator<=>(const BufferId&, const BufferId&) = default;
 };
-std::string to_string(const BufferId& buffer);  // "activations of block 3, slot 1"
+std::string to_string(const BufferId& buffer);  // "activations of segment 3, slot 1"
 
 struct BufferUse {
   BufferId buffer;
   bool writes = false;  // else reads; a use that does both is listed as a write
 };
 
-// The buffers of the residual stream around a block's instruction: received from another rank, or of the neighbouring block.
+// The buffers of the residual stream around a segment's instruction: received from another rank, or of the neighbouring segment.
 BufferId input_buffer(const Program& program, const Instruction& i);
 BufferId output_gradient_buffer(const Program& program, const Instruction& i);
 BufferId input_gradient_buffer(const Program& program, const Instruction& i);
@@ -129,6 +129,6 @@ bool names_group(InstructionKind kind);
 std::string to_string(InstructionKind kind);
 std::string to_string(StreamRole role);
 std::string to_string(const StreamSpec& stream);        // "send to pipeline rank 2"
-std::string to_string(const Instruction& instruction);  // "backward_input micro-batch 0 block 3"
+std::string to_string(const Instruction& instruction);  // "backward_input micro-batch 0 segment 3"
 
 }  // namespace plait::parallel

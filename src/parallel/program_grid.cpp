@@ -20,24 +20,24 @@ bool same_pass(const DrawnPass& a, const DrawnPass& b) {
   return a.letter == b.letter && a.chunk == b.chunk && a.micro_batch == b.micro_batch;
 }
 
-bool is_block(InstructionKind kind) {
+bool is_segment(InstructionKind kind) {
   return kind == InstructionKind::forward || kind == InstructionKind::backward_input ||
          kind == InstructionKind::backward_weight;
 }
 
-// Whether some weight part is computed later than right after the input part of its block; the head's never is.
+// Whether some weight part is computed later than right after the input part of its segment; the head's never is.
 bool splits_backward(const Program& program) {
-  const Instruction* previous = nullptr;  // of a block
+  const Instruction* previous = nullptr;  // of a segment
   for (const Instruction& i : program.instructions) {
-    if (!is_block(i.kind)) continue;
-    const bool at_once = previous != nullptr && previous->kind == InstructionKind::backward_input && previous->block == i.block;
-    if (i.kind == InstructionKind::backward_weight && i.block > 0 && i.gradient_in >= 0 && !at_once) return true;
+    if (!is_segment(i.kind)) continue;
+    const bool at_once = previous != nullptr && previous->kind == InstructionKind::backward_input && previous->segment == i.segment;
+    if (i.kind == InstructionKind::backward_weight && i.segment > 0 && i.gradient_in >= 0 && !at_once) return true;
     previous = &i;
   }
   return false;
 }
 
-// What pass the instruction of a block is of, as a letter. `split`: apart from whole backwards.
+// What pass the instruction of a segment is of, as a letter. `split`: apart from whole backwards.
 char letter_of(const Instruction& i, bool split) {
   if (i.kind == InstructionKind::forward) return 'F';
   return split && i.kind == InstructionKind::backward_weight && i.gradient_in >= 0 ? 'W' : 'B';
@@ -45,12 +45,12 @@ char letter_of(const Instruction& i, bool split) {
 
 std::vector<DrawnPass> passes_of(const Program& program, bool split) {
   std::vector<DrawnPass> passes;
-  const Instruction* previous = nullptr;  // of a block
+  const Instruction* previous = nullptr;  // of a segment
   bool whole = false;                     // the backward that goes on
   for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
     const Instruction& i = program.at(n);
     if (i.kind == InstructionKind::gradient_norm) passes.push_back({.letter = 'U', .first = n});
-    if (!is_block(i.kind)) continue;
+    if (!is_segment(i.kind)) continue;
     const bool goes_on = previous != nullptr && previous->chunk == i.chunk && previous->micro_batch == i.micro_batch;
     const bool was_weight = goes_on && letter_of(*previous, true) == 'W';
     // An input part behind a weight part: some programs have whole backwards beside split ones.

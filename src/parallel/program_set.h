@@ -18,7 +18,7 @@ struct RankProgram {
 struct ProgramSet {
   Layout layout;
   ModelEnds ends;
-  int blocks = 1;         // of the model
+  int segments = 1;         // of the model
   int micro_batches = 1;  // one in evaluation
   int zero = 0;
   bool tied = false;     // the head uses the embedding's table
@@ -31,7 +31,7 @@ struct ProgramSet {
   }
   const Program& program(int rank) const { return of(rank).program; }
   std::vector<int> members(Group group, int rank) const { return layout.members(group, rank, ends); }
-  int head() const { return blocks - 1; }
+  int head() const { return segments - 1; }
 };
 
 // The same programs on fewer ranks, for work that grows with their number: of a data or tensor axis along which all ranks run

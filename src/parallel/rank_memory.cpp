@@ -120,54 +120,54 @@ class MemoryItems {
     const std::size_t own = static_cast<std::size_t>(plan_.sizes.own_rows()) * row_bytes;
     for (int slot = 0; slot < c.gradient_out_slots; ++slot)
       always(message_item({BufferKind::sent_gradient, index, slot}), "messages", own);
-    for (int block = c.first_block; block < c.end_block; ++block) activations_and_stash(c, block);
+    for (int segment = c.first_segment; segment < c.end_segment; ++segment) activations_and_stash(c, segment);
   }
 
  private:
-  void activations_and_stash(const Chunk& c, int block) {
-    const bool sent = block == c.last_block() && c.next_rank >= 0;
-    for (const model::TensorSpec& spec : model::activation_specs(plan_.sizes, block)) {
+  void activations_and_stash(const Chunk& c, int segment) {
+    const bool sent = segment == c.last_segment() && c.next_rank >= 0;
+    for (const model::TensorSpec& spec : model::activation_specs(plan_.sizes, segment)) {
       if (spec.keep == model::Keep::scratch) {
         // Computed in forward for the moment, and again in backward_input, where backward_weight needs it as well.
         for (int slot = 0; slot < c.activation_slots; ++slot) {
-          for (const Lifetime& l : table_.of({BufferKind::activations, block, slot})) scratch(spec, l.first);
+          for (const Lifetime& l : table_.of({BufferKind::activations, segment, slot})) scratch(spec, l.first);
         }
-        if (block > 0) each_stash(c, block, spec);
+        if (segment > 0) each_stash(c, segment, spec);
         continue;
       }
       const bool output = spec.role == model::TensorRole::output;
       for (int slot = 0; slot < c.activation_slots; ++slot) {
-        const BufferId buffer{output ? BufferKind::output : BufferKind::activations, block, slot};
-        items_.push_back({activation_item(block, slot, spec.name), "activations", spec.bytes(),
+        const BufferId buffer{output ? BufferKind::output : BufferKind::activations, segment, slot};
+        items_.push_back({activation_item(segment, slot, spec.name), "activations", spec.bytes(),
                           output && sent ? std::vector<Lifetime>{} : table_.of(buffer), 0});
       }
     }
-    for (model::TensorSpec spec : model::gradient_specs(plan_.sizes, block)) {
+    for (model::TensorSpec spec : model::gradient_specs(plan_.sizes, segment)) {
       spec.name = gradient_name(spec.name);
       if (spec.role == model::TensorRole::output) {
         if (sent) continue;  // it is received
         for (int stash = 0; stash < c.stash_slots; ++stash) {
-          items_.push_back({stash_item(block, stash, spec.name), "gradients of activations", spec.bytes(),
-                            table_.of({BufferKind::output_gradient, block, stash}), 0});
+          items_.push_back({stash_item(segment, stash, spec.name), "gradients of activations", spec.bytes(),
+                            table_.of({BufferKind::output_gradient, segment, stash}), 0});
         }
       } else if (spec.keep == model::Keep::scratch) {
         for (int stash = 0; stash < c.stash_slots; ++stash) {
-          for (const Lifetime& l : table_.of({BufferKind::stash, block, stash})) scratch(spec, l.first);
+          for (const Lifetime& l : table_.of({BufferKind::stash, segment, stash})) scratch(spec, l.first);
         }
       } else {
-        each_stash(c, block, spec);
+        each_stash(c, segment, spec);
       }
     }
   }
 
-  void each_stash(const Chunk& c, int block, const model::TensorSpec& spec) {
+  void each_stash(const Chunk& c, int segment, const model::TensorSpec& spec) {
     for (int stash = 0; stash < c.stash_slots; ++stash) {
-      items_.push_back({stash_item(block, stash, spec.name), "gradients of activations", spec.bytes(),
-                        table_.of({BufferKind::stash, block, stash}), 0});
+      items_.push_back({stash_item(segment, stash, spec.name), "gradients of activations", spec.bytes(),
+                        table_.of({BufferKind::stash, segment, stash}), 0});
     }
   }
 
-  // One place for all blocks.
+  // One place for all segments.
   void scratch(const model::TensorSpec& spec, int at) {
     MemoryItem& item = scratch_.try_emplace(spec.name, MemoryItem{scratch_item(spec.name), "scratch", 0, {}, 0}).first->second;
     item.bytes = std::max(item.bytes, spec.bytes());
@@ -191,11 +191,11 @@ MemoryPlan plan_memory(const RankPlan& plan) {
   return items.take();
 }
 
-std::string activation_item(int block, int slot, const std::string& tensor) {
-  return "block " + std::to_string(block) + " slot " + std::to_string(slot) + " " + tensor;
+std::string activation_item(int segment, int slot, const std::string& tensor) {
+  return "segment " + std::to_string(segment) + " slot " + std::to_string(slot) + " " + tensor;
 }
-std::string stash_item(int block, int stash, const std::string& tensor) {
-  return "block " + std::to_string(block) + " stash " + std::to_string(stash) + " " + tensor;
+std::string stash_item(int segment, int stash, const std::string& tensor) {
+  return "segment " + std::to_string(segment) + " stash " + std::to_string(stash) + " " + tensor;
 }
 std::string scratch_item(const std::string& tensor) { return "scratch " + tensor; }
 std::string gradient_name(const std::string& tensor) { return "gradient of " + tensor; }

@@ -41,36 +41,36 @@ Schedule schedule_of(const Config& config, const Layout& layout, int micro_batch
                         .file = p.schedule_file});
 }
 
-std::vector<BlockRange> stages_of(const Config& config, const model::ModelShape& shape, const Schedule& schedule,
+std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const Schedule& schedule,
                                   StageSplits* splits) {
   const int count = schedule.stages.count();
-  if (count > shape.blocks()) {
+  if (count > shape.segments()) {
     throw ConfigError({{"parallel.pipeline", std::to_string(schedule.ranks()),
-                        "makes " + std::to_string(count) + " stages, but the model has only " + std::to_string(shape.blocks()) +
-                            " blocks (model.layers, embedding and head)",
+                        "makes " + std::to_string(count) + " stages, but the model has only " + std::to_string(shape.segments()) +
+                            " segments (two for each of model.layers, embedding and head)",
                         "", 0}});
   }
   if (static_cast<int>(config.parallel.stages.size()) == count) return given_stages(config.parallel.stages);
-  const std::vector<double> costs = block_costs(shape, config.data.sequence_length);
+  const std::vector<double> costs = segment_costs(shape, config.data.sequence_length);
   return splits ? splits->split(costs, schedule.stages) : split_stages(costs, schedule.stages);
 }
 
 // Blocks of one pipeline rank, ascending.
-std::vector<int> blocks_of(const Schedule& schedule, const std::vector<BlockRange>& stages, int pipeline_rank) {
-  std::vector<int> blocks;
+std::vector<int> segments_of(const Schedule& schedule, const std::vector<SegmentRange>& stages, int pipeline_rank) {
+  std::vector<int> segments;
   for (int stage = 0; stage < schedule.stages.count(); ++stage) {
     if (schedule.stages.rank_of(stage) != pipeline_rank) continue;
-    const BlockRange& range = stages[static_cast<std::size_t>(stage)];
-    for (int block = range.first; block < range.end; ++block) blocks.push_back(block);
+    const SegmentRange& range = stages[static_cast<std::size_t>(stage)];
+    for (int segment = range.first; segment < range.end; ++segment) segments.push_back(segment);
   }
-  return blocks;
+  return segments;
 }
 
 }  // namespace
 
-bool RankPlan::holds(int block) const {
+bool RankPlan::holds(int segment) const {
   return std::any_of(train.chunks.begin(), train.chunks.end(),
-                     [block](const Chunk& c) { return block >= c.first_block && block < c.end_block; });
+                     [segment](const Chunk& c) { return segment >= c.first_segment && segment < c.end_segment; });
 }
 
 bool RankPlan::meets() const {
@@ -150,22 +150,22 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
 
 RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layout& layout, int rank, DeviceKind device_kind) {
   const Coordinates at = layout.coordinates(rank);
-  model::BlockSizes sizes = job.sizes;
+  model::SegmentSizes sizes = job.sizes;
   sizes.split.rank = at.tensor;
   const model::ModelShape& shape = sizes.shape;
   const Schedule& schedule = job.schedule;
-  const std::vector<int> blocks = blocks_of(schedule, job.stages, at.pipeline);
+  const std::vector<int> segments = segments_of(schedule, job.stages, at.pipeline);
   std::vector<int> chunk_starts;
   for (int chunk = 0; chunk < schedule.stages.chunks(at.pipeline); ++chunk) {
     chunk_starts.push_back(job.stages[static_cast<std::size_t>(schedule.stages.stage(at.pipeline, chunk))].first);
   }
-  const bool tied_here = shape.tie_embeddings && blocks.front() == 0 && blocks.back() == shape.head_block();
-  std::vector<model::Parameter> parameters = model::parameters(shape, sizes.split, blocks);
+  const bool tied_here = shape.tie_embeddings && segments.front() == 0 && segments.back() == shape.head_segment();
+  std::vector<model::Parameter> parameters = model::parameters(shape, sizes.split, segments);
   const int zero = static_cast<int>(config.parallel.zero);
   FlatLayout flat(parameters, {.data = {at.data, layout.data, zero},
                                .bucket_bytes = bucket_bytes(config, parameters, job.gradient_type),
                                .gradient_type = job.gradient_type,
-                               .tied_head = tied_here ? shape.head_block() : -1,
+                               .tied_head = tied_here ? shape.head_segment() : -1,
                                .chunk_starts = std::move(chunk_starts)});
 
   RankPlan plan{.layout = layout,

@@ -18,7 +18,7 @@ struct RankPlan {
   Layout layout;
   int rank = 0;
   DeviceKind device_kind = DeviceKind::host;
-  model::BlockSizes sizes;
+  model::SegmentSizes sizes;
   DType gradient_type = DType::f32;
   DType master_type = DType::f32;            // of master weights and moments
   bool deterministic = false;                // the same bits on every run, on GPUs too
@@ -27,7 +27,7 @@ struct RankPlan {
   int micro_batches = 1;                     // per data-parallel rank and step
   std::int64_t global_batch = 0;             // sequences per step, all ranks
   Schedule schedule;                         // of all pipeline ranks
-  std::vector<BlockRange> stages;            // of the model, in order
+  std::vector<SegmentRange> stages;            // of the model, in order
   std::vector<model::Parameter> parameters;  // of this rank
   FlatLayout flat;
   Program train;
@@ -37,9 +37,9 @@ struct RankPlan {
   Coordinates coordinates() const { return layout.coordinates(rank); }
   ModelEnds ends() const { return {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)}; }
   std::vector<int> members(Group group) const { return layout.members(group, rank, ends()); }
-  bool holds(int block) const;
+  bool holds(int segment) const;
   // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
-  bool counts_loss() const { return holds(sizes.shape.head_block()) && sizes.split.rank == 0; }
+  bool counts_loss() const { return holds(sizes.shape.head_segment()) && sizes.split.rank == 0; }
   bool meets() const;  // its training program has a `meet`
   DType scalar_type() const { return sizes.compute == DType::f64 ? DType::f64 : DType::f32; }
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
@@ -63,12 +63,12 @@ std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan);
 
 // What the plans of all ranks of a job have in common: no parameters, programs and memory, so it is quick to make.
 struct JobOutline {
-  model::BlockSizes sizes;  // of tensor rank 0
+  model::SegmentSizes sizes;  // of tensor rank 0
   DType gradient_type = DType::f32, master_type = DType::f32;
   bool separate_master = true;
   int micro_batches = 1;
   Schedule schedule;
-  std::vector<BlockRange> stages;
+  std::vector<SegmentRange> stages;
 };
 // `splits`: of outlines made before, for many of them.
 JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
@@ -84,8 +84,8 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const L
                         DeviceKind device_kind);
 
 // Names of items of RankPlan::memory.
-std::string activation_item(int block, int slot, const std::string& tensor);  // saved from forward to backward
-std::string stash_item(int block, int stash, const std::string& tensor);      // from backward_input to backward_weight
+std::string activation_item(int segment, int slot, const std::string& tensor);  // saved from forward to backward
+std::string stash_item(int segment, int stash, const std::string& tensor);      // from backward_input to backward_weight
 std::string scratch_item(const std::string& tensor);                          // within one instruction
 std::string gradient_name(const std::string& tensor);                         // of a gradient, in the two above
 std::string message_item(const BufferId& buffer);                             // received or to be sent; links know it by this

@@ -26,7 +26,7 @@ std::tuple<double, double, double> measure(const std::vector<double>& costs, con
   return {*std::max_element(ranks.begin(), ranks.end()), rank_squares, stage_squares};
 }
 
-// Boundaries of stages, of which runs move by one block.
+// Boundaries of stages, of which runs move by one segment.
 class Boundaries {
  public:
   Boundaries(const std::vector<double>& costs, const StageMap& map, std::vector<int> ends)
@@ -39,7 +39,7 @@ class Boundaries {
   // Moves the ends of stages `from` to `to` by `step` if that is better. Most are not, as they take a rank above the most
   // loaded one, which is seen from the stages that change. What is not that clear is measured.
   bool improve(int from, int to, int step) {
-    const int into = step > 0 ? to + 1 : from;  // the stage that loses a block
+    const int into = step > 0 ? to + 1 : from;  // the stage that loses a segment
     if (end(into) - begin(into) < 2 || overloads(from, to, step)) return false;
     move(from, to, step);
     if (const Measure moved = measure(costs_, map_, ends_); moved < best_) return accept(), true;
@@ -52,7 +52,7 @@ class Boundaries {
 
   int end(int stage) const { return ends_[static_cast<std::size_t>(stage)]; }
   int begin(int stage) const { return stage == 0 ? 0 : end(stage - 1); }
-  double cost(int block) const { return costs_[static_cast<std::size_t>(block)]; }
+  double cost(int segment) const { return costs_[static_cast<std::size_t>(segment)]; }
 
   void move(int from, int to, int step) {
     for (int i = from; i <= to; ++i) ends_[static_cast<std::size_t>(i)] += step;
@@ -62,7 +62,7 @@ class Boundaries {
     best_ = measure(costs_, map_, ends_);
     ranks_.assign(static_cast<std::size_t>(map_.ranks()), 0.0);
     for (int stage = 0; stage < map_.count(); ++stage) {
-      for (int block = begin(stage); block < end(stage); ++block) ranks_[rank_of(stage)] += cost(block);
+      for (int segment = begin(stage); segment < end(stage); ++segment) ranks_[rank_of(stage)] += cost(segment);
     }
   }
 
@@ -71,9 +71,9 @@ class Boundaries {
   bool overloads(int from, int to, int step) {
     const auto each_moved = [&](auto&& change) {
       for (int boundary = from; boundary <= to; ++boundary) {
-        const double block = cost(step > 0 ? end(boundary) : end(boundary) - 1);
-        change(more_[rank_of(boundary)], step * block);
-        change(more_[rank_of(boundary + 1)], -step * block);
+        const double segment = cost(step > 0 ? end(boundary) : end(boundary) - 1);
+        change(more_[rank_of(boundary)], step * segment);
+        change(more_[rank_of(boundary + 1)], -step * segment);
       }
     };
     each_moved([](double& more, double cost) { more += cost; });
@@ -94,69 +94,84 @@ class Boundaries {
 
 }  // namespace
 
-std::vector<double> block_costs(const model::ModelShape& s, std::int64_t sequence) {
+std::vector<double> segment_costs(const model::ModelShape& s, std::int64_t sequence) {
   // A product of [rows, in] and [in, out] is 2 in out operations per token, and twice that again in backward. Causal attention
   // is two products over half of the sequence.
-  const double linear =
-      6.0 * static_cast<double>(s.hidden) * static_cast<double>(s.qkv_dim() + s.attention_dim() + s.up_dim() + s.ffn);
-  const double attention = 6.0 * static_cast<double>(s.attention_dim()) * static_cast<double>(sequence);
-  const double head = 6.0 * static_cast<double>(s.hidden) * static_cast<double>(s.padded_vocab);
-  std::vector<double> costs(static_cast<std::size_t>(s.blocks()), linear + attention);
-  // The embedding reads and writes a few rows per token; what it costs is of the order of a block's elementwise work.
-  costs.front() = 6.0 * static_cast<double>(s.hidden) * 64.0;
-  costs.back() = head;
+  const auto products = [&](std::int64_t columns) { return 6.0 * static_cast<double>(s.hidden) * static_cast<double>(columns); };
+  std::vector<double> costs;
+  for (int segment = 0; segment < s.segments(); ++segment) {
+    switch (s.kind(segment)) {
+      // Reads and writes a few rows per token, which is of the order of a block's elementwise work.
+      case model::SegmentKind::embedding: costs.push_back(products(64)); break;
+      case model::SegmentKind::attention:
+        costs.push_back(products(s.qkv_dim() + s.attention_dim()) +
+                        6.0 * static_cast<double>(s.attention_dim()) * static_cast<double>(sequence));
+        break;
+      case model::SegmentKind::mlp: costs.push_back(products(s.up_dim() + s.ffn)); break;
+      case model::SegmentKind::head: costs.push_back(products(s.padded_vocab)); break;
+    }
+  }
   return costs;
 }
 
-std::vector<BlockRange> split_stages(const std::vector<double>& costs, const StageMap& map) {
+std::vector<SegmentRange> split_stages(const std::vector<double>& costs, const StageMap& map) {
   const int stages = map.count();
-  const int blocks = static_cast<int>(costs.size());
-  require(stages >= 1 && stages <= blocks, "split_stages: at least one block per stage");
+  const int segments = static_cast<int>(costs.size());
+  require(stages >= 1 && stages <= segments, "split_stages: at least one segment per stage");
   // Start from equal shares of the total cost in order, then move single boundaries while that helps.
   std::vector<int> ends;
   double total = 0, done = 0;
   for (const double cost : costs) total += cost;
-  int block = 0;
+  int segment = 0;
   for (int stage = 0; stage < stages; ++stage) {
-    const int latest = blocks - (stages - 1 - stage);  // leaves a block for each stage to come
+    const int latest = segments - (stages - 1 - stage);  // leaves a segment for each stage to come
     const double goal = total * (stage + 1) / stages;
     do {
-      done += costs[static_cast<std::size_t>(block++)];
-    } while (block < latest && (stage == stages - 1 || done + costs[static_cast<std::size_t>(block)] / 2 <= goal));
-    ends.push_back(block);
+      done += costs[static_cast<std::size_t>(segment++)];
+    } while (segment < latest && (stage == stages - 1 || done + costs[static_cast<std::size_t>(segment)] / 2 <= goal));
+    ends.push_back(segment);
   }
   Boundaries boundaries(costs, map, std::move(ends));
   for (bool improved = true; improved;) {
     improved = false;
-    // Shifting a run of boundaries moves one block through several stages, which single moves cannot do without a detour.
+    // Shifting a run of boundaries moves one segment through several stages, which single moves cannot do without a detour.
     for (int from = 0; from < stages - 1; ++from) {
       for (int to = from; to < stages - 1; ++to) {
         for (const int step : {-1, 1}) improved = boundaries.improve(from, to, step) || improved;
       }
     }
   }
-  std::vector<BlockRange> ranges;
+  std::vector<SegmentRange> ranges;
   for (const int end : boundaries.ends()) ranges.push_back({ranges.empty() ? 0 : ranges.back().end, end});
   return ranges;
 }
 
-const std::vector<BlockRange>& StageSplits::split(const std::vector<double>& costs, const StageMap& map) {
+const std::vector<SegmentRange>& StageSplits::split(const std::vector<double>& costs, const StageMap& map) {
   const auto [known, is_new] = known_.try_emplace(Key{map, costs});
   if (is_new) known->second = split_stages(costs, map);
   return known->second;
 }
 
-std::vector<BlockRange> given_stages(const std::vector<std::int64_t>& transformer_blocks) {
+std::vector<SegmentRange> given_stages(const std::vector<double>& transformer_blocks) {
   require(!transformer_blocks.empty(), "given_stages: at least one stage");
-  std::vector<BlockRange> ranges;
+  std::vector<SegmentRange> ranges;
   int end = 1;  // behind the embedding
-  for (const std::int64_t blocks : transformer_blocks) {
+  for (const double blocks : transformer_blocks) {
     const int first = ranges.empty() ? 0 : end;
-    end += static_cast<int>(blocks);
+    end += static_cast<int>(2 * blocks);
     ranges.push_back({first, end});
   }
   ranges.back().end += 1;  // the head
   return ranges;
+}
+
+std::vector<double> transformer_blocks(const std::vector<SegmentRange>& stages) {
+  std::vector<double> blocks;
+  for (const SegmentRange& range : stages) {
+    const int ends = (range.first == 0 ? 1 : 0) + (range.end == stages.back().end ? 1 : 0);
+    blocks.push_back((range.end - range.first - ends) / 2.0);
+  }
+  return blocks;
 }
 
 }  // namespace plait::parallel

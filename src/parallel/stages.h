@@ -1,4 +1,4 @@
-// How the chain of blocks is cut into stages.
+// How the chain of segments is cut into stages.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,32 @@
 namespace plait::parallel {
 
 // Blocks [first, end) of the model.
-struct BlockRange {
+struct SegmentRange {
   int first = 0, end = 0;
-  friend bool operator==(const BlockRange&, const BlockRange&) = default;
+  friend bool operator==(const SegmentRange&, const SegmentRange&) = default;
 };
 
-// What a block costs to compute, forward and backward, in floating-point operations per token: embedding, each transformer
-// block, head.
-std::vector<double> block_costs(const model::ModelShape& shape, std::int64_t sequence);
+// What each segment costs to compute, forward and backward, in floating-point operations per token.
+std::vector<double> segment_costs(const model::ModelShape& shape, std::int64_t sequence);
 
 // One range per stage, in order. The split minimises the cost of the most loaded pipeline rank, then the sum of
-// squares over ranks, then over stages (so that ties spread evenly). Every stage has at least one block; the embedding belongs
+// squares over ranks, then over stages (so that ties spread evenly). Every stage has at least one segment; the embedding belongs
 // to the first stage and the head to the last, which may have no other.
-std::vector<BlockRange> split_stages(const std::vector<double>& costs, const StageMap& map);
+std::vector<SegmentRange> split_stages(const std::vector<double>& costs, const StageMap& map);
 
 // Splits that were made before. An estimate of thousands of candidates meets few different ones.
 class StageSplits {
  public:
-  const std::vector<BlockRange>& split(const std::vector<double>& costs, const StageMap& map);
+  const std::vector<SegmentRange>& split(const std::vector<double>& costs, const StageMap& map);
 
  private:
   using Key = std::pair<StageMap, std::vector<double>>;
-  std::map<Key, std::vector<BlockRange>> known_;
+  std::map<Key, std::vector<SegmentRange>> known_;
 };
 
-// The split that gives each stage as many transformer blocks as `transformer_blocks` says (parallel.stages).
-std::vector<BlockRange> given_stages(const std::vector<std::int64_t>& transformer_blocks);
+// The split that gives each stage as many transformer blocks as parallel.stages says: a half is an attention or an MLP segment.
+std::vector<SegmentRange> given_stages(const std::vector<double>& transformer_blocks);
+// The reverse.
+std::vector<double> transformer_blocks(const std::vector<SegmentRange>& stages);
 
 }  // namespace plait::parallel

@@ -126,9 +126,9 @@ class RankEvents {
     };
     set("micro_batch", i.micro_batch);
     set("chunk", i.chunk);
-    set("block", i.block);
+    set("segment", i.segment);
     set("bucket", i.bucket);
-    if (collective_group(i) && i.block < 0) args["group"] = to_string(i.group);
+    if (collective_group(i) && i.segment < 0) args["group"] = to_string(i.group);
     if (is_send(i.kind) || is_receive(i.kind)) args["peer"] = peer(i);
     return args;
   }

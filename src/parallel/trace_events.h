@@ -33,7 +33,7 @@ struct StepTrace {
   std::int64_t step = 0;                // as given to begin()
   double begin = 0, end = 0;            // on the compute stream
   std::vector<Slice> slices;            // by instruction
-  std::vector<Collective> collectives;  // within blocks, in order
+  std::vector<Collective> collectives;  // within segments, in order
 };
 
 // What a GPU ran.

@@ -21,7 +21,7 @@ struct ProgramProblem {
       -1;  // index into the rank's program; -1: of the program as a whole, or about an instruction that is missing
   std::string words;
 };
-// "rank 3 (pipeline 1, data 0, tensor 1), instruction 57, backward_weight micro-batch 0 block 3: ..."
+// "rank 3 (pipeline 1, data 0, tensor 1), instruction 57, backward_weight micro-batch 0 segment 3: ..."
 std::string to_string(const ProgramProblem& problem, const ProgramSet& set);
 
 // All problems, the most informative first; none if the programs are correct.

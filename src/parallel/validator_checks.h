@@ -24,7 +24,7 @@ class ProblemList {
   std::vector<ProgramProblem> list_;
 };
 
-// "instruction 57, backward_weight micro-batch 0 block 3"
+// "instruction 57, backward_weight micro-batch 0 segment 3"
 std::string name_of(const Program& program, int index);
 
 // For each program, the first rank that runs it.

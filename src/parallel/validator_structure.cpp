@@ -13,7 +13,7 @@ constexpr int whole_program = -1;
 // What makes two instructions the same piece of work.
 auto identity(const Instruction& i) {
   const Group group = collective_group(i).value_or(Group::world);
-  return std::tuple(i.kind, group, i.micro_batch, i.chunk, i.block, i.bucket);
+  return std::tuple(i.kind, group, i.micro_batch, i.chunk, i.segment, i.bucket);
 }
 
 // Every instruction of the rank's step, as far as identity() looks.
@@ -28,15 +28,15 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
   for (int c = 0; c < static_cast<int>(program.chunks.size()); ++c) {
     const Chunk& chunk = program.chunks[static_cast<std::size_t>(c)];
     const bool after = chunk.next_rank >= 0, before = chunk.previous_rank >= 0;
-    at_an_end = at_an_end || chunk.first_block == 0 || chunk.last_block() == set.head();
+    at_an_end = at_an_end || chunk.first_segment == 0 || chunk.last_segment() == set.head();
     if (before) for_each_micro_batch({.kind = receive_activation, .chunk = c});
     if (after) for_each_micro_batch({.kind = send_activation, .chunk = c});
     if (set.training && after) for_each_micro_batch({.kind = receive_gradient, .chunk = c});
     if (set.training && before) for_each_micro_batch({.kind = send_gradient, .chunk = c});
-    for (int block = chunk.first_block; block < chunk.end_block; ++block) {
-      for_each_micro_batch({.kind = forward, .chunk = c, .block = block});
-      if (set.training && block > 0) for_each_micro_batch({.kind = backward_input, .chunk = c, .block = block});
-      if (set.training) for_each_micro_batch({.kind = backward_weight, .chunk = c, .block = block});
+    for (int segment = chunk.first_segment; segment < chunk.end_segment; ++segment) {
+      for_each_micro_batch({.kind = forward, .chunk = c, .segment = segment});
+      if (set.training && segment > 0) for_each_micro_batch({.kind = backward_input, .chunk = c, .segment = segment});
+      if (set.training) for_each_micro_batch({.kind = backward_weight, .chunk = c, .segment = segment});
     }
   }
   if (at_an_end) for_each_micro_batch({.kind = load_batch});
@@ -89,7 +89,7 @@ int slots_of(const Program& program, const BufferId& buffer) {
   const auto of_chunk = [&](int Chunk::* slots) { return program.chunks[static_cast<std::size_t>(buffer.index)].*slots; };
   const auto of_block = [&](int Chunk::* slots) {
     for (const Chunk& c : program.chunks) {
-      if (buffer.index >= c.first_block && buffer.index < c.end_block) return c.*slots;
+      if (buffer.index >= c.first_segment && buffer.index < c.end_segment) return c.*slots;
     }
     return 0;
   };
@@ -131,9 +131,9 @@ class RankStructure {
   }
 
  private:
-  bool holds(int block) const {
+  bool holds(int segment) const {
     return std::any_of(program_.chunks.begin(), program_.chunks.end(),
-                       [&](const Chunk& c) { return block >= c.first_block && block < c.end_block; });
+                       [&](const Chunk& c) { return segment >= c.first_segment && segment < c.end_segment; });
   }
 
   void check_streams() {
@@ -148,20 +148,20 @@ class RankStructure {
     std::set<int> reduced;
     bool tied_sum = false, whole_table = false;
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
-      const auto has = [&](int block) {
-        return std::find(buckets_[b].blocks.begin(), buckets_[b].blocks.end(), block) != buckets_[b].blocks.end();
+      const auto has = [&](int segment) {
+        return std::find(buckets_[b].segments.begin(), buckets_[b].segments.end(), segment) != buckets_[b].segments.end();
       };
-      for (const int block : buckets_[b].blocks) {
-        if (!holds(block)) problem("bucket " + std::to_string(b) + " has block " + std::to_string(block) + " of another rank");
-        reduced.insert(block);
+      for (const int segment : buckets_[b].segments) {
+        if (!holds(segment)) problem("bucket " + std::to_string(b) + " has segment " + std::to_string(segment) + " of another rank");
+        reduced.insert(segment);
       }
       tied_sum = tied_sum || (buckets_[b].sum == model::GradientSum::tied && (has(0) || has(set_.head())));
       whole_table = whole_table || (has(0) && has(set_.head()));
     }
     if (!set_.training) return;
     for (const Chunk& c : program_.chunks) {
-      for (int block = c.first_block; block < c.end_block; ++block) {
-        if (!reduced.contains(block)) problem("no bucket has the gradients of block " + std::to_string(block));
+      for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
+        if (!reduced.contains(segment)) problem("no bucket has the gradients of segment " + std::to_string(segment));
       }
     }
     const bool first = holds(0), last = holds(set_.head());
@@ -198,9 +198,9 @@ class RankStructure {
   void check_fields(const Instruction& i, const Report& problem) {
     const bool forward = i.kind == InstructionKind::forward, input = i.kind == InstructionKind::backward_input;
     const bool weight = i.kind == InstructionKind::backward_weight;
-    const bool tokens = i.block == 0 && (forward || weight), targets = i.block == set_.head() && forward;
+    const bool tokens = i.segment == 0 && (forward || weight), targets = i.segment == set_.head() && forward;
     if ((tokens || targets) && i.batch_slot < 0) problem("has no batch");
-    if ((input || weight) && (i.gradient_in < 0) != (i.block == set_.head())) {
+    if ((input || weight) && (i.gradient_in < 0) != (i.segment == set_.head())) {
       problem(i.gradient_in < 0 ? "has no gradient of its output" : "has a gradient of its output, which is the model's");
     }
     if (input && i.gradient_out < 0) problem("has no place for the gradient of its input");
@@ -231,17 +231,17 @@ void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) 
       }
     }
   }
-  int next = 0, block = 0;
+  int next = 0, segment = 0;
   for (const auto& [number, stage] : stages) {
     const std::string name = "stage " + std::to_string(number);
     if (number != next) problem(stage.pipeline, name + " is not preceded by a stage " + std::to_string(number - 1));
-    if (stage.chunk->first_block != block || stage.chunk->end_block <= block) {
-      problem(stage.pipeline, name + " has blocks " + std::to_string(stage.chunk->first_block) + " to " +
-                                  std::to_string(stage.chunk->last_block()) + " and should begin with block " +
-                                  std::to_string(block));
+    if (stage.chunk->first_segment != segment || stage.chunk->end_segment <= segment) {
+      problem(stage.pipeline, name + " has segments " + std::to_string(stage.chunk->first_segment) + " to " +
+                                  std::to_string(stage.chunk->last_segment()) + " and should begin with segment " +
+                                  std::to_string(segment));
     }
     next = number + 1;
-    block = stage.chunk->end_block;
+    segment = stage.chunk->end_segment;
     const auto neighbour = [&](int of) {
       const auto it = stages.find(of);
       return it == stages.end() || it->second.pipeline == stage.pipeline ? -1 : it->second.pipeline;
@@ -253,9 +253,9 @@ void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) 
   const ModelEnds ends =
       stages.empty() ? ModelEnds{} : ModelEnds{stages.begin()->second.pipeline, stages.rbegin()->second.pipeline};
   const int last = ends.last;
-  if (block != set.blocks) {
+  if (segment != set.segments) {
     problem(last,
-            "the stages end with block " + std::to_string(block - 1) + ", the model with block " + std::to_string(set.head()));
+            "the stages end with segment " + std::to_string(segment - 1) + ", the model with segment " + std::to_string(set.head()));
   }
   if (ends.first != set.ends.first) {
     problem(ends.first, "has the first stage, but pipeline rank " + std::to_string(set.ends.first) + " should");

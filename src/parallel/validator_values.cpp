@@ -7,7 +7,7 @@
 namespace plait::parallel {
 namespace {
 
-// A buffer is for one block's value, so the micro-batch tells what is in it.
+// A buffer is for one segment's value, so the micro-batch tells what is in it.
 struct Value {
   int micro_batch = -1, step = -1;
   friend bool operator==(const Value&, const Value&) = default;
@@ -38,13 +38,13 @@ struct Sum {
   int micro_batch = -1;  // of the last one
 };
 
-// Gradients of one block in a bucket. The two parts of backward write different parameters.
+// Gradients of one segment in a bucket. The two parts of backward write different parameters.
 struct BlockGradient {
   Sum input_part, weight_part;
 };
 
 struct BucketState {
-  std::map<int, BlockGradient> blocks;
+  std::map<int, BlockGradient> segments;
   Sum table;            // of the embedding and a tied head together, in the bucket that has them
   int reductions = 0;   // over the data group, in this step
   bool summed = false;  // over the further group that the bucket asks for
@@ -58,14 +58,14 @@ class SymbolicRank {
       : set_(set), rank_(rank), program_(set.program(rank)), buckets_(set.of(rank).buckets), problems_(problems) {
     bool first = false, last = false;
     for (const Chunk& c : program_.chunks) {
-      first = first || c.first_block == 0;
-      last = last || c.last_block() == set.head();
+      first = first || c.first_segment == 0;
+      last = last || c.last_segment() == set.head();
     }
     counts_losses_ = last;
     tied_here_ = set.tied && first && last;
     for (const Bucket& bucket : buckets_) {
       BucketState state;
-      for (const int block : bucket.blocks) state.blocks[block];
+      for (const int segment : bucket.segments) state.segments[segment];
       states_.push_back(std::move(state));
     }
   }
@@ -80,7 +80,7 @@ class SymbolicRank {
  private:
   void begin_step() {
     for (BucketState& s : states_) {
-      for (auto& [block, gradient] : s.blocks) gradient = {};
+      for (auto& [segment, gradient] : s.segments) gradient = {};
       s.table = {};
       s.reductions = 0;
       s.summed = false;
@@ -100,7 +100,7 @@ class SymbolicRank {
         const Value value{i.micro_batch, step_};
         if (produces(i, use.buffer)) {
           memory_[use.buffer] = value;
-        } else if (!(i.block == 0 && use.buffer.kind == BufferKind::stash)) {  // the embedding has none
+        } else if (!(i.segment == 0 && use.buffer.kind == BufferKind::stash)) {  // the embedding has none
           read(use.buffer, value);
         }
       }
@@ -108,7 +108,7 @@ class SymbolicRank {
     switch (i.kind) {
       case InstructionKind::load_batch: return load(i);
       case InstructionKind::forward:
-        if (i.block == set_.head() && set_.training) add(losses_, i.accumulate, i, [] { return std::string("the losses"); });
+        if (i.segment == set_.head() && set_.training) add(losses_, i.accumulate, i, [] { return std::string("the losses"); });
         return;
       case InstructionKind::backward_input:
       case InstructionKind::backward_weight: return write_gradients(i);
@@ -135,7 +135,7 @@ class SymbolicRank {
       case InstructionKind::receive_activation:
       case InstructionKind::receive_gradient: return true;
       case InstructionKind::forward:
-        return buffer.kind == BufferKind::activations || (buffer.kind == BufferKind::output && buffer.index == i.block);
+        return buffer.kind == BufferKind::activations || (buffer.kind == BufferKind::output && buffer.index == i.segment);
       case InstructionKind::backward_input:
         return buffer.kind == BufferKind::stash || buffer == input_gradient_buffer(program_, i);
       default: return false;
@@ -205,21 +205,21 @@ class SymbolicRank {
   }
 
   // The table of a tied head and an embedding on this rank is in a bucket of both; else it is the embedding's.
-  bool has_table(const BucketState& s) const { return s.blocks.contains(0) && (!tied_here_ || s.blocks.contains(set_.head())); }
+  bool has_table(const BucketState& s) const { return s.segments.contains(0) && (!tied_here_ || s.segments.contains(set_.head())); }
 
   void write_gradients(const Instruction& i) {
     for (std::size_t b = 0; b < states_.size(); ++b) {
       BucketState& s = states_[b];
-      const auto it = s.blocks.find(i.block);
-      if (it == s.blocks.end()) continue;
+      const auto it = s.segments.find(i.segment);
+      if (it == s.segments.end()) continue;
       const auto name = [&](const std::string& what) { return [=] { return what + " in bucket " + std::to_string(b); }; };
       if (set_.zero < 2 && s.reductions > 0) problem("writes " + name("gradients")() + ", which has been reduced already");
       claim_place(static_cast<int>(b));
       const bool weight = i.kind == InstructionKind::backward_weight;
-      add(weight ? it->second.weight_part : it->second.input_part, i.accumulate, i, name("the gradients of the block"));
+      add(weight ? it->second.weight_part : it->second.input_part, i.accumulate, i, name("the gradients of the segment"));
       if (!weight || !has_table(s)) continue;
-      if (i.block == 0) add(s.table, i.accumulate_tokens, i, name("the gradients of the token table"));
-      if (i.block == set_.head() && tied_here_) add(s.table, i.accumulate, i, name("the gradients of the tied table"));
+      if (i.segment == 0) add(s.table, i.accumulate_tokens, i, name("the gradients of the token table"));
+      if (i.segment == set_.head() && tied_here_) add(s.table, i.accumulate, i, name("the gradients of the tied table"));
     }
   }
 
@@ -236,7 +236,7 @@ class SymbolicRank {
 
   bool holds_gradients(int bucket) const {
     const BucketState& s = states_[static_cast<std::size_t>(bucket)];
-    return std::any_of(s.blocks.begin(), s.blocks.end(), [](const auto& entry) {
+    return std::any_of(s.segments.begin(), s.segments.end(), [](const auto& entry) {
       return entry.second.input_part.contributions + entry.second.weight_part.contributions > 0;
     });
   }
@@ -260,9 +260,9 @@ class SymbolicRank {
       if (!right && sum.contributions > 0) words += ", the last of micro-batch " + std::to_string(sum.micro_batch);
       problem(std::move(words));
     };
-    for (auto& [block, gradient] : s.blocks) {
-      const auto name = [of = block] { return "the gradients of block " + std::to_string(of); };
-      if (block > 0) complete(gradient.input_part, 1, name);
+    for (auto& [segment, gradient] : s.segments) {
+      const auto name = [of = segment] { return "the gradients of segment " + std::to_string(of); };
+      if (segment > 0) complete(gradient.input_part, 1, name);
       complete(gradient.weight_part, 1, name);
       gradient = {};
     }

@@ -12,7 +12,7 @@ namespace plait::plan {
 namespace {
 
 constexpr std::size_t most_entries = 10'000;
-constexpr std::array<std::string_view, 3> kinds{"embedding", "transformer", "head"};
+constexpr int version = 2;  // 1 had whole blocks
 
 class CalibrationReader {
  public:
@@ -99,7 +99,7 @@ double Curve::seconds(double bytes) const {
   return std::max(y0, y0 + (y1 - y0) * (bytes - x0) / (x1 - x0));
 }
 
-std::string model_key(const model::BlockSizes& sizes) {
+std::string model_key(const model::SegmentSizes& sizes) {
   const model::ModelShape& s = sizes.shape;
   return fmt::format("hidden {} heads {}/{}x{} ffn {} {} {} {} vocab {} sequence {} {}", s.hidden, s.heads, s.kv_heads,
                      s.head_dim, s.ffn, to_string(s.mlp), to_string(s.norm), to_string(s.position), s.vocab,
@@ -107,16 +107,16 @@ std::string model_key(const model::BlockSizes& sizes) {
 }
 
 nlohmann::ordered_json to_json(const Calibration& c) {
-  nlohmann::ordered_json json{{"format", "plait-calibration"}, {"version", 1}, {"device", c.device}, {"model", c.model}};
-  json["blocks"] = nlohmann::ordered_json::array();
-  for (const BlockMeasurement& b : c.blocks) {
-    json["blocks"].push_back({{"kind", kinds[static_cast<std::size_t>(b.kind)]},
-                              {"tensor", b.tensor},
-                              {"micro_batch", b.micro_batch},
-                              {"recompute", to_string(b.recompute)},
-                              {"forward_s", b.forward},
-                              {"backward_input_s", b.backward_input},
-                              {"backward_weight_s", b.backward_weight}});
+  nlohmann::ordered_json json{{"format", "plait-calibration"}, {"version", version}, {"device", c.device}, {"model", c.model}};
+  json["segments"] = nlohmann::ordered_json::array();
+  for (const SegmentMeasurement& m : c.segments) {
+    json["segments"].push_back({{"kind", to_string(m.kind)},
+                                {"tensor", m.tensor},
+                                {"micro_batch", m.micro_batch},
+                                {"recompute", to_string(m.recompute)},
+                                {"forward_s", m.forward},
+                                {"backward_input_s", m.backward_input},
+                                {"backward_weight_s", m.backward_weight}});
   }
   json["collectives"] = nlohmann::ordered_json::array();
   for (const CollectiveMeasurement& m : c.collectives)
@@ -141,11 +141,11 @@ nlohmann::ordered_json to_json(const Calibration& c) {
 
 Calibration calibration_from(const nlohmann::json& json, const std::string& source) {
   const CalibrationReader root(json, "", source);
-  if (root.text("format") != "plait-calibration" || root.count("version") != 1)
+  if (root.text("format") != "plait-calibration" || root.count("version") != version)
     root.fail("is not a calibration of this version");
   Calibration c{.device = root.text("device"),
                 .model = root.text("model"),
-                .blocks = {},
+                .segments = {},
                 .collectives = {},
                 .messages = {},
                 .update_seconds_per_element = root.maybe("update_seconds_per_element"),
@@ -154,13 +154,12 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
                 .context_bytes = root.maybe("context_bytes"),
                 .collectives_bytes = root.maybe("collectives_bytes"),
                 .communicators = {}};
-  root.each("blocks", [&](const CalibrationReader& r) {
-    const std::string kind = r.text("kind");
-    const auto known = std::find(kinds.begin(), kinds.end(), kind);
-    if (known == kinds.end()) r.fail("must be of kind embedding, transformer or head");
+  root.each("segments", [&](const CalibrationReader& r) {
+    const std::optional<model::SegmentKind> kind = named<model::SegmentKind>(r.text("kind"));
+    if (!kind) r.fail("must be of kind " + names_listed<model::SegmentKind>());
     const std::optional<Recompute> recompute = named<Recompute>(r.text("recompute"));
     if (!recompute) r.fail("must have 'recompute' " + names_listed<Recompute>());
-    c.blocks.push_back({static_cast<BlockKind>(known - kinds.begin()), static_cast<int>(r.count("tensor")),
+    c.segments.push_back({*kind, static_cast<int>(r.count("tensor")),
                         r.count("micro_batch"), *recompute, r.positive("forward_s"), r.positive("backward_input_s"),
                         r.positive("backward_weight_s")});
   });

@@ -16,12 +16,10 @@
 
 namespace plait::plan {
 
-enum class BlockKind { embedding, transformer, head };
-
-// Seconds of one micro-batch in one block on one rank, without collectives.
-struct BlockMeasurement {
-  BlockKind kind = BlockKind::transformer;
-  int tensor = 1;                // ranks that share the block
+// Seconds of one micro-batch in one segment on one rank, without collectives.
+struct SegmentMeasurement {
+  model::SegmentKind kind = model::SegmentKind::attention;
+  int tensor = 1;                // ranks that share the segment
   std::int64_t micro_batch = 1;  // sequences
   Recompute recompute = Recompute::none;
   double forward = 0, backward_input = 0, backward_weight = 0;
@@ -55,7 +53,7 @@ struct CommunicatorMeasurement {
 struct Calibration {
   std::string device;  // as the device calls itself
   std::string model;   // model_key()
-  std::vector<BlockMeasurement> blocks;
+  std::vector<SegmentMeasurement> segments;
   std::vector<CollectiveMeasurement> collectives;
   std::vector<MessageMeasurement> messages;
   std::optional<double> update_seconds_per_element;  // of optimizer state, clipping's norm included
@@ -65,9 +63,9 @@ struct Calibration {
   std::vector<CommunicatorMeasurement> communicators;
 };
 
-// What block times depend on, besides tensor, micro-batch and recompute: "768x12x12 ffn 3072 gelu vocab 50304 sequence 1024
+// What segment times depend on, besides tensor, micro-batch and recompute: "768x12x12 ffn 3072 gelu vocab 50304 sequence 1024
 // bf16".
-std::string model_key(const model::BlockSizes& sizes);
+std::string model_key(const model::SegmentSizes& sizes);
 
 // Lossless. Reading throws ConfigError naming `source` and the key for anything that is not a calibration or holds a figure
 // that cannot be (negative, not finite, more points than 10,000).

@@ -13,7 +13,7 @@ struct Candidate {
   std::int64_t data = 1, tensor = 1, pipeline = 1, micro_batch = 1, virtual_stages = 1, zero = 0;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // of ScheduleKind::file the configuration has the file
   Recompute recompute = Recompute::none;
-  std::vector<std::int64_t> stages = {};  // transformer blocks of each; empty: as the configuration says, or by FLOPs
+  std::vector<double> stages = {};  // transformer blocks of each; empty: as the configuration says, or by FLOPs
   friend bool operator==(const Candidate&, const Candidate&) = default;
   int ranks() const { return static_cast<int>(data * tensor * pipeline); }
   std::string layout() const;     // "pipeline 2 × data 2 × tensor 2"

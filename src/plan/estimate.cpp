@@ -1,7 +1,9 @@
 #include "plan/estimate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "model/activations.h"
 #include "ops/op_context.h"
@@ -10,7 +12,32 @@
 namespace plait::plan {
 namespace {
 
+using model::SegmentKind;
 using parallel::InstructionKind;
+using Parts = std::array<double, names<SegmentKind>.size()>;
+
+constexpr std::size_t index_of(SegmentKind kind) { return static_cast<std::size_t>(kind); }
+
+// Of one segment of each kind that the model has.
+template <typename Of>
+Parts by_kind(const model::ModelShape& shape, const Of& of) {
+  Parts parts{};
+  for (const int segment : {0, 1, 2, shape.head_segment()}) {
+    if (segment < shape.segments()) parts[index_of(shape.kind(segment))] = of(segment);
+  }
+  return parts;
+}
+
+// How many of each kind a stage holds. Attention has the odd numbers.
+Parts kinds_in(const model::ModelShape& shape, const parallel::SegmentRange& range) {
+  const int first = std::max(range.first, 1), end = std::max(first, std::min(range.end, shape.head_segment()));
+  Parts held{};
+  held[index_of(SegmentKind::embedding)] = range.first == 0 ? 1 : 0;
+  held[index_of(SegmentKind::head)] = range.end == shape.segments() ? 1 : 0;
+  held[index_of(SegmentKind::attention)] = end / 2 - first / 2;
+  held[index_of(SegmentKind::mlp)] = end - first - (end / 2 - first / 2);
+  return held;
+}
 
 template <typename Sum>
 double specs_bytes(const std::vector<model::TensorSpec>& specs, const Sum& counts) {
@@ -34,7 +61,7 @@ double bubble_seconds(const Candidate& c, const parallel::Schedule& schedule, co
   return std::max(0.0, simulate(schedule, of_stage).end - load.micro_batches * load.whole());
 }
 
-// Micro-batches of which a rank keeps activations of all its blocks, at the most.
+// Micro-batches of which a rank keeps activations of all its segments, at the most.
 double in_flight(const Candidate& c, const parallel::Schedule& schedule, const ScheduleLoad& load) {
   if (const ScheduleFigure most = schedule_row(c.schedule).in_flight) return std::min(most(load), load.micro_batches);
   double most = 0;
@@ -53,11 +80,11 @@ Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, 
       machine_(machine),
       cuts_stages_(config.parallel.stages.empty() && !keys_left_to_planner(config).empty()) {}
 
-Estimator::PassSeconds Estimator::pass_seconds(const model::BlockSizes& sizes, const RingSpeed& tensor) {
-  BlockCosts costs(machine_, sizes);
+Estimator::PassSeconds Estimator::pass_seconds(const model::SegmentSizes& sizes, const RingSpeed& tensor) {
+  SegmentCosts costs(machine_, sizes);
   const CommunicationCosts communication(machine_);
-  const auto seconds = [&](InstructionKind kind, int block) {
-    const PassCost cost = costs.cost(kind, block);
+  const auto seconds = [&](InstructionKind kind, int segment) {
+    const PassCost cost = costs.cost(kind, segment);
     double total = cost.seconds;
     const auto add = [&](Collective collective, int times) {
       if (times > 0) total += times * communication.seconds(collective, sizes.split.size, cost.collective_bytes, tensor);
@@ -68,53 +95,51 @@ Estimator::PassSeconds Estimator::pass_seconds(const model::BlockSizes& sizes, c
     return total;
   };
   const auto parts = [&](InstructionKind kind) {
-    return Parts{seconds(kind, 0), sizes.shape.layers > 0 ? seconds(kind, 1) : 0, seconds(kind, sizes.shape.head_block())};
+    return by_kind(sizes.shape, [&](int segment) { return seconds(kind, segment); });
   };
   return {parts(InstructionKind::forward), parts(InstructionKind::backward_input), parts(InstructionKind::backward_weight)};
 }
 
-std::vector<parallel::BlockRange> Estimator::balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes) {
-  const auto whole = [&](double Parts::* part) {
-    return passes.forward.*part + passes.backward_input.*part + passes.backward_weight.*part;
-  };
-  const double block = whole(&Parts::block);
+std::vector<parallel::SegmentRange> Estimator::balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes) {
+  Parts whole{};
+  for (std::size_t kind = 0; kind < whole.size(); ++kind)
+    whole[kind] = passes.forward[kind] + passes.backward_input[kind] + passes.backward_weight[kind];
+  const double block = whole[index_of(SegmentKind::attention)] + whole[index_of(SegmentKind::mlp)];
   if (block <= 0) return job.stages;
-  // In sixteenths of a block, so that candidates which hardly differ share a split.
-  const auto rounded = [block](double seconds) { return std::max(1.0, std::round(16 * seconds / block)); };
-  std::vector<double> costs(static_cast<std::size_t>(job.sizes.shape.blocks()), rounded(block));
-  costs.front() = rounded(whole(&Parts::embedding));
-  costs.back() = rounded(whole(&Parts::head));
+  std::vector<double> costs;
+  for (int segment = 0; segment < job.sizes.shape.segments(); ++segment) {
+    // In sixteenths of a block, so that candidates which hardly differ share a split.
+    costs.push_back(std::max(1.0, std::round(16 * whole[index_of(job.sizes.shape.kind(segment))] / block)));
+  }
   return splits_.split(costs, job.schedule.stages);
 }
 
-Estimator::Parts Estimator::parameters(const model::BlockSizes& sizes) {
+Estimator::Parts Estimator::parameters(const model::SegmentSizes& sizes) {
   const auto [known, is_new] = parameters_.try_emplace(sizes.split.size);
   if (is_new) {
-    const auto elements = [&](int block) {
+    known->second = by_kind(sizes.shape, [&](int segment) {
       double sum = 0;
-      for (const model::Parameter& p : model::parameters(sizes.shape, sizes.split, {block}))
+      for (const model::Parameter& p : model::parameters(sizes.shape, sizes.split, {segment}))
         sum += static_cast<double>(p.shape.elements());
       return sum;
-    };
-    known->second = {elements(0), elements(1), elements(sizes.shape.head_block())};
+    });
   }
   return known->second;
 }
 
-Estimator::Parts Estimator::activations(const model::BlockSizes& sizes) {
-  const auto saved = [&](int block) {
-    return specs_bytes(activation_specs(sizes, block), [](const model::TensorSpec& s) { return s.keep == model::Keep::saved; });
-  };
-  return {saved(0), saved(1), saved(sizes.shape.head_block())};
+Estimator::Parts Estimator::activations(const model::SegmentSizes& sizes) {
+  return by_kind(sizes.shape, [&](int segment) {
+    return specs_bytes(activation_specs(sizes, segment),
+                       [](const model::TensorSpec& s) { return s.keep == model::Keep::saved; });
+  });
 }
 
-Estimator::Parts Estimator::scratch(const model::BlockSizes& sizes) {
-  const auto once = [&](int block) {
-    return specs_bytes(activation_specs(sizes, block),
+Estimator::Parts Estimator::scratch(const model::SegmentSizes& sizes) {
+  return by_kind(sizes.shape, [&](int segment) {
+    return specs_bytes(activation_specs(sizes, segment),
                        [](const model::TensorSpec& s) { return s.keep == model::Keep::scratch; }) +
-           specs_bytes(gradient_specs(sizes, block), [](const model::TensorSpec&) { return true; });
-  };
-  return {once(0), once(1), once(sizes.shape.head_block())};
+           specs_bytes(gradient_specs(sizes, segment), [](const model::TensorSpec&) { return true; });
+  });
 }
 
 Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
@@ -130,7 +155,6 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const bool balances = cuts_stages_ && c.pipeline > 1;
   if (balances) job.stages = balanced_stages(job, passes);
   const Parts elements = parameters(job.sizes), saved = activations(job.sizes), once = scratch(job.sizes);
-  const int head = job.sizes.shape.head_block();
 
   // What each pipeline rank holds.
   struct Load {
@@ -138,20 +162,19 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     double total() const { return forward + backward_input + backward_weight; }
   };
   std::vector<Load> loads(static_cast<std::size_t>(c.pipeline));
-  std::vector<std::int64_t> stages;
   for (int stage = 0; stage < job.schedule.stages.count(); ++stage) {
     Load& load = loads[static_cast<std::size_t>(job.schedule.stages.rank_of(stage))];
-    const parallel::BlockRange& blocks = job.stages[static_cast<std::size_t>(stage)];
-    const double first = blocks.first == 0 ? 1 : 0, last = blocks.end == head + 1 ? 1 : 0;
-    const double middle = blocks.end - blocks.first - first - last;
-    const auto sum = [&](const Parts& parts) { return first * parts.embedding + middle * parts.block + last * parts.head; };
+    const Parts held = kinds_in(job.sizes.shape, job.stages[static_cast<std::size_t>(stage)]);
+    const auto sum = [&](const Parts& parts) { return std::inner_product(held.begin(), held.end(), parts.begin(), 0.0); };
     load.forward += sum(passes.forward);
     load.backward_input += sum(passes.backward_input);
     load.backward_weight += sum(passes.backward_weight);
     load.elements += sum(elements);
     load.saved += sum(saved);
-    load.once = std::max({load.once, first * once.embedding, last * once.head, middle > 0 ? once.block : 0});
-    if (balances) stages.push_back(static_cast<std::int64_t>(middle));
+    // Of the halves of a block one follows the other, and the gradient between them belongs to both.
+    const auto any = [&](SegmentKind kind) { return held[index_of(kind)] > 0 ? once[index_of(kind)] : 0; };
+    load.once = std::max({load.once, any(SegmentKind::embedding), any(SegmentKind::head),
+                          any(SegmentKind::attention) + any(SegmentKind::mlp)});
   }
   const Load& slowest =
       *std::max_element(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return a.total() < b.total(); });
@@ -159,7 +182,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const CommunicationCosts communication(machine_);
   const auto micro_batches = static_cast<double>(whole);
   Estimate estimate;
-  estimate.stages = std::move(stages);
+  if (balances) estimate.stages = parallel::transformer_blocks(job.stages);
   ScheduleLoad load_of_slowest = load_of(c, job.schedule, micro_batches);
   load_of_slowest.forward = slowest.forward;
   load_of_slowest.backward_input = slowest.backward_input, load_of_slowest.backward_weight = slowest.backward_weight;

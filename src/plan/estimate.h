@@ -2,12 +2,13 @@
 // It sorts thousands of candidates; the simulator and the memory plan decide among the few that are left.
 #pragma once
 
+#include <array>
 #include <map>
 #include <utility>
 
 #include "core/device.h"
 #include "parallel/rank_plan.h"
-#include "plan/block_cost.h"
+#include "plan/segment_cost.h"
 #include "plan/candidate.h"
 #include "plan/communication_cost.h"
 
@@ -23,7 +24,7 @@ struct Estimate {
   double bytes = 0;  // of the most loaded rank: parameters, gradients, optimizer state, activations by micro-batches in flight
   // Transformer blocks of each stage, chosen so that all ranks take about the same time. By seconds, not by FLOPs; the two
   // differ most at the head. Empty without a pipeline, if the configuration gives the stages, and if it leaves nothing open.
-  std::vector<std::int64_t> stages;
+  std::vector<double> stages;
 };
 
 class Estimator {
@@ -35,18 +36,16 @@ class Estimator {
   Estimate estimate(const Candidate& candidate, const AxisSpeeds& speeds);
 
  private:
-  // A figure for the embedding, one transformer block and the head.
-  struct Parts {
-    double embedding = 0, block = 0, head = 0;
-  };
+  // A figure for each kind of segment.
+  using Parts = std::array<double, names<model::SegmentKind>.size()>;
   struct PassSeconds {
     Parts forward, backward_input, backward_weight;
   };
-  PassSeconds pass_seconds(const model::BlockSizes& sizes, const RingSpeed& tensor);
-  std::vector<parallel::BlockRange> balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes);
-  Parts parameters(const model::BlockSizes& sizes);   // elements on one tensor rank
-  Parts activations(const model::BlockSizes& sizes);  // saved bytes of one micro-batch
-  Parts scratch(const model::BlockSizes& sizes);      // bytes
+  PassSeconds pass_seconds(const model::SegmentSizes& sizes, const RingSpeed& tensor);
+  std::vector<parallel::SegmentRange> balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes);
+  Parts parameters(const model::SegmentSizes& sizes);   // elements on one tensor rank
+  Parts activations(const model::SegmentSizes& sizes);  // saved bytes of one micro-batch
+  Parts scratch(const model::SegmentSizes& sizes);      // bytes
 
   const Config& config_;
   const std::int64_t vocab_;

@@ -41,7 +41,7 @@ struct Evaluation {
   double library_bytes = 0;                                   // what libraries need on the fullest rank
   std::vector<std::pair<std::string, double>> bytes_by_kind;  // of the fullest rank, largest first
   AxisLink tensor, pipeline, data;
-  bool extrapolated = false;  // some block times were measured only at other sizes
+  bool extrapolated = false;  // some segment times were measured only at other sizes
 
   double most_bytes() const;
 };

@@ -102,13 +102,16 @@ std::int64_t whole(const nlohmann::json& json, const std::string& key, const std
   return value.get<std::int64_t>();
 }
 
-std::vector<std::int64_t> list_of_whole(const nlohmann::json& json, const std::string& key, const std::string& source) {
+template <typename T>
+std::vector<T> list_of_numbers(const nlohmann::json& json, const std::string& key, const std::string& source) {
   const nlohmann::json& values = member(json, key, source);
   if (!values.is_array() || values.size() > most_written_ranks) throw ConfigError(source + ": '" + key + "' must be a list");
-  std::vector<std::int64_t> list;
+  constexpr bool whole = std::is_integral_v<T>;
+  std::vector<T> list;
   for (const nlohmann::json& value : values) {
-    if (!value.is_number_integer()) throw ConfigError(source + ": '" + key + "' must be a list of whole numbers");
-    list.push_back(value.get<std::int64_t>());
+    if (whole ? !value.is_number_integer() : !value.is_number())
+      throw ConfigError(source + ": '" + key + "' must be a list of " + (whole ? "whole numbers" : "numbers"));
+    list.push_back(value.get<T>());
   }
   return list;
 }
@@ -136,7 +139,7 @@ Candidate candidate_from(const nlohmann::json& choice, const std::string& source
           .zero = whole(choice, "zero", source),
           .schedule = named_value<ScheduleKind>(choice, "schedule", source),
           .recompute = named_value<Recompute>(choice, "recompute", source),
-          .stages = list_of_whole(choice, "stages", source)};
+          .stages = list_of_numbers<double>(choice, "stages", source)};
 }
 
 }  // namespace
@@ -146,7 +149,7 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{}: {:.1f} ms a step predicted, from {} on {}", best.candidate.to_string(),
                               ms(best.step_seconds), context.machine, context.topology));
-  if (best.extrapolated) lines.push_back("some block times were measured at other sizes only and scaled");
+  if (best.extrapolated) lines.push_back("some segment times were measured at other sizes only and scaled");
   if (job.enumerated > 1) {
     lines.push_back(fmt::format("{} ways to run it on {} ranks; {} of the most promising looked at closely", job.enumerated,
                                 best.candidate.ranks(), job.looked_at));
@@ -254,7 +257,7 @@ Config apply_choice(Config config, const nlohmann::json& plan, const std::string
   }
   config = with(config, candidate);
   config.placement.strategy = PlacementStrategy::given;
-  config.placement.devices = list_of_whole(choice, "gpus", source);
+  config.placement.devices = list_of_numbers<std::int64_t>(choice, "gpus", source);
   config.launch.ranks = static_cast<std::int64_t>(config.placement.devices.size());
   if (const auto problems = problems_of(config); !problems.empty()) {
     throw ConfigError(source + ": " + problems.front().path + " = " + problems.front().value + ": " + problems.front().rule);

@@ -51,14 +51,14 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
   for (std::size_t p = 0; p < stages.size(); ++p) {
     const RankPlan& plan = stages[p];
     require(plan.coordinates().pipeline == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
-    BlockCosts blocks(machine_, plan.sizes);
+    SegmentCosts segments(machine_, plan.sizes);
     std::map<std::pair<InstructionKind, int>, PassCost> passes;  // the same for all micro-batches
     std::vector<UnplacedCost> items;
     for (const Instruction& i : plan.train.instructions) {
       UnplacedCost item;
       if (computes(i)) {
-        const auto [known, is_new] = passes.try_emplace({i.kind, i.block});
-        if (is_new) known->second = blocks.cost(i.kind, i.block);
+        const auto [known, is_new] = passes.try_emplace({i.kind, i.segment});
+        if (is_new) known->second = segments.cost(i.kind, i.segment);
         item.pass = known->second;
         item.work.seconds = item.pass.seconds;
       } else {
@@ -67,7 +67,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
       items.push_back(item);
     }
     items_.push_back(std::move(items));
-    extrapolated_ = extrapolated_ || blocks.extrapolated();
+    extrapolated_ = extrapolated_ || segments.extrapolated();
     add_traffic(static_cast<int>(p), plan);
   }
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "parallel/rank_plan.h"
-#include "plan/block_cost.h"
+#include "plan/segment_cost.h"
 #include "plan/communication_cost.h"
 #include "plan/placement/traffic.h"
 

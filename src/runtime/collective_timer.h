@@ -1,4 +1,4 @@
-// Times the collectives within blocks, which no program lists, with a communicator that records them.
+// Times the collectives within segments, which no program lists, with a communicator that records them.
 #pragma once
 
 #include <memory>

@@ -171,8 +171,8 @@ void Interpreter::synchronize_warm_up() {
     synchronize();
   };
   // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
-  do_part(train_, [](const parallel::Instruction& i) { return i.block >= 0 && i.micro_batch < 2; });
-  do_part(evaluate_, [](const parallel::Instruction& i) { return i.block >= 0; });
+  do_part(train_, [](const parallel::Instruction& i) { return i.segment >= 0 && i.micro_batch < 2; });
+  do_part(evaluate_, [](const parallel::Instruction& i) { return i.segment >= 0; });
   // Once halted, an update changes nothing.
   auto* const halted = static_cast<ops::OptimizerState*>(pinned_.data());
   *halted = {.grad_norm = 0, .clip_factor = 0, .halted = 1, .loss = 0};
@@ -208,14 +208,14 @@ void Interpreter::synchronize_aborted() noexcept {
 }
 
 model::Transformer::Backward Interpreter::backward_arguments(const parallel::Program& program, const parallel::Instruction& i,
-                                                             model::BlockActivations& activations,
-                                                             model::BlockGradients& gradients) {
+                                                             model::SegmentActivations& activations,
+                                                             model::SegmentGradients& gradients) {
   activations = buffers_.backward_activations(i);
-  gradients = buffers_.block_gradients_of(program, i);
-  const auto block = static_cast<std::size_t>(i.block);
-  return {.block = i.block,
-          .weights = &buffers_.block_weights[block],
-          .weight_gradients = &buffers_.block_gradients[block],
+  gradients = buffers_.gradients_of(program, i);
+  const auto segment = static_cast<std::size_t>(i.segment);
+  return {.segment = i.segment,
+          .weights = &buffers_.segment_weights[segment],
+          .weight_gradients = &buffers_.segment_gradients[segment],
           .batch = i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)],
           .input = buffers_.input(program, i),
           .activations = &activations,
@@ -254,16 +254,16 @@ void Interpreter::execute(Prepared& prepared, BatchSource& batches, const Update
 void Interpreter::forward(StreamRef s, const parallel::Program& program, const parallel::Instruction& i) {
   const bool train = &program == &plan_.train;
   const double tokens = static_cast<double>(plan_.global_batch * plan_.sizes.micro_batch.sequence);
-  model::BlockActivations activations = buffers_.forward_activations(i);
+  model::SegmentActivations activations = buffers_.forward_activations(i);
   transformer_->forward(s, *context_,
-                        {.block = i.block,
-                         .weights = &buffers_.block_weights[static_cast<std::size_t>(i.block)],
+                        {.segment = i.segment,
+                         .weights = &buffers_.segment_weights[static_cast<std::size_t>(i.segment)],
                          .batch = i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)],
                          .input = buffers_.input(program, i),
                          .activations = &activations,
                          .train = train,
                          .loss_scale = static_cast<float>(1.0 / tokens)});
-  if (i.block == plan_.sizes.shape.head_block()) {
+  if (i.segment == plan_.sizes.shape.head_segment()) {
     const float scale = plan_.counts_loss() ? static_cast<float>(1.0 / tokens) : 0.0f;
     if (train) {
       ops::sum(s, *context_, activations.losses, buffers_.scalars.rows(1, 1), scale, i.accumulate);
@@ -315,8 +315,8 @@ void Interpreter::issue(const Prepared& prepared, const parallel::Instruction& i
     case parallel::InstructionKind::forward: forward(s, program, i); return;
     case parallel::InstructionKind::backward_input:
     case parallel::InstructionKind::backward_weight: {
-      model::BlockActivations activations;
-      model::BlockGradients gradients;
+      model::SegmentActivations activations;
+      model::SegmentGradients gradients;
       const auto args = backward_arguments(program, i, activations, gradients);
       if (i.kind == parallel::InstructionKind::backward_input) {
         transformer_->backward_input(s, *context_, args);
@@ -485,7 +485,7 @@ void Interpreter::synchronize_step(BatchSource& batches, const StepObserver& obs
   after_each.look = [&](int n, StreamRef s) {
     const parallel::Instruction& i = plan_.train.at(n);
     // Messages stay in flight: the rank at their other end may be waiting for what this one computes next.
-    if (i.block < 0) return;
+    if (i.segment < 0) return;
     s.synchronize();
     observe(i, written_by(plan_, buffers_, i));
   };

@@ -1,6 +1,6 @@
 // Runs a rank's programs on streams: one switch over instructions, ordering from the program's waits.
 //
-// Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on
+// Everything a step needs is carved from one arena at construction; a step allocates nothing and never segments the host on
 // device work. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory
 // after it and picked up later.
 //
@@ -107,9 +107,9 @@ class Interpreter {
   // Turns ledgers off or on (they are on by default), to see what they cost. The same on all ranks.
   void set_ledgers(bool on) { detail_ = on ? StepRecorder::Detail::ledger : StepRecorder::Detail::ends; }
   int pending_results() const { return static_cast<int>(pending_.size()); }
-  // The oldest step's result if it is there; does not block.
+  // The oldest step's result if it is there; does not segment.
   std::optional<StepResult> next_result();
-  // The oldest step's result; blocks until that step has run.
+  // The oldest step's result; segments until that step has run.
   StepResult synchronize_result();
 
   // One more step with every instruction timed by itself: milliseconds by index into plan().train, waits included. Blocks;
@@ -125,7 +125,7 @@ class Interpreter {
   std::vector<float> synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row);
 
   // Forward and backward of one step, without reductions and update, one computation at a time: observe(instruction, what it
-  // wrote) is called after each. Collective; blocks, slow: for finding out where a value went wrong.
+  // wrote) is called after each. Collective; segments, slow: for finding out where a value went wrong.
   using StepObserver = std::function<void(const parallel::Instruction&, const std::vector<WrittenTensor>&)>;
   void synchronize_step(BatchSource& batches, const StepObserver& observe);
 
@@ -177,7 +177,7 @@ class Interpreter {
   void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
   void forward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
   model::Transformer::Backward backward_arguments(const parallel::Program& program, const parallel::Instruction& instruction,
-                                                  model::BlockActivations& activations, model::BlockGradients& gradients);
+                                                  model::SegmentActivations& activations, model::SegmentGradients& gradients);
   void reduce_gradients(StreamRef stream, const parallel::Instruction& instruction);
 
   parallel::RankPlan plan_;
@@ -191,7 +191,7 @@ class Interpreter {
   std::unique_ptr<ops::OpContext> context_;
   std::optional<StepRecorder> recorder_;
   StepRecorder::Detail detail_ = StepRecorder::Detail::ledger;
-  std::unique_ptr<comm::Communicator> timed_tensor_;  // what blocks communicate by, where several ranks share them
+  std::unique_ptr<comm::Communicator> timed_tensor_;  // what segments communicate by, where several ranks share them
   std::optional<model::Transformer> transformer_;
 
   Prepared train_, evaluate_;

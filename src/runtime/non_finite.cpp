@@ -16,7 +16,7 @@ std::optional<NonFinite> synchronize_find_non_finite(Interpreter& interpreter, B
   interpreter.synchronize_step(batches, [&](const parallel::Instruction& i, const std::vector<WrittenTensor>& written) {
     for (const WrittenTensor& tensor : written) {
       if (!found && !reader.synchronize_is_finite(tensor.view)) {
-        found = NonFinite{execution_order(i, plan.sizes.shape.blocks()), to_string(i) + ": " + tensor.name};
+        found = NonFinite{execution_order(i, plan.sizes.shape.segments()), to_string(i) + ": " + tensor.name};
       }
     }
   });

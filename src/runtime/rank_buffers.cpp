@@ -19,7 +19,7 @@ RankBuffers::RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory,
     : plan_(plan), arena_(memory.allocate(plan.memory.arena_bytes())) {
   bind_state();
   bind_messages(memory, places);
-  bind_blocks();
+  bind_segments();
 }
 
 View RankBuffers::item(const std::string& name, DType type, Shape shape) const {
@@ -64,8 +64,8 @@ void RankBuffers::bind_state() {
     weight_views.push_back(weights.rows(range.first, range.count).reshaped(plan_.parameters[i].shape));
     gradient_views.push_back(gradients.rows(gradient.first, gradient.count).reshaped(plan_.parameters[i].shape));
   }
-  block_weights = model::bind_parameters(plan_.sizes.shape, plan_.parameters, weight_views);
-  block_gradients = model::bind_parameters(plan_.sizes.shape, plan_.parameters, gradient_views);
+  segment_weights = model::bind_parameters(plan_.sizes.shape, plan_.parameters, weight_views);
+  segment_gradients = model::bind_parameters(plan_.sizes.shape, plan_.parameters, gradient_views);
 }
 
 void RankBuffers::bind_messages(DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places) {
@@ -91,52 +91,52 @@ void RankBuffers::bind_messages(DeviceMemory& memory, const std::map<parallel::B
   }
 }
 
-void RankBuffers::bind_blocks() {
+void RankBuffers::bind_segments() {
   for (std::size_t index = 0; index < plan_.train.chunks.size(); ++index) {
     const parallel::Chunk& c = plan_.train.chunks[index];
-    for (int block = c.first_block; block < c.end_block; ++block) {
-      const std::vector<model::TensorSpec> specs = model::activation_specs(plan_.sizes, block);
+    for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
+      const std::vector<model::TensorSpec> specs = model::activation_specs(plan_.sizes, segment);
       const auto is_scratch = [](const model::TensorSpec& spec) { return spec.keep == model::Keep::scratch; };
       for (int slot = 0; slot < c.activation_slots; ++slot) {
         std::vector<void*> memory;
         for (const model::TensorSpec& spec : specs) {
           memory.push_back(memory_of(is_scratch(spec) ? parallel::scratch_item(spec.name)
-                                                      : parallel::activation_item(block, slot, spec.name)));
+                                                      : parallel::activation_item(segment, slot, spec.name)));
         }
-        activations_[{block, slot}] = model::bind_activations(specs, memory);
+        activations_[{segment, slot}] = model::bind_activations(specs, memory);
       }
       std::vector<model::TensorSpec> recomputed;
-      if (block > 0) std::copy_if(specs.begin(), specs.end(), std::back_inserter(recomputed), is_scratch);
-      std::vector<model::TensorSpec> gradient_specs = model::gradient_specs(plan_.sizes, block);
-      if (block == c.last_block() && c.next_rank >= 0) {
+      if (segment > 0) std::copy_if(specs.begin(), specs.end(), std::back_inserter(recomputed), is_scratch);
+      std::vector<model::TensorSpec> gradient_specs = model::gradient_specs(plan_.sizes, segment);
+      if (segment == c.last_segment() && c.next_rank >= 0) {
         std::erase_if(gradient_specs, [](const model::TensorSpec& spec) { return spec.role == model::TensorRole::output; });
       }
       for (int stash = 0; stash < c.stash_slots; ++stash) {
         std::vector<void*> memory, gradient_memory;
         for (const model::TensorSpec& spec : recomputed)
-          memory.push_back(memory_of(parallel::stash_item(block, stash, spec.name)));
-        recomputed_[{block, stash}] = model::bind_activations(recomputed, memory);
+          memory.push_back(memory_of(parallel::stash_item(segment, stash, spec.name)));
+        recomputed_[{segment, stash}] = model::bind_activations(recomputed, memory);
         for (const model::TensorSpec& spec : gradient_specs) {
           const std::string name = parallel::gradient_name(spec.name);
           gradient_memory.push_back(
-              memory_of(is_scratch(spec) ? parallel::scratch_item(name) : parallel::stash_item(block, stash, name)));
+              memory_of(is_scratch(spec) ? parallel::scratch_item(name) : parallel::stash_item(segment, stash, name)));
         }
-        stashes_[{block, stash}] = model::bind_gradients(gradient_specs, gradient_memory);
+        stashes_[{segment, stash}] = model::bind_gradients(gradient_specs, gradient_memory);
       }
     }
   }
 }
 
-model::BlockActivations RankBuffers::forward_activations(const parallel::Instruction& i) const {
-  return activations_.at({i.block, i.slot});
+model::SegmentActivations RankBuffers::forward_activations(const parallel::Instruction& i) const {
+  return activations_.at({i.segment, i.slot});
 }
 
-model::BlockActivations RankBuffers::backward_activations(const parallel::Instruction& i) const {
-  return model::overlay(activations_.at({i.block, i.slot}), recomputed_.at({i.block, i.stash}));
+model::SegmentActivations RankBuffers::backward_activations(const parallel::Instruction& i) const {
+  return model::overlay(activations_.at({i.segment, i.slot}), recomputed_.at({i.segment, i.stash}));
 }
 
-model::BlockGradients RankBuffers::block_gradients_of(const parallel::Program& program, const parallel::Instruction& i) const {
-  model::BlockGradients gradients_of_block = stashes_.at({i.block, i.stash});
+model::SegmentGradients RankBuffers::gradients_of(const parallel::Program& program, const parallel::Instruction& i) const {
+  model::SegmentGradients gradients_of_block = stashes_.at({i.segment, i.stash});
   if (i.gradient_in < 0) return gradients_of_block;
   const parallel::BufferId buffer = parallel::output_gradient_buffer(program, i);
   gradients_of_block.output = buffer.kind == parallel::BufferKind::received_gradient
@@ -157,7 +157,7 @@ View RankBuffers::residual(const parallel::BufferId& buffer) const {
 }
 
 View RankBuffers::input(const parallel::Program& program, const parallel::Instruction& i) const {
-  return i.block == 0 ? View() : residual(parallel::input_buffer(program, i));
+  return i.segment == 0 ? View() : residual(parallel::input_buffer(program, i));
 }
 
 View RankBuffers::input_gradient(const parallel::Program& program, const parallel::Instruction& i) const {
@@ -168,7 +168,7 @@ View RankBuffers::message(const parallel::Program& program, const parallel::Inst
   switch (i.kind) {
     case parallel::InstructionKind::receive_activation: return residual({parallel::BufferKind::input, i.chunk, i.input_slot});
     case parallel::InstructionKind::send_activation:
-      return residual({parallel::BufferKind::output, program.chunk_of(i).last_block(), i.slot});
+      return residual({parallel::BufferKind::output, program.chunk_of(i).last_segment(), i.slot});
     case parallel::InstructionKind::receive_gradient:
       return residual({parallel::BufferKind::received_gradient, i.chunk, i.gradient_in});
     case parallel::InstructionKind::send_gradient:

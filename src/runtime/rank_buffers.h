@@ -20,13 +20,13 @@ class RankBuffers {
   View adamw_table, scalars, evaluation_loss, arrival, optimizer_state, rope_table, workspace;
   std::vector<View> norm_ranges;                                       // FlatLayout::norm_ranges of kept_gradients
   std::vector<model::Batch> batches;                                   // [slot]
-  std::vector<model::BlockParameters> block_weights, block_gradients;  // [block of the model]; empty for other ranks' blocks
+  std::vector<model::SegmentParameters> segment_weights, segment_gradients;  // [segment of the model]; empty for other ranks' segments
 
-  // Tensors of a block's instruction.
-  model::BlockActivations forward_activations(const parallel::Instruction& i) const;
+  // Tensors of a segment's instruction.
+  model::SegmentActivations forward_activations(const parallel::Instruction& i) const;
   // Recomputed tensors are where backward keeps them until the weight part has used them.
-  model::BlockActivations backward_activations(const parallel::Instruction& i) const;
-  model::BlockGradients block_gradients_of(const parallel::Program& program, const parallel::Instruction& i) const;
+  model::SegmentActivations backward_activations(const parallel::Instruction& i) const;
+  model::SegmentGradients gradients_of(const parallel::Program& program, const parallel::Instruction& i) const;
 
   // This rank's rows of the residual stream or of its gradient; empty where the model begins or ends.
   View input(const parallel::Program& program, const parallel::Instruction& i) const;
@@ -54,15 +54,15 @@ class RankBuffers {
   const parallel::Bucket& bucket(int index) const { return plan_.flat.buckets()[static_cast<std::size_t>(index)]; }
   void bind_state();
   void bind_messages(DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places);
-  void bind_blocks();
+  void bind_segments();
 
   const parallel::RankPlan& plan_;
   Buffer arena_;
   std::vector<Buffer> received_;
   std::size_t linked_bytes_ = 0;
-  std::map<std::pair<int, int>, model::BlockActivations> activations_;  // (block, slot): for forward
-  std::map<std::pair<int, int>, model::BlockActivations> recomputed_;   // (block, stash): what backward has instead of scratch
-  std::map<std::pair<int, int>, model::BlockGradients> stashes_;        // (block, stash), without `output` where it is received
+  std::map<std::pair<int, int>, model::SegmentActivations> activations_;  // (segment, slot): for forward
+  std::map<std::pair<int, int>, model::SegmentActivations> recomputed_;   // (segment, stash): what backward has instead of scratch
+  std::map<std::pair<int, int>, model::SegmentGradients> stashes_;        // (segment, stash), without `output` where it is received
   std::map<parallel::BufferId, View> messages_;
 };
 

@@ -1,7 +1,7 @@
 // Times training steps with events, and makes ledgers (parallel/ledger.h) and traces from them.
 //
 // An event costs the stream about a microsecond, so a step has only those that its ledger needs: around the waits of the
-// compute stream, and around each communication instruction on its own stream. Collectives within blocks are many, so they are
+// compute stream, and around each communication instruction on its own stream. Collectives within segments are many, so they are
 // timed in the first two steps and then in every `tensor_period`-th; the steps in between assume the same share of compute as
 // last measured. Traced steps have events around everything. After the first steps, only traced ones create new events.
 //
@@ -74,7 +74,7 @@ class StepRecorder final : public IssueObserver {
     Detail detail = Detail::ledger;
     Event begin, end;
     std::vector<Times> times;           // by instruction
-    std::optional<std::size_t> tensor;  // index into tensor_, if this step timed what blocks do
+    std::optional<std::size_t> tensor;  // index into tensor_, if this step timed what segments do
   };
 
   Slot& slot_of(std::int64_t step) { return slots_[static_cast<std::size_t>(step) % slots_.size()]; }

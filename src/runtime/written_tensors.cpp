@@ -11,26 +11,26 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
   std::vector<WrittenTensor> written;
   const auto spec_of = [](const std::vector<model::TensorSpec>& specs, const std::string& name) -> const model::TensorSpec& {
     const auto it = std::find_if(specs.begin(), specs.end(), [&](const model::TensorSpec& spec) { return spec.name == name; });
-    require(it != specs.end(), "written_by: no tensor of the block is called " + name);
+    require(it != specs.end(), "written_by: no tensor of the segment is called " + name);
     return *it;
   };
   if (i.kind == parallel::InstructionKind::forward) {
-    const auto specs = model::activation_specs(plan.sizes, i.block);
+    const auto specs = model::activation_specs(plan.sizes, i.segment);
     for (const model::NamedView& v : model::named(buffers.forward_activations(i))) {
       const model::TensorSpec& spec = spec_of(specs, v.name);
       if (spec.role != model::TensorRole::workspace) written.push_back({v.name, v.view, spec.split});
     }
   } else if (i.kind == parallel::InstructionKind::backward_input) {
-    const auto specs = model::gradient_specs(plan.sizes, i.block);
-    for (const model::NamedView& v : model::named(buffers.block_gradients_of(plan.train, i))) {
+    const auto specs = model::gradient_specs(plan.sizes, i.segment);
+    for (const model::NamedView& v : model::named(buffers.gradients_of(plan.train, i))) {
       const model::TensorSpec& spec = spec_of(specs, v.name);
       if (spec.role != model::TensorRole::workspace) written.push_back({parallel::gradient_name(v.name), v.view, spec.split});
     }
     written.push_back(
-        {parallel::gradient_name("the block's input"), buffers.input_gradient(plan.train, i), model::Split::residual});
+        {parallel::gradient_name("the segment's input"), buffers.input_gradient(plan.train, i), model::Split::residual});
   } else if (i.kind == parallel::InstructionKind::backward_weight) {
     for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
-      if (plan.parameters[p].block != i.block) continue;
+      if (plan.parameters[p].segment != i.segment) continue;
       const parallel::Range range = plan.flat.parameter_gradient(p);
       written.push_back({parallel::gradient_name(plan.parameters[p].name), buffers.gradients.rows(range.first, range.count),
                          model::Split::none, static_cast<int>(p)});
@@ -39,11 +39,11 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
   return written;
 }
 
-std::int64_t execution_order(const parallel::Instruction& i, int blocks) {
+std::int64_t execution_order(const parallel::Instruction& i, int segments) {
   const bool forward = i.kind == parallel::InstructionKind::forward;
   const int within =
-      forward ? i.block : blocks + 2 * (blocks - 1 - i.block) + (i.kind == parallel::InstructionKind::backward_weight ? 1 : 0);
-  return std::int64_t{i.micro_batch} * 3 * blocks + within;
+      forward ? i.segment : segments + 2 * (segments - 1 - i.segment) + (i.kind == parallel::InstructionKind::backward_weight ? 1 : 0);
+  return std::int64_t{i.micro_batch} * 3 * segments + within;
 }
 
 }  // namespace plait::runtime

@@ -21,11 +21,11 @@ struct WrittenTensor {
   int parameter = -1;  // index into RankPlan::parameters for a parameter's gradient so far
 };
 
-// Of an instruction of plan.train; empty for those that belong to no block.
+// Of an instruction of plan.train; empty for those that belong to no segment.
 std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const RankBuffers& buffers,
                                       const parallel::Instruction& instruction);
 
-// Where a block's instruction stands in a serial run of the step over micro-batches of the same data-parallel rank.
-std::int64_t execution_order(const parallel::Instruction& instruction, int blocks);
+// Where a segment's instruction stands in a serial run of the step over micro-batches of the same data-parallel rank.
+std::int64_t execution_order(const parallel::Instruction& instruction, int segments);
 
 }  // namespace plait::runtime

@@ -42,7 +42,7 @@ VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config)
                       .gradients = unit_roundoff(plan.gradient_type),
                       .master = unit_roundoff(plan.master_type),
                       .longest_sum = std::max({shape.hidden, shape.ffn, shape.attention_dim(), sequence}),
-                      .blocks = shape.blocks(),
+                      .segments = shape.segments(),
                       .tokens = plan.global_batch * sequence,
                       .micro_batches = plan.global_batch / plan.sizes.micro_batch.batch,
                       .optimizer = verify_optimizer(config),
@@ -53,7 +53,7 @@ VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config)
 
 double VerifyBounds::tensor(double drift) const {
   const double product = stored + summed * root_of(longest_sum);
-  return confidence * (product + drift) * root_of(8 * blocks);
+  return confidence * (product + drift) * root_of(4 * (segments + 2));
 }
 
 double VerifyBounds::gradient(double drift) const {
@@ -92,7 +92,7 @@ nlohmann::ordered_json to_json(const VerifyBounds& b) {
           {"from",
            {{"unit_roundoff", {{"stored", b.stored}, {"summed", b.summed}, {"gradients", b.gradients}, {"master", b.master}}},
             {"longest_sum", b.longest_sum},
-            {"blocks", b.blocks},
+            {"segments", b.segments},
             {"tokens", b.tokens},
             {"micro_batches", b.micro_batches}}}};
 }

@@ -6,9 +6,10 @@
 // of tensors and of the partial sums that ranks exchange (bf16, f32, f64), and `summed`, in which products are accumulated (f32
 // or f64).
 //
-//   one product      e = u(stored) + u(summed) √K, K the longest sum in a block: hidden, ffn, heads × head_dim or sequence
-//   through a model  every block adds four products forward and as many backward to what it was given, independently:
-//                    tensor = c e √(8 blocks)
+//   one product      e = u(stored) + u(summed) √K, K the longest sum in a segment: hidden, ffn, heads × head_dim or sequence
+//   through a model  every segment adds two products forward and as many backward to what it was given, independently, the
+//                    ends of the model twice as many:
+//                    tensor = c e √(4 (segments + 2))
 //   gradients        are sums over micro-batches and data-parallel ranks, in the type of gradients, of products that are sums
 //                    over tokens: gradient = tensor + c (u(gradients) √micro-batches + u(summed) √tokens)
 //   gradient norm    is a number that all tokens add to, with errors as independent as the tokens are, summed over
@@ -27,7 +28,7 @@
 //   parameter = Σ over steps of 2 lr min(1, gradient · max √v̂ / (√v̂ + ε)) + u(master) (steps + 1) max |parameter|
 // with √v̂ of the serial run after each step and max over the tensor. An element whose gradients are as large as any other's in
 // its tensor has to agree to 2 Σ lr · gradient; the key biases of attention, whose true gradients are 0, hardly need to agree.
-// The weights that blocks compute with are parameters rounded, to neighbours at worst: weight = parameter + 2 u(stored) max |w|
+// The weights that segments compute with are parameters rounded, to neighbours at worst: weight = parameter + 2 u(stored) max |w|
 //
 // Later steps start from weights that are apart already. Weights that differ by d of their size do to a product what rounding
 // it to d would: from the second step on, e + d takes the place of e, with
@@ -61,7 +62,7 @@ struct StepFigures {
 struct VerifyBounds {
   // What they follow from.
   double stored = 0, summed = 0, gradients = 0, master = 0;  // unit roundoffs
-  std::int64_t longest_sum = 0, blocks = 0, tokens = 0, micro_batches = 0;
+  std::int64_t longest_sum = 0, segments = 0, tokens = 0, micro_batches = 0;
   OptimizerConfig optimizer;
   std::vector<double> rates;  // lr of each step that is taken
 

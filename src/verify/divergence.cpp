@@ -31,7 +31,7 @@ void to_json(nlohmann::ordered_json& json, const Divergence& d) {
           {"tensor_parallel", d.at.tensor},
           {"what", d.what},
           {"tensor", d.tensor},
-          {"block", d.block},
+          {"segment", d.segment},
           {"micro_batch", d.micro_batch},
           {"error", d.error},
           {"bound", d.bound},
@@ -52,7 +52,7 @@ void from_json(const nlohmann::ordered_json& json, Divergence& d) {
   json.at("tensor_parallel").get_to(d.at.tensor);
   json.at("what").get_to(d.what);
   json.at("tensor").get_to(d.tensor);
-  json.at("block").get_to(d.block);
+  json.at("segment").get_to(d.segment);
   json.at("micro_batch").get_to(d.micro_batch);
   json.at("error").get_to(d.error);
   json.at("bound").get_to(d.bound);

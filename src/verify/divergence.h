@@ -17,7 +17,7 @@ enum class StepPart {
   loss,        // after the sum over ranks
   norm,        // of the gradients, likewise
   parameters,  // after the update
-  weights,     // what blocks compute with from then on
+  weights,     // what segments compute with from then on
 };
 
 // Divergences compare by when they happen: step, part, then `order` and `index` within the part, then rank.
@@ -25,18 +25,18 @@ struct Divergence {
   // The place in execution.
   std::int64_t step = 0;
   StepPart part = StepPart::tensors;
-  std::int64_t order = 0;  // parallel::execution_order, or blocks in backward order
+  std::int64_t order = 0;  // parallel::execution_order, or segments in backward order
   std::int64_t index = 0;  // of the tensor among those of that order
   int rank = 0;
 
   parallel::Coordinates at = {};  // of the rank
-  std::string what = {};          // "backward_input micro-batch 0 block 3: gradient of middle"
+  std::string what = {};          // "backward_input micro-batch 0 segment 3: gradient of middle"
   std::string tensor = {};        // its last part alone
-  int block = -1, micro_batch = -1;
+  int segment = -1, micro_batch = -1;
   double error = 0, bound = 0;
   std::string remark = {};  // what else is known; may be empty
 
-  // "step 1, backward_input micro-batch 0 block 3: gradient of middle, rank 2 (pipeline 1 data 0 tensor 0), relative error 0.7
+  // "step 1, backward_input micro-batch 0 segment 3: gradient of middle, rank 2 (pipeline 1 data 0 tensor 0), relative error 0.7
   // (bound 1.0e-05)"
   std::string text() const;
   bool before(const Divergence& other) const;

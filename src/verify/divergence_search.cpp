@@ -70,10 +70,10 @@ void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i
   for (std::size_t t = 0; t < written.size(); ++t) {
     const WrittenTensor& tensor = written[t];
     Divergence found{
-        .step = step_, .order = runtime::execution_order(i, plan.sizes.shape.blocks()), .index = static_cast<std::int64_t>(t)};
+        .step = step_, .order = runtime::execution_order(i, plan.sizes.shape.segments()), .index = static_cast<std::int64_t>(t)};
     found.what = to_string(i) + ": " + tensor.name;
     found.tensor = tensor.name;
-    found.block = i.block;
+    found.segment = i.segment;
     found.micro_batch = i.micro_batch;
     found.remark = remark_on(i, t == 0);
     if (tensor.parameter >= 0) {
@@ -98,11 +98,11 @@ void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i
   }
 }
 
-// Whether more than the weight part of its own block adds to a parameter's gradient: those others may be micro-batches ahead,
+// Whether more than the weight part of its own segment adds to a parameter's gradient: those others may be micro-batches ahead,
 // until the last one.
 bool DivergenceSearch::others_add_to(const model::Parameter& parameter) const {
   const parallel::RankPlan& plan = runner_.plan();
-  const bool is_table = parameter.block == 0 && plan.sizes.shape.tie_embeddings && plan.holds(plan.sizes.shape.head_block());
+  const bool is_table = parameter.segment == 0 && plan.sizes.shape.tie_embeddings && plan.holds(plan.sizes.shape.head_segment());
   return parameter.norm || is_table;
 }
 
@@ -142,11 +142,11 @@ void DivergenceSearch::compare_parameters(const std::vector<ParameterError>& err
   const parallel::RankPlan& plan = runner_.plan();
   for (std::size_t n = 0; n < errors.size(); ++n) {
     const model::Parameter& parameter = plan.parameters[errors[n].parameter];
-    found.order = plan.sizes.shape.blocks() - parameter.block;
+    found.order = plan.sizes.shape.segments() - parameter.segment;
     found.index = static_cast<std::int64_t>(n);
-    found.block = parameter.block;
+    found.segment = parameter.segment;
     found.tensor = parameter.name;
-    found.what = fmt::format("{}{} (block {})", what, parameter.name, parameter.block);
+    found.what = fmt::format("{}{} (segment {})", what, parameter.name, parameter.segment);
     found.error = errors[n].error;
     found.bound = errors[n].bound;
     found.remark = remark_on(found.part, parameter);
@@ -172,10 +172,10 @@ std::string DivergenceSearch::remark_on(const Instruction& i, bool first_tensor)
   const parallel::Chunk& chunk = plan.train.chunk_of(i);
   const bool forward = i.kind == InstructionKind::forward;
   std::vector<std::string> remarks;
-  if (first_tensor && forward && i.block == chunk.first_block && chunk.previous_rank >= 0) {
-    remarks.push_back(fmt::format("the block's input comes from pipeline rank {}", chunk.previous_rank));
+  if (first_tensor && forward && i.segment == chunk.first_segment && chunk.previous_rank >= 0) {
+    remarks.push_back(fmt::format("the segment's input comes from pipeline rank {}", chunk.previous_rank));
   }
-  if (first_tensor && i.kind == InstructionKind::backward_input && i.block == chunk.last_block() && chunk.next_rank >= 0) {
+  if (first_tensor && i.kind == InstructionKind::backward_input && i.segment == chunk.last_segment() && chunk.next_rank >= 0) {
     remarks.push_back(fmt::format("it comes from pipeline rank {}", chunk.next_rank));
   }
   if (step_ > 1) remarks.push_back(fmt::format("all weights agreed after step {}", step_ - 1));

@@ -18,7 +18,7 @@ enum class ErrorKind {
   norm,       // of the gradients, likewise
   gradient,   // of every parameter in the first step
   parameter,  // every one after the last step
-  weight,     // what blocks compute with then: parameters, rounded and gathered
+  weight,     // what segments compute with then: parameters, rounded and gathered
 };
 inline constexpr std::array error_kinds = {ErrorKind::loss, ErrorKind::norm, ErrorKind::gradient, ErrorKind::parameter,
                                            ErrorKind::weight};

@@ -23,7 +23,7 @@ std::vector<ParameterError> gradient_errors(runtime::Interpreter& interpreter, c
 // Master weights after it. Blocks.
 std::vector<ParameterError> parameter_errors(runtime::Interpreter& interpreter, const ReferenceStep& serial,
                                              const VerifyBounds& bounds);
-// What blocks compute with after it: all of what this rank has of every parameter, gathered under ZeRO. Blocks.
+// What segments compute with after it: all of what this rank has of every parameter, gathered under ZeRO. Blocks.
 std::vector<ParameterError> weight_errors(runtime::Interpreter& interpreter, const ReferenceStep& serial,
                                           const VerifyBounds& bounds);
 

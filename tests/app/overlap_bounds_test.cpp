@@ -77,7 +77,7 @@ TEST(VerifyOverlapBounds, FailALayoutThatComputesTheRightThing) {
   EXPECT_FALSE(pipeline.findings.first_divergence.has_value());
   ASSERT_EQ(pipeline.exceeded.size(), 1u);
   EXPECT_EQ(pipeline.findings.ledgers.size(), 2u);
-  EXPECT_TRUE(report.layouts[1].passed()) << "ranks that share every block have no bubble";
+  EXPECT_TRUE(report.layouts[1].passed()) << "ranks that share every segment have no bubble";
   EXPECT_GT(report.layouts[1].findings.ledgers[0].exposed_tp_ms(), 0);
 
   const auto json = nlohmann::json::parse(to_json(report).dump());

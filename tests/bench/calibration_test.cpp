@@ -49,8 +49,8 @@ TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
   const plan::Calibration c = measured(tiny(), true);
   EXPECT_EQ(c.device, "CPU");
   EXPECT_EQ(c.model, launch::model_key_of(tiny(), 128, DeviceKind::host));
-  ASSERT_EQ(c.blocks.size(), 2U * 2 * 3);
-  for (const plan::BlockMeasurement& b : c.blocks) {
+  ASSERT_EQ(c.segments.size(), 2U * 2 * 3);
+  for (const plan::SegmentMeasurement& b : c.segments) {
     EXPECT_GT(b.forward, 0);
     EXPECT_GT(b.backward_weight, 0);
     EXPECT_EQ(b.backward_input > 0, b.kind != plan::BlockKind::embedding);
@@ -105,7 +105,7 @@ TEST(Calibrate, EachRecomputationIsMeasuredWhereThePlannerMayChoose) {
                              .argv = {},
                              .note = [](const std::string&) {}};
   const plan::Calibration c = calibrate(request);
-  EXPECT_EQ(c.blocks.size(), 3U * 3) << "tensor 1, three ways, three kinds";
+  EXPECT_EQ(c.segments.size(), 3U * 3) << "tensor 1, three ways, three kinds";
   EXPECT_TRUE(c.collectives.empty());
 }
 
@@ -120,7 +120,7 @@ TEST_F(Cache, WhatWasMeasuredIsUsedOnThisMachineForThisModelAlone) {
   const Config config = tiny();
   EXPECT_FALSE(launch::kept_calibration(config, 128, DeviceKind::host).has_value());
   plan::Calibration c = measured(config, false);
-  for (plan::BlockMeasurement& b : c.blocks) b.forward = 1;  // seconds: nothing else can make a step as long
+  for (plan::SegmentMeasurement& b : c.segments) b.forward = 1;  // seconds: nothing else can make a step as long
   launch::save_calibration(c, launch::calibration_path(c.device, c.model));
   const launch::SitedPlan planned = launch::plan_on_site(config, 128);
   EXPECT_GT(planned.job.best.step_seconds, 3);

@@ -22,11 +22,11 @@ TEST(Parameters, Gpt2HasItsPublishedSize) {
 
 TEST(Parameters, NamesAreUniqueAndBlocksAscend) {
   std::set<std::string> names;
-  int block = 0;
+  int segment = 0;
   for (const Parameter& p : parameters(gpt2_124m())) {
     EXPECT_TRUE(names.insert(p.name).second) << p.name;
-    EXPECT_GE(p.block, block);
-    block = p.block;
+    EXPECT_GE(p.segment, segment);
+    segment = p.segment;
   }
 }
 

@@ -16,7 +16,7 @@ namespace plait::model {
 
 class SerialModel {
  public:
-  SerialModel(const BlockSizes& options, std::uint64_t seed) : options_(options), memory_(Device{}), stream_(Device{}) {
+  SerialModel(const SegmentSizes& options, std::uint64_t seed) : options_(options), memory_(Device{}), stream_(Device{}) {
     list_ = parameters(options.shape);
     for (const Parameter& p : list_) {
       weights_.push_back(tensor(p.shape));
@@ -34,20 +34,20 @@ class SerialModel {
     }
     block_weights_ = bind_parameters(options.shape, list_, weights_);
     block_gradients_ = bind_parameters(options.shape, list_, gradients_);
-    for (int block = 0; block < options.shape.blocks(); ++block) {
-      const auto specs = activation_specs(options, block);
+    for (int segment = 0; segment < options.shape.segments(); ++segment) {
+      const auto specs = activation_specs(options, segment);
       std::vector<void*> memory;
       for (const TensorSpec& spec : specs) memory.push_back(tensor(spec.shape, spec.dtype).data);
       activations_.push_back(bind_activations(specs, memory));
     }
-    // One stash for all blocks; outputs' gradients take turns in two.
+    // One stash for all segments; outputs' gradients take turns in two.
     residual_ = {tensor({options.micro_batch.rows(), options.shape.hidden}),
                  tensor({options.micro_batch.rows(), options.shape.hidden})};
-    for (int block = 0; block < options.shape.blocks(); ++block) {
-      const auto specs = gradient_specs(options, block);
+    for (int segment = 0; segment < options.shape.segments(); ++segment) {
+      const auto specs = gradient_specs(options, segment);
       std::vector<void*> memory;
       for (const TensorSpec& spec : specs) {
-        memory.push_back(spec.name == "output" ? residual_[static_cast<std::size_t>((block + 1) % 2)].data
+        memory.push_back(spec.name == "output" ? residual_[static_cast<std::size_t>((segment + 1) % 2)].data
                                                : tensor(spec.shape, spec.dtype).data);
       }
       gradients_of_blocks_.push_back(bind_gradients(specs, memory));
@@ -74,27 +74,27 @@ class SerialModel {
 
   // Mean loss; gradients too when `backward` (accumulate: on top of what is there).
   double run(bool backward, bool accumulate = false) {
-    const int head = options_.shape.head_block();
+    const int head = options_.shape.head_segment();
     const auto scale = static_cast<float>(1.0 / static_cast<double>(options_.micro_batch.rows()));
-    for (int block = 0; block <= head; ++block) {
+    for (int segment = 0; segment <= head; ++segment) {
       transformer_->forward(stream_, *context_,
-                            {.block = block,
-                             .weights = &weights_of(block),
+                            {.segment = segment,
+                             .weights = &weights_of(segment),
                              .batch = batch_,
-                             .input = input(block),
-                             .activations = &activations_[static_cast<std::size_t>(block)],
+                             .input = input(segment),
+                             .activations = &activations_[static_cast<std::size_t>(segment)],
                              .train = backward,
                              .loss_scale = scale});
     }
-    for (int block = head; backward && block >= 0; --block) {
-      const Transformer::Backward args{.block = block,
-                                       .weights = &weights_of(block),
-                                       .weight_gradients = &block_gradients_[static_cast<std::size_t>(block)],
+    for (int segment = head; backward && segment >= 0; --segment) {
+      const Transformer::Backward args{.segment = segment,
+                                       .weights = &weights_of(segment),
+                                       .weight_gradients = &block_gradients_[static_cast<std::size_t>(segment)],
                                        .batch = batch_,
-                                       .input = input(block),
-                                       .activations = &activations_[static_cast<std::size_t>(block)],
-                                       .gradients = &gradients_of_blocks_[static_cast<std::size_t>(block)],
-                                       .input_gradient = block == 0 ? View() : residual_[static_cast<std::size_t>(block % 2)],
+                                       .input = input(segment),
+                                       .activations = &activations_[static_cast<std::size_t>(segment)],
+                                       .gradients = &gradients_of_blocks_[static_cast<std::size_t>(segment)],
+                                       .input_gradient = segment == 0 ? View() : residual_[static_cast<std::size_t>(segment % 2)],
                                        .accumulate = accumulate,
                                        .accumulate_tokens = accumulate || options_.shape.tie_embeddings};
       transformer_->backward_input(stream_, *context_, args);
@@ -122,15 +122,15 @@ class SerialModel {
   View gradient(std::size_t i) const { return gradients_[i]; }
 
  private:
-  const BlockParameters& weights_of(int block) const { return block_weights_[static_cast<std::size_t>(block)]; }
-  View input(int block) const { return block == 0 ? View() : activations_[static_cast<std::size_t>(block) - 1].output; }
+  const SegmentParameters& weights_of(int segment) const { return block_weights_[static_cast<std::size_t>(segment)]; }
+  View input(int segment) const { return segment == 0 ? View() : activations_[static_cast<std::size_t>(segment) - 1].output; }
   View tensor(Shape shape) { return tensor(shape, options_.compute); }
   View tensor(Shape shape, DType type) {
     buffers_.push_back(memory_.allocate(static_cast<std::size_t>(shape.elements()) * size_of(type)));
     return View(buffers_.back().data(), type, shape);
   }
 
-  BlockSizes options_;
+  SegmentSizes options_;
   DeviceMemory memory_;
   std::vector<Buffer> buffers_;
   Stream stream_;
@@ -139,9 +139,9 @@ class SerialModel {
   std::unique_ptr<Transformer> transformer_;
   std::vector<Parameter> list_;
   std::vector<View> weights_, gradients_;
-  std::vector<BlockParameters> block_weights_, block_gradients_;
-  std::vector<BlockActivations> activations_;
-  std::vector<BlockGradients> gradients_of_blocks_;
+  std::vector<SegmentParameters> block_weights_, block_gradients_;
+  std::vector<SegmentActivations> activations_;
+  std::vector<SegmentGradients> gradients_of_blocks_;
   std::vector<View> residual_;
   Batch batch_;
 };

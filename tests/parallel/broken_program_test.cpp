@@ -29,11 +29,11 @@ class Editor {
   Chunk& chunk(int rank, int index = 0) { return program(rank).chunks[static_cast<std::size_t>(index)]; }
   Instruction& at(int rank, int index) { return program(rank).instructions[static_cast<std::size_t>(index)]; }
 
-  // The first instruction of this kind, micro-batch and block (or chunk, of messages, or bucket); -1 is any.
+  // The first instruction of this kind, micro-batch and segment (or chunk, of messages, or bucket); -1 is any.
   int find(int rank, InstructionKind kind, int micro_batch = -1, int which = -1, Group group = Group::data) {
     const auto& list = program(rank).instructions;
     const auto it = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
-      const int what = i.bucket >= 0 ? i.bucket : i.block >= 0 ? i.block : i.chunk;
+      const int what = i.bucket >= 0 ? i.bucket : i.segment >= 0 ? i.segment : i.chunk;
       return i.kind == kind && (micro_batch < 0 || i.micro_batch == micro_batch) && (which < 0 || what == which) &&
              i.group == group;
     });
@@ -86,7 +86,7 @@ TEST(BrokenProgram, Structure) {
   {
     Editor e(one_f_one_b);
     e.get(0, forward, 2, 0).stream = 99;
-    e.expect(0, AllOf(HasSubstr("forward micro-batch 2 block 0"), HasSubstr("is on stream 99 of")));
+    e.expect(0, AllOf(HasSubstr("forward micro-batch 2 segment 0"), HasSubstr("is on stream 99 of")));
   }
   {
     Editor e(one_f_one_b);
@@ -101,12 +101,12 @@ TEST(BrokenProgram, Structure) {
   {
     Editor e(one_f_one_b);
     e.get(0, forward, 3, 0).micro_batch = 4;
-    e.expect(0, AllOf(HasSubstr("forward micro-batch 4 block 0"), HasSubstr("does not belong to this rank's step")));
+    e.expect(0, AllOf(HasSubstr("forward micro-batch 4 segment 0"), HasSubstr("does not belong to this rank's step")));
   }
   {
     Editor e(one_f_one_b);
-    ++e.chunk(1).first_block;
-    e.expect(1, HasSubstr("stage 1 has blocks 2 to 3 and should begin with block 1"));
+    ++e.chunk(1).first_segment;
+    e.expect(1, HasSubstr("stage 1 has segments 2 to 3 and should begin with segment 1"));
   }
   {
     Editor e(one_f_one_b);
@@ -124,7 +124,7 @@ TEST(BrokenProgram, MoreInFlightThanDeclaredSlots) {
   Editor e(one_f_one_b);
   ASSERT_EQ(e.chunk(0).activation_slots, 2);
   e.chunk(0).activation_slots = 1;
-  e.expect(0, AllOf(HasSubstr("forward micro-batch 1 block 0"), HasSubstr("uses the activations of block 0, slot 1"),
+  e.expect(0, AllOf(HasSubstr("forward micro-batch 1 segment 0"), HasSubstr("uses the activations of segment 0, slot 1"),
                     HasSubstr("declares 1 slots")));
 }
 
@@ -135,7 +135,7 @@ TEST(BrokenProgram, MissingInstructions) {
     e.remove(rank, e.find(rank, kind, micro_batch, which, group));
     e.expect(rank, AllOf(HasSubstr(name), HasSubstr("is missing")));
   };
-  without(one_f_one_b, 0, backward_weight, 2, 0, Group::data, "backward_weight micro-batch 2 block 0");
+  without(one_f_one_b, 0, backward_weight, 2, 0, Group::data, "backward_weight micro-batch 2 segment 0");
   without(one_f_one_b, 1, send_gradient, 3, -1, Group::data, "send_gradient micro-batch 3 chunk 0");
   without(one_f_one_b, 1, load_batch, 3, -1, Group::data, "load_batch micro-batch 3");
   without(two_replicas, 1, reduce_gradients, -1, 1, Group::data, "reduce_gradients bucket 1 over the data group");
@@ -152,23 +152,23 @@ TEST(BrokenProgram, DoubleForward) {
   Editor e(one_f_one_b);
   const Instruction again = e.get(1, forward, 2, 1);
   e.program(1).instructions.push_back(again);
-  e.expect(1, AllOf(HasSubstr("forward micro-batch 2 block 1"), HasSubstr("runs a second time")));
+  e.expect(1, AllOf(HasSubstr("forward micro-batch 2 segment 1"), HasSubstr("runs a second time")));
 }
 
 TEST(BrokenProgram, ForwardAfterBackward) {
   Editor e(one_f_one_b);
   e.move(1, e.find(1, forward, 1, 3), e.find(1, backward_weight, 1, 3));
   e.derive(1);
-  e.expect(1, AllOf(HasSubstr("backward_input micro-batch 1 block 3"),
-                    HasSubstr("needs micro-batch 1 in the activations of block 3"),
-                    HasSubstr("it comes later, from instruction"), HasSubstr("forward micro-batch 1 block 3")));
+  e.expect(1, AllOf(HasSubstr("backward_input micro-batch 1 segment 3"),
+                    HasSubstr("needs micro-batch 1 in the activations of segment 3"),
+                    HasSubstr("it comes later, from instruction"), HasSubstr("forward micro-batch 1 segment 3")));
 }
 
 TEST(BrokenProgram, WeightPartBeforeInputPart) {
   Editor e({.schedule = {ScheduleKind::zb_h1, 2, 1, 4}});
   e.move(1, e.find(1, backward_weight, 1, 2), e.find(1, backward_input, 1, 2));
   e.derive(1);
-  e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 1 block 2"), HasSubstr("needs micro-batch 1 in the")));
+  e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 1 segment 2"), HasSubstr("needs micro-batch 1 in the")));
 }
 
 TEST(BrokenProgram, ReuseOfALiveSlot) {
@@ -177,7 +177,7 @@ TEST(BrokenProgram, ReuseOfALiveSlot) {
     if (i.slot >= 0 && i.micro_batch == 2) i.slot = i.input_slot = e.get(0, forward, 0, 0).slot;
   }
   e.derive(0);
-  e.expect(0, AllOf(HasSubstr("forward micro-batch 2 block 0"), HasSubstr("overwrites the activations of block 0, slot 0"),
+  e.expect(0, AllOf(HasSubstr("forward micro-batch 2 segment 0"), HasSubstr("overwrites the activations of segment 0, slot 0"),
                     HasSubstr("whose micro-batch 0 is still needed by instruction")));
 }
 
@@ -186,7 +186,7 @@ TEST(BrokenProgram, WrongMicroBatchIsSent) {
   e.get(0, send_activation, 1).slot = e.get(0, forward, 0, 0).slot;
   e.derive(0);
   e.expect(0, AllOf(HasSubstr("send_activation micro-batch 1"),
-                    HasSubstr("needs micro-batch 1 in the output of block 0, slot 0"), HasSubstr("which holds micro-batch 0")));
+                    HasSubstr("needs micro-batch 1 in the output of segment 0, slot 0"), HasSubstr("which holds micro-batch 0")));
 }
 
 TEST(BrokenProgram, GradientOfAnotherMicroBatch) {
@@ -195,7 +195,7 @@ TEST(BrokenProgram, GradientOfAnotherMicroBatch) {
   ASSERT_EQ(output_gradient_buffer(e.program(0), i).kind, BufferKind::received_gradient);
   i.gradient_in = (i.gradient_in + 1) % e.chunk(0, 1).gradient_in_slots;
   e.derive(0);
-  e.expect(0, AllOf(HasSubstr("backward_input micro-batch 2 block 3"),
+  e.expect(0, AllOf(HasSubstr("backward_input micro-batch 2 segment 3"),
                     HasSubstr("needs micro-batch 2 in the received gradient of chunk 1")));
 }
 
@@ -240,20 +240,20 @@ TEST(BrokenProgram, Accumulation) {
   {
     Editor e(one_f_one_b);
     e.get(1, backward_weight, 0, 2).accumulate = true;
-    e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 0 block 2"), HasSubstr("adds to the gradients"),
+    e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 0 segment 2"), HasSubstr("adds to the gradients"),
                       HasSubstr("must overwrite")));
   }
   {
     Editor e(one_f_one_b);
     e.get(1, backward_input, 2, 2).accumulate = false;
-    e.expect(1, AllOf(HasSubstr("backward_input micro-batch 2 block 2"), HasSubstr("overwrites the gradients"),
+    e.expect(1, AllOf(HasSubstr("backward_input micro-batch 2 segment 2"), HasSubstr("overwrites the gradients"),
                       HasSubstr("micro-batch 1 has been added")));
   }
   {
     Editor e(two_replicas);
     e.get(0, backward_weight, 0, 0).accumulate_tokens = false;  // the tied head has written before
     e.expect(
-        0, AllOf(HasSubstr("backward_weight micro-batch 0 block 0"), HasSubstr("overwrites the gradients of the token table")));
+        0, AllOf(HasSubstr("backward_weight micro-batch 0 segment 0"), HasSubstr("overwrites the gradients of the token table")));
   }
   {
     Editor e(sharded_gradients);
@@ -329,7 +329,7 @@ TEST(BrokenProgram, DroppedWaits) {
     e.expect(0, AllOf(HasSubstr("is not made to wait for instruction"), words));
   };
   without_waits(one_f_one_b, send_activation, 1,
-                AllOf(HasSubstr("forward micro-batch 1 block 0"), HasSubstr("both use 'output of block 0, slot 1'")));
+                AllOf(HasSubstr("forward micro-batch 1 segment 0"), HasSubstr("both use 'output of segment 0, slot 1'")));
   without_waits(two_replicas, load_batch, 0, AllOf(HasSubstr("of the step before"), HasSubstr("both use 'batch slot 0'")));
   without_waits(two_replicas, reduce_gradients, -1, HasSubstr("both use 'gradients in place 0'"));
   without_waits(two_replicas, update, -1, HasSubstr("both use 'the step's scalars'"));
@@ -387,10 +387,10 @@ TEST(BrokenProgram, CollectivesOfOneGroupOnTwoStreams) {
 
 TEST(BrokenProgram, TensorRanksComputeInAnotherOrder) {
   Editor e({.schedule = {ScheduleKind::gpipe, 1, 1, 3}, .tensor = 2});
-  // Weight parts of two blocks need not be in order on one rank; what they do together with the other rank is.
+  // Weight parts of two segments need not be in order on one rank; what they do together with the other rank is.
   e.move(1, e.find(1, backward_weight, 0, 1), e.find(1, backward_weight, 0, 0));
   e.derive(1);
-  e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 0 block 0"), HasSubstr("meets instruction"),
+  e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 0 segment 0"), HasSubstr("meets instruction"),
                     HasSubstr("rank 0 of the tensor group")));
 }
 
@@ -430,7 +430,7 @@ TEST(BrokenProgram, IsShownInAPictureOfTheStep) {
   } catch (const InternalError& error) {
     EXPECT_THAT(error.what(), HasSubstr("invalid program: rank 1 (pipeline 1, data 0, tensor 0), instruction"));
     EXPECT_THAT(error.what(),
-                HasSubstr("backward_weight micro-batch 2 block 2: overwrites the gradients of the block in bucket"));
+                HasSubstr("backward_weight micro-batch 2 segment 2: overwrites the gradients of the segment in bucket"));
     EXPECT_THAT(error.what(), HasSubstr("rank 0  F0 F1 .. .. B0 --"));
     EXPECT_THAT(error.what(), HasSubstr("[B2 --]"));
   }

@@ -28,18 +28,18 @@ class FlatLayoutTest : public testing::TestWithParam<std::tuple<int, std::int64_
 
 TEST_P(FlatLayoutTest, BucketsTileTheBufferInBackwardOrder) {
   std::int64_t at = 0;
-  int block = shape().head_block();
+  int segment = shape().head_segment();
   for (const Bucket& b : layout.buckets()) {
     EXPECT_EQ(b.range.first, at);
     EXPECT_EQ(b.range.count % (data_size() * FlatLayout::alignment), 0);
-    for (const int in_bucket : b.blocks) {
-      EXPECT_LE(in_bucket, block);
-      block = in_bucket;
+    for (const int in_bucket : b.segments) {
+      EXPECT_LE(in_bucket, segment);
+      segment = in_bucket;
     }
     at = b.range.end();
   }
   EXPECT_EQ(at, layout.elements());
-  EXPECT_EQ(block, 0);
+  EXPECT_EQ(segment, 0);
 }
 
 TEST_P(FlatLayoutTest, ParametersAreAlignedDisjointAndInsideABucketOfTheirBlock) {
@@ -51,7 +51,7 @@ TEST_P(FlatLayoutTest, ParametersAreAlignedDisjointAndInsideABucketOfTheirBlock)
     taken[r.first] = r.end();
     bool inside = false;
     for (const Bucket& b : layout.buckets()) {
-      const bool of_block = std::find(b.blocks.begin(), b.blocks.end(), list[i].block) != b.blocks.end();
+      const bool of_block = std::find(b.segments.begin(), b.segments.end(), list[i].segment) != b.segments.end();
       inside |= r.first >= b.range.first && r.end() <= b.range.end() && of_block;
     }
     EXPECT_TRUE(inside) << list[i].name;
@@ -94,10 +94,10 @@ TEST_P(FlatLayoutTest, ZeRO2KeepsShardsOfGradientsAndTwoBucketsOfWholeOnes) {
     for (const FlatLayout::StatePiece& piece : sharded.state_pieces()) EXPECT_EQ(piece.gradient_first, piece.state_first);
     for (const Range& range : sharded.norm_ranges()) elements += range.count;
     counted[0] += elements;
-    // A block's gradients are in one bucket and neighbours in different places.
+    // A segment's gradients are in one bucket and neighbours in different places.
     for (std::size_t i = 0; i < list.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
-        if (list[i].block != list[j].block) continue;
+        if (list[i].segment != list[j].segment) continue;
         EXPECT_EQ(sharded.bucket_of(i), sharded.bucket_of(j));
       }
     }

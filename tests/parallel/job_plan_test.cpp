@@ -29,7 +29,7 @@ TEST(JobPlan, ProgramsOfOnePlanPerPipelineRankAreThoseOfAllPlans) {
                      few = training_programs(make_stage_plans(c, 150, layout, DeviceKind::host));
     EXPECT_EQ(few.layout, all.layout);
     EXPECT_EQ(few.ends, all.ends);
-    EXPECT_EQ(few.blocks, all.blocks);
+    EXPECT_EQ(few.segments, all.segments);
     EXPECT_EQ(few.micro_batches, all.micro_batches);
     EXPECT_EQ(few.zero, all.zero);
     EXPECT_EQ(few.tied, all.tied);
@@ -41,7 +41,7 @@ TEST(JobPlan, ProgramsOfOnePlanPerPipelineRankAreThoseOfAllPlans) {
       EXPECT_EQ(to_json(few.program(rank)), to_json(plan.train)) << rank;
       ASSERT_EQ(few.of(rank).buckets.size(), plan.flat.buckets().size());
       for (std::size_t b = 0; b < plan.flat.buckets().size(); ++b) {
-        EXPECT_EQ(few.of(rank).buckets[b].blocks, plan.flat.buckets()[b].blocks);
+        EXPECT_EQ(few.of(rank).buckets[b].segments, plan.flat.buckets()[b].segments);
         EXPECT_EQ(few.of(rank).buckets[b].sum, plan.flat.buckets()[b].sum);
       }
     }

@@ -38,13 +38,13 @@ void expect_balanced(const Ledger& ledger) {
   EXPECT_NEAR(wire, ledger.exposed_p2p_ms(), 1e-9);
 }
 
-// Backward of two blocks; two buckets on the reduce stream; the norm waits for the last.
+// Backward of two segments; two buckets on the reduce stream; the norm waits for the last.
 class Buckets : public testing::Test {
  protected:
   Buckets() : program_(with_streams({{StreamRole::compute, -1}, {StreamRole::reduce, -1}})) {
-    program_.instructions = {{.kind = InstructionKind::backward_weight, .stream = 0, .block = 1},
+    program_.instructions = {{.kind = InstructionKind::backward_weight, .stream = 0, .segment = 1},
                              {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 0, .waits = {0}},
-                             {.kind = InstructionKind::backward_weight, .stream = 0, .block = 0},
+                             {.kind = InstructionKind::backward_weight, .stream = 0, .segment = 0},
                              {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 1, .waits = {2}},
                              {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {3}}};
   }
@@ -97,7 +97,7 @@ TEST_F(Buckets, DoneBeforeTheWaitAreNotWhatItWaitedFor) {
   EXPECT_DOUBLE_EQ(ledger.other_ms, 1);
 }
 
-// A stage in the middle of a pipeline: activations in, one block, activations out.
+// A stage in the middle of a pipeline: activations in, one segment, activations out.
 class Stage : public testing::Test {
  protected:
   Stage() : program_(with_streams({{StreamRole::compute, -1}, {StreamRole::receive, 0}, {StreamRole::send, 2}})) {
@@ -106,7 +106,7 @@ class Stage : public testing::Test {
       program_.instructions.push_back(
           {.kind = InstructionKind::receive_activation, .stream = 1, .micro_batch = mb, .chunk = 0});
       program_.instructions.push_back(
-          {.kind = InstructionKind::forward, .stream = 0, .micro_batch = mb, .block = 1, .waits = {first}});
+          {.kind = InstructionKind::forward, .stream = 0, .micro_batch = mb, .segment = 1, .waits = {first}});
       program_.instructions.push_back(
           {.kind = InstructionKind::send_activation, .stream = 2, .micro_batch = mb, .chunk = 0, .waits = {first + 1}});
     }
@@ -168,12 +168,12 @@ TEST_F(Stage, ChargesAWaitToWhatEndedLast) {
 }
 
 TEST_F(Stage, FollowsTheChainOfMessagesOnAStream) {
-  // Both messages are received before the first block, as interleaved schedules do.
+  // Both messages are received before the first segment, as interleaved schedules do.
   program_.instructions[1].waits = {0};
   std::swap(program_.instructions[1], program_.instructions[3]);
   program_.instructions[0].waits.clear();
   program_.instructions[1].waits.clear();
-  program_.instructions[2] = {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 1, .block = 1, .waits = {1}};
+  program_.instructions[2] = {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 1, .segment = 1, .waits = {1}};
   program_.instructions.resize(3);
   const LedgerMaker maker(program_, layout, layout.rank({1, 0, 0}));
   // The second message was ready all the time, but could come only after the first, whose sender was late.
@@ -185,7 +185,7 @@ TEST_F(Stage, FollowsTheChainOfMessagesOnAStream) {
 
 TEST(Ledger, LooksBackIntoTheStepBefore) {
   Program program = with_streams({{StreamRole::compute, -1}, {StreamRole::reduce, -1}});
-  program.instructions = {{.kind = InstructionKind::forward, .stream = 0, .block = 0, .waits = {2}},
+  program.instructions = {{.kind = InstructionKind::forward, .stream = 0, .segment = 0, .waits = {2}},
                           {.kind = InstructionKind::update, .stream = 0},
                           {.kind = InstructionKind::gather_weights, .stream = 1, .bucket = 0, .waits = {1}}};
   const LedgerMaker maker(program, {.data = 2}, 0);
@@ -226,7 +226,7 @@ TEST(Ledger, TakesTheEndOfAPipelinesStepForABubble) {
 
 TEST(Ledger, TakesTensorCollectivesOutOfCompute) {
   Program program = with_streams({{StreamRole::compute, -1}});
-  program.instructions = {{.kind = InstructionKind::forward, .stream = 0, .block = 0}};
+  program.instructions = {{.kind = InstructionKind::forward, .stream = 0, .segment = 0}};
   const LedgerMaker maker(program, {.tensor = 2}, 0);
   const Ledger ledger = maker.make({.end = 20, .tensor_collectives = 4, .tensor_ms = 6});
   expect_balanced(ledger);

@@ -16,7 +16,7 @@ struct SetSpec {
   ScheduleSpec schedule;
   int data = 1, tensor = 1, zero = 0;
   bool overlap = true, tied = true, sequence_parallel = true;
-  std::int64_t bucket_bytes = 1 << 14;  // some block's gradients, not all of two
+  std::int64_t bucket_bytes = 1 << 14;  // some segment's gradients, not all of two
   bool even = false;                    // a transformer block for each stage; else none with the embedding and two in the next
 
   std::string name() const {
@@ -27,15 +27,15 @@ struct SetSpec {
   }
 };
 
-inline std::vector<BlockRange> small_stages(int stages, bool even) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), 1);
+inline std::vector<SegmentRange> small_stages(int stages, bool even) {
+  std::vector<double> counts(static_cast<std::size_t>(stages), 1);
   if (stages > 1 && !even) counts[0] = 0, counts[1] = 2;
   return given_stages(counts);
 }
 
-inline model::ModelShape small_shape(int blocks, bool tied) {
+inline model::ModelShape small_shape(int segments, bool tied) {
   model::ModelShape shape;
-  shape.layers = blocks - 2, shape.hidden = 16, shape.heads = 4, shape.kv_heads = 4, shape.head_dim = 4, shape.ffn = 32;
+  shape.layers = (segments - 2) / 2, shape.hidden = 16, shape.heads = 4, shape.kv_heads = 4, shape.head_dim = 4, shape.ffn = 32;
   shape.vocab = 100, shape.padded_vocab = 256, shape.max_sequence = 16;
   shape.tie_embeddings = tied;
   return shape;
@@ -50,12 +50,12 @@ inline std::string first_problem(const ProgramSet& set) {
 inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool shared = true) {
   Schedule schedule = make_schedule(spec.schedule);
   time_messages(schedule);
-  const std::vector<BlockRange> stages = small_stages(schedule.stages.count(), spec.even);
-  const int blocks = stages.back().end;
-  const model::ModelShape shape = small_shape(blocks, spec.tied);
+  const std::vector<SegmentRange> stages = small_stages(schedule.stages.count(), spec.even);
+  const int segments = stages.back().end;
+  const model::ModelShape shape = small_shape(segments, spec.tied);
   ProgramSet set{.layout = {schedule.ranks(), spec.data, spec.tensor},
                  .ends = {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)},
-                 .blocks = blocks,
+                 .segments = segments,
                  .micro_batches = training ? schedule.micro_batches : 1,
                  .zero = spec.zero,
                  .tied = spec.tied,
@@ -66,16 +66,16 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
     std::vector<int> of_rank, chunk_starts;
     for (int stage = 0; stage < schedule.stages.count(); ++stage) {
       if (schedule.stages.rank_of(stage) != rank) continue;
-      const BlockRange range = stages[static_cast<std::size_t>(stage)];
+      const SegmentRange range = stages[static_cast<std::size_t>(stage)];
       chunk_starts.push_back(range.first);
-      for (int block = range.first; block < range.end; ++block) of_rank.push_back(block);
+      for (int segment = range.first; segment < range.end; ++segment) of_rank.push_back(segment);
     }
-    const bool tied_here = spec.tied && of_rank.front() == 0 && of_rank.back() == blocks - 1;
+    const bool tied_here = spec.tied && of_rank.front() == 0 && of_rank.back() == segments - 1;
     const model::TensorSplit split{0, spec.tensor, spec.sequence_parallel && spec.tensor > 1};
     const FlatLayout flat(model::parameters(shape, split, of_rank), {.data = {0, spec.data, spec.zero},
                                                                      .bucket_bytes = spec.bucket_bytes,
                                                                      .gradient_type = DType::f32,
-                                                                     .tied_head = tied_here ? blocks - 1 : -1,
+                                                                     .tied_head = tied_here ? segments - 1 : -1,
                                                                      .chunk_starts = chunk_starts});
     const ProgramSpec program{.schedule = schedule,
                               .stages = stages,

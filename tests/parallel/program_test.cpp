@@ -9,11 +9,11 @@
 namespace plait::parallel {
 namespace {
 
-// Three buckets over blocks 0..4, the middle one of two blocks.
+// Three buckets over segments 0..4, the middle one of two blocks.
 std::vector<Bucket> buckets() {
-  return {{.range = {0, 128}, .blocks = {4}, .place = 0},
-          {.range = {128, 256}, .blocks = {3, 2}, .place = 1},
-          {.range = {384, 256}, .blocks = {1, 0}, .place = 2}};
+  return {{.range = {0, 128}, .segments = {4}, .place = 0},
+          {.range = {128, 256}, .segments = {3, 2}, .place = 1},
+          {.range = {384, 256}, .segments = {1, 0}, .place = 2}};
 }
 
 // True if `later` cannot start before `earlier` has finished, by stream order and waits, within one step.
@@ -41,10 +41,10 @@ bool ordered(const Program& p, int earlier, int later) {
   return false;
 }
 
-int find(const Program& p, InstructionKind kind, int micro_batch, int block, int bucket = -1) {
+int find(const Program& p, InstructionKind kind, int micro_batch, int segment, int bucket = -1) {
   for (std::size_t i = 0; i < p.instructions.size(); ++i) {
     const Instruction& n = p.instructions[i];
-    if (n.kind == kind && n.micro_batch == micro_batch && n.block == block && n.bucket == bucket) return static_cast<int>(i);
+    if (n.kind == kind && n.micro_batch == micro_batch && n.segment == segment && n.bucket == bucket) return static_cast<int>(i);
   }
   return -1;
 }
@@ -65,15 +65,15 @@ class DataParallelProgram : public testing::TestWithParam<std::tuple<int, bool, 
 
 TEST_P(DataParallelProgram, EveryPassRunsOncePerMicroBatchAndBlock) {
   for (int mb = 0; mb < micro_batches(); ++mb) {
-    for (int block = 0; block < 5; ++block) {
-      const int forward = find(program, InstructionKind::forward, mb, block);
-      const int weight = find(program, InstructionKind::backward_weight, mb, block);
+    for (int segment = 0; segment < 5; ++segment) {
+      const int forward = find(program, InstructionKind::forward, mb, segment);
+      const int weight = find(program, InstructionKind::backward_weight, mb, segment);
       ASSERT_GE(forward, 0);
       ASSERT_GE(weight, 0);
       EXPECT_TRUE(ordered(program, forward, weight));
       EXPECT_EQ(program.instructions[static_cast<std::size_t>(weight)].accumulate, mb > 0);
-      if (block > 0) {
-        EXPECT_TRUE(ordered(program, find(program, InstructionKind::backward_input, mb, block), weight));
+      if (segment > 0) {
+        EXPECT_TRUE(ordered(program, find(program, InstructionKind::backward_input, mb, segment), weight));
       }
     }
   }
@@ -85,8 +85,8 @@ TEST_P(DataParallelProgram, ABucketIsReducedOnceAfterItsLastGradient) {
     const int reduce = find(program, InstructionKind::reduce_gradients, -1, -1, b);
     ASSERT_GE(reduce, 0);
     const Bucket bucket = buckets()[static_cast<std::size_t>(b)];
-    for (const int block : bucket.blocks) {
-      EXPECT_TRUE(ordered(program, find(program, InstructionKind::backward_weight, micro_batches() - 1, block), reduce));
+    for (const int segment : bucket.segments) {
+      EXPECT_TRUE(ordered(program, find(program, InstructionKind::backward_weight, micro_batches() - 1, segment), reduce));
     }
     EXPECT_TRUE(ordered(program, reduce, norm));
     EXPECT_EQ(std::count_if(program.instructions.begin(), program.instructions.end(),
@@ -106,7 +106,7 @@ TEST_P(DataParallelProgram, ABatchSlotIsLoadedAfterItsLastReader) {
   // Two steps after another: a wait for a later instruction means the previous step.
   std::map<int, int> last_reader;
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-    if (program.instructions[i].block >= 0) last_reader[program.instructions[i].batch_slot] = static_cast<int>(i);
+    if (program.instructions[i].segment >= 0) last_reader[program.instructions[i].batch_slot] = static_cast<int>(i);
   }
   std::set<int> seen;
   for (const Instruction& i : program.instructions) {
@@ -120,18 +120,18 @@ TEST_P(DataParallelProgram, ForwardWaitsForTheGatherOfItsWeights) {
     const int gather = find(program, InstructionKind::gather_weights, -1, -1, b);
     ASSERT_EQ(gather >= 0, sharded());
     if (!sharded() || !overlap()) continue;
-    // Gathers are in the order of forward: the first block of a bucket to run waits, those after it are behind it anyway.
-    const std::vector<int> blocks = buckets()[static_cast<std::size_t>(b)].blocks;
-    const int first = *std::min_element(blocks.begin(), blocks.end());
+    // Gathers are in the order of forward: the first segment of a bucket to run waits, those after it are behind it anyway.
+    const std::vector<int> segments = buckets()[static_cast<std::size_t>(b)].segments;
+    const int first = *std::min_element(segments.begin(), segments.end());
     const auto& waits = program.at(find(program, InstructionKind::forward, 0, first)).waits;
     EXPECT_NE(std::find(waits.begin(), waits.end(), gather), waits.end());
   }
 }
 
 TEST_P(DataParallelProgram, ResidualGradientsPassFromBlockToBlock) {
-  for (int block = 0; block < 4; ++block) {
-    const Instruction& writer = program.at(find(program, InstructionKind::backward_input, 0, block + 1));
-    const Instruction& reader = program.at(find(program, InstructionKind::backward_weight, 0, block));
+  for (int segment = 0; segment < 4; ++segment) {
+    const Instruction& writer = program.at(find(program, InstructionKind::backward_input, 0, segment + 1));
+    const Instruction& reader = program.at(find(program, InstructionKind::backward_weight, 0, segment));
     EXPECT_EQ(input_gradient_buffer(program, writer), output_gradient_buffer(program, reader));
   }
 }

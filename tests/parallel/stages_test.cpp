@@ -1,4 +1,4 @@
-// How the chain of blocks is cut into stages.
+// How the chain of segments is cut into stages.
 #include "parallel/stages.h"
 
 #include <gtest/gtest.h>
@@ -13,13 +13,13 @@ namespace {
 
 // Most loaded rank, squares over ranks, squares over stages: written down once more, as plainly as can be.
 std::tuple<double, double, double> measure(const std::vector<double>& costs, const StageMap& s,
-                                           const std::vector<BlockRange>& split) {
+                                           const std::vector<SegmentRange>& split) {
   std::vector<double> ranks(static_cast<std::size_t>(s.ranks()), 0.0);
   double stage_squares = 0, rank_squares = 0;
   for (int stage = 0; stage < s.count(); ++stage) {
-    const BlockRange& blocks = split[static_cast<std::size_t>(stage)];
+    const SegmentRange& segments = split[static_cast<std::size_t>(stage)];
     double cost = 0;
-    for (int block = blocks.first; block < blocks.end; ++block) cost += costs[static_cast<std::size_t>(block)];
+    for (int segment = segments.first; segment < segments.end; ++segment) cost += costs[static_cast<std::size_t>(segment)];
     ranks[static_cast<std::size_t>(s.rank_of(stage))] += cost;
     stage_squares += cost * cost;
   }
@@ -34,12 +34,12 @@ TEST(Stages, NoRunOfBoundariesIsBetterElsewhere) {
     const bool is_v = chunks == 2 && round % 2 == 0;
     const StageMap s(is_v ? StagePlacement::v : StagePlacement::loop, ranks, chunks);
     std::vector<double> costs;
-    for (int blocks = s.count() + static_cast<int>(random.below(20, round, 2)); blocks > 0; --blocks) {
-      // A model's blocks are equal but for its ends; some rounds are of any costs.
-      costs.push_back(round % 3 == 0 ? 0.5 + random.uniform(1000 * round + static_cast<std::uint64_t>(blocks)) : 12);
+    for (int segments = s.count() + static_cast<int>(random.below(20, round, 2)); segments > 0; --segments) {
+      // A model's segments are equal but for its ends; some rounds are of any costs.
+      costs.push_back(round % 3 == 0 ? 0.5 + random.uniform(1000 * round + static_cast<std::uint64_t>(segments)) : 12);
     }
     costs.front() = 1, costs.back() = 30;
-    const std::vector<BlockRange> split = split_stages(costs, s);
+    const std::vector<SegmentRange> split = split_stages(costs, s);
     ASSERT_EQ(split.size(), static_cast<std::size_t>(s.count()));
     EXPECT_EQ(split.back().end, static_cast<int>(costs.size()));
     for (std::size_t i = 0; i < split.size(); ++i) {
@@ -49,9 +49,9 @@ TEST(Stages, NoRunOfBoundariesIsBetterElsewhere) {
     for (std::size_t from = 0; from + 1 < split.size(); ++from) {
       for (std::size_t to = from; to + 1 < split.size(); ++to) {
         for (const int step : {-1, 1}) {
-          std::vector<BlockRange> moved = split;
+          std::vector<SegmentRange> moved = split;
           for (std::size_t i = from; i <= to; ++i) moved[i].end += step, moved[i + 1].first += step;
-          const bool valid = std::all_of(moved.begin(), moved.end(), [](const BlockRange& b) { return b.first < b.end; });
+          const bool valid = std::all_of(moved.begin(), moved.end(), [](const SegmentRange& b) { return b.first < b.end; });
           EXPECT_FALSE(valid && measure(costs, s, moved) < measure(costs, s, split))
               << "round " << round << ", " << from << " to " << to;
         }

@@ -139,7 +139,7 @@ void for_each_change(const std::function<bool(ProgramSet&, Program&, Instruction
 }
 
 TEST(Validator, MissesNoIndexThatIsOffByOne) {
-  for (const auto field : {&Instruction::micro_batch, &Instruction::chunk, &Instruction::block, &Instruction::bucket}) {
+  for (const auto field : {&Instruction::micro_batch, &Instruction::chunk, &Instruction::segment, &Instruction::bucket}) {
     for (const int off : {-1, 1}) {
       for_each_change([&](ProgramSet&, Program&, Instruction& i) {
         i.*field += off;
@@ -162,9 +162,9 @@ TEST(Validator, MissesNoSlotThatIsOffByOne) {
         const std::vector<BufferId> before = buffers();
         i.*field += off;
         // Neither reading a batch without need nor what the embedding does not have is wrong.
-        const bool needs_batch = i.block <= 0 || (i.block == set.head() && i.kind == InstructionKind::forward);
+        const bool needs_batch = i.segment <= 0 || (i.segment == set.head() && i.kind == InstructionKind::forward);
         const bool means_nothing =
-            (field == &Instruction::batch_slot && !needs_batch) || (field == &Instruction::stash && i.block == 0);
+            (field == &Instruction::batch_slot && !needs_batch) || (field == &Instruction::stash && i.segment == 0);
         return buffers() != before && !means_nothing;
       });
     }
@@ -184,7 +184,7 @@ TEST(Validator, MissesNoMessageThatFillsAnotherBuffer) {
 
 TEST(Validator, MissesNoFlagThatIsWrong) {
   for_each_change([](ProgramSet& set, Program&, Instruction& i) {
-    const bool head = i.kind == InstructionKind::forward && i.block == set.head();
+    const bool head = i.kind == InstructionKind::forward && i.segment == set.head();
     const bool backward = i.kind == InstructionKind::backward_input || i.kind == InstructionKind::backward_weight;
     const bool sum = i.kind == InstructionKind::reduce_gradients && i.group == Group::data && set.zero == 2;
     i.accumulate = !i.accumulate;
@@ -192,7 +192,7 @@ TEST(Validator, MissesNoFlagThatIsWrong) {
   });
   for_each_change([](ProgramSet&, Program&, Instruction& i) {
     i.accumulate_tokens = !i.accumulate_tokens;
-    return i.kind == InstructionKind::backward_weight && i.block == 0;
+    return i.kind == InstructionKind::backward_weight && i.segment == 0;
   });
 }
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "plan/block_cost.h"
+#include "plan/segment_cost.h"
 #include "plan/communication_cost.h"
 
 namespace plait::plan {
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 Calibration example() {
   return {.device = "NVIDIA H200",
           .model = "some",
-          .blocks = {{BlockKind::transformer, 1, 4, Recompute::none, 1e-3, 1.5e-3, 0.9e-3},
+          .segments = {{BlockKind::transformer, 1, 4, Recompute::none, 1e-3, 1.5e-3, 0.9e-3},
                      {BlockKind::transformer, 2, 4, Recompute::none, 0.6e-3, 0.8e-3, 0.5e-3}},
           .collectives = {{"all_reduce", 4, {{{1e3, 2e-5}, {1e6, 5e-5}, {1e8, 2e-3}}}}},
           .messages = {{"NV18", "direct", {{{1e3, 1e-5}, {1e6, 2e-5}}}}},
@@ -32,8 +32,8 @@ Calibration example() {
 TEST(Calibration, IsReadAsItWasWritten) {
   const Calibration c = example(), back = calibration_from(nlohmann::json::parse(to_json(c).dump()), "file");
   EXPECT_EQ(to_json(back), to_json(c));
-  EXPECT_EQ(back.blocks.size(), 2U);
-  EXPECT_EQ(back.blocks[1].tensor, 2);
+  EXPECT_EQ(back.segments.size(), 2U);
+  EXPECT_EQ(back.segments[1].tensor, 2);
   EXPECT_FALSE(back.message_slowdown.has_value());
   EXPECT_EQ(*back.context_bytes, 2e9);
   EXPECT_EQ(back.communicators.at(0).bytes, 6e8);
@@ -71,7 +71,7 @@ TEST(Calibration, CurvesAreLinesBetweenPoints) {
   EXPECT_NEAR(curve.seconds(2e8), 2e-3 + (2e-3 - 5e-5) * 1e8 / 9.9e7, 1e-9) << "at the last rate";
 }
 
-model::BlockSizes measured_sizes(int tensor, std::int64_t micro_batch) {
+model::SegmentSizes measured_sizes(int tensor, std::int64_t micro_batch) {
   const Config config = parse_config(
       "model: {layers: 3, hidden: 64, heads: 8, ffn: 256, vocab: 384}\n"
       "data: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
@@ -82,15 +82,15 @@ model::BlockSizes measured_sizes(int tensor, std::int64_t micro_batch) {
           .recompute = model::Recompute::none};
 }
 
-TEST(BlockCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
+TEST(SegmentCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
   const Machine nominal{.profile = topology::nominal_profile("h200"), .calibration = {}},
       measured{.profile = topology::nominal_profile("h200"), .calibration = example()};
-  BlockCosts exact(measured, measured_sizes(2, 4));
+  SegmentCosts exact(measured, measured_sizes(2, 4));
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, 1).seconds, 0.6e-3);
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::backward_weight, 2).seconds, 0.5e-3);
   EXPECT_FALSE(exact.extrapolated());
   // Twice the rows: nominal time × what the nearest was off.
-  BlockCosts twice(measured, measured_sizes(2, 8)), plain(nominal, measured_sizes(2, 8)),
+  SegmentCosts twice(measured, measured_sizes(2, 8)), plain(nominal, measured_sizes(2, 8)),
       plain_4(nominal, measured_sizes(2, 4));
   EXPECT_DOUBLE_EQ(twice.cost(InstructionKind::forward, 1).seconds, plain.cost(InstructionKind::forward, 1).seconds * 0.6e-3 /
                                                                         plain_4.cost(InstructionKind::forward, 1).seconds);

@@ -12,7 +12,7 @@
 
 namespace plait::plan::test {
 
-// GPT-3's 96 blocks, bf16: the programs as a training run makes them.
+// GPT-3's 96 segments, bf16: the programs as a training run makes them.
 inline parallel::ProgramSet gpt3(const parallel::Layout& layout, int micro_batches) {
   Config config;
   config.model.layers = 96, config.model.hidden = 12288, config.model.heads = 96, config.model.vocab = 50304,
@@ -31,7 +31,7 @@ inline constexpr unsigned million =
 inline WorkOf h100_work(const parallel::ProgramSet& set, bool differs) {
   return [&set, differs](int rank, int index) -> Work {
     const parallel::Instruction& i = set.program(rank).at(index);
-    const bool end = i.block == 0 || i.block == set.head();
+    const bool end = i.segment == 0 || i.segment == set.head();
     const double own = differs ? 1 + 0.05 * ((rank * 2654435761U) % million) / million : 1;
     using enum parallel::InstructionKind;
     switch (i.kind) {

@@ -201,13 +201,13 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
   EXPECT_EQ(of({.pipeline = 1, .data = 8, .tensor = 1}), 1110) << "none was measured among eight";
 }
 
-// FLOPs know nothing of how much faster a head's one large product is than the many small kernels of a block.
+// FLOPs know nothing of how much faster a head's one large product is than the many small kernels of a segment.
 TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
   topology::Fabric fabric = fixture("two_sockets.xml");
   const auto plan = [&](double head_blocks, const std::string& stages, const std::vector<std::string>& fixed = {}) {
     Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
     site.machine.calibration.emplace();
-    site.machine.calibration->blocks = {
+    site.machine.calibration->segments = {
         {BlockKind::embedding, 1, 1, Recompute::none, 1e-6, 0, 1e-6},
         {BlockKind::transformer, 1, 1, Recompute::none, 1e-3, 1e-3, 1e-3},
         {BlockKind::head, 1, 1, Recompute::none, head_blocks * 1e-3, head_blocks * 1e-3, head_blocks * 1e-3}};
@@ -219,7 +219,7 @@ TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
   using Stages = std::vector<std::int64_t>;
   for (const auto& [head_blocks, expected] : std::map<double, Stages>{{0.2, {3, 3}}, {2, {4, 2}}, {4, {5, 1}}, {9, {6, 0}}}) {
     const PlannedJob job = plan(head_blocks, "[]");
-    EXPECT_EQ(job.best.candidate.stages, expected) << "a head of " << head_blocks << " blocks";
+    EXPECT_EQ(job.best.candidate.stages, expected) << "a head of " << head_blocks << " segments";
     EXPECT_EQ(job.config.parallel.stages, expected);
     EXPECT_LE(job.best.step_seconds, plan(head_blocks, "[3, 3]").best.step_seconds);
   }

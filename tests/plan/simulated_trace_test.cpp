@@ -87,12 +87,12 @@ TEST_F(SimulatedTrace, ShowsWhatBlocksWaitedForAndTheirCollectives) {
   int waits = 0, collectives = 0;
   for (const nlohmann::json& event : events(trace({1}), "X")) {
     waits += event["cat"] == "wait" ? 1 : 0;
-    collectives += event["name"] == "collectives of the block" ? 1 : 0;
+    collectives += event["name"] == "collectives of the segment" ? 1 : 0;
   }
   EXPECT_GT(waits, 0);
-  int blocks = 0;
-  for (const parallel::Instruction& i : set_.program(1).instructions) blocks += i.block >= 0 ? 1 : 0;
-  EXPECT_EQ(collectives, blocks);
+  int segments = 0;
+  for (const parallel::Instruction& i : set_.program(1).instructions) segments += i.segment >= 0 ? 1 : 0;
+  EXPECT_EQ(collectives, segments);
 }
 
 TEST_F(SimulatedTrace, OfALargeJobIsOfOneRankPerStage) {

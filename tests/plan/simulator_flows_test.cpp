@@ -196,9 +196,9 @@ class Reduction {
     set_.layout = {.data = data, .tensor = tensor};
     Program program;
     program.streams = {{StreamRole::compute, -1}, {StreamRole::reduce, -1}};
-    program.instructions = {{.kind = InstructionKind::backward_weight, .stream = 0, .block = 1},
+    program.instructions = {{.kind = InstructionKind::backward_weight, .stream = 0, .segment = 1},
                             {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 0, .waits = {0}},
-                            {.kind = InstructionKind::backward_weight, .stream = 0, .block = 0},
+                            {.kind = InstructionKind::backward_weight, .stream = 0, .segment = 0},
                             {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {1}}};
     set_.programs = {{program, {}}};
     set_.program_of.assign(static_cast<std::size_t>(set_.layout.ranks()), 0);
@@ -274,7 +274,7 @@ TEST(SimulatorFlows, BesideAReductionComputeIsSlowed) {
   Reduction job(2);
   job.all(1, {.bytes = 1e9, .compute_slowdown = 0.1});
   job.all(2, {.seconds = 1});
-  // The reduction takes a second, in which 1 / 1.1 of the block is done.
+  // The reduction takes a second, in which 1 / 1.1 of the segment is done.
   EXPECT_DOUBLE_EQ(job.simulate(two_halves(2, 10, 1), in_order(2)).step_seconds, 1 + (1 - 1 / 1.1));
 }
 

@@ -124,9 +124,9 @@ TEST(SimulatedStep, SplitsItsCriticalPathByWhatTheTimeWentInto) {
   const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 1}, .data = 2, .tied = false, .even = true});
   const auto work_of = [&](int rank, int index) -> Work {
     const parallel::Instruction& i = set.program(rank).at(index);
-    if (i.kind == parallel::InstructionKind::forward && i.block == 1) return {.seconds = 1};
+    if (i.kind == parallel::InstructionKind::forward && i.segment == 1) return {.seconds = 1};
     if (i.kind == parallel::InstructionKind::send_activation) return {.seconds = 0.25, .bytes = 1e9, .compute_slowdown = 0.5};
-    if (i.kind == parallel::InstructionKind::backward_input && i.block == 2) return {.seconds = 3};
+    if (i.kind == parallel::InstructionKind::backward_input && i.segment == 2) return {.seconds = 3};
     if (i.kind == parallel::InstructionKind::reduce_gradients) return {.seconds = 0.5, .bytes = 1e9};
     return {};
   };
@@ -147,7 +147,7 @@ TEST(SimulatedStep, SaysWhyEachPartOfItsCriticalPathBegan) {
   const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 1}, .tied = false, .even = true});
   const auto work_of = [&](int rank, int index) -> Work {
     const parallel::Instruction& i = set.program(rank).at(index);
-    if (i.kind == parallel::InstructionKind::forward && i.block > 0 && i.block != set.head()) return {.seconds = 1};
+    if (i.kind == parallel::InstructionKind::forward && i.segment > 0 && i.segment != set.head()) return {.seconds = 1};
     if (i.kind == parallel::InstructionKind::send_activation) return {.seconds = 0.25};
     return {};
   };
@@ -155,10 +155,10 @@ TEST(SimulatedStep, SaysWhyEachPartOfItsCriticalPathBegan) {
   std::vector<std::string> path;
   for (const CriticalSegment& segment : s.critical_path) path.push_back(to_string(segment, set));
   EXPECT_THAT(path, testing::ElementsAre(
-                        testing::StartsWith("0.000 to 1000.000 ms, rank 0: forward micro-batch 0 block 1, when "),
+                        testing::StartsWith("0.000 to 1000.000 ms, rank 0: forward micro-batch 0 segment 1, when "),
                         "1000.000 to 1250.000 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 reached last, "
-                        "when forward micro-batch 0 block 1 was over",
-                        "1250.000 to 2250.000 ms, rank 1: forward micro-batch 0 block 2, when receive_activation micro-batch 0 "
+                        "when forward micro-batch 0 segment 1 was over",
+                        "1250.000 to 2250.000 ms, rank 1: forward micro-batch 0 segment 2, when receive_activation micro-batch 0 "
                         "chunk 0 was over"));
 }
 

@@ -104,7 +104,7 @@ TEST(DataParallelProgramRun, ANonFiniteWeightHaltsTheRunAndIsFound) {
   run_ranks(small(false), 2, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches& batches) {
     interpreter.run_step(batches, {.update = 1, .lr = 1e-2f});
     EXPECT_FALSE(interpreter.synchronize_result().halted);
-    // Rank 1 alone gets a bad gain in block 2.
+    // Rank 1 alone gets a bad gain in segment 2.
     const parallel::RankPlan& plan = interpreter.plan();
     std::size_t bad = 0;
     while (plan.parameters[bad].name != "blocks.1.attention_norm.weight") ++bad;

@@ -178,7 +178,7 @@ TEST(StepRecorder, TimesWhatBlocksDoWithinNowAndThen) {
       expect_measured_balance(ledger);
       const parallel::KindTimes& tensor = ledger.of(parallel::CommunicationKind::tensor_collectives);
       if (step == 0) count = tensor.count;
-      EXPECT_GT(count, 4 * 2 * 4) << "micro-batches, blocks, forward and backward of attention and MLP";
+      EXPECT_GT(count, 4 * 2 * 4) << "micro-batches, segments, forward and backward of attention and MLP";
       EXPECT_EQ(tensor.count, count) << "step " << step;
       EXPECT_GT(tensor.exposed_ms, 0);
       EXPECT_EQ(tensor.hidden_ms(), 0);

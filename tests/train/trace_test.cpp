@@ -130,7 +130,7 @@ TEST_F(TraceTest, ShowsCollectivesWithinBlocks) {
   const nlohmann::json trace = run({"log.trace_steps=[2]", "parallel.tensor=2", "parallel.data=1"});
   int gathers = 0;
   for (const nlohmann::json& event : events(trace, "X")) gathers += event["name"] == "all_gather" ? 1 : 0;
-  EXPECT_GT(gathers, 2 * 4 * 2) << "on two ranks, four micro-batches, two blocks";
+  EXPECT_GT(gathers, 2 * 4 * 2) << "on two ranks, four micro-batches, two segments";
 }
 
 TEST_F(TraceTest, IsWrittenByRanksThatAreProcessesToo) {

@@ -179,7 +179,7 @@ TEST_F(TrainerTest, ANumberThatIsNotFiniteStopsTheRunAndIsNamed) {
     FAIL() << "trained on";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(),
-                testing::ContainsRegex("step [2-6]: loss .*; first not finite on rank [01]: forward micro-batch 0 block"));
+                testing::ContainsRegex("step [2-6]: loss .*; first not finite on rank [01]: forward micro-batch 0 segment"));
     EXPECT_THAT(error.what(), testing::HasSubstr("Weights were left as they were"));
   }
 }

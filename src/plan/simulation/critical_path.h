@@ -32,7 +32,7 @@ struct CriticalSegment {
 };
 
 // "1.250 to 2.500 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 reached last, when forward micro-batch 0
-// block 1 was over".
+// segment 1 was over".
 std::string to_string(const CriticalSegment& segment, const parallel::ProgramSet& set);
 
 struct CriticalSums {
@@ -41,7 +41,7 @@ struct CriticalSums {
   double copy = 0;        // batches on their way to the device
   double latency = 0;     // of messages and collectives, before bytes move
   double message = 0;     // bytes, as if the way were their own
-  double collective = 0;  // bytes, the same; those of blocks' collectives too
+  double collective = 0;  // bytes, the same; those of segments' collectives too
   double sharing = 0;     // bytes, what sharing channels adds
   double total() const { return compute + slowdown + copy + latency + message + collective + sharing; }
 };

@@ -57,7 +57,7 @@ class RankStep {
     for (int n = 0; n < table_.instructions(); ++n) {
       const ProgramTable::Role& entry = table_.entries[at(n)];
       if (!entry.compute || entry.meeting != Meeting::collective || job_.meet_of[at(rank_)][entry.group] == none) continue;
-      // Whoever comes early waits within its block's first collective.
+      // Whoever comes early waits within its segment's first collective.
       tensor_seconds += now_[n].begin - now_[n].came + now_[n].end - now_[n].moved;
       times.tensor_collectives += job_.work(rank_, n).inside;
     }

@@ -48,7 +48,7 @@ struct InstructionTimes {
   double reached = 0;  // its stream had come to it
   double came = 0;     // its waits were over
   double begin = 0;    // sender and receiver, or the whole group, had come
-  double moved = 0;    // bytes began to move; of a block, its own compute was over
+  double moved = 0;    // bytes began to move; of a segment, its own compute was over
   double end = 0;
 };
 

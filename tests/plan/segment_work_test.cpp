@@ -1,5 +1,5 @@
-// Work of blocks, held against the counts that everybody uses for transformers.
-#include "plan/block_work.h"
+// Work of segments, held against the counts that everybody uses for transformers.
+#include "plan/segment_work.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace plait::plan {
 namespace {
 
-model::BlockSizes sizes(int tensor, bool sequence_parallel, const std::string& mlp = "gelu",
+model::SegmentSizes sizes(int tensor, bool sequence_parallel, const std::string& mlp = "gelu",
                         model::Recompute recompute = model::Recompute::none) {
   const Config config =
       parse_config("model: {layers: 3, hidden: 64, heads: 8, ffn: 192, vocab: 512, mlp: " + mlp +
@@ -22,16 +22,16 @@ model::BlockSizes sizes(int tensor, bool sequence_parallel, const std::string& m
 
 double products(const PassWork& work) { return work.matrix_flops; }
 
-TEST(BlockWork, IsTwoFlopsAParameterForwardAndFourBackward) {
+TEST(SegmentWork, IsTwoFlopsAParameterForwardAndFourBackward) {
   for (const std::string mlp : {"gelu", "swiglu"}) {
-    const model::BlockSizes s = sizes(1, false, mlp);
+    const model::SegmentSizes s = sizes(1, false, mlp);
     double parameters = 0, forward = 0, backward = 0;
     for (const model::Parameter& p : model::parameters(s.shape)) {
       if (p.shape.rank() == 2 && p.name.find("position") == std::string::npos)
         parameters += static_cast<double>(p.shape.elements());
     }
-    for (int block = 0; block < s.shape.blocks(); ++block) {
-      const BlockWork work = block_work(s, block);
+    for (int segment = 0; segment < s.shape.segments(); ++segment) {
+      const SegmentWork work = segment_work(s, segment);
       forward += products(work.forward);
       backward += products(work.backward_input) + products(work.backward_weight);
     }
@@ -39,22 +39,22 @@ TEST(BlockWork, IsTwoFlopsAParameterForwardAndFourBackward) {
     EXPECT_DOUBLE_EQ(forward, 2 * rows * parameters) << mlp << ": the tied embedding counts once, as the head";
     EXPECT_DOUBLE_EQ(backward, 4 * rows * parameters) << mlp;
     // Scores and weighted sum over the causal half: 2 · 2 · hidden · sequence / 2 a token.
-    EXPECT_DOUBLE_EQ(block_work(s, 1).forward.attention_flops, rows * 2 * 64 * 32);
+    EXPECT_DOUBLE_EQ(segment_work(s, 1).forward.attention_flops, rows * 2 * 64 * 32);
   }
 }
 
-TEST(BlockWork, RanksOfATensorGroupShareTheProducts) {
-  for (int block = 1; block < 5; ++block) {
-    const BlockWork whole = block_work(sizes(1, false), block), half = block_work(sizes(2, true), block);
+TEST(SegmentWork, RanksOfATensorGroupShareTheProducts) {
+  for (int segment = 1; segment < 5; ++segment) {
+    const SegmentWork whole = segment_work(sizes(1, false), segment), half = segment_work(sizes(2, true), segment);
     EXPECT_DOUBLE_EQ(2 * products(half.forward), products(whole.forward));
     EXPECT_DOUBLE_EQ(2 * half.forward.attention_flops, whole.forward.attention_flops);
     EXPECT_DOUBLE_EQ(2 * products(half.backward_input), products(whole.backward_input));
   }
 }
 
-TEST(BlockWork, CollectivesAreThoseOfMegatron) {
-  const BlockWork with = block_work(sizes(2, true), 1), without = block_work(sizes(2, false), 1),
-                  alone = block_work(sizes(1, false), 1);
+TEST(SegmentWork, CollectivesAreThoseOfMegatron) {
+  const SegmentWork with = segment_work(sizes(2, true), 1), without = segment_work(sizes(2, false), 1),
+                  alone = segment_work(sizes(1, false), 1);
   for (const PassWork* pass : {&with.forward, &with.backward_input}) {
     EXPECT_EQ(pass->gathers, 2);
     EXPECT_EQ(pass->scatters, 2);
@@ -69,8 +69,8 @@ TEST(BlockWork, CollectivesAreThoseOfMegatron) {
   EXPECT_EQ(alone.forward.gathers + alone.forward.scatters + alone.forward.all_reduces, 0);
 }
 
-TEST(BlockWork, FullRecomputationComputesAllButTheLastProductAgain) {
-  const BlockWork plain = block_work(sizes(2, true), 1), again = block_work(sizes(2, true, "gelu", model::Recompute::full), 1);
+TEST(SegmentWork, FullRecomputationComputesAllButTheLastProductAgain) {
+  const SegmentWork plain = segment_work(sizes(2, true), 1), again = segment_work(sizes(2, true, "gelu", model::Recompute::full), 1);
   const double down = 2.0 * 4 * 32 * (192.0 / 2) * 64;
   EXPECT_DOUBLE_EQ(products(again.backward_input) - products(plain.backward_input), products(plain.forward) - down);
   EXPECT_EQ(again.backward_input.gathers - plain.backward_input.gathers, 2);

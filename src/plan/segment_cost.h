@@ -1,10 +1,10 @@
-// Seconds of one micro-batch in one block: nominal by its FLOPs and bytes (plan/block_work.h), corrected by what was measured.
+// Seconds of one micro-batch in one segment: nominal by its FLOPs and bytes (plan/segment_work.h), corrected by what was measured.
 //
 // A pass that was measured takes what was measured; another one its nominal time × measured / nominal of the nearest that was.
 #pragma once
 
 #include "parallel/program.h"
-#include "plan/block_work.h"
+#include "plan/segment_work.h"
 #include "plan/machine.h"
 
 namespace plait::plan {
@@ -16,19 +16,19 @@ struct PassCost {
   double collective_bytes = 0;
 };
 
-class BlockCosts {
+class SegmentCosts {
  public:
-  BlockCosts(const Machine& machine, const model::BlockSizes& sizes);  // keeps a reference to the machine
+  SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes);  // keeps a reference to the machine
 
   // `kind`: forward, backward_input or backward_weight.
-  PassCost cost(parallel::InstructionKind kind, int block);
+  PassCost cost(parallel::InstructionKind kind, int segment);
   bool extrapolated() const { return extrapolated_; }  // asked for a pass that was not measured although others were
 
  private:
-  double correction(parallel::InstructionKind kind, int block);
+  double correction(parallel::InstructionKind kind, int segment);
 
   const Machine& machine_;
-  model::BlockSizes sizes_;
+  model::SegmentSizes sizes_;
   bool extrapolated_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What a tensor-parallel rank has to do for one micro-batch in one block: counted from the shapes, for devices that were not
+// What a tensor-parallel rank has to do for one micro-batch in one segment: counted from the shapes, for devices that were not
 // measured and for traffic between ranks.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace plait::plan {
 
-// One pass of one micro-batch through one block, on one rank.
+// One pass of one micro-batch through one segment, on one rank.
 struct PassWork {
   double matrix_flops = 0;
   int matrix_products = 0;
@@ -21,12 +21,12 @@ struct PassWork {
   PassWork& operator+=(const PassWork& other);
 };
 
-struct BlockWork {
+struct SegmentWork {
   PassWork forward, backward_input, backward_weight;
 };
 
 // Block 0 is the embedding, the last one the head. Recomputation is part of backward_input.
-BlockWork block_work(const model::BlockSizes& sizes, int block);
+SegmentWork segment_work(const model::SegmentSizes& sizes, int segment);
 
 // Without the collectives.
 double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, DType dtype);

@@ -1,0 +1,177 @@
+#include "plan/segment_work.h"
+
+#include "core/error.h"
+
+namespace plait::plan {
+namespace {
+
+// Of the rate of products, what fused attention kernels reach: 600 of 790 TFLOP/s forward with long sequences on H200, less
+// with short ones and in backward.
+constexpr double attention_rate = 0.6;
+
+struct Sizes {
+  explicit Sizes(const model::SegmentSizes& s)
+      : shape(s.shape.local(s.split.size)),
+        tensor(s.split.size),
+        sequence_parallel(s.split.sequence_parallel),
+        rows(static_cast<double>(s.micro_batch.rows())),
+        own_rows(static_cast<double>(s.own_rows())),
+        sequence(static_cast<double>(s.micro_batch.sequence)),
+        hidden(static_cast<double>(s.shape.hidden)),
+        bytes(static_cast<double>(size_of(s.compute))) {}
+
+  model::ModelShape shape;  // this rank's
+  int tensor;
+  bool sequence_parallel;
+  double rows, own_rows, sequence, hidden, bytes;
+
+  double product(double in, double out) const { return 2 * rows * in * out; }
+  // Reads and writes of `tensors` tensors of `columns` columns.
+  double traffic(double of_rows, double columns, double tensors) const { return of_rows * columns * tensors * bytes; }
+
+  void gather(PassWork& work) const {
+    if (sequence_parallel) ++work.gathers;
+  }
+  void sum(PassWork& work) const {
+    if (sequence_parallel) {
+      ++work.scatters;
+    } else if (tensor > 1) {
+      ++work.all_reduces;
+    }
+  }
+  PassWork empty() const {
+    PassWork work;
+    work.collective_bytes = tensor > 1 ? rows * hidden * bytes : 0;
+    return work;
+  }
+};
+
+SegmentWork embedding_work(const Sizes& s) {
+  SegmentWork work{s.empty(), s.empty(), s.empty()};
+  work.forward.memory_bytes = s.traffic(s.rows, s.hidden, 3);
+  work.forward.kernels = 1;
+  s.sum(work.forward);
+  s.gather(work.backward_weight);  // the gradient of its output
+  work.backward_weight.memory_bytes = s.traffic(s.rows, s.hidden, 3);
+  work.backward_weight.kernels = 2;
+  return work;
+}
+
+SegmentWork head_work(const Sizes& s) {
+  const auto vocab = static_cast<double>(s.shape.padded_vocab);
+  SegmentWork work{s.empty(), s.empty(), s.empty()};
+  work.forward.matrix_flops = s.product(s.hidden, vocab);
+  work.forward.matrix_products = 1;
+  work.forward.memory_bytes =
+      s.traffic(s.own_rows, s.hidden, 2) + s.traffic(s.rows, vocab, 3);  // norm; losses and their gradient
+  work.forward.kernels = 3;
+  s.gather(work.forward);
+  work.backward_input.matrix_flops = s.product(s.hidden, vocab);
+  work.backward_input.matrix_products = 1;
+  work.backward_input.memory_bytes = s.traffic(s.own_rows, s.hidden, 4);
+  work.backward_input.kernels = 2;
+  s.sum(work.backward_input);
+  work.backward_weight.matrix_flops = s.product(s.hidden, vocab);
+  work.backward_weight.matrix_products = 1;
+  return work;
+}
+
+// What attention and MLP have alike: a norm, a column-parallel product after it, a row-parallel one back into the residual
+// stream. `in` and `out`: columns that these have on this rank.
+SegmentWork half_work(const Sizes& s, double in, double out) {
+  const double products = s.product(s.hidden, in) + s.product(out, s.hidden);
+  SegmentWork work{s.empty(), s.empty(), s.empty()};
+  for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight}) {
+    pass->matrix_flops = products;
+    pass->matrix_products = 2;
+  }
+  for (PassWork* pass : {&work.forward, &work.backward_input}) {
+    s.gather(*pass);
+    s.sum(*pass);
+  }
+  work.forward.memory_bytes = s.traffic(s.own_rows, s.hidden, 2);
+  work.forward.kernels = 1;
+  work.backward_input.memory_bytes = s.traffic(s.own_rows, s.hidden, 5);
+  work.backward_input.kernels = 2;
+  // Sums of the biases' gradients.
+  work.backward_weight.memory_bytes = s.shape.bias ? s.traffic(s.rows, s.hidden + in, 1) : 0;
+  work.backward_weight.kernels = s.shape.bias ? 2 : 0;
+  return work;
+}
+
+// Adds to backward_input what brings back the activations: `last`, the columns that the last product reads, is not done again.
+void add_recompute(SegmentWork& work, const Sizes& s, model::Recompute recompute, double last, double cheap_columns) {
+  PassWork& input = work.backward_input;
+  if (recompute == model::Recompute::selective) {
+    input.memory_bytes += s.traffic(s.own_rows, s.hidden, 2) + s.traffic(s.rows, cheap_columns, 1);
+    input.kernels += cheap_columns > 0 ? 2 : 1;
+    s.gather(input);
+  } else if (recompute == model::Recompute::full) {
+    PassWork again = work.forward;
+    again.matrix_flops -= s.product(last, s.hidden);
+    --again.matrix_products;
+    (s.sequence_parallel ? again.scatters : again.all_reduces) -= s.tensor > 1 ? 1 : 0;
+    input += again;
+  }
+}
+
+SegmentWork attention_work(const Sizes& s, model::Recompute recompute) {
+  const auto qkv = static_cast<double>(s.shape.qkv_dim()), attention = static_cast<double>(s.shape.attention_dim());
+  const bool rope = s.shape.position == model::Position::rope;
+  // Scores and weighted sum, of which the causal half is computed.
+  const double scores = 2 * s.rows * s.sequence * attention;
+  SegmentWork work = half_work(s, qkv, attention);
+  work.forward.attention_flops = scores;
+  work.forward.memory_bytes += s.traffic(s.rows, qkv, rope ? 3 : 1) + s.traffic(s.rows, attention, 1);
+  work.forward.kernels += 1 + (rope ? 1 : 0);
+  work.backward_input.attention_flops = 2.5 * scores;  // scores once more, and four products of the same size
+  work.backward_input.memory_bytes += s.traffic(s.rows, qkv, rope ? 4 : 2) + s.traffic(s.rows, attention, 3);
+  work.backward_input.kernels += 2 + (rope ? 1 : 0);
+  add_recompute(work, s, recompute, attention, 0);
+  return work;
+}
+
+SegmentWork mlp_work(const Sizes& s, model::Recompute recompute) {
+  const auto up = static_cast<double>(s.shape.up_dim()), ffn = static_cast<double>(s.shape.ffn);
+  SegmentWork work = half_work(s, up, ffn);
+  work.forward.memory_bytes += s.traffic(s.rows, up + ffn, 1);
+  work.forward.kernels += s.shape.mlp == model::Mlp::swiglu ? 1 : 0;
+  work.backward_input.memory_bytes += s.traffic(s.rows, up + ffn, 2);
+  work.backward_input.kernels += 1;
+  add_recompute(work, s, recompute, ffn, up + ffn);
+  return work;
+}
+
+}  // namespace
+
+PassWork& PassWork::operator+=(const PassWork& other) {
+  matrix_flops += other.matrix_flops;
+  matrix_products += other.matrix_products;
+  attention_flops += other.attention_flops;
+  memory_bytes += other.memory_bytes;
+  kernels += other.kernels;
+  gathers += other.gathers;
+  scatters += other.scatters;
+  all_reduces += other.all_reduces;
+  return *this;
+}
+
+SegmentWork segment_work(const model::SegmentSizes& sizes, int segment) {
+  const Sizes s(sizes);
+  switch (sizes.shape.kind(segment)) {
+    case model::SegmentKind::embedding: return embedding_work(s);
+    case model::SegmentKind::attention: return attention_work(s, sizes.recompute);
+    case model::SegmentKind::mlp: return mlp_work(s, sizes.recompute);
+    case model::SegmentKind::head: return head_work(s);
+  }
+  throw InternalError("segment_work: unknown kind of segment");
+}
+
+double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, DType dtype) {
+  const double rate = topology::matrix_flops(profile, dtype);
+  double seconds = work.matrix_flops / rate + work.matrix_products * profile.matrix_seconds;
+  if (work.attention_flops > 0) seconds += work.attention_flops / (attention_rate * rate) + profile.matrix_seconds;
+  return seconds + work.memory_bytes / profile.memory_bytes_per_s + work.kernels * profile.kernel_seconds;
+}
+
+}  // namespace plait::plan
