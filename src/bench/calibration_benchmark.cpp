@@ -89,7 +89,7 @@ std::string text_of(const std::optional<Times>& times) {
   Json json;
   for (const auto& [segment, passes] : times->passes) {
     for (const auto& [kind, seconds] : passes)
-      json[to_string(segment)][parallel::to_string(kind)] = seconds;
+      json[plait::to_string(segment)][parallel::to_string(kind)] = seconds;
   }
   json["update"] = times->update;
   return json.dump();
@@ -134,7 +134,7 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
       double seconds = 0;
       for (const Json& rank : ranks) {
         // The embedding has no input to take a gradient of.
-        seconds = std::max(seconds, rank.at(to_string(segment)).value(parallel::to_string(kind), 0.0));
+        seconds = std::max(seconds, rank.at(plait::to_string(segment)).value(parallel::to_string(kind), 0.0));
       }
       return seconds;
     };

@@ -32,17 +32,17 @@ void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, 
   cpu::norm_to_clip(stream, sum_of_squares, loss, clip, optimizer_state);
 }
 
-std::size_t adamw_table_bytes(const std::vector<AdamWSegment>& segments) {
+std::size_t adamw_table_bytes(const std::vector<AdamWRange>& ranges) {
   std::int64_t pieces = 0;
-  for (const AdamWSegment& s : segments) pieces += (s.count + adamw_piece_elements - 1) / adamw_piece_elements;
+  for (const AdamWRange& s : ranges) pieces += (s.count + adamw_piece_elements - 1) / adamw_piece_elements;
   return static_cast<std::size_t>(pieces) * sizeof(AdamWPiece);
 }
 
-std::vector<std::uint8_t> adamw_table(const std::vector<AdamWSegment>& segments) {
+std::vector<std::uint8_t> adamw_table(const std::vector<AdamWRange>& ranges) {
   std::vector<AdamWPiece> pieces;
-  for (const AdamWSegment& s : segments) {
+  for (const AdamWRange& s : ranges) {
     require(s.offset >= 0 && s.gradient_offset >= 0 && s.state_offset >= 0 && s.count >= 0,
-            "adamw_table: negative offset or count in a segment");
+            "adamw_table: negative offset or count in a range");
     for (std::int64_t done = 0; done < s.count; done += adamw_piece_elements) {
       const std::int64_t count = std::min(adamw_piece_elements, s.count - done);
       pieces.push_back({s.offset + done, s.gradient_offset + done, s.state_offset + done, static_cast<std::int32_t>(count),

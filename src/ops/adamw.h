@@ -24,8 +24,8 @@ struct OptimizerState {
 // From sum_of_squares[0] over all gradients and loss[0] (both f32 or both f64). clip <= 0: no clipping.
 void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, View optimizer_state);
 
-// One run of consecutive elements that shares its weight decay. Offsets in elements; all advance together within a segment.
-struct AdamWSegment {
+// One run of consecutive elements that shares its weight decay. Offsets in elements; all advance together within a range.
+struct AdamWRange {
   std::int64_t offset = 0;           // into weights
   std::int64_t gradient_offset = 0;  // into gradients: differs from `offset` where ZeRO-2 keeps only a rank's shard of those
   std::int64_t state_offset = 0;     // into master, m and v: likewise under ZeRO-1
@@ -33,11 +33,11 @@ struct AdamWSegment {
   bool decay = false;
 };
 
-// Cuts segments into pieces that one thread block handles each and returns them as an opaque table of i32/i64 data, to be
+// Cuts ranges into pieces that one thread block handles each and returns them as an opaque table of i32/i64 data, to be
 // copied into device memory once (View of u8, bytes = table.size()).
-std::vector<std::uint8_t> adamw_table(const std::vector<AdamWSegment>& segments);
+std::vector<std::uint8_t> adamw_table(const std::vector<AdamWRange>& ranges);
 // Its size, without making it: the table of a large model takes megabytes, and the planner asks for thousands of sizes.
-std::size_t adamw_table_bytes(const std::vector<AdamWSegment>& segments);
+std::size_t adamw_table_bytes(const std::vector<AdamWRange>& ranges);
 
 // For every element of the table: g = gradient * clip_factor; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g²;
 // master -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * master); weights = cast(master).

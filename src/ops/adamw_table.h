@@ -7,14 +7,14 @@
 namespace plait::ops {
 
 struct AdamWPiece {
-  std::int64_t offset, gradient_offset, state_offset;  // as in AdamWSegment
+  std::int64_t offset, gradient_offset, state_offset;  // as in AdamWRange
   std::int32_t count;                                  // 1 .. adamw_piece_elements
   std::int32_t decay;                                  // 0 or 1
 };
 static_assert(sizeof(AdamWPiece) == 32 && std::is_trivially_copyable_v<AdamWPiece>);
 
-// One thread block's share: 256 threads with 16 elements each. Pieces start at the segment's start, so vector loads are
-// aligned whenever the segment's offsets are.
+// One thread block's share: 256 threads with 16 elements each. Pieces start at the range's start, so vector loads are
+// aligned whenever the range's offsets are.
 inline constexpr std::int64_t adamw_piece_elements = 4096;
 
 }  // namespace plait::ops

@@ -150,8 +150,8 @@ std::vector<Range> FlatLayout::norm_ranges() const {
   return merged;
 }
 
-std::vector<ops::AdamWSegment> FlatLayout::adamw_segments() const {
-  std::vector<ops::AdamWSegment> segments;
+std::vector<ops::AdamWRange> FlatLayout::adamw_ranges() const {
+  std::vector<ops::AdamWRange> segments;
   for (const StatePiece& piece : state_pieces()) {
     segments.push_back(
         {piece.flat_first, piece.gradient_first, piece.state_first, piece.count, parameters_[piece.parameter].decay});

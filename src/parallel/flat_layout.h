@@ -93,7 +93,7 @@ class FlatLayout {
   // replicas (Parameter::replica) on none and unsharded gradients as one data rank's share. Neighbours merged.
   std::vector<Range> norm_ranges() const;
 
-  std::vector<ops::AdamWSegment> adamw_segments() const;
+  std::vector<ops::AdamWRange> adamw_ranges() const;
 
  private:
   void assign_places();

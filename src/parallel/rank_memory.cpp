@@ -84,7 +84,7 @@ class MemoryItems {
     if (plan_.separate_master) always("master", "optimizer", state_bytes);
     always("exp_avg", "optimizer", state_bytes);
     always("exp_avg_sq", "optimizer", state_bytes);
-    always("adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_segments()));
+    always("adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_ranges()));
     always("scalars", "constants", 2 * size_of(plan_.scalar_type()));
     always("evaluation_loss", "constants", size_of(plan_.scalar_type()));
     if (plan_.meets()) always("arrival", "constants", size_of(plan_.scalar_type()));

@@ -96,7 +96,7 @@ int Interpreter::place_of(const parallel::Program& program, const parallel::Inst
 
 void Interpreter::fill_constants() {
   const StreamRef s = compute_stream();
-  const std::vector<std::uint8_t> table = ops::adamw_table(plan_.flat.adamw_segments());
+  const std::vector<std::uint8_t> table = ops::adamw_table(plan_.flat.adamw_ranges());
   s.copy(buffers_.adamw_table.data, table.data(), table.size());
   s.synchronize();
   if (buffers_.rope_table) {

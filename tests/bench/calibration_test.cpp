@@ -49,11 +49,11 @@ TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
   const plan::Calibration c = measured(tiny(), true);
   EXPECT_EQ(c.device, "CPU");
   EXPECT_EQ(c.model, launch::model_key_of(tiny(), 128, DeviceKind::host));
-  ASSERT_EQ(c.segments.size(), 2U * 2 * 3);
+  ASSERT_EQ(c.segments.size(), 2U * 2 * 4);
   for (const plan::SegmentMeasurement& b : c.segments) {
     EXPECT_GT(b.forward, 0);
     EXPECT_GT(b.backward_weight, 0);
-    EXPECT_EQ(b.backward_input > 0, b.kind != plan::BlockKind::embedding);
+    EXPECT_EQ(b.backward_input > 0, b.kind != model::SegmentKind::embedding);
   }
   ASSERT_EQ(c.collectives.size(), 3U);
   for (const plan::CollectiveMeasurement& m : c.collectives) {

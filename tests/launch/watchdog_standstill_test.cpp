@@ -155,7 +155,7 @@ TEST(WatchdogStandstill, ARankKnowsWhomItsStreamsWaitFor) {
   program.streams = {{StreamRole::compute, -1}, {StreamRole::reduce, -1}, {StreamRole::receive, 1}, {StreamRole::send, 1}};
   program.instructions = {
       {.kind = InstructionKind::receive_gradient, .stream = 2, .micro_batch = 0, .chunk = 0},
-      {.kind = InstructionKind::backward_input, .stream = 0, .micro_batch = 0, .block = 1, .waits = {0}},
+      {.kind = InstructionKind::backward_input, .stream = 0, .micro_batch = 0, .segment = 1, .waits = {0}},
       {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 4, .group = parallel::Group::data}};
   runtime::ProgressBoard::Reading reading;
   reading.program = &program;
@@ -179,7 +179,7 @@ TEST(WatchdogStandstill, ARankKnowsWhomItsStreamsWaitFor) {
 TEST(WatchdogStandstill, WithinABlockTensorPeersMayBeWaitedFor) {
   parallel::Program program;
   program.streams = {{parallel::StreamRole::compute, -1}};
-  program.instructions = {{.kind = parallel::InstructionKind::forward, .micro_batch = 0, .block = 1}};
+  program.instructions = {{.kind = parallel::InstructionKind::forward, .micro_batch = 0, .segment = 1}};
   runtime::ProgressBoard::Reading reading;
   reading.program = &program;
   reading.standings = {{program.streams[0], 0, 0}};

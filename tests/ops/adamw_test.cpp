@@ -12,7 +12,7 @@ namespace {
 struct AdamWCase {
   std::string label;
   std::int64_t elements = 0, gradient_elements = 0, state_first = 0, state_elements = 0;
-  std::vector<AdamWSegment> segments;
+  std::vector<AdamWRange> segments;
   std::string name() const { return label; }
 };
 
@@ -43,7 +43,7 @@ AdamWCase gradient_shard(std::int64_t elements, std::int64_t gradient_first) {
   AdamWCase c = shard(elements);
   c.label = "gradient_" + c.label + "_from" + std::to_string(gradient_first);
   c.gradient_elements = gradient_first + c.state_elements;
-  for (AdamWSegment& s : c.segments) s.gradient_offset = gradient_first + s.state_offset;
+  for (AdamWRange& s : c.segments) s.gradient_offset = gradient_first + s.state_offset;
   return c;
 }
 
@@ -106,7 +106,7 @@ Tensors adamw_by_definition(const Precision& p, const AdamWCase& c, int steps, d
   for (int step = 1; step <= steps; ++step) {
     const Tensor gradients =
         rounded({{"g", random_tensor({c.gradient_elements}, "gradients" + std::to_string(step), 0.5)}}, p.gradient).at("g");
-    for (const AdamWSegment& segment : c.segments) {
+    for (const AdamWRange& segment : c.segments) {
       for (std::int64_t k = 0; k < segment.count; ++k) {
         const auto i = static_cast<std::size_t>(segment.offset + k), s = static_cast<std::size_t>(segment.state_offset + k);
         const double g = gradients.values[static_cast<std::size_t>(segment.gradient_offset + k)] * clip_factor;
@@ -141,7 +141,7 @@ TEST_P(AdamWTest, WhatNoSegmentNamesStaysAsItIs) {
   const Tensor before = rounded({{"w", random_tensor({c.elements}, "weights")}}, precision().compute).at("w");
   const Tensor after = run_adamw(precision(), c, 2, 0.0f, 64.0, 1.0).tensors.at("weights");
   std::vector<bool> named(static_cast<std::size_t>(c.elements), false);
-  for (const AdamWSegment& s : c.segments) std::fill_n(named.begin() + s.offset, s.count, true);
+  for (const AdamWRange& s : c.segments) std::fill_n(named.begin() + s.offset, s.count, true);
   for (std::size_t i = 0; i < named.size(); ++i) {
     if (named[i]) continue;
     ASSERT_EQ(after.values[i], before.values[i]) << "weight " << i;
@@ -209,13 +209,13 @@ INSTANTIATE_TEST_SUITE_P(Gpu, ClipTest, testing::Values(OpCase<AdamWCase>{gpu_pr
 
 TEST(AdamWHostTest, TheTableHasTheSizeThatIsSaid) {
   for (const std::int64_t count : {0, 1, 4095, 4096, 4097, 3 * 4096 + 5}) {
-    const std::vector<AdamWSegment> segments = {{.count = count}, {.offset = count, .count = 7}};
+    const std::vector<AdamWRange> segments = {{.count = count}, {.offset = count, .count = 7}};
     EXPECT_EQ(adamw_table_bytes(segments), adamw_table(segments).size()) << count;
   }
 }
 
 TEST(AdamWHostTest, ASegmentOutsideTheBuffersStopsTheStream) {
-  for (const AdamWSegment outside : {AdamWSegment{5, 0, 0, 6}, AdamWSegment{0, 5, 0, 6}, AdamWSegment{0, 0, 5, 6}}) {
+  for (const AdamWRange outside : {AdamWRange{5, 0, 0, 6}, AdamWRange{0, 5, 0, 6}, AdamWRange{0, 0, 5, 6}}) {
     AdamWCase c = whole(10);
     c.segments.push_back(outside);
     EXPECT_THROW(run_adamw(host_precisions()[0], c, 1, 0.0f, 1.0, 1.0), InternalError);

@@ -106,7 +106,7 @@ TEST(BrokenProgram, Structure) {
   {
     Editor e(one_f_one_b);
     ++e.chunk(1).first_segment;
-    e.expect(1, HasSubstr("stage 1 has segments 2 to 3 and should begin with segment 1"));
+    e.expect(1, HasSubstr("stage 1 has segments 2 to 5 and should begin with segment 1"));
   }
   {
     Editor e(one_f_one_b);
@@ -157,11 +157,11 @@ TEST(BrokenProgram, DoubleForward) {
 
 TEST(BrokenProgram, ForwardAfterBackward) {
   Editor e(one_f_one_b);
-  e.move(1, e.find(1, forward, 1, 3), e.find(1, backward_weight, 1, 3));
+  e.move(1, e.find(1, forward, 1, 5), e.find(1, backward_weight, 1, 5));
   e.derive(1);
-  e.expect(1, AllOf(HasSubstr("backward_input micro-batch 1 segment 3"),
-                    HasSubstr("needs micro-batch 1 in the activations of segment 3"),
-                    HasSubstr("it comes later, from instruction"), HasSubstr("forward micro-batch 1 segment 3")));
+  e.expect(1, AllOf(HasSubstr("backward_input micro-batch 1 segment 5"),
+                    HasSubstr("needs micro-batch 1 in the activations of segment 5"),
+                    HasSubstr("it comes later, from instruction"), HasSubstr("forward micro-batch 1 segment 5")));
 }
 
 TEST(BrokenProgram, WeightPartBeforeInputPart) {
@@ -191,11 +191,11 @@ TEST(BrokenProgram, WrongMicroBatchIsSent) {
 
 TEST(BrokenProgram, GradientOfAnotherMicroBatch) {
   Editor e({.schedule = {ScheduleKind::interleaved, 2, 2, 4}});
-  Instruction& i = e.get(0, backward_input, 2, 3);
+  Instruction& i = e.get(0, backward_input, 2, 6);
   ASSERT_EQ(output_gradient_buffer(e.program(0), i).kind, BufferKind::received_gradient);
   i.gradient_in = (i.gradient_in + 1) % e.chunk(0, 1).gradient_in_slots;
   e.derive(0);
-  e.expect(0, AllOf(HasSubstr("backward_input micro-batch 2 segment 3"),
+  e.expect(0, AllOf(HasSubstr("backward_input micro-batch 2 segment 6"),
                     HasSubstr("needs micro-batch 2 in the received gradient of chunk 1")));
 }
 

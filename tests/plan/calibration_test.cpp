@@ -17,8 +17,8 @@ using testing::HasSubstr;
 Calibration example() {
   return {.device = "NVIDIA H200",
           .model = "some",
-          .segments = {{BlockKind::transformer, 1, 4, Recompute::none, 1e-3, 1.5e-3, 0.9e-3},
-                     {BlockKind::transformer, 2, 4, Recompute::none, 0.6e-3, 0.8e-3, 0.5e-3}},
+          .segments = {{model::SegmentKind::attention, 1, 4, Recompute::none, 1e-3, 1.5e-3, 0.9e-3},
+                     {model::SegmentKind::attention, 2, 4, Recompute::none, 0.6e-3, 0.8e-3, 0.5e-3}},
           .collectives = {{"all_reduce", 4, {{{1e3, 2e-5}, {1e6, 5e-5}, {1e8, 2e-3}}}}},
           .messages = {{"NV18", "direct", {{{1e3, 1e-5}, {1e6, 2e-5}}}}},
           .update_seconds_per_element = 1e-11,
@@ -52,10 +52,10 @@ TEST(Calibration, WhatIsNoneIsRefusedByItsPlace) {
   };
   EXPECT_THAT(refused([](auto& j) { j = 3; }), HasSubstr("file: the document must be an object"));
   EXPECT_THAT(refused([](auto& j) { j["format"] = "x"; }), HasSubstr("is not a calibration"));
-  EXPECT_THAT(refused([](auto& j) { j["blocks"][1]["forward_s"] = -1; }),
-              HasSubstr("blocks[1] has a 'forward_s' that is negative"));
-  EXPECT_THAT(refused([](auto& j) { j["blocks"][0]["kind"] = "tail"; }), HasSubstr("blocks[0] must be of kind"));
-  EXPECT_THAT(refused([](auto& j) { j["blocks"][0]["tensor"] = 1.5; }), HasSubstr("whole number"));
+  EXPECT_THAT(refused([](auto& j) { j["segments"][1]["forward_s"] = -1; }),
+              HasSubstr("segments[1] has a 'forward_s' that is negative"));
+  EXPECT_THAT(refused([](auto& j) { j["segments"][0]["kind"] = "tail"; }), HasSubstr("segments[0] must be of kind"));
+  EXPECT_THAT(refused([](auto& j) { j["segments"][0]["tensor"] = 1.5; }), HasSubstr("whole number"));
   EXPECT_THAT(refused([](auto& j) { j["collectives"][0]["seconds_by_bytes"] = {{1, 2}, {1, 3}}; }), HasSubstr("ascending"));
   EXPECT_THAT(refused([](auto& j) { j["messages"][0].erase("link"); }), HasSubstr("messages[0] must have a string 'link'"));
   EXPECT_THAT(refused([](auto& j) { j["communicators"][0]["bytes"] = -1; }),
@@ -87,7 +87,7 @@ TEST(SegmentCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
       measured{.profile = topology::nominal_profile("h200"), .calibration = example()};
   SegmentCosts exact(measured, measured_sizes(2, 4));
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, 1).seconds, 0.6e-3);
-  EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::backward_weight, 2).seconds, 0.5e-3);
+  EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::backward_weight, 3).seconds, 0.5e-3);
   EXPECT_FALSE(exact.extrapolated());
   // Twice the rows: nominal time × what the nearest was off.
   SegmentCosts twice(measured, measured_sizes(2, 8)), plain(nominal, measured_sizes(2, 8)),
@@ -95,8 +95,10 @@ TEST(SegmentCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
   EXPECT_DOUBLE_EQ(twice.cost(InstructionKind::forward, 1).seconds, plain.cost(InstructionKind::forward, 1).seconds * 0.6e-3 /
                                                                         plain_4.cost(InstructionKind::forward, 1).seconds);
   EXPECT_TRUE(twice.extrapolated());
-  // The head was not measured at all: nominal.
-  EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, 4).seconds, plain_4.cost(InstructionKind::forward, 4).seconds);
+  // The MLP and the head were not measured at all: nominal.
+  for (const int segment : {2, 7}) {
+    EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, segment).seconds, plain_4.cost(InstructionKind::forward, segment).seconds);
+  }
 }
 
 TEST(CommunicationCosts, CollectivesTakeStartRoundsAndBytes) {

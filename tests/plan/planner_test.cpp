@@ -208,15 +208,16 @@ TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
     Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
     site.machine.calibration.emplace();
     site.machine.calibration->segments = {
-        {BlockKind::embedding, 1, 1, Recompute::none, 1e-6, 0, 1e-6},
-        {BlockKind::transformer, 1, 1, Recompute::none, 1e-3, 1e-3, 1e-3},
-        {BlockKind::head, 1, 1, Recompute::none, head_blocks * 1e-3, head_blocks * 1e-3, head_blocks * 1e-3}};
+        {model::SegmentKind::embedding, 1, 1, Recompute::none, 1e-6, 0, 1e-6},
+        {model::SegmentKind::attention, 1, 1, Recompute::none, 0.5e-3, 0.5e-3, 0.5e-3},
+        {model::SegmentKind::mlp, 1, 1, Recompute::none, 0.5e-3, 0.5e-3, 0.5e-3},
+        {model::SegmentKind::head, 1, 1, Recompute::none, head_blocks * 1e-3, head_blocks * 1e-3, head_blocks * 1e-3}};
     std::vector<std::string> keys = {"parallel.pipeline=2", "parallel.schedule=1f1b",  "parallel.virtual_stages=1",
                                      "train.micro_batch=1", "parallel.recompute=none", "parallel.stages=" + stages};
     for (const std::string& key : fixed) keys.push_back(key);
     return plan_job(parse_config(small, keys), vocab, 2, site, {.what_if = false});
   };
-  using Stages = std::vector<std::int64_t>;
+  using Stages = std::vector<double>;
   for (const auto& [head_blocks, expected] : std::map<double, Stages>{{0.2, {3, 3}}, {2, {4, 2}}, {4, {5, 1}}, {9, {6, 0}}}) {
     const PlannedJob job = plan(head_blocks, "[]");
     EXPECT_EQ(job.best.candidate.stages, expected) << "a head of " << head_blocks << " segments";
@@ -288,7 +289,7 @@ TEST(Planner, FasterLinksNeverMakeItsAnswerSlower) {
 
 class Document : public testing::Test {
  protected:
-  Document() : config(parse_config(small)), fabric(fixture("two_sockets.xml")), machine(slow_gpu()) {
+  Document() : config(parse_config(small, {"model.kv_heads=2"})), fabric(fixture("two_sockets.xml")), machine(slow_gpu()) {
     job = plan_job(config, vocab, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
     json = nlohmann::json::parse(
         to_json(job, machine, {machine.origin(), "two_sockets.xml", {}, "ranks 0-3 on NUMA node 0"}).dump());

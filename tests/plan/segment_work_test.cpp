@@ -52,29 +52,35 @@ TEST(SegmentWork, RanksOfATensorGroupShareTheProducts) {
   }
 }
 
+// Of each half of a block; one gather and one sum of each pass.
 TEST(SegmentWork, CollectivesAreThoseOfMegatron) {
-  const SegmentWork with = segment_work(sizes(2, true), 1), without = segment_work(sizes(2, false), 1),
-                  alone = segment_work(sizes(1, false), 1);
-  for (const PassWork* pass : {&with.forward, &with.backward_input}) {
-    EXPECT_EQ(pass->gathers, 2);
-    EXPECT_EQ(pass->scatters, 2);
-    EXPECT_EQ(pass->all_reduces, 0);
-    EXPECT_EQ(pass->collective_bytes, 4 * 32 * 64 * 2);
+  for (const int segment : {1, 2}) {
+    const SegmentWork with = segment_work(sizes(2, true), segment), without = segment_work(sizes(2, false), segment),
+                      alone = segment_work(sizes(1, false), segment);
+    for (const PassWork* pass : {&with.forward, &with.backward_input}) {
+      EXPECT_EQ(pass->gathers, 1);
+      EXPECT_EQ(pass->scatters, 1);
+      EXPECT_EQ(pass->all_reduces, 0);
+      EXPECT_EQ(pass->collective_bytes, 4 * 32 * 64 * 2);
+    }
+    for (const PassWork* pass : {&without.forward, &without.backward_input}) {
+      EXPECT_EQ(pass->gathers + pass->scatters, 0);
+      EXPECT_EQ(pass->all_reduces, 1);
+    }
+    EXPECT_EQ(with.backward_weight.gathers + with.backward_weight.scatters, 0);
+    EXPECT_EQ(alone.forward.gathers + alone.forward.scatters + alone.forward.all_reduces, 0);
   }
-  for (const PassWork* pass : {&without.forward, &without.backward_input}) {
-    EXPECT_EQ(pass->gathers + pass->scatters, 0);
-    EXPECT_EQ(pass->all_reduces, 2);
-  }
-  EXPECT_EQ(with.backward_weight.gathers + with.backward_weight.scatters, 0);
-  EXPECT_EQ(alone.forward.gathers + alone.forward.scatters + alone.forward.all_reduces, 0);
 }
 
 TEST(SegmentWork, FullRecomputationComputesAllButTheLastProductAgain) {
-  const SegmentWork plain = segment_work(sizes(2, true), 1), again = segment_work(sizes(2, true, "gelu", model::Recompute::full), 1);
-  const double down = 2.0 * 4 * 32 * (192.0 / 2) * 64;
-  EXPECT_DOUBLE_EQ(products(again.backward_input) - products(plain.backward_input), products(plain.forward) - down);
-  EXPECT_EQ(again.backward_input.gathers - plain.backward_input.gathers, 2);
-  EXPECT_EQ(again.backward_input.scatters - plain.backward_input.scatters, 1);
+  for (const auto& [segment, last_inner] : {std::pair{1, 64.0}, {2, 192.0}}) {
+    const SegmentWork plain = segment_work(sizes(2, true), segment),
+                      again = segment_work(sizes(2, true, "gelu", model::Recompute::full), segment);
+    const double last = 2.0 * 4 * 32 * (last_inner / 2) * 64;
+    EXPECT_DOUBLE_EQ(products(again.backward_input) - products(plain.backward_input), products(plain.forward) - last) << segment;
+    EXPECT_EQ(again.backward_input.gathers - plain.backward_input.gathers, 1) << segment;
+    EXPECT_EQ(again.backward_input.scatters - plain.backward_input.scatters, 0) << segment;
+  }
 }
 
 TEST(DeviceProfile, ALargeProductTakesItsFlopsAndASmallOneTheDevicesPatience) {

@@ -19,14 +19,14 @@ struct Costs {
   double forward = 1, backward_input = 1, backward_weight = 1;
 };
 
-// A transformer segment in each stage; embedding and head cost nothing.
+// A transformer block in each stage, which costs this, half of it each of its segments; embedding and head cost nothing.
 Simulated simulate(const ProgramSet& set, const Costs& costs, const Work& message = {}) {
   const auto work_of = [&](int rank, int index) -> Work {
     const parallel::Instruction& i = set.program(rank).at(index);
     if (parallel::is_send(i.kind)) return message;
     if (i.segment <= 0 || i.segment == set.head()) return {};
-    if (i.kind == InstructionKind::forward) return {.seconds = costs.forward};
-    return {.seconds = i.kind == InstructionKind::backward_input ? costs.backward_input : costs.backward_weight};
+    if (i.kind == InstructionKind::forward) return {.seconds = costs.forward / 2};
+    return {.seconds = (i.kind == InstructionKind::backward_input ? costs.backward_input : costs.backward_weight) / 2};
   };
   const int ranks = set.layout.ranks();
   return simulate_step(set, work_of, Rails{.hosts = ranks, .per_host = 1}.network(), in_order(ranks));
@@ -40,7 +40,7 @@ TEST(SimulatedPipeline, HasTheBubbleOf1F1B) {
   for (const ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::gpipe}) {
     for (const auto& [p, m] : {std::pair{2, 2}, {2, 8}, {4, 4}, {4, 16}, {8, 8}}) {
       const ProgramSet set = even(schedule, p, 1, m);
-      ASSERT_EQ(set.segments, p + 2) << "embedding, one for each stage, head";
+      ASSERT_EQ(set.segments, 2 * p + 2) << "embedding, two for each stage, head";
       const Simulated s = simulate(set, {1, 2, 0});
       SCOPED_TRACE(plait::to_string(schedule) + ", pipeline " + std::to_string(p) + ", micro-batches " + std::to_string(m));
       EXPECT_NEAR(s.step_seconds, 3.0 * (m + p - 1), 1e-9);
@@ -55,11 +55,12 @@ TEST(SimulatedPipeline, HasTheBubbleOf1F1B) {
   }
 }
 
-TEST(SimulatedPipeline, SendsGradientsBeforeWeightPartsSoThatTheseAreInNoBubble) {
+// That of a stage's first segment, before which nothing is left to send for.
+TEST(SimulatedPipeline, SendsGradientsBeforeTheLastWeightPartSoThatThatIsInNoBubble) {
   for (const ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::gpipe}) {
     for (const auto& [p, m] : {std::pair{2, 4}, {4, 4}, {4, 16}}) {
       const Simulated s = simulate(even(schedule, p, 1, m), {1, 1.25, 0.75});
-      EXPECT_NEAR(s.step_seconds, 3.0 * m + (p - 1) * (1 + 1.25), 1e-9) << plait::to_string(schedule) << ", " << p << ", " << m;
+      EXPECT_NEAR(s.step_seconds, 3.0 * m + (p - 1) * (1 + 1.25 + 0.75 / 2), 1e-9) << plait::to_string(schedule) << ", " << p << ", " << m;
     }
   }
 }

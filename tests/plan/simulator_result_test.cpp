@@ -98,14 +98,14 @@ TEST(SimulatedStep, HasACriticalPathWithoutGapsThatIsAsLongAsTheStep) {
     EXPECT_EQ(s.critical_path.front().begin, 0);
     EXPECT_NEAR(s.critical_path.back().end, s.step_seconds, 1e-12);
     for (std::size_t i = 0; i < s.critical_path.size(); ++i) {
-      const CriticalSegment& segment = s.critical_path[i];
-      EXPECT_LT(segment.begin, segment.end);
+      const CriticalRun& run = s.critical_path[i];
+      EXPECT_LT(run.begin, run.end);
       if (i > 0) {
-        EXPECT_EQ(segment.begin, s.critical_path[i - 1].end);
-        EXPECT_NE(segment.cause, StartCause::step_began);
+        EXPECT_EQ(run.begin, s.critical_path[i - 1].end);
+        EXPECT_NE(run.cause, StartCause::step_began);
       }
-      if (segment.step == 0) {
-        const InstructionTimes& times = s.timeline_of(segment.rank)[static_cast<std::size_t>(segment.instruction)];
+      if (run.step == 0) {
+        const InstructionTimes& times = s.timeline_of(run.rank)[static_cast<std::size_t>(run.instruction)];
         EXPECT_EQ(segment.begin, std::max(0.0, times.begin));
         EXPECT_EQ(segment.end, times.end);
       }
@@ -153,13 +153,17 @@ TEST(SimulatedStep, SaysWhyEachPartOfItsCriticalPathBegan) {
   };
   const Simulated s = simulate_step(set, work_of, two_halves(2, 4, 1), in_order(2));
   std::vector<std::string> path;
-  for (const CriticalSegment& segment : s.critical_path) path.push_back(to_string(segment, set));
+  for (const CriticalRun& run : s.critical_path) path.push_back(to_string(run, set));
   EXPECT_THAT(path, testing::ElementsAre(
                         testing::StartsWith("0.000 to 1000.000 ms, rank 0: forward micro-batch 0 segment 1, when "),
-                        "1000.000 to 1250.000 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 reached last, "
-                        "when forward micro-batch 0 segment 1 was over",
-                        "1250.000 to 2250.000 ms, rank 1: forward micro-batch 0 segment 2, when receive_activation micro-batch 0 "
-                        "chunk 0 was over"));
+                        "1000.000 to 2000.000 ms, rank 0: forward micro-batch 0 segment 2, when forward micro-batch 0 segment 1 "
+                        "was over",
+                        "2000.000 to 2250.000 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 reached last, "
+                        "when forward micro-batch 0 segment 2 was over",
+                        "2250.000 to 3250.000 ms, rank 1: forward micro-batch 0 segment 3, when receive_activation micro-batch 0 "
+                        "chunk 0 was over",
+                        "3250.000 to 4250.000 ms, rank 1: forward micro-batch 0 segment 4, when forward micro-batch 0 segment 3 "
+                        "was over"));
 }
 
 TEST(SimulatedStep, IsTheSameToTheBitWhenItIsRunAgain) {

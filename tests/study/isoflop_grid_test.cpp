@@ -35,7 +35,7 @@ std::int64_t multiplied_parameters(const Config& config, std::int64_t vocab) {
   const model::ModelShape shape = model::resolve_shape(config.model, vocab, config.data.sequence_length);
   std::int64_t sum = 0;
   for (const model::Parameter& p : model::parameters(shape)) {
-    const bool looked_up = p.block == 0 && !(config.model.tie_embeddings && p.stored_shape[0] == shape.vocab);
+    const bool looked_up = p.segment == 0 && !(config.model.tie_embeddings && p.stored_shape[0] == shape.vocab);
     if (p.stored_shape.rank() == 2 && !looked_up) sum += p.stored_shape.elements();
   }
   return sum;

@@ -67,19 +67,18 @@ RankParts exchanged(InstructionKind kind, int Instruction::* slot) {
 }
 
 // The collectives of the tensor group in one micro-batch of the four-layer model, in the order in which segments run them.
-// Without sequence parallelism, sums: embedding, two per segment; backward of the head, two per segment from the last.
+// Without sequence parallelism, sums: of each segment but the head in forward, of each but the embedding in backward.
 constexpr int layers = 4;
-constexpr int sums = 4 * layers + 2;
-constexpr int sums_of_forward = 2 * layers + 1;
-constexpr int sum_of_embedding = 0, sum_of_head_backward = sums_of_forward;
-constexpr int sum_of_attention(int segment) { return 2 * segment - 1; }
-constexpr int sum_of_mlp_backward(int segment) { return sum_of_head_backward + 1 + 2 * (layers - segment); }
-// With it, gathers: two norms per segment, the head's norm and its statistics; in backward each segment's output and middle, and
-// the embedding's output.
-constexpr int gathers = 4 * layers + 3;
-constexpr int gathers_of_forward = 2 * layers + 2;
-constexpr int gather_of_mlp_norm(int segment) { return 2 * segment - 1; }
-constexpr int gather_of_middle_backward(int segment) { return gathers_of_forward + 2 * (layers - segment) + 1; }
+constexpr int head = 2 * layers + 1;
+constexpr int sums = 2 * head;
+constexpr int sum_of_forward(int segment) { return segment; }
+constexpr int sum_of_backward(int segment) { return head + (head - segment); }
+// With it, gathers: of the norm of each segment but the embedding, and the head's statistics; in backward the gradient of the
+// output of each but the head.
+constexpr int gathers = 2 * head + 1;
+constexpr int gathers_of_forward = head + 1;
+constexpr int gather_of_norm(int segment) { return segment - 1; }
+constexpr int gather_of_output_gradient(int segment) { return gathers_of_forward + (head - 1 - segment); }
 
 // Calls number `index` of each micro-batch's `period`. Before the first step comes the warm-up: whole micro-batches, then one
 // forward.
@@ -135,32 +134,32 @@ std::vector<Mutation> mutations() {
   // Tensor parallelism.
   list.push_back({"no sum after the embedding",
                   no_sp,
-                  dropped_in_every(sums, sum_of_embedding, sums_of_forward, CallKind::all_reduce),
+                  dropped_in_every(sums, sum_of_forward(0), head, CallKind::all_reduce),
                   {"forward micro-batch 0 segment 0: output"}});
   list.push_back({"no sum after a row-parallel product",
                   no_sp,
-                  dropped_in_every(sums, sum_of_attention(2), sums_of_forward, CallKind::all_reduce),
-                  {"forward micro-batch 0 segment 2: middle"}});
+                  dropped_in_every(sums, sum_of_forward(3), head, CallKind::all_reduce),
+                  {"forward micro-batch 0 segment 3: output"}});
   list.push_back({"no sum in a column-parallel backward",
                   no_sp,
-                  dropped_in_every(sums, sum_of_mlp_backward(3), sums_of_forward, CallKind::all_reduce),
-                  {"backward_input micro-batch 0 segment 3: gradient of middle"}});
+                  dropped_in_every(sums, sum_of_backward(6), head, CallKind::all_reduce),
+                  {"backward_input micro-batch 0 segment 6: gradient of the segment's input"}});
   list.push_back({"no sum in the head's backward",
                   no_sp,
-                  dropped_in_every(sums, sum_of_head_backward, sums_of_forward, CallKind::all_reduce),
-                  {"backward_input micro-batch 0 segment 5: gradient of the segment's input"}});
+                  dropped_in_every(sums, sum_of_backward(head), head, CallKind::all_reduce),
+                  {"backward_input micro-batch 0 segment 9: gradient of the segment's input"}});
   list.push_back({"statistics of the vocabulary are not gathered",
                   no_sp,
                   dropped_in_every(1, 0, 0, CallKind::all_gather),
-                  {"forward micro-batch 0 segment 5: logits"}});
+                  {"forward micro-batch 0 segment 9: logits"}});
   list.push_back({"no gather before a column-parallel product",
                   "tensor=2",
-                  dropped_in_every(gathers, gather_of_mlp_norm(2), gathers_of_forward, CallKind::all_gather),
-                  {"forward micro-batch 0 segment 2: norm2_out"}});
+                  dropped_in_every(gathers, gather_of_norm(4), gathers_of_forward, CallKind::all_gather),
+                  {"forward micro-batch 0 segment 4: norm_out"}});
   list.push_back({"no gather in a row-parallel backward",
                   "tensor=2",
-                  dropped_in_every(gathers, gather_of_middle_backward(2), gathers_of_forward, CallKind::all_gather),
-                  {"backward_input micro-batch 0 segment 2: gradient of middle"}});
+                  dropped_in_every(gathers, gather_of_output_gradient(3), gathers_of_forward, CallKind::all_gather),
+                  {"backward_input micro-batch 0 segment 3: gradient of output"}});
   list.push_back({"sequence-parallel norms are not summed",
                   "tensor=2",
                   removed(over(Kind::reduce_gradients, Group::tensor)),
@@ -197,7 +196,7 @@ std::vector<Mutation> mutations() {
   list.push_back({"two sent micro-batches change places",
                   "pipeline=2",
                   exchanged(Kind::send_activation, &Instruction::peer_slot),
-                  {"forward micro-batch 0 segment 3: norm1_out", "comes from pipeline rank 0"}});
+                  {"forward micro-batch 0 segment 6: norm_out", "comes from pipeline rank 0"}});
   list.push_back({"two loaded micro-batches change places",
                   "pipeline=2 schedule=gpipe",
                   exchanged(Kind::load_batch, &Instruction::batch_slot),
@@ -205,19 +204,19 @@ std::vector<Mutation> mutations() {
   list.push_back({"the wrong slot is sent",
                   "pipeline=2",
                   changed(of(Kind::send_activation, 1), [](Instruction& i) { i.slot = 1 - i.slot; }),
-                  {"forward micro-batch 1 segment 3: norm1_out", "comes from pipeline rank 0"}});
+                  {"forward micro-batch 1 segment 6: norm_out", "comes from pipeline rank 0"}});
   list.push_back({"the gradient before is sent",
                   "pipeline=2",
                   changed(of(Kind::send_gradient, 1), [](Instruction& i) { i.gradient_out = 1 - i.gradient_out; }),
-                  {"backward_input micro-batch 1 segment 2: gradient of output", "comes from pipeline rank 1"}});
+                  {"backward_input micro-batch 1 segment 5: gradient of output", "comes from pipeline rank 1"}});
   list.push_back({"backward reads a stale activation slot",
                   "pipeline=2",
                   changed(of(Kind::backward_input, 1, 2), [](Instruction& i) { i.slot = 1 - i.slot; }),
                   {"backward_input micro-batch 1 segment 2: gradient of up"}});
   list.push_back({"a split backward reads a stale stash",
                   "pipeline=4 schedule=zb-h1",
-                  changed(of(Kind::backward_weight, 1, 3), [](Instruction& i) { i.stash = 1 - i.stash; }),
-                  {"backward_weight micro-batch 1 segment 3: gradient of blocks.2"}});
+                  changed(of(Kind::backward_weight, 1, 5), [](Instruction& i) { i.stash = 1 - i.stash; }),
+                  {"backward_weight micro-batch 1 segment 5: gradient of blocks.2"}});
   list.push_back({"the embedding overwrites the head's part of a tied table",
                   "pipeline=2 schedule=zb-v",
                   changed(of(Kind::backward_weight, 3, 0), [](Instruction& i) { i.accumulate_tokens = false; }),
@@ -226,18 +225,18 @@ std::vector<Mutation> mutations() {
   list.push_back({"a micro-batch overwrites gradients",
                   "data=2",
                   changed(of(Kind::backward_weight, 1, 2), [](Instruction& i) { i.accumulate = false; }),
-                  {"backward_weight micro-batch 1 segment 2: gradient of blocks.1"}});
+                  {"backward_weight micro-batch 1 segment 2: gradient of blocks.0"}});
   list.push_back({"the weight part of a segment is left out",
                   "pipeline=2 schedule=zb-h1",
                   removed(of(Kind::backward_weight, 1, 2)),
-                  {"backward_weight micro-batch 2 segment 2: gradient of blocks.1"}});
+                  {"backward_weight micro-batch 2 segment 2: gradient of blocks.0"}});
   list.push_back({"the loss is scaled by another batch size",
                   "data=2",
                   edited_plan([](RankPlan& plan) { plan.global_batch *= 2; }),
-                  {"forward micro-batch 0 segment 5: logits"}});
+                  {"forward micro-batch 0 segment 9: logits"}});
   list.push_back({"only the last micro-batch's loss counts",
                   "pipeline=2",
-                  changed([](const Instruction& i) { return i.kind == Kind::forward && i.segment == layers + 1; },
+                  changed([](const Instruction& i) { return i.kind == Kind::forward && i.segment == head; },
                           [](Instruction& i) { i.accumulate = false; }),
                   {"step 1, loss", "every reduced gradient agrees"}});
   return list;

@@ -19,7 +19,7 @@ enum class StartCause {
 };
 
 // Seconds as in InstructionTimes. What takes no time is left out, so causes need not be listed themselves.
-struct CriticalSegment {
+struct CriticalRun {
   // A message or collective is shown on the rank where what follows waited for it.
   int rank = 0, instruction = 0;
   int step = 0;  // 0: the last one; -1: left over from the one before
@@ -33,7 +33,7 @@ struct CriticalSegment {
 
 // "1.250 to 2.500 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 reached last, when forward micro-batch 0
 // segment 1 was over".
-std::string to_string(const CriticalSegment& segment, const parallel::ProgramSet& set);
+std::string to_string(const CriticalRun& run, const parallel::ProgramSet& set);
 
 struct CriticalSums {
   double compute = 0;     // as long as it takes alone

@@ -10,12 +10,12 @@
 
 namespace plait::plan {
 
-std::string to_string(const CriticalSegment& segment, const parallel::ProgramSet& set) {
-  std::string text = fmt::format("{:.3f} to {:.3f} ms, rank {}: {}", 1e3 * segment.begin, 1e3 * segment.end, segment.rank,
-                                 to_string(set.program(segment.rank).at(segment.instruction)));
-  if (segment.cause == StartCause::step_began) return text + ", when the step began";
-  if (segment.last_rank != segment.rank) text += fmt::format(", which rank {} reached last", segment.last_rank);
-  return text + fmt::format(", when {} was over", to_string(set.program(segment.last_rank).at(segment.cause_of)));
+std::string to_string(const CriticalRun& run, const parallel::ProgramSet& set) {
+  std::string text = fmt::format("{:.3f} to {:.3f} ms, rank {}: {}", 1e3 * run.begin, 1e3 * run.end, run.rank,
+                                 to_string(set.program(run.rank).at(run.instruction)));
+  if (run.cause == StartCause::step_began) return text + ", when the step began";
+  if (run.last_rank != run.rank) text += fmt::format(", which rank {} reached last", run.last_rank);
+  return text + fmt::format(", when {} was over", to_string(set.program(run.last_rank).at(run.cause_of)));
 }
 
 namespace simulation {
@@ -37,7 +37,7 @@ class PathTracer {
   CriticalPath take() {
     std::optional<InstructionRun> run = last();
     while (run) run = step_back(*run);
-    std::reverse(path_.segments.begin(), path_.segments.end());
+    std::reverse(path_.runs.begin(), path_.runs.end());
     return std::move(path_);
   }
 
@@ -103,15 +103,15 @@ class PathTracer {
     const auto came_last = [&](const InstructionRun& party) { return times(party).came == t.begin; };
     const auto party = std::find_if(all.begin(), all.end(), came_last);
     require(party != all.end(), "simulation: an instruction began before any party arrived");
-    CriticalSegment segment{.rank = run.rank, .instruction = run.instruction, .step = run.step};
-    segment.last_rank = party->rank;
-    std::optional<InstructionRun> cause = cause_of(*party, segment.cause);
-    if (t.begin <= origin_) cause.reset(), segment.cause = StartCause::step_began;
-    if (cause) segment.cause_of = cause->instruction;
-    segment.begin = std::max(0.0, t.begin - origin_);
-    segment.end = t.end - origin_;
+    CriticalRun critical{.rank = run.rank, .instruction = run.instruction, .step = run.step};
+    critical.last_rank = party->rank;
+    std::optional<InstructionRun> cause = cause_of(*party, critical.cause);
+    if (t.begin <= origin_) cause.reset(), critical.cause = StartCause::step_began;
+    if (cause) critical.cause_of = cause->instruction;
+    critical.begin = std::max(0.0, t.begin - origin_);
+    critical.end = t.end - origin_;
     add(run, all, t);
-    if (segment.end > segment.begin) path_.segments.push_back(segment);
+    if (critical.end > critical.begin) path_.runs.push_back(critical);
     return cause;
   }
 

@@ -9,7 +9,7 @@
 namespace plait::plan::simulation {
 
 struct CriticalPath {
-  std::vector<CriticalSegment> segments;
+  std::vector<CriticalRun> runs;
   CriticalSums sums;
 };
 

@@ -116,7 +116,7 @@ Simulated simulate_step(const parallel::ProgramSet& set, const WorkOf& work_of, 
   }
   if (options.critical_path) {
     CriticalPath path = find_critical_path(job, classes, *engine);
-    result.critical_path = std::move(path.segments);
+    result.critical_path = std::move(path.runs);
     result.critical_sums = path.sums;
   }
   return result;

@@ -64,7 +64,7 @@ struct Simulated {
   std::vector<parallel::Ledger> ledgers;  // by class, of its representative: made by the code that measures (parallel/ledger.h)
   std::vector<std::vector<InstructionTimes>> timeline;  // by class and instruction; empty unless asked for
 
-  std::vector<CriticalSegment> critical_path;  // contiguous, from 0 to step_seconds; empty unless asked for
+  std::vector<CriticalRun> critical_path;  // contiguous, from 0 to step_seconds; empty unless asked for
   CriticalSums critical_sums;
 
   int classes() const { return static_cast<int>(representative.size()); }
