@@ -29,9 +29,8 @@ void print(const plan::Calibration& c) {
   fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10} {:>15} {:>16}\n", "segment", "tensor", "micro-batch", "recompute", "forward ms",
              "backward input", "backward weight");
   for (const plan::SegmentMeasurement& m : c.segments) {
-    fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10.4f} {:>15.4f} {:>16.4f}\n", to_string(m.kind),
-               m.tensor, m.micro_batch, to_string(m.recompute), 1e3 * m.forward, 1e3 * m.backward_input,
-               1e3 * m.backward_weight);
+    fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10.4f} {:>15.4f} {:>16.4f}\n", to_string(m.kind), m.tensor, m.micro_batch,
+               to_string(m.recompute), 1e3 * m.forward, 1e3 * m.backward_input, 1e3 * m.backward_weight);
   }
   if (c.update_seconds_per_element)
     fmt::print("optimizer    {:.3f} ms per million parameters\n", 1e9 * *c.update_seconds_per_element);

@@ -63,7 +63,7 @@ std::string blocks_text(const parallel::RankPlan& plan) {
   for (const parallel::Chunk& c : plan.train.chunks) {
     text += text.empty() ? "" : " + ";
     text += c.end_segment - c.first_segment == 1 ? fmt::format("{}", c.first_segment)
-                                             : fmt::format("{}-{}", c.first_segment, c.last_segment());
+                                                 : fmt::format("{}-{}", c.first_segment, c.last_segment());
   }
   return text;
 }

@@ -88,8 +88,7 @@ std::string text_of(const std::optional<Times>& times) {
   if (!times) return "";
   Json json;
   for (const auto& [segment, passes] : times->passes) {
-    for (const auto& [kind, seconds] : passes)
-      json[plait::to_string(segment)][parallel::to_string(kind)] = seconds;
+    for (const auto& [kind, seconds] : passes) json[plait::to_string(segment)][parallel::to_string(kind)] = seconds;
   }
   json["update"] = times->update;
   return json.dump();
@@ -97,7 +96,7 @@ std::string text_of(const std::optional<Times>& times) {
 
 // Ranks take their cases together, and the slowest counts.
 void measure_segments(const CalibrationRequest& request, std::int64_t vocab, const launch::LaunchPlan& launch_plan,
-                    plan::Calibration& calibration) {
+                      plan::Calibration& calibration) {
   const std::vector<CalibrationCase> cases = cases_of(request, launch_plan.ranks);
   std::vector<std::vector<std::string>> told(cases.size());
   std::mutex mutex;
@@ -139,10 +138,9 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
       return seconds;
     };
     for (const Name<model::SegmentKind>& kind : names<model::SegmentKind>) {
-      calibration.segments.push_back({kind.value, c.tensor, c.micro_batch, c.recompute,
-                                      slowest(kind.value, InstructionKind::forward),
-                                      slowest(kind.value, InstructionKind::backward_input),
-                                      slowest(kind.value, InstructionKind::backward_weight)});
+      calibration.segments.push_back(
+          {kind.value, c.tensor, c.micro_batch, c.recompute, slowest(kind.value, InstructionKind::forward),
+           slowest(kind.value, InstructionKind::backward_input), slowest(kind.value, InstructionKind::backward_weight)});
     }
     double update = 0;
     for (const Json& rank : ranks) update = std::max(update, rank.at("update").get<double>());

@@ -176,8 +176,8 @@ struct Rules {
 
   static Rule each_half(const std::string& list, const Limit& limit) {
     const auto most = static_cast<double>(limit.most);
-    Rule made = rule<std::vector<double>>(
-        fmt::format("{}, each 0 to {}, whole or half", list, shown(limit.most)), [=](const auto& v) {
+    Rule made =
+        rule<std::vector<double>>(fmt::format("{}, each 0 to {}, whole or half", list, shown(limit.most)), [=](const auto& v) {
           return std::ranges::all_of(v, [=](double n) { return n >= 0 && n <= most && 2 * n == std::floor(2 * n); });
         });
     made.reason = limit.reason;
@@ -426,7 +426,7 @@ std::string listed_schedules(bool (*holds)(const ScheduleRow&), const std::strin
 bool is_section(const std::string& path) { return std::ranges::find(sections(), path, &Section::path) != sections().end(); }
 
 std::string type_name(const Field& field) {
-  static constexpr const char* names[] = {"true or false",   "integer",          "integer",      "number", "string",
+  static constexpr const char* names[] = {"true or false",   "integer",          "integer",         "number",       "string",
                                           "list of strings", "list of integers", "list of numbers", "map of lists", "file"};
   return names[field.get(Config{}).index()];
 }

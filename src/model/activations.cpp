@@ -91,7 +91,8 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
       break;
     case SegmentKind::head:
       specs.push_back({"logits", {rows, s.padded_vocab}, compute, Keep::saved, Split::columns});
-      specs.push_back({"statistics", {sizes.split.size, rows, 3}, statistics, Keep::scratch, Split::none, TensorRole::workspace});
+      specs.push_back(
+          {"statistics", {sizes.split.size, rows, 3}, statistics, Keep::scratch, Split::none, TensorRole::workspace});
       specs.push_back({"losses", {rows}, statistics, Keep::saved, Split::none});
       return specs;
   }

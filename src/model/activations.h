@@ -45,8 +45,8 @@ struct TensorSpec {
 };
 
 // Activations of a segment. `rows` = batch * sequence; `own rows` are this rank's rows of the residual stream, all of them
-// without sequence parallelism. heads, qkv_dim, ffn, up_dim and vocab are this tensor-parallel rank's. `output` is the segment's
-// output, hence the next segment's input: [own rows, hidden].
+// without sequence parallelism. heads, qkv_dim, ffn, up_dim and vocab are this tensor-parallel rank's. `output` is the
+// segment's output, hence the next segment's input: [own rows, hidden].
 struct SegmentActivations {
   View output;
   View norm_out, norm_mean, norm_rstd;  // of all but the embedding: [rows, hidden], [own rows], [own rows]
@@ -82,8 +82,9 @@ SegmentActivations bind_activations(const std::vector<TensorSpec>& specs, const 
 // `below` with every member that `above` sets replaced by it.
 SegmentActivations overlay(SegmentActivations below, const SegmentActivations& above);
 
-// Gradients within one segment's backward. The stash is what backward_weight needs: it must stay until that has run. The gradient
-// of the segment's output belongs to the residual stream: whoever computes it writes this rank's rows, and backward gathers the rest.
+// Gradients within one segment's backward. The stash is what backward_weight needs: it must stay until that has run. The
+// gradient of the segment's output belongs to the residual stream: whoever computes it writes this rank's rows, and backward
+// gathers the rest.
 struct SegmentGradients {
   View output;  // stash: of SegmentActivations::output, [rows, hidden]
   View qkv;     // stash, attention

@@ -16,8 +16,8 @@ using plait::Mlp;
 using plait::Position;
 using plait::Recompute;
 
-// What a rank computes between two points of the residual stream. In the order of the model: the embedding, attention and MLP of
-// each layer in turn, the head (final norm, logits, loss).
+// What a rank computes between two points of the residual stream. In the order of the model: the embedding, attention and MLP
+// of each layer in turn, the head (final norm, logits, loss).
 enum class SegmentKind { embedding, attention, mlp, head };
 
 struct ModelShape {

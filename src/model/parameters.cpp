@@ -206,7 +206,7 @@ void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t
 }
 
 std::vector<SegmentParameters> bind_parameters(const ModelShape& s, const std::vector<Parameter>& list,
-                                             std::span<const View> views) {
+                                               std::span<const View> views) {
   require(list.size() == views.size(), "bind_parameters: a view for every parameter");
   std::map<std::string, View> by_name;
   for (std::size_t i = 0; i < list.size(); ++i) {

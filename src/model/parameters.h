@@ -35,7 +35,7 @@ struct Parameter {
       0;               // leading elements that are in use: the last rows of a padded vocabulary are not stored or initialised
   Shape stored_shape;  // shape of the whole tensor, as written to checkpoints
   TensorPart part;     // where `shape` lies in it
-  int segment = 0;       // segment whose backward-weight completes its gradient on this rank
+  int segment = 0;     // segment whose backward-weight completes its gradient on this rank
   Init init = Init::zero;
   float std = 0;         // of Init::normal
   bool decay = false;    // weight decay applies: matrices only, neither biases, norms nor the position table
@@ -45,8 +45,8 @@ struct Parameter {
   GradientSum sum = GradientSum::none;
 };
 
-// The parameters of `segments` (ascending) on one tensor-parallel rank, in forward order of the blocks. A tied embedding appears
-// once: in segment 0, or in the head's segment where segment 0 is elsewhere.
+// The parameters of `segments` (ascending) on one tensor-parallel rank, in forward order of the blocks. A tied embedding
+// appears once: in segment 0, or in the head's segment where segment 0 is elsewhere.
 std::vector<Parameter> parameters(const ModelShape& shape, const TensorSplit& split, const std::vector<int>& segments);
 // All of them, whole.
 std::vector<Parameter> parameters(const ModelShape& shape);
@@ -63,15 +63,15 @@ void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t
 
 // Views of one segment's parameters (or of their gradients, which have the same shapes). Unused ones are empty.
 struct SegmentParameters {
-  View norm_weight, norm_bias;                             // of all but the embedding
-  View tokens, positions;                                  // embedding
-  View qkv_weight, qkv_bias, output_weight, output_bias;   // attention
-  View up_weight, up_bias, down_weight, down_bias;         // mlp
-  View head_weight;                                        // head; `tokens` where that is tied
+  View norm_weight, norm_bias;                            // of all but the embedding
+  View tokens, positions;                                 // embedding
+  View qkv_weight, qkv_bias, output_weight, output_bias;  // attention
+  View up_weight, up_bias, down_weight, down_bias;        // mlp
+  View head_weight;                                       // head; `tokens` where that is tied
 };
 
 // One entry per segment of the model, from a View for each parameter of `list`; segments that are not in it stay empty.
 std::vector<SegmentParameters> bind_parameters(const ModelShape& shape, const std::vector<Parameter>& list,
-                                             std::span<const View> views);
+                                               std::span<const View> views);
 
 }  // namespace plait::model

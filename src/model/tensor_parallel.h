@@ -1,5 +1,5 @@
-// What a segment does together with the other ranks of its tensor-parallel group (Shoeybi et al. 2019; with sequence parallelism,
-// Korthikanti et al. 2022).
+// What a segment does together with the other ranks of its tensor-parallel group (Shoeybi et al. 2019; with sequence
+// parallelism, Korthikanti et al. 2022).
 //
 // A column-parallel product reads whole rows and computes this rank's columns; the row-parallel product after it yields a
 // partial sum, which a collective completes. The residual stream between them is the same on all ranks, and the collective an

@@ -208,8 +208,8 @@ void Transformer::backward_input(StreamRef stream, ops::OpContext& context, cons
       }
       return;
     case SegmentKind::head: {
-      const View dnorm = column_input_gradient(stream, context, args.activations->logits, args.weights->head_weight,
-                                               args.gradients->narrow);
+      const View dnorm =
+          column_input_gradient(stream, context, args.activations->logits, args.weights->head_weight, args.gradients->narrow);
       norm_backward(stream, context, args, dnorm, {});
       return;
     }

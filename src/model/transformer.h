@@ -1,5 +1,5 @@
-// The transformer, segment by segment. Covers the GPT-2 family (LayerNorm, learned positions, GELU, biases) and the Llama / Qwen
-// family (RMSNorm, RoPE, SwiGLU, grouped KV heads), pre-norm residual halves of a block:
+// The transformer, segment by segment. Covers the GPT-2 family (LayerNorm, learned positions, GELU, biases) and the Llama /
+// Qwen family (RMSNorm, RoPE, SwiGLU, grouped KV heads), pre-norm residual halves of a block:
 //
 //   middle = x + attention(norm(x));  output = middle + mlp(norm(middle))
 //
@@ -77,7 +77,8 @@ class Transformer {
   // An attention segment up to its last product, and an MLP segment up to that.
   void forward_attention(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View input,
                          SegmentActivations& a) const;
-  void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View input, SegmentActivations& a) const;
+  void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View input,
+                  SegmentActivations& a) const;
   void forward_head(StreamRef stream, ops::OpContext& context, const Forward& args) const;
   // Brings back what Recompute dropped of segment args.segment.
   void recompute(StreamRef stream, ops::OpContext& context, const Backward& args) const;

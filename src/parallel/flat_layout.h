@@ -44,7 +44,7 @@ class FlatLayout {
     DataShard data;
     std::int64_t bucket_bytes = 1;  // a bucket is closed when its gradients reach this size
     DType gradient_type = DType::f32;
-    int tied_head = -1;                   // segment of a head that reads and writes segment 0's table on this same rank; -1: none
+    int tied_head = -1;  // segment of a head that reads and writes segment 0's table on this same rank; -1: none
     std::vector<int> chunk_starts = {0};  // first segment of each of the rank's chunks; a bucket holds segments of one chunk
   };
   FlatLayout(const std::vector<model::Parameter>& parameters, const Options& options);

@@ -27,7 +27,8 @@ class ProgramBuilder {
   explicit ProgramBuilder(const ProgramSpec& spec) : spec_(spec) {
     program_.streams = {{StreamRole::compute, -1}, {StreamRole::copy, -1}, {StreamRole::reduce, -1}};
     const Schedule& schedule = spec.schedule;
-    require(static_cast<int>(spec.stages.size()) == schedule.stages.count(), "ProgramSpec: a range of segments for every stage");
+    require(static_cast<int>(spec.stages.size()) == schedule.stages.count(),
+            "ProgramSpec: a range of segments for every stage");
     for (int chunk = 0; chunk < schedule.stages.chunks(spec.rank); ++chunk) {
       const int stage = schedule.stages.stage(spec.rank, chunk);
       const SegmentRange segments = spec.stages[static_cast<std::size_t>(stage)];

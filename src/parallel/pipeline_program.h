@@ -16,8 +16,8 @@ namespace plait::parallel {
 struct ProgramSpec {
   Schedule schedule;
   std::vector<SegmentRange> stages;  // of the whole model
-  int rank = 0;                    // pipeline rank
-  std::vector<Bucket> buckets;     // of the rank's flat layout
+  int rank = 0;                      // pipeline rank
+  std::vector<Bucket> buckets;       // of the rank's flat layout
   int zero = 0;
   // false, for comparison: gradients are reduced, and messages sent and received, while compute stands still.
   bool overlap = true;

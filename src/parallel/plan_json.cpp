@@ -72,7 +72,8 @@ Json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::st
   json["stages"] = Json::array();
   for (int stage = 0; stage < first.schedule.stages.count(); ++stage) {
     const SegmentRange& segments = first.stages[static_cast<std::size_t>(stage)];
-    json["stages"].push_back({{"pipeline", first.schedule.stages.rank_of(stage)}, {"segments", {segments.first, segments.end - 1}}});
+    json["stages"].push_back(
+        {{"pipeline", first.schedule.stages.rank_of(stage)}, {"segments", {segments.first, segments.end - 1}}});
   }
   json["predicted"] = decision.at("predicted");
   json["memory_bytes_by_kind"] = Json::object();

@@ -10,7 +10,7 @@ bool ends_chunk(const Program& program, const Instruction& i) { return i.segment
 bool begins_chunk(const Program& program, const Instruction& i) { return i.segment == program.chunk_of(i).first_segment; }
 
 void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
-                    const std::vector<Bucket>& buckets) {
+                      const std::vector<Bucket>& buckets) {
   const bool forward = i.kind == InstructionKind::forward;
   const bool first = i.segment == 0;
   const bool head = i.gradient_in < 0 && !forward;  // nothing comes after the head

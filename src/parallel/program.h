@@ -115,7 +115,8 @@ struct BufferUse {
   bool writes = false;  // else reads; a use that does both is listed as a write
 };
 
-// The buffers of the residual stream around a segment's instruction: received from another rank, or of the neighbouring segment.
+// The buffers of the residual stream around a segment's instruction: received from another rank, or of the neighbouring
+// segment.
 BufferId input_buffer(const Program& program, const Instruction& i);
 BufferId output_gradient_buffer(const Program& program, const Instruction& i);
 BufferId input_gradient_buffer(const Program& program, const Instruction& i);

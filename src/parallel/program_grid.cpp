@@ -30,7 +30,8 @@ bool splits_backward(const Program& program) {
   const Instruction* previous = nullptr;  // of a segment
   for (const Instruction& i : program.instructions) {
     if (!is_segment(i.kind)) continue;
-    const bool at_once = previous != nullptr && previous->kind == InstructionKind::backward_input && previous->segment == i.segment;
+    const bool at_once =
+        previous != nullptr && previous->kind == InstructionKind::backward_input && previous->segment == i.segment;
     if (i.kind == InstructionKind::backward_weight && i.segment > 0 && i.gradient_in >= 0 && !at_once) return true;
     previous = &i;
   }

@@ -18,7 +18,7 @@ struct RankProgram {
 struct ProgramSet {
   Layout layout;
   ModelEnds ends;
-  int segments = 1;         // of the model
+  int segments = 1;       // of the model
   int micro_batches = 1;  // one in evaluation
   int zero = 0;
   bool tied = false;     // the head uses the embedding's table

@@ -42,12 +42,12 @@ Schedule schedule_of(const Config& config, const Layout& layout, int micro_batch
 }
 
 std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const Schedule& schedule,
-                                  StageSplits* splits) {
+                                    StageSplits* splits) {
   const int count = schedule.stages.count();
   if (count > shape.segments()) {
     throw ConfigError({{"parallel.pipeline", std::to_string(schedule.ranks()),
-                        "makes " + std::to_string(count) + " stages, but the model has only " + std::to_string(shape.segments()) +
-                            " segments (two for each of model.layers, embedding and head)",
+                        "makes " + std::to_string(count) + " stages, but the model has only " +
+                            std::to_string(shape.segments()) + " segments (two for each of model.layers, embedding and head)",
                         "", 0}});
   }
   if (static_cast<int>(config.parallel.stages.size()) == count) return given_stages(config.parallel.stages);

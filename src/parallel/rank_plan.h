@@ -27,7 +27,7 @@ struct RankPlan {
   int micro_batches = 1;                     // per data-parallel rank and step
   std::int64_t global_batch = 0;             // sequences per step, all ranks
   Schedule schedule;                         // of all pipeline ranks
-  std::vector<SegmentRange> stages;            // of the model, in order
+  std::vector<SegmentRange> stages;          // of the model, in order
   std::vector<model::Parameter> parameters;  // of this rank
   FlatLayout flat;
   Program train;
@@ -86,8 +86,8 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const L
 // Names of items of RankPlan::memory.
 std::string activation_item(int segment, int slot, const std::string& tensor);  // saved from forward to backward
 std::string stash_item(int segment, int stash, const std::string& tensor);      // from backward_input to backward_weight
-std::string scratch_item(const std::string& tensor);                          // within one instruction
-std::string gradient_name(const std::string& tensor);                         // of a gradient, in the two above
-std::string message_item(const BufferId& buffer);                             // received or to be sent; links know it by this
+std::string scratch_item(const std::string& tensor);                            // within one instruction
+std::string gradient_name(const std::string& tensor);                           // of a gradient, in the two above
+std::string message_item(const BufferId& buffer);                               // received or to be sent; links know it by this
 
 }  // namespace plait::parallel

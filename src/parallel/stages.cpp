@@ -97,7 +97,9 @@ class Boundaries {
 std::vector<double> segment_costs(const model::ModelShape& s, std::int64_t sequence) {
   // A product of [rows, in] and [in, out] is 2 in out operations per token, and twice that again in backward. Causal attention
   // is two products over half of the sequence.
-  const auto products = [&](std::int64_t columns) { return 6.0 * static_cast<double>(s.hidden) * static_cast<double>(columns); };
+  const auto products = [&](std::int64_t columns) {
+    return 6.0 * static_cast<double>(s.hidden) * static_cast<double>(columns);
+  };
   std::vector<double> costs;
   for (int segment = 0; segment < s.segments(); ++segment) {
     switch (s.kind(segment)) {

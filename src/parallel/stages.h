@@ -21,8 +21,8 @@ struct SegmentRange {
 std::vector<double> segment_costs(const model::ModelShape& shape, std::int64_t sequence);
 
 // One range per stage, in order. The split minimises the cost of the most loaded pipeline rank, then the sum of
-// squares over ranks, then over stages (so that ties spread evenly). Every stage has at least one segment; the embedding belongs
-// to the first stage and the head to the last, which may have no other.
+// squares over ranks, then over stages (so that ties spread evenly). Every stage has at least one segment; the embedding
+// belongs to the first stage and the head to the last, which may have no other.
 std::vector<SegmentRange> split_stages(const std::vector<double>& costs, const StageMap& map);
 
 // Splits that were made before. An estimate of thousands of candidates meets few different ones.

@@ -152,7 +152,8 @@ class RankStructure {
         return std::find(buckets_[b].segments.begin(), buckets_[b].segments.end(), segment) != buckets_[b].segments.end();
       };
       for (const int segment : buckets_[b].segments) {
-        if (!holds(segment)) problem("bucket " + std::to_string(b) + " has segment " + std::to_string(segment) + " of another rank");
+        if (!holds(segment))
+          problem("bucket " + std::to_string(b) + " has segment " + std::to_string(segment) + " of another rank");
         reduced.insert(segment);
       }
       tied_sum = tied_sum || (buckets_[b].sum == model::GradientSum::tied && (has(0) || has(set_.head())));
@@ -254,8 +255,8 @@ void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) 
       stages.empty() ? ModelEnds{} : ModelEnds{stages.begin()->second.pipeline, stages.rbegin()->second.pipeline};
   const int last = ends.last;
   if (segment != set.segments) {
-    problem(last,
-            "the stages end with segment " + std::to_string(segment - 1) + ", the model with segment " + std::to_string(set.head()));
+    problem(last, "the stages end with segment " + std::to_string(segment - 1) + ", the model with segment " +
+                      std::to_string(set.head()));
   }
   if (ends.first != set.ends.first) {
     problem(ends.first, "has the first stage, but pipeline rank " + std::to_string(set.ends.first) + " should");

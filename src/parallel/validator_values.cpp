@@ -205,7 +205,9 @@ class SymbolicRank {
   }
 
   // The table of a tied head and an embedding on this rank is in a bucket of both; else it is the embedding's.
-  bool has_table(const BucketState& s) const { return s.segments.contains(0) && (!tied_here_ || s.segments.contains(set_.head())); }
+  bool has_table(const BucketState& s) const {
+    return s.segments.contains(0) && (!tied_here_ || s.segments.contains(set_.head()));
+  }
 
   void write_gradients(const Instruction& i) {
     for (std::size_t b = 0; b < states_.size(); ++b) {

@@ -159,9 +159,8 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
     if (!kind) r.fail("must be of kind " + names_listed<model::SegmentKind>());
     const std::optional<Recompute> recompute = named<Recompute>(r.text("recompute"));
     if (!recompute) r.fail("must have 'recompute' " + names_listed<Recompute>());
-    c.segments.push_back({*kind, static_cast<int>(r.count("tensor")),
-                        r.count("micro_batch"), *recompute, r.positive("forward_s"), r.positive("backward_input_s"),
-                        r.positive("backward_weight_s")});
+    c.segments.push_back({*kind, static_cast<int>(r.count("tensor")), r.count("micro_batch"), *recompute,
+                          r.positive("forward_s"), r.positive("backward_input_s"), r.positive("backward_weight_s")});
   });
   root.each("collectives", [&](const CalibrationReader& r) {
     c.collectives.push_back({r.text("kind"), static_cast<int>(r.count("ranks")), r.curve("seconds_by_bytes")});

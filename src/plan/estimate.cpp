@@ -173,8 +173,8 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     load.saved += sum(saved);
     // Of the halves of a block one follows the other, and the gradient between them belongs to both.
     const auto any = [&](SegmentKind kind) { return held[index_of(kind)] > 0 ? once[index_of(kind)] : 0; };
-    load.once = std::max({load.once, any(SegmentKind::embedding), any(SegmentKind::head),
-                          any(SegmentKind::attention) + any(SegmentKind::mlp)});
+    load.once = std::max(
+        {load.once, any(SegmentKind::embedding), any(SegmentKind::head), any(SegmentKind::attention) + any(SegmentKind::mlp)});
   }
   const Load& slowest =
       *std::max_element(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return a.total() < b.total(); });

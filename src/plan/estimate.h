@@ -8,9 +8,9 @@
 
 #include "core/device.h"
 #include "parallel/rank_plan.h"
-#include "plan/segment_cost.h"
 #include "plan/candidate.h"
 #include "plan/communication_cost.h"
+#include "plan/segment_cost.h"
 
 namespace plait::plan {
 

@@ -1,11 +1,12 @@
-// Seconds of one micro-batch in one segment: nominal by its FLOPs and bytes (plan/segment_work.h), corrected by what was measured.
+// Seconds of one micro-batch in one segment: nominal by its FLOPs and bytes (plan/segment_work.h), corrected by what was
+// measured.
 //
 // A pass that was measured takes what was measured; another one its nominal time × measured / nominal of the nearest that was.
 #pragma once
 
 #include "parallel/program.h"
-#include "plan/segment_work.h"
 #include "plan/machine.h"
+#include "plan/segment_work.h"
 
 namespace plait::plan {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "parallel/rank_plan.h"
-#include "plan/segment_cost.h"
 #include "plan/communication_cost.h"
 #include "plan/placement/traffic.h"
+#include "plan/segment_cost.h"
 
 namespace plait::plan {
 

@@ -18,9 +18,10 @@ class RankBuffers {
 
   View weights, gradients, kept_gradients, master, exp_avg, exp_avg_sq;  // flat: parallel/flat_layout.h
   View adamw_table, scalars, evaluation_loss, arrival, optimizer_state, rope_table, workspace;
-  std::vector<View> norm_ranges;                                       // FlatLayout::norm_ranges of kept_gradients
-  std::vector<model::Batch> batches;                                   // [slot]
-  std::vector<model::SegmentParameters> segment_weights, segment_gradients;  // [segment of the model]; empty for other ranks' segments
+  std::vector<View> norm_ranges;      // FlatLayout::norm_ranges of kept_gradients
+  std::vector<model::Batch> batches;  // [slot]
+  std::vector<model::SegmentParameters> segment_weights,
+      segment_gradients;  // [segment of the model]; empty for other ranks' segments
 
   // Tensors of a segment's instruction.
   model::SegmentActivations forward_activations(const parallel::Instruction& i) const;
@@ -61,8 +62,9 @@ class RankBuffers {
   std::vector<Buffer> received_;
   std::size_t linked_bytes_ = 0;
   std::map<std::pair<int, int>, model::SegmentActivations> activations_;  // (segment, slot): for forward
-  std::map<std::pair<int, int>, model::SegmentActivations> recomputed_;   // (segment, stash): what backward has instead of scratch
-  std::map<std::pair<int, int>, model::SegmentGradients> stashes_;        // (segment, stash), without `output` where it is received
+  std::map<std::pair<int, int>, model::SegmentActivations>
+      recomputed_;                                                  // (segment, stash): what backward has instead of scratch
+  std::map<std::pair<int, int>, model::SegmentGradients> stashes_;  // (segment, stash), without `output` where it is received
   std::map<parallel::BufferId, View> messages_;
 };
 

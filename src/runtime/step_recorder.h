@@ -1,9 +1,9 @@
 // Times training steps with events, and makes ledgers (parallel/ledger.h) and traces from them.
 //
 // An event costs the stream about a microsecond, so a step has only those that its ledger needs: around the waits of the
-// compute stream, and around each communication instruction on its own stream. Collectives within segments are many, so they are
-// timed in the first two steps and then in every `tensor_period`-th; the steps in between assume the same share of compute as
-// last measured. Traced steps have events around everything. After the first steps, only traced ones create new events.
+// compute stream, and around each communication instruction on its own stream. Collectives within segments are many, so they
+// are timed in the first two steps and then in every `tensor_period`-th; the steps in between assume the same share of compute
+// as last measured. Traced steps have events around everything. After the first steps, only traced ones create new events.
 //
 // Belongs to its rank's thread.
 #pragma once

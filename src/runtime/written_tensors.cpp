@@ -42,7 +42,8 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
 std::int64_t execution_order(const parallel::Instruction& i, int segments) {
   const bool forward = i.kind == parallel::InstructionKind::forward;
   const int within =
-      forward ? i.segment : segments + 2 * (segments - 1 - i.segment) + (i.kind == parallel::InstructionKind::backward_weight ? 1 : 0);
+      forward ? i.segment
+              : segments + 2 * (segments - 1 - i.segment) + (i.kind == parallel::InstructionKind::backward_weight ? 1 : 0);
   return std::int64_t{i.micro_batch} * 3 * segments + within;
 }
 

@@ -36,8 +36,8 @@ struct Divergence {
   double error = 0, bound = 0;
   std::string remark = {};  // what else is known; may be empty
 
-  // "step 1, backward_input micro-batch 0 segment 3: gradient of middle, rank 2 (pipeline 1 data 0 tensor 0), relative error 0.7
-  // (bound 1.0e-05)"
+  // "step 1, backward_input micro-batch 0 segment 3: gradient of middle, rank 2 (pipeline 1 data 0 tensor 0), relative error
+  // 0.7 (bound 1.0e-05)"
   std::string text() const;
   bool before(const Divergence& other) const;
 };

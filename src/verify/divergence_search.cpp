@@ -69,8 +69,9 @@ void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i
   const parallel::RankPlan& plan = runner_.plan();
   for (std::size_t t = 0; t < written.size(); ++t) {
     const WrittenTensor& tensor = written[t];
-    Divergence found{
-        .step = step_, .order = runtime::execution_order(i, plan.sizes.shape.segments()), .index = static_cast<std::int64_t>(t)};
+    Divergence found{.step = step_,
+                     .order = runtime::execution_order(i, plan.sizes.shape.segments()),
+                     .index = static_cast<std::int64_t>(t)};
     found.what = to_string(i) + ": " + tensor.name;
     found.tensor = tensor.name;
     found.segment = i.segment;
@@ -102,7 +103,8 @@ void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i
 // until the last one.
 bool DivergenceSearch::others_add_to(const model::Parameter& parameter) const {
   const parallel::RankPlan& plan = runner_.plan();
-  const bool is_table = parameter.segment == 0 && plan.sizes.shape.tie_embeddings && plan.holds(plan.sizes.shape.head_segment());
+  const bool is_table =
+      parameter.segment == 0 && plan.sizes.shape.tie_embeddings && plan.holds(plan.sizes.shape.head_segment());
   return parameter.norm || is_table;
 }
 

@@ -105,7 +105,7 @@ TEST(Calibrate, EachRecomputationIsMeasuredWhereThePlannerMayChoose) {
                              .argv = {},
                              .note = [](const std::string&) {}};
   const plan::Calibration c = calibrate(request);
-  EXPECT_EQ(c.segments.size(), 3U * 3) << "tensor 1, three ways, three kinds";
+  EXPECT_EQ(c.segments.size(), 3U * 4) << "tensor 1, three ways, four kinds";
   EXPECT_TRUE(c.collectives.empty());
 }
 

@@ -87,16 +87,17 @@ class SerialModel {
                              .loss_scale = scale});
     }
     for (int segment = head; backward && segment >= 0; --segment) {
-      const Transformer::Backward args{.segment = segment,
-                                       .weights = &weights_of(segment),
-                                       .weight_gradients = &block_gradients_[static_cast<std::size_t>(segment)],
-                                       .batch = batch_,
-                                       .input = input(segment),
-                                       .activations = &activations_[static_cast<std::size_t>(segment)],
-                                       .gradients = &gradients_of_blocks_[static_cast<std::size_t>(segment)],
-                                       .input_gradient = segment == 0 ? View() : residual_[static_cast<std::size_t>(segment % 2)],
-                                       .accumulate = accumulate,
-                                       .accumulate_tokens = accumulate || options_.shape.tie_embeddings};
+      const Transformer::Backward args{
+          .segment = segment,
+          .weights = &weights_of(segment),
+          .weight_gradients = &block_gradients_[static_cast<std::size_t>(segment)],
+          .batch = batch_,
+          .input = input(segment),
+          .activations = &activations_[static_cast<std::size_t>(segment)],
+          .gradients = &gradients_of_blocks_[static_cast<std::size_t>(segment)],
+          .input_gradient = segment == 0 ? View() : residual_[static_cast<std::size_t>(segment % 2)],
+          .accumulate = accumulate,
+          .accumulate_tokens = accumulate || options_.shape.tie_embeddings};
       transformer_->backward_input(stream_, *context_, args);
       transformer_->backward_weight(stream_, *context_, args);
     }

@@ -185,8 +185,9 @@ TEST(BrokenProgram, WrongMicroBatchIsSent) {
   Editor e({.schedule = {ScheduleKind::gpipe, 2, 1, 3}});
   e.get(0, send_activation, 1).slot = e.get(0, forward, 0, 0).slot;
   e.derive(0);
-  e.expect(0, AllOf(HasSubstr("send_activation micro-batch 1"),
-                    HasSubstr("needs micro-batch 1 in the output of segment 0, slot 0"), HasSubstr("which holds micro-batch 0")));
+  e.expect(
+      0, AllOf(HasSubstr("send_activation micro-batch 1"), HasSubstr("needs micro-batch 1 in the output of segment 0, slot 0"),
+               HasSubstr("which holds micro-batch 0")));
 }
 
 TEST(BrokenProgram, GradientOfAnotherMicroBatch) {
@@ -252,8 +253,8 @@ TEST(BrokenProgram, Accumulation) {
   {
     Editor e(two_replicas);
     e.get(0, backward_weight, 0, 0).accumulate_tokens = false;  // the tied head has written before
-    e.expect(
-        0, AllOf(HasSubstr("backward_weight micro-batch 0 segment 0"), HasSubstr("overwrites the gradients of the token table")));
+    e.expect(0, AllOf(HasSubstr("backward_weight micro-batch 0 segment 0"),
+                      HasSubstr("overwrites the gradients of the token table")));
   }
   {
     Editor e(sharded_gradients);

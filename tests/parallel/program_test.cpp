@@ -44,7 +44,8 @@ bool ordered(const Program& p, int earlier, int later) {
 int find(const Program& p, InstructionKind kind, int micro_batch, int segment, int bucket = -1) {
   for (std::size_t i = 0; i < p.instructions.size(); ++i) {
     const Instruction& n = p.instructions[i];
-    if (n.kind == kind && n.micro_batch == micro_batch && n.segment == segment && n.bucket == bucket) return static_cast<int>(i);
+    if (n.kind == kind && n.micro_batch == micro_batch && n.segment == segment && n.bucket == bucket)
+      return static_cast<int>(i);
   }
   return -1;
 }

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "plan/segment_cost.h"
 #include "plan/communication_cost.h"
+#include "plan/segment_cost.h"
 
 namespace plait::plan {
 namespace {
@@ -18,7 +18,7 @@ Calibration example() {
   return {.device = "NVIDIA H200",
           .model = "some",
           .segments = {{model::SegmentKind::attention, 1, 4, Recompute::none, 1e-3, 1.5e-3, 0.9e-3},
-                     {model::SegmentKind::attention, 2, 4, Recompute::none, 0.6e-3, 0.8e-3, 0.5e-3}},
+                       {model::SegmentKind::attention, 2, 4, Recompute::none, 0.6e-3, 0.8e-3, 0.5e-3}},
           .collectives = {{"all_reduce", 4, {{{1e3, 2e-5}, {1e6, 5e-5}, {1e8, 2e-3}}}}},
           .messages = {{"NV18", "direct", {{{1e3, 1e-5}, {1e6, 2e-5}}}}},
           .update_seconds_per_element = 1e-11,
@@ -97,7 +97,8 @@ TEST(SegmentCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
   EXPECT_TRUE(twice.extrapolated());
   // The MLP and the head were not measured at all: nominal.
   for (const int segment : {2, 7}) {
-    EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, segment).seconds, plain_4.cost(InstructionKind::forward, segment).seconds);
+    EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, segment).seconds,
+                     plain_4.cost(InstructionKind::forward, segment).seconds);
   }
 }
 

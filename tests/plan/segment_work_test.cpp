@@ -9,7 +9,7 @@ namespace plait::plan {
 namespace {
 
 model::SegmentSizes sizes(int tensor, bool sequence_parallel, const std::string& mlp = "gelu",
-                        model::Recompute recompute = model::Recompute::none) {
+                          model::Recompute recompute = model::Recompute::none) {
   const Config config =
       parse_config("model: {layers: 3, hidden: 64, heads: 8, ffn: 192, vocab: 512, mlp: " + mlp +
                    "}\ndata: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
@@ -77,7 +77,8 @@ TEST(SegmentWork, FullRecomputationComputesAllButTheLastProductAgain) {
     const SegmentWork plain = segment_work(sizes(2, true), segment),
                       again = segment_work(sizes(2, true, "gelu", model::Recompute::full), segment);
     const double last = 2.0 * 4 * 32 * (last_inner / 2) * 64;
-    EXPECT_DOUBLE_EQ(products(again.backward_input) - products(plain.backward_input), products(plain.forward) - last) << segment;
+    EXPECT_DOUBLE_EQ(products(again.backward_input) - products(plain.backward_input), products(plain.forward) - last)
+        << segment;
     EXPECT_EQ(again.backward_input.gathers - plain.backward_input.gathers, 1) << segment;
     EXPECT_EQ(again.backward_input.scatters - plain.backward_input.scatters, 0) << segment;
   }

@@ -60,7 +60,8 @@ TEST(SimulatedPipeline, SendsGradientsBeforeTheLastWeightPartSoThatThatIsInNoBub
   for (const ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::gpipe}) {
     for (const auto& [p, m] : {std::pair{2, 4}, {4, 4}, {4, 16}}) {
       const Simulated s = simulate(even(schedule, p, 1, m), {1, 1.25, 0.75});
-      EXPECT_NEAR(s.step_seconds, 3.0 * m + (p - 1) * (1 + 1.25 + 0.75 / 2), 1e-9) << plait::to_string(schedule) << ", " << p << ", " << m;
+      EXPECT_NEAR(s.step_seconds, 3.0 * m + (p - 1) * (1 + 1.25 + 0.75 / 2), 1e-9)
+          << plait::to_string(schedule) << ", " << p << ", " << m;
     }
   }
 }

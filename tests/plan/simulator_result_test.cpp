@@ -106,8 +106,8 @@ TEST(SimulatedStep, HasACriticalPathWithoutGapsThatIsAsLongAsTheStep) {
       }
       if (run.step == 0) {
         const InstructionTimes& times = s.timeline_of(run.rank)[static_cast<std::size_t>(run.instruction)];
-        EXPECT_EQ(segment.begin, std::max(0.0, times.begin));
-        EXPECT_EQ(segment.end, times.end);
+        EXPECT_EQ(run.begin, std::max(0.0, times.begin));
+        EXPECT_EQ(run.end, times.end);
       }
     }
     EXPECT_EQ(s.critical_path.front().cause, StartCause::step_began);
@@ -154,16 +154,17 @@ TEST(SimulatedStep, SaysWhyEachPartOfItsCriticalPathBegan) {
   const Simulated s = simulate_step(set, work_of, two_halves(2, 4, 1), in_order(2));
   std::vector<std::string> path;
   for (const CriticalRun& run : s.critical_path) path.push_back(to_string(run, set));
-  EXPECT_THAT(path, testing::ElementsAre(
-                        testing::StartsWith("0.000 to 1000.000 ms, rank 0: forward micro-batch 0 segment 1, when "),
-                        "1000.000 to 2000.000 ms, rank 0: forward micro-batch 0 segment 2, when forward micro-batch 0 segment 1 "
-                        "was over",
-                        "2000.000 to 2250.000 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 reached last, "
-                        "when forward micro-batch 0 segment 2 was over",
-                        "2250.000 to 3250.000 ms, rank 1: forward micro-batch 0 segment 3, when receive_activation micro-batch 0 "
-                        "chunk 0 was over",
-                        "3250.000 to 4250.000 ms, rank 1: forward micro-batch 0 segment 4, when forward micro-batch 0 segment 3 "
-                        "was over"));
+  EXPECT_THAT(path,
+              testing::ElementsAre(
+                  testing::StartsWith("0.000 to 1000.000 ms, rank 0: forward micro-batch 0 segment 1, when "),
+                  "1000.000 to 2000.000 ms, rank 0: forward micro-batch 0 segment 2, when forward micro-batch 0 segment 1 "
+                  "was over",
+                  "2000.000 to 2250.000 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 reached last, "
+                  "when forward micro-batch 0 segment 2 was over",
+                  "2250.000 to 3250.000 ms, rank 1: forward micro-batch 0 segment 3, when receive_activation micro-batch 0 "
+                  "chunk 0 was over",
+                  "3250.000 to 4250.000 ms, rank 1: forward micro-batch 0 segment 4, when forward micro-batch 0 segment 3 "
+                  "was over"));
 }
 
 TEST(SimulatedStep, IsTheSameToTheBitWhenItIsRunAgain) {

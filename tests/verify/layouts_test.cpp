@@ -87,7 +87,8 @@ TEST(VerifyLayouts, AllAreEveryMeshScheduleAndZero) {
 }
 
 TEST(VerifyMatrix, LeavesOutWhatARuleRefusesAndSaysWhy) {
-  const VerifyMatrix m = matrix({"all"}, {"verify.ranks=[4]", "model.layers=2", "verify.variants=[\"narrow: model.kv_heads=2\"]"});
+  const VerifyMatrix m =
+      matrix({"all"}, {"verify.ranks=[4]", "model.layers=2", "verify.variants=[\"narrow: model.kv_heads=2\"]"});
   EXPECT_THAT(names(m), testing::Contains("base: tensor=4"));
   EXPECT_THAT(names(m), testing::Contains("narrow: tensor=2 data=2").Times(0));
   EXPECT_THAT(names(m), testing::Contains("narrow: data=2 tensor=2"));

@@ -47,8 +47,9 @@ RankParts removed(const Which& which) {
 }
 
 Which of(InstructionKind kind, int micro_batch, int segment = -1) {
-  return
-      [=](const Instruction& i) { return i.kind == kind && i.micro_batch == micro_batch && (segment < 0 || i.segment == segment); };
+  return [=](const Instruction& i) {
+    return i.kind == kind && i.micro_batch == micro_batch && (segment < 0 || i.segment == segment);
+  };
 }
 
 Which over(InstructionKind kind, Group group) {
@@ -106,7 +107,8 @@ void reduce_too_early(const RankPlan& plan, Instructions& list) {
   list.erase(std::next(last).base());
   const std::vector<int>& segments = plan.flat.buckets()[static_cast<std::size_t>(reduction.bucket)].segments;
   const auto adds = [&](const Instruction& i) {
-    return i.kind == InstructionKind::backward_weight && std::find(segments.begin(), segments.end(), i.segment) != segments.end();
+    return i.kind == InstructionKind::backward_weight &&
+           std::find(segments.begin(), segments.end(), i.segment) != segments.end();
   };
   const auto place = std::find_if(list.rbegin(), list.rend(), adds);
   list.insert(std::next(place).base(), reduction);

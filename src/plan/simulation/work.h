@@ -12,8 +12,8 @@ namespace plait::plan {
 // `seconds` from the time when all have come to the time when bytes move (all rounds' latencies together), then `bytes` from
 // each member of the ring to the next. The slowest member's numbers count, each by itself.
 //
-// Forward and backward of a segment in a tensor group: `seconds` of compute on its own, then the segment's collectives as if they
-// were one: `inside_seconds`, all their latencies, then `bytes`. Of a group of one, only `seconds` count.
+// Forward and backward of a segment in a tensor group: `seconds` of compute on its own, then the segment's collectives as if
+// they were one: `inside_seconds`, all their latencies, then `bytes`. Of a group of one, only `seconds` count.
 struct Work {
   double seconds = 0;
   double bytes = 0;
