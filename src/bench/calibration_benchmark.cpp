@@ -43,8 +43,8 @@ std::optional<Times> measure(const CalibrationRequest& request, std::int64_t voc
       const parallel::Instruction& i = model->plan().train.instructions[n];
       const double s = static_cast<double>(ms[n]) / 1e3;
       if (i.kind == InstructionKind::update || i.kind == InstructionKind::gradient_norm) update += s;
-      const bool is_pass = i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input ||
-                           i.kind == InstructionKind::backward_weight;
+      // Exchanges with ranks that are absent move nothing: what is left of them is their norm and residual.
+      const bool is_pass = i.segment >= 0 && i.segment < model->plan().sizes.shape.segments();
       if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1)
         seconds[{i.kind, model->plan().sizes.shape.kind(i.segment)}].push_back(s);
     }
@@ -132,7 +132,7 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
     const auto slowest = [&](model::SegmentKind segment, InstructionKind kind) {
       double seconds = 0;
       for (const Json& rank : ranks) {
-        // The embedding has no input to take a gradient of.
+        // Not all segments do everything: the embedding has no input to norm or to take a gradient of.
         seconds = std::max(seconds, rank.at(plait::to_string(segment)).value(parallel::to_string(kind), 0.0));
       }
       return seconds;
@@ -140,7 +140,9 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
     for (const Name<model::SegmentKind>& kind : names<model::SegmentKind>) {
       calibration.segments.push_back(
           {kind.value, c.tensor, c.micro_batch, c.recompute, slowest(kind.value, InstructionKind::forward),
-           slowest(kind.value, InstructionKind::backward_input), slowest(kind.value, InstructionKind::backward_weight)});
+           slowest(kind.value, InstructionKind::backward_input), slowest(kind.value, InstructionKind::backward_weight),
+           slowest(kind.value, InstructionKind::exchange_forward), slowest(kind.value, InstructionKind::exchange_backward),
+           slowest(kind.value, InstructionKind::loss)});
     }
     double update = 0;
     for (const Json& rank : ranks) update = std::max(update, rank.at("update").get<double>());

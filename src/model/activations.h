@@ -31,7 +31,7 @@ enum class Split {
 enum class TensorRole {
   internal,   // only its segment uses it; its values can be checked and compared with those of other layouts
   output,     // the segment's output, or the gradient of it: the neighbouring segments use it too, so it is a buffer of its own
-  workspace,  // partial sums of the ranks and temporaries: its values mean nothing by themselves
+  workspace,  // temporaries: its values mean nothing by themselves
 };
 
 struct TensorSpec {
@@ -44,12 +44,18 @@ struct TensorSpec {
   std::size_t bytes() const { return static_cast<std::size_t>(shape.elements()) * size_of(dtype); }
 };
 
-// Activations of a segment. `rows` = batch * sequence; `own rows` are this rank's rows of the residual stream, all of them
-// without sequence parallelism. heads, qkv_dim, ffn, up_dim and vocab are this tensor-parallel rank's. `output` is the
-// segment's output, hence the next segment's input: [own rows, hidden].
+// The norm in front of attention, MLP and head. `rows` = batch * sequence; `own rows` are this rank's rows of the residual
+// stream, all of them without sequence parallelism. Each rank norms its own rows of `out`, [rows, hidden], and gathers the
+// rest.
+struct NormActivations {
+  View out;
+  View mean, rstd;  // [own rows]; mean of LayerNorm only
+};
+
+// Activations of a segment, apart from its norm. heads, qkv_dim, ffn, up_dim and vocab are this tensor-parallel rank's.
+// `output` is the segment's output, hence the next segment's input: [own rows, hidden].
 struct SegmentActivations {
   View output;
-  View norm_out, norm_mean, norm_rstd;  // of all but the embedding: [rows, hidden], [own rows], [own rows]
   // attention
   View qkv;                 // [rows, qkv_dim], after RoPE
   View attention_out, lse;  // [rows, heads * head_dim], [batch, heads, sequence]
@@ -57,11 +63,8 @@ struct SegmentActivations {
   View up;   // before the activation function, [rows, up_dim]
   View act;  // after it, [rows, ffn]
   // head
-  View logits;      // [rows, padded_vocab]; their gradient after a training forward
-  View statistics;  // [tensor ranks, rows, 3], ops/cross_entropy.h
-  View losses;      // [rows]
-  // sequence parallelism: a product before it is summed over ranks, [rows, hidden]
-  View partial;
+  View logits;  // [rows, padded_vocab]; their gradient after a training step's loss
+  View losses;  // [rows]
 };
 
 // What the sizes of a segment's tensors depend on, beside the segment.
@@ -74,23 +77,27 @@ struct SegmentSizes {
   std::int64_t own_rows() const { return micro_batch.rows() / (split.sequence_parallel ? split.size : 1); }
 };
 
+// The members of NormActivations, none where no norm is in front. Without recomputation they are kept from forward to
+// backward-weight; with it they are computed twice, and each time kept until they have been used.
+std::vector<TensorSpec> norm_specs(const SegmentSizes& sizes, int segment);
 // The members of SegmentActivations that segment `segment` uses, in execution order, with where they live.
 std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment);
 
-// The reverse: fills a SegmentActivations from the memory of each spec, in the same order.
+// The reverse: fills them from the memory of each spec, in the same order.
+NormActivations bind_norm(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory);
 SegmentActivations bind_activations(const std::vector<TensorSpec>& specs, const std::vector<void*>& memory);
 // `below` with every member that `above` sets replaced by it.
 SegmentActivations overlay(SegmentActivations below, const SegmentActivations& above);
 
 // Gradients within one segment's backward. The stash is what backward_weight needs: it must stay until that has run. The
-// gradient of the segment's output belongs to the residual stream: whoever computes it writes this rank's rows, and backward
-// gathers the rest.
+// gradient of the segment's output belongs to the residual stream: whoever computes it writes this rank's rows, and the rest is
+// gathered.
 struct SegmentGradients {
-  View output;  // stash: of SegmentActivations::output, [rows, hidden]
-  View qkv;     // stash, attention
-  View up;      // stash, mlp: of SegmentActivations::up, [rows, up_dim]
-  View act;     // transient, mlp with SwiGLU only: [rows, ffn]
-  View narrow;  // transient: [rows, max(hidden, heads * head_dim)]
+  View output;     // stash: of SegmentActivations::output, [rows, hidden]
+  View qkv;        // stash, attention
+  View up;         // stash, mlp: of SegmentActivations::up, [rows, up_dim]
+  View act;        // transient, mlp with SwiGLU only: [rows, ffn]
+  View attention;  // transient, attention: of SegmentActivations::attention_out
 };
 // Of segment `segment`: the head has no output, the embedding nothing else.
 std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment);
@@ -101,6 +108,7 @@ struct NamedView {
   std::string name;
   View view;
 };
+std::vector<NamedView> named(const NormActivations& norm);
 std::vector<NamedView> named(const SegmentActivations& activations);
 std::vector<NamedView> named(const SegmentGradients& gradients);
 

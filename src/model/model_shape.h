@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "core/config.h"
 #include "core/dtype.h"
@@ -19,6 +20,13 @@ using plait::Recompute;
 // What a rank computes between two points of the residual stream. In the order of the model: the embedding, attention and MLP
 // of each layer in turn, the head (final norm, logits, loss).
 enum class SegmentKind { embedding, attention, mlp, head };
+
+constexpr bool reads_tokens(SegmentKind kind) { return kind == SegmentKind::embedding; }
+constexpr bool reads_targets(SegmentKind kind) { return kind == SegmentKind::head; }
+// It has an input, the residual stream, and norms that first; so it has a gradient of its input too.
+constexpr bool has_norm(SegmentKind kind) { return kind != SegmentKind::embedding; }
+// Its output is the residual stream: other segments follow.
+constexpr bool has_output(SegmentKind kind) { return kind != SegmentKind::head; }
 
 struct ModelShape {
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
@@ -52,6 +60,8 @@ struct ModelShape {
   // The transformer block that an attention or MLP segment is half of, from 0; -1 of the others.
   int layer(int segment) const;
 };
+
+std::vector<SegmentKind> segment_kinds(const ModelShape& shape);  // of all segments
 
 // One rank's place in its tensor-parallel group.
 struct TensorSplit {

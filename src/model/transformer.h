@@ -3,21 +3,22 @@
 //
 //   middle = x + attention(norm(x));  output = middle + mlp(norm(middle))
 //
-// The residual adds are fused into the epilogues of the two projections back into the stream, so a segment's boundary is one
-// tensor, which is also what a pipeline stage sends.
+// It computes and never communicates. Tensor-parallel ranks make the same calls with their parts of the weights (Shoeybi et al.
+// 2019): a column-parallel product reads whole rows and computes this rank's columns, the row-parallel product after it yields
+// a partial sum. What lies between two segments works on this rank's rows of the residual stream (Korthikanti et al. 2022):
+// add_residual() on the sum of those products, norm_forward() before the next segment. Whoever calls sums and gathers rows
+// between these; a rank that is alone has nothing to sum, and its product adds the residual itself.
 //
 // Backward comes in two parts, as zero-bubble schedules need (Qi et al. 2023): backward_input carries the gradient to the
-// segment's input, backward_weight computes the weight gradients from what backward_input stashed. The gradients of the norms'
-// gains and biases fall out of backward_input and are written there.
+// norm's output, backward_weight computes the weight gradients from what backward_input stashed. norm_backward takes the
+// gradient on to the segment's input, and writes the gradients of the norm's gain and bias.
 //
-// Every tensor-parallel rank makes the same calls with its part of the weights; what the ranks do together is in
-// model/tensor_parallel.h. Everything is enqueued on the given stream; nothing blocks.
+// Everything is enqueued on the given stream; nothing blocks.
 #pragma once
 
 #include "core/stream.h"
 #include "model/activations.h"
 #include "model/parameters.h"
-#include "model/tensor_parallel.h"
 #include "ops/op_context.h"
 
 namespace plait::model {
@@ -29,37 +30,82 @@ struct Batch {
 
 class Transformer {
  public:
-  // rope_table: as ops/rope.h describes, in device memory; empty for learned positions. tensor_group outlives this.
-  Transformer(const SegmentSizes& sizes, View rope_table, comm::Communicator& tensor_group);
+  // rope_table: as ops/rope.h describes, in device memory; empty for learned positions.
+  Transformer(const SegmentSizes& sizes, View rope_table);
 
   const SegmentSizes& sizes() const { return sizes_; }
-  const TensorParallel& tensor_parallel() const { return tensor_; }
 
-  // Block 0 reads batch.tokens; the others read input [own rows, hidden]. The head writes losses and, when `train` is set,
-  // turns its logits into their gradient, scaled by loss_scale.
+  // Between segments, on this rank's rows: [own rows, hidden].
+
+  // out = sum + bias + residual, of a segment whose product, without these, was summed over ranks. `residual` is the segment's
+  // input, none for the embedding. sum may be out.
+  struct Residual {
+    int segment = 0;
+    const SegmentParameters* weights = nullptr;
+    View sum, residual, out;
+  };
+  void add_residual(StreamRef stream, const Residual& args) const;
+
+  // `norm` here has this rank's rows of `out`, as has the rest.
+  struct Norm {
+    int segment = 0;
+    const SegmentParameters* weights = nullptr;
+    View input;  // of the segment
+    NormActivations norm;
+  };
+  void norm_forward(StreamRef stream, const Norm& args) const;
+
+  // input_gradient = residual_gradient + the gradient through the norm, whose output's gradient is out_gradient.
+  struct NormBackward {
+    Norm forward;
+    const SegmentParameters* weight_gradients = nullptr;
+    View out_gradient, residual_gradient;  // the latter of the segment's output; none for the head
+    View input_gradient;
+    View workspace;           // as ops::NormBackward
+    bool accumulate = false;  // false in the first micro-batch of a step: overwrites the weight gradients
+  };
+  void norm_backward(StreamRef stream, ops::OpContext& context, const NormBackward& args) const;
+
+  // Within a segment, on whole rows: [rows, hidden].
+
+  // The embedding reads batch.tokens, the others norm_out. `output` receives the segment's output; or, if `is_partial`, this
+  // rank's part of the sum that add_residual() takes. The head writes its logits instead.
   struct Forward {
     int segment = 0;
     const SegmentParameters* weights = nullptr;
     Batch batch;
-    View input;
+    View norm_out;
+    View residual;  // the segment's input; not needed if is_partial
+    View output;
+    bool is_partial = false;
     SegmentActivations* activations = nullptr;
-    bool train = true;
-    float loss_scale = 1.0f;
   };
   void forward(StreamRef stream, ops::OpContext& context, const Forward& args) const;
 
-  // gradients->output holds the gradient of the segment's output in its own rows (none for the head); the rest of it and of
-  // gradients is written. input_gradient, own rows, receives the gradient of the segment's input (none for segment 0).
+  // Losses of a micro-batch from this rank's columns of its logits, which in training become their gradient, scaled. No rank
+  // holds whole rows of logits: where there are several, each first writes its rows of `statistics` [tensor ranks, rows, 3]
+  // (ops/cross_entropy.h), and then has all of them.
+  struct Loss {
+    View logits, targets, statistics, losses;
+    bool train = true;
+    float scale = 1.0f;
+  };
+  View own_statistics(View statistics) const;
+  void loss_statistics(StreamRef stream, const Loss& args) const;
+  void loss(StreamRef stream, const Loss& args) const;
+
+  // gradients->output holds the gradient of the segment's output (none for the head); the rest of gradients is written.
+  // norm_gradient receives the gradient of norm_out, or this rank's part of the sum that it is (none for the embedding).
   struct Backward {
     int segment = 0;
     const SegmentParameters* weights = nullptr;
     const SegmentParameters* weight_gradients = nullptr;
     Batch batch;
-    View input;
+    View norm_out;
     SegmentActivations* activations = nullptr;
     SegmentGradients* gradients = nullptr;
-    View input_gradient;
-    bool accumulate = false;         // false in the first micro-batch of a step: overwrites the weight gradients
+    View norm_gradient;
+    bool accumulate = false;         // as above
     bool accumulate_tokens = false;  // the same for the embedding's table, which a tied head may have written first
   };
   void backward_input(StreamRef stream, ops::OpContext& context, const Backward& args) const;
@@ -67,28 +113,21 @@ class Transformer {
 
  private:
   ops::AttentionShape attention_shape() const;
-  // Of the segment's input; its own rows are computed and the rest gathered.
-  void norm(StreamRef stream, const SegmentParameters& w, View input, SegmentActivations& a) const;
-  // The gradient of that: `dnorm`, this rank's rows, and `dresidual` on its way past the segment.
-  void norm_backward(StreamRef stream, ops::OpContext& context, const Backward& args, View dnorm, View dresidual) const;
-  void backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const;
-  void backward_mlp(StreamRef stream, ops::OpContext& context, const Backward& args) const;
+  std::int64_t first_token(std::int64_t rows) const { return sizes_.split.rank * rows; }  // of this rank's part of a vocabulary
   void activation_function(StreamRef stream, View up, View act) const;
   // An attention segment up to its last product, and an MLP segment up to that.
-  void forward_attention(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View input,
+  void forward_attention(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View norm_out,
                          SegmentActivations& a) const;
-  void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View input,
+  void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View norm_out,
                   SegmentActivations& a) const;
-  void forward_head(StreamRef stream, ops::OpContext& context, const Forward& args) const;
-  // Brings back what Recompute dropped of segment args.segment.
+  void backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const;
+  void backward_mlp(StreamRef stream, ops::OpContext& context, const Backward& args) const;
+  // Brings back what Recompute dropped of an attention or MLP segment, apart from its norm.
   void recompute(StreamRef stream, ops::OpContext& context, const Backward& args) const;
-  // dx of the column-parallel product whose dy this is, summed over ranks: this rank's rows of it, in `narrow`.
-  View column_input_gradient(StreamRef stream, ops::OpContext& context, View dy, View w, View narrow) const;
 
   SegmentSizes sizes_;
   ModelShape local_;  // this rank's part
   View rope_table_;
-  TensorParallel tensor_;
 };
 
 }  // namespace plait::model

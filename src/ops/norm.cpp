@@ -33,6 +33,11 @@ void norm_forward(StreamRef stream, const NormForward& args) {
   cpu::norm_forward(stream, args);
 }
 
+std::size_t norm_workspace_bytes(std::int64_t dim) {
+  constexpr std::size_t parts = 1024;  // as many blocks as a GPU runs at a time, and each keeps two rows of partial sums
+  return parts * 2 * sizeof(float) * static_cast<std::size_t>(dim);
+}
+
 void norm_backward(StreamRef stream, OpContext& context, const NormBackward& args) {
   const ArgumentCheck check("norm_backward", stream, context);
   check.compute_tensor("x", args.x, 2);

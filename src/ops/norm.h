@@ -29,12 +29,15 @@ void norm_forward(StreamRef stream, const NormForward& args);
 //   x: what was normalised (residual if a delta was given). dresidual: optional gradient arriving past the norm (the residual
 //   branch); may alias dx. dy may not alias dx.
 //   accumulate concerns dgamma and dbeta. Sums over rows have a fixed order: same bits on every run.
+//   workspace: scratch instead of the context's, for a stream that the context does not serve; norm_workspace_bytes(dim).
 struct NormBackward {
   NormKind kind = NormKind::layer_norm;
   View x, gamma, mean, rstd, dy, dresidual;
   View dx, dgamma, dbeta;
   bool accumulate = false;
+  View workspace = {};
 };
+std::size_t norm_workspace_bytes(std::int64_t dim);
 void norm_backward(StreamRef stream, OpContext& context, const NormBackward& args);
 
 }  // namespace plait::ops

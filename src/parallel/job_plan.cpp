@@ -11,9 +11,11 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
   const RankPlan& first = plans.front();
   ProgramSet set{.layout = first.layout,
                  .ends = first.ends(),
-                 .segments = first.sizes.shape.segments(),
+                 .segments = model::segment_kinds(first.sizes.shape),
                  .micro_batches = training ? first.micro_batches : 1,
                  .zero = first.zero,
+                 .sequence_parallel = first.sizes.split.sequence_parallel,
+                 .recompute = first.sizes.recompute != model::Recompute::none,
                  .tied = first.sizes.shape.tie_embeddings,
                  .training = training,
                  .programs = {},

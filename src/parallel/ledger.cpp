@@ -26,7 +26,7 @@ std::string to_string(CommunicationKind kind) {
     case CommunicationKind::gradient_buckets: return "gradient buckets";
     case CommunicationKind::activations: return "activations";
     case CommunicationKind::gradients: return "gradients";
-    case CommunicationKind::tensor_collectives: return "tensor collectives";
+    case CommunicationKind::exchanges: return "tensor exchanges";
     case CommunicationKind::weight_gathers: return "weight gathers";
   }
   throw InternalError("to_string: unknown kind of communication");
@@ -42,8 +42,14 @@ std::optional<CommunicationKind> communication_kind(const Instruction& i) {
     case InstructionKind::receive_gradient:
     case InstructionKind::send_gradient: return CommunicationKind::gradients;
     case InstructionKind::gather_weights: return CommunicationKind::weight_gathers;
+    case InstructionKind::exchange_forward:
+    case InstructionKind::exchange_recompute:
+    case InstructionKind::exchange_backward:
+      return i.exchange.communicates() ? std::optional(CommunicationKind::exchanges) : std::nullopt;
+    case InstructionKind::exchange_loss: return CommunicationKind::exchanges;
     case InstructionKind::load_batch:
     case InstructionKind::forward:
+    case InstructionKind::loss:
     case InstructionKind::backward_input:
     case InstructionKind::backward_weight:
     case InstructionKind::gradient_norm:
@@ -233,10 +239,7 @@ Ledger LedgerMaker::make(const StepTimes& times) const {
       kind.total_ms += overlap(begin, run.end, 0, times.end);
     }
   }
-  const double between_waits = ledger.step_ms - ledger.exposed_ms() - ledger.bubble_ms - ledger.other_ms;
-  const double tensor_ms = times.tensor_ms.value_or(times.tensor_share * between_waits);
-  ledger.of(CommunicationKind::tensor_collectives) = {times.tensor_collectives, tensor_ms, tensor_ms};
-  ledger.compute_ms = between_waits - tensor_ms;
+  ledger.compute_ms = ledger.step_ms - ledger.exposed_ms() - ledger.bubble_ms - ledger.other_ms;
   return ledger;
 }
 

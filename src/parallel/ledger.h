@@ -33,14 +33,14 @@
 namespace plait::parallel {
 
 enum class CommunicationKind {
-  gradient_buckets,    // reductions of gradients and of the step's scalars, and meeting for them, which is not counted
-  activations,         // messages to the next stage
-  gradients,           // messages to the stage before
-  tensor_collectives,  // within segments, on the compute stream
-  weight_gathers,      // ZeRO
+  gradient_buckets,  // reductions of gradients and of the step's scalars, and meeting for them, which is not counted
+  activations,       // messages to the next stage
+  gradients,         // messages to the stage before
+  exchanges,         // between tensor-parallel ranks, with the norms between their sums and gathers
+  weight_gathers,    // ZeRO
 };
 inline constexpr std::array communication_kinds = {CommunicationKind::gradient_buckets, CommunicationKind::activations,
-                                                   CommunicationKind::gradients, CommunicationKind::tensor_collectives,
+                                                   CommunicationKind::gradients, CommunicationKind::exchanges,
                                                    CommunicationKind::weight_gathers};
 std::string to_string(CommunicationKind kind);  // "gradient buckets"
 // Nothing for an instruction that talks to no other rank.
@@ -76,7 +76,7 @@ struct Ledger {
   double hidden_ms() const;
   double exposed_dp_ms() const;   // gradient buckets and weight gathers
   double exposed_p2p_ms() const;  // activations and gradients
-  double exposed_tp_ms() const { return of(CommunicationKind::tensor_collectives).exposed_ms; }
+  double exposed_tp_ms() const { return of(CommunicationKind::exchanges).exposed_ms; }
 };
 
 // The mean of ledgers, steps of one rank.
@@ -106,9 +106,6 @@ struct StepTimes {
   std::vector<CommunicationTimes> communication = {};  // by LedgerMaker::communication()
   std::vector<CommunicationTimes> previous = {};       // the same of the step before; empty: unknown
   std::vector<WaitTimes> waits = {};                   // by LedgerMaker::waits()
-  // Collectives within segments: their number and total time; where that was not measured, their share of compute.
-  double tensor_collectives = 0, tensor_share = 0;
-  std::optional<double> tensor_ms = {};
 };
 
 // Makes the ledgers of one rank's program, which must outlive it.

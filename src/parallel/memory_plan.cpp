@@ -88,6 +88,10 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
   }
 }
 
+bool MemoryPlan::has(const std::string& name) const {
+  return std::any_of(items_.begin(), items_.end(), [&](const MemoryItem& item) { return item.name == name; });
+}
+
 const MemoryItem& MemoryPlan::find(const std::string& name) const {
   const auto it = std::find_if(items_.begin(), items_.end(), [&](const MemoryItem& item) { return item.name == name; });
   require(it != items_.end(), "MemoryPlan: no item is called '" + name + "'");

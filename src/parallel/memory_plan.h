@@ -41,6 +41,7 @@ class MemoryPlan {
   std::size_t received_bytes() const { return received_bytes_; }
   std::size_t total_bytes() const { return arena_bytes_ + received_bytes_; }
   const MemoryItem& find(const std::string& name) const;  // InternalError when there is none
+  bool has(const std::string& name) const;
   // Sums by kind, before sharing.
   std::vector<std::pair<std::string, std::size_t>> bytes_by_kind() const;
 

@@ -39,7 +39,9 @@ class ProgramBuilder {
     }
     slots_.resize(program_.chunks.size());
     for (const Bucket& bucket : spec.buckets) missing_.emplace_back(bucket.segments.begin(), bucket.segments.end());
-    head_ = spec.stages.back().end - 1;
+    program_.segments = spec.segments;
+    program_.several = spec.several;
+    require(spec.stages.back().end == static_cast<int>(spec.segments.size()), "ProgramSpec: the stages are not the model's");
   }
 
   Program train() {
@@ -109,7 +111,7 @@ class ProgramBuilder {
   int chunk_of_stage(int stage) const { return spec_.schedule.stages.chunk_of(stage); }
 
   int stream(StreamRole role, int peer = -1) {
-    if (role == StreamRole::reduce && !spec_.overlap) role = StreamRole::compute;
+    if ((role == StreamRole::reduce || role == StreamRole::exchange) && !spec_.overlap) role = StreamRole::compute;
     const StreamSpec wanted{role, peer};
     const auto it = std::find(program_.streams.begin(), program_.streams.end(), wanted);
     if (it != program_.streams.end()) return static_cast<int>(it - program_.streams.begin());
@@ -180,7 +182,7 @@ class ProgramBuilder {
   // Tokens and targets are loaded once per micro-batch on a rank that needs them, by the first instruction that does: in
   // ascending order, as data comes, so with those before it that will be needed later.
   int batch_slot(int segment, int micro_batch) {
-    if (segment != 0 && segment != head_) return -1;
+    if (!reads_tokens(program_.kind(segment)) && !reads_targets(program_.kind(segment))) return -1;
     for (; loaded_ <= micro_batch; ++loaded_) {
       add({.kind = InstructionKind::load_batch,
            .stream = stream(StreamRole::copy),
@@ -190,20 +192,32 @@ class ProgramBuilder {
     return batches_.of(micro_batch);
   }
 
-  Instruction segment_instruction(InstructionKind kind, const Pass& pass, int segment) {
+  // What instructions of a pass have alike.
+  Instruction instruction(InstructionKind kind, const Pass& pass, int segment) {
     const Chunk& c = chunk(pass.chunk);
     ChunkSlots& s = slots(pass.chunk);
-    Instruction i{.kind = kind,
-                  .micro_batch = pass.micro_batch,
-                  .chunk = pass.chunk,
-                  .segment = segment,
-                  .batch_slot = batch_slot(segment, pass.micro_batch),
-                  .slot = s.activations.of(pass.micro_batch)};
-    i.input_slot = i.slot;
-    if (segment == c.first_segment && segment > 0) {
-      i.input_slot = c.previous_rank >= 0 ? s.inputs.of(pass.micro_batch)
-                                          : slots(chunk_of_stage(c.stage - 1)).activations.of(pass.micro_batch);
+    Instruction i{.kind = kind, .micro_batch = pass.micro_batch, .chunk = pass.chunk, .segment = segment, .lane = 0};
+    i.slot = s.activations.of(pass.micro_batch);
+    if (c.previous_rank >= 0) {
+      i.input_slot = s.inputs.of(pass.micro_batch);
+    } else if (c.stage > 0) {
+      i.input_slot = slots(chunk_of_stage(c.stage - 1)).activations.of(pass.micro_batch);
     }
+    return i;
+  }
+
+  Instruction segment_instruction(InstructionKind kind, const Pass& pass, int segment) {
+    Instruction i = instruction(kind, pass, segment);
+    i.batch_slot = batch_slot(segment, pass.micro_batch);
+    return i;
+  }
+
+  // Norms of one rank by itself are work like any other; those between sums and gathers are done where these are.
+  Instruction exchange(InstructionKind kind, const Pass& pass, int segment, const Exchange& parts) {
+    Instruction i = instruction(kind, pass, segment);
+    i.exchange = parts;
+    i.group = Group::tensor;
+    i.stream = spec_.several ? stream(StreamRole::exchange) : 0;
     return i;
   }
 
@@ -214,9 +228,19 @@ class ProgramBuilder {
     const Chunk& c = chunk(pass.chunk);
     const int slot = slots(pass.chunk).activations.take(pass.micro_batch);
     for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
+      if (has_norm(program_.kind(segment))) {
+        add(exchange(InstructionKind::exchange_forward, pass, segment,
+                     {.sum = spec_.several && segment > c.first_segment, .norm = true, .gather = spec_.sequence_parallel}));
+      }
       Instruction i = segment_instruction(InstructionKind::forward, pass, segment);
-      i.accumulate = computed_before(i) > 0;  // the losses
+      // Targets are for the loss, and for what several ranks tell each other of their logits.
+      if (!has_output(program_.kind(segment)) && !spec_.several) i.batch_slot = -1;
       add(std::move(i));
+    }
+    if (!has_output(program_.kind(c.last_segment()))) {
+      loss(pass, c.last_segment());
+    } else if (spec_.several) {
+      add(exchange(InstructionKind::exchange_forward, pass, c.end_segment, {.sum = true}));
     }
     if (c.next_rank >= 0) {
       add_message({.kind = InstructionKind::send_activation,
@@ -227,23 +251,49 @@ class ProgramBuilder {
     }
   }
 
-  Instruction backward_instruction(InstructionKind kind, const Pass& pass, int segment) {
+  void loss(const Pass& pass, int head) {
+    if (spec_.several) {
+      Instruction i = instruction(InstructionKind::exchange_loss, pass, head);
+      i.group = Group::tensor;
+      i.stream = stream(StreamRole::exchange);
+      add(std::move(i));
+    }
+    Instruction i = segment_instruction(InstructionKind::loss, pass, head);
+    i.accumulate = computed_before(i) > 0;
+    add(std::move(i));
+  }
+
+  bool recomputes(int segment) const {
+    const model::SegmentKind kind = program_.kind(segment);
+    return spec_.recompute && has_norm(kind) && has_output(kind);
+  }
+
+  // `i` of backward: where its gradients are.
+  Instruction in_backward(Instruction i, const Pass& pass) {
     const Chunk& c = chunk(pass.chunk);
     ChunkSlots& s = slots(pass.chunk);
-    Instruction i = segment_instruction(kind, pass, segment);
     i.stash = s.stashes.of(pass.micro_batch);
-    if (segment != head_) {
-      i.gradient_in = segment == c.last_segment() && c.next_rank >= 0 ? s.gradients_in.of(pass.micro_batch) : i.stash;
+    if (c.next_rank >= 0) i.gradient_in = s.gradients_in.of(pass.micro_batch);
+    if (c.previous_rank >= 0) {
+      i.gradient_out = s.sent_gradients;
+    } else if (c.stage > 0) {
+      i.gradient_out = slots(chunk_of_stage(c.stage - 1)).stashes.of(pass.micro_batch);
     }
-    if (segment > c.first_segment) {
-      i.gradient_out = i.stash;
-    } else if (segment > 0) {
-      i.gradient_out =
-          c.previous_rank >= 0 ? s.sent_gradients : slots(chunk_of_stage(c.stage - 1)).stashes.of(pass.micro_batch);
-    }
+    i.recomputed = i.segment < c.end_segment && recomputes(i.segment);
+    return i;
+  }
+
+  // What a segment's backward adds to weight gradients.
+  Instruction adding(Instruction i) {
     i.accumulate = computed_before(i) > 0 && !reduces_every_micro_batch();
     i.accumulate_tokens = spec_.tied_here || i.accumulate;
     return i;
+  }
+
+  void recompute(const Pass& pass, int segment) {
+    if (segment < chunk(pass.chunk).first_segment || !recomputes(segment)) return;
+    add(in_backward(
+        exchange(InstructionKind::exchange_recompute, pass, segment, {.norm = true, .gather = spec_.sequence_parallel}), pass));
   }
 
   void backward(const Pass& pass, bool whole) {
@@ -252,11 +302,21 @@ class ProgramBuilder {
     s.stashes.take(pass.micro_batch);
     const bool turns_here = c.stage > 0 && c.previous_rank < 0;
     if (turns_here) slots(chunk_of_stage(c.stage - 1)).stashes.take(pass.micro_batch);
+    if (c.next_rank >= 0 && spec_.sequence_parallel) {
+      add(in_backward(exchange(InstructionKind::exchange_backward, pass, c.end_segment, {.gather = true}), pass));
+    }
+    recompute(pass, c.last_segment());
     for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
-      // Nothing is before the embedding.
-      if (segment > 0) add(backward_instruction(InstructionKind::backward_input, pass, segment));
+      if (has_norm(program_.kind(segment))) {
+        add(in_backward(segment_instruction(InstructionKind::backward_input, pass, segment), pass));
+        const bool sent = segment == c.first_segment && c.previous_rank >= 0;
+        add(adding(in_backward(exchange(InstructionKind::exchange_backward, pass, segment,
+                                        {.sum = spec_.several, .norm = true, .gather = spec_.sequence_parallel && !sent}),
+                               pass)));
+        recompute(pass, segment - 1);
+      }
       // The head's weight part follows at once: its logits are too large to keep.
-      if (whole || segment == head_) weight_part(pass, segment);
+      if (whole || !has_output(program_.kind(segment))) weight_part(pass, segment);
     }
     if (c.previous_rank >= 0) {
       add_message({.kind = InstructionKind::send_gradient,
@@ -272,13 +332,13 @@ class ProgramBuilder {
   void backward_weight(const Pass& pass) {
     const Chunk& c = chunk(pass.chunk);
     for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
-      if (segment != head_) weight_part(pass, segment);
+      if (has_output(program_.kind(segment))) weight_part(pass, segment);
     }
     finish_micro_batch(pass);
   }
 
   void weight_part(const Pass& pass, int segment) {
-    add(backward_instruction(InstructionKind::backward_weight, pass, segment));
+    add(adding(in_backward(segment_instruction(InstructionKind::backward_weight, pass, segment), pass)));
     const bool last = computed_[{InstructionKind::backward_weight, segment}] == spec_.schedule.micro_batches;
     if (!reduces_every_micro_batch() && !last) return;
     for (std::size_t b = 0; b < spec_.buckets.size(); ++b) {
@@ -298,8 +358,9 @@ class ProgramBuilder {
     give_back(pass.chunk, pass.micro_batch);
     const Chunk& c = chunk(pass.chunk);
     // Where both ends of the model are here, the embedding is the last to need the batch.
-    const bool head_alone = c.last_segment() == head_ && program_.chunks.front().first_segment != 0;
-    if (c.first_segment == 0 || head_alone) batches_.give_back(pass.micro_batch);
+    const auto begins_model = [&](const Chunk& chunk) { return reads_tokens(program_.kind(chunk.first_segment)); };
+    const bool head_alone = reads_targets(program_.kind(c.last_segment())) && !begins_model(program_.chunks.front());
+    if (begins_model(c) || head_alone) batches_.give_back(pass.micro_batch);
   }
 
   // The next stage, if it is on this rank, reads and writes this one's slots up to its own weight part.
@@ -337,9 +398,11 @@ class ProgramBuilder {
     bool met = false;
     for (std::size_t b = 0; b < spec_.buckets.size(); ++b) {
       const int bucket = static_cast<int>(b);
-      // The tensor group's collectives are all on the compute stream, where the segments run theirs.
       if (spec_.buckets[b].sum == model::GradientSum::tensor) {
-        add({.kind = InstructionKind::reduce_gradients, .bucket = bucket, .group = Group::tensor});
+        add({.kind = InstructionKind::reduce_gradients,
+             .stream = stream(StreamRole::exchange),  // as all that the group does together
+             .bucket = bucket,
+             .group = Group::tensor});
       }
       if (spec_.buckets[b].sum == model::GradientSum::tied) {
         // Stages come to their reduction one after the other: who waited for whom is told apart from the reduction itself.
@@ -390,10 +453,9 @@ class ProgramBuilder {
   int loaded_ = 0;                                           // micro-batches, into batches_
   std::map<std::pair<InstructionKind, int>, int> computed_;  // micro-batches, by what and segment
   std::map<int, int> reduced_;                               // micro-batches, by bucket
-  int head_ = 0;
-  std::vector<std::set<int>> missing_;         // by bucket: segments whose gradients it still waits for
-  std::vector<std::pair<int, int>> complete_;  // (bucket, micro-batch) to be reduced
-  std::vector<int> exposed_;                   // messages that the next computation has to wait for
+  std::vector<std::set<int>> missing_;                       // by bucket: segments whose gradients it still waits for
+  std::vector<std::pair<int, int>> complete_;                // (bucket, micro-batch) to be reduced
+  std::vector<int> exposed_;                                 // messages that the next computation has to wait for
 };
 
 // Every message goes straight into the buffer in which its receiver keeps it, so the sender names that. The n-th message to a

@@ -15,11 +15,15 @@ namespace plait::parallel {
 
 struct ProgramSpec {
   Schedule schedule;
-  std::vector<SegmentRange> stages;  // of the whole model
-  int rank = 0;                      // pipeline rank
-  std::vector<Bucket> buckets;       // of the rank's flat layout
+  std::vector<model::SegmentKind> segments;  // of the whole model
+  std::vector<SegmentRange> stages;
+  int rank = 0;                 // pipeline rank
+  std::vector<Bucket> buckets;  // of the rank's flat layout
   int zero = 0;
-  // false, for comparison: gradients are reduced, and messages sent and received, while compute stands still.
+  bool several = false;            // tensor-parallel ranks share each segment,
+  bool sequence_parallel = false;  // and the residual stream by rows
+  bool recompute = false;          // norms are not kept for backward
+  // false, for comparison: compute stands still while sums, gradients and messages are on their way.
   bool overlap = true;
   bool tied_here = false;  // the head uses the embedding's table and both are on this rank
 };

@@ -1,66 +1,105 @@
 #include "parallel/program.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace plait::parallel {
 namespace {
 
-// The segment after or before another, on this rank: where its buffers of the residual stream are.
-bool ends_chunk(const Program& program, const Instruction& i) { return i.segment == program.chunk_of(i).last_segment(); }
-bool begins_chunk(const Program& program, const Instruction& i) { return i.segment == program.chunk_of(i).first_segment; }
+void add_buckets(std::vector<BufferUse>& uses, const std::vector<Bucket>& buckets, int segment, BufferKind kind, bool writes) {
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const std::vector<int>& of = buckets[b].segments;
+    if (std::find(of.begin(), of.end(), segment) == of.end()) continue;
+    uses.push_back({{kind, kind == BufferKind::weights ? static_cast<int>(b) : buckets[b].place, 0}, writes});
+  }
+}
 
 void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
                       const std::vector<Bucket>& buckets) {
+  const model::SegmentKind kind = program.kind(i.segment);
   const bool forward = i.kind == InstructionKind::forward;
-  const bool first = i.segment == 0;
-  const bool head = i.gradient_in < 0 && !forward;  // nothing comes after the head
   if (i.batch_slot >= 0) uses.push_back({{BufferKind::batch, 0, i.batch_slot}, false});
-  if (!first && i.kind != InstructionKind::backward_weight) uses.push_back({input_buffer(program, i), false});
+  if (has_norm(kind)) uses.push_back({norm_buffer(i), false});
   uses.push_back({{BufferKind::activations, i.segment, i.slot}, forward});
   if (forward) {
-    uses.push_back({{BufferKind::output, i.segment, i.slot}, true});
+    if (!has_output(kind)) {
+      if (program.several) uses.push_back({{BufferKind::statistics, i.lane, 0}, true});
+    } else if (program.several) {
+      uses.push_back({{BufferKind::product, i.lane, 0}, true});
+    } else {
+      uses.push_back({{BufferKind::output, i.segment, i.slot}, true});
+      if (has_norm(kind)) uses.push_back({input_buffer(program, i, i.segment), false});
+    }
   } else {
-    uses.push_back({{BufferKind::stash, i.segment, i.stash}, i.kind == InstructionKind::backward_input});
-    // The first to read it gathers the other ranks' rows into it, under sequence parallelism.
-    if (!head) uses.push_back({output_gradient_buffer(program, i), i.kind == InstructionKind::backward_input || first});
+    if (has_norm(kind)) uses.push_back({{BufferKind::stash, i.segment, i.stash}, i.kind == InstructionKind::backward_input});
+    if (has_output(kind)) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
   }
-  if (i.kind == InstructionKind::backward_input && i.gradient_out >= 0)
+  if (i.kind == InstructionKind::backward_input) uses.push_back({{BufferKind::norm_gradient, i.lane, 0}, true});
+  if (i.kind == InstructionKind::backward_weight) {
+    add_buckets(uses, buckets, i.segment, BufferKind::gradients, true);
+  } else {
+    add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
+  }
+}
+
+void add_exchange_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
+                       const std::vector<Bucket>& buckets) {
+  const Exchange& e = i.exchange;
+  if (i.kind == InstructionKind::exchange_backward) {
+    if (!e.norm) return uses.push_back({output_gradient_buffer(program, i, i.segment - 1), true});
+    uses.push_back({{BufferKind::norm_gradient, i.lane, 0}, e.sum});
+    uses.push_back({input_buffer(program, i, i.segment), false});
+    uses.push_back({norm_buffer(i), false});
+    if (has_output(program.kind(i.segment))) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
     uses.push_back({input_gradient_buffer(program, i), true});
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    bool holds = false;
-    for (const int segment : buckets[b].segments) holds = holds || segment == i.segment;
-    if (!holds) continue;
-    if (i.kind != InstructionKind::backward_weight) uses.push_back({{BufferKind::weights, static_cast<int>(b), 0}, false});
-    if (!forward) uses.push_back({{BufferKind::gradients, buckets[b].place, 0}, true});
+    add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
+    add_buckets(uses, buckets, i.segment, BufferKind::norm_gradients, true);
+    return;
+  }
+  if (e.sum) {
+    uses.push_back({{BufferKind::product, i.lane, 0}, true});  // summed where it is, before what is added
+    if (has_norm(program.kind(i.segment - 1))) uses.push_back({input_buffer(program, i, i.segment - 1), false});
+    uses.push_back({{BufferKind::output, i.segment - 1, i.slot}, true});
+    add_buckets(uses, buckets, i.segment - 1, BufferKind::weights, false);
+  }
+  if (e.norm) {
+    if (!e.sum) uses.push_back({input_buffer(program, i, i.segment), false});  // else as it has just been written
+    uses.push_back({norm_buffer(i), true});
+    add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
   }
 }
 
 }  // namespace
 
-BufferId input_buffer(const Program& program, const Instruction& i) {
-  if (begins_chunk(program, i) && program.chunk_of(i).previous_rank >= 0) return {BufferKind::input, i.chunk, i.input_slot};
-  return {BufferKind::output, i.segment - 1, i.input_slot};
+BufferId input_buffer(const Program& program, const Instruction& i, int segment) {
+  const Chunk& chunk = program.chunk_of(i);
+  if (segment > chunk.first_segment) return {BufferKind::output, segment - 1, i.slot};
+  if (chunk.previous_rank >= 0) return {BufferKind::input, i.chunk, i.input_slot};
+  return {BufferKind::output, segment - 1, i.input_slot};
 }
 
-BufferId output_gradient_buffer(const Program& program, const Instruction& i) {
-  if (ends_chunk(program, i) && program.chunk_of(i).next_rank >= 0)
-    return {BufferKind::received_gradient, i.chunk, i.gradient_in};
-  return {BufferKind::output_gradient, i.segment, i.gradient_in};
+BufferId output_gradient_buffer(const Program& program, const Instruction& i, int segment) {
+  const Chunk& chunk = program.chunk_of(i);
+  if (segment == chunk.last_segment() && chunk.next_rank >= 0) return {BufferKind::received_gradient, i.chunk, i.gradient_in};
+  return {BufferKind::output_gradient, segment, i.stash};
 }
 
 BufferId input_gradient_buffer(const Program& program, const Instruction& i) {
-  if (begins_chunk(program, i) && program.chunk_of(i).previous_rank >= 0)
-    return {BufferKind::sent_gradient, i.chunk, i.gradient_out};
+  const Chunk& chunk = program.chunk_of(i);
+  if (i.segment > chunk.first_segment) return {BufferKind::output_gradient, i.segment - 1, i.stash};
+  if (chunk.previous_rank >= 0) return {BufferKind::sent_gradient, i.chunk, i.gradient_out};
   return {BufferKind::output_gradient, i.segment - 1, i.gradient_out};
+}
+
+BufferId norm_buffer(const Instruction& i) {
+  return i.recomputed ? BufferId{BufferKind::norm_again, i.segment, i.stash} : BufferId{BufferKind::norm, i.segment, i.slot};
 }
 
 std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets) {
   std::vector<BufferUse> uses;
   const auto all_buckets = [&](BufferKind kind, bool writes) {
-    for (std::size_t b = 0; b < buckets.size(); ++b) {
-      const int index = kind == BufferKind::gradients ? buckets[b].place : static_cast<int>(b);
-      uses.push_back({{kind, index, 0}, writes});
-    }
+    for (std::size_t b = 0; b < buckets.size(); ++b) uses.push_back({{kind, static_cast<int>(b), 0}, writes});
   };
   switch (i.kind) {
     case InstructionKind::load_batch: uses.push_back({{BufferKind::batch, 0, i.batch_slot}, true}); break;
@@ -75,10 +114,20 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
     case InstructionKind::forward:
     case InstructionKind::backward_input:
     case InstructionKind::backward_weight: add_segment_uses(uses, program, i, buckets); break;
+    case InstructionKind::exchange_forward:
+    case InstructionKind::exchange_recompute:
+    case InstructionKind::exchange_backward: add_exchange_uses(uses, program, i, buckets); break;
+    case InstructionKind::exchange_loss: uses.push_back({{BufferKind::statistics, i.lane, 0}, true}); break;
+    case InstructionKind::loss:
+      uses.push_back({{BufferKind::batch, 0, i.batch_slot}, false});
+      if (program.several) uses.push_back({{BufferKind::statistics, i.lane, 0}, false});
+      uses.push_back({{BufferKind::activations, i.segment, i.slot}, true});
+      break;
     case InstructionKind::meet: uses.push_back({{BufferKind::arrival, 0, 0}, true}); break;
     case InstructionKind::reduce_gradients: {
       const Bucket& bucket = buckets[static_cast<std::size_t>(i.bucket)];
       uses.push_back({{BufferKind::gradients, bucket.place, 0}, true});
+      uses.push_back({{BufferKind::norm_gradients, bucket.place, 0}, true});
       uses.push_back({{BufferKind::gradient_sums, i.bucket, 0}, true});
       break;
     }
@@ -97,16 +146,26 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
   return uses;
 }
 
+bool is_exchange(InstructionKind kind) {
+  return kind == InstructionKind::exchange_forward || kind == InstructionKind::exchange_recompute ||
+         kind == InstructionKind::exchange_backward;
+}
+
 bool names_group(InstructionKind kind) { return kind == InstructionKind::meet || kind == InstructionKind::reduce_gradients; }
 
 std::string to_string(InstructionKind kind) {
   switch (kind) {
     case InstructionKind::load_batch: return "load_batch";
     case InstructionKind::receive_activation: return "receive_activation";
+    case InstructionKind::exchange_forward: return "exchange_forward";
     case InstructionKind::forward: return "forward";
+    case InstructionKind::exchange_loss: return "exchange_loss";
+    case InstructionKind::loss: return "loss";
     case InstructionKind::send_activation: return "send_activation";
     case InstructionKind::receive_gradient: return "receive_gradient";
+    case InstructionKind::exchange_recompute: return "exchange_recompute";
     case InstructionKind::backward_input: return "backward_input";
+    case InstructionKind::exchange_backward: return "exchange_backward";
     case InstructionKind::backward_weight: return "backward_weight";
     case InstructionKind::send_gradient: return "send_gradient";
     case InstructionKind::meet: return "meet";
@@ -123,6 +182,7 @@ std::string to_string(StreamRole role) {
   switch (role) {
     case StreamRole::compute: return "compute";
     case StreamRole::copy: return "copy";
+    case StreamRole::exchange: return "exchange";
     case StreamRole::reduce: return "reduce";
     case StreamRole::send: return "send";
     case StreamRole::receive: return "receive";
@@ -138,10 +198,13 @@ std::string to_string(const StreamSpec& stream) {
 
 std::string to_string(const Instruction& instruction) {
   std::string text = to_string(instruction.kind);
-  const bool of_block = instruction.segment >= 0;
+  // One rank by itself has nothing to exchange, but norms.
+  if (is_exchange(instruction.kind) && !instruction.exchange.communicates())
+    text.replace(0, std::string("exchange").size(), "norm");
+  const bool of_segment = instruction.segment >= 0;
   if (instruction.micro_batch >= 0) text += " micro-batch " + std::to_string(instruction.micro_batch);
-  if (instruction.chunk >= 0 && !of_block) text += " chunk " + std::to_string(instruction.chunk);
-  if (of_block) text += " segment " + std::to_string(instruction.segment);
+  if (instruction.chunk >= 0 && !of_segment) text += " chunk " + std::to_string(instruction.chunk);
+  if (of_segment) text += " segment " + std::to_string(instruction.segment);
   if (instruction.bucket >= 0) text += " bucket " + std::to_string(instruction.bucket);
   if (names_group(instruction.kind)) text += " over the " + to_string(instruction.group) + " group";
   return text;
@@ -154,7 +217,12 @@ std::string to_string(const BufferId& buffer) {
   switch (buffer.kind) {
     case BufferKind::batch: return "batch slot " + std::to_string(buffer.slot);
     case BufferKind::input: return of("received input", "chunk");
+    case BufferKind::norm: return of("norm", "segment");
+    case BufferKind::norm_again: return of("recomputed norm", "segment");
     case BufferKind::activations: return of("activations", "segment");
+    case BufferKind::product: return "partial products of lane " + std::to_string(buffer.index);
+    case BufferKind::statistics: return "statistics of logits of lane " + std::to_string(buffer.index);
+    case BufferKind::norm_gradient: return "gradient of a norm's output of lane " + std::to_string(buffer.index);
     case BufferKind::output: return of("output", "segment");
     case BufferKind::output_gradient: return of("gradient of the output", "segment");
     case BufferKind::stash: return of("stash", "segment");
@@ -162,6 +230,7 @@ std::string to_string(const BufferId& buffer) {
     case BufferKind::sent_gradient: return of("gradient to send", "chunk");
     case BufferKind::weights: return "weights of bucket " + std::to_string(buffer.index);
     case BufferKind::gradients: return "gradients in place " + std::to_string(buffer.index);
+    case BufferKind::norm_gradients: return "gradients of norms in place " + std::to_string(buffer.index);
     case BufferKind::gradient_sums: return "reduced gradients of bucket " + std::to_string(buffer.index);
     case BufferKind::scalars: return "the step's scalars";
     case BufferKind::arrival: return "the number that stages meet with";

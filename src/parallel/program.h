@@ -19,10 +19,15 @@ namespace plait::parallel {
 enum class InstructionKind {
   load_batch,          // tokens and targets of a micro-batch to the device
   receive_activation,  // input of a chunk, from the rank of the stage before
+  exchange_forward,    // what lies before (micro_batch, segment): see Exchange
   forward,             // of (micro_batch, segment)
+  exchange_loss,       // what tensor-parallel ranks tell each other of their logits
+  loss,                // of micro_batch, and its gradient
   send_activation,     // output of a chunk, to the rank of the stage after
   receive_gradient,    // gradient of a chunk's output, from the rank of the stage after
+  exchange_recompute,  // once more what exchange_forward did that backward needs and nobody kept
   backward_input,      // of (micro_batch, segment)
+  exchange_backward,   // exchange_forward in reverse
   backward_weight,     // of (micro_batch, segment)
   send_gradient,       // gradient of a chunk's input, to the rank of the stage before
   meet,                // over `group`, moving nothing: over when the last of its ranks has come
@@ -33,9 +38,22 @@ enum class InstructionKind {
   gather_weights,      // of a bucket, over the data group (ZeRO)
 };
 
+// What is done between segment `segment` and the one before it, on this rank's rows of the residual stream
+// (model/transformer.h). Forward, in this order:
+//   sum     the tensor-parallel ranks' parts of the product of the segment before, with its bias and residual, to the rows'
+//   owners norm    of the segment's input gather  the norm's output, of which every rank then has all rows
+// Backward: sum of the gradient of the norm's output, gradient of the norm, gather of the gradient of the segment's input.
+// One rank by itself only norms. At the ends of a chunk only one side is here: a chunk's last output is summed, then sent, and
+// `segment` is then the one after the chunk; what comes is normed and gathered, a gradient only gathered.
+struct Exchange {
+  bool sum = false, norm = false, gather = false;
+  bool communicates() const { return sum || gather; }
+  friend bool operator==(const Exchange&, const Exchange&) = default;
+};
+
 // What a stream is for. Each pair of pipeline ranks has a stream in each direction, so that one waiting message holds up no
 // other; messages on one stream are in the same order on both ranks.
-enum class StreamRole { compute, copy, reduce, send, receive };
+enum class StreamRole { compute, copy, exchange, reduce, send, receive };
 
 struct StreamSpec {
   StreamRole role = StreamRole::compute;
@@ -43,8 +61,8 @@ struct StreamSpec {
   friend bool operator==(const StreamSpec&, const StreamSpec&) = default;
 };
 
-// Blocks [first_segment, end_segment) of the model: one stage, computed by one rank, and the slots of its buffers.
-//   activations  what each segment keeps from forward to backward, per micro-batch in flight; `slot`
+// Segments [first_segment, end_segment) of the model: one stage, computed by one rank, and the slots of its buffers.
+//   activations  what each segment and its norm keep from forward to backward, per micro-batch in flight; `slot`
 //   inputs       received from the stage before; absent (0) where that is on the same rank, or is none
 //   stashes      gradients from backward_input to backward_weight; `stash`
 //   gradients_in, gradients_out   received from the stage after, sent to the stage before
@@ -62,15 +80,19 @@ struct Instruction {
   int stream = 0;  // index into Program::streams
   int micro_batch = -1, chunk = -1, segment = -1, bucket = -1;
   Group group = Group::data;            // of a collective
+  Exchange exchange = {};               // of exchange_forward, exchange_recompute and exchange_backward
+  int lane = -1;                        // of what lives between a segment and an exchange only: see BufferKind::product
   int batch_slot = -1;                  // tokens and targets
   int slot = -1;                        // activations of (segment, micro_batch); send_activation: whose `output` it sends
-  int input_slot = -1;                  // where the segment's input is: see input_buffer()
+  int input_slot = -1;                  // where the input of the chunk's first segment is: see input_buffer()
   int stash = -1;                       // gradients of (segment, micro_batch)
   int gradient_in = -1;                 // where the gradient of the segment's output arrives: see output_gradient_buffer()
   int gradient_out = -1;                // where the gradient of its input goes: see input_gradient_buffer()
   int peer_chunk = -1, peer_slot = -1;  // of a send: the input or received gradient of the receiver that it fills
   bool accumulate = false;  // adds to weight gradients (reductions under ZeRO-2: to the sums) instead of overwriting them
   bool accumulate_tokens = false;  // the same for the embedding's table, to which a tied head on this rank has added first
+  bool recomputed =
+      false;  // backward: what the norm wrote in forward was not kept, and exchange_recompute has written it again
   std::vector<int> waits = {};
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
@@ -79,10 +101,14 @@ struct Program {
   std::vector<StreamSpec> streams;
   std::vector<Chunk> chunks;
   std::vector<Instruction> instructions;
+  std::vector<model::SegmentKind> segments;  // of the whole model
+  bool several = false;                      // each segment is shared by several tensor-parallel ranks
   int batch_slots = 1;
+  int lanes = 1;
   const Instruction& at(int index) const { return instructions[static_cast<std::size_t>(index)]; }
   const StreamSpec& stream_of(const Instruction& i) const { return streams[static_cast<std::size_t>(i.stream)]; }
   const Chunk& chunk_of(const Instruction& i) const { return chunks[static_cast<std::size_t>(i.chunk)]; }
+  model::SegmentKind kind(int segment) const { return segments[static_cast<std::size_t>(segment)]; }
   friend bool operator==(const Program&, const Program&) = default;
 };
 
@@ -90,14 +116,20 @@ struct Program {
 enum class BufferKind {
   batch,              // [slot]
   input,              // received input of a chunk: [chunk][slot]
+  norm,               // [segment][slot]: what the norm in front of a segment writes
+  norm_again,         // [segment][stash]: the same, recomputed
   activations,        // [segment][slot], without `output`
+  product,            // [lane]: a rank's part of a segment's output, before it is summed
   output,             // [segment][slot]
+  statistics,         // [lane]: of logits, of all ranks
+  norm_gradient,      // [lane]: of a norm's output; one rank's part of it, before it is summed
   output_gradient,    // of a segment's output, in its stash: [segment][slot]
   stash,              // the rest of a segment's stash: [segment][slot]
   received_gradient,  // [chunk][slot]
   sent_gradient,      // [chunk][slot]
   weights,            // [bucket]
-  gradients,          // whole gradients of a bucket, as backward writes them: [Bucket::place]
+  gradients,          // whole gradients of a bucket, as backward_weight writes them: [Bucket::place]
+  norm_gradients,     // those of the norms in it, as exchange_backward writes them
   gradient_sums,      // what reductions make of them: in the same memory, or under ZeRO-2 in shards elsewhere: [bucket]
   scalars,            // sum of the gradients' squares and of the losses, on their way to the update
   arrival,            // the number that `meet` reduces; its value means nothing
@@ -115,14 +147,18 @@ struct BufferUse {
   bool writes = false;  // else reads; a use that does both is listed as a write
 };
 
-// The buffers of the residual stream around a segment's instruction: received from another rank, or of the neighbouring
-// segment.
-BufferId input_buffer(const Program& program, const Instruction& i);
-BufferId output_gradient_buffer(const Program& program, const Instruction& i);
+// The buffers of the residual stream at a segment of an instruction's chunk: received from another rank, or of the neighbouring
+// segment. input_gradient_buffer() is of i.segment.
+BufferId input_buffer(const Program& program, const Instruction& i, int segment);
+BufferId output_gradient_buffer(const Program& program, const Instruction& i, int segment);
 BufferId input_gradient_buffer(const Program& program, const Instruction& i);
+// What the norm of i.segment has written.
+BufferId norm_buffer(const Instruction& i);
 
 // All buffers that an instruction reads or writes. `buckets`: those of the rank's flat layout.
 std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets);
+
+bool is_exchange(InstructionKind kind);
 
 // Whether instructions of this kind may be over one group or another, so that `group` tells two of them apart.
 bool names_group(InstructionKind kind);

@@ -32,16 +32,17 @@ bool splits_backward(const Program& program) {
     if (!is_segment(i.kind)) continue;
     const bool at_once =
         previous != nullptr && previous->kind == InstructionKind::backward_input && previous->segment == i.segment;
-    if (i.kind == InstructionKind::backward_weight && i.segment > 0 && i.gradient_in >= 0 && !at_once) return true;
+    const model::SegmentKind kind = program.kind(i.segment);
+    if (i.kind == InstructionKind::backward_weight && has_norm(kind) && has_output(kind) && !at_once) return true;
     previous = &i;
   }
   return false;
 }
 
 // What pass the instruction of a segment is of, as a letter. `split`: apart from whole backwards.
-char letter_of(const Instruction& i, bool split) {
+char letter_of(const Program& program, const Instruction& i, bool split) {
   if (i.kind == InstructionKind::forward) return 'F';
-  return split && i.kind == InstructionKind::backward_weight && i.gradient_in >= 0 ? 'W' : 'B';
+  return split && i.kind == InstructionKind::backward_weight && has_output(program.kind(i.segment)) ? 'W' : 'B';
 }
 
 std::vector<DrawnPass> passes_of(const Program& program, bool split) {
@@ -53,7 +54,7 @@ std::vector<DrawnPass> passes_of(const Program& program, bool split) {
     if (i.kind == InstructionKind::gradient_norm) passes.push_back({.letter = 'U', .first = n});
     if (!is_segment(i.kind)) continue;
     const bool goes_on = previous != nullptr && previous->chunk == i.chunk && previous->micro_batch == i.micro_batch;
-    const bool was_weight = goes_on && letter_of(*previous, true) == 'W';
+    const bool was_weight = goes_on && letter_of(program, *previous, true) == 'W';
     // An input part behind a weight part: some programs have whole backwards beside split ones.
     if (was_weight && i.kind == InstructionKind::backward_input && !whole) {
       if (passes.back().letter == 'W') passes.pop_back();
@@ -62,7 +63,7 @@ std::vector<DrawnPass> passes_of(const Program& program, bool split) {
     }
     whole = whole && goes_on;
     const int units = split || i.kind == InstructionKind::forward ? 1 : 2;
-    const DrawnPass pass{letter_of(i, split && !whole), i.chunk, i.micro_batch, n, units};
+    const DrawnPass pass{letter_of(program, i, split && !whole), i.chunk, i.micro_batch, n, units};
     if (passes.empty() || !same_pass(passes.back(), pass)) passes.push_back(pass);
     previous = &i;
   }

@@ -27,9 +27,11 @@ ProgramSet condensed(const ProgramSet& set) {
 
 std::optional<Group> collective_group(const Instruction& instruction) {
   switch (instruction.kind) {
-    case InstructionKind::forward:
-    case InstructionKind::backward_input:
-    case InstructionKind::backward_weight: return Group::tensor;
+    case InstructionKind::exchange_forward:
+    case InstructionKind::exchange_recompute:
+    case InstructionKind::exchange_backward:
+      return instruction.exchange.communicates() ? std::optional(instruction.group) : std::nullopt;
+    case InstructionKind::exchange_loss:
     case InstructionKind::meet:
     case InstructionKind::reduce_gradients:
     case InstructionKind::reduce_scalars:
@@ -39,6 +41,10 @@ std::optional<Group> collective_group(const Instruction& instruction) {
     case InstructionKind::send_activation:
     case InstructionKind::receive_gradient:
     case InstructionKind::send_gradient:
+    case InstructionKind::forward:
+    case InstructionKind::loss:
+    case InstructionKind::backward_input:
+    case InstructionKind::backward_weight:
     case InstructionKind::gradient_norm:
     case InstructionKind::update: return std::nullopt;
   }

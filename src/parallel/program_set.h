@@ -18,11 +18,13 @@ struct RankProgram {
 struct ProgramSet {
   Layout layout;
   ModelEnds ends;
-  int segments = 1;       // of the model
-  int micro_batches = 1;  // one in evaluation
+  std::vector<model::SegmentKind> segments;  // of the model
+  int micro_batches = 1;                     // one in evaluation
   int zero = 0;
-  bool tied = false;     // the head uses the embedding's table
-  bool training = true;  // false: evaluation, which is forward only
+  bool sequence_parallel = false;
+  bool recompute = false;  // norms are not kept for backward
+  bool tied = false;       // the head uses the embedding's table
+  bool training = true;    // false: evaluation, which is forward only
   std::vector<RankProgram> programs;
   std::vector<int> program_of;  // by rank: index into `programs`; ranks that run the same program share it
 
@@ -31,7 +33,10 @@ struct ProgramSet {
   }
   const Program& program(int rank) const { return of(rank).program; }
   std::vector<int> members(Group group, int rank) const { return layout.members(group, rank, ends); }
-  int head() const { return segments - 1; }
+  bool several() const { return layout.tensor > 1; }
+  int segment_count() const { return static_cast<int>(segments.size()); }
+  model::SegmentKind kind(int segment) const { return segments[static_cast<std::size_t>(segment)]; }
+  int head() const { return segment_count() - 1; }
 };
 
 // The same programs on fewer ranks, for work that grows with their number: of a data or tensor axis along which all ranks run

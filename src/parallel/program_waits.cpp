@@ -103,4 +103,32 @@ void derive_waits(Program& program, const std::vector<Bucket>& buckets) {
   }
 }
 
+ProgramOrder::ProgramOrder(const Program& program)
+    : count_(static_cast<int>(program.instructions.size())), streams_(program.streams.size()) {
+  StreamTable finished(static_cast<std::size_t>(2 * count_), streams_);
+  std::vector<int> last_on_stream(streams_, none);
+  for (int position = 0; position < 2 * count_; ++position) {
+    const Instruction& i = program.at(position % count_);
+    int* known = finished.row(position);
+    const auto know = [&](int other) {
+      const int* more = finished.row(other);
+      for (std::size_t s = 0; s < streams_; ++s) known[s] = std::max(known[s], more[s]);
+    };
+    const auto stream = static_cast<std::size_t>(i.stream);
+    if (last_on_stream[stream] != none) know(last_on_stream[stream]);
+    for (const int awaited : i.waits) {
+      const int other = position - position % count_ + awaited - (awaited > position % count_ ? count_ : 0);
+      if (other >= 0) know(other);
+    }
+    if (position >= count_) known_.insert(known_.end(), known, known + streams_);
+    known[stream] = position;
+    last_on_stream[stream] = position;
+  }
+}
+
+int ProgramOrder::last_before(int n, int stream) const {
+  const int position = known_[static_cast<std::size_t>(n) * streams_ + static_cast<std::size_t>(stream)];
+  return position - count_;  // none, -1, becomes -count() - 1
+}
+
 }  // namespace plait::parallel

@@ -2,48 +2,115 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "core/error.h"
 #include "ops/op_context.h"
+#include "parallel/program_waits.h"
 
 namespace plait::parallel {
 namespace {
 
-// Instructions between which each buffer holds something, in program order. Only for buffers that the compute stream alone
-// uses: the order on one stream is what makes sharing their memory safe.
+// Instructions between which each buffer holds something, in program order. Memory may be shared by what the compute stream
+// uses at different times. What another stream does lies for it between the last instruction of the compute stream that is sure
+// to have run before, and the first that begins only after it; where there is none in the step, memory is not shared.
 class LifetimeTable {
  public:
-  void begin(const BufferId& buffer, int at) { lifetimes_[buffer].push_back({at, at}); }
-  void extend(const BufferId& buffer, int at) {
-    const auto it = lifetimes_.find(buffer);
-    if (it != lifetimes_.end()) it->second.back().last = at;
+  explicit LifetimeTable(const Program& program) {
+    const ProgramOrder order(program);
+    const int count = order.count();
+    const auto on_compute = [&](int n) { return program.at(n).stream == compute; };
+    int last_compute = -1;
+    for (int n = 0; n < count; ++n) last_compute = on_compute(n) ? n : last_compute;
+    spans_.resize(static_cast<std::size_t>(count));
+    std::vector<std::vector<int>> unended(program.streams.size());  // what no instruction of the compute stream has waited for
+    for (int n = 0; n < count; ++n) {
+      std::optional<Lifetime>& span = spans_[static_cast<std::size_t>(n)];
+      if (on_compute(n)) {
+        span = {n, n};
+        for (std::size_t s = 1; s < unended.size(); ++s) {
+          std::erase_if(unended[s], [&](int other) {
+            if (order.last_before(n, static_cast<int>(s)) < other) return false;
+            if (auto& ended = spans_[static_cast<std::size_t>(other)]) ended->last = n;
+            return true;
+          });
+        }
+        continue;
+      }
+      unended[static_cast<std::size_t>(program.at(n).stream)].push_back(n);
+      const int before = order.last_before(n, compute);
+      // All of the step before has run then; else some of it may go on beside.
+      if (before >= 0 || before == last_compute - count) span = {std::max(before, 0), n};
+    }
+    for (const std::vector<int>& list : unended) {
+      for (const int n : list) spans_[static_cast<std::size_t>(n)].reset();
+    }
   }
-  // Ascending. Anything never used would count as always live, so it is refused.
-  const std::vector<Lifetime>& of(const BufferId& buffer) const {
-    const auto it = lifetimes_.find(buffer);
-    require(it != lifetimes_.end(), "LifetimeTable: nothing in the program writes the " + to_string(buffer));
-    return it->second;
+
+  void begin(const BufferId& buffer, int at) {
+    Buffer& b = buffers_[buffer];
+    if (const std::optional<Lifetime> span = span_of(b, at)) b.lifetimes.push_back(*span);
+  }
+  void extend(const BufferId& buffer, int at) {
+    const auto it = buffers_.find(buffer);
+    if (it == buffers_.end()) return;
+    if (const std::optional<Lifetime> span = span_of(it->second, at); span && !it->second.lifetimes.empty()) {
+      Lifetime& last = it->second.lifetimes.back();
+      last = {std::min(last.first, span->first), std::max(last.last, span->last)};
+    }
+  }
+  // Ascending and apart; empty: always live. Anything never used would count as always live, so it is refused.
+  std::vector<Lifetime> of(const BufferId& buffer) const {
+    const auto it = buffers_.find(buffer);
+    require(it != buffers_.end(), "LifetimeTable: nothing in the program writes the " + to_string(buffer));
+    if (it->second.always) return {};
+    std::vector<Lifetime> merged;
+    for (const Lifetime& l : it->second.lifetimes) {
+      if (!merged.empty() && l.first <= merged.back().last) {
+        merged.back().last = std::max(merged.back().last, l.last);
+      } else {
+        merged.push_back(l);
+      }
+    }
+    return merged;
   }
 
  private:
-  std::map<BufferId, std::vector<Lifetime>> lifetimes_;
+  static constexpr int compute = 0;
+  struct Buffer {
+    std::vector<Lifetime> lifetimes;
+    bool always = false;
+  };
+
+  std::optional<Lifetime> span_of(Buffer& buffer, int at) const {
+    const std::optional<Lifetime>& span = spans_[static_cast<std::size_t>(at)];
+    if (!span) buffer.always = true;
+    return span;
+  }
+
+  std::vector<std::optional<Lifetime>> spans_;  // by instruction
+  std::map<BufferId, Buffer> buffers_;
 };
 
 // Whether this use of a buffer is the first of a new micro-batch.
 bool begins(const BufferUse& use, const Program& program, const Instruction& i) {
+  if (!use.writes) return false;
   switch (use.buffer.kind) {
     case BufferKind::activations:
-    case BufferKind::output: return use.writes && i.kind == InstructionKind::forward;
-    case BufferKind::stash: return i.kind == InstructionKind::backward_input;
-    case BufferKind::output_gradient:
-      return i.kind == InstructionKind::backward_input && i.gradient_out >= 0 &&
-             use.buffer == input_gradient_buffer(program, i);
+    case BufferKind::product:
+    case BufferKind::statistics: return i.kind == InstructionKind::forward;
+    case BufferKind::norm:
+    case BufferKind::norm_again:
+    case BufferKind::output: return true;
+    case BufferKind::stash:
+    case BufferKind::norm_gradient: return i.kind == InstructionKind::backward_input;
+    case BufferKind::output_gradient: return true;
     default: return false;
   }
 }
 
 LifetimeTable lifetimes(const RankPlan& plan) {
-  LifetimeTable table;
+  LifetimeTable table(plan.train);
   for (int n = 0; n < static_cast<int>(plan.train.instructions.size()); ++n) {
     const Instruction& i = plan.train.at(n);
     for (const BufferUse& use : buffer_uses(plan.train, i, plan.flat.buckets())) {
@@ -100,6 +167,7 @@ class MemoryItems {
     const ops::AttentionShape attention{mb.batch, mb.sequence, s.heads, s.kv_heads, s.head_dim};
     always("op_workspace", "workspace",
            ops::workspace_bytes(plan_.device_kind, {attention, plan_.sizes.compute, plan_.deterministic}));
+    if (plan_.train.several) always("exchange_workspace", "workspace", ops::norm_workspace_bytes(plan_.sizes.shape.hidden));
     for (int slot = 0; slot < plan_.train.batch_slots; ++slot) {
       always("tokens " + std::to_string(slot), "batch", static_cast<std::size_t>(mb.rows()) * 4);
       always("targets " + std::to_string(slot), "batch", static_cast<std::size_t>(mb.rows()) * 4);
@@ -114,38 +182,78 @@ class MemoryItems {
     }
   }
 
+  void lanes() {
+    const model::SegmentSizes& sizes = plan_.sizes;
+    const auto rows = static_cast<std::size_t>(sizes.micro_batch.rows());
+    const std::size_t whole = rows * static_cast<std::size_t>(sizes.shape.hidden) * size_of(sizes.compute);
+    const auto has = [&](BufferKind kind, int lane, std::size_t bytes) {
+      const BufferId buffer{kind, lane, 0};
+      items_.push_back({lane_item(buffer), "exchanges", bytes, table_.of(buffer), 0});
+    };
+    const auto holds = [&](auto&& is) {
+      for (int segment = 0; segment < sizes.shape.segments(); ++segment) {
+        if (plan_.holds(segment) && is(sizes.shape.kind(segment))) return true;
+      }
+      return false;
+    };
+    for (int lane = 0; lane < plan_.train.lanes; ++lane) {
+      if (holds(model::has_norm)) has(BufferKind::norm_gradient, lane, whole);
+      if (!plan_.train.several) continue;
+      if (holds(model::has_output)) has(BufferKind::product, lane, whole);
+      if (holds(model::reads_targets))
+        has(BufferKind::statistics, lane, static_cast<std::size_t>(sizes.split.size) * rows * 3 * size_of(plan_.scalar_type()));
+    }
+  }
+
   void chunk(int index) {
     const Chunk& c = plan_.train.chunks[static_cast<std::size_t>(index)];
     const std::size_t row_bytes = static_cast<std::size_t>(plan_.sizes.shape.hidden) * size_of(plan_.sizes.compute);
     const std::size_t own = static_cast<std::size_t>(plan_.sizes.own_rows()) * row_bytes;
     for (int slot = 0; slot < c.gradient_out_slots; ++slot)
       always(message_item({BufferKind::sent_gradient, index, slot}), "messages", own);
-    for (int segment = c.first_segment; segment < c.end_segment; ++segment) activations_and_stash(c, segment);
+    for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
+      norm(c, segment);
+      activations_and_stash(c, segment);
+    }
   }
 
  private:
+  void norm(const Chunk& c, int segment) {
+    for (const model::TensorSpec& spec : model::norm_specs(plan_.sizes, segment)) {
+      for (int slot = 0; slot < c.activation_slots; ++slot) {
+        items_.push_back({activation_item(segment, slot, spec.name), "activations", spec.bytes(),
+                          table_.of({BufferKind::norm, segment, slot}), 0});
+      }
+      if (!plan_.recomputes_norm(segment)) continue;
+      for (int stash = 0; stash < c.stash_slots; ++stash) {
+        items_.push_back({stash_item(segment, stash, spec.name), "activations", spec.bytes(),
+                          table_.of({BufferKind::norm_again, segment, stash}), 0});
+      }
+    }
+  }
+
   void activations_and_stash(const Chunk& c, int segment) {
-    const bool sent = segment == c.last_segment() && c.next_rank >= 0;
+    const bool received = segment == c.last_segment() && c.next_rank >= 0;
+    const bool has_backward_input = model::has_norm(plan_.sizes.shape.kind(segment));
     for (const model::TensorSpec& spec : model::activation_specs(plan_.sizes, segment)) {
       if (spec.keep == model::Keep::scratch) {
         // Computed in forward for the moment, and again in backward_input, where backward_weight needs it as well.
         for (int slot = 0; slot < c.activation_slots; ++slot) {
           for (const Lifetime& l : table_.of({BufferKind::activations, segment, slot})) scratch(spec, l.first);
         }
-        if (segment > 0) each_stash(c, segment, spec);
+        if (has_backward_input) each_stash(c, segment, spec);
         continue;
       }
       const bool output = spec.role == model::TensorRole::output;
       for (int slot = 0; slot < c.activation_slots; ++slot) {
         const BufferId buffer{output ? BufferKind::output : BufferKind::activations, segment, slot};
-        items_.push_back({activation_item(segment, slot, spec.name), "activations", spec.bytes(),
-                          output && sent ? std::vector<Lifetime>{} : table_.of(buffer), 0});
+        items_.push_back({activation_item(segment, slot, spec.name), "activations", spec.bytes(), table_.of(buffer), 0});
       }
     }
     for (model::TensorSpec spec : model::gradient_specs(plan_.sizes, segment)) {
       spec.name = gradient_name(spec.name);
       if (spec.role == model::TensorRole::output) {
-        if (sent) continue;  // it is received
+        if (received) continue;
         for (int stash = 0; stash < c.stash_slots; ++stash) {
           items_.push_back({stash_item(segment, stash, spec.name), "gradients of activations", spec.bytes(),
                             table_.of({BufferKind::output_gradient, segment, stash}), 0});
@@ -187,6 +295,7 @@ MemoryPlan plan_memory(const RankPlan& plan) {
   items.state();
   items.per_rank();
   items.received();
+  items.lanes();
   for (int chunk = 0; chunk < static_cast<int>(plan.train.chunks.size()); ++chunk) items.chunk(chunk);
   return items.take();
 }
@@ -199,6 +308,7 @@ std::string stash_item(int segment, int stash, const std::string& tensor) {
 }
 std::string scratch_item(const std::string& tensor) { return "scratch " + tensor; }
 std::string gradient_name(const std::string& tensor) { return "gradient of " + tensor; }
+std::string lane_item(const BufferId& buffer) { return to_string(buffer); }
 std::string message_item(const BufferId& buffer) {
   const auto name = [&](const char* what) {
     return std::string(what) + " chunk " + std::to_string(buffer.index) + " slot " + std::to_string(buffer.slot);

@@ -187,10 +187,14 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .evaluate = {},
                 .memory = {}};
   const ProgramSpec spec{.schedule = schedule,
+                         .segments = model::segment_kinds(shape),
                          .stages = job.stages,
                          .rank = at.pipeline,
                          .buckets = plan.flat.buckets(),
                          .zero = zero,
+                         .several = layout.tensor > 1,
+                         .sequence_parallel = sizes.split.sequence_parallel,
+                         .recompute = sizes.recompute != model::Recompute::none,
                          .overlap = config.comm.overlap,
                          .tied_here = tied_here};
   plan.train = training_program(spec);

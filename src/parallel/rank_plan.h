@@ -38,6 +38,11 @@ struct RankPlan {
   ModelEnds ends() const { return {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)}; }
   std::vector<int> members(Group group) const { return layout.members(group, rank, ends()); }
   bool holds(int segment) const;
+  // Backward has its norm computed again.
+  bool recomputes_norm(int segment) const {
+    const model::SegmentKind kind = sizes.shape.kind(segment);
+    return sizes.recompute != model::Recompute::none && has_norm(kind) && has_output(kind);
+  }
   // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
   bool counts_loss() const { return holds(sizes.shape.head_segment()) && sizes.split.rank == 0; }
   bool meets() const;  // its training program has a `meet`
@@ -45,8 +50,8 @@ struct RankPlan {
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };
 
-// The tensor group runs on the compute stream, at the same time as the others on theirs. Those share one communicator where
-// they have the same members.
+// The tensor group has a stream of its own, on which it runs at the same time as the others on theirs. Those share one
+// communicator where they have the same members.
 constexpr bool shares_communicator(Group group) { return group != Group::tensor; }
 // The members of every communicator of several ranks that this rank has, in the order in which all ranks make them.
 std::vector<std::vector<int>> communicators_of(const RankPlan& plan);
@@ -88,6 +93,7 @@ std::string activation_item(int segment, int slot, const std::string& tensor);  
 std::string stash_item(int segment, int stash, const std::string& tensor);      // from backward_input to backward_weight
 std::string scratch_item(const std::string& tensor);                            // within one instruction
 std::string gradient_name(const std::string& tensor);                           // of a gradient, in the two above
+std::string lane_item(const BufferId& buffer);                                  // between segments and exchanges
 std::string message_item(const BufferId& buffer);                               // received or to be sent; links know it by this
 
 }  // namespace plait::parallel

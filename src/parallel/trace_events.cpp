@@ -41,9 +41,6 @@ class RankEvents {
     number_ = number;
     messages_.clear();
     for (const StepTrace::Slice& timed : trace.slices) instruction(timed);
-    for (const StepTrace::Collective& c : trace.collectives) {
-      slice(program_.at(c.instruction).stream, c.name, "communication", c.begin, c.end, {{"step", number_}});
-    }
     slice(compute_thread(), fmt::format("step {}", number), "step", trace.begin, trace.end, {{"step", number_}}, true);
   }
 

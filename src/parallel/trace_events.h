@@ -1,7 +1,7 @@
 // Traced steps as events of the Trace Event Format, which Perfetto and chrome://tracing read. Pure functions.
 //
 // One process per rank, one thread per stream, and below them what the GPU ran on each, where known. Slices are instructions
-// (category `compute` or `communication`), collectives within them, and waits (category `wait`): for other streams, and at
+// (category `compute` or `communication`) and waits (category `wait`): for other streams, and at
 // the head of a receive for a sender that was late. Arrows go from each send to its receive. Times are microseconds of the
 // steady clock, which all ranks of a host share; a simulated step has its own clock.
 #pragma once
@@ -24,16 +24,10 @@ struct StepTrace {
     double waiting = 0, begin = 0, end = 0;  // reached on its stream, waits over, done
     std::optional<double> ready;             // of a receive: its message was ready to travel
   };
-  struct Collective {
-    std::string name;
-    int instruction = 0;
-    double begin = 0, end = 0;
-  };
   std::chrono::steady_clock::time_point origin;
-  std::int64_t step = 0;                // as given to begin()
-  double begin = 0, end = 0;            // on the compute stream
-  std::vector<Slice> slices;            // by instruction
-  std::vector<Collective> collectives;  // within segments, in order
+  std::int64_t step = 0;      // as given to begin()
+  double begin = 0, end = 0;  // on the compute stream
+  std::vector<Slice> slices;  // by instruction
 };
 
 // What a GPU ran.

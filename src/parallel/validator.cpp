@@ -17,7 +17,7 @@ void require_shape(const ProgramSet& set) {
                                     [&](int p) { return p >= 0 && p < static_cast<int>(set.programs.size()); });
   require(static_cast<int>(set.program_of.size()) == set.layout.ranks() && programs, "ProgramSet: a program for every rank");
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < set.layout.pipeline; };
-  require(set.segments >= 2 && set.micro_batches >= 1 && is_rank(set.ends.first) && is_rank(set.ends.last),
+  require(set.segment_count() >= 2 && set.micro_batches >= 1 && is_rank(set.ends.first) && is_rank(set.ends.last),
           "ProgramSet: sizes and the ranks of the model's ends");
 }
 

@@ -13,7 +13,8 @@ constexpr int whole_program = -1;
 // What makes two instructions the same piece of work.
 auto identity(const Instruction& i) {
   const Group group = collective_group(i).value_or(Group::world);
-  return std::tuple(i.kind, group, i.micro_batch, i.chunk, i.segment, i.bucket);
+  return std::tuple(i.kind, group, i.micro_batch, i.chunk, i.segment, i.bucket, i.exchange.sum, i.exchange.norm,
+                    i.exchange.gather);
 }
 
 // Every instruction of the rank's step, as far as identity() looks.
@@ -28,15 +29,35 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
   for (int c = 0; c < static_cast<int>(program.chunks.size()); ++c) {
     const Chunk& chunk = program.chunks[static_cast<std::size_t>(c)];
     const bool after = chunk.next_rank >= 0, before = chunk.previous_rank >= 0;
-    at_an_end = at_an_end || chunk.first_segment == 0 || chunk.last_segment() == set.head();
+    const auto exchange = [&](InstructionKind kind, int segment, const Exchange& parts) {
+      for_each_micro_batch({.kind = kind, .chunk = c, .segment = segment, .group = Group::tensor, .exchange = parts});
+    };
+    if (set.several() && has_output(set.kind(chunk.last_segment())))
+      exchange(exchange_forward, chunk.end_segment, {.sum = true});
+    if (set.training && set.sequence_parallel && after) exchange(exchange_backward, chunk.end_segment, {.gather = true});
     if (before) for_each_micro_batch({.kind = receive_activation, .chunk = c});
     if (after) for_each_micro_batch({.kind = send_activation, .chunk = c});
     if (set.training && after) for_each_micro_batch({.kind = receive_gradient, .chunk = c});
     if (set.training && before) for_each_micro_batch({.kind = send_gradient, .chunk = c});
     for (int segment = chunk.first_segment; segment < chunk.end_segment; ++segment) {
+      const model::SegmentKind kind = set.kind(segment);
+      const bool first = segment == chunk.first_segment;
+      at_an_end = at_an_end || reads_tokens(kind) || reads_targets(kind);
       for_each_micro_batch({.kind = forward, .chunk = c, .segment = segment});
-      if (set.training && segment > 0) for_each_micro_batch({.kind = backward_input, .chunk = c, .segment = segment});
       if (set.training) for_each_micro_batch({.kind = backward_weight, .chunk = c, .segment = segment});
+      if (!has_output(kind)) {
+        if (set.several())
+          for_each_micro_batch({.kind = exchange_loss, .chunk = c, .segment = segment, .group = Group::tensor});
+        for_each_micro_batch({.kind = loss, .chunk = c, .segment = segment});
+      }
+      if (!has_norm(kind)) continue;
+      exchange(exchange_forward, segment, {.sum = set.several() && !first, .norm = true, .gather = set.sequence_parallel});
+      if (!set.training) continue;
+      if (set.recompute && has_output(kind))
+        exchange(exchange_recompute, segment, {.norm = true, .gather = set.sequence_parallel});
+      for_each_micro_batch({.kind = backward_input, .chunk = c, .segment = segment});
+      exchange(exchange_backward, segment,
+               {.sum = set.several(), .norm = true, .gather = set.sequence_parallel && !(first && before)});
     }
   }
   if (at_an_end) for_each_micro_batch({.kind = load_batch});
@@ -67,13 +88,20 @@ bool may_run(const StreamSpec& stream, const Instruction& i, const Program& prog
   switch (i.kind) {
     // All on one stream: they share scratch memory.
     case forward:
+    case loss:
     case backward_input:
     case backward_weight:
     case gradient_norm:
     case update: return stream.role == StreamRole::compute;
+    case exchange_forward:
+    case exchange_recompute:
+    case exchange_backward:
+    case exchange_loss: return stream.role == StreamRole::compute || (program.several && stream.role == StreamRole::exchange);
     case load_batch: return stream.role == StreamRole::compute || stream.role == StreamRole::copy;
     case meet:
     case reduce_gradients:
+      if (i.group == Group::tensor) return stream.role == StreamRole::compute || stream.role == StreamRole::exchange;
+      return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
     case reduce_scalars:
     case gather_weights: return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
     case send_activation: return stream == StreamSpec{StreamRole::send, program.chunk_of(i).next_rank};
@@ -87,7 +115,7 @@ bool may_run(const StreamSpec& stream, const Instruction& i, const Program& prog
 // How many slots the program declares for a buffer's like.
 int slots_of(const Program& program, const BufferId& buffer) {
   const auto of_chunk = [&](int Chunk::* slots) { return program.chunks[static_cast<std::size_t>(buffer.index)].*slots; };
-  const auto of_block = [&](int Chunk::* slots) {
+  const auto of_segment = [&](int Chunk::* slots) {
     for (const Chunk& c : program.chunks) {
       if (buffer.index >= c.first_segment && buffer.index < c.end_segment) return c.*slots;
     }
@@ -96,14 +124,20 @@ int slots_of(const Program& program, const BufferId& buffer) {
   switch (buffer.kind) {
     case BufferKind::batch: return program.batch_slots;
     case BufferKind::input: return of_chunk(&Chunk::input_slots);
+    case BufferKind::norm:
     case BufferKind::activations:
-    case BufferKind::output: return of_block(&Chunk::activation_slots);
+    case BufferKind::output: return of_segment(&Chunk::activation_slots);
+    case BufferKind::norm_again:
     case BufferKind::output_gradient:
-    case BufferKind::stash: return of_block(&Chunk::stash_slots);
+    case BufferKind::stash: return of_segment(&Chunk::stash_slots);
+    case BufferKind::product:
+    case BufferKind::statistics:
+    case BufferKind::norm_gradient: return buffer.index >= 0 && buffer.index < program.lanes ? 1 : 0;
     case BufferKind::received_gradient: return of_chunk(&Chunk::gradient_in_slots);
     case BufferKind::sent_gradient: return of_chunk(&Chunk::gradient_out_slots);
     case BufferKind::weights:
     case BufferKind::gradients:
+    case BufferKind::norm_gradients:
     case BufferKind::gradient_sums:
     case BufferKind::scalars:
     case BufferKind::arrival: return 1;
@@ -197,14 +231,19 @@ class RankStructure {
 
   template <typename Report>
   void check_fields(const Instruction& i, const Report& problem) {
-    const bool forward = i.kind == InstructionKind::forward, input = i.kind == InstructionKind::backward_input;
-    const bool weight = i.kind == InstructionKind::backward_weight;
-    const bool tokens = i.segment == 0 && (forward || weight), targets = i.segment == set_.head() && forward;
+    const bool forward = i.kind == InstructionKind::forward, weight = i.kind == InstructionKind::backward_weight;
+    if (i.segment < 0) return;
+    const model::SegmentKind kind = i.segment < set_.segment_count() ? set_.kind(i.segment) : model::SegmentKind::head;
+    const bool tokens = reads_tokens(kind) && (forward || weight);
+    const bool targets = i.kind == InstructionKind::loss || (reads_targets(kind) && forward && set_.several());
     if ((tokens || targets) && i.batch_slot < 0) problem("has no batch");
-    if ((input || weight) && (i.gradient_in < 0) != (i.segment == set_.head())) {
-      problem(i.gradient_in < 0 ? "has no gradient of its output" : "has a gradient of its output, which is the model's");
-    }
-    if (input && i.gradient_out < 0) problem("has no place for the gradient of its input");
+    const bool backward = weight || i.kind == InstructionKind::backward_input || i.kind == InstructionKind::exchange_backward;
+    if (!backward) return;
+    const Chunk& chunk = program_.chunk_of(i);
+    const bool of_last = i.segment == chunk.last_segment() || i.segment == chunk.end_segment;
+    if (of_last && chunk.next_rank >= 0 && i.gradient_in < 0) problem("has no gradient of its output");
+    const bool of_first = i.segment == chunk.first_segment && i.kind == InstructionKind::exchange_backward;
+    if (of_first && i.gradient_out < 0) problem("has no place for the gradient of its input");
   }
 
   const ProgramSet& set_;
@@ -254,7 +293,7 @@ void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) 
   const ModelEnds ends =
       stages.empty() ? ModelEnds{} : ModelEnds{stages.begin()->second.pipeline, stages.rbegin()->second.pipeline};
   const int last = ends.last;
-  if (segment != set.segments) {
+  if (segment != set.segment_count()) {
     problem(last, "the stages end with segment " + std::to_string(segment - 1) + ", the model with segment " +
                       std::to_string(set.head()));
   }

@@ -1,15 +1,17 @@
 // Symbolic execution of one rank's program: which micro-batch's value is in every buffer.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "parallel/validator_checks.h"
 
 namespace plait::parallel {
 namespace {
 
-// A buffer is for one segment's value, so the micro-batch tells what is in it.
 struct Value {
   int micro_batch = -1, step = -1;
+  int segment = -1;      // in a lane; other buffers are for one segment's value
+  bool complete = true;  // other ranks' rows are in it too; of logits: the gradient that the loss makes of them
   friend bool operator==(const Value&, const Value&) = default;
 };
 
@@ -17,14 +19,20 @@ bool is_per_micro_batch(BufferKind kind) {
   switch (kind) {
     case BufferKind::batch:
     case BufferKind::input:
+    case BufferKind::norm:
+    case BufferKind::norm_again:
     case BufferKind::activations:
+    case BufferKind::product:
     case BufferKind::output:
+    case BufferKind::statistics:
+    case BufferKind::norm_gradient:
     case BufferKind::output_gradient:
     case BufferKind::stash:
     case BufferKind::received_gradient:
     case BufferKind::sent_gradient: return true;
     case BufferKind::weights:
     case BufferKind::gradients:
+    case BufferKind::norm_gradients:
     case BufferKind::gradient_sums:
     case BufferKind::scalars:
     case BufferKind::arrival: return false;
@@ -58,8 +66,8 @@ class SymbolicRank {
       : set_(set), rank_(rank), program_(set.program(rank)), buckets_(set.of(rank).buckets), problems_(problems) {
     bool first = false, last = false;
     for (const Chunk& c : program_.chunks) {
-      first = first || c.first_segment == 0;
-      last = last || c.last_segment() == set.head();
+      first = first || reads_tokens(set.kind(c.first_segment));
+      last = last || reads_targets(set.kind(c.last_segment()));
     }
     counts_losses_ = last;
     tied_here_ = set.tied && first && last;
@@ -97,21 +105,24 @@ class SymbolicRank {
       if (use.buffer.kind == BufferKind::weights) {
         if (!use.writes) read_weights(use.buffer.index);
       } else if (is_per_micro_batch(use.buffer.kind)) {
-        const Value value{i.micro_batch, step_};
-        if (produces(i, use.buffer)) {
-          memory_[use.buffer] = value;
-        } else if (!(i.segment == 0 && use.buffer.kind == BufferKind::stash)) {  // the embedding has none
-          read(use.buffer, value);
-        }
+        if (const auto wanted = needed(i, use.buffer)) read(use.buffer, *wanted);
+        if (const auto value = produced(i, use.buffer)) memory_[use.buffer] = *value;
       }
     }
     switch (i.kind) {
       case InstructionKind::load_batch: return load(i);
-      case InstructionKind::forward:
-        if (i.segment == set_.head() && set_.training) add(losses_, i.accumulate, i, [] { return std::string("the losses"); });
+      case InstructionKind::loss:
+        if (set_.training) add(losses_, i.accumulate, i, [] { return std::string("the losses"); });
         return;
-      case InstructionKind::backward_input:
+      case InstructionKind::exchange_backward:
+        if (i.exchange.norm) write_gradients(i);
+        return;
       case InstructionKind::backward_weight: return write_gradients(i);
+      case InstructionKind::exchange_forward:
+      case InstructionKind::exchange_recompute:
+      case InstructionKind::exchange_loss:
+      case InstructionKind::forward:
+      case InstructionKind::backward_input: return;
       case InstructionKind::meet: met_ = true; return;
       case InstructionKind::reduce_gradients: return reduce(i);
       case InstructionKind::gradient_norm: return norm();
@@ -128,18 +139,54 @@ class SymbolicRank {
     }
   }
 
-  // Whether the instruction puts a new value into this buffer; else it needs what is there.
+  static bool is_lane(BufferKind kind) {
+    return kind == BufferKind::product || kind == BufferKind::statistics || kind == BufferKind::norm_gradient;
+  }
+
+  // Whether the instruction completes what is in the buffer.
+  bool completes(const Instruction& i, const BufferId& buffer) const {
+    switch (i.kind) {
+      case InstructionKind::exchange_loss: return true;
+      case InstructionKind::loss: return buffer.kind == BufferKind::activations;
+      case InstructionKind::exchange_backward: return !i.exchange.norm;
+      default: return false;
+    }
+  }
+
+  // Whether it puts a new value there.
   bool produces(const Instruction& i, const BufferId& buffer) const {
     switch (i.kind) {
       case InstructionKind::load_batch:
       case InstructionKind::receive_activation:
       case InstructionKind::receive_gradient: return true;
+      case InstructionKind::exchange_forward:
+      case InstructionKind::exchange_recompute:
+        if (i.exchange.norm && buffer == norm_buffer(i)) return true;
+        return i.exchange.sum && buffer == BufferId{BufferKind::output, i.segment - 1, i.slot};
       case InstructionKind::forward:
-        return buffer.kind == BufferKind::activations || (buffer.kind == BufferKind::output && buffer.index == i.segment);
-      case InstructionKind::backward_input:
-        return buffer.kind == BufferKind::stash || buffer == input_gradient_buffer(program_, i);
+        return buffer.kind == BufferKind::activations || buffer.kind == BufferKind::product ||
+               buffer.kind == BufferKind::statistics || buffer == BufferId{BufferKind::output, i.segment, i.slot};
+      case InstructionKind::backward_input: return buffer.kind == BufferKind::stash || buffer.kind == BufferKind::norm_gradient;
+      case InstructionKind::exchange_backward: return i.exchange.norm && buffer == input_gradient_buffer(program_, i);
       default: return false;
     }
+  }
+
+  std::optional<Value> produced(const Instruction& i, const BufferId& buffer) const {
+    Value value{i.micro_batch, step_, is_lane(buffer.kind) ? i.segment : -1};
+    if (completes(i, buffer)) return value;
+    if (!produces(i, buffer)) return std::nullopt;
+    const bool logits = i.kind == InstructionKind::forward && !has_output(program_.kind(i.segment));
+    value.complete = !logits && !(i.kind == InstructionKind::receive_gradient && set_.sequence_parallel);
+    return value;
+  }
+
+  // What has to be there before it.
+  std::optional<Value> needed(const Instruction& i, const BufferId& buffer) const {
+    if (produces(i, buffer)) return std::nullopt;
+    // The product is of the segment before the exchange.
+    const int segment = buffer.kind == BufferKind::product ? i.segment - 1 : i.segment;
+    return Value{i.micro_batch, step_, is_lane(buffer.kind) ? segment : -1, !completes(i, buffer)};
   }
 
   void read(const BufferId& buffer, const Value& wanted) {
@@ -163,8 +210,13 @@ class SymbolicRank {
       was_here = program_.at(n).micro_batch == wanted.micro_batch;
     }
     std::string words = "needs " + micro_batch + " in " + name + ", which holds ";
-    words += it == memory_.end() || it->second.step != wanted.step ? "nothing of this step"
-                                                                   : "micro-batch " + std::to_string(it->second.micro_batch);
+    if (it == memory_.end() || it->second.step != wanted.step) {
+      words += "nothing of this step";
+    } else {
+      words += "micro-batch " + std::to_string(it->second.micro_batch);
+      if (it->second.segment != wanted.segment) words += " of segment " + std::to_string(it->second.segment);
+      if (it->second.complete != wanted.complete) words += wanted.complete ? ", not complete yet" : ", completed already";
+    }
     for (int n = now_ + 1; n < static_cast<int>(program_.instructions.size()); ++n) {
       if (!writes(n) || program_.at(n).micro_batch != wanted.micro_batch) continue;
       words += "; it comes later, from " + name_of(program_, n);
@@ -264,7 +316,7 @@ class SymbolicRank {
     };
     for (auto& [segment, gradient] : s.segments) {
       const auto name = [of = segment] { return "the gradients of segment " + std::to_string(of); };
-      if (segment > 0) complete(gradient.input_part, 1, name);
+      if (has_norm(set_.kind(segment))) complete(gradient.input_part, 1, name);
       complete(gradient.weight_part, 1, name);
       gradient = {};
     }

@@ -116,7 +116,10 @@ nlohmann::ordered_json to_json(const Calibration& c) {
                                 {"recompute", to_string(m.recompute)},
                                 {"forward_s", m.forward},
                                 {"backward_input_s", m.backward_input},
-                                {"backward_weight_s", m.backward_weight}});
+                                {"backward_weight_s", m.backward_weight},
+                                {"norm_forward_s", m.norm_forward},
+                                {"norm_backward_s", m.norm_backward},
+                                {"loss_s", m.loss}});
   }
   json["collectives"] = nlohmann::ordered_json::array();
   for (const CollectiveMeasurement& m : c.collectives)
@@ -160,7 +163,8 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
     const std::optional<Recompute> recompute = named<Recompute>(r.text("recompute"));
     if (!recompute) r.fail("must have 'recompute' " + names_listed<Recompute>());
     c.segments.push_back({*kind, static_cast<int>(r.count("tensor")), r.count("micro_batch"), *recompute,
-                          r.positive("forward_s"), r.positive("backward_input_s"), r.positive("backward_weight_s")});
+                          r.positive("forward_s"), r.positive("backward_input_s"), r.positive("backward_weight_s"),
+                          r.positive("norm_forward_s"), r.positive("norm_backward_s"), r.positive("loss_s")});
   });
   root.each("collectives", [&](const CalibrationReader& r) {
     c.collectives.push_back({r.text("kind"), static_cast<int>(r.count("ranks")), r.curve("seconds_by_bytes")});

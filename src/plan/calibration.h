@@ -16,13 +16,15 @@
 
 namespace plait::plan {
 
-// Seconds of one micro-batch in one segment on one rank, without collectives.
+// Seconds of one micro-batch in one segment on one rank, without collectives. What a segment does not do takes none.
 struct SegmentMeasurement {
   model::SegmentKind kind = model::SegmentKind::attention;
   int tensor = 1;                // ranks that share the segment
   std::int64_t micro_batch = 1;  // sequences
   Recompute recompute = Recompute::none;
   double forward = 0, backward_input = 0, backward_weight = 0;
+  double norm_forward = 0, norm_backward = 0;  // in front of it; where ranks share it, with the residual of the one before
+  double loss = 0;                             // of the head
 };
 
 // Seconds by bytes, ascending in bytes. Between two points on the line through them; below the first as the first; beyond the

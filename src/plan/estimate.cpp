@@ -83,21 +83,38 @@ Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, 
 Estimator::PassSeconds Estimator::pass_seconds(const model::SegmentSizes& sizes, const RingSpeed& tensor) {
   SegmentCosts costs(machine_, sizes);
   const CommunicationCosts communication(machine_);
-  const auto seconds = [&](InstructionKind kind, int segment) {
-    const PassCost cost = costs.cost(kind, segment);
+  const bool several = sizes.split.size > 1, split = sizes.split.sequence_parallel;
+  const auto seconds = [&](InstructionKind kind, int segment, const parallel::Exchange& exchange = {}) {
+    const PassCost cost = costs.cost(kind, segment, exchange);
     double total = cost.seconds;
     const auto add = [&](Collective collective, int times) {
-      if (times > 0) total += times * communication.seconds(collective, sizes.split.size, cost.collective_bytes, tensor);
+      if (several && times > 0)
+        total += times * communication.seconds(collective, sizes.split.size, cost.collectives.bytes, tensor);
     };
-    add(Collective::all_gather, cost.gathers);
-    add(Collective::reduce_scatter, cost.scatters);
-    add(Collective::all_reduce, cost.all_reduces);
+    add(Collective::all_gather, cost.collectives.gathers);
+    add(Collective::reduce_scatter, cost.collectives.scatters);
+    add(Collective::all_reduce, cost.collectives.all_reduces);
     return total;
   };
-  const auto parts = [&](InstructionKind kind) {
-    return by_kind(sizes.shape, [&](int segment) { return seconds(kind, segment); });
+  const parallel::Exchange whole{.sum = several, .norm = true, .gather = split}, again{.norm = true, .gather = split};
+  const auto forward = [&](int segment) {
+    const SegmentKind kind = sizes.shape.kind(segment);
+    double total = seconds(InstructionKind::forward, segment);
+    if (has_norm(kind)) total += seconds(InstructionKind::exchange_forward, segment, whole);
+    if (!has_output(kind)) total += seconds(InstructionKind::loss, segment) + seconds(InstructionKind::exchange_loss, segment);
+    return total;
   };
-  return {parts(InstructionKind::forward), parts(InstructionKind::backward_input), parts(InstructionKind::backward_weight)};
+  const auto backward = [&](int segment) {
+    const SegmentKind kind = sizes.shape.kind(segment);
+    if (!has_norm(kind)) return 0.0;
+    double total =
+        seconds(InstructionKind::backward_input, segment) + seconds(InstructionKind::exchange_backward, segment, whole);
+    if (sizes.recompute != model::Recompute::none && has_output(kind))
+      total += seconds(InstructionKind::exchange_recompute, segment, again);
+    return total;
+  };
+  return {by_kind(sizes.shape, forward), by_kind(sizes.shape, backward),
+          by_kind(sizes.shape, [&](int segment) { return seconds(InstructionKind::backward_weight, segment); })};
 }
 
 std::vector<parallel::SegmentRange> Estimator::balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes) {
@@ -129,8 +146,10 @@ Estimator::Parts Estimator::parameters(const model::SegmentSizes& sizes) {
 
 Estimator::Parts Estimator::activations(const model::SegmentSizes& sizes) {
   return by_kind(sizes.shape, [&](int segment) {
+    const bool keeps_norm = sizes.recompute == model::Recompute::none || !has_output(sizes.shape.kind(segment));
     return specs_bytes(activation_specs(sizes, segment),
-                       [](const model::TensorSpec& s) { return s.keep == model::Keep::saved; });
+                       [](const model::TensorSpec& s) { return s.keep == model::Keep::saved; }) +
+           specs_bytes(norm_specs(sizes, segment), [&](const model::TensorSpec&) { return keeps_norm; });
   });
 }
 

@@ -1,5 +1,6 @@
 #include "plan/segment_cost.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -10,33 +11,60 @@ namespace {
 
 using parallel::InstructionKind;
 
-template <typename Passes>
-const auto& pass_of(const Passes& passes, InstructionKind kind) {
-  switch (kind) {
-    case InstructionKind::forward: return passes.forward;
-    case InstructionKind::backward_input: return passes.backward_input;
-    case InstructionKind::backward_weight: return passes.backward_weight;
-    default: throw InternalError("SegmentCosts: a pass is forward or a part of backward");
-  }
-}
-
 double ratio(double a, double b) { return std::abs(std::log2(a / b)); }
 
 }  // namespace
 
 SegmentCosts::SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes) : machine_(machine), sizes_(sizes) {}
 
-PassCost SegmentCosts::cost(InstructionKind kind, int segment) {
-  const PassWork work = pass_of(segment_work(sizes_, segment), kind);
-  return {.seconds = seconds_of(work, machine_.profile, sizes_.compute) * correction(kind, segment),
-          .gathers = work.gathers,
-          .scatters = work.scatters,
-          .all_reduces = work.all_reduces,
-          .collective_bytes = work.collective_bytes};
+PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::Exchange& exchange) {
+  using Sizes = model::SegmentSizes;
+  const auto whole = [&](PassWork SegmentWork::* part, Measured measured) {
+    const auto work = [=](const Sizes& sizes) { return segment_work(sizes, segment).*part; };
+    return seconds(segment, work, work, measured);
+  };
+  PassCost cost;
+  if (parallel::is_exchange(kind) || kind == InstructionKind::exchange_loss)
+    cost.collectives = collectives_of(sizes_, kind, exchange);
+  switch (kind) {
+    case InstructionKind::forward: cost.seconds = whole(&SegmentWork::forward, &SegmentMeasurement::forward); break;
+    case InstructionKind::backward_input:
+      cost.seconds = whole(&SegmentWork::backward_input, &SegmentMeasurement::backward_input);
+      break;
+    case InstructionKind::backward_weight:
+      cost.seconds = whole(&SegmentWork::backward_weight, &SegmentMeasurement::backward_weight);
+      break;
+    case InstructionKind::loss: cost.seconds = whole(&SegmentWork::loss, &SegmentMeasurement::loss); break;
+    case InstructionKind::exchange_forward:
+    case InstructionKind::exchange_recompute: {
+      const int of = std::min(segment, sizes_.shape.head_segment());
+      const auto parts = [=](const Sizes& sizes, bool sum, bool norm) {
+        PassWork work = sum && segment > 0 ? segment_work(sizes, segment - 1).residual : PassWork{};
+        if (norm) work += segment_work(sizes, segment).norm_forward;
+        return work;
+      };
+      // Measured with the sum before it wherever ranks share the segment.
+      cost.seconds = seconds(
+          of, [&](const Sizes& sizes) { return parts(sizes, exchange.sum, exchange.norm); },
+          [&](const Sizes& sizes) { return parts(sizes, sizes.split.size > 1, true); }, &SegmentMeasurement::norm_forward);
+      break;
+    }
+    case InstructionKind::exchange_backward:
+      if (exchange.norm) cost.seconds = whole(&SegmentWork::norm_backward, &SegmentMeasurement::norm_backward);
+      break;
+    case InstructionKind::exchange_loss: break;
+    default: throw InternalError("SegmentCosts: " + to_string(kind) + " belongs to no segment");
+  }
+  return cost;
 }
 
-double SegmentCosts::correction(InstructionKind kind, int segment) {
-  if (!machine_.calibration) return 1;
+template <typename Part, typename Whole>
+double SegmentCosts::seconds(int segment, const Part& part, const Whole& whole, Measured measured) {
+  const auto nominal_of = [&](const auto& work, const model::SegmentSizes& sizes) {
+    return seconds_of(work(sizes), machine_.profile, sizes.compute);
+  };
+  const double here = nominal_of(part, sizes_);
+  if (!machine_.calibration) return here;
   const SegmentMeasurement* nearest = nullptr;
   double nearest_distance = std::numeric_limits<double>::infinity();
   for (const SegmentMeasurement& m : machine_.calibration->segments) {
@@ -47,15 +75,15 @@ double SegmentCosts::correction(InstructionKind kind, int segment) {
                             (m.recompute == sizes_.recompute ? 0 : 0.5);
     if (distance < nearest_distance) nearest = &m, nearest_distance = distance;
   }
-  if (!nearest) return 1;
+  if (!nearest) return here;
   if (nearest_distance > 0) extrapolated_ = true;
   model::SegmentSizes sizes = sizes_;
   sizes.split.size = nearest->tensor;
   sizes.split.sequence_parallel = sizes.split.sequence_parallel && nearest->tensor > 1;
   sizes.micro_batch.batch = nearest->micro_batch;
   sizes.recompute = nearest->recompute;
-  const double nominal = seconds_of(pass_of(segment_work(sizes, segment), kind), machine_.profile, sizes.compute);
-  return nominal > 0 ? pass_of(*nearest, kind) / nominal : 1;
+  const double nominal = nominal_of(whole, sizes);
+  return nominal > 0 ? here * (nearest->*measured) / nominal : here;
 }
 
 }  // namespace plait::plan

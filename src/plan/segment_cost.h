@@ -11,22 +11,23 @@
 namespace plait::plan {
 
 struct PassCost {
-  double seconds = 0;  // without collectives
-  // Collectives of the tensor group within it, as in PassWork.
-  int gathers = 0, scatters = 0, all_reduces = 0;
-  double collective_bytes = 0;
+  double seconds = 0;            // without collectives
+  CollectiveCounts collectives;  // of an exchange
 };
 
 class SegmentCosts {
  public:
   SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes);  // keeps a reference to the machine
 
-  // `kind`: forward, backward_input or backward_weight.
-  PassCost cost(parallel::InstructionKind kind, int segment);
+  // Of an instruction of a segment, or of an exchange; `exchange`: its parts.
+  PassCost cost(parallel::InstructionKind kind, int segment, const parallel::Exchange& exchange = {});
   bool extrapolated() const { return extrapolated_; }  // asked for a pass that was not measured although others were
 
  private:
-  double correction(parallel::InstructionKind kind, int segment);
+  using Measured = double SegmentMeasurement::*;
+  // Seconds of `part` of a segment's work: nominal, times what was measured of `whole`, which has it in it, over its nominal.
+  template <typename Part, typename Whole>
+  double seconds(int segment, const Part& part, const Whole& whole, Measured measured);
 
   const Machine& machine_;
   model::SegmentSizes sizes_;

@@ -28,51 +28,28 @@ struct Sizes {
   double product(double in, double out) const { return 2 * rows * in * out; }
   // Reads and writes of `tensors` tensors of `columns` columns.
   double traffic(double of_rows, double columns, double tensors) const { return of_rows * columns * tensors * bytes; }
-
-  void gather(PassWork& work) const {
-    if (sequence_parallel) ++work.gathers;
-  }
-  void sum(PassWork& work) const {
-    if (sequence_parallel) {
-      ++work.scatters;
-    } else if (tensor > 1) {
-      ++work.all_reduces;
-    }
-  }
-  PassWork empty() const {
-    PassWork work;
-    work.collective_bytes = tensor > 1 ? rows * hidden * bytes : 0;
-    return work;
-  }
 };
 
 SegmentWork embedding_work(const Sizes& s) {
-  SegmentWork work{s.empty(), s.empty(), s.empty()};
-  work.forward.memory_bytes = s.traffic(s.rows, s.hidden, 3);
-  work.forward.kernels = 1;
-  s.sum(work.forward);
-  s.gather(work.backward_weight);  // the gradient of its output
-  work.backward_weight.memory_bytes = s.traffic(s.rows, s.hidden, 3);
-  work.backward_weight.kernels = 2;
+  SegmentWork work;
+  work.forward = {.memory_bytes = s.traffic(s.rows, s.hidden, 3), .kernels = 1};
+  work.backward_weight = {.memory_bytes = s.traffic(s.rows, s.hidden, 3), .kernels = 2};
   return work;
+}
+
+// Of the norm in front of a segment.
+void add_norm(SegmentWork& work, const Sizes& s) {
+  work.norm_forward = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 2), .kernels = 1};
+  work.norm_backward = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 5), .kernels = 2};
 }
 
 SegmentWork head_work(const Sizes& s) {
   const auto vocab = static_cast<double>(s.shape.padded_vocab);
-  SegmentWork work{s.empty(), s.empty(), s.empty()};
-  work.forward.matrix_flops = s.product(s.hidden, vocab);
-  work.forward.matrix_products = 1;
-  work.forward.memory_bytes =
-      s.traffic(s.own_rows, s.hidden, 2) + s.traffic(s.rows, vocab, 3);  // norm; losses and their gradient
-  work.forward.kernels = 3;
-  s.gather(work.forward);
-  work.backward_input.matrix_flops = s.product(s.hidden, vocab);
-  work.backward_input.matrix_products = 1;
-  work.backward_input.memory_bytes = s.traffic(s.own_rows, s.hidden, 4);
-  work.backward_input.kernels = 2;
-  s.sum(work.backward_input);
-  work.backward_weight.matrix_flops = s.product(s.hidden, vocab);
-  work.backward_weight.matrix_products = 1;
+  SegmentWork work;
+  for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
+    *pass = {.matrix_flops = s.product(s.hidden, vocab), .matrix_products = 1};
+  work.loss = {.memory_bytes = s.traffic(s.rows, vocab, 3), .kernels = 2};
+  add_norm(work, s);
   return work;
 }
 
@@ -80,37 +57,27 @@ SegmentWork head_work(const Sizes& s) {
 // stream. `in` and `out`: columns that these have on this rank.
 SegmentWork half_work(const Sizes& s, double in, double out) {
   const double products = s.product(s.hidden, in) + s.product(out, s.hidden);
-  SegmentWork work{s.empty(), s.empty(), s.empty()};
-  for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight}) {
-    pass->matrix_flops = products;
-    pass->matrix_products = 2;
-  }
-  for (PassWork* pass : {&work.forward, &work.backward_input}) {
-    s.gather(*pass);
-    s.sum(*pass);
-  }
-  work.forward.memory_bytes = s.traffic(s.own_rows, s.hidden, 2);
-  work.forward.kernels = 1;
-  work.backward_input.memory_bytes = s.traffic(s.own_rows, s.hidden, 5);
-  work.backward_input.kernels = 2;
+  SegmentWork work;
+  for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
+    *pass = {.matrix_flops = products, .matrix_products = 2};
   // Sums of the biases' gradients.
   work.backward_weight.memory_bytes = s.shape.bias ? s.traffic(s.rows, s.hidden + in, 1) : 0;
   work.backward_weight.kernels = s.shape.bias ? 2 : 0;
+  work.residual = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 3), .kernels = 1};
+  add_norm(work, s);
   return work;
 }
 
 // Adds to backward_input what brings back the activations: `last`, the columns that the last product reads, is not done again.
 void add_recompute(SegmentWork& work, const Sizes& s, model::Recompute recompute, double last, double cheap_columns) {
   PassWork& input = work.backward_input;
-  if (recompute == model::Recompute::selective) {
-    input.memory_bytes += s.traffic(s.own_rows, s.hidden, 2) + s.traffic(s.rows, cheap_columns, 1);
-    input.kernels += cheap_columns > 0 ? 2 : 1;
-    s.gather(input);
+  if (recompute == model::Recompute::selective && cheap_columns > 0) {
+    input.memory_bytes += s.traffic(s.rows, cheap_columns, 1);
+    ++input.kernels;
   } else if (recompute == model::Recompute::full) {
     PassWork again = work.forward;
     again.matrix_flops -= s.product(last, s.hidden);
     --again.matrix_products;
-    (s.sequence_parallel ? again.scatters : again.all_reduces) -= s.tensor > 1 ? 1 : 0;
     input += again;
   }
 }
@@ -150,9 +117,6 @@ PassWork& PassWork::operator+=(const PassWork& other) {
   attention_flops += other.attention_flops;
   memory_bytes += other.memory_bytes;
   kernels += other.kernels;
-  gathers += other.gathers;
-  scatters += other.scatters;
-  all_reduces += other.all_reduces;
   return *this;
 }
 
@@ -165,6 +129,20 @@ SegmentWork segment_work(const model::SegmentSizes& sizes, int segment) {
     case model::SegmentKind::head: return head_work(s);
   }
   throw InternalError("segment_work: unknown kind of segment");
+}
+
+CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind,
+                                const parallel::Exchange& exchange) {
+  const auto rows = static_cast<double>(sizes.micro_batch.rows());
+  if (kind == parallel::InstructionKind::exchange_loss) {
+    const std::size_t statistics = 3 * (sizes.compute == DType::f64 ? sizeof(double) : sizeof(float));
+    return {.gathers = 1, .bytes = sizes.split.size * rows * static_cast<double>(statistics)};
+  }
+  CollectiveCounts counts{.bytes =
+                              rows * static_cast<double>(sizes.shape.hidden) * static_cast<double>(size_of(sizes.compute))};
+  if (exchange.gather) counts.gathers = 1;
+  if (exchange.sum) (sizes.split.sequence_parallel ? counts.scatters : counts.all_reduces) = 1;
+  return counts;
 }
 
 double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, DType dtype) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "model/activations.h"
+#include "parallel/program.h"
 #include "topology/device_profile.h"
 
 namespace plait::plan {
@@ -14,21 +15,30 @@ struct PassWork {
   double attention_flops = 0;  // of the causal half
   double memory_bytes = 0;     // read and written by everything that is no product
   int kernels = 0;             // of that
-  // Collectives of the tensor group, on the compute stream: whole tensors that are gathered, and that are summed over ranks and
-  // split (under sequence parallelism) or summed for everyone (without).
-  int gathers = 0, scatters = 0, all_reduces = 0;
-  double collective_bytes = 0;  // of each of these: the whole tensor [rows, hidden]
   PassWork& operator+=(const PassWork& other);
 };
 
 struct SegmentWork {
-  PassWork forward, backward_input, backward_weight;
+  PassWork forward, backward_input, backward_weight;  // recomputation is part of backward_input
+  PassWork norm_forward, norm_backward;               // of the norm in front of it, on this rank's rows
+  PassWork residual;                                  // bias and residual to a sum over ranks, on this rank's rows
+  PassWork loss;                                      // of the head
 };
 
-// Block 0 is the embedding, the last one the head. Recomputation is part of backward_input.
 SegmentWork segment_work(const model::SegmentSizes& sizes, int segment);
 
-// Without the collectives.
+// Collectives of the tensor group.
+struct CollectiveCounts {
+  // Whole tensors that are gathered, and that are summed over ranks and split (under sequence parallelism) or summed for
+  // everyone (without).
+  int gathers = 0, scatters = 0, all_reduces = 0;
+  double bytes = 0;  // of each of these: the whole tensor
+};
+
+// `kind`: exchange_forward, exchange_recompute, exchange_backward or exchange_loss; `exchange`: its parts, of all but the last.
+CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind,
+                                const parallel::Exchange& exchange);
+
 double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, DType dtype);
 
 }  // namespace plait::plan

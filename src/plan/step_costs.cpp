@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/index.h"
@@ -17,10 +18,8 @@ using parallel::RankPlan;
 
 constexpr double host_link_bytes_per_s = 12e9;  // PCIe Gen3 x16 as it is reached
 
-bool computes(const Instruction& i) {
-  return i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input ||
-         i.kind == InstructionKind::backward_weight;
-}
+// A segment's own work, and what lies between segments.
+bool is_of_segment(const Instruction& i) { return i.segment >= 0; }
 
 // Of what a collective's tensor consists.
 double gradient_bytes(const RankPlan& plan, const Instruction& i) {
@@ -52,13 +51,13 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
     const RankPlan& plan = stages[p];
     require(plan.coordinates().pipeline == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
     SegmentCosts segments(machine_, plan.sizes);
-    std::map<std::pair<InstructionKind, int>, PassCost> passes;  // the same for all micro-batches
+    std::map<std::tuple<InstructionKind, int, bool, bool>, PassCost> passes;  // the same for all micro-batches
     std::vector<UnplacedCost> items;
     for (const Instruction& i : plan.train.instructions) {
       UnplacedCost item;
-      if (computes(i)) {
-        const auto [known, is_new] = passes.try_emplace({i.kind, i.segment});
-        if (is_new) known->second = segments.cost(i.kind, i.segment);
+      if (is_of_segment(i)) {
+        const auto [known, is_new] = passes.try_emplace({i.kind, i.segment, i.exchange.sum, i.exchange.norm});
+        if (is_new) known->second = segments.cost(i.kind, i.segment, i.exchange);
         item.pass = known->second;
         item.work.seconds = item.pass.seconds;
       } else {
@@ -110,10 +109,8 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
       return {.seconds = 2 * profile.kernel_seconds + measured.value_or(nominal) * static_cast<double>(flat.state_elements())};
     }
     case InstructionKind::receive_activation:
-    case InstructionKind::receive_gradient:
-    case InstructionKind::forward:
-    case InstructionKind::backward_input:
-    case InstructionKind::backward_weight: return {};
+    case InstructionKind::receive_gradient: return {};
+    default: break;
   }
   throw InternalError("StepCosts: an instruction that it does not know");
 }
@@ -127,9 +124,10 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
   for (std::size_t n = 0; n < items_.back().size(); ++n) {
     const UnplacedCost& item = items_.back()[n];
     const Instruction& i = plan.train.instructions[n];
-    add(tensor, Collective::all_gather, layout_.tensor, item.pass.collective_bytes, item.pass.gathers);
-    add(tensor, Collective::reduce_scatter, layout_.tensor, item.pass.collective_bytes, item.pass.scatters);
-    add(tensor, Collective::all_reduce, layout_.tensor, item.pass.collective_bytes, item.pass.all_reduces);
+    const CollectiveCounts& within = item.pass.collectives;
+    add(tensor, Collective::all_gather, layout_.tensor, within.bytes, within.gathers);
+    add(tensor, Collective::reduce_scatter, layout_.tensor, within.bytes, within.scatters);
+    add(tensor, Collective::all_reduce, layout_.tensor, within.bytes, within.all_reduces);
     if (i.kind == InstructionKind::gather_weights) {
       data.bytes += item.work.bytes;
       data.rounds += ring_rounds(Collective::all_gather, layout_.data);
@@ -160,15 +158,15 @@ Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const to
   double moving = 0;  // as far as that was measured
   const auto add = [&](Collective kind, int times) {
     if (times == 0 || layout_.tensor == 1) return;
-    const Work one = communication_.collective(kind, layout_.tensor, item.pass.collective_bytes);
-    work.inside += times;
-    work.inside_seconds += times * (one.seconds + ring_rounds(kind, layout_.tensor) * tensor_latency_us * 1e-6);
+    const Work one = communication_.collective(kind, layout_.tensor, item.pass.collectives.bytes);
+    work.seconds += times * (one.seconds + ring_rounds(kind, layout_.tensor) * tensor_latency_us * 1e-6);
     work.bytes += times * one.bytes;
+    work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
     if (one.most_gb_per_s > 0) moving += times * one.bytes / (one.most_gb_per_s * 1e9);
   };
-  add(Collective::all_gather, item.pass.gathers);
-  add(Collective::reduce_scatter, item.pass.scatters);
-  add(Collective::all_reduce, item.pass.all_reduces);
+  add(Collective::all_gather, item.pass.collectives.gathers);
+  add(Collective::reduce_scatter, item.pass.collectives.scatters);
+  add(Collective::all_reduce, item.pass.collectives.all_reduces);
   if (moving > 0) work.most_gb_per_s = work.bytes / moving / 1e9;
   return work;
 }

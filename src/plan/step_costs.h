@@ -32,7 +32,7 @@ class StepCosts {
   // One instruction, before the ranks are placed.
   struct UnplacedCost {
     Work work;
-    PassCost pass;  // of one that computes: its collectives
+    PassCost pass;  // of a segment or exchange: its collectives
   };
   Work work_of(const parallel::RankPlan& plan, const parallel::Instruction& instruction) const;
   void add_traffic(int pipeline, const parallel::RankPlan& plan);

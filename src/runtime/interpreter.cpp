@@ -47,7 +47,6 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
   const bool announce =
       std::all_of(groups_.incoming.begin(), groups_.incoming.end(), [](const auto& l) { return l.second->announces(); });
   recorder_.emplace(plan_.train, plan_.layout, plan_.rank, device, step_slots, announce);
-  if (plan_.layout.tensor > 1) timed_tensor_ = make_timed_communicator(*groups_.tensor, recorder_->collective_timer());
   fill_constants();
 
   auto* states = reinterpret_cast<ops::OptimizerState*>(static_cast<char*>(pinned_.data()) + staging_bytes);
@@ -105,7 +104,7 @@ void Interpreter::fill_constants() {
     s.copy(buffers_.rope_table.data, host.data(), host.size());
     s.synchronize();
   }
-  transformer_.emplace(plan_.sizes, buffers_.rope_table, timed_tensor_ ? *timed_tensor_ : *groups_.tensor);
+  transformer_.emplace(plan_.sizes, buffers_.rope_table);
   for (const View& view :
        {buffers_.optimizer_state, buffers_.scalars, buffers_.evaluation_loss, buffers_.arrival, buffers_.weights,
         buffers_.gradients, buffers_.kept_gradients, buffers_.master, buffers_.exp_avg, buffers_.exp_avg_sq}) {
@@ -217,10 +216,10 @@ model::Transformer::Backward Interpreter::backward_arguments(const parallel::Pro
           .weights = &buffers_.segment_weights[segment],
           .weight_gradients = &buffers_.segment_gradients[segment],
           .batch = i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)],
-          .input = buffers_.input(program, i),
+          .norm_out = buffers_.norm(i).out,
           .activations = &activations,
           .gradients = &gradients,
-          .input_gradient = buffers_.input_gradient(program, i),
+          .norm_gradient = buffers_.norm_gradient(i.lane),
           .accumulate = i.accumulate,
           .accumulate_tokens = i.accumulate_tokens};
 }
@@ -252,25 +251,92 @@ void Interpreter::execute(Prepared& prepared, BatchSource& batches, const Update
 }
 
 void Interpreter::forward(StreamRef s, const parallel::Program& program, const parallel::Instruction& i) {
-  const bool train = &program == &plan_.train;
-  const double tokens = static_cast<double>(plan_.global_batch * plan_.sizes.micro_batch.sequence);
   model::SegmentActivations activations = buffers_.forward_activations(i);
+  const bool has_residual = !program.several && has_norm(program.kind(i.segment)) && has_output(program.kind(i.segment));
+  const model::Batch batch = i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)];
   transformer_->forward(s, *context_,
                         {.segment = i.segment,
                          .weights = &buffers_.segment_weights[static_cast<std::size_t>(i.segment)],
-                         .batch = i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)],
-                         .input = buffers_.input(program, i),
-                         .activations = &activations,
-                         .train = train,
-                         .loss_scale = static_cast<float>(1.0 / tokens)});
-  if (i.segment == plan_.sizes.shape.head_segment()) {
-    const float scale = plan_.counts_loss() ? static_cast<float>(1.0 / tokens) : 0.0f;
-    if (train) {
-      ops::sum(s, *context_, activations.losses, buffers_.scalars.rows(1, 1), scale, i.accumulate);
-    } else {
-      ops::sum(s, *context_, activations.losses, buffers_.evaluation_loss, scale, accumulate_evaluation_);
-    }
+                         .batch = batch,
+                         .norm_out = buffers_.norm(i).out,
+                         .residual = has_residual ? buffers_.own_rows(input_buffer(program, i, i.segment)) : View(),
+                         .output = program.several ? buffers_.product(i.lane) : activations.output,
+                         .is_partial = program.several,
+                         .activations = &activations});
+  if (program.several && !has_output(program.kind(i.segment))) {
+    transformer_->loss_statistics(
+        s, {.logits = activations.logits, .targets = batch.targets, .statistics = buffers_.statistics(i.lane), .losses = {}});
   }
+}
+
+void Interpreter::loss(StreamRef s, const parallel::Program& program, const parallel::Instruction& i) {
+  const bool train = &program == &plan_.train;
+  const double tokens = static_cast<double>(plan_.global_batch * plan_.sizes.micro_batch.sequence);
+  const model::SegmentActivations activations = buffers_.forward_activations(i);
+  transformer_->loss(s, {.logits = activations.logits,
+                         .targets = buffers_.batches[static_cast<std::size_t>(i.batch_slot)].targets,
+                         .statistics = buffers_.statistics(i.lane),
+                         .losses = activations.losses,
+                         .train = train,
+                         .scale = static_cast<float>(1.0 / tokens)});
+  const float scale = plan_.counts_loss() ? static_cast<float>(1.0 / tokens) : 0.0f;
+  if (train) {
+    ops::sum(s, *context_, activations.losses, buffers_.scalars.rows(1, 1), scale, i.accumulate);
+  } else {
+    ops::sum(s, *context_, activations.losses, buffers_.evaluation_loss, scale, accumulate_evaluation_);
+  }
+}
+
+View Interpreter::sum(StreamRef s, View product) {
+  const View own = buffers_.own_rows(product);
+  if (plan_.sizes.split.sequence_parallel) {
+    groups_.tensor->reduce_scatter(s, product, own);
+  } else {
+    groups_.tensor->all_reduce(s, product);
+  }
+  return own;
+}
+
+void Interpreter::gather(StreamRef s, View whole) { groups_.tensor->all_gather(s, buffers_.own_rows(whole), whole); }
+
+void Interpreter::exchange_forward(StreamRef s, const parallel::Program& program, const parallel::Instruction& i) {
+  const auto weights = [&](int segment) { return &buffers_.segment_weights[static_cast<std::size_t>(segment)]; };
+  if (i.exchange.sum) {
+    const int before = i.segment - 1;
+    const bool has_residual = has_norm(program.kind(before));
+    transformer_->add_residual(s, {.segment = before,
+                                   .weights = weights(before),
+                                   .sum = sum(s, buffers_.product(i.lane)),
+                                   .residual = has_residual ? buffers_.own_rows(input_buffer(program, i, before)) : View(),
+                                   .out = buffers_.own_rows(parallel::BufferId{parallel::BufferKind::output, before, i.slot})});
+  }
+  if (!i.exchange.norm) return;
+  transformer_->norm_forward(s, {.segment = i.segment,
+                                 .weights = weights(i.segment),
+                                 .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
+                                 .norm = buffers_.own_norm(i)});
+  if (i.exchange.gather) gather(s, buffers_.norm(i).out);
+}
+
+void Interpreter::exchange_backward(StreamRef s, const parallel::Program& program, const parallel::Instruction& i) {
+  if (!i.exchange.norm) return gather(s, buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)));
+  const View product = buffers_.norm_gradient(i.lane);
+  const bool has_residual = has_output(program.kind(i.segment));
+  const parallel::BufferId input_gradient = input_gradient_buffer(program, i);
+  const auto segment = static_cast<std::size_t>(i.segment);
+  transformer_->norm_backward(
+      s, *context_,
+      {.forward = {.segment = i.segment,
+                   .weights = &buffers_.segment_weights[segment],
+                   .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
+                   .norm = buffers_.own_norm(i)},
+       .weight_gradients = &buffers_.segment_gradients[segment],
+       .out_gradient = i.exchange.sum ? sum(s, product) : product,
+       .residual_gradient = has_residual ? buffers_.own_rows(output_gradient_buffer(program, i, i.segment)) : View(),
+       .input_gradient = buffers_.own_rows(input_gradient),
+       .workspace = buffers_.exchange_workspace,
+       .accumulate = i.accumulate});
+  if (i.exchange.gather) gather(s, buffers_.whole(input_gradient));
 }
 
 void Interpreter::reduce_gradients(StreamRef s, const parallel::Instruction& i) {
@@ -312,7 +378,16 @@ void Interpreter::issue(const Prepared& prepared, const parallel::Instruction& i
     case parallel::InstructionKind::send_gradient:
       groups_.outgoing.at(program.stream_of(i).peer)->send(s, buffers_.message(program, i), place);
       return;
+    case parallel::InstructionKind::exchange_forward:
+    case parallel::InstructionKind::exchange_recompute: exchange_forward(s, program, i); return;
     case parallel::InstructionKind::forward: forward(s, program, i); return;
+    case parallel::InstructionKind::exchange_loss: {
+      const View all = buffers_.statistics(i.lane);
+      groups_.tensor->all_gather(s, transformer_->own_statistics(all), all);
+      return;
+    }
+    case parallel::InstructionKind::loss: loss(s, program, i); return;
+    case parallel::InstructionKind::exchange_backward: exchange_backward(s, program, i); return;
     case parallel::InstructionKind::backward_input:
     case parallel::InstructionKind::backward_weight: {
       model::SegmentActivations activations;

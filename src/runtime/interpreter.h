@@ -21,7 +21,6 @@
 #include "ops/adamw.h"
 #include "parallel/ledger.h"
 #include "parallel/rank_plan.h"
-#include "runtime/collective_timer.h"
 #include "runtime/issue_observer.h"
 #include "runtime/progress_board.h"
 #include "runtime/rank_buffers.h"
@@ -176,6 +175,12 @@ class Interpreter {
              const UpdateSettings& settings, Event* ready = nullptr);
   void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
   void forward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
+  void loss(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
+  void exchange_forward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
+  void exchange_backward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
+  // Over the tensor group. `product` becomes this rank's part of the sum; which is in the rows that are returned.
+  View sum(StreamRef stream, View product);
+  void gather(StreamRef stream, View whole);
   model::Transformer::Backward backward_arguments(const parallel::Program& program, const parallel::Instruction& instruction,
                                                   model::SegmentActivations& activations, model::SegmentGradients& gradients);
   void reduce_gradients(StreamRef stream, const parallel::Instruction& instruction);
@@ -191,7 +196,6 @@ class Interpreter {
   std::unique_ptr<ops::OpContext> context_;
   std::optional<StepRecorder> recorder_;
   StepRecorder::Detail detail_ = StepRecorder::Detail::ledger;
-  std::unique_ptr<comm::Communicator> timed_tensor_;  // what segments communicate by, where several ranks share them
   std::optional<model::Transformer> transformer_;
 
   Prepared train_, evaluate_;

@@ -19,6 +19,7 @@ RankBuffers::RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory,
     : plan_(plan), arena_(memory.allocate(plan.memory.arena_bytes())) {
   bind_state();
   bind_messages(memory, places);
+  bind_lanes();
   bind_segments();
 }
 
@@ -49,6 +50,10 @@ void RankBuffers::bind_state() {
   if (plan_.meets()) arrival = item("arrival", scalar, {1});
   optimizer_state = item("optimizer_state", DType::f32, {static_cast<std::int64_t>(sizeof(ops::OptimizerState) / 4)});
   workspace = item("op_workspace", DType::u8, {static_cast<std::int64_t>(plan_.memory.find("op_workspace").bytes)});
+  if (plan_.train.several) {
+    exchange_workspace =
+        item("exchange_workspace", DType::u8, {static_cast<std::int64_t>(plan_.memory.find("exchange_workspace").bytes)});
+  }
   const model::MicroBatchShape& mb = plan_.sizes.micro_batch;
   if (plan_.sizes.shape.position == model::Position::rope) {
     rope_table = item("rope_table", scalar, {mb.sequence, plan_.sizes.shape.head_dim});
@@ -91,10 +96,34 @@ void RankBuffers::bind_messages(DeviceMemory& memory, const std::map<parallel::B
   }
 }
 
+void RankBuffers::bind_lanes() {
+  const std::int64_t rows = plan_.sizes.micro_batch.rows();
+  for (int lane = 0; lane < plan_.train.lanes; ++lane) {
+    const auto bind = [&](std::vector<View>& views, parallel::BufferKind kind, DType type, Shape shape) {
+      const std::string name = parallel::lane_item({kind, lane, 0});
+      views.push_back(plan_.memory.has(name) ? item(name, type, shape) : View());
+    };
+    const Shape whole{rows, plan_.sizes.shape.hidden};
+    bind(products_, parallel::BufferKind::product, plan_.sizes.compute, whole);
+    bind(norm_gradients_, parallel::BufferKind::norm_gradient, plan_.sizes.compute, whole);
+    bind(statistics_, parallel::BufferKind::statistics, plan_.scalar_type(), {plan_.sizes.split.size, rows, 3});
+  }
+}
+
 void RankBuffers::bind_segments() {
   for (std::size_t index = 0; index < plan_.train.chunks.size(); ++index) {
     const parallel::Chunk& c = plan_.train.chunks[index];
     for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
+      const std::vector<model::TensorSpec> norm_specs = model::norm_specs(plan_.sizes, segment);
+      const auto bind_norms = [&](int slots, auto& norms, const auto& item) {
+        for (int slot = 0; slot < slots; ++slot) {
+          std::vector<void*> memory;
+          for (const model::TensorSpec& spec : norm_specs) memory.push_back(memory_of(item(segment, slot, spec.name)));
+          norms[{segment, slot}] = model::bind_norm(norm_specs, memory);
+        }
+      };
+      bind_norms(c.activation_slots, norms_, parallel::activation_item);
+      if (plan_.recomputes_norm(segment)) bind_norms(c.stash_slots, norms_again_, parallel::stash_item);
       const std::vector<model::TensorSpec> specs = model::activation_specs(plan_.sizes, segment);
       const auto is_scratch = [](const model::TensorSpec& spec) { return spec.keep == model::Keep::scratch; };
       for (int slot = 0; slot < c.activation_slots; ++slot) {
@@ -106,7 +135,8 @@ void RankBuffers::bind_segments() {
         activations_[{segment, slot}] = model::bind_activations(specs, memory);
       }
       std::vector<model::TensorSpec> recomputed;
-      if (segment > 0) std::copy_if(specs.begin(), specs.end(), std::back_inserter(recomputed), is_scratch);
+      if (has_norm(plan_.sizes.shape.kind(segment)))
+        std::copy_if(specs.begin(), specs.end(), std::back_inserter(recomputed), is_scratch);
       std::vector<model::TensorSpec> gradient_specs = model::gradient_specs(plan_.sizes, segment);
       if (segment == c.last_segment() && c.next_rank >= 0) {
         std::erase_if(gradient_specs, [](const model::TensorSpec& spec) { return spec.role == model::TensorRole::output; });
@@ -136,13 +166,21 @@ model::SegmentActivations RankBuffers::backward_activations(const parallel::Inst
 }
 
 model::SegmentGradients RankBuffers::gradients_of(const parallel::Program& program, const parallel::Instruction& i) const {
-  model::SegmentGradients gradients_of_block = stashes_.at({i.segment, i.stash});
-  if (i.gradient_in < 0) return gradients_of_block;
-  const parallel::BufferId buffer = parallel::output_gradient_buffer(program, i);
-  gradients_of_block.output = buffer.kind == parallel::BufferKind::received_gradient
-                                  ? messages_.at(buffer)
-                                  : stashes_.at({buffer.index, buffer.slot}).output;
-  return gradients_of_block;
+  model::SegmentGradients gradients_of_segment = stashes_.at({i.segment, i.stash});
+  if (has_output(program.kind(i.segment))) {
+    gradients_of_segment.output = whole(parallel::output_gradient_buffer(program, i, i.segment));
+  }
+  return gradients_of_segment;
+}
+
+model::NormActivations RankBuffers::norm(const parallel::Instruction& i) const {
+  return i.recomputed ? norms_again_.at({i.segment, i.stash}) : norms_.at({i.segment, i.slot});
+}
+
+model::NormActivations RankBuffers::own_norm(const parallel::Instruction& i) const {
+  model::NormActivations own = norm(i);
+  own.out = own_rows(own.out);
+  return own;
 }
 
 View RankBuffers::own_rows(View whole) const {
@@ -150,29 +188,26 @@ View RankBuffers::own_rows(View whole) const {
   return rows == whole.shape[0] ? whole : whole.rows(plan_.sizes.split.rank * rows, rows);
 }
 
-View RankBuffers::residual(const parallel::BufferId& buffer) const {
+View RankBuffers::whole(const parallel::BufferId& buffer) const {
+  if (buffer.kind == parallel::BufferKind::output_gradient) return stashes_.at({buffer.index, buffer.slot}).output;
+  return messages_.at(buffer);
+}
+
+View RankBuffers::own_rows(const parallel::BufferId& buffer) const {
   if (buffer.kind == parallel::BufferKind::output) return activations_.at({buffer.index, buffer.slot}).output;
-  if (buffer.kind == parallel::BufferKind::output_gradient) return own_rows(stashes_.at({buffer.index, buffer.slot}).output);
-  return own_rows(messages_.at(buffer));
-}
-
-View RankBuffers::input(const parallel::Program& program, const parallel::Instruction& i) const {
-  return i.segment == 0 ? View() : residual(parallel::input_buffer(program, i));
-}
-
-View RankBuffers::input_gradient(const parallel::Program& program, const parallel::Instruction& i) const {
-  return i.gradient_out < 0 ? View() : residual(parallel::input_gradient_buffer(program, i));
+  return own_rows(whole(buffer));
 }
 
 View RankBuffers::message(const parallel::Program& program, const parallel::Instruction& i) const {
   switch (i.kind) {
-    case parallel::InstructionKind::receive_activation: return residual({parallel::BufferKind::input, i.chunk, i.input_slot});
+    case parallel::InstructionKind::receive_activation:
+      return own_rows(parallel::BufferId{parallel::BufferKind::input, i.chunk, i.input_slot});
     case parallel::InstructionKind::send_activation:
-      return residual({parallel::BufferKind::output, program.chunk_of(i).last_segment(), i.slot});
+      return own_rows(parallel::BufferId{parallel::BufferKind::output, program.chunk_of(i).last_segment(), i.slot});
     case parallel::InstructionKind::receive_gradient:
-      return residual({parallel::BufferKind::received_gradient, i.chunk, i.gradient_in});
+      return own_rows(parallel::BufferId{parallel::BufferKind::received_gradient, i.chunk, i.gradient_in});
     case parallel::InstructionKind::send_gradient:
-      return residual({parallel::BufferKind::sent_gradient, i.chunk, i.gradient_out});
+      return own_rows(parallel::BufferId{parallel::BufferKind::sent_gradient, i.chunk, i.gradient_out});
     default: throw InternalError("RankBuffers: " + to_string(i) + " carries no message");
   }
 }

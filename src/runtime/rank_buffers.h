@@ -17,7 +17,7 @@ class RankBuffers {
   RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places);
 
   View weights, gradients, kept_gradients, master, exp_avg, exp_avg_sq;  // flat: parallel/flat_layout.h
-  View adamw_table, scalars, evaluation_loss, arrival, optimizer_state, rope_table, workspace;
+  View adamw_table, scalars, evaluation_loss, arrival, optimizer_state, rope_table, workspace, exchange_workspace;
   std::vector<View> norm_ranges;      // FlatLayout::norm_ranges of kept_gradients
   std::vector<model::Batch> batches;  // [slot]
   std::vector<model::SegmentParameters> segment_weights,
@@ -28,10 +28,20 @@ class RankBuffers {
   // Recomputed tensors are where backward keeps them until the weight part has used them.
   model::SegmentActivations backward_activations(const parallel::Instruction& i) const;
   model::SegmentGradients gradients_of(const parallel::Program& program, const parallel::Instruction& i) const;
+  // What the norm in front of it has written; empty where there is none. `own_norm`: this rank's rows of all of it.
+  model::NormActivations norm(const parallel::Instruction& i) const;
+  model::NormActivations own_norm(const parallel::Instruction& i) const;
 
-  // This rank's rows of the residual stream or of its gradient; empty where the model begins or ends.
-  View input(const parallel::Program& program, const parallel::Instruction& i) const;
-  View input_gradient(const parallel::Program& program, const parallel::Instruction& i) const;
+  // Of the residual stream or its gradient, by parallel::input_buffer() and the like: this rank's rows, and all of them where
+  // the buffer has room for all. [rows, hidden].
+  View own_rows(const parallel::BufferId& buffer) const;
+  View whole(const parallel::BufferId& buffer) const;
+  // This rank's rows of a tensor of whole rows.
+  View own_rows(View whole) const;
+  // Between segments and exchanges: parallel::BufferKind::product, norm_gradient, statistics.
+  View product(int lane) const { return products_[static_cast<std::size_t>(lane)]; }
+  View norm_gradient(int lane) const { return norm_gradients_[static_cast<std::size_t>(lane)]; }
+  View statistics(int lane) const { return statistics_.empty() ? View() : statistics_[static_cast<std::size_t>(lane)]; }
   // What a send or receive instruction carries: [own rows, hidden].
   View message(const parallel::Program& program, const parallel::Instruction& i) const;
 
@@ -49,18 +59,20 @@ class RankBuffers {
 
  private:
   View item(const std::string& name, DType type, Shape shape) const;
-  View residual(const parallel::BufferId& buffer) const;  // own rows of any buffer of the residual stream
-  View own_rows(View whole) const;
   void* memory_of(const std::string& name) const;
   const parallel::Bucket& bucket(int index) const { return plan_.flat.buckets()[static_cast<std::size_t>(index)]; }
   void bind_state();
   void bind_messages(DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places);
+  void bind_lanes();
   void bind_segments();
 
   const parallel::RankPlan& plan_;
   Buffer arena_;
   std::vector<Buffer> received_;
   std::size_t linked_bytes_ = 0;
+  std::map<std::pair<int, int>, model::NormActivations> norms_;           // (segment, slot)
+  std::map<std::pair<int, int>, model::NormActivations> norms_again_;     // (segment, stash)
+  std::vector<View> products_, norm_gradients_, statistics_;              // [lane]
   std::map<std::pair<int, int>, model::SegmentActivations> activations_;  // (segment, slot): for forward
   std::map<std::pair<int, int>, model::SegmentActivations>
       recomputed_;                                                  // (segment, stash): what backward has instead of scratch

@@ -21,8 +21,7 @@ StepRecorder::StepRecorder(const parallel::Program& program, const parallel::Lay
                            bool links_announce)
     : program_(program), maker_(program, layout, rank), device_(device) {
   for (int s = 0; s < slots; ++s) {
-    slots_.push_back(
-        {.begin = Event(device, EventTiming::on), .end = Event(device, EventTiming::on), .times = {}, .tensor = {}});
+    slots_.push_back({.begin = Event(device, EventTiming::on), .end = Event(device, EventTiming::on), .times = {}});
     std::vector<Times>& times = slots_.back().times;
     times.resize(program.instructions.size());
     const auto always = [&](std::optional<Timed>& timed) {
@@ -56,13 +55,6 @@ void StepRecorder::begin(std::int64_t step, StreamRef compute, Detail detail) {
   current_->step = step;
   current_->detail = detail;
   if (detail == Detail::everything) make_all_events(*current_);
-  current_->tensor.reset();
-  const bool tensor = step < 2 || step % tensor_period == 0 || detail == Detail::everything;
-  if (tensor && detail != Detail::ends) {
-    current_->tensor = tensor_steps_++ % std::size(tensor_);
-    timer_.times = &tensor_[*current_->tensor];
-    timer_.times->clear();
-  }
   compute.record(current_->begin);
 }
 
@@ -77,7 +69,6 @@ void StepRecorder::waiting(int instruction, StreamRef stream) {
 
 void StepRecorder::started(int instruction, StreamRef stream) {
   record(current_->times[static_cast<std::size_t>(instruction)].started, stream);
-  timer_.instruction = instruction;
 }
 
 void StepRecorder::done(int instruction, StreamRef stream) {
@@ -91,7 +82,6 @@ Event* StepRecorder::ready(int instruction) {
 
 void StepRecorder::end(StreamRef compute) {
   compute.record(current_->end);
-  timer_.times = nullptr;
   current_ = nullptr;
 }
 
@@ -122,11 +112,6 @@ StepRecorder::Result StepRecorder::take(std::int64_t step) {
   }
   parallel::StepTimes times = read(slot);
   result.ledger = maker_.make(times);
-  if (times.tensor_ms) {
-    tensor_count_ = times.tensor_collectives;
-    const double busy = result.ledger.compute_ms + *times.tensor_ms;
-    tensor_share_ = busy > 0 ? *times.tensor_ms / busy : 0;
-  }
   previous_ = std::move(times.communication);
   return result;
 }
@@ -150,21 +135,12 @@ parallel::StepTimes StepRecorder::read(const Slot& slot) {
       if (run.ready) *run.ready -= shift;
     }
   }
-  times.tensor_collectives = tensor_count_;
-  times.tensor_share = tensor_share_;
-  if (slot.tensor) {
-    const CollectiveTimes& collectives = tensor_[*slot.tensor];
-    times.tensor_collectives = static_cast<double>(collectives.size());
-    times.tensor_ms = 0;
-    for (std::size_t c = 0; c < collectives.size(); ++c)
-      *times.tensor_ms += milliseconds(collectives[c].begin, collectives[c].end);
-  }
   return times;
 }
 
 parallel::StepTrace StepRecorder::synchronize_trace(std::int64_t step, StreamRef compute) {
   const Slot& slot = slot_of(step);
-  require(slot.step == step && slot.detail == Detail::everything && slot.tensor, "StepRecorder: the step was not traced");
+  require(slot.step == step && slot.detail == Detail::everything, "StepRecorder: the step was not traced");
   for (const Times& t : slot.times) t.done->event.synchronize();
 
   // An event whose time on the host's clock is known: the best of several, as the host may be interrupted.
@@ -192,11 +168,6 @@ parallel::StepTrace StepRecorder::synchronize_trace(std::int64_t step, StreamRef
     const Times& t = slot.times[n];
     trace.slices.push_back({static_cast<int>(n), at(t.waiting->event), at(t.started->event), at(t.done->event), std::nullopt});
     if (t.ready) trace.slices.back().ready = at(t.ready->event);
-  }
-  const CollectiveTimes& collectives = tensor_[*slot.tensor];
-  for (std::size_t c = 0; c < collectives.size(); ++c) {
-    const CollectiveTimes::TimedCollective& entry = collectives[c];
-    trace.collectives.push_back({entry.name, entry.instruction, at(entry.begin), at(entry.end)});
   }
   return trace;
 }

@@ -1,9 +1,8 @@
 // Times training steps with events, and makes ledgers (parallel/ledger.h) and traces from them.
 //
 // An event costs the stream about a microsecond, so a step has only those that its ledger needs: around the waits of the
-// compute stream, and around each communication instruction on its own stream. Collectives within segments are many, so they
-// are timed in the first two steps and then in every `tensor_period`-th; the steps in between assume the same share of compute
-// as last measured. Traced steps have events around everything. After the first steps, only traced ones create new events.
+// compute stream, and around each communication instruction on its own stream. Traced steps have events around everything.
+// After the first steps, only traced ones create new events.
 //
 // Belongs to its rank's thread.
 #pragma once
@@ -18,7 +17,6 @@
 #include "parallel/ledger.h"
 #include "parallel/program.h"
 #include "parallel/trace_events.h"
-#include "runtime/collective_timer.h"
 #include "runtime/issue_observer.h"
 
 namespace plait::runtime {
@@ -30,7 +28,6 @@ class StepRecorder final : public IssueObserver {
     ledger,
     everything,  // for a trace
   };
-  static constexpr std::int64_t tensor_period = 8;
 
   // `slots`: one more than the steps whose times may be unread. `program` outlives this. `links_announce`: receives know when
   // their sender was ready.
@@ -45,7 +42,6 @@ class StepRecorder final : public IssueObserver {
   void done(int instruction, StreamRef stream) override;
   Event* ready(int instruction) override;
   void end(StreamRef compute);
-  CollectiveTimer& collective_timer() { return timer_; }
 
   bool is_complete(std::int64_t step) const;
   void synchronize(std::int64_t step) const;
@@ -73,8 +69,7 @@ class StepRecorder final : public IssueObserver {
     std::int64_t step = -1;
     Detail detail = Detail::ledger;
     Event begin, end;
-    std::vector<Times> times;           // by instruction
-    std::optional<std::size_t> tensor;  // index into tensor_, if this step timed what segments do
+    std::vector<Times> times;  // by instruction
   };
 
   Slot& slot_of(std::int64_t step) { return slots_[static_cast<std::size_t>(step) % slots_.size()]; }
@@ -89,11 +84,6 @@ class StepRecorder final : public IssueObserver {
   Device device_;
   std::vector<Slot> slots_;
   Slot* current_ = nullptr;  // between begin and end
-
-  CollectiveTimer timer_;
-  CollectiveTimes tensor_[2];                   // in turn: a step that used one is taken before the next that does
-  std::size_t tensor_steps_ = 0;                // timed so far
-  double tensor_count_ = 0, tensor_share_ = 0;  // of compute, in the last one that was taken
 
   std::int64_t next_ = 0;                               // step to be taken
   std::vector<parallel::CommunicationTimes> previous_;  // of the step taken last, from its begin; empty: not known

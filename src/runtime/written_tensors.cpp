@@ -14,37 +14,82 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
     require(it != specs.end(), "written_by: no tensor of the segment is called " + name);
     return *it;
   };
-  if (i.kind == parallel::InstructionKind::forward) {
-    const auto specs = model::activation_specs(plan.sizes, i.segment);
-    for (const model::NamedView& v : model::named(buffers.forward_activations(i))) {
+  const auto add = [&](const std::vector<model::TensorSpec>& specs, const std::vector<model::NamedView>& views,
+                       const auto& name_of) {
+    for (const model::NamedView& v : views) {
       const model::TensorSpec& spec = spec_of(specs, v.name);
-      if (spec.role != model::TensorRole::workspace) written.push_back({v.name, v.view, spec.split});
+      if (spec.role == model::TensorRole::workspace) continue;
+      written.push_back({name_of(v.name), v.view, i.segment, spec.split});
     }
-  } else if (i.kind == parallel::InstructionKind::backward_input) {
-    const auto specs = model::gradient_specs(plan.sizes, i.segment);
-    for (const model::NamedView& v : model::named(buffers.gradients_of(plan.train, i))) {
-      const model::TensorSpec& spec = spec_of(specs, v.name);
-      if (spec.role != model::TensorRole::workspace) written.push_back({parallel::gradient_name(v.name), v.view, spec.split});
+  };
+  const auto same = [](const std::string& name) { return name; };
+  const parallel::Program& program = plan.train;
+  const bool partial = program.several;  // what a product gives is summed before it means anything
+  switch (i.kind) {
+    case parallel::InstructionKind::exchange_forward:
+    case parallel::InstructionKind::exchange_recompute:
+      if (i.exchange.sum) {
+        const parallel::BufferId output{parallel::BufferKind::output, i.segment - 1, i.slot};
+        written.push_back({"output", buffers.own_rows(output), i.segment - 1, model::Split::residual});
+      }
+      if (i.exchange.norm) add(model::norm_specs(plan.sizes, i.segment), model::named(buffers.norm(i)), same);
+      break;
+    case parallel::InstructionKind::forward:
+    case parallel::InstructionKind::loss: {
+      model::SegmentActivations activations = buffers.forward_activations(i);
+      if (partial) activations.output = {};
+      const bool loss = i.kind == parallel::InstructionKind::loss;
+      if (!loss) activations.losses = {};
+      // The loss makes the gradient of the logits where they are.
+      add(model::activation_specs(plan.sizes, i.segment), model::named(activations),
+          [&](const std::string& name) { return loss && name == "logits" ? parallel::gradient_name(name) : name; });
+      break;
     }
-    written.push_back(
-        {parallel::gradient_name("the segment's input"), buffers.input_gradient(plan.train, i), model::Split::residual});
-  } else if (i.kind == parallel::InstructionKind::backward_weight) {
-    for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
-      if (plan.parameters[p].segment != i.segment) continue;
-      const parallel::Range range = plan.flat.parameter_gradient(p);
-      written.push_back({parallel::gradient_name(plan.parameters[p].name), buffers.gradients.rows(range.first, range.count),
-                         model::Split::none, static_cast<int>(p)});
+    case parallel::InstructionKind::backward_input: {
+      model::SegmentGradients gradients = buffers.gradients_of(program, i);
+      add(model::gradient_specs(plan.sizes, i.segment), model::named(gradients), parallel::gradient_name);
+      if (!partial) {
+        written.push_back({parallel::gradient_name("norm_out"), buffers.norm_gradient(i.lane), i.segment});
+      }
+      break;
     }
+    case parallel::InstructionKind::exchange_backward:
+      if (i.exchange.norm) {
+        written.push_back({parallel::gradient_name("the segment's input"), buffers.own_rows(input_gradient_buffer(program, i)),
+                           i.segment, model::Split::residual});
+      }
+      break;
+    case parallel::InstructionKind::backward_weight: break;
+    default: return written;
+  }
+  const bool norms = i.kind == parallel::InstructionKind::exchange_backward && i.exchange.norm;
+  if (!norms && i.kind != parallel::InstructionKind::backward_weight) return written;
+  for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
+    if (plan.parameters[p].segment != i.segment || plan.parameters[p].norm != norms) continue;
+    const parallel::Range range = plan.flat.parameter_gradient(p);
+    written.push_back({parallel::gradient_name(plan.parameters[p].name), buffers.gradients.rows(range.first, range.count),
+                       i.segment, model::Split::none, static_cast<int>(p)});
   }
   return written;
 }
 
 std::int64_t execution_order(const parallel::Instruction& i, int segments) {
-  const bool forward = i.kind == parallel::InstructionKind::forward;
-  const int within =
-      forward ? i.segment
-              : segments + 2 * (segments - 1 - i.segment) + (i.kind == parallel::InstructionKind::backward_weight ? 1 : 0);
-  return std::int64_t{i.micro_batch} * 3 * segments + within;
+  using Kind = parallel::InstructionKind;
+  constexpr int parts = 4;  // of a segment, in each direction
+  const auto forward = [&](int part) { return parts * i.segment + part; };
+  const auto backward = [&](int part) { return parts * (2 * segments + 1 - i.segment) + part; };
+  const int within = [&] {
+    switch (i.kind) {
+      case Kind::exchange_forward: return forward(0);
+      case Kind::forward: return forward(1);
+      case Kind::loss: return forward(2);
+      case Kind::exchange_recompute: return backward(0);
+      case Kind::backward_input: return backward(1);
+      case Kind::exchange_backward: return backward(i.exchange.norm ? 2 : 3);
+      default: return backward(3);
+    }
+  }();
+  return std::int64_t{i.micro_batch} * 2 * parts * (segments + 1) + within;
 }
 
 }  // namespace plait::runtime

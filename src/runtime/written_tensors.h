@@ -17,6 +17,7 @@ namespace plait::runtime {
 struct WrittenTensor {
   std::string name;  // "qkv", "gradient of up", or the parameter's name for its gradient
   View view;
+  int segment = 0;  // whose it is; with the name and the micro-batch, the same in all layouts
   model::Split split = model::Split::none;
   int parameter = -1;  // index into RankPlan::parameters for a parameter's gradient so far
 };

@@ -73,8 +73,9 @@ void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i
                      .order = runtime::execution_order(i, plan.sizes.shape.segments()),
                      .index = static_cast<std::int64_t>(t)};
     found.what = to_string(i) + ": " + tensor.name;
+    if (tensor.segment != i.segment) found.what += fmt::format(" of segment {}", tensor.segment);
     found.tensor = tensor.name;
-    found.segment = i.segment;
+    found.segment = tensor.segment;
     found.micro_batch = i.micro_batch;
     found.remark = remark_on(i, t == 0);
     if (tensor.parameter >= 0) {
@@ -82,7 +83,7 @@ void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i
       continue;
     }
     if (!tensor.view) continue;  // the gradient of the embedding's input
-    const std::string name = reference_tensor(i, micro_batch_of_step(i.micro_batch), tensor.name);
+    const std::string name = reference_tensor(micro_batch_of_step(i.micro_batch), tensor);
     const std::vector<double> values = interpreter.synchronize_read(tensor.view);
     std::vector<double> expected(values.size());
     const auto runs = serial_runs(plan, tensor, serial.shape(name));
@@ -121,11 +122,11 @@ void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instr
   for (; sum.next <= i.micro_batch; ++sum.next) {
     // The serial run tells the sum over its micro-batches so far; the difference of two is what one of them adds.
     const int at = micro_batch_of_step(sum.next);
-    const std::string name = reference_tensor(i, at, written.name);
+    const std::string name = reference_tensor(at, written);
     const auto runs = serial_runs(plan, written, serial.shape(name));
     std::vector<double> now(elements), before(elements, 0.0);
     serial.read(name, runs, 0, now);
-    if (at > 0) serial.read(reference_tensor(i, at - 1, written.name), runs, 0, before);
+    if (at > 0) serial.read(reference_tensor(at - 1, written), runs, 0, before);
     for (std::size_t e = 0; e < elements; ++e) sum.elements[e] += now[e] - before[e];
     sum.largest = std::max(sum.largest, serial.largest(name));
   }
@@ -172,9 +173,9 @@ std::string DivergenceSearch::remark_on(StepPart part, const model::Parameter& p
 std::string DivergenceSearch::remark_on(const Instruction& i, bool first_tensor) const {
   const parallel::RankPlan& plan = runner_.plan();
   const parallel::Chunk& chunk = plan.train.chunk_of(i);
-  const bool forward = i.kind == InstructionKind::forward;
+  const bool norms = i.kind == InstructionKind::exchange_forward && i.exchange.norm;
   std::vector<std::string> remarks;
-  if (first_tensor && forward && i.segment == chunk.first_segment && chunk.previous_rank >= 0) {
+  if (first_tensor && norms && i.segment == chunk.first_segment && chunk.previous_rank >= 0) {
     remarks.push_back(fmt::format("the segment's input comes from pipeline rank {}", chunk.previous_rank));
   }
   if (first_tensor && i.kind == InstructionKind::backward_input && i.segment == chunk.last_segment() && chunk.next_rank >= 0) {

@@ -24,7 +24,7 @@ void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds
     if (all) {
       runner.synchronize_observe(step, [&](const parallel::Instruction& i, const std::vector<runtime::WrittenTensor>& written) {
         for (const runtime::WrittenTensor& tensor : written) {
-          if (tensor.view) recorder.add(reference_tensor(i, i.micro_batch, tensor.name), tensor.view);
+          if (tensor.view) recorder.add(reference_tensor(i.micro_batch, tensor), tensor.view);
         }
       });
     }

@@ -1,5 +1,7 @@
 #include "verify/reference.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -28,10 +30,8 @@ std::string reference_gradient(const std::string& parameter) { return "gradient:
 std::string reference_parameter(const std::string& parameter) { return "parameter: " + parameter; }
 std::string reference_bound(const std::string& parameter) { return "bound: " + parameter; }
 
-std::string reference_tensor(const parallel::Instruction& instruction, int micro_batch, const std::string& tensor) {
-  parallel::Instruction of_step = instruction;
-  of_step.micro_batch = micro_batch;
-  return to_string(of_step) + ": " + tensor;
+std::string reference_tensor(int micro_batch, const runtime::WrittenTensor& tensor) {
+  return fmt::format("micro-batch {} segment {}: {}", micro_batch, tensor.segment, tensor.name);
 }
 
 void ReferenceRecorder::add(const std::string& name, View view) { add(name, interpreter_.synchronize_read(view), view.shape); }

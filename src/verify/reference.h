@@ -15,6 +15,7 @@
 #include "core/view.h"
 #include "model/parameters.h"
 #include "runtime/interpreter.h"
+#include "runtime/written_tensors.h"
 #include "verify/bounds.h"
 
 namespace plait::verify {
@@ -24,7 +25,7 @@ std::string reference_gradient(const std::string& parameter);   // reduced, befo
 std::string reference_parameter(const std::string& parameter);  // after the update
 std::string reference_bound(const std::string& parameter);  // of each element of that, VerifyBounds::update of all steps so far
 // Of what an instruction wrote; `micro_batch`: of the whole step.
-std::string reference_tensor(const parallel::Instruction& instruction, int micro_batch, const std::string& tensor);
+std::string reference_tensor(int micro_batch, const runtime::WrittenTensor& tensor);
 
 // One step of the serial run at a time, kept until write().
 class ReferenceRecorder {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/make_communicator.h"
 #include "core/philox.h"
 #include "core/stream.h"
 #include "model/transformer.h"
@@ -39,10 +38,15 @@ class SerialModel {
       std::vector<void*> memory;
       for (const TensorSpec& spec : specs) memory.push_back(tensor(spec.shape, spec.dtype).data);
       activations_.push_back(bind_activations(specs, memory));
+      const auto norm = norm_specs(options, segment);
+      memory.clear();
+      for (const TensorSpec& spec : norm) memory.push_back(tensor(spec.shape, spec.dtype).data);
+      norms_.push_back(bind_norm(norm, memory));
     }
     // One stash for all segments; outputs' gradients take turns in two.
     residual_ = {tensor({options.micro_batch.rows(), options.shape.hidden}),
                  tensor({options.micro_batch.rows(), options.shape.hidden})};
+    norm_gradient_ = tensor({options.micro_batch.rows(), options.shape.hidden});
     for (int segment = 0; segment < options.shape.segments(); ++segment) {
       const auto specs = gradient_specs(options, segment);
       std::vector<void*> memory;
@@ -58,9 +62,7 @@ class SerialModel {
                      options.compute == DType::f64 ? DType::f64 : DType::f32);
       ops::rope_table(options.shape.rope_base, table);
     }
-    group_ =
-        comm::make_communicator({.name = "tensor", .rank = 0, .size = 1, .device = Device{}}, *comm::make_thread_rendezvous());
-    transformer_ = std::make_unique<Transformer>(options, table, *group_);
+    transformer_ = std::make_unique<Transformer>(options, table);
     const auto bytes = static_cast<std::int64_t>(ops::workspace_bytes(DeviceKind::host, {}));
     context_ = ops::make_op_context(Device{}, tensor({bytes}, DType::u8));
     batch_ = {tensor({options.micro_batch.rows()}, DType::i32), tensor({options.micro_batch.rows()}, DType::i32)};
@@ -77,28 +79,47 @@ class SerialModel {
     const int head = options_.shape.head_segment();
     const auto scale = static_cast<float>(1.0 / static_cast<double>(options_.micro_batch.rows()));
     for (int segment = 0; segment <= head; ++segment) {
+      const auto at = static_cast<std::size_t>(segment);
+      if (segment > 0) transformer_->norm_forward(stream_, norm(segment));
       transformer_->forward(stream_, *context_,
                             {.segment = segment,
                              .weights = &weights_of(segment),
                              .batch = batch_,
-                             .input = input(segment),
-                             .activations = &activations_[static_cast<std::size_t>(segment)],
-                             .train = backward,
-                             .loss_scale = scale});
+                             .norm_out = norms_[at].out,
+                             .residual = segment == 0 || segment == head ? View() : input(segment),
+                             .output = activations_[at].output,
+                             .activations = &activations_[at]});
     }
+    transformer_->loss(stream_, {.logits = activations_.back().logits,
+                                 .targets = batch_.targets,
+                                 .statistics = {},
+                                 .losses = activations_.back().losses,
+                                 .train = backward,
+                                 .scale = scale});
     for (int segment = head; backward && segment >= 0; --segment) {
-      const Transformer::Backward args{
-          .segment = segment,
-          .weights = &weights_of(segment),
-          .weight_gradients = &block_gradients_[static_cast<std::size_t>(segment)],
-          .batch = batch_,
-          .input = input(segment),
-          .activations = &activations_[static_cast<std::size_t>(segment)],
-          .gradients = &gradients_of_blocks_[static_cast<std::size_t>(segment)],
-          .input_gradient = segment == 0 ? View() : residual_[static_cast<std::size_t>(segment % 2)],
-          .accumulate = accumulate,
-          .accumulate_tokens = accumulate || options_.shape.tie_embeddings};
+      const auto at = static_cast<std::size_t>(segment);
+      if (options_.recompute != Recompute::none && segment > 0) transformer_->norm_forward(stream_, norm(segment));
+      const Transformer::Backward args{.segment = segment,
+                                       .weights = &weights_of(segment),
+                                       .weight_gradients = &block_gradients_[at],
+                                       .batch = batch_,
+                                       .norm_out = norms_[at].out,
+                                       .activations = &activations_[at],
+                                       .gradients = &gradients_of_blocks_[at],
+                                       .norm_gradient = norm_gradient_,
+                                       .accumulate = accumulate,
+                                       .accumulate_tokens = accumulate || options_.shape.tie_embeddings};
       transformer_->backward_input(stream_, *context_, args);
+      if (segment > 0) {
+        transformer_->norm_backward(stream_, *context_,
+                                    {.forward = norm(segment),
+                                     .weight_gradients = args.weight_gradients,
+                                     .out_gradient = norm_gradient_,
+                                     .residual_gradient = gradients_of_blocks_[at].output,
+                                     .input_gradient = residual_[static_cast<std::size_t>(segment % 2)],
+                                     .workspace = {},
+                                     .accumulate = accumulate});
+      }
       transformer_->backward_weight(stream_, *context_, args);
     }
     stream_.ref().synchronize();
@@ -124,6 +145,12 @@ class SerialModel {
 
  private:
   const SegmentParameters& weights_of(int segment) const { return block_weights_[static_cast<std::size_t>(segment)]; }
+  Transformer::Norm norm(int segment) const {
+    return {.segment = segment,
+            .weights = &weights_of(segment),
+            .input = input(segment),
+            .norm = norms_[static_cast<std::size_t>(segment)]};
+  }
   View input(int segment) const { return segment == 0 ? View() : activations_[static_cast<std::size_t>(segment) - 1].output; }
   View tensor(Shape shape) { return tensor(shape, options_.compute); }
   View tensor(Shape shape, DType type) {
@@ -136,13 +163,14 @@ class SerialModel {
   std::vector<Buffer> buffers_;
   Stream stream_;
   std::unique_ptr<ops::OpContext> context_;
-  std::unique_ptr<comm::Communicator> group_;
   std::unique_ptr<Transformer> transformer_;
   std::vector<Parameter> list_;
   std::vector<View> weights_, gradients_;
   std::vector<SegmentParameters> block_weights_, block_gradients_;
   std::vector<SegmentActivations> activations_;
+  std::vector<NormActivations> norms_;
   std::vector<SegmentGradients> gradients_of_blocks_;
+  View norm_gradient_;
   std::vector<View> residual_;
   Batch batch_;
 };

@@ -159,8 +159,7 @@ TEST(BrokenProgram, ForwardAfterBackward) {
   Editor e(one_f_one_b);
   e.move(1, e.find(1, forward, 1, 5), e.find(1, backward_weight, 1, 5));
   e.derive(1);
-  e.expect(1, AllOf(HasSubstr("backward_input micro-batch 1 segment 5"),
-                    HasSubstr("needs micro-batch 1 in the activations of segment 5"),
+  e.expect(1, AllOf(HasSubstr("loss micro-batch 1 segment 5"), HasSubstr("needs micro-batch 1 in the activations of segment 5"),
                     HasSubstr("it comes later, from instruction"), HasSubstr("forward micro-batch 1 segment 5")));
 }
 
@@ -193,7 +192,7 @@ TEST(BrokenProgram, WrongMicroBatchIsSent) {
 TEST(BrokenProgram, GradientOfAnotherMicroBatch) {
   Editor e({.schedule = {ScheduleKind::interleaved, 2, 2, 4}});
   Instruction& i = e.get(0, backward_input, 2, 6);
-  ASSERT_EQ(output_gradient_buffer(e.program(0), i).kind, BufferKind::received_gradient);
+  ASSERT_EQ(output_gradient_buffer(e.program(0), i, 6).kind, BufferKind::received_gradient);
   i.gradient_in = (i.gradient_in + 1) % e.chunk(0, 1).gradient_in_slots;
   e.derive(0);
   e.expect(0, AllOf(HasSubstr("backward_input micro-batch 2 segment 6"),
@@ -246,8 +245,8 @@ TEST(BrokenProgram, Accumulation) {
   }
   {
     Editor e(one_f_one_b);
-    e.get(1, backward_input, 2, 2).accumulate = false;
-    e.expect(1, AllOf(HasSubstr("backward_input micro-batch 2 segment 2"), HasSubstr("overwrites the gradients"),
+    e.at(1, e.find(1, exchange_backward, 2, 2, Group::tensor)).accumulate = false;
+    e.expect(1, AllOf(HasSubstr("norm_backward micro-batch 2 segment 2"), HasSubstr("overwrites the gradients"),
                       HasSubstr("micro-batch 1 has been added")));
   }
   {
@@ -264,7 +263,7 @@ TEST(BrokenProgram, Accumulation) {
   }
   {
     Editor e(two_replicas);
-    e.get(0, forward, 1, e.set.head()).accumulate = false;
+    e.get(0, loss, 1, e.set.head()).accumulate = false;
     e.expect(0, HasSubstr("overwrites the losses, to which micro-batch 0 has been added"));
   }
 }
@@ -386,13 +385,30 @@ TEST(BrokenProgram, CollectivesOfOneGroupOnTwoStreams) {
   e.expect(0, HasSubstr("is on another stream than instruction"));
 }
 
-TEST(BrokenProgram, TensorRanksComputeInAnotherOrder) {
-  Editor e({.schedule = {ScheduleKind::gpipe, 1, 1, 3}, .tensor = 2});
-  // Weight parts of two segments need not be in order on one rank; what they do together with the other rank is.
-  e.move(1, e.find(1, backward_weight, 0, 1), e.find(1, backward_weight, 0, 0));
+TEST(BrokenProgram, TensorRanksExchangeInAnotherOrder) {
+  Editor e({.schedule = {ScheduleKind::gpipe, 1, 1, 3}, .tensor = 2, .recompute = true});
+  // What two segments compute need not be in the same order on two ranks; what the ranks tell each other has to be.
+  e.move(1, e.find(1, exchange_recompute, 0, 1, Group::tensor), e.find(1, exchange_backward, 0, 3, Group::tensor));
   e.derive(1);
-  e.expect(1, AllOf(HasSubstr("backward_weight micro-batch 0 segment 0"), HasSubstr("meets instruction"),
+  e.expect(1, AllOf(HasSubstr("exchange_recompute micro-batch 0 segment 1"), HasSubstr("meets instruction"),
                     HasSubstr("rank 0 of the tensor group")));
+}
+
+TEST(BrokenProgram, SegmentReadsRowsThatWereNotGathered) {
+  {
+    Editor e({.schedule = {ScheduleKind::gpipe, 2, 1, 3}, .tensor = 2});
+    e.move(0, e.find(0, exchange_backward, 1, e.chunk(0).end_segment, Group::tensor),
+           e.find(0, backward_weight, 1, e.chunk(0).last_segment()));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("micro-batch 1 segment 0"), HasSubstr("in the received gradient of chunk 0"),
+                      HasSubstr("not complete yet")));
+  }
+  {
+    Editor e({.schedule = {ScheduleKind::gpipe, 1, 1, 3}, .tensor = 2});
+    e.move(0, e.find(0, exchange_loss, 0, -1, Group::tensor), e.find(0, loss, 0));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("loss micro-batch 0"), HasSubstr("statistics of logits"), HasSubstr("not complete yet")));
+  }
 }
 
 // Each rank finishes sending before it receives, as with one stream for both: fine only where messages are buffered on the way.

@@ -224,19 +224,25 @@ TEST(Ledger, TakesTheEndOfAPipelinesStepForABubble) {
   EXPECT_DOUBLE_EQ(replica.make(times).exposed_dp_ms(), 2 + 3);
 }
 
-TEST(Ledger, TakesTensorCollectivesOutOfCompute) {
-  Program program = with_streams({{StreamRole::compute, -1}});
-  program.instructions = {{.kind = InstructionKind::forward, .stream = 0, .segment = 0}};
+// Between two products: what compute waits for is exposed, what lies beside the next one is hidden, and a norm by itself is
+// compute.
+TEST(Ledger, TimesExchangesAsItDoesMessages) {
+  Program program = with_streams({{StreamRole::compute, -1}, {StreamRole::exchange, -1}});
+  const Exchange whole{.sum = true, .norm = true, .gather = true};
+  program.instructions = {
+      {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 0, .segment = 1},
+      {.kind = InstructionKind::exchange_forward, .stream = 1, .micro_batch = 0, .segment = 2, .exchange = whole, .waits = {0}},
+      {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 1, .segment = 1},
+      {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 0, .segment = 2, .waits = {1}},
+      {.kind = InstructionKind::exchange_forward, .stream = 0, .micro_batch = 0, .segment = 3, .exchange = {.norm = true}}};
   const LedgerMaker maker(program, {.tensor = 2}, 0);
-  const Ledger ledger = maker.make({.end = 20, .tensor_collectives = 4, .tensor_ms = 6});
+  ASSERT_EQ(maker.communication(), std::vector<int>{1});
+  const Ledger ledger = maker.make({.end = 20, .communication = {{5, 12, {}}}, .waits = {{10, 12}}});
   expect_balanced(ledger);
-  EXPECT_DOUBLE_EQ(ledger.compute_ms, 14);
-  EXPECT_DOUBLE_EQ(ledger.exposed_tp_ms(), 6);
-  EXPECT_EQ(ledger.of(CommunicationKind::tensor_collectives).count, 4);
-  // Where nobody took their time, they are a share of what is not waiting.
-  const Ledger guessed = maker.make({.end = 10, .tensor_collectives = 4, .tensor_share = 0.3});
-  expect_balanced(guessed);
-  EXPECT_DOUBLE_EQ(guessed.exposed_tp_ms(), 3);
+  EXPECT_DOUBLE_EQ(ledger.compute_ms, 18);
+  EXPECT_DOUBLE_EQ(ledger.exposed_tp_ms(), 2);
+  EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::exchanges).total_ms, 7);
+  EXPECT_EQ(ledger.of(CommunicationKind::exchanges).count, 1);
 }
 
 TEST(Ledger, SumsToAMean) {

@@ -15,7 +15,7 @@ namespace plait::parallel {
 struct SetSpec {
   ScheduleSpec schedule;
   int data = 1, tensor = 1, zero = 0;
-  bool overlap = true, tied = true, sequence_parallel = true;
+  bool overlap = true, tied = true, sequence_parallel = true, recompute = false;
   std::int64_t bucket_bytes = 1 << 14;  // some segment's gradients, not all of two
   bool even = false;                    // a transformer block for each stage; else none with the embedding and two in the next
 
@@ -55,9 +55,11 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
   const model::ModelShape shape = small_shape(segments, spec.tied);
   ProgramSet set{.layout = {schedule.ranks(), spec.data, spec.tensor},
                  .ends = {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)},
-                 .segments = segments,
+                 .segments = model::segment_kinds(shape),
                  .micro_batches = training ? schedule.micro_batches : 1,
                  .zero = spec.zero,
+                 .sequence_parallel = spec.sequence_parallel && spec.tensor > 1,
+                 .recompute = spec.recompute,
                  .tied = spec.tied,
                  .training = training,
                  .programs = {},
@@ -78,10 +80,14 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
                                                                      .tied_head = tied_here ? segments - 1 : -1,
                                                                      .chunk_starts = chunk_starts});
     const ProgramSpec program{.schedule = schedule,
+                              .segments = set.segments,
                               .stages = stages,
                               .rank = rank,
                               .buckets = flat.buckets(),
                               .zero = spec.zero,
+                              .several = spec.tensor > 1,
+                              .sequence_parallel = split.sequence_parallel,
+                              .recompute = spec.recompute,
                               .overlap = spec.overlap,
                               .tied_here = tied_here};
     set.programs.push_back({training ? training_program(program) : evaluation_program(program), flat.buckets()});

@@ -9,6 +9,8 @@
 namespace plait::parallel {
 namespace {
 
+using model::SegmentKind;
+
 // Three buckets over segments 0..4, the middle one of two blocks.
 std::vector<Bucket> buckets() {
   return {{.range = {0, 128}, .segments = {4}, .place = 0},
@@ -56,6 +58,8 @@ class DataParallelProgram : public testing::TestWithParam<std::tuple<int, bool, 
   bool sharded() const { return std::get<1>(GetParam()); }
   bool overlap() const { return std::get<2>(GetParam()); }
   Program program = training_program({.schedule = make_schedule({.micro_batches = micro_batches()}),
+                                      .segments = {SegmentKind::embedding, SegmentKind::attention, SegmentKind::mlp,
+                                                   SegmentKind::attention, SegmentKind::head},
                                       .stages = {{0, 5}},
                                       .rank = 0,
                                       .buckets = buckets(),
@@ -124,16 +128,17 @@ TEST_P(DataParallelProgram, ForwardWaitsForTheGatherOfItsWeights) {
     // Gathers are in the order of forward: the first segment of a bucket to run waits, those after it are behind it anyway.
     const std::vector<int> segments = buckets()[static_cast<std::size_t>(b)].segments;
     const int first = *std::min_element(segments.begin(), segments.end());
-    const auto& waits = program.at(find(program, InstructionKind::forward, 0, first)).waits;
+    const InstructionKind reader = first > 0 ? InstructionKind::exchange_forward : InstructionKind::forward;
+    const auto& waits = program.at(find(program, reader, 0, first)).waits;
     EXPECT_NE(std::find(waits.begin(), waits.end(), gather), waits.end());
   }
 }
 
 TEST_P(DataParallelProgram, ResidualGradientsPassFromBlockToBlock) {
   for (int segment = 0; segment < 4; ++segment) {
-    const Instruction& writer = program.at(find(program, InstructionKind::backward_input, 0, segment + 1));
+    const Instruction& writer = program.at(find(program, InstructionKind::exchange_backward, 0, segment + 1));
     const Instruction& reader = program.at(find(program, InstructionKind::backward_weight, 0, segment));
-    EXPECT_EQ(input_gradient_buffer(program, writer), output_gradient_buffer(program, reader));
+    EXPECT_EQ(input_gradient_buffer(program, writer), output_gradient_buffer(program, reader, segment));
   }
 }
 

@@ -115,6 +115,8 @@ std::vector<SetSpec> small_specs() {
   return {{.schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .data = 2, .zero = 2},
           {.schedule = {ScheduleKind::one_f_one_b, 3, 1, 4}, .data = 2, .zero = 1},
           {.schedule = {ScheduleKind::gpipe, 2, 1, 3}, .tensor = 2, .tied = false},
+          {.schedule = {ScheduleKind::one_f_one_b, 2, 1, 2}, .tensor = 2, .sequence_parallel = false, .recompute = true},
+          {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .tensor = 2, .recompute = true},
           {.schedule = {ScheduleKind::interleaved, 2, 2, 4}, .data = 2, .zero = 2},
           {.schedule = {ScheduleKind::zb_h1, 3, 1, 4}},
           {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .data = 2, .zero = 1}};
@@ -162,7 +164,8 @@ TEST(Validator, MissesNoSlotThatIsOffByOne) {
         const std::vector<BufferId> before = buffers();
         i.*field += off;
         // Neither reading a batch without need nor what the embedding does not have is wrong.
-        const bool needs_batch = i.segment <= 0 || (i.segment == set.head() && i.kind == InstructionKind::forward);
+        const bool needs_batch = i.segment <= 0 || i.kind == InstructionKind::loss ||
+                                 (i.segment == set.head() && i.kind == InstructionKind::forward && set.several());
         const bool means_nothing =
             (field == &Instruction::batch_slot && !needs_batch) || (field == &Instruction::stash && i.segment == 0);
         return buffers() != before && !means_nothing;
@@ -184,15 +187,33 @@ TEST(Validator, MissesNoMessageThatFillsAnotherBuffer) {
 
 TEST(Validator, MissesNoFlagThatIsWrong) {
   for_each_change([](ProgramSet& set, Program&, Instruction& i) {
-    const bool head = i.kind == InstructionKind::forward && i.segment == set.head();
-    const bool backward = i.kind == InstructionKind::backward_input || i.kind == InstructionKind::backward_weight;
+    const bool losses = i.kind == InstructionKind::loss;
+    const bool backward =
+        (i.kind == InstructionKind::exchange_backward && i.exchange.norm) || i.kind == InstructionKind::backward_weight;
     const bool sum = i.kind == InstructionKind::reduce_gradients && i.group == Group::data && set.zero == 2;
     i.accumulate = !i.accumulate;
-    return head || backward || sum;
+    return losses || backward || sum;
   });
   for_each_change([](ProgramSet&, Program&, Instruction& i) {
     i.accumulate_tokens = !i.accumulate_tokens;
     return i.kind == InstructionKind::backward_weight && i.segment == 0;
+  });
+}
+
+TEST(Validator, MissesNoExchangeThatIsIncomplete) {
+  for (const auto part : {&Exchange::sum, &Exchange::norm, &Exchange::gather}) {
+    for_each_change([&](ProgramSet&, Program&, Instruction& i) {
+      i.exchange.*part = !(i.exchange.*part);
+      return is_exchange(i.kind);
+    });
+  }
+  for_each_change([](ProgramSet&, Program&, Instruction& i) {
+    i.recomputed = !i.recomputed;
+    return i.kind == InstructionKind::exchange_recompute || (i.kind == InstructionKind::backward_weight && i.segment > 0);
+  });
+  for_each_change([](ProgramSet&, Program& program, Instruction& i) {
+    ++i.lane;
+    return is_exchange(i.kind) ? i.exchange.sum : program.several && i.kind == InstructionKind::loss;
   });
 }
 

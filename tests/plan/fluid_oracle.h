@@ -63,7 +63,7 @@ class FluidOracle {
   struct Going {
     std::vector<Party> parties;
     Work work;
-    int phase = 0;  // fixed, inside, bytes
+    int phase = 0;  // fixed, bytes
     double left = 0, whole = 0;
     bool compute = false, communication = false;
     int rings = 1;
@@ -135,9 +135,8 @@ class FluidOracle {
         }
         g.communication = !g.compute;
       } else {
-        g.work.bytes = g.work.inside_seconds = 0;
+        g.work.bytes = 0;
       }
-      if (!g.compute) g.work.inside_seconds = 0;
       if (!all) continue;
       for (const Party& p : g.parties) run_of(p).begin = now_;
       g.left = g.whole = g.work.seconds;
@@ -162,7 +161,6 @@ class FluidOracle {
 
   static void slower(Work& a, const Work& b) {
     a.seconds = std::max(a.seconds, b.seconds), a.bytes = std::max(a.bytes, b.bytes);
-    a.inside_seconds = std::max(a.inside_seconds, b.inside_seconds);
     a.compute_slowdown = std::max(a.compute_slowdown, b.compute_slowdown);
     if (b.most_gb_per_s > 0)
       a.most_gb_per_s = a.most_gb_per_s > 0 ? std::min(a.most_gb_per_s, b.most_gb_per_s) : b.most_gb_per_s;
@@ -202,7 +200,7 @@ class FluidOracle {
   int load(int channel) const {
     int load = 0;
     for (const Going& g : going_) {
-      if (g.phase != 2) continue;
+      if (g.phase != 1) continue;
       for (const auto& [from, to] : g.hops) {
         const topology::Way way = network_.way(from, to);
         load += static_cast<int>(std::count(way.channels.begin(), way.channels.end(), channel));
@@ -216,8 +214,8 @@ class FluidOracle {
     if (g.phase == 0) {
       for (const Party& p : g.parties) run_of(p).moved = now_;
     }
-    while (++g.phase < 3) {
-      g.left = g.whole = g.phase == 1 ? g.work.inside_seconds : g.work.bytes / g.rings;
+    if (++g.phase < 2) {
+      g.left = g.whole = g.work.bytes / g.rings;
       if (g.left > 0) return;
     }
     for (const Party& p : g.parties) {

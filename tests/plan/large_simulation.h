@@ -37,10 +37,13 @@ inline WorkOf h100_work(const parallel::ProgramSet& set, bool differs) {
     switch (i.kind) {
       case load_batch: return {.seconds = 20e-6};
       case forward:
-        return {.seconds = own * (end ? 0.3e-3 : 1.2e-3), .bytes = end ? 0 : 88e6, .inside_seconds = 40e-6, .inside = 4};
       case backward_input:
-      case backward_weight:
-        return {.seconds = own * (end ? 0.3e-3 : 1.2e-3), .bytes = end ? 0 : 44e6, .inside_seconds = 20e-6, .inside = 2};
+      case backward_weight: return {.seconds = own * (end ? 0.3e-3 : 1.2e-3)};
+      case loss: return {.seconds = own * 0.1e-3};
+      case exchange_forward:
+      case exchange_recompute:
+      case exchange_backward:
+      case exchange_loss: return {.seconds = 40e-6, .bytes = 88e6, .compute_slowdown = 0.02};
       case send_activation:
       case send_gradient: return {.seconds = 10e-6, .bytes = 6.3e6, .compute_slowdown = 0.02};
       case reduce_gradients: return {.seconds = 1e-3, .bytes = 200e6, .compute_slowdown = 0.05};

@@ -33,8 +33,6 @@ class RandomWork {
       work.compute_slowdown = from_0_to_1(random) < 0.5 ? 0.3 * from_0_to_1(random) : 0;
     } else if (parallel::collective_group(i)) {
       work.bytes = 1e8 * from_0_to_1(random);
-      work.inside_seconds = 0.1 * from_0_to_1(random);
-      work.inside = 2;
     }
     return work;
   }

@@ -278,22 +278,9 @@ TEST(SimulatorFlows, BesideAReductionComputeIsSlowed) {
   EXPECT_DOUBLE_EQ(job.simulate(two_halves(2, 10, 1), in_order(2)).step_seconds, 1 + (1 - 1 / 1.1));
 }
 
-TEST(SimulatorFlows, ABlocksOwnCollectivesFollowItsComputeAndCountAsTensorCommunication) {
-  Reduction job(1, 2);
-  job.work(0, 0) = {.seconds = 1, .bytes = 1e9, .inside_seconds = 0.5, .inside = 4};
-  job.work(1, 0) = {.seconds = 2, .bytes = 1e9, .inside_seconds = 0.25, .inside = 4};
-  const Simulated s = job.simulate(two_halves(2, 10, 1), in_order(2));
-  EXPECT_DOUBLE_EQ(s.timeline_of(0)[0].moved, 2);
-  EXPECT_DOUBLE_EQ(s.step_seconds, 2 + 0.5 + 1);
-  const parallel::KindTimes tensor = s.ledger(0).of(parallel::CommunicationKind::tensor_collectives);
-  EXPECT_EQ(tensor.count, 4);
-  EXPECT_NEAR(tensor.exposed_ms, 1500, 1e-9);
-  EXPECT_NEAR(s.ledger(0).compute_ms, 2000, 1e-9);
-}
-
 TEST(SimulatorFlows, AGroupOfOneMovesNothing) {
   Reduction job(1);
-  job.all(0, {.seconds = 1, .bytes = 1e9, .inside_seconds = 1});
+  job.all(0, {.seconds = 1, .bytes = 1e9});
   job.all(1, {.seconds = 2, .bytes = 1e9, .compute_slowdown = 1});
   job.all(2, {.seconds = 2});
   EXPECT_DOUBLE_EQ(job.simulate(two_halves(2, 10, 1), {0}).step_seconds, 3);

@@ -25,8 +25,12 @@ Simulated simulate(const ProgramSet& set, const Costs& costs, const Work& messag
     const parallel::Instruction& i = set.program(rank).at(index);
     if (parallel::is_send(i.kind)) return message;
     if (i.segment <= 0 || i.segment == set.head()) return {};
-    if (i.kind == InstructionKind::forward) return {.seconds = costs.forward / 2};
-    return {.seconds = (i.kind == InstructionKind::backward_input ? costs.backward_input : costs.backward_weight) / 2};
+    switch (i.kind) {
+      case InstructionKind::forward: return {.seconds = costs.forward / 2};
+      case InstructionKind::backward_input: return {.seconds = costs.backward_input / 2};
+      case InstructionKind::backward_weight: return {.seconds = costs.backward_weight / 2};
+      default: return {};
+    }
   };
   const int ranks = set.layout.ranks();
   return simulate_step(set, work_of, Rails{.hosts = ranks, .per_host = 1}.network(), in_order(ranks));
@@ -40,7 +44,7 @@ TEST(SimulatedPipeline, HasTheBubbleOf1F1B) {
   for (const ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::gpipe}) {
     for (const auto& [p, m] : {std::pair{2, 2}, {2, 8}, {4, 4}, {4, 16}, {8, 8}}) {
       const ProgramSet set = even(schedule, p, 1, m);
-      ASSERT_EQ(set.segments, 2 * p + 2) << "embedding, two for each stage, head";
+      ASSERT_EQ(set.segment_count(), 2 * p + 2) << "embedding, two for each stage, head";
       const Simulated s = simulate(set, {1, 2, 0});
       SCOPED_TRACE(plait::to_string(schedule) + ", pipeline " + std::to_string(p) + ", micro-batches " + std::to_string(m));
       EXPECT_NEAR(s.step_seconds, 3.0 * (m + p - 1), 1e-9);

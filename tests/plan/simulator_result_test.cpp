@@ -76,7 +76,7 @@ TEST(SimulatedStep, AccountsForAllOfItsTimeOnEveryRank) {
       // Steps are periodic once they have settled, on all ranks.
       EXPECT_TRUE(s.settled);
       EXPECT_NEAR(ledger.step_ms, 1e3 * s.step_seconds, 1e-2 * s.step_seconds) << rank;
-      EXPECT_EQ(ledger.of(parallel::CommunicationKind::tensor_collectives).exposed_ms > 0, set.layout.tensor > 1);
+      EXPECT_EQ(ledger.of(parallel::CommunicationKind::exchanges).exposed_ms > 0, set.layout.tensor > 1);
       for (const parallel::PeerTimes& peer : ledger.peers) {
         if (peer.rank < 0) continue;
         EXPECT_EQ(set.layout.coordinates(peer.rank).data, set.layout.coordinates(rank).data);
@@ -157,13 +157,13 @@ TEST(SimulatedStep, SaysWhyEachPartOfItsCriticalPathBegan) {
   EXPECT_THAT(path,
               testing::ElementsAre(
                   testing::StartsWith("0.000 to 1000.000 ms, rank 0: forward micro-batch 0 segment 1, when "),
-                  "1000.000 to 2000.000 ms, rank 0: forward micro-batch 0 segment 2, when forward micro-batch 0 segment 1 "
+                  "1000.000 to 2000.000 ms, rank 0: forward micro-batch 0 segment 2, when norm_forward micro-batch 0 segment 2 "
                   "was over",
                   "2000.000 to 2250.000 ms, rank 1: receive_activation micro-batch 0 chunk 0, which rank 0 reached last, "
                   "when forward micro-batch 0 segment 2 was over",
-                  "2250.000 to 3250.000 ms, rank 1: forward micro-batch 0 segment 3, when receive_activation micro-batch 0 "
-                  "chunk 0 was over",
-                  "3250.000 to 4250.000 ms, rank 1: forward micro-batch 0 segment 4, when forward micro-batch 0 segment 3 "
+                  "2250.000 to 3250.000 ms, rank 1: forward micro-batch 0 segment 3, when norm_forward micro-batch 0 "
+                  "segment 3 was over",
+                  "3250.000 to 4250.000 ms, rank 1: forward micro-batch 0 segment 4, when norm_forward micro-batch 0 segment 4 "
                   "was over"));
 }
 

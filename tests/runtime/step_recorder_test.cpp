@@ -166,30 +166,32 @@ TEST(StepRecorder, SeesReductionsHiddenBesideComputeAndExposedWithoutOverlap) {
   }
 }
 
-TEST(StepRecorder, TimesWhatBlocksDoWithinNowAndThen) {
-  Config config = small_job(2);
-  config.train.steps = 10;
-  config.parallel.tensor = 2;
-  run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
-    double count = 0, share = 0;
-    for (std::int64_t step = 0; step < config.train.steps; ++step) {
-      interpreter.run_step(batches, {.update = step + 1, .lr = 1e-3f});
-      const parallel::Ledger ledger = interpreter.synchronize_result().ledger;
-      expect_measured_balance(ledger);
-      const parallel::KindTimes& tensor = ledger.of(parallel::CommunicationKind::tensor_collectives);
-      if (step == 0) count = tensor.count;
-      EXPECT_GT(count, 4 * 2 * 4) << "micro-batches, segments, forward and backward of attention and MLP";
-      EXPECT_EQ(tensor.count, count) << "step " << step;
-      EXPECT_GT(tensor.exposed_ms, 0);
-      EXPECT_EQ(tensor.hidden_ms(), 0);
-      const bool measured = step < 2 || step % StepRecorder::tensor_period == 0;
-      const double this_share = tensor.total_ms / (tensor.total_ms + ledger.compute_ms);
-      if (!measured) {
-        EXPECT_NEAR(this_share, share, 1e-9);
+TEST(StepRecorder, TimesEveryExchange) {
+  for (const bool overlap : {true, false}) {
+    Config config = small_job(2);
+    config.train.steps = 4;
+    config.parallel.tensor = 2;
+    config.comm.overlap = overlap;
+    run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
+      const parallel::Program& program = interpreter.plan().train;
+      double listed = 0;
+      for (const parallel::Instruction& i : program.instructions) {
+        listed += parallel::communication_kind(i) == parallel::CommunicationKind::exchanges ? 1 : 0;
       }
-      share = this_share;
-    }
-  });
+      EXPECT_GT(listed, 4 * 2 * 4) << "micro-batches, segments, forward and backward of attention and MLP";
+      for (std::int64_t step = 0; step < config.train.steps; ++step) {
+        interpreter.run_step(batches, {.update = step + 1, .lr = 1e-3f});
+        const parallel::Ledger ledger = interpreter.synchronize_result().ledger;
+        expect_measured_balance(ledger);
+        const parallel::KindTimes& exchanges = ledger.of(parallel::CommunicationKind::exchanges);
+        EXPECT_EQ(exchanges.count, listed) << "step " << step;
+        EXPECT_GT(exchanges.exposed_ms, 0);
+        if (!overlap) {
+          EXPECT_NEAR(exchanges.hidden_ms(), 0, 1e-9);
+        }
+      }
+    });
+  }
 }
 
 struct Mesh {

@@ -83,7 +83,7 @@ TEST(StepMetricsLedger, IsFlatInMetricsAndASecondLineInTheLog) {
 TEST(OverlapBounds, AreExceededByTheWorstRank) {
   Ledger worse = some();
   worse.of(CommunicationKind::activations).exposed_ms = 2;
-  worse.of(CommunicationKind::tensor_collectives) = {4, 3, 3};
+  worse.of(CommunicationKind::exchanges) = {4, 3, 3};
   const std::vector<Ledger> ledgers = {some(), worse};
   EXPECT_TRUE(exceeded_bounds(ledgers, {}).empty());
   BoundsConfig bounds{.exposed_dp = "2.5%", .exposed_p2p = "4%", .exposed_tp = "6%", .exposed = "12.5%", .bubble = "12%"};

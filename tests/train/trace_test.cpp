@@ -126,11 +126,22 @@ TEST_F(TraceTest, HasAnArrowFromEachSendToItsReceive) {
   }
 }
 
-TEST_F(TraceTest, ShowsCollectivesWithinBlocks) {
+TEST_F(TraceTest, ShowsExchangesOnAStreamOfTheirOwn) {
   const nlohmann::json trace = run({"log.trace_steps=[2]", "parallel.tensor=2", "parallel.data=1"});
-  int gathers = 0;
-  for (const nlohmann::json& event : events(trace, "X")) gathers += event["name"] == "all_gather" ? 1 : 0;
-  EXPECT_GT(gathers, 2 * 4 * 2) << "on two ranks, four micro-batches, two segments";
+  std::set<int> threads, compute;
+  int exchanges = 0;
+  for (const nlohmann::json& event : events(trace, "X")) {
+    const std::string name = event["name"];
+    if (name.starts_with("forward ")) compute.insert(event["tid"].get<int>());
+    if (!name.starts_with("exchange_")) continue;
+    EXPECT_EQ(event["cat"], "communication") << name;
+    threads.insert(event["tid"].get<int>());
+    ++exchanges;
+  }
+  // Of two ranks and four micro-batches: before each segment but the embedding in both directions, and before the loss.
+  EXPECT_EQ(exchanges, 2 * 4 * (((2 * 2 + 1) * 2 + 1)) << "two layers";
+  EXPECT_EQ(threads.size(), 1u);
+  EXPECT_TRUE(!compute.contains(*threads.begin()));
 }
 
 TEST_F(TraceTest, IsWrittenByRanksThatAreProcessesToo) {

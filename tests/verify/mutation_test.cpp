@@ -68,7 +68,8 @@ RankParts exchanged(InstructionKind kind, int Instruction::* slot) {
 }
 
 // The collectives of the tensor group in one micro-batch of the four-layer model, in the order in which segments run them.
-// Without sequence parallelism, sums: of each segment but the head in forward, of each but the embedding in backward.
+// Without sequence parallelism, sums: of each segment's product but the head's in forward, of the gradient of each one's norm
+// in backward.
 constexpr int layers = 4;
 constexpr int head = 2 * layers + 1;
 constexpr int sums = 2 * head;
@@ -137,27 +138,27 @@ std::vector<Mutation> mutations() {
   list.push_back({"no sum after the embedding",
                   no_sp,
                   dropped_in_every(sums, sum_of_forward(0), head, CallKind::all_reduce),
-                  {"forward micro-batch 0 segment 0: output"}});
+                  {"exchange_forward micro-batch 0 segment 1: output of segment 0"}});
   list.push_back({"no sum after a row-parallel product",
                   no_sp,
-                  dropped_in_every(sums, sum_of_forward(3), head, CallKind::all_reduce),
-                  {"forward micro-batch 0 segment 3: output"}});
+                  dropped_in_every(sums, sum_of_forward(1), head, CallKind::all_reduce),
+                  {"exchange_forward micro-batch 0 segment 2: output of segment 1"}});
   list.push_back({"no sum in a column-parallel backward",
                   no_sp,
                   dropped_in_every(sums, sum_of_backward(6), head, CallKind::all_reduce),
-                  {"backward_input micro-batch 0 segment 6: gradient of the segment's input"}});
+                  {"exchange_backward micro-batch 0 segment 6: gradient of the segment's input"}});
   list.push_back({"no sum in the head's backward",
                   no_sp,
                   dropped_in_every(sums, sum_of_backward(head), head, CallKind::all_reduce),
-                  {"backward_input micro-batch 0 segment 9: gradient of the segment's input"}});
+                  {"exchange_backward micro-batch 0 segment 9: gradient of the segment's input"}});
   list.push_back({"statistics of the vocabulary are not gathered",
                   no_sp,
                   dropped_in_every(1, 0, 0, CallKind::all_gather),
-                  {"forward micro-batch 0 segment 9: logits"}});
+                  {"loss micro-batch 0 segment 9: gradient of logits"}});
   list.push_back({"no gather before a column-parallel product",
                   "tensor=2",
                   dropped_in_every(gathers, gather_of_norm(4), gathers_of_forward, CallKind::all_gather),
-                  {"forward micro-batch 0 segment 4: norm_out"}});
+                  {"exchange_forward micro-batch 0 segment 4: norm_out"}});
   list.push_back({"no gather in a row-parallel backward",
                   "tensor=2",
                   dropped_in_every(gathers, gather_of_output_gradient(3), gathers_of_forward, CallKind::all_gather),
@@ -198,7 +199,7 @@ std::vector<Mutation> mutations() {
   list.push_back({"two sent micro-batches change places",
                   "pipeline=2",
                   exchanged(Kind::send_activation, &Instruction::peer_slot),
-                  {"forward micro-batch 0 segment 6: norm_out", "comes from pipeline rank 0"}});
+                  {"norm_forward micro-batch 0 segment 6: norm_out", "comes from pipeline rank 0"}});
   list.push_back({"two loaded micro-batches change places",
                   "pipeline=2 schedule=gpipe",
                   exchanged(Kind::load_batch, &Instruction::batch_slot),
@@ -206,14 +207,19 @@ std::vector<Mutation> mutations() {
   list.push_back({"the wrong slot is sent",
                   "pipeline=2",
                   changed(of(Kind::send_activation, 1), [](Instruction& i) { i.slot = 1 - i.slot; }),
-                  {"forward micro-batch 1 segment 6: norm_out", "comes from pipeline rank 0"}});
+                  {"norm_forward micro-batch 1 segment 6: norm_out", "comes from pipeline rank 0"}});
   list.push_back({"the gradient before is sent",
                   "pipeline=2",
                   changed(of(Kind::send_gradient, 1), [](Instruction& i) { i.gradient_out = 1 - i.gradient_out; }),
                   {"backward_input micro-batch 1 segment 5: gradient of output", "comes from pipeline rank 1"}});
   list.push_back({"backward reads a stale activation slot",
                   "pipeline=2",
-                  changed(of(Kind::backward_input, 1, 2), [](Instruction& i) { i.slot = 1 - i.slot; }),
+                  changed(
+                      [](const Instruction& i) {
+                        const bool backward = i.kind == Kind::backward_input || i.kind == Kind::exchange_backward;
+                        return backward && i.micro_batch == 1 && i.segment == 2;
+                      },
+                      [](Instruction& i) { i.slot = 1 - i.slot; }),
                   {"backward_input micro-batch 1 segment 2: gradient of up"}});
   list.push_back({"a split backward reads a stale stash",
                   "pipeline=4 schedule=zb-h1",
@@ -235,12 +241,12 @@ std::vector<Mutation> mutations() {
   list.push_back({"the loss is scaled by another batch size",
                   "data=2",
                   edited_plan([](RankPlan& plan) { plan.global_batch *= 2; }),
-                  {"forward micro-batch 0 segment 9: logits"}});
-  list.push_back({"only the last micro-batch's loss counts",
-                  "pipeline=2",
-                  changed([](const Instruction& i) { return i.kind == Kind::forward && i.segment == head; },
-                          [](Instruction& i) { i.accumulate = false; }),
-                  {"step 1, loss", "every reduced gradient agrees"}});
+                  {"loss micro-batch 0 segment 9: gradient of logits"}});
+  list.push_back(
+      {"only the last micro-batch's loss counts",
+       "pipeline=2",
+       changed([](const Instruction& i) { return i.kind == Kind::loss; }, [](Instruction& i) { i.accumulate = false; }),
+       {"step 1, loss", "every reduced gradient agrees"}});
   return list;
 }
 

@@ -122,8 +122,9 @@ TEST_F(Verify, ReportsAsJson) {
   EXPECT_EQ(failed["layout"]["data"], 2);
   EXPECT_EQ(failed["passed"], false);
   EXPECT_EQ(failed["first_divergence"]["segment"], 9);
-  EXPECT_EQ(failed["first_divergence"]["tensor"], "logits");
-  EXPECT_THAT(failed["first_divergence"]["text"].get<std::string>(), HasSubstr("forward micro-batch 0 segment 9: logits"));
+  EXPECT_EQ(failed["first_divergence"]["tensor"], "gradient of logits");
+  EXPECT_THAT(failed["first_divergence"]["text"].get<std::string>(),
+              HasSubstr("loss micro-batch 0 segment 9: gradient of logits"));
   EXPECT_EQ(json["refused"][0]["model"], "narrow");
   EXPECT_EQ(json["refused"][0]["name"], "tensor=4");
   EXPECT_EQ(json["reference"]["models"][0]["losses"].size(), 1u);

@@ -195,7 +195,7 @@ template <typename T, bool Centred>
 void launch_backward(StreamRef stream, OpContext& context, const NormBackward& args) {
   const std::int64_t rows = args.x.shape[0];
   const int dim = static_cast<int>(args.x.shape[1]);
-  const View workspace = context.workspace();
+  const View workspace = args.workspace ? args.workspace : context.workspace();
   BackwardPointers<T> pointers{
       device_pointer<T>(args.x),         device_pointer<T>(args.gamma),    device_pointer<T>(args.dy),
       device_pointer<T>(args.dresidual), device_pointer<float>(args.mean), device_pointer<float>(args.rstd),

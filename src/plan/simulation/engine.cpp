@@ -157,10 +157,9 @@ void Engine::take_work(Task& task) const {
   const ProgramTable::Role& entry = actor.table->entries[at(instruction)];
   Work& work = task.work = actor.works[at(instruction)];
   task.compute = entry.compute;
-  if (!entry.compute) work.inside_seconds = 0;
   if (entry.meeting == Meeting::send) return;
   if (entry.meeting == Meeting::alone || actor.group_task[entry.group] == none) {
-    work.bytes = work.inside_seconds = work.compute_slowdown = 0;
+    work.bytes = work.compute_slowdown = 0;
     return;
   }
   for (int party = 1; party < task.parties; ++party) {
@@ -199,14 +198,7 @@ void Engine::set_slowdown(StreamHead& head, double slowdown) {
 
 void Engine::phase_over(int t) {
   Task& task = tasks_[at(t)];
-  if (task.phase == Phase::fixed) {
-    task.moved = now_;
-    if (task.work.inside_seconds > 0) {
-      task.phase = Phase::inside;
-      heap_.set(t, now_ + task.work.inside_seconds);
-      return;
-    }
-  }
+  if (task.phase == Phase::fixed) task.moved = now_;
   if (task.phase != Phase::bytes && task.work.bytes > 0) return begin_bytes(t);
   if (task.phase == Phase::bytes) load(flows_[at(task.flow)], -1);
   end(t);

@@ -63,7 +63,7 @@ class Engine {
     double came = 0;
     double slowdown = 0;  // of compute, by what it is at
   };
-  enum class Phase : std::uint8_t { idle, fixed, inside, bytes };
+  enum class Phase : std::uint8_t { idle, fixed, bytes };
   // What a stream does alone, a message (the task of the sending stream), or the collectives of a group.
   struct Task {
     int first_party = 0, parties = 0;  // in parties_

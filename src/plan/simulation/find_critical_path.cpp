@@ -119,7 +119,7 @@ class PathTracer {
     if (entry(run).meeting == Meeting::receive) return job_.work(all[1].rank, all[1].instruction);
     Work work = job_.work(run.rank, run.instruction);
     if (entry(run).meeting != Meeting::collective) return work;
-    if (all.size() == 1) work.bytes = work.inside_seconds = 0;
+    if (all.size() == 1) work.bytes = 0;
     for (const InstructionRun& other : all) take_slower(work, job_.work(other.rank, other.instruction));
     return work;
   }
@@ -164,12 +164,10 @@ class PathTracer {
       split(t.begin, t.moved, t.moved - t.begin, sums.copy, nothing);
     }
     if (all.size() == 1) return;
-    const double bytes_begin = std::min(t.end, t.moved + (entry(run).compute ? work.inside_seconds : 0));
-    split(t.moved, bytes_begin, bytes_begin - t.moved, sums.latency, nothing);
     const Flow* flow = flow_of(run, all);
     if (!flow) return;
     double& kind = entry(run).meeting == Meeting::collective ? sums.collective : sums.message;
-    split(bytes_begin, t.end, seconds_alone(*flow, work), kind, sums.sharing);
+    split(t.moved, t.end, seconds_alone(*flow, work), kind, sums.sharing);
   }
 
   const Job& job_;

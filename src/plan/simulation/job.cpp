@@ -48,7 +48,7 @@ ProgramTable make_table(const parallel::Program& program) {
 }
 
 bool is_sound(const Work& work) {
-  for (const double value : {work.seconds, work.bytes, work.most_gb_per_s, work.compute_slowdown, work.inside_seconds}) {
+  for (const double value : {work.seconds, work.bytes, work.most_gb_per_s, work.compute_slowdown}) {
     if (!std::isfinite(value) || value < 0) return false;
   }
   return true;
@@ -243,7 +243,6 @@ class JobBuilder {
 void take_slower(Work& work, const Work& other) {
   work.seconds = std::max(work.seconds, other.seconds);
   work.bytes = std::max(work.bytes, other.bytes);
-  work.inside_seconds = std::max(work.inside_seconds, other.inside_seconds);
   work.compute_slowdown = std::max(work.compute_slowdown, other.compute_slowdown);
   const bool limited = other.most_gb_per_s > 0 && (work.most_gb_per_s == 0 || other.most_gb_per_s < work.most_gb_per_s);
   if (limited) work.most_gb_per_s = other.most_gb_per_s;

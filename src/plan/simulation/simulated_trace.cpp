@@ -20,9 +20,6 @@ parallel::StepTrace step_trace(const parallel::Program& program, const std::vect
     const bool communicates = parallel::communication_kind(i).has_value();
     if (communicates && !parallel::is_send(i.kind)) slice.ready = to_ms * t.begin;
     trace.slices.push_back(slice);
-    // A segment's collectives are simulated as one.
-    const bool in_block = !communicates && parallel::collective_group(i) && t.moved < t.end;
-    if (in_block) trace.collectives.push_back({"collectives of the segment", n, to_ms * t.moved, to_ms * t.end});
   }
   return trace;
 }

@@ -53,15 +53,6 @@ class RankStep {
       times.previous.push_back(communication(n, before_[n], begin));
     }
     for (const int n : maker.waits()) times.waits.push_back({to_ms * (reached(n) - begin), to_ms * (now_[n].came - begin)});
-    double tensor_seconds = 0;
-    for (int n = 0; n < table_.instructions(); ++n) {
-      const ProgramTable::Role& entry = table_.entries[at(n)];
-      if (!entry.compute || entry.meeting != Meeting::collective || job_.meet_of[at(rank_)][entry.group] == none) continue;
-      // Whoever comes early waits within its segment's first collective.
-      tensor_seconds += now_[n].begin - now_[n].came + now_[n].end - now_[n].moved;
-      times.tensor_collectives += job_.work(rank_, n).inside;
-    }
-    times.tensor_ms = to_ms * tensor_seconds;
     return maker.make(times);
   }
 

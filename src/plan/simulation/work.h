@@ -11,9 +11,7 @@ namespace plait::plan {
 // going), then `bytes` from sender to receiver; the sender's work counts, the receiver's is not asked for. A collective:
 // `seconds` from the time when all have come to the time when bytes move (all rounds' latencies together), then `bytes` from
 // each member of the ring to the next. The slowest member's numbers count, each by itself.
-//
-// Forward and backward of a segment in a tensor group: `seconds` of compute on its own, then the segment's collectives as if
-// they were one: `inside_seconds`, all their latencies, then `bytes`. Of a group of one, only `seconds` count.
+// Several in one instruction are as if they were one. Of a group of one, only `seconds` count.
 struct Work {
   double seconds = 0;
   double bytes = 0;
@@ -22,8 +20,6 @@ struct Work {
   // Messages and collectives: how much longer compute takes, on all ranks that take part, while this is going on: 0.05 is 5 %.
   // What goes on at the same time adds up.
   double compute_slowdown = 0;
-  double inside_seconds = 0;  // of segments
-  int inside = 0;             // collectives within the segment, for their count in the ledger
   friend bool operator==(const Work&, const Work&) = default;
 };
 
