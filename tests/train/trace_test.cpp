@@ -139,7 +139,7 @@ TEST_F(TraceTest, ShowsExchangesOnAStreamOfTheirOwn) {
     ++exchanges;
   }
   // Of two ranks and four micro-batches: before each segment but the embedding in both directions, and before the loss.
-  EXPECT_EQ(exchanges, 2 * 4 * (((2 * 2 + 1) * 2 + 1)) << "two layers";
+  EXPECT_EQ(exchanges, 2 * 4 * ((2 * 2 + 1) * 2 + 1)) << "two layers";
   EXPECT_EQ(threads.size(), 1u);
   EXPECT_TRUE(!compute.contains(*threads.begin()));
 }
