@@ -270,6 +270,7 @@ struct CommConfig {
   std::optional<Mover> mover;          // nothing: auto, the fastest
   double bucket_mb = 0;                // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;
+  bool braid = true;
   double timeout_s = 60;
   std::int64_t max_ctas = 0;            // NCCL: bound on SMs per collective; 0: NCCL's choice
   std::string interface = "127.0.0.1";  // address, network interface or subnet that host communication listens on
@@ -293,7 +294,11 @@ struct CommConfig {
                "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer "
                "collectives and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200.");
     k.key("overlap", &CommConfig::overlap, k.yes_or_no(),
-          "Reduce a bucket while backward goes on. Changes the time, not one bit of the result.");
+          "Let sums, gradients and messages go on beside computing. Changes the time, not one bit of the result.");
+    k.key("braid", &CommConfig::braid, k.yes_or_no(),
+          "Compute two passes of a rank segment by segment by turns where tensor-parallel ranks share the segments, so that "
+          "the sums of one go on behind the other (docs/overlap.md). Holds one more micro-batch for the length of a pass. "
+          "Changes the time, not one bit of the result. Without effect while `parallel.tensor` is 1.");
     k.key("timeout_s", &CommConfig::timeout_s, k.real(0.01, 1e6, "timers count milliseconds; the most is 12 days"),
           "Seconds after which a rank that does not join a collective, or does not answer the others, is an error.");
     k.auto_key("max_ctas", &CommConfig::max_ctas, k.whole(1, limits::thread_blocks),

@@ -117,6 +117,7 @@ class Parser {
     const auto forwards = std::count_if(passes.begin() + static_cast<std::ptrdiff_t>(before), passes.end(),
                                         [](const Step& step) { return step.pass.kind == PassKind::forward; });
     if (passes.size() != before + 2 || forwards != 1) refuse(cell, "must be a forward and a backward, in either order");
+    steps_.back().back().pass.braided = true;
   }
 
   void read_action(const Cell& cell, std::string_view action) {
@@ -382,7 +383,14 @@ std::string fingerprint(const ScheduleFile& file) {
 std::string schedule_csv(const std::vector<std::vector<StagePass>>& ranks) {
   std::string text;
   for (const std::vector<StagePass>& passes : ranks) {
-    for (std::size_t n = 0; n < passes.size(); ++n) text += (n == 0 ? "" : ",") + to_string(passes[n]);
+    for (std::size_t n = 0; n < passes.size(); ++n) {
+      const bool pair = n + 1 < passes.size() && passes[n + 1].braided &&
+                        (passes[n].kind == PassKind::forward) != (passes[n + 1].kind == PassKind::forward) &&
+                        passes[n].kind != PassKind::backward_weight && passes[n + 1].kind != PassKind::backward_weight;
+      text += n == 0 ? "" : ",";
+      text += pair ? fmt::format("({};{})OVERLAP_F_B", to_string(passes[n]), to_string(passes[n + 1])) : to_string(passes[n]);
+      if (pair) ++n;
+    }
     text += '\n';
   }
   return text;

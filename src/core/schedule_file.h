@@ -26,6 +26,7 @@ enum class PassKind {
 struct StagePass {
   PassKind kind = PassKind::forward;
   int stage = 0, micro_batch = 0;
+  bool braided = false;  // may run together with the pass before it on its rank
   friend bool operator==(const StagePass&, const StagePass&) = default;
 };
 
@@ -52,7 +53,7 @@ std::shared_ptr<const ScheduleFile> parse_schedule(std::string text, const std::
 // A hash of the passes: two files that differ in more than form have different ones, but for one chance in 2^64.
 std::string fingerprint(const ScheduleFile& file);
 
-// The same form, without idle cells.
+// The same form, without idle cells. Of braided passes it says so where they are a forward and a backward.
 std::string schedule_csv(const std::vector<std::vector<StagePass>>& ranks);
 
 }  // namespace plait

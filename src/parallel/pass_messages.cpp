@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/braids.h"
 #include "parallel/schedule_timeline.h"
 #include "parallel/slots.h"
 
@@ -36,7 +37,7 @@ class Play {
     for (bool moved = true; moved;) {
       moved = false;
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-        for (; can_compute(rank); moved = true) ++ranks_[rank].done;
+        for (; can_compute(rank); moved = true) ranks_[rank].done = turn_at(passes_[rank], ranks_[rank].done).end();
       }
       for (Channel& channel : channels_) {
         for (; can_receive(channel); moved = true) ++channel.received;
@@ -91,19 +92,27 @@ class Play {
     }
   }
 
-  // As the generator does: one pass ahead, or with nothing at the same time just before the pass.
+  // As the generator does: one turn ahead, or with nothing at the same time just before the turn.
   void place_receives(int receiver, const StageMap& map) {
     const std::vector<Pass>& passes = passes_[static_cast<std::size_t>(receiver)];
     std::vector<ChunkOfRank> chunks(static_cast<std::size_t>(map.chunks(receiver)));
     std::map<int, std::size_t> placed;  // by channel
-    for (std::size_t n = 0; n < passes.size(); ++n) {
-      if (n == 0 || !overlap_) place_messages(receiver, n, chunks, placed);
-      if (overlap_ && n + 1 < passes.size()) place_messages(receiver, n + 1, chunks, placed);
-      ChunkOfRank& chunk = chunks[static_cast<std::size_t>(passes[n].chunk)];
-      if (passes[n].kind == PassKind::forward) chunk.held.insert(passes[n].micro_batch);
-      if (passes[n].kind != PassKind::backward && passes[n].kind != PassKind::backward_weight) continue;
-      chunk.finished.insert(passes[n].micro_batch);
-      give_back(receiver, map, passes[n].chunk, passes[n].micro_batch, n + 1, chunks);
+    const auto place = [&](const Turn& turn) {
+      for (std::size_t n = turn.first; n < turn.end(); ++n) place_messages(receiver, n, chunks, placed);
+    };
+    for (std::size_t n = 0; n < passes.size();) {
+      const Turn turn = turn_at(passes, n);
+      if (n == 0 || !overlap_) place(turn);
+      if (overlap_ && turn.end() < passes.size()) place(turn_at(passes, turn.end()));
+      for (; n < turn.end(); ++n) {
+        if (passes[n].kind == PassKind::forward)
+          chunks[static_cast<std::size_t>(passes[n].chunk)].held.insert(passes[n].micro_batch);
+      }
+      for (n = turn.first; n < turn.end(); ++n) {
+        if (passes[n].kind != PassKind::backward && passes[n].kind != PassKind::backward_weight) continue;
+        chunks[static_cast<std::size_t>(passes[n].chunk)].finished.insert(passes[n].micro_batch);
+        give_back(receiver, map, passes[n].chunk, passes[n].micro_batch, turn.end(), chunks);
+      }
     }
   }
 
@@ -146,9 +155,16 @@ class Play {
 
   bool can_compute(std::size_t rank) const {
     const Rank& r = ranks_[rank];
-    if (r.done == r.passes.size() || !is_received(r.passes[r.done].needs)) return false;
-    if (overlap_) return is_received(r.passes[r.done].earlier);
-    return r.done == 0 || is_received(r.passes[r.done - 1].sends);
+    if (r.done == r.passes.size()) return false;
+    const Turn turn = turn_at(passes_[rank], r.done);
+    for (std::size_t n = turn.first; n < turn.end(); ++n) {
+      if (!is_received(r.passes[n].needs) || (overlap_ && !is_received(r.passes[n].earlier))) return false;
+    }
+    // Without overlap, what the turn before has sent has arrived. It had two passes at the most; all before them has anyway.
+    for (std::size_t n = r.done; !overlap_ && n > 0 && n + 2 > r.done; --n) {
+      if (!is_received(r.passes[n - 1].sends)) return false;
+    }
+    return true;
   }
 
   bool can_receive(const Channel& channel) const {
@@ -181,9 +197,13 @@ bool may_receive_one_pass_ahead(const Schedule& schedule) {
 void time_messages(Schedule& schedule) {
   schedule.times.clear();
   if (may_receive_one_pass_ahead(schedule)) return;
-  for (const std::vector<TimedPass>& passes : simulate(schedule).ranks) {
+  const Timeline timeline = simulate(schedule);
+  for (std::size_t r = 0; r < timeline.ranks.size(); ++r) {
     std::vector<TimeSpan>& times = schedule.times.emplace_back();
-    for (const TimedPass& p : passes) times.push_back({p.begin, p.end});
+    for (const Turn& turn : turns(schedule.passes[r])) {
+      const TimeSpan span{timeline.ranks[r][turn.first].begin, timeline.ranks[r][turn.end() - 1].end};
+      times.insert(times.end(), turn.count, span);
+    }
   }
 }
 

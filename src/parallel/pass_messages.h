@@ -21,7 +21,7 @@ struct PassMessage {
 // Nothing where the neighbouring stage is on the same rank, or there is none, or the pass is a weight part.
 std::optional<PassMessage> message_of(const Schedule& schedule, int sender, const Pass& pass);
 
-// Whether everybody gets to the end of the step if messages are received one pass before the one that needs them. A message
+// Whether everybody gets to the end of the step if messages are received one turn before the one that needs them. A message
 // goes straight into a buffer of its receiver, which an earlier micro-batch may still fill by then; a sender, which has
 // `gradient_out_slots`, then waits. (Without overlap it waits for every message.) True says that it is proved; false, that
 // messages had better be received as they are sent (Schedule::times), which always works.

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "core/error.h"
+#include "parallel/braids.h"
 #include "parallel/pass_messages.h"
 #include "parallel/program_set.h"
 #include "parallel/program_waits.h"
@@ -83,13 +86,17 @@ class ProgramBuilder {
             {*message, schedule.times.empty() ? 0 : schedule.times[static_cast<std::size_t>(sender)][n].end});
       }
     }
-    if (!passes.empty()) receive_for(passes.front());
-    for (std::size_t n = 0; n < passes.size(); ++n) {
-      if (!schedule.times.empty()) receive_until(schedule.times[static_cast<std::size_t>(spec_.rank)][n].begin);
-      // One pass ahead, so that the message arrives while the pass before is computed.
-      if (spec_.overlap && n + 1 < passes.size()) receive_for(passes[n + 1]);
-      compute(passes[n]);
-      if (!spec_.overlap && n + 1 < passes.size()) receive_for(passes[n + 1]);
+    const auto receive_for_turn = [&](std::size_t first) {
+      if (first == passes.size()) return;
+      for (const Pass& pass : passes_of(passes, turn_at(passes, first))) receive_for(pass);
+    };
+    receive_for_turn(0);
+    for (const Turn& turn : turns(passes)) {
+      if (!schedule.times.empty()) receive_until(schedule.times[static_cast<std::size_t>(spec_.rank)][turn.first].begin);
+      // One turn ahead, so that the message arrives while the one before is computed.
+      if (spec_.overlap) receive_for_turn(turn.end());
+      compute(passes_of(passes, turn));
+      if (!spec_.overlap) receive_for_turn(turn.end());
     }
   }
 
@@ -100,8 +107,12 @@ class ProgramBuilder {
       const Pass pass{PassKind::forward, stages.chunk_of(stage), 0};
       const Chunk& c = chunk(pass.chunk);
       if (c.previous_rank >= 0) receive(c.previous_rank, {spec_.rank, false, pass.chunk, 0});
-      compute(pass);
+      compute({&pass, 1});
     }
+  }
+
+  static std::span<const Pass> passes_of(const std::vector<Pass>& passes, const Turn& turn) {
+    return {passes.data() + turn.first, turn.count};
   }
 
   int remote(int rank) const { return rank == spec_.rank ? -1 : rank; }
@@ -170,12 +181,67 @@ class ProgramBuilder {
     add_message(std::move(i));
   }
 
-  void compute(const Pass& pass) {
+  // The passes of a turn: their segments by turns, each pass at an even pace from the turn's beginning to its end.
+  void compute(std::span<const Pass> passes) {
+    struct Strand {
+      std::vector<Segment> segments;
+      std::size_t done = 0;
+      // Where in the turn the middle of its next segment is, times two and the number of segments of the other.
+      std::size_t position(std::size_t other) const { return (2 * done + 1) * other; }
+    };
+    std::vector<Strand> strands;
+    for (const Pass& pass : passes) strands.push_back({begin(pass), 0});
+    program_.lanes = std::max(program_.lanes, static_cast<int>(passes.size()));
+    for (;;) {
+      std::size_t next = strands.size();
+      for (std::size_t s = 0; s < strands.size(); ++s) {
+        if (strands[s].done == strands[s].segments.size()) continue;
+        const bool sooner = next == strands.size() || strands[s].position(strands[next].segments.size()) <
+                                                          strands[next].position(strands[s].segments.size());
+        if (sooner) next = s;
+      }
+      if (next == strands.size()) break;
+      lane_ = static_cast<int>(next);
+      strands[next].segments[strands[next].done++]();
+    }
+    for (const Pass& pass : passes) send(pass);
+    for (const Pass& pass : passes) {
+      if (pass.kind == PassKind::backward || pass.kind == PassKind::backward_weight) finish_micro_batch(pass);
+    }
+  }
+
+  // Adds what a segment of a pass computes, and the exchanges that follow it.
+  using Segment = std::function<void()>;
+
+  // What a pass computes, in order; takes the slots that it needs.
+  std::vector<Segment> begin(const Pass& pass) {
     switch (pass.kind) {
       case PassKind::forward: return forward(pass);
       case PassKind::backward: return backward(pass, true);
       case PassKind::backward_input: return backward(pass, false);
       case PassKind::backward_weight: return backward_weight(pass);
+    }
+    throw InternalError("PassKind: no such kind");
+  }
+
+  void send(const Pass& pass) {
+    const Chunk& c = chunk(pass.chunk);
+    ChunkSlots& s = slots(pass.chunk);
+    if (pass.kind == PassKind::forward && c.next_rank >= 0) {
+      add_message({.kind = InstructionKind::send_activation,
+                   .stream = stream(StreamRole::send, c.next_rank),
+                   .micro_batch = pass.micro_batch,
+                   .chunk = pass.chunk,
+                   .slot = s.activations.of(pass.micro_batch)});
+    }
+    const bool gradient = pass.kind == PassKind::backward || pass.kind == PassKind::backward_input;
+    if (gradient && c.previous_rank >= 0) {
+      add_message({.kind = InstructionKind::send_gradient,
+                   .stream = stream(StreamRole::send, c.previous_rank),
+                   .micro_batch = pass.micro_batch,
+                   .chunk = pass.chunk,
+                   .gradient_out = s.sent_gradients});
+      s.sent_gradients = (s.sent_gradients + 1) % gradient_out_slots;
     }
   }
 
@@ -196,7 +262,7 @@ class ProgramBuilder {
   Instruction instruction(InstructionKind kind, const Pass& pass, int segment) {
     const Chunk& c = chunk(pass.chunk);
     ChunkSlots& s = slots(pass.chunk);
-    Instruction i{.kind = kind, .micro_batch = pass.micro_batch, .chunk = pass.chunk, .segment = segment, .lane = 0};
+    Instruction i{.kind = kind, .micro_batch = pass.micro_batch, .chunk = pass.chunk, .segment = segment, .lane = lane_};
     i.slot = s.activations.of(pass.micro_batch);
     if (c.previous_rank >= 0) {
       i.input_slot = s.inputs.of(pass.micro_batch);
@@ -224,40 +290,48 @@ class ProgramBuilder {
   // For how many micro-batches the same has been computed in this step.
   int computed_before(const Instruction& i) { return computed_[{i.kind, i.segment}]++; }
 
-  void forward(const Pass& pass) {
+  std::vector<Segment> forward(const Pass& pass) {
+    slots(pass.chunk).activations.take(pass.micro_batch);
     const Chunk& c = chunk(pass.chunk);
-    const int slot = slots(pass.chunk).activations.take(pass.micro_batch);
+    std::vector<Segment> segments;
     for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
-      if (has_norm(program_.kind(segment))) {
-        add(exchange(InstructionKind::exchange_forward, pass, segment,
-                     {.sum = spec_.several && segment > c.first_segment, .norm = true, .gather = spec_.sequence_parallel}));
-      }
-      Instruction i = segment_instruction(InstructionKind::forward, pass, segment);
-      // Targets are for the loss, and for what several ranks tell each other of their logits.
-      if (!has_output(program_.kind(segment)) && !spec_.several) i.batch_slot = -1;
-      add(std::move(i));
+      segments.push_back([this, pass, segment] {
+        if (segment == chunk(pass.chunk).first_segment) enter(pass, segment);
+        Instruction i = segment_instruction(InstructionKind::forward, pass, segment);
+        // Targets are for the loss, and for what several ranks tell each other of their logits.
+        if (!has_output(program_.kind(segment)) && !spec_.several) i.batch_slot = -1;
+        add(std::move(i));
+        leave(pass, segment);
+      });
     }
-    if (!has_output(program_.kind(c.last_segment()))) {
-      loss(pass, c.last_segment());
-    } else if (spec_.several) {
-      add(exchange(InstructionKind::exchange_forward, pass, c.end_segment, {.sum = true}));
-    }
-    if (c.next_rank >= 0) {
-      add_message({.kind = InstructionKind::send_activation,
-                   .stream = stream(StreamRole::send, c.next_rank),
-                   .micro_batch = pass.micro_batch,
-                   .chunk = pass.chunk,
-                   .slot = slot});
-    }
+    const int head = c.last_segment();
+    if (!has_output(program_.kind(head))) segments.push_back([this, pass, head] { loss(pass, head); });
+    return segments;
   }
 
-  void loss(const Pass& pass, int head) {
-    if (spec_.several) {
-      Instruction i = instruction(InstructionKind::exchange_loss, pass, head);
+  // What is between a segment and the one before it, in forward.
+  void enter(const Pass& pass, int segment) {
+    if (!has_norm(program_.kind(segment))) return;
+    const bool sum = spec_.several && segment > chunk(pass.chunk).first_segment;
+    add(exchange(InstructionKind::exchange_forward, pass, segment,
+                 {.sum = sum, .norm = true, .gather = spec_.sequence_parallel}));
+  }
+  // And between it and the next, at once: others' exchanges come behind it.
+  void leave(const Pass& pass, int segment) {
+    const Chunk& c = chunk(pass.chunk);
+    if (segment < c.last_segment()) {
+      enter(pass, segment + 1);
+    } else if (spec_.several && has_output(program_.kind(segment))) {
+      add(exchange(InstructionKind::exchange_forward, pass, c.end_segment, {.sum = true}));
+    } else if (spec_.several) {
+      Instruction i = instruction(InstructionKind::exchange_loss, pass, segment);
       i.group = Group::tensor;
       i.stream = stream(StreamRole::exchange);
       add(std::move(i));
     }
+  }
+
+  void loss(const Pass& pass, int head) {
     Instruction i = segment_instruction(InstructionKind::loss, pass, head);
     i.accumulate = computed_before(i) > 0;
     add(std::move(i));
@@ -296,45 +370,47 @@ class ProgramBuilder {
         exchange(InstructionKind::exchange_recompute, pass, segment, {.norm = true, .gather = spec_.sequence_parallel}), pass));
   }
 
-  void backward(const Pass& pass, bool whole) {
+  std::vector<Segment> backward(const Pass& pass, bool whole) {
     const Chunk& c = chunk(pass.chunk);
-    ChunkSlots& s = slots(pass.chunk);
-    s.stashes.take(pass.micro_batch);
+    slots(pass.chunk).stashes.take(pass.micro_batch);
     const bool turns_here = c.stage > 0 && c.previous_rank < 0;
     if (turns_here) slots(chunk_of_stage(c.stage - 1)).stashes.take(pass.micro_batch);
-    if (c.next_rank >= 0 && spec_.sequence_parallel) {
-      add(in_backward(exchange(InstructionKind::exchange_backward, pass, c.end_segment, {.gather = true}), pass));
+    std::vector<Segment> segments;
+    // What has to be there first.
+    const bool gathers = c.next_rank >= 0 && spec_.sequence_parallel;
+    if (gathers || recomputes(c.last_segment())) {
+      segments.push_back([this, pass, gathers, c] {
+        if (gathers)
+          add(in_backward(exchange(InstructionKind::exchange_backward, pass, c.end_segment, {.gather = true}), pass));
+        recompute(pass, c.last_segment());
+      });
     }
-    recompute(pass, c.last_segment());
     for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
-      if (has_norm(program_.kind(segment))) {
-        add(in_backward(segment_instruction(InstructionKind::backward_input, pass, segment), pass));
-        const bool sent = segment == c.first_segment && c.previous_rank >= 0;
-        add(adding(in_backward(exchange(InstructionKind::exchange_backward, pass, segment,
-                                        {.sum = spec_.several, .norm = true, .gather = spec_.sequence_parallel && !sent}),
-                               pass)));
-        recompute(pass, segment - 1);
-      }
+      if (has_norm(program_.kind(segment))) segments.push_back([this, pass, segment] { input_part(pass, segment); });
       // The head's weight part follows at once: its logits are too large to keep.
-      if (whole || !has_output(program_.kind(segment))) weight_part(pass, segment);
+      if (whole || !has_output(program_.kind(segment)))
+        segments.push_back([this, pass, segment] { weight_part(pass, segment); });
     }
-    if (c.previous_rank >= 0) {
-      add_message({.kind = InstructionKind::send_gradient,
-                   .stream = stream(StreamRole::send, c.previous_rank),
-                   .micro_batch = pass.micro_batch,
-                   .chunk = pass.chunk,
-                   .gradient_out = s.sent_gradients});
-      s.sent_gradients = (s.sent_gradients + 1) % gradient_out_slots;
-    }
-    if (whole) finish_micro_batch(pass);
+    return segments;
   }
 
-  void backward_weight(const Pass& pass) {
+  void input_part(const Pass& pass, int segment) {
     const Chunk& c = chunk(pass.chunk);
+    add(in_backward(segment_instruction(InstructionKind::backward_input, pass, segment), pass));
+    const bool sent = segment == c.first_segment && c.previous_rank >= 0;
+    add(adding(in_backward(exchange(InstructionKind::exchange_backward, pass, segment,
+                                    {.sum = spec_.several, .norm = true, .gather = spec_.sequence_parallel && !sent}),
+                           pass)));
+    recompute(pass, segment - 1);
+  }
+
+  std::vector<Segment> backward_weight(const Pass& pass) {
+    const Chunk& c = chunk(pass.chunk);
+    std::vector<Segment> segments;
     for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
-      if (has_output(program_.kind(segment))) weight_part(pass, segment);
+      if (has_output(program_.kind(segment))) segments.push_back([this, pass, segment] { weight_part(pass, segment); });
     }
-    finish_micro_batch(pass);
+    return segments;
   }
 
   void weight_part(const Pass& pass, int segment) {
@@ -449,6 +525,7 @@ class ProgramBuilder {
     double sent = 0;  // by Schedule::times
   };
   std::map<int, std::deque<Expected>> expected_;  // by sending rank, in its order: not received yet
+  int lane_ = 0;                                  // of the pass whose segment is being added
   SlotTable batches_;
   int loaded_ = 0;                                           // micro-batches, into batches_
   std::map<std::pair<InstructionKind, int>, int> computed_;  // micro-batches, by what and segment

@@ -1,6 +1,9 @@
 #include "parallel/program_grid.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include "parallel/program_timeline.h"
 #include "parallel/schedule.h"
@@ -8,64 +11,65 @@
 namespace plait::parallel {
 namespace {
 
-// Consecutive instructions of a program that the picture shows as one.
+// Instructions of a program that the picture shows as one.
 struct DrawnPass {
   char letter = 'F';
   int chunk = -1, micro_batch = -1;
-  int first = 0;  // instruction
+  int first = 0, last = 0;  // instructions
   int units = 1;
 };
-
-bool same_pass(const DrawnPass& a, const DrawnPass& b) {
-  return a.letter == b.letter && a.chunk == b.chunk && a.micro_batch == b.micro_batch;
-}
 
 bool is_segment(InstructionKind kind) {
   return kind == InstructionKind::forward || kind == InstructionKind::backward_input ||
          kind == InstructionKind::backward_weight;
 }
 
-// Whether some weight part is computed later than right after the input part of its segment; the head's never is.
+// (chunk, micro-batch)
+using WhichBatch = std::pair<int, int>;
+WhichBatch batch_of(const Instruction& i) { return {i.chunk, i.micro_batch}; }
+
+bool is_weight_pass(const Program& program, const Instruction& i) {
+  // The head's weight part follows its input part in every schedule.
+  return i.kind == InstructionKind::backward_weight && has_output(program.kind(i.segment));
+}
+
+// Whether some weight part is computed later than right after the input part of its segment.
 bool splits_backward(const Program& program) {
-  const Instruction* previous = nullptr;  // of a segment
+  std::map<WhichBatch, const Instruction*> previous;  // of a segment
   for (const Instruction& i : program.instructions) {
     if (!is_segment(i.kind)) continue;
-    const bool at_once =
-        previous != nullptr && previous->kind == InstructionKind::backward_input && previous->segment == i.segment;
-    const model::SegmentKind kind = program.kind(i.segment);
-    if (i.kind == InstructionKind::backward_weight && has_norm(kind) && has_output(kind) && !at_once) return true;
-    previous = &i;
+    const Instruction*& before = previous[batch_of(i)];
+    const bool at_once = before != nullptr && before->kind == InstructionKind::backward_input && before->segment == i.segment;
+    if (is_weight_pass(program, i) && has_norm(program.kind(i.segment)) && !at_once) return true;
+    before = &i;
   }
   return false;
 }
 
-// What pass the instruction of a segment is of, as a letter. `split`: apart from whole backwards.
-char letter_of(const Program& program, const Instruction& i, bool split) {
-  if (i.kind == InstructionKind::forward) return 'F';
-  return split && i.kind == InstructionKind::backward_weight && has_output(program.kind(i.segment)) ? 'W' : 'B';
+// Those whose weight parts come between their input parts: some programs have whole backwards beside split ones.
+std::set<WhichBatch> whole_backwards(const Program& program) {
+  std::set<WhichBatch> weighed, whole;
+  for (const Instruction& i : program.instructions) {
+    if (is_segment(i.kind) && is_weight_pass(program, i)) weighed.insert(batch_of(i));
+    if (i.kind == InstructionKind::backward_input && weighed.contains(batch_of(i))) whole.insert(batch_of(i));
+  }
+  return whole;
 }
 
+// `split`: some backwards of the programs are.
 std::vector<DrawnPass> passes_of(const Program& program, bool split) {
+  const std::set<WhichBatch> whole = whole_backwards(program);
   std::vector<DrawnPass> passes;
-  const Instruction* previous = nullptr;  // of a segment
-  bool whole = false;                     // the backward that goes on
+  std::map<std::tuple<char, int, int>, std::size_t> known;
   for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
     const Instruction& i = program.at(n);
-    if (i.kind == InstructionKind::gradient_norm) passes.push_back({.letter = 'U', .first = n});
+    if (i.kind == InstructionKind::gradient_norm) passes.push_back({.letter = 'U', .first = n, .last = n});
     if (!is_segment(i.kind)) continue;
-    const bool goes_on = previous != nullptr && previous->chunk == i.chunk && previous->micro_batch == i.micro_batch;
-    const bool was_weight = goes_on && letter_of(program, *previous, true) == 'W';
-    // An input part behind a weight part: some programs have whole backwards beside split ones.
-    if (was_weight && i.kind == InstructionKind::backward_input && !whole) {
-      if (passes.back().letter == 'W') passes.pop_back();
-      passes.back().units = 2;
-      whole = true;
-    }
-    whole = whole && goes_on;
-    const int units = split || i.kind == InstructionKind::forward ? 1 : 2;
-    const DrawnPass pass{letter_of(program, i, split && !whole), i.chunk, i.micro_batch, n, units};
-    if (passes.empty() || !same_pass(passes.back(), pass)) passes.push_back(pass);
-    previous = &i;
+    const bool forward = i.kind == InstructionKind::forward, is_whole = !split || whole.contains(batch_of(i));
+    const char letter = forward ? 'F' : !is_whole && is_weight_pass(program, i) ? 'W' : 'B';
+    const auto [it, fresh] = known.try_emplace({letter, i.chunk, i.micro_batch}, passes.size());
+    if (fresh) passes.push_back({letter, i.chunk, i.micro_batch, n, n, forward || !is_whole ? 1 : 2});
+    passes[it->second].last = n;
   }
   return passes;
 }
@@ -166,9 +170,10 @@ class Grid {
     for (int p = 0; p < static_cast<int>(passes.size()); ++p) {
       const DrawnPass& pass = passes[static_cast<std::size_t>(p)];
       const auto& run = timeline_.ranks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(pass.first)];
+      const std::string braid = p > 0 && passes[static_cast<std::size_t>(p) - 1].last > pass.first ? "&" : "";
       const int begin = run ? static_cast<int>(run->begin) : at_end;
       for (int unit = 0; unit < pass.units; ++unit) {
-        put(line, begin + unit, {unit == 0 ? label(pass, program.chunks.size()) : "--", pass.letter});
+        put(line, begin + unit, {unit == 0 ? braid + label(pass, program.chunks.size()) : "--", pass.letter});
       }
       if (p == marked) line.mark_begin = begin, line.mark_end = begin + pass.units;
       if (!run) at_end += pass.units;

@@ -18,8 +18,9 @@ struct GridOptions {
 // A line per pipeline rank (of the data and tensor coordinates of the marked rank, or 0), a cell per unit of time, in which a
 // whole stage's forward takes one unit and each part of its backward one:
 //   F0 forward of micro-batch 0, B0 its backward (both parts: two cells, "B0 --"; or the input part alone), W0 the weight part
-//   alone; with several chunks "F0a" for the first, "F0b" for the second; U the update; .. idle
-//   messages: >0 output of micro-batch 0 to the next stage, <0 gradient to the stage before
+//   alone; "&" before a pass that is computed by turns with the one before it; with several chunks "F0a" for the first, "F0b"
+//   for the second; U the update; .. idle messages: >0 output of micro-batch 0 to the next stage, <0 gradient to the stage
+//   before
 // Programs that deadlock are drawn up to the deadlock; passes that never ran follow after a bar.
 std::string draw_programs(const ProgramSet& set, const GridOptions& options = {});
 

@@ -59,6 +59,7 @@ class LifetimeTable {
       last = {std::min(last.first, span->first), std::max(last.last, span->last)};
     }
   }
+  bool has(const BufferId& buffer) const { return buffers_.contains(buffer); }
   // Ascending and apart; empty: always live. Anything never used would count as always live, so it is refused.
   std::vector<Lifetime> of(const BufferId& buffer) const {
     const auto it = buffers_.find(buffer);
@@ -186,8 +187,13 @@ class MemoryItems {
     const model::SegmentSizes& sizes = plan_.sizes;
     const auto rows = static_cast<std::size_t>(sizes.micro_batch.rows());
     const std::size_t whole = rows * static_cast<std::size_t>(sizes.shape.hidden) * size_of(sizes.compute);
+    // What only an evaluation uses, which has one lane, is there always.
     const auto has = [&](BufferKind kind, int lane, std::size_t bytes) {
       const BufferId buffer{kind, lane, 0};
+      if (!table_.has(buffer)) {
+        if (lane == 0) always(lane_item(buffer), "exchanges", bytes);
+        return;
+      }
       items_.push_back({lane_item(buffer), "exchanges", bytes, table_.of(buffer), 0});
     };
     const auto holds = [&](auto&& is) {

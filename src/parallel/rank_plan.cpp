@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "parallel/braids.h"
 #include "parallel/pass_messages.h"
 #include "parallel/rank_memory.h"
 
@@ -134,6 +135,8 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   }
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
   job.schedule = schedule_of(config, layout, job.micro_batches);
+  // There is something to hide where tensor-parallel ranks exchange sums.
+  layout.tensor > 1 && config.comm.braid ? braid(job.schedule) : unbraid(job.schedule);
   job.stages = stages_of(config, shape, job.schedule, splits);
   return job;
 }

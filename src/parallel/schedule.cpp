@@ -208,7 +208,7 @@ Schedule schedule_of_file(const ScheduleSpec& spec) {
   Schedule s{file.path, file.micro_batches, StageMap(file.rank_of_stage), {}};
   for (const std::vector<StagePass>& passes : file.ranks) {
     std::vector<Pass>& list = s.passes.emplace_back();
-    for (const StagePass& p : passes) list.push_back({p.kind, s.stages.chunk_of(p.stage), p.micro_batch});
+    for (const StagePass& p : passes) list.push_back({p.kind, s.stages.chunk_of(p.stage), p.micro_batch, p.braided});
   }
   return s;
 }
@@ -258,7 +258,7 @@ std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     std::vector<StagePass>& list = ranks.emplace_back();
     for (const Pass& p : schedule.passes[static_cast<std::size_t>(rank)]) {
-      list.push_back({p.kind, schedule.stages.stage(rank, p.chunk), p.micro_batch});
+      list.push_back({p.kind, schedule.stages.stage(rank, p.chunk), p.micro_batch, p.braided});
     }
   }
   return ranks;

@@ -22,6 +22,7 @@ struct Pass {
   PassKind kind = PassKind::forward;
   int chunk = 0;  // of this rank
   int micro_batch = 0;
+  bool braided = false;  // together with the pass before it (parallel/braids.h)
   friend bool operator==(const Pass&, const Pass&) = default;
 };
 
@@ -56,8 +57,9 @@ struct Schedule {
   int micro_batches = 1;
   StageMap stages;
   std::vector<std::vector<Pass>> passes;  // [rank], in order
-  // When each pass runs where nothing but others' results holds it up, [rank][n], if messages have to be received as they are
-  // sent so that ranks do not wait in a circle for buffers: see time_messages() in parallel/pass_messages.h. Else empty.
+  // When each pass, or the turn that it is part of, runs where nothing but others' results holds it up, [rank][n], if messages
+  // have to be received as they are sent so that ranks do not wait in a circle for buffers: see time_messages() in
+  // parallel/pass_messages.h. Else empty.
   std::vector<std::vector<TimeSpan>> times = {};
 
   int ranks() const { return stages.ranks(); }

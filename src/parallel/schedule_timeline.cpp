@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "core/error.h"
+#include "parallel/braids.h"
 #include "parallel/pass_ends.h"
 
 namespace plait::parallel {
@@ -50,13 +52,23 @@ Timeline simulate(const Schedule& schedule, const PassCosts& costs) {
     for (std::size_t r = 0; r < schedule.passes.size(); ++r) {
       std::vector<TimedPass>& done = timeline.ranks[r];
       for (; done.size() < schedule.passes[r].size(); moved = true) {
-        const Pass& pass = schedule.passes[r][done.size()];
-        const std::optional<double> ready = ends.ready(static_cast<int>(r), pass, costs.send);
-        if (!ready) break;
-        const double begin = std::max(*ready, done.empty() ? 0 : done.back().end);
-        done.push_back({pass, begin, begin + cost(pass.kind, costs)});
-        ends.finish(static_cast<int>(r), pass, done.back().end);
-        timeline.end = std::max(timeline.end, done.back().end);
+        const int rank = static_cast<int>(r);
+        const Turn turn = turn_at(schedule.passes[r], done.size());
+        const std::span<const Pass> passes(schedule.passes[r].data() + turn.first, turn.count);
+        double begin = done.empty() ? 0 : done.back().end;
+        bool all_ready = true;
+        for (const Pass& pass : passes) {
+          const std::optional<double> ready = ends.ready(rank, pass, costs.send);
+          all_ready = all_ready && ready;
+          begin = std::max(begin, ready.value_or(0));
+        }
+        if (!all_ready) break;
+        for (const Pass& pass : passes) {
+          done.push_back({pass, begin, begin + cost(pass.kind, costs)});
+          begin = done.back().end;
+        }
+        for (const Pass& pass : passes) ends.finish(rank, pass, begin);
+        timeline.end = std::max(timeline.end, begin);
       }
     }
   }

@@ -30,7 +30,8 @@ struct Timeline {
 
 // Every pass as early as its rank's order and its inputs allow. `costs` are per stage pass; a chunk costs 1 / chunks of it when
 // costs are those of a whole rank's share (the caller divides). InternalError if the schedule cannot run (it deadlocks) or does
-// not compute everything exactly once.
+// not compute everything exactly once. Braided passes stand one after the other, and what they yield is there at the end of
+// both.
 Timeline simulate(const Schedule& schedule, const PassCosts& costs = {});
 
 // The largest number of micro-batches for which `rank` has done some forward and not yet the backward (weight part included),

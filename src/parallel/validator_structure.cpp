@@ -229,6 +229,15 @@ class RankStructure {
     }
   }
 
+  // Memory of a norm that is recomputed is used for other things after forward.
+  template <typename Report>
+  void check_norm(const Instruction& i, const Report& problem) {
+    const bool has = i.segment < set_.segment_count() && has_norm(set_.kind(i.segment)) && has_output(set_.kind(i.segment));
+    const bool recomputed = set_.recompute && has && (!is_exchange(i.kind) || i.exchange.norm);
+    if (i.recomputed == recomputed) return;
+    problem(recomputed ? "uses the norm that forward has not kept" : "uses a recomputed norm, but forward keeps it");
+  }
+
   template <typename Report>
   void check_fields(const Instruction& i, const Report& problem) {
     const bool forward = i.kind == InstructionKind::forward, weight = i.kind == InstructionKind::backward_weight;
@@ -238,6 +247,7 @@ class RankStructure {
     const bool targets = i.kind == InstructionKind::loss || (reads_targets(kind) && forward && set_.several());
     if ((tokens || targets) && i.batch_slot < 0) problem("has no batch");
     const bool backward = weight || i.kind == InstructionKind::backward_input || i.kind == InstructionKind::exchange_backward;
+    if (backward || i.kind == InstructionKind::exchange_recompute) check_norm(i, problem);
     if (!backward) return;
     const Chunk& chunk = program_.chunk_of(i);
     const bool of_last = i.segment == chunk.last_segment() || i.segment == chunk.end_segment;

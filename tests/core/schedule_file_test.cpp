@@ -67,7 +67,7 @@ TEST(ScheduleFile, ReadsPairsIdleCellsAndPassesOverWhatPlaitAddsByItself) {
   for (const StagePass& p : file->ranks[0]) text += to_string(p) + " ";
   EXPECT_EQ(text, "0F0 0F1 0B0 0I1 0W1 ");
   EXPECT_THAT(file->ranks[1], ElementsAre(StagePass{PassKind::forward, 1, 0}, StagePass{PassKind::forward, 1, 1},
-                                          StagePass{PassKind::backward, 1, 0}, StagePass{PassKind::backward, 1, 1}));
+                                          StagePass{PassKind::backward, 1, 0, true}, StagePass{PassKind::backward, 1, 1}));
   EXPECT_TRUE(file->splits_backward);
 }
 

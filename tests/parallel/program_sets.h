@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/braids.h"
 #include "parallel/pass_messages.h"
 #include "parallel/pipeline_program.h"
 #include "parallel/program_set.h"
@@ -49,6 +50,7 @@ inline std::string first_problem(const ProgramSet& set) {
 // ConfigError where the schedule does not exist. Ranks of one pipeline coordinate share a program, unless `shared` is off.
 inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool shared = true) {
   Schedule schedule = make_schedule(spec.schedule);
+  if (spec.tensor > 1) braid(schedule);
   time_messages(schedule);
   const std::vector<SegmentRange> stages = small_stages(schedule.stages.count(), spec.even);
   const int segments = stages.back().end;

@@ -114,6 +114,7 @@ INSTANTIATE_TEST_SUITE_P(All, EverySchedule, testing::ValuesIn(built_in_kinds())
 std::vector<SetSpec> small_specs() {
   return {{.schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .data = 2, .zero = 2},
           {.schedule = {ScheduleKind::one_f_one_b, 3, 1, 4}, .data = 2, .zero = 1},
+          {.schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .tensor = 2},
           {.schedule = {ScheduleKind::gpipe, 2, 1, 3}, .tensor = 2, .tied = false},
           {.schedule = {ScheduleKind::one_f_one_b, 2, 1, 2}, .tensor = 2, .sequence_parallel = false, .recompute = true},
           {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .tensor = 2, .recompute = true},

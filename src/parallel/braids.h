@@ -1,0 +1,32 @@
+// Braids: pairs of passes that a rank computes together, segment by segment by turns. What one of them waits for, an exchange
+// between tensor-parallel ranks, then goes on behind a segment of the other.
+//
+// A backward hides most of its exchanges by itself, behind its weight parts; a forward has nothing to hide them behind. So a
+// forward goes with the backward before it, as DeepSeek-AI 2024 ("DualPipe") pairs them, or with another forward.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "parallel/schedule.h"
+
+namespace plait::parallel {
+
+// Passes [first, first + count) of a rank, which it computes together: one, or two that are braided. Messages that they need
+// are there before, and what they send is sent when both have been computed.
+struct Turn {
+  std::size_t first = 0, count = 1;
+  std::size_t end() const { return first + count; }
+};
+// The turn that begins with pass `first`.
+Turn turn_at(const std::vector<Pass>& passes, std::size_t first);
+std::vector<Turn> turns(const std::vector<Pass>& passes);
+
+// Says which passes are braided. A pair that a file marks stays, unless one of it needs the other, on this rank or by way of
+// others: those are computed one after the other. Where one rank has all stages nobody waits for its messages, so there each
+// forward is paired with the pass before or after it. Elsewhere a pair would hold up the rank that waits for the first of it.
+void braid(Schedule& schedule);
+// No passes are.
+void unbraid(Schedule& schedule);
+
+}  // namespace plait::parallel
