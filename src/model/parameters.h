@@ -31,22 +31,22 @@ struct TensorPart {
 struct Parameter {
   std::string name;  // "blocks.3.attention.qkv.weight"
   Shape shape;       // as computed with, on this rank; matrices are [out, in]
-  std::int64_t stored =
-      0;               // leading elements that are in use: the last rows of a padded vocabulary are not stored or initialised
+  // Leading elements that are in use: the last rows of a padded vocabulary are not stored or initialised.
+  std::int64_t stored = 0;
   Shape stored_shape;  // shape of the whole tensor, as written to checkpoints
   TensorPart part;     // where `shape` lies in it
-  int segment = 0;     // segment whose backward-weight completes its gradient on this rank
+  int segment = 0;     // segment whose backward completes its gradient on this rank
   Init init = Init::zero;
   float std = 0;         // of Init::normal
   bool decay = false;    // weight decay applies: matrices only, neither biases, norms nor the position table
   bool replica = false;  // another rank of the tensor group or the pipeline holds the same elements, keeps them equal, and
                          // stands for them where each element counts once (gradient norm, checkpoints)
-  bool norm = false;     // of a norm: backward_input computes its gradient; all others come from backward_weight
+  bool norm = false;     // of a norm: norm_backward computes its gradient; all others come from backward_weight
   GradientSum sum = GradientSum::none;
 };
 
-// The parameters of `segments` (ascending) on one tensor-parallel rank, in forward order of the blocks. A tied embedding
-// appears once: in segment 0, or in the head's segment where segment 0 is elsewhere.
+// The parameters of `segments` (ascending) on one tensor-parallel rank, in forward order. A tied embedding appears once: in
+// segment 0, or in the head where segment 0 is elsewhere.
 std::vector<Parameter> parameters(const ModelShape& shape, const TensorSplit& split, const std::vector<int>& segments);
 // All of them, whole.
 std::vector<Parameter> parameters(const ModelShape& shape);

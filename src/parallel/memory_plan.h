@@ -21,7 +21,9 @@ struct Lifetime {
 
 struct MemoryItem {
   std::string name;  // "weights", "segment 3 slot 0 qkv"
-  std::string kind;  // weights | gradients | optimizer | activations | scratch | batch | workspace | constants
+  // weights | gradients | optimizer | activations | gradients of activations | exchanges | messages | scratch | batch |
+  // workspace | constants
+  std::string kind;
   std::size_t bytes = 0;
   std::vector<Lifetime> lifetimes;  // ascending; empty: always live
   bool received = false;            // a message: not in the arena

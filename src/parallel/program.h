@@ -21,7 +21,7 @@ enum class InstructionKind {
   receive_activation,  // input of a chunk, from the rank of the stage before
   exchange_forward,    // what lies before (micro_batch, segment): see Exchange
   forward,             // of (micro_batch, segment)
-  exchange_loss,       // what tensor-parallel ranks tell each other of their logits
+  exchange_loss,       // gathers what tensor-parallel ranks tell each other of their logits (ops/cross_entropy.h)
   loss,                // of micro_batch, and its gradient
   send_activation,     // output of a chunk, to the rank of the stage after
   receive_gradient,    // gradient of a chunk's output, from the rank of the stage after
@@ -40,19 +40,28 @@ enum class InstructionKind {
 
 // What is done between segment `segment` and the one before it, on this rank's rows of the residual stream
 // (model/transformer.h). Forward, in this order:
-//   sum     the tensor-parallel ranks' parts of the product of the segment before, with its bias and residual, to the rows'
-//   owners norm    of the segment's input gather  the norm's output, of which every rank then has all rows
-// Backward: sum of the gradient of the norm's output, gradient of the norm, gather of the gradient of the segment's input.
-// One rank by itself only norms. At the ends of a chunk only one side is here: a chunk's last output is summed, then sent, and
-// `segment` is then the one after the chunk; what comes is normed and gathered, a gradient only gathered.
+//   sum     the ranks' parts of the product of the segment before, to whoever keeps the rows, who adds bias and residual
+//   norm    of the segment's input
+//   gather  the norm's output, so that every rank has all rows of it
+// Backward, in this order:
+//   sum     the ranks' parts of the gradient of the norm's output
+//   norm    its gradient, and those of its gain and bias
+//   gather  the gradient of the segment's input
+// Without sequence parallelism every rank keeps all rows: sums give them to everyone, and nothing is gathered. One rank by
+// itself only norms.
+//
+// At the ends of a chunk only one side is here. A chunk's last output is summed and then sent; what is received is normed and
+// gathered. A gradient that is received is gathered, one that is sent is not. An exchange behind a chunk's last segment is
+// under the number of the next: `segment` is Chunk::end_segment.
 struct Exchange {
   bool sum = false, norm = false, gather = false;
   bool communicates() const { return sum || gather; }
   friend bool operator==(const Exchange&, const Exchange&) = default;
 };
 
-// What a stream is for. Each pair of pipeline ranks has a stream in each direction, so that one waiting message holds up no
-// other; messages on one stream are in the same order on both ranks.
+// What a stream is for. All that a tensor group does together is on its exchange stream (without overlap, on the compute
+// stream), in one order; one rank by itself has none, and norms on its compute stream. Each pair of pipeline ranks has a stream
+// in each direction, so that one waiting message holds up no other; messages on one stream are in the same order on both ranks.
 enum class StreamRole { compute, copy, exchange, reduce, send, receive };
 
 struct StreamSpec {
@@ -81,7 +90,7 @@ struct Instruction {
   int micro_batch = -1, chunk = -1, segment = -1, bucket = -1;
   Group group = Group::data;            // of a collective
   Exchange exchange = {};               // of exchange_forward, exchange_recompute and exchange_backward
-  int lane = -1;                        // of what lives between a segment and an exchange only: see BufferKind::product
+  int lane = -1;                        // see Program::lanes
   int batch_slot = -1;                  // tokens and targets
   int slot = -1;                        // activations of (segment, micro_batch); send_activation: whose `output` it sends
   int input_slot = -1;                  // where the input of the chunk's first segment is: see input_buffer()
@@ -91,8 +100,7 @@ struct Instruction {
   int peer_chunk = -1, peer_slot = -1;  // of a send: the input or received gradient of the receiver that it fills
   bool accumulate = false;  // adds to weight gradients (reductions under ZeRO-2: to the sums) instead of overwriting them
   bool accumulate_tokens = false;  // the same for the embedding's table, to which a tied head on this rank has added first
-  bool recomputed =
-      false;  // backward: what the norm wrote in forward was not kept, and exchange_recompute has written it again
+  bool recomputed = false;         // backward: the norm's output was not kept, and exchange_recompute has written it again
   std::vector<int> waits = {};
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
@@ -104,6 +112,8 @@ struct Program {
   std::vector<model::SegmentKind> segments;  // of the whole model
   bool several = false;                      // each segment is shared by several tensor-parallel ranks
   int batch_slots = 1;
+  // Sets of the buffers that live between a segment and the exchange beside it only (BufferKind::product, statistics,
+  // norm_gradient). Passes take turns in a lane; passes that are under way at once each need their own.
   int lanes = 1;
   const Instruction& at(int index) const { return instructions[static_cast<std::size_t>(index)]; }
   const StreamSpec& stream_of(const Instruction& i) const { return streams[static_cast<std::size_t>(i.stream)]; }

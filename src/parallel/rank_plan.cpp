@@ -56,7 +56,7 @@ std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShap
   return splits ? splits->split(costs, schedule.stages) : split_stages(costs, schedule.stages);
 }
 
-// Blocks of one pipeline rank, ascending.
+// Segments of one pipeline rank, ascending.
 std::vector<int> segments_of(const Schedule& schedule, const std::vector<SegmentRange>& stages, int pipeline_rank) {
   std::vector<int> segments;
   for (int stage = 0; stage < schedule.stages.count(); ++stage) {

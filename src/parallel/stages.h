@@ -11,7 +11,7 @@
 
 namespace plait::parallel {
 
-// Blocks [first, end) of the model.
+// Segments [first, end) of the model.
 struct SegmentRange {
   int first = 0, end = 0;
   friend bool operator==(const SegmentRange&, const SegmentRange&) = default;

@@ -1,9 +1,9 @@
 // Traced steps as events of the Trace Event Format, which Perfetto and chrome://tracing read. Pure functions.
 //
 // One process per rank, one thread per stream, and below them what the GPU ran on each, where known. Slices are instructions
-// (category `compute` or `communication`) and waits (category `wait`): for other streams, and at
-// the head of a receive for a sender that was late. Arrows go from each send to its receive. Times are microseconds of the
-// steady clock, which all ranks of a host share; a simulated step has its own clock.
+// (category `compute` or `communication`) and waits (category `wait`): for other streams, and at the head of a receive for a
+// sender that was late. Arrows go from each send to its receive. Times are microseconds of the steady clock, which all ranks of
+// a host share; a simulated step has its own clock.
 #pragma once
 
 #include <chrono>

@@ -11,7 +11,7 @@ namespace {
 
 using model::SegmentKind;
 
-// Three buckets over segments 0..4, the middle one of two blocks.
+// Three buckets over segments 0..4, the middle one of two segments.
 std::vector<Bucket> buckets() {
   return {{.range = {0, 128}, .segments = {4}, .place = 0},
           {.range = {128, 256}, .segments = {3, 2}, .place = 1},
