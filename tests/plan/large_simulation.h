@@ -12,7 +12,7 @@
 
 namespace plait::plan::test {
 
-// GPT-3's 96 segments, bf16: the programs as a training run makes them.
+// GPT-3's 96 blocks, bf16: the programs as a training run makes them.
 inline parallel::ProgramSet gpt3(const parallel::Layout& layout, int micro_batches) {
   Config config;
   config.model.layers = 96, config.model.hidden = 12288, config.model.heads = 96, config.model.vocab = 50304,

@@ -201,7 +201,7 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
   EXPECT_EQ(of({.pipeline = 1, .data = 8, .tensor = 1}), 1110) << "none was measured among eight";
 }
 
-// FLOPs know nothing of how much faster a head's one large product is than the many small kernels of a segment.
+// FLOPs know nothing of how much faster a head's one large product is than the many small kernels of a block.
 TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
   topology::Fabric fabric = fixture("two_sockets.xml");
   const auto plan = [&](double head_blocks, const std::string& stages, const std::vector<std::string>& fixed = {}) {

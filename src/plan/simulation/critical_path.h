@@ -39,9 +39,9 @@ struct CriticalSums {
   double compute = 0;     // as long as it takes alone
   double slowdown = 0;    // of compute, by communication beside it
   double copy = 0;        // batches on their way to the device
-  double latency = 0;     // of messages and collectives, before bytes move
+  double latency = 0;     // of messages and collectives, before bytes move; norms of exchanges between ranks too
   double message = 0;     // bytes, as if the way were their own
-  double collective = 0;  // bytes, the same; those of segments' collectives too
+  double collective = 0;  // bytes, the same; those of exchanges too
   double sharing = 0;     // bytes, what sharing channels adds
   double total() const { return compute + slowdown + copy + latency + message + collective + sharing; }
 };

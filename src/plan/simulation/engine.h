@@ -20,7 +20,7 @@ namespace plait::plan::simulation {
 struct RunTimes {
   double came = 0;   // at the head of its stream, its waits over
   double begin = 0;  // the others had come as well
-  double moved = 0;  // what is fixed was over and bytes began to move; of a segment, its compute was over
+  double moved = 0;  // what is fixed was over and bytes began to move; of what moves none, its end
   double end = 0;
 };
 

@@ -9,8 +9,8 @@
 //               A ring loads the channels of all its hops for as long as it moves bytes, and is as fast as its slowest hop. The
 //               rings of one collective (topology/host_rings.h) move equal shares of its bytes, and it takes as long as the
 //               slowest.
-//   compute     takes 1 + the sum of Work::compute_slowdown of what its rank sends, receives and reduces at that time; in a
-//               tensor group, of the rank where that is most.
+//   compute     takes 1 + the sum of Work::compute_slowdown of what its rank sends, receives, exchanges and reduces at that
+//               time. Norms between sums and gathers are part of the exchange and are not slowed.
 // Two ranks on one GPU move bytes between them in no time.
 //
 // A step is from the end of the step before to its own, on the compute stream of the rank that ends last. The first steps
@@ -48,7 +48,7 @@ struct InstructionTimes {
   double reached = 0;  // its stream had come to it
   double came = 0;     // its waits were over
   double begin = 0;    // sender and receiver, or the whole group, had come
-  double moved = 0;    // bytes began to move; of a segment, its own compute was over
+  double moved = 0;    // bytes began to move; of what moves none, its end
   double end = 0;
 };
 

@@ -10,8 +10,8 @@ namespace plait::plan {
 // Compute, copies and updates: `seconds` only. A message: `seconds` before the first byte moves (what it costs to get it
 // going), then `bytes` from sender to receiver; the sender's work counts, the receiver's is not asked for. A collective:
 // `seconds` from the time when all have come to the time when bytes move (all rounds' latencies together), then `bytes` from
-// each member of the ring to the next. The slowest member's numbers count, each by itself.
-// Several in one instruction are as if they were one. Of a group of one, only `seconds` count.
+// each member of the ring to the next. The slowest member's numbers count, each by itself. Several in one instruction are as if
+// they were one. The norm and the residual of an exchange are in its `seconds`. Of a group of one, only `seconds` count.
 struct Work {
   double seconds = 0;
   double bytes = 0;
