@@ -450,7 +450,7 @@ struct VerifyConfig {
 struct BoundsConfig {
   std::string exposed_dp = "none";   // communication of gradients and weights that compute waited for
   std::string exposed_p2p = "none";  // the same for messages between pipeline stages
-  std::string exposed_tp = "none";   // and for collectives within blocks
+  std::string exposed_tp = "none";   // and for exchanges between tensor-parallel ranks
   std::string exposed = "none";      // of all of them
   std::string bubble = "none";       // waiting for ranks that were late
 

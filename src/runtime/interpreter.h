@@ -1,6 +1,6 @@
 // Runs a rank's programs on streams: one switch over instructions, ordering from the program's waits.
 //
-// Everything a step needs is carved from one arena at construction; a step allocates nothing and never segments the host on
+// Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on
 // device work. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory
 // after it and picked up later.
 //
@@ -106,9 +106,9 @@ class Interpreter {
   // Turns ledgers off or on (they are on by default), to see what they cost. The same on all ranks.
   void set_ledgers(bool on) { detail_ = on ? StepRecorder::Detail::ledger : StepRecorder::Detail::ends; }
   int pending_results() const { return static_cast<int>(pending_.size()); }
-  // The oldest step's result if it is there; does not segment.
+  // The oldest step's result if it is there; does not block.
   std::optional<StepResult> next_result();
-  // The oldest step's result; segments until that step has run.
+  // The oldest step's result; blocks until that step has run.
   StepResult synchronize_result();
 
   // One more step with every instruction timed by itself: milliseconds by index into plan().train, waits included. Blocks;
@@ -123,8 +123,8 @@ class Interpreter {
   // Logits of row `row` of one micro-batch of tokens, read back to the host. Blocks. For a layout of one rank.
   std::vector<float> synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row);
 
-  // Forward and backward of one step, without reductions and update, one computation at a time: observe(instruction, what it
-  // wrote) is called after each. Collective; segments, slow: for finding out where a value went wrong.
+  // Forward and backward of one step, without reductions and update, one segment or exchange at a time: observe(instruction,
+  // what it wrote) is called after each. Collective; blocks, slow: for finding out where a value went wrong.
   using StepObserver = std::function<void(const parallel::Instruction&, const std::vector<WrittenTensor>&)>;
   void synchronize_step(BatchSource& batches, const StepObserver& observe);
 
@@ -178,7 +178,8 @@ class Interpreter {
   void loss(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
   void exchange_forward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
   void exchange_backward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
-  // Over the tensor group. `product` becomes this rank's part of the sum; which is in the rows that are returned.
+  // Over the tensor group. sum: of the ranks' products, in the rows that are returned, which are this rank's rows of `product`.
+  // gather: this rank's rows of `whole` are there, and the others' come.
   View sum(StreamRef stream, View product);
   void gather(StreamRef stream, View whole);
   model::Transformer::Backward backward_arguments(const parallel::Program& program, const parallel::Instruction& instruction,

@@ -20,8 +20,8 @@ class RankBuffers {
   View adamw_table, scalars, evaluation_loss, arrival, optimizer_state, rope_table, workspace, exchange_workspace;
   std::vector<View> norm_ranges;      // FlatLayout::norm_ranges of kept_gradients
   std::vector<model::Batch> batches;  // [slot]
-  std::vector<model::SegmentParameters> segment_weights,
-      segment_gradients;  // [segment of the model]; empty for other ranks' segments
+  // [segment of the model]; empty for other ranks' segments.
+  std::vector<model::SegmentParameters> segment_weights, segment_gradients;
 
   // Tensors of a segment's instruction.
   model::SegmentActivations forward_activations(const parallel::Instruction& i) const;
@@ -74,8 +74,8 @@ class RankBuffers {
   std::map<std::pair<int, int>, model::NormActivations> norms_again_;     // (segment, stash)
   std::vector<View> products_, norm_gradients_, statistics_;              // [lane]
   std::map<std::pair<int, int>, model::SegmentActivations> activations_;  // (segment, slot): for forward
-  std::map<std::pair<int, int>, model::SegmentActivations>
-      recomputed_;                                                  // (segment, stash): what backward has instead of scratch
+  // (segment, stash): what backward has instead of scratch.
+  std::map<std::pair<int, int>, model::SegmentActivations> recomputed_;
   std::map<std::pair<int, int>, model::SegmentGradients> stashes_;  // (segment, stash), without `output` where it is received
   std::map<parallel::BufferId, View> messages_;
 };

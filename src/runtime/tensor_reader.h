@@ -11,7 +11,7 @@
 
 namespace plait::runtime {
 
-// Everything here segments, and reads what `stream` has written so far.
+// Everything here blocks, and reads what `stream` has written so far.
 class TensorReader {
  public:
   // `staging`: `bytes` of pinned memory, which nobody else uses meanwhile; both outlive this.

@@ -28,8 +28,8 @@
 //   parameter = Σ over steps of 2 lr min(1, gradient · max √v̂ / (√v̂ + ε)) + u(master) (steps + 1) max |parameter|
 // with √v̂ of the serial run after each step and max over the tensor. An element whose gradients are as large as any other's in
 // its tensor has to agree to 2 Σ lr · gradient; the key biases of attention, whose true gradients are 0, hardly need to agree.
-// The weights that segments compute with are parameters rounded, to neighbours at worst: weight = parameter + 2 u(stored) max
-// |w|
+// The weights that segments compute with are parameters rounded, to neighbours at worst:
+//   weight = parameter + 2 u(stored) max |w|
 //
 // Later steps start from weights that are apart already. Weights that differ by d of their size do to a product what rounding
 // it to d would: from the second step on, e + d takes the place of e, with

@@ -30,13 +30,13 @@ struct Divergence {
   int rank = 0;
 
   parallel::Coordinates at = {};  // of the rank
-  std::string what = {};          // "backward_input micro-batch 0 segment 3: gradient of middle"
+  std::string what = {};          // "backward_input micro-batch 0 segment 3: gradient of qkv"
   std::string tensor = {};        // its last part alone
   int segment = -1, micro_batch = -1;
   double error = 0, bound = 0;
   std::string remark = {};  // what else is known; may be empty
 
-  // "step 1, backward_input micro-batch 0 segment 3: gradient of middle, rank 2 (pipeline 1 data 0 tensor 0), relative error
+  // "step 1, backward_input micro-batch 0 segment 3: gradient of qkv, rank 2 (pipeline 1 data 0 tensor 0), relative error
   // 0.7 (bound 1.0e-05)"
   std::string text() const;
   bool before(const Divergence& other) const;

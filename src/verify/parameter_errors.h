@@ -17,7 +17,8 @@ struct ParameterError {
   double error = 0, bound = 0;
 };
 
-// In the order of the flat buffers: backward order of the blocks. Reduced gradients of the last step, before clipping. Blocks.
+// In the order of the flat buffers: backward order of the segments. Reduced gradients of the last step, before clipping.
+// Blocks.
 std::vector<ParameterError> gradient_errors(runtime::Interpreter& interpreter, const ReferenceStep& serial,
                                             const VerifyBounds& bounds);
 // Master weights after it. Blocks.
