@@ -121,7 +121,7 @@ std::vector<CrossRule> size_rules() {
       {{"train.global_batch", "train.micro_batch", "model.layers", "parallel.data", "parallel.tensor", "parallel.pipeline",
         "launch.ranks"},
        fmt::format("makes at most {} passes in a step: `train.global_batch` / (`train.micro_batch` * data-parallel size) "
-                   "micro-batches, each through `model.layers` + 2 blocks",
+                   "micro-batches, each through 2 * `model.layers` + 2 segments",
                    limits::passes),
        [](const Config& c) { return data_size(c) > 0 ? too_many_passes(c, data_size(c)) : std::string(); }},
   };
@@ -482,12 +482,13 @@ namespace plait {
 
 std::string too_many_passes(const Config& config, std::int64_t data_parallel) {
   const std::int64_t micro_batches = config.train.global_batch / config.train.micro_batch / data_parallel;
-  const std::int64_t blocks = config.model.layers + 2;
-  if (micro_batches <= limits::passes / blocks) return "";
+  const std::int64_t segments = 2 * config.model.layers + 2;
+  if (micro_batches <= limits::passes / segments) return "";
   return fmt::format(
-      "makes {} micro-batches on each data-parallel rank, through {} blocks (model.layers + 2) each: {} passes in a step, "
+      "makes {} micro-batches on each data-parallel rank, through {} segments (2 * model.layers + 2) each: {} passes in a "
+      "step, "
       "which must be at most {}; a larger train.micro_batch={} makes fewer",
-      micro_batches, blocks, micro_batches * blocks, limits::passes, config.train.micro_batch);
+      micro_batches, segments, micro_batches * segments, limits::passes, config.train.micro_batch);
 }
 
 }  // namespace plait

@@ -37,7 +37,8 @@ std::string calibration_path(const std::string& device, const std::string& model
   if ((!cache || !*cache) && (!home || !*home)) return "";
   const std::string folder = cache && *cache ? cache : std::string(home) + "/.cache";
   std::string name;
-  for (const char c : device + "-" + model_key) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
+  for (const char c : device + "-" + model_key + "-v" + std::to_string(plan::calibration_version))
+    name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
   return folder + "/plait/" + name + ".json";
 }
 

@@ -22,19 +22,12 @@ using Stream = RankStanding::Stream;
 constexpr std::size_t most_lines = 16;
 constexpr std::size_t most_streams = 1024;  // of a rank
 
-bool computes(parallel::InstructionKind kind) {
-  using parallel::InstructionKind;
-  return kind == InstructionKind::forward || kind == InstructionKind::backward_input ||
-         kind == InstructionKind::backward_weight;
-}
-
 std::string ranks_text(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
 }
 
 std::string words(const Stream& s) {
   if (s.peers.empty()) return fmt::format("is at work on `{}`", s.instruction);
-  if (s.computes) return fmt::format("is at work on `{}`, or waits in it for {}", s.instruction, ranks_text(s.peers));
   return fmt::format("waits in `{}` for {}", s.instruction, ranks_text(s.peers));
 }
 
@@ -164,7 +157,7 @@ class Explainer {
   // The collective that all of them are in, if it is that.
   std::string common_collective(const std::vector<int>& ranks) const {
     for (const Stream& s : of(ranks.front())->streams) {
-      if (s.peers.empty() || s.computes || s.from >= 0 || s.to >= 0) continue;
+      if (s.peers.empty() || s.from >= 0 || s.to >= 0) continue;
       const auto is_in = [&](int rank) {
         const auto& streams = of(rank)->streams;
         return std::any_of(streams.begin(), streams.end(),
@@ -222,9 +215,6 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, parallel::M
       const int peer = layout.on_pipeline(rank, still.stream.peer);
       (still.stream.role == parallel::StreamRole::send ? stream.to : stream.from) = peer;
       stream.peers.push_back(peer);
-    } else if (computes(instruction.kind)) {
-      add_others(parallel::Group::tensor);
-      stream.computes = true;
     } else if (const auto group = parallel::collective_group(instruction)) {
       add_others(*group);
     }
@@ -236,8 +226,7 @@ RankStanding rank_standing(int rank, const parallel::Layout& layout, parallel::M
 void to_json(nlohmann::ordered_json& json, const RankStanding& standing) {
   nlohmann::ordered_json streams = nlohmann::ordered_json::array();
   for (const Stream& s : standing.streams) {
-    streams.push_back(
-        {{"instruction", s.instruction}, {"peers", s.peers}, {"computes", s.computes}, {"from", s.from}, {"to", s.to}});
+    streams.push_back({{"instruction", s.instruction}, {"peers", s.peers}, {"from", s.from}, {"to", s.to}});
   }
   json = {{"rank", standing.rank}, {"process", standing.process}, {"host", standing.host},        {"streams", streams},
           {"next", standing.next}, {"sent", standing.sent},       {"received", standing.received}};
@@ -259,7 +248,7 @@ void from_json(const nlohmann::ordered_json& json, RankStanding& standing) {
   for (const nlohmann::ordered_json& s : fields.list("streams", most_streams)) {
     comm::Fields stream(s);
     standing.streams.push_back({stream.text("instruction"), stream.list("peers", most_ranks).get<std::vector<int>>(),
-                                stream.flag("computes"), static_cast<int>(stream.integer("from", -1, most_ranks)),
+                                static_cast<int>(stream.integer("from", -1, most_ranks)),
                                 static_cast<int>(stream.integer("to", -1, most_ranks))});
     stream.end();
   }

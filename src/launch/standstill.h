@@ -20,7 +20,6 @@ struct RankStanding {
   struct Stream {
     std::string instruction;      // "receive_gradient micro-batch 0 chunk 0"
     std::vector<int> peers = {};  // ranks that it needs
-    bool computes = false;        // needs them for a part only (the collectives within a segment)
     int from = -1, to = -1;       // of a message: rank at the other end
     friend bool operator==(const Stream&, const Stream&) = default;
   };

@@ -41,7 +41,10 @@ void from_json(const Json& json, Ledger& ledger) {
   ledger.bubble_ms = number(json, "bubble_ms"), ledger.other_ms = number(json, "other_ms");
   ledger.unsplit_ms = number(json, "unsplit_ms");
   for (const CommunicationKind kind : communication_kinds) {
-    const Json& times = json.at("kinds").at(key_of(kind));
+    const Json& kinds = json.at("kinds");
+    // As ledgers were written before tensor collectives became exchanges.
+    const bool old = kind == CommunicationKind::exchanges && !kinds.contains(key_of(kind));
+    const Json& times = kinds.at(old ? "tensor_collectives" : key_of(kind));
     ledger.of(kind) = {number(times, "count"), number(times, "total_ms"), number(times, "exposed_ms")};
   }
   for (const Json& peer : json.at("peers")) {

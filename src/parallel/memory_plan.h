@@ -2,8 +2,9 @@
 //
 // The arena is one allocation, carved from exactly this plan, so the predicted peak is the allocated one. Buffers that receive
 // messages are separate: they are memory of the links, which the senders fill (comm/p2p/link.h). Items whose lifetimes never
-// overlap may share memory. Lifetimes are counted in instructions of the rank's program, and only items used by the compute
-// stream alone have one (stream order then orders their reuse).
+// overlap may share memory. Lifetimes are counted in instructions of the rank's training program, then of its evaluation, and
+// are as seen from the compute stream: what other streams use lives from the last instruction that is sure to have run before
+// to the first that is sure to come after (parallel/rank_memory.cpp).
 #pragma once
 
 #include <compare>

@@ -278,12 +278,12 @@ class ProgramBuilder {
     return i;
   }
 
-  // Norms of one rank by itself are work like any other; those between sums and gathers are done where these are.
+  // Norms by themselves are work like any other; those between sums and gathers are done where these are.
   Instruction exchange(InstructionKind kind, const Pass& pass, int segment, const Exchange& parts) {
     Instruction i = instruction(kind, pass, segment);
     i.exchange = parts;
     i.group = Group::tensor;
-    i.stream = spec_.several ? stream(StreamRole::exchange) : 0;
+    i.stream = spec_.several && parts.communicates() ? stream(StreamRole::exchange) : 0;
     return i;
   }
 
@@ -396,12 +396,12 @@ class ProgramBuilder {
 
   void input_part(const Pass& pass, int segment) {
     const Chunk& c = chunk(pass.chunk);
+    recompute(pass, segment - 1);  // needs nothing of this segment, so it goes on behind it
     add(in_backward(segment_instruction(InstructionKind::backward_input, pass, segment), pass));
     const bool sent = segment == c.first_segment && c.previous_rank >= 0;
     add(adding(in_backward(exchange(InstructionKind::exchange_backward, pass, segment,
                                     {.sum = spec_.several, .norm = true, .gather = spec_.sequence_parallel && !sent}),
                            pass)));
-    recompute(pass, segment - 1);
   }
 
   std::vector<Segment> backward_weight(const Pass& pass) {

@@ -19,6 +19,13 @@ Json to_json(const Program& program) {
     set("segment", i.segment);
     set("bucket", i.bucket);
     if (names_group(i.kind)) entry["group"] = to_string(i.group);
+    if (is_exchange(i.kind)) {
+      for (const auto& [part, name] :
+           {std::pair(i.exchange.sum, "sum"), {i.exchange.norm, "norm"}, {i.exchange.gather, "gather"}}) {
+        if (part) entry["exchange"].push_back(name);
+      }
+    }
+    if (program.several) set("lane", i.lane);
     set("batch_slot", i.batch_slot);
     set("slot", i.slot);
     set("input_slot", i.input_slot);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "core/error.h"
 #include "ops/op_context.h"
@@ -14,51 +15,16 @@ namespace {
 // Instructions between which each buffer holds something, in program order. Memory may be shared by what the compute stream
 // uses at different times. What another stream does lies for it between the last instruction of the compute stream that is sure
 // to have run before, and the first that begins only after it; where there is none in the step, memory is not shared.
+//
+// A rank's programs use the same memory, never at the same time: their instructions are counted on, one program after the
+// other.
 class LifetimeTable {
  public:
-  explicit LifetimeTable(const Program& program) {
-    const ProgramOrder order(program);
-    const int count = order.count();
-    const auto on_compute = [&](int n) { return program.at(n).stream == compute; };
-    int last_compute = -1;
-    for (int n = 0; n < count; ++n) last_compute = on_compute(n) ? n : last_compute;
-    spans_.resize(static_cast<std::size_t>(count));
-    std::vector<std::vector<int>> unended(program.streams.size());  // what no instruction of the compute stream has waited for
-    for (int n = 0; n < count; ++n) {
-      std::optional<Lifetime>& span = spans_[static_cast<std::size_t>(n)];
-      if (on_compute(n)) {
-        span = {n, n};
-        for (std::size_t s = 1; s < unended.size(); ++s) {
-          std::erase_if(unended[s], [&](int other) {
-            if (order.last_before(n, static_cast<int>(s)) < other) return false;
-            if (auto& ended = spans_[static_cast<std::size_t>(other)]) ended->last = n;
-            return true;
-          });
-        }
-        continue;
-      }
-      unended[static_cast<std::size_t>(program.at(n).stream)].push_back(n);
-      const int before = order.last_before(n, compute);
-      // All of the step before has run then; else some of it may go on beside.
-      if (before >= 0 || before == last_compute - count) span = {std::max(before, 0), n};
-    }
-    for (const std::vector<int>& list : unended) {
-      for (const int n : list) spans_[static_cast<std::size_t>(n)].reset();
-    }
+  LifetimeTable(const Program& train, const Program& evaluate, const std::vector<Bucket>& buckets) {
+    add(train, buckets);
+    add(evaluate, buckets);
   }
 
-  void begin(const BufferId& buffer, int at) {
-    Buffer& b = buffers_[buffer];
-    if (const std::optional<Lifetime> span = span_of(b, at)) b.lifetimes.push_back(*span);
-  }
-  void extend(const BufferId& buffer, int at) {
-    const auto it = buffers_.find(buffer);
-    if (it == buffers_.end()) return;
-    if (const std::optional<Lifetime> span = span_of(it->second, at); span && !it->second.lifetimes.empty()) {
-      Lifetime& last = it->second.lifetimes.back();
-      last = {std::min(last.first, span->first), std::max(last.last, span->last)};
-    }
-  }
   bool has(const BufferId& buffer) const { return buffers_.contains(buffer); }
   // Ascending and apart; empty: always live. Anything never used would count as always live, so it is refused.
   std::vector<Lifetime> of(const BufferId& buffer) const {
@@ -77,24 +43,53 @@ class LifetimeTable {
   }
 
  private:
-  static constexpr int compute = 0;
   struct Buffer {
     std::vector<Lifetime> lifetimes;
     bool always = false;
   };
 
-  std::optional<Lifetime> span_of(Buffer& buffer, int at) const {
-    const std::optional<Lifetime>& span = spans_[static_cast<std::size_t>(at)];
-    if (!span) buffer.always = true;
-    return span;
-  }
+  void add(const Program& program, const std::vector<Bucket>& buckets);
 
-  std::vector<std::optional<Lifetime>> spans_;  // by instruction
   std::map<BufferId, Buffer> buffers_;
+  int counted_ = 0;  // instructions of the programs so far
 };
 
+// Of each instruction; nothing where memory cannot be shared.
+std::vector<std::optional<Lifetime>> spans_of(const Program& program) {
+  constexpr int compute = 0;
+  const ProgramOrder order(program);
+  const int count = order.count();
+  const auto on_compute = [&](int n) { return program.at(n).stream == compute; };
+  int last_compute = -1;
+  for (int n = 0; n < count; ++n) last_compute = on_compute(n) ? n : last_compute;
+  std::vector<std::optional<Lifetime>> spans(static_cast<std::size_t>(count));
+  std::vector<std::vector<int>> unended(program.streams.size());  // what no instruction of the compute stream has waited for
+  for (int n = 0; n < count; ++n) {
+    std::optional<Lifetime>& span = spans[static_cast<std::size_t>(n)];
+    if (on_compute(n)) {
+      span = {n, n};
+      for (std::size_t s = 1; s < unended.size(); ++s) {
+        std::erase_if(unended[s], [&](int other) {
+          if (order.last_before(n, static_cast<int>(s)) < other) return false;
+          if (auto& ended = spans[static_cast<std::size_t>(other)]) ended->last = n;
+          return true;
+        });
+      }
+      continue;
+    }
+    unended[static_cast<std::size_t>(program.at(n).stream)].push_back(n);
+    const int before = order.last_before(n, compute);
+    // All of the step before has run then; else some of it may go on beside.
+    if (before >= 0 || before == last_compute - count) span = {std::max(before, 0), n};
+  }
+  for (const std::vector<int>& list : unended) {
+    for (const int n : list) spans[static_cast<std::size_t>(n)].reset();
+  }
+  return spans;
+}
+
 // Whether this use of a buffer is the first of a new micro-batch.
-bool begins(const BufferUse& use, const Program& program, const Instruction& i) {
+bool begins(const BufferUse& use, const Instruction& i) {
   if (!use.writes) return false;
   switch (use.buffer.kind) {
     case BufferKind::activations:
@@ -110,24 +105,36 @@ bool begins(const BufferUse& use, const Program& program, const Instruction& i) 
   }
 }
 
-LifetimeTable lifetimes(const RankPlan& plan) {
-  LifetimeTable table(plan.train);
-  for (int n = 0; n < static_cast<int>(plan.train.instructions.size()); ++n) {
-    const Instruction& i = plan.train.at(n);
-    for (const BufferUse& use : buffer_uses(plan.train, i, plan.flat.buckets())) {
-      if (begins(use, plan.train, i)) {
-        table.begin(use.buffer, n);
+void LifetimeTable::add(const Program& program, const std::vector<Bucket>& buckets) {
+  const std::vector<std::optional<Lifetime>> spans = spans_of(program);
+  std::set<BufferId> begun;
+  for (int n = 0; n < static_cast<int>(spans.size()); ++n) {
+    const Instruction& i = program.at(n);
+    for (const BufferUse& use : buffer_uses(program, i, buckets)) {
+      const bool new_here = begins(use, i);
+      if (new_here) begun.insert(use.buffer);
+      if (!new_here && !begun.contains(use.buffer)) continue;
+      Buffer& buffer = buffers_[use.buffer];
+      const std::optional<Lifetime>& span = spans[static_cast<std::size_t>(n)];
+      if (!span) {
+        buffer.always = true;
+        continue;
+      }
+      const Lifetime used{span->first + counted_, span->last + counted_};
+      if (new_here || buffer.lifetimes.empty()) {
+        buffer.lifetimes.push_back(used);
       } else {
-        table.extend(use.buffer, n);
+        Lifetime& last = buffer.lifetimes.back();
+        last = {std::min(last.first, used.first), std::max(last.last, used.last)};
       }
     }
   }
-  return table;
+  counted_ += static_cast<int>(spans.size());
 }
 
 class MemoryItems {
  public:
-  explicit MemoryItems(const RankPlan& plan) : plan_(plan), table_(lifetimes(plan)) {}
+  explicit MemoryItems(const RankPlan& plan) : plan_(plan), table_(plan.train, plan.evaluate, plan.flat.buckets()) {}
 
   MemoryPlan take() {
     for (auto& [name, item] : scratch_) {
@@ -187,13 +194,9 @@ class MemoryItems {
     const model::SegmentSizes& sizes = plan_.sizes;
     const auto rows = static_cast<std::size_t>(sizes.micro_batch.rows());
     const std::size_t whole = rows * static_cast<std::size_t>(sizes.shape.hidden) * size_of(sizes.compute);
-    // What only an evaluation uses, which has one lane, is there always.
     const auto has = [&](BufferKind kind, int lane, std::size_t bytes) {
       const BufferId buffer{kind, lane, 0};
-      if (!table_.has(buffer)) {
-        if (lane == 0) always(lane_item(buffer), "exchanges", bytes);
-        return;
-      }
+      if (!table_.has(buffer)) return;
       items_.push_back({lane_item(buffer), "exchanges", bytes, table_.of(buffer), 0});
     };
     const auto holds = [&](auto&& is) {

@@ -95,7 +95,8 @@ auto signature(const ProgramSet& set, int rank, const Instruction& i) {
   const bool same_stages = i.group == Group::data || i.group == Group::tensor;
   const std::vector<Bucket>& buckets = set.of(rank).buckets;
   const std::int64_t elements = i.bucket < 0 ? 0 : buckets[static_cast<std::size_t>(i.bucket)].range.count;
-  return std::tuple(i.kind, i.group, i.micro_batch, i.segment, same_stages ? i.bucket : -1, elements);
+  return std::tuple(i.kind, i.group, i.micro_batch, i.segment, i.exchange.sum, i.exchange.gather, same_stages ? i.bucket : -1,
+                    elements);
 }
 
 void check_communicator(const ProgramSet& set, int rank, const std::vector<Group>& groups, ProblemList& problems) {

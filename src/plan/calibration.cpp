@@ -12,7 +12,6 @@ namespace plait::plan {
 namespace {
 
 constexpr std::size_t most_entries = 10'000;
-constexpr int version = 2;  // 1 had whole blocks
 
 class CalibrationReader {
  public:
@@ -107,7 +106,8 @@ std::string model_key(const model::SegmentSizes& sizes) {
 }
 
 nlohmann::ordered_json to_json(const Calibration& c) {
-  nlohmann::ordered_json json{{"format", "plait-calibration"}, {"version", version}, {"device", c.device}, {"model", c.model}};
+  nlohmann::ordered_json json{
+      {"format", "plait-calibration"}, {"version", calibration_version}, {"device", c.device}, {"model", c.model}};
   json["segments"] = nlohmann::ordered_json::array();
   for (const SegmentMeasurement& m : c.segments) {
     json["segments"].push_back({{"kind", to_string(m.kind)},
@@ -144,8 +144,10 @@ nlohmann::ordered_json to_json(const Calibration& c) {
 
 Calibration calibration_from(const nlohmann::json& json, const std::string& source) {
   const CalibrationReader root(json, "", source);
-  if (root.text("format") != "plait-calibration" || root.count("version") != version)
-    root.fail("is not a calibration of this version");
+  if (root.text("format") != "plait-calibration") root.fail("is not a calibration");
+  if (const std::int64_t version = root.count("version"); version != calibration_version) {
+    root.fail(fmt::format("is a calibration of version {}, and this plait reads version {}", version, calibration_version));
+  }
   Calibration c{.device = root.text("device"),
                 .model = root.text("model"),
                 .segments = {},

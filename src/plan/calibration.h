@@ -52,6 +52,9 @@ struct CommunicatorMeasurement {
   double bytes = 0;
 };
 
+// Of the file. 1 had whole blocks.
+inline constexpr std::int64_t calibration_version = 2;
+
 struct Calibration {
   std::string device;  // as the device calls itself
   std::string model;   // model_key()

@@ -74,10 +74,10 @@ std::optional<std::string> by_loss(const Evaluation& best) {
   };
   const Loss losses[] = {
       {"the pipeline's bubble", ledger.bubble_ms, "more micro-batches (a larger train.global_batch) make it smaller"},
-      {"tensor exchanges", ledger.exposed_tp_ms(), "faster links within tensor groups would"},
+      {"waiting for tensor exchanges", ledger.exposed_tp_ms(), "faster links within tensor groups would"},
       {"reduction of gradients and gathering of weights", ledger.exposed_dp_ms(),
        "a larger train.global_batch hides more of it"},
-      {"messages between stages", ledger.exposed_p2p_ms(), "faster links between stages would"},
+      {"waiting for messages between stages", ledger.exposed_p2p_ms(), "faster links between stages would"},
   };
   const Loss& largest =
       *std::max_element(std::begin(losses), std::end(losses), [](const Loss& a, const Loss& b) { return a.ms < b.ms; });

@@ -489,7 +489,7 @@ std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const 
   const std::size_t count = plan_.train.instructions.size();
   struct Times final : IssueObserver {
     std::vector<std::pair<Event, Event>> events;
-    void waiting(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].first); }
+    void started(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].first); }
     void done(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].second); }
   } times;
   for (std::size_t n = 0; n < count; ++n) {

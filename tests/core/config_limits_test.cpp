@@ -90,10 +90,10 @@ TEST(ConfigLimits, WhatIsTooMuchTogetherIsNamed) {
   const Case cases[] = {
       {{"train.global_batch=16777216", "train.micro_batch=1", "parallel.data=1"},
        "train.global_batch",
-       "67108864 passes in a step"},
-      {{"train.global_batch=65536", "train.micro_batch=1", "parallel.data=1", "model.layers=3"},
+       "100663296 passes in a step"},
+      {{"train.global_batch=65536", "train.micro_batch=1", "parallel.data=1", "model.layers=4"},
        "train.global_batch",
-       "327680 passes in a step, which must be at most 262144"},
+       "655360 passes in a step, which must be at most 524288"},
       {{"train.global_batch=65536", "train.micro_batch=65536", "data.sequence_length=65536"},
        "train.micro_batch",
        "times data.sequence_length=65536 must be at most 2147483647 tokens"},

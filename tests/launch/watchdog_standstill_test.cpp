@@ -32,7 +32,7 @@ Stream receive(const std::string& what, int from) {
 }
 Stream send(const std::string& what, int to) { return {.instruction = "send_activation " + what, .peers = {to}, .to = to}; }
 Stream reduce(std::vector<int> peers) { return {.instruction = "reduce_gradients bucket 1", .peers = std::move(peers)}; }
-Stream forward() { return {.instruction = "forward micro-batch 0 block 2", .computes = true}; }
+Stream forward() { return {.instruction = "forward micro-batch 0 segment 2"}; }
 
 Explanation explain(const Answers& answers, const std::map<int, Silence>& silent = {}) {
   return explain_standstill(answers, [&](int r) {
@@ -176,17 +176,23 @@ TEST(WatchdogStandstill, ARankKnowsWhomItsStreamsWaitFor) {
   EXPECT_EQ(standing.received, (std::map<int, std::uint64_t>{{3, 6}}));
 }
 
-TEST(WatchdogStandstill, WithinABlockTensorPeersMayBeWaitedFor) {
+TEST(WatchdogStandstill, TensorPeersAreWaitedForInExchangesOnly) {
   parallel::Program program;
-  program.streams = {{parallel::StreamRole::compute, -1}};
-  program.instructions = {{.kind = parallel::InstructionKind::forward, .micro_batch = 0, .segment = 1}};
+  program.streams = {{parallel::StreamRole::compute, -1}, {parallel::StreamRole::exchange, -1}};
+  program.instructions = {{.kind = parallel::InstructionKind::forward, .micro_batch = 0, .segment = 1},
+                          {.kind = parallel::InstructionKind::exchange_forward,
+                           .stream = 1,
+                           .micro_batch = 1,
+                           .segment = 2,
+                           .group = parallel::Group::tensor,
+                           .exchange = {.sum = true}}};
   runtime::ProgressBoard::Reading reading;
   reading.program = &program;
-  reading.standings = {{program.streams[0], 0, 0}};
+  reading.standings = {{program.streams[0], 0, 0}, {program.streams[1], 1, 0}};
   const auto streams = rank_standing(0, {.pipeline = 1, .data = 1, .tensor = 2}, {}, reading).streams;
-  ASSERT_EQ(streams.size(), 1u);
-  EXPECT_THAT(streams[0].peers, ElementsAre(1));
-  EXPECT_TRUE(streams[0].computes);
+  ASSERT_EQ(streams.size(), 2u);
+  EXPECT_TRUE(streams[0].peers.empty());
+  EXPECT_THAT(streams[1].peers, ElementsAre(1));
 }
 
 TEST(WatchdogProcessState, SeesWhatAProcessIsUpTo) {
