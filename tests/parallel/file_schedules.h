@@ -64,6 +64,17 @@ inline Passes random_passes(std::mt19937& random) {
     passes[static_cast<std::size_t>(rank_of[static_cast<std::size_t>(p.stage)])].push_back(p);
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(chosen));
   }
+  // Pairs that may be braided, and pairs that cannot be.
+  const auto can_pair = [](const StagePass& a, const StagePass& b) {
+    const auto sends_gradient = [](PassKind kind) { return kind == PassKind::backward || kind == PassKind::backward_input; };
+    return (a.kind == PassKind::forward && sends_gradient(b.kind)) || (b.kind == PassKind::forward && sends_gradient(a.kind));
+  };
+  for (std::vector<StagePass>& of_rank : passes) {
+    for (std::size_t n = 1; n < of_rank.size(); ++n) {
+      if (!can_pair(of_rank[n - 1], of_rank[n]) || below(3) == 0) continue;
+      of_rank[n++].braided = true;
+    }
+  }
   return passes;
 }
 

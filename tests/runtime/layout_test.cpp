@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/schedule_files.h"
 #include "parallel/schedule_kinds.h"
 #include "runtime/quiet_steps.h"
 #include "runtime/rank_threads.h"
@@ -63,6 +64,36 @@ TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
   const LayoutCase& c = GetParam();
   expect_close(run_job(config_of(c), c.ranks(), DeviceKind::host), serial(c.llama, DeviceKind::host, "auto"), 1e-5f, 1e-4f,
                2e-5);
+}
+
+// In any order of segments, and whatever hides behind what.
+TEST(BraidedLayouts, BraidsAndOverlapChangeNoBit) {
+  for (const bool llama : {false, true}) {
+    LayoutCase c{.llama = llama, .tensor = 2, .sequence_parallel = llama};
+    if (llama) c.recompute = Recompute::selective;
+    Config config = config_of(c);
+    const JobResult braided = run_job(config, c.ranks(), DeviceKind::host);
+    config.comm.braid = false;
+    expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
+    config.comm.overlap = false;
+    expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
+    config.comm.braid = true;
+    expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
+  }
+}
+
+// Of a file, with messages between the ranks of a pair.
+TEST(BraidedLayouts, PairsOfAScheduleFileGiveTheSerialRunsLosses) {
+  LayoutCase c{.pipeline = 2, .tensor = 2};
+  Config config = config_of(c);
+  config.parallel.schedule = ScheduleKind::file;
+  config.parallel.schedule_file = real_schedule("ScheduleDualPipeV-pp2-m8");
+  const JobResult braided = run_job(config, c.ranks(), DeviceKind::host);
+  expect_close(braided, serial(false, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
+  config.comm.braid = false;
+  expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
+  config.comm.braid = true, config.comm.overlap = false;
+  expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
 }
 
 class GpuLayouts : public testing::TestWithParam<LayoutCase> {

@@ -1,0 +1,107 @@
+// Which passes are braided, and that something else stands behind every exchange of theirs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/schedule_files.h"
+#include "parallel/braids.h"
+#include "parallel/file_schedules.h"
+#include "parallel/program_sets.h"
+
+namespace plait::parallel {
+namespace {
+
+// "F0 B0|F1 B1", with the micro-batches of one rank's passes.
+std::string turns_text(const Schedule& schedule, std::size_t rank = 0) {
+  std::string text;
+  const std::vector<Pass>& passes = schedule.passes[rank];
+  for (const Turn& turn : turns(passes)) {
+    for (std::size_t n = turn.first; n < turn.end(); ++n) {
+      text += n > turn.first ? "|" : text.empty() ? "" : " ";
+      text += std::string(1, "FBIW"[static_cast<int>(passes[n].kind)]) + std::to_string(passes[n].micro_batch);
+    }
+  }
+  return text;
+}
+
+std::string braided(const ScheduleSpec& spec, std::size_t rank = 0) {
+  Schedule schedule = make_schedule(spec);
+  braid(schedule);
+  return turns_text(schedule, rank);
+}
+
+TEST(Braids, OfOneRankPairEveryForwardThatNeedsNotWhatIsBesideIt) {
+  using enum ScheduleKind;
+  EXPECT_EQ(braided({one_f_one_b, 1, 1, 4}), "F0 B0|F1 B1|F2 B2|F3 B3");
+  EXPECT_EQ(braided({one_f_one_b, 1, 1, 1}), "F0 B0");
+  EXPECT_EQ(braided({gpipe, 1, 1, 3}), "F0|F1 F2|B0 B1 B2");
+  EXPECT_EQ(braided({interleaved, 1, 2, 2}), "F0 F0 B0|F1 B0|F1 B1 B1") << "with two chunks";
+}
+
+TEST(Braids, OfSeveralRanksAreWhatTheFileSays) {
+  EXPECT_EQ(braided({ScheduleKind::one_f_one_b, 2, 1, 3}), "F0 F1 B0 F2 B1 B2");
+  const auto file = parsed_schedule("0F0,0F1,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n1F0,(1B0;1F1)OVERLAP_F_B,1B1,1F2,1B2\n");
+  EXPECT_EQ(braided(spec_of(file), 0), "F0 F1 F2|B0 B1 B2");
+  EXPECT_EQ(braided(spec_of(file), 1), "F0 B0|F1 B1 F2 B2");
+  EXPECT_EQ(schedule_csv(file->ranks), file->text);
+  Schedule schedule = make_schedule(spec_of(file));
+  unbraid(schedule);
+  EXPECT_EQ(turns_text(schedule), "F0 F1 F2 B0 B1 B2");
+}
+
+TEST(Braids, PairsOfWhichOneNeedsTheOtherAreTakenApart) {
+  // On the rank itself, and by way of rank 1, which computes the forward of micro-batch 1 before the backward of 0.
+  const auto file = parsed_schedule("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1F1,1B0,1B1\n");
+  EXPECT_EQ(braided(spec_of(file)), "F0 F1 B0 B1");
+  const auto same = parsed_schedule("(0F0;0B0)OVERLAP_F_B,(0F1;0B1)OVERLAP_F_B,0F2,0B2\n");
+  EXPECT_EQ(braided(spec_of(same)), "F0 B0|F1 B1|F2 B2") << "then as if the file had not paired them";
+}
+
+// Compute instructions between that whose sum an exchange takes and the first that uses what it brings.
+int computed_behind(const Program& program, const std::vector<Bucket>& buckets, int exchange) {
+  const auto uses = buffer_uses(program, program.at(exchange), buckets);
+  const auto meets = [&](int n, bool writes) {
+    for (const BufferUse& use : buffer_uses(program, program.at(n), buckets)) {
+      for (const BufferUse& ours : uses) {
+        const bool of_stream = ours.buffer.kind != BufferKind::weights && ours.buffer.kind != BufferKind::norm_gradients;
+        if (of_stream && ours.buffer == use.buffer && ours.writes && use.writes == writes) return true;
+      }
+    }
+    return false;
+  };
+  int made = exchange, used = exchange, between = 0;
+  while (made >= 0 && (program.at(made).stream != 0 || !meets(made, true))) --made;
+  const int count = static_cast<int>(program.instructions.size());
+  while (used < count && (program.at(used).stream != 0 || !meets(used, false))) ++used;
+  for (int n = made + 1; n < used; ++n) between += program.at(n).stream == 0 ? 1 : 0;
+  return between;
+}
+
+// By micro-batch and direction, the exchanges behind which nothing is computed.
+std::map<std::string, int> exposed_exchanges(const SetSpec& spec) {
+  const ProgramSet set = make_set(spec);
+  EXPECT_EQ(first_problem(set), "");
+  std::map<std::string, int> exposed;
+  const RankProgram& rank = set.programs.front();
+  for (int n = 0; n < static_cast<int>(rank.program.instructions.size()); ++n) {
+    const Instruction& i = rank.program.at(n);
+    if (!is_exchange(i.kind) || !i.exchange.sum) continue;
+    if (computed_behind(rank.program, rank.buckets, n) > 0) continue;
+    ++exposed[to_string(i.kind) + " " + std::to_string(i.micro_batch)];
+  }
+  return exposed;
+}
+
+TEST(Braids, BehindEveryExchangeStandsASegmentOfTheOtherPassOrAWeightPart) {
+  for (const bool sequence_parallel : {true, false}) {
+    SetSpec spec{.schedule = {ScheduleKind::one_f_one_b, 1, 1, 4}, .tensor = 2, .sequence_parallel = sequence_parallel};
+    const auto exposed = exposed_exchanges(spec);
+    // Nothing is beside the first forward but itself, and the last of a step has only its update to wait for.
+    ASSERT_EQ(exposed.size(), 1U) << exposed.rbegin()->first;
+    EXPECT_EQ(exposed.begin()->first, "exchange_forward 0");
+  }
+}
+
+}  // namespace
+}  // namespace plait::parallel
