@@ -44,6 +44,8 @@ void print(const nlohmann::ordered_json& r) {
   fmt::print("{} on {} x {}: pipeline {} ({}) x data {} x tensor {}, zero {}\n", r["model"].get<std::string>(),
              r["ranks"].get<int>(), r["device"].get<std::string>(), size("pipeline"), r["schedule"].get<std::string>(),
              size("data"), size("tensor"), r["zero"].get<int>());
+  if (r.contains("alone"))
+    fmt::print("  alone         rank {} on one device, with copies of its own data for the others'\n", r["alone"].get<int>());
   fmt::print("  batch         {} micro-batches of {} sequences of {} tokens per data-parallel rank\n",
              r["micro_batches"].get<int>(), r["micro_batch"].get<int>(), r["sequence_length"].get<int>());
   fmt::print("  step          {:.2f} ms (median; {:.2f} to {:.2f})\n", r["step_ms"]["median"].get<double>(),
@@ -94,6 +96,10 @@ void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv)
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   step->add_flag("--breakdown", o->request.breakdown, "Add a table of time by kind of instruction");
+  step->add_option("--alone", o->request.alone,
+                   "Only this rank of the layout, on one device: collectives and messages copy its own data instead of "
+                   "others'. What the rank would reach if nobody kept it waiting")
+      ->check(CLI::NonNegativeNumber);
   step->add_flag("--json", o->json, "One JSON document on stdout");
   step->add_flag("--raw", o->request.raw, "With --json: every step's time and every rank's memory too")->needs("--json");
   step->callback([o, &status, argc, argv] {

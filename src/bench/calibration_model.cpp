@@ -1,7 +1,5 @@
 #include "bench/calibration_model.h"
 
-#include "comm/absent_communicator.h"
-#include "comm/single_rank_communicator.h"
 #include "data/tokenizer.h"
 
 namespace plait::bench {
@@ -26,15 +24,6 @@ Config small_model(const Config& config, std::int64_t vocab, const CalibrationCa
   return small;
 }
 
-runtime::RankGroups groups_of(Device device, const std::shared_ptr<comm::AbsentCommunicator>& absent) {
-  const std::shared_ptr<comm::Communicator> alone =
-      comm::make_single_rank_communicator({.name = "calibrate", .rank = 0, .size = 1, .device = device});
-  runtime::RankGroups groups;
-  groups.tensor = groups.world = absent;
-  groups.data = groups.tied = alone;
-  return groups;
-}
-
 }  // namespace
 
 std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
@@ -47,14 +36,14 @@ std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, s
     if (static_cast<double>(plan.memory.total_bytes()) > most_of_memory * static_cast<double>(memory.free_bytes))
       return nullptr;
   }
-  return std::unique_ptr<CalibrationModel>(new CalibrationModel(small, std::move(plan), c.tensor, device, steps));
+  return std::unique_ptr<CalibrationModel>(new CalibrationModel(small, std::move(plan), device, steps));
 }
 
-CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan, int tensor, Device device, std::int64_t steps)
-    : absent_(std::make_shared<comm::AbsentCommunicator>(0, tensor)),
-      memory_(device),
+CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan, Device device, std::int64_t steps)
+    : memory_(device),
       host_memory_(device),
-      interpreter_(std::move(plan), memory_, groups_of(device, absent_), std::make_shared<runtime::RankLife>()) {
+      absent_(absent_groups(plan, memory_)),
+      interpreter_(std::move(plan), memory_, absent_.groups, std::make_shared<runtime::RankLife>()) {
   interpreter_.initialize(small.run.seed);
   interpreter_.synchronize_warm_up();
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(small);
@@ -62,7 +51,7 @@ CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan,
   batches_ = std::make_unique<train::TrainingBatches>(host_memory_, this->plan(), dataset, 1, warm_up_steps + steps);
   for (int step = 0; step < warm_up_steps; ++step) enqueue_step();
   synchronize();
-  absent_->set_copying(false);
+  for (const auto& communicator : absent_.communicators) communicator->set_copying(false);
 }
 
 std::vector<float> CalibrationModel::synchronize_profile() {

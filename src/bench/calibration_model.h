@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/absent_communicator.h"
+#include "bench/absent_groups.h"
 #include "core/config.h"
 #include "runtime/interpreter.h"
 #include "train/batch_sources.h"
@@ -38,10 +38,10 @@ class CalibrationModel {
   void synchronize();
 
  private:
-  CalibrationModel(const Config& small, parallel::RankPlan plan, int tensor, Device device, std::int64_t steps);
+  CalibrationModel(const Config& small, parallel::RankPlan plan, Device device, std::int64_t steps);
 
-  std::shared_ptr<comm::AbsentCommunicator> absent_;
   DeviceMemory memory_, host_memory_;
+  AbsentGroups absent_;
   runtime::Interpreter interpreter_;
   std::unique_ptr<train::TrainingBatches> batches_;
   std::int64_t updates_ = 0;

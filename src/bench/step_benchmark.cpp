@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "bench/absent_groups.h"
 #include "bench/condition_sampler.h"
 #include "comm/meeting.h"
 #include "core/statistics.h"
@@ -49,55 +50,51 @@ std::optional<double> load_average() {
   return ::getloadavg(&load, 1) == 1 ? std::optional(load) : std::nullopt;
 }
 
-Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokenizer, launch::RankContext& rank,
-             train::Session& session) {
-  const Config& config = request.config;
-  runtime::Interpreter& interpreter = session.interpreter();
-  const parallel::RankPlan& plan = session.plan();
-  const auto dataset = data::open_dataset(config, tokenizer, plan.sizes.shape.vocab);
-  interpreter.initialize(config.run.seed);
-  interpreter.synchronize_warm_up();
-  DeviceMemory host_memory(rank.device);
-  const std::int64_t total = request.warmup + request.steps;
-  train::TrainingBatches batches(host_memory, plan, dataset, 1, total + 1);
-  const train::LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
+std::optional<double> peak_of(const Config& config, const parallel::RankPlan& plan, Device device) {
+  if (config.log.peak_tflops > 0) return config.log.peak_tflops * 1e12;
+  return topology::peak_flops(device_name(device), plan.sizes.compute);
+}
 
+struct MeasuredSteps {
   std::vector<double> milliseconds;
   parallel::LedgerSum ledger;
   runtime::StepResult last;
-  std::optional<topology::Nvml> nvml;
-  std::optional<ConditionSampler> conditions;  // of rank 0's host
-  if (request.raw && rank.is_main && launch::launch_mode(config) != LaunchMode::external) {
-    std::vector<Device> devices;
-    for (int r = 0; r < rank.size; ++r) devices.push_back(launch::placed_device(config, rank.device.kind, r));
-    nvml.emplace();
-    conditions.emplace(*nvml, sampled_gpus(*nvml, devices));
-  }
+  Json conditions = Json::array();  // of devices
+};
+
+MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interpreter& interpreter,
+                            train::TrainingBatches& batches, const train::LearningRate& learning_rate,
+                            ConditionSampler* conditions) {
+  MeasuredSteps measured;
   const auto take = [&](const runtime::StepResult& result) {
-    last = result;
+    measured.last = result;
     if (conditions && result.update == request.warmup) conditions->begin();
     if (result.update <= request.warmup) return;
-    milliseconds.push_back(static_cast<double>(result.device_ms));
-    ledger.add(result.ledger);
+    measured.milliseconds.push_back(static_cast<double>(result.device_ms));
+    measured.ledger.add(result.ledger);
   };
-  for (std::int64_t step = 1; step <= total; ++step) {
+  for (std::int64_t step = 1; step <= request.warmup + request.steps; ++step) {
     if (interpreter.pending_results() == runtime::Interpreter::results_in_flight) take(interpreter.synchronize_result());
-    interpreter.run_step(batches, train::update_settings(config, step, learning_rate.at(step - 1)));
+    interpreter.run_step(batches, train::update_settings(request.config, step, learning_rate.at(step - 1)));
   }
   while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
-  const Json conditions_of_devices = conditions ? conditions->end() : Json::array();
+  if (conditions) measured.conditions = conditions->end();
+  return measured;
+}
 
-  const Spread times = spread(milliseconds);
-  const Interval interval = median_interval(milliseconds);
-  const double mean = std::accumulate(milliseconds.begin(), milliseconds.end(), 0.0) / static_cast<double>(milliseconds.size());
+// The job and its speed.
+Json describe(const Config& config, const parallel::RankPlan& plan, Device device, const MeasuredSteps& measured) {
+  const Spread times = spread(measured.milliseconds);
+  const Interval interval = median_interval(measured.milliseconds);
+  const double mean = std::accumulate(measured.milliseconds.begin(), measured.milliseconds.end(), 0.0) /
+                      static_cast<double>(measured.milliseconds.size());
   const double tokens_per_second =
       static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence) / (times.median / 1e3);
   const double flops = train::model_flops_per_token(train::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence));
   const int ranks = plan.layout.ranks();
-  const train::MemoryReport memory = session.memory_report();
   Json json;
   json["model"] = config.model.preset;
-  json["device"] = device_name(rank.device);
+  json["device"] = device_name(device);
   json["ranks"] = ranks;
   json["layout"] = {{"data", plan.layout.data}, {"tensor", plan.layout.tensor}, {"pipeline", plan.layout.pipeline}};
   json["schedule"] = plan.schedule.name;
@@ -115,15 +112,40 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
                      {"max", times.most}};
   json["tokens_per_second"] = tokens_per_second;
   json["tflops_per_gpu"] = tokens_per_second * flops / ranks / 1e12;
-  const std::optional<double> peak = config.log.peak_tflops > 0
-                                         ? std::optional(config.log.peak_tflops * 1e12)
-                                         : topology::peak_flops(device_name(rank.device), plan.sizes.compute);
-  if (peak) {
+  if (const std::optional<double> peak = peak_of(config, plan, device)) {
     json["mfu"] = train::model_flops_utilization(flops, tokens_per_second, ranks, *peak);
   }
-  json["exposed_comm_ms"] = ledger.mean().exposed_ms();
+  json["exposed_comm_ms"] = measured.ledger.mean().exposed_ms();
+  return json;
+}
+
+Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokenizer, launch::RankContext& rank,
+             train::Session& session) {
+  const Config& config = request.config;
+  runtime::Interpreter& interpreter = session.interpreter();
+  const parallel::RankPlan& plan = session.plan();
+  const auto dataset = data::open_dataset(config, tokenizer, plan.sizes.shape.vocab);
+  interpreter.initialize(config.run.seed);
+  interpreter.synchronize_warm_up();
+  DeviceMemory host_memory(rank.device);
+  const std::int64_t total = request.warmup + request.steps;
+  train::TrainingBatches batches(host_memory, plan, dataset, 1, total + 1);
+  const train::LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
+
+  std::optional<topology::Nvml> nvml;
+  std::optional<ConditionSampler> conditions;  // of rank 0's host
+  if (request.raw && rank.is_main && launch::launch_mode(config) != LaunchMode::external) {
+    std::vector<Device> devices;
+    for (int r = 0; r < rank.size; ++r) devices.push_back(launch::placed_device(config, rank.device.kind, r));
+    nvml.emplace();
+    conditions.emplace(*nvml, sampled_gpus(*nvml, devices));
+  }
+  const MeasuredSteps measured =
+      measure_steps(request, interpreter, batches, learning_rate, conditions ? &*conditions : nullptr);
+  Json json = describe(config, plan, rank.device, measured);
+  const train::MemoryReport memory = session.memory_report();
   auto meeting = rank.meeting("bench", train::group_options(config, rank.device).timeout);
-  const auto ledgers = meeting.gather_on(0, "ledger", ledger.mean());
+  const auto ledgers = meeting.gather_on(0, "ledger", measured.ledger.mean());
   const auto memory_by_rank = meeting.gather_on(
       0, "memory",
       std::vector<double>{static_cast<double>(memory.planned_bytes), static_cast<double>(memory.allocated_bytes),
@@ -131,23 +153,23 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
   json["ledgers"] = ledgers;
   json["exceeded_bounds"] = train::exceeded_bounds(ledgers, config.bounds);
   json["data_stalled_ms"] = batches.stalled_ms();
-  json["loss"] = last.loss;
+  json["loss"] = measured.last.loss;
   json["memory"] = {{"planned_bytes", memory.planned_bytes},
                     {"allocated_bytes", memory.allocated_bytes},
                     {"device_bytes", memory.device_bytes}};
   if (request.raw) {
     Json& raw = json["measurement"];
-    raw = {{"step_ms", milliseconds}, {"tokens_per_step", plan.global_batch * plan.sizes.micro_batch.sequence}};
+    raw = {{"step_ms", measured.milliseconds}, {"tokens_per_step", plan.global_batch * plan.sizes.micro_batch.sequence}};
     raw["ledgers"] = ledgers;
     raw["memory"] = Json::array();
     for (const std::vector<double>& bytes : memory_by_rank) {
       raw["memory"].push_back(
           {{"planned_bytes", bytes.at(0)}, {"allocated_bytes", bytes.at(1)}, {"device_bytes", bytes.at(2)}});
     }
-    raw["devices"] = conditions_of_devices;
-    if (peak) raw["peak_flops"] = *peak;
+    raw["devices"] = measured.conditions;
+    if (const auto peak = peak_of(config, plan, rank.device)) raw["peak_flops"] = *peak;
     if (const auto load = load_average()) raw["load"] = *load;
-    raw["loss"] = last.loss;
+    raw["loss"] = measured.last.loss;
   }
   json["untuned_shapes"] = interpreter.context().untuned_shapes();
   if (request.breakdown) {
@@ -164,9 +186,58 @@ Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& ra
   return session.run([&] { return measure(request, *tokenizer, rank, session); });
 }
 
+// What keys leave to the planner would take the other ranks' devices to decide.
+parallel::RankPlan plan_alone(const StepBenchmarkRequest& request, std::int64_t vocab, DeviceKind kind) {
+  const Config& config = request.config;
+  if (const std::vector<std::string> open = keys_left_to_planner(config); !open.empty())
+    throw ConfigError({{open.front(), "auto", "must be given for one rank by itself (--alone)", "", 0}});
+  const ParallelConfig& p = config.parallel;
+  // As in a job of launch.ranks; there need not be as many devices here.
+  const std::int64_t data = p.data > 0 ? p.data : std::max<std::int64_t>(1, config.launch.ranks / (p.pipeline * p.tensor));
+  const parallel::Layout layout{static_cast<int>(p.pipeline), static_cast<int>(data), static_cast<int>(p.tensor)};
+  if (request.alone >= layout.ranks())
+    throw ConfigError(fmt::format("--alone {}: the layout has ranks 0 to {}", request.alone, layout.ranks() - 1));
+  return parallel::make_rank_plan(config, vocab, layout, static_cast<int>(request.alone), kind);
+}
+
+Json benchmark_alone(const StepBenchmarkRequest& request) {
+  const Config& config = request.config;
+  const DeviceKind kind = launch::choose_devices(config).kind;
+  const Device device{kind, 0};
+  const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
+  const parallel::RankPlan plan = plan_alone(request, tokenizer->vocab(), kind);
+  const auto dataset = data::open_dataset(config, *tokenizer, plan.sizes.shape.vocab);
+  DeviceMemory memory(device), host_memory(device);
+  runtime::Interpreter interpreter(plan, memory, absent_groups(plan, memory).groups, std::make_shared<runtime::RankLife>());
+  interpreter.initialize(config.run.seed);
+  interpreter.synchronize_warm_up();
+  const std::int64_t total = request.warmup + request.steps;
+  train::TrainingBatches batches(host_memory, plan, dataset, 1, total + 1);
+  const train::LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
+  const MeasuredSteps measured = measure_steps(request, interpreter, batches, learning_rate, nullptr);
+  Json json = describe(config, plan, device, measured);
+  json["alone"] = request.alone;
+  json["ledgers"] = std::vector<parallel::Ledger>{measured.ledger.mean()};
+  json["exceeded_bounds"] = Json::array();
+  json["data_stalled_ms"] = batches.stalled_ms();
+  json["memory"] = {{"planned_bytes", plan.memory.total_bytes()},
+                    {"allocated_bytes", memory.peak_bytes()},
+                    {"device_bytes", memory.peak_bytes()}};
+  json["untuned_shapes"] = interpreter.context().untuned_shapes();
+  if (request.breakdown) {
+    const auto settings = train::update_settings(config, total + 1, learning_rate.at(total));
+    json["breakdown"] = breakdown(plan, interpreter.synchronize_profile(batches, settings));
+  }
+  return json;
+}
+
 }  // namespace
 
 int benchmark_step(const StepBenchmarkRequest& request, const std::function<void(const Json&)>& on_result) {
+  if (request.alone >= 0) {
+    on_result(benchmark_alone(request));
+    return 0;
+  }
   bool exceeded = false;  // known where rank 0 is; a process that is rank 0 ends with it, and so does the job
   const launch::LaunchPlan plan = launch::plan_launch(request.config, launch::join_job(request.config));
   if (!plan.warning.empty()) fmt::print(stderr, "{}\n", plan.warning);

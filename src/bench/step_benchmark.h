@@ -15,14 +15,18 @@ struct StepBenchmarkRequest {
   std::int64_t warmup = 5;  // steps not counted
   std::int64_t steps = 20;  // measured
   bool raw = false;         // adds "measurement": every step, and every rank's memory (docs/studies.md)
-  bool breakdown = false;   // adds one step in which every instruction is timed by itself
+  // This rank of the layout by itself, on the first device: collectives and messages copy its own data where they would move
+  // others' (bench/absent_groups.h), which shows what it computes if nothing but that held it up. -1: all ranks.
+  std::int64_t alone = -1;
+  bool breakdown = false;  // adds one step in which every instruction is timed by itself
   std::vector<std::string> argv;
 };
 
 // Runs the real step (data path, communication, update) on all ranks; calls `on_result` once, on rank 0:
 // {"model", "ranks", "step_ms": {"median", "median_interval": [low, high], "mean", "min", "max"}, "tokens_per_second",
 // "tflops_per_gpu", "mfu", "exposed_comm_ms",
-//  "ledgers": [by rank, means], "exceeded_bounds": [...], "memory": {...}, "loss", "breakdown": [...]}. Times are the compute
+//  "ledgers": [by rank, means], "alone": rank if that was asked for, "exceeded_bounds": [...], "memory": {...}, "loss",
+//  "breakdown": [...]}. Times are the compute
 // stream's from the end of one step to the end of the next, of rank 0. Returns the exit status: 1 where the ranks' ledgers
 // exceed `bounds` of the configuration.
 // The median of all such steps lies in median_interval with a probability of 95 % (core/statistics.h).
