@@ -32,7 +32,7 @@ Json breakdown(const parallel::RankPlan& plan, const std::vector<float>& millise
   std::map<std::string, std::pair<int, double>> sums;
   for (std::size_t n = 0; n < milliseconds.size(); ++n) {
     const parallel::Instruction& i = plan.train.instructions[n];
-    std::string name = to_string(i.kind);
+    std::string name = kind_text(i);
     if (i.segment >= 0) name += " " + to_string(plan.sizes.shape.kind(i.segment));
     sums[name].first += 1;
     sums[name].second += static_cast<double>(milliseconds[n]);

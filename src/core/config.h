@@ -235,7 +235,7 @@ struct ParallelConfig {
                          "and rows, the embedding and the output projection by vocabulary. `auto`, here and in the keys that "
                          "follow: the planner's choice (docs/planner.md)."));
     k.planned(k.auto_key("pipeline", &ParallelConfig::pipeline, k.whole(1, limits::ranks),
-                         "Pipeline-parallel size: ranks that share the chain of blocks."));
+                         "Pipeline-parallel size: ranks that share the chain of segments."));
     k.planned(k.schedule("schedule", &ParallelConfig::schedule,
                          "Order of the micro-batches in a pipeline, by name or from a file (docs/schedules.md). By name "
                          "without effect while `pipeline` is 1."));
@@ -256,7 +256,7 @@ struct ParallelConfig {
           "less memory. Without effect while `tensor` is 1.");
     k.planned(k.choice("recompute", &ParallelConfig::recompute,
                        "What backward computes again instead of keeping it: nothing, what is cheap to compute and large to "
-                       "keep, or whole blocks from their input. Saves memory, costs time, changes no result."));
+                       "keep, or whole segments from their input. Saves memory, costs time, changes no result."));
   }
 };
 
@@ -459,7 +459,7 @@ struct BoundsConfig {
     k.key("exposed_dp", &BoundsConfig::exposed_dp, k.bound(), "Waiting for reductions of gradients and gathers of weights.");
     k.key("exposed_p2p", &BoundsConfig::exposed_p2p, k.bound(),
           "Waiting for messages between pipeline stages that were on their way; not for senders that were late.");
-    k.key("exposed_tp", &BoundsConfig::exposed_tp, k.bound(), "In collectives within blocks.");
+    k.key("exposed_tp", &BoundsConfig::exposed_tp, k.bound(), "Waiting for sums and gathers between tensor-parallel ranks.");
     k.key("exposed", &BoundsConfig::exposed, k.bound(), "All three together.");
     k.key("bubble", &BoundsConfig::bubble, k.bound(),
           "Waiting for ranks that were late: the schedule's bubble, and stages of unequal cost.");

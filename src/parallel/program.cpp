@@ -196,11 +196,14 @@ std::string to_string(const StreamSpec& stream) {
   return to_string(stream.role);
 }
 
+std::string kind_text(const Instruction& i) {
+  std::string text = to_string(i.kind);
+  if (is_exchange(i.kind) && !i.exchange.communicates()) text.replace(0, std::string("exchange").size(), "norm");
+  return text;
+}
+
 std::string to_string(const Instruction& instruction) {
-  std::string text = to_string(instruction.kind);
-  // One rank by itself has nothing to exchange, but norms.
-  if (is_exchange(instruction.kind) && !instruction.exchange.communicates())
-    text.replace(0, std::string("exchange").size(), "norm");
+  std::string text = kind_text(instruction);
   const bool of_segment = instruction.segment >= 0;
   if (instruction.micro_batch >= 0) text += " micro-batch " + std::to_string(instruction.micro_batch);
   if (instruction.chunk >= 0 && !of_segment) text += " chunk " + std::to_string(instruction.chunk);

@@ -174,6 +174,7 @@ bool is_exchange(InstructionKind kind);
 bool names_group(InstructionKind kind);
 
 std::string to_string(InstructionKind kind);
+std::string kind_text(const Instruction& i);  // the same; "norm_forward" of an exchange that communicates nothing
 std::string to_string(StreamRole role);
 std::string to_string(const StreamSpec& stream);        // "send to pipeline rank 2"
 std::string to_string(const Instruction& instruction);  // "backward_input micro-batch 0 segment 3"
