@@ -1,0 +1,57 @@
+// plait bench step --alone: one rank of any layout, whose peers do not exist.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "bench/step_benchmark.h"
+#include "core/error.h"
+#include "core/error_of.h"
+
+namespace plait::bench {
+namespace {
+
+StepBenchmarkRequest request_of(std::int64_t pipeline, std::int64_t data, std::int64_t tensor, std::int64_t alone) {
+  StepBenchmarkRequest request;
+  Config& c = request.config;
+  c.model.layers = 4, c.model.hidden = 64, c.model.heads = 8, c.model.vocab = 150, c.model.ffn = 128;
+  c.data.tokenizer = "random", c.data.sequence_length = 16;
+  c.train.global_batch = 4 * data, c.train.micro_batch = 1;
+  c.parallel.pipeline = pipeline, c.parallel.data = data, c.parallel.tensor = tensor;
+  c.launch.device = "cpu";
+  request.steps = 3, request.warmup = 1, request.alone = alone;
+  return request;
+}
+
+nlohmann::ordered_json alone_result(const StepBenchmarkRequest& request) {
+  nlohmann::ordered_json result;
+  EXPECT_EQ(benchmark_step(request, [&](const nlohmann::ordered_json& json) { result = json; }), 0);
+  return result;
+}
+
+TEST(BenchmarkAlone, EveryRankOfALayoutRunsWithoutItsPeers) {
+  for (const auto& [pipeline, data, tensor] : {std::tuple{4, 1, 1}, {1, 1, 4}, {1, 2, 1}, {2, 2, 2}}) {
+    for (const int rank : {0, pipeline * data * tensor - 1}) {
+      StepBenchmarkRequest request = request_of(pipeline, data, tensor, rank);
+      if (pipeline > 1) request.config.parallel.schedule = ScheduleKind::zb_v;
+      const auto result = alone_result(request);
+      EXPECT_EQ(result.at("ranks"), pipeline * data * tensor);
+      EXPECT_EQ(result.at("alone"), rank);
+      EXPECT_GT(result.at("step_ms").at("median"), 0);
+      const auto& kinds = result.at("ledgers").at(0).at("kinds");
+      EXPECT_EQ(kinds.at("tensor_exchanges").at("count") > 0, tensor > 1);
+      EXPECT_EQ(kinds.at("activations").at("count") > 0, pipeline > 1);
+    }
+  }
+}
+
+TEST(BenchmarkAlone, ARankTheLayoutHasNotAndALayoutThatIsNotGivenAreNamed) {
+  const auto problem = [](const StepBenchmarkRequest& request) {
+    return error_of<ConfigError>([&] { return benchmark_step(request, [](const auto&) {}); });
+  };
+  EXPECT_THAT(problem(request_of(1, 1, 2, 2)), testing::HasSubstr("--alone 2: the layout has ranks 0 to 1"));
+  StepBenchmarkRequest open = request_of(2, 1, 1, 0);
+  open.config.parallel.schedule.reset();
+  EXPECT_THAT(problem(open), testing::HasSubstr("parallel.schedule"));
+}
+
+}  // namespace
+}  // namespace plait::bench
