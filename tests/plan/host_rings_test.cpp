@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "plan/placement/cost.h"
@@ -12,6 +11,7 @@
 #include "plan/placement/search.h"
 #include "plan/placement_machines.h"
 #include "plan/simulation/simulator.h"
+#include "plan/simulation_networks.h"
 
 namespace plait::plan {
 namespace {
@@ -19,12 +19,6 @@ namespace {
 using test::Cluster;
 
 constexpr double latency_us = Cluster::latency_us;
-
-std::vector<int> in_order(int ranks) {
-  std::vector<int> gpus(static_cast<std::size_t>(ranks));
-  std::iota(gpus.begin(), gpus.end(), 0);
-  return gpus;
-}
 
 // All-reduces of 8 GB in all data groups at once, as rings.
 constexpr double tensor_gb = 8;
