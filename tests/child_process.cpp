@@ -59,5 +59,6 @@ bool was_killed_by(int status, int signal) { return WIFSIGNALED(status) && WTERM
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (argc == 3 && std::string(argv[1]) == "--child") return plait::test::run_body(argv[2]);
-  return RUN_ALL_TESTS();
+  const int status = RUN_ALL_TESTS();
+  return status == 0 && testing::UnitTest::GetInstance()->skipped_test_count() > 0 ? PLAIT_TEST_SKIPPED : status;
 }
