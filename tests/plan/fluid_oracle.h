@@ -173,7 +173,7 @@ class FluidOracle {
 
   // Seconds per second of work, or per byte.
   double pace(const Going& g) const {
-    if (g.phase == 2) {
+    if (g.phase == 1) {
       double gb_per_s = g.work.most_gb_per_s > 0 ? g.work.most_gb_per_s / g.rings : std::numeric_limits<double>::infinity();
       for (const auto& [from, to] : g.hops) {
         const topology::Way way = network_.way(from, to);
