@@ -44,6 +44,12 @@ Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch:
   runtime::RankGroups groups = runtime::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;
   interpreter_ = std::make_unique<runtime::Interpreter>(std::move(plan), memory_, std::move(groups), life_);
+  // Links allocate what messages arrive in by themselves, for this rank.
+  if (const std::size_t used = memory_.live_bytes() + interpreter_->linked_bytes(); used > memory_limit) {
+    throw OutOfMemoryError(
+        fmt::format("{}: out of memory: cannot allocate {} bytes, of which {} are for messages; this rank may have {}",
+                    plait::to_string(rank.device), used, interpreter_->linked_bytes(), memory_limit));
+  }
   if (rank.size == 1) return;
   watchdog_.emplace(launch::WatchdogSpec{
       .rank = rank.rank,

@@ -46,7 +46,7 @@ const Silence mute{Silence::Kind::unknown, "does not answer: its process 9 on fa
 TEST(WatchdogStandstill, AChainEndsAtTheRankThatDoesNotWait) {
   const auto e =
       explain({rank(0, {receive("micro-batch 2", 1)}), rank(1, {receive("micro-batch 3", 2)}), rank(2, {forward()})});
-  EXPECT_EQ(e.culprit, "rank 2 is at work on `forward micro-batch 0 block 2`");
+  EXPECT_EQ(e.culprit, "rank 2 is at work on `forward micro-batch 0 segment 2`");
   EXPECT_FALSE(e.certain);
   EXPECT_THAT(e.details,
               AllOf(HasSubstr("rank 0 (process 4710"), HasSubstr("waits in `receive_activation micro-batch 2` for rank 1"),
@@ -85,7 +85,7 @@ TEST(WatchdogStandstill, ARankThatIsStoppedIsTheCulpritWhoeverElseWaits) {
 TEST(WatchdogStandstill, ARankOfWhichNothingIsKnownIsOneOnlyIfSomebodyWaitsForIt) {
   EXPECT_EQ(explain({rank(0, {reduce({1})}), std::nullopt}, {{1, mute}}).culprit, "rank 1 " + mute.words);
   EXPECT_EQ(explain({rank(0, {receive("micro-batch 0", 1)}), rank(1, {forward()}), std::nullopt}, {{2, mute}}).culprit,
-            "rank 1 is at work on `forward micro-batch 0 block 2`");
+            "rank 1 is at work on `forward micro-batch 0 segment 2`");
 }
 
 TEST(WatchdogStandstill, ARankThatFailedByItselfIsAllThereIsToSay) {
