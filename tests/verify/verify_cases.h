@@ -12,7 +12,7 @@
 
 namespace plait::verify::test {
 
-// GPT with tied embeddings. Blocks: 0 the embedding, 1 to 4, 5 the head.
+// GPT with tied embeddings. Segments: 0 the embedding, 1 to 8 the halves of four blocks, 9 the head.
 inline std::string verify_yaml() {
   return "model: {layers: 4, hidden: 32, heads: 4, head_dim: 8, ffn: 64, vocab: 150}\n"
          "data: {tokenizer: random, sequence_length: 16}\n"
