@@ -233,13 +233,15 @@ void Interpreter::execute(Prepared& prepared, BatchSource& batches, const Update
     if (!part) board_.begin(program);
     for (std::size_t n = 0; n < program.instructions.size(); ++n) {
       const parallel::Instruction& instruction = program.instructions[n];
-      if (!is_done(instruction)) continue;
-      const ProfilerRange range(prepared.names[n].c_str());
       const int index = static_cast<int>(n);
       const StreamRef s = prepared.streams[static_cast<std::size_t>(instruction.stream)];
-      observer.waiting(index, s);
-      for (const int awaited : instruction.waits) {
-        if (is_done(program.at(awaited))) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
+      const bool done = is_done(instruction);
+      const ProfilerRange range(prepared.names[n].c_str());
+      if (done) observer.waiting(index, s);
+      for (const int awaited : instruction.waits) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
+      if (!done) {  // others rely on what it would have waited for
+        if (prepared.events[n]) s.record(*prepared.events[n]);
+        continue;
       }
       observer.started(index, s);
       issue(prepared, instruction, batches, settings, observer.ready(index));

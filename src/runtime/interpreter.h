@@ -166,8 +166,8 @@ class Interpreter {
   Prepared prepare(const parallel::Program& program);
   int place_of(const parallel::Program& program, const parallel::Instruction& instruction) const;
   void fill_constants();
-  // Issues a program in order: all of it, or `part`, whose instructions then wait for nothing outside it. The board, which
-  // counts whole runs, shows no parts.
+  // Issues a program in order: all of it, or `part`; the rest of it does nothing then, but keeps the order that it gives. The
+  // board, which counts whole runs, shows no parts.
   using Part = std::function<bool(const parallel::Instruction&)>;
   void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer,
                const Part& part = {});
