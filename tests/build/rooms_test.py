@@ -21,7 +21,7 @@ USES = {
     "ops": ["core"],
     "topology": ["core"],
     "comm": ["topology"],
-    "model": ["ops", "comm"],
+    "model": ["ops"],
     "parallel": ["model"],
     "plan": ["parallel", "topology"],
     "runtime": ["parallel", "comm"],
