@@ -160,6 +160,7 @@ void Interpreter::synchronize_warm_up() {
                    std::min(buffers_.weights.bytes(), message.bytes() - done));
     }
   }
+  synchronize();  // other streams read them too
   struct NoBatches final : BatchSource {
     HostBatch next() override { throw InternalError("synchronize_warm_up: loads nothing"); }
     void release(StreamRef) override {}
