@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+
+#include <thread>
 
 #include "core/error.h"
 #include "core/error_of.h"
@@ -36,6 +39,18 @@ TEST(LocalAddress, IsNamedWithWhatThereIsWhenThereIsNone) {
   for (const char* wrong : {"127.0.0.1/33", "127.0.0.1/", "127.0.0.1/x", "/8", "127.0/8/8"}) {
     EXPECT_THAT(refusal(wrong), names_all) << wrong;
   }
+}
+
+// The loopback interface of a new network namespace is down.
+TEST(LocalAddress, OfAnInterfaceThatIsDownIsRefusedAsSuch) {
+  bool alone = false;
+  std::string said;
+  std::thread([&] {
+    alone = ::unshare(CLONE_NEWNET) == 0;
+    if (alone) said = refusal("lo");
+  }).join();
+  if (!alone) GTEST_SKIP() << "no network namespace can be made here: that needs root";
+  EXPECT_THAT(said, AllOf(HasSubstr("comm.interface=lo"), HasSubstr("but is down"), HasSubstr("bring it up")));
 }
 
 TEST(LocalAddress, LoopbackIsTold) {

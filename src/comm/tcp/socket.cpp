@@ -164,6 +164,8 @@ std::string local_address(const std::string& wanted) {
   std::string why;
   if (subnet) {
     why = "no network interface of this host has an address in this subnet";
+  } else if (::if_nametoindex(wanted.c_str()) != 0) {
+    why = "is a network interface of this host, but is down or has no address; bring it up, or name another";
   } else {
     try {
       for (const std::string& address : addresses_of(wanted)) {
