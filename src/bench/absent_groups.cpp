@@ -21,6 +21,7 @@ class AbsentLink final : public comm::p2p::Link {
   const std::vector<comm::p2p::Place>& places() const override { return places_; }
   std::byte* memory_of(int) const override { throw InternalError("AbsentLink: has no places"); }
   bool announces() const override { return true; }
+  std::size_t holds() const override { return message_.bytes(); }
   void abort() noexcept override {}
 
  private:

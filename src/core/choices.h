@@ -69,6 +69,15 @@ inline constexpr std::string_view transport_meanings =
     "send "
     "and receive of the communication library (Gloo's between CPUs), for comparison and between hosts.";
 
+// comm.exchanges: what the sums and gathers between tensor-parallel ranks go by
+enum class ExchangeWay {
+  links,    // as messages between stages do (comm/p2p/link_communicator.h)
+  library,  // collectives of NCCL or Gloo
+};
+template <>
+inline constexpr auto names<ExchangeWay> =
+    std::to_array<Name<ExchangeWay>>({{ExchangeWay::links, "links"}, {ExchangeWay::library, "library"}});
+
 // comm.mover: who moves the bytes
 enum class Mover {
   copy_engine,  // pushes to the receiver's memory; takes no SM from compute (a CPU: its stream's memcpy)

@@ -264,11 +264,12 @@ struct ParallelConfig {
 std::string schedule_name(const ParallelConfig& parallel);
 
 struct CommConfig {
-  std::optional<Backend> backend;      // nothing: auto, by device
-  std::optional<Transport> p2p;        // nothing: auto, the best that works, pair by pair
-  std::vector<std::string> p2p_pairs;  // "0-1=host": transports of single pairs (core/pair_transport.h)
-  std::optional<Mover> mover;          // nothing: auto, the fastest
-  double bucket_mb = 0;                // 0: auto, a sixteenth of the gradients but 25 to 200
+  std::optional<Backend> backend;        // nothing: auto, by device
+  std::optional<Transport> p2p;          // nothing: auto, the best that works, pair by pair
+  std::vector<std::string> p2p_pairs;    // "0-1=host": transports of single pairs (core/pair_transport.h)
+  std::optional<Mover> mover;            // nothing: auto, the fastest
+  std::optional<ExchangeWay> exchanges;  // nothing: auto, the library
+  double bucket_mb = 0;                  // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;
   bool braid = true;
   double timeout_s = 60;
@@ -279,17 +280,28 @@ struct CommConfig {
   static void declare(Keys& k) {
     k.choice("backend", &CommConfig::backend, "Collectives: NCCL between GPUs, Gloo between CPUs. `auto`: by device.");
     k.choice("p2p", &CommConfig::p2p,
-             "How messages between pipeline stages travel. " + std::string(transport_meanings) +
-                 " `auto`: pair by pair the first of these that works there. Without effect while `parallel.pipeline` is 1.");
-    k.key("p2p_pairs", &CommConfig::p2p_pairs, k.pairs(),
-          "How messages between single pairs of GPUs (CPUs: ranks) travel, instead of `comm.p2p`: `[0-2=host, 0-3=host]`. To "
-          "see what slower links do to a layout. The planner takes `host` pairs for that slow, for collectives too, which do "
-          "not go by these.");
+             "How messages between pipeline stages travel, and exchanges by links (`comm.exchanges`). " +
+                 std::string(transport_meanings) +
+                 " `auto`: pair by pair the first of these that works there. Without effect where there is neither.");
+    k.key(
+        "p2p_pairs", &CommConfig::p2p_pairs, k.pairs(),
+        "What goes by links (`comm.p2p`) between single pairs of GPUs (CPUs: ranks) goes by these: `[0-2=host, 0-3=host]`. To "
+        "see what slower links do to a layout. The planner takes `host` pairs for that slow, for the library's collectives "
+        "too, "
+        "which do not go by these.");
     k.choice(
         "mover", &CommConfig::mover,
         "Who moves the bytes between pipeline stages: `copy_engine` takes nothing from compute, `sm_write` is a kernel of the "
         "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
-        "kernel only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1.");
+        "kernel only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1; "
+        "exchanges by links (`comm.exchanges`) go by copy engines.");
+    k.choice(
+        "exchanges", &CommConfig::exchanges,
+        "What the sums and gathers between tensor-parallel ranks go by. `links`: each rank pushes to each other what that "
+        "one needs, as messages between stages travel (`comm.p2p`) and by copy engines, so that only adding up what arrived, "
+        "or copying it to where it belongs, takes SMs from compute; an error where some pair has no such link. `library`: "
+        "collectives of `comm.backend`. `auto`: the library, as long as links have not been measured as faster. Without "
+        "effect while `parallel.tensor` is 1.");
     k.auto_key("bucket_mb", &CommConfig::bucket_mb, k.real(0.001, 1e6, "a kilobyte to a terabyte"),
                "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer "
                "collectives and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200.");

@@ -448,6 +448,13 @@ std::vector<CrossRule> layout_rules() {
          }
          return std::string();
        }},
+      {{"comm.exchanges", "comm.p2p"},
+       "`links` needs a `comm.p2p` other than `nccl`, which holds no message until it is taken",
+       [](const Config& c) {
+         return unless(c.comm.exchanges != ExchangeWay::links || c.comm.p2p != Transport::nccl,
+                       "links hold messages until they are taken, and comm.p2p=nccl does not: needs another comm.p2p, or "
+                       "comm.exchanges=library");
+       }},
       {{"precision.compute", "launch.device"},
        "`fp64` needs `launch.device: cpu`",
        [](const Config& c) {

@@ -183,6 +183,10 @@ class MemoryItems {
   }
 
   void received() {
+    if (const std::size_t bytes = plan_.landing_bytes(); bytes > 0) {
+      always("exchange landing", "messages", bytes);
+      items_.back().received = true;
+    }
     for (const ReceivedBuffer& buffer : received_buffers(plan_)) {
       always(message_item(buffer.buffer), "messages",
              static_cast<std::size_t>(buffer.shape.elements()) * size_of(plan_.sizes.compute));

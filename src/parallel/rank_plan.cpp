@@ -177,6 +177,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .sizes = sizes,
                 .gradient_type = job.gradient_type,
                 .master_type = job.master_type,
+                .exchanges = choose_exchanges(config),
                 .deterministic = config.precision.deterministic,
                 .zero = zero,
                 .separate_master = job.separate_master,
@@ -206,11 +207,27 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
   return plan;
 }
 
+ExchangeChoice choose_exchanges(const Config& config) {
+  if (config.comm.exchanges)
+    return {*config.comm.exchanges, "comm.exchanges=" + to_string(*config.comm.exchanges) + " asks for it"};
+  return {ExchangeWay::library,
+          "comm.exchanges=auto takes it as long as links have not been measured as faster between GPUs; comm.exchanges=links "
+          "takes those"};
+}
+
+std::size_t RankPlan::landing_bytes() const {
+  if (!exchanges_by_links()) return 0;
+  constexpr std::size_t places = 2, alignment = 16;  // as LinkCommunicator makes them
+  return static_cast<std::size_t>(layout.tensor - 1) * places *
+         ((exchange_slice_bytes() + alignment - 1) / alignment * alignment);
+}
+
 std::vector<std::vector<int>> communicators_of(const RankPlan& plan) {
   std::vector<std::vector<int>> list;
   std::set<std::vector<int>> shared;
   for (const Group group : {Group::tensor, Group::data, Group::tied, Group::world}) {
     std::vector<int> members = plan.members(group);
+    if (group == Group::tensor && plan.exchanges_by_links()) continue;
     if (members.size() > 1 && (!shares_communicator(group) || shared.insert(members).second))
       list.push_back(std::move(members));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/config.h"
 #include "core/device.h"
@@ -14,6 +15,16 @@
 
 namespace plait::parallel {
 
+// What the tensor groups' sums and gathers go by, and why, for the user.
+struct ExchangeChoice {
+  ExchangeWay way = ExchangeWay::library;
+  std::string reason;
+};
+// Of all tensor groups of a job. Links only where they are asked for: `auto` is the library until links have been measured as
+// faster between GPUs. Planner, memory plan and ranks follow this; ranks that cannot make their links say so and end
+// (comm/p2p/link_communicator.h), and do not fall back.
+ExchangeChoice choose_exchanges(const Config& config);
+
 struct RankPlan {
   Layout layout;
   int rank = 0;
@@ -21,6 +32,7 @@ struct RankPlan {
   model::SegmentSizes sizes;
   DType gradient_type = DType::f32;
   DType master_type = DType::f32;            // of master weights and moments
+  ExchangeChoice exchanges;                  // of its tensor group, if that has several ranks
   bool deterministic = false;                // the same bits on every run, on GPUs too
   int zero = 0;                              // what is sharded over the data axis: 1 optimizer state, 2 gradients as well
   bool separate_master = true;               // false: the weights are the master weights
@@ -46,6 +58,14 @@ struct RankPlan {
   // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
   bool counts_loss() const { return holds(sizes.shape.head_segment()) && sizes.split.rank == 0; }
   bool meets() const;  // its training program has a `meet`
+  // Its tensor group goes by links (comm/p2p/link_communicator.h), in messages of at most exchange_slice_bytes(), which land in
+  // landing_bytes() of memory; in less where messages come through slots in the host's.
+  bool exchanges_by_links() const { return exchanges.way == ExchangeWay::links && layout.tensor > 1; }
+  std::size_t exchange_slice_bytes() const {
+    return static_cast<std::size_t>((sizes.micro_batch.rows() + layout.tensor - 1) / layout.tensor * sizes.shape.hidden) *
+           size_of(sizes.compute);
+  }
+  std::size_t landing_bytes() const;
   DType scalar_type() const { return sizes.compute == DType::f64 ? DType::f64 : DType::f32; }
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };

@@ -1,5 +1,6 @@
 #include "plan/communication_cost.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "core/error.h"
@@ -33,12 +34,19 @@ double ring_share(Collective kind, int ranks) {
 
 double ring_rounds(Collective kind, int ranks) { return (kind == Collective::all_reduce ? 2.0 : 1.0) * (ranks - 1); }
 
+double push_rounds(Collective kind, int ranks) { return ranks == 1 ? 0 : kind == Collective::all_reduce ? 2 : 1; }
+
 const Curve* CommunicationCosts::curve_of(Collective kind, int ranks) const {
   if (!machine_.calibration) return nullptr;
   for (const CollectiveMeasurement& m : machine_.calibration->collectives) {
     if (m.kind == to_string(kind) && m.ranks == ranks) return &m.curve;
   }
   return nullptr;
+}
+
+const Curve* CommunicationCosts::any_message_curve() const {
+  if (!machine_.calibration || machine_.calibration->messages.empty()) return nullptr;
+  return &machine_.calibration->messages.front().curve;
 }
 
 const Curve* CommunicationCosts::curve_of(const topology::Way& way) const {
@@ -71,8 +79,35 @@ Work CommunicationCosts::collective(Collective kind, int ranks, double bytes) co
   return work;
 }
 
-double CommunicationCosts::seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring) const {
+Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes) const {
+  Work work;
+  if (ranks == 1) return work;
+  const topology::DeviceProfile& profile = machine_.profile;
+  const bool sums = kind != Collective::all_gather, gathers = kind != Collective::reduce_scatter;
+  const double part = bytes / ranks, rounds = push_rounds(kind, ranks), messages = rounds * (ranks - 1);
+  work.bytes = ring_share(kind, ranks) * bytes;
+  work.compute_slowdown = machine_.calibration ? machine_.calibration->message_slowdown.value_or(0) : 0;
+  double start = profile.message_seconds;
+  if (const Curve* curve = any_message_curve()) {
+    start = curve->points.front().second;
+    const double moving = messages * (curve->seconds(part) - start);
+    if (moving > 0) work.most_gb_per_s = work.bytes / moving / giga;
+  }
+  work.seconds = rounds * start;
+  // A kernel reads all parts and writes their sum; others take what was gathered to where it belongs.
+  if (sums) work.seconds += profile.kernel_seconds + (ranks + 1) * part / profile.memory_bytes_per_s;
+  if (gathers) work.seconds += (ranks - 1) * (profile.kernel_seconds + 2 * part / profile.memory_bytes_per_s);
+  return work;
+}
+
+double CommunicationCosts::seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring, bool by_links) const {
   if (ranks == 1) return 0;
+  if (by_links) {
+    const Work work = pushes(kind, ranks, bytes);
+    const double most = work.most_gb_per_s > 0 ? std::min(work.most_gb_per_s, ring.gb_per_s) : ring.gb_per_s;
+    if (most <= 0) return std::numeric_limits<double>::infinity();
+    return work.seconds + push_rounds(kind, ranks) * ring.latency_us * micro + work.bytes / (most * giga);
+  }
   if (const Curve* curve = curve_of(kind, ranks)) return curve->seconds(bytes);
   if (ring.gb_per_s <= 0) return std::numeric_limits<double>::infinity();
   return collective(kind, ranks, bytes).seconds + ring_rounds(kind, ranks) * ring.latency_us * micro +

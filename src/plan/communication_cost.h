@@ -22,6 +22,8 @@ std::string to_string(Collective kind);
 // one after the other (Patarasuk and Yuan 2009). Nothing for a group of one.
 double ring_share(Collective kind, int ranks);
 double ring_rounds(Collective kind, int ranks);
+// By links (comm/p2p/link_communicator.h): pushes to all others go at once.
+double push_rounds(Collective kind, int ranks);
 
 class CommunicationCosts {
  public:
@@ -31,12 +33,15 @@ class CommunicationCosts {
   Work message(double bytes, const topology::Way& way) const;
   // A collective over a tensor of `bytes`, for the simulator, which knows the way.
   Work collective(Collective kind, int ranks, double bytes) const;
-  // The same among ranks that nothing disturbs.
-  double seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring) const;
+  // The same where it goes by links (comm/p2p/link_communicator.h): each rank pushes to each other what that one needs.
+  Work pushes(Collective kind, int ranks, double bytes) const;
+  // Of either among ranks that nothing disturbs.
+  double seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring, bool by_links = false) const;
 
  private:
   const Curve* curve_of(Collective kind, int ranks) const;
   const Curve* curve_of(const topology::Way& way) const;
+  const Curve* any_message_curve() const;  // where the way is not known yet: the first that was measured
   const Machine& machine_;
 };
 

@@ -83,13 +83,14 @@ Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, 
 Estimator::PassSeconds Estimator::pass_seconds(const model::SegmentSizes& sizes, const RingSpeed& tensor) {
   SegmentCosts costs(machine_, sizes);
   const CommunicationCosts communication(machine_);
+  const bool by_links = parallel::choose_exchanges(config_).way == ExchangeWay::links;
   const bool several = sizes.split.size > 1, split = sizes.split.sequence_parallel;
   const auto seconds = [&](InstructionKind kind, int segment, const parallel::Exchange& exchange = {}) {
     const PassCost cost = costs.cost(kind, segment, exchange);
     double total = cost.seconds;
     const auto add = [&](Collective collective, int times) {
       if (several && times > 0)
-        total += times * communication.seconds(collective, sizes.split.size, cost.collectives.bytes, tensor);
+        total += times * communication.seconds(collective, sizes.split.size, cost.collectives.bytes, tensor, by_links);
     };
     add(Collective::all_gather, cost.collectives.gathers);
     add(Collective::reduce_scatter, cost.collectives.scatters);

@@ -14,6 +14,7 @@
 namespace plait::plan {
 namespace {
 
+using parallel::Coordinates;
 using parallel::Layout;
 
 // Micro-batches of a shortened step, for each pipeline rank: the schedule's rhythm has settled long before.
@@ -90,6 +91,20 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
   return alike;
 }
 
+// Links are within hosts: a run of anything else would refuse to begin.
+void require_one_host(const Layout& layout, const std::vector<int>& gpus, const topology::Fabric& fabric) {
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    Coordinates first = layout.coordinates(rank);
+    first.tensor = 0;
+    const int other = layout.rank(first);
+    if (fabric.host_of(gpus[static_cast<std::size_t>(rank)]) == fabric.host_of(gpus[static_cast<std::size_t>(other)])) continue;
+    throw ConfigError(
+        fmt::format("comm.exchanges=links: tensor-parallel ranks {} and {} of {} would be on two hosts, between which "
+                    "there are no links; comm.exchanges=library needs none",
+                    other, rank, layout.to_string()));
+  }
+}
+
 Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCosts& costs, const PlacementResult& placement,
                    topology::Fabric& fabric, SimulationOptions options) {
   const Layout& layout = stages.front().layout;
@@ -152,6 +167,7 @@ Evaluation evaluate_plans(const Config& config, const std::vector<parallel::Rank
   if (!cost.possible())
     throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
   topology::Fabric& fabric = *site.fabric;
+  if (stages.front().exchanges_by_links()) require_one_host(layout, result.placement.gpu_of_rank, fabric);
   result.tensor = axis_link(cost.tensor, fabric, "tensor groups");
   result.pipeline = axis_link(cost.pipeline, fabric, "messages");
   result.data = axis_link(cost.data, fabric, "data groups");

@@ -45,6 +45,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
   require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.pipeline,
           "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
+  by_links_ = stages.front().exchanges_by_links();
   traffic_.layout = layout_;
   traffic_.ends = stages.front().ends();
   for (std::size_t p = 0; p < stages.size(); ++p) {
@@ -87,7 +88,9 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
       return {.bytes = static_cast<double>(plan.sizes.own_rows() * plan.sizes.shape.hidden) * weight};
     case InstructionKind::reduce_gradients: {
       const auto members = static_cast<int>(plan.members(i.group).size());
-      Work work = communication_.collective(reduction(plan, i), members, gradient_bytes(plan, i));
+      const double bytes = gradient_bytes(plan, i);
+      if (by_links_ && i.group == parallel::Group::tensor) return communication_.pushes(reduction(plan, i), members, bytes);
+      Work work = communication_.collective(reduction(plan, i), members, bytes);
       if (plan.zero > 1 && i.group == parallel::Group::data) {
         work.seconds += 3 * gradient * static_cast<double>(flat.shard(bucket()).count) / profile.memory_bytes_per_s;
       }
@@ -117,9 +120,9 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
 
 void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
   RingTraffic tensor, data;
-  const auto add = [](RingTraffic& traffic, Collective kind, int ranks, double bytes, int times = 1) {
+  const auto add = [&](RingTraffic& traffic, Collective kind, int ranks, double bytes, int times = 1) {
     traffic.bytes += times * ring_share(kind, ranks) * bytes;
-    traffic.rounds += times * ring_rounds(kind, ranks);
+    traffic.rounds += times * (by_links_ && &traffic == &tensor ? push_rounds : ring_rounds)(kind, ranks);
   };
   for (std::size_t n = 0; n < items_.back().size(); ++n) {
     const UnplacedCost& item = items_.back()[n];
@@ -158,8 +161,11 @@ Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const to
   double moving = 0;  // as far as that was measured
   const auto add = [&](Collective kind, int times) {
     if (times == 0 || layout_.tensor == 1) return;
-    const Work one = communication_.collective(kind, layout_.tensor, item.pass.collectives.bytes);
-    work.seconds += times * (one.seconds + ring_rounds(kind, layout_.tensor) * tensor_latency_us * 1e-6);
+    const double bytes = item.pass.collectives.bytes;
+    const Work one =
+        by_links_ ? communication_.pushes(kind, layout_.tensor, bytes) : communication_.collective(kind, layout_.tensor, bytes);
+    const double rounds = (by_links_ ? push_rounds : ring_rounds)(kind, layout_.tensor);
+    work.seconds += times * (one.seconds + rounds * tensor_latency_us * 1e-6);
     work.bytes += times * one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
     if (one.most_gb_per_s > 0) moving += times * one.bytes / (one.most_gb_per_s * 1e9);

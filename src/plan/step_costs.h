@@ -40,6 +40,7 @@ class StepCosts {
   Machine machine_;
   CommunicationCosts communication_;
   parallel::Layout layout_;
+  bool by_links_ = false;                         // of the tensor group
   std::vector<std::vector<UnplacedCost>> items_;  // by pipeline rank and instruction
   Traffic traffic_;
   bool extrapolated_ = false;

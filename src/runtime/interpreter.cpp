@@ -166,6 +166,10 @@ void Interpreter::synchronize_warm_up() {
     void release(StreamRef) override {}
   } none;
   IssueObserver nobody;
+  const auto set_alone = [&](bool alone) {
+    if (groups_.tensor_links) groups_.tensor_links->set_alone(alone);
+  };
+  set_alone(true);  // what links exchange are messages too
   const auto do_part = [&](Prepared& prepared, const Part& part) {
     execute(prepared, none, {}, nobody, part);
     synchronize();
@@ -181,6 +185,7 @@ void Interpreter::synchronize_warm_up() {
   compute.zero(buffers_.optimizer_state.data, buffers_.optimizer_state.bytes());
   synchronize();
   context_->set_tuning(false);
+  set_alone(false);
 }
 
 void Interpreter::publish_weights() {

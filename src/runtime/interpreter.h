@@ -72,17 +72,19 @@ class Interpreter {
   ops::OpContext& context() { return *context_; }
   const DeviceMemory& memory() const { return memory_; }
   // What messages arrive in without a copy: made by the links, and so none of memory().
-  std::size_t linked_bytes() const { return buffers_.linked_bytes(); }
+  std::size_t linked_bytes() const {
+    return buffers_.linked_bytes() + (groups_.tensor_links ? groups_.tensor_links->landing_bytes() : 0);
+  }
   StreamRef compute_stream() const { return stream({parallel::StreamRole::compute, -1}); }
   const std::vector<StreamRef>& streams() const { return train_.streams; }  // of plan().train
 
   // Weights from the seed, moments zero. Collective over all ranks (as are publish_weights and the programs).
   void initialize(std::uint64_t seed);
 
-  // Does everything that a step and an evaluation do once, on arbitrary data and without messages; changes no state, and ends
-  // tuning (OpContext::set_tuning). Call it before the first step, with weights in place. Reason: CUDA loads a kernel when it
-  // is first launched. For that it waits for all work of its GPU, holding a lock that every copy to the GPU needs. If that work
-  // waited for a message, the sender could never send it. Collective; blocks.
+  // Does everything that a step and an evaluation do once, on arbitrary data and without messages or exchanges by links;
+  // changes no state, and ends tuning (OpContext::set_tuning). Call it before the first step, with weights in place. Reason:
+  // CUDA loads a kernel when it is first launched. For that it waits for all work of its GPU, holding a lock that every copy to
+  // the GPU needs. If that work waited for a message, the sender could never send it. Collective; blocks.
   void synchronize_warm_up();
 
   // Optimizer state and weights, for checkpoints; indexed as FlatLayout::state_pieces says. Synchronize before reading them

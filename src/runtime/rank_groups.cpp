@@ -32,6 +32,16 @@ class GroupsBuilder {
     return communicator;
   }
 
+  void tensor(RankGroups& groups) {
+    const std::vector<int> members = plan_.members(parallel::Group::tensor);
+    if (!plan_.exchanges_by_links()) {
+      groups.tensor = group(parallel::Group::tensor);
+      return;
+    }
+    groups.tensor_links = tensor_links(members);
+    groups.tensor = groups.tensor_links;
+  }
+
   void links(RankGroups& groups) {
     const int me = plan_.coordinates().pipeline;
     std::set<std::pair<int, int>> pairs;  // (from, to), the same set and order at both ends
@@ -71,6 +81,23 @@ class GroupsBuilder {
     std::vector<parallel::ReceivedBuffer> buffers = parallel::received_buffers(plan_);
     std::erase_if(buffers, [&](const parallel::ReceivedBuffer& r) { return r.sender != pipeline_rank; });
     return buffers;
+  }
+
+  std::shared_ptr<comm::p2p::LinkCommunicator> tensor_links(const std::vector<int>& members) const {
+    const auto place = std::find(members.begin(), members.end(), plan_.rank);
+    comm::p2p::LinkCommunicatorSpec spec{
+        .group = {.name = "exchange." + std::to_string(members.front()),
+                  .rank = static_cast<int>(place - members.begin()),
+                  .size = static_cast<int>(members.size()),
+                  .device = options_.device,
+                  .timeout = options_.timeout,
+                  .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
+                  .host_interface = options_.host_interface},
+        .members = members,
+        .slice_bytes = plan_.exchange_slice_bytes(),
+        .transport = [this](int from, int to) { return transport_between(from, to); }};
+    spec.make_link = options_.make_link;
+    return std::make_shared<comm::p2p::LinkCommunicator>(spec, store_);
   }
 
   std::optional<Transport> transport_between(int a, int b) const {
@@ -133,7 +160,7 @@ std::function<void()> RankGroups::abort_action() const {
 RankGroups make_groups(const parallel::RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) {
   GroupsBuilder builder(plan, options, store);
   RankGroups groups;
-  groups.tensor = builder.group(parallel::Group::tensor);
+  builder.tensor(groups);
   groups.data = builder.group(parallel::Group::data);
   groups.tied = builder.group(parallel::Group::tied);
   groups.world = builder.group(parallel::Group::world);

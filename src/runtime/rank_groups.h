@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "comm/make_communicator.h"
-#include "comm/p2p/link.h"
+#include "comm/p2p/link_communicator.h"
 #include "parallel/rank_plan.h"
 
 namespace plait::runtime {
 
 struct RankGroups {
   std::shared_ptr<comm::Communicator> tensor, data, tied, world;
+  std::shared_ptr<comm::p2p::LinkCommunicator> tensor_links;  // `tensor`, if it goes by links
   // One for each direction in which messages go, in the order in which both ends make them and let go of them.
   std::vector<std::shared_ptr<comm::p2p::Link>> links;
   std::map<int, comm::p2p::Link*> outgoing, incoming;  // of `links`, by pipeline rank at the other end

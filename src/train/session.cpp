@@ -43,6 +43,7 @@ Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch:
   plan = fitting(std::move(plan), rank.device);
   runtime::RankGroups groups = runtime::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;
+  if (groups.tensor_links) exchange_links_ = groups.tensor_links->reports();
   interpreter_ = std::make_unique<runtime::Interpreter>(std::move(plan), memory_, std::move(groups), life_);
   // Links allocate what messages arrive in by themselves, for this rank.
   if (const std::size_t used = memory_.live_bytes() + interpreter_->linked_bytes(); used > memory_limit) {

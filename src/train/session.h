@@ -48,6 +48,8 @@ class Session {
   MemoryReport memory_report() const;
   // Of the links that this rank sends on.
   const std::vector<comm::p2p::LinkReport>& links() const { return links_; }
+  // Of the tensor group, if it goes by links.
+  const std::vector<comm::p2p::LinkReport>& exchange_links() const { return exchange_links_; }
 
  private:
   struct Retirement {
@@ -59,7 +61,7 @@ class Session {
   std::optional<launch::Watchdog> watchdog_;  // the last to go: it ends the process when the rest cannot
   std::shared_ptr<runtime::RankLife> life_;
   DeviceMemory memory_;
-  std::vector<comm::p2p::LinkReport> links_;
+  std::vector<comm::p2p::LinkReport> links_, exchange_links_;
   std::unique_ptr<runtime::Interpreter> interpreter_;
 };
 

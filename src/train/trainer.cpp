@@ -31,6 +31,7 @@
 #include "train/learning_rate.h"
 #include "train/report/accuracy.h"
 #include "train/report/environment.h"
+#include "train/report/exchange_report.h"
 #include "train/report/ledger_text.h"
 #include "train/report/link_table.h"
 #include "train/report/metrics_writer.h"
@@ -219,7 +220,8 @@ class Trainer {
   }
 
   void write_plan() {
-    const nlohmann::ordered_json links = gather_links(session_.links(), meeting_);
+    const nlohmann::ordered_json links = gather_links("links", session_.links(), meeting_);
+    nlohmann::ordered_json within_groups = gather_links("exchange links", session_.exchange_links(), meeting_);
     if (!rank_.is_main) return;
     const parallel::RankPlan& mine = session_.plan();
     const auto plans = parallel::make_job_plan(config_, tokenizer_->vocab(), mine.layout, mine.device_kind);
@@ -231,6 +233,8 @@ class Trainer {
     prediction_ = predicted_run(decision_);
     if (!prediction_) say(decision_.at("explanation").front().get<std::string>());
     plan["point_to_point"] = links;
+    const nlohmann::ordered_json exchanges = exchange_report(mine, std::move(within_groups));
+    if (!exchanges.is_null()) plan["exchanges"] = exchanges;
     write_text_file(start_.run_dir / "plan.json", plan.dump(2) + "\n");
     std::int64_t parameters = 0;
     for (const model::Parameter& p : model::parameters(mine.sizes.shape)) parameters += p.stored;
@@ -238,6 +242,7 @@ class Trainer {
                     mine.layout.to_string(), to_string(mine.sizes.compute), to_string(mine.gradient_type),
                     comm::backend_name(mine.device_kind), to_string(rank_.device), device_name(rank_.device)));
     if (!links.empty()) say(link_table(links));
+    if (!exchanges.is_null()) say(exchange_text(exchanges));
   }
 
   // Beside what was measured, once that is.

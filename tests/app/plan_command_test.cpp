@@ -205,6 +205,37 @@ TEST_F(PlanCommand, ASinglePairTakesItsTransport) {
   for (const auto& link : plan["point_to_point"]) EXPECT_EQ(link["transport"], "host");
 }
 
+TEST_F(PlanCommand, WhatTensorGroupsExchangeByIsShownWithItsReason) {
+  const auto run = [&](const std::string& set) {
+    const Outcome outcome = plait("train @/job.yaml --set parallel.tensor=2 --set parallel.sequence_parallel=true " + set);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return outcome;
+  };
+  const nlohmann::json pair = {{0, 1}};
+  const auto latest = [&](const std::string& dir) {
+    std::ifstream file(folder.path() + "/runs/" + dir + "/plan.json");
+    return nlohmann::json::parse(file)["exchanges"];
+  };
+  const Outcome by_library = run("--set run.name=a");
+  const auto library = latest("a");
+  EXPECT_EQ(library["by"], "library");
+  EXPECT_EQ(library["groups"], pair);
+  EXPECT_TRUE(library["links"].empty());
+  EXPECT_THAT(
+      by_library.output + by_library.errors,
+      HasSubstr("sums and gathers among tensor-parallel ranks 0 1 go by the library: comm.exchanges=auto takes it as long "
+                "as links have not been measured as faster"));
+  const Outcome by_links = run("--set run.name=b --set comm.exchanges=links");
+  const auto links = latest("b");
+  EXPECT_EQ(links["by"], "links");
+  EXPECT_EQ(links["groups"], pair);
+  EXPECT_EQ(links["links"].size(), 2U) << "both directions";
+  EXPECT_THAT(by_links.output + by_links.errors, HasSubstr("go by links: comm.exchanges=links asks for it"));
+  const Outcome alone = plait("train @/job.yaml --set run.name=c --set parallel.tensor=1 --set comm.exchanges=links");
+  EXPECT_EQ(alone.status, 0) << alone.errors;
+  EXPECT_TRUE(latest("c").is_null()) << "no tensor group";
+}
+
 TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan"), HasSubstr("give a configuration file, or --accuracy"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"), HasSubstr("known are V100"));

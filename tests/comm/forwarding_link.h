@@ -18,6 +18,7 @@ class ForwardingLink : public p2p::Link {
   const std::vector<p2p::Place>& places() const override { return inner_->places(); }
   std::byte* memory_of(int place) const override { return inner_->memory_of(place); }
   bool announces() const override { return inner_->announces(); }
+  std::size_t holds() const override { return inner_->holds(); }
   void abort() noexcept override { inner_->abort(); }
   const p2p::LinkReport& report() const override { return inner_->report(); }
 

@@ -261,5 +261,20 @@ TEST(P2pNames, OfTransportsAndMoversGoBothWays) {
   }
 }
 
+TEST(ObstacleToMailbox, IsEmptyWhereOneMayWorkAndNamesWhatRulesOutTheLast) {
+  EXPECT_EQ(obstacle_to_mailbox(one_process(), std::nullopt), "");
+  EXPECT_EQ(obstacle_to_mailbox(without_peer_access(one_process()), std::nullopt), "") << "host memory is left";
+  EXPECT_EQ(obstacle_to_mailbox(one_process(), Transport::host), "");
+  PairFacts two_hosts = two_processes();
+  two_hosts.receiver.process.host = "host-b";
+  EXPECT_EQ(obstacle_to_mailbox(two_hosts, std::nullopt), "on different hosts");
+  EXPECT_EQ(obstacle_to_mailbox(two_hosts, Transport::vmm),
+            "vmm (comm.p2p or comm.p2p_pairs) cannot be used: on different hosts");
+  EXPECT_THAT(obstacle_to_mailbox(without_peer_access(one_process()), Transport::direct),
+              AllOf(HasSubstr("direct (comm.p2p"), HasSubstr("no peer access")));
+  EXPECT_THAT(obstacle_to_mailbox(one_process(), Transport::nccl),
+              HasSubstr("nccl (comm.p2p or comm.p2p_pairs) holds no message"));
+}
+
 }  // namespace
 }  // namespace plait::comm::p2p

@@ -219,6 +219,17 @@ TEST(P2pLink, TheReceiverLearnsWhenTheMessageWasReady) {
   }
 }
 
+// A rank of many links whose peers are gone does not wait for one after the other.
+TEST(P2pLink, LinksThatShareLeaveWithinOneTime) {
+  using std::chrono::milliseconds;
+  p2p::SharedByLinks shared(Device{});
+  EXPECT_EQ(shared.left_to_go(milliseconds(20)), milliseconds(20));
+  std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_LE(shared.left_to_go(milliseconds(20)), milliseconds(15));
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(shared.left_to_go(milliseconds(20)), milliseconds(0));
+}
+
 TEST(P2pMailbox, PartsThatLeaveTogetherTravelAsOneMessage) {
   const Device device{};
   std::vector<std::byte> slots(2 * 256);
@@ -231,8 +242,8 @@ TEST(P2pMailbox, PartsThatLeaveTogetherTravelAsOneMessage) {
                                   .credit = &credit,
                                   .imported = {},
                                   .exported = {}};
-  p2p::Mailbox sender(p2p::End::sender, memory, device, false), receiver(p2p::End::receiver, memory, device, false);
   const Stream out(device), in(device);
+  p2p::Mailbox sender(p2p::End::sender, memory, out, false), receiver(p2p::End::receiver, memory, in, false);
   std::vector<std::int32_t> a(10, 1), b(50, 2), c(1, 3), x(10), y(50), z(1);
   const auto view = [](std::vector<std::int32_t>& v) { return View(v.data(), DType::i32, {std::ssize(v)}); };
   const std::vector<View> parts = {view(a), view(b), view(c)}, places = {view(x), view(y), view(z)};

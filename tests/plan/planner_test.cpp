@@ -187,10 +187,11 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
   machine.calibration->context_bytes = 1000;
   machine.calibration->collectives_bytes = 100;
   machine.calibration->communicators = {{2, 1}, {4, 10}};
-  const auto of = [&](const parallel::Layout& layout) {
+  const auto of = [&](const parallel::Layout& layout, ExchangeWay exchanges = ExchangeWay::library) {
     Config config = parse_config(small);
     config.train.micro_batch = 1;
     config.parallel = ParallelConfig{};
+    config.comm.exchanges = exchanges;
     return library_bytes(machine, parallel::make_rank_plan(config, vocab, layout, 0, DeviceKind::cuda));
   };
   EXPECT_EQ(of({.pipeline = 1, .data = 1, .tensor = 1}), 1000);
@@ -198,6 +199,8 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
   EXPECT_EQ(of({.pipeline = 2, .data = 1, .tensor = 1}), 1101) << "tied gradients and scalars, too";
   EXPECT_EQ(of({.pipeline = 1, .data = 1, .tensor = 2}), 1102) << "a tensor group has its own";
   EXPECT_EQ(of({.pipeline = 1, .data = 2, .tensor = 2}), 1112) << "tensor, data, and all four";
+  EXPECT_EQ(of({.pipeline = 1, .data = 1, .tensor = 2}, ExchangeWay::links), 1101) << "only for scalars";
+  EXPECT_EQ(of({.pipeline = 1, .data = 2, .tensor = 2}, ExchangeWay::links), 1111) << "data, and all four";
   EXPECT_EQ(of({.pipeline = 1, .data = 8, .tensor = 1}), 1110) << "none was measured among eight";
 }
 
@@ -271,6 +274,20 @@ TEST(Planner, WhatDoesNotFitIsRefusedWithWhatWould) {
   EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.27), AllOf(HasSubstr("does not fit"), HasSubstr("would (about")));
   EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.001), HasSubstr("It needs more GPUs"));
   EXPECT_THAT(refusal(parse_config(small), 9, 16), HasSubstr("the topology has only 8 GPUs"));
+}
+
+TEST(Planner, ExchangesByLinksStayWithinAHost) {
+  topology::Fabric two_hosts(topology::assume_topology(DeviceKind::cuda, "h200", 16).graph);
+  const Site site{.machine = slow_gpu(), .fabric = &two_hosts, .kind = DeviceKind::cuda};
+  const auto plan = [&](const std::string& exchanges, const std::string& tensor) {
+    const Config config = parse_config(small, {"model.heads=16", "parallel.tensor=" + tensor, "comm.exchanges=" + exchanges});
+    return plan_job(config, vocab, 16, site, {.most_looked_at = 8, .what_if = false}).best.candidate.tensor;
+  };
+  EXPECT_EQ(plan("library", "16"), 16);
+  EXPECT_EQ(plan("links", "8"), 8);
+  EXPECT_THAT(error_of<ConfigError>([&] { plan("links", "16"); }),
+              AllOf(HasSubstr("comm.exchanges=links: tensor-parallel ranks 0 and"), HasSubstr("on two hosts"),
+                    HasSubstr("comm.exchanges=library")));
 }
 
 TEST(Planner, FasterLinksNeverMakeItsAnswerSlower) {

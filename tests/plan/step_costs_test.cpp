@@ -52,6 +52,30 @@ TEST(StepCosts, ExchangesMoveWhatTheyGatherAndSum) {
   }
 }
 
+// By links a rank sends to all others at once: as many bytes, in fewer rounds.
+TEST(StepCosts, ExchangesByLinksMoveAsMuchInFewerRounds) {
+  for (const bool sequence_parallel : {true, false}) {
+    Config c = config("data: 1, tensor: 4, pipeline: 1", sequence_parallel);
+    const CostsOfConfig library(c);
+    c.comm.exchanges = ExchangeWay::links;
+    const CostsOfConfig links(c);
+    const RingTraffic &ring = library.costs.traffic().tensor[0], &pushes = links.costs.traffic().tensor[0];
+    EXPECT_DOUBLE_EQ(pushes.bytes, ring.bytes);
+    EXPECT_DOUBLE_EQ(pushes.rounds, ring.rounds / 3);
+    const auto& instructions = links.stages[0].train.instructions;
+    for (std::size_t n = 0; n < instructions.size(); ++n) {
+      const auto index = static_cast<int>(n);
+      const bool communicates = parallel::is_exchange(instructions[n].kind) && instructions[n].exchange.communicates();
+      if (!communicates) continue;
+      const auto latency = [&](const CostsOfConfig& costs) {
+        return costs.costs.work(0, index, 10, nullptr).seconds - costs.costs.work(0, index, 0, nullptr).seconds;
+      };
+      EXPECT_NEAR(latency(links), latency(library) / 3, 1e-12) << to_string(instructions[n]);
+      EXPECT_DOUBLE_EQ(links.costs.work(0, index, 0, nullptr).bytes, library.costs.work(0, index, 0, nullptr).bytes);
+    }
+  }
+}
+
 TEST(StepCosts, TrafficIsWhatTheProgramsSend) {
   const Config c = config("data: 2, tensor: 2, pipeline: 4, schedule: 1f1b");
   const CostsOfConfig costs(c);

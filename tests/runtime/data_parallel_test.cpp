@@ -100,6 +100,21 @@ TEST(PipelineProgramRun, WhatLinksAndInterpreterAllocateIsWhatWasPlanned) {
   }
 }
 
+TEST(TensorProgramRun, WhatExchangesByLinksAllocateIsWhatWasPlanned) {
+  Config config = small(true);
+  config.parallel.data = 1, config.parallel.tensor = 2;
+  for (const bool sequence_parallel : {true, false}) {
+    config.parallel.sequence_parallel = sequence_parallel;
+    for (const ExchangeWay way : {ExchangeWay::links, ExchangeWay::library}) {
+      config.comm.exchanges = way;
+      run_ranks(config, 2, DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches&) {
+        EXPECT_EQ(interpreter.linked_bytes() > 0, way == ExchangeWay::links);
+        EXPECT_EQ(interpreter.memory().peak_bytes() + interpreter.linked_bytes(), interpreter.plan().memory.total_bytes());
+      });
+    }
+  }
+}
+
 TEST(DataParallelProgramRun, ANonFiniteWeightHaltsTheRunAndIsFound) {
   run_ranks(small(false), 2, DeviceKind::host, [](Interpreter& interpreter, SyntheticBatches& batches) {
     interpreter.run_step(batches, {.update = 1, .lr = 1e-2f});

@@ -19,6 +19,7 @@ struct LayoutCase {
   int virtual_stages = 1, zero = 0;
   bool sequence_parallel = true, overlap = true;
   Recompute recompute = Recompute::none;
+  std::optional<ExchangeWay> exchanges = {};
 
   int ranks() const { return pipeline * data * tensor; }
   std::string name() const {
@@ -27,6 +28,7 @@ struct LayoutCase {
                        std::to_string(zero) + "_" + to_string(recompute);
     if (!sequence_parallel) text += "_nosp";
     if (!overlap) text += "_nooverlap";
+    if (exchanges) text += "_" + to_string(*exchanges);
     for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
     return text;
   }
@@ -39,7 +41,7 @@ Config config_of(const LayoutCase& c) {
   config.data.sequence_length = 16;
   config.train.steps = 3, config.train.global_batch = 8, config.train.micro_batch = 1, config.train.clip = 0.5;
   config.comm.bucket_mb = 0.02;
-  config.comm.overlap = c.overlap;
+  config.comm.overlap = c.overlap, config.comm.exchanges = c.exchanges;
   config.parallel.pipeline = c.pipeline, config.parallel.data = c.data, config.parallel.tensor = c.tensor;
   config.parallel.schedule = c.schedule, config.parallel.virtual_stages = c.virtual_stages, config.parallel.zero = c.zero;
   config.parallel.sequence_parallel = c.sequence_parallel, config.parallel.recompute = c.recompute;
@@ -70,6 +72,7 @@ TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
 TEST(BraidedLayouts, BraidsAndOverlapChangeNoBit) {
   for (const bool llama : {false, true}) {
     LayoutCase c{.llama = llama, .tensor = 2, .sequence_parallel = llama};
+    if (llama) c.exchanges = ExchangeWay::links;
     if (llama) c.recompute = Recompute::selective;
     Config config = config_of(c);
     const JobResult braided = run_job(config, c.ranks(), DeviceKind::host);
@@ -141,6 +144,14 @@ std::vector<LayoutCase> cases() {
           {.llama = llama, .pipeline = 2, .data = 2, .tensor = 2, .schedule = schedule, .virtual_stages = v, .zero = 1});
     }
     list.push_back({.llama = llama, .data = 2, .tensor = 2, .zero = 2, .recompute = Recompute::selective});
+    list.push_back({.llama = llama, .tensor = 4, .sequence_parallel = !llama, .exchanges = ExchangeWay::links});
+    list.push_back({.llama = llama,
+                    .pipeline = 2,
+                    .tensor = 2,
+                    .schedule = ScheduleKind::zb_v,
+                    .sequence_parallel = llama,
+                    .recompute = Recompute::full,
+                    .exchanges = ExchangeWay::links});
     list.push_back({.llama = llama, .data = 4, .zero = 2});
     list.push_back({.llama = llama, .pipeline = 2, .data = 2, .tensor = 2, .zero = 2});
     list.push_back(
@@ -154,6 +165,8 @@ std::vector<LayoutCase> cases() {
 // Every kind of layout once: NCCL takes a second or two to make a job's groups.
 std::vector<LayoutCase> gpu_cases() {
   return {{.tensor = 2},
+          {.tensor = 2, .exchanges = ExchangeWay::links},
+          {.llama = true, .tensor = 2, .sequence_parallel = false, .exchanges = ExchangeWay::library},
           {.llama = true, .tensor = 4},
           {.tensor = 4, .sequence_parallel = false},
           {.llama = true, .pipeline = 2, .schedule = ScheduleKind::gpipe},

@@ -1,8 +1,10 @@
 // What is done before the first step, so that a step does nothing for the first time.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "comm/rank_threads.h"
 #include "runtime/rank_threads.h"
@@ -36,26 +38,25 @@ TEST(WarmUp, LeavesTheStateAsItIs) {
   }
 }
 
-// The first stage sends nothing before the last stage's thread has come to the end of its step, while its device waits for the
-// first message of it. A kernel that was loaded there would keep that message from being sent, for ever.
-void expect_that_no_launch_waits_for_a_message(DeviceKind kind, int data) {
-  Config config = small_job(4);
-  config.parallel.pipeline = 2, config.parallel.data = data, config.parallel.zero = data;
-  config.train.global_batch = 2 * data;
+// `late` sends nothing before the thread of `early`, which it returns, has come to the end of its step, while the device of
+// that one waits for the first message of it. A kernel that was loaded there would keep that message from being sent, for ever.
+void expect_that_no_launch_waits_for_a_message(DeviceKind kind, Config config, int ranks,
+                                               const std::function<std::optional<int>(const parallel::RankPlan& late)>& early) {
   config.precision.compute = kind == DeviceKind::cuda ? "bf16" : "fp32";
   std::mutex mutex;
   std::map<int, const Interpreter*> interpreters;  // by rank
-  run_ranks(config, 2 * data, kind, [&](Interpreter& interpreter, SyntheticBatches& batches) {
+  run_ranks(config, ranks, kind, [&](Interpreter& interpreter, SyntheticBatches& batches) {
     const parallel::RankPlan& plan = interpreter.plan();
     {
       const std::lock_guard lock(mutex);
       interpreters[plan.rank] = &interpreter;
     }
     const auto come_late = [&](parallel::Program parallel::RankPlan::* program) {
-      if (plan.coordinates().pipeline != 0) return;
+      const std::optional<int> awaited = early(plan);
+      if (!awaited) return;
       comm::test::wait_until([&] {
         const std::lock_guard lock(mutex);
-        const auto peer = interpreters.find(plan.layout.on_pipeline(plan.rank, 1));
+        const auto peer = interpreters.find(*awaited);
         if (peer == interpreters.end()) return false;
         const ProgressBoard::Reading reading = peer->second->progress();
         return reading.program == &(peer->second->plan().*program) && reading.next < 0 && !reading.idle();
@@ -70,7 +71,31 @@ void expect_that_no_launch_waits_for_a_message(DeviceKind kind, int data) {
   });
 }
 
-TEST(WarmUp, NoLaunchWaitsForAMessage) { expect_that_no_launch_waits_for_a_message(DeviceKind::host, 1); }
+// Of two stages the first comes late.
+void expect_that_no_launch_waits_for_a_stage(DeviceKind kind, int data) {
+  Config config = small_job(4);
+  config.parallel.pipeline = 2, config.parallel.data = data, config.parallel.zero = data;
+  config.train.global_batch = 2 * data;
+  expect_that_no_launch_waits_for_a_message(kind, config, 2 * data, [](const parallel::RankPlan& plan) {
+    return plan.coordinates().pipeline == 0 ? std::optional(plan.layout.on_pipeline(plan.rank, 1)) : std::nullopt;
+  });
+}
+
+// Of two ranks that exchange by links the first comes late.
+void expect_that_no_launch_waits_for_an_exchange(DeviceKind kind, bool sequence_parallel) {
+  Config config = small_job(4);
+  config.parallel.tensor = 2, config.parallel.sequence_parallel = sequence_parallel;
+  config.train.global_batch = 2;
+  config.comm.exchanges = ExchangeWay::links;
+  expect_that_no_launch_waits_for_a_message(
+      kind, config, 2, [](const parallel::RankPlan& plan) { return plan.rank == 0 ? std::optional(1) : std::nullopt; });
+}
+
+TEST(WarmUp, NoLaunchWaitsForAMessage) { expect_that_no_launch_waits_for_a_stage(DeviceKind::host, 1); }
+TEST(WarmUp, NoLaunchWaitsForAnExchangeByLinks) {
+  for (const bool sequence_parallel : {true, false})
+    expect_that_no_launch_waits_for_an_exchange(DeviceKind::host, sequence_parallel);
+}
 
 class GpuWarmUp : public testing::TestWithParam<int> {};
 
@@ -78,7 +103,13 @@ TEST_P(GpuWarmUp, NoLaunchWaitsForAMessage) {
   const int data = GetParam(), ranks = 2 * data;
   std::string why;
   if (cuda_device_count(&why) < ranks) GTEST_SKIP() << "needs " << ranks << " GPUs; " << why;
-  expect_that_no_launch_waits_for_a_message(DeviceKind::cuda, data);
+  expect_that_no_launch_waits_for_a_stage(DeviceKind::cuda, data);
+}
+TEST(GpuTensorWarmUp, NoLaunchWaitsForAnExchangeByLinks) {
+  std::string why;
+  if (cuda_device_count(&why) < 2) GTEST_SKIP() << "needs 2 GPUs; " << why;
+  for (const bool sequence_parallel : {true, false})
+    expect_that_no_launch_waits_for_an_exchange(DeviceKind::cuda, sequence_parallel);
 }
 INSTANTIATE_TEST_SUITE_P(DataRanks, GpuWarmUp, testing::Values(1, 2));
 

@@ -153,4 +153,16 @@ std::vector<Transport> choices(const PairFacts& facts, const std::vector<Candida
   return possible;
 }
 
+std::string obstacle_to_mailbox(const PairFacts& facts, std::optional<Transport> wanted) {
+  const std::string asked_for = wanted ? to_string(*wanted) + " (comm.p2p or comm.p2p_pairs)" : "";
+  if (wanted == Transport::nccl) return asked_for + " holds no message until it is taken";
+  std::string obstacle;
+  for (const Candidate& candidate : candidates(facts)) {
+    if (candidate.transport == Transport::nccl || (wanted && candidate.transport != *wanted)) continue;
+    if (candidate.obstacle.empty()) return "";
+    obstacle = candidate.obstacle;  // of the last: what rules out host memory rules out all
+  }
+  return (wanted ? asked_for + " cannot be used: " : "") + obstacle;
+}
+
 }  // namespace plait::comm::p2p

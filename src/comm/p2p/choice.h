@@ -24,4 +24,7 @@ std::vector<Candidate> candidates(const PairFacts& facts);
 // when `wanted` is impossible.
 std::vector<Transport> choices(const PairFacts& facts, const std::vector<Candidate>& all, std::optional<Transport> wanted);
 
+// Why these two have no mailbox, or not the one that is wanted; empty: nothing that is known before one is tried.
+std::string obstacle_to_mailbox(const PairFacts& facts, std::optional<Transport> wanted);
+
 }  // namespace plait::comm::p2p

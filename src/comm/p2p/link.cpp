@@ -61,7 +61,8 @@ class LinkSetup {
         store_(store),
         meeting_(store, spec.name, spec.rank, {spec.from, spec.to}, spec.timeout),
         attempt_(store, "memory", spec.rank, {spec.from, spec.to}, attempt_time(spec.timeout)),
-        end_(spec.rank == spec.from ? End::sender : End::receiver) {
+        end_(spec.rank == spec.from ? End::sender : End::receiver),
+        shared_(spec.shared ? spec.shared : std::make_shared<SharedByLinks>(spec.device)) {
     require(spec.from != spec.to && (spec.rank == spec.from || spec.rank == spec.to), "make_link: this rank is neither end");
   }
 
@@ -193,15 +194,15 @@ class LinkSetup {
     options.by_kernel = moves || (mover != Mover::copy_engine && spec_.message_bytes <= longest_copy_with_counter);
     if (transport == Transport::ipc) {
       options.goodbye = [&store = store_, link = spec_.name, topic = name + "/gone", rank = spec_.rank,
-                         ends = std::vector{spec_.from, spec_.to}] {
+                         ends = std::vector{spec_.from, spec_.to}, shared = shared_] {
         try {
-          Meeting(store, link, rank, ends, goodbye_timeout).meet(topic);
+          Meeting(store, link, rank, ends, shared->left_to_go(goodbye_timeout)).meet(topic);
         } catch (const Error&) {
           return;  // the peer is gone, or the job is
         }
       };
     }
-    return make_mailbox_link({end_, spec_.device, label()},
+    return make_mailbox_link({end_, spec_.device, label(), shared_},
                              mailbox_memory(transport, mover, name, spec_.message_bytes, options.places), options);
   }
 
@@ -231,7 +232,7 @@ class LinkSetup {
     if (spec_.announce && report_->facts.share_sockets() && report_->facts.sender.stream_memory_operations &&
         report_->facts.receiver.stream_memory_operations) {
       beacon = std::make_unique<Mailbox>(end_, mailbox_memory(Transport::host, Mover::copy_engine, "beacon", 0, {}),
-                                         spec_.device, false);
+                                         shared_->release_stream(), false);
     }
     auto pair = make_communicator({.name = spec_.name,
                                    .rank = end_ == End::sender ? 0 : 1,
@@ -242,7 +243,7 @@ class LinkSetup {
                                    .max_ctas = spec_.max_ctas,
                                    .host_interface = spec_.host_interface},
                                   store_);
-    return make_communicator_link({end_, spec_.device, label()}, std::move(pair), std::move(beacon));
+    return make_communicator_link({end_, spec_.device, label(), shared_}, std::move(pair), std::move(beacon));
   }
 
   // Only those that come before the chosen one are of interest.
@@ -255,6 +256,7 @@ class LinkSetup {
   Meeting meeting_;  // of the two ends
   Meeting attempt_;  // the same two, about memory
   const End end_;
+  const std::shared_ptr<SharedByLinks> shared_;
   LinkReport* report_ = nullptr;
   std::vector<Place> places_;
 };
@@ -278,6 +280,12 @@ void from_json(const Json& json, Place& place) {
   place.bytes = static_cast<std::size_t>(fields.integer("bytes", 0, most));
   place.message_offset = static_cast<std::size_t>(fields.integer("message_offset", 0, most));
   fields.end();
+}
+
+std::chrono::milliseconds SharedByLinks::left_to_go(std::chrono::milliseconds whole) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!gone_by_) gone_by_ = now + whole;
+  return std::max(std::chrono::milliseconds(0), std::chrono::duration_cast<std::chrono::milliseconds>(*gone_by_ - now));
 }
 
 std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store) {

@@ -30,6 +30,20 @@ struct Place {
 void to_json(nlohmann::ordered_json& json, const Place& place);
 void from_json(const nlohmann::ordered_json& json, Place& place);  // InvalidWord
 
+// What the links of one owner share on this rank, so that many of them take no more streams, and no longer to go, than one.
+// Outlives them. Made with the device current; used by one thread, and by aborts.
+class SharedByLinks {
+ public:
+  explicit SharedByLinks(Device device) : release_stream_(device, StreamPriority::high) {}
+  StreamRef release_stream() const { return release_stream_; }  // Mailbox: what it writes there never waits
+  // Of `whole`, what is left since the first call: all links together wait that long for their other ends when they go.
+  std::chrono::milliseconds left_to_go(std::chrono::milliseconds whole);
+
+ private:
+  Stream release_stream_;
+  std::optional<std::chrono::steady_clock::time_point> gone_by_;
+};
+
 struct LinkSpec {
   std::string name = {};  // unique among the job's links; both ends give the same
   int from = 0, to = 1;   // ranks of the job; this rank is one of them
@@ -46,6 +60,7 @@ struct LinkSpec {
   std::chrono::milliseconds timeout{60'000};
   int max_ctas = 0;  // of NCCL's send and receive
   std::string host_interface = "127.0.0.1";
+  std::shared_ptr<SharedByLinks> shared = {};  // null: this link has its own
 };
 
 // A transport that would be better than the chosen one, and why it is not used.
@@ -85,6 +100,9 @@ class Link {
   virtual std::byte* memory_of(int place) const = 0;  // as this end addresses it
   // False if LinkSpec::announce is, or if the ends share no memory: on two hosts, or in two network namespaces of one.
   virtual bool announces() const = 0;
+  // Bytes of messages that travel before their receive is reached: with places, a message in each, of any size. 0 where a send
+  // waits for it.
+  virtual std::size_t holds() const = 0;
   // Releases whatever waits on this end (data received after that is invalid) and makes later calls throw CommError. From any
   // thread.
   virtual void abort() noexcept = 0;

@@ -55,7 +55,9 @@ class AbortableLink : public Link {
 class MailboxLink final : public AbortableLink {
  public:
   MailboxLink(const LinkEnd& end, MailboxMemory memory, const MailboxLinkOptions& options)
-      : AbortableLink(end), options_(options), mailbox_(end.end, std::move(memory), end.device, options.by_kernel) {}
+      : AbortableLink(end),
+        options_(options),
+        mailbox_(end.end, std::move(memory), end.shared->release_stream(), options.by_kernel) {}
   ~MailboxLink() override {
     stop_releasing();
     if (!options_.goodbye) return;
@@ -96,6 +98,7 @@ class MailboxLink final : public AbortableLink {
     return mailbox_.place(place) - options_.places[index].message_offset;
   }
   bool announces() const override { return options_.announce; }
+  std::size_t holds() const override { return mailbox_.holds(); }
   void abort() noexcept override {
     aborted_ = true;
     start_releasing(mailbox_);
@@ -127,6 +130,7 @@ class CommunicatorLink final : public AbortableLink {
     pair_->receive(stream, data, 0);
   }
   bool announces() const override { return beacon_ != nullptr; }
+  std::size_t holds() const override { return 0; }
   void abort() noexcept override {
     aborted_ = true;
     pair_->abort();

@@ -15,6 +15,7 @@ struct LinkEnd {
   End end = End::sender;
   Device device;
   std::string label;  // for errors: "link 0 -> 1"
+  std::shared_ptr<SharedByLinks> shared = {};
 };
 
 struct MailboxLinkOptions {

@@ -21,10 +21,19 @@ std::size_t size_of_all(std::span<const View> parts) {
 
 }  // namespace
 
-Mailbox::Mailbox(End end, MailboxMemory memory, Device device, bool by_kernel)
-    : memory_(std::move(memory)), end_(end), by_kernel_(by_kernel), release_stream_(device, StreamPriority::high) {
+Mailbox::Mailbox(End end, MailboxMemory memory, StreamRef release_stream, bool by_kernel)
+    : memory_(std::move(memory)), end_(end), by_kernel_(by_kernel), release_stream_(release_stream) {
   require(memory_.announced && memory_.ready && memory_.credit, "Mailbox: a counter is missing");
   require(memory_.slot_count == 0 || (memory_.slots && memory_.slot_bytes > 0), "Mailbox: its slots have no memory");
+}
+
+Mailbox::~Mailbox() {
+  if (!*released_) return;
+  try {
+    release_stream_.synchronize();  // before the memory goes
+  } catch (const std::exception&) {
+    return;  // the device is lost
+  }
 }
 
 void Mailbox::announce(StreamRef stream) { stream.write_value(memory_.announced, ++announced_); }
@@ -100,7 +109,7 @@ void Mailbox::release_waits() noexcept {
   *released_ = true;  // before the counters
   try {
     // Only what this end waits for: the other one must not take anything for a message that is none.
-    const StreamRef stream = release_stream_.ref();
+    const StreamRef stream = release_stream_;
     if (end_ == End::sender) {
       stream.write_value(memory_.credit, chunks_ + past_every_wait);
     } else {

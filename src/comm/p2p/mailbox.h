@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -43,8 +44,12 @@ enum class End { sender, receiver };
 
 class Mailbox {
  public:
-  // `by_kernel`: this end copies with an SM kernel instead of the stream's copy.
-  Mailbox(End end, MailboxMemory memory, Device device, bool by_kernel);
+  // `release_stream`: of this end's device, for release_waits(); outlives the mailbox. `by_kernel`: this end copies with an SM
+  // kernel instead of the stream's copy.
+  Mailbox(End end, MailboxMemory memory, StreamRef release_stream, bool by_kernel);
+  ~Mailbox();
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
 
   // Sender. Tells the receiver that the next message's data is ready, so that from now on the receiver waits only for the wire.
   // Costs one write of the counter.
@@ -62,6 +67,11 @@ class Mailbox {
   void await_arrival(StreamRef stream);
   bool is_posted() const { return posted_ != chunks_; }  // the next message to be awaited
   bool in_place() const { return !memory_.places.empty(); }
+  // Bytes that may be sent before anything is received; in place, as many as the places have.
+  std::size_t holds() const {
+    return in_place() ? std::numeric_limits<std::size_t>::max()
+                      : memory_.slot_bytes * static_cast<std::size_t>(memory_.slot_count);
+  }
   std::byte* place(int index) const { return memory_.places.at(static_cast<std::size_t>(index)); }
 
   // Releases the peer's memory; nothing may be sent or received afterwards.
@@ -81,7 +91,7 @@ class Mailbox {
   MailboxMemory memory_;
   const End end_;
   const bool by_kernel_;
-  Stream release_stream_;                    // writes the counters that this end waits for, while its other streams are stuck
+  const StreamRef release_stream_;           // writes the counters that this end waits for, while its other streams are stuck
   std::atomic<std::uint32_t> announced_{0};  // messages so far
   std::atomic<std::uint32_t> chunks_{0};     // chunks so far
   std::uint32_t posted_ = 0;                 // in place: messages that may come

@@ -2,6 +2,7 @@
 #include "comm/p2p/gpu_facts.h"
 #include "comm/p2p/mover.h"
 #include "comm/p2p/region_kinds.h"
+#include "comm/p2p/sum.h"
 #include "core/error.h"
 
 namespace plait::comm::p2p {
@@ -11,6 +12,8 @@ namespace {
 
 void copy_by_kernel(StreamRef, void*, const void*, std::size_t, int) { refuse(); }
 void copy_and_count_by_kernel(StreamRef, void*, const void*, std::size_t, std::uint32_t*, std::uint32_t) { refuse(); }
+void combine_by_kernel(StreamRef, View, std::span<const std::byte* const>, Reduction) { refuse(); }
+void load_combining_kernels() { refuse(); }
 void describe_gpu(Device, EndFacts&) { refuse(); }
 void enable_peer_access(Device, Device) { refuse(); }
 std::byte* pin(void*, std::size_t, Device) { refuse(); }

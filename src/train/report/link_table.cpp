@@ -77,11 +77,11 @@ Json to_json(const comm::p2p::LinkReport& report) {
           {"better", std::move(better)}};
 }
 
-Json gather_links(const std::vector<comm::p2p::LinkReport>& own, comm::Meeting& meeting) {
+Json gather_links(const std::string& topic, const std::vector<comm::p2p::LinkReport>& own, comm::Meeting& meeting) {
   std::vector<ToldLink> mine;
   for (const comm::p2p::LinkReport& report : own) mine.push_back({to_json(report)});
   std::vector<Json> links;
-  for (const std::vector<ToldLink>& of_rank : meeting.gather_on(0, "links", mine)) {
+  for (const std::vector<ToldLink>& of_rank : meeting.gather_on(0, topic, mine)) {
     for (const ToldLink& link : of_rank) links.push_back(link.json);
   }
   std::sort(links.begin(), links.end(), [](const Json& a, const Json& b) {

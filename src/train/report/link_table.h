@@ -16,8 +16,9 @@ namespace plait::train {
 nlohmann::ordered_json to_json(const comm::p2p::LinkReport& report);
 
 // Those of all ranks, in order of (from, to), on rank 0; an empty array elsewhere. Collective. `own`: of links that this rank
-// sends on.
-nlohmann::ordered_json gather_links(const std::vector<comm::p2p::LinkReport>& own, comm::Meeting& meeting);
+// sends on. `topic`: of the meeting, another one for each call.
+nlohmann::ordered_json gather_links(const std::string& topic, const std::vector<comm::p2p::LinkReport>& own,
+                                    comm::Meeting& meeting);
 
 // One line per link, and below it what was passed over, each reason once with the pairs it applies to. Empty without links.
 std::string link_table(const nlohmann::ordered_json& links);

@@ -1,0 +1,313 @@
+#include "comm/p2p/link_communicator.h"
+
+#include <algorithm>
+
+#include "comm/contract.h"
+#include "comm/meeting.h"
+#include "comm/p2p/choice.h"
+#include "comm/p2p/sum.h"
+#include "core/error.h"
+
+namespace plait::comm::p2p {
+namespace {
+
+constexpr std::size_t alignment = 16;
+
+std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+std::byte* bytes_of(const View& data) { return static_cast<std::byte*>(data.data); }
+
+View bytes_at(const std::byte* data, std::size_t bytes) {
+  return {const_cast<std::byte*>(data), DType::u8, {static_cast<std::int64_t>(bytes)}};
+}
+
+[[noreturn]] void refuse(const LinkCommunicatorSpec& spec, const std::string& why) {
+  std::string ranks;
+  for (const int member : spec.members) ranks += (ranks.empty() ? "" : ", ") + std::to_string(member);
+  throw CommError("comm.exchanges=links cannot be used between ranks " + ranks + ": " + why +
+                  "; comm.exchanges=library needs no links");
+}
+
+std::string hop(int from, int to) { return std::to_string(from) + " -> " + std::to_string(to); }
+
+// Before any link is made: that takes long, and one that cannot be made would be noticed by its ends only.
+void check_pairs(const LinkCommunicatorSpec& spec, Rendezvous& store) {
+  const auto rank = static_cast<std::size_t>(spec.group.rank);
+  Meeting meeting(store, spec.group.name + ".facts", spec.members[rank], spec.members, spec.group.timeout);
+  const std::vector<EndFacts> ends = meeting.gather("end", end_facts(spec.members[rank], spec.group.device));
+  std::vector<PathFacts> own;
+  for (std::size_t other = 0; other < ends.size(); ++other)
+    own.push_back(other == rank ? PathFacts{} : path_facts(ends[rank], ends[other]));
+  const std::vector<std::vector<PathFacts>> paths = meeting.gather("paths", own);
+  for (const std::vector<PathFacts>& of_rank : paths) {
+    if (of_rank.size() != ends.size())
+      throw CommError("group '" + spec.group.name + "': a rank knows other paths than there are");
+  }
+  for (std::size_t a = 0; a < ends.size(); ++a) {
+    for (std::size_t b = a + 1; b < ends.size(); ++b) {
+      const int from = spec.members[a], to = spec.members[b];
+      const std::string obstacle = obstacle_to_mailbox({ends[a], ends[b], paths[a][b], paths[b][a]}, spec.transport(from, to));
+      if (!obstacle.empty()) refuse(spec, hop(from, to) + ": " + obstacle);
+    }
+  }
+}
+
+}  // namespace
+
+LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous& store)
+    : rank_(spec.group.rank),
+      slice_bytes_(rounded_up(std::max<std::size_t>(spec.slice_bytes, 1))),
+      memory_(spec.group.device),
+      begun_(spec.group.device),
+      peers_(static_cast<std::size_t>(spec.group.size)) {
+  require(spec.group.size <= most_parts && spec.members.size() == peers_.size(),
+          "LinkCommunicator: a member for every rank of the group, and not too many");
+  check_pairs(spec, store);
+  const auto shared = std::make_shared<SharedByLinks>(spec.group.device);
+  // Of all pairs in one order, so that no two ranks wait for each other's next.
+  for (int low = 0; low < spec.group.size; ++low) {
+    for (int high = low + 1; high < spec.group.size; ++high) {
+      if (low != rank_ && high != rank_) continue;
+      for (const auto& [from, to] : {std::pair{low, high}, {high, low}}) {
+        const int first = spec.members[static_cast<std::size_t>(from)], second = spec.members[static_cast<std::size_t>(to)];
+        LinkSpec link{.name = spec.group.name + ".link." + std::to_string(first) + "." + std::to_string(second),
+                      .from = first,
+                      .to = second,
+                      .rank = spec.members[static_cast<std::size_t>(rank_)],
+                      .device = spec.group.device,
+                      .message_bytes = slice_bytes_,
+                      .transport = spec.transport(first, second),
+                      .mover = Mover::copy_engine,
+                      .places = {},
+                      .announce = false,
+                      .timeout = spec.group.timeout,
+                      .max_ctas = spec.group.max_ctas,
+                      .host_interface = spec.group.host_interface,
+                      .shared = shared};
+        for (int place = 0; to == rank_ && place < places; ++place)
+          link.places.push_back({std::to_string(place), slice_bytes_, 0});
+        Peer& other = peer(from == rank_ ? to : from);
+        links_.push_back(spec.make_link(link, store));
+        Link* const made = links_.back().get();
+        (from == rank_ ? other.to : other.from) = made;
+        if (from == rank_) continue;
+        for (int place = 0; place < static_cast<int>(made->places().size()); ++place)
+          other.landing.push_back(made->memory_of(place));
+        if (other.landing.empty()) other.copied = memory_.allocate(slice_bytes_);
+        landing_bytes_ += other.landing.empty() ? other.copied.bytes() : other.landing.size() * slice_bytes_;
+      }
+    }
+  }
+  for (int step = 2; step < size(); ++step) peer((rank_ + step) % size()).pushes.emplace(spec.group.device);
+  agree_on_slices(spec, store);
+  if (spec.group.device.is_cuda()) synchronize_loading();
+}
+
+// A copy within a GPU is a kernel, too.
+void LinkCommunicator::synchronize_loading() {
+  load_combining_kernels();
+  const Buffer two = memory_.allocate(2 * alignment);
+  const Stream stream(memory_.device());
+  stream.ref().copy(two.data(), static_cast<std::byte*>(two.data()) + alignment, alignment);
+  stream.ref().synchronize();
+}
+
+// Everybody pushes a piece to all before it takes theirs, so every link has to hold one.
+void LinkCommunicator::agree_on_slices(const LinkCommunicatorSpec& spec, Rendezvous& store) {
+  std::size_t least = slice_bytes_;
+  std::string obstacle;
+  for (const std::unique_ptr<Link>& link : links_) {
+    least = std::min(least, link->holds() / alignment * alignment);
+    const LinkReport& report = link->report();
+    if (link->holds() >= alignment || !obstacle.empty()) continue;
+    obstacle =
+        hop(report.from, report.to) + " goes by " + to_string(report.transport) + ", which holds no message until it is taken";
+    for (const PassedOver& better : report.better) obstacle += "; not by " + to_string(better.transport) + ": " + better.reason;
+  }
+  Meeting meeting(store, spec.group.name + ".slices", spec.members[static_cast<std::size_t>(rank_)], spec.members,
+                  spec.group.timeout);
+  for (const std::string& other : meeting.gather("obstacle", obstacle)) {
+    if (!other.empty()) refuse(spec, other);
+  }
+  for (const std::uint64_t other : meeting.gather("bytes", static_cast<std::uint64_t>(least)))
+    slice_bytes_ = std::min(slice_bytes_, std::max<std::size_t>(alignment, other));
+}
+
+LinkCommunicator::~LinkCommunicator() {
+  for (Peer& p : peers_) p.pushes.reset();  // drained before the memory goes
+  for (std::unique_ptr<Link>& link : links_) link.reset();
+}
+
+std::vector<LinkReport> LinkCommunicator::reports() const {
+  std::vector<LinkReport> list;
+  for (const Peer& p : peers_) {
+    if (p.to) list.push_back(p.to->report());
+  }
+  return list;
+}
+
+template <typename Do>
+void LinkCommunicator::for_each_other(Do act) {
+  // Everyone begins with the next rank, so that no rank is everybody's first.
+  for (int step = 1; step < size(); ++step) act((rank_ + step) % size());
+}
+
+// In the order in which others push to this rank.
+template <typename Do>
+void LinkCommunicator::for_each_arrival(Do act) {
+  for (int step = 1; step < size(); ++step) act((rank_ - step + size()) % size());
+}
+
+LinkCommunicator::Range LinkCommunicator::piece_of(const Range& range, std::size_t piece) const {
+  const std::size_t done = std::min(range.bytes, piece * slice_bytes_);
+  return {range.first + done, std::min(range.bytes - done, slice_bytes_)};
+}
+
+std::size_t LinkCommunicator::pieces(const Ranges& ranges) const {
+  std::size_t most = 0;
+  for (int r = 0; r < size(); ++r) most = std::max(most, ranges(r).bytes);
+  return (most + slice_bytes_ - 1) / slice_bytes_;
+}
+
+// Both places of every link are free when it is first used; from then on each as soon as what was in it has been used.
+void LinkCommunicator::begin(StreamRef stream) {
+  if (alone_) return;
+  if (size() > 2) stream.record(begun_);
+  for_each_other([&](int other) {
+    Peer& p = peer(other);
+    if (p.pushes) p.pushes->stream.ref().wait(begun_);
+    if (p.posted || p.landing.empty()) return;
+    for (int place = 0; place < places; ++place) p.from->post(stream);
+    p.posted = true;
+  });
+}
+
+// What was pushed may be overwritten now.
+void LinkCommunicator::end(StreamRef stream) {
+  if (alone_) return;
+  for_each_other([&](int other) {
+    if (std::optional<Pushes>& pushes = peer(other).pushes) {
+      pushes->stream.ref().record(pushes->done);
+      stream.wait(pushes->done);
+    }
+  });
+}
+
+void LinkCommunicator::push(StreamRef stream, int to, const std::byte* from, std::size_t bytes) {
+  if (bytes == 0 || alone_) return;
+  Peer& p = peer(to);
+  p.to->send(p.pushes ? p.pushes->stream.ref() : stream, bytes_at(from, bytes), static_cast<int>(p.sent++ % places));
+}
+
+const std::byte* LinkCommunicator::arrive(StreamRef stream, int from, std::size_t bytes) {
+  Peer& p = peer(from);
+  const int place = static_cast<int>(p.received++ % places);
+  std::byte* const landing =
+      p.landing.empty() ? static_cast<std::byte*>(p.copied.data()) : p.landing[static_cast<std::size_t>(place)];
+  p.from->receive(stream, bytes_at(landing, bytes), nullptr, place);
+  return landing;
+}
+
+void LinkCommunicator::release(StreamRef stream, int from) {
+  if (!alone_ && !peer(from).landing.empty()) peer(from).from->post(stream);
+}
+
+void LinkCommunicator::add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction) {
+  begin(stream);
+  for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
+    for_each_other([&](int other) {
+      const Range theirs = piece_of(ranges(other), piece);
+      push(stream, other, bytes_of(data) + theirs.first, theirs.bytes);
+    });
+    const Range own = ranges(rank_), mine = piece_of(own, piece);
+    if (mine.bytes == 0) continue;
+    std::vector<const std::byte*> parts(peers_.size());
+    std::fill(parts.begin(), parts.end(), bytes_of(data) + mine.first);
+    for_each_arrival([&](int other) {
+      if (!alone_) parts[static_cast<std::size_t>(other)] = arrive(stream, other, mine.bytes);
+    });
+    const auto elements = static_cast<std::int64_t>(mine.bytes / size_of(data.dtype));
+    combine(stream, {out + (mine.first - own.first), data.dtype, {elements}}, parts, reduction);
+    for_each_other([&](int other) { release(stream, other); });
+  }
+  end(stream);
+}
+
+void LinkCommunicator::collect(StreamRef stream, const std::byte* own, std::byte* data, const Ranges& ranges) {
+  begin(stream);
+  const Range mine = ranges(rank_);
+  for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
+    const Range part = piece_of(mine, piece);
+    for_each_other([&](int other) { push(stream, other, own + (part.first - mine.first), part.bytes); });
+    if (part.bytes > 0 && own != data + mine.first) stream.copy(data + part.first, own + (part.first - mine.first), part.bytes);
+    for_each_arrival([&](int other) {
+      const Range theirs = piece_of(ranges(other), piece);
+      const std::size_t bytes = alone_ ? std::min(theirs.bytes, part.bytes) : theirs.bytes;
+      if (bytes == 0) return;
+      stream.copy(data + theirs.first, alone_ ? own + (part.first - mine.first) : arrive(stream, other, bytes), bytes);
+      release(stream, other);
+    });
+  }
+  end(stream);
+}
+
+void LinkCommunicator::reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) {
+  check_reducible(data);
+  check_slices(data, part, size());
+  const Ranges slices = [&](int r) { return Range{static_cast<std::size_t>(r) * part.bytes(), part.bytes()}; };
+  add_up(stream, data, bytes_of(part), slices, reduction);
+}
+
+void LinkCommunicator::all_gather(StreamRef stream, View part, View data) {
+  check_slices(data, part, size());
+  const Ranges slices = [&](int r) { return Range{static_cast<std::size_t>(r) * part.bytes(), part.bytes()}; };
+  collect(stream, bytes_of(part), bytes_of(data), slices);
+}
+
+void LinkCommunicator::all_reduce(StreamRef stream, View data, Reduction reduction) {
+  check_reducible(data);
+  if (alone_) {
+    const std::vector<const std::byte*> parts(peers_.size(), bytes_of(data));
+    return combine(stream, data, parts, reduction);
+  }
+  // As equal as whole steps of 16 bytes allow.
+  const std::size_t share = rounded_up((data.bytes() + peers_.size() - 1) / peers_.size());
+  const Ranges shares = [&](int r) {
+    const std::size_t first = std::min(data.bytes(), static_cast<std::size_t>(r) * share);
+    return Range{first, std::min(share, data.bytes() - first)};
+  };
+  std::byte* const own = bytes_of(data) + shares(rank_).first;
+  add_up(stream, data, own, shares, reduction);
+  collect(stream, own, bytes_of(data), shares);
+}
+
+void LinkCommunicator::broadcast(StreamRef stream, View data, int root) {
+  check_root(root, size());
+  collect(stream, bytes_of(data), bytes_of(data), [&](int r) { return Range{0, r == root ? data.bytes() : 0}; });
+}
+
+void LinkCommunicator::all_to_all(StreamRef stream, View send, View receive) {
+  check_all_to_all(send, receive, size());
+  begin(stream);
+  const std::size_t slice = send.bytes() / peers_.size();
+  const auto at = [&](const View& view, int r) { return bytes_of(view) + static_cast<std::size_t>(r) * slice; };
+  if (slice > 0) stream.copy(at(receive, rank_), at(send, rank_), slice);
+  for (std::size_t done = 0; done < slice; done += slice_bytes_) {
+    const std::size_t bytes = std::min(slice_bytes_, slice - done);
+    for_each_other([&](int other) { push(stream, other, at(send, other) + done, bytes); });
+    for_each_arrival([&](int other) {
+      stream.copy(at(receive, other) + done, alone_ ? at(send, other) + done : arrive(stream, other, bytes), bytes);
+      release(stream, other);
+    });
+  }
+  end(stream);
+}
+
+void LinkCommunicator::send(StreamRef, View, int to) { check_peer(to, rank_, size(), false); }
+void LinkCommunicator::receive(StreamRef, View, int from) { check_peer(from, rank_, size(), false); }
+
+void LinkCommunicator::abort() noexcept {
+  for (const std::unique_ptr<Link>& link : links_) link->abort();
+}
+
+}  // namespace plait::comm::p2p

@@ -1,0 +1,117 @@
+// Collectives over links: every rank pushes to each other rank the part that this one needs, and adds up what it is sent.
+//
+// A sum over N ranks: each owns a slice; the others push theirs to it, and it adds them in the order of the ranks, in fp32. So
+// the result is the same on every run, whoever comes first. A gather: each pushes its part to all. Pushing is the copy engines'
+// work, which takes no SM from what is computed meanwhile; pushes to several ranks go at once, each on a stream of its own.
+// What arrived is then added, or copied to where it belongs, by kernels. An all-reduce is a sum and a gather and moves as many
+// bytes as a ring does, in two hops instead of 2 (N - 1).
+//
+// Links have to hold what is pushed until it is taken, so those by the library's send and receive (Transport::nccl) do not do.
+// comm.mover has no say: only copy engines push.
+//
+// What arrives waits in memory of the links until it has been added or copied to where it belongs. A link has two places, which
+// messages take in turn, so that one may travel while the other is used. Larger data goes in pieces.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/group.h"
+#include "comm/p2p/link.h"
+#include "comm/rendezvous.h"
+#include "core/choices.h"
+
+namespace plait::comm::p2p {
+
+struct LinkCommunicatorSpec {
+  GroupSpec group;
+  std::vector<int> members;     // ranks of the job, group.size of them, in the order of the group
+  std::size_t slice_bytes = 0;  // the largest piece that is sent at once; less where a link holds less
+  std::function<std::optional<Transport>(int from, int to)> transport = [](int, int) { return std::nullopt; };
+  LinkMaker make_link = p2p::make_link;
+};
+
+class LinkCommunicator final : public Communicator {
+ public:
+  // Collective over the group. All ranks make their groups and links in one order, and destroy them in it, once all of them
+  // have done what they enqueued or have aborted. CommError, on all ranks, when the facts of some pair rule out its links, or
+  // when one of them turned out to hold nothing; InternalError for more than most_parts ranks. Loads the kernels that it uses:
+  // when CUDA loads one it waits for all work of its GPU, holding a lock that every copy to the GPU needs, and some of that
+  // work may wait for a push.
+  LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous& store);
+  ~LinkCommunicator() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(peers_.size()); }
+  void all_reduce(StreamRef stream, View data, Reduction reduction) override;
+  void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override;
+  void all_gather(StreamRef stream, View part, View data) override;
+  void broadcast(StreamRef stream, View data, int root) override;
+  void all_to_all(StreamRef stream, View send, View receive) override;
+  void send(StreamRef stream, View data, int to) override;       // InternalError, as in any group made for collectives
+  void receive(StreamRef stream, View data, int from) override;  // the same
+  void abort() noexcept override;
+
+  std::vector<LinkReport> reports() const;                      // of the links from this rank
+  std::size_t landing_bytes() const { return landing_bytes_; }  // of the device, where what others push lands
+
+  // While set, nothing is exchanged: this rank's data stand in for everyone's, so that a sum is `size()` times them and what is
+  // zero stays zero. On all ranks at the same calls.
+  void set_alone(bool alone) { alone_ = alone; }
+
+ private:
+  static constexpr int places = 2;
+  // A stream for what goes to one rank, joined to the caller's by events.
+  struct Pushes {
+    explicit Pushes(Device device) : stream(device, StreamPriority::high), done(device) {}
+    Stream stream;
+    Event done;
+  };
+  // The links to and from another rank; none of this rank itself.
+  struct Peer {
+    Link *to = nullptr, *from = nullptr;
+    std::vector<std::byte*> landing;  // by place
+    Buffer copied;                    // where messages come by slots: the only landing place
+    std::optional<Pushes> pushes;     // none for the next rank: the caller's stream pushes to that one
+    std::uint64_t sent = 0, received = 0;
+    bool posted = false;
+  };
+  struct Range {
+    std::size_t first = 0, bytes = 0;
+  };
+  // Which bytes of some data are a rank's.
+  using Ranges = std::function<Range(int rank)>;
+
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  // The piece `piece` of a range: the same numbers on both ends.
+  Range piece_of(const Range& range, std::size_t piece) const;
+  std::size_t pieces(const Ranges& ranges) const;
+  template <typename Do>
+  void for_each_other(Do act);  // each rank with another one first
+  template <typename Do>
+  void for_each_arrival(Do act);
+  void synchronize_loading();
+  void agree_on_slices(const LinkCommunicatorSpec& spec, Rendezvous& store);
+  void begin(StreamRef stream);
+  void end(StreamRef stream);
+  void push(StreamRef stream, int to, const std::byte* from, std::size_t bytes);
+  const std::byte* arrive(StreamRef stream, int from, std::size_t bytes);
+  void release(StreamRef stream, int from);
+  void add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction);
+  // This rank's range is at `own`; the others' go to `data` + first.
+  void collect(StreamRef stream, const std::byte* own, std::byte* data, const Ranges& ranges);
+
+  const int rank_;
+  std::size_t slice_bytes_;
+  std::size_t landing_bytes_ = 0;
+  bool alone_ = false;
+  DeviceMemory memory_;
+  Event begun_;                               // what the caller's stream had to do before a call
+  std::vector<Peer> peers_;                   // by rank of the group
+  std::vector<std::unique_ptr<Link>> links_;  // in the order in which both ends make them and let go of them
+};
+
+}  // namespace plait::comm::p2p

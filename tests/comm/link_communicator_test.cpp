@@ -1,0 +1,316 @@
+// Collectives over links: every element of every result, by every transport, and their end when a rank fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "collective_check.h"
+#include "comm/p2p/link_communicator.h"
+#include "comm/p2p/sum.h"
+#include "core/error.h"
+#include "gpu_ranks.h"
+#include "rank_threads.h"
+
+namespace plait::comm::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+p2p::LinkCommunicatorSpec link_group(int rank, int size, std::size_t slice_bytes, std::optional<Transport> transport,
+                                     Device device = {}) {
+  p2p::LinkCommunicatorSpec spec;
+  spec.group = {.name = "links", .rank = rank, .size = size, .device = device};
+  // Ranks of the job need not be those of the group.
+  for (int member = 0; member < size; ++member) spec.members.push_back(10 + 3 * member);
+  spec.slice_bytes = slice_bytes;
+  spec.transport = [transport](int, int) { return transport; };
+  return spec;
+}
+
+std::vector<std::string> on_links(int size, std::size_t slice_bytes, std::optional<Transport> transport,
+                                  const std::function<void(Communicator&)>& body) {
+  const auto store = make_thread_rendezvous();
+  return outcome_of_ranks(size, [&](int rank) {
+    p2p::LinkCommunicator communicator(link_group(rank, size, slice_bytes, transport), *store);
+    body(communicator);
+  });
+}
+
+struct LinkGroupCase {
+  int size;
+  Transport transport;
+  friend void PrintTo(const LinkGroupCase& c, std::ostream* out) { *out << c.size << "_" << to_string(c.transport); }
+};
+
+class LinkCommunicatorOf : public testing::TestWithParam<LinkGroupCase> {};
+INSTANTIATE_TEST_SUITE_P(Groups, LinkCommunicatorOf,
+                         testing::Values(LinkGroupCase{2, Transport::direct}, LinkGroupCase{3, Transport::direct},
+                                         LinkGroupCase{4, Transport::direct}, LinkGroupCase{2, Transport::host},
+                                         LinkGroupCase{3, Transport::host}),
+                         testing::PrintToStringParamName());
+
+TEST_P(LinkCommunicatorOf, EveryOperationTypeAndOddCount) {
+  const auto [size, transport] = GetParam();
+  const auto outcome = on_links(size, 64, transport, [](Communicator& communicator) {
+    CollectiveCheck check(communicator, {}, 1031, 1);
+    for (const std::int64_t count : {0, 1, 3, 17, 1031}) {
+      for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32}) {
+        for (const Reduction reduction : {Reduction::sum, Reduction::max}) {
+          check.all_reduce(dtype, count, reduction);
+          check.reduce_scatter(dtype, count, reduction, false);
+          check.reduce_scatter(dtype, count, reduction, true);
+        }
+      }
+      for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::u8}) {
+        check.all_gather(dtype, count, false);
+        check.all_gather(dtype, count, true);
+        for (int root = 0; root < communicator.size(); ++root) check.broadcast(dtype, count, root);
+        check.all_to_all(dtype, count);
+      }
+    }
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+TEST_P(LinkCommunicatorOf, RandomCallsInPiecesOfAnySize) {
+  const auto [size, transport] = GetParam();
+  for (const std::size_t slice : {std::size_t{1}, std::size_t{200}, std::size_t{4096}}) {
+    const auto outcome = on_links(size, slice, transport, [](Communicator& communicator) {
+      CollectiveCheck check(communicator, {}, 97, 2);
+      for (std::uint64_t call = 0; call < 150; ++call) check.random_call(call);
+    });
+    EXPECT_THAT(outcome, Each(IsEmpty())) << "slices of " << slice << " bytes";
+  }
+}
+
+TEST(LinkCommunicator, SumsHaveTheSameBitsOnAllRanksAndByAnyTransport) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    std::vector<std::string> bits;
+    for (const Transport transport : {Transport::direct, Transport::host}) {
+      std::vector<std::string> of_ranks(3);
+      const auto outcome = on_links(3, 256, transport, [&](Communicator& communicator) {
+        CollectiveCheck check(communicator, {}, 4099, 4);
+        of_ranks[static_cast<std::size_t>(communicator.rank())] = check.reduced_bits(dtype, 4099);
+      });
+      EXPECT_THAT(outcome, Each(IsEmpty()));
+      bits.insert(bits.end(), of_ranks.begin(), of_ranks.end());
+    }
+    for (const std::string& other : bits) EXPECT_TRUE(other == bits[0]) << to_string(dtype);
+  }
+}
+
+// 1 + 2^-8 + 2^-8 is 1 + 2^-7 in fp32, which bf16 holds; added up in bf16 it would stay 1.
+TEST(LinkCommunicator, SumsOfBf16AreRoundedOnce) {
+  const auto outcome = on_links(3, 64, Transport::direct, [](Communicator& communicator) {
+    std::vector<BFloat16> values(8, BFloat16(communicator.rank() == 0 ? 1.0f : 1.0f / 256));
+    const Stream stream(Device{});
+    communicator.all_reduce(stream, {values.data(), DType::bf16, {8}}, Reduction::sum);
+    stream.ref().synchronize();
+    for (const BFloat16 v : values) ASSERT_EQ(static_cast<float>(v), 1.0f + 1.0f / 128);
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+// What is no number is left out of a largest one, wherever it stands; of nothing else the result is none either.
+TEST(LinkCommunicator, TheLargestLeavesOutWhatIsNoNumber) {
+  const float none = std::nanf("");
+  const auto outcome = on_links(3, 64, Transport::direct, [none](Communicator& communicator) {
+    const std::vector<std::vector<float>> of_rank{{none, 1, -2, none}, {-5, none, -3, none}, {-4, -1, none, none}};
+    std::vector<float> values = of_rank[static_cast<std::size_t>(communicator.rank())];
+    const Stream stream(Device{});
+    communicator.all_reduce(stream, {values.data(), DType::f32, {4}}, Reduction::max);
+    stream.ref().synchronize();
+    EXPECT_EQ(values[0], -4);
+    EXPECT_EQ(values[1], 1);
+    EXPECT_EQ(values[2], -2);
+    EXPECT_TRUE(std::isnan(values[3]));
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+// Everybody pushes before it takes, so a slice that no ring of slots holds would have all wait for each other.
+TEST(LinkCommunicator, SlicesLargerThanAllSlotsGoInPieces) {
+  const auto store = make_thread_rendezvous();
+  const auto outcome = outcome_of_ranks(2, [&](int rank) {
+    constexpr std::size_t slice = std::size_t{9} << 20;  // a ring by host memory holds 8 MiB
+    p2p::LinkCommunicatorSpec spec = link_group(rank, 2, slice, Transport::host);
+    spec.make_link = [](p2p::LinkSpec link, Rendezvous& rendezvous) {
+      link.places.clear();
+      return p2p::make_link(link, rendezvous);
+    };
+    p2p::LinkCommunicator communicator(spec, *store);
+    std::vector<float> values(2 * slice / sizeof(float), static_cast<float>(rank + 1));
+    const Stream stream(Device{});
+    communicator.all_reduce(stream, {values.data(), DType::f32, {std::ssize(values)}}, Reduction::sum);
+    stream.ref().synchronize();
+    EXPECT_THAT(values, Each(3.0f));
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+// While ranks prepare for the first step they do so alone, whenever each of them comes to it.
+TEST(LinkCommunicator, AloneARankStandsForAll) {
+  const auto outcome = on_links(3, 16, Transport::direct, [](Communicator& communicator) {
+    const auto mine = static_cast<float>(communicator.rank() + 1);
+    std::vector<float> sums(9, mine), whole(9, -1), part(3, mine);
+    sums[8] = 0;  // between tensors there are zeros that nothing writes
+    const Stream stream(Device{});
+    auto& links = dynamic_cast<p2p::LinkCommunicator&>(communicator);
+    const View all(sums.data(), DType::f32, {9}), gathered(whole.data(), DType::f32, {9}), own(part.data(), DType::f32, {3});
+    if (communicator.rank() > 0) {  // the others exchange nothing meanwhile
+      links.set_alone(true);
+      communicator.all_reduce(stream, all, Reduction::sum);
+      communicator.all_gather(stream, own, gathered);
+      communicator.reduce_scatter(stream, gathered, own, Reduction::sum);
+      stream.ref().synchronize();
+      links.set_alone(false);
+      for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(sums[i], 3 * mine);
+      EXPECT_EQ(sums[8], 0);
+      EXPECT_THAT(whole, Each(mine));
+      EXPECT_THAT(part, Each(3 * mine));
+    }
+    std::fill(part.begin(), part.end(), mine);
+    communicator.all_gather(stream, own, gathered);
+    stream.ref().synchronize();
+    EXPECT_EQ(whole, (std::vector<float>{1, 1, 1, 2, 2, 2, 3, 3, 3}));
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+TEST(LinkCommunicator, APairWithoutLinksIsAnErrorOfAllRanksBeforeAnyLinkIsMade) {
+  const auto store = make_thread_rendezvous();
+  std::atomic<int> links = 0;
+  const auto outcome = outcome_of_ranks(3, [&](int rank) {
+    p2p::LinkCommunicatorSpec spec = link_group(rank, 3, 64, std::nullopt);
+    // Of three pairs only the last one.
+    spec.transport = [](int from, int to) { return from == 13 && to == 16 ? std::optional(Transport::ipc) : std::nullopt; };
+    spec.make_link = [&](const p2p::LinkSpec& link, Rendezvous& rendezvous) {
+      ++links;
+      return p2p::make_link(link, rendezvous);
+    };
+    p2p::LinkCommunicator communicator(spec, *store);
+  });
+  EXPECT_THAT(outcome, Each(AllOf(HasSubstr("comm.exchanges=links cannot be used between ranks 10, 13, 16"),
+                                  HasSubstr("13 -> 16: ipc (comm.p2p or comm.p2p_pairs) cannot be used: for GPUs only"),
+                                  HasSubstr("comm.exchanges=library"))));
+  EXPECT_EQ(links, 0);
+}
+
+TEST(LinkCommunicator, ALinkThatHoldsNothingIsAnErrorOfAllRanks) {
+  const auto store = make_thread_rendezvous();
+  const auto outcome = outcome_of_ranks(3, [&](int rank) {
+    p2p::LinkCommunicatorSpec spec = link_group(rank, 3, 64, std::nullopt);
+    spec.make_link = [](p2p::LinkSpec link, Rendezvous& rendezvous) {
+      if (link.from == 10 && link.to == 13) link.transport = Transport::nccl;
+      return p2p::make_link(link, rendezvous);
+    };
+    p2p::LinkCommunicator communicator(spec, *store);
+  });
+  EXPECT_THAT(outcome, Each(AllOf(HasSubstr("comm.exchanges=links cannot be used between ranks 10, 13, 16"),
+                                  HasSubstr("10 -> 13 goes by nccl"), HasSubstr("comm.exchanges=library"))));
+}
+
+TEST(LinkCommunicator, AnAbortEndsTheWaitForARankThatDoesNotCome) {
+  for (const int size : {2, 3}) {
+    const auto store = make_thread_rendezvous();
+    const auto outcome = outcome_of_ranks(size, [&](int rank) {
+      p2p::LinkCommunicator communicator(link_group(rank, size, 64, Transport::direct), *store);
+      if (rank == size - 1) return;  // and never calls
+      std::vector<float> values(16);
+      const Stream stream(Device{});
+      communicator.all_reduce(stream, {values.data(), DType::f32, {16}}, Reduction::sum);
+      std::jthread aborter([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        communicator.abort();
+      });
+      try {
+        stream.ref().synchronize();
+      } catch (const Error&) {
+        // What a host stream says of it.
+      }
+      aborter.join();
+      EXPECT_THROW(communicator.all_reduce(stream, {values.data(), DType::f32, {16}}, Reduction::sum), CommError);
+    });
+    EXPECT_THAT(outcome, Each(IsEmpty()));
+  }
+}
+
+TEST(LinkCommunicator, HasNoMessages) {
+  const auto outcome = on_links(2, 64, Transport::direct, [](Communicator& communicator) {
+    float value = 0;
+    const Stream stream(Device{});
+    EXPECT_THROW(communicator.send(stream, {&value, DType::f32, {1}}, 1 - communicator.rank()), InternalError);
+    EXPECT_THROW(communicator.receive(stream, {&value, DType::f32, {1}}, 1 - communicator.rank()), InternalError);
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+// By kernels, on one GPU: what a sum over ranks does once their parts are here.
+TEST(GpuSum, AddsPartsInOrderAsHostsDo) {
+  std::string why;
+  if (cuda_device_count(&why) < 1) GTEST_SKIP() << "needs a GPU: " << why;
+  const Device device{DeviceKind::cuda, 0};
+  DeviceMemory memory(device);
+  const Stream stream(device), host(Device{});
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32}) {
+    for (const std::int64_t count : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{1 << 16}, std::int64_t{(1 << 16) + 5}}) {
+      for (const std::size_t parts :
+           {std::size_t{1}, std::size_t{2}, std::size_t{7}, static_cast<std::size_t>(p2p::most_parts)}) {
+        for (const Reduction reduction : {Reduction::sum, Reduction::max}) {
+          const std::size_t bytes = static_cast<std::size_t>(count) * size_of(dtype);
+          Buffer on_device = memory.allocate(parts * (bytes + 64));
+          std::vector<std::byte> on_host(parts * bytes), there(bytes), here(bytes);
+          const Random random(7, "sum");
+          for (std::size_t i = 0; i < on_host.size() / size_of(dtype); ++i) {
+            const auto value = static_cast<double>(random.below(2000, i, 0)) / 16 - 60;
+            std::byte* at = on_host.data() + i * size_of(dtype);
+            if (dtype == DType::f32) *reinterpret_cast<float*>(at) = static_cast<float>(value);
+            if (dtype == DType::f64) *reinterpret_cast<double*>(at) = value;
+            if (dtype == DType::bf16) *reinterpret_cast<BFloat16*>(at) = BFloat16(static_cast<float>(value));
+            if (dtype == DType::i32) *reinterpret_cast<std::int32_t*>(at) = static_cast<std::int32_t>(value);
+          }
+          // Some begin where nothing of 16 bytes can.
+          const std::size_t offset = parts % 2 == 0 ? size_of(dtype) : 0;
+          std::vector<const std::byte*> device_parts, host_parts;
+          for (std::size_t p = 0; p < parts; ++p) {
+            auto* at = static_cast<std::byte*>(on_device.data()) + p * (bytes + 64) / 16 * 16 + offset;
+            stream.ref().copy(at, on_host.data() + p * bytes, bytes);
+            device_parts.push_back(at), host_parts.push_back(on_host.data() + p * bytes);
+          }
+          auto* out = const_cast<std::byte*>(device_parts.back());  // one of them may be the result
+          p2p::combine(stream, {out, dtype, {count}}, device_parts, reduction);
+          stream.ref().copy(there.data(), out, bytes);
+          stream.ref().synchronize();
+          p2p::combine(host, {here.data(), dtype, {count}}, host_parts, reduction);
+          host.ref().synchronize();
+          ASSERT_TRUE(there == here) << to_string(dtype) << ", " << count << " elements, " << parts << " parts";
+        }
+      }
+    }
+  }
+}
+
+// Ranks of two GPUs and more, by all transports that reach each other's memory.
+TEST(GpuLinkCommunicator, ThousandsOfRandomCalls) {
+  std::string why;
+  const int gpus = cuda_device_count(&why);
+  if (gpus < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << gpus << ": " << why;
+  for (const std::optional<Transport> transport : {std::optional<Transport>(), std::optional(Transport::host)}) {
+    const auto store = make_thread_rendezvous();
+    const auto outcome = outcome_of_ranks(gpus, [&](int rank) {
+      const Device device{DeviceKind::cuda, rank};
+      make_current(device);
+      p2p::LinkCommunicator communicator(link_group(rank, gpus, 1 << 16, transport, device), *store);
+      CollectiveCheck check(communicator, device, 60'007, 2);
+      for (std::uint64_t call = 0; call < 1000; ++call) check.random_call(call);
+    });
+    EXPECT_THAT(outcome, Each(IsEmpty()));
+  }
+}
+
+}  // namespace
+}  // namespace plait::comm::test
