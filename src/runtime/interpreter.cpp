@@ -41,13 +41,23 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
           "Interpreter: the communicators are not the plan's");
   life_->on_abort(groups_.abort_action());
   pinned_ = memory_.allocate(staging_bytes + step_slots * sizeof(ops::OptimizerState), MemoryKind::pinned_host);
-  train_ = prepare(plan_.train);
-  evaluate_ = prepare(plan_.evaluate);
   context_ = ops::make_op_context(device, buffers_.workspace, {.deterministic = plan_.deterministic});
+  for (const parallel::Program* program : {&plan_.train, &plan_.evaluate}) {
+    for (const parallel::StreamSpec& spec : program->streams) {
+      // Communication has little to launch and others wait for it.
+      const StreamPriority priority =
+          spec.role == parallel::StreamRole::compute ? StreamPriority::normal : StreamPriority::high;
+      streams_.try_emplace({spec.role, spec.peer}, device, priority);
+    }
+  }
   const bool announce =
       std::all_of(groups_.incoming.begin(), groups_.incoming.end(), [](const auto& l) { return l.second->announces(); });
   recorder_.emplace(plan_.train, plan_.layout, plan_.rank, device, step_slots, announce);
   fill_constants();
+  transformer_.emplace(plan_.sizes, buffers_.rope_table);
+  binder_.emplace(plan_, buffers_, groups_, *transformer_, *context_);
+  train_ = bind(plan_.train);
+  evaluate_ = bind(plan_.evaluate);
 
   auto* states = reinterpret_cast<ops::OptimizerState*>(static_cast<char*>(pinned_.data()) + staging_bytes);
   for (int i = 0; i < step_slots; ++i) slots_.push_back({.state = states + i});
@@ -55,42 +65,25 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
 
 StreamRef Interpreter::stream(const parallel::StreamSpec& spec) const { return streams_.at({spec.role, spec.peer}).ref(); }
 
-Interpreter::Prepared Interpreter::prepare(const parallel::Program& program) {
-  Prepared prepared;
-  prepared.program = &program;
-  for (const parallel::StreamSpec& spec : program.streams) {
-    // Communication has little to launch and others wait for it.
-    const StreamPriority priority = spec.role == parallel::StreamRole::compute ? StreamPriority::normal : StreamPriority::high;
-    const auto it = streams_.try_emplace({spec.role, spec.peer}, memory_.device(), priority).first;
-    prepared.streams.push_back(it->second.ref());
-  }
-  prepared.events.resize(program.instructions.size());
+Interpreter::BoundProgram Interpreter::bind(const parallel::Program& program) {
+  BoundProgram bound{.program = &program, .streams = {}, .instructions = {}};
+  for (const parallel::StreamSpec& spec : program.streams) bound.streams.push_back(stream(spec));
   for (const parallel::Instruction& instruction : program.instructions) {
-    prepared.names.push_back(to_string(instruction));
-    for (const int awaited : instruction.waits) {
-      std::optional<Event>& event = prepared.events[static_cast<std::size_t>(awaited)];
-      if (!event) event.emplace(memory_.device());
+    const StreamRef s = bound.streams[static_cast<std::size_t>(instruction.stream)];
+    bound.instructions.push_back({.stream = s,
+                                  .waits = {},
+                                  .issue = binder_->bind(program, instruction, s),
+                                  .done = {},
+                                  .name = to_string(instruction)});
+  }
+  for (std::size_t n = 0; n < program.instructions.size(); ++n) {
+    for (const int awaited : program.instructions[n].waits) {
+      std::optional<Event>& done = bound.instructions[static_cast<std::size_t>(awaited)].done;
+      if (!done) done.emplace(memory_.device());
+      bound.instructions[n].waits.push_back(&*done);
     }
   }
-  for (const parallel::Instruction& instruction : program.instructions)
-    prepared.places.push_back(place_of(program, instruction));
-  return prepared;
-}
-
-int Interpreter::place_of(const parallel::Program& program, const parallel::Instruction& i) const {
-  if (!parallel::is_send(i.kind) && !parallel::is_receive(i.kind)) return -1;
-  const int peer = program.stream_of(i).peer;
-  const std::vector<comm::p2p::Place>& places =
-      (parallel::is_send(i.kind) ? groups_.outgoing : groups_.incoming).at(peer)->places();
-  if (places.empty()) return -1;
-  const bool forward =
-      i.kind == parallel::InstructionKind::send_activation || i.kind == parallel::InstructionKind::receive_activation;
-  const auto [chunk, slot] = parallel::is_send(i.kind) ? parallel::place_filled(i) : parallel::place_received(i);
-  const std::string name =
-      parallel::message_item({forward ? parallel::BufferKind::input : parallel::BufferKind::received_gradient, chunk, slot});
-  const auto it = std::find_if(places.begin(), places.end(), [&](const comm::p2p::Place& place) { return place.name == name; });
-  require(it != places.end(), "Interpreter: " + to_string(i) + " has no place called '" + name + "'");
-  return static_cast<int>(it - places.begin());
+  return bound;
 }
 
 void Interpreter::fill_constants() {
@@ -104,7 +97,6 @@ void Interpreter::fill_constants() {
     s.copy(buffers_.rope_table.data, host.data(), host.size());
     s.synchronize();
   }
-  transformer_.emplace(plan_.sizes, buffers_.rope_table);
   for (const View& view :
        {buffers_.optimizer_state, buffers_.scalars, buffers_.evaluation_loss, buffers_.arrival, buffers_.weights,
         buffers_.gradients, buffers_.kept_gradients, buffers_.master, buffers_.exp_avg, buffers_.exp_avg_sq}) {
@@ -170,8 +162,8 @@ void Interpreter::synchronize_warm_up() {
     if (groups_.tensor_links) groups_.tensor_links->set_alone(alone);
   };
   set_alone(true);  // what links exchange are messages too
-  const auto do_part = [&](Prepared& prepared, const Part& part) {
-    execute(prepared, none, {}, nobody, part);
+  const auto do_part = [&](BoundProgram& bound, const Part& part) {
+    execute(bound, {none}, nobody, part);
     synchronize();
   };
   // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
@@ -212,234 +204,30 @@ void Interpreter::synchronize_aborted() noexcept {
   for (const auto& [spec, s] : streams_) runtime::synchronize_aborted(s);
 }
 
-model::Transformer::Backward Interpreter::backward_arguments(const parallel::Program& program, const parallel::Instruction& i,
-                                                             model::SegmentActivations& activations,
-                                                             model::SegmentGradients& gradients) {
-  activations = buffers_.backward_activations(i);
-  gradients = buffers_.gradients_of(program, i);
-  const auto segment = static_cast<std::size_t>(i.segment);
-  return {.segment = i.segment,
-          .weights = &buffers_.segment_weights[segment],
-          .weight_gradients = &buffers_.segment_gradients[segment],
-          .batch = i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)],
-          .norm_out = buffers_.norm(i).out,
-          .activations = &activations,
-          .gradients = &gradients,
-          .norm_gradient = buffers_.norm_gradient(i.lane),
-          .accumulate = i.accumulate,
-          .accumulate_tokens = i.accumulate_tokens};
-}
-
-void Interpreter::execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer,
-                          const Part& part) {
-  const parallel::Program& program = *prepared.program;
-  const auto is_done = [&](const parallel::Instruction& i) { return !part || part(i); };
+void Interpreter::execute(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part) {
+  const parallel::Program& program = *bound.program;
+  const auto is_done = [&](int index) { return !part || part(program.at(index)); };
   guarded([&] {
     life_->check();
     if (!part) board_.begin(program);
-    for (std::size_t n = 0; n < program.instructions.size(); ++n) {
-      const parallel::Instruction& instruction = program.instructions[n];
-      const int index = static_cast<int>(n);
-      const StreamRef s = prepared.streams[static_cast<std::size_t>(instruction.stream)];
-      const bool done = is_done(instruction);
-      const ProfilerRange range(prepared.names[n].c_str());
-      if (done) observer.waiting(index, s);
-      for (const int awaited : instruction.waits) s.wait(*prepared.events[static_cast<std::size_t>(awaited)]);
+    for (int n = 0; n < static_cast<int>(bound.instructions.size()); ++n) {
+      BoundInstruction& instruction = bound.instructions[static_cast<std::size_t>(n)];
+      const StreamRef s = instruction.stream;
+      const bool done = is_done(n);
+      const ProfilerRange range(instruction.name.c_str());
+      if (done) observer.waiting(n, s);
+      for (const Event* awaited : instruction.waits) s.wait(*awaited);
       if (!done) {  // others rely on what it would have waited for
-        if (prepared.events[n]) s.record(*prepared.events[n]);
+        if (instruction.done) s.record(*instruction.done);
         continue;
       }
-      observer.started(index, s);
-      issue(prepared, instruction, batches, settings, observer.ready(index));
-      observer.done(index, s);
-      if (prepared.events[n]) s.record(*prepared.events[n]);
-      if (!part) board_.enqueued(s, program, index);
+      observer.started(n, s);
+      instruction.issue(inputs, observer.ready(n));
+      observer.done(n, s);
+      if (instruction.done) s.record(*instruction.done);
+      if (!part) board_.enqueued(s, program, n);
     }
   });
-}
-
-void Interpreter::forward(StreamRef s, const parallel::Program& program, const parallel::Instruction& i) {
-  model::SegmentActivations activations = buffers_.forward_activations(i);
-  const bool has_residual = !program.several && has_norm(program.kind(i.segment)) && has_output(program.kind(i.segment));
-  const model::Batch batch = i.batch_slot < 0 ? model::Batch{} : buffers_.batches[static_cast<std::size_t>(i.batch_slot)];
-  transformer_->forward(s, *context_,
-                        {.segment = i.segment,
-                         .weights = &buffers_.segment_weights[static_cast<std::size_t>(i.segment)],
-                         .batch = batch,
-                         .norm_out = buffers_.norm(i).out,
-                         .residual = has_residual ? buffers_.own_rows(input_buffer(program, i, i.segment)) : View(),
-                         .output = program.several ? buffers_.product(i.lane) : activations.output,
-                         .is_partial = program.several,
-                         .activations = &activations});
-  if (program.several && !has_output(program.kind(i.segment))) {
-    transformer_->loss_statistics(
-        s, {.logits = activations.logits, .targets = batch.targets, .statistics = buffers_.statistics(i.lane), .losses = {}});
-  }
-}
-
-void Interpreter::loss(StreamRef s, const parallel::Program& program, const parallel::Instruction& i) {
-  const bool train = &program == &plan_.train;
-  const double tokens = static_cast<double>(plan_.global_batch * plan_.sizes.micro_batch.sequence);
-  const model::SegmentActivations activations = buffers_.forward_activations(i);
-  transformer_->loss(s, {.logits = activations.logits,
-                         .targets = buffers_.batches[static_cast<std::size_t>(i.batch_slot)].targets,
-                         .statistics = buffers_.statistics(i.lane),
-                         .losses = activations.losses,
-                         .train = train,
-                         .scale = static_cast<float>(1.0 / tokens)});
-  const float scale = plan_.counts_loss() ? static_cast<float>(1.0 / tokens) : 0.0f;
-  if (train) {
-    ops::sum(s, *context_, activations.losses, buffers_.scalars.rows(1, 1), scale, i.accumulate);
-  } else {
-    ops::sum(s, *context_, activations.losses, buffers_.evaluation_loss, scale, accumulate_evaluation_);
-  }
-}
-
-View Interpreter::sum(StreamRef s, View product) {
-  const View own = buffers_.own_rows(product);
-  if (plan_.sizes.split.sequence_parallel) {
-    groups_.tensor->reduce_scatter(s, product, own);
-  } else {
-    groups_.tensor->all_reduce(s, product);
-  }
-  return own;
-}
-
-void Interpreter::gather(StreamRef s, View whole) { groups_.tensor->all_gather(s, buffers_.own_rows(whole), whole); }
-
-void Interpreter::exchange_forward(StreamRef s, const parallel::Program& program, const parallel::Instruction& i) {
-  const auto weights = [&](int segment) { return &buffers_.segment_weights[static_cast<std::size_t>(segment)]; };
-  if (i.exchange.sum) {
-    const int before = i.segment - 1;
-    const bool has_residual = has_norm(program.kind(before));
-    transformer_->add_residual(s, {.segment = before,
-                                   .weights = weights(before),
-                                   .sum = sum(s, buffers_.product(i.lane)),
-                                   .residual = has_residual ? buffers_.own_rows(input_buffer(program, i, before)) : View(),
-                                   .out = buffers_.own_rows(parallel::BufferId{parallel::BufferKind::output, before, i.slot})});
-  }
-  if (!i.exchange.norm) return;
-  transformer_->norm_forward(s, {.segment = i.segment,
-                                 .weights = weights(i.segment),
-                                 .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
-                                 .norm = buffers_.own_norm(i)});
-  if (i.exchange.gather) gather(s, buffers_.norm(i).out);
-}
-
-void Interpreter::exchange_backward(StreamRef s, const parallel::Program& program, const parallel::Instruction& i) {
-  if (!i.exchange.norm) return gather(s, buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)));
-  const View product = buffers_.norm_gradient(i.lane);
-  const bool has_residual = has_output(program.kind(i.segment));
-  const parallel::BufferId input_gradient = input_gradient_buffer(program, i);
-  const auto segment = static_cast<std::size_t>(i.segment);
-  transformer_->norm_backward(
-      s, *context_,
-      {.forward = {.segment = i.segment,
-                   .weights = &buffers_.segment_weights[segment],
-                   .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
-                   .norm = buffers_.own_norm(i)},
-       .weight_gradients = &buffers_.segment_gradients[segment],
-       .out_gradient = i.exchange.sum ? sum(s, product) : product,
-       .residual_gradient = has_residual ? buffers_.own_rows(output_gradient_buffer(program, i, i.segment)) : View(),
-       .input_gradient = buffers_.own_rows(input_gradient),
-       .workspace = buffers_.exchange_workspace,
-       .accumulate = i.accumulate});
-  if (i.exchange.gather) gather(s, buffers_.whole(input_gradient));
-}
-
-void Interpreter::reduce_gradients(StreamRef s, const parallel::Instruction& i) {
-  if (i.group != parallel::Group::data) {  // what the data group has reduced already, in the part that this rank keeps
-    groups_.of(i.group).all_reduce(s, buffers_.kept_gradient(i.bucket));
-  } else if (plan_.zero == 0) {
-    groups_.data->all_reduce(s, buffers_.bucket_gradients(i.bucket));
-  } else {
-    const View shard = buffers_.gradient_shard(i.bucket);
-    groups_.data->reduce_scatter(s, buffers_.bucket_gradients(i.bucket), shard);
-    if (plan_.zero < 2) return;
-    if (i.accumulate) {
-      ops::add(s, shard, buffers_.kept_gradient(i.bucket));
-    } else {
-      s.copy(buffers_.kept_gradient(i.bucket).data, shard.data, shard.bytes());
-    }
-  }
-}
-
-void Interpreter::issue(const Prepared& prepared, const parallel::Instruction& i, BatchSource& batches,
-                        const UpdateSettings& settings, Event* ready) {
-  const parallel::Program& program = *prepared.program;
-  const StreamRef s = prepared.streams[static_cast<std::size_t>(i.stream)];
-  const int place = prepared.places[static_cast<std::size_t>(&i - program.instructions.data())];
-  switch (i.kind) {
-    case parallel::InstructionKind::load_batch: {
-      const model::Batch& slot = buffers_.batches[static_cast<std::size_t>(i.batch_slot)];
-      const HostBatch host = batches.next();
-      s.copy(slot.tokens.data, host.tokens, slot.tokens.bytes());
-      s.copy(slot.targets.data, host.targets, slot.targets.bytes());
-      batches.release(s);
-      return;
-    }
-    case parallel::InstructionKind::receive_activation:
-    case parallel::InstructionKind::receive_gradient:
-      groups_.incoming.at(program.stream_of(i).peer)->receive(s, buffers_.message(program, i), ready, place);
-      return;
-    case parallel::InstructionKind::send_activation:
-    case parallel::InstructionKind::send_gradient:
-      groups_.outgoing.at(program.stream_of(i).peer)->send(s, buffers_.message(program, i), place);
-      return;
-    case parallel::InstructionKind::exchange_forward:
-    case parallel::InstructionKind::exchange_recompute: exchange_forward(s, program, i); return;
-    case parallel::InstructionKind::forward: forward(s, program, i); return;
-    case parallel::InstructionKind::exchange_loss: {
-      const View all = buffers_.statistics(i.lane);
-      groups_.tensor->all_gather(s, transformer_->own_statistics(all), all);
-      return;
-    }
-    case parallel::InstructionKind::loss: loss(s, program, i); return;
-    case parallel::InstructionKind::exchange_backward: exchange_backward(s, program, i); return;
-    case parallel::InstructionKind::backward_input:
-    case parallel::InstructionKind::backward_weight: {
-      model::SegmentActivations activations;
-      model::SegmentGradients gradients;
-      const auto args = backward_arguments(program, i, activations, gradients);
-      if (i.kind == parallel::InstructionKind::backward_input) {
-        transformer_->backward_input(s, *context_, args);
-      } else {
-        transformer_->backward_weight(s, *context_, args);
-      }
-      return;
-    }
-    case parallel::InstructionKind::meet: groups_.of(i.group).all_reduce(s, buffers_.arrival, comm::Reduction::max); return;
-    case parallel::InstructionKind::reduce_gradients: reduce_gradients(s, i); return;
-    case parallel::InstructionKind::gradient_norm: {
-      const View squares = buffers_.scalars.rows(0, 1), loss = buffers_.scalars.rows(1, 1);
-      if (buffers_.norm_ranges.empty()) s.zero(squares.data, squares.bytes());
-      for (std::size_t r = 0; r < buffers_.norm_ranges.size(); ++r) {
-        ops::sum_of_squares(s, *context_, buffers_.norm_ranges[r], squares, r > 0);
-      }
-      if (!plan_.counts_loss()) s.zero(loss.data, loss.bytes());  // what is there is the last step's sum
-      return;
-    }
-    case parallel::InstructionKind::reduce_scalars: groups_.world->all_reduce(s, buffers_.scalars); return;
-    case parallel::InstructionKind::update:
-      ops::norm_to_clip(s, buffers_.scalars.rows(0, 1), buffers_.scalars.rows(1, 1), settings.clip, buffers_.optimizer_state);
-      ops::adamw(s, {.table = buffers_.adamw_table,
-                     .gradients = buffers_.kept_gradients,
-                     .master = buffers_.master,
-                     .m = buffers_.exp_avg,
-                     .v = buffers_.exp_avg_sq,
-                     .weights = buffers_.weights,
-                     .optimizer_state = buffers_.optimizer_state,
-                     .lr = settings.lr,
-                     .beta1 = settings.beta1,
-                     .beta2 = settings.beta2,
-                     .epsilon = settings.epsilon,
-                     .weight_decay = settings.weight_decay,
-                     .step = settings.update});
-      return;
-    case parallel::InstructionKind::gather_weights:
-      groups_.data->all_gather(s, buffers_.own_weights(i.bucket), buffers_.bucket_weights(i.bucket));
-      return;
-  }
 }
 
 void Interpreter::issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail) {
@@ -447,7 +235,7 @@ void Interpreter::issue_step(BatchSource& batches, const UpdateSettings& setting
   Pending& slot = slots_[slot_index];
   const StreamRef compute = compute_stream();
   recorder_->begin(steps_issued_, compute, detail);
-  execute(train_, batches, settings, *recorder_);
+  execute(train_, {batches, settings}, *recorder_);
   compute.copy(slot.state, buffers_.optimizer_state.data, sizeof(ops::OptimizerState));
   recorder_->end(compute);
   slot.step = steps_issued_++;
@@ -503,7 +291,7 @@ std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const 
   for (std::size_t n = 0; n < count; ++n) {
     times.events.emplace_back(Event(memory_.device(), EventTiming::on), Event(memory_.device(), EventTiming::on));
   }
-  execute(train_, batches, settings, times);
+  execute(train_, {batches, settings}, times);
   synchronize();
   std::vector<float> milliseconds;
   for (const auto& [begin, end] : times.events) milliseconds.push_back(elapsed_ms(begin, end));
@@ -524,8 +312,7 @@ std::optional<double> Interpreter::synchronize_evaluation(BatchSource& batches, 
       synchronize();
       return std::nullopt;
     }
-    accumulate_evaluation_ = mb > 0;
-    execute(evaluate_, batches, {}, nobody);
+    execute(evaluate_, {.batches = batches, .add_losses = mb > 0}, nobody);
   }
   synchronize();
   // Ranks without the head still have the sum of the evaluation before.
@@ -552,7 +339,7 @@ std::vector<float> Interpreter::synchronize_logits(const std::vector<std::int32_
   } batch(tokens);
   IssueObserver nobody;
   synchronize();
-  execute(evaluate_, batch, {}, nobody);
+  execute(evaluate_, {batch}, nobody);
   synchronize();
   const View logits = buffers_.forward_activations(plan_.evaluate.instructions.back()).logits.rows(row, 1);
   const std::vector<double> values = synchronize_read(logits);
@@ -572,7 +359,7 @@ void Interpreter::synchronize_step(BatchSource& batches, const StepObserver& obs
     s.synchronize();
     observe(i, written_by(plan_, buffers_, i));
   };
-  execute(train_, batches, {}, after_each, [](const parallel::Instruction& i) { return !follows_micro_batches(i.kind); });
+  execute(train_, {batches}, after_each, [](const parallel::Instruction& i) { return !follows_micro_batches(i.kind); });
   synchronize();
 }
 

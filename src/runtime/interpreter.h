@@ -21,37 +21,18 @@
 #include "ops/adamw.h"
 #include "parallel/ledger.h"
 #include "parallel/rank_plan.h"
+#include "runtime/instruction_binder.h"
 #include "runtime/issue_observer.h"
 #include "runtime/progress_board.h"
 #include "runtime/rank_buffers.h"
 #include "runtime/rank_groups.h"
 #include "runtime/rank_life.h"
+#include "runtime/step_inputs.h"
 #include "runtime/step_recorder.h"
 #include "runtime/tensor_reader.h"
 #include "runtime/written_tensors.h"
 
 namespace plait::runtime {
-
-// Tokens and targets of one micro-batch in pinned host memory, i32, [rows] each.
-struct HostBatch {
-  const std::int32_t* tokens = nullptr;
-  const std::int32_t* targets = nullptr;
-};
-
-// Where micro-batches come from, in program order.
-class BatchSource {
- public:
-  virtual ~BatchSource() = default;
-  virtual HostBatch next() = 0;
-  // The batch of the last next() may be overwritten once everything enqueued on `stream` so far has run.
-  virtual void release(StreamRef stream) = 0;
-};
-
-// Optimizer settings of one step; `update` counts from 1.
-struct UpdateSettings {
-  std::int64_t update = 1;
-  float lr = 0, beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
-};
 
 struct StepResult {
   std::int64_t update = 0;
@@ -143,13 +124,18 @@ class Interpreter {
  private:
   static constexpr std::size_t staging_bytes = std::size_t{64} << 20;
 
-  // A program with what its instructions need at hand.
-  struct Prepared {
+  // A program whose instructions are bound to what they need.
+  struct BoundInstruction {
+    StreamRef stream;
+    std::vector<const Event*> waits;  // `done` of others
+    Issue issue;
+    std::optional<Event> done;  // where another stream waits for it
+    std::string name;           // for profilers
+  };
+  struct BoundProgram {
     const parallel::Program* program = nullptr;
-    std::vector<StreamRef> streams;            // by Program::streams
-    std::vector<std::optional<Event>> events;  // of instructions that another stream waits for
-    std::vector<int> places;                   // of messages that arrive without a copy: in the link's memory; else -1
-    std::vector<std::string> names;            // for profilers
+    std::vector<StreamRef> streams;  // by Program::streams
+    std::vector<BoundInstruction> instructions;
   };
 
   // What the host learns of one step, apart from its times.
@@ -165,28 +151,13 @@ class Interpreter {
     return life_->run(work, [this] { synchronize_aborted(); });
   }
   StreamRef stream(const parallel::StreamSpec& spec) const;
-  Prepared prepare(const parallel::Program& program);
-  int place_of(const parallel::Program& program, const parallel::Instruction& instruction) const;
+  BoundProgram bind(const parallel::Program& program);
   void fill_constants();
   // Issues a program in order: all of it, or `part`; the rest of it does nothing then, but keeps the order that it gives. The
   // board, which counts whole runs, shows no parts.
   using Part = std::function<bool(const parallel::Instruction&)>;
-  void execute(Prepared& prepared, BatchSource& batches, const UpdateSettings& settings, IssueObserver& observer,
-               const Part& part = {});
-  void issue(const Prepared& prepared, const parallel::Instruction& instruction, BatchSource& batches,
-             const UpdateSettings& settings, Event* ready = nullptr);
+  void execute(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part = {});
   void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
-  void forward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
-  void loss(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
-  void exchange_forward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
-  void exchange_backward(StreamRef stream, const parallel::Program& program, const parallel::Instruction& instruction);
-  // Over the tensor group. sum: of the ranks' products, in the rows that are returned, which are this rank's rows of `product`.
-  // gather: this rank's rows of `whole` are there, and the others' come.
-  View sum(StreamRef stream, View product);
-  void gather(StreamRef stream, View whole);
-  model::Transformer::Backward backward_arguments(const parallel::Program& program, const parallel::Instruction& instruction,
-                                                  model::SegmentActivations& activations, model::SegmentGradients& gradients);
-  void reduce_gradients(StreamRef stream, const parallel::Instruction& instruction);
 
   parallel::RankPlan plan_;
   DeviceMemory& memory_;
@@ -200,9 +171,9 @@ class Interpreter {
   std::optional<StepRecorder> recorder_;
   StepRecorder::Detail detail_ = StepRecorder::Detail::ledger;
   std::optional<model::Transformer> transformer_;
+  std::optional<InstructionBinder> binder_;
 
-  Prepared train_, evaluate_;
-  bool accumulate_evaluation_ = false;  // the evaluation's loss is added to what is there
+  BoundProgram train_, evaluate_;
   std::vector<Pending> slots_;
   std::deque<int> pending_;  // indices into slots_, oldest first
   std::int64_t steps_issued_ = 0;

@@ -1,0 +1,282 @@
+#include "runtime/instruction_binder.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "core/error.h"
+#include "ops/adamw.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "parallel/program_set.h"
+
+namespace plait::runtime {
+namespace {
+
+// Of what needs nothing from outside.
+template <typename Work>
+Issue always(Work work) {
+  return [work = std::move(work)](const StepInputs&, Event*) { work(); };
+}
+
+void nothing() {}
+
+}  // namespace
+
+Issue InstructionBinder::bind(const Program& program, const Instruction& i, StreamRef s) const {
+  using enum parallel::InstructionKind;
+  switch (i.kind) {
+    case load_batch: return InstructionBinder::load_batch(i, s);
+    case receive_activation:
+    case receive_gradient:
+    case send_activation:
+    case send_gradient: return message(program, i, s);
+    case exchange_forward:
+    case exchange_recompute: return InstructionBinder::exchange_forward(program, i, s);
+    case forward: return InstructionBinder::forward(program, i, s);
+    case exchange_loss: {
+      const View all = buffers_.statistics(i.lane);
+      return always(
+          [&group = *groups_.tensor, s, own = transformer_.own_statistics(all), all] { group.all_gather(s, own, all); });
+    }
+    case loss: return InstructionBinder::loss(program, i, s);
+    case exchange_backward: return InstructionBinder::exchange_backward(program, i, s);
+    case backward_input:
+    case backward_weight: return backward(program, i, s);
+    case meet:
+      return always([&group = groups_.of(i.group), s, arrival = buffers_.arrival] {
+        group.all_reduce(s, arrival, comm::Reduction::max);
+      });
+    case reduce_gradients: return InstructionBinder::reduce_gradients(i, s);
+    case gradient_norm: return InstructionBinder::gradient_norm(s);
+    case reduce_scalars:
+      return always([&group = *groups_.world, s, scalars = buffers_.scalars] { group.all_reduce(s, scalars); });
+    case update: return InstructionBinder::update(s);
+    case gather_weights:
+      return always([&group = *groups_.data, s, own = buffers_.own_weights(i.bucket), all = buffers_.bucket_weights(i.bucket)] {
+        group.all_gather(s, own, all);
+      });
+  }
+  throw InternalError("InstructionBinder: unknown instruction kind");
+}
+
+int InstructionBinder::place_of(const Program& program, const Instruction& i) const {
+  const bool sends = parallel::is_send(i.kind);
+  const std::vector<comm::p2p::Place>& places =
+      (sends ? groups_.outgoing : groups_.incoming).at(program.stream_of(i).peer)->places();
+  if (places.empty()) return -1;
+  const auto [chunk, slot] = sends ? parallel::place_filled(i) : parallel::place_received(i);
+  const bool forward =
+      i.kind == parallel::InstructionKind::send_activation || i.kind == parallel::InstructionKind::receive_activation;
+  const std::string name =
+      parallel::message_item({forward ? parallel::BufferKind::input : parallel::BufferKind::received_gradient, chunk, slot});
+  const auto it = std::find_if(places.begin(), places.end(), [&](const comm::p2p::Place& place) { return place.name == name; });
+  require(it != places.end(), "InstructionBinder: " + to_string(i) + " has no place called '" + name + "'");
+  return static_cast<int>(it - places.begin());
+}
+
+Issue InstructionBinder::message(const Program& program, const Instruction& i, StreamRef s) const {
+  const View data = buffers_.message(program, i);
+  const int place = place_of(program, i), peer = program.stream_of(i).peer;
+  if (parallel::is_send(i.kind))
+    return always([&link = *groups_.outgoing.at(peer), s, data, place] { link.send(s, data, place); });
+  return [&link = *groups_.incoming.at(peer), s, data, place](const StepInputs&, Event* ready) {
+    link.receive(s, data, ready, place);
+  };
+}
+
+Issue InstructionBinder::load_batch(const Instruction& i, StreamRef s) const {
+  return [s, slot = batch(i)](const StepInputs& inputs, Event*) {
+    const HostBatch host = inputs.batches.next();
+    s.copy(slot.tokens.data, host.tokens, slot.tokens.bytes());
+    s.copy(slot.targets.data, host.targets, slot.targets.bytes());
+    inputs.batches.release(s);
+  };
+}
+
+Issue InstructionBinder::forward(const Program& program, const Instruction& i, StreamRef s) const {
+  struct Call {
+    model::SegmentActivations activations;
+    model::Transformer::Forward args;
+  };
+  const auto call = std::make_shared<Call>(Call{buffers_.forward_activations(i), {}});
+  const model::SegmentKind kind = program.kind(i.segment);
+  const bool has_residual = !program.several && has_norm(kind) && has_output(kind);
+  call->args = {.segment = i.segment,
+                .weights = weights(i.segment),
+                .batch = batch(i),
+                .norm_out = buffers_.norm(i).out,
+                .residual = has_residual ? buffers_.own_rows(input_buffer(program, i, i.segment)) : View(),
+                .output = program.several ? buffers_.product(i.lane) : call->activations.output,
+                .is_partial = program.several,
+                .activations = &call->activations};
+  if (!program.several || has_output(kind)) return always([this, s, call] { transformer_.forward(s, context_, call->args); });
+  const model::Transformer::Loss statistics{.logits = call->activations.logits,
+                                            .targets = call->args.batch.targets,
+                                            .statistics = buffers_.statistics(i.lane),
+                                            .losses = {}};
+  return always([this, s, call, statistics] {
+    transformer_.forward(s, context_, call->args);
+    transformer_.loss_statistics(s, statistics);
+  });
+}
+
+Issue InstructionBinder::loss(const Program& program, const Instruction& i, StreamRef s) const {
+  const bool train = &program == &plan_.train;
+  const auto per_token = static_cast<float>(1.0 / static_cast<double>(plan_.global_batch * plan_.sizes.micro_batch.sequence));
+  const model::SegmentActivations activations = buffers_.forward_activations(i);
+  const model::Transformer::Loss args{.logits = activations.logits,
+                                      .targets = batch(i).targets,
+                                      .statistics = buffers_.statistics(i.lane),
+                                      .losses = activations.losses,
+                                      .train = train,
+                                      .scale = per_token};
+  const View sum = train ? buffers_.scalars.rows(1, 1) : buffers_.evaluation_loss;
+  const float scale = plan_.counts_loss() ? per_token : 0.0f;
+  return [this, s, args, sum, scale, train, accumulate = i.accumulate](const StepInputs& inputs, Event*) {
+    transformer_.loss(s, args);
+    ops::sum(s, context_, args.losses, sum, scale, train ? accumulate : inputs.add_losses);
+  };
+}
+
+Issue InstructionBinder::backward(const Program& program, const Instruction& i, StreamRef s) const {
+  struct Call {
+    model::SegmentActivations activations;
+    model::SegmentGradients gradients;
+    model::Transformer::Backward args;
+  };
+  const auto call = std::make_shared<Call>(Call{buffers_.backward_activations(i), buffers_.gradients_of(program, i), {}});
+  call->args = {.segment = i.segment,
+                .weights = weights(i.segment),
+                .weight_gradients = weight_gradients(i.segment),
+                .batch = batch(i),
+                .norm_out = buffers_.norm(i).out,
+                .activations = &call->activations,
+                .gradients = &call->gradients,
+                .norm_gradient = buffers_.norm_gradient(i.lane),
+                .accumulate = i.accumulate,
+                .accumulate_tokens = i.accumulate_tokens};
+  if (i.kind == parallel::InstructionKind::backward_input)
+    return always([this, s, call] { transformer_.backward_input(s, context_, call->args); });
+  return always([this, s, call] { transformer_.backward_weight(s, context_, call->args); });
+}
+
+std::pair<std::function<void()>, View> InstructionBinder::sum(View product, StreamRef s) const {
+  const View own = buffers_.own_rows(product);
+  comm::Communicator& group = *groups_.tensor;
+  if (plan_.sizes.split.sequence_parallel) return {[&group, s, product, own] { group.reduce_scatter(s, product, own); }, own};
+  return {[&group, s, product] { group.all_reduce(s, product); }, own};
+}
+
+std::function<void()> InstructionBinder::gather(View whole, StreamRef s) const {
+  return [&group = *groups_.tensor, s, own = buffers_.own_rows(whole), whole] { group.all_gather(s, own, whole); };
+}
+
+Issue InstructionBinder::exchange_forward(const Program& program, const Instruction& i, StreamRef s) const {
+  std::function<void()> add = nothing, norm = nothing, bring = nothing;
+  if (i.exchange.sum) {
+    const int before = i.segment - 1;
+    const auto [reduce, sum_of_rows] = sum(buffers_.product(i.lane), s);
+    const model::Transformer::Residual args{
+        .segment = before,
+        .weights = weights(before),
+        .sum = sum_of_rows,
+        .residual = has_norm(program.kind(before)) ? buffers_.own_rows(input_buffer(program, i, before)) : View(),
+        .out = buffers_.own_rows(parallel::BufferId{parallel::BufferKind::output, before, i.slot})};
+    add = [this, s, reduce, args] {
+      reduce();
+      transformer_.add_residual(s, args);
+    };
+  }
+  if (i.exchange.norm) {
+    const model::Transformer::Norm args{.segment = i.segment,
+                                        .weights = weights(i.segment),
+                                        .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
+                                        .norm = buffers_.own_norm(i)};
+    norm = [this, s, args] { transformer_.norm_forward(s, args); };
+  }
+  if (i.exchange.gather) bring = gather(buffers_.norm(i).out, s);
+  return always([add, norm, bring] {
+    add();
+    norm();
+    bring();
+  });
+}
+
+Issue InstructionBinder::exchange_backward(const Program& program, const Instruction& i, StreamRef s) const {
+  if (!i.exchange.norm) return always(gather(buffers_.whole(output_gradient_buffer(program, i, i.segment - 1)), s));
+  const View product = buffers_.norm_gradient(i.lane);
+  const auto [reduce, summed] = i.exchange.sum ? sum(product, s) : std::pair<std::function<void()>, View>{nothing, product};
+  const parallel::BufferId input_gradient = input_gradient_buffer(program, i);
+  const model::Transformer::NormBackward args{
+      .forward = {.segment = i.segment,
+                  .weights = weights(i.segment),
+                  .input = buffers_.own_rows(input_buffer(program, i, i.segment)),
+                  .norm = buffers_.own_norm(i)},
+      .weight_gradients = weight_gradients(i.segment),
+      .out_gradient = summed,
+      .residual_gradient =
+          has_output(program.kind(i.segment)) ? buffers_.own_rows(output_gradient_buffer(program, i, i.segment)) : View(),
+      .input_gradient = buffers_.own_rows(input_gradient),
+      .workspace = buffers_.exchange_workspace,
+      .accumulate = i.accumulate};
+  const std::function<void()> bring = i.exchange.gather ? gather(buffers_.whole(input_gradient), s) : nothing;
+  return always([this, s, reduce, args, bring] {
+    reduce();
+    transformer_.norm_backward(s, context_, args);
+    bring();
+  });
+}
+
+Issue InstructionBinder::reduce_gradients(const Instruction& i, StreamRef s) const {
+  const View kept = buffers_.kept_gradient(i.bucket);
+  if (i.group != parallel::Group::data)  // what the data group has reduced already, in the part that this rank keeps
+    return always([&group = groups_.of(i.group), s, kept] { group.all_reduce(s, kept); });
+  comm::Communicator& data = *groups_.data;
+  const View whole = buffers_.bucket_gradients(i.bucket);
+  if (plan_.zero == 0) return always([&data, s, whole] { data.all_reduce(s, whole); });
+  const View shard = buffers_.gradient_shard(i.bucket);
+  if (plan_.zero < 2) return always([&data, s, whole, shard] { data.reduce_scatter(s, whole, shard); });
+  return always([&data, s, whole, shard, kept, accumulate = i.accumulate] {
+    data.reduce_scatter(s, whole, shard);
+    if (accumulate) {
+      ops::add(s, shard, kept);
+    } else {
+      s.copy(kept.data, shard.data, shard.bytes());
+    }
+  });
+}
+
+Issue InstructionBinder::gradient_norm(StreamRef s) const {
+  const View squares = buffers_.scalars.rows(0, 1), loss = buffers_.scalars.rows(1, 1);
+  return always([this, s, squares, loss, counts_loss = plan_.counts_loss()] {
+    if (buffers_.norm_ranges.empty()) s.zero(squares.data, squares.bytes());
+    for (std::size_t r = 0; r < buffers_.norm_ranges.size(); ++r) {
+      ops::sum_of_squares(s, context_, buffers_.norm_ranges[r], squares, r > 0);
+    }
+    if (!counts_loss) s.zero(loss.data, loss.bytes());  // what is there is the last step's sum
+  });
+}
+
+Issue InstructionBinder::update(StreamRef s) const {
+  const View squares = buffers_.scalars.rows(0, 1), loss = buffers_.scalars.rows(1, 1);
+  return [this, s, squares, loss](const StepInputs& inputs, Event*) {
+    const UpdateSettings& settings = inputs.settings;
+    ops::norm_to_clip(s, squares, loss, settings.clip, buffers_.optimizer_state);
+    ops::adamw(s, {.table = buffers_.adamw_table,
+                   .gradients = buffers_.kept_gradients,
+                   .master = buffers_.master,
+                   .m = buffers_.exp_avg,
+                   .v = buffers_.exp_avg_sq,
+                   .weights = buffers_.weights,
+                   .optimizer_state = buffers_.optimizer_state,
+                   .lr = settings.lr,
+                   .beta1 = settings.beta1,
+                   .beta2 = settings.beta2,
+                   .epsilon = settings.epsilon,
+                   .weight_decay = settings.weight_decay,
+                   .step = settings.update});
+  };
+}
+
+}  // namespace plait::runtime
