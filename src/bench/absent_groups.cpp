@@ -1,16 +1,41 @@
 #include "bench/absent_groups.h"
 
 #include <algorithm>
+#include <random>
 
 #include "comm/single_rank_communicator.h"
 #include "core/error.h"
+#include "ops/elementwise.h"
 
 namespace plait::bench {
 namespace {
 
+// With values like those of a message. Products of zeros take less power, so that a GPU at its limit would be too fast.
+void fill(View message, Device device) {
+  constexpr std::int64_t period = std::int64_t{1} << 20;
+  std::vector<float> values(static_cast<std::size_t>(std::min(period, message.elements())));
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (float& value : values) value = normal(random);
+  DeviceMemory memory(device);
+  const Buffer buffer = memory.allocate(values.size() * sizeof(float));
+  const View floats(buffer.data(), DType::f32, {static_cast<std::int64_t>(values.size())});
+  const Stream stream(device);
+  stream.ref().copy(floats.data, values.data(), floats.bytes());
+  const View flat = message.reshaped({message.elements()});
+  for (std::int64_t done = 0; done < flat.elements(); done += floats.elements()) {
+    const std::int64_t count = std::min(floats.elements(), flat.elements() - done);
+    ops::convert(stream, floats.rows(0, count), flat.rows(done, count));
+  }
+  stream.ref().synchronize();
+}
+
 class AbsentLink final : public comm::p2p::Link {
  public:
-  AbsentLink(DeviceMemory& memory, std::size_t bytes) : message_(memory.allocate(bytes)) {}
+  AbsentLink(DeviceMemory& memory, Shape shape, DType type)
+      : message_(memory.allocate(static_cast<std::size_t>(shape.elements()) * size_of(type))) {
+    fill(View(message_.data(), type, shape), memory.device());
+  }
 
   void send(StreamRef stream, View data, int) override { stream.copy(message_.data(), data.data, data.bytes()); }
   void receive(StreamRef stream, View data, Event* announced, int) override {
@@ -48,13 +73,13 @@ AbsentGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& memory)
   };
   groups.tensor = group(parallel::Group::tensor), groups.data = group(parallel::Group::data);
   groups.tied = group(parallel::Group::tied), groups.world = group(parallel::Group::world);
-  const auto bytes = static_cast<std::size_t>(plan.sizes.own_rows() * plan.sizes.shape.hidden) * size_of(plan.sizes.compute);
+  const Shape message{plan.sizes.own_rows(), plan.sizes.shape.hidden};
   for (const parallel::Program* program : {&plan.train, &plan.evaluate}) {
     for (const parallel::StreamSpec& stream : program->streams) {
       if (stream.peer < 0) continue;
       auto& ends = stream.role == parallel::StreamRole::send ? groups.outgoing : groups.incoming;
       if (ends.contains(stream.peer)) continue;
-      groups.links.push_back(std::make_shared<AbsentLink>(memory, bytes));
+      groups.links.push_back(std::make_shared<AbsentLink>(memory, message, plan.sizes.compute));
       ends[stream.peer] = groups.links.back().get();
     }
   }

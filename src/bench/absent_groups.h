@@ -17,8 +17,8 @@ struct AbsentGroups {
 };
 
 // Collectives copy this rank's data where they would bring others' (comm/absent_communicator.h). A message that is sent is
-// copied out, and one of equal size is copied in where one is received: the same bytes, over the device's own memory. `memory`
-// must outlive the groups.
+// copied out, and one of equal size, of random values, is copied in where one is received: the same bytes, over the device's
+// own memory. `memory` must outlive the groups.
 AbsentGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& memory);
 
 }  // namespace plait::bench
