@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "bench/added_time.h"
 #include "bench/calibration_model.h"
 #include "bench/collective_slowdown.h"
 #include "bench/collectives_benchmark.h"
@@ -28,31 +29,58 @@ using Json = nlohmann::ordered_json;
 struct Times {
   std::map<model::SegmentKind, std::map<InstructionKind, double>> passes;
   double update = 0;  // per element of optimizer state
+  std::int64_t blocks = 0;
+
+  MixTimes mix() const {
+    const auto all = [&](model::SegmentKind kind) {
+      double seconds = 0;
+      for (const auto& [pass, s] : passes.at(kind)) seconds += s;
+      return seconds;
+    };
+    return {blocks, all(model::SegmentKind::attention) + all(model::SegmentKind::mlp), all(model::SegmentKind::head)};
+  }
 };
 
-// One case on this rank's device; nothing if it does not fit.
-std::optional<Times> measure(const CalibrationRequest& request, std::int64_t vocab, const CalibrationCase& c, Device device) {
-  const auto model = CalibrationModel::make(request.config, vocab, c, device, request.rounds);
-  if (!model) return std::nullopt;
+Times time_model(CalibrationModel& model, int rounds) {
   std::map<std::pair<InstructionKind, model::SegmentKind>, std::vector<double>> seconds;
   std::vector<double> updates;
-  for (int round = 0; round < request.rounds; ++round) {
-    const std::vector<float> ms = model->synchronize_profile();
+  for (int round = 0; round < rounds; ++round) {
+    model.settle();
+    const std::vector<float> ms = model.synchronize_profile();
     double update = 0;
     for (std::size_t n = 0; n < ms.size(); ++n) {
-      const parallel::Instruction& i = model->plan().train.instructions[n];
+      const parallel::Instruction& i = model.plan().train.instructions[n];
       const double s = static_cast<double>(ms[n]) / 1e3;
       if (i.kind == InstructionKind::update || i.kind == InstructionKind::gradient_norm) update += s;
       // Exchanges with ranks that are absent move nothing: what is left of them is their norm and residual.
-      const bool is_pass = i.segment >= 0 && i.segment < model->plan().sizes.shape.segments();
+      const bool is_pass = i.segment >= 0 && i.segment < model.plan().sizes.shape.segments();
       if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1)
-        seconds[{i.kind, model->plan().sizes.shape.kind(i.segment)}].push_back(s);
+        seconds[{i.kind, model.plan().sizes.shape.kind(i.segment)}].push_back(s);
     }
-    updates.push_back(update / static_cast<double>(model->plan().flat.state_elements()));
+    updates.push_back(update / static_cast<double>(model.plan().flat.state_elements()));
   }
   Times times;
   for (const auto& [pass, values] : seconds) times.passes[pass.second][pass.first] = median(values);
   times.update = median(updates);
+  times.blocks = model.plan().sizes.shape.layers;
+  return times;
+}
+
+// One case on this rank's device; nothing if it does not fit.
+std::optional<Times> measure(const CalibrationRequest& request, std::int64_t vocab, const CalibrationCase& c, Device device) {
+  const auto timed = [&](CalibrationModel::Blocks blocks) -> std::optional<Times> {
+    const auto model = CalibrationModel::make(request.config, vocab, c, device, blocks);
+    return model ? std::optional(time_model(*model, request.rounds)) : std::nullopt;
+  };
+  std::optional<Times> times = timed(CalibrationModel::Blocks::as_in_model);
+  if (!times || times->blocks == CalibrationModel::fewest_blocks) return times;
+  const std::optional<Times> of_few = timed(CalibrationModel::Blocks::fewest);
+  if (!of_few) return times;
+  const AddedTime added = added_time(of_few->mix(), times->mix());
+  for (auto& [segment, passes] : times->passes) {
+    if (segment == model::SegmentKind::embedding) continue;
+    for (auto& [pass, seconds] : passes) seconds *= segment == model::SegmentKind::head ? added.of_head : added.of_block;
+  }
   return times;
 }
 

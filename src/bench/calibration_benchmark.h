@@ -22,9 +22,9 @@ struct CalibrationRequest {
   std::function<void(const std::string&)> note;  // progress, for people
 };
 
-// Times each pass by itself in a model of two transformer blocks. A tensor rank computes without the rest of its group
-// (comm/absent_communicator.h). Sizes that do not fit the device are skipped with a note. ConfigError if a requested tensor
-// size does not divide the model; CommError and DeviceError as in the other benchmarks.
+// Times each pass within steps of a model of some transformer blocks (bench/calibration_model.h). A tensor rank computes
+// without the rest of its group (comm/absent_communicator.h). Sizes that do not fit the device are skipped with a note.
+// ConfigError if a requested tensor size does not divide the model; CommError and DeviceError as in the other benchmarks.
 plan::Calibration calibrate(const CalibrationRequest& request);
 
 }  // namespace plait::bench

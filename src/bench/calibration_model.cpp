@@ -1,17 +1,26 @@
 #include "bench/calibration_model.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "data/tokenizer.h"
+#include "plan/segment_work.h"
 
 namespace plait::bench {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+constexpr double share_tolerance = 0.1;  // of the head in all products
 constexpr int warm_up_steps = 2;
+constexpr std::int64_t steps_of_data = 1'000'000'000;  // more than anybody has time for
+constexpr std::chrono::milliseconds settling{250};     // power limits act within a tenth of a second
 constexpr double most_of_memory = 0.9;
 constexpr float learning_rate = 1e-6f;
 
-Config small_model(const Config& config, std::int64_t vocab, const CalibrationCase& c) {
+Config small_model(const Config& config, std::int64_t vocab, const CalibrationCase& c, std::int64_t blocks) {
   Config small = config;
-  small.model.layers = CalibrationModel::layers;
+  small.model.layers = blocks;
   small.model.vocab = vocab;
   small.data.tokenizer = "random";
   small.data.train.clear(), small.data.validation.clear(), small.data.sentencepiece = {};
@@ -24,22 +33,49 @@ Config small_model(const Config& config, std::int64_t vocab, const CalibrationCa
   return small;
 }
 
+double flops(const model::SegmentSizes& sizes, int segment) {
+  const plan::SegmentWork work = plan::segment_work(sizes, segment);
+  double all = 0;
+  for (const plan::PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
+    all += pass->matrix_flops + pass->attention_flops;
+  return all;
+}
+
+// `sizes`: of any number of blocks.
+std::int64_t blocks_to_time(const model::SegmentSizes& sizes, std::int64_t all_blocks) {
+  const double head = flops(sizes, sizes.shape.segments() - 1), block = flops(sizes, 1) + flops(sizes, 2);
+  const auto share = [&](std::int64_t blocks) { return head / (head + static_cast<double>(blocks) * block); };
+  std::int64_t blocks = CalibrationModel::fewest_blocks;
+  while (blocks < all_blocks && share(blocks) > share(all_blocks) + share_tolerance) ++blocks;
+  return blocks;
+}
+
+bool fits(const parallel::RankPlan& plan, Device device) {
+  if (!device.is_cuda()) return true;
+  return static_cast<double>(plan.memory.total_bytes()) <= most_of_memory * static_cast<double>(memory_info(device).free_bytes);
+}
+
 }  // namespace
 
 std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
-                                                         Device device, std::int64_t steps) {
-  const Config small = small_model(config, vocab, c);
+                                                         Device device, Blocks wanted) {
   const parallel::Layout layout{.pipeline = 1, .data = 1, .tensor = c.tensor};
-  parallel::RankPlan plan = parallel::make_rank_plan(small, vocab, layout, 0, device.kind);
-  if (device.is_cuda()) {
-    const MemoryInfo memory = memory_info(device);
-    if (static_cast<double>(plan.memory.total_bytes()) > most_of_memory * static_cast<double>(memory.free_bytes))
-      return nullptr;
+  const auto plan_of = [&](const Config& small) { return parallel::make_rank_plan(small, vocab, layout, 0, device.kind); };
+  Config small = small_model(config, vocab, c, fewest_blocks);
+  parallel::RankPlan plan = plan_of(small);
+  if (!fits(plan, device)) return nullptr;
+  std::int64_t blocks = wanted == Blocks::fewest ? fewest_blocks : blocks_to_time(plan.sizes, config.model.layers);
+  for (; blocks > fewest_blocks; blocks /= 2) {
+    const Config larger = small_model(config, vocab, c, blocks);
+    parallel::RankPlan larger_plan = plan_of(larger);
+    if (!fits(larger_plan, device)) continue;
+    small = larger, plan = std::move(larger_plan);
+    break;
   }
-  return std::unique_ptr<CalibrationModel>(new CalibrationModel(small, std::move(plan), device, steps));
+  return std::unique_ptr<CalibrationModel>(new CalibrationModel(small, std::move(plan), device));
 }
 
-CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan, Device device, std::int64_t steps)
+CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan, Device device)
     : memory_(device),
       host_memory_(device),
       absent_(absent_groups(plan, memory_)),
@@ -48,10 +84,18 @@ CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan,
   interpreter_.synchronize_warm_up();
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(small);
   const auto dataset = data::open_dataset(small, *tokenizer, small.model.vocab);
-  batches_ = std::make_unique<train::TrainingBatches>(host_memory_, this->plan(), dataset, 1, warm_up_steps + steps);
+  batches_ = std::make_unique<train::TrainingBatches>(host_memory_, this->plan(), dataset, 1, steps_of_data);
   for (int step = 0; step < warm_up_steps; ++step) enqueue_step();
   synchronize();
   for (const auto& communicator : absent_.communicators) communicator->set_copying(false);
+}
+
+void CalibrationModel::settle() {
+  const Clock::time_point start = Clock::now();
+  do {
+    enqueue_step();
+  } while (Clock::now() - start < settling);
+  synchronize();
 }
 
 std::vector<float> CalibrationModel::synchronize_profile() {

@@ -1,4 +1,4 @@
-// The model that `plait bench calibrate` times on one rank: two transformer blocks of the configuration's, with embedding and
+// The model that `plait bench calibrate` times on one rank: some of the configuration's transformer blocks, with embedding and
 // head.
 #pragma once
 
@@ -22,15 +22,20 @@ struct CalibrationCase {
 
 class CalibrationModel {
  public:
-  static constexpr int layers = 2;         // so that the second has a block on either side, like most blocks of a model
+  static constexpr std::int64_t fewest_blocks = 2;
   static constexpr int micro_batches = 2;  // of a step, so that the second adds to weight gradients, as most micro-batches do
 
-  // A warmed-up model with random data for `steps` steps. A tensor rank computes without the rest of its group
-  // (comm/absent_communicator.h). Null if the model does not fit the device.
+  // A warmed-up model with random data. A tensor rank computes without the rest of its group (comm/absent_communicator.h).
+  // `fewest`: of two blocks, so that the second has a block on either side, like most blocks of a model. `as_in_model`: of so
+  // many that the head has about the share of the products that it has in the whole model, or as many of these as the device
+  // has room for. Null if it has none for two.
+  enum class Blocks { fewest, as_in_model };
   static std::unique_ptr<CalibrationModel> make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
-                                                Device device, std::int64_t steps);
+                                                Device device, Blocks blocks);
 
   const parallel::RankPlan& plan() const { return interpreter_.plan(); }
+  // Runs steps for as long as a GPU takes to come to the clock that it holds in training.
+  void settle();
   // One step, instruction by instruction: milliseconds of each of plan().train.
   std::vector<float> synchronize_profile();
   // One step as in training; may block until an earlier one is done.
@@ -38,7 +43,7 @@ class CalibrationModel {
   void synchronize();
 
  private:
-  CalibrationModel(const Config& small, parallel::RankPlan plan, Device device, std::int64_t steps);
+  CalibrationModel(const Config& small, parallel::RankPlan plan, Device device);
 
   DeviceMemory memory_, host_memory_;
   AbsentGroups absent_;
