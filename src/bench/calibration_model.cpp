@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "data/tokenizer.h"
-#include "plan/segment_work.h"
+#include "model/segment_work.h"
 
 namespace plait::bench {
 namespace {
@@ -34,9 +34,9 @@ Config small_model(const Config& config, std::int64_t vocab, const CalibrationCa
 }
 
 double flops(const model::SegmentSizes& sizes, int segment) {
-  const plan::SegmentWork work = plan::segment_work(sizes, segment);
+  const model::SegmentWork work = model::segment_work(sizes, segment);
   double all = 0;
-  for (const plan::PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
+  for (const model::PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
     all += pass->matrix_flops + pass->attention_flops;
   return all;
 }

@@ -1,19 +1,34 @@
-// Seconds of one micro-batch in one segment: nominal by its FLOPs and bytes (plan/segment_work.h), corrected by what was
+// Seconds of one micro-batch in one segment: nominal by its FLOPs and bytes (model/segment_work.h), corrected by what was
 // measured.
 //
 // A pass that was measured takes what was measured; another one its nominal time × measured / nominal of the nearest that was.
 #pragma once
 
+#include "model/segment_work.h"
 #include "parallel/program.h"
 #include "plan/machine.h"
-#include "plan/segment_work.h"
 
 namespace plait::plan {
+
+// Collectives of the tensor group.
+struct CollectiveCounts {
+  // Whole tensors that are gathered, and that are summed over ranks and split (under sequence parallelism) or summed for
+  // everyone (without).
+  int gathers = 0, scatters = 0, all_reduces = 0;
+  double bytes = 0;  // of each of these: the whole tensor
+};
+
+// `kind`: exchange_forward, exchange_recompute, exchange_backward or exchange_loss; `exchange`: its parts, of all but the last.
+CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind,
+                                const parallel::Exchange& exchange);
 
 struct PassCost {
   double seconds = 0;            // without collectives
   CollectiveCounts collectives;  // of an exchange
 };
+
+// Nominal, of a rank by itself.
+double seconds_of(const model::PassWork& work, const topology::DeviceProfile& profile, DType dtype);
 
 class SegmentCosts {
  public:

@@ -1,19 +1,18 @@
 // Work of segments, held against the counts that everybody uses for transformers.
-#include "plan/segment_work.h"
+#include "model/segment_work.h"
 
 #include <gtest/gtest.h>
 
-#include "parallel/rank_plan.h"
+#include "model/parameters.h"
 
-namespace plait::plan {
+namespace plait::model {
 namespace {
 
-model::SegmentSizes sizes(int tensor, bool sequence_parallel, const std::string& mlp = "gelu",
-                          model::Recompute recompute = model::Recompute::none) {
+SegmentSizes sizes(int tensor, bool sequence_parallel, const std::string& mlp = "gelu", Recompute recompute = Recompute::none) {
   const Config config =
       parse_config("model: {layers: 3, hidden: 64, heads: 8, ffn: 192, vocab: 512, mlp: " + mlp +
                    "}\ndata: {tokenizer: random, sequence_length: 32}\ntrain: {steps: 1, global_batch: 4, micro_batch: 4}\n");
-  return {.shape = model::resolve_shape(config.model, 512, 32, tensor),
+  return {.shape = resolve_shape(config.model, 512, 32, tensor),
           .split = {0, tensor, sequence_parallel},
           .micro_batch = {4, 32},
           .compute = DType::bf16,
@@ -24,9 +23,9 @@ double products(const PassWork& work) { return work.matrix_flops; }
 
 TEST(SegmentWork, IsTwoFlopsAParameterForwardAndFourBackward) {
   for (const std::string mlp : {"gelu", "swiglu"}) {
-    const model::SegmentSizes s = sizes(1, false, mlp);
+    const SegmentSizes s = sizes(1, false, mlp);
     double parameters = 0, forward = 0, backward = 0;
-    for (const model::Parameter& p : model::parameters(s.shape)) {
+    for (const Parameter& p : model::parameters(s.shape)) {
       if (p.shape.rank() == 2 && p.name.find("position") == std::string::npos)
         parameters += static_cast<double>(p.shape.elements());
     }
@@ -52,41 +51,15 @@ TEST(SegmentWork, RanksOfATensorGroupShareTheProducts) {
   }
 }
 
-// Of what lies between two segments, in each pass.
-TEST(SegmentWork, CollectivesAreThoseOfMegatron) {
-  using enum parallel::InstructionKind;
-  const parallel::Exchange with{.sum = true, .norm = true, .gather = true}, without{.sum = true, .norm = true};
-  for (const auto kind : {exchange_forward, exchange_backward}) {
-    const CollectiveCounts split = collectives_of(sizes(2, true), kind, with);
-    EXPECT_EQ(split.gathers, 1);
-    EXPECT_EQ(split.scatters, 1);
-    EXPECT_EQ(split.all_reduces, 0);
-    EXPECT_EQ(split.bytes, 4 * 32 * 64 * 2);
-    const CollectiveCounts whole = collectives_of(sizes(2, false), kind, without);
-    EXPECT_EQ(whole.gathers + whole.scatters, 0);
-    EXPECT_EQ(whole.all_reduces, 1);
-  }
-  // Three numbers of each row of each rank's logits.
-  EXPECT_EQ(collectives_of(sizes(2, true), exchange_loss, {}).bytes, 2 * 4 * 32 * 3 * 4);
-}
-
 TEST(SegmentWork, FullRecomputationComputesAllButTheLastProductAgain) {
   for (const auto& [segment, last_inner] : {std::pair{1, 64.0}, {2, 192.0}}) {
     const SegmentWork plain = segment_work(sizes(2, true), segment),
-                      again = segment_work(sizes(2, true, "gelu", model::Recompute::full), segment);
+                      again = segment_work(sizes(2, true, "gelu", Recompute::full), segment);
     const double last = 2.0 * 4 * 32 * (last_inner / 2) * 64;
     EXPECT_DOUBLE_EQ(products(again.backward_input) - products(plain.backward_input), products(plain.forward) - last)
         << segment;
   }
 }
 
-TEST(DeviceProfile, ALargeProductTakesItsFlopsAndASmallOneTheDevicesPatience) {
-  const topology::DeviceProfile profile = topology::nominal_profile("h200");
-  PassWork large{.matrix_flops = 1e15, .matrix_products = 1}, small{.matrix_flops = 1e3, .matrix_products = 1};
-  EXPECT_NEAR(seconds_of(large, profile, DType::bf16), 1e15 / profile.half_flops, 1e-4);
-  EXPECT_NEAR(seconds_of(small, profile, DType::bf16), profile.matrix_seconds, 1e-8);
-  EXPECT_GT(seconds_of(large, profile, DType::f32), 5 * seconds_of(large, profile, DType::bf16));
-}
-
 }  // namespace
-}  // namespace plait::plan
+}  // namespace plait::model

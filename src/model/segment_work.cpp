@@ -1,16 +1,12 @@
-#include "plan/segment_work.h"
+#include "model/segment_work.h"
 
 #include "core/error.h"
 
-namespace plait::plan {
+namespace plait::model {
 namespace {
 
-// Of the rate of products, what fused attention kernels reach: 600 of 790 TFLOP/s forward with long sequences on H200, less
-// with short ones and in backward.
-constexpr double attention_rate = 0.6;
-
 struct Sizes {
-  explicit Sizes(const model::SegmentSizes& s)
+  explicit Sizes(const SegmentSizes& s)
       : shape(s.shape.local(s.split.size)),
         tensor(s.split.size),
         sequence_parallel(s.split.sequence_parallel),
@@ -20,7 +16,7 @@ struct Sizes {
         hidden(static_cast<double>(s.shape.hidden)),
         bytes(static_cast<double>(size_of(s.compute))) {}
 
-  model::ModelShape shape;  // this rank's
+  ModelShape shape;  // this rank's
   int tensor;
   bool sequence_parallel;
   double rows, own_rows, sequence, hidden, bytes;
@@ -69,12 +65,12 @@ SegmentWork half_work(const Sizes& s, double in, double out) {
 }
 
 // Adds to backward_input what brings back the activations: `last`, the columns that the last product reads, is not done again.
-void add_recompute(SegmentWork& work, const Sizes& s, model::Recompute recompute, double last, double cheap_columns) {
+void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, double last, double cheap_columns) {
   PassWork& input = work.backward_input;
-  if (recompute == model::Recompute::selective && cheap_columns > 0) {
+  if (recompute == Recompute::selective && cheap_columns > 0) {
     input.memory_bytes += s.traffic(s.rows, cheap_columns, 1);
     ++input.kernels;
-  } else if (recompute == model::Recompute::full) {
+  } else if (recompute == Recompute::full) {
     PassWork again = work.forward;
     again.matrix_flops -= s.product(last, s.hidden);
     --again.matrix_products;
@@ -82,9 +78,9 @@ void add_recompute(SegmentWork& work, const Sizes& s, model::Recompute recompute
   }
 }
 
-SegmentWork attention_work(const Sizes& s, model::Recompute recompute) {
+SegmentWork attention_work(const Sizes& s, Recompute recompute) {
   const auto qkv = static_cast<double>(s.shape.qkv_dim()), attention = static_cast<double>(s.shape.attention_dim());
-  const bool rope = s.shape.position == model::Position::rope;
+  const bool rope = s.shape.position == Position::rope;
   // Scores and weighted sum, of which the causal half is computed.
   const double scores = 2 * s.rows * s.sequence * attention;
   SegmentWork work = half_work(s, qkv, attention);
@@ -98,11 +94,11 @@ SegmentWork attention_work(const Sizes& s, model::Recompute recompute) {
   return work;
 }
 
-SegmentWork mlp_work(const Sizes& s, model::Recompute recompute) {
+SegmentWork mlp_work(const Sizes& s, Recompute recompute) {
   const auto up = static_cast<double>(s.shape.up_dim()), ffn = static_cast<double>(s.shape.ffn);
   SegmentWork work = half_work(s, up, ffn);
   work.forward.memory_bytes += s.traffic(s.rows, up + ffn, 1);
-  work.forward.kernels += s.shape.mlp == model::Mlp::swiglu ? 1 : 0;
+  work.forward.kernels += s.shape.mlp == Mlp::swiglu ? 1 : 0;
   work.backward_input.memory_bytes += s.traffic(s.rows, up + ffn, 2);
   work.backward_input.kernels += 1;
   add_recompute(work, s, recompute, ffn, up + ffn);
@@ -120,36 +116,15 @@ PassWork& PassWork::operator+=(const PassWork& other) {
   return *this;
 }
 
-SegmentWork segment_work(const model::SegmentSizes& sizes, int segment) {
+SegmentWork segment_work(const SegmentSizes& sizes, int segment) {
   const Sizes s(sizes);
   switch (sizes.shape.kind(segment)) {
-    case model::SegmentKind::embedding: return embedding_work(s);
-    case model::SegmentKind::attention: return attention_work(s, sizes.recompute);
-    case model::SegmentKind::mlp: return mlp_work(s, sizes.recompute);
-    case model::SegmentKind::head: return head_work(s);
+    case SegmentKind::embedding: return embedding_work(s);
+    case SegmentKind::attention: return attention_work(s, sizes.recompute);
+    case SegmentKind::mlp: return mlp_work(s, sizes.recompute);
+    case SegmentKind::head: return head_work(s);
   }
   throw InternalError("segment_work: unknown kind of segment");
 }
 
-CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind,
-                                const parallel::Exchange& exchange) {
-  const auto rows = static_cast<double>(sizes.micro_batch.rows());
-  if (kind == parallel::InstructionKind::exchange_loss) {
-    const std::size_t statistics = 3 * (sizes.compute == DType::f64 ? sizeof(double) : sizeof(float));
-    return {.gathers = 1, .bytes = sizes.split.size * rows * static_cast<double>(statistics)};
-  }
-  CollectiveCounts counts{.bytes =
-                              rows * static_cast<double>(sizes.shape.hidden) * static_cast<double>(size_of(sizes.compute))};
-  if (exchange.gather) counts.gathers = 1;
-  if (exchange.sum) (sizes.split.sequence_parallel ? counts.scatters : counts.all_reduces) = 1;
-  return counts;
-}
-
-double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, DType dtype) {
-  const double rate = topology::matrix_flops(profile, dtype);
-  double seconds = work.matrix_flops / rate + work.matrix_products * profile.matrix_seconds;
-  if (work.attention_flops > 0) seconds += work.attention_flops / (attention_rate * rate) + profile.matrix_seconds;
-  return seconds + work.memory_bytes / profile.memory_bytes_per_s + work.kernels * profile.kernel_seconds;
-}
-
-}  // namespace plait::plan
+}  // namespace plait::model
