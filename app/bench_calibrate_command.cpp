@@ -20,7 +20,7 @@ struct CalibrateOptions {
   std::string config, out;
   std::vector<std::string> set;
   bench::CalibrationRequest request;
-  bool blocks_only = false, json = false;
+  bool segments_only = false, json = false;
   double timeout_s = 60;
 };
 
@@ -70,14 +70,14 @@ void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** 
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
   command->add_option("--rounds", o->request.rounds, "Rounds; every figure is their median")->check(CLI::PositiveNumber);
-  command->add_flag("--blocks-only", o->blocks_only, "Skip collectives and messages");
+  command->add_flag("--segments-only", o->segments_only, "Skip collectives and messages");
   command->add_option("--out", o->out,
                       "File to write (default: where `plait plan` and `plait train` look for it on this machine)");
   command->add_flag("--json", o->json, "One JSON document on stdout");
   add_rank_options(*command, o->request.ranks, o->timeout_s);
   command->callback([o, &status, argc, argv] {
     o->request.config = load_config(o->config, o->set);
-    o->request.communication = !o->blocks_only;
+    o->request.communication = !o->segments_only;
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     if (o->request.ranks.processes) throw ConfigError("bench calibrate: ranks are always threads; leave out --processes");
     o->request.argv.assign(argv, argv + argc);

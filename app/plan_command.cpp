@@ -58,7 +58,7 @@ Plan make_plan(const PlanOptions& o) {
   return plan;
 }
 
-std::string blocks_text(const parallel::RankPlan& plan) {
+std::string segments_text(const parallel::RankPlan& plan) {
   std::string text;
   for (const parallel::Chunk& c : plan.train.chunks) {
     text += text.empty() ? "" : " + ";
@@ -76,7 +76,7 @@ void print_row(const std::string& ranks, const std::string& device, const parall
   std::size_t activations = 0;
   for (const auto& [kind, size] : p.memory.bytes_by_kind()) activations += kind == "activations" ? size : 0;
   fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", ranks, device, c.pipeline, c.data, c.tensor,
-             blocks_text(p), train::format_count(static_cast<double>(parameters)),
+             segments_text(p), train::format_count(static_cast<double>(parameters)),
              parallel::peak_in_flight(p.schedule, c.pipeline), bytes(p.memory.total_bytes()), bytes(activations));
 }
 

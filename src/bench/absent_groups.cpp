@@ -73,13 +73,12 @@ AbsentGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& memory)
   };
   groups.tensor = group(parallel::Group::tensor), groups.data = group(parallel::Group::data);
   groups.tied = group(parallel::Group::tied), groups.world = group(parallel::Group::world);
-  const Shape message{plan.sizes.own_rows(), plan.sizes.shape.hidden};
   for (const parallel::Program* program : {&plan.train, &plan.evaluate}) {
     for (const parallel::StreamSpec& stream : program->streams) {
       if (stream.peer < 0) continue;
       auto& ends = stream.role == parallel::StreamRole::send ? groups.outgoing : groups.incoming;
       if (ends.contains(stream.peer)) continue;
-      groups.links.push_back(std::make_shared<AbsentLink>(memory, message, plan.sizes.compute));
+      groups.links.push_back(std::make_shared<AbsentLink>(memory, plan.sizes.own_residual(), plan.sizes.compute));
       ends[stream.peer] = groups.links.back().get();
     }
   }

@@ -100,7 +100,7 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
       specs.push_back({"losses", {rows}, statistics, Keep::saved, Split::none});
       return specs;
   }
-  specs.push_back({"output", {sizes.own_rows(), s.hidden}, compute, Keep::saved, Split::residual, TensorRole::output});
+  specs.push_back({"output", sizes.own_residual(), compute, Keep::saved, Split::residual, TensorRole::output});
   return specs;
 }
 

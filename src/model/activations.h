@@ -75,6 +75,9 @@ struct SegmentSizes {
   DType compute = DType::f32;
   Recompute recompute = Recompute::none;
   std::int64_t own_rows() const { return micro_batch.rows() / (split.sequence_parallel ? split.size : 1); }
+  // This rank's rows of the residual stream of a micro-batch, which is what a message between stages carries.
+  Shape own_residual() const { return {own_rows(), shape.hidden}; }
+  std::size_t own_residual_bytes() const { return static_cast<std::size_t>(own_residual().elements()) * size_of(compute); }
 };
 
 // The members of NormActivations, none where no norm is in front. Without recomputation they are kept from forward to

@@ -136,72 +136,72 @@ class MemoryItems {
  public:
   explicit MemoryItems(const RankPlan& plan) : plan_(plan), table_(plan.train, plan.evaluate, plan.flat.buckets()) {}
 
-  MemoryPlan take() {
-    for (auto& [name, item] : scratch_) {
-      std::sort(item.lifetimes.begin(), item.lifetimes.end());
-      item.lifetimes.erase(std::unique(item.lifetimes.begin(), item.lifetimes.end()), item.lifetimes.end());
-      items_.push_back(std::move(item));
+  void take(RankPlan& plan) {
+    for (auto& [name, scratch] : scratch_) {
+      std::vector<Lifetime>& lifetimes = scratch.item.lifetimes;
+      std::sort(lifetimes.begin(), lifetimes.end());
+      lifetimes.erase(std::unique(lifetimes.begin(), lifetimes.end()), lifetimes.end());
+      for (const std::size_t tensor : scratch.tensors) tensors_.buffers[tensor].item = static_cast<int>(items_.size());
+      items_.push_back(std::move(scratch.item));
     }
-    return MemoryPlan(std::move(items_));
-  }
-
-  void always(std::string name, std::string kind, std::size_t bytes) {
-    items_.push_back({std::move(name), std::move(kind), bytes, {}, 0});
+    plan.memory = MemoryPlan(std::move(items_));
+    plan.tensors = std::move(tensors_);
   }
 
   void state() {
+    using enum StateTensor;
     const FlatLayout& flat = plan_.flat;
-    const auto bytes = [](std::int64_t elements, DType type) { return static_cast<std::size_t>(elements) * size_of(type); };
-    const std::size_t state_bytes = bytes(flat.state_elements(), plan_.master_type);
-    always("weights", "weights", bytes(flat.elements(), plan_.sizes.compute));
-    always("gradients", "gradients", bytes(flat.whole_gradient_elements(), plan_.gradient_type));
-    if (plan_.zero > 1) always("gradient_sums", "gradients", bytes(flat.kept_gradient_elements(), plan_.gradient_type));
-    if (plan_.separate_master) always("master", "optimizer", state_bytes);
-    always("exp_avg", "optimizer", state_bytes);
-    always("exp_avg_sq", "optimizer", state_bytes);
-    always("adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_ranges()));
-    always("scalars", "constants", 2 * size_of(plan_.scalar_type()));
-    always("evaluation_loss", "constants", size_of(plan_.scalar_type()));
-    if (plan_.meets()) always("arrival", "constants", size_of(plan_.scalar_type()));
-    always("optimizer_state", "constants", sizeof(ops::OptimizerState));
+    const DType scalar = plan_.scalar_type();
+    const Shape state{flat.state_elements()};
+    add(weights, "weights", "weights", plan_.sizes.compute, {flat.elements()});
+    add(gradients, "gradients", "gradients", plan_.gradient_type, {flat.whole_gradient_elements()});
+    if (plan_.zero > 1) add(gradient_sums, "gradient_sums", "gradients", plan_.gradient_type, {flat.kept_gradient_elements()});
+    if (plan_.separate_master) add(master, "master", "optimizer", plan_.master_type, state);
+    add(exp_avg, "exp_avg", "optimizer", plan_.master_type, state);
+    add(exp_avg_sq, "exp_avg_sq", "optimizer", plan_.master_type, state);
+    add(adamw_table, "adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_ranges()));
+    add(scalars, "scalars", "constants", scalar, {2});
+    add(evaluation_loss, "evaluation_loss", "constants", scalar, {1});
+    if (plan_.meets()) add(arrival, "arrival", "constants", scalar, {1});
+    add(optimizer_state, "optimizer_state", "constants", DType::f32, {sizeof(ops::OptimizerState) / sizeof(float)});
   }
 
   void per_rank() {
     const model::ModelShape s = plan_.local_shape();
     const model::MicroBatchShape& mb = plan_.sizes.micro_batch;
-    if (s.position == model::Position::rope) {
-      always("rope_table", "constants", static_cast<std::size_t>(mb.sequence * s.head_dim) * size_of(plan_.scalar_type()));
-    }
+    if (s.position == model::Position::rope)
+      add(StateTensor::rope_table, "rope_table", "constants", plan_.scalar_type(), {mb.sequence, s.head_dim});
     const ops::AttentionShape attention{mb.batch, mb.sequence, s.heads, s.kv_heads, s.head_dim};
-    always("op_workspace", "workspace",
-           ops::workspace_bytes(plan_.device_kind, {attention, plan_.sizes.compute, plan_.deterministic}));
-    if (plan_.train.several) always("exchange_workspace", "workspace", ops::norm_workspace_bytes(plan_.sizes.shape.hidden));
+    add(StateTensor::op_workspace, "op_workspace", "workspace",
+        ops::workspace_bytes(plan_.device_kind, {attention, plan_.sizes.compute, plan_.deterministic}));
+    if (plan_.train.several) {
+      add(StateTensor::exchange_workspace, "exchange_workspace", "workspace",
+          ops::norm_workspace_bytes(plan_.sizes.shape.hidden));
+    }
     for (int slot = 0; slot < plan_.train.batch_slots; ++slot) {
-      always("tokens " + std::to_string(slot), "batch", static_cast<std::size_t>(mb.rows()) * 4);
-      always("targets " + std::to_string(slot), "batch", static_cast<std::size_t>(mb.rows()) * 4);
+      for (const char* name : {"tokens", "targets"}) {
+        add({BufferKind::batch, 0, slot}, {name, {mb.rows()}, DType::i32}, std::string(name) + " " + std::to_string(slot),
+            "batch", {});
+      }
     }
   }
 
   void received() {
-    if (const std::size_t bytes = plan_.landing_bytes(); bytes > 0) {
-      always("exchange landing", "messages", bytes);
-      items_.back().received = true;
-    }
+    const auto always = [&](std::string name, std::size_t bytes) {
+      items_.push_back({std::move(name), "messages", bytes, {}, true});
+    };
+    if (const std::size_t bytes = plan_.landing_bytes(); bytes > 0) always("exchange landing", bytes);
     for (const ReceivedBuffer& buffer : received_buffers(plan_)) {
-      always(message_item(buffer.buffer), "messages",
-             static_cast<std::size_t>(buffer.shape.elements()) * size_of(plan_.sizes.compute));
-      items_.back().received = true;
+      always(message_item(buffer.buffer), static_cast<std::size_t>(buffer.shape.elements()) * size_of(plan_.sizes.compute));
     }
   }
 
   void lanes() {
     const model::SegmentSizes& sizes = plan_.sizes;
-    const auto rows = static_cast<std::size_t>(sizes.micro_batch.rows());
-    const std::size_t whole = rows * static_cast<std::size_t>(sizes.shape.hidden) * size_of(sizes.compute);
-    const auto has = [&](BufferKind kind, int lane, std::size_t bytes) {
+    const std::int64_t rows = sizes.micro_batch.rows();
+    const auto has = [&](BufferKind kind, int lane, DType type, Shape shape) {
       const BufferId buffer{kind, lane, 0};
-      if (!table_.has(buffer)) return;
-      items_.push_back({lane_item(buffer), "exchanges", bytes, table_.of(buffer), 0});
+      if (table_.has(buffer)) add(buffer, {"", shape, type}, to_string(buffer), "exchanges", table_.of(buffer));
     };
     const auto holds = [&](auto&& is) {
       for (int segment = 0; segment < sizes.shape.segments(); ++segment) {
@@ -209,21 +209,21 @@ class MemoryItems {
       }
       return false;
     };
+    const Shape whole{rows, sizes.shape.hidden};
     for (int lane = 0; lane < plan_.train.lanes; ++lane) {
-      if (holds(model::has_norm)) has(BufferKind::norm_gradient, lane, whole);
+      if (holds(model::has_norm)) has(BufferKind::norm_gradient, lane, sizes.compute, whole);
       if (!plan_.train.several) continue;
-      if (holds(model::has_output)) has(BufferKind::product, lane, whole);
-      if (holds(model::reads_targets))
-        has(BufferKind::statistics, lane, static_cast<std::size_t>(sizes.split.size) * rows * 3 * size_of(plan_.scalar_type()));
+      if (holds(model::has_output)) has(BufferKind::product, lane, sizes.compute, whole);
+      if (holds(model::reads_targets)) has(BufferKind::statistics, lane, plan_.scalar_type(), {sizes.split.size, rows, 3});
     }
   }
 
   void chunk(int index) {
     const Chunk& c = plan_.train.chunks[static_cast<std::size_t>(index)];
-    const std::size_t row_bytes = static_cast<std::size_t>(plan_.sizes.shape.hidden) * size_of(plan_.sizes.compute);
-    const std::size_t own = static_cast<std::size_t>(plan_.sizes.own_rows()) * row_bytes;
-    for (int slot = 0; slot < c.gradient_out_slots; ++slot)
-      always(message_item({BufferKind::sent_gradient, index, slot}), "messages", own);
+    for (int slot = 0; slot < c.gradient_out_slots; ++slot) {
+      const BufferId buffer{BufferKind::sent_gradient, index, slot};
+      add(buffer, {"", plan_.sizes.own_residual(), plan_.sizes.compute}, message_item(buffer), "messages", {});
+    }
     for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
       norm(c, segment);
       activations_and_stash(c, segment);
@@ -231,16 +231,29 @@ class MemoryItems {
   }
 
  private:
+  void add(StateTensor which, const std::string& name, const char* kind, DType type, Shape shape) {
+    tensors_.state.push_back({which, {name, shape, type}, static_cast<int>(items_.size())});
+    items_.push_back({name, kind, tensors_.state.back().spec.bytes(), {}});
+  }
+  void add(StateTensor which, const std::string& name, const char* kind, std::size_t bytes) {
+    add(which, name, kind, DType::u8, {static_cast<std::int64_t>(bytes)});
+  }
+  void add(const BufferId& buffer, const model::TensorSpec& spec, std::string name, const char* kind,
+           std::vector<Lifetime> lifetimes, bool recomputed = false) {
+    tensors_.buffers.push_back({buffer, spec, recomputed, static_cast<int>(items_.size())});
+    items_.push_back({std::move(name), kind, spec.bytes(), std::move(lifetimes)});
+  }
+
   void norm(const Chunk& c, int segment) {
     for (const model::TensorSpec& spec : model::norm_specs(plan_.sizes, segment)) {
       for (int slot = 0; slot < c.activation_slots; ++slot) {
-        items_.push_back({activation_item(segment, slot, spec.name), "activations", spec.bytes(),
-                          table_.of({BufferKind::norm, segment, slot}), 0});
+        const BufferId buffer{BufferKind::norm, segment, slot};
+        add(buffer, spec, name_of(segment, "slot", slot, spec.name), "activations", table_.of(buffer));
       }
       if (!plan_.recomputes_norm(segment)) continue;
       for (int stash = 0; stash < c.stash_slots; ++stash) {
-        items_.push_back({stash_item(segment, stash, spec.name), "activations", spec.bytes(),
-                          table_.of({BufferKind::norm_again, segment, stash}), 0});
+        const BufferId buffer{BufferKind::norm_again, segment, stash};
+        add(buffer, spec, name_of(segment, "stash", stash, spec.name), "activations", table_.of(buffer));
       }
     }
   }
@@ -249,79 +262,79 @@ class MemoryItems {
     const bool received = segment == c.last_segment() && c.next_rank >= 0;
     const bool has_backward_input = model::has_norm(plan_.sizes.shape.kind(segment));
     for (const model::TensorSpec& spec : model::activation_specs(plan_.sizes, segment)) {
-      if (spec.keep == model::Keep::scratch) {
-        // Computed in forward for the moment, and again in backward_input, where backward_weight needs it as well.
-        for (int slot = 0; slot < c.activation_slots; ++slot) {
-          for (const Lifetime& l : table_.of({BufferKind::activations, segment, slot})) scratch(spec, l.first);
-        }
-        if (has_backward_input) each_stash(c, segment, spec);
-        continue;
-      }
       const bool output = spec.role == model::TensorRole::output;
       for (int slot = 0; slot < c.activation_slots; ++slot) {
         const BufferId buffer{output ? BufferKind::output : BufferKind::activations, segment, slot};
-        items_.push_back({activation_item(segment, slot, spec.name), "activations", spec.bytes(), table_.of(buffer), 0});
+        if (spec.keep == model::Keep::scratch) {
+          scratch(buffer, spec, spec.name);
+        } else {
+          add(buffer, spec, name_of(segment, "slot", slot, spec.name), "activations", table_.of(buffer));
+        }
       }
+      // Computed in forward for the moment, and again in backward_input, where backward_weight needs it as well.
+      if (spec.keep == model::Keep::scratch && has_backward_input) each_stash(c, segment, spec, spec.name, true);
     }
-    for (model::TensorSpec spec : model::gradient_specs(plan_.sizes, segment)) {
-      spec.name = gradient_name(spec.name);
+    for (const model::TensorSpec& spec : model::gradient_specs(plan_.sizes, segment)) {
+      const std::string name = gradient_name(spec.name);
       if (spec.role == model::TensorRole::output) {
-        if (received) continue;
-        for (int stash = 0; stash < c.stash_slots; ++stash) {
-          items_.push_back({stash_item(segment, stash, spec.name), "gradients of activations", spec.bytes(),
-                            table_.of({BufferKind::output_gradient, segment, stash}), 0});
+        for (int stash = 0; !received && stash < c.stash_slots; ++stash) {
+          const BufferId buffer{BufferKind::output_gradient, segment, stash};
+          add(buffer, spec, name_of(segment, "stash", stash, name), "gradients of activations", table_.of(buffer));
         }
       } else if (spec.keep == model::Keep::scratch) {
-        for (int stash = 0; stash < c.stash_slots; ++stash) {
-          for (const Lifetime& l : table_.of({BufferKind::stash, segment, stash})) scratch(spec, l.first);
-        }
+        for (int stash = 0; stash < c.stash_slots; ++stash) scratch({BufferKind::stash, segment, stash}, spec, name);
       } else {
-        each_stash(c, segment, spec);
+        each_stash(c, segment, spec, name, false);
       }
     }
   }
 
-  void each_stash(const Chunk& c, int segment, const model::TensorSpec& spec) {
+  void each_stash(const Chunk& c, int segment, const model::TensorSpec& spec, const std::string& name, bool recomputed) {
     for (int stash = 0; stash < c.stash_slots; ++stash) {
-      items_.push_back({stash_item(segment, stash, spec.name), "gradients of activations", spec.bytes(),
-                        table_.of({BufferKind::stash, segment, stash}), 0});
+      const BufferId buffer{BufferKind::stash, segment, stash};
+      add(buffer, spec, name_of(segment, "stash", stash, name), "gradients of activations", table_.of(buffer), recomputed);
     }
   }
 
-  // One place for all segments.
-  void scratch(const model::TensorSpec& spec, int at) {
-    MemoryItem& item = scratch_.try_emplace(spec.name, MemoryItem{scratch_item(spec.name), "scratch", 0, {}, 0}).first->second;
-    item.bytes = std::max(item.bytes, spec.bytes());
-    item.lifetimes.push_back({at, at});  // in no order yet
+  // One place for all segments, within the instruction with which each lifetime of the buffer begins.
+  void scratch(const BufferId& buffer, const model::TensorSpec& spec, const std::string& name) {
+    Scratch& shared = scratch_[name];
+    shared.item.name = "scratch " + name, shared.item.kind = "scratch";
+    shared.item.bytes = std::max(shared.item.bytes, spec.bytes());
+    for (const Lifetime& l : table_.of(buffer)) shared.item.lifetimes.push_back({l.first, l.first});  // in no order yet
+    shared.tensors.push_back(tensors_.buffers.size());
+    tensors_.buffers.push_back({buffer, spec});
   }
+
+  static std::string name_of(int segment, const char* what, int slot, const std::string& tensor) {
+    return "segment " + std::to_string(segment) + " " + what + " " + std::to_string(slot) + " " + tensor;
+  }
+
+  struct Scratch {
+    MemoryItem item;
+    std::vector<std::size_t> tensors;  // of tensors_.buffers
+  };
 
   const RankPlan& plan_;
   LifetimeTable table_;
   std::vector<MemoryItem> items_;
-  std::map<std::string, MemoryItem> scratch_;
+  RankTensors tensors_;
+  std::map<std::string, Scratch> scratch_;
 };
 
 }  // namespace
 
-MemoryPlan plan_memory(const RankPlan& plan) {
+void plan_memory(RankPlan& plan) {
   MemoryItems items(plan);
   items.state();
   items.per_rank();
   items.received();
   items.lanes();
   for (int chunk = 0; chunk < static_cast<int>(plan.train.chunks.size()); ++chunk) items.chunk(chunk);
-  return items.take();
+  items.take(plan);
 }
 
-std::string activation_item(int segment, int slot, const std::string& tensor) {
-  return "segment " + std::to_string(segment) + " slot " + std::to_string(slot) + " " + tensor;
-}
-std::string stash_item(int segment, int stash, const std::string& tensor) {
-  return "segment " + std::to_string(segment) + " stash " + std::to_string(stash) + " " + tensor;
-}
-std::string scratch_item(const std::string& tensor) { return "scratch " + tensor; }
 std::string gradient_name(const std::string& tensor) { return "gradient of " + tensor; }
-std::string lane_item(const BufferId& buffer) { return to_string(buffer); }
 std::string message_item(const BufferId& buffer) {
   const auto name = [&](const char* what) {
     return std::string(what) + " chunk " + std::to_string(buffer.index) + " slot " + std::to_string(buffer.slot);

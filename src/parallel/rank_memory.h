@@ -5,7 +5,7 @@
 
 namespace plait::parallel {
 
-// Everything of `plan` but `memory` is filled.
-MemoryPlan plan_memory(const RankPlan& plan);
+// Fills `plan.memory` and `plan.tensors`; everything else is there.
+void plan_memory(RankPlan& plan);
 
 }  // namespace plait::parallel

@@ -189,7 +189,8 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .flat = std::move(flat),
                 .train = {},
                 .evaluate = {},
-                .memory = {}};
+                .memory = {},
+                .tensors = {}};
   const ProgramSpec spec{.schedule = schedule,
                          .segments = model::segment_kinds(shape),
                          .stages = job.stages,
@@ -203,7 +204,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                          .tied_here = tied_here};
   plan.train = training_program(spec);
   plan.evaluate = evaluation_program(spec);
-  plan.memory = plan_memory(plan);
+  plan_memory(plan);
   return plan;
 }
 

@@ -12,6 +12,7 @@
 #include "parallel/mesh.h"
 #include "parallel/pipeline_program.h"
 #include "parallel/program.h"
+#include "parallel/rank_tensors.h"
 
 namespace plait::parallel {
 
@@ -45,6 +46,7 @@ struct RankPlan {
   Program train;
   Program evaluate;
   MemoryPlan memory;
+  RankTensors tensors;  // in its arena
 
   Coordinates coordinates() const { return layout.coordinates(rank); }
   ModelEnds ends() const { return {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)}; }
@@ -108,12 +110,8 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
 RankPlan make_rank_plan(const Config& config, const JobOutline& outline, const Layout& layout, int rank,
                         DeviceKind device_kind);
 
-// Names of items of RankPlan::memory.
-std::string activation_item(int segment, int slot, const std::string& tensor);  // saved from forward to backward
-std::string stash_item(int segment, int stash, const std::string& tensor);      // from backward_input to backward_weight
-std::string scratch_item(const std::string& tensor);                            // within one instruction
-std::string gradient_name(const std::string& tensor);                           // of a gradient, in the two above
-std::string lane_item(const BufferId& buffer);                                  // between segments and exchanges
-std::string message_item(const BufferId& buffer);                               // received or to be sent; links know it by this
+std::string gradient_name(const std::string& tensor);  // "gradient of qkv"
+// Of a buffer that is received or sent; links know it by this.
+std::string message_item(const BufferId& buffer);
 
 }  // namespace plait::parallel

@@ -47,12 +47,12 @@ struct Sum {
 };
 
 // Gradients of one segment in a bucket. The two parts of backward write different parameters.
-struct BlockGradient {
+struct GradientParts {
   Sum input_part, weight_part;
 };
 
 struct BucketState {
-  std::map<int, BlockGradient> segments;
+  std::map<int, GradientParts> segments;
   Sum table;            // of the embedding and a tied head together, in the bucket that has them
   int reductions = 0;   // over the data group, in this step
   bool summed = false;  // over the further group that the bucket asks for

@@ -208,8 +208,7 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   load_of_slowest.backward_input = slowest.backward_input, load_of_slowest.backward_weight = slowest.backward_weight;
   estimate.seconds = micro_batches * slowest.total() + bubble_seconds(c, job.schedule, load_of_slowest);
   if (c.pipeline > 1 && speeds.pipeline.gb_per_s > 0) {
-    const double bytes =
-        static_cast<double>(job.sizes.own_rows() * job.sizes.shape.hidden) * static_cast<double>(size_of(job.sizes.compute));
+    const double bytes = static_cast<double>(job.sizes.own_residual_bytes());
     const topology::Way way{
         .channels = {}, .gb_per_s = speeds.pipeline.gb_per_s, .latency_us = speeds.pipeline.latency_us, .link = {}};
     const double hop = communication.message(bytes, way).seconds + bytes / (speeds.pipeline.gb_per_s * 1e9);

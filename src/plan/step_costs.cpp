@@ -84,8 +84,7 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
       return {.seconds =
                   profile.message_seconds + 8.0 * static_cast<double>(plan.sizes.micro_batch.rows()) / host_link_bytes_per_s};
     case InstructionKind::send_activation:
-    case InstructionKind::send_gradient:
-      return {.bytes = static_cast<double>(plan.sizes.own_rows() * plan.sizes.shape.hidden) * weight};
+    case InstructionKind::send_gradient: return {.bytes = static_cast<double>(plan.sizes.own_residual_bytes())};
     case InstructionKind::reduce_gradients: {
       const auto members = static_cast<int>(plan.members(i.group).size());
       const double bytes = gradient_bytes(plan, i);

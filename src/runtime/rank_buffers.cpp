@@ -12,6 +12,13 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + parallel::MemoryPlan::alignment - 1) / parallel::MemoryPlan::alignment * parallel::MemoryPlan::alignment;
 }
 
+// What there is of a segment in a slot; empty where it has none of that.
+template <typename Tensors>
+Tensors of(const std::map<std::pair<int, int>, Tensors>& all, int segment, int slot) {
+  const auto it = all.find({segment, slot});
+  return it == all.end() ? Tensors{} : it->second;
+}
+
 }  // namespace
 
 RankBuffers::RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory,
@@ -19,50 +26,41 @@ RankBuffers::RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory,
     : plan_(plan), arena_(memory.allocate(plan.memory.arena_bytes())) {
   bind_state();
   bind_messages(memory, places);
-  bind_lanes();
-  bind_segments();
+  bind_buffers();
 }
 
-View RankBuffers::item(const std::string& name, DType type, Shape shape) const {
-  const parallel::MemoryItem& found = plan_.memory.find(name);
-  View view(static_cast<char*>(arena_.data()) + found.offset, type, shape);
-  require(view.bytes() <= found.bytes, "RankBuffers: '" + name + "' is larger than planned");
-  return view;
+View RankBuffers::view(const model::TensorSpec& spec, int item) const {
+  const std::size_t offset = plan_.memory.items()[static_cast<std::size_t>(item)].offset;
+  return {static_cast<std::byte*>(arena_.data()) + offset, spec.dtype, spec.shape};
 }
 
-void* RankBuffers::memory_of(const std::string& name) const {
-  return static_cast<char*>(arena_.data()) + plan_.memory.find(name).offset;
+View& RankBuffers::member(parallel::StateTensor which) {
+  using parallel::StateTensor;
+  switch (which) {
+    case StateTensor::weights: return weights;
+    case StateTensor::gradients: return gradients;
+    case StateTensor::gradient_sums: return kept_gradients;
+    case StateTensor::master: return master;
+    case StateTensor::exp_avg: return exp_avg;
+    case StateTensor::exp_avg_sq: return exp_avg_sq;
+    case StateTensor::adamw_table: return adamw_table;
+    case StateTensor::scalars: return scalars;
+    case StateTensor::evaluation_loss: return evaluation_loss;
+    case StateTensor::arrival: return arrival;
+    case StateTensor::optimizer_state: return optimizer_state;
+    case StateTensor::rope_table: return rope_table;
+    case StateTensor::op_workspace: return workspace;
+    case StateTensor::exchange_workspace: return exchange_workspace;
+  }
+  throw InternalError("RankBuffers: unknown state");
 }
 
 void RankBuffers::bind_state() {
   const parallel::FlatLayout& flat = plan_.flat;
-  const Shape state{flat.state_elements()};
-  const DType scalar = plan_.scalar_type();
-  weights = item("weights", plan_.sizes.compute, {flat.elements()});
-  gradients = item("gradients", plan_.gradient_type, {flat.whole_gradient_elements()});
-  kept_gradients = plan_.zero > 1 ? item("gradient_sums", plan_.gradient_type, {flat.kept_gradient_elements()}) : gradients;
-  master = plan_.separate_master ? item("master", plan_.master_type, state) : weights;
-  exp_avg = item("exp_avg", plan_.master_type, state);
-  exp_avg_sq = item("exp_avg_sq", plan_.master_type, state);
-  adamw_table = item("adamw_table", DType::u8, {static_cast<std::int64_t>(plan_.memory.find("adamw_table").bytes)});
-  scalars = item("scalars", scalar, {2});
-  evaluation_loss = item("evaluation_loss", scalar, {1});
-  if (plan_.meets()) arrival = item("arrival", scalar, {1});
-  optimizer_state = item("optimizer_state", DType::f32, {static_cast<std::int64_t>(sizeof(ops::OptimizerState) / 4)});
-  workspace = item("op_workspace", DType::u8, {static_cast<std::int64_t>(plan_.memory.find("op_workspace").bytes)});
-  if (plan_.train.several) {
-    exchange_workspace =
-        item("exchange_workspace", DType::u8, {static_cast<std::int64_t>(plan_.memory.find("exchange_workspace").bytes)});
-  }
-  const model::MicroBatchShape& mb = plan_.sizes.micro_batch;
-  if (plan_.sizes.shape.position == model::Position::rope) {
-    rope_table = item("rope_table", scalar, {mb.sequence, plan_.sizes.shape.head_dim});
-  }
+  for (const parallel::StateTensorPlace& tensor : plan_.tensors.state) member(tensor.which) = view(tensor.spec, tensor.item);
+  if (!kept_gradients) kept_gradients = gradients;
+  if (!master) master = weights;
   for (const parallel::Range& range : flat.norm_ranges()) norm_ranges.push_back(kept_gradients.rows(range.first, range.count));
-  for (int slot = 0; slot < plan_.train.batch_slots; ++slot) {
-    batches.push_back({item("tokens " + std::to_string(slot), DType::i32, {mb.rows()}),
-                       item("targets " + std::to_string(slot), DType::i32, {mb.rows()})});
-  }
   std::vector<View> weight_views, gradient_views;
   for (std::size_t i = 0; i < plan_.parameters.size(); ++i) {
     const parallel::Range range = flat.parameter(i), gradient = flat.parameter_gradient(i);
@@ -87,72 +85,57 @@ void RankBuffers::bind_messages(DeviceMemory& memory, const std::map<parallel::B
     }
     messages_[received.buffer] = View(data, type, received.shape);
   }
-  const Shape own{plan_.sizes.own_rows(), plan_.sizes.shape.hidden};
-  for (std::size_t index = 0; index < plan_.train.chunks.size(); ++index) {
-    for (int slot = 0; slot < plan_.train.chunks[index].gradient_out_slots; ++slot) {
-      const parallel::BufferId buffer{parallel::BufferKind::sent_gradient, static_cast<int>(index), slot};
-      messages_[buffer] = item(parallel::message_item(buffer), type, own);
-    }
-  }
 }
 
-void RankBuffers::bind_lanes() {
-  const std::int64_t rows = plan_.sizes.micro_batch.rows();
-  for (int lane = 0; lane < plan_.train.lanes; ++lane) {
-    const auto bind = [&](std::vector<View>& views, parallel::BufferKind kind, DType type, Shape shape) {
-      const std::string name = parallel::lane_item({kind, lane, 0});
-      views.push_back(plan_.memory.has(name) ? item(name, type, shape) : View());
-    };
-    const Shape whole{rows, plan_.sizes.shape.hidden};
-    bind(products_, parallel::BufferKind::product, plan_.sizes.compute, whole);
-    bind(norm_gradients_, parallel::BufferKind::norm_gradient, plan_.sizes.compute, whole);
-    bind(statistics_, parallel::BufferKind::statistics, plan_.scalar_type(), {plan_.sizes.split.size, rows, 3});
+void RankBuffers::bind_buffers() {
+  // A buffer's tensors by name; of a stash, those that are computed again are apart from the gradients.
+  struct Tensors {
+    std::vector<model::TensorSpec> specs;
+    std::vector<void*> memory;
+  };
+  std::map<std::pair<parallel::BufferId, bool>, Tensors> buffers;
+  for (const parallel::BufferTensorPlace& tensor : plan_.tensors.buffers) {
+    Tensors& tensors = buffers[{tensor.buffer, tensor.recomputed}];
+    tensors.specs.push_back(tensor.spec);
+    tensors.memory.push_back(view(tensor.spec, tensor.item).data);
   }
-}
-
-void RankBuffers::bind_segments() {
-  for (std::size_t index = 0; index < plan_.train.chunks.size(); ++index) {
-    const parallel::Chunk& c = plan_.train.chunks[index];
-    for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
-      const std::vector<model::TensorSpec> norm_specs = model::norm_specs(plan_.sizes, segment);
-      const auto bind_norms = [&](int slots, auto& norms, const auto& item) {
-        for (int slot = 0; slot < slots; ++slot) {
-          std::vector<void*> memory;
-          for (const model::TensorSpec& spec : norm_specs) memory.push_back(memory_of(item(segment, slot, spec.name)));
-          norms[{segment, slot}] = model::bind_norm(norm_specs, memory);
-        }
-      };
-      bind_norms(c.activation_slots, norms_, parallel::activation_item);
-      if (plan_.recomputes_norm(segment)) bind_norms(c.stash_slots, norms_again_, parallel::stash_item);
-      const std::vector<model::TensorSpec> specs = model::activation_specs(plan_.sizes, segment);
-      const auto is_scratch = [](const model::TensorSpec& spec) { return spec.keep == model::Keep::scratch; };
-      for (int slot = 0; slot < c.activation_slots; ++slot) {
-        std::vector<void*> memory;
-        for (const model::TensorSpec& spec : specs) {
-          memory.push_back(memory_of(is_scratch(spec) ? parallel::scratch_item(spec.name)
-                                                      : parallel::activation_item(segment, slot, spec.name)));
-        }
-        activations_[{segment, slot}] = model::bind_activations(specs, memory);
+  batches.resize(static_cast<std::size_t>(plan_.train.batch_slots));
+  for (std::vector<View>* of_lanes : {&products_, &norm_gradients_, &statistics_})
+    of_lanes->resize(static_cast<std::size_t>(plan_.train.lanes));
+  for (const auto& [id, tensors] : buffers) {
+    const auto& [buffer, recomputed] = id;
+    const std::pair place(buffer.index, buffer.slot);
+    const auto lane = static_cast<std::size_t>(buffer.index);
+    const auto only = [&] { return View(tensors.memory.front(), tensors.specs.front().dtype, tensors.specs.front().shape); };
+    switch (buffer.kind) {
+      case parallel::BufferKind::batch: {
+        model::Batch& batch = batches[static_cast<std::size_t>(buffer.slot)];
+        for (std::size_t i = 0; i < tensors.specs.size(); ++i)
+          (tensors.specs[i].name == "tokens" ? batch.tokens : batch.targets) = {tensors.memory[i], tensors.specs[i].dtype,
+                                                                                tensors.specs[i].shape};
+        break;
       }
-      std::vector<model::TensorSpec> recomputed;
-      if (has_norm(plan_.sizes.shape.kind(segment)))
-        std::copy_if(specs.begin(), specs.end(), std::back_inserter(recomputed), is_scratch);
-      std::vector<model::TensorSpec> gradient_specs = model::gradient_specs(plan_.sizes, segment);
-      if (segment == c.last_segment() && c.next_rank >= 0) {
-        std::erase_if(gradient_specs, [](const model::TensorSpec& spec) { return spec.role == model::TensorRole::output; });
-      }
-      for (int stash = 0; stash < c.stash_slots; ++stash) {
-        std::vector<void*> memory, gradient_memory;
-        for (const model::TensorSpec& spec : recomputed)
-          memory.push_back(memory_of(parallel::stash_item(segment, stash, spec.name)));
-        recomputed_[{segment, stash}] = model::bind_activations(recomputed, memory);
-        for (const model::TensorSpec& spec : gradient_specs) {
-          const std::string name = parallel::gradient_name(spec.name);
-          gradient_memory.push_back(
-              memory_of(is_scratch(spec) ? parallel::scratch_item(name) : parallel::stash_item(segment, stash, name)));
+      case parallel::BufferKind::norm: norms_[place] = model::bind_norm(tensors.specs, tensors.memory); break;
+      case parallel::BufferKind::norm_again: norms_again_[place] = model::bind_norm(tensors.specs, tensors.memory); break;
+      case parallel::BufferKind::activations:
+        activations_[place] = model::overlay(activations_[place], model::bind_activations(tensors.specs, tensors.memory));
+        break;
+      case parallel::BufferKind::output: activations_[place].output = only(); break;
+      case parallel::BufferKind::product: products_[lane] = only(); break;
+      case parallel::BufferKind::norm_gradient: norm_gradients_[lane] = only(); break;
+      case parallel::BufferKind::statistics: statistics_[lane] = only(); break;
+      case parallel::BufferKind::stash:
+        if (recomputed) {
+          recomputed_[place] = model::bind_activations(tensors.specs, tensors.memory);
+        } else {
+          const View output = stashes_[place].output;
+          stashes_[place] = model::bind_gradients(tensors.specs, tensors.memory);
+          stashes_[place].output = output;
         }
-        stashes_[{segment, stash}] = model::bind_gradients(gradient_specs, gradient_memory);
-      }
+        break;
+      case parallel::BufferKind::output_gradient: stashes_[place].output = only(); break;
+      case parallel::BufferKind::sent_gradient: messages_[buffer] = only(); break;
+      default: throw InternalError("RankBuffers: the arena has no " + to_string(buffer));
     }
   }
 }
@@ -162,11 +145,11 @@ model::SegmentActivations RankBuffers::forward_activations(const parallel::Instr
 }
 
 model::SegmentActivations RankBuffers::backward_activations(const parallel::Instruction& i) const {
-  return model::overlay(activations_.at({i.segment, i.slot}), recomputed_.at({i.segment, i.stash}));
+  return model::overlay(activations_.at({i.segment, i.slot}), of(recomputed_, i.segment, i.stash));
 }
 
 model::SegmentGradients RankBuffers::gradients_of(const parallel::Program& program, const parallel::Instruction& i) const {
-  model::SegmentGradients gradients_of_segment = stashes_.at({i.segment, i.stash});
+  model::SegmentGradients gradients_of_segment = of(stashes_, i.segment, i.stash);
   if (has_output(program.kind(i.segment))) {
     gradients_of_segment.output = whole(parallel::output_gradient_buffer(program, i, i.segment));
   }
@@ -174,7 +157,7 @@ model::SegmentGradients RankBuffers::gradients_of(const parallel::Program& progr
 }
 
 model::NormActivations RankBuffers::norm(const parallel::Instruction& i) const {
-  return i.recomputed ? norms_again_.at({i.segment, i.stash}) : norms_.at({i.segment, i.slot});
+  return i.recomputed ? of(norms_again_, i.segment, i.stash) : of(norms_, i.segment, i.slot);
 }
 
 model::NormActivations RankBuffers::own_norm(const parallel::Instruction& i) const {

@@ -41,7 +41,7 @@ class RankBuffers {
   // Between segments and exchanges: parallel::BufferKind::product, norm_gradient, statistics.
   View product(int lane) const { return products_[static_cast<std::size_t>(lane)]; }
   View norm_gradient(int lane) const { return norm_gradients_[static_cast<std::size_t>(lane)]; }
-  View statistics(int lane) const { return statistics_.empty() ? View() : statistics_[static_cast<std::size_t>(lane)]; }
+  View statistics(int lane) const { return statistics_[static_cast<std::size_t>(lane)]; }
   // What a send or receive instruction carries: [own rows, hidden].
   View message(const parallel::Program& program, const parallel::Instruction& i) const;
 
@@ -58,13 +58,12 @@ class RankBuffers {
   View kept_gradient(int bucket) const;     // what reductions over further groups, and the update, work on
 
  private:
-  View item(const std::string& name, DType type, Shape shape) const;
-  void* memory_of(const std::string& name) const;
+  View view(const model::TensorSpec& spec, int item) const;  // of the arena
+  View& member(parallel::StateTensor which);
   const parallel::Bucket& bucket(int index) const { return plan_.flat.buckets()[static_cast<std::size_t>(index)]; }
   void bind_state();
   void bind_messages(DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places);
-  void bind_lanes();
-  void bind_segments();
+  void bind_buffers();
 
   const parallel::RankPlan& plan_;
   Buffer arena_;

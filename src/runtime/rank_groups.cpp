@@ -11,11 +11,6 @@ namespace {
 // NCCL's: a message is a few MB and has a whole pass of computation to travel; more thread blocks would only take SMs from it.
 constexpr int link_ctas = 4;
 
-// Of a message between stages: this rank's rows of the residual stream.
-std::size_t message_bytes(const parallel::RankPlan& plan) {
-  return static_cast<std::size_t>(plan.sizes.own_rows() * plan.sizes.shape.hidden) * size_of(plan.sizes.compute);
-}
-
 class GroupsBuilder {
  public:
   GroupsBuilder(const parallel::RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store)
@@ -55,7 +50,7 @@ class GroupsBuilder {
           .to = plan_.layout.on_pipeline(plan_.rank, to),
           .rank = plan_.rank,
           .device = options_.device,
-          .message_bytes = message_bytes(plan_),
+          .message_bytes = plan_.sizes.own_residual_bytes(),
           .transport = transport_between(plan_.layout.on_pipeline(plan_.rank, from), plan_.layout.on_pipeline(plan_.rank, to)),
           .mover = options_.mover,
           .places = {},

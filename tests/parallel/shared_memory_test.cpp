@@ -11,44 +11,13 @@
 namespace plait::parallel {
 namespace {
 
-// Items of the arena by the buffer that they are part of; of those that share memory with others at some time.
-std::map<std::string, BufferId> buffers_by_item(const RankPlan& plan) {
-  std::map<std::string, BufferId> buffers;
-  for (const Chunk& c : plan.train.chunks) {
-    for (int segment = c.first_segment; segment < c.end_segment; ++segment) {
-      for (const model::TensorSpec& spec : model::norm_specs(plan.sizes, segment)) {
-        for (int s = 0; s < c.activation_slots; ++s)
-          buffers[activation_item(segment, s, spec.name)] = {BufferKind::norm, segment, s};
-        for (int s = 0; s < c.stash_slots; ++s)
-          buffers[stash_item(segment, s, spec.name)] = {BufferKind::norm_again, segment, s};
-      }
-      for (const model::TensorSpec& spec : model::activation_specs(plan.sizes, segment)) {
-        const bool output = spec.role == model::TensorRole::output;
-        for (int s = 0; s < c.activation_slots; ++s)
-          buffers[activation_item(segment, s, spec.name)] = {output ? BufferKind::output : BufferKind::activations, segment, s};
-        for (int s = 0; s < c.stash_slots; ++s) buffers[stash_item(segment, s, spec.name)] = {BufferKind::stash, segment, s};
-      }
-      for (const model::TensorSpec& spec : model::gradient_specs(plan.sizes, segment)) {
-        const bool output = spec.role == model::TensorRole::output;
-        for (int s = 0; s < c.stash_slots; ++s)
-          buffers[stash_item(segment, s, gradient_name(spec.name))] = {output ? BufferKind::output_gradient : BufferKind::stash,
-                                                                       segment, s};
-      }
-    }
-  }
-  for (int lane = 0; lane < plan.train.lanes; ++lane) {
-    for (const BufferKind kind : {BufferKind::product, BufferKind::norm_gradient, BufferKind::statistics})
-      buffers[lane_item({kind, lane, 0})] = {kind, lane, 0};
-  }
-  return buffers;
-}
-
 // Pairs of buffers of which some parts share memory.
 std::set<std::pair<BufferId, BufferId>> sharers(const RankPlan& plan) {
-  const auto buffers = buffers_by_item(plan);
   std::vector<std::pair<const MemoryItem*, BufferId>> items;
-  for (const MemoryItem& item : plan.memory.items()) {
-    if (const auto it = buffers.find(item.name); it != buffers.end() && item.bytes > 0) items.emplace_back(&item, it->second);
+  for (const BufferTensorPlace& tensor : plan.tensors.buffers) {
+    const MemoryItem& item = plan.memory.items()[static_cast<std::size_t>(tensor.item)];
+    const bool always = tensor.buffer.kind == BufferKind::batch || tensor.buffer.kind == BufferKind::sent_gradient;
+    if (item.kind != "scratch" && !always && item.bytes > 0) items.emplace_back(&item, tensor.buffer);
   }
   std::set<std::pair<BufferId, BufferId>> pairs;
   for (const auto& [a, of_a] : items) {

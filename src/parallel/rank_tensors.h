@@ -1,0 +1,50 @@
+// The tensors in the arena of one rank: which there are, of which shape, and which item of the memory plan each is in.
+//
+// plan_memory() (parallel/rank_memory.h) lists them; whoever has an arena of that plan finds every tensor by this list.
+#pragma once
+
+#include <vector>
+
+#include "model/activations.h"
+#include "parallel/program.h"
+
+namespace plait::parallel {
+
+// What a rank has once, however many micro-batches there are.
+enum class StateTensor {
+  weights,        // flat, as the next five: parallel/flat_layout.h
+  gradients,      // whole ones, as backward writes them
+  gradient_sums,  // ZeRO-2: this rank's part of their sums
+  master,         // weights that the optimizer updates, where they are not `weights`
+  exp_avg,
+  exp_avg_sq,
+  adamw_table,
+  scalars,  // [2]: sums of squares, and of losses
+  evaluation_loss,
+  arrival,
+  optimizer_state,
+  rope_table,
+  op_workspace,
+  exchange_workspace,
+};
+
+struct StateTensorPlace {
+  StateTensor which = StateTensor::weights;
+  model::TensorSpec spec;
+  int item = 0;  // of RankPlan::memory
+};
+
+// A tensor of a buffer that instructions name. Scratch of many buffers is in one item.
+struct BufferTensorPlace {
+  BufferId buffer;
+  model::TensorSpec spec;
+  bool recomputed = false;  // of a stash: an activation that backward computes again, not a gradient
+  int item = 0;             // of RankPlan::memory
+};
+
+struct RankTensors {
+  std::vector<StateTensorPlace> state;
+  std::vector<BufferTensorPlace> buffers;
+};
+
+}  // namespace plait::parallel
