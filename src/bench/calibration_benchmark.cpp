@@ -66,18 +66,59 @@ Times time_model(CalibrationModel& model, int rounds) {
   return times;
 }
 
-// One case on this rank's device; nothing if it does not fit.
-std::optional<Times> measure(const CalibrationRequest& request, std::int64_t vocab, const CalibrationCase& c, Device device) {
-  const auto timed = [&](CalibrationModel::Blocks blocks) -> std::optional<Times> {
-    const auto model = CalibrationModel::make(request.config, vocab, c, device, blocks);
-    return model ? std::optional(time_model(*model, request.rounds)) : std::nullopt;
-  };
-  std::optional<Times> times = timed(CalibrationModel::Blocks::as_in_model);
-  if (!times || times->blocks == CalibrationModel::fewest_blocks) return times;
-  const std::optional<Times> of_few = timed(CalibrationModel::Blocks::fewest);
-  if (!of_few) return times;
-  const AddedTime added = added_time(of_few->mix(), times->mix());
-  for (auto& [segment, passes] : times->passes) {
+// A case on one rank's device.
+struct CaseTimes {
+  Times as_in_model;
+  bool short_of_blocks = false;  // there was no room for as many as in the model
+  std::optional<Times> of_few;   // if that has more
+};
+
+// Nothing if it does not fit.
+std::optional<CaseTimes> measure(const CalibrationRequest& request, std::int64_t vocab, const CalibrationCase& c,
+                                 Device device) {
+  CaseTimes times;
+  {
+    const auto model = CalibrationModel::make(request.config, vocab, c, device, CalibrationModel::Blocks::as_in_model);
+    if (!model) return std::nullopt;
+    times.as_in_model = time_model(*model, request.rounds);
+    times.short_of_blocks = model->short_of_blocks();
+  }
+  if (times.as_in_model.blocks == CalibrationModel::fewest_blocks) return times;
+  const auto few = CalibrationModel::make(request.config, vocab, c, device, CalibrationModel::Blocks::fewest);
+  if (few) times.of_few = time_model(*few, request.rounds);
+  return times;
+}
+
+// Ranks compute at once, and a step waits for the slowest.
+Times slowest_of(const std::vector<const Times*>& ranks) {
+  Times slowest = *ranks.front();
+  for (const Times* rank : ranks) {
+    slowest.update = std::max(slowest.update, rank->update);
+    for (auto& [segment, passes] : slowest.passes) {
+      for (auto& [pass, seconds] : passes) seconds = std::max(seconds, rank->passes.at(segment).at(pass));
+    }
+  }
+  return slowest;
+}
+
+// What each segment adds to a step; `note` is told why, if that cannot be said.
+Times combine(const std::vector<std::optional<CaseTimes>>& ranks, const std::function<void(const std::string&)>& note) {
+  // With fewer, what a block adds would be little more than noise.
+  constexpr std::int64_t blocks_needed = 2 * CalibrationModel::fewest_blocks;
+  std::vector<const Times*> all, few;
+  bool same = true, room = true;
+  for (const std::optional<CaseTimes>& rank : ranks) {
+    all.push_back(&rank->as_in_model);
+    if (rank->of_few) few.push_back(&*rank->of_few);
+    same = same && rank->as_in_model.blocks == ranks.front()->as_in_model.blocks;
+    room = room && !rank->short_of_blocks;
+  }
+  Times times = slowest_of(all);
+  if (!room) note(fmt::format("timed among {} blocks, as there is no room for more", times.blocks));
+  if (!same) note("timed among another number of blocks on each rank; the head's part in their speed is not taken out");
+  if (!same || few.size() < all.size() || times.blocks < blocks_needed) return times;
+  const AddedTime added = added_time(slowest_of(few).mix(), times.mix());
+  for (auto& [segment, passes] : times.passes) {
     if (segment == model::SegmentKind::embedding) continue;
     for (auto& [pass, seconds] : passes) seconds *= segment == model::SegmentKind::head ? added.of_head : added.of_block;
   }
@@ -111,22 +152,10 @@ std::vector<CalibrationCase> cases_of(const CalibrationRequest& request, int ran
   return cases;
 }
 
-// What one rank tells rank 0 of a case: "" if it did not fit.
-std::string text_of(const std::optional<Times>& times) {
-  if (!times) return "";
-  Json json;
-  for (const auto& [segment, passes] : times->passes) {
-    for (const auto& [kind, seconds] : passes) json[plait::to_string(segment)][parallel::to_string(kind)] = seconds;
-  }
-  json["update"] = times->update;
-  return json.dump();
-}
-
-// Ranks take their cases together, and the slowest counts.
 void measure_segments(const CalibrationRequest& request, std::int64_t vocab, const launch::LaunchPlan& launch_plan,
                       plan::Calibration& calibration) {
   const std::vector<CalibrationCase> cases = cases_of(request, launch_plan.ranks);
-  std::vector<std::vector<std::string>> told(cases.size());
+  std::vector<std::vector<std::optional<CaseTimes>>> told(cases.size());
   std::mutex mutex;
   double context_bytes = 0;
   launch::launch(
@@ -136,9 +165,9 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
         const auto busy = meeting.busy();  // a case takes as long as it takes
         for (std::size_t n = 0; n < cases.size(); ++n) {
           meeting.meet("case " + std::to_string(n));
-          const std::string text = text_of(measure(request, vocab, cases[n], rank.device));
+          std::optional<CaseTimes> times = measure(request, vocab, cases[n], rank.device);
           std::lock_guard lock(mutex);
-          told[n].push_back(text);
+          told[n].push_back(std::move(times));
           if (rank.is_main && rank.device.is_cuda()) {  // with nothing of ours left on it
             const MemoryInfo memory = memory_info(rank.device);
             context_bytes = std::max(context_bytes, static_cast<double>(memory.total_bytes - memory.free_bytes));
@@ -150,31 +179,24 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
   std::vector<double> updates;
   for (std::size_t n = 0; n < cases.size(); ++n) {
     const CalibrationCase& c = cases[n];
-    if (std::any_of(told[n].begin(), told[n].end(), [](const std::string& text) { return text.empty(); })) {
-      request.note(fmt::format("tensor {}, micro-batch {}, recompute {}: does not fit and is left out", c.tensor, c.micro_batch,
-                               to_string(c.recompute)));
+    const auto note = [&](const std::string& words) {
+      request.note(
+          fmt::format("tensor {}, micro-batch {}, recompute {}: {}", c.tensor, c.micro_batch, to_string(c.recompute), words));
+    };
+    if (!std::ranges::all_of(told[n], [](const auto& times) { return times.has_value(); })) {
+      note("does not fit and is left out");
       continue;
     }
-    std::vector<Json> ranks;
-    for (const std::string& text : told[n]) ranks.push_back(Json::parse(text));
-    const auto slowest = [&](model::SegmentKind segment, InstructionKind kind) {
-      double seconds = 0;
-      for (const Json& rank : ranks) {
-        // Not all segments do everything: the embedding has no input to norm or to take a gradient of.
-        seconds = std::max(seconds, rank.at(plait::to_string(segment)).value(parallel::to_string(kind), 0.0));
-      }
-      return seconds;
-    };
-    for (const Name<model::SegmentKind>& kind : names<model::SegmentKind>) {
-      calibration.segments.push_back(
-          {kind.value, c.tensor, c.micro_batch, c.recompute, slowest(kind.value, InstructionKind::forward),
-           slowest(kind.value, InstructionKind::backward_input), slowest(kind.value, InstructionKind::backward_weight),
-           slowest(kind.value, InstructionKind::exchange_forward), slowest(kind.value, InstructionKind::exchange_backward),
-           slowest(kind.value, InstructionKind::loss)});
+    const Times times = combine(told[n], note);
+    for (const auto& [segment, passes] : times.passes) {
+      // Not all segments do everything: the embedding has no input to norm or to take a gradient of.
+      const auto seconds = [&](InstructionKind kind) { return passes.contains(kind) ? passes.at(kind) : 0.0; };
+      calibration.segments.push_back({segment, c.tensor, c.micro_batch, c.recompute, seconds(InstructionKind::forward),
+                                      seconds(InstructionKind::backward_input), seconds(InstructionKind::backward_weight),
+                                      seconds(InstructionKind::exchange_forward), seconds(InstructionKind::exchange_backward),
+                                      seconds(InstructionKind::loss)});
     }
-    double update = 0;
-    for (const Json& rank : ranks) update = std::max(update, rank.at("update").get<double>());
-    updates.push_back(update);
+    updates.push_back(times.update);
   }
   if (!updates.empty()) calibration.update_seconds_per_element = *std::min_element(updates.begin(), updates.end());
 }

@@ -64,15 +64,17 @@ std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, s
   Config small = small_model(config, vocab, c, fewest_blocks);
   parallel::RankPlan plan = plan_of(small);
   if (!fits(plan, device)) return nullptr;
-  std::int64_t blocks = wanted == Blocks::fewest ? fewest_blocks : blocks_to_time(plan.sizes, config.model.layers);
-  for (; blocks > fewest_blocks; blocks /= 2) {
+  const std::int64_t most = wanted == Blocks::fewest ? fewest_blocks : blocks_to_time(plan.sizes, config.model.layers);
+  for (std::int64_t blocks = most; blocks > fewest_blocks; blocks /= 2) {
     const Config larger = small_model(config, vocab, c, blocks);
     parallel::RankPlan larger_plan = plan_of(larger);
     if (!fits(larger_plan, device)) continue;
     small = larger, plan = std::move(larger_plan);
     break;
   }
-  return std::unique_ptr<CalibrationModel>(new CalibrationModel(small, std::move(plan), device));
+  std::unique_ptr<CalibrationModel> model(new CalibrationModel(small, std::move(plan), device));
+  model->short_of_blocks_ = small.model.layers < most;
+  return model;
 }
 
 CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan, Device device)
@@ -91,9 +93,11 @@ CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan,
 }
 
 void CalibrationModel::settle() {
+  if (!memory_.device().is_cuda()) return;  // a host's clock is not ours to settle
   const Clock::time_point start = Clock::now();
   do {
-    enqueue_step();
+    enqueue_step();  // with one more on its way, so that the GPU never waits
+    if (interpreter_.pending_results() > 1) static_cast<void>(interpreter_.synchronize_result());
   } while (Clock::now() - start < settling);
   synchronize();
 }

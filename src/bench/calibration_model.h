@@ -34,6 +34,7 @@ class CalibrationModel {
                                                 Device device, Blocks blocks);
 
   const parallel::RankPlan& plan() const { return interpreter_.plan(); }
+  bool short_of_blocks() const { return short_of_blocks_; }  // there was no room for as many as in the model
   // Runs steps for as long as a GPU takes to come to the clock that it holds in training.
   void settle();
   // One step, instruction by instruction: milliseconds of each of plan().train.
@@ -50,6 +51,7 @@ class CalibrationModel {
   runtime::Interpreter interpreter_;
   std::unique_ptr<train::TrainingBatches> batches_;
   std::int64_t updates_ = 0;
+  bool short_of_blocks_ = false;
 };
 
 }  // namespace plait::bench

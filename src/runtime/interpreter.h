@@ -1,4 +1,5 @@
-// Runs a rank's programs on streams: one switch over instructions, ordering from the program's waits.
+// Runs a rank's programs on streams: each instruction is bound once to what it works on (runtime/instruction_binder.h), and a
+// step issues them in turn; order comes from the program's waits.
 //
 // Everything a step needs is carved from one arena at construction; a step allocates nothing and never blocks the host on
 // device work. What the host wants to know about a step (loss, gradient norm, exposed communication) is copied to pinned memory
@@ -48,6 +49,8 @@ class Interpreter {
  public:
   // Aborting `life` ends what the interpreter waits for. It is shared with those who may do that.
   Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGroups groups, std::shared_ptr<RankLife> life);
+  Interpreter(const Interpreter&) = delete;  // bound instructions refer to its members
+  Interpreter& operator=(const Interpreter&) = delete;
 
   const parallel::RankPlan& plan() const { return plan_; }
   ops::OpContext& context() { return *context_; }
