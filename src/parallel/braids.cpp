@@ -3,42 +3,21 @@
 #include <algorithm>
 
 #include "parallel/pass_ends.h"
+#include "parallel/schedule_timeline.h"
 
 namespace plait::parallel {
 namespace {
-
-// Where every rank stands when all have gone as far as they can: the first pass of the turn that it cannot begin.
-std::vector<std::size_t> stops(const Schedule& schedule) {
-  PassEnds ends(schedule);
-  std::vector<std::size_t> next(schedule.passes.size(), 0);
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t r = 0; r < next.size(); ++r) {
-      const std::vector<Pass>& passes = schedule.passes[r];
-      const int rank = static_cast<int>(r);
-      while (next[r] < passes.size()) {
-        const Turn turn = turn_at(passes, next[r]);
-        const auto begin = passes.begin() + static_cast<std::ptrdiff_t>(turn.first);
-        const auto end = begin + static_cast<std::ptrdiff_t>(turn.count);
-        if (!std::all_of(begin, end, [&](const Pass& pass) { return ends.ready(rank, pass).has_value(); })) break;
-        std::for_each(begin, end, [&](const Pass& pass) { ends.finish(rank, pass, 0); });
-        next[r] = turn.end();
-        moved = true;
-      }
-    }
-  }
-  return next;
-}
 
 // Takes pairs apart until everybody gets through, or only for other reasons does not.
 void take_apart(Schedule& schedule) {
   for (bool again = true; again;) {
     again = false;
-    const std::vector<std::size_t> stopped = stops(schedule);
-    for (std::size_t r = 0; r < stopped.size(); ++r) {
+    const Timeline played = play(schedule, [](int, const Pass&) { return 0.0; }, 0);
+    for (std::size_t r = 0; r < schedule.passes.size(); ++r) {
       std::vector<Pass>& passes = schedule.passes[r];
-      if (stopped[r] == passes.size() || turn_at(passes, stopped[r]).count == 1) continue;
-      passes[stopped[r] + 1].braided = false;
+      const std::size_t stopped = played.ranks[r].size();  // the first pass of the turn that the rank cannot begin
+      if (stopped == passes.size() || turn_at(passes, stopped).count == 1) continue;
+      passes[stopped + 1].braided = false;
       again = true;
     }
   }

@@ -20,7 +20,7 @@ std::string label(const Pass& pass, int chunks) {
   return text;
 }
 
-double cost(PassKind kind, const PassCosts& costs) {
+double cost_of(PassKind kind, const PassCosts& costs) {
   switch (kind) {
     case PassKind::forward: return costs.forward;
     case PassKind::backward: return costs.backward_input + costs.backward_weight;
@@ -41,7 +41,7 @@ double Timeline::bubble_fraction() const {
   return all > 0 ? 1 - busy / all : 0;
 }
 
-Timeline simulate(const Schedule& schedule, const PassCosts& costs) {
+Timeline play(const Schedule& schedule, const PassDuration& duration, double send) {
   require(schedule.passes.size() == static_cast<std::size_t>(schedule.ranks()),
           "schedule " + schedule.name + ": one list per rank");
   PassEnds ends(schedule);
@@ -58,13 +58,13 @@ Timeline simulate(const Schedule& schedule, const PassCosts& costs) {
         double begin = done.empty() ? 0 : done.back().end;
         bool all_ready = true;
         for (const Pass& pass : passes) {
-          const std::optional<double> ready = ends.ready(rank, pass, costs.send);
+          const std::optional<double> ready = ends.ready(rank, pass, send);
           all_ready = all_ready && ready;
           begin = std::max(begin, ready.value_or(0));
         }
         if (!all_ready) break;
         for (const Pass& pass : passes) {
-          done.push_back({pass, begin, begin + cost(pass.kind, costs)});
+          done.push_back({pass, begin, begin + duration(rank, pass)});
           begin = done.back().end;
         }
         for (const Pass& pass : passes) ends.finish(rank, pass, begin);
@@ -72,6 +72,12 @@ Timeline simulate(const Schedule& schedule, const PassCosts& costs) {
       }
     }
   }
+  timeline.complete = ends.complete();
+  return timeline;
+}
+
+Timeline simulate(const Schedule& schedule, const PassDuration& duration, double send) {
+  Timeline timeline = play(schedule, duration, send);
   std::string stuck;
   for (std::size_t r = 0; r < schedule.passes.size(); ++r) {
     const std::size_t done = timeline.ranks[r].size();
@@ -81,8 +87,12 @@ Timeline simulate(const Schedule& schedule, const PassCosts& costs) {
     }
   }
   require(stuck.empty(), "schedule " + schedule.name + ": deadlock" + stuck);
-  require(ends.complete(), "schedule " + schedule.name + ": some pass is missing");
+  require(timeline.complete, "schedule " + schedule.name + ": some pass is missing");
   return timeline;
+}
+
+Timeline simulate(const Schedule& schedule, const PassCosts& costs) {
+  return simulate(schedule, [&](int, const Pass& pass) { return cost_of(pass.kind, costs); }, costs.send);
 }
 
 int peak_in_flight(const Schedule& schedule, int rank) {

@@ -1,6 +1,7 @@
 // When the passes of a schedule run, and what that means for waiting and memory.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct TimedPass {
 
 struct Timeline {
   std::vector<std::vector<TimedPass>> ranks;
-  double end = 0;  // from the first pass to the end of the last, over all ranks
+  double end = 0;         // from the first pass to the end of the last, over all ranks
+  bool complete = false;  // everything is computed exactly once
   // Share of ranks × end in which ranks stand idle. Includes what a rank waits before its first pass and after its last,
   // because an optimizer step that clips gradients by their norm begins and ends on all ranks together.
   double bubble_fraction() const;
@@ -33,6 +35,13 @@ struct Timeline {
 // not compute everything exactly once. Braided passes stand one after the other, and what they yield is there at the end of
 // both.
 Timeline simulate(const Schedule& schedule, const PassCosts& costs = {});
+
+// The same where passes of different stages cost differently.
+using PassDuration = std::function<double(int rank, const Pass& pass)>;
+Timeline simulate(const Schedule& schedule, const PassDuration& duration, double send);
+
+// The same as far as ranks get: one whose list is shorter than its passes cannot begin the turn behind them.
+Timeline play(const Schedule& schedule, const PassDuration& duration, double send);
 
 // The largest number of micro-batches for which `rank` has done some forward and not yet the backward (weight part included),
 // summed over its chunks.
