@@ -220,9 +220,12 @@ struct ParallelConfig {
   std::int64_t pipeline = 1;
   std::optional<ScheduleKind> schedule = ScheduleKind::one_f_one_b;
   std::shared_ptr<const ScheduleFile> schedule_file;  // of ScheduleKind::file, as it was when the configuration was read
-  std::int64_t virtual_stages = 1;                    // chunks of the model per pipeline rank (interleaved); 0: auto
-  std::vector<double> stages;                         // transformer blocks of each stage, in model order; empty: split by cost
-  std::int64_t zero = 0;                              // 0 | 1 | 2; -1: auto
+  // Of ScheduleKind::planned, no key: the passes that were planned for a machine, the same on all ranks of the job. Null: by
+  // FLOPs (parallel/rank_plan.h).
+  std::shared_ptr<const ScheduleFile> planned_passes;
+  std::int64_t virtual_stages = 1;  // chunks of the model per pipeline rank (interleaved); 0: auto
+  std::vector<double> stages;       // transformer blocks of each stage, in model order; empty: split by cost
+  std::int64_t zero = 0;            // 0 | 1 | 2; -1: auto
   bool sequence_parallel = true;
   std::optional<Recompute> recompute = Recompute::none;
 
@@ -236,9 +239,11 @@ struct ParallelConfig {
                          "follow: the planner's choice (docs/planner.md)."));
     k.planned(k.auto_key("pipeline", &ParallelConfig::pipeline, k.whole(1, limits::ranks),
                          "Pipeline-parallel size: ranks that share the chain of segments."));
-    k.planned(k.schedule("schedule", &ParallelConfig::schedule,
-                         "Order of the micro-batches in a pipeline, by name or from a file (docs/schedules.md). By name "
-                         "without effect while `pipeline` is 1."));
+    k.planned(
+        k.schedule("schedule", &ParallelConfig::schedule,
+                   "Order of the micro-batches in a pipeline, by name or from a file (docs/schedules.md); `planned`: listed "
+                   "for what the passes of this model take on this machine. By name without effect while `pipeline` is "
+                   "1."));
     k.planned(
         k.auto_key("virtual_stages", &ParallelConfig::virtual_stages, k.whole(1, limits::ranks), k.virtual_stages_meaning()));
     k.key("stages", &ParallelConfig::stages, k.each_half("a list of numbers of blocks", limits::layers),

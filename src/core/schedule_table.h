@@ -1,7 +1,8 @@
 // The pipeline schedules, one row of facts each: what anybody needs to know of a schedule without its passes. Configuration
 // rules, the planner's candidates and estimates, verify and the documentation read it.
 //
-// A built-in schedule is a value and a row here, and a generator of its passes in parallel/schedule.cpp.
+// A named schedule is a value and a row here, and a generator of its passes in parallel/schedule.cpp. The planned one is listed
+// from what passes take (parallel/planned_schedule.h).
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,13 @@
 namespace plait {
 
 // parallel.schedule
-enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zb_h1, zb_v, file };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zb_h1, zb_v, planned, file };
 
 // How stages are dealt to pipeline ranks.
 enum class StagePlacement {
   loop,   // stage s on rank s mod ranks
   v,      // stage s on rank s, stage 2 ranks - 1 - s on rank s again: first and last stage share rank 0
-  given,  // as the file says
+  given,  // as the file says, or as was planned
 };
 
 // What the figures of a schedule depend on. Costs, in any unit: of one micro-batch in all stages of a rank.
@@ -70,6 +71,13 @@ inline constexpr auto all_schedules = std::to_array<ScheduleRow>({
     {ScheduleKind::zb_v, "zb-v", 2, StagePlacement::v, true, false, true,
      [](const ScheduleLoad& l) {
        return (l.ranks - 1) * schedule_figures::positive(l.forward + l.backward_input - 2 * l.backward_weight) / 2;
+     },
+     schedule_figures::as_many_as_ranks},
+    // Takes no longer than zb-h1, zb-v with two stages, and interleaved with more, and holds what there is memory for.
+    {ScheduleKind::planned, "planned", ScheduleRow::any_number, StagePlacement::given, true, false, true,
+     [](const ScheduleLoad& l) {
+       return (l.ranks - 1) * schedule_figures::positive(l.forward + l.backward_input - l.chunks * l.backward_weight) /
+              l.chunks;
      },
      schedule_figures::as_many_as_ranks},
     // parallel.schedule: {file: PATH} (core/schedule_file.h). What differs between files is asked of the file.

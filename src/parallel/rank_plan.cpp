@@ -1,11 +1,13 @@
 #include "parallel/rank_plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "core/error.h"
 #include "parallel/braids.h"
 #include "parallel/pass_messages.h"
+#include "parallel/planned_schedule.h"
 #include "parallel/rank_memory.h"
 
 namespace plait::parallel {
@@ -30,30 +32,44 @@ std::int64_t bucket_bytes(const Config& config, const std::vector<model::Paramet
   return std::clamp(elements * static_cast<std::int64_t>(size_of(gradient_type)) / 16, 25 * mebibyte, 200 * mebibyte);
 }
 
-Schedule schedule_of(const Config& config, const Layout& layout, int micro_batches) {
+// Of stages that take what their segments have FLOPs, and hold what they have segments. Room is for as many micro-batches as
+// there are ranks, as the first one of 1F1B needs it.
+StageTimes times_by_flops(const Config& config, const model::ModelShape& shape, const StageMap& map, StageSplits* splits) {
+  const std::vector<double> costs = segment_costs(shape, config.data.sequence_length);
+  StageTimes times;
+  times.limit.assign(static_cast<std::size_t>(map.ranks()), 0);
+  int stage = 0;
+  for (const SegmentRange& range : stages_of(config, shape, map, splits)) {
+    // Backward is two products for each of forward.
+    const double third = std::accumulate(costs.begin() + range.first, costs.begin() + range.end, 0.0) / 3;
+    times.forward.push_back(third);
+    times.backward_input.push_back(config.parallel.recompute == Recompute::full ? 2 * third : third);
+    times.backward_weight.push_back(third);
+    if (range.end == shape.segments()) {  // the head's weight part follows its input part at once
+      times.backward_input.back() += costs.back() / 3;
+      times.backward_weight.back() -= costs.back() / 3;
+    }
+    times.held.push_back(range.end - range.first);
+    times.limit[static_cast<std::size_t>(map.rank_of(stage++))] += map.ranks() * times.held.back();
+  }
+  return times;
+}
+
+Schedule schedule_of(const Config& config, const model::ModelShape& shape, const Layout& layout, int micro_batches,
+                     StageSplits* splits) {
   const ParallelConfig& p = config.parallel;
   const ScheduleKind kind = p.schedule.value();
   // By name without a pipeline, all are the same.
   if (layout.pipeline == 1 && kind != ScheduleKind::file) return make_schedule({.micro_batches = micro_batches});
+  if (kind == ScheduleKind::planned && !p.planned_passes) {
+    return planned_schedule(layout.pipeline, static_cast<int>(p.virtual_stages), micro_batches,
+                            [&](const StageMap& map) { return times_by_flops(config, shape, map, splits); });
+  }
   return make_schedule({.kind = kind,
                         .ranks = layout.pipeline,
                         .virtual_stages = static_cast<int>(p.virtual_stages),
                         .micro_batches = micro_batches,
-                        .file = p.schedule_file});
-}
-
-std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const Schedule& schedule,
-                                    StageSplits* splits) {
-  const int count = schedule.stages.count();
-  if (count > shape.segments()) {
-    throw ConfigError({{"parallel.pipeline", std::to_string(schedule.ranks()),
-                        "makes " + std::to_string(count) + " stages, but the model has only " +
-                            std::to_string(shape.segments()) + " segments (two for each of model.layers, embedding and head)",
-                        "", 0}});
-  }
-  if (static_cast<int>(config.parallel.stages.size()) == count) return given_stages(config.parallel.stages);
-  const std::vector<double> costs = segment_costs(shape, config.data.sequence_length);
-  return splits ? splits->split(costs, schedule.stages) : split_stages(costs, schedule.stages);
+                        .file = kind == ScheduleKind::planned ? p.planned_passes : p.schedule_file});
 }
 
 // Segments of one pipeline rank, ascending.
@@ -77,6 +93,20 @@ bool RankPlan::holds(int segment) const {
 bool RankPlan::meets() const {
   return std::any_of(train.instructions.begin(), train.instructions.end(),
                      [](const Instruction& i) { return i.kind == InstructionKind::meet; });
+}
+
+std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const StageMap& map,
+                                    StageSplits* splits) {
+  const int count = map.count();
+  if (count > shape.segments()) {
+    throw ConfigError({{"parallel.pipeline", std::to_string(map.ranks()),
+                        "makes " + std::to_string(count) + " stages, but the model has only " +
+                            std::to_string(shape.segments()) + " segments (two for each of model.layers, embedding and head)",
+                        "", 0}});
+  }
+  if (static_cast<int>(config.parallel.stages.size()) == count) return given_stages(config.parallel.stages);
+  const std::vector<double> costs = segment_costs(shape, config.data.sequence_length);
+  return splits ? splits->split(costs, map) : split_stages(costs, map);
 }
 
 std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
@@ -134,10 +164,10 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                         "", 0}});
   }
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
-  job.schedule = schedule_of(config, layout, job.micro_batches);
+  job.schedule = schedule_of(config, shape, layout, job.micro_batches, splits);
   // There is something to hide where tensor-parallel ranks exchange sums.
   layout.tensor > 1 && config.comm.braid ? braid(job.schedule) : unbraid(job.schedule);
-  job.stages = stages_of(config, shape, job.schedule, splits);
+  job.stages = stages_of(config, shape, job.schedule.stages, splits);
   return job;
 }
 

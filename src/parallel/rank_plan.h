@@ -88,6 +88,10 @@ struct ReceivedBuffer {
 };
 std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan);
 
+// How the segments are cut into the stages of `map`: as parallel.stages says, or by FLOPs. ConfigError if there are too few.
+std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const StageMap& map,
+                                    StageSplits* splits = nullptr);
+
 // What the plans of all ranks of a job have in common: no parameters, programs and memory, so it is quick to make.
 struct JobOutline {
   model::SegmentSizes sizes;  // of tensor rank 0
@@ -97,7 +101,8 @@ struct JobOutline {
   Schedule schedule;
   std::vector<SegmentRange> stages;
 };
-// `splits`: of outlines made before, for many of them.
+// `splits`: of outlines made before, for many of them. A planned schedule whose passes the configuration does not have is
+// planned by FLOPs: nothing about a machine goes into it, and every rank that makes it for itself has the same.
 JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
                        StageSplits* splits = nullptr);
 

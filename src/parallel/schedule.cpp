@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "parallel/pass_ends.h"
+#include "parallel/planned_schedule.h"
 
 namespace plait::parallel {
 namespace {
@@ -131,8 +132,10 @@ constexpr StreamOf stream_of(ScheduleKind kind) {
 }
 
 static_assert(std::all_of(built_in_schedules.begin(), built_in_schedules.end(),
-                          [](const ScheduleRow& row) { return stream_of(row.kind) != nullptr; }),
-              "every built-in schedule of core/schedule_table.h has a generator");
+                          [](const ScheduleRow& row) {
+                            return row.kind == ScheduleKind::planned || stream_of(row.kind) != nullptr;
+                          }),
+              "every named schedule of core/schedule_table.h has a generator");
 
 // "1f1b or zb-v".
 std::string names_where(bool (*holds)(const ScheduleRow&)) {
@@ -205,6 +208,8 @@ Schedule schedule_of_file(const ScheduleSpec& spec) {
   };
   check_size("parallel.pipeline", file.ranks.size(), spec.ranks, "ranks");
   check_size("train.global_batch", static_cast<std::size_t>(file.micro_batches), spec.micro_batches, "micro-batches");
+  if (spec.kind == ScheduleKind::planned)
+    check_size("parallel.virtual_stages", file.rank_of_stage.size(), spec.ranks * spec.virtual_stages, "stages");
   Schedule s{file.path, file.micro_batches, StageMap(file.rank_of_stage), {}};
   for (const std::vector<StagePass>& passes : file.ranks) {
     std::vector<Pass>& list = s.passes.emplace_back();
@@ -241,9 +246,11 @@ StageMap::StageMap(std::vector<int> rank_of_stage) : ranks_(std::move(rank_of_st
 StageMap::StageMap(StagePlacement placement, int ranks, int chunks) : StageMap(dealt(placement, ranks, chunks)) {}
 
 Schedule make_schedule(const ScheduleSpec& spec) {
-  if (spec.kind == ScheduleKind::file) return schedule_of_file(spec);
+  if (spec.kind == ScheduleKind::file || (spec.kind == ScheduleKind::planned && spec.file)) return schedule_of_file(spec);
   const ScheduleRow& row = schedule_row(spec.kind);
   check(row, spec);
+  if (spec.kind == ScheduleKind::planned)
+    return planned_schedule(spec.ranks, spec.virtual_stages, spec.micro_batches, equal_times);
   return built_in_schedule(row, spec);
 }
 
@@ -251,6 +258,17 @@ std::string chunk_letters(int chunk) {
   constexpr int letters = 26;
   const std::string last(1, static_cast<char>('a' + chunk % letters));
   return chunk < letters ? last : chunk_letters(chunk / letters - 1) + last;
+}
+
+std::shared_ptr<const ScheduleFile> planned_passes(std::string csv, const std::string& source) {
+  std::string problem;
+  auto passes = parse_schedule(std::move(csv), to_string(ScheduleKind::planned), problem);
+  if (!passes) throw ConfigError(source + ": the passes of the planned schedule: " + problem);
+  return passes;
+}
+
+std::shared_ptr<const ScheduleFile> planned_passes(const Schedule& schedule) {
+  return planned_passes(schedule_csv(stage_passes(schedule)), "parallel.schedule");
 }
 
 std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule) {

@@ -5,7 +5,7 @@
 // order in which it computes them. Communication, buffers and everything else an optimizer step needs is added afterwards
 // (parallel/pipeline_program.h), and is the same for all schedules.
 //
-// Built-in schedules go through a chunk's micro-batches in ascending order, forward and backward: gradients are then summed in
+// All but files go through a chunk's micro-batches in ascending order, forward and backward: gradients are then summed in
 // the same order and all of them give the same bits. A file may have any order.
 #pragma once
 
@@ -70,7 +70,8 @@ struct ScheduleSpec {
   int ranks = 1;
   int virtual_stages = 1;  // chunks per rank where the schedule takes any number; else 1 or the schedule's own number
   int micro_batches = 1;
-  std::shared_ptr<const ScheduleFile> file = nullptr;  // of ScheduleKind::file
+  std::shared_ptr<const ScheduleFile> file =
+      nullptr;  // of ScheduleKind::file; of ScheduleKind::planned if it is planned already
 };
 
 // gpipe         Huang et al. 2019: all forwards, then all backwards
@@ -78,6 +79,7 @@ struct ScheduleSpec {
 // interleaved   Narayanan et al. 2021: 1F1B over virtual stages; micro_batches must be a multiple of ranks
 // zb-h1         Qi et al. 2023: backward split in two; weight parts fill the bubble; in-flight activations as 1F1B's first rank
 // zb-v          Qi et al. 2023, section 6: two chunks per rank placed as a V
+// planned       parallel/planned_schedule.h, of stages that are alike
 // file          as it says
 //
 // ConfigError naming parallel.schedule, parallel.virtual_stages or train.global_batch where the schedule does not exist for
@@ -89,5 +91,10 @@ std::string chunk_letters(int chunk);
 
 // The passes by stage, as core/schedule_file.h writes them.
 std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule);
+
+// A planned schedule for ParallelConfig::planned_passes. Reading it proves it (core/schedule_file.h): ConfigError naming
+// `source` if it cannot run.
+std::shared_ptr<const ScheduleFile> planned_passes(std::string csv, const std::string& source);
+std::shared_ptr<const ScheduleFile> planned_passes(const Schedule& schedule);
 
 }  // namespace plait::parallel

@@ -55,9 +55,12 @@ std::vector<ParallelConfig> schedules_of_mesh(const ParallelConfig& mesh, const 
   std::vector<ParallelConfig> layouts;
   for (const ScheduleRow& row : built_in_schedules) {
     if (mesh.pipeline == 1 && row.kind != usual) continue;
-    ParallelConfig& layout = layouts.emplace_back(mesh);
-    layout.schedule = row.kind;
-    layout.virtual_stages = row.takes_any_chunks() ? 2 : 1;
+    // Interleaved with one is 1F1B.
+    for (int chunks = row.kind == ScheduleKind::interleaved ? 2 : 1; chunks <= (row.takes_any_chunks() ? 2 : 1); ++chunks) {
+      ParallelConfig& layout = layouts.emplace_back(mesh);
+      layout.schedule = row.kind;
+      layout.virtual_stages = chunks;
+    }
   }
   if (base.schedule_file && std::ssize(base.schedule_file->ranks) == mesh.pipeline) {
     ParallelConfig& layout = layouts.emplace_back(mesh);
