@@ -56,6 +56,8 @@ std::vector<Pipelining> pipelinings(const Config& config, std::int64_t pipeline)
   for (const ScheduleKind schedule : schedules) {
     if (p.virtual_stages > 0) {
       all.push_back({schedule, p.virtual_stages});
+    } else if (schedule == ScheduleKind::planned) {
+      for (const std::int64_t stages : {1, 2}) all.push_back({schedule, stages});
     } else if (schedule_row(schedule).takes_any_chunks()) {
       for (const std::int64_t stages : {2, 3, 4, 6, 8}) all.push_back({schedule, stages});
     } else {
@@ -85,6 +87,7 @@ Config with(const Config& config, const Candidate& c) {
   chosen.parallel.data = c.data, chosen.parallel.tensor = c.tensor, chosen.parallel.pipeline = c.pipeline;
   chosen.parallel.schedule = c.schedule, chosen.parallel.virtual_stages = c.virtual_stages;
   if (c.schedule != ScheduleKind::file) chosen.parallel.schedule_file = nullptr;
+  if (c.schedule != ScheduleKind::planned) chosen.parallel.planned_passes = nullptr;
   chosen.parallel.zero = c.zero, chosen.parallel.recompute = c.recompute;
   if (!c.stages.empty()) chosen.parallel.stages = c.stages;
   chosen.train.micro_batch = c.micro_batch;

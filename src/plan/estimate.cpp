@@ -5,7 +5,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "model/activations.h"
 #include "ops/op_context.h"
 #include "parallel/schedule_timeline.h"
 
@@ -13,43 +12,16 @@ namespace plait::plan {
 namespace {
 
 using model::SegmentKind;
-using parallel::InstructionKind;
-using Parts = std::array<double, names<SegmentKind>.size()>;
-
-constexpr std::size_t index_of(SegmentKind kind) { return static_cast<std::size_t>(kind); }
-
-// Of one segment of each kind that the model has.
-template <typename Of>
-Parts by_kind(const model::ModelShape& shape, const Of& of) {
-  Parts parts{};
-  for (const int segment : {0, 1, 2, shape.head_segment()}) {
-    if (segment < shape.segments()) parts[index_of(shape.kind(segment))] = of(segment);
-  }
-  return parts;
-}
-
-// How many of each kind a stage holds. Attention has the odd numbers.
-Parts kinds_in(const model::ModelShape& shape, const parallel::SegmentRange& range) {
-  const int first = std::max(range.first, 1), end = std::max(first, std::min(range.end, shape.head_segment()));
-  Parts held{};
-  held[index_of(SegmentKind::embedding)] = range.first == 0 ? 1 : 0;
-  held[index_of(SegmentKind::head)] = range.end == shape.segments() ? 1 : 0;
-  held[index_of(SegmentKind::attention)] = end / 2 - first / 2;
-  held[index_of(SegmentKind::mlp)] = end - first - (end / 2 - first / 2);
-  return held;
-}
-
-template <typename Sum>
-double specs_bytes(const std::vector<model::TensorSpec>& specs, const Sum& counts) {
-  double bytes = 0;
-  for (const model::TensorSpec& spec : specs) bytes += counts(spec) ? static_cast<double>(spec.bytes()) : 0;
-  return bytes;
-}
 
 // Of the candidate's ranks; what passes take is left open.
 ScheduleLoad load_of(const Candidate& c, const parallel::Schedule& schedule, double micro_batches) {
   const auto ranks = static_cast<double>(c.pipeline);
   return {.ranks = ranks, .chunks = schedule.stages.count() / ranks, .micro_batches = micro_batches};
+}
+
+// Of the same stages.
+ScheduleKind named_stand_in(const Candidate& c) {
+  return c.virtual_stages == 1 ? ScheduleKind::zb_h1 : c.virtual_stages == 2 ? ScheduleKind::zb_v : ScheduleKind::interleaved;
 }
 
 // Idle seconds of a rank. Without a formula: of the passes themselves, with equal costs for all stages.
@@ -80,46 +52,8 @@ Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, 
       machine_(machine),
       cuts_stages_(config.parallel.stages.empty() && !keys_left_to_planner(config).empty()) {}
 
-Estimator::PassSeconds Estimator::pass_seconds(const model::SegmentSizes& sizes, const RingSpeed& tensor) {
-  SegmentCosts costs(machine_, sizes);
-  const CommunicationCosts communication(machine_);
-  const bool by_links = parallel::choose_exchanges(config_).way == ExchangeWay::links;
-  const bool several = sizes.split.size > 1, split = sizes.split.sequence_parallel;
-  const auto seconds = [&](InstructionKind kind, int segment, const parallel::Exchange& exchange = {}) {
-    const PassCost cost = costs.cost(kind, segment, exchange);
-    double total = cost.seconds;
-    const auto add = [&](Collective collective, int times) {
-      if (several && times > 0)
-        total += times * communication.seconds(collective, sizes.split.size, cost.collectives.bytes, tensor, by_links);
-    };
-    add(Collective::all_gather, cost.collectives.gathers);
-    add(Collective::reduce_scatter, cost.collectives.scatters);
-    add(Collective::all_reduce, cost.collectives.all_reduces);
-    return total;
-  };
-  const parallel::Exchange whole{.sum = several, .norm = true, .gather = split}, again{.norm = true, .gather = split};
-  const auto forward = [&](int segment) {
-    const SegmentKind kind = sizes.shape.kind(segment);
-    double total = seconds(InstructionKind::forward, segment);
-    if (has_norm(kind)) total += seconds(InstructionKind::exchange_forward, segment, whole);
-    if (!has_output(kind)) total += seconds(InstructionKind::loss, segment) + seconds(InstructionKind::exchange_loss, segment);
-    return total;
-  };
-  const auto backward = [&](int segment) {
-    const SegmentKind kind = sizes.shape.kind(segment);
-    if (!has_norm(kind)) return 0.0;
-    double total =
-        seconds(InstructionKind::backward_input, segment) + seconds(InstructionKind::exchange_backward, segment, whole);
-    if (sizes.recompute != model::Recompute::none && has_output(kind))
-      total += seconds(InstructionKind::exchange_recompute, segment, again);
-    return total;
-  };
-  return {by_kind(sizes.shape, forward), by_kind(sizes.shape, backward),
-          by_kind(sizes.shape, [&](int segment) { return seconds(InstructionKind::backward_weight, segment); })};
-}
-
 std::vector<parallel::SegmentRange> Estimator::balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes) {
-  Parts whole{};
+  SegmentParts whole{};
   for (std::size_t kind = 0; kind < whole.size(); ++kind)
     whole[kind] = passes.forward[kind] + passes.backward_input[kind] + passes.backward_weight[kind];
   const double block = whole[index_of(SegmentKind::attention)] + whole[index_of(SegmentKind::mlp)];
@@ -132,7 +66,7 @@ std::vector<parallel::SegmentRange> Estimator::balanced_stages(const parallel::J
   return splits_.split(costs, job.schedule.stages);
 }
 
-Estimator::Parts Estimator::parameters(const model::SegmentSizes& sizes) {
+SegmentParts Estimator::parameters(const model::SegmentSizes& sizes) {
   const auto [known, is_new] = parameters_.try_emplace(sizes.split.size);
   if (is_new) {
     known->second = by_kind(sizes.shape, [&](int segment) {
@@ -145,16 +79,7 @@ Estimator::Parts Estimator::parameters(const model::SegmentSizes& sizes) {
   return known->second;
 }
 
-Estimator::Parts Estimator::activations(const model::SegmentSizes& sizes) {
-  return by_kind(sizes.shape, [&](int segment) {
-    const bool keeps_norm = sizes.recompute == model::Recompute::none || !has_output(sizes.shape.kind(segment));
-    return specs_bytes(activation_specs(sizes, segment),
-                       [](const model::TensorSpec& s) { return s.keep == model::Keep::saved; }) +
-           specs_bytes(norm_specs(sizes, segment), [&](const model::TensorSpec&) { return keeps_norm; });
-  });
-}
-
-Estimator::Parts Estimator::scratch(const model::SegmentSizes& sizes) {
+SegmentParts Estimator::scratch(const model::SegmentSizes& sizes) {
   return by_kind(sizes.shape, [&](int segment) {
     return specs_bytes(activation_specs(sizes, segment),
                        [](const model::TensorSpec& s) { return s.keep == model::Keep::scratch; }) +
@@ -165,16 +90,18 @@ Estimator::Parts Estimator::scratch(const model::SegmentSizes& sizes) {
 Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const parallel::Layout layout{static_cast<int>(c.pipeline), static_cast<int>(c.data), static_cast<int>(c.tensor)};
   Config chosen = with(config_, c);
+  // Planning passes takes its time. A planned schedule is taken for the named one that it is no slower than.
+  if (c.schedule == ScheduleKind::planned) chosen.parallel.schedule = named_stand_in(c);
   const std::int64_t round = c.micro_batch * c.data, whole = chosen.train.global_batch / round;
   // Who holds which stage does not depend on the number of micro-batches, but making a schedule of many takes its time.
   const bool has_formulas = schedule_row(c.schedule).bubble != nullptr && schedule_row(c.schedule).in_flight != nullptr;
-  if (has_formulas && chosen.train.global_batch % round == 0 && whole % c.pipeline == 0)
-    chosen.train.global_batch = c.pipeline * round;
+  const bool any_number = c.schedule == ScheduleKind::planned || whole % c.pipeline == 0;
+  if (has_formulas && chosen.train.global_batch % round == 0 && any_number) chosen.train.global_batch = c.pipeline * round;
   parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_, &splits_);
-  const PassSeconds passes = pass_seconds(job.sizes, speeds.tensor);
+  const PassSeconds passes = pass_seconds(machine_, job.sizes, speeds.tensor, parallel::choose_exchanges(config_).way);
   const bool balances = cuts_stages_ && c.pipeline > 1;
   if (balances) job.stages = balanced_stages(job, passes);
-  const Parts elements = parameters(job.sizes), saved = activations(job.sizes), once = scratch(job.sizes);
+  const SegmentParts elements = parameters(job.sizes), saved = activation_bytes(job.sizes), once = scratch(job.sizes);
 
   // What each pipeline rank holds.
   struct Load {
@@ -184,8 +111,10 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   std::vector<Load> loads(static_cast<std::size_t>(c.pipeline));
   for (int stage = 0; stage < job.schedule.stages.count(); ++stage) {
     Load& load = loads[static_cast<std::size_t>(job.schedule.stages.rank_of(stage))];
-    const Parts held = kinds_in(job.sizes.shape, job.stages[static_cast<std::size_t>(stage)]);
-    const auto sum = [&](const Parts& parts) { return std::inner_product(held.begin(), held.end(), parts.begin(), 0.0); };
+    const SegmentParts held = kinds_in(job.sizes.shape, job.stages[static_cast<std::size_t>(stage)]);
+    const auto sum = [&](const SegmentParts& parts) {
+      return std::inner_product(held.begin(), held.end(), parts.begin(), 0.0);
+    };
     load.forward += sum(passes.forward);
     load.backward_input += sum(passes.backward_input);
     load.backward_weight += sum(passes.backward_weight);

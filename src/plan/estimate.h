@@ -2,7 +2,6 @@
 // It sorts thousands of candidates; the simulator and the memory plan decide among the few that are left.
 #pragma once
 
-#include <array>
 #include <map>
 #include <utility>
 
@@ -10,7 +9,7 @@
 #include "parallel/rank_plan.h"
 #include "plan/candidate.h"
 #include "plan/communication_cost.h"
-#include "plan/segment_cost.h"
+#include "plan/pass_seconds.h"
 
 namespace plait::plan {
 
@@ -36,23 +35,16 @@ class Estimator {
   Estimate estimate(const Candidate& candidate, const AxisSpeeds& speeds);
 
  private:
-  // A figure for each kind of segment.
-  using Parts = std::array<double, names<model::SegmentKind>.size()>;
-  struct PassSeconds {
-    Parts forward, backward_input, backward_weight;
-  };
-  PassSeconds pass_seconds(const model::SegmentSizes& sizes, const RingSpeed& tensor);
   std::vector<parallel::SegmentRange> balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes);
-  Parts parameters(const model::SegmentSizes& sizes);   // elements on one tensor rank
-  Parts activations(const model::SegmentSizes& sizes);  // saved bytes of one micro-batch
-  Parts scratch(const model::SegmentSizes& sizes);      // bytes
+  SegmentParts parameters(const model::SegmentSizes& sizes);  // elements on one tensor rank
+  SegmentParts scratch(const model::SegmentSizes& sizes);     // bytes
 
   const Config& config_;
   const std::int64_t vocab_;
   const DeviceKind kind_;
   const Machine& machine_;
   const bool cuts_stages_;
-  std::map<std::int64_t, Parts> parameters_;  // by tensor
+  std::map<std::int64_t, SegmentParts> parameters_;  // by tensor
   parallel::StageSplits splits_;
 };
 

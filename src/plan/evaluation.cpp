@@ -10,6 +10,7 @@
 #include "core/format_bytes.h"
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
+#include "plan/pass_planning.h"
 
 namespace plait::plan {
 namespace {
@@ -44,10 +45,11 @@ AxisLink axis_link(const AxisCost& cost, const topology::Fabric& fabric, const s
   return link;
 }
 
-// Whether a step of `few` micro-batches takes the memory that one of `whole` takes. A file is for one number of them.
+// Whether a step of `few` micro-batches takes the memory that one of `whole` takes. A file is for one number of them, and so
+// are passes that were planned.
 bool may_be_shortened(const Config& config, const Layout& layout, std::int64_t whole, std::int64_t few) {
   const ScheduleRow& row = schedule_row(config.parallel.schedule.value());
-  if (row.in_flight == nullptr) return false;
+  if (row.in_flight == nullptr || config.parallel.planned_passes) return false;
   const auto most = [&](std::int64_t micro_batches) {
     return row.in_flight({.ranks = static_cast<double>(layout.pipeline),
                           .chunks = static_cast<double>(row.chunks_with(config.parallel.virtual_stages)),
@@ -154,7 +156,9 @@ double Evaluation::most_bytes() const {
 }
 
 std::vector<parallel::RankPlan> stage_plans(const Config& config, std::int64_t vocab, int ranks, const Site& site) {
-  return parallel::make_stage_plans(config, vocab, parallel::resolve_layout(config.parallel, ranks), site.kind);
+  const Layout layout = parallel::resolve_layout(config.parallel, ranks);
+  return plans_passes(config) ? plan_passes(config, vocab, layout, site)
+                              : parallel::make_stage_plans(config, vocab, layout, site.kind);
 }
 
 Evaluation evaluate_plans(const Config& config, const std::vector<parallel::RankPlan>& stages, const Site& site, Placer& placer,

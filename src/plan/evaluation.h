@@ -50,7 +50,8 @@ struct Evaluation {
 Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
                     const PlacementOptions& options = {});
 
-// The plan of one rank of each pipeline coordinate, and the same evaluation of plans that are there already.
+// The plan of one rank of each pipeline coordinate, with the passes planned if that is open (plan/pass_planning.h); and the
+// same evaluation of plans that are there already.
 std::vector<parallel::RankPlan> stage_plans(const Config& config, std::int64_t vocab, int ranks, const Site& site);
 Evaluation evaluate_plans(const Config& config, const std::vector<parallel::RankPlan>& stages, const Site& site, Placer& placer,
                           const PlacementOptions& options);

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/format_bytes.h"
 #include "plan/ordered_tasks.h"
+#include "plan/pass_planning.h"
 #include "plan/what_if.h"
 #include "topology/host_rings.h"
 
@@ -97,6 +98,7 @@ class PlanSearch {
     arrange();
     look_closely();
     job_.config = with(config_, job_.best.candidate);
+    if (plans_passes(job_.config)) job_.config.parallel.planned_passes = parallel::planned_passes(job_.stages.front().schedule);
     if (options_.what_if) {
       job_.what_if = what_would_change(config_, vocab_, ranks_, site_, job_.best, job_.alternatives, too_large_);
     }

@@ -128,6 +128,12 @@ E named_value(const nlohmann::json& json, const std::string& key, const std::str
   return *known;
 }
 
+std::string passes_text(const nlohmann::json& choice, const std::string& source) {
+  const nlohmann::json& passes = member(choice, "passes", source);
+  if (!passes.is_string()) throw ConfigError(source + ": 'passes' must be a text: a line of them for each pipeline rank");
+  return passes.get<std::string>();
+}
+
 // As candidate_json() writes it.
 Candidate candidate_from(const nlohmann::json& choice, const std::string& source) {
   const nlohmann::json& layout = member(choice, "layout", source);
@@ -144,11 +150,18 @@ Candidate candidate_from(const nlohmann::json& choice, const std::string& source
 
 }  // namespace
 
+std::string origin_of_passes(const Machine& machine) {
+  return fmt::format("passes listed for what they take and what memory there is, by {}",
+                     machine.calibration ? "segment times " + machine.origin()
+                                         : machine.origin() + ", as this model was not measured (plait bench calibrate)");
+}
+
 std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& machine, const PlanContext& context) {
   const Evaluation& best = job.best;
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{}: {:.1f} ms a step predicted, from {} on {}", best.candidate.to_string(),
                               ms(best.step_seconds), context.machine, context.topology));
+  if (job.config.parallel.planned_passes) lines.push_back(origin_of_passes(machine));
   if (best.extrapolated) lines.push_back("some segment times were measured at other sizes only and scaled");
   if (job.enumerated > 1) {
     lines.push_back(fmt::format("{} ways to run it on {} ranks; {} of the most promising looked at closely", job.enumerated,
@@ -230,6 +243,7 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
   for (const std::string& sentence : job.what_if) json["explanation"].push_back(sentence);
   json["choice"] = candidate_json(best.candidate);
   json["choice"]["gpus"] = best.placement.gpu_of_rank;
+  if (const auto& passes = job.config.parallel.planned_passes) json["choice"]["passes"] = passes->text;
   json["choice"]["made_for"] = signature(job.config);
   return json;
 }
@@ -256,6 +270,8 @@ Config apply_choice(Config config, const nlohmann::json& plan, const std::string
     throw ConfigError(source + ": was made for a schedule from a file; give it: parallel.schedule={file: PATH}");
   }
   config = with(config, candidate);
+  if (candidate.schedule == ScheduleKind::planned && candidate.pipeline > 1)
+    config.parallel.planned_passes = parallel::planned_passes(passes_text(choice, source), source);
   config.placement.strategy = PlacementStrategy::given;
   config.placement.devices = list_of_numbers<std::int64_t>(choice, "gpus", source);
   config.launch.ranks = static_cast<std::int64_t>(config.placement.devices.size());

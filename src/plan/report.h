@@ -17,6 +17,9 @@ struct PlanContext {
   std::string cpu_binding;           // "ranks 0-3 on NUMA node 0, ..."; "" where ranks are CPUs
 };
 
+// Of a planned schedule: which costs its passes were listed by, and why these.
+std::string origin_of_passes(const Machine& machine);
+
 // "choice: ...": the choice with its reasons, in a few lines each: terms of the step, links, memory, the next best, rejected
 // layouts, what would change.
 std::string text_of(const PlannedJob& job, const Machine& machine, const PlanContext& context);
@@ -37,8 +40,9 @@ nlohmann::ordered_json unpredicted(const std::string& why);
 // What such a document chose. ConfigError naming `source` and the key if it is not one.
 Candidate chosen_candidate(const nlohmann::ordered_json& plan, const std::string& source);
 
-// The configuration that a plan.json chose, on top of `config`, which must be what the plan was made for: ConfigError naming
-// `source` and the key if the document is not a plan, holds what no plan has, or was made for another model or batch.
+// The configuration that a plan.json chose, passes of a planned schedule included, on top of `config`, which must be what the
+// plan was made for: ConfigError naming `source` and the key if the document is not a plan, holds what no plan has, or was made
+// for another model or batch.
 Config apply_choice(Config config, const nlohmann::json& plan, const std::string& source);
 
 }  // namespace plait::plan

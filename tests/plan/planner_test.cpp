@@ -110,6 +110,7 @@ TEST(Planner, AShortenedStepTellsOfTheWholeOne) {
   Placer placer(fabric);
   for (const std::string layout :
        {"pipeline=4 schedule=1f1b", "pipeline=4 schedule=zb-h1", "pipeline=2 schedule=zb-v data=2 zero=1",
+        "pipeline=4 schedule=planned", "pipeline=2 schedule=planned virtual_stages=2 data=2",
         "pipeline=2 schedule=interleaved virtual_stages=2 tensor=2", "pipeline=1 data=4 zero=2"}) {
     std::vector<std::string> keys = {"train.global_batch=160",    "train.micro_batch=1",    "parallel.tensor=1",
                                      "parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.zero=0",

@@ -1,0 +1,184 @@
+#include "plan/pass_planning.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "parallel/job_plan.h"
+#include "plan/pass_seconds.h"
+
+namespace plait::plan {
+namespace {
+
+using parallel::Layout;
+using parallel::Schedule;
+using parallel::StageMap;
+using parallel::StageTimes;
+
+// Where memory is short: halvings of what ranks may hold, to a thirty-second of the most.
+constexpr int halvings = 5;
+
+constexpr std::size_t head = index_of(model::SegmentKind::head);
+
+// The slowest way around a tensor group, of ranks on GPUs of their own numbers.
+RingSpeed tensor_ring(const Layout& layout, topology::Fabric& fabric) {
+  RingSpeed slowest;
+  for (int t = 0; t < layout.tensor && layout.tensor > 1; ++t) {
+    const topology::Way& way = fabric.way(layout.rank({0, 0, t}), layout.rank({0, 0, (t + 1) % layout.tensor}));
+    if (t == 0 || way.gb_per_s < slowest.gb_per_s) slowest = {way.gb_per_s, way.latency_us};
+  }
+  return slowest;
+}
+
+// Until another rank has what a pass yields, mean over the pipeline.
+double send_seconds(const Machine& machine, const model::SegmentSizes& sizes, const Layout& layout, topology::Fabric& fabric) {
+  const CommunicationCosts communication(machine);
+  const double bytes = static_cast<double>(sizes.own_rows() * sizes.shape.hidden) * static_cast<double>(size_of(sizes.compute));
+  double seconds = 0;
+  for (int p = 0; p + 1 < layout.pipeline; ++p) {
+    const topology::Way& way = fabric.way(layout.rank({p, 0, 0}), layout.rank({p + 1, 0, 0}));
+    if (way.gb_per_s > 0) seconds += communication.message(bytes, way).seconds + bytes / (way.gb_per_s * 1e9);
+  }
+  return seconds / std::max(1, layout.pipeline - 1);
+}
+
+class PassPlanning {
+ public:
+  PassPlanning(const Config& config, std::int64_t vocab, const Layout& layout, const Site& site)
+      : config_(config),
+        vocab_(vocab),
+        layout_(layout),
+        site_(site),
+        outline_(outline(config, vocab, layout, site.kind)),
+        seconds_(pass_seconds(site.machine, outline_.sizes, tensor_ring(layout, *site.fabric),
+                              parallel::choose_exchanges(config).way)),
+        hidden_(hidden(seconds_)),
+        send_(send_seconds(site.machine, outline_.sizes, layout, *site.fabric)),
+        kept_(activation_bytes(outline_.sizes)),
+        share_(static_cast<std::size_t>(layout.pipeline), 1.0) {}
+
+  std::vector<parallel::RankPlan> run() {
+    Attempt first = attempt();
+    if (first.fits()) return std::move(first.plans);
+    // Each rank by itself between the smallest share that was too large and the largest that was not.
+    std::vector<double> fits(share_.size(), 0), too_large(share_.size(), 1);
+    std::vector<bool> constrained = first.over;
+    std::optional<Attempt> best;
+    const auto keep = [&](Attempt tried) {
+      if (tried.fits() && (!best || tried.length < best->length)) best = std::move(tried);
+    };
+    for (int n = 0; n < halvings; ++n) {
+      for (std::size_t r = 0; r < share_.size(); ++r) {
+        if (constrained[r]) share_[r] = (fits[r] + too_large[r]) / 2;
+      }
+      Attempt tried = attempt();
+      for (std::size_t r = 0; r < share_.size(); ++r) {
+        constrained[r] = constrained[r] || tried.over[r];
+        (tried.over[r] ? too_large[r] : fits[r]) = share_[r];
+      }
+      keep(std::move(tried));
+    }
+    // Those by name split no backward, or hold less of it, so that they may fit with more micro-batches than lists do.
+    for (const StageMap& map : parallel::stage_placements(layout_.pipeline, chunks())) {
+      for (const Schedule& schedule : parallel::named_schedules(map, outline_.micro_batches)) {
+        if (!best || length_of(schedule, times(map)) < best->length) keep(attempt(schedule));
+      }
+    }
+    if (!best) {
+      for (std::size_t r = 0; r < share_.size(); ++r) share_[r] = constrained[r] ? 0 : 1;
+      best = attempt();
+    }
+    return std::move(best->plans);
+  }
+
+ private:
+  // Of a schedule that takes no planning: sizes and numbers are the same.
+  static parallel::JobOutline outline(Config config, std::int64_t vocab, const Layout& layout, DeviceKind kind) {
+    config.parallel.schedule = ScheduleKind::one_f_one_b, config.parallel.virtual_stages = 1, config.parallel.stages.clear();
+    return outline_job(config, vocab, layout, kind);
+  }
+
+  // The head's weight part follows at once in any case.
+  static SegmentParts hidden(const PassSeconds& seconds) {
+    SegmentParts parts{};
+    for (std::size_t kind = 0; kind < parts.size(); ++kind)
+      parts[kind] = kind == head ? 0 : std::min(seconds.exchanged[kind], seconds.backward_weight[kind]);
+    return parts;
+  }
+
+  StageTimes times(const StageMap& map) const {
+    StageTimes times;
+    times.send = send_;
+    std::vector<double> whole(share_.size(), 0);  // by rank: bytes of a micro-batch
+    for (const parallel::SegmentRange& range : stages_of(config_, outline_.sizes.shape, map)) {
+      const SegmentParts held = kinds_in(outline_.sizes.shape, range);
+      const auto sum = [&](const SegmentParts& parts) {
+        double total = 0;
+        for (std::size_t kind = 0; kind < parts.size(); ++kind) total += held[kind] * parts[kind];
+        return total;
+      };
+      const int stage = static_cast<int>(times.held.size());
+      times.forward.push_back(sum(seconds_.forward));
+      times.backward_input.push_back(sum(seconds_.backward_input));
+      times.backward_weight.push_back(sum(seconds_.backward_weight));
+      // The head's weight part follows its input part at once.
+      const double with_input = held[head] * seconds_.backward_weight[head];
+      times.backward_input.back() += with_input, times.backward_weight.back() -= with_input;
+      times.saved.push_back(config_.comm.overlap ? sum(hidden_) : 0);
+      times.held.push_back(sum(kept_));
+      whole[static_cast<std::size_t>(map.rank_of(stage))] += times.held.back();
+    }
+    for (std::size_t rank = 0; rank < whole.size(); ++rank)
+      times.limit.push_back(whole[rank] * (1 + share_[rank] * (2 * layout_.pipeline - 1)));
+    return times;
+  }
+
+  struct Attempt {
+    std::vector<parallel::RankPlan> plans;
+    double length = 0;
+    std::vector<bool> over;  // by rank: it needs more memory than there is
+    bool fits() const { return std::ranges::find(over, true) == over.end(); }
+  };
+
+  int chunks() const { return static_cast<int>(config_.parallel.virtual_stages); }
+
+  Attempt attempt() {
+    return attempt(parallel::planned_schedule(layout_.pipeline, chunks(), outline_.micro_batches,
+                                              [this](const StageMap& map) { return times(map); }));
+  }
+
+  Attempt attempt(const Schedule& schedule) {
+    config_.parallel.planned_passes = parallel::planned_passes(schedule);
+    Attempt made{.plans = make_stage_plans(config_, vocab_, layout_, site_.kind),
+                 .length = length_of(schedule, times(schedule.stages)),
+                 .over = {}};
+    for (const parallel::RankPlan& plan : made.plans) {
+      const double bytes = static_cast<double>(plan.memory.total_bytes()) + library_bytes(site_.machine, plan);
+      made.over.push_back(bytes > site_.machine.profile.memory_bytes);
+    }
+    return made;
+  }
+
+  Config config_;
+  const std::int64_t vocab_;
+  const Layout layout_;
+  const Site& site_;
+  const parallel::JobOutline outline_;
+  const PassSeconds seconds_;
+  const SegmentParts hidden_;  // of exchanges, behind weight parts
+  const double send_;
+  const SegmentParts kept_;
+  std::vector<double> share_;  // by rank, of what it may hold beyond one micro-batch
+};
+
+}  // namespace
+
+bool plans_passes(const Config& config) {
+  const ParallelConfig& p = config.parallel;
+  return p.schedule == ScheduleKind::planned && p.pipeline > 1 && !p.planned_passes;
+}
+
+std::vector<parallel::RankPlan> plan_passes(const Config& config, std::int64_t vocab, const Layout& layout, const Site& site) {
+  return PassPlanning(config, vocab, layout, site).run();
+}
+
+}  // namespace plait::plan
