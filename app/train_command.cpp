@@ -87,7 +87,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
     // It stays to the very end: one that comes when the run is over and the process on its way out must not make it a failure.
     launch::StopSignals().stay();
     if (!job) {
-      job = launch::settle(config);
+      job = launch::settle(config, request.joined);
       if (!job->note.empty()) fmt::print(stderr, "{}\n", job->note);
       launch::tell_rank_processes(*job);
     }

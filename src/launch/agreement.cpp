@@ -118,6 +118,8 @@ std::vector<Fact> facts_of(const Config& config) {
   for (const ConfigValue& value : shared_values(config)) facts.push_back({value.path, value.value});
   if (const auto& file = config.parallel.schedule_file)
     facts.push_back({"parallel.schedule, its file", "XXH3 " + checksum(file->text)});
+  if (const auto& passes = config.parallel.planned_passes)
+    facts.push_back({"parallel.schedule, its passes", "XXH3 " + checksum(passes->text)});
   if (config.data.tokenizer != "random") {
     add_files("data.train", config.data.train, facts);
     add_files("data.validation", config.data.validation, facts);

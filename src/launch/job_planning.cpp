@@ -11,7 +11,9 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/file_descriptor.h"
+#include "core/milliseconds_of.h"
 #include "core/pair_transport.h"
+#include "core/schedule_file.h"
 #include "core/whole_number.h"
 #include "data/tokenizer.h"
 #include "launch/calibration_cache.h"
@@ -19,6 +21,7 @@
 #include "launch/launch_environment.h"
 #include "launch/live_graph.h"
 #include "launch/rank_binding.h"
+#include "plan/pass_planning.h"
 #include "topology/assumed_topology.h"
 #include "topology/import.h"
 
@@ -207,17 +210,14 @@ class Planning {
   DeviceKind kind_ = DeviceKind::cuda;
 };
 
-}  // namespace
-
-JobSite find_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
-  return Planning(config, wish).site(vocab);
+// "" and null: none were planned, which leaves them to be listed by FLOPs.
+std::string text_of(const std::shared_ptr<const ScheduleFile>& passes) { return passes ? passes->text : ""; }
+std::shared_ptr<const ScheduleFile> passes_from(const std::string& text, const std::string& source) {
+  return text.empty() ? nullptr : parallel::planned_passes(text, source);
 }
 
-SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
-  return Planning(config, wish).run(vocab);
-}
-
-SettledJob settle(const Config& config) {
+// For this machine, by the one process of the job that plans.
+SettledJob decide(const Config& config) {
   SettledJob settled{.config = config, .plan = {}, .note = {}};
   const std::vector<std::string> open = keys_left_to_planner(config);
   const DeviceChoice devices = choose_devices(config);
@@ -226,15 +226,7 @@ SettledJob settle(const Config& config) {
   const bool external = launch_mode(config) == LaunchMode::external;
   if (!external) check_host_ranks(fixed_ranks(config));
   if (external) {
-    if (!open.empty()) {
-      throw ConfigError(
-          {{open.front(), "auto",
-            "cannot be decided under an outside launcher: run `plait plan` first and give each rank its result (--plan)", "",
-            0}});
-    }
-    const RankContext here = place_from_environment(config).value();
-    if (!here.is_main) return settled;
-    asked.launch.ranks = here.size;
+    asked.launch.ranks = place_from_environment(config).value().size;
   } else if (open.empty()) {
     asked.launch.ranks = rank_count(config, devices);
   }
@@ -255,10 +247,20 @@ SettledJob settle(const Config& config) {
     // It runs without, only maybe slower.
     if (places) settled.note = std::string("rank r runs on GPU r, because no better placement could be found: ") + error.what();
     settled.plan = plan::unpredicted(std::string("no prediction: ") + error.what());
+    if (plan::plans_passes(config)) {
+      settled.note += settled.note.empty() ? "" : "; ";
+      settled.note += fmt::format("planned schedule: passes listed by FLOPs, as there is no prediction: {}", error.what());
+    }
     return settled;
   }
   settled.plan = to_json(planned.job, planned.machine, planned.context);
-  if (!decides) return settled;
+  settled.config.parallel.planned_passes = planned.job.config.parallel.planned_passes;
+  const bool lists_passes = settled.config.parallel.planned_passes && !config.parallel.planned_passes;
+  const std::string passes = lists_passes ? "planned schedule: " + plan::origin_of_passes(planned.machine) : std::string();
+  if (!decides) {
+    settled.note = passes;
+    return settled;
+  }
   settled.config = planned.job.config;
   settled.config.launch.ranks = planned.ranks;
   settled.note = "planned: " + explanation_of(planned.job, planned.machine, planned.context).front();
@@ -268,6 +270,46 @@ SettledJob settle(const Config& config) {
     settled.config.placement.devices.assign(placement.gpu_of_rank.begin(), placement.gpu_of_rank.end());
     settled.note += fmt::format("; ranks on GPUs {} ({})", fmt::join(placement.gpu_of_rank, " "), placement.method);
   }
+  if (lists_passes) settled.note += "; " + passes;
+  return settled;
+}
+
+}  // namespace
+
+JobSite find_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
+  return Planning(config, wish).site(vocab);
+}
+
+SitedPlan plan_on_site(const Config& config, std::int64_t vocab, const PlanningWish& wish) {
+  return Planning(config, wish).run(vocab);
+}
+
+SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>& joined) {
+  if (launch_mode(config) != LaunchMode::external) return decide(config);
+  if (const std::vector<std::string> open = keys_left_to_planner(config); !open.empty()) {
+    throw ConfigError(
+        {{open.front(), "auto",
+          "cannot be decided under an outside launcher: run `plait plan` first and give each rank its result (--plan)", "",
+          0}});
+  }
+  RankContext here = place_from_environment(config).value();
+  if (!plan::plans_passes(config)) return here.is_main ? decide(config) : SettledJob{.config = config, .plan = {}, .note = {}};
+  require(joined != nullptr, "settle: ranks that an outside launcher has started have not joined");
+  here.rendezvous = joined;
+  comm::Meeting meeting = here.meeting("planned passes", milliseconds_of(config.comm.timeout_s));
+  SettledJob settled{.config = config, .plan = {}, .note = {}};
+  std::shared_ptr<const ScheduleFile>& passes = settled.config.parallel.planned_passes;
+  if (here.is_main) {
+    try {
+      settled = decide(config);
+    } catch (const Error& error) {
+      joined->abort(std::string("rank 0 could not plan: ") + error.what());
+      throw;
+    }
+    meeting.say("passes", text_of(passes));
+  } else {
+    passes = passes_from(meeting.hear<std::string>("passes", 0, most_schedule_bytes), "rank 0");
+  }
   return settled;
 }
 
@@ -276,7 +318,8 @@ void tell_rank_processes(const SettledJob& job) {
   // Inherited, and gone with the last process that has it. A variable itself holds 128 KiB, which plans of many ranks exceed.
   const int memory = ::memfd_create("plait-job", 0);
   if (memory < 0) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
-  const nlohmann::ordered_json told{{"config", to_yaml(job.config)}, {"plan", job.plan}};
+  const nlohmann::ordered_json told{
+      {"config", to_yaml(job.config)}, {"passes", text_of(job.config.parallel.planned_passes)}, {"plan", job.plan}};
   std::ofstream file(path_of(memory), std::ios::binary);
   if (!(file << told << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
   ::setenv(settled_variable, std::to_string(memory).c_str(), 1);
@@ -299,11 +342,14 @@ std::optional<SettledJob> settled_by_launcher() {
     refuse(error.what());
   }
   const auto told = nlohmann::ordered_json::parse(job, nullptr, false);
-  if (!told.is_object() || !told.contains("config") || !told.at("config").is_string() || !told.contains("plan"))
+  const auto is_text = [&](const char* key) { return told.contains(key) && told.at(key).is_string(); };
+  if (!told.is_object() || !is_text("config") || !is_text("passes") || !told.contains("plan"))
     refuse("it holds something else");
   ::unsetenv(settled_variable);  // for this process alone, not for what it may start
-  return SettledJob{
+  SettledJob settled{
       .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
+  settled.config.parallel.planned_passes = passes_from(told.at("passes").get<std::string>(), settled_variable);
+  return settled;
 }
 
 void require_settled(const Config& config, const std::string& command) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/rendezvous.h"
 #include "core/config.h"
 #include "plan/planner.h"
 #include "plan/report.h"
@@ -65,8 +66,10 @@ struct SettledJob {
   std::string note;             // a line about what was decided; "" if there was nothing to decide
 };
 
-// As plan_on_site on this machine, except that a job that leaves nothing open may run without a prediction.
-SettledJob settle(const Config& config);
+// As plan_on_site on this machine, except that a job that leaves nothing open may run without a prediction. `joined`: what
+// join_job() (agreement.h) gave. With an outside launcher rank 0 tells the others the passes of a planned schedule, so that all
+// of them run the same: CommError if it does not.
+SettledJob settle(const Config& config, const std::shared_ptr<comm::Rendezvous>& joined = nullptr);
 
 // Rank processes do not plan for themselves, since two of them could decide differently. The process that starts them passes
 // its own plan on, in memory that they inherit. settled_by_launcher() is empty in a process that no plan was passed to; it
