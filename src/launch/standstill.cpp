@@ -148,8 +148,10 @@ class Explainer {
     }
     if (members.empty()) return {};
     if (const std::string call = common_collective(members); !call.empty()) {
-      return {fmt::format("{} have all come to `{}`, which does not end: the library or the network between them hangs",
-                          ranks_text(members), call)};
+      return {
+          fmt::format("{} have all come to `{}`, which does not end: what carries it between them hangs, the library, the "
+                      "network or links",
+                      ranks_text(members), call)};
     }
     return {fmt::format("{} wait for each other in a circle", ranks_text(members))};
   }

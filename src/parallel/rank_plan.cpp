@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/exchange_links.h"
 #include "parallel/braids.h"
 #include "parallel/pass_messages.h"
 #include "parallel/planned_schedule.h"
@@ -163,6 +164,12 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                             ", with parallel.sequence_parallel",
                         "", 0}});
   }
+  if (layout.tensor > exchange_links::most_ranks && choose_exchanges(config).way == ExchangeWay::links) {
+    throw ConfigError({{"comm.exchanges", to_string(ExchangeWay::links),
+                        "needs a parallel.tensor of at most " + std::to_string(exchange_links::most_ranks) + ", here it is " +
+                            std::to_string(layout.tensor) + "; comm.exchanges=library takes any",
+                        "", 0}});
+  }
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
   job.schedule = schedule_of(config, shape, layout, job.micro_batches, splits);
   // There is something to hide where tensor-parallel ranks exchange sums.
@@ -241,16 +248,13 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
 ExchangeChoice choose_exchanges(const Config& config) {
   if (config.comm.exchanges)
     return {*config.comm.exchanges, "comm.exchanges=" + to_string(*config.comm.exchanges) + " asks for it"};
-  return {ExchangeWay::library,
-          "comm.exchanges=auto takes it as long as links have not been measured as faster between GPUs; comm.exchanges=links "
-          "takes those"};
+  return {ExchangeWay::library, "comm.exchanges=auto takes it; comm.exchanges=links takes links"};
 }
 
 std::size_t RankPlan::landing_bytes() const {
   if (!exchanges_by_links()) return 0;
-  constexpr std::size_t places = 2, alignment = 16;  // as LinkCommunicator makes them
-  return static_cast<std::size_t>(layout.tensor - 1) * places *
-         ((exchange_slice_bytes() + alignment - 1) / alignment * alignment);
+  return static_cast<std::size_t>((layout.tensor - 1) * exchange_links::places) *
+         exchange_links::rounded_up(exchange_slice_bytes());
 }
 
 std::vector<std::vector<int>> communicators_of(const RankPlan& plan) {

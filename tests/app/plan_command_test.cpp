@@ -221,10 +221,9 @@ TEST_F(PlanCommand, WhatTensorGroupsExchangeByIsShownWithItsReason) {
   EXPECT_EQ(library["by"], "library");
   EXPECT_EQ(library["groups"], pair);
   EXPECT_TRUE(library["links"].empty());
-  EXPECT_THAT(
-      by_library.output + by_library.errors,
-      HasSubstr("sums and gathers among tensor-parallel ranks 0 1 go by the library: comm.exchanges=auto takes it as long "
-                "as links have not been measured as faster"));
+  EXPECT_THAT(by_library.output + by_library.errors,
+              HasSubstr("sums and gathers among tensor-parallel ranks 0 1 go by the library: comm.exchanges=auto takes it; "
+                        "comm.exchanges=links takes links"));
   const Outcome by_links = run("--set run.name=b --set comm.exchanges=links");
   const auto links = latest("b");
   EXPECT_EQ(links["by"], "links");

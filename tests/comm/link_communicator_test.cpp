@@ -9,6 +9,8 @@
 #include "comm/p2p/link_communicator.h"
 #include "comm/p2p/sum.h"
 #include "core/error.h"
+#include "core/exchange_links.h"
+#include "forwarding_link.h"
 #include "gpu_ranks.h"
 #include "rank_threads.h"
 
@@ -212,6 +214,135 @@ TEST(LinkCommunicator, ALinkThatHoldsNothingIsAnErrorOfAllRanks) {
   });
   EXPECT_THAT(outcome, Each(AllOf(HasSubstr("comm.exchanges=links cannot be used between ranks 10, 13, 16"),
                                   HasSubstr("10 -> 13 goes by nccl"), HasSubstr("comm.exchanges=library"))));
+}
+
+TEST(LinkCommunicator, ATrialThatFailsNamesTheWayOut) {
+  const auto store = make_thread_rendezvous();
+  const auto outcome = outcome_of_ranks(2, [&](int rank) {
+    p2p::LinkCommunicatorSpec spec = link_group(rank, 2, 64, std::nullopt);
+    spec.make_link = [](p2p::LinkSpec link, Rendezvous& rendezvous) {
+      link.transport = Transport::ipc;  // which the facts of the pair, as asked for, did not rule out
+      return p2p::make_link(link, rendezvous);
+    };
+    p2p::LinkCommunicator communicator(spec, *store);
+  });
+  EXPECT_THAT(outcome, Each(AllOf(HasSubstr("comm.exchanges=links cannot be used between ranks 10, 13"),
+                                  HasSubstr("comm.p2p=ipc cannot be used"), HasSubstr("comm.exchanges=library"))));
+}
+
+TEST(LinkCommunicator, TooManyRanksAreTheUsersError) {
+  const auto store = make_thread_rendezvous();
+  try {
+    p2p::LinkCommunicator communicator(link_group(0, exchange_links::most_ranks + 1, 64, std::nullopt), *store);
+    FAIL() << "73 ranks";
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("comm.exchanges=links cannot be used"), HasSubstr("they are more than 72"),
+                                    HasSubstr("comm.exchanges=library")));
+  }
+}
+
+// Does something behind, or instead of, the messages that it passes on.
+class ChangedLink final : public ForwardingLink {
+ public:
+  using Before = std::function<void(int message)>;
+  using Behind = std::function<void(StreamRef stream)>;
+  ChangedLink(std::shared_ptr<p2p::Link> inner, Before before, Behind behind, std::function<void()> gone)
+      : ForwardingLink(std::move(inner)), before_(std::move(before)), behind_(std::move(behind)), gone_(std::move(gone)) {}
+  ~ChangedLink() override {
+    if (gone_) gone_();
+  }
+  void send(StreamRef stream, View data, int place) override {
+    if (before_) before_(messages_);
+    ForwardingLink::send(stream, data, place);
+    if (behind_ && messages_++ == 0) behind_(stream);
+  }
+
+ private:
+  const Before before_;
+  const Behind behind_;
+  const std::function<void()> gone_;
+  int messages_ = 0;
+};
+
+// Of three ranks the link from each to the next but one, whose pushes have a stream of their own.
+bool has_own_stream(const p2p::LinkSpec& link, int rank) {
+  return link.rank == link.from && (link.to - 10) / 3 == (rank + 2) % 3;
+}
+
+TEST(LinkCommunicator, ACallThatFailsLeavesNoPushBehind) {
+  const auto store = make_thread_rendezvous();
+  const auto outcome = outcome_of_ranks(3, [&](int rank) {
+    std::atomic<bool> pushed = false;
+    p2p::LinkCommunicatorSpec spec = link_group(rank, 3, 64, Transport::direct);
+    spec.make_link = [&](const p2p::LinkSpec& link, Rendezvous& rendezvous) -> std::unique_ptr<p2p::Link> {
+      if (!has_own_stream(link, rank)) return p2p::make_link(link, rendezvous);
+      return std::make_unique<ChangedLink>(
+          p2p::make_link(link, rendezvous),
+          [](int message) {
+            if (message > 0) throw CommError("the second piece");
+          },
+          [&pushed](StreamRef stream) {
+            stream.enqueue_host([&pushed] {
+              std::this_thread::sleep_for(std::chrono::milliseconds(150));
+              pushed = true;
+            });
+          },
+          nullptr);
+    };
+    p2p::LinkCommunicator communicator(spec, *store);
+    std::vector<float> part(32, 1), whole(96);
+    const Stream stream(Device{});
+    EXPECT_THROW(communicator.all_gather(stream, {part.data(), DType::f32, {32}}, {whole.data(), DType::f32, {96}}), CommError);
+    communicator.abort();
+    stream.ref().synchronize();
+    EXPECT_TRUE(pushed);
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+TEST(LinkCommunicator, AFailureOfAPushIsOneOfTheCallersStream) {
+  const auto store = make_thread_rendezvous();
+  const auto outcome = outcome_of_ranks(3, [&](int rank) {
+    p2p::LinkCommunicatorSpec spec = link_group(rank, 3, 64, Transport::direct);
+    spec.make_link = [&](const p2p::LinkSpec& link, Rendezvous& rendezvous) -> std::unique_ptr<p2p::Link> {
+      if (!has_own_stream(link, rank)) return p2p::make_link(link, rendezvous);
+      const auto fail = [](StreamRef stream) { stream.enqueue_host([] { throw Error("the push broke"); }); };
+      return std::make_unique<ChangedLink>(p2p::make_link(link, rendezvous), nullptr, fail, nullptr);
+    };
+    p2p::LinkCommunicator communicator(spec, *store);
+    std::vector<float> part(8, 1), whole(24);
+    const Stream stream(Device{});
+    communicator.all_gather(stream, {part.data(), DType::f32, {8}}, {whole.data(), DType::f32, {24}});
+    stream.ref().synchronize();
+  });
+  EXPECT_THAT(outcome, Each(HasSubstr("the push broke")));
+}
+
+// The time begins when the group lets go of its links, and is one for all of them.
+TEST(LinkCommunicator, LinksLeaveWithinOneTimeThatBeginsAtTheEnd) {
+  using std::chrono::milliseconds;
+  const auto store = make_thread_rendezvous();
+  const auto outcome = outcome_of_ranks(2, [&](int rank) {
+    std::vector<milliseconds> times;
+    std::shared_ptr<p2p::SharedByLinks> shared;
+    {
+      p2p::LinkCommunicatorSpec spec = link_group(rank, 2, 64, Transport::direct);
+      spec.make_link = [&](const p2p::LinkSpec& link, Rendezvous& rendezvous) -> std::unique_ptr<p2p::Link> {
+        shared = link.shared;
+        return std::make_unique<ChangedLink>(p2p::make_link(link, rendezvous), nullptr, nullptr, [&] {
+          times.push_back(shared->left_to_go());
+          std::this_thread::sleep_for(milliseconds(10));
+        });
+      };
+      p2p::LinkCommunicator communicator(spec, *store);
+      std::this_thread::sleep_for(milliseconds(5));
+      EXPECT_EQ(shared->left_to_go(), milliseconds(2000));
+    }
+    ASSERT_EQ(times.size(), 2U);
+    EXPECT_GT(times[0], milliseconds(0));
+    EXPECT_LE(times[1], times[0] - milliseconds(9));
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
 }
 
 TEST(LinkCommunicator, AnAbortEndsTheWaitForARankThatDoesNotCome) {

@@ -222,12 +222,36 @@ TEST(P2pLink, TheReceiverLearnsWhenTheMessageWasReady) {
 // A rank of many links whose peers are gone does not wait for one after the other.
 TEST(P2pLink, LinksThatShareLeaveWithinOneTime) {
   using std::chrono::milliseconds;
-  p2p::SharedByLinks shared(Device{});
-  EXPECT_EQ(shared.left_to_go(milliseconds(20)), milliseconds(20));
-  std::this_thread::sleep_for(milliseconds(5));
-  EXPECT_LE(shared.left_to_go(milliseconds(20)), milliseconds(15));
-  std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_EQ(shared.left_to_go(milliseconds(20)), milliseconds(0));
+  const milliseconds whole(40), pause(5);
+  const Device device{};
+  const auto shared = std::make_shared<p2p::SharedByLinks>(device, whole);
+  std::byte slot[64];
+  std::uint32_t announced = 0, ready = 0, credit = 0;
+  std::vector<milliseconds> times;  // that each link had when it went
+  const auto make = [&] {
+    p2p::MailboxMemory memory{.slots = slot,
+                              .slot_bytes = sizeof(slot),
+                              .slot_count = 1,
+                              .announced = &announced,
+                              .ready = &ready,
+                              .credit = &credit,
+                              .imported = {},
+                              .exported = {}};
+    const auto record = [&](milliseconds time) { times.push_back(time); };
+    return p2p::make_mailbox_link({p2p::End::sender, device, "link", shared}, std::move(memory), {.goodbye = record});
+  };
+  for (int tried = 0; tried < 2; ++tried) {
+    make().reset();  // at start-up, for another one
+    std::this_thread::sleep_for(pause);
+  }
+  EXPECT_THAT(times, Each(whole)) << "what was only tried starts no clock";
+  shared->begin_to_go();
+  std::this_thread::sleep_for(pause);
+  make().reset();
+  EXPECT_LE(times.back(), whole - pause);
+  std::this_thread::sleep_for(whole);
+  make().reset();
+  EXPECT_EQ(times.back(), milliseconds(0));
 }
 
 TEST(P2pMailbox, PartsThatLeaveTogetherTravelAsOneMessage) {

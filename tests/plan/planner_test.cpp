@@ -291,6 +291,15 @@ TEST(Planner, ExchangesByLinksStayWithinAHost) {
                     HasSubstr("comm.exchanges=library")));
 }
 
+TEST(Planner, ExchangesByLinksAreOfAtMostAsManyRanksAsAKernelAddsUp) {
+  topology::Fabric fabric(topology::assume_topology(DeviceKind::cuda, "h200", 80).graph);
+  const Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
+  const Config config = parse_config(
+      small, {"model.hidden=640", "model.heads=80", "data.sequence_length=80", "parallel.tensor=80", "comm.exchanges=links"});
+  EXPECT_THAT(error_of<ConfigError>([&] { plan_job(config, vocab, 80, site, {.most_looked_at = 8, .what_if = false}); }),
+              AllOf(HasSubstr("comm.exchanges"), HasSubstr("needs a parallel.tensor of at most 72, here it is 80")));
+}
+
 TEST(Planner, FasterLinksNeverMakeItsAnswerSlower) {
   const Config config = parse_config(small, {"parallel.recompute=none", "parallel.zero=0"});
   double before = std::numeric_limits<double>::infinity();

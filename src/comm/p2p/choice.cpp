@@ -145,11 +145,11 @@ std::vector<Transport> choices(const PairFacts& facts, const std::vector<Candida
   }
   const std::string pair = label(facts.sender) + " -> " + label(facts.receiver);
   if (!obstacle.empty()) {
-    throw CommError(pair + ": comm.p2p=" + to_string(*wanted) + " cannot be used: " + obstacle +
-                    (names.empty() ? "" : "; possible here: " + names));
+    throw NoTransport(pair + ": comm.p2p=" + to_string(*wanted) + " cannot be used: " + obstacle +
+                      (names.empty() ? "" : "; possible here: " + names));
   }
   if (wanted) return {*wanted};
-  if (possible.empty()) throw CommError(pair + ": no transport can be used: " + all.back().obstacle);
+  if (possible.empty()) throw NoTransport(pair + ": no transport can be used: " + all.back().obstacle);
   return possible;
 }
 

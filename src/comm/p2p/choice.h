@@ -7,8 +7,15 @@
 
 #include "comm/p2p/pair_facts.h"
 #include "core/choices.h"
+#include "core/error.h"
 
 namespace plait::comm::p2p {
+
+// No transport works for a pair, or not the one that was asked for.
+class NoTransport : public CommError {
+ public:
+  using CommError::CommError;
+};
 
 struct Candidate {
   Transport transport = Transport::nccl;
@@ -20,8 +27,8 @@ struct Candidate {
 // All transports, best first: direct, vmm, ipc, relay, host, nccl. (vmm before ipc: an IPC handle opens a whole allocation.)
 std::vector<Candidate> candidates(const PairFacts& facts);
 
-// The possible transports in `all` (the candidates for these facts), best first; or only `wanted`. CommError with the obstacle
-// when `wanted` is impossible.
+// The possible transports in `all` (the candidates for these facts), best first; or only `wanted`. NoTransport with the
+// obstacle when `wanted` is impossible.
 std::vector<Transport> choices(const PairFacts& facts, const std::vector<Candidate>& all, std::optional<Transport> wanted);
 
 // Why these two have no mailbox, or not the one that is wanted; empty: nothing that is known before one is tried.

@@ -24,8 +24,6 @@ std::chrono::milliseconds attempt_time(std::chrono::milliseconds timeout) {
   return std::max(timeout / attempts_per_timeout, std::min(timeout, shortest_attempt));
 }
 
-// How long an end that goes waits for the other to let go of its memory.
-constexpr std::chrono::milliseconds goodbye_timeout{2'000};
 // Of the words for what went wrong at the other end.
 constexpr std::size_t longest_problem = 4096;
 // A mover that takes SMs from compute has to be this much faster than the copy engine to be chosen by itself.
@@ -102,10 +100,10 @@ class LinkSetup {
         return {std::move(best.link), std::move(report)};
       }
       if (spec_.transport)
-        throw CommError(fmt::format("{}: comm.p2p={} cannot be used: {}", label(), to_string(transport), problems));
+        throw NoTransport(fmt::format("{}: comm.p2p={} cannot be used: {}", label(), to_string(transport), problems));
       report.better.push_back({transport, problems});
     }
-    throw CommError(label() + ": no transport works: " + describe(report));
+    throw NoTransport(label() + ": no transport works: " + describe(report));
   }
 
  private:
@@ -194,9 +192,9 @@ class LinkSetup {
     options.by_kernel = moves || (mover != Mover::copy_engine && spec_.message_bytes <= longest_copy_with_counter);
     if (transport == Transport::ipc) {
       options.goodbye = [&store = store_, link = spec_.name, topic = name + "/gone", rank = spec_.rank,
-                         ends = std::vector{spec_.from, spec_.to}, shared = shared_] {
+                         ends = std::vector{spec_.from, spec_.to}](std::chrono::milliseconds time) {
         try {
-          Meeting(store, link, rank, ends, shared->left_to_go(goodbye_timeout)).meet(topic);
+          Meeting(store, link, rank, ends, time).meet(topic);
         } catch (const Error&) {
           return;  // the peer is gone, or the job is
         }
@@ -282,10 +280,12 @@ void from_json(const Json& json, Place& place) {
   fields.end();
 }
 
-std::chrono::milliseconds SharedByLinks::left_to_go(std::chrono::milliseconds whole) {
-  const auto now = std::chrono::steady_clock::now();
-  if (!gone_by_) gone_by_ = now + whole;
-  return std::max(std::chrono::milliseconds(0), std::chrono::duration_cast<std::chrono::milliseconds>(*gone_by_ - now));
+void SharedByLinks::begin_to_go() { gone_by_ = std::chrono::steady_clock::now() + time_to_go_; }
+
+std::chrono::milliseconds SharedByLinks::left_to_go() const {
+  if (!gone_by_) return time_to_go_;
+  const auto left = *gone_by_ - std::chrono::steady_clock::now();
+  return std::max(std::chrono::milliseconds(0), std::chrono::duration_cast<std::chrono::milliseconds>(left));
 }
 
 std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store) {

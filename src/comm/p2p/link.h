@@ -32,15 +32,20 @@ void from_json(const nlohmann::ordered_json& json, Place& place);  // InvalidWor
 
 // What the links of one owner share on this rank, so that many of them take no more streams, and no longer to go, than one.
 // Outlives them. Made with the device current; used by one thread, and by aborts.
+//
+// A link that goes waits for its other end, `time_to_go` at most. Those that were only tried at start-up go too: the time is
+// shared from begin_to_go() on, which is for the owner to call before it lets go of its links.
 class SharedByLinks {
  public:
-  explicit SharedByLinks(Device device) : release_stream_(device, StreamPriority::high) {}
+  explicit SharedByLinks(Device device, std::chrono::milliseconds time_to_go = std::chrono::milliseconds(2'000))
+      : release_stream_(device, StreamPriority::high), time_to_go_(time_to_go) {}
   StreamRef release_stream() const { return release_stream_; }  // Mailbox: what it writes there never waits
-  // Of `whole`, what is left since the first call: all links together wait that long for their other ends when they go.
-  std::chrono::milliseconds left_to_go(std::chrono::milliseconds whole);
+  void begin_to_go();
+  std::chrono::milliseconds left_to_go() const;  // for the next link that goes; all of it before begin_to_go()
 
  private:
   Stream release_stream_;
+  const std::chrono::milliseconds time_to_go_;
   std::optional<std::chrono::steady_clock::time_point> gone_by_;
 };
 
@@ -115,8 +120,8 @@ class Link {
 
 // Collective over the two ends. All ranks make their links in the same order, and destroy them in the same order too, since the
 // ends then wait for each other again. Tests each candidate with messages whose pattern reveals corruption. A transport that
-// delivers wrong data is passed over, or is an error if it was asked for by name. CommError when no transport is left or the
-// peer does not arrive.
+// delivers wrong data is passed over, or is an error if it was asked for by name. CommError when the
+// peer does not arrive; NoTransport where trying them, or what the ends know of each other, leaves none.
 std::unique_ptr<Link> make_link(const LinkSpec& spec, Rendezvous& store);
 
 // Whatever makes links as make_link does.

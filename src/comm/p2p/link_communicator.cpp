@@ -7,13 +7,13 @@
 #include "comm/p2p/choice.h"
 #include "comm/p2p/sum.h"
 #include "core/error.h"
+#include "core/exchange_links.h"
 
 namespace plait::comm::p2p {
 namespace {
 
-constexpr std::size_t alignment = 16;
-
-std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+using exchange_links::alignment;
+using exchange_links::rounded_up;
 
 std::byte* bytes_of(const View& data) { return static_cast<std::byte*>(data.data); }
 
@@ -26,6 +26,15 @@ View bytes_at(const std::byte* data, std::size_t bytes) {
   for (const int member : spec.members) ranks += (ranks.empty() ? "" : ", ") + std::to_string(member);
   throw CommError("comm.exchanges=links cannot be used between ranks " + ranks + ": " + why +
                   "; comm.exchanges=library needs no links");
+}
+
+// Of what the two ends find out when they try each other.
+std::unique_ptr<Link> make_or_refuse(const LinkCommunicatorSpec& spec, const LinkSpec& link, Rendezvous& store) {
+  try {
+    return spec.make_link(link, store);
+  } catch (const NoTransport& error) {
+    refuse(spec, error.what());
+  }
 }
 
 std::string hop(int from, int to) { return std::to_string(from) + " -> " + std::to_string(to); }
@@ -59,11 +68,11 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
       slice_bytes_(rounded_up(std::max<std::size_t>(spec.slice_bytes, 1))),
       memory_(spec.group.device),
       begun_(spec.group.device),
-      peers_(static_cast<std::size_t>(spec.group.size)) {
-  require(spec.group.size <= most_parts && spec.members.size() == peers_.size(),
-          "LinkCommunicator: a member for every rank of the group, and not too many");
+      peers_(static_cast<std::size_t>(spec.group.size)),
+      links_(spec.group.device) {
+  require(spec.members.size() == peers_.size(), "LinkCommunicator: a member for every rank of the group");
+  if (size() > exchange_links::most_ranks) refuse(spec, "they are more than " + std::to_string(exchange_links::most_ranks));
   check_pairs(spec, store);
-  const auto shared = std::make_shared<SharedByLinks>(spec.group.device);
   // Of all pairs in one order, so that no two ranks wait for each other's next.
   for (int low = 0; low < spec.group.size; ++low) {
     for (int high = low + 1; high < spec.group.size; ++high) {
@@ -83,12 +92,12 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
                       .timeout = spec.group.timeout,
                       .max_ctas = spec.group.max_ctas,
                       .host_interface = spec.group.host_interface,
-                      .shared = shared};
-        for (int place = 0; to == rank_ && place < places; ++place)
+                      .shared = links_.shared};
+        for (int place = 0; to == rank_ && place < exchange_links::places; ++place)
           link.places.push_back({std::to_string(place), slice_bytes_, 0});
         Peer& other = peer(from == rank_ ? to : from);
-        links_.push_back(spec.make_link(link, store));
-        Link* const made = links_.back().get();
+        links_.list.push_back(make_or_refuse(spec, link, store));
+        Link* const made = links_.list.back().get();
         (from == rank_ ? other.to : other.from) = made;
         if (from == rank_) continue;
         for (int place = 0; place < static_cast<int>(made->places().size()); ++place)
@@ -116,7 +125,7 @@ void LinkCommunicator::synchronize_loading() {
 void LinkCommunicator::agree_on_slices(const LinkCommunicatorSpec& spec, Rendezvous& store) {
   std::size_t least = slice_bytes_;
   std::string obstacle;
-  for (const std::unique_ptr<Link>& link : links_) {
+  for (const std::unique_ptr<Link>& link : links_.list) {
     least = std::min(least, link->holds() / alignment * alignment);
     const LinkReport& report = link->report();
     if (link->holds() >= alignment || !obstacle.empty()) continue;
@@ -135,7 +144,11 @@ void LinkCommunicator::agree_on_slices(const LinkCommunicatorSpec& spec, Rendezv
 
 LinkCommunicator::~LinkCommunicator() {
   for (Peer& p : peers_) p.pushes.reset();  // drained before the memory goes
-  for (std::unique_ptr<Link>& link : links_) link.reset();
+}
+
+LinkCommunicator::Links::~Links() {
+  shared->begin_to_go();
+  for (std::unique_ptr<Link>& link : list) link.reset();
 }
 
 std::vector<LinkReport> LinkCommunicator::reports() const {
@@ -177,7 +190,7 @@ void LinkCommunicator::begin(StreamRef stream) {
     Peer& p = peer(other);
     if (p.pushes) p.pushes->stream.ref().wait(begun_);
     if (p.posted || p.landing.empty()) return;
-    for (int place = 0; place < places; ++place) p.from->post(stream);
+    for (int place = 0; place < exchange_links::places; ++place) p.from->post(stream);
     p.posted = true;
   });
 }
@@ -187,21 +200,41 @@ void LinkCommunicator::end(StreamRef stream) {
   if (alone_) return;
   for_each_other([&](int other) {
     if (std::optional<Pushes>& pushes = peer(other).pushes) {
-      pushes->stream.ref().record(pushes->done);
+      const StreamRef pushing = pushes->stream;
+      pushing.record(pushes->done);
       stream.wait(pushes->done);
+      // An event tells nothing of failures. On GPUs, one is a failure of all streams.
+      if (!stream.device().is_cuda()) stream.enqueue_host([pushing] { pushing.rethrow_failure(); });
     }
   });
+}
+
+template <typename Do>
+void LinkCommunicator::with_pushes(StreamRef stream, Do enqueue) {
+  begin(stream);
+  try {
+    enqueue();
+  } catch (...) {
+    try {
+      end(stream);
+    } catch (const std::exception&) {
+      // The device is lost, and what it held with it; the first error says more.
+    }
+    throw;
+  }
+  end(stream);
 }
 
 void LinkCommunicator::push(StreamRef stream, int to, const std::byte* from, std::size_t bytes) {
   if (bytes == 0 || alone_) return;
   Peer& p = peer(to);
-  p.to->send(p.pushes ? p.pushes->stream.ref() : stream, bytes_at(from, bytes), static_cast<int>(p.sent++ % places));
+  p.to->send(p.pushes ? p.pushes->stream.ref() : stream, bytes_at(from, bytes),
+             static_cast<int>(p.sent++ % exchange_links::places));
 }
 
 const std::byte* LinkCommunicator::arrive(StreamRef stream, int from, std::size_t bytes) {
   Peer& p = peer(from);
-  const int place = static_cast<int>(p.received++ % places);
+  const int place = static_cast<int>(p.received++ % exchange_links::places);
   std::byte* const landing =
       p.landing.empty() ? static_cast<std::byte*>(p.copied.data()) : p.landing[static_cast<std::size_t>(place)];
   p.from->receive(stream, bytes_at(landing, bytes), nullptr, place);
@@ -213,42 +246,43 @@ void LinkCommunicator::release(StreamRef stream, int from) {
 }
 
 void LinkCommunicator::add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction) {
-  begin(stream);
-  for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
-    for_each_other([&](int other) {
-      const Range theirs = piece_of(ranges(other), piece);
-      push(stream, other, bytes_of(data) + theirs.first, theirs.bytes);
-    });
-    const Range own = ranges(rank_), mine = piece_of(own, piece);
-    if (mine.bytes == 0) continue;
-    std::vector<const std::byte*> parts(peers_.size());
-    std::fill(parts.begin(), parts.end(), bytes_of(data) + mine.first);
-    for_each_arrival([&](int other) {
-      if (!alone_) parts[static_cast<std::size_t>(other)] = arrive(stream, other, mine.bytes);
-    });
-    const auto elements = static_cast<std::int64_t>(mine.bytes / size_of(data.dtype));
-    combine(stream, {out + (mine.first - own.first), data.dtype, {elements}}, parts, reduction);
-    for_each_other([&](int other) { release(stream, other); });
-  }
-  end(stream);
+  with_pushes(stream, [&] {
+    for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
+      for_each_other([&](int other) {
+        const Range theirs = piece_of(ranges(other), piece);
+        push(stream, other, bytes_of(data) + theirs.first, theirs.bytes);
+      });
+      const Range own = ranges(rank_), mine = piece_of(own, piece);
+      if (mine.bytes == 0) continue;
+      std::vector<const std::byte*> parts(peers_.size());
+      std::fill(parts.begin(), parts.end(), bytes_of(data) + mine.first);
+      for_each_arrival([&](int other) {
+        if (!alone_) parts[static_cast<std::size_t>(other)] = arrive(stream, other, mine.bytes);
+      });
+      const auto elements = static_cast<std::int64_t>(mine.bytes / size_of(data.dtype));
+      combine(stream, {out + (mine.first - own.first), data.dtype, {elements}}, parts, reduction);
+      for_each_other([&](int other) { release(stream, other); });
+    }
+  });
 }
 
 void LinkCommunicator::collect(StreamRef stream, const std::byte* own, std::byte* data, const Ranges& ranges) {
-  begin(stream);
-  const Range mine = ranges(rank_);
-  for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
-    const Range part = piece_of(mine, piece);
-    for_each_other([&](int other) { push(stream, other, own + (part.first - mine.first), part.bytes); });
-    if (part.bytes > 0 && own != data + mine.first) stream.copy(data + part.first, own + (part.first - mine.first), part.bytes);
-    for_each_arrival([&](int other) {
-      const Range theirs = piece_of(ranges(other), piece);
-      const std::size_t bytes = alone_ ? std::min(theirs.bytes, part.bytes) : theirs.bytes;
-      if (bytes == 0) return;
-      stream.copy(data + theirs.first, alone_ ? own + (part.first - mine.first) : arrive(stream, other, bytes), bytes);
-      release(stream, other);
-    });
-  }
-  end(stream);
+  with_pushes(stream, [&] {
+    const Range mine = ranges(rank_);
+    for (std::size_t piece = 0; piece < pieces(ranges); ++piece) {
+      const Range part = piece_of(mine, piece);
+      for_each_other([&](int other) { push(stream, other, own + (part.first - mine.first), part.bytes); });
+      if (part.bytes > 0 && own != data + mine.first)
+        stream.copy(data + part.first, own + (part.first - mine.first), part.bytes);
+      for_each_arrival([&](int other) {
+        const Range theirs = piece_of(ranges(other), piece);
+        const std::size_t bytes = alone_ ? std::min(theirs.bytes, part.bytes) : theirs.bytes;
+        if (bytes == 0) return;
+        stream.copy(data + theirs.first, alone_ ? own + (part.first - mine.first) : arrive(stream, other, bytes), bytes);
+        release(stream, other);
+      });
+    }
+  });
 }
 
 void LinkCommunicator::reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) {
@@ -288,26 +322,26 @@ void LinkCommunicator::broadcast(StreamRef stream, View data, int root) {
 
 void LinkCommunicator::all_to_all(StreamRef stream, View send, View receive) {
   check_all_to_all(send, receive, size());
-  begin(stream);
-  const std::size_t slice = send.bytes() / peers_.size();
-  const auto at = [&](const View& view, int r) { return bytes_of(view) + static_cast<std::size_t>(r) * slice; };
-  if (slice > 0) stream.copy(at(receive, rank_), at(send, rank_), slice);
-  for (std::size_t done = 0; done < slice; done += slice_bytes_) {
-    const std::size_t bytes = std::min(slice_bytes_, slice - done);
-    for_each_other([&](int other) { push(stream, other, at(send, other) + done, bytes); });
-    for_each_arrival([&](int other) {
-      stream.copy(at(receive, other) + done, alone_ ? at(send, other) + done : arrive(stream, other, bytes), bytes);
-      release(stream, other);
-    });
-  }
-  end(stream);
+  with_pushes(stream, [&] {
+    const std::size_t slice = send.bytes() / peers_.size();
+    const auto at = [&](const View& view, int r) { return bytes_of(view) + static_cast<std::size_t>(r) * slice; };
+    if (slice > 0) stream.copy(at(receive, rank_), at(send, rank_), slice);
+    for (std::size_t done = 0; done < slice; done += slice_bytes_) {
+      const std::size_t bytes = std::min(slice_bytes_, slice - done);
+      for_each_other([&](int other) { push(stream, other, at(send, other) + done, bytes); });
+      for_each_arrival([&](int other) {
+        stream.copy(at(receive, other) + done, alone_ ? at(send, other) + done : arrive(stream, other, bytes), bytes);
+        release(stream, other);
+      });
+    }
+  });
 }
 
 void LinkCommunicator::send(StreamRef, View, int to) { check_peer(to, rank_, size(), false); }
 void LinkCommunicator::receive(StreamRef, View, int from) { check_peer(from, rank_, size(), false); }
 
 void LinkCommunicator::abort() noexcept {
-  for (const std::unique_ptr<Link>& link : links_) link->abort();
+  for (const std::unique_ptr<Link>& link : links_.list) link->abort();
 }
 
 }  // namespace plait::comm::p2p

@@ -38,7 +38,8 @@ class LinkCommunicator final : public Communicator {
  public:
   // Collective over the group. All ranks make their groups and links in one order, and destroy them in it, once all of them
   // have done what they enqueued or have aborted. CommError, on all ranks, when the facts of some pair rule out its links, or
-  // when one of them turned out to hold nothing; InternalError for more than most_parts ranks. Loads the kernels that it uses:
+  // when one of them turned out to hold nothing, or for more than exchange_links::most_ranks ranks; on the two ends when trying
+  // left none. All of them name comm.exchanges. Loads the kernels that it uses:
   // when CUDA loads one it waits for all work of its GPU, holding a lock that every copy to the GPU needs, and some of that
   // work may wait for a push.
   LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous& store);
@@ -63,7 +64,6 @@ class LinkCommunicator final : public Communicator {
   void set_alone(bool alone) { alone_ = alone; }
 
  private:
-  static constexpr int places = 2;
   // A stream for what goes to one rank, joined to the caller's by events.
   struct Pushes {
     explicit Pushes(Device device) : stream(device, StreamPriority::high), done(device) {}
@@ -78,6 +78,13 @@ class LinkCommunicator final : public Communicator {
     std::optional<Pushes> pushes;     // none for the next rank: the caller's stream pushes to that one
     std::uint64_t sent = 0, received = 0;
     bool posted = false;
+  };
+  // In the order in which both ends make them and let go of them, all within one time.
+  struct Links {
+    explicit Links(Device device) : shared(std::make_shared<SharedByLinks>(device)) {}
+    ~Links();
+    const std::shared_ptr<SharedByLinks> shared;
+    std::vector<std::unique_ptr<Link>> list;
   };
   struct Range {
     std::size_t first = 0, bytes = 0;
@@ -95,6 +102,10 @@ class LinkCommunicator final : public Communicator {
   void for_each_arrival(Do act);
   void synchronize_loading();
   void agree_on_slices(const LinkCommunicatorSpec& spec, Rendezvous& store);
+  // `enqueue` pushes and receives. `stream` then waits for the pushes and takes over their failures, also when `enqueue`
+  // throws: whoever drains `stream` may reuse what was pushed.
+  template <typename Do>
+  void with_pushes(StreamRef stream, Do enqueue);
   void begin(StreamRef stream);
   void end(StreamRef stream);
   void push(StreamRef stream, int to, const std::byte* from, std::size_t bytes);
@@ -109,9 +120,9 @@ class LinkCommunicator final : public Communicator {
   std::size_t landing_bytes_ = 0;
   bool alone_ = false;
   DeviceMemory memory_;
-  Event begun_;                               // what the caller's stream had to do before a call
-  std::vector<Peer> peers_;                   // by rank of the group
-  std::vector<std::unique_ptr<Link>> links_;  // in the order in which both ends make them and let go of them
+  Event begun_;              // what the caller's stream had to do before a call
+  std::vector<Peer> peers_;  // by rank of the group
+  Links links_;
 };
 
 }  // namespace plait::comm::p2p

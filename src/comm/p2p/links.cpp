@@ -62,7 +62,7 @@ class MailboxLink final : public AbortableLink {
     stop_releasing();
     if (!options_.goodbye) return;
     mailbox_.drop_imported();
-    options_.goodbye();
+    options_.goodbye(end_.shared->left_to_go());
   }
 
   void send(StreamRef stream, View data, int place) override {

@@ -1,6 +1,7 @@
 // The two kinds of link. Private to p2p: everything else uses comm/p2p/link.h.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,9 +23,10 @@ struct MailboxLinkOptions {
   bool by_kernel = false;  // this end copies with an SM kernel
   bool announce = true;
   std::vector<Place> places = {};  // those of the memory, if messages arrive in place
-  // Called when this end has released the peer's memory. Tells the peer, and waits until the peer has released this end's. For
-  // memory that must not be freed earlier (IPC); empty if the system counts the users of the memory.
-  std::function<void()> goodbye;
+  // Called when this end has released the peer's memory. Tells the peer, and waits until the peer has released this end's, for
+  // the given time at most. For memory that must not be freed earlier (IPC); empty if the system counts the users of the
+  // memory.
+  std::function<void(std::chrono::milliseconds)> goodbye;
 };
 std::unique_ptr<Link> make_mailbox_link(const LinkEnd& end, MailboxMemory memory, const MailboxLinkOptions& options);
 

@@ -1,0 +1,18 @@
+// What the memory plan and the planner have to know of exchanges by links (comm/p2p/link_communicator.h), which they do not
+// see.
+#pragma once
+
+#include <cstddef>
+
+namespace plait::exchange_links {
+
+// Ranks of a group, whose parts one kernel adds up: more than NVLink connects today.
+inline constexpr int most_ranks = 72;
+// Where messages land, for each rank that sends some: one may travel while the other is used.
+inline constexpr int places = 2;
+// Of slices, in bytes, so that kernels read and write 16 at once.
+inline constexpr std::size_t alignment = 16;
+
+constexpr std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+}  // namespace plait::exchange_links
