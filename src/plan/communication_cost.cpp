@@ -44,9 +44,13 @@ const Curve* CommunicationCosts::curve_of(Collective kind, int ranks) const {
   return nullptr;
 }
 
-const Curve* CommunicationCosts::any_message_curve() const {
-  if (!machine_.calibration || machine_.calibration->messages.empty()) return nullptr;
-  return &machine_.calibration->messages.front().curve;
+const Curve* CommunicationCosts::fastest_message_curve(double bytes) const {
+  const Curve* fastest = nullptr;
+  if (!machine_.calibration) return fastest;
+  for (const MessageMeasurement& m : machine_.calibration->messages) {
+    if (!fastest || m.curve.seconds(bytes) < fastest->seconds(bytes)) fastest = &m.curve;
+  }
+  return fastest;
 }
 
 const Curve* CommunicationCosts::curve_of(const topology::Way& way) const {
@@ -68,18 +72,19 @@ Work CommunicationCosts::message(double bytes, const topology::Way& way) const {
   return work;
 }
 
-Work CommunicationCosts::collective(Collective kind, int ranks, double bytes) const {
+Work CommunicationCosts::collective(Collective kind, int ranks, double bytes, double latency_us) const {
   Work work;
   if (ranks == 1) return work;
   const auto measured = machine_.calibration ? machine_.calibration->collective_slowdown : std::nullopt;
   work.bytes = ring_share(kind, ranks) * bytes;
   work.compute_slowdown = measured.value_or(machine_.profile.collective_slowdown);
-  work.seconds = machine_.profile.collective_seconds + ring_rounds(kind, ranks) * machine_.profile.round_seconds;
+  work.seconds =
+      machine_.profile.collective_seconds + ring_rounds(kind, ranks) * (machine_.profile.round_seconds + latency_us * micro);
   if (const Curve* curve = curve_of(kind, ranks)) bound_by(work, *curve, bytes);
   return work;
 }
 
-Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes) const {
+Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes, double latency_us) const {
   Work work;
   if (ranks == 1) return work;
   const topology::DeviceProfile& profile = machine_.profile;
@@ -87,8 +92,8 @@ Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes) const 
   const double part = bytes / ranks, rounds = push_rounds(kind, ranks), messages = rounds * (ranks - 1);
   work.bytes = ring_share(kind, ranks) * bytes;
   work.compute_slowdown = machine_.calibration ? machine_.calibration->message_slowdown.value_or(0) : 0;
-  double start = profile.message_seconds;
-  if (const Curve* curve = any_message_curve()) {
+  double start = profile.message_seconds + latency_us * micro;
+  if (const Curve* curve = fastest_message_curve(part)) {
     start = curve->points.front().second;
     const double moving = messages * (curve->seconds(part) - start);
     if (moving > 0) work.most_gb_per_s = work.bytes / moving / giga;
@@ -103,15 +108,14 @@ Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes) const 
 double CommunicationCosts::seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring, bool by_links) const {
   if (ranks == 1) return 0;
   if (by_links) {
-    const Work work = pushes(kind, ranks, bytes);
+    const Work work = pushes(kind, ranks, bytes, ring.latency_us);
     const double most = work.most_gb_per_s > 0 ? std::min(work.most_gb_per_s, ring.gb_per_s) : ring.gb_per_s;
     if (most <= 0) return std::numeric_limits<double>::infinity();
-    return work.seconds + push_rounds(kind, ranks) * ring.latency_us * micro + work.bytes / (most * giga);
+    return work.seconds + work.bytes / (most * giga);
   }
   if (const Curve* curve = curve_of(kind, ranks)) return curve->seconds(bytes);
   if (ring.gb_per_s <= 0) return std::numeric_limits<double>::infinity();
-  return collective(kind, ranks, bytes).seconds + ring_rounds(kind, ranks) * ring.latency_us * micro +
-         ring_share(kind, ranks) * bytes / (ring.gb_per_s * giga);
+  return collective(kind, ranks, bytes, ring.latency_us).seconds + ring_share(kind, ranks) * bytes / (ring.gb_per_s * giga);
 }
 
 }  // namespace plait::plan

@@ -31,17 +31,19 @@ class CommunicationCosts {
 
   // A message of `bytes` on this way. (On the receiver: with 0 bytes.)
   Work message(double bytes, const topology::Way& way) const;
-  // A collective over a tensor of `bytes`, for the simulator, which knows the way.
-  Work collective(Collective kind, int ranks, double bytes) const;
+  // A collective over a tensor of `bytes`, for the simulator, which knows the way. `latency_us`: of a round; measured curves
+  // have it in them.
+  Work collective(Collective kind, int ranks, double bytes, double latency_us = 0) const;
   // The same where it goes by links (comm/p2p/link_communicator.h): each rank pushes to each other what that one needs.
-  Work pushes(Collective kind, int ranks, double bytes) const;
+  Work pushes(Collective kind, int ranks, double bytes, double latency_us = 0) const;
   // Of either among ranks that nothing disturbs.
   double seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring, bool by_links = false) const;
 
  private:
   const Curve* curve_of(Collective kind, int ranks) const;
   const Curve* curve_of(const topology::Way& way) const;
-  const Curve* any_message_curve() const;  // where the way is not known yet: the first that was measured
+  // Where the way is not known yet, whose speed bounds the rest.
+  const Curve* fastest_message_curve(double bytes) const;
   const Machine& machine_;
 };
 

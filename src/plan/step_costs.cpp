@@ -161,10 +161,9 @@ Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const to
   const auto add = [&](Collective kind, int times) {
     if (times == 0 || layout_.tensor == 1) return;
     const double bytes = item.pass.collectives.bytes;
-    const Work one =
-        by_links_ ? communication_.pushes(kind, layout_.tensor, bytes) : communication_.collective(kind, layout_.tensor, bytes);
-    const double rounds = (by_links_ ? push_rounds : ring_rounds)(kind, layout_.tensor);
-    work.seconds += times * (one.seconds + rounds * tensor_latency_us * 1e-6);
+    const Work one = by_links_ ? communication_.pushes(kind, layout_.tensor, bytes, tensor_latency_us)
+                               : communication_.collective(kind, layout_.tensor, bytes, tensor_latency_us);
+    work.seconds += times * one.seconds;
     work.bytes += times * one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
     if (one.most_gb_per_s > 0) moving += times * one.bytes / (one.most_gb_per_s * 1e9);

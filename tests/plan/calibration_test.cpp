@@ -114,6 +114,22 @@ TEST(CommunicationCosts, CollectivesTakeStartRoundsAndBytes) {
   EXPECT_EQ(costs.seconds(Collective::all_gather, 1, 1e9, ring), 0);
 }
 
+// Pairs of several kinds were measured; the way that is found later bounds the speed.
+TEST(CommunicationCosts, PushesGoByTheFastestCurveWhoseStartHasTheLatencyInIt) {
+  Machine machine{.profile = topology::nominal_profile("h200"), .calibration = Calibration()};
+  const RingSpeed slow{.gb_per_s = 1e6, .latency_us = 1}, far{.gb_per_s = 1e6, .latency_us = 1000};
+  const CommunicationCosts costs(machine);
+  const auto seconds = [&](const RingSpeed& ring) { return costs.seconds(Collective::all_gather, 4, 4e6, ring, true); };
+  EXPECT_NEAR(seconds(far) - seconds(slow), 999e-6, 1e-9) << "nothing was measured";
+  const Curve sys{{{1e3, 2e-5}, {1e6, 1e-3}}}, nvlink{{{1e3, 5e-6}, {1e6, 2e-5}}};
+  machine.calibration->messages = {{"SYS", "host", sys}, {"NV18", "direct", nvlink}};
+  const double both = seconds(far);
+  EXPECT_EQ(both, seconds(slow));
+  machine.calibration->messages = {{"NV18", "direct", nvlink}};
+  EXPECT_EQ(both, seconds(slow));
+  EXPECT_LT(both, 1e-4);
+}
+
 TEST(CommunicationCosts, AMeasuredCurveIsMetAloneAndBoundsTheSpeed) {
   const Machine machine{.profile = topology::nominal_profile("h200"), .calibration = example()};
   const CommunicationCosts costs(machine);
