@@ -255,7 +255,7 @@ SettledJob decide(const Config& config) {
   }
   settled.plan = to_json(planned.job, planned.machine, planned.context);
   settled.config.parallel.planned_passes = planned.job.config.parallel.planned_passes;
-  const bool lists_passes = settled.config.parallel.planned_passes && !config.parallel.planned_passes;
+  const bool lists_passes = planned.job.lists_passes;
   const std::string passes = lists_passes ? "planned schedule: " + plan::origin_of_passes(planned.machine) : std::string();
   if (!decides) {
     settled.note = passes;

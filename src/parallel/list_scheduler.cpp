@@ -7,9 +7,9 @@
 namespace plait::parallel {
 namespace {
 
-constexpr double rounding = 1e-9;
+constexpr double tolerance = 1e-9;
 
-double at(const std::vector<double>& list, int index) { return list[static_cast<std::size_t>(index)]; }
+double figure(const std::vector<double>& list, int index) { return list[static_cast<std::size_t>(index)]; }
 
 class ListScheduler {
  public:
@@ -24,15 +24,15 @@ class ListScheduler {
       double whole = 0;
       for (int c = 0; c < stages.chunks(r); ++c) {
         const int stage = stages.stage(r, c);
-        whole += at(times.held, stage);
-        rank.left +=
-            micro_batches * (at(times.forward, stage) + at(times.backward_input, stage) + at(times.backward_weight, stage));
+        whole += figure(times.held, stage);
+        rank.left += micro_batches * (figure(times.forward, stage) + figure(times.backward_input, stage) +
+                                      figure(times.backward_weight, stage));
       }
-      rank.limit = at(rules.limit, r) * (1 + rounding);
+      rank.limit = figure(rules.limit, r) * (1 + tolerance);
       require(whole <= rank.limit, "list_passes: a rank may hold less than one micro-batch");
       if (rules.order) rank.order = skeleton(rules.order->passes[static_cast<std::size_t>(r)]);
     }
-    ends_.assign(static_cast<std::size_t>(stages.count() * micro_batches), {});
+    ends_.assign(static_cast<std::size_t>(stages.count()) * static_cast<std::size_t>(micro_batches), {});
   }
 
   std::optional<Schedule> run() {
@@ -85,14 +85,15 @@ class ListScheduler {
 
   double duration(int rank, const Pass& pass) const {
     const int stage = stages_.stage(rank, pass.chunk);
-    return at(pass.kind == PassKind::forward          ? times_.forward
-              : pass.kind == PassKind::backward_input ? times_.backward_input
-                                                      : times_.backward_weight,
-              stage);
+    return figure(pass.kind == PassKind::forward          ? times_.forward
+                  : pass.kind == PassKind::backward_input ? times_.backward_input
+                                                          : times_.backward_weight,
+                  stage);
   }
 
   Ends& ends(int stage, int micro_batch) {
-    return ends_[static_cast<std::size_t>(stage * schedule_.micro_batches + micro_batch)];
+    return ends_[static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule_.micro_batches) +
+                 static_cast<std::size_t>(micro_batch)];
   }
   std::optional<double> arrival(std::optional<double> end, int from, int to) const {
     if (end && stages_.rank_of(from) != stages_.rank_of(to)) *end += times_.send;
@@ -118,19 +119,29 @@ class ListScheduler {
     throw InternalError("list_passes: a whole backward");
   }
 
-  // The oldest micro-batch of a rank can always be finished, as there is room kept for it in all stages that it has not come
-  // to. That frees as much as the next one may need, and so on: whatever is begun, nobody waits for memory for ever.
+  // Whether all micro-batches that a rank has begun can still be finished afterwards, one after the other from the oldest on,
+  // each with what those before it have freed (as Dijkstra's banker lends). So the oldest one never waits for memory, and
+  // nobody does for ever.
   bool has_room(int number, const Pass& pass) const {
     const Rank& rank = ranks_[static_cast<std::size_t>(number)];
-    const double more = at(times_.held, stages_.stage(number, pass.chunk));
-    if (rules_.order) return rank.held + more <= rank.limit;
+    double now = rank.held + figure(times_.held, stages_.stage(number, pass.chunk));
+    if (rules_.order) return now <= rank.limit;
     const int oldest = *std::min_element(rank.next_weight.begin(), rank.next_weight.end());
-    if (pass.micro_batch == oldest) return true;
-    double kept = 0;
-    for (int c = 0; c < stages_.chunks(number); ++c) {
-      if (rank.next_forward[static_cast<std::size_t>(c)] <= oldest) kept += at(times_.held, stages_.stage(number, c));
+    for (int m = oldest;; ++m) {
+      double missing = 0, freed = 0;
+      bool begun = false;
+      for (int c = 0; c < stages_.chunks(number); ++c) {
+        const auto chunk = static_cast<std::size_t>(c);
+        const double held = figure(times_.held, stages_.stage(number, c));
+        const bool forward = rank.next_forward[chunk] > m || (c == pass.chunk && m == pass.micro_batch);
+        begun = begun || forward;
+        if (!forward) missing += held;
+        if (forward && rank.next_weight[chunk] <= m) freed += held;
+      }
+      if (!begun) return true;
+      if (now + missing > rank.limit) return false;
+      now -= freed;
     }
-    return rank.held + more + kept <= rank.limit;
   }
 
   // The next pass of a rank and when it would begin; nothing while all wait for what is not computed yet.
@@ -172,10 +183,10 @@ class ListScheduler {
     const Choice choice = rank.choice.value();
     const Pass& pass = choice.pass;
     const int stage = stages_.stage(number, pass.chunk);
-    const double seconds = duration(number, pass), held = at(times_.held, stage);
+    const double seconds = duration(number, pass), held = figure(times_.held, stage);
     rank.free = choice.begin + seconds;
     rank.left -= seconds;
-    if (rank.free + rank.left > latest_ * (1 + rounding)) return false;
+    if (rank.free + rank.left > latest_ * (1 + tolerance)) return false;
     schedule_.passes[static_cast<std::size_t>(number)].push_back(pass);
     const auto chunk = static_cast<std::size_t>(pass.chunk);
     int neighbour = -1;  // the stage that may go on

@@ -26,13 +26,17 @@ double held_by_all(const StageMap& stages, const StageTimes& times, int rank) {
   return whole;
 }
 
-// Parts of a backward that follow one another are one pass where that saves something.
-Schedule joined(Schedule schedule, const StageTimes& times) {
+// Parts of a backward that follow one another as one pass: all of them, or those that make nobody wait longer, as they are of
+// the first stage, or save something. A whole backward holds nothing between its parts, but sends its gradient when it ends.
+enum class Join { all, harmless };
+Schedule joined(Schedule schedule, const StageTimes& times, Join which) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     std::vector<Pass> list;
     for (const Pass& pass : schedule.passes[static_cast<std::size_t>(rank)]) {
-      const bool saves = pass.kind == PassKind::backward_weight && at(times.saved, schedule.stages.stage(rank, pass.chunk)) > 0;
-      if (saves && !list.empty() && list.back() == Pass{PassKind::backward_input, pass.chunk, pass.micro_batch}) {
+      const int stage = schedule.stages.stage(rank, pass.chunk);
+      const bool saves = !times.saved.empty() && at(times.saved, stage) > 0;
+      if (pass.kind == PassKind::backward_weight && (which == Join::all || saves || stage == 0) && !list.empty() &&
+          list.back() == Pass{PassKind::backward_input, pass.chunk, pass.micro_batch}) {
         list.back().kind = PassKind::backward;
       } else {
         list.push_back(pass);
@@ -51,6 +55,9 @@ class Search {
     for (int rank = 0; rank < stages.ranks(); ++rank) {
       require(held_by_all(stages, times, rank) <= at(times.limit, rank) * (1 + rounding),
               "planned_schedule: a rank may hold less than one micro-batch");
+      double saved = 0;
+      for (int c = 0; c < stages.chunks(rank) && !times.saved.empty(); ++c) saved += at(times.saved, stages.stage(rank, c));
+      most_saved_ = std::max(most_saved_, micro_batches * saved);
     }
   }
 
@@ -76,6 +83,7 @@ class Search {
         }
       }
     }
+    require(best_.has_value(), "planned_schedule: no list fits");  // those without an order always do
     best_->name = "planned";
     return std::move(*best_);
   }
@@ -125,9 +133,11 @@ class Search {
 
   void list(const ListRules& rules) {
     if (shortest_ <= least_ * (1 + rounding)) return;
-    std::optional<Schedule> schedule = list_passes(stages_, micro_batches_, times_, rules, shortest_);
+    // Joined, it may be shorter than it is listed.
+    std::optional<Schedule> schedule = list_passes(stages_, micro_batches_, times_, rules, shortest_ + most_saved_);
     if (!schedule) return;
-    if (!times_.saved.empty()) consider(joined(*schedule, times_));
+    consider(joined(*schedule, times_, Join::all));
+    consider(joined(*schedule, times_, Join::harmless));
     consider(std::move(*schedule));
   }
 
@@ -147,6 +157,7 @@ class Search {
   const int micro_batches_;
   const StageTimes& times_;
   const double least_;
+  double most_saved_ = 0;  // by whole backwards, on one rank
   std::optional<Schedule> best_;
   double shortest_ = std::numeric_limits<double>::infinity(), fullest_ = shortest_;
 };

@@ -261,6 +261,10 @@ std::string chunk_letters(int chunk) {
 }
 
 std::shared_ptr<const ScheduleFile> planned_passes(std::string csv, const std::string& source) {
+  if (csv.size() > most_schedule_bytes) {
+    throw ConfigError(source + ": the passes of the planned schedule: " + std::to_string(csv.size()) + " bytes, more than " +
+                      std::to_string(most_schedule_bytes >> 20) + " MiB; take larger or fewer micro-batches");
+  }
   std::string problem;
   auto passes = parse_schedule(std::move(csv), to_string(ScheduleKind::planned), problem);
   if (!passes) throw ConfigError(source + ": the passes of the planned schedule: " + problem);

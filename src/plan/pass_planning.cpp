@@ -1,6 +1,7 @@
 #include "plan/pass_planning.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "parallel/job_plan.h"
@@ -14,8 +15,8 @@ using parallel::Schedule;
 using parallel::StageMap;
 using parallel::StageTimes;
 
-// Where memory is short: halvings of what ranks may hold, to a thirty-second of the most.
-constexpr int halvings = 5;
+// Of what ranks may hold, where memory is short.
+constexpr int corrections = 6;
 
 constexpr std::size_t head = index_of(model::SegmentKind::head);
 
@@ -32,7 +33,7 @@ RingSpeed tensor_ring(const Layout& layout, topology::Fabric& fabric) {
 // Until another rank has what a pass yields, mean over the pipeline.
 double send_seconds(const Machine& machine, const model::SegmentSizes& sizes, const Layout& layout, topology::Fabric& fabric) {
   const CommunicationCosts communication(machine);
-  const double bytes = static_cast<double>(sizes.own_rows() * sizes.shape.hidden) * static_cast<double>(size_of(sizes.compute));
+  const double bytes = static_cast<double>(sizes.own_residual_bytes());
   double seconds = 0;
   for (int p = 0; p + 1 < layout.pipeline; ++p) {
     const topology::Way& way = fabric.way(layout.rank({p, 0, 0}), layout.rank({p + 1, 0, 0}));
@@ -54,28 +55,24 @@ class PassPlanning {
         hidden_(hidden(seconds_)),
         send_(send_seconds(site.machine, outline_.sizes, layout, *site.fabric)),
         kept_(activation_bytes(outline_.sizes)),
-        share_(static_cast<std::size_t>(layout.pipeline), 1.0) {}
+        room_(static_cast<std::size_t>(layout.pipeline), std::numeric_limits<double>::infinity()) {}
 
   std::vector<parallel::RankPlan> run() {
-    Attempt first = attempt();
-    if (first.fits()) return std::move(first.plans);
-    // Each rank by itself between the smallest share that was too large and the largest that was not.
-    std::vector<double> fits(share_.size(), 0), too_large(share_.size(), 1);
-    std::vector<bool> constrained = first.over;
+    Attempt listed = attempt();
+    if (listed.fits()) return std::move(listed.plans);
     std::optional<Attempt> best;
-    const auto keep = [&](Attempt tried) {
-      if (tried.fits() && (!best || tried.length < best->length)) best = std::move(tried);
+    const auto keep = [&](Attempt one) {
+      if (one.fits() && (!best || one.length < best->length)) best = std::move(one);
     };
-    for (int n = 0; n < halvings; ++n) {
-      for (std::size_t r = 0; r < share_.size(); ++r) {
-        if (constrained[r]) share_[r] = (fits[r] + too_large[r]) / 2;
+    // What a rank needs beside what its stages hold depends on the passes: gradients that wait for their weight parts, memory
+    // that is shared. So the room that it leaves is looked at again and again.
+    for (int n = 0; n < corrections; ++n) {
+      for (std::size_t r = 0; r < room_.size(); ++r) {
+        const double room = site_.machine.profile.memory_bytes - listed.beside[r];
+        room_[r] = n == 0 || room < room_[r] ? room : (room_[r] + room) / 2;
       }
-      Attempt tried = attempt();
-      for (std::size_t r = 0; r < share_.size(); ++r) {
-        constrained[r] = constrained[r] || tried.over[r];
-        (tried.over[r] ? too_large[r] : fits[r]) = share_[r];
-      }
-      keep(std::move(tried));
+      listed = attempt();
+      keep(listed);
     }
     // Those by name split no backward, or hold less of it, so that they may fit with more micro-batches than lists do.
     for (const StageMap& map : parallel::stage_placements(layout_.pipeline, chunks())) {
@@ -84,7 +81,7 @@ class PassPlanning {
       }
     }
     if (!best) {
-      for (std::size_t r = 0; r < share_.size(); ++r) share_[r] = constrained[r] ? 0 : 1;
+      room_.assign(room_.size(), 0);  // one micro-batch
       best = attempt();
     }
     return std::move(best->plans);
@@ -108,7 +105,7 @@ class PassPlanning {
   StageTimes times(const StageMap& map) const {
     StageTimes times;
     times.send = send_;
-    std::vector<double> whole(share_.size(), 0);  // by rank: bytes of a micro-batch
+    std::vector<double> whole(room_.size(), 0);  // by rank: bytes of a micro-batch
     for (const parallel::SegmentRange& range : stages_of(config_, outline_.sizes.shape, map)) {
       const SegmentParts held = kinds_in(outline_.sizes.shape, range);
       const auto sum = [&](const SegmentParts& parts) {
@@ -128,15 +125,16 @@ class PassPlanning {
       whole[static_cast<std::size_t>(map.rank_of(stage))] += times.held.back();
     }
     for (std::size_t rank = 0; rank < whole.size(); ++rank)
-      times.limit.push_back(whole[rank] * (1 + share_[rank] * (2 * layout_.pipeline - 1)));
+      times.limit.push_back(std::clamp(room_[rank], whole[rank], 2 * layout_.pipeline * whole[rank]));
     return times;
   }
 
   struct Attempt {
     std::vector<parallel::RankPlan> plans;
     double length = 0;
-    std::vector<bool> over;  // by rank: it needs more memory than there is
-    bool fits() const { return std::ranges::find(over, true) == over.end(); }
+    std::vector<double> beside;  // by rank: bytes of all but what its stages hold
+    bool over = false;           // some rank needs more memory than there is
+    bool fits() const { return !over; }
   };
 
   int chunks() const { return static_cast<int>(config_.parallel.virtual_stages); }
@@ -148,12 +146,15 @@ class PassPlanning {
 
   Attempt attempt(const Schedule& schedule) {
     config_.parallel.planned_passes = parallel::planned_passes(schedule);
+    const StageTimes listed_by = times(schedule.stages);
     Attempt made{.plans = make_stage_plans(config_, vocab_, layout_, site_.kind),
-                 .length = length_of(schedule, times(schedule.stages)),
-                 .over = {}};
-    for (const parallel::RankPlan& plan : made.plans) {
+                 .length = length_of(schedule, listed_by),
+                 .beside = {}};
+    for (int rank = 0; rank < layout_.pipeline; ++rank) {
+      const parallel::RankPlan& plan = made.plans[static_cast<std::size_t>(rank)];
       const double bytes = static_cast<double>(plan.memory.total_bytes()) + library_bytes(site_.machine, plan);
-      made.over.push_back(bytes > site_.machine.profile.memory_bytes);
+      made.beside.push_back(bytes - most_held(schedule, listed_by, rank));
+      made.over = made.over || bytes > site_.machine.profile.memory_bytes;
     }
     return made;
   }
@@ -167,7 +168,7 @@ class PassPlanning {
   const SegmentParts hidden_;  // of exchanges, behind weight parts
   const double send_;
   const SegmentParts kept_;
-  std::vector<double> share_;  // by rank, of what it may hold beyond one micro-batch
+  std::vector<double> room_;  // by rank: bytes for what its stages hold
 };
 
 }  // namespace

@@ -98,7 +98,10 @@ class PlanSearch {
     arrange();
     look_closely();
     job_.config = with(config_, job_.best.candidate);
-    if (plans_passes(job_.config)) job_.config.parallel.planned_passes = parallel::planned_passes(job_.stages.front().schedule);
+    if (plans_passes(job_.config)) {
+      job_.config.parallel.planned_passes = parallel::planned_passes(job_.stages.front().schedule);
+      job_.lists_passes = true;
+    }
     if (options_.what_if) {
       job_.what_if = what_would_change(config_, vocab_, ranks_, site_, job_.best, job_.alternatives, too_large_);
     }

@@ -44,7 +44,8 @@ struct PlannedJob {
   std::vector<std::string> what_if;        // sentences
   std::vector<parallel::RankPlan> stages;  // of the best: the plan of one rank of each pipeline coordinate
   int enumerated = 0, fitting = 0;
-  int looked_at = 0;  // planned, and simulated if they fit
+  int looked_at = 0;          // planned, and simulated if they fit
+  bool lists_passes = false;  // of a planned schedule, which the configuration did not bring
 };
 
 // ConfigError if nothing can run: it names the rule or the memory that prevents it, and a setting that could run.

@@ -161,7 +161,7 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{}: {:.1f} ms a step predicted, from {} on {}", best.candidate.to_string(),
                               ms(best.step_seconds), context.machine, context.topology));
-  if (job.config.parallel.planned_passes) lines.push_back(origin_of_passes(machine));
+  if (job.lists_passes) lines.push_back(origin_of_passes(machine));
   if (best.extrapolated) lines.push_back("some segment times were measured at other sizes only and scaled");
   if (job.enumerated > 1) {
     lines.push_back(fmt::format("{} ways to run it on {} ranks; {} of the most promising looked at closely", job.enumerated,

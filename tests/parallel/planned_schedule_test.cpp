@@ -66,13 +66,15 @@ Case random_case(std::uint64_t round) {
     const auto index = static_cast<std::size_t>(s);
     const auto some = [&](std::uint64_t what) { return 0.2 + spread * below(1000, 100 + 4 * index + what) / 1000; };
     c.times.forward[index] = some(0), c.times.backward_input[index] = some(1), c.times.backward_weight[index] = some(2);
-    c.times.held[index] = some(3);
+    c.times.held[index] = below(5, 8) == 0 && below(3, 100 + 4 * index + 3) == 0 ? 0 : some(3);
   }
   c.times.send = below(4, 6) * 0.2;
   for (int rank = 0; rank < ranks; ++rank) {
     double whole = 0;
     for (int chunk = 0; chunk < chunks; ++chunk) whole += c.times.held[static_cast<std::size_t>(c.stages.stage(rank, chunk))];
-    c.times.limit[static_cast<std::size_t>(rank)] = whole * (1 + random.below(1000, round, 7) * (2 * ranks - 1) / 1000.0);
+    // From no more than one micro-batch on.
+    const auto more = static_cast<double>(below(4, 9) == 0 ? 0 : below(1000, 7));
+    c.times.limit[static_cast<std::size_t>(rank)] = whole * (1 + more * (2 * ranks - 1) / 1000);
   }
   return c;
 }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "core/error_of.h"
 #include "core/schedule_file.h"
 #include "parallel/job_plan.h"
@@ -87,6 +89,20 @@ TEST_F(PassPlanningTest, KeepsToTheMemoryThatThereIs) {
   EXPECT_LE(as_much.most_bytes(), named.most_bytes());
   EXPECT_LE(as_much.step_seconds, 1.01 * named.step_seconds);
   EXPECT_THAT(error_of<ConfigError>([&] { planned({}, small_gpu(least / 2)); }), HasSubstr("does not fit"));
+}
+
+// The search for what fits finds no worse passes in more memory.
+TEST_F(PassPlanningTest, IsNoSlowerInMoreMemory) {
+  for (const char* chunks : {"parallel.virtual_stages=1", "parallel.virtual_stages=2"}) {
+    const double ample = evaluated({chunks}).most_bytes() / mebibyte,
+                 least = evaluated({chunks, "train.global_batch=1"}).most_bytes() / mebibyte;
+    double shortest = std::numeric_limits<double>::infinity();
+    for (int step = 1; step <= 20; ++step) {
+      const Evaluation tight = evaluated({chunks}, small_gpu(least + step * (ample - least) / 20));
+      EXPECT_LE(tight.step_seconds, 1.02 * shortest) << chunks << ", " << step << " of 20";
+      shortest = std::min(shortest, tight.step_seconds);
+    }
+  }
 }
 
 TEST_F(PassPlanningTest, GivesValidProgramsOfAnySize) {
