@@ -13,6 +13,7 @@
 // messages take in turn, so that one may travel while the other is used. Larger data goes in pieces.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -110,6 +111,7 @@ class LinkCommunicator final : public Communicator {
   void end(StreamRef stream);
   void push(StreamRef stream, int to, const std::byte* from, std::size_t bytes);
   const std::byte* arrive(StreamRef stream, int from, std::size_t bytes);
+  void take(StreamRef stream, std::byte* to, const std::byte* landed, std::size_t bytes);
   void release(StreamRef stream, int from);
   void add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction);
   // This rank's range is at `own`; the others' go to `data` + first.
@@ -119,6 +121,7 @@ class LinkCommunicator final : public Communicator {
   std::size_t slice_bytes_;
   std::size_t landing_bytes_ = 0;
   bool alone_ = false;
+  const std::shared_ptr<std::atomic<bool>> released_ = std::make_shared<std::atomic<bool>>(false);  // by abort()
   DeviceMemory memory_;
   Event begun_;              // what the caller's stream had to do before a call
   std::vector<Peer> peers_;  // by rank of the group

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -37,11 +38,13 @@ void combine_typed(void* out, const std::vector<const std::byte*>& parts, std::i
 
 }  // namespace
 
-void combine(StreamRef stream, View out, std::span<const std::byte* const> parts, Reduction reduction) {
+void combine(StreamRef stream, View out, std::span<const std::byte* const> parts, Reduction reduction,
+             std::shared_ptr<const std::atomic<bool>> released) {
   require(!parts.empty() && parts.size() <= most_parts, "combine: between 1 and most_parts parts");
   if (out.elements() == 0) return;
   if (stream.device().is_cuda()) return combine_by_kernel(stream, out, parts, reduction);
-  stream.enqueue_host([out, list = std::vector(parts.begin(), parts.end()), reduction] {
+  stream.enqueue_host([out, list = std::vector(parts.begin(), parts.end()), reduction, released = std::move(released)] {
+    if (released && *released) return;
     switch (out.dtype) {
       case DType::f32: return combine_typed<float>(out.data, list, out.elements(), reduction);
       case DType::f64: return combine_typed<double>(out.data, list, out.elements(), reduction);
