@@ -119,7 +119,9 @@ TEST(Planner, AShortenedStepTellsOfTheWholeOne) {
     for (std::string word; words >> word;) keys.push_back("parallel." + word);
     const Config config = parse_config(small, keys);
     const double whole = evaluate(config, vocab, 4, site, placer).step_seconds;
-    EXPECT_NEAR(evaluate_shortened(config, vocab, 4, site, placer).step_seconds / whole, 1, 0.005) << layout;
+    // The passes of a shorter step are listed by themselves, and may come out a little differently.
+    const double tolerance = config.parallel.schedule == ScheduleKind::planned ? 0.01 : 0.005;
+    EXPECT_NEAR(evaluate_shortened(config, vocab, 4, site, placer).step_seconds / whole, 1, tolerance) << layout;
   }
 }
 
