@@ -85,10 +85,11 @@ void print(const Plan& plan) {
   const parallel::Layout& layout = first.layout;
   fmt::print("{} ranks: {}, zero {}\n", layout.ranks(), layout.to_string(), first.zero);
   fmt::print(
-      "schedule {}: {} micro-batches of {} sequences per data-parallel rank, {} stages, bubble {:.1f} % if forward and both "
+      "schedule {}: {} {} of {} sequences per data-parallel rank, {} stages, bubble {:.1f} % if forward and both "
       "parts of backward cost the same\n",
-      first.schedule.name, first.micro_batches, first.sizes.micro_batch.batch, first.schedule.stages.count(),
-      100 * parallel::simulate(first.schedule).bubble_fraction());
+      first.schedule.name, first.micro_batches, first.schedule.halves ? "halves of micro-batches" : "micro-batches",
+      first.sizes.micro_batch.batch, first.schedule.stages.count(), 100 * parallel::simulate(first.schedule).bubble_fraction());
+  if (layout.tensor > 1) fmt::print("braids: {}: {}\n", to_string(first.braids.way), first.braids.reason);
   fmt::print("segments: 0 is the embedding, then attention and MLP of each block in turn, {} is the head\n\n",
              first.sizes.shape.head_segment());
   fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n",

@@ -78,6 +78,16 @@ template <>
 inline constexpr auto names<ExchangeWay> =
     std::to_array<Name<ExchangeWay>>({{ExchangeWay::links, "links"}, {ExchangeWay::library, "library"}});
 
+// comm.braid: which passes are computed segment by segment by turns (parallel/braids.h)
+enum class Braid {
+  none,
+  passes,  // those beside each other where that holds up nobody, and the pairs of a schedule file
+  halves,  // of a micro-batch, where there are no such passes
+};
+template <>
+inline constexpr auto names<Braid> =
+    std::to_array<Name<Braid>>({{Braid::none, "none"}, {Braid::passes, "passes"}, {Braid::halves, "halves"}});
+
 // comm.mover: who moves the bytes
 enum class Mover {
   copy_engine,  // pushes to the receiver's memory; takes no SM from compute (a CPU: its stream's memcpy)

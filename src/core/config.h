@@ -276,7 +276,7 @@ struct CommConfig {
   std::optional<ExchangeWay> exchanges;  // nothing: auto, the library
   double bucket_mb = 0;                  // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;
-  bool braid = true;
+  std::optional<Braid> braid;  // nothing: auto, see parallel::choose_braids
   double timeout_s = 60;
   std::int64_t max_ctas = 0;            // NCCL: bound on SMs per collective; 0: NCCL's choice
   std::string interface = "127.0.0.1";  // address, network interface or subnet that host communication listens on
@@ -311,10 +311,17 @@ struct CommConfig {
                "collectives and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200.");
     k.key("overlap", &CommConfig::overlap, k.yes_or_no(),
           "Let sums, gradients and messages go on beside computing. Changes the time, not one bit of the result.");
-    k.key("braid", &CommConfig::braid, k.yes_or_no(),
-          "Compute two passes of a rank segment by segment by turns where tensor-parallel ranks share the segments, so that "
-          "the sums of one go on behind the other (docs/overlap.md). Holds one more micro-batch for the length of a pass. "
-          "Changes the time, not one bit of the result. Without effect while `parallel.tensor` is 1.");
+    k.choice(
+        "braid", &CommConfig::braid,
+        "Which two passes a rank computes segment by segment by turns where tensor-parallel ranks share the segments, so "
+        "that the sums of one go on behind the other (docs/overlap.md). `passes`: where one rank has all stages, each "
+        "forward and the pass beside it, which holds one more micro-batch for the length of a pass; elsewhere the pairs of "
+        "a schedule file. It changes the time, not one bit of the result. `halves`: the same, and where forwards have no "
+        "such partner, in pipelines and with a single micro-batch, the two halves of each micro-batch, which must then have "
+        "an even number of sequences; the job is that of twice as many micro-batches of half the size, and its schedule "
+        "stays. `none`: no two. `auto`: `halves` where half a micro-batch has at least " +
+            std::to_string(limits::halved_rows) +
+            " tokens and `parallel.zero` is less than 2, else `passes`. Without effect while `parallel.tensor` is 1.");
     k.key("timeout_s", &CommConfig::timeout_s, k.real(0.01, 1e6, "timers count milliseconds; the most is 12 days"),
           "Seconds after which a rank that does not join a collective, or does not answer the others, is an error.");
     k.auto_key("max_ctas", &CommConfig::max_ctas, k.whole(1, limits::thread_blocks),

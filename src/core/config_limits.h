@@ -52,6 +52,8 @@ inline constexpr std::int64_t micro_batch_tokens = 2'147'483'647;
 // Passes of a micro-batch through a segment in one step, of the whole pipeline. Programs hold a few instructions for each, and
 // the planner simulates them: half a gigabyte and some seconds at the bound. Llama 3 405B with 2,048 micro-batches is at it.
 inline constexpr std::int64_t passes = 524'288;
+// comm.braid=auto: tokens that half a micro-batch has at the least. Products of fewer rows leave a GPU's units idle.
+inline constexpr std::int64_t halved_rows = 2'048;
 // Bytes of a model's weights, gradients and optimizer, and of one step's activations if all were kept: 2^60, an eighth of what
 // a 64-bit sum holds. A hundred million tokens through 200 layers of 50,000 are a quarter of it.
 inline constexpr double bytes = 1'152'921'504'606'846'976.0;
@@ -64,5 +66,15 @@ inline constexpr std::size_t most_config_values = 100'000;
 
 // What is wrong with the number of passes in a step with this many data-parallel ranks; empty if nothing is.
 std::string too_many_passes(const Config& config, std::int64_t data_parallel);
+
+// Sizes of a job's mesh.
+struct MeshSizes {
+  std::int64_t data = 1, tensor = 1, pipeline = 1;
+};
+// Whether forwards can be braided with other passes than halves of their micro-batches (comm.braid): where one rank has all
+// stages and several micro-batches, and where a schedule file pairs them.
+bool has_partners(const Config& config, const MeshSizes& mesh);
+// What is wrong with halves of micro-batches; empty if nothing is.
+std::string no_halves(const Config& config, const MeshSizes& mesh);
 
 }  // namespace plait

@@ -455,6 +455,16 @@ std::vector<CrossRule> layout_rules() {
                        "links hold messages until they are taken, and comm.p2p=nccl does not: needs another comm.p2p, or "
                        "comm.exchanges=library");
        }},
+      {{"comm.braid", "train.micro_batch", "train.global_batch", "data.sequence_length", "model.layers", "parallel.data",
+        "parallel.tensor", "parallel.pipeline", "parallel.schedule", "parallel.sequence_parallel", "launch.ranks"},
+       "`halves` needs an even `train.micro_batch`, halves whose tokens `parallel.tensor` divides with "
+       "`parallel.sequence_parallel`, and half as many micro-batches as a step may have, where tensor-parallel ranks compute "
+       "forwards that have nothing else to be braided with",
+       [](const Config& c) {
+         const MeshSizes mesh{data_size(c), c.parallel.tensor, c.parallel.pipeline};
+         if (c.comm.braid != Braid::halves || mesh.tensor == 1 || mesh.data == 0 || has_partners(c, mesh)) return std::string();
+         return no_halves(c, mesh);
+       }},
       {{"precision.compute", "launch.device"},
        "`fp64` needs `launch.device: cpu`",
        [](const Config& c) {
@@ -487,15 +497,54 @@ const std::vector<CrossRule>& cross_rules() {
 
 namespace plait {
 
+namespace {
+
+std::int64_t micro_batches(const Config& config, std::int64_t data_parallel) {
+  return config.train.global_batch / config.train.micro_batch / data_parallel;
+}
+
+std::int64_t segments(const Config& config) { return 2 * config.model.layers + 2; }
+
+}  // namespace
+
 std::string too_many_passes(const Config& config, std::int64_t data_parallel) {
-  const std::int64_t micro_batches = config.train.global_batch / config.train.micro_batch / data_parallel;
-  const std::int64_t segments = 2 * config.model.layers + 2;
+  const std::int64_t micro_batches = plait::micro_batches(config, data_parallel), segments = plait::segments(config);
   if (micro_batches <= limits::passes / segments) return "";
   return fmt::format(
       "makes {} micro-batches on each data-parallel rank, through {} segments (2 * model.layers + 2) each: {} passes in a "
       "step, "
       "which must be at most {}; a larger train.micro_batch={} makes fewer",
       micro_batches, segments, micro_batches * segments, limits::passes, config.train.micro_batch);
+}
+
+bool has_partners(const Config& config, const MeshSizes& mesh) {
+  if (mesh.pipeline == 1) return micro_batches(config, mesh.data) > 1;
+  const ScheduleFile* file = config.parallel.schedule == ScheduleKind::file ? config.parallel.schedule_file.get() : nullptr;
+  return file != nullptr && std::any_of(file->ranks.begin(), file->ranks.end(), [](const std::vector<StagePass>& passes) {
+           return std::any_of(passes.begin(), passes.end(), [](const StagePass& pass) { return pass.braided; });
+         });
+}
+
+std::string no_halves(const Config& config, const MeshSizes& mesh) {
+  const std::int64_t half = config.train.micro_batch / 2, others = micro_batches(config, mesh.data);
+  if (config.train.micro_batch % 2 != 0) {
+    return fmt::format(
+        "halves need an even number of sequences, but train.micro_batch={}: take an even one, or comm.braid=passes",
+        config.train.micro_batch);
+  }
+  if (config.parallel.sequence_parallel && half * config.data.sequence_length % mesh.tensor != 0) {
+    return fmt::format(
+        "parallel.tensor={} does not divide the tokens of half a micro-batch, {} times data.sequence_length={}, "
+        "with parallel.sequence_parallel: take a larger train.micro_batch, or comm.braid=passes",
+        mesh.tensor, half, config.data.sequence_length);
+  }
+  if (others > limits::passes / segments(config) / 2) {
+    return fmt::format(
+        "halves of {} micro-batches through {} segments each make more than {} passes in a step: take a larger "
+        "train.micro_batch={}, or comm.braid=passes",
+        others, segments(config), limits::passes, config.train.micro_batch);
+  }
+  return "";
 }
 
 }  // namespace plait

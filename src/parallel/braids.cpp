@@ -1,7 +1,9 @@
 #include "parallel/braids.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "core/error.h"
 #include "parallel/pass_ends.h"
 #include "parallel/schedule_timeline.h"
 
@@ -53,6 +55,21 @@ void braid(Schedule& schedule) {
   const std::vector<Pass>& first = schedule.passes.front();
   if (schedule.ranks() == 1 && std::none_of(first.begin(), first.end(), [](const Pass& p) { return p.braided; }))
     pair_up(schedule);
+}
+
+void halve(Schedule& schedule) {
+  require(!schedule.halves && schedule.times.empty(), "halve: a schedule of whole micro-batches, whose messages are not timed");
+  schedule.halves = true;
+  schedule.micro_batches *= 2;
+  for (std::vector<Pass>& passes : schedule.passes) {
+    std::vector<Pass> halves;
+    for (const Pass& pass : passes) {
+      const bool together = pass.kind == PassKind::forward || pass.kind == PassKind::backward_input;
+      halves.push_back({pass.kind, pass.chunk, 2 * pass.micro_batch, false});
+      halves.push_back({pass.kind, pass.chunk, 2 * pass.micro_batch + 1, together});
+    }
+    passes = std::move(halves);
+  }
 }
 
 void unbraid(Schedule& schedule) {

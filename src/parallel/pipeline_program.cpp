@@ -21,7 +21,8 @@ namespace {
 
 struct ChunkSlots {
   SlotTable activations, inputs, stashes, gradients_in;
-  int sent_gradients = 0;
+  std::map<int, int> sent_gradients;  // by micro-batch: where its gradient is until it is sent
+  int next_sent_gradient = 0;
   std::set<int> finished;  // micro-batches whose slots are held for the next stage only, which is on this rank too
 };
 
@@ -240,8 +241,7 @@ class ProgramBuilder {
                    .stream = stream(StreamRole::send, c.previous_rank),
                    .micro_batch = pass.micro_batch,
                    .chunk = pass.chunk,
-                   .gradient_out = s.sent_gradients});
-      s.sent_gradients = (s.sent_gradients + 1) % gradient_out_slots;
+                   .gradient_out = s.sent_gradients.at(pass.micro_batch)});
     }
   }
 
@@ -349,7 +349,7 @@ class ProgramBuilder {
     i.stash = s.stashes.of(pass.micro_batch);
     if (c.next_rank >= 0) i.gradient_in = s.gradients_in.of(pass.micro_batch);
     if (c.previous_rank >= 0) {
-      i.gradient_out = s.sent_gradients;
+      i.gradient_out = s.sent_gradients.at(pass.micro_batch);
     } else if (c.stage > 0) {
       i.gradient_out = slots(chunk_of_stage(c.stage - 1)).stashes.of(pass.micro_batch);
     }
@@ -372,7 +372,12 @@ class ProgramBuilder {
 
   std::vector<Segment> backward(const Pass& pass, bool whole) {
     const Chunk& c = chunk(pass.chunk);
-    slots(pass.chunk).stashes.take(pass.micro_batch);
+    ChunkSlots& s = slots(pass.chunk);
+    s.stashes.take(pass.micro_batch);
+    if (c.previous_rank >= 0) {
+      s.sent_gradients[pass.micro_batch] = s.next_sent_gradient;
+      s.next_sent_gradient = (s.next_sent_gradient + 1) % gradient_out_slots;
+    }
     const bool turns_here = c.stage > 0 && c.previous_rank < 0;
     if (turns_here) slots(chunk_of_stage(c.stage - 1)).stashes.take(pass.micro_batch);
     std::vector<Segment> segments;
@@ -431,6 +436,7 @@ class ProgramBuilder {
   // The chunk is done with a micro-batch.
   void finish_micro_batch(const Pass& pass) {
     slots(pass.chunk).finished.insert(pass.micro_batch);
+    slots(pass.chunk).sent_gradients.erase(pass.micro_batch);
     give_back(pass.chunk, pass.micro_batch);
     const Chunk& c = chunk(pass.chunk);
     // Where both ends of the model are here, the embedding is the last to need the batch.

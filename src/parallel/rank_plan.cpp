@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "core/config_limits.h"
 #include "core/error.h"
 #include "core/exchange_links.h"
 #include "parallel/braids.h"
@@ -155,6 +156,7 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                  .gradient_type = gradients,
                  .master_type = compute == DType::f64 ? DType::f64 : DType::f32,
                  .separate_master = true,
+                 .braids = choose_braids(config, layout),
                  .micro_batches = static_cast<int>(config.train.global_batch / per_round),
                  .schedule = {},
                  .stages = {}};
@@ -172,8 +174,15 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   }
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
   job.schedule = schedule_of(config, shape, layout, job.micro_batches, splits);
-  // There is something to hide where tensor-parallel ranks exchange sums.
-  layout.tensor > 1 && config.comm.braid ? braid(job.schedule) : unbraid(job.schedule);
+  switch (job.braids.way) {
+    case Braid::none: unbraid(job.schedule); break;
+    case Braid::passes: braid(job.schedule); break;
+    case Braid::halves:
+      halve(job.schedule);
+      job.micro_batches *= 2;
+      job.sizes.micro_batch.batch /= 2;
+      break;
+  }
   job.stages = stages_of(config, shape, job.schedule.stages, splits);
   return job;
 }
@@ -215,6 +224,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                 .gradient_type = job.gradient_type,
                 .master_type = job.master_type,
                 .exchanges = choose_exchanges(config),
+                .braids = job.braids,
                 .deterministic = config.precision.deterministic,
                 .zero = zero,
                 .separate_master = job.separate_master,
@@ -249,6 +259,28 @@ ExchangeChoice choose_exchanges(const Config& config) {
   if (config.comm.exchanges)
     return {*config.comm.exchanges, "comm.exchanges=" + to_string(*config.comm.exchanges) + " asks for it"};
   return {ExchangeWay::library, "comm.exchanges=auto takes it; comm.exchanges=links takes links"};
+}
+
+BraidChoice choose_braids(const Config& config, const Layout& layout) {
+  const MeshSizes mesh{layout.data, layout.tensor, layout.pipeline};
+  if (layout.tensor == 1) return {Braid::none, "nothing is exchanged within passes"};
+  const std::optional<Braid> asked = config.comm.braid;
+  const std::string set = "comm.braid=" + (asked ? to_string(*asked) : "auto");
+  if (asked == Braid::none || asked == Braid::passes) return {*asked, set + " asks for it"};
+  if (has_partners(config, mesh)) return {Braid::passes, set + " takes them where there are passes to pair"};
+  const std::string problem = no_halves(config, mesh);
+  if (asked && !problem.empty()) throw ConfigError({{"comm.braid", to_string(*asked), problem, "", 0}});
+  if (asked) return {*asked, set + " asks for it"};
+  const std::int64_t rows = config.train.micro_batch / 2 * config.data.sequence_length;
+  if (!problem.empty()) return {Braid::passes, set + " takes no halves: " + problem};
+  if (rows < limits::halved_rows) {
+    return {Braid::passes, set + " takes no halves of " + std::to_string(rows) + " tokens, but of " +
+                               std::to_string(limits::halved_rows) + " or more"};
+  }
+  // Gradients are reduced after every micro-batch, which would be every half.
+  if (config.parallel.zero >= 2 && layout.data > 1)
+    return {Braid::passes, set + " takes no halves with parallel.zero=2, which reduces gradients after each"};
+  return {Braid::halves, set + " takes them, as nothing else is there to braid a forward with; comm.braid=passes takes none"};
 }
 
 std::size_t RankPlan::landing_bytes() const {

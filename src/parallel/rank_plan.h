@@ -26,18 +26,28 @@ struct ExchangeChoice {
 // (comm/p2p/link_communicator.h), and do not fall back.
 ExchangeChoice choose_exchanges(const Config& config);
 
+// Which passes are braided (comm.braid), and why, for the user.
+struct BraidChoice {
+  Braid way = Braid::none;
+  std::string reason;
+};
+// Of a job on this mesh; follows from the configuration alone, so that all ranks and the planner come to the same. ConfigError
+// where halves are asked for and the micro-batch cannot be cut.
+BraidChoice choose_braids(const Config& config, const Layout& layout);
+
 struct RankPlan {
   Layout layout;
   int rank = 0;
   DeviceKind device_kind = DeviceKind::host;
   model::SegmentSizes sizes;
   DType gradient_type = DType::f32;
-  DType master_type = DType::f32;            // of master weights and moments
-  ExchangeChoice exchanges;                  // of its tensor group, if that has several ranks
+  DType master_type = DType::f32;  // of master weights and moments
+  ExchangeChoice exchanges;        // of its tensor group, if that has several ranks
+  BraidChoice braids;
   bool deterministic = false;                // the same bits on every run, on GPUs too
   int zero = 0;                              // what is sharded over the data axis: 1 optimizer state, 2 gradients as well
   bool separate_master = true;               // false: the weights are the master weights
-  int micro_batches = 1;                     // per data-parallel rank and step
+  int micro_batches = 1;                     // per data-parallel rank and step, of sizes.micro_batch: halves where these are
   std::int64_t global_batch = 0;             // sequences per step, all ranks
   Schedule schedule;                         // of all pipeline ranks
   std::vector<SegmentRange> stages;          // of the model, in order
@@ -92,11 +102,13 @@ std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan);
 std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const StageMap& map,
                                     StageSplits* splits = nullptr);
 
-// What the plans of all ranks of a job have in common: no parameters, programs and memory, so it is quick to make.
+// What the plans of all ranks of a job have in common: no parameters, programs and memory, so it is quick to make. Where
+// micro-batches are cut in halves (choose_braids), all of it is about the halves.
 struct JobOutline {
   model::SegmentSizes sizes;  // of tensor rank 0
   DType gradient_type = DType::f32, master_type = DType::f32;
   bool separate_master = true;
+  BraidChoice braids;
   int micro_batches = 1;
   Schedule schedule;
   std::vector<SegmentRange> stages;

@@ -280,7 +280,12 @@ std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     std::vector<StagePass>& list = ranks.emplace_back();
     for (const Pass& p : schedule.passes[static_cast<std::size_t>(rank)]) {
-      list.push_back({p.kind, schedule.stages.stage(rank, p.chunk), p.micro_batch, p.braided});
+      const int stage = schedule.stages.stage(rank, p.chunk);
+      if (!schedule.halves) {
+        list.push_back({p.kind, stage, p.micro_batch, p.braided});
+      } else if (p.micro_batch % 2 == 0) {
+        list.push_back({p.kind, stage, p.micro_batch / 2, false});
+      }
     }
   }
   return ranks;

@@ -57,6 +57,7 @@ struct Schedule {
   int micro_batches = 1;
   StageMap stages;
   std::vector<std::vector<Pass>> passes;  // [rank], in order
+  bool halves = false;                    // micro-batches 2m and 2m + 1 are halves of the job's m-th (parallel/braids.h)
   // When each pass, or the turn that it is part of, runs where nothing but others' results holds it up, [rank][n], if messages
   // have to be received as they are sent so that ranks do not wait in a circle for buffers: see time_messages() in
   // parallel/pass_messages.h. Else empty.
@@ -89,7 +90,7 @@ Schedule make_schedule(const ScheduleSpec& spec);
 // Which of a rank's chunks, in pictures: "a", "b", ... "z", "aa", ...
 std::string chunk_letters(int chunk);
 
-// The passes by stage, as core/schedule_file.h writes them.
+// The passes by stage, as core/schedule_file.h writes them: of whole micro-batches.
 std::vector<std::vector<StagePass>> stage_passes(const Schedule& schedule);
 
 // A planned schedule for ParallelConfig::planned_passes. Reading it proves it (core/schedule_file.h): ConfigError naming

@@ -90,6 +90,7 @@ SegmentParts Estimator::scratch(const model::SegmentSizes& sizes) {
 Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const parallel::Layout layout{static_cast<int>(c.pipeline), static_cast<int>(c.data), static_cast<int>(c.tensor)};
   Config chosen = with(config_, c);
+  chosen.comm.braid = Braid::none;  // what it hides, the simulation tells
   // Planning passes takes its time. A planned schedule is taken for the named one that it is no slower than.
   if (c.schedule == ScheduleKind::planned) chosen.parallel.schedule = named_stand_in(c);
   const std::int64_t round = c.micro_batch * c.data, whole = chosen.train.global_batch / round;

@@ -91,6 +91,7 @@ class PassPlanning {
   // Of a schedule that takes no planning: sizes and numbers are the same.
   static parallel::JobOutline outline(Config config, std::int64_t vocab, const Layout& layout, DeviceKind kind) {
     config.parallel.schedule = ScheduleKind::one_f_one_b, config.parallel.virtual_stages = 1, config.parallel.stages.clear();
+    config.comm.braid = Braid::none;  // passes are planned of whole micro-batches
     return outline_job(config, vocab, layout, kind);
   }
 

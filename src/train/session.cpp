@@ -23,8 +23,8 @@ parallel::RankPlan fitting(parallel::RankPlan plan, Device device) {
       {{"model", "",
         fmt::format("would run out of memory: with train.micro_batch={} sequences of data.sequence_length={} it takes {} on a "
                     "rank, but {} has {}: make them smaller, or share the model among more ranks (parallel.*)",
-                    plan.sizes.micro_batch.batch, plan.sizes.micro_batch.sequence, format_bytes(needed), to_string(device),
-                    format_bytes(there)),
+                    plan.sizes.micro_batch.batch * (plan.schedule.halves ? 2 : 1), plan.sizes.micro_batch.sequence,
+                    format_bytes(needed), to_string(device), format_bytes(there)),
         "", 0}});
 }
 

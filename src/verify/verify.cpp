@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <optional>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -52,10 +54,17 @@ class Verification {
     return run_verify_job(job, config, parts, request_.argv);
   }
 
-  void run_serial(VerifyJob::Task task, std::size_t index) {
+  // `micro_batch`: its sequences, where they are not the configuration's.
+  void run_serial(VerifyJob::Task task, std::size_t index, std::optional<std::int64_t> micro_batch = {}) {
     const VerifyModel& model = matrix_.models[index];
+    std::vector<std::string> overrides = model.serial_overrides;
+    Config serial = model.serial;
+    if (micro_batch) {
+      overrides.push_back("train.micro_batch=" + std::to_string(*micro_batch));
+      serial.train.micro_batch = *micro_batch;
+    }
     try {
-      run_job(task, index, model.serial_overrides, model.serial, {});
+      run_job(task, index, overrides, serial, {});
     } catch (const ConfigError&) {
       throw;
     } catch (const launch::Interrupted&) {
@@ -104,11 +113,11 @@ class Verification {
       // What depends on timing need not show in numbers.
       const std::int64_t vocab = matrix_.models[c.model].tokenizer->vocab();
       const parallel::Layout mesh = parallel::resolve_layout(c.config.parallel, launch.ranks);
-      parallel::require_valid(
-          parallel::training_programs(parallel::make_job_plan(c.config, vocab, mesh, launch.devices.front().kind)));
+      const auto plans = parallel::make_job_plan(c.config, vocab, mesh, launch.devices.front().kind);
+      parallel::require_valid(parallel::training_programs(plans));
       result.findings = run_job(VerifyJob::Task::compare, c.model, c.overrides, c.config, request_.parts);
       result.exceeded = train::exceeded_bounds(result.findings.ledgers, c.config.bounds);
-      if (!result.findings.passed()) search(c, result);
+      if (!result.findings.passed()) search(c, plans.front().sizes.micro_batch.batch, result);
     } catch (const launch::Interrupted&) {
       throw;
     } catch (const Error& error) {
@@ -119,11 +128,15 @@ class Verification {
     if (events_.finished) events_.finished(report_.layouts.back());
   }
 
-  void search(const VerifyCase& c, LayoutResult& result) {
+  // Tensors are compared micro-batch by micro-batch, so the serial run's have to be as large as the layout's `micro_batch`.
+  void search(const VerifyCase& c, std::int64_t micro_batch, LayoutResult& result) {
     const VerifyJob of_serial{VerifyJob::Task::record_tensors, {}, model_directory(c.model), {}};
-    if (!fs::exists(serial_run(of_serial))) {
+    const auto recorded = recorded_.find(c.model);
+    if (recorded == recorded_.end() || recorded->second != micro_batch) {
+      fs::remove_all(serial_run(of_serial));
       create_private_directories(serial_run(of_serial));
-      run_serial(of_serial.task, c.model);
+      run_serial(of_serial.task, c.model, micro_batch);
+      recorded_[c.model] = micro_batch;
     }
     result.findings.first_divergence =
         run_job(VerifyJob::Task::search, c.model, c.overrides, c.config, request_.parts).first_divergence;
@@ -137,6 +150,7 @@ class Verification {
   const VerifyMatrix matrix_;
   const PrivateDirectory directory_;
   int jobs_ = 0;
+  std::map<std::size_t, std::int64_t> recorded_;  // sequences of a micro-batch of the tensors recorded, by model
   VerifyReport report_;
 };
 

@@ -8,6 +8,8 @@
 #include "parallel/braids.h"
 #include "parallel/file_schedules.h"
 #include "parallel/program_sets.h"
+#include "parallel/schedule_kinds.h"
+#include "parallel/schedule_timeline.h"
 
 namespace plait::parallel {
 namespace {
@@ -58,6 +60,36 @@ TEST(Braids, PairsOfWhichOneNeedsTheOtherAreTakenApart) {
   EXPECT_EQ(braided(spec_of(same)), "F0 B0|F1 B1|F2 B2") << "then as if the file had not paired them";
 }
 
+std::string halved(const ScheduleSpec& spec, std::size_t rank = 0) {
+  Schedule schedule = make_schedule(spec);
+  halve(schedule);
+  return turns_text(schedule, rank);
+}
+
+TEST(Braids, OfHalvesPairForwardsAndInputParts) {
+  using enum ScheduleKind;
+  EXPECT_EQ(halved({one_f_one_b, 1, 1, 1}), "F0|F1 B0 B1");
+  EXPECT_EQ(halved({one_f_one_b, 2, 1, 2}, 0), "F0|F1 F2|F3 B0 B1 B2 B3");
+  EXPECT_EQ(halved({one_f_one_b, 2, 1, 2}, 1), "F0|F1 B0 B1 F2|F3 B2 B3");
+  EXPECT_EQ(halved({zb_h1, 2, 1, 1}, 1), "F0|F1 I0|I1 W0 W1");
+}
+
+// Whatever the schedule: no more than it would hold of whole micro-batches, and no other list of passes for who writes it down.
+TEST(Braids, OfHalvesHoldWhatTheWholeWouldAndAreWrittenDownAsTheWhole) {
+  for (const ScheduleKind kind : built_in_kinds()) {
+    for (const int micro_batches : {4, 8}) {
+      const Schedule whole = make_schedule({kind, 4, some_virtual_stages(kind), micro_batches});
+      Schedule halves = whole;
+      halve(halves);
+      SCOPED_TRACE(whole.name);
+      EXPECT_EQ(halves.micro_batches, 2 * micro_batches);
+      EXPECT_TRUE(simulate(halves).complete);
+      for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(peak_in_flight(halves, rank), 2 * peak_in_flight(whole, rank)) << rank;
+      EXPECT_EQ(schedule_csv(stage_passes(halves)), schedule_csv(stage_passes(whole)));
+    }
+  }
+}
+
 // Compute instructions between that whose sum an exchange takes and the first that uses what it brings.
 int computed_behind(const Program& program, const std::vector<Bucket>& buckets, int exchange) {
   const auto uses = buffer_uses(program, program.at(exchange), buckets);
@@ -83,12 +115,13 @@ std::map<std::string, int> exposed_exchanges(const SetSpec& spec) {
   const ProgramSet set = make_set(spec);
   EXPECT_EQ(first_problem(set), "");
   std::map<std::string, int> exposed;
-  const RankProgram& rank = set.programs.front();
-  for (int n = 0; n < static_cast<int>(rank.program.instructions.size()); ++n) {
-    const Instruction& i = rank.program.at(n);
-    if (!is_exchange(i.kind) || !i.exchange.sum) continue;
-    if (computed_behind(rank.program, rank.buckets, n) > 0) continue;
-    ++exposed[to_string(i.kind) + " " + std::to_string(i.micro_batch)];
+  for (const RankProgram& rank : set.programs) {
+    for (int n = 0; n < static_cast<int>(rank.program.instructions.size()); ++n) {
+      const Instruction& i = rank.program.at(n);
+      if (!is_exchange(i.kind) || !i.exchange.sum) continue;
+      if (computed_behind(rank.program, rank.buckets, n) > 0) continue;
+      ++exposed[to_string(i.kind) + " " + std::to_string(i.micro_batch)];
+    }
   }
   return exposed;
 }
@@ -101,6 +134,25 @@ TEST(Braids, BehindEveryExchangeStandsASegmentOfTheOtherPassOrAWeightPart) {
     ASSERT_EQ(exposed.size(), 1U) << exposed.rbegin()->first;
     EXPECT_EQ(exposed.begin()->first, "exchange_forward 0");
   }
+}
+
+// In a pipeline, where a forward has no other pass to go with.
+TEST(Braids, OfHalvesLeaveNoExchangeOfAPipelineByItself) {
+  for (const ScheduleKind kind : built_in_kinds()) {
+    for (const bool sequence_parallel : {true, false}) {
+      SetSpec spec{.schedule = {kind, 2, some_virtual_stages(kind), 4},
+                   .tensor = 2,
+                   .sequence_parallel = sequence_parallel,
+                   .halves = true};
+      const auto exposed = exposed_exchanges(spec);
+      EXPECT_EQ(exposed.size(), 0U) << spec.name() << ": " << exposed.begin()->first;
+      spec.halves = false;
+      const auto of_whole = exposed_exchanges(spec);
+      for (int micro_batch = 0; micro_batch < 4; ++micro_batch)
+        EXPECT_TRUE(of_whole.contains("exchange_forward " + std::to_string(micro_batch))) << spec.name();
+    }
+  }
+  EXPECT_EQ(exposed_exchanges({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 1}, .tensor = 2, .halves = true}).size(), 0U);
 }
 
 }  // namespace

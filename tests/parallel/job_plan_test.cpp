@@ -1,7 +1,11 @@
 #include "parallel/job_plan.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/config_limits.h"
+#include "core/error.h"
+#include "core/schedule_files.h"
 #include "parallel/plan_json.h"
 
 namespace plait::parallel {
@@ -45,6 +49,90 @@ TEST(JobPlan, ProgramsOfOnePlanPerPipelineRankAreThoseOfAllPlans) {
         EXPECT_EQ(few.of(rank).buckets[b].sum, plan.flat.buckets()[b].sum);
       }
     }
+  }
+}
+
+JobOutline outline(const Config& c) {
+  const Layout layout = resolve_layout(c.parallel, static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline));
+  return outline_job(c, 150, layout, DeviceKind::host);
+}
+
+// Twice the micro-batches of half the sequences, in the memory of the whole.
+TEST(JobPlan, HalvesOfMicroBatchesTakeTheMemoryOfTheWhole) {
+  for (const ScheduleKind kind : {ScheduleKind::one_f_one_b, ScheduleKind::zb_h1, ScheduleKind::zb_v, ScheduleKind::planned}) {
+    Config c = config(1, 2, 2, kind, 0);
+    c.train.micro_batch = 4, c.train.global_batch = 16;
+    const Layout layout = resolve_layout(c.parallel, 4);
+    c.comm.braid = Braid::passes;
+    const std::vector<RankPlan> whole = make_stage_plans(c, 150, layout, DeviceKind::host);
+    c.comm.braid = Braid::halves;
+    const std::vector<RankPlan> halves = make_stage_plans(c, 150, layout, DeviceKind::host);
+    for (std::size_t stage = 0; stage < whole.size(); ++stage) {
+      SCOPED_TRACE(schedule_name(c.parallel) + ", stage " + std::to_string(stage));
+      EXPECT_EQ(whole[stage].micro_batches, 4);
+      EXPECT_EQ(halves[stage].micro_batches, 8);
+      EXPECT_EQ(halves[stage].sizes.micro_batch.batch, 2);
+      EXPECT_EQ(halves[stage].global_batch, 16);
+      // Of what only one pass at a time needs there is less.
+      const auto bytes = static_cast<double>(whole[stage].memory.total_bytes());
+      EXPECT_LE(static_cast<double>(halves[stage].memory.total_bytes()), 1.01 * bytes);
+      EXPECT_GE(static_cast<double>(halves[stage].memory.total_bytes()), 0.95 * bytes);
+    }
+  }
+}
+
+TEST(JobPlan, HalvesAreTakenWhereNothingElseIsThereToBraidAForwardWith) {
+  const auto braids = [](const Config& c) { return outline(c).braids.way; };
+  Config c = config(1, 2, 2, ScheduleKind::one_f_one_b, 0);
+  c.train.micro_batch = 2, c.train.global_batch = 8;
+  EXPECT_EQ(braids(c), Braid::passes) << "16 tokens are few";
+  c.comm.braid = Braid::halves;
+  EXPECT_EQ(braids(c), Braid::halves);
+  EXPECT_TRUE(outline(c).schedule.halves);
+  c.parallel.pipeline = 1;
+  EXPECT_EQ(braids(c), Braid::passes) << "each forward has a backward before it";
+  c.train.global_batch = 2;
+  EXPECT_EQ(braids(c), Braid::halves) << "of a single micro-batch";
+  c.parallel.tensor = 1;
+  EXPECT_EQ(braids(c), Braid::none);
+
+  c = config(1, 2, 2, ScheduleKind::one_f_one_b, 0);
+  c.data.sequence_length = c.model.max_sequence = limits::halved_rows / 2;
+  c.train.micro_batch = 2, c.train.global_batch = 8;
+  EXPECT_EQ(braids(c), Braid::passes);
+  c.train.micro_batch = 4;
+  EXPECT_EQ(braids(c), Braid::halves);
+  c.train.micro_batch = 5, c.train.global_batch = 10;
+  EXPECT_EQ(braids(c), Braid::passes) << "an odd number of sequences";
+  c.train.micro_batch = 4, c.train.global_batch = 16, c.parallel.data = 2, c.parallel.zero = 2;
+  EXPECT_EQ(braids(c), Braid::passes) << "gradients would be reduced twice as often";
+  c.comm.braid = Braid::none;
+  EXPECT_EQ(braids(c), Braid::none);
+}
+
+TEST(JobPlan, PairsOfAScheduleFileStay) {
+  Config c = config(1, 2, 2, ScheduleKind::file, 0);
+  c.train.micro_batch = 2, c.train.global_batch = 16;
+  c.comm.braid = Braid::halves;
+  c.parallel.schedule_file = real_schedule("ScheduleDualPipeV-pp2-m8");
+  const JobOutline job = outline(c);
+  EXPECT_EQ(job.braids.way, Braid::passes);
+  EXPECT_EQ(job.micro_batches, 8);
+  EXPECT_FALSE(job.schedule.halves);
+}
+
+TEST(JobPlan, AnOddMicroBatchIsNotCutInHalves) {
+  Config c = config(1, 2, 2, ScheduleKind::one_f_one_b, 0);
+  c.train.micro_batch = 3, c.train.global_batch = 12;
+  c.comm.braid = Braid::halves;
+  try {
+    outline(c);
+    FAIL();
+  } catch (const ConfigError& error) {
+    ASSERT_EQ(error.problems().size(), 1U);
+    EXPECT_EQ(error.problems().front().path, "comm.braid");
+    EXPECT_THAT(error.problems().front().rule,
+                testing::HasSubstr("train.micro_batch=3: take an even one, or comm.braid=passes"));
   }
 }
 

@@ -96,6 +96,29 @@ TEST_P(EverySchedule, IsValidForAllOptions) {
   }
 }
 
+TEST_P(EverySchedule, IsValidInHalvesOfMicroBatches) {
+  std::size_t turn = 0;
+  for (const auto& [zero, overlap, tied] : options_for(GetParam())) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      for (const int virtual_stages : {1, 2}) {
+        for (const int micro_batches : {1, 2, 5, 8}) {
+          ++turn;
+          check({.schedule = {GetParam(), ranks, virtual_stages, micro_batches},
+                 .data = turn % 3 == 0 ? 2 : 1,
+                 .tensor = 2,
+                 .zero = zero,
+                 .overlap = overlap,
+                 .tied = tied,
+                 .sequence_parallel = turn % 5 != 0,
+                 .recompute = turn % 7 < 3,
+                 .halves = true});
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(EverySchedule, HasAValidEvaluation) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     const SetSpec spec{.schedule = {GetParam(), ranks, some_virtual_stages(GetParam()), ranks}, .data = 2, .tensor = 2};
@@ -120,6 +143,7 @@ std::vector<SetSpec> small_specs() {
           {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .tensor = 2, .recompute = true},
           {.schedule = {ScheduleKind::interleaved, 2, 2, 4}, .data = 2, .zero = 2},
           {.schedule = {ScheduleKind::zb_h1, 3, 1, 4}},
+          {.schedule = {ScheduleKind::zb_h1, 2, 1, 2}, .tensor = 2, .halves = true},
           {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .data = 2, .zero = 1}};
 }
 

@@ -76,12 +76,31 @@ TEST(BraidedLayouts, BraidsAndOverlapChangeNoBit) {
     if (llama) c.recompute = Recompute::selective;
     Config config = config_of(c);
     const JobResult braided = run_job(config, c.ranks(), DeviceKind::host);
-    config.comm.braid = false;
+    config.comm.braid = Braid::none;
     expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
     config.comm.overlap = false;
     expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
-    config.comm.braid = true;
+    config.comm.braid = Braid::passes;
     expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
+  }
+}
+
+// In every schedule, and with a single micro-batch on one rank of a pipeline.
+TEST(BraidedLayouts, HalvesGiveTheSerialRunsLossesAndOverlapChangesNoBitOfThem) {
+  std::vector<LayoutCase> cases = {{.llama = true, .tensor = 2},
+                                   {.pipeline = 2, .data = 2, .tensor = 2, .zero = 2},
+                                   {.pipeline = 2, .tensor = 2, .recompute = Recompute::full, .exchanges = ExchangeWay::links}};
+  for (const ScheduleKind kind : parallel::built_in_kinds())
+    cases.push_back({.pipeline = 2, .tensor = 2, .schedule = kind, .virtual_stages = parallel::some_virtual_stages(kind)});
+  for (const LayoutCase& c : cases) {
+    SCOPED_TRACE(c.name());
+    Config config = config_of(c);
+    config.comm.braid = Braid::halves;
+    config.train.micro_batch = c.pipeline == 1 ? 8 : 2;
+    const JobResult halves = run_job(config, c.ranks(), DeviceKind::host);
+    expect_close(halves, serial(c.llama, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
+    config.comm.overlap = false;
+    expect_same_bits(halves, run_job(config, c.ranks(), DeviceKind::host));
   }
 }
 
@@ -93,9 +112,9 @@ TEST(BraidedLayouts, PairsOfAScheduleFileGiveTheSerialRunsLosses) {
   config.parallel.schedule_file = real_schedule("ScheduleDualPipeV-pp2-m8");
   const JobResult braided = run_job(config, c.ranks(), DeviceKind::host);
   expect_close(braided, serial(false, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
-  config.comm.braid = false;
+  config.comm.braid = Braid::none;
   expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
-  config.comm.braid = true, config.comm.overlap = false;
+  config.comm.braid = Braid::passes, config.comm.overlap = false;
   expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
 }
 

@@ -138,7 +138,7 @@ std::vector<Mutation> mutations() {
   // Tensor parallelism.
   // Calls are counted: the passes of a braid would mix theirs.
   const auto one_by_one = [&](Mutation m) {
-    m.set = {"comm.braid=false"};
+    m.set = {"comm.braid=none"};
     list.push_back(std::move(m));
   };
   one_by_one({"no sum after the embedding",

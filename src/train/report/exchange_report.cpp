@@ -27,7 +27,8 @@ Json exchange_report(const parallel::RankPlan& plan, Json links) {
   return {{"by", to_string(plan.exchanges.way)},
           {"reason", plan.exchanges.reason},
           {"groups", std::move(groups)},
-          {"links", std::move(links)}};
+          {"links", std::move(links)},
+          {"braids", {{"of", to_string(plan.braids.way)}, {"reason", plan.braids.reason}}}};
 }
 
 std::string exchange_text(const Json& report) {
@@ -39,6 +40,8 @@ std::string exchange_text(const Json& report) {
   if (groups.size() > names.size()) names.push_back(fmt::format("{} more groups", groups.size() - names.size()));
   std::string text = fmt::format("sums and gathers among tensor-parallel ranks {} go by {}: {}", fmt::join(names, ", "),
                                  report["by"] == "links" ? "links" : "the library", report["reason"].get<std::string>());
+  text +=
+      fmt::format("\nbraids: {}: {}", report["braids"]["of"].get<std::string>(), report["braids"]["reason"].get<std::string>());
   if (!report["links"].empty()) text += "\n" + link_table(report["links"]);
   return text;
 }

@@ -1,4 +1,4 @@
-// What the tensor groups' sums and gathers go by, and why, for the start-up and plan.json.
+// What the tensor groups' sums and gathers go by, what they go on behind, and why, for the start-up and plan.json.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,8 @@
 
 namespace plait::train {
 
-// {"by": "links" or "library", "reason", "groups": [[ranks], ..], "links": as gather_links()}; null without tensor groups.
+// {"by": "links" or "library", "reason", "groups": [[ranks], ..], "links": as gather_links(), "braids": {"of", "reason"}}; null
+// without tensor groups. Braids are of what comm.braid names.
 // `plan`: of any rank. `links`: those within the groups, none for the library.
 nlohmann::ordered_json exchange_report(const parallel::RankPlan& plan, nlohmann::ordered_json links);
 
