@@ -248,6 +248,12 @@ std::vector<Mutation> mutations() {
                   "data=2",
                   changed(of(Kind::backward_weight, 1, 2), [](Instruction& i) { i.accumulate = false; }),
                   {"backward_weight micro-batch 1 segment 2: gradient of blocks.0"}});
+  Mutation of_halves{"a half of a micro-batch overwrites gradients",
+                     "pipeline=2 tensor=2",
+                     changed(of(Kind::backward_weight, 1, 2), [](Instruction& i) { i.accumulate = false; }),
+                     {"backward_weight micro-batch 1 segment 2: gradient of blocks.0"}};
+  of_halves.set = {"comm.braid=halves", "train.micro_batch=2"};
+  list.push_back(std::move(of_halves));
   list.push_back({"the weight part of a segment is left out",
                   "pipeline=2 schedule=zb-h1",
                   removed(of(Kind::backward_weight, 1, 2)),
