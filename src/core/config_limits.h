@@ -67,7 +67,7 @@ inline constexpr std::size_t most_config_values = 100'000;
 // What is wrong with the number of passes in a step with this many data-parallel ranks; empty if nothing is.
 std::string too_many_passes(const Config& config, std::int64_t data_parallel);
 
-// Sizes of a job's mesh.
+// Sizes of a job's mesh; data: 0 where it is not known, and then has_partners() needs a pipeline.
 struct MeshSizes {
   std::int64_t data = 1, tensor = 1, pipeline = 1;
 };

@@ -462,7 +462,8 @@ std::vector<CrossRule> layout_rules() {
        "forwards that have nothing else to be braided with",
        [](const Config& c) {
          const MeshSizes mesh{data_size(c), c.parallel.tensor, c.parallel.pipeline};
-         if (c.comm.braid != Braid::halves || mesh.tensor == 1 || mesh.data == 0 || has_partners(c, mesh)) return std::string();
+         const bool known = mesh.data > 0 || mesh.pipeline > 1;  // whether there are partners
+         if (c.comm.braid != Braid::halves || mesh.tensor == 1 || !known || has_partners(c, mesh)) return std::string();
          return no_halves(c, mesh);
        }},
       {{"precision.compute", "launch.device"},
@@ -499,8 +500,9 @@ namespace plait {
 
 namespace {
 
+// 0 where the ranks are not known.
 std::int64_t micro_batches(const Config& config, std::int64_t data_parallel) {
-  return config.train.global_batch / config.train.micro_batch / data_parallel;
+  return data_parallel == 0 ? 0 : config.train.global_batch / config.train.micro_batch / data_parallel;
 }
 
 std::int64_t segments(const Config& config) { return 2 * config.model.layers + 2; }

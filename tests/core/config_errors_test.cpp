@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
              "halves",
              "train.micro_batch=1: take an even one, or comm.braid=passes",
              ""},
-        Case{{"comm.braid=true"}, "comm.braid", "true", "auto, none, passes or halves", ""},
+        Case{{"comm.braid=true"}, "comm.braid", "true", "must be one of auto, none, passes, halves", ""},
         Case{{"comm.p2p=vmm", "launch.mode=threads"}, "comm.p2p", "vmm", "needs ranks that are processes", ""},
         Case{{"comm.p2p=direct", "launch.mode=processes"}, "comm.p2p", "direct", "needs ranks that are threads", ""},
         Case{{"comm.p2p_pairs=[0-1=host, 0-2=vmm]", "launch.mode=threads"},
