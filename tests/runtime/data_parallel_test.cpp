@@ -20,12 +20,6 @@ Config small(bool llama) {
   return c;
 }
 
-void expect_same_bits(const JobResult& a, const JobResult& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.grad_norms, b.grad_norms);
-  EXPECT_EQ(a.parameters, b.parameters);
-}
-
 struct Case {
   bool llama;
   int ranks;

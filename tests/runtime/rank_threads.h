@@ -223,4 +223,10 @@ inline void expect_close(const JobResult& many, const JobResult& one, float loss
   EXPECT_LT(largest_difference(many, one), parameter);
 }
 
+inline void expect_same_bits(const JobResult& a, const JobResult& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.grad_norms, b.grad_norms);
+  EXPECT_EQ(a.parameters, b.parameters);
+}
+
 }  // namespace plait::runtime
