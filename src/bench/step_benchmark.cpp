@@ -13,6 +13,7 @@
 #include "core/statistics.h"
 #include "data/tokenizer.h"
 #include "launch/agreement.h"
+#include "launch/launch.h"
 #include "launch/launch_environment.h"
 #include "parallel/ledger_json.h"
 #include "topology/peak_flops.h"
