@@ -1,6 +1,8 @@
 // Makes random collective calls on a communicator of any backend and checks every element of every result.
 #pragma once
 
+#include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "checked_buffers.h"
@@ -11,6 +13,8 @@ namespace plait::comm::test {
 
 class CollectiveCheck {
  public:
+  static constexpr DType reducible[] = {DType::f32, DType::f64, DType::bf16, DType::i32};
+
   // `largest` bounds the elements of one rank's slice.
   CollectiveCheck(Communicator& communicator, Device device, std::int64_t largest, std::uint64_t seed)
       : comm_(communicator),
@@ -28,7 +32,6 @@ class CollectiveCheck {
                                                : static_cast<std::int64_t>(pick(static_cast<std::uint64_t>(largest_), 1) + 1);
     const bool in_place = pick(2, 2) == 0;
     const Reduction reduction = pick(2, 3) == 0 ? Reduction::sum : Reduction::max;
-    constexpr DType reducible[] = {DType::f32, DType::f64, DType::bf16, DType::i32};
     const DType dtype = reducible[pick(4, 4)];
     const DType any = pick(5, 5) == 0 ? DType::u8 : dtype;
     switch (pick(5, 6)) {
@@ -37,6 +40,26 @@ class CollectiveCheck {
       case 2: return all_gather(any, count, in_place);
       case 3: return broadcast(any, count, static_cast<int>(pick(static_cast<std::uint64_t>(comm_.size()), 7)));
       default: return all_to_all(any, count);
+    }
+  }
+
+  // Every operation, in place and not, from every root, with each of these counts: reductions of every type that has them, and
+  // copies of the types in `copied`.
+  void every_operation(std::initializer_list<std::int64_t> counts, std::initializer_list<DType> copied) {
+    for (const std::int64_t count : counts) {
+      for (const DType dtype : reducible) {
+        for (const Reduction reduction : {Reduction::sum, Reduction::max}) {
+          all_reduce(dtype, count, reduction);
+          reduce_scatter(dtype, count, reduction, false);
+          reduce_scatter(dtype, count, reduction, true);
+        }
+      }
+      for (const DType dtype : copied) {
+        all_gather(dtype, count, false);
+        all_gather(dtype, count, true);
+        for (int root = 0; root < comm_.size(); ++root) broadcast(dtype, count, root);
+        all_to_all(dtype, count);
+      }
     }
   }
 

@@ -30,21 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, GpuNcclCommunicator, testing::Values(1, 2, 3, 4,
 TEST_P(GpuNcclCommunicator, EveryOperationTypeAndOddCount) {
   const auto outcome = on_gpu_group(GetParam(), [](Communicator& communicator, Device device) {
     CollectiveCheck check(communicator, device, 1031, 1);
-    for (const std::int64_t count : {0, 1, 3, 17, 1031}) {
-      for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32}) {
-        for (const Reduction reduction : {Reduction::sum, Reduction::max}) {
-          check.all_reduce(dtype, count, reduction);
-          check.reduce_scatter(dtype, count, reduction, false);
-          check.reduce_scatter(dtype, count, reduction, true);
-        }
-      }
-      for (const DType dtype : {DType::f32, DType::bf16, DType::u8}) {
-        check.all_gather(dtype, count, false);
-        check.all_gather(dtype, count, true);
-        for (int root = 0; root < communicator.size(); ++root) check.broadcast(dtype, count, root);
-        check.all_to_all(dtype, count);
-      }
-    }
+    check.every_operation({0, 1, 3, 17, 1031}, {DType::f32, DType::bf16, DType::u8});
   });
   EXPECT_THAT(outcome, Each(IsEmpty()));
 }
