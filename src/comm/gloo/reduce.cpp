@@ -1,43 +1,25 @@
 #include "comm/gloo/reduce.h"
 
+#include "comm/reduction.h"
 #include "core/error.h"
 
 namespace plait::comm {
 namespace {
 
-template <typename T>
-T sum_of(T a, T b) {
-  return a + b;
-}
-// Two's complement wrap-around, as NCCL does; signed overflow would be undefined.
-template <>
-std::int32_t sum_of(std::int32_t a, std::int32_t b) {
-  return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
-}
-template <>
-BFloat16 sum_of(BFloat16 a, BFloat16 b) {
-  return BFloat16(static_cast<float>(a) + static_cast<float>(b));
-}
-
-template <typename T>
-T max_of(T a, T b) {
-  return a < b || a != a ? b : a;
-}
-template <>
-BFloat16 max_of(BFloat16 a, BFloat16 b) {
-  return BFloat16(max_of(static_cast<float>(a), static_cast<float>(b)));
-}
-
-template <typename T>
-void reduce_typed(Reduction reduction, void* out, const void* a, const void* b, std::int64_t count) {
+// Sum: what two elements are added up in. The reduction is fixed outside of the loop, so that the compiler can use vectors.
+template <typename T, typename Sum, Reduction reduction>
+void reduce_typed(void* out, const void* a, const void* b, std::int64_t count) {
   T* result = static_cast<T*>(out);
   const T* left = static_cast<const T*>(a);
   const T* right = static_cast<const T*>(b);
-  if (reduction == Reduction::sum) {
-    for (std::int64_t i = 0; i < count; ++i) result[i] = sum_of<T>(left[i], right[i]);
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) result[i] = max_of<T>(left[i], right[i]);
-  }
+  for (std::int64_t i = 0; i < count; ++i)
+    result[i] = static_cast<T>(reduced(reduction, static_cast<Sum>(left[i]), static_cast<Sum>(right[i])));
+}
+
+template <typename T, typename Sum = T>
+void reduce_typed(Reduction reduction, void* out, const void* a, const void* b, std::int64_t count) {
+  if (reduction == Reduction::sum) return reduce_typed<T, Sum, Reduction::sum>(out, a, b, count);
+  reduce_typed<T, Sum, Reduction::max>(out, a, b, count);
 }
 
 }  // namespace
@@ -46,7 +28,7 @@ void reduce_elements(DType dtype, Reduction reduction, void* out, const void* a,
   switch (dtype) {
     case DType::f32: return reduce_typed<float>(reduction, out, a, b, count);
     case DType::f64: return reduce_typed<double>(reduction, out, a, b, count);
-    case DType::bf16: return reduce_typed<BFloat16>(reduction, out, a, b, count);
+    case DType::bf16: return reduce_typed<BFloat16, float>(reduction, out, a, b, count);
     case DType::i32: return reduce_typed<std::int32_t>(reduction, out, a, b, count);
     case DType::u8: break;
   }

@@ -5,20 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "comm/reduction.h"
 #include "core/error.h"
 
 namespace plait::comm::p2p {
 namespace {
-
-template <typename T>
-T sum_of(T a, T b) {
-  return a + b;
-}
-// Two's complement wrap-around, as the libraries do; signed overflow would be undefined.
-template <>
-std::int32_t sum_of(std::int32_t a, std::int32_t b) {
-  return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
-}
 
 template <typename T>
 void combine_typed(void* out, const std::vector<const std::byte*>& parts, std::int64_t count, Reduction reduction) {
@@ -28,10 +19,7 @@ void combine_typed(void* out, const std::vector<const std::byte*>& parts, std::i
   };
   for (std::int64_t i = 0; i < count; ++i) {
     Sum sum = at(0, i);
-    for (std::size_t part = 1; part < parts.size(); ++part) {
-      const Sum more = at(part, i);
-      sum = reduction == Reduction::sum ? sum_of<Sum>(sum, more) : sum < more || sum != sum ? more : sum;
-    }
+    for (std::size_t part = 1; part < parts.size(); ++part) sum = reduced(reduction, sum, at(part, i));
     static_cast<T*>(out)[i] = static_cast<T>(sum);
   }
 }

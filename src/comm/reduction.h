@@ -1,0 +1,24 @@
+// What a reduction makes of two elements, for all that reduce on a host.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "comm/communicator.h"
+
+namespace plait::comm {
+
+// a + b, or the larger of the two (the number, if the other is NaN). Integers wrap around in two's complement, as NCCL's do;
+// signed overflow would be undefined. Not for bf16: whoever adds that up says when it is rounded.
+template <typename T>
+T reduced(Reduction reduction, T a, T b) {
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int32_t>);
+  if (reduction == Reduction::max) return a < b || a != a ? b : a;
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
+  } else {
+    return a + b;
+  }
+}
+
+}  // namespace plait::comm
