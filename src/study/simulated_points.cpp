@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/file.h"
+#include "launch/launch_environment.h"
 #include "study/expansion.h"
 #include "study/progress.h"
 #include "study/quantiles.h"
