@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
+#include <map>
+#include <string>
 
 #include "parallel/job_plan.h"
 #include "plan/pass_seconds.h"
@@ -58,21 +59,21 @@ class PassPlanning {
         room_(static_cast<std::size_t>(layout.pipeline), std::numeric_limits<double>::infinity()) {}
 
   std::vector<parallel::RankPlan> run() {
-    Attempt listed = attempt();
-    if (listed.fits()) return std::move(listed.plans);
-    std::optional<Attempt> best;
-    const auto keep = [&](Attempt one) {
-      if (one.fits() && (!best || one.length < best->length)) best = std::move(one);
+    Attempt* listed = &attempt();
+    if (listed->fits()) return std::move(listed->plans);
+    Attempt* best = nullptr;
+    const auto keep = [&](Attempt& one) {
+      if (one.fits() && (!best || one.length < best->length)) best = &one;
     };
     // What a rank needs beside what its stages hold depends on the passes: gradients that wait for their weight parts, memory
     // that is shared. So the room that it leaves is looked at again and again.
     for (int n = 0; n < corrections; ++n) {
       for (std::size_t r = 0; r < room_.size(); ++r) {
-        const double room = site_.machine.profile.memory_bytes - listed.beside[r];
+        const double room = site_.machine.profile.memory_bytes - listed->beside[r];
         room_[r] = n == 0 || room < room_[r] ? room : (room_[r] + room) / 2;
       }
-      listed = attempt();
-      keep(listed);
+      listed = &attempt();
+      keep(*listed);
     }
     // Those by name split no backward, or hold less of it, so that they may fit with more micro-batches than lists do.
     for (const StageMap& map : parallel::stage_placements(layout_.pipeline, chunks())) {
@@ -82,7 +83,7 @@ class PassPlanning {
     }
     if (!best) {
       room_.assign(room_.size(), 0);  // one micro-batch
-      best = attempt();
+      best = &attempt();
     }
     return std::move(best->plans);
   }
@@ -140,13 +141,20 @@ class PassPlanning {
 
   int chunks() const { return static_cast<int>(config_.parallel.virtual_stages); }
 
-  Attempt attempt() {
+  // The one of these passes, made when they are first asked for: other room often gives the same, and plans take their time.
+  Attempt& attempt() {
     return attempt(parallel::planned_schedule(layout_.pipeline, chunks(), outline_.micro_batches,
                                               [this](const StageMap& map) { return times(map); }));
   }
 
-  Attempt attempt(const Schedule& schedule) {
+  Attempt& attempt(const Schedule& schedule) {
     config_.parallel.planned_passes = parallel::planned_passes(schedule);
+    const auto [known, is_new] = attempts_.try_emplace(config_.parallel.planned_passes->text);
+    if (is_new) known->second = make(schedule);
+    return known->second;
+  }
+
+  Attempt make(const Schedule& schedule) const {
     const StageTimes listed_by = times(schedule.stages);
     Attempt made{.plans = make_stage_plans(config_, vocab_, layout_, site_.kind),
                  .length = length_of(schedule, listed_by),
@@ -170,6 +178,8 @@ class PassPlanning {
   const double send_;
   const SegmentParts kept_;
   std::vector<double> room_;  // by rank: bytes for what its stages hold
+  // By the text of the passes. Nothing in them depends on the room, but through the passes.
+  std::map<std::string, Attempt> attempts_;
 };
 
 }  // namespace
