@@ -171,6 +171,11 @@ StageTimes equal_times(const StageMap& stages) {
   return times;
 }
 
+void take_head_at_once(StageTimes& times, double head_weight) {
+  times.backward_input.back() += head_weight;
+  times.backward_weight.back() -= head_weight;
+}
+
 double length_of(const Schedule& schedule, const StageTimes& times) {
   const StageMap& stages = schedule.stages;
   const auto cost = [&](int rank, const Pass& pass) {

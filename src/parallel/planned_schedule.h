@@ -27,6 +27,9 @@ struct StageTimes {
 // of 1F1B needs it.
 StageTimes equal_times(const StageMap& stages);
 
+// The head's weight part follows its input part at once, in every schedule: moves what it takes in the last stage.
+void take_head_at_once(StageTimes& times, double head_weight);
+
 // When the last pass ends, each as early as its rank's order and its inputs allow. InternalError as simulate() throws.
 double length_of(const Schedule& schedule, const StageTimes& times);
 // The most that a rank holds at once.

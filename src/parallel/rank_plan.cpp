@@ -47,13 +47,10 @@ StageTimes times_by_flops(const Config& config, const model::ModelShape& shape, 
     times.forward.push_back(third);
     times.backward_input.push_back(config.parallel.recompute == Recompute::full ? 2 * third : third);
     times.backward_weight.push_back(third);
-    if (range.end == shape.segments()) {  // the head's weight part follows its input part at once
-      times.backward_input.back() += costs.back() / 3;
-      times.backward_weight.back() -= costs.back() / 3;
-    }
     times.held.push_back(range.end - range.first);
     times.limit[static_cast<std::size_t>(map.rank_of(stage++))] += map.ranks() * times.held.back();
   }
+  take_head_at_once(times, costs.back() / 3);
   return times;
 }
 

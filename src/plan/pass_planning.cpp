@@ -119,13 +119,11 @@ class PassPlanning {
       times.forward.push_back(sum(seconds_.forward));
       times.backward_input.push_back(sum(seconds_.backward_input));
       times.backward_weight.push_back(sum(seconds_.backward_weight));
-      // The head's weight part follows its input part at once.
-      const double with_input = held[head] * seconds_.backward_weight[head];
-      times.backward_input.back() += with_input, times.backward_weight.back() -= with_input;
       times.saved.push_back(config_.comm.overlap ? sum(hidden_) : 0);
       times.held.push_back(sum(kept_));
       whole[static_cast<std::size_t>(map.rank_of(stage))] += times.held.back();
     }
+    parallel::take_head_at_once(times, seconds_.backward_weight[head]);
     for (std::size_t rank = 0; rank < whole.size(); ++rank)
       times.limit.push_back(std::clamp(room_[rank], whole[rank], 2 * layout_.pipeline * whole[rank]));
     return times;
