@@ -81,7 +81,7 @@ Case random_case(std::uint64_t round) {
 
 TEST(PlannedSchedule, OfAnyTimesRunsWithinMemoryAndIsNoLongerThanTheNamedOnesThatFit) {
   int compared = 0, shorter = 0;
-  for (std::uint64_t round = 0; round < 150; ++round) {
+  for (std::uint64_t round = 0; round < 90; ++round) {
     const auto& [stages, micro_batches, times] = random_case(round);
     const int ranks = stages.ranks(), chunks = stages.chunks(0);
     SCOPED_TRACE("round " + std::to_string(round) + ": " + std::to_string(ranks) + " ranks, " + std::to_string(chunks) +
@@ -105,8 +105,8 @@ TEST(PlannedSchedule, OfAnyTimesRunsWithinMemoryAndIsNoLongerThanTheNamedOnesTha
       if (length < 0.99 * length_of(named, times)) ++shorter;
     }
   }
-  EXPECT_GT(compared, 100);
-  EXPECT_GT(shorter, 50) << "it is not just one of them";
+  EXPECT_GT(compared, 60);
+  EXPECT_GT(shorter, 30) << "it is not just one of them";
 }
 
 TEST(PlannedSchedule, OfEqualStagesNeedsNoMoreTimeThanZeroBubbleOnes) {
