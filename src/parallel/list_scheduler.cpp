@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "parallel/pass_ends.h"
 
 namespace plait::parallel {
 namespace {
@@ -14,8 +15,13 @@ double figure(const std::vector<double>& list, int index) { return list[static_c
 class ListScheduler {
  public:
   ListScheduler(const StageMap& stages, int micro_batches, const StageTimes& times, const ListRules& rules, double latest)
-      : stages_(stages), times_(times), rules_(rules), latest_(latest), ranks_(static_cast<std::size_t>(stages.ranks())) {
-    schedule_ = {.name = "planned", .micro_batches = micro_batches, .stages = stages, .passes = {}};
+      : stages_(stages),
+        times_(times),
+        rules_(rules),
+        latest_(latest),
+        schedule_{.name = "planned", .micro_batches = micro_batches, .stages = stages, .passes = {}},
+        ranks_(static_cast<std::size_t>(stages.ranks())),
+        ends_(schedule_) {
     schedule_.passes.resize(ranks_.size());
     for (int r = 0; r < stages.ranks(); ++r) {
       Rank& rank = ranks_[static_cast<std::size_t>(r)];
@@ -32,12 +38,11 @@ class ListScheduler {
       require(whole <= rank.limit, "list_passes: a rank may hold less than one micro-batch");
       if (rules.order) rank.order = skeleton(rules.order->passes[static_cast<std::size_t>(r)]);
     }
-    ends_.assign(static_cast<std::size_t>(stages.count()) * static_cast<std::size_t>(micro_batches), {});
   }
 
   std::optional<Schedule> run() {
     for (int r = 0; r < stages_.ranks(); ++r) ranks_[static_cast<std::size_t>(r)].choice = choose(r);
-    for (std::size_t left = 3 * ends_.size(); left > 0; --left) {
+    for (int left = 3 * stages_.count() * schedule_.micro_batches; left > 0; --left) {
       // The rank that can begin something first does; so nothing that others do later could have changed its choice.
       int chosen = -1;
       double begin = 0;
@@ -55,9 +60,6 @@ class ListScheduler {
   }
 
  private:
-  struct Ends {
-    std::optional<double> output, input_gradient;
-  };
   struct Choice {
     Pass pass;
     double begin = 0;
@@ -91,32 +93,11 @@ class ListScheduler {
                   stage);
   }
 
-  Ends& ends(int stage, int micro_batch) {
-    return ends_[static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule_.micro_batches) +
-                 static_cast<std::size_t>(micro_batch)];
-  }
-  std::optional<double> arrival(std::optional<double> end, int from, int to) const {
-    if (end && stages_.rank_of(from) != stages_.rank_of(to)) *end += times_.send;
-    return end;
-  }
-
-  std::optional<double> ready(int rank, const Pass& pass) {
-    const int stage = stages_.stage(rank, pass.chunk), m = pass.micro_batch;
-    if (m >= schedule_.micro_batches) return std::nullopt;
-    switch (pass.kind) {
-      case PassKind::forward:
-        if (!has_room(rank, pass)) return std::nullopt;
-        return stage == 0 ? std::optional(m * rules_.interval) : arrival(ends(stage - 1, m).output, stage - 1, stage);
-      case PassKind::backward_input: {
-        const std::optional<double> output = ends(stage, m).output;
-        if (!output || stage + 1 == stages_.count()) return output;
-        const std::optional<double> gradient = arrival(ends(stage + 1, m).input_gradient, stage + 1, stage);
-        return gradient ? std::optional(std::max(*output, *gradient)) : std::nullopt;
-      }
-      case PassKind::backward_weight: return ends(stage, m).input_gradient;
-      case PassKind::backward: break;
-    }
-    throw InternalError("list_passes: a whole backward");
+  std::optional<double> ready(int rank, const Pass& pass) const {
+    if (pass.micro_batch >= schedule_.micro_batches) return std::nullopt;
+    if (pass.kind == PassKind::forward && !has_room(rank, pass)) return std::nullopt;
+    const bool enters = pass.kind == PassKind::forward && stages_.stage(rank, pass.chunk) == 0;
+    return enters ? std::optional(pass.micro_batch * rules_.interval) : ends_.ready(rank, pass, times_.send);
   }
 
   // Whether all micro-batches that a rank has begun can still be finished afterwards, one after the other from the oldest on,
@@ -188,16 +169,15 @@ class ListScheduler {
     rank.left -= seconds;
     if (rank.free + rank.left > latest_ * (1 + tolerance)) return false;
     schedule_.passes[static_cast<std::size_t>(number)].push_back(pass);
+    ends_.finish(number, pass, rank.free);
     const auto chunk = static_cast<std::size_t>(pass.chunk);
     int neighbour = -1;  // the stage that may go on
     if (pass.kind == PassKind::forward) {
       ++rank.next_forward[chunk];
-      ends(stage, pass.micro_batch).output = rank.free;
       rank.held += held;
       neighbour = stage + 1;
     } else if (pass.kind == PassKind::backward_input) {
       ++rank.next_input[chunk];
-      ends(stage, pass.micro_batch).input_gradient = rank.free;
       if (rules_.order) rank.waiting.push_back({PassKind::backward_weight, pass.chunk, pass.micro_batch});
       neighbour = stage - 1;
     } else {
@@ -217,7 +197,7 @@ class ListScheduler {
   const double latest_;
   Schedule schedule_;
   std::vector<Rank> ranks_;
-  std::vector<Ends> ends_;  // [stage][micro-batch]
+  PassEnds ends_;  // of schedule_
 };
 
 }  // namespace
