@@ -2,11 +2,37 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/counter.h"
 #include "core/error.h"
+#include "parallel/program_set.h"
 
 namespace plait::runtime {
+
+std::vector<bool> shown_instructions(const parallel::Program& program) {
+  const auto count = program.instructions.size();
+  std::vector<bool> shown(count, true);
+  std::vector<bool> awaited(count, false);
+  for (const parallel::Instruction& i : program.instructions) {
+    for (const int wait : i.waits) awaited[static_cast<std::size_t>(wait)] = true;
+  }
+  std::vector<int> before(program.streams.size(), -1), in_a_row(program.streams.size(), 0);  // by stream
+  const auto computes = [](const parallel::Instruction& i) {
+    return !parallel::collective_group(i) && !parallel::is_send(i.kind) && !parallel::is_receive(i.kind);
+  };
+  for (std::size_t n = 0; n < count; ++n) {
+    const parallel::Instruction& i = program.instructions[n];
+    const auto stream = static_cast<std::size_t>(i.stream);
+    const int last = std::exchange(before[stream], static_cast<int>(n));
+    if (last < 0) continue;
+    const bool silent = computes(program.at(last)) && computes(i) && i.waits.empty() &&
+                        !awaited[static_cast<std::size_t>(last)] && in_a_row[stream] + 1 < most_in_a_row;
+    shown[static_cast<std::size_t>(last)] = !silent;
+    in_a_row[stream] = silent ? in_a_row[stream] + 1 : 0;
+  }
+  return shown;
+}
 
 ProgressBoard::ProgressBoard(DeviceMemory& memory)
     : counters_(memory.allocate(most_lanes * counter_stride, MemoryKind::pinned_host)) {
@@ -42,20 +68,23 @@ void ProgressBoard::begin(const parallel::Program& program) {
   for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n)
     lane_of(program.stream_of(program.at(n))).instructions.push_back(n);
   program_ = &program;
+  shown_ = shown_instructions(program);
 }
 
 void ProgressBoard::enqueued(StreamRef stream, const parallel::Program& program, int instruction) {
   std::uint32_t value = 0;
   std::uint32_t* place = nullptr;
+  bool shown = true;
   {
     std::lock_guard lock(mutex_);
     Lane& lane = lane_of(program.stream_of(program.at(instruction)));
     value = static_cast<std::uint32_t>(++lane.enqueued);
     place = counter(static_cast<std::size_t>(&lane - lanes_.data()));
+    shown = shown_[static_cast<std::size_t>(instruction)];
     next_ = instruction + 1 < static_cast<int>(program.instructions.size()) ? instruction + 1 : -1;
   }
   if (stream.device().is_cuda()) {
-    stream.write_value(place, value);
+    if (shown) stream.write_value(place, value);
   } else {
     stream.enqueue_host(
         [place, value] { write_counter(place, value); });  // a task, so that it is dropped after one that failed

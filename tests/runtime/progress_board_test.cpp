@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
@@ -126,6 +127,25 @@ TEST_F(ProgressBoardTest, ShowsWhatIsAtTheHeadOfEachStream) {
   EXPECT_TRUE(reading.idle());
   EXPECT_EQ(reading.done, 5u);
   EXPECT_EQ(count_of(reading, compute_stream), 3u);
+}
+
+TEST(ShownInstructions, AreThoseWhereAStreamMayStandStillOrIsWaitedFor) {
+  //                                         0  1  2  3  4  5  6
+  parallel::Program program = program_of({compute_stream, send_stream}, {0, 0, 0, 1, 0, 0, 0}, {{}, {}, {}, {1}, {}, {3}, {}});
+  program.instructions[3].kind = parallel::InstructionKind::send_activation;
+  // 1 is awaited by 3; 5 waits, so 4 is shown; 6 is the last of its stream.
+  EXPECT_EQ(shown_instructions(program), (std::vector<bool>{false, true, false, true, true, false, true}));
+
+  program.instructions[2].kind = parallel::InstructionKind::reduce_scalars;  // a collective on the compute stream may hang
+  EXPECT_EQ(shown_instructions(program), (std::vector<bool>{false, true, true, true, true, false, true}));
+}
+
+TEST(ShownInstructions, ALongRunShowsThatItGoesOn) {
+  const std::vector<bool> shown = shown_instructions(program_of({compute_stream}, std::vector<int>(100, 0)));
+  int in_a_row = 0;
+  for (const bool s : shown) EXPECT_LE(in_a_row = s ? 0 : in_a_row + 1, most_in_a_row - 1);
+  EXPECT_LE(std::count(shown.begin(), shown.end(), true), 100 / most_in_a_row + 1);
+  EXPECT_TRUE(shown.back());
 }
 
 TEST_F(ProgressBoardTest, TellsWhereTheRanksThreadIs) {
