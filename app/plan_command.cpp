@@ -75,9 +75,9 @@ void print_row(const std::string& ranks, const std::string& device, const parall
   for (const model::Parameter& parameter : p.parameters) parameters += parameter.stored;
   std::size_t activations = 0;
   for (const auto& [kind, size] : p.memory.bytes_by_kind()) activations += kind == "activations" ? size : 0;
-  fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", ranks, device, c.pipeline, c.data, c.tensor,
-             segments_text(p), train::format_count(static_cast<double>(parameters)),
-             parallel::peak_in_flight(p.schedule, c.pipeline), bytes(p.memory.total_bytes()), bytes(activations));
+  fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", ranks, device, c[Axis::pipeline],
+             c[Axis::data], c[Axis::tensor], segments_text(p), train::format_count(static_cast<double>(parameters)),
+             parallel::peak_in_flight(p.schedule, c[Axis::pipeline]), bytes(p.memory.total_bytes()), bytes(activations));
 }
 
 void print(const Plan& plan) {
@@ -89,21 +89,21 @@ void print(const Plan& plan) {
       "parts of backward cost the same\n",
       first.schedule.name, first.micro_batches, first.schedule.halves ? "halves of micro-batches" : "micro-batches",
       first.sizes.micro_batch.batch, first.schedule.stages.count(), 100 * parallel::simulate(first.schedule).bubble_fraction());
-  if (layout.tensor > 1) fmt::print("braids: {}: {}\n", to_string(first.braids.way), first.braids.reason);
+  if (layout.size(Axis::tensor) > 1) fmt::print("braids: {}: {}\n", to_string(first.braids.way), first.braids.reason);
   fmt::print("segments: 0 is the embedding, then attention and MLP of each block in turn, {} is the head\n\n",
              first.sizes.shape.head_segment());
   fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n",
              layout.ranks() > most_rows ? "ranks" : "rank", "device", "pipeline", "data", "tensor", "segments", "parameters",
              "in flight", "memory", "activations");
-  const int per_stage = layout.data * layout.tensor;
-  for (int stage = 0; stage < layout.pipeline && layout.ranks() > most_rows; ++stage) {
+  const int per_stage = layout.ranks() / layout.size(Axis::pipeline);
+  for (int stage = 0; stage < layout.size(Axis::pipeline) && layout.ranks() > most_rows; ++stage) {
     const parallel::RankPlan& p = plan.stages()[static_cast<std::size_t>(stage)];
     print_row(fmt::format("{}-{}", stage * per_stage, (stage + 1) * per_stage - 1), "", p.coordinates(), p);
   }
   for (int rank = 0; rank < layout.ranks() && layout.ranks() <= most_rows; ++rank) {
     const parallel::Coordinates c = layout.coordinates(rank);
     print_row(std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)], c,
-              plan.stages()[static_cast<std::size_t>(c.pipeline)]);
+              plan.stages()[static_cast<std::size_t>(c[Axis::pipeline])]);
   }
   fmt::print("\n{}", text_of(plan.sited.job, plan.sited.machine, plan.sited.context));
 }

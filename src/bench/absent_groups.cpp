@@ -59,7 +59,7 @@ class AbsentLink final : public comm::p2p::Link {
 AbsentGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& memory) {
   AbsentGroups absent;
   runtime::RankGroups& groups = absent.groups;
-  const auto group = [&](parallel::Group which) -> std::shared_ptr<comm::Communicator> {
+  const auto group = [&](const parallel::Group& which) -> std::shared_ptr<comm::Communicator> {
     const std::vector<int> members = plan.members(which);
     const int size = static_cast<int>(members.size());
     const auto mine = std::find(members.begin(), members.end(), plan.rank);
@@ -71,8 +71,7 @@ AbsentGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& memory)
     }
     return comm::make_single_rank_communicator({.name = "alone", .rank = 0, .size = 1, .device = memory.device()});
   };
-  groups.tensor = group(parallel::Group::tensor), groups.data = group(parallel::Group::data);
-  groups.tied = group(parallel::Group::tied), groups.world = group(parallel::Group::world);
+  for (const parallel::Group& kind : parallel::groups::all) groups.communicators[kind] = group(kind);
   for (const parallel::Program* program : {&plan.train, &plan.evaluate}) {
     for (const parallel::StreamSpec& stream : program->streams) {
       if (stream.peer < 0) continue;

@@ -59,7 +59,7 @@ bool fits(const parallel::RankPlan& plan, Device device) {
 
 std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
                                                          Device device, Blocks wanted) {
-  const parallel::Layout layout{.pipeline = 1, .data = 1, .tensor = c.tensor};
+  const parallel::Layout layout = parallel::make_layout(1, 1, c.tensor);
   const auto plan_of = [&](const Config& small) { return parallel::make_rank_plan(small, vocab, layout, 0, device.kind); };
   Config small = small_model(config, vocab, c, fewest_blocks);
   parallel::RankPlan plan = plan_of(small);

@@ -16,6 +16,7 @@
 #include "launch/launch.h"
 #include "launch/launch_environment.h"
 #include "parallel/ledger_json.h"
+#include "parallel/plan_json.h"
 #include "topology/peak_flops.h"
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
@@ -97,9 +98,9 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
   json["model"] = config.model.preset;
   json["device"] = device_name(device);
   json["ranks"] = ranks;
-  json["layout"] = {{"data", plan.layout.data}, {"tensor", plan.layout.tensor}, {"pipeline", plan.layout.pipeline}};
+  json["layout"] = parallel::to_json(plan.layout);
   json["schedule"] = plan.schedule.name;
-  json["virtual_stages"] = plan.schedule.stages.chunks(plan.coordinates().pipeline);
+  json["virtual_stages"] = plan.schedule.stages.chunks(plan.coordinates()[Axis::pipeline]);
   json["stages"] = Json::array();
   for (const parallel::SegmentRange& segments : plan.stages) json["stages"].push_back({segments.first, segments.end - 1});
   json["zero"] = plan.zero;
@@ -195,7 +196,7 @@ parallel::RankPlan plan_alone(const StepBenchmarkRequest& request, std::int64_t 
   const ParallelConfig& p = config.parallel;
   // As in a job of launch.ranks; there need not be as many devices here.
   const std::int64_t data = p.data > 0 ? p.data : std::max<std::int64_t>(1, config.launch.ranks / (p.pipeline * p.tensor));
-  const parallel::Layout layout{static_cast<int>(p.pipeline), static_cast<int>(data), static_cast<int>(p.tensor)};
+  const parallel::Layout layout = parallel::make_layout(p.pipeline, data, p.tensor);
   if (request.alone >= layout.ranks())
     throw ConfigError(fmt::format("--alone {}: the layout has ranks 0 to {}", request.alone, layout.ranks() - 1));
   return parallel::make_rank_plan(config, vocab, layout, static_cast<int>(request.alone), kind);

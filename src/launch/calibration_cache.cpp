@@ -28,7 +28,7 @@ std::string model_key_of(const Config& config, std::int64_t vocab, DeviceKind ki
   alone.train.micro_batch = 1, alone.train.global_batch = 1;
   alone.parallel = ParallelConfig{};
   alone.parallel.data = 1;
-  return plan::model_key(parallel::outline_job(alone, vocab, {.pipeline = 1, .data = 1, .tensor = 1}, kind).sizes);
+  return plan::model_key(parallel::outline_job(alone, vocab, parallel::Layout{}, kind).sizes);
 }
 
 std::string calibration_path(const std::string& device, const std::string& model_key) {

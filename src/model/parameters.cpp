@@ -60,7 +60,7 @@ class ParameterList {
       Parameter& p = whole(name + suffix, {s_.hidden}, segment);
       p.init = init;
       p.norm = true;
-      p.sum = split_.sequence_parallel ? GradientSum::tensor : GradientSum::none;
+      if (split_.sequence_parallel) p.partial = p.partial.with(Axis::tensor);
     };
     vector(".weight", Init::one);
     if (s_.norm == ops::NormKind::layer_norm && s_.bias) vector(".bias", Init::zero);
@@ -129,12 +129,17 @@ void add_mlp(ParameterList& list, const ModelShape& s, int segment) {
 
 std::vector<Parameter> parameters(const ModelShape& s, const TensorSplit& split, const std::vector<int>& segments) {
   const auto holds = [&](int segment) { return std::find(segments.begin(), segments.end(), segment) != segments.end(); };
-  const GradientSum table_sum = s.tie_embeddings && holds(0) != holds(s.head_segment()) ? GradientSum::tied : GradientSum::none;
   ParameterList list(s, split);
+  const bool table_elsewhere = s.tie_embeddings && holds(0) != holds(s.head_segment());
+  const auto table = [&](int segment) -> Parameter& {
+    Parameter& p = list.table("embedding.tokens.weight", segment);
+    if (table_elsewhere) p.partial = p.partial.with(Axis::pipeline);
+    return p;
+  };
   for (const int segment : segments) {
     switch (s.kind(segment)) {
       case SegmentKind::embedding:
-        list.table("embedding.tokens.weight", segment).sum = table_sum;
+        table(segment);
         if (s.position == Position::learned) {
           Parameter& positions = list.whole("embedding.positions.weight", {s.max_sequence, s.hidden}, segment);
           ParameterList::weights(positions, weight_std);
@@ -147,9 +152,7 @@ std::vector<Parameter> parameters(const ModelShape& s, const TensorSplit& split,
         list.norm("head.norm", segment);
         if (!s.tie_embeddings) list.table("head.weight", segment);
         if (s.tie_embeddings && !holds(0)) {
-          Parameter& copy = list.table("embedding.tokens.weight", segment);
-          copy.sum = table_sum;
-          copy.replica = true;
+          table(segment).replica = true;
         }
         break;
     }

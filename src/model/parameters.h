@@ -5,19 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "core/axis.h"
 #include "core/view.h"
 #include "model/model_shape.h"
 
 namespace plait::model {
 
 enum class Init { zero, one, normal };
-
-// Which further sum, besides the data-parallel one, completes a rank's gradient of a parameter.
-enum class GradientSum {
-  none,
-  tensor,  // each tensor-parallel rank saw only its rows (norms under sequence parallelism)
-  tied,    // the table is both embedding and head, on different pipeline ranks
-};
 
 // Where a rank's part of a tensor lies in the whole tensor. Both are row-major matrices (vectors have one column).
 struct TensorPart {
@@ -42,7 +36,10 @@ struct Parameter {
   bool replica = false;  // another rank of the tensor group or the pipeline holds the same elements, keeps them equal, and
                          // stands for them where each element counts once (gradient norm, checkpoints)
   bool norm = false;     // of a norm: norm_backward computes its gradient; all others come from backward_weight
-  GradientSum sum = GradientSum::none;
+  // Axes along which ranks hold the same elements and each sees a part of what makes their gradient: the sum over them
+  // completes it. Of all parameters the data axis; of norms under sequence parallelism the tensor axis, as each rank sees its
+  // own rows; of a tied table that is embedding here and head there the pipeline axis.
+  AxisSet partial = {Axis::data};
 };
 
 // The parameters of `segments` (ascending) on one tensor-parallel rank, in forward order. A tied embedding appears once: in

@@ -19,7 +19,7 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
     const model::Parameter &x = parameters[a], &y = parameters[b];
-    return x.sum != y.sum ? x.sum < y.sum : x.segment > y.segment;
+    return x.partial != y.partial ? x.partial < y.partial : x.segment > y.segment;
   });
 
   const std::int64_t bucket_elements =
@@ -31,7 +31,7 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
     elements_ = open.range.first + round_up(open.range.count, alignment * options.data.size);
     open.range.count = elements_ - open.range.first;
     buckets_.push_back(open);
-    open = Bucket{{elements_, 0}, {}, model::GradientSum::none};
+    open = Bucket{.range = {elements_, 0}, .segments = {}};
   };
   const auto uses = [&](int segment) {
     if (std::find(open.segments.begin(), open.segments.end(), segment) == open.segments.end()) open.segments.push_back(segment);
@@ -41,14 +41,14 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
   };
   for (std::size_t n = 0; n < order.size(); ++n) {
     const model::Parameter& p = parameters[order[n]];
-    open.sum = p.sum;
+    open.partial = p.partial;
     if (p.segment == 0 && options.tied_head >= 0) uses(options.tied_head);
     uses(p.segment);
     ranges_[order[n]] = {open.range.end(), p.shape.elements()};
     open.range.count += round_up(p.shape.elements(), alignment);
     const model::Parameter* next = n + 1 < order.size() ? &parameters[order[n + 1]] : nullptr;
     const bool full = open.range.count >= bucket_elements && (!at_block_ends || !next || next->segment != p.segment);
-    if (!next || full || next->sum != p.sum || chunk_of(next->segment) != chunk_of(p.segment)) close();
+    if (!next || full || next->partial != p.partial || chunk_of(next->segment) != chunk_of(p.segment)) close();
   }
   assign_places();
 }
@@ -57,7 +57,7 @@ void FlatLayout::assign_places() {
   // A bucket whose segments follow one another is complete before the next one begins. Others stay in use while those come and
   // go.
   const auto spread = [&](const Bucket& bucket) {
-    return bucket.sum != model::GradientSum::none ||
+    return !bucket.further().empty() ||
            std::find(bucket.segments.begin(), bucket.segments.end(), options_.tied_head) != bucket.segments.end();
   };
   constexpr std::size_t shared = 2;

@@ -2,7 +2,7 @@
 //
 // Weights, gradients and optimizer state are each one buffer, in backward order of the segments (the head first, the embedding
 // last), so that a bucket of gradients is a contiguous range that becomes complete while the rest of backward still runs.
-// Parameters whose gradients must also be summed over a further group come last, in buckets of their own: the same buckets, of
+// Parameters whose gradients must also be summed over a further axis come last, in buckets of their own: the same buckets, of
 // the same sizes, on all ranks of that group. A bucket is one collective. Its size is a multiple of data size × alignment, so
 // that every rank's shard of it is aligned.
 #pragma once
@@ -23,8 +23,10 @@ struct Range {
 
 struct Bucket {
   Range range;
-  std::vector<int> segments;  // segments of this rank that read its weights and write its gradients, each once
-  model::GradientSum sum = model::GradientSum::none;
+  std::vector<int> segments;       // segments of this rank that read its weights and write its gradients, each once
+  AxisSet partial = {Axis::data};  // of its parameters, all alike: the axes over which their gradients are summed
+  // Besides the data axis.
+  AxisSet further() const { return partial.without(Axis::data); }
   int place = 0;  // its whole gradients' memory; under ZeRO-2 buckets share places, else every bucket has its own
 };
 

@@ -21,10 +21,11 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
                  .programs = {},
                  .program_of = {}};
   for (const RankPlan& plan : plans) {
-    if (plan.coordinates().pipeline != static_cast<int>(set.programs.size())) continue;
+    if (plan.coordinates()[Axis::pipeline] != static_cast<int>(set.programs.size())) continue;
     set.programs.push_back({training ? plan.train : plan.evaluate, plan.flat.buckets()});
   }
-  for (int rank = 0; rank < first.layout.ranks(); ++rank) set.program_of.push_back(first.layout.coordinates(rank).pipeline);
+  for (int rank = 0; rank < first.layout.ranks(); ++rank)
+    set.program_of.push_back(first.layout.coordinate(rank, Axis::pipeline));
   return set;
 }
 
@@ -43,8 +44,8 @@ ProgramSet evaluation_programs(const std::vector<RankPlan>& plans) { return prog
 std::vector<RankPlan> make_stage_plans(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind) {
   std::vector<RankPlan> plans;
   const JobOutline outline = outline_plans(config, vocab, layout, device_kind);
-  for (int pipeline = 0; pipeline < layout.pipeline; ++pipeline) {
-    plans.push_back(make_rank_plan(config, outline, layout, layout.rank({pipeline, 0, 0}), device_kind));
+  for (int pipeline = 0; pipeline < layout.size(Axis::pipeline); ++pipeline) {
+    plans.push_back(make_rank_plan(config, outline, layout, layout.rank({{Axis::pipeline, pipeline}}), device_kind));
   }
   return plans;
 }

@@ -130,7 +130,7 @@ LedgerMaker::LedgerMaker(const Program& program, const Layout& layout, int rank)
 }
 
 int LedgerMaker::peer_rank(const Instruction& i) const {
-  return is_send(i.kind) || is_receive(i.kind) ? layout_.on_pipeline(rank_, program_.stream_of(i).peer) : -1;
+  return is_send(i.kind) || is_receive(i.kind) ? layout_.moved(rank_, Axis::pipeline, program_.stream_of(i).peer) : -1;
 }
 
 // Charges one step's waits.
@@ -210,7 +210,7 @@ class LedgerMaker::Walk {
 std::optional<double> LedgerMaker::ready(const Instruction& i, const CommunicationTimes& run) const {
   // Stages end their part of a step one after the other, and what they exchange then is too little to take time.
   if (i.kind == InstructionKind::meet) return run.end;
-  if (i.kind == InstructionKind::reduce_scalars && layout_.pipeline > 1) return run.end;
+  if (i.kind == InstructionKind::reduce_scalars && layout_.size(Axis::pipeline) > 1) return run.end;
   return run.ready;
 }
 

@@ -1,68 +1,80 @@
 #include "parallel/mesh.h"
 
 #include <algorithm>
-#include <numeric>
-
-#include "core/error.h"
 
 namespace plait::parallel {
 
-std::string to_string(Group group) {
-  switch (group) {
-    case Group::tensor: return "tensor";
-    case Group::data: return "data";
-    case Group::tied: return "tied";
-    case Group::world: return "world";
-  }
-  throw InternalError("to_string: unknown group");
+std::string to_string(const Coordinates& coordinates) {
+  std::string text;
+  AxisSet::all().for_each([&](Axis axis) {
+    text += (text.empty() ? "" : ", ") + plait::to_string(axis) + " " + std::to_string(coordinates[axis]);
+  });
+  return text;
 }
 
-int Layout::on_pipeline(int of, int pipeline_rank) const {
-  Coordinates c = coordinates(of);
-  c.pipeline = pipeline_rank;
-  return rank(c);
+Group group_along(Axis axis) { return {{axis}, axis == Axis::pipeline}; }
+
+std::string to_string(const Group& group) {
+  if (group == groups::tied) return "tied";
+  if (group == groups::world) return "world";
+  return to_string(group.axes) + (group.model_ends ? " at the model's ends" : "");
 }
 
-std::vector<int> Layout::members(Group group, int of, ModelEnds ends) const {
-  Coordinates c = coordinates(of);
-  std::vector<int> members;
-  switch (group) {
-    case Group::tensor:
-      for (c.tensor = 0; c.tensor < tensor; ++c.tensor) members.push_back(rank(c));
-      return members;
-    case Group::data:
-      for (c.data = 0; c.data < data; ++c.data) members.push_back(rank(c));
-      return members;
-    case Group::tied: {
-      const bool at_an_end = c.pipeline == ends.first || c.pipeline == ends.last;
-      if (!at_an_end || ends.first == ends.last) return {of};
-      return {on_pipeline(of, std::min(ends.first, ends.last)), on_pipeline(of, std::max(ends.first, ends.last))};
+Coordinates Layout::coordinates(int rank) const {
+  Coordinates c;
+  for (const Axis axis : axes()) c[axis] = coordinate(rank, axis);
+  return c;
+}
+
+int Layout::rank(const Coordinates& coordinates) const {
+  int rank = 0;
+  for (const Axis axis : axes()) rank += coordinates[axis] * strides_[place(axis)];
+  return rank;
+}
+
+Layout Layout::resized(Axis axis, int size) const {
+  std::vector<MeshAxis> list;
+  for (const Axis a : axes()) list.push_back({a, a == axis ? size : this->size(a)});
+  return Layout(list);
+}
+
+std::vector<int> Layout::members(const Group& group, int rank, ModelEnds ends) const {
+  const auto at_an_end = [&](int of) {
+    const int stage = coordinate(of, Axis::pipeline);
+    return stage == ends.first || stage == ends.last;
+  };
+  if (group.model_ends && !at_an_end(rank)) return {rank};
+  std::vector<int> members = {rank};
+  for (const Axis axis : axes()) {
+    if (!group.axes.contains(axis) || size(axis) == 1) continue;
+    std::vector<int> wider;
+    wider.reserve(members.size() * static_cast<std::size_t>(size(axis)));
+    for (const int member : members) {
+      for (int place = 0; place < size(axis); ++place) wider.push_back(moved(member, axis, place));
     }
-    case Group::world:
-      members.resize(static_cast<std::size_t>(ranks()));
-      std::iota(members.begin(), members.end(), 0);
-      return members;
+    members = std::move(wider);
   }
-  throw InternalError("Layout::members: unknown group");
+  if (group.model_ends) std::erase_if(members, [&](int member) { return !at_an_end(member); });
+  return members;  // ascending, as axes are slowest first
 }
 
 std::string Layout::to_string() const {
-  return "pipeline " + std::to_string(pipeline) + " × data " + std::to_string(data) + " × tensor " + std::to_string(tensor);
+  std::string text;
+  for (const Axis axis : axes())
+    text += (text.empty() ? "" : " × ") + plait::to_string(axis) + " " + std::to_string(size(axis));
+  return text.empty() ? "one rank" : text;
 }
 
 Layout resolve_layout(const ParallelConfig& config, int ranks) {
-  Layout layout;
-  layout.pipeline = static_cast<int>(config.pipeline);
-  layout.tensor = static_cast<int>(config.tensor);
-  const int others = layout.pipeline * layout.tensor;
-  layout.data = config.data > 0 ? static_cast<int>(config.data) : ranks / others;
-  if (layout.data < 1 || layout.ranks() != ranks) {
-    throw ConfigError({{"parallel", layout.to_string(),
+  const std::int64_t others = config.pipeline * config.tensor;
+  const std::int64_t data = config.data > 0 ? config.data : ranks / others;
+  if (data < 1 || config.pipeline * data * config.tensor != ranks) {
+    throw ConfigError({{"parallel", make_layout(config.pipeline, std::max<std::int64_t>(data, 1), config.tensor).to_string(),
                         "the axes must multiply to the number of ranks, which is " + std::to_string(ranks) +
                             "; set launch.ranks, or leave parallel.data at auto",
                         "", 0}});
   }
-  return layout;
+  return make_layout(config.pipeline, data, config.tensor);
 }
 
 }  // namespace plait::parallel

@@ -282,7 +282,7 @@ class ProgramBuilder {
   Instruction exchange(InstructionKind kind, const Pass& pass, int segment, const Exchange& parts) {
     Instruction i = instruction(kind, pass, segment);
     i.exchange = parts;
-    i.group = Group::tensor;
+    i.group = groups::tensor;
     i.stream = spec_.several && parts.communicates() ? stream(StreamRole::exchange) : 0;
     return i;
   }
@@ -325,7 +325,7 @@ class ProgramBuilder {
       add(exchange(InstructionKind::exchange_forward, pass, c.end_segment, {.sum = true}));
     } else if (spec_.several) {
       Instruction i = instruction(InstructionKind::exchange_loss, pass, segment);
-      i.group = Group::tensor;
+      i.group = groups::tensor;
       i.stream = stream(StreamRole::exchange);
       add(std::move(i));
     }
@@ -465,7 +465,7 @@ class ProgramBuilder {
       Instruction i{.kind = InstructionKind::reduce_gradients,
                     .stream = stream(StreamRole::reduce),
                     .bucket = bucket,
-                    .group = Group::data};
+                    .group = groups::replicas};
       if (reduces_every_micro_batch()) {
         i.micro_batch = micro_batch;
         i.accumulate = reduced_[bucket]++ > 0;
@@ -480,24 +480,18 @@ class ProgramBuilder {
     bool met = false;
     for (std::size_t b = 0; b < spec_.buckets.size(); ++b) {
       const int bucket = static_cast<int>(b);
-      if (spec_.buckets[b].sum == model::GradientSum::tensor) {
-        add({.kind = InstructionKind::reduce_gradients,
-             .stream = stream(StreamRole::exchange),  // as all that the group does together
-             .bucket = bucket,
-             .group = Group::tensor});
-      }
-      if (spec_.buckets[b].sum == model::GradientSum::tied) {
+      spec_.buckets[b].further().for_each([&](Axis axis) {
+        const Group group = group_along(axis);
+        // All that a tensor group does together is on one stream.
+        const int on = stream(group == groups::tensor ? StreamRole::exchange : StreamRole::reduce);
         // Stages come to their reduction one after the other: who waited for whom is told apart from the reduction itself.
-        if (!met) add({.kind = InstructionKind::meet, .stream = stream(StreamRole::reduce), .group = Group::tied});
-        met = true;
-        add({.kind = InstructionKind::reduce_gradients,
-             .stream = stream(StreamRole::reduce),
-             .bucket = bucket,
-             .group = Group::tied});
-      }
+        if (axis == Axis::pipeline && !met) add({.kind = InstructionKind::meet, .stream = on, .group = group});
+        met = met || axis == Axis::pipeline;
+        add({.kind = InstructionKind::reduce_gradients, .stream = on, .bucket = bucket, .group = group});
+      });
     }
     add({.kind = InstructionKind::gradient_norm});
-    add({.kind = InstructionKind::reduce_scalars, .stream = stream(StreamRole::reduce), .group = Group::world});
+    add({.kind = InstructionKind::reduce_scalars, .stream = stream(StreamRole::reduce), .group = groups::world});
     add({.kind = InstructionKind::update});
     if (spec_.zero == 0) return;
     // In the order in which the next forward needs them: the embedding's bucket is the last of the flat buffer.
@@ -505,7 +499,7 @@ class ProgramBuilder {
       add({.kind = InstructionKind::gather_weights,
            .stream = stream(StreamRole::reduce),
            .bucket = static_cast<int>(b),
-           .group = Group::data});
+           .group = groups::replicas});
     }
   }
 

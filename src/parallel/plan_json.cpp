@@ -51,16 +51,22 @@ Json to_json(const MemoryPlan& plan) {
   return list;
 }
 
+Json to_json(const Layout& layout) {
+  Json json;
+  for (const Axis axis : layout.axes()) json[to_string(axis)] = layout.size(axis);
+  return json;
+}
+
 Json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::string>& devices, const Json& decision) {
   require(!plans.empty(), "plan_document: at least one plan");
   const RankPlan& first = plans.front();
   const int ranks = first.layout.ranks();
   const bool by_stage = static_cast<int>(plans.size()) < ranks;
-  require(
-      static_cast<int>(devices.size()) == ranks && static_cast<int>(plans.size()) == (by_stage ? first.layout.pipeline : ranks),
-      "plan_document: a device for every rank, and a plan for every rank or every pipeline coordinate");
+  require(static_cast<int>(devices.size()) == ranks &&
+              static_cast<int>(plans.size()) == (by_stage ? first.layout.size(Axis::pipeline) : ranks),
+          "plan_document: a device for every rank, and a plan for every rank or every pipeline coordinate");
   Json json;
-  json["layout"] = {{"data", first.layout.data}, {"tensor", first.layout.tensor}, {"pipeline", first.layout.pipeline}};
+  json["layout"] = to_json(first.layout);
   json["schedule"] = first.schedule.name;
   json["zero"] = first.zero;
   json["micro_batches"] = first.micro_batches;
@@ -69,12 +75,9 @@ Json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::st
                        {"master", to_string(first.master_type)}};
   json["placement"] = Json::array();
   for (int rank = 0; rank < ranks; ++rank) {
-    const Coordinates c = first.layout.coordinates(rank);
-    json["placement"].push_back({{"rank", rank},
-                                 {"device", devices[static_cast<std::size_t>(rank)]},
-                                 {"pipeline", c.pipeline},
-                                 {"data", c.data},
-                                 {"tensor", c.tensor}});
+    Json place = {{"rank", rank}, {"device", devices[static_cast<std::size_t>(rank)]}};
+    for (const Axis axis : first.layout.axes()) place[to_string(axis)] = first.layout.coordinate(rank, axis);
+    json["placement"].push_back(std::move(place));
   }
   json["stages"] = Json::array();
   for (int stage = 0; stage < first.schedule.stages.count(); ++stage) {

@@ -14,6 +14,7 @@ namespace plait::parallel {
 nlohmann::ordered_json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::string>& devices,
                                      const nlohmann::ordered_json& decision);
 
+nlohmann::ordered_json to_json(const Layout& layout);  // {"pipeline": 1, "data": 4, "tensor": 1}
 nlohmann::ordered_json to_json(const Program& program);
 nlohmann::ordered_json to_json(const MemoryPlan& plan);  // every item
 

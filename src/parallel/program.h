@@ -88,7 +88,7 @@ struct Instruction {
   InstructionKind kind = InstructionKind::forward;
   int stream = 0;  // index into Program::streams
   int micro_batch = -1, chunk = -1, segment = -1, bucket = -1;
-  Group group = Group::data;            // of a collective
+  Group group = groups::replicas;       // of a collective
   Exchange exchange = {};               // of exchange_forward, exchange_recompute and exchange_backward
   int lane = -1;                        // see Program::lanes
   int batch_slot = -1;                  // tokens and targets

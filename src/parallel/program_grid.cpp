@@ -109,10 +109,9 @@ class Grid {
     if (options.marked_rank >= 0) {
       Coordinates c = set.layout.coordinates(options.marked_rank);
       // Of ranks that run the same program, condensed() has kept some others.
-      c.data = std::min(c.data, set_.layout.data - 1);
-      c.tensor = std::min(c.tensor, set_.layout.tensor - 1);
+      for (const Axis axis : set_.layout.axes()) c[axis] = std::min(c[axis], set_.layout.size(axis) - 1);
       options_.marked_rank = set_.layout.rank(c);
-      column_ = set_.layout.on_pipeline(options_.marked_rank, 0);
+      column_ = set_.layout.moved(options_.marked_rank, Axis::pipeline, 0);
     }
     const bool split = std::any_of(set_.programs.begin(), set_.programs.end(),
                                    [](const RankProgram& p) { return splits_backward(p.program); });
@@ -129,7 +128,7 @@ class Grid {
   }
 
   std::string draw() {
-    for (int pipeline = 0; pipeline < set_.layout.pipeline; ++pipeline) {
+    for (int pipeline = 0; pipeline < set_.layout.size(Axis::pipeline); ++pipeline) {
       lines_.push_back(passes_line(pipeline));
       if (options_.messages) lines_.push_back(messages_line(pipeline));
     }
@@ -151,7 +150,7 @@ class Grid {
 
  private:
   std::size_t program_of(int rank) const { return static_cast<std::size_t>(set_.program_of[static_cast<std::size_t>(rank)]); }
-  int rank_of(int pipeline) const { return set_.layout.on_pipeline(column_, pipeline); }
+  int rank_of(int pipeline) const { return set_.layout.moved(column_, Axis::pipeline, pipeline); }
 
   static void put(Line& line, int at, const Cell& cell) {
     if (line.cells.size() <= static_cast<std::size_t>(at)) line.cells.resize(static_cast<std::size_t>(at) + 1);

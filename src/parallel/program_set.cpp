@@ -1,23 +1,21 @@
 #include "parallel/program_set.h"
 
 #include <algorithm>
+#include <set>
 
 namespace plait::parallel {
 
 ProgramSet condensed(const ProgramSet& set) {
   const Layout& layout = set.layout;
-  bool same_over_data = true, same_over_tensor = true;
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const auto runs_as = [&](Coordinates other) {
-      return set.program_of[static_cast<std::size_t>(rank)] == set.program_of[static_cast<std::size_t>(layout.rank(other))];
-    };
-    const Coordinates c = layout.coordinates(rank);
-    same_over_data = same_over_data && runs_as({c.pipeline, 0, c.tensor});
-    same_over_tensor = same_over_tensor && runs_as({c.pipeline, c.data, 0});
-  }
+  const auto program_of = [&](int rank) { return set.program_of[static_cast<std::size_t>(rank)]; };
   ProgramSet smaller = set;
-  if (same_over_data) smaller.layout.data = std::min(2, layout.data);
-  if (same_over_tensor) smaller.layout.tensor = std::min(2, layout.tensor);
+  for (const Axis axis : layout.axes()) {
+    if (axis == Axis::pipeline) continue;
+    bool same = true;
+    for (int rank = 0; rank < layout.ranks(); ++rank)
+      same = same && program_of(rank) == program_of(layout.moved(rank, axis, 0));
+    if (same) smaller.layout = smaller.layout.resized(axis, std::min(2, layout.size(axis)));
+  }
   smaller.program_of.clear();
   for (int rank = 0; rank < smaller.layout.ranks(); ++rank) {
     smaller.program_of.push_back(set.program_of[static_cast<std::size_t>(layout.rank(smaller.layout.coordinates(rank)))]);
@@ -49,6 +47,16 @@ std::optional<Group> collective_group(const Instruction& instruction) {
     case InstructionKind::update: return std::nullopt;
   }
   return std::nullopt;
+}
+
+std::vector<Group> groups_of(const ProgramSet& set) {
+  std::set<Group> groups;
+  for (const RankProgram& of : set.programs) {
+    for (const Instruction& i : of.program.instructions) {
+      if (const auto group = collective_group(i)) groups.insert(*group);
+    }
+  }
+  return {groups.begin(), groups.end()};
 }
 
 bool is_send(InstructionKind kind) {

@@ -33,19 +33,22 @@ struct ProgramSet {
   }
   const Program& program(int rank) const { return of(rank).program; }
   std::vector<int> members(Group group, int rank) const { return layout.members(group, rank, ends); }
-  bool several() const { return layout.tensor > 1; }
+  bool several() const { return layout.size(Axis::tensor) > 1; }
   int segment_count() const { return static_cast<int>(segments.size()); }
   model::SegmentKind kind(int segment) const { return segments[static_cast<std::size_t>(segment)]; }
   int head() const { return segment_count() - 1; }
 };
 
-// The same programs on fewer ranks, for work that grows with their number: of a data or tensor axis along which all ranks run
-// the same program, two ranks stay. Two do all that more of them would, as they all do the same at the same time. Coordinates
-// of a rank that stays are what they were.
+// The same programs on fewer ranks, for work that grows with their number: of an axis along which all ranks run the
+// same program, two ranks stay (all of the pipeline's do). Two do all that more of them would, as they all do the same at the
+// same time. Coordinates of a rank that stays are what they were.
 ProgramSet condensed(const ProgramSet& set);
 
 // The group whose ranks run this instruction together; nothing for one that a rank runs alone, or with a peer.
 std::optional<Group> collective_group(const Instruction& instruction);
+
+// All groups over which the programs run something, ascending.
+std::vector<Group> groups_of(const ProgramSet& set);
 
 bool is_send(InstructionKind kind);
 bool is_receive(InstructionKind kind);

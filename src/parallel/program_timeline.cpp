@@ -1,7 +1,7 @@
 #include "parallel/program_timeline.h"
 
 #include <algorithm>
-#include <array>
+#include <map>
 
 #include "core/error.h"
 
@@ -9,7 +9,6 @@ namespace plait::parallel {
 namespace {
 
 constexpr int no_stream = -1;
-constexpr std::size_t group_count = 4;  // of enum Group
 
 // One stream of one rank.
 struct StreamId {
@@ -26,16 +25,13 @@ class Simulation {
              .streams = std::vector<StreamProgress>(program.streams.size()),
              .group_streams = {},
              .groups = {}};
-      r.group_streams.fill(no_stream);
       for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
         const Instruction& i = program.at(n);
         r.streams[static_cast<std::size_t>(i.stream)].list.push_back(n);
         const auto group = collective_group(i);
         if (!group) continue;
-        int& stream = r.group_streams[static_cast<std::size_t>(*group)];
-        if (stream == no_stream) stream = i.stream;
+        if (r.group_streams.try_emplace(*group, i.stream).second) r.groups[*group] = set.members(*group, rank);
       }
-      for (std::size_t group = 0; group < group_count; ++group) r.groups[group] = set.members(static_cast<Group>(group), rank);
       ranks_.push_back(std::move(r));
       timeline_.ranks.emplace_back(program.instructions.size() * static_cast<std::size_t>(steps));
     }
@@ -63,8 +59,8 @@ class Simulation {
   struct Rank {
     const Program* program = nullptr;
     std::vector<StreamProgress> streams;
-    std::array<int, group_count> group_streams;  // where a group's collectives are
-    std::array<std::vector<int>, group_count> groups;
+    std::map<Group, int> group_streams;  // where a group's collectives are
+    std::map<Group, std::vector<int>> groups;
   };
   struct Head {
     int instruction = 0, step = 0;
@@ -100,15 +96,17 @@ class Simulation {
     std::vector<StreamId> ids;
     if (is_send(i.kind) || is_receive(i.kind)) {
       const StreamSpec& mine = at(id.rank).program->stream_of(i);
-      const int peer = set_.layout.on_pipeline(id.rank, mine.peer);
+      const int peer = set_.layout.moved(id.rank, Axis::pipeline, mine.peer);
       const StreamSpec theirs{is_send(i.kind) ? StreamRole::receive : StreamRole::send,
-                              set_.layout.coordinates(id.rank).pipeline};
+                              set_.layout.coordinate(id.rank, Axis::pipeline)};
       const auto& specs = at(peer).program->streams;
       const auto it = std::find(specs.begin(), specs.end(), theirs);
       ids.push_back({peer, it == specs.end() ? no_stream : static_cast<int>(it - specs.begin())});
     } else if (const auto group = collective_group(i)) {
-      for (const int member : at(id.rank).groups[static_cast<std::size_t>(*group)]) {
-        if (member != id.rank) ids.push_back({member, at(member).group_streams[static_cast<std::size_t>(*group)]});
+      for (const int member : at(id.rank).groups.at(*group)) {
+        if (member == id.rank) continue;
+        const auto theirs = at(member).group_streams.find(*group);
+        ids.push_back({member, theirs == at(member).group_streams.end() ? no_stream : theirs->second});
       }
     }
     return ids;

@@ -59,13 +59,13 @@ Schedule schedule_of(const Config& config, const model::ModelShape& shape, const
   const ParallelConfig& p = config.parallel;
   const ScheduleKind kind = p.schedule.value();
   // By name without a pipeline, all are the same.
-  if (layout.pipeline == 1 && kind != ScheduleKind::file) return make_schedule({.micro_batches = micro_batches});
+  if (layout.size(Axis::pipeline) == 1 && kind != ScheduleKind::file) return make_schedule({.micro_batches = micro_batches});
   if (kind == ScheduleKind::planned && !p.planned_passes) {
-    return planned_schedule(layout.pipeline, static_cast<int>(p.virtual_stages), micro_batches,
+    return planned_schedule(layout.size(Axis::pipeline), static_cast<int>(p.virtual_stages), micro_batches,
                             [&](const StageMap& map) { return times_by_flops(config, shape, map, splits); });
   }
   return make_schedule({.kind = kind,
-                        .ranks = layout.pipeline,
+                        .ranks = layout.size(Axis::pipeline),
                         .virtual_stages = static_cast<int>(p.virtual_stages),
                         .micro_batches = micro_batches,
                         .file = kind == ScheduleKind::planned ? p.planned_passes : p.schedule_file});
@@ -129,14 +129,14 @@ std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
 JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
                        StageSplits* splits) {
   const std::int64_t micro_batch = config.train.micro_batch;
-  const std::int64_t per_round = micro_batch * layout.data;
+  const std::int64_t per_round = micro_batch * layout.size(Axis::data);
   if (config.train.global_batch % per_round != 0) {
     throw ConfigError({{"train.global_batch", std::to_string(config.train.global_batch),
                         "must be a multiple of train.micro_batch × data-parallel ranks = " + std::to_string(micro_batch) +
-                            " × " + std::to_string(layout.data),
+                            " × " + std::to_string(layout.size(Axis::data)),
                         "", 0}});
   }
-  if (const std::string why = too_many_passes(config, layout.data); !why.empty())
+  if (const std::string why = too_many_passes(config, layout.size(Axis::data)); !why.empty())
     throw ConfigError({{"train.global_batch", std::to_string(config.train.global_batch), why, "", 0}});
   const DType compute = compute_type(config, device_kind);
   DType gradients = dtype_from(config.precision.gradients);
@@ -144,29 +144,31 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   if (gradients == DType::bf16 && compute != DType::bf16) {
     throw ConfigError({{"precision.gradients", config.precision.gradients, "bf16 gradients need bf16 compute", "", 0}});
   }
-  const model::ModelShape shape = model::resolve_shape(config.model, vocab, config.data.sequence_length, layout.tensor);
-  JobOutline job{.sizes = {.shape = shape,
-                           .split = {0, layout.tensor, config.parallel.sequence_parallel && layout.tensor > 1},
-                           .micro_batch = {micro_batch, config.data.sequence_length},
-                           .compute = compute,
-                           .recompute = config.parallel.recompute.value()},
-                 .gradient_type = gradients,
-                 .master_type = compute == DType::f64 ? DType::f64 : DType::f32,
-                 .separate_master = true,
-                 .braids = choose_braids(config, layout),
-                 .micro_batches = static_cast<int>(config.train.global_batch / per_round),
-                 .schedule = {},
-                 .stages = {}};
-  if (job.sizes.split.sequence_parallel && job.sizes.micro_batch.rows() % layout.tensor != 0) {
-    throw ConfigError({{"parallel.tensor", std::to_string(layout.tensor),
+  const model::ModelShape shape =
+      model::resolve_shape(config.model, vocab, config.data.sequence_length, layout.size(Axis::tensor));
+  JobOutline job{
+      .sizes = {.shape = shape,
+                .split = {0, layout.size(Axis::tensor), config.parallel.sequence_parallel && layout.size(Axis::tensor) > 1},
+                .micro_batch = {micro_batch, config.data.sequence_length},
+                .compute = compute,
+                .recompute = config.parallel.recompute.value()},
+      .gradient_type = gradients,
+      .master_type = compute == DType::f64 ? DType::f64 : DType::f32,
+      .separate_master = true,
+      .braids = choose_braids(config, layout),
+      .micro_batches = static_cast<int>(config.train.global_batch / per_round),
+      .schedule = {},
+      .stages = {}};
+  if (job.sizes.split.sequence_parallel && job.sizes.micro_batch.rows() % layout.size(Axis::tensor) != 0) {
+    throw ConfigError({{"parallel.tensor", std::to_string(layout.size(Axis::tensor)),
                         "must divide the tokens of a micro-batch, " + std::to_string(job.sizes.micro_batch.rows()) +
                             ", with parallel.sequence_parallel",
                         "", 0}});
   }
-  if (layout.tensor > exchange_links::most_ranks && choose_exchanges(config).way == ExchangeWay::links) {
+  if (layout.size(Axis::tensor) > exchange_links::most_ranks && choose_exchanges(config).way == ExchangeWay::links) {
     throw ConfigError({{"comm.exchanges", to_string(ExchangeWay::links),
                         "needs a parallel.tensor of at most " + std::to_string(exchange_links::most_ranks) + ", here it is " +
-                            std::to_string(layout.tensor) + "; comm.exchanges=library takes any",
+                            std::to_string(layout.size(Axis::tensor)) + "; comm.exchanges=library takes any",
                         "", 0}});
   }
   job.separate_master = config.parallel.zero > 0 || job.master_type != compute;
@@ -197,18 +199,18 @@ RankPlan make_rank_plan(const Config& config, std::int64_t vocab, const Layout& 
 RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layout& layout, int rank, DeviceKind device_kind) {
   const Coordinates at = layout.coordinates(rank);
   model::SegmentSizes sizes = job.sizes;
-  sizes.split.rank = at.tensor;
+  sizes.split.rank = at[Axis::tensor];
   const model::ModelShape& shape = sizes.shape;
   const Schedule& schedule = job.schedule;
-  const std::vector<int> segments = segments_of(schedule, job.stages, at.pipeline);
+  const std::vector<int> segments = segments_of(schedule, job.stages, at[Axis::pipeline]);
   std::vector<int> chunk_starts;
-  for (int chunk = 0; chunk < schedule.stages.chunks(at.pipeline); ++chunk) {
-    chunk_starts.push_back(job.stages[static_cast<std::size_t>(schedule.stages.stage(at.pipeline, chunk))].first);
+  for (int chunk = 0; chunk < schedule.stages.chunks(at[Axis::pipeline]); ++chunk) {
+    chunk_starts.push_back(job.stages[static_cast<std::size_t>(schedule.stages.stage(at[Axis::pipeline], chunk))].first);
   }
   const bool tied_here = shape.tie_embeddings && segments.front() == 0 && segments.back() == shape.head_segment();
   std::vector<model::Parameter> parameters = model::parameters(shape, sizes.split, segments);
   const int zero = static_cast<int>(config.parallel.zero);
-  FlatLayout flat(parameters, {.data = {at.data, layout.data, zero},
+  FlatLayout flat(parameters, {.data = {at[Axis::data], layout.size(Axis::data), zero},
                                .bucket_bytes = bucket_bytes(config, parameters, job.gradient_type),
                                .gradient_type = job.gradient_type,
                                .tied_head = tied_here ? shape.head_segment() : -1,
@@ -238,10 +240,10 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
   const ProgramSpec spec{.schedule = schedule,
                          .segments = model::segment_kinds(shape),
                          .stages = job.stages,
-                         .rank = at.pipeline,
+                         .rank = at[Axis::pipeline],
                          .buckets = plan.flat.buckets(),
                          .zero = zero,
-                         .several = layout.tensor > 1,
+                         .several = layout.size(Axis::tensor) > 1,
                          .sequence_parallel = sizes.split.sequence_parallel,
                          .recompute = sizes.recompute != model::Recompute::none,
                          .overlap = config.comm.overlap,
@@ -259,8 +261,8 @@ ExchangeChoice choose_exchanges(const Config& config) {
 }
 
 BraidChoice choose_braids(const Config& config, const Layout& layout) {
-  const MeshSizes mesh{layout.data, layout.tensor, layout.pipeline};
-  if (layout.tensor == 1) return {Braid::none, "nothing is exchanged within passes"};
+  const MeshSizes mesh{layout.size(Axis::data), layout.size(Axis::tensor), layout.size(Axis::pipeline)};
+  if (layout.size(Axis::tensor) == 1) return {Braid::none, "nothing is exchanged within passes"};
   const std::optional<Braid> asked = config.comm.braid;
   const std::string set = "comm.braid=" + (asked ? to_string(*asked) : "auto");
   if (asked == Braid::none || asked == Braid::passes) return {*asked, set + " asks for it"};
@@ -275,23 +277,23 @@ BraidChoice choose_braids(const Config& config, const Layout& layout) {
                                std::to_string(limits::halved_rows) + " or more"};
   }
   // Gradients are reduced after every micro-batch, which would be every half.
-  if (config.parallel.zero >= 2 && layout.data > 1)
+  if (config.parallel.zero >= 2 && layout.size(Axis::data) > 1)
     return {Braid::passes, set + " takes no halves with parallel.zero=2, which reduces gradients after each"};
   return {Braid::halves, set + " takes them, as nothing else is there to braid a forward with; comm.braid=passes takes none"};
 }
 
 std::size_t RankPlan::landing_bytes() const {
   if (!exchanges_by_links()) return 0;
-  return static_cast<std::size_t>((layout.tensor - 1) * exchange_links::places) *
+  return static_cast<std::size_t>((layout.size(Axis::tensor) - 1) * exchange_links::places) *
          exchange_links::rounded_up(exchange_slice_bytes());
 }
 
 std::vector<std::vector<int>> communicators_of(const RankPlan& plan) {
   std::vector<std::vector<int>> list;
   std::set<std::vector<int>> shared;
-  for (const Group group : {Group::tensor, Group::data, Group::tied, Group::world}) {
+  for (const Group& group : groups::all) {
     std::vector<int> members = plan.members(group);
-    if (group == Group::tensor && plan.exchanges_by_links()) continue;
+    if (group == groups::tensor && plan.exchanges_by_links()) continue;
     if (members.size() > 1 && (!shares_communicator(group) || shared.insert(members).second))
       list.push_back(std::move(members));
   }

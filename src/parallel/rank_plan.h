@@ -72,9 +72,10 @@ struct RankPlan {
   bool meets() const;  // its training program has a `meet`
   // Its tensor group goes by links (comm/p2p/link_communicator.h), in messages of at most exchange_slice_bytes(), which land in
   // landing_bytes() of memory; in less where messages come through slots in the host's.
-  bool exchanges_by_links() const { return exchanges.way == ExchangeWay::links && layout.tensor > 1; }
+  bool exchanges_by_links() const { return exchanges.way == ExchangeWay::links && layout.size(Axis::tensor) > 1; }
   std::size_t exchange_slice_bytes() const {
-    return static_cast<std::size_t>((sizes.micro_batch.rows() + layout.tensor - 1) / layout.tensor * sizes.shape.hidden) *
+    return static_cast<std::size_t>((sizes.micro_batch.rows() + layout.size(Axis::tensor) - 1) / layout.size(Axis::tensor) *
+                                    sizes.shape.hidden) *
            size_of(sizes.compute);
   }
   std::size_t landing_bytes() const;
@@ -82,9 +83,6 @@ struct RankPlan {
   model::ModelShape local_shape() const { return sizes.shape.local(sizes.split.size); }
 };
 
-// The tensor group has a stream of its own, on which it runs at the same time as the others on theirs. Those share one
-// communicator where they have the same members.
-constexpr bool shares_communicator(Group group) { return group != Group::tensor; }
 // The members of every communicator of several ranks that this rank has, in the order in which all ranks make them.
 std::vector<std::vector<int>> communicators_of(const RankPlan& plan);
 

@@ -28,9 +28,7 @@ class RankEvents {
  public:
   RankEvents(const Program& program, const Layout& layout, int rank, const std::string& device, std::size_t most_bytes)
       : program_(program), layout_(layout), rank_(rank), most_bytes_(most_bytes) {
-    const Coordinates c = layout.coordinates(rank);
-    name("process_name", 0,
-         fmt::format("rank {} (pipeline {}, data {}, tensor {}) on {}", rank, c.pipeline, c.data, c.tensor, device));
+    name("process_name", 0, fmt::format("rank {} ({}) on {}", rank, to_string(layout.coordinates(rank)), device));
     add({{"ph", "M"}, {"pid", rank}, {"name", "process_sort_index"}, {"args", {{"sort_index", rank}}}});
     for (std::size_t s = 0; s < program_.streams.size(); ++s)
       name("thread_name", static_cast<int>(s), to_string(program_.streams[s]));
@@ -129,7 +127,7 @@ class RankEvents {
     if (is_send(i.kind) || is_receive(i.kind)) args["peer"] = peer(i);
     return args;
   }
-  int peer(const Instruction& i) const { return layout_.on_pipeline(rank_, program_.stream_of(i).peer); }
+  int peer(const Instruction& i) const { return layout_.moved(rank_, Axis::pipeline, program_.stream_of(i).peer); }
 
   void instruction(const StepTrace::Slice& timed) {
     const Instruction& i = program_.at(timed.instruction);

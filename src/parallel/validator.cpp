@@ -16,7 +16,7 @@ void require_shape(const ProgramSet& set) {
   const bool programs = std::all_of(set.program_of.begin(), set.program_of.end(),
                                     [&](int p) { return p >= 0 && p < static_cast<int>(set.programs.size()); });
   require(static_cast<int>(set.program_of.size()) == set.layout.ranks() && programs, "ProgramSet: a program for every rank");
-  const auto is_rank = [&](int rank) { return rank >= 0 && rank < set.layout.pipeline; };
+  const auto is_rank = [&](int rank) { return rank >= 0 && rank < set.layout.size(Axis::pipeline); };
   require(set.segment_count() >= 2 && set.micro_batches >= 1 && is_rank(set.ends.first) && is_rank(set.ends.last),
           "ProgramSet: sizes and the ranks of the model's ends");
 }
@@ -28,9 +28,7 @@ std::string name_of(const Program& program, int index) {
 }
 
 std::string to_string(const ProgramProblem& problem, const ProgramSet& set) {
-  const Coordinates c = set.layout.coordinates(problem.rank);
-  std::string text = "rank " + std::to_string(problem.rank) + " (pipeline " + std::to_string(c.pipeline) + ", data " +
-                     std::to_string(c.data) + ", tensor " + std::to_string(c.tensor) + ")";
+  std::string text = "rank " + std::to_string(problem.rank) + " (" + to_string(set.layout.coordinates(problem.rank)) + ")";
   if (problem.instruction >= 0) text += ", " + name_of(set.program(problem.rank), problem.instruction);
   return text + ": " + problem.words;
 }

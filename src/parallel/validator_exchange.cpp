@@ -43,8 +43,8 @@ std::string to_string(const std::pair<int, int>& place) {
 
 void check_link(const ProgramSet& set, int from, int to, ProblemList& problems) {
   const Program &sender = set.program(from), &receiver = set.program(to);
-  const std::vector<int> sent = messages_on(sender, {StreamRole::send, set.layout.coordinates(to).pipeline});
-  const std::vector<int> received = messages_on(receiver, {StreamRole::receive, set.layout.coordinates(from).pipeline});
+  const std::vector<int> sent = messages_on(sender, {StreamRole::send, set.layout.coordinate(to, Axis::pipeline)});
+  const std::vector<int> received = messages_on(receiver, {StreamRole::receive, set.layout.coordinate(from, Axis::pipeline)});
   for (std::size_t n = 0; n < std::max(sent.size(), received.size()); ++n) {
     if (n >= received.size()) {
       return problems.add(from, sent[n],
@@ -71,11 +71,17 @@ void check_link(const ProgramSet& set, int from, int to, ProblemList& problems) 
   }
 }
 
-// Groups of the same ranks may be one communicator, except that the tensor group runs beside the others.
+// Groups of the same ranks may be one communicator (shares_communicator()).
 std::vector<std::vector<Group>> communicators(const ProgramSet& set, int rank) {
   std::map<std::vector<int>, std::vector<Group>> by_members;
-  for (const Group group : {Group::data, Group::tied, Group::world}) by_members[set.members(group, rank)].push_back(group);
-  std::vector<std::vector<Group>> list = {{Group::tensor}};
+  std::vector<std::vector<Group>> list;
+  for (const Group& group : groups_of(set)) {
+    if (shares_communicator(group)) {
+      by_members[set.members(group, rank)].push_back(group);
+    } else {
+      list.push_back({group});
+    }
+  }
   for (auto& [members, of_same] : by_members) list.push_back(std::move(of_same));
   return list;
 }
@@ -92,7 +98,7 @@ std::vector<int> collectives_of(const Program& program, const std::vector<Group>
 
 // What all members must have alike. Ranks of other stages hold other buckets; of those they share only the sizes are the same.
 auto signature(const ProgramSet& set, int rank, const Instruction& i) {
-  const bool same_stages = i.group == Group::data || i.group == Group::tensor;
+  const bool same_stages = !i.group.axes.contains(Axis::pipeline);
   const std::vector<Bucket>& buckets = set.of(rank).buckets;
   const std::int64_t elements = i.bucket < 0 ? 0 : buckets[static_cast<std::size_t>(i.bucket)].range.count;
   return std::tuple(i.kind, i.group, i.micro_batch, i.segment, i.exchange.sum, i.exchange.gather, same_stages ? i.bucket : -1,
@@ -128,9 +134,9 @@ void check_communicator(const ProgramSet& set, int rank, const std::vector<Group
 
 void check_messages(const ProgramSet& set, ProblemList& problems) {
   for (int from = 0; from < set.layout.ranks(); ++from) {
-    const int mine = set.layout.coordinates(from).pipeline;
-    for (int peer = 0; peer < set.layout.pipeline; ++peer) {
-      if (peer != mine) check_link(set, from, set.layout.on_pipeline(from, peer), problems);
+    const int mine = set.layout.coordinate(from, Axis::pipeline);
+    for (int peer = 0; peer < set.layout.size(Axis::pipeline); ++peer) {
+      if (peer != mine) check_link(set, from, set.layout.moved(from, Axis::pipeline, peer), problems);
     }
   }
 }

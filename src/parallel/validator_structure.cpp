@@ -12,7 +12,7 @@ constexpr int whole_program = -1;
 
 // What makes two instructions the same piece of work.
 auto identity(const Instruction& i) {
-  const Group group = collective_group(i).value_or(Group::world);
+  const Group group = collective_group(i).value_or(groups::world);
   return std::tuple(i.kind, group, i.micro_batch, i.chunk, i.segment, i.bucket, i.exchange.sum, i.exchange.norm,
                     i.exchange.gather);
 }
@@ -30,7 +30,7 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
     const Chunk& chunk = program.chunks[static_cast<std::size_t>(c)];
     const bool after = chunk.next_rank >= 0, before = chunk.previous_rank >= 0;
     const auto exchange = [&](InstructionKind kind, int segment, const Exchange& parts) {
-      for_each_micro_batch({.kind = kind, .chunk = c, .segment = segment, .group = Group::tensor, .exchange = parts});
+      for_each_micro_batch({.kind = kind, .chunk = c, .segment = segment, .group = groups::tensor, .exchange = parts});
     };
     if (set.several() && has_output(set.kind(chunk.last_segment())))
       exchange(exchange_forward, chunk.end_segment, {.sum = true});
@@ -47,7 +47,7 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
       if (set.training) for_each_micro_batch({.kind = backward_weight, .chunk = c, .segment = segment});
       if (!has_output(kind)) {
         if (set.several())
-          for_each_micro_batch({.kind = exchange_loss, .chunk = c, .segment = segment, .group = Group::tensor});
+          for_each_micro_batch({.kind = exchange_loss, .chunk = c, .segment = segment, .group = groups::tensor});
         for_each_micro_batch({.kind = loss, .chunk = c, .segment = segment});
       }
       if (!has_norm(kind)) continue;
@@ -63,22 +63,21 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
   if (at_an_end) for_each_micro_batch({.kind = load_batch});
   if (!set.training) return list;
   const std::vector<Bucket>& buckets = set.of(rank).buckets;
-  const auto is_tied = [](const Bucket& b) { return b.sum == model::GradientSum::tied; };
-  if (std::any_of(buckets.begin(), buckets.end(), is_tied)) list.push_back({.kind = meet, .group = Group::tied});
+  const auto is_tied = [](const Bucket& b) { return b.partial.contains(Axis::pipeline); };
+  if (std::any_of(buckets.begin(), buckets.end(), is_tied)) list.push_back({.kind = meet, .group = groups::tied});
   for (int b = 0; b < static_cast<int>(buckets.size()); ++b) {
-    const Instruction reduce{.kind = reduce_gradients, .bucket = b, .group = Group::data};
+    const Instruction reduce{.kind = reduce_gradients, .bucket = b, .group = groups::replicas};
     if (set.zero >= 2) {
       for_each_micro_batch(reduce);
     } else {
       list.push_back(reduce);
     }
-    const model::GradientSum sum = buckets[static_cast<std::size_t>(b)].sum;
-    if (sum == model::GradientSum::tensor) list.push_back({.kind = reduce_gradients, .bucket = b, .group = Group::tensor});
-    if (sum == model::GradientSum::tied) list.push_back({.kind = reduce_gradients, .bucket = b, .group = Group::tied});
-    if (set.zero >= 1) list.push_back({.kind = gather_weights, .bucket = b, .group = Group::data});
+    buckets[static_cast<std::size_t>(b)].further().for_each(
+        [&](Axis axis) { list.push_back({.kind = reduce_gradients, .bucket = b, .group = group_along(axis)}); });
+    if (set.zero >= 1) list.push_back({.kind = gather_weights, .bucket = b, .group = groups::replicas});
   }
   list.push_back({.kind = gradient_norm});
-  list.push_back({.kind = reduce_scalars, .group = Group::world});
+  list.push_back({.kind = reduce_scalars, .group = groups::world});
   list.push_back({.kind = update});
   return list;
 }
@@ -100,7 +99,7 @@ bool may_run(const StreamSpec& stream, const Instruction& i, const Program& prog
     case load_batch: return stream.role == StreamRole::compute || stream.role == StreamRole::copy;
     case meet:
     case reduce_gradients:
-      if (i.group == Group::tensor) return stream.role == StreamRole::compute || stream.role == StreamRole::exchange;
+      if (i.group == groups::tensor) return stream.role == StreamRole::compute || stream.role == StreamRole::exchange;
       return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
     case reduce_scalars:
     case gather_weights: return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
@@ -190,7 +189,7 @@ class RankStructure {
           problem("bucket " + std::to_string(b) + " has segment " + std::to_string(segment) + " of another rank");
         reduced.insert(segment);
       }
-      tied_sum = tied_sum || (buckets_[b].sum == model::GradientSum::tied && (has(0) || has(set_.head())));
+      tied_sum = tied_sum || (buckets_[b].partial.contains(Axis::pipeline) && (has(0) || has(set_.head())));
       whole_table = whole_table || (has(0) && has(set_.head()));
     }
     if (!set_.training) return;
@@ -272,10 +271,10 @@ void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) 
   };
   std::map<int, Stage> stages;
   const auto problem = [&](int pipeline, const std::string& words) {
-    problems.add(set.layout.on_pipeline(first_rank, pipeline), whole_program, words);
+    problems.add(set.layout.moved(first_rank, Axis::pipeline, pipeline), whole_program, words);
   };
-  for (int pipeline = 0; pipeline < set.layout.pipeline; ++pipeline) {
-    for (const Chunk& c : set.program(set.layout.on_pipeline(first_rank, pipeline)).chunks) {
+  for (int pipeline = 0; pipeline < set.layout.size(Axis::pipeline); ++pipeline) {
+    for (const Chunk& c : set.program(set.layout.moved(first_rank, Axis::pipeline, pipeline)).chunks) {
       if (!stages.try_emplace(c.stage, Stage{pipeline, &c}).second) {
         problem(pipeline, "has stage " + std::to_string(c.stage) + ", which another chunk is too");
       }
@@ -318,7 +317,9 @@ void check_stages(const ProgramSet& set, int first_rank, ProblemList& problems) 
 }  // namespace
 
 void check_structure(const ProgramSet& set, ProblemList& problems) {
-  for (int rank = 0; rank < set.layout.data * set.layout.tensor; ++rank) check_stages(set, rank, problems);
+  for (int rank = 0; rank < set.layout.ranks(); ++rank) {
+    if (set.layout.coordinate(rank, Axis::pipeline) == 0) check_stages(set, rank, problems);
+  }
   if (!problems.empty()) return;
   for (const int rank : ranks_of_programs(set)) RankStructure(set, rank, problems).check();
 }

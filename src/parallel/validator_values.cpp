@@ -53,11 +53,11 @@ struct GradientParts {
 
 struct BucketState {
   std::map<int, GradientParts> segments;
-  Sum table;            // of the embedding and a tied head together, in the bucket that has them
-  int reductions = 0;   // over the data group, in this step
-  bool summed = false;  // over the further group that the bucket asks for
-  int updates = 0;      // in its weights
-  bool whole = true;    // its weights: false after an update of this rank's shard
+  Sum table;           // of the embedding and a tied head together, in the bucket that has them
+  int reductions = 0;  // over the data group, in this step
+  AxisSet summed;      // over further axes than the data axis
+  int updates = 0;     // in its weights
+  bool whole = true;   // its weights: false after an update of this rank's shard
 };
 
 class SymbolicRank {
@@ -91,7 +91,7 @@ class SymbolicRank {
       for (auto& [segment, gradient] : s.segments) gradient = {};
       s.table = {};
       s.reductions = 0;
-      s.summed = false;
+      s.summed = {};
     }
     losses_ = {};
     met_ = normed_ = scalars_reduced_ = false;
@@ -299,10 +299,10 @@ class SymbolicRank {
 
   void reduce(const Instruction& i) {
     BucketState& s = states_[static_cast<std::size_t>(i.bucket)];
-    if (i.group != Group::data) {
+    if (i.group != groups::replicas) {
       if (s.reductions < reductions_per_step()) problem("runs before the bucket has been reduced over the data group");
-      if (i.group == Group::tied && !met_) problem("runs before the stages have met");
-      s.summed = true;
+      if (i.group == groups::tied && !met_) problem("runs before the stages have met");
+      i.group.axes.for_each([&](Axis axis) { s.summed = s.summed.with(axis); });
       return;
     }
     const int wanted = set_.zero >= 2 ? 1 : set_.micro_batches;
@@ -333,10 +333,9 @@ class SymbolicRank {
     for (std::size_t b = 0; b < states_.size(); ++b) {
       const std::string words = "runs before bucket " + std::to_string(b) + " is ";
       if (states_[b].reductions < reductions_per_step()) problem(words + "reduced over the data group");
-      const model::GradientSum sum = buckets_[b].sum;
-      if (sum == model::GradientSum::none || states_[b].summed) continue;
-      problem(words + "summed over the " + to_string(sum == model::GradientSum::tensor ? Group::tensor : Group::tied) +
-              " group");
+      buckets_[b].further().for_each([&](Axis axis) {
+        if (!states_[b].summed.contains(axis)) problem(words + "summed over the " + to_string(group_along(axis)) + " group");
+      });
     }
     if (counts_losses_ && losses_.contributions < set_.micro_batches) problem("runs before all losses are there");
     normed_ = true;

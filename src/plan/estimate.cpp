@@ -88,7 +88,7 @@ SegmentParts Estimator::scratch(const model::SegmentSizes& sizes) {
 }
 
 Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
-  const parallel::Layout layout{static_cast<int>(c.pipeline), static_cast<int>(c.data), static_cast<int>(c.tensor)};
+  const parallel::Layout layout = parallel::make_layout(c.pipeline, c.data, c.tensor);
   Config chosen = with(config_, c);
   chosen.comm.braid = Braid::none;  // what it hides, the simulation tells
   // Planning passes takes its time. A planned schedule is taken for the named one that it is no slower than.

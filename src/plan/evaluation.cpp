@@ -15,16 +15,15 @@
 namespace plait::plan {
 namespace {
 
-using parallel::Coordinates;
 using parallel::Layout;
 
 // Micro-batches of a shortened step, for each pipeline rank: the schedule's rhythm has settled long before.
 constexpr std::int64_t shortened_micro_batches = 4;
 
 Candidate candidate_of(const Config& config, const Layout& layout) {
-  return {.data = layout.data,
-          .tensor = layout.tensor,
-          .pipeline = layout.pipeline,
+  return {.data = layout.size(Axis::data),
+          .tensor = layout.size(Axis::tensor),
+          .pipeline = layout.size(Axis::pipeline),
           .micro_batch = config.train.micro_batch,
           .virtual_stages = config.parallel.virtual_stages,
           .zero = config.parallel.zero,
@@ -51,7 +50,7 @@ bool may_be_shortened(const Config& config, const Layout& layout, std::int64_t w
   const ScheduleRow& row = schedule_row(config.parallel.schedule.value());
   if (row.in_flight == nullptr || config.parallel.planned_passes) return false;
   const auto most = [&](std::int64_t micro_batches) {
-    return row.in_flight({.ranks = static_cast<double>(layout.pipeline),
+    return row.in_flight({.ranks = static_cast<double>(layout.size(Axis::pipeline)),
                           .chunks = static_cast<double>(row.chunks_with(config.parallel.virtual_stages)),
                           .micro_batches = static_cast<double>(micro_batches)});
   };
@@ -84,7 +83,7 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
     std::vector<std::tuple<double, double, std::string>> ways;
     for (const parallel::StreamSpec& stream : programs.program(rank).streams) {
       if (stream.role != parallel::StreamRole::send) continue;
-      const int peer = programs.layout.on_pipeline(rank, stream.peer);
+      const int peer = programs.layout.moved(rank, Axis::pipeline, stream.peer);
       const topology::Way& way = fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
       ways.emplace_back(way.gb_per_s, way.latency_us, way.link);
     }
@@ -96,9 +95,7 @@ std::vector<int> alike_in_ways(const parallel::ProgramSet& programs, const std::
 // Links are within hosts: a run of anything else would refuse to begin.
 void require_one_host(const Layout& layout, const std::vector<int>& gpus, const topology::Fabric& fabric) {
   for (int rank = 0; rank < layout.ranks(); ++rank) {
-    Coordinates first = layout.coordinates(rank);
-    first.tensor = 0;
-    const int other = layout.rank(first);
+    const int other = layout.moved(rank, Axis::tensor, 0);
     if (fabric.host_of(gpus[static_cast<std::size_t>(rank)]) == fabric.host_of(gpus[static_cast<std::size_t>(other)])) continue;
     throw ConfigError(
         fmt::format("comm.exchanges=links: tensor-parallel ranks {} and {} of {} would be on two hosts, between which "
@@ -111,7 +108,7 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
                    topology::Fabric& fabric, SimulationOptions options) {
   const Layout& layout = stages.front().layout;
   const std::vector<int>& gpus = placement.gpu_of_rank;
-  const NarrowestWay& tensor = placement.cost.tensor.narrowest;
+  const NarrowestWay tensor = placement.cost.of(parallel::groups::tensor).narrowest;
   const double tensor_latency = tensor.from >= 0 ? fabric.way(tensor.from, tensor.to).latency_us : 0;
   const parallel::ProgramSet programs = parallel::training_programs(stages);
   const WorkOf work_of = [&](int rank, int index) {
@@ -119,10 +116,10 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
     const parallel::Instruction& i = program.at(index);
     const topology::Way* way = nullptr;
     if (parallel::is_send(i.kind)) {
-      const int peer = layout.on_pipeline(rank, program.stream_of(i).peer);
+      const int peer = layout.moved(rank, Axis::pipeline, program.stream_of(i).peer);
       way = &fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
     }
-    return costs.work(layout.coordinates(rank).pipeline, index, tensor_latency, way);
+    return costs.work(layout.coordinate(rank, Axis::pipeline), index, tensor_latency, way);
   };
   options.same_work = alike_in_ways(programs, gpus, fabric);
   return simulate_step(programs, work_of, topology::network_of(fabric), gpus, options);
@@ -172,9 +169,9 @@ Evaluation evaluate_plans(const Config& config, const std::vector<parallel::Rank
     throw ConfigError("placement: on this topology some ranks of " + layout.to_string() + " cannot reach those they need");
   topology::Fabric& fabric = *site.fabric;
   if (stages.front().exchanges_by_links()) require_one_host(layout, result.placement.gpu_of_rank, fabric);
-  result.tensor = axis_link(cost.tensor, fabric, "tensor groups");
-  result.pipeline = axis_link(cost.pipeline, fabric, "messages");
-  result.data = axis_link(cost.data, fabric, "data groups");
+  result.tensor = axis_link(cost.of(parallel::groups::tensor), fabric, "tensor groups");
+  result.pipeline = axis_link(cost.messages, fabric, "messages");
+  result.data = axis_link(cost.of(parallel::groups::replicas), fabric, "data groups");
   const Simulated simulated = simulate(stages, costs, result.placement, fabric, {});
   result.step_seconds = simulated.step_seconds;
   result.bubble_fraction = simulated.mean_bubble_fraction();
@@ -192,8 +189,8 @@ Evaluation evaluate(const Config& config, std::int64_t vocab, int ranks, const S
 Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int ranks, const Site& site, Placer& placer,
                               const PlacementOptions& options) {
   const Layout layout = parallel::resolve_layout(config.parallel, ranks);
-  const std::int64_t per_round = config.train.micro_batch * layout.data;
-  const std::int64_t whole = config.train.global_batch / per_round, few = shortened_micro_batches * layout.pipeline;
+  const std::int64_t per_round = config.train.micro_batch * layout.size(Axis::data);
+  const std::int64_t whole = config.train.global_batch / per_round, few = shortened_micro_batches * layout.size(Axis::pipeline);
   const bool shortened =
       config.train.global_batch % per_round == 0 && whole > 2 * few && may_be_shortened(config, layout, whole, 2 * few);
   Config shorter = config;

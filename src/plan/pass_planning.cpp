@@ -24,8 +24,9 @@ constexpr std::size_t head = index_of(model::SegmentKind::head);
 // The slowest way around a tensor group, of ranks on GPUs of their own numbers.
 RingSpeed tensor_ring(const Layout& layout, topology::Fabric& fabric) {
   RingSpeed slowest;
-  for (int t = 0; t < layout.tensor && layout.tensor > 1; ++t) {
-    const topology::Way& way = fabric.way(layout.rank({0, 0, t}), layout.rank({0, 0, (t + 1) % layout.tensor}));
+  for (int t = 0; t < layout.size(Axis::tensor) && layout.size(Axis::tensor) > 1; ++t) {
+    const topology::Way& way =
+        fabric.way(layout.moved(0, Axis::tensor, t), layout.moved(0, Axis::tensor, (t + 1) % layout.size(Axis::tensor)));
     if (t == 0 || way.gb_per_s < slowest.gb_per_s) slowest = {way.gb_per_s, way.latency_us};
   }
   return slowest;
@@ -36,11 +37,11 @@ double send_seconds(const Machine& machine, const model::SegmentSizes& sizes, co
   const CommunicationCosts communication(machine);
   const double bytes = static_cast<double>(sizes.own_residual_bytes());
   double seconds = 0;
-  for (int p = 0; p + 1 < layout.pipeline; ++p) {
-    const topology::Way& way = fabric.way(layout.rank({p, 0, 0}), layout.rank({p + 1, 0, 0}));
+  for (int p = 0; p + 1 < layout.size(Axis::pipeline); ++p) {
+    const topology::Way& way = fabric.way(layout.moved(0, Axis::pipeline, p), layout.moved(0, Axis::pipeline, p + 1));
     if (way.gb_per_s > 0) seconds += communication.message(bytes, way).seconds + bytes / (way.gb_per_s * 1e9);
   }
-  return seconds / std::max(1, layout.pipeline - 1);
+  return seconds / std::max(1, layout.size(Axis::pipeline) - 1);
 }
 
 class PassPlanning {
@@ -56,7 +57,7 @@ class PassPlanning {
         hidden_(hidden(seconds_)),
         send_(send_seconds(site.machine, outline_.sizes, layout, *site.fabric)),
         kept_(activation_bytes(outline_.sizes)),
-        room_(static_cast<std::size_t>(layout.pipeline), std::numeric_limits<double>::infinity()) {}
+        room_(static_cast<std::size_t>(layout.size(Axis::pipeline)), std::numeric_limits<double>::infinity()) {}
 
   std::vector<parallel::RankPlan> run() {
     Attempt* listed = &attempt();
@@ -76,7 +77,7 @@ class PassPlanning {
       keep(*listed);
     }
     // Those by name split no backward, or hold less of it, so that they may fit with more micro-batches than lists do.
-    for (const StageMap& map : parallel::stage_placements(layout_.pipeline, chunks())) {
+    for (const StageMap& map : parallel::stage_placements(layout_.size(Axis::pipeline), chunks())) {
       for (const Schedule& schedule : parallel::named_schedules(map, outline_.micro_batches)) {
         if (!best || length_of(schedule, times(map)) < best->length) keep(attempt(schedule));
       }
@@ -125,7 +126,7 @@ class PassPlanning {
     }
     parallel::take_head_at_once(times, seconds_.backward_weight[head]);
     for (std::size_t rank = 0; rank < whole.size(); ++rank)
-      times.limit.push_back(std::clamp(room_[rank], whole[rank], 2 * layout_.pipeline * whole[rank]));
+      times.limit.push_back(std::clamp(room_[rank], whole[rank], 2 * layout_.size(Axis::pipeline) * whole[rank]));
     return times;
   }
 
@@ -141,7 +142,7 @@ class PassPlanning {
 
   // The one of these passes, made when they are first asked for: other room often gives the same, and plans take their time.
   Attempt& attempt() {
-    return attempt(parallel::planned_schedule(layout_.pipeline, chunks(), outline_.micro_batches,
+    return attempt(parallel::planned_schedule(layout_.size(Axis::pipeline), chunks(), outline_.micro_batches,
                                               [this](const StageMap& map) { return times(map); }));
   }
 
@@ -157,7 +158,7 @@ class PassPlanning {
     Attempt made{.plans = make_stage_plans(config_, vocab_, layout_, site_.kind),
                  .length = length_of(schedule, listed_by),
                  .beside = {}};
-    for (int rank = 0; rank < layout_.pipeline; ++rank) {
+    for (int rank = 0; rank < layout_.size(Axis::pipeline); ++rank) {
       const parallel::RankPlan& plan = made.plans[static_cast<std::size_t>(rank)];
       const double bytes = static_cast<double>(plan.memory.total_bytes()) + library_bytes(site_.machine, plan);
       made.beside.push_back(bytes - most_held(schedule, listed_by, rank));

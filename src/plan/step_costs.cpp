@@ -24,7 +24,8 @@ bool is_of_segment(const Instruction& i) { return i.segment >= 0; }
 // Of what a collective's tensor consists.
 double gradient_bytes(const RankPlan& plan, const Instruction& i) {
   const parallel::Bucket& bucket = plan.flat.buckets()[at(i.bucket)];
-  const std::int64_t elements = i.group == parallel::Group::data ? bucket.range.count : plan.flat.kept_gradient(bucket).count;
+  const std::int64_t elements =
+      i.group == parallel::groups::replicas ? bucket.range.count : plan.flat.kept_gradient(bucket).count;
   return static_cast<double>(size_of(plan.gradient_type)) * static_cast<double>(elements);
 }
 
@@ -35,14 +36,14 @@ double tree_seconds(const topology::DeviceProfile& profile, int ranks) {
 }
 
 Collective reduction(const RankPlan& plan, const Instruction& i) {
-  return plan.zero > 0 && i.group == parallel::Group::data ? Collective::reduce_scatter : Collective::all_reduce;
+  return plan.zero > 0 && i.group == parallel::groups::replicas ? Collective::reduce_scatter : Collective::all_reduce;
 }
 
 }  // namespace
 
 StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages)
     : machine_(machine), communication_(machine_) {
-  require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.pipeline,
+  require(!stages.empty() && static_cast<int>(stages.size()) == stages.front().layout.size(Axis::pipeline),
           "StepCosts: one plan for each pipeline rank");
   layout_ = stages.front().layout;
   by_links_ = stages.front().exchanges_by_links();
@@ -50,7 +51,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
   traffic_.ends = stages.front().ends();
   for (std::size_t p = 0; p < stages.size(); ++p) {
     const RankPlan& plan = stages[p];
-    require(plan.coordinates().pipeline == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
+    require(plan.coordinates()[Axis::pipeline] == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
     SegmentCosts segments(machine_, plan.sizes);
     std::map<std::tuple<InstructionKind, int, bool, bool>, PassCost> passes;  // the same for all micro-batches
     std::vector<UnplacedCost> items;
@@ -88,15 +89,15 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
     case InstructionKind::reduce_gradients: {
       const auto members = static_cast<int>(plan.members(i.group).size());
       const double bytes = gradient_bytes(plan, i);
-      if (by_links_ && i.group == parallel::Group::tensor) return communication_.pushes(reduction(plan, i), members, bytes);
+      if (by_links_ && i.group == parallel::groups::tensor) return communication_.pushes(reduction(plan, i), members, bytes);
       Work work = communication_.collective(reduction(plan, i), members, bytes);
-      if (plan.zero > 1 && i.group == parallel::Group::data) {
+      if (plan.zero > 1 && i.group == parallel::groups::replicas) {
         work.seconds += 3 * gradient * static_cast<double>(flat.shard(bucket()).count) / profile.memory_bytes_per_s;
       }
       return work;
     }
     case InstructionKind::gather_weights:
-      return communication_.collective(Collective::all_gather, layout_.data,
+      return communication_.collective(Collective::all_gather, layout_.size(Axis::data),
                                        weight * static_cast<double>(bucket().range.count));
     case InstructionKind::gradient_norm:
       return {.seconds = profile.kernel_seconds +
@@ -118,28 +119,26 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
 }
 
 void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
-  RingTraffic tensor, data;
-  const auto add = [&](RingTraffic& traffic, Collective kind, int ranks, double bytes, int times = 1) {
+  const auto add = [&](const parallel::Group& group, Collective kind, double bytes, int times = 1) {
+    const std::vector<int> members = plan.members(group);
+    if (members.size() < 2 || members.front() != plan.rank || times == 0) return;
+    const auto ranks = static_cast<int>(members.size());
+    RingTraffic& traffic = traffic_.of(group)[at(pipeline)];
     traffic.bytes += times * ring_share(kind, ranks) * bytes;
-    traffic.rounds += times * (by_links_ && &traffic == &tensor ? push_rounds : ring_rounds)(kind, ranks);
+    traffic.rounds += times * (by_links_ && group == parallel::groups::tensor ? push_rounds : ring_rounds)(kind, ranks);
   };
   for (std::size_t n = 0; n < items_.back().size(); ++n) {
     const UnplacedCost& item = items_.back()[n];
     const Instruction& i = plan.train.instructions[n];
     const CollectiveCounts& within = item.pass.collectives;
-    add(tensor, Collective::all_gather, layout_.tensor, within.bytes, within.gathers);
-    add(tensor, Collective::reduce_scatter, layout_.tensor, within.bytes, within.scatters);
-    add(tensor, Collective::all_reduce, layout_.tensor, within.bytes, within.all_reduces);
+    add(i.group, Collective::all_gather, within.bytes, within.gathers);
+    add(i.group, Collective::reduce_scatter, within.bytes, within.scatters);
+    add(i.group, Collective::all_reduce, within.bytes, within.all_reduces);
     if (i.kind == InstructionKind::gather_weights) {
-      data.bytes += item.work.bytes;
-      data.rounds += ring_rounds(Collective::all_gather, layout_.data);
-    } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::data) {
-      add(data, reduction(plan, i), layout_.data, gradient_bytes(plan, i));
-    } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tensor) {
-      add(tensor, Collective::all_reduce, layout_.tensor, gradient_bytes(plan, i));
-    } else if (i.kind == InstructionKind::reduce_gradients && i.group == parallel::Group::tied &&
-               pipeline == plan.ends().first) {
-      add(traffic_.tied, Collective::all_reduce, 2, gradient_bytes(plan, i));
+      const double weight = static_cast<double>(size_of(plan.sizes.compute));
+      add(i.group, Collective::all_gather, weight * static_cast<double>(plan.flat.buckets()[at(i.bucket)].range.count));
+    } else if (i.kind == InstructionKind::reduce_gradients) {
+      add(i.group, reduction(plan, i), gradient_bytes(plan, i));
     } else if (parallel::is_send(i.kind)) {
       const int to = plan.train.stream_of(i).peer;
       const auto is_same = [&](const ChainTraffic& c) { return c.from == pipeline && c.to == to; };
@@ -149,8 +148,6 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
       ++chain->messages;
     }
   }
-  traffic_.tensor.push_back(tensor);
-  traffic_.data.push_back(data);
 }
 
 Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const topology::Way* way) const {
@@ -159,10 +156,10 @@ Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const to
   Work work = item.work;
   double moving = 0;  // as far as that was measured
   const auto add = [&](Collective kind, int times) {
-    if (times == 0 || layout_.tensor == 1) return;
+    if (times == 0 || layout_.size(Axis::tensor) == 1) return;
     const double bytes = item.pass.collectives.bytes;
-    const Work one = by_links_ ? communication_.pushes(kind, layout_.tensor, bytes, tensor_latency_us)
-                               : communication_.collective(kind, layout_.tensor, bytes, tensor_latency_us);
+    const Work one = by_links_ ? communication_.pushes(kind, layout_.size(Axis::tensor), bytes, tensor_latency_us)
+                               : communication_.collective(kind, layout_.size(Axis::tensor), bytes, tensor_latency_us);
     work.seconds += times * one.seconds;
     work.bytes += times * one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);

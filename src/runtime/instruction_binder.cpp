@@ -37,7 +37,7 @@ Issue InstructionBinder::bind(const Program& program, const Instruction& i, Stre
     case exchange_loss: {
       const View all = buffers_.statistics(i.lane);
       return always(
-          [&group = *groups_.tensor, s, own = transformer_.own_statistics(all), all] { group.all_gather(s, own, all); });
+          [&group = groups_.of(i.group), s, own = transformer_.own_statistics(all), all] { group.all_gather(s, own, all); });
     }
     case loss: return InstructionBinder::loss(program, i, s);
     case exchange_backward: return InstructionBinder::exchange_backward(program, i, s);
@@ -50,12 +50,11 @@ Issue InstructionBinder::bind(const Program& program, const Instruction& i, Stre
     case reduce_gradients: return InstructionBinder::reduce_gradients(i, s);
     case gradient_norm: return InstructionBinder::gradient_norm(s);
     case reduce_scalars:
-      return always([&group = *groups_.world, s, scalars = buffers_.scalars] { group.all_reduce(s, scalars); });
+      return always([&group = groups_.of(i.group), s, scalars = buffers_.scalars] { group.all_reduce(s, scalars); });
     case update: return InstructionBinder::update(s);
     case gather_weights:
-      return always([&group = *groups_.data, s, own = buffers_.own_weights(i.bucket), all = buffers_.bucket_weights(i.bucket)] {
-        group.all_gather(s, own, all);
-      });
+      return always([&group = groups_.of(i.group), s, own = buffers_.own_weights(i.bucket),
+                     all = buffers_.bucket_weights(i.bucket)] { group.all_gather(s, own, all); });
   }
   throw InternalError("InstructionBinder: unknown instruction kind");
 }
@@ -163,13 +162,15 @@ Issue InstructionBinder::backward(const Program& program, const Instruction& i, 
 
 std::pair<std::function<void()>, View> InstructionBinder::sum(View product, StreamRef s) const {
   const View own = buffers_.own_rows(product);
-  comm::Communicator& group = *groups_.tensor;
+  comm::Communicator& group = groups_.of(parallel::groups::tensor);
   if (plan_.sizes.split.sequence_parallel) return {[&group, s, product, own] { group.reduce_scatter(s, product, own); }, own};
   return {[&group, s, product] { group.all_reduce(s, product); }, own};
 }
 
 std::function<void()> InstructionBinder::gather(View whole, StreamRef s) const {
-  return [&group = *groups_.tensor, s, own = buffers_.own_rows(whole), whole] { group.all_gather(s, own, whole); };
+  return [&group = groups_.of(parallel::groups::tensor), s, own = buffers_.own_rows(whole), whole] {
+    group.all_gather(s, own, whole);
+  };
 }
 
 Issue InstructionBinder::exchange_forward(const Program& program, const Instruction& i, StreamRef s) const {
@@ -230,9 +231,9 @@ Issue InstructionBinder::exchange_backward(const Program& program, const Instruc
 
 Issue InstructionBinder::reduce_gradients(const Instruction& i, StreamRef s) const {
   const View kept = buffers_.kept_gradient(i.bucket);
-  if (i.group != parallel::Group::data)  // what the data group has reduced already, in the part that this rank keeps
+  if (i.group != parallel::groups::replicas)  // what the data group has reduced already, in the part that this rank keeps
     return always([&group = groups_.of(i.group), s, kept] { group.all_reduce(s, kept); });
-  comm::Communicator& data = *groups_.data;
+  comm::Communicator& data = groups_.of(i.group);
   const View whole = buffers_.bucket_gradients(i.bucket);
   if (plan_.zero == 0) return always([&data, s, whole] { data.all_reduce(s, whole); });
   const View shard = buffers_.gradient_shard(i.bucket);

@@ -36,9 +36,12 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
       board_(memory) {
   const Device device = memory_.device();
   require(device.kind == plan_.device_kind, "Interpreter: the plan is for another kind of device");
-  require(groups_.data->size() == plan_.layout.data && groups_.data->rank() == plan_.coordinates().data &&
-              groups_.world->size() == plan_.layout.ranks(),
-          "Interpreter: the communicators are not the plan's");
+  for (const parallel::Group& kind : parallel::groups::all) {
+    const std::vector<int> members = plan_.members(kind);
+    const auto place = std::find(members.begin(), members.end(), plan_.rank) - members.begin();
+    require(groups_.of(kind).size() == std::ssize(members) && groups_.of(kind).rank() == place,
+            "Interpreter: the communicators are not the plan's");
+  }
   life_->on_abort(groups_.abort_action());
   pinned_ = memory_.allocate(staging_bytes + step_slots * sizeof(ops::OptimizerState), MemoryKind::pinned_host);
   context_ = ops::make_op_context(device, buffers_.workspace, {.deterministic = plan_.deterministic});
@@ -187,7 +190,8 @@ void Interpreter::publish_weights() {
       const parallel::Bucket& bucket = plan_.flat.buckets()[b];
       const View own = buffers_.own_weights(static_cast<int>(b));
       ops::convert(s, buffers_.master.rows(plan_.flat.state_first(bucket), own.elements()), own);
-      if (plan_.zero > 0) groups_.data->all_gather(s, own, buffers_.bucket_weights(static_cast<int>(b)));
+      if (plan_.zero > 0)
+        groups_.of(parallel::groups::replicas).all_gather(s, own, buffers_.bucket_weights(static_cast<int>(b)));
     }
   }
   synchronize();
@@ -317,14 +321,14 @@ std::optional<double> Interpreter::synchronize_evaluation(BatchSource& batches, 
   synchronize();
   // Ranks without the head still have the sum of the evaluation before.
   if (!plan_.counts_loss()) compute.zero(buffers_.evaluation_loss.data, buffers_.evaluation_loss.bytes());
-  groups_.world->all_reduce(compute, buffers_.evaluation_loss);
+  groups_.of(parallel::groups::world).all_reduce(compute, buffers_.evaluation_loss);
   compute.copy(pinned_.data(), buffers_.evaluation_loss.data, buffers_.evaluation_loss.bytes());
   synchronize();
   const double sum = plan_.scalar_type() == DType::f64 ? *static_cast<double*>(pinned_.data())
                                                        : static_cast<double>(*static_cast<float*>(pinned_.data()));
   // The head scales by 1 / (global batch tokens), as in training; rescale to the tokens that were evaluated.
   return sum * static_cast<double>(plan_.global_batch) /
-         static_cast<double>(micro_batches * plan_.sizes.micro_batch.batch * plan_.layout.data);
+         static_cast<double>(micro_batches * plan_.sizes.micro_batch.batch * plan_.layout.size(Axis::data));
 }
 
 std::vector<float> Interpreter::synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row) {

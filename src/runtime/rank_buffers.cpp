@@ -220,8 +220,8 @@ View RankBuffers::bucket_gradients(int index) const {
 
 View RankBuffers::gradient_shard(int index) const {
   const View whole = bucket_gradients(index);
-  const std::int64_t count = whole.elements() / plan_.layout.data;
-  return whole.rows(plan_.coordinates().data * count, count);
+  const std::int64_t count = whole.elements() / plan_.layout.size(Axis::data);
+  return whole.rows(plan_.coordinates()[Axis::data] * count, count);
 }
 
 View RankBuffers::kept_gradient(int index) const {

@@ -16,47 +16,42 @@ class GroupsBuilder {
   GroupsBuilder(const parallel::RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store)
       : plan_(plan), options_(options), store_(store) {}
 
-  std::shared_ptr<comm::Communicator> group(parallel::Group group) {
-    const std::vector<int> members = plan_.members(group);
-    if (parallel::shares_communicator(group)) {
-      const auto made = by_members_.find(members);
-      if (made != by_members_.end()) return made->second;
+  void communicators(RankGroups& groups) {
+    for (const parallel::Group& kind : parallel::groups::all) {
+      const std::vector<int> members = plan_.members(kind);
+      std::shared_ptr<comm::Communicator>& communicator = groups.communicators[kind];
+      if (kind == parallel::groups::tensor && plan_.exchanges_by_links()) {
+        communicator = groups.tensor_links = tensor_links(members);
+      } else if (!parallel::shares_communicator(kind)) {
+        communicator = make(kind, members);
+      } else {
+        std::shared_ptr<comm::Communicator>& same = by_members_[members];
+        if (!same) same = make(kind, members);
+        communicator = same;
+      }
     }
-    auto communicator = make(to_string(group) + "." + std::to_string(members.front()), members);
-    if (parallel::shares_communicator(group)) by_members_[members] = communicator;
-    return communicator;
-  }
-
-  void tensor(RankGroups& groups) {
-    const std::vector<int> members = plan_.members(parallel::Group::tensor);
-    if (!plan_.exchanges_by_links()) {
-      groups.tensor = group(parallel::Group::tensor);
-      return;
-    }
-    groups.tensor_links = tensor_links(members);
-    groups.tensor = groups.tensor_links;
   }
 
   void links(RankGroups& groups) {
-    const int me = plan_.coordinates().pipeline;
+    const int me = plan_.coordinates()[Axis::pipeline];
     std::set<std::pair<int, int>> pairs;  // (from, to), the same set and order at both ends
     for (const parallel::StreamSpec& stream : plan_.train.streams) {
       if (stream.role == parallel::StreamRole::send) pairs.insert({me, stream.peer});
       if (stream.role == parallel::StreamRole::receive) pairs.insert({stream.peer, me});
     }
     for (const auto& [from, to] : pairs) {
-      comm::p2p::LinkSpec spec{
-          .from = plan_.layout.on_pipeline(plan_.rank, from),
-          .to = plan_.layout.on_pipeline(plan_.rank, to),
-          .rank = plan_.rank,
-          .device = options_.device,
-          .message_bytes = plan_.sizes.own_residual_bytes(),
-          .transport = transport_between(plan_.layout.on_pipeline(plan_.rank, from), plan_.layout.on_pipeline(plan_.rank, to)),
-          .mover = options_.mover,
-          .places = {},
-          .timeout = options_.timeout,
-          .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
-          .host_interface = options_.host_interface};
+      comm::p2p::LinkSpec spec{.from = plan_.layout.moved(plan_.rank, Axis::pipeline, from),
+                               .to = plan_.layout.moved(plan_.rank, Axis::pipeline, to),
+                               .rank = plan_.rank,
+                               .device = options_.device,
+                               .message_bytes = plan_.sizes.own_residual_bytes(),
+                               .transport = transport_between(plan_.layout.moved(plan_.rank, Axis::pipeline, from),
+                                                              plan_.layout.moved(plan_.rank, Axis::pipeline, to)),
+                               .mover = options_.mover,
+                               .places = {},
+                               .timeout = options_.timeout,
+                               .max_ctas = options_.max_ctas > 0 ? std::min(options_.max_ctas, link_ctas) : link_ctas,
+                               .host_interface = options_.host_interface};
       spec.name = "link." + std::to_string(spec.from) + "." + std::to_string(spec.to);
       const std::vector<parallel::ReceivedBuffer> received =
           from == me ? std::vector<parallel::ReceivedBuffer>{} : received_from(from);
@@ -106,10 +101,10 @@ class GroupsBuilder {
     return {parallel::message_item(received.buffer), whole.bytes(), static_cast<std::size_t>(received.message_row) * row_bytes};
   }
 
-  std::shared_ptr<comm::Communicator> make(const std::string& name, const std::vector<int>& members) {
+  std::shared_ptr<comm::Communicator> make(const parallel::Group& kind, const std::vector<int>& members) {
     const auto place = std::find(members.begin(), members.end(), plan_.rank);
     require(place != members.end(), "make_groups: the rank is not in its own group");
-    return options_.make_communicator({.name = name,
+    return options_.make_communicator({.name = to_string(kind) + "." + std::to_string(members.front()),
                                        .rank = static_cast<int>(place - members.begin()),
                                        .size = static_cast<int>(members.size()),
                                        .device = options_.device,
@@ -127,19 +122,18 @@ class GroupsBuilder {
 
 }  // namespace
 
-comm::Communicator& RankGroups::of(parallel::Group group) const {
-  switch (group) {
-    case parallel::Group::tensor: return *tensor;
-    case parallel::Group::data: return *data;
-    case parallel::Group::tied: return *tied;
-    case parallel::Group::world: return *world;
-  }
-  throw InternalError("RankGroups: unknown group");
+comm::Communicator& RankGroups::of(const parallel::Group& group) const {
+  const auto found = communicators.find(group);
+  require(found != communicators.end(), "RankGroups: a group that this rank has no communicator of");
+  return *found->second;
 }
 
 std::function<void()> RankGroups::abort_action() const {
   std::vector<std::weak_ptr<comm::Communicator>> groups;
-  for (const auto& group : std::set<std::shared_ptr<comm::Communicator>>{tensor, data, tied, world}) groups.push_back(group);
+  std::set<std::shared_ptr<comm::Communicator>> each;
+  for (const auto& [group, communicator] : communicators) {
+    if (each.insert(communicator).second) groups.push_back(communicator);
+  }
   const std::vector<std::weak_ptr<comm::p2p::Link>> weak_links(links.begin(), links.end());
   return [groups, weak_links] {
     const auto abort_all = [](const auto& members) {
@@ -155,10 +149,7 @@ std::function<void()> RankGroups::abort_action() const {
 RankGroups make_groups(const parallel::RankPlan& plan, const GroupOptions& options, comm::Rendezvous& store) {
   GroupsBuilder builder(plan, options, store);
   RankGroups groups;
-  builder.tensor(groups);
-  groups.data = builder.group(parallel::Group::data);
-  groups.tied = builder.group(parallel::Group::tied);
-  groups.world = builder.group(parallel::Group::world);
+  builder.communicators(groups);
   builder.links(groups);
   return groups;
 }

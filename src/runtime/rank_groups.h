@@ -16,15 +16,15 @@
 namespace plait::runtime {
 
 struct RankGroups {
-  std::shared_ptr<comm::Communicator> tensor, data, tied, world;
-  std::shared_ptr<comm::p2p::LinkCommunicator> tensor_links;  // `tensor`, if it goes by links
+  std::map<parallel::Group, std::shared_ptr<comm::Communicator>> communicators;
+  std::shared_ptr<comm::p2p::LinkCommunicator> tensor_links;  // the tensor group's, if it goes by links
   // One for each direction in which messages go, in the order in which both ends make them and let go of them.
   std::vector<std::shared_ptr<comm::p2p::Link>> links;
   std::map<int, comm::p2p::Link*> outgoing, incoming;  // of `links`, by pipeline rank at the other end
   std::vector<comm::p2p::LinkReport> reports;          // of the outgoing ones
   std::map<parallel::BufferId, std::byte*> places;     // what messages arrive in without a copy, in the links' memory
 
-  comm::Communicator& of(parallel::Group group) const;
+  comm::Communicator& of(const parallel::Group& group) const;
   // Makes whatever waits in any of them go on, to no use. May be called after they are gone.
   std::function<void()> abort_action() const;
 };

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "parallel/ledger_json.h"
+#include "parallel/plan_json.h"
 
 namespace plait::study {
 namespace {
@@ -78,7 +79,7 @@ PointFacts facts_from(const JsonFields& fields) {
   facts.ranks = static_cast<int>(fields.integer("ranks", 1, most_ranks));
   const JsonFields layout = fields.object("layout");
   const auto size = [&](const char* axis) { return static_cast<int>(layout.integer(axis, 1, most_ranks)); };
-  facts.layout = {.pipeline = size("pipeline"), .data = size("data"), .tensor = size("tensor")};
+  facts.layout = parallel::make_layout(size("pipeline"), size("data"), size("tensor"));
   facts.schedule = fields.text("schedule");
   facts.virtual_stages = count("virtual_stages");
   facts.zero = fields.integer("zero", 0, 3);
@@ -113,7 +114,7 @@ void set_object(Json& json, const char* key, const std::optional<T>& value) {
 
 Json to_json(const PointFacts& facts) {
   return {{"ranks", facts.ranks},
-          {"layout", {{"data", facts.layout.data}, {"tensor", facts.layout.tensor}, {"pipeline", facts.layout.pipeline}}},
+          {"layout", parallel::to_json(facts.layout)},
           {"schedule", facts.schedule},
           {"virtual_stages", facts.virtual_stages},
           {"zero", facts.zero},

@@ -51,7 +51,7 @@ PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>&
   facts.layout = plan.layout;
   facts.ranks = plan.layout.ranks();
   facts.schedule = schedule_name(config.parallel);
-  facts.virtual_stages = std::max(1, plan.schedule.stages.count() / plan.layout.pipeline);
+  facts.virtual_stages = std::max(1, plan.schedule.stages.count() / plan.layout.size(plait::Axis::pipeline));
   facts.zero = plan.zero;
   facts.recompute = to_string(config.parallel.recompute.value_or(Recompute::none));
   facts.micro_batch = plan.sizes.micro_batch.batch;

@@ -13,8 +13,8 @@ runtime::HostBatch pointers(View tokens, View targets) { return {tokens.as<std::
 data::BatchShape batch_shape(const parallel::RankPlan& plan) {
   return {.micro_batch = plan.sizes.micro_batch.batch,
           .micro_batches = plan.micro_batches,
-          .data_size = plan.layout.data,
-          .data_rank = plan.coordinates().data};
+          .data_size = plan.layout.size(Axis::data),
+          .data_rank = plan.coordinates()[Axis::data]};
 }
 
 HostBatchRing::HostBatchRing(DeviceMemory& memory, const parallel::RankPlan& plan, std::size_t count) {

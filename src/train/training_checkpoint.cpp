@@ -74,7 +74,7 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
     if (plan.rank != 0) writer.emplace(checkpoint::CheckpointWriter::open(run_dir, step, plan.rank));
     // Without ZeRO, data-parallel ranks hold the same: the first one writes. So does one rank for each parameter that several
     // tensor-parallel or pipeline ranks hold.
-    if (plan.zero > 0 || plan.coordinates().data == 0) {
+    if (plan.zero > 0 || plan.coordinates()[Axis::data] == 0) {
       std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
       const StreamRef stream = interpreter.compute_stream();
       for_each_run(interpreter, Restored::everything,

@@ -8,11 +8,17 @@
 #include "verify/difference.h"
 
 namespace plait::verify {
+namespace {
+
+// `tensor` is the tensor that differs.
+std::string key_of(Axis axis) { return axis == Axis::tensor ? "tensor_parallel" : to_string(axis); }
+
+}  // namespace
 
 std::string Divergence::text() const {
   const std::string size = error >= not_finite ? "not finite" : fmt::format("relative error {:.2g}", error);
-  return fmt::format("step {}, {}, rank {} (pipeline {} data {} tensor {}), {} (bound {:.1e}){}", step, what, rank, at.pipeline,
-                     at.data, at.tensor, size, bound, remark.empty() ? "" : "; " + remark);
+  return fmt::format("step {}, {}, rank {} ({}), {} (bound {:.1e}){}", step, what, rank, to_string(at), size, bound,
+                     remark.empty() ? "" : "; " + remark);
 }
 
 bool Divergence::before(const Divergence& other) const {
@@ -26,9 +32,6 @@ void to_json(nlohmann::ordered_json& json, const Divergence& d) {
           {"order", d.order},
           {"index", d.index},
           {"rank", d.rank},
-          {"pipeline", d.at.pipeline},
-          {"data", d.at.data},
-          {"tensor_parallel", d.at.tensor},
           {"what", d.what},
           {"tensor", d.tensor},
           {"segment", d.segment},
@@ -36,6 +39,7 @@ void to_json(nlohmann::ordered_json& json, const Divergence& d) {
           {"error", d.error},
           {"bound", d.bound},
           {"remark", d.remark}};
+  AxisSet::all().for_each([&](Axis axis) { json[key_of(axis)] = d.at[axis]; });
 }
 
 void from_json(const nlohmann::ordered_json& json, Divergence& d) {
@@ -47,9 +51,7 @@ void from_json(const nlohmann::ordered_json& json, Divergence& d) {
   json.at("order").get_to(d.order);
   json.at("index").get_to(d.index);
   json.at("rank").get_to(d.rank);
-  json.at("pipeline").get_to(d.at.pipeline);
-  json.at("data").get_to(d.at.data);
-  json.at("tensor_parallel").get_to(d.at.tensor);
+  AxisSet::all().for_each([&](Axis axis) { json.at(key_of(axis)).get_to(d.at[axis]); });
   json.at("what").get_to(d.what);
   json.at("tensor").get_to(d.tensor);
   json.at("segment").get_to(d.segment);

@@ -36,7 +36,7 @@ struct Divergence {
   double error = 0, bound = 0;
   std::string remark = {};  // what else is known; may be empty
 
-  // "step 1, backward_input micro-batch 0 segment 3: gradient of qkv, rank 2 (pipeline 1 data 0 tensor 0), relative error
+  // "step 1, backward_input micro-batch 0 segment 3: gradient of qkv, rank 2 (pipeline 1, data 0, tensor 0), relative error
   // 0.7 (bound 1.0e-05)"
   std::string text() const;
   bool before(const Divergence& other) const;

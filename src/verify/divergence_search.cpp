@@ -61,7 +61,7 @@ void DivergenceSearch::note(const Divergence& found) {
 
 int DivergenceSearch::micro_batch_of_step(int micro_batch) const {
   const parallel::RankPlan& plan = runner_.plan();
-  return micro_batch * plan.layout.data + plan.coordinates().data;
+  return micro_batch * plan.layout.size(Axis::data) + plan.coordinates()[Axis::data];
 }
 
 void DivergenceSearch::observe(const ReferenceStep& serial, const Instruction& i, const std::vector<WrittenTensor>& written) {
@@ -114,7 +114,7 @@ void DivergenceSearch::observe_gradient(const ReferenceStep& serial, const Instr
   const parallel::RankPlan& plan = runner_.plan();
   const model::Parameter& parameter = plan.parameters[static_cast<std::size_t>(written.parameter)];
   // Only the sum over the ranks of a further group is anything that the serial run has.
-  if (parameter.sum != model::GradientSum::none) return;
+  if (!parameter.partial.without(Axis::data).empty()) return;
   GradientSum& sum = sums_[written.parameter];
   const auto elements = static_cast<std::size_t>(parameter.stored);
   if (sum.elements.empty() || plan.zero > 1) sum.elements.assign(elements, 0.0);
@@ -164,9 +164,10 @@ std::string DivergenceSearch::remark_on(StepPart part, const model::Parameter& p
                ? "every parameter agrees on the rank that updates it: gather_weights brings it to the others"
                : "every parameter agrees";
   }
-  std::string groups = to_string(parallel::Group::data);
-  if (parameter.sum == model::GradientSum::tensor) groups += " and the " + to_string(parallel::Group::tensor);
-  if (parameter.sum == model::GradientSum::tied) groups += " and the " + to_string(parallel::Group::tied);
+  std::string groups = to_string(parallel::groups::replicas);
+  parameter.partial.without(Axis::data).for_each([&](Axis axis) {
+    groups += " and the " + to_string(parallel::group_along(axis));
+  });
   return "what forward and backward wrote agrees; the gradient is the sum of that over the " + groups + " group";
 }
 

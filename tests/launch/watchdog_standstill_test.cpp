@@ -156,13 +156,13 @@ TEST(WatchdogStandstill, ARankKnowsWhomItsStreamsWaitFor) {
   program.instructions = {
       {.kind = InstructionKind::receive_gradient, .stream = 2, .micro_batch = 0, .chunk = 0},
       {.kind = InstructionKind::backward_input, .stream = 0, .micro_batch = 0, .segment = 1, .waits = {0}},
-      {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 4, .group = parallel::Group::data}};
+      {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 4, .group = parallel::groups::replicas}};
   runtime::ProgressBoard::Reading reading;
   reading.program = &program;
   reading.next = 2;
   reading.standings = {{program.streams[0], 1, 0}, {program.streams[1], 2, 0}, {program.streams[2], 0, 0}};
   reading.counts = {{program.streams[0], 40}, {program.streams[2], 6}, {program.streams[3], 7}};
-  const parallel::Layout layout{.pipeline = 2, .data = 2, .tensor = 1};
+  const parallel::Layout layout{{Axis::pipeline, 2}, {Axis::data, 2}, {Axis::tensor, 1}};
   const RankStanding standing = rank_standing(1, layout, {.first = 0, .last = 1}, reading);
   ASSERT_EQ(standing.streams.size(), 2u) << "compute only waits for the message";
   EXPECT_EQ(standing.streams[0].instruction, to_string(program.at(2)));
@@ -184,12 +184,12 @@ TEST(WatchdogStandstill, TensorPeersAreWaitedForInExchangesOnly) {
                            .stream = 1,
                            .micro_batch = 1,
                            .segment = 2,
-                           .group = parallel::Group::tensor,
+                           .group = parallel::groups::tensor,
                            .exchange = {.sum = true}}};
   runtime::ProgressBoard::Reading reading;
   reading.program = &program;
   reading.standings = {{program.streams[0], 0, 0}, {program.streams[1], 1, 0}};
-  const auto streams = rank_standing(0, {.pipeline = 1, .data = 1, .tensor = 2}, {}, reading).streams;
+  const auto streams = rank_standing(0, parallel::make_layout(1, 1, 2), {}, reading).streams;
   ASSERT_EQ(streams.size(), 2u);
   EXPECT_TRUE(streams[0].peers.empty());
   EXPECT_THAT(streams[1].peers, ElementsAre(1));

@@ -30,7 +30,7 @@ class Editor {
   Instruction& at(int rank, int index) { return program(rank).instructions[static_cast<std::size_t>(index)]; }
 
   // The first instruction of this kind, micro-batch and segment (or chunk, of messages, or bucket); -1 is any.
-  int find(int rank, InstructionKind kind, int micro_batch = -1, int which = -1, Group group = Group::data) {
+  int find(int rank, InstructionKind kind, int micro_batch = -1, int which = -1, Group group = groups::replicas) {
     const auto& list = program(rank).instructions;
     const auto it = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
       const int what = i.bucket >= 0 ? i.bucket : i.segment >= 0 ? i.segment : i.chunk;
@@ -115,7 +115,7 @@ TEST(BrokenProgram, Structure) {
   }
   {
     Editor e(one_f_one_b);
-    std::erase_if(e.of(1).buckets, [](const Bucket& b) { return b.sum == model::GradientSum::tied; });
+    std::erase_if(e.of(1).buckets, [](const Bucket& b) { return b.partial.contains(Axis::pipeline); });
     e.expect(1, HasSubstr("no bucket sums the tied table's gradients over the first and the last stage"));
   }
 }
@@ -135,17 +135,17 @@ TEST(BrokenProgram, MissingInstructions) {
     e.remove(rank, e.find(rank, kind, micro_batch, which, group));
     e.expect(rank, AllOf(HasSubstr(name), HasSubstr("is missing")));
   };
-  without(one_f_one_b, 0, backward_weight, 2, 0, Group::data, "backward_weight micro-batch 2 segment 0");
-  without(one_f_one_b, 1, send_gradient, 3, -1, Group::data, "send_gradient micro-batch 3 chunk 0");
-  without(one_f_one_b, 1, load_batch, 3, -1, Group::data, "load_batch micro-batch 3");
-  without(two_replicas, 1, reduce_gradients, -1, 1, Group::data, "reduce_gradients bucket 1 over the data group");
-  without(sharded_gradients, 0, reduce_gradients, 1, 0, Group::data, "reduce_gradients micro-batch 1 bucket 0");
-  without(sharded, 0, gather_weights, -1, 1, Group::data, "gather_weights bucket 1");
-  without(one_f_one_b, 0, reduce_gradients, -1, -1, Group::tied, "reduce_gradients bucket 1 over the tied group");
-  without(one_f_one_b, 0, meet, -1, -1, Group::tied, "meet over the tied group");
-  without({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 2}, .tensor = 2}, 1, reduce_gradients, -1, -1, Group::tensor,
+  without(one_f_one_b, 0, backward_weight, 2, 0, groups::replicas, "backward_weight micro-batch 2 segment 0");
+  without(one_f_one_b, 1, send_gradient, 3, -1, groups::replicas, "send_gradient micro-batch 3 chunk 0");
+  without(one_f_one_b, 1, load_batch, 3, -1, groups::replicas, "load_batch micro-batch 3");
+  without(two_replicas, 1, reduce_gradients, -1, 1, groups::replicas, "reduce_gradients bucket 1 over the data group");
+  without(sharded_gradients, 0, reduce_gradients, 1, 0, groups::replicas, "reduce_gradients micro-batch 1 bucket 0");
+  without(sharded, 0, gather_weights, -1, 1, groups::replicas, "gather_weights bucket 1");
+  without(one_f_one_b, 0, reduce_gradients, -1, -1, groups::tied, "reduce_gradients bucket 1 over the tied group");
+  without(one_f_one_b, 0, meet, -1, -1, groups::tied, "meet over the tied group");
+  without({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 2}, .tensor = 2}, 1, reduce_gradients, -1, -1, groups::tensor,
           "over the tensor group");
-  without(one_f_one_b, 1, reduce_scalars, -1, -1, Group::world, "reduce_scalars");
+  without(one_f_one_b, 1, reduce_scalars, -1, -1, groups::world, "reduce_scalars");
 }
 
 TEST(BrokenProgram, DoubleForward) {
@@ -245,7 +245,7 @@ TEST(BrokenProgram, Accumulation) {
   }
   {
     Editor e(one_f_one_b);
-    e.at(1, e.find(1, exchange_backward, 2, 2, Group::tensor)).accumulate = false;
+    e.at(1, e.find(1, exchange_backward, 2, 2, groups::tensor)).accumulate = false;
     e.expect(1, AllOf(HasSubstr("norm_backward micro-batch 2 segment 2"), HasSubstr("overwrites the gradients"),
                       HasSubstr("micro-batch 1 has been added")));
   }
@@ -279,27 +279,27 @@ TEST(BrokenProgram, EndOfTheStepOutOfOrder) {
   }
   {
     Editor e(one_f_one_b);
-    e.move(0, e.find(0, reduce_gradients, -1, -1, Group::tied), e.find(0, gradient_norm));
+    e.move(0, e.find(0, reduce_gradients, -1, -1, groups::tied), e.find(0, gradient_norm));
     e.derive(0);
     e.expect(0, AllOf(HasSubstr("gradient_norm"), HasSubstr("is summed over the tied group")));
   }
   {
     Editor e(one_f_one_b);
-    const int tied = e.at(0, e.find(0, reduce_gradients, -1, -1, Group::tied)).bucket;
-    e.move(0, e.find(0, reduce_gradients, -1, -1, Group::tied), e.find(0, reduce_gradients, -1, tied));
+    const int tied = e.at(0, e.find(0, reduce_gradients, -1, -1, groups::tied)).bucket;
+    e.move(0, e.find(0, reduce_gradients, -1, -1, groups::tied), e.find(0, reduce_gradients, -1, tied));
     e.derive(0);
     e.expect(0,
              AllOf(HasSubstr("over the tied group"), HasSubstr("runs before the bucket has been reduced over the data group")));
   }
   {
     Editor e(one_f_one_b);
-    e.move(0, e.find(0, reduce_gradients, -1, -1, Group::tied), e.find(0, meet, -1, -1, Group::tied));
+    e.move(0, e.find(0, reduce_gradients, -1, -1, groups::tied), e.find(0, meet, -1, -1, groups::tied));
     e.derive(0);
     e.expect(0, AllOf(HasSubstr("over the tied group"), HasSubstr("runs before the stages have met")));
   }
   {
     Editor e(two_replicas);
-    e.move(0, e.find(0, update), e.find(0, reduce_scalars, -1, -1, Group::world));
+    e.move(0, e.find(0, update), e.find(0, reduce_scalars, -1, -1, groups::world));
     e.derive(0);
     e.expect(0, AllOf(HasSubstr("update"), HasSubstr("runs before the reduce_scalars of its step")));
   }
@@ -371,7 +371,7 @@ TEST(BrokenProgram, CollectivesInAnotherOrderOnOneRank) {
 TEST(BrokenProgram, BucketsOfOtherSizes) {
   Editor e(one_f_one_b);
   for (Bucket& bucket : e.of(1).buckets) {
-    if (bucket.sum == model::GradientSum::tied) bucket.range.count += 128;
+    if (bucket.partial.contains(Axis::pipeline)) bucket.range.count += 128;
   }
   e.expect(1, AllOf(HasSubstr("over the tied group"), HasSubstr("on rank 0 of the tied group")));
 }
@@ -388,7 +388,7 @@ TEST(BrokenProgram, CollectivesOfOneGroupOnTwoStreams) {
 TEST(BrokenProgram, TensorRanksExchangeInAnotherOrder) {
   Editor e({.schedule = {ScheduleKind::gpipe, 1, 1, 3}, .tensor = 2, .recompute = true});
   // What two segments compute need not be in the same order on two ranks; what the ranks tell each other has to be.
-  e.move(1, e.find(1, exchange_recompute, 0, 1, Group::tensor), e.find(1, exchange_backward, 0, 3, Group::tensor));
+  e.move(1, e.find(1, exchange_recompute, 0, 1, groups::tensor), e.find(1, exchange_backward, 0, 3, groups::tensor));
   e.derive(1);
   e.expect(1, AllOf(HasSubstr("exchange_recompute micro-batch 0 segment 1"), HasSubstr("meets instruction"),
                     HasSubstr("rank 0 of the tensor group")));
@@ -397,7 +397,7 @@ TEST(BrokenProgram, TensorRanksExchangeInAnotherOrder) {
 TEST(BrokenProgram, SegmentReadsRowsThatWereNotGathered) {
   {
     Editor e({.schedule = {ScheduleKind::gpipe, 2, 1, 3}, .tensor = 2});
-    e.move(0, e.find(0, exchange_backward, 1, e.chunk(0).end_segment, Group::tensor),
+    e.move(0, e.find(0, exchange_backward, 1, e.chunk(0).end_segment, groups::tensor),
            e.find(0, backward_weight, 1, e.chunk(0).last_segment()));
     e.derive(0);
     e.expect(0, AllOf(HasSubstr("micro-batch 1 segment 0"), HasSubstr("in the received gradient of chunk 0"),
@@ -405,7 +405,7 @@ TEST(BrokenProgram, SegmentReadsRowsThatWereNotGathered) {
   }
   {
     Editor e({.schedule = {ScheduleKind::gpipe, 1, 1, 3}, .tensor = 2});
-    e.move(0, e.find(0, exchange_loss, 0, -1, Group::tensor), e.find(0, loss, 0));
+    e.move(0, e.find(0, exchange_loss, 0, -1, groups::tensor), e.find(0, loss, 0));
     e.derive(0);
     e.expect(0, AllOf(HasSubstr("loss micro-batch 0"), HasSubstr("statistics of logits"), HasSubstr("not complete yet")));
   }
@@ -430,9 +430,9 @@ TEST(BrokenProgram, DeadlockOfUnbufferedMessages) {
 TEST(BrokenProgram, DeadlockOfACollectiveAndAMessage) {
   // Rank 0 takes part in the tied sum when it has the gradient that rank 1 sends after it.
   Editor e({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 1}});
-  e.move(1, e.find(1, send_gradient, 0), e.find(1, reduce_gradients, -1, -1, Group::tied));
+  e.move(1, e.find(1, send_gradient, 0), e.find(1, reduce_gradients, -1, -1, groups::tied));
   e.derive(1);
-  e.get(1, send_gradient, 0).waits.push_back(e.find(1, reduce_gradients, -1, -1, Group::tied));
+  e.get(1, send_gradient, 0).waits.push_back(e.find(1, reduce_gradients, -1, -1, groups::tied));
   e.expect(0, AllOf(HasSubstr("deadlock"), HasSubstr("waits for rank 1 to send it"),
                     HasSubstr("over the tied group, waits for rank 0 to take part in it")));
 }

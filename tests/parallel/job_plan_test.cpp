@@ -46,7 +46,7 @@ TEST(JobPlan, ProgramsOfOnePlanPerPipelineRankAreThoseOfAllPlans) {
       ASSERT_EQ(few.of(rank).buckets.size(), plan.flat.buckets().size());
       for (std::size_t b = 0; b < plan.flat.buckets().size(); ++b) {
         EXPECT_EQ(few.of(rank).buckets[b].segments, plan.flat.buckets()[b].segments);
-        EXPECT_EQ(few.of(rank).buckets[b].sum, plan.flat.buckets()[b].sum);
+        EXPECT_EQ(few.of(rank).buckets[b].partial, plan.flat.buckets()[b].partial);
       }
     }
   }

@@ -52,7 +52,7 @@ class Buckets : public testing::Test {
 };
 
 TEST_F(Buckets, AreHiddenWhileBackwardGoesOnAndExposedAfterIt) {
-  const LedgerMaker maker(program_, {.data = 2}, 0);
+  const LedgerMaker maker(program_, {{Axis::data, 2}}, 0);
   EXPECT_EQ(maker.communication(), (std::vector{1, 3}));
   EXPECT_EQ(maker.waits(), (std::vector{4}));
   // Backward is done at 20; bucket 0 ran from 10 to 15, bucket 1 from 20 to 23.
@@ -69,7 +69,7 @@ TEST_F(Buckets, AreHiddenWhileBackwardGoesOnAndExposedAfterIt) {
 }
 
 TEST_F(Buckets, ThatQueueBehindEachOtherAreAllExposed) {
-  const LedgerMaker maker(program_, {.data = 2}, 0);
+  const LedgerMaker maker(program_, {{Axis::data, 2}}, 0);
   // Bucket 0 still runs when backward ends at 20; bucket 1 starts after it, 0.5 ms late.
   const Ledger ledger = maker.make({.end = 40, .communication = {{12, 26, {}}, {26.5, 34, {}}}, .waits = {{20, 34.25}}});
   expect_balanced(ledger);
@@ -80,7 +80,7 @@ TEST_F(Buckets, ThatQueueBehindEachOtherAreAllExposed) {
 
 TEST_F(Buckets, OnTheComputeStreamAreExposedAltogether) {
   for (Instruction& i : program_.instructions) i.stream = 0, i.waits.clear();
-  const LedgerMaker maker(program_, {.data = 2}, 0);
+  const LedgerMaker maker(program_, {{Axis::data, 2}}, 0);
   EXPECT_TRUE(maker.waits().empty());
   const Ledger ledger = maker.make({.end = 30, .communication = {{10, 15, {}}, {22, 26, {}}}});
   expect_balanced(ledger);
@@ -90,7 +90,7 @@ TEST_F(Buckets, OnTheComputeStreamAreExposedAltogether) {
 }
 
 TEST_F(Buckets, DoneBeforeTheWaitAreNotWhatItWaitedFor) {
-  const LedgerMaker maker(program_, {.data = 2}, 0);
+  const LedgerMaker maker(program_, {{Axis::data, 2}}, 0);
   const Ledger ledger = maker.make({.end = 30, .communication = {{5, 8, {}}, {12, 19, {}}}, .waits = {{20, 21}}});
   expect_balanced(ledger);
   EXPECT_DOUBLE_EQ(ledger.exposed_ms(), 0);
@@ -116,12 +116,12 @@ class Stage : public testing::Test {
     program_.instructions[3].waits = {1};
     program_.instructions[4].waits.push_back(2);
   }
-  static constexpr Layout layout{.pipeline = 3, .data = 2};
+  static constexpr Layout layout{{Axis::pipeline, 3}, {Axis::data, 2}};
   Program program_;
 };
 
 TEST_F(Stage, KnowsALateSenderFromASlowWire) {
-  const LedgerMaker maker(program_, layout, layout.rank({1, 1, 0}));
+  const LedgerMaker maker(program_, layout, layout.rank({{Axis::pipeline, 1}, {Axis::data, 1}, {Axis::tensor, 0}}));
   EXPECT_EQ(maker.communication(), (std::vector{0, 2, 3, 5}));
   EXPECT_EQ(maker.waits(), (std::vector{1, 4}));
   const Ledger ledger = maker.make({.end = 40,
@@ -137,13 +137,13 @@ TEST_F(Stage, KnowsALateSenderFromASlowWire) {
   EXPECT_DOUBLE_EQ(ledger.unsplit_ms, 0);
   // The other stages of the same replica.
   ASSERT_EQ(ledger.peers.size(), 1u);
-  EXPECT_EQ(ledger.peers[0].rank, layout.rank({0, 1, 0}));
+  EXPECT_EQ(ledger.peers[0].rank, layout.rank({{Axis::pipeline, 0}, {Axis::data, 1}, {Axis::tensor, 0}}));
   EXPECT_DOUBLE_EQ(ledger.peers[0].late_ms, 7);
   EXPECT_DOUBLE_EQ(ledger.peers[0].wire_ms, 7);
 }
 
 TEST_F(Stage, CountsAsExposedWhatALinkDoesNotTell) {
-  const LedgerMaker maker(program_, layout, layout.rank({1, 0, 0}));
+  const LedgerMaker maker(program_, layout, layout.rank({{Axis::pipeline, 1}, {Axis::data, 0}, {Axis::tensor, 0}}));
   const Ledger ledger = maker.make(
       {.end = 40, .communication = {{0, 9, {}}, {19, 20, {}}, {19, 24, {}}, {34, 35, {}}}, .waits = {{0, 9}, {19, 24}}});
   expect_balanced(ledger);
@@ -153,7 +153,7 @@ TEST_F(Stage, CountsAsExposedWhatALinkDoesNotTell) {
 }
 
 TEST_F(Stage, ChargesAWaitToWhatEndedLast) {
-  const LedgerMaker maker(program_, layout, layout.rank({1, 0, 0}));
+  const LedgerMaker maker(program_, layout, layout.rank({{Axis::pipeline, 1}, {Axis::data, 0}, {Axis::tensor, 0}}));
   // Block 1 of micro-batch 1 waits for its input, there at 21, and for the place it sends from, free at 30 only.
   const Ledger ledger = maker.make(
       {.end = 45, .communication = {{0, 0, 0}, {19, 30, {}}, {10, 21, 12}, {40, 41, {}}}, .waits = {{0, 0}, {19, 30}}});
@@ -161,7 +161,7 @@ TEST_F(Stage, ChargesAWaitToWhatEndedLast) {
   EXPECT_DOUBLE_EQ(ledger.exposed_p2p_ms(), 11);
   EXPECT_DOUBLE_EQ(ledger.bubble_ms, 0);
   ASSERT_EQ(ledger.peers.size(), 1u);
-  EXPECT_EQ(ledger.peers[0].rank, layout.rank({2, 0, 0}));
+  EXPECT_EQ(ledger.peers[0].rank, layout.rank({{Axis::pipeline, 2}, {Axis::data, 0}, {Axis::tensor, 0}}));
   // The receive's 9 ms are hidden; the send adds what it was waited for.
   EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::activations).total_ms, 9 + 11);
   EXPECT_DOUBLE_EQ(ledger.of(CommunicationKind::activations).hidden_ms(), 9);
@@ -175,7 +175,7 @@ TEST_F(Stage, FollowsTheChainOfMessagesOnAStream) {
   program_.instructions[1].waits.clear();
   program_.instructions[2] = {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 1, .segment = 1, .waits = {1}};
   program_.instructions.resize(3);
-  const LedgerMaker maker(program_, layout, layout.rank({1, 0, 0}));
+  const LedgerMaker maker(program_, layout, layout.rank({{Axis::pipeline, 1}, {Axis::data, 0}, {Axis::tensor, 0}}));
   // The second message was ready all the time, but could come only after the first, whose sender was late.
   const Ledger ledger = maker.make({.end = 20, .communication = {{0, 8, 6}, {8, 11, 8}}, .waits = {{1, 11}}});
   expect_balanced(ledger);
@@ -188,7 +188,7 @@ TEST(Ledger, LooksBackIntoTheStepBefore) {
   program.instructions = {{.kind = InstructionKind::forward, .stream = 0, .segment = 0, .waits = {2}},
                           {.kind = InstructionKind::update, .stream = 0},
                           {.kind = InstructionKind::gather_weights, .stream = 1, .bucket = 0, .waits = {1}}};
-  const LedgerMaker maker(program, {.data = 2}, 0);
+  const LedgerMaker maker(program, {{Axis::data, 2}}, 0);
   // The gather of the step before ends at 4; the one of this step begins with its end, and nobody knows yet when it ends.
   const Ledger ledger =
       maker.make({.end = 20, .communication = {{20, never, {}}}, .previous = {{-3, 4, {}}}, .waits = {{0, 4}}});
@@ -204,14 +204,14 @@ TEST(Ledger, LooksBackIntoTheStepBefore) {
 
 TEST(Ledger, TakesTheEndOfAPipelinesStepForABubble) {
   Program program = with_streams({{StreamRole::compute, -1}, {StreamRole::reduce, -1}});
-  program.instructions = {{.kind = InstructionKind::meet, .stream = 1, .group = Group::tied},
-                          {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 0, .group = Group::tied},
+  program.instructions = {{.kind = InstructionKind::meet, .stream = 1, .group = groups::tied},
+                          {.kind = InstructionKind::reduce_gradients, .stream = 1, .bucket = 0, .group = groups::tied},
                           {.kind = InstructionKind::gradient_norm, .stream = 0, .waits = {1}},
-                          {.kind = InstructionKind::reduce_scalars, .stream = 1, .group = Group::world, .waits = {2}},
+                          {.kind = InstructionKind::reduce_scalars, .stream = 1, .group = groups::world, .waits = {2}},
                           {.kind = InstructionKind::update, .stream = 0, .waits = {3}}};
   // The last stage is done at 10; the first one comes to the tied embedding at 30, which takes 2 ms, and to the scalars at 35.
   const StepTimes times{.end = 40, .communication = {{10, 30, {}}, {30, 32, {}}, {33, 36, {}}}, .waits = {{10, 32}, {33, 36}}};
-  const LedgerMaker last_stage(program, {.pipeline = 2}, 1);
+  const LedgerMaker last_stage(program, {{Axis::pipeline, 2}}, 1);
   const Ledger pipeline = last_stage.make(times);
   expect_balanced(pipeline);
   EXPECT_DOUBLE_EQ(pipeline.bubble_ms, 20 + 3);
@@ -220,7 +220,7 @@ TEST(Ledger, TakesTheEndOfAPipelinesStepForABubble) {
   EXPECT_EQ(pipeline.of(CommunicationKind::gradient_buckets).count, 2) << "meeting moves nothing";
   EXPECT_DOUBLE_EQ(pipeline.of(CommunicationKind::gradient_buckets).total_ms, 2);
   // Among replicas, which all run the same, a slow reduction of scalars is communication.
-  const LedgerMaker replica(program, {.data = 2}, 1);
+  const LedgerMaker replica(program, {{Axis::data, 2}}, 1);
   EXPECT_DOUBLE_EQ(replica.make(times).exposed_dp_ms(), 2 + 3);
 }
 
@@ -235,7 +235,7 @@ TEST(Ledger, TimesExchangesAsItDoesMessages) {
       {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 1, .segment = 1},
       {.kind = InstructionKind::forward, .stream = 0, .micro_batch = 0, .segment = 2, .waits = {1}},
       {.kind = InstructionKind::exchange_forward, .stream = 0, .micro_batch = 0, .segment = 3, .exchange = {.norm = true}}};
-  const LedgerMaker maker(program, {.tensor = 2}, 0);
+  const LedgerMaker maker(program, {{Axis::tensor, 2}}, 0);
   ASSERT_EQ(maker.communication(), std::vector<int>{1});
   const Ledger ledger = maker.make({.end = 20, .communication = {{5, 12, {}}}, .waits = {{10, 12}}});
   expect_balanced(ledger);

@@ -77,7 +77,7 @@ TEST(ProgramGrid, GoesOnBelowWhereLinesAreTooLong) {
 TEST(ProgramGrid, Marks) {
   const ProgramSet set = make_set({.schedule = {ScheduleKind::one_f_one_b, 2, 1, 3}, .data = 8, .tied = false});
   const auto marked = [&](InstructionKind kind, int micro_batch) {
-    const int rank = set.layout.rank({1, 5, 0});
+    const int rank = set.layout.rank({{Axis::pipeline, 1}, {Axis::data, 5}, {Axis::tensor, 0}});
     return draw_programs(set, {.marked_rank = rank, .marked_instruction = find(set, rank, kind, micro_batch)});
   };
   EXPECT_THAT(marked(InstructionKind::forward, 1), HasSubstr("--[F1]B1"));

@@ -56,7 +56,7 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
   const std::vector<SegmentRange> stages = small_stages(schedule.stages.count(), spec.even);
   const int segments = stages.back().end;
   const model::ModelShape shape = small_shape(segments, spec.tied);
-  ProgramSet set{.layout = {schedule.ranks(), spec.data, spec.tensor},
+  ProgramSet set{.layout = make_layout(schedule.ranks(), spec.data, spec.tensor),
                  .ends = {schedule.stages.rank_of(0), schedule.stages.rank_of(schedule.stages.count() - 1)},
                  .segments = model::segment_kinds(shape),
                  .micro_batches = training ? schedule.micro_batches : 1,
@@ -96,8 +96,8 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
     set.programs.push_back({training ? training_program(program) : evaluation_program(program), flat.buckets()});
   }
   for (int rank = 0; rank < set.layout.ranks(); ++rank) {
-    set.program_of.push_back(set.layout.coordinates(rank).pipeline);
-    if (shared || set.layout.on_pipeline(rank, 0) == 0) continue;
+    set.program_of.push_back(set.layout.coordinate(rank, Axis::pipeline));
+    if (shared || set.layout.moved(rank, Axis::pipeline, 0) == 0) continue;
     set.programs.push_back(set.of(rank));
     set.program_of.back() = static_cast<int>(set.programs.size()) - 1;
   }

@@ -86,9 +86,9 @@ void expect_shared_safely(const SharingCase& c, std::size_t& shared) {
   config.parallel.schedule = c.schedule, config.parallel.virtual_stages = some_virtual_stages(c.schedule);
   config.parallel.sequence_parallel = c.sequence_parallel, config.parallel.recompute = c.recompute;
   config.comm.overlap = c.overlap;
-  const Layout layout{c.pipeline, c.data, c.tensor};
+  const Layout layout = make_layout(c.pipeline, c.data, c.tensor);
   for (int pipeline = 0; pipeline < c.pipeline; ++pipeline) {
-    const RankPlan plan = make_rank_plan(config, 150, layout, layout.on_pipeline(0, pipeline), DeviceKind::host);
+    const RankPlan plan = make_rank_plan(config, 150, layout, layout.moved(0, Axis::pipeline, pipeline), DeviceKind::host);
     const auto pairs = sharers(plan);
     shared += pairs.size();
     for (const Program* program : {&plan.train, &plan.evaluate}) {

@@ -226,7 +226,7 @@ TEST(Validator, MissesNoFlagThatIsWrong) {
     const bool losses = i.kind == InstructionKind::loss;
     const bool backward =
         (i.kind == InstructionKind::exchange_backward && i.exchange.norm) || i.kind == InstructionKind::backward_weight;
-    const bool sum = i.kind == InstructionKind::reduce_gradients && i.group == Group::data && set.zero == 2;
+    const bool sum = i.kind == InstructionKind::reduce_gradients && i.group == groups::replicas && set.zero == 2;
     i.accumulate = !i.accumulate;
     return losses || backward || sum;
   });
@@ -282,7 +282,7 @@ TEST(Validator, RanksThatShareAProgramAreCheckedAsIfEachHadItsOwn) {
   spec.data = 512;
   spec.tensor = 4;
   const ProgramSet large = make_set(spec);
-  EXPECT_EQ(condensed(large).layout, (Layout{3, 2, 2}));
+  EXPECT_EQ(condensed(large).layout, make_layout(3, 2, 2));
   EXPECT_EQ(first_problem(large), "");
 }
 

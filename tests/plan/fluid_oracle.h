@@ -109,9 +109,9 @@ class FluidOracle {
       g.compute = on_compute && !parallel::communication_kind(i);
       bool all = true;
       if (is_send(i.kind)) {
-        const int peer = set_.layout.on_pipeline(heads_[h].rank, program.stream_of(i).peer);
+        const int peer = set_.layout.moved(heads_[h].rank, Axis::pipeline, program.stream_of(i).peer);
         all = add_party(g, peer, [&](const parallel::Program& p, const parallel::Instruction& other) {
-          return is_receive(other.kind) && p.stream_of(other).peer == set_.layout.coordinates(heads_[h].rank).pipeline;
+          return is_receive(other.kind) && p.stream_of(other).peer == set_.layout.coordinate(heads_[h].rank, Axis::pipeline);
         });
         g.hops = {{gpus_[at(heads_[h].rank)], gpus_[at(peer)]}};
         g.communication = true;

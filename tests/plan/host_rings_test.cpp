@@ -23,7 +23,7 @@ constexpr double latency_us = Cluster::latency_us;
 // All-reduces of 8 GB in all data groups at once, as rings.
 constexpr double tensor_gb = 8;
 Traffic all_reduces(const parallel::Layout& layout) {
-  return test::traffic(layout, {.data = 2.0 * (layout.data - 1) / layout.data * tensor_gb});
+  return test::traffic(layout, {.data = 2.0 * (layout.size(Axis::data) - 1) / layout.size(Axis::data) * tensor_gb});
 }
 
 // Of one step, which does nothing else, with the latencies of all rounds as the cost has them.
@@ -34,12 +34,14 @@ double simulated(topology::Fabric& fabric, const Traffic& traffic, const std::ve
   set.layout = traffic.layout;
   parallel::Program program;
   program.streams = {{StreamRole::compute, -1}, {StreamRole::reduce, -1}};
-  program.instructions = {{.kind = InstructionKind::forward, .stream = 0},
-                          {.kind = InstructionKind::reduce_scalars, .stream = 1, .group = parallel::Group::data, .waits = {0}},
-                          {.kind = InstructionKind::update, .stream = 0, .waits = {1}}};
+  program.instructions = {
+      {.kind = InstructionKind::forward, .stream = 0},
+      {.kind = InstructionKind::reduce_scalars, .stream = 1, .group = parallel::groups::replicas, .waits = {0}},
+      {.kind = InstructionKind::update, .stream = 0, .waits = {1}}};
   set.programs.push_back({program, {}});
   set.program_of.assign(static_cast<std::size_t>(set.layout.ranks()), 0);
-  const Work work{.seconds = traffic.data[0].rounds * hop_latency_us * 1e-6, .bytes = traffic.data[0].bytes};
+  const Work work{.seconds = traffic.of(parallel::groups::replicas)[0].rounds * hop_latency_us * 1e-6,
+                  .bytes = traffic.of(parallel::groups::replicas)[0].bytes};
   const auto work_of = [&](int, int index) { return index == 1 ? work : Work{}; };
   const Simulated merged = simulate_step(set, work_of, topology::network_of(fabric), gpus);
   const Simulated each = simulate_step(set, work_of, topology::network_of(fabric), gpus, {.merge_equal_ranks = false});
@@ -50,7 +52,7 @@ double simulated(topology::Fabric& fabric, const Traffic& traffic, const std::ve
 // What an all-reduce over all GPUs takes by the cost; the simulator has to agree.
 double all_reduce_seconds(const topology::Graph& graph) {
   topology::Fabric fabric(graph);
-  const Traffic traffic = all_reduces({1, fabric.gpus(), 1});
+  const Traffic traffic = all_reduces(parallel::make_layout(1, fabric.gpus(), 1));
   const std::vector<int> gpus = in_order(fabric.gpus());
   Rings rings(fabric);
   CostModel model(rings, traffic);
@@ -131,18 +133,18 @@ TEST(HostRings, ShareTheLinksOfTheirMembers) {
 }
 
 TEST(HostRings, OfGroupsThatUseTheSameNicsShareThem) {
-  const parallel::Layout layout{1, 4, 2};
+  const parallel::Layout layout = parallel::make_layout(1, 4, 2);
   const Traffic traffic = all_reduces(layout);
-  const double bytes = traffic.data[0].bytes, latencies = 6 * 6 * latency_us * 1e-6;
+  const double bytes = traffic.of(parallel::groups::replicas)[0].bytes, latencies = 6 * 6 * latency_us * 1e-6;
   const std::vector<int> apart = {0, 2, 1, 3, 4, 6, 5, 7};     // groups {0, 1, 4, 5} and {2, 3, 6, 7}: a NIC each
   const std::vector<int> together = {0, 1, 2, 3, 4, 5, 6, 7};  // groups {0, 2, 4, 6} and {1, 3, 5, 7}: both NICs
   topology::Fabric two(Cluster{.nics = 2}.graph()), four(Cluster{.nics = 4}.graph());
   const PlacementCost one_each = cost_of(two, traffic, apart), both = cost_of(two, traffic, together);
   EXPECT_NEAR(one_each.seconds, bytes / 25e9 + latencies, 1e-12);
-  EXPECT_EQ(one_each.data.shared_channel, -1);
+  EXPECT_EQ(one_each.of(parallel::groups::replicas).shared_channel, -1);
   EXPECT_NEAR(both.seconds, 2 * bytes / 50e9, 1e-12);
-  EXPECT_GE(both.data.shared_channel, 0);
-  EXPECT_EQ(both.data.sharing, 2);
+  EXPECT_GE(both.of(parallel::groups::replicas).shared_channel, 0);
+  EXPECT_EQ(both.of(parallel::groups::replicas).sharing, 2);
   EXPECT_NEAR(simulated(two, traffic, apart, 6 * latency_us), one_each.seconds, 1e-12);
   EXPECT_NEAR(simulated(two, traffic, together, 0), both.seconds, 1e-12);
   EXPECT_NEAR(cost_of(four, traffic, together).seconds, bytes / 50e9 + latencies, 1e-12);

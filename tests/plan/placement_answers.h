@@ -28,19 +28,18 @@ inline double weakest_of_chain(topology::Fabric& fabric, const PlacementResult& 
 
 // A stage on each GPU, only forward messages, so many that filling takes nearly no time.
 inline PlacementResult pipeline_chain(topology::Fabric& fabric) {
-  return place(fabric, traffic({fabric.gpus(), 1, 1}, {.forward = 1, .messages = 1e6}));
+  return place(fabric, traffic(parallel::make_layout(fabric.gpus(), 1, 1), {.forward = 1, .messages = 1e6}));
 }
 
 // Disjoint pairs; of an odd number of GPUs one is left out.
 inline PlacementResult tensor_pairs(topology::Fabric& fabric) {
-  Traffic pairs = traffic({1, fabric.gpus() / 2, 2}, {.tensor = 1});
-  pairs.data.clear();
-  return place(fabric, pairs);
+  return place(fabric, traffic(parallel::make_layout(1, fabric.gpus() / 2, 2), {.tensor = 1}));
 }
 
 // Pairs first: their bytes are a thousand times as many.
 inline PlacementResult tensor2_pipeline(topology::Fabric& fabric) {
-  return place(fabric, traffic({fabric.gpus() / 2, 1, 2}, {.tensor = 1000, .forward = 1, .messages = 1e6}));
+  return place(fabric,
+               traffic(parallel::make_layout(fabric.gpus() / 2, 1, 2), {.tensor = 1000, .forward = 1, .messages = 1e6}));
 }
 
 }  // namespace plait::plan::test

@@ -16,29 +16,29 @@ using test::Amounts;
 TEST(PlacementCost, ARingTakesItsBytesOverItsNarrowestHopAndALatencyARound) {
   topology::Fabric fabric(test::two_sockets());
   Traffic traffic;
-  traffic.layout = {1, 1, 4};
-  traffic.tensor = {{2.4e9, 6}};
+  traffic.layout = parallel::make_layout(1, 1, 4);
+  traffic.of(parallel::groups::tensor) = {{2.4e9, 6}};
   const PlacementCost cost = cost_of(fabric, traffic, {0, 1, 2, 3});
-  EXPECT_DOUBLE_EQ(cost.tensor.seconds, 2.4 / 8 + 6 * 4e-6);
-  EXPECT_EQ(cost.tensor.narrowest.gb_per_s, 8);
-  EXPECT_EQ(cost.tensor.narrowest.link, "SYS");
-  EXPECT_EQ(cost.tensor.shared_channel, -1);
-  EXPECT_DOUBLE_EQ(cost.seconds, cost.tensor.seconds);
+  EXPECT_DOUBLE_EQ(cost.of(parallel::groups::tensor).seconds, 2.4 / 8 + 6 * 4e-6);
+  EXPECT_EQ(cost.of(parallel::groups::tensor).narrowest.gb_per_s, 8);
+  EXPECT_EQ(cost.of(parallel::groups::tensor).narrowest.link, "SYS");
+  EXPECT_EQ(cost.of(parallel::groups::tensor).shared_channel, -1);
+  EXPECT_DOUBLE_EQ(cost.seconds, cost.of(parallel::groups::tensor).seconds);
 }
 
 TEST(PlacementCost, GroupsWhoseRingsMustCrossAChannelShareIt) {
   topology::Fabric fabric(test::two_sockets());
   Traffic traffic;
-  traffic.layout = {1, 2, 2};
-  traffic.tensor = {{1.2e9, 2}};
+  traffic.layout = parallel::make_layout(1, 2, 2);
+  traffic.of(parallel::groups::tensor) = {{1.2e9, 2}};
   const PlacementCost together = cost_of(fabric, traffic, {0, 1, 2, 3});
   EXPECT_DOUBLE_EQ(together.seconds, 1.2 / 12 + 2 * 2e-6);  // the pair without NVLink
-  EXPECT_EQ(together.tensor.narrowest.from, 2);
+  EXPECT_EQ(together.of(parallel::groups::tensor).narrowest.from, 2);
   const PlacementCost apart = cost_of(fabric, traffic, {0, 2, 1, 3});
   EXPECT_DOUBLE_EQ(apart.seconds, 2 * 1.2 / 8);
-  ASSERT_GE(apart.tensor.shared_channel, 0);
-  EXPECT_EQ(fabric.channel_name(apart.tensor.shared_channel), "numa0 to numa1, smp");
-  EXPECT_EQ(apart.tensor.sharing, 2);
+  ASSERT_GE(apart.of(parallel::groups::tensor).shared_channel, 0);
+  EXPECT_EQ(fabric.channel_name(apart.of(parallel::groups::tensor).shared_channel), "numa0 to numa1, smp");
+  EXPECT_EQ(apart.of(parallel::groups::tensor).sharing, 2);
 }
 
 TEST(PlacementCost, ARingThatCanGoAnotherWayDoesNotLoadAChannel) {
@@ -107,23 +107,24 @@ TEST(PlacementCost, WiderOrQuickerIsAChoice) {
 
 TEST(PlacementCost, APipelineTakesItsBusiestPairOrChannelAndItsFill) {
   topology::Fabric fabric(test::two_sockets());
-  const Traffic traffic = test::traffic({3, 1, 1}, {.forward = 1.6, .backward = 0.8, .messages = 4});
+  const Traffic traffic = test::traffic(parallel::make_layout(3, 1, 1), {.forward = 1.6, .backward = 0.8, .messages = 4});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 1, 2});
   const double steady = 1.6 / 8;  // 1 to 2
   const double fill = 0.4 / 40 + 0.2 / 40 + 2 * 0.5e-6 + 0.4 / 8 + 0.2 / 8 + 2 * 4e-6;
-  EXPECT_DOUBLE_EQ(cost.pipeline_fill_seconds, fill);
-  EXPECT_DOUBLE_EQ(cost.pipeline.seconds, steady + fill);
-  EXPECT_EQ(cost.pipeline.narrowest.gb_per_s, 8);
-  EXPECT_EQ(cost.pipeline.shared_channel, -1);
+  EXPECT_DOUBLE_EQ(cost.fill_seconds, fill);
+  EXPECT_DOUBLE_EQ(cost.messages.seconds, steady + fill);
+  EXPECT_EQ(cost.messages.narrowest.gb_per_s, 8);
+  EXPECT_EQ(cost.messages.shared_channel, -1);
   // 0 to 2 and 3 to 1 use both directions of the sockets' link, each for a forward and a backward message.
-  const PlacementCost there_and_back = cost_of(fabric, test::traffic({4, 1, 1}, {.forward = 1, .backward = 1}), {0, 2, 3, 1});
-  EXPECT_DOUBLE_EQ(there_and_back.pipeline.seconds - there_and_back.pipeline_fill_seconds, 2.0 / 8);
-  EXPECT_EQ(there_and_back.pipeline.sharing, 2);
+  const PlacementCost there_and_back =
+      cost_of(fabric, test::traffic(parallel::make_layout(4, 1, 1), {.forward = 1, .backward = 1}), {0, 2, 3, 1});
+  EXPECT_DOUBLE_EQ(there_and_back.messages.seconds - there_and_back.fill_seconds, 2.0 / 8);
+  EXPECT_EQ(there_and_back.messages.sharing, 2);
 }
 
 TEST(PlacementCost, CopiesOfThePipelineShareAndTheSlowestFills) {
   topology::Fabric fabric(test::two_sockets());
-  const Traffic traffic = test::traffic({2, 2, 1}, {.forward = 1, .messages = 1});
+  const Traffic traffic = test::traffic(parallel::make_layout(2, 2, 1), {.forward = 1, .messages = 1});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 2, 1, 3});
   EXPECT_DOUBLE_EQ(cost.seconds, 1.0 / 12 + 1.0 / 12 + 2e-6);
   EXPECT_DOUBLE_EQ(cost_of(fabric, traffic, {0, 1, 2, 3}).seconds, 2.0 / 8 + 1.0 / 8 + 4e-6);
@@ -131,39 +132,39 @@ TEST(PlacementCost, CopiesOfThePipelineShareAndTheSlowestFills) {
 
 TEST(PlacementCost, DataAndTiedGroupsAreOnesOfTheirOwn) {
   topology::Fabric fabric(test::two_sockets());
-  Traffic traffic = test::traffic({2, 2, 1}, {.data = 1.2, .tied = 0.4});
+  Traffic traffic = test::traffic(parallel::make_layout(2, 2, 1), {.data = 1.2, .tied = 0.4});
   const PlacementCost cost = cost_of(fabric, traffic, {0, 1, 2, 3});
-  EXPECT_DOUBLE_EQ(cost.data.seconds, 1.2 / 12 + 2 * 2e-6);
-  EXPECT_DOUBLE_EQ(cost.tied.seconds, 2 * 0.4 / 8);
-  EXPECT_EQ(cost.tied.sharing, 2);
-  EXPECT_DOUBLE_EQ(cost.seconds, cost.data.seconds + cost.tied.seconds);
-  EXPECT_EQ(cost.tensor.narrowest.from, -1);
-  EXPECT_EQ(cost.pipeline.narrowest.from, -1);
+  EXPECT_DOUBLE_EQ(cost.of(parallel::groups::replicas).seconds, 1.2 / 12 + 2 * 2e-6);
+  EXPECT_DOUBLE_EQ(cost.of(parallel::groups::tied).seconds, 2 * 0.4 / 8);
+  EXPECT_EQ(cost.of(parallel::groups::tied).sharing, 2);
+  EXPECT_DOUBLE_EQ(cost.seconds, cost.of(parallel::groups::replicas).seconds + cost.of(parallel::groups::tied).seconds);
+  EXPECT_EQ(cost.of(parallel::groups::tensor).narrowest.from, -1);
+  EXPECT_EQ(cost.messages.narrowest.from, -1);
 }
 
 TEST(PlacementCost, RanksThatCannotReachEachOtherMakeItImpossible) {
   topology::Graph graph = test::two_sockets();
   graph.edges.erase(graph.edges.begin() + 4);
   topology::Fabric fabric(graph);
-  const Traffic traffic = test::traffic({1, 1, 2}, {.tensor = 1});
+  const Traffic traffic = test::traffic(parallel::make_layout(1, 1, 2), {.tensor = 1});
   EXPECT_FALSE(cost_of(fabric, traffic, {0, 2}).possible());
-  EXPECT_EQ(cost_of(fabric, traffic, {0, 2}).tensor.narrowest.link, "none");
+  EXPECT_EQ(cost_of(fabric, traffic, {0, 2}).of(parallel::groups::tensor).narrowest.link, "none");
   EXPECT_TRUE(cost_of(fabric, traffic, {3, 2}).possible());
-  EXPECT_FALSE(cost_of(fabric, test::traffic({2, 1, 1}, {.forward = 1}), {0, 2}).possible());
-  EXPECT_TRUE(cost_of(fabric, test::traffic({2, 1, 1}, {}), {0, 2}).possible());
+  EXPECT_FALSE(cost_of(fabric, test::traffic(parallel::make_layout(2, 1, 1), {.forward = 1}), {0, 2}).possible());
+  EXPECT_TRUE(cost_of(fabric, test::traffic(parallel::make_layout(2, 1, 1), {}), {0, 2}).possible());
 }
 
 TEST(PlacementCost, TrafficThatDoesNotFitItsLayoutIsRefused) {
   topology::Fabric fabric(test::two_sockets());
-  Traffic traffic = test::traffic({2, 1, 1}, {.forward = 1});
+  Traffic traffic = test::traffic(parallel::make_layout(2, 1, 1), {.forward = 1});
   EXPECT_THROW(cost_of(fabric, traffic, {0}), InternalError);
   EXPECT_THROW(cost_of(fabric, traffic, {0, 4}), InternalError);
   traffic.chain[0].to = 2;
   EXPECT_THROW(cost_of(fabric, traffic, {0, 1}), InternalError);
-  traffic = test::traffic({2, 1, 1}, {.forward = 1});
-  traffic.data.pop_back();
+  traffic = test::traffic(parallel::make_layout(2, 1, 1), {.forward = 1});
+  traffic.of(parallel::groups::replicas).pop_back();
   EXPECT_THROW(cost_of(fabric, traffic, {0, 1}), InternalError);
-  traffic = test::traffic({2, 1, 1}, {.forward = std::nan("")});
+  traffic = test::traffic(parallel::make_layout(2, 1, 1), {.forward = std::nan("")});
   traffic.chain = {{0, 1, std::nan(""), 1}};
   EXPECT_THROW(cost_of(fabric, traffic, {0, 1}), InternalError);
 }

@@ -43,11 +43,13 @@ inline Traffic traffic(parallel::Layout layout, const Amounts& amounts) {
   Traffic traffic;
   traffic.layout = layout;
   const auto ring = [](double gb, int members) { return RingTraffic{gb * 1e9, gb > 0 ? 2.0 * (members - 1) : 0}; };
-  traffic.tensor.assign(static_cast<std::size_t>(layout.pipeline), ring(amounts.tensor, layout.tensor));
-  traffic.data.assign(static_cast<std::size_t>(layout.pipeline), ring(amounts.data, layout.data));
-  traffic.tied = ring(amounts.tied, 2);
-  traffic.ends.last = layout.pipeline - 1;
-  for (int p = 0; p + 1 < layout.pipeline; ++p) {
+  traffic.of(parallel::groups::tensor)
+      .assign(static_cast<std::size_t>(layout.size(Axis::pipeline)), ring(amounts.tensor, layout.size(Axis::tensor)));
+  traffic.of(parallel::groups::replicas)
+      .assign(static_cast<std::size_t>(layout.size(Axis::pipeline)), ring(amounts.data, layout.size(Axis::data)));
+  traffic.of(parallel::groups::tied).front() = ring(amounts.tied, 2);
+  traffic.ends.last = layout.size(Axis::pipeline) - 1;
+  for (int p = 0; p + 1 < layout.size(Axis::pipeline); ++p) {
     if (amounts.forward > 0) traffic.chain.push_back({p, p + 1, amounts.forward * 1e9, amounts.messages});
     if (amounts.backward > 0) traffic.chain.push_back({p + 1, p, amounts.backward * 1e9, amounts.messages});
   }
@@ -59,7 +61,7 @@ inline std::vector<parallel::Layout> layouts_of(int ranks) {
   std::vector<parallel::Layout> layouts;
   for (int p = 1; p <= ranks; ++p) {
     for (int d = 1; p * d <= ranks; ++d) {
-      if (ranks % (p * d) == 0) layouts.push_back({p, d, ranks / (p * d)});
+      if (ranks % (p * d) == 0) layouts.push_back(parallel::make_layout(p, d, ranks / (p * d)));
     }
   }
   return layouts;

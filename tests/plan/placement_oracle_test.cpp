@@ -104,7 +104,8 @@ TEST(PlacementOracleOnSeveralHosts, NoPlacementIsCheaperThanTheOneFound) {
     }
   }
   topology::Fabric fabric(test::Cluster{.nics = 2}.graph());
-  for (const parallel::Layout& layout : {parallel::Layout{1, 4, 2}, {2, 4, 1}, {2, 1, 4}})
+  for (const parallel::Layout& layout :
+       {parallel::make_layout(1, 4, 2), parallel::make_layout(2, 4, 1), parallel::make_layout(2, 1, 4)})
     expect_no_regret(fabric, test::traffic(layout, mixes()[0]));
 }
 
@@ -121,11 +122,11 @@ TEST(PlacementOracleOnRandomMachines, NoPlacementIsCheaperThanTheOneFound) {
           layout,
           {.tensor = gb(random), .data = gb(random), .tied = gb(random), .forward = gb(random), .backward = gb(random)});
       // Ends of a pipeline have other amounts than its middle; with virtual stages it is closed to a ring.
-      traffic.data.front().bytes *= gb(random);
-      traffic.tensor.back().bytes *= gb(random);
-      if (layout.pipeline > 2 && round % 2 == 0) {
-        traffic.chain.push_back({layout.pipeline - 1, 0, gb(random) * 1e9, 8});
-        traffic.chain.push_back({0, layout.pipeline - 1, gb(random) * 1e9, 8});
+      traffic.of(parallel::groups::replicas).front().bytes *= gb(random);
+      traffic.of(parallel::groups::tensor).back().bytes *= gb(random);
+      if (layout.size(Axis::pipeline) > 2 && round % 2 == 0) {
+        traffic.chain.push_back({layout.size(Axis::pipeline) - 1, 0, gb(random) * 1e9, 8});
+        traffic.chain.push_back({0, layout.size(Axis::pipeline) - 1, gb(random) * 1e9, 8});
       }
       expect_no_regret(fabric, traffic, ranks < 6);
     }

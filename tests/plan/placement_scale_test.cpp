@@ -26,7 +26,7 @@ void expect_each_gpu_once(const PlacementResult& placed, const topology::Fabric&
 void expect_tensor_groups_within_hosts(const PlacementResult& placed, const topology::Fabric& fabric,
                                        const parallel::Layout& layout) {
   for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const int first = rank / layout.tensor * layout.tensor;
+    const int first = rank / layout.size(Axis::tensor) * layout.size(Axis::tensor);
     ASSERT_EQ(fabric.host_of(placed.gpu_of_rank[static_cast<std::size_t>(rank)]),
               fabric.host_of(placed.gpu_of_rank[static_cast<std::size_t>(first)]))
         << rank;
@@ -45,8 +45,11 @@ TEST(PlacementAtScale, AThousandGpusOnRails) {
   EXPECT_EQ(fabric.shapes(), 1);
   Placer placer(fabric);
   // The bound does not see that data groups and pipelines both leave the hosts, nor that copies share NICs.
-  for (const Case& one :
-       {Case{{1, 128, 8}, 1.1}, {{8, 16, 8}, 1.6}, {{4, 64, 4}, 1.6}, {{16, 64, 1}, 2.5}, {{128, 1, 8}, 2.3}}) {
+  for (const Case& one : {Case{parallel::make_layout(1, 128, 8), 1.1},
+                          {parallel::make_layout(8, 16, 8), 1.6},
+                          {parallel::make_layout(4, 64, 4), 1.6},
+                          {parallel::make_layout(16, 64, 1), 2.5},
+                          {parallel::make_layout(128, 1, 8), 2.3}}) {
     SCOPED_TRACE(one.layout.to_string());
     const auto begin = std::chrono::steady_clock::now();
     const PlacementResult placed = placer.place(test::traffic(one.layout, amounts));
@@ -62,7 +65,7 @@ TEST(PlacementAtScale, AThousandGpusOnRails) {
   EXPECT_LT(seconds_since(start), 20);
   // The last one's bound is as low as it is because two members of a tensor group in each host, which have a ring each, leave
   // room for four stages there: for this traffic, of few latencies, that is cheaper than a stage in each host.
-  const parallel::Layout layout{128, 1, 8};
+  const parallel::Layout layout = parallel::make_layout(128, 1, 8);
   PlacementOptions four_stages_a_host;
   four_stages_a_host.strategy = PlacementStrategy::given;
   for (int stage = 0; stage < 128; ++stage) {
@@ -78,22 +81,22 @@ TEST(PlacementAtScale, AThousandGpusOnRails) {
 // Data groups of one GPU a host stay on their rail: the same NIC, one leaf, no spine and no other GPU's PCIe.
 TEST(PlacementAtScale, DataGroupsStayOnTheirRail) {
   topology::Fabric fabric(test::rail_cluster(16));
-  const parallel::Layout layout{1, 16, 8};
+  const parallel::Layout layout = parallel::make_layout(1, 16, 8);
   const PlacementResult placed = place(fabric, test::traffic(layout, amounts));
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     EXPECT_EQ(fabric.gpu(placed.gpu_of_rank[static_cast<std::size_t>(rank)]).index,
-              fabric.gpu(placed.gpu_of_rank[static_cast<std::size_t>(rank % layout.tensor)]).index);
+              fabric.gpu(placed.gpu_of_rank[static_cast<std::size_t>(rank % layout.size(Axis::tensor))]).index);
   }
-  EXPECT_EQ(placed.cost.data.shared_channel, -1);
+  EXPECT_EQ(placed.cost.of(parallel::groups::replicas).shared_channel, -1);
 }
 
 TEST(PlacementAtScale, TensorGroupsDoNotStraddleHostsThatTheyDoNotFill) {
   topology::Fabric fabric(test::rail_cluster(16));
-  const parallel::Layout layout{2, 16, 3};  // two groups of three in each host, 96 of 128 GPUs
+  const parallel::Layout layout = parallel::make_layout(2, 16, 3);  // two groups of three in each host, 96 of 128 GPUs
   const PlacementResult placed = place(fabric, test::traffic(layout, amounts));
   expect_each_gpu_once(placed, fabric, layout);
   expect_tensor_groups_within_hosts(placed, fabric, layout);
-  EXPECT_LT(placed.cost.tensor.seconds, 0.9 * placed.order.tensor.seconds);
+  EXPECT_LT(placed.cost.of(parallel::groups::tensor).seconds, 0.9 * placed.order.of(parallel::groups::tensor).seconds);
 }
 
 // Hosts are numbered across pods in turn; pipelines must not follow these numbers.
@@ -107,7 +110,7 @@ TEST(PlacementAtScale, HostsOfOnePodAreNeighbours) {
   }
   topology::Fabric fabric(graph);
   EXPECT_EQ(fabric.shapes(), 2);
-  const PlacementResult chain = place(fabric, test::traffic({16, 1, 8}, amounts));
+  const PlacementResult chain = place(fabric, test::traffic(parallel::make_layout(16, 1, 8), amounts));
   EXPECT_LT(chain.cost.seconds, 0.8 * chain.order.seconds);
 }
 
@@ -134,7 +137,7 @@ TEST(PlacementAtScale, RanksWithinAHostArePlacedForItsLinks) {
     graph.edges.push_back(topology::nominal_edge(nic, network, topology::LinkKind::network, 12.5));
   }
   topology::Fabric fabric(graph);
-  const Traffic traffic = test::traffic({32, 1, 1}, {.forward = 1, .backward = 1});
+  const Traffic traffic = test::traffic(parallel::make_layout(32, 1, 1), {.forward = 1, .backward = 1});
   const PlacementResult placed = place(fabric, traffic);
   int nvlinks = 0;
   for (std::size_t stage = 0; stage + 1 < 32; ++stage)
@@ -153,12 +156,12 @@ TEST(PlacementAtScale, HostsWithoutANetworkTakeWhatFitsIntoEach) {
   topology::Graph graph = test::rail_cluster(4);
   std::erase_if(graph.edges, [](const topology::Edge& edge) { return edge.kind == topology::LinkKind::network; });
   topology::Fabric fabric(graph);
-  const parallel::Layout layout{1, 4, 8};
+  const parallel::Layout layout = parallel::make_layout(1, 4, 8);
   const PlacementResult placed = place(fabric, test::traffic(layout, {.tensor = 1}));
   ASSERT_TRUE(placed.cost.possible());
   expect_tensor_groups_within_hosts(placed, fabric, layout);
   EXPECT_NEAR(placed.lower_bound, placed.cost.seconds, 1e-9);
-  const PlacementResult none = place(fabric, test::traffic({1, 1, 16}, {.tensor = 1}));
+  const PlacementResult none = place(fabric, test::traffic(parallel::make_layout(1, 1, 16), {.tensor = 1}));
   EXPECT_FALSE(none.cost.possible());
   EXPECT_EQ(none.lower_bound, std::numeric_limits<double>::infinity());
 }

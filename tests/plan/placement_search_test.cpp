@@ -15,13 +15,14 @@ using testing::HasSubstr;
 
 TEST(Placement, EightStagesOfADgx1VFollowItsDoubleLinks) {
   topology::Fabric fabric(test::machine("dgx1v.txt"));
-  const PlacementResult placed = place(fabric, test::traffic({8, 1, 1}, {.forward = 0.5, .backward = 0.5}));
+  const PlacementResult placed =
+      place(fabric, test::traffic(parallel::make_layout(8, 1, 1), {.forward = 0.5, .backward = 0.5}));
   EXPECT_EQ(placed.method, "exact");
   EXPECT_DOUBLE_EQ(test::weakest_of_chain(fabric, placed, 1), 41.2);
   EXPECT_THAT(placed.gpu_of_rank, ElementsAre(0, 3, 2, 1, 5, 6, 7, 4));
-  EXPECT_EQ(placed.cost.pipeline.narrowest.link, "NV2");
+  EXPECT_EQ(placed.cost.messages.narrowest.link, "NV2");
   EXPECT_GT(placed.order.seconds, 2 * placed.cost.seconds);
-  EXPECT_EQ(placed.order.pipeline.narrowest.link, "SYS");
+  EXPECT_EQ(placed.order.messages.narrowest.link, "SYS");
 }
 
 // Two bridges, 0-2 and 1-3, and four ranks of which each has a data partner and a pipeline partner: what sends more gets them.
@@ -29,12 +30,12 @@ TEST(Placement, BridgesGoToWhateverSendsMore) {
   topology::Fabric fabric(test::machine("bridge_pairs.xml"));
   const auto bridged = [&](double data, double pipeline) {
     const PlacementResult placed =
-        place(fabric, test::traffic({2, 2, 1}, {.data = data, .forward = pipeline, .messages = 1e6}));
+        place(fabric, test::traffic(parallel::make_layout(2, 2, 1), {.data = data, .forward = pipeline, .messages = 1e6}));
     const bool of_data = fabric.way(placed.gpu_of_rank[0], placed.gpu_of_rank[1]).link == "NV4";
     const bool of_pipeline = fabric.way(placed.gpu_of_rank[0], placed.gpu_of_rank[2]).link == "NV4";
     EXPECT_NE(of_data, of_pipeline);
-    EXPECT_EQ(placed.cost.data.narrowest.link, of_data ? "NV4" : "PHB");
-    EXPECT_EQ(placed.cost.pipeline.narrowest.link, of_pipeline ? "NV4" : "PHB");
+    EXPECT_EQ(placed.cost.of(parallel::groups::replicas).narrowest.link, of_data ? "NV4" : "PHB");
+    EXPECT_EQ(placed.cost.messages.narrowest.link, of_pipeline ? "NV4" : "PHB");
     return of_data ? "data" : "pipeline";
   };
   EXPECT_STREQ(bridged(1.1, 1), "data");
@@ -44,12 +45,14 @@ TEST(Placement, BridgesGoToWhateverSendsMore) {
 TEST(Placement, TensorGroupsStayInASocketAndAChainCrossesOnce) {
   topology::Fabric fabric(test::machine("pcie_8.txt"));
   const auto numa = [&](const PlacementResult& placed, std::size_t rank) { return fabric.gpu(placed.gpu_of_rank[rank]).numa; };
-  const PlacementResult groups = place(fabric, test::traffic({2, 1, 4}, {.tensor = 4, .forward = 1, .backward = 1}));
+  const PlacementResult groups =
+      place(fabric, test::traffic(parallel::make_layout(2, 1, 4), {.tensor = 4, .forward = 1, .backward = 1}));
   for (std::size_t rank = 0; rank < 8; ++rank) EXPECT_EQ(numa(groups, rank), numa(groups, rank / 4 * 4)) << rank;
-  const PlacementResult pairs = place(fabric, test::traffic({4, 1, 2}, {.tensor = 4, .forward = 1, .backward = 1}));
+  const PlacementResult pairs =
+      place(fabric, test::traffic(parallel::make_layout(4, 1, 2), {.tensor = 4, .forward = 1, .backward = 1}));
   for (std::size_t rank = 0; rank < 8; rank += 2)
     EXPECT_EQ(fabric.way(pairs.gpu_of_rank[rank], pairs.gpu_of_rank[rank + 1]).link, "PIX");
-  const PlacementResult chain = place(fabric, test::traffic({8, 1, 1}, {.forward = 1, .backward = 1}));
+  const PlacementResult chain = place(fabric, test::traffic(parallel::make_layout(8, 1, 1), {.forward = 1, .backward = 1}));
   int crossings = 0;
   for (std::size_t stage = 0; stage + 1 < 8; ++stage) crossings += numa(chain, stage) != numa(chain, stage + 1);
   EXPECT_EQ(crossings, 1);
@@ -101,7 +104,7 @@ TEST(Placement, WeakestLinksAreThoseWorkedOutByHand) {
 
 TEST(Placement, StrategiesForComparisonDoAsTheySay) {
   topology::Fabric fabric(test::machine("dgx1v.txt"));
-  const Traffic traffic = test::traffic({8, 1, 1}, {.forward = 0.5, .backward = 0.5});
+  const Traffic traffic = test::traffic(parallel::make_layout(8, 1, 1), {.forward = 0.5, .backward = 0.5});
   const auto with = [&](PlacementStrategy strategy, std::vector<int> given = {}) {
     PlacementOptions options;
     options.strategy = strategy;
@@ -124,24 +127,24 @@ TEST(Placement, StrategiesForComparisonDoAsTheySay) {
 }
 
 TEST(Placement, AListThatIsNoPlacementIsRefusedWithAllThatIsWrong) {
-  EXPECT_TRUE(problems_of_placement({3, 0}, {1, 1, 2}, 4).empty());
-  EXPECT_THAT(problems_of_placement({0, 4, 0, -1}, {1, 1, 2}, 4),
+  EXPECT_TRUE(problems_of_placement({3, 0}, parallel::make_layout(1, 1, 2), 4).empty());
+  EXPECT_THAT(problems_of_placement({0, 4, 0, -1}, parallel::make_layout(1, 1, 2), 4),
               ElementsAre(HasSubstr("names 4 GPUs"), HasSubstr("rank 1 is on GPU 4, which does not exist; GPUs are 0 to 3"),
                           HasSubstr("rank 2 is on GPU 0, where rank 0 is already"), HasSubstr("rank 3 is on GPU -1")));
   topology::Fabric fabric(test::machine("bridge_pairs.xml"));
   PlacementOptions options;
   options.strategy = PlacementStrategy::given;
   options.given = {0, 0};
-  EXPECT_THROW(place(fabric, test::traffic({1, 1, 2}, {.tensor = 1}), options), ConfigError);
-  EXPECT_THROW(place(fabric, test::traffic({5, 1, 1}, {.forward = 1})), ConfigError);
+  EXPECT_THROW(place(fabric, test::traffic(parallel::make_layout(1, 1, 2), {.tensor = 1}), options), ConfigError);
+  EXPECT_THROW(place(fabric, test::traffic(parallel::make_layout(5, 1, 1), {.forward = 1})), ConfigError);
 }
 
 TEST(Placement, WithoutAWayForAllThereIsNoneAndItSaysSo) {
   topology::Graph graph = test::machine("bridges_8.txt");
   std::erase_if(graph.edges, [](const topology::Edge& edge) { return edge.kind == topology::LinkKind::smp; });
   topology::Fabric fabric(graph);
-  EXPECT_FALSE(place(fabric, test::traffic({1, 1, 8}, {.tensor = 1})).cost.possible());
-  const PlacementResult halves = place(fabric, test::traffic({1, 2, 4}, {.tensor = 1}));
+  EXPECT_FALSE(place(fabric, test::traffic(parallel::make_layout(1, 1, 8), {.tensor = 1})).cost.possible());
+  const PlacementResult halves = place(fabric, test::traffic(parallel::make_layout(1, 2, 4), {.tensor = 1}));
   EXPECT_TRUE(halves.cost.possible());
   EXPECT_FALSE(halves.order.possible());
 }
@@ -149,7 +152,8 @@ TEST(Placement, WithoutAWayForAllThereIsNoneAndItSaysSo) {
 TEST(Placement, OneRankGoesOnTheFirstGpu) {
   for (const char* name : {"dgx1v.txt", "one_bridge_3.txt"}) {
     topology::Fabric fabric(test::machine(name));
-    const PlacementResult placed = place(fabric, test::traffic({1, 1, 1}, {.tensor = 1, .data = 1, .tied = 1, .forward = 1}));
+    const PlacementResult placed =
+        place(fabric, test::traffic(parallel::make_layout(1, 1, 1), {.tensor = 1, .data = 1, .tied = 1, .forward = 1}));
     EXPECT_THAT(placed.gpu_of_rank, ElementsAre(0));
     EXPECT_EQ(placed.cost.seconds, 0);
     EXPECT_EQ(placed.lower_bound, 0);

@@ -197,14 +197,14 @@ TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
     config.comm.exchanges = exchanges;
     return library_bytes(machine, parallel::make_rank_plan(config, vocab, layout, 0, DeviceKind::cuda));
   };
-  EXPECT_EQ(of({.pipeline = 1, .data = 1, .tensor = 1}), 1000);
-  EXPECT_EQ(of({.pipeline = 1, .data = 2, .tensor = 1}), 1101) << "gradients and scalars share one";
-  EXPECT_EQ(of({.pipeline = 2, .data = 1, .tensor = 1}), 1101) << "tied gradients and scalars, too";
-  EXPECT_EQ(of({.pipeline = 1, .data = 1, .tensor = 2}), 1102) << "a tensor group has its own";
-  EXPECT_EQ(of({.pipeline = 1, .data = 2, .tensor = 2}), 1112) << "tensor, data, and all four";
-  EXPECT_EQ(of({.pipeline = 1, .data = 1, .tensor = 2}, ExchangeWay::links), 1101) << "only for scalars";
-  EXPECT_EQ(of({.pipeline = 1, .data = 2, .tensor = 2}, ExchangeWay::links), 1111) << "data, and all four";
-  EXPECT_EQ(of({.pipeline = 1, .data = 8, .tensor = 1}), 1110) << "none was measured among eight";
+  EXPECT_EQ(of(parallel::make_layout(1, 1, 1)), 1000);
+  EXPECT_EQ(of(parallel::make_layout(1, 2, 1)), 1101) << "gradients and scalars share one";
+  EXPECT_EQ(of(parallel::make_layout(2, 1, 1)), 1101) << "tied gradients and scalars, too";
+  EXPECT_EQ(of(parallel::make_layout(1, 1, 2)), 1102) << "a tensor group has its own";
+  EXPECT_EQ(of(parallel::make_layout(1, 2, 2)), 1112) << "tensor, data, and all four";
+  EXPECT_EQ(of(parallel::make_layout(1, 1, 2), ExchangeWay::links), 1101) << "only for scalars";
+  EXPECT_EQ(of(parallel::make_layout(1, 2, 2), ExchangeWay::links), 1111) << "data, and all four";
+  EXPECT_EQ(of(parallel::make_layout(1, 8, 1)), 1110) << "none was measured among eight";
 }
 
 // FLOPs know nothing of how much faster a head's one large product is than the many small kernels of a block.

@@ -98,7 +98,7 @@ TEST_F(SimulatedTrace, ShowsWhatWasWaitedForAndExchanges) {
 }
 
 TEST_F(SimulatedTrace, OfALargeJobIsOfOneRankPerStage) {
-  EXPECT_EQ(one_rank_per_stage({.pipeline = 3, .data = 4, .tensor = 2}), (std::vector{0, 8, 16}));
+  EXPECT_EQ(one_rank_per_stage(parallel::make_layout(3, 4, 2)), (std::vector{0, 8, 16}));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   const bool differs = ranks == "different";
   // Each size in its turn, so that the most memory until now is that of the last one.
   for (int data = 1; data <= 256; data *= 2) {
-    const plait::parallel::Layout layout{.pipeline = 8, .data = data, .tensor = 8};
+    const plait::parallel::Layout layout = plait::parallel::make_layout(8, data, 8);
     const plait::plan::test::Measured measured = plait::plan::test::simulate(layout, 32, differs, true);
     if ((measured.simulated.classes() == layout.ranks()) != differs) {
       std::fputs("simulation_growth: ranks were merged that differ, or kept apart that do not\n", stderr);

@@ -27,7 +27,7 @@ enum Index { before = 0, message = 1, beside = 2, scalars = 3, update = 4 };
 class Pairs {
  public:
   explicit Pairs(int pairs, int data = 1) {
-    set_.layout = {.pipeline = 2 * pairs, .data = data};
+    set_.layout = {{Axis::pipeline, 2 * pairs}, {Axis::data, data}};
     set_.ends.last = 2 * pairs - 1;
     for (int rank = 0; rank < 2 * pairs; ++rank) {
       const bool sends = rank % 2 == 0;
@@ -41,11 +41,12 @@ class Pairs {
            .stream = 1,
            .waits = {before}},
           {.kind = InstructionKind::backward_weight, .stream = 0},
-          {.kind = InstructionKind::reduce_scalars, .stream = 2, .group = Group::world, .waits = {message, beside}},
+          {.kind = InstructionKind::reduce_scalars, .stream = 2, .group = parallel::groups::world, .waits = {message, beside}},
           {.kind = InstructionKind::update, .stream = 0, .waits = {scalars}}};
       set_.programs.push_back({program, {}});
     }
-    for (int rank = 0; rank < set_.layout.ranks(); ++rank) set_.program_of.push_back(set_.layout.coordinates(rank).pipeline);
+    for (int rank = 0; rank < set_.layout.ranks(); ++rank)
+      set_.program_of.push_back(set_.layout.coordinate(rank, Axis::pipeline));
   }
 
   Work& work(int rank, Index index) { return works_[{rank, index}]; }
@@ -193,7 +194,7 @@ TEST(SimulatorFlows, WhatNobodySendsOrReceivesHereSlowsNothingHere) {
 class Reduction {
  public:
   explicit Reduction(int data, int tensor = 1) {
-    set_.layout = {.data = data, .tensor = tensor};
+    set_.layout = {{Axis::data, data}, {Axis::tensor, tensor}};
     Program program;
     program.streams = {{StreamRole::compute, -1}, {StreamRole::reduce, -1}};
     program.instructions = {{.kind = InstructionKind::backward_weight, .stream = 0, .segment = 1},

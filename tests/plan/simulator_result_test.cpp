@@ -76,11 +76,11 @@ TEST(SimulatedStep, AccountsForAllOfItsTimeOnEveryRank) {
       // Steps are periodic once they have settled, on all ranks.
       EXPECT_TRUE(s.settled);
       EXPECT_NEAR(ledger.step_ms, 1e3 * s.step_seconds, 1e-2 * s.step_seconds) << rank;
-      EXPECT_EQ(ledger.of(parallel::CommunicationKind::exchanges).exposed_ms > 0, set.layout.tensor > 1);
+      EXPECT_EQ(ledger.of(parallel::CommunicationKind::exchanges).exposed_ms > 0, set.layout.size(Axis::tensor) > 1);
       for (const parallel::PeerTimes& peer : ledger.peers) {
         if (peer.rank < 0) continue;
-        EXPECT_EQ(set.layout.coordinates(peer.rank).data, set.layout.coordinates(rank).data);
-        EXPECT_EQ(set.layout.coordinates(peer.rank).tensor, set.layout.coordinates(rank).tensor);
+        EXPECT_EQ(set.layout.coordinate(peer.rank, Axis::data), set.layout.coordinate(rank, Axis::data));
+        EXPECT_EQ(set.layout.coordinate(peer.rank, Axis::tensor), set.layout.coordinate(rank, Axis::tensor));
       }
     }
   }
@@ -191,7 +191,7 @@ TEST(SimulatedStep, IsTheSameToTheBitWhetherEqualRanksAreRunOnceOrAll) {
       const Simulated all = simulate_step(set, work, narrow(ranks), gpus, {.keep_timeline = true, .merge_equal_ranks = false});
       EXPECT_EQ(all.classes(), ranks);
       merged_some = merged_some || merged.classes() < ranks;
-      merged_not_all = merged_not_all || merged.classes() > set.layout.pipeline;
+      merged_not_all = merged_not_all || merged.classes() > set.layout.size(Axis::pipeline);
       expect_same(merged, all);
       EXPECT_NEAR(merged.critical_sums.total(), all.critical_sums.total(), 1e-12);
     }

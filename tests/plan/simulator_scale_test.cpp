@@ -10,10 +10,10 @@ using test::Measured;
 using test::simulate;
 
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-constexpr parallel::Layout thousand{.pipeline = 8, .data = 16, .tensor = 8};
+constexpr parallel::Layout thousand{{Axis::pipeline, 8}, {Axis::data, 16}, {Axis::tensor, 8}};
 constexpr double bound_seconds = 20;  // of what takes 1: machines differ, and share their cores
 #else
-constexpr parallel::Layout thousand{.pipeline = 4, .data = 4, .tensor = 8};
+constexpr parallel::Layout thousand{{Axis::pipeline, 4}, {Axis::data, 4}, {Axis::tensor, 8}};
 constexpr double bound_seconds = 60;
 #endif
 

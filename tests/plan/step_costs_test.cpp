@@ -59,7 +59,8 @@ TEST(StepCosts, ExchangesByLinksMoveAsMuchInFewerRounds) {
     const CostsOfConfig library(c);
     c.comm.exchanges = ExchangeWay::links;
     const CostsOfConfig links(c);
-    const RingTraffic &ring = library.costs.traffic().tensor[0], &pushes = links.costs.traffic().tensor[0];
+    const RingTraffic ring = library.costs.traffic().of(parallel::groups::tensor)[0],
+                      pushes = links.costs.traffic().of(parallel::groups::tensor)[0];
     EXPECT_DOUBLE_EQ(pushes.bytes, ring.bytes);
     EXPECT_DOUBLE_EQ(pushes.rounds, ring.rounds / 3);
     const auto& instructions = links.stages[0].train.instructions;
@@ -91,11 +92,12 @@ TEST(StepCosts, TrafficIsWhatTheProgramsSend) {
     double gradients = 0;
     for (const parallel::Bucket& b : costs.stages[static_cast<std::size_t>(p)].flat.buckets())
       gradients += 4.0 * static_cast<double>(b.range.count);
-    EXPECT_DOUBLE_EQ(t.data[static_cast<std::size_t>(p)].bytes, gradients);
-    EXPECT_GT(t.tensor[static_cast<std::size_t>(p)].bytes, 0);
+    EXPECT_DOUBLE_EQ(t.of(parallel::groups::replicas)[static_cast<std::size_t>(p)].bytes, gradients);
+    EXPECT_GT(t.of(parallel::groups::tensor)[static_cast<std::size_t>(p)].bytes, 0);
   }
-  EXPECT_GT(t.tied.bytes, 0);
-  EXPECT_EQ(CostsOfConfig(config("data: 8, tensor: 1, pipeline: 1")).costs.traffic().tied.bytes, 0);
+  EXPECT_GT(t.of(parallel::groups::tied).front().bytes, 0);
+  EXPECT_EQ(CostsOfConfig(config("data: 8, tensor: 1, pipeline: 1")).costs.traffic().of(parallel::groups::tied).front().bytes,
+            0);
   EXPECT_TRUE(CostsOfConfig(config("data: 8, tensor: 1, pipeline: 1")).costs.traffic().chain.empty());
 }
 
@@ -103,7 +105,9 @@ TEST(StepCosts, ShardedStatesSendAsMuchAndUpdateLess) {
   const CostsOfConfig all(config("data: 4, tensor: 1, pipeline: 1, zero: 0")),
       sharded(config("data: 4, tensor: 1, pipeline: 1, zero: 1"));
   // Reduce-scatter and all-gather are the two halves of an all-reduce: of the same bytes in fp32.
-  EXPECT_NEAR(sharded.costs.traffic().data[0].bytes / all.costs.traffic().data[0].bytes, 1, 0.02);
+  EXPECT_NEAR(sharded.costs.traffic().of(parallel::groups::replicas)[0].bytes /
+                  all.costs.traffic().of(parallel::groups::replicas)[0].bytes,
+              1, 0.02);
   const auto update = [](const CostsOfConfig& c) {
     const auto& list = c.stages[0].train.instructions;
     for (std::size_t n = 0; n < list.size(); ++n) {

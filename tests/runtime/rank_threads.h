@@ -38,7 +38,8 @@ class SyntheticBatches final : public BatchSource {
     const std::int64_t micro_batch = round_ % plan_.micro_batches;
     ++round_;
     for (std::int64_t b = 0; b < shape.batch; ++b) {
-      const std::int64_t sample = (micro_batch * plan_.layout.data + plan_.coordinates().data) * shape.batch + b;
+      const std::int64_t sample =
+          (micro_batch * plan_.layout.size(Axis::data) + plan_.coordinates()[Axis::data]) * shape.batch + b;
       // Arithmetic progressions modulo the vocabulary: something to learn.
       const auto index = static_cast<std::uint64_t>(step * plan_.global_batch + sample);
       const std::int64_t vocab = plan_.sizes.shape.vocab;
@@ -146,7 +147,7 @@ class WholeParameters {
       for (const model::Parameter& p : list_)
         values_.emplace_back(static_cast<std::size_t>(p.stored_shape.elements()), std::nan(""));
     }
-    if (plan.zero == 0 && plan.coordinates().data > 0) return;
+    if (plan.zero == 0 && plan.coordinates()[Axis::data] > 0) return;
     for (const auto& piece : plan.flat.state_pieces()) {
       const model::Parameter& parameter = plan.parameters[piece.parameter];
       if (parameter.replica) continue;

@@ -226,7 +226,8 @@ TEST(StepRecorder, BalancesEveryStepOfEveryKindOfLayout) {
         EXPECT_EQ(result.update, ++taken);
         expect_measured_balance(result.ledger);
         const parallel::Ledger& ledger = result.ledger;
-        const bool later_stage = interpreter.plan().coordinates().pipeline > 0 || interpreter.plan().train.chunks.size() > 1;
+        const bool later_stage =
+            interpreter.plan().coordinates()[Axis::pipeline] > 0 || interpreter.plan().train.chunks.size() > 1;
         EXPECT_EQ(ledger.of(parallel::CommunicationKind::activations).count > 0, later_stage)
             << "rank " << interpreter.plan().rank;
         gathers += ledger.of(parallel::CommunicationKind::weight_gathers).total_ms;

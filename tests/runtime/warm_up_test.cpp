@@ -77,7 +77,8 @@ void expect_that_no_launch_waits_for_a_stage(DeviceKind kind, int data) {
   config.parallel.pipeline = 2, config.parallel.data = data, config.parallel.zero = data;
   config.train.global_batch = 2 * data;
   expect_that_no_launch_waits_for_a_message(kind, config, 2 * data, [](const parallel::RankPlan& plan) {
-    return plan.coordinates().pipeline == 0 ? std::optional(plan.layout.on_pipeline(plan.rank, 1)) : std::nullopt;
+    return plan.coordinates()[Axis::pipeline] == 0 ? std::optional(plan.layout.moved(plan.rank, Axis::pipeline, 1))
+                                                   : std::nullopt;
   });
 }
 

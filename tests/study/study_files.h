@@ -23,7 +23,7 @@ inline Point point(const Config& study, int index, int ranks, double predicted_m
   point.coordinates = {{"launch.ranks", std::to_string(ranks)}, {"layout", "number " + std::to_string(index)}};
   point.config = to_yaml(study);
   point.facts = PointFacts{.ranks = ranks,
-                           .layout = {.pipeline = 1, .data = ranks, .tensor = 1},
+                           .layout = parallel::make_layout(1, ranks, 1),
                            .schedule = "1f1b",
                            .recompute = "none",
                            .micro_batch = 2,

@@ -103,7 +103,7 @@ bool average(const Call& call, StreamRef stream) {
 // The bucket that is reduced last moves in front of the last instruction that adds to it.
 void reduce_too_early(const RankPlan& plan, Instructions& list) {
   const auto last = std::find_if(list.rbegin(), list.rend(), [](const Instruction& i) {
-    return i.kind == InstructionKind::reduce_gradients && i.group == Group::data;
+    return i.kind == InstructionKind::reduce_gradients && i.group == parallel::groups::replicas;
   });
   const Instruction reduction = *last;
   list.erase(std::next(last).base());
@@ -179,7 +179,7 @@ std::vector<Mutation> mutations() {
                   {"micro-batch 0 segment 4"}});
   list.push_back({"sequence-parallel norms are not summed",
                   "tensor=2",
-                  removed(over(Kind::reduce_gradients, Group::tensor)),
+                  removed(over(Kind::reduce_gradients, parallel::groups::tensor)),
                   {"reduced gradient of", "norm", "tensor group"}});
   // Data parallelism and ZeRO.
   list.push_back(
@@ -192,10 +192,11 @@ std::vector<Mutation> mutations() {
                   "data=2",
                   edited(reduce_too_early),
                   {"reduced gradient of embedding", "data group"}});
-  list.push_back({"ZeRO-2 keeps the last micro-batch only",
-                  "data=2 zero=2",
-                  changed(over(Kind::reduce_gradients, Group::data), [](Instruction& i) { i.accumulate = false; }),
-                  {"reduced gradient of", "data group"}});
+  list.push_back(
+      {"ZeRO-2 keeps the last micro-batch only",
+       "data=2 zero=2",
+       changed(over(Kind::reduce_gradients, parallel::groups::replicas), [](Instruction& i) { i.accumulate = false; }),
+       {"reduced gradient of", "data group"}});
   list.push_back({"ZeRO does not gather a bucket",
                   "data=2 zero=1",
                   removed([](const Instruction& i) { return i.kind == Kind::gather_weights && i.bucket == 1; }),
@@ -207,7 +208,7 @@ std::vector<Mutation> mutations() {
   // Pipelines.
   list.push_back({"tied gradients are not summed",
                   "pipeline=2",
-                  removed(over(Kind::reduce_gradients, Group::tied)),
+                  removed(over(Kind::reduce_gradients, parallel::groups::tied)),
                   {"reduced gradient of embedding.tokens.weight", "tied group"}});
   list.push_back({"replicas count twice in the norm", "pipeline=2", edited_plan(count_replicas), {"step 1, gradient norm"}});
   list.push_back({"two sent micro-batches change places",

@@ -35,7 +35,7 @@ class Verify : public testing::Test {
 // Where ranks of two-way data parallelism, and no others, break.
 RankParts broken_where_data_is_2(const std::function<void(parallel::RankPlan&)>& edit) {
   return edited_plan([edit](parallel::RankPlan& plan) {
-    if (plan.layout.data == 2) edit(plan);
+    if (plan.layout.size(Axis::data) == 2) edit(plan);
   });
 }
 

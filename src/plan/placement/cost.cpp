@@ -36,25 +36,37 @@ double ring_seconds(const Ring& ring, const RingTraffic& traffic) {
   return least;
 }
 
+std::vector<RingTraffic>& Traffic::of(const parallel::Group& group) {
+  auto found = std::find_if(rings.begin(), rings.end(), [&](const GroupTraffic& g) { return g.group == group; });
+  if (found == rings.end()) found = rings.insert(found, {group, std::vector<RingTraffic>(at(layout.size(Axis::pipeline)))});
+  return found->by_pipeline;
+}
+
+std::vector<RingTraffic> Traffic::of(const parallel::Group& group) const { return Traffic(*this).of(group); }
+
+AxisCost PlacementCost::of(const parallel::Group& group) const {
+  const auto found = rings.find(group);
+  return found == rings.end() ? AxisCost{} : found->second;
+}
+
 double way_seconds(const topology::Way& way, double bytes) {
   return way.gb_per_s > 0 ? bytes / (way.gb_per_s * 1e9) : infinite;
 }
 
 void check_traffic(const Traffic& traffic) {
   const parallel::Layout& layout = traffic.layout;
-  require(layout.pipeline > 0 && layout.data > 0 && layout.tensor > 0, "Traffic: the layout has an axis without ranks");
   const auto amount = [](double value) { return std::isfinite(value) && value >= 0; };
-  for (const std::vector<RingTraffic>* axis : {&traffic.tensor, &traffic.data}) {
-    require(axis->empty() || axis->size() == at(layout.pipeline), "Traffic: one entry for each pipeline rank, or none");
-    for (const RingTraffic& ring : *axis)
+  for (const GroupTraffic& of : traffic.rings) {
+    require(of.by_pipeline.size() == at(layout.size(Axis::pipeline)), "Traffic: one entry for each pipeline rank");
+    for (const RingTraffic& ring : of.by_pipeline)
       require(amount(ring.bytes) && amount(ring.rounds), "Traffic: an amount is negative or not finite");
   }
-  require(amount(traffic.tied.bytes) && amount(traffic.tied.rounds), "Traffic: an amount is negative or not finite");
   for (const int end : {traffic.ends.first, traffic.ends.last}) {
-    require(end >= 0 && end < layout.pipeline, "Traffic: an end of the model is on no pipeline rank");
+    require(end >= 0 && end < layout.size(Axis::pipeline), "Traffic: an end of the model is on no pipeline rank");
   }
   for (const ChainTraffic& link : traffic.chain) {
-    require(link.from >= 0 && link.from < layout.pipeline && link.to >= 0 && link.to < layout.pipeline && link.from != link.to,
+    require(link.from >= 0 && link.from < layout.size(Axis::pipeline) && link.to >= 0 &&
+                link.to < layout.size(Axis::pipeline) && link.from != link.to,
             "Traffic: a message from or to no other pipeline rank");
     require(amount(link.bytes) && amount(link.messages), "Traffic: an amount is negative or not finite");
   }
@@ -63,28 +75,15 @@ void check_traffic(const Traffic& traffic) {
 CostModel::CostModel(Rings& rings, const Traffic& traffic)
     : rings_(rings), traffic_(traffic), load_bytes_(fabric().channels().size(), 0), load_count_(fabric().channels().size(), 0) {
   check_traffic(traffic_);
-  const parallel::Layout& layout = traffic_.layout;
-  for (int p = 0; p < layout.pipeline; ++p) {
-    if (layout.tensor > 1 && !traffic_.tensor.empty() && sends(traffic_.tensor[at(p)])) {
-      for (int d = 0; d < layout.data; ++d) {
-        RingGroup group{{}, traffic_.tensor[at(p)]};
-        for (int t = 0; t < layout.tensor; ++t) group.ranks.push_back(layout.rank({p, d, t}));
-        tensor_.push_back(std::move(group));
-      }
+  for (const GroupTraffic& of : traffic_.rings) {
+    RingPhase phase{of.group, {}};
+    for (int rank = 0; rank < traffic_.layout.ranks(); ++rank) {
+      const RingTraffic& ring = of.by_pipeline[at(traffic_.layout.coordinate(rank, Axis::pipeline))];
+      if (!sends(ring)) continue;
+      std::vector<int> members = traffic_.layout.members(of.group, rank, traffic_.ends);
+      if (members.size() > 1 && members.front() == rank) phase.groups.push_back({std::move(members), ring});
     }
-    if (layout.data > 1 && !traffic_.data.empty() && sends(traffic_.data[at(p)])) {
-      for (int t = 0; t < layout.tensor; ++t) {
-        RingGroup group{{}, traffic_.data[at(p)]};
-        for (int d = 0; d < layout.data; ++d) group.ranks.push_back(layout.rank({p, d, t}));
-        data_.push_back(std::move(group));
-      }
-    }
-  }
-  if (traffic_.ends.first != traffic_.ends.last && sends(traffic_.tied)) {
-    for (int d = 0; d < layout.data; ++d) {
-      for (int t = 0; t < layout.tensor; ++t)
-        tied_.push_back({{layout.rank({traffic_.ends.first, d, t}), layout.rank({traffic_.ends.last, d, t})}, traffic_.tied});
-    }
+    if (!phase.groups.empty()) phases_.push_back(std::move(phase));
   }
 }
 
@@ -163,21 +162,21 @@ AxisCost CostModel::of_pipeline(const std::vector<int>& gpu_of_rank, double& fil
   AxisCost cost;
   fill = 0;
   const parallel::Layout& layout = traffic_.layout;
-  for (int d = 0; d < layout.data && cost.seconds + fill <= enough; ++d) {
-    for (int t = 0; t < layout.tensor; ++t) {
-      double filled = 0;
-      for (const ChainTraffic& link : traffic_.chain) {
-        if (link.bytes <= 0 && link.messages <= 0) continue;
-        const int from = gpu_of_rank[at(layout.rank({link.from, d, t}))], to = gpu_of_rank[at(layout.rank({link.to, d, t}))];
-        const topology::Way& way = fabric().way(from, to);
-        cost.seconds = std::max(cost.seconds, way_seconds(way, link.bytes));
-        filled += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
-        for (int channel : way.channels) load(channel, link.bytes);
-        if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s)
-          cost.narrowest = {from, to, way.gb_per_s, way.link};
-      }
-      fill = std::max(fill, filled);
+  for (int first = 0; first < layout.ranks() && cost.seconds + fill <= enough; ++first) {
+    if (layout.coordinate(first, Axis::pipeline) > 0) continue;
+    double filled = 0;
+    for (const ChainTraffic& link : traffic_.chain) {
+      if (link.bytes <= 0 && link.messages <= 0) continue;
+      const int from = gpu_of_rank[at(layout.moved(first, Axis::pipeline, link.from))],
+                to = gpu_of_rank[at(layout.moved(first, Axis::pipeline, link.to))];
+      const topology::Way& way = fabric().way(from, to);
+      cost.seconds = std::max(cost.seconds, way_seconds(way, link.bytes));
+      filled += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
+      for (int channel : way.channels) load(channel, link.bytes);
+      if (cost.narrowest.from < 0 || way.gb_per_s < cost.narrowest.gb_per_s)
+        cost.narrowest = {from, to, way.gb_per_s, way.link};
     }
+    fill = std::max(fill, filled);
   }
   take_loads(cost);
   cost.seconds += fill;
@@ -189,21 +188,21 @@ double CostModel::seconds(const std::vector<int>& gpu_of_rank) { return seconds(
 double CostModel::seconds(const std::vector<int>& gpu_of_rank, double enough) {
   check(gpu_of_rank);
   double fill = 0;
-  double sum = of_rings(tensor_, gpu_of_rank, false, enough).seconds;
-  if (sum <= enough) sum += of_pipeline(gpu_of_rank, fill, enough - sum).seconds;
-  if (sum <= enough) sum += of_rings(data_, gpu_of_rank, false, enough - sum).seconds;
-  if (sum <= enough) sum += of_rings(tied_, gpu_of_rank, false, enough - sum).seconds;
+  double sum = of_pipeline(gpu_of_rank, fill, enough).seconds;
+  for (const RingPhase& phase : phases_) {
+    if (sum > enough) break;
+    sum += of_rings(phase.groups, gpu_of_rank, false, enough - sum).seconds;
+  }
   return sum;
 }
 
 PlacementCost CostModel::cost(const std::vector<int>& gpu_of_rank) {
   check(gpu_of_rank);
   PlacementCost cost;
-  cost.tensor = of_rings(tensor_, gpu_of_rank, true, infinite);
-  cost.pipeline = of_pipeline(gpu_of_rank, cost.pipeline_fill_seconds, infinite);
-  cost.data = of_rings(data_, gpu_of_rank, true, infinite);
-  cost.tied = of_rings(tied_, gpu_of_rank, true, infinite);
-  cost.seconds = cost.tensor.seconds + cost.pipeline.seconds + cost.data.seconds + cost.tied.seconds;
+  cost.messages = of_pipeline(gpu_of_rank, cost.fill_seconds, infinite);
+  cost.seconds = cost.messages.seconds;
+  for (const RingPhase& phase : phases_)
+    cost.seconds += (cost.rings[phase.kind] = of_rings(phase.groups, gpu_of_rank, true, infinite)).seconds;
   return cost;
 }
 

@@ -1,14 +1,14 @@
 // What a placement costs: the seconds of a step's communication, phase after phase and with nothing beside it. It is there to
 // rank placements of one layout; what a step takes, with computing and overlap, is for the simulator to say.
 //
-// Ring phases (tensor, data, tied): all groups of the axis run at once. A group takes bytes / bandwidth + rounds × latency of
-// the ring that suits it best, or of all its rings together where several carry it (rings.h). Groups whose rings must all cross
-// one channel share it: the channel takes the sum of the bytes that they send over it / its bandwidth. The phase takes the
-// slowest of these.
+// Ring phases, one for each kind of group: all groups of the kind run at once. A group takes bytes / bandwidth + rounds ×
+// latency of the ring that suits it best, or of all its rings together where several carry it (rings.h). Groups whose rings
+// must all cross one channel share it: the channel takes the sum of the bytes that they send over it / its bandwidth. The phase
+// takes the slowest of these.
 //
 // Pipeline phase: the steady part is the slowest of all pairs (bytes / bandwidth of their way) and of all channels that several
 // messages cross (the sum of their bytes / its bandwidth). The fill is one message of each kind after the other, of the slowest
-// copy of the pipeline (one for each data and tensor coordinate). So the weakest link decides, and of placements with equally
+// copy of the pipeline (one for each place along the other axes). So the weakest link decides, and of placements with equally
 // weak ones the one with fewer of them is better: bridges are used even where some hop must be slow.
 //
 // The cost does not depend on the numbers of GPUs, but beyond exact_ring_members in a group, where the order of hosts and
@@ -17,6 +17,7 @@
 // higher: every term falls with every bandwidth, and neither the choice of rings nor a tie decides which channels are shared.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -41,10 +42,13 @@ struct AxisCost {
 };
 
 struct PlacementCost {
-  double seconds = 0;  // of all axes; infinite if ranks that must communicate cannot
-  AxisCost tensor, pipeline, data, tied;
-  double pipeline_fill_seconds = 0;  // part of pipeline.seconds
+  double seconds = 0;  // of all; infinite if ranks that must communicate cannot
+  std::map<parallel::Group, AxisCost> rings;
+  AxisCost messages;        // between pipeline ranks
+  double fill_seconds = 0;  // part of messages.seconds
   bool possible() const;
+  // Of a kind of group: nothing, if it sends nothing.
+  AxisCost of(const parallel::Group& group) const;
 };
 
 // Costs of many placements of one layout.
@@ -64,14 +68,16 @@ class CostModel {
   Rings& rings() { return rings_; }
   topology::Fabric& fabric() { return rings_.fabric(); }
 
-  // Groups of an axis, each with its traffic: as the search needs them.
   struct RingGroup {
     std::vector<int> ranks;
     RingTraffic traffic;
   };
-  const std::vector<RingGroup>& tensor_groups() const { return tensor_; }
-  const std::vector<RingGroup>& data_groups() const { return data_; }
-  const std::vector<RingGroup>& tied_groups() const { return tied_; }
+  // All groups of a kind that send something. They run at once, and one kind after another.
+  struct RingPhase {
+    parallel::Group kind;
+    std::vector<RingGroup> groups;
+  };
+  const std::vector<RingPhase>& phases() const { return phases_; }
 
  private:
   AxisCost of_rings(const std::vector<RingGroup>& groups, const std::vector<int>& gpu_of_rank, bool explain, double enough);
@@ -83,7 +89,7 @@ class CostModel {
 
   Rings& rings_;
   Traffic traffic_;
-  std::vector<RingGroup> tensor_, data_, tied_;
+  std::vector<RingPhase> phases_;
   std::vector<double> load_bytes_;  // by channel
   std::vector<int> load_count_;     // by channel
   std::vector<int> loaded_;         // channels with a load

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/index.h"
@@ -33,16 +34,16 @@ std::vector<double> best_supersets(Rings& rings, int members, const RingTraffic&
   return best;
 }
 
-// One ring axis while ranks get their GPUs.
-struct Axis {
+// One kind of ring while ranks get their GPUs.
+struct Phase {
   const std::vector<CostModel::RingGroup>& groups;
   std::vector<int> group_of_rank;                         // -1: in none that sends
   std::vector<const std::vector<double>*> best_superset;  // by group
   std::vector<std::uint32_t> mask;                        // by group: its GPUs
   std::vector<double> bytes, sharing;                     // by channel: of complete groups that must cross it, and how many
 
-  Axis(const std::vector<CostModel::RingGroup>& of, int ranks, std::size_t channels,
-       std::map<std::tuple<std::size_t, double, double>, std::vector<double>>& tables, Rings& rings)
+  Phase(const std::vector<CostModel::RingGroup>& of, int ranks, std::size_t channels,
+        std::map<std::tuple<std::size_t, double, double>, std::vector<double>>& tables, Rings& rings)
       : groups(of), group_of_rank(at(ranks), -1), mask(of.size(), 0), bytes(channels, 0), sharing(channels, 0) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const CostModel::RingGroup& group = groups[g];
@@ -73,14 +74,18 @@ class ExactSearch {
         chain_bytes_(model.fabric().channels().size(), 0),
         chain_sharing_(chain_bytes_.size(), 0),
         gpu_of_rank_(at(ranks_), -1),
-        gpu_of_copy_(at(layout_.data * layout_.tensor), std::vector<int>(at(layout_.pipeline), -1)),
+        gpu_of_copy_(at(layout_.ranks() / layout_.size(Axis::pipeline)),
+                     std::vector<int>(at(layout_.size(Axis::pipeline)), -1)),
         frames_(at(ranks_) + 1) {
-    for (const auto* groups : {&model.tensor_groups(), &model.data_groups(), &model.tied_groups()})
-      axes_.push_back(std::make_unique<Axis>(*groups, ranks_, chain_bytes_.size(), tables_, model.rings()));
+    for (const CostModel::RingPhase& phase : model.phases())
+      axes_.push_back(std::make_unique<Phase>(phase.groups, ranks_, chain_bytes_.size(), tables_, model.rings()));
+    for (Frame& frame : frames_) frame.rings.assign(axes_.size(), 0);
     for (std::size_t a = 0; a < axes_.size(); ++a) frames_[0].rings[a] = axes_[a]->at_least();
     frames_[0].fill.assign(gpu_of_copy_.size(), 0);
-    frames_[0].bound = frames_[0].rings[0] + frames_[0].rings[1] + frames_[0].rings[2];
-    links_of_.resize(at(layout_.pipeline));
+    frames_[0].bound = frames_[0].of_rings();
+    require(layout_.size(Axis::pipeline) == 1 || layout_.moved(0, Axis::pipeline, 1) == std::ssize(gpu_of_copy_),
+            "exact_placement: the pipeline is the slowest axis");
+    links_of_.resize(at(layout_.size(Axis::pipeline)));
     for (const ChainTraffic& link : model.traffic().chain) {
       if (link.bytes <= 0 && link.messages <= 0) continue;
       links_of_[at(std::max(link.from, link.to))].push_back(link);
@@ -98,10 +103,11 @@ class ExactSearch {
 
  private:
   struct Frame {
-    std::array<double, 3> rings = {};  // tensor, data, tied: at least
+    std::vector<double> rings;  // by phase: at least
     double steady = 0;
     std::vector<double> fill;  // by copy, of messages both of whose ends are placed
     double bound = 0;          // of the whole
+    double of_rings() const { return std::accumulate(rings.begin(), rings.end(), 0.0); }
   };
 
   bool too_much(double bound) const {
@@ -109,14 +115,14 @@ class ExactSearch {
     return found_ ? bound >= result_.seconds * (1 - equal_costs) : bound > result_.seconds * (1 + equal_costs);
   }
 
-  // Data replicas, and tensor members, can change their numbers, so the first ones of each are in ascending order.
+  // Members of a group within a stage can change their numbers, so the first ones along each axis are in ascending order.
   int lowest_candidate(int rank) const {
-    const parallel::Coordinates c = layout_.coordinates(rank);
-    if (c.pipeline > 0) return 0;
-    int lowest = 0;
-    if (c.data == 0 && c.tensor > 0) lowest = gpu_of_rank_[at(layout_.rank({0, 0, c.tensor - 1}))] + 1;
-    if (c.tensor == 0 && c.data > 0) lowest = gpu_of_rank_[at(layout_.rank({0, c.data - 1, 0}))] + 1;
-    return lowest;
+    for (const Axis axis : layout_.axes()) {
+      const int before = layout_.coordinate(rank, axis) - 1;
+      const bool first_of_others = layout_.moved(rank, axis, 0) == 0;
+      if (axis != Axis::pipeline && before >= 0 && first_of_others) return gpu_of_rank_[at(layout_.moved(0, axis, before))] + 1;
+    }
+    return 0;
   }
 
   // False when stopped.
@@ -166,7 +172,7 @@ class ExactSearch {
     frame = frames_[at(rank)];
     gpu_of_rank_[at(rank)] = gpu;
     for (std::size_t a = 0; a < axes_.size(); ++a) {
-      Axis& axis = *axes_[a];
+      Phase& axis = *axes_[a];
       const int g = axis.group_of_rank[at(rank)];
       if (g < 0) continue;
       const CostModel::RingGroup& group = axis.groups[at(g)];
@@ -176,18 +182,19 @@ class ExactSearch {
       for (const auto& [channel, share] : model_.rings().crossed(model_.rings().of_mask(mask)))
         frame.rings[a] = std::max(frame.rings[a], loaded(axis.bytes, axis.sharing, channel, share * group.traffic.bytes));
     }
-    const parallel::Coordinates c = layout_.coordinates(rank);
-    const std::size_t copy = at(c.data * layout_.tensor + c.tensor);
+    const int stage = layout_.coordinate(rank, Axis::pipeline);
+    // Pipeline ranks are slowest, so the ranks of one stage follow one another.
+    const std::size_t copy = at(layout_.moved(rank, Axis::pipeline, 0));
     std::vector<int>& gpu_of = gpu_of_copy_[copy];
-    gpu_of[at(c.pipeline)] = gpu;
-    for (const ChainTraffic& link : links_of_[at(c.pipeline)]) {
+    gpu_of[at(stage)] = gpu;
+    for (const ChainTraffic& link : links_of_[at(stage)]) {
       const topology::Way& way = model_.fabric().way(gpu_of[at(link.from)], gpu_of[at(link.to)]);
       frame.steady = std::max(frame.steady, way_seconds(way, link.bytes));
       frame.fill[copy] += way_seconds(way, link.bytes / std::max(1.0, link.messages)) + way.latency_us * 1e-6;
       for (int channel : way.channels)
         frame.steady = std::max(frame.steady, loaded(chain_bytes_, chain_sharing_, channel, link.bytes));
     }
-    frame.bound = frame.rings[0] + frame.rings[1] + frame.rings[2] + chain_at_least(frame, rank + 1, used);
+    frame.bound = frame.of_rings() + chain_at_least(frame, rank + 1, used);
   }
 
   // Of the pipeline, with ranks below `next` placed.
@@ -200,9 +207,9 @@ class ExactSearch {
     double filled = 0;
     for (int copy = 0; copy < copies; ++copy) {
       const int placed = placed_of(copy);
-      open += placed < layout_.pipeline;
+      open += placed < layout_.size(Axis::pipeline);
       filled += frame.fill[at(copy)];
-      for (int p = 0; p < layout_.pipeline; ++p) {
+      for (int p = 0; p < layout_.size(Axis::pipeline); ++p) {
         if (p >= placed)
           at_an_end += chain_.neighbours(p) < 2;
         else if (chain_.open(p, placed))
@@ -218,7 +225,7 @@ class ExactSearch {
 
   void take_back(int rank, int gpu, std::size_t before) {
     for (; undo_.size() > before; undo_.pop_back()) *undo_.back().first = undo_.back().second;
-    for (const std::unique_ptr<Axis>& axis : axes_) {
+    for (const std::unique_ptr<Phase>& axis : axes_) {
       if (const int g = axis->group_of_rank[at(rank)]; g >= 0) axis->mask[at(g)] &= ~(1U << gpu);
     }
   }
@@ -229,7 +236,7 @@ class ExactSearch {
   const int gpus_, ranks_;
   const std::int64_t most_nodes_;
   std::map<std::tuple<std::size_t, double, double>, std::vector<double>> tables_;
-  std::vector<std::unique_ptr<Axis>> axes_;
+  std::vector<std::unique_ptr<Phase>> axes_;
   ChainBound chain_;
   std::vector<double> chain_bytes_, chain_sharing_;  // by channel
   std::vector<std::vector<ChainTraffic>> links_of_;  // by pipeline rank, those whose other end is lower

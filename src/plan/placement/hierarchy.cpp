@@ -150,12 +150,7 @@ std::vector<int> in_blocks(const std::vector<Unit>& units, int block) {
 }
 
 // Axes by how far apart their members are along the order of GPUs: innermost first.
-using Nesting = std::array<int parallel::Coordinates::*, 3>;
-
-int size_of(const parallel::Layout& layout, int parallel::Coordinates::* axis) {
-  if (axis == &parallel::Coordinates::pipeline) return layout.pipeline;
-  return axis == &parallel::Coordinates::data ? layout.data : layout.tensor;
-}
+using Nesting = std::vector<Axis>;
 
 // Along the order: 0, the last one, 1, the last but one, ...
 int folded_place(int pipeline, int count) { return pipeline < (count + 1) / 2 ? 2 * pipeline : 2 * (count - 1 - pipeline) + 1; }
@@ -164,9 +159,9 @@ std::vector<int> lay_along(const std::vector<int>& order, const parallel::Layout
   std::vector<int> gpu_of_rank(at(layout.ranks()));
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     parallel::Coordinates c = layout.coordinates(rank);
-    if (folded) c.pipeline = folded_place(c.pipeline, layout.pipeline);
+    if (folded) c[Axis::pipeline] = folded_place(c[Axis::pipeline], layout.size(Axis::pipeline));
     int place = 0;
-    for (int level = 2; level >= 0; --level) place = place * size_of(layout, nesting[at(level)]) + c.*nesting[at(level)];
+    for (std::size_t level = nesting.size(); level-- > 0;) place = place * layout.size(nesting[level]) + c[nesting[level]];
     gpu_of_rank[at(rank)] = order[at(place)];
   }
   return gpu_of_rank;
@@ -177,18 +172,26 @@ std::vector<int> lay_along(const std::vector<int>& order, const parallel::Layout
 std::vector<std::vector<int>> nested_placements(topology::Fabric& fabric, const Traffic& traffic) {
   const parallel::Layout& layout = traffic.layout;
   require(layout.ranks() <= fabric.gpus(), "nested_placements: more ranks than GPUs");
-  constexpr auto pipeline = &parallel::Coordinates::pipeline, data = &parallel::Coordinates::data,
-                 tensor = &parallel::Coordinates::tensor;
-  constexpr std::array<Nesting, 6> nestings = {Nesting{tensor, data, pipeline}, Nesting{tensor, pipeline, data},
-                                               Nesting{data, tensor, pipeline}, Nesting{pipeline, tensor, data},
-                                               Nesting{data, pipeline, tensor}, Nesting{pipeline, data, tensor}};
+  // Every order of the axes; first as the mesh has them, the fastest innermost.
+  std::vector<Nesting> nestings;
+  std::vector<std::size_t> order(layout.axes().size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  do {
+    Nesting nesting;
+    for (const std::size_t n : order) nesting.push_back(layout.axes()[layout.axes().size() - 1 - n]);
+    nestings.push_back(std::move(nesting));
+  } while (std::next_permutation(order.begin(), order.end()));
   std::vector<std::vector<int>> placements(1, std::vector<int>(at(layout.ranks())));
   std::iota(placements[0].begin(), placements[0].end(), 0);
   Contraction contraction(fabric);
   std::vector<std::vector<Unit>> unit_lists = {contraction.units(false)};
   if (layout.ranks() < fabric.gpus()) unit_lists.push_back(contraction.units(true));
-  const int last = layout.pipeline - 1;
-  const bool joined_ends = last > 2 && ((traffic.tied.bytes > 0 && std::abs(traffic.ends.first - traffic.ends.last) == last) ||
+  const int last = layout.size(Axis::pipeline) - 1;
+  const bool between_stages = std::any_of(traffic.rings.begin(), traffic.rings.end(), [](const GroupTraffic& of) {
+    return of.group.model_ends &&
+           std::any_of(of.by_pipeline.begin(), of.by_pipeline.end(), [](const RingTraffic& ring) { return ring.bytes > 0; });
+  });
+  const bool joined_ends = last > 2 && ((between_stages && std::abs(traffic.ends.first - traffic.ends.last) == last) ||
                                         std::any_of(traffic.chain.begin(), traffic.chain.end(), [&](const ChainTraffic& link) {
                                           return std::abs(link.from - link.to) == last && link.bytes > 0;
                                         }));
@@ -199,11 +202,12 @@ std::vector<std::vector<int>> nested_placements(topology::Fabric& fabric, const 
   };
   for (const std::vector<Unit>& units : unit_lists) {
     for (const Nesting& nesting : nestings) {
-      const int inner = size_of(layout, nesting[0]), both = inner * size_of(layout, nesting[1]);
       std::vector<std::vector<int>> orders;
-      for (const int block : {1, inner, both}) {
+      int block = 1;
+      for (const Axis axis : nesting) {  // what all axes further in make up stays together
         std::vector<int> order = in_blocks(units, block);
         if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(std::move(order));
+        block *= layout.size(axis);
       }
       for (const std::vector<int>& order : orders) {
         add(order, nesting, false);

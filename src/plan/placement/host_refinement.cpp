@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
+#include <string>
 #include <tuple>
 
 #include "core/index.h"
@@ -15,8 +17,29 @@ namespace {
 constexpr std::int64_t most_nodes = 100'000;
 
 // The coordinates along each axis that the ranks of one host have.
-struct Block {
-  std::vector<int> pipeline, data, tensor;
+class Block {
+ public:
+  Block(const parallel::Layout& layout, const std::vector<int>& ranks) {
+    for (const Axis axis : layout.axes()) {
+      std::set<int> places;
+      for (const int rank : ranks) places.insert(layout.coordinate(rank, axis));
+      places_[axis].assign(places.begin(), places.end());
+      sizes_.push_back({axis, static_cast<int>(places.size())});
+    }
+  }
+  parallel::Layout layout() const { return parallel::Layout(sizes_); }
+  const std::vector<int>& places(Axis axis) const { return places_.at(axis); }
+  // Of the whole layout: the rank that is number `rank` of the block.
+  int rank_of(const parallel::Layout& whole, int rank) const {
+    const parallel::Layout mine = layout();
+    parallel::Coordinates c;
+    for (const Axis axis : whole.axes()) c[axis] = places(axis)[at(mine.coordinate(rank, axis))];
+    return whole.rank(c);
+  }
+
+ private:
+  std::map<Axis, std::vector<int>> places_;
+  std::vector<parallel::MeshAxis> sizes_;
 };
 
 bool ways_differ(topology::Fabric& fabric, int host) {
@@ -36,17 +59,15 @@ bool ways_differ(topology::Fabric& fabric, int host) {
 // What the ranks of the block send each other. A group that goes on in other hosts counts as if it did not.
 Traffic part_of(const Traffic& traffic, const Block& block) {
   Traffic part;
-  part.layout = {static_cast<int>(block.pipeline.size()), static_cast<int>(block.data.size()),
-                 static_cast<int>(block.tensor.size())};
+  part.layout = block.layout();
   std::map<int, int> number;
-  for (int p : block.pipeline) {
-    number.insert({p, static_cast<int>(number.size())});
-    if (!traffic.tensor.empty()) part.tensor.push_back(traffic.tensor[at(p)]);
-    if (!traffic.data.empty()) part.data.push_back(traffic.data[at(p)]);
-  }
-  if (number.contains(traffic.ends.first) && number.contains(traffic.ends.last)) {
-    part.tied = traffic.tied;
-    part.ends = {number.at(traffic.ends.first), number.at(traffic.ends.last)};
+  for (const int p : block.places(Axis::pipeline)) number.insert({p, static_cast<int>(number.size())});
+  const bool both_ends = number.contains(traffic.ends.first) && number.contains(traffic.ends.last);
+  if (both_ends) part.ends = {number.at(traffic.ends.first), number.at(traffic.ends.last)};
+  for (const GroupTraffic& of : traffic.rings) {
+    if (of.group.model_ends && !both_ends) continue;
+    std::vector<RingTraffic>& mine = part.of(of.group);
+    for (const auto& [whole, here] : number) mine[at(here)] = of.by_pipeline[at(whole)];
   }
   for (ChainTraffic link : traffic.chain) {
     if (!number.contains(link.from) || !number.contains(link.to)) continue;
@@ -55,21 +76,6 @@ Traffic part_of(const Traffic& traffic, const Block& block) {
     part.chain.push_back(link);
   }
   return part;
-}
-
-Block block_of(const parallel::Layout& layout, const std::vector<int>& ranks) {
-  Block block;
-  for (int rank : ranks) {
-    const parallel::Coordinates c = layout.coordinates(rank);
-    block.pipeline.push_back(c.pipeline);
-    block.data.push_back(c.data);
-    block.tensor.push_back(c.tensor);
-  }
-  for (std::vector<int>* axis : {&block.pipeline, &block.data, &block.tensor}) {
-    std::sort(axis->begin(), axis->end());
-    axis->erase(std::unique(axis->begin(), axis->end()), axis->end());
-  }
-  return block;
 }
 
 }  // namespace
@@ -84,16 +90,17 @@ std::vector<int> refine_within_hosts(CostModel& model, const std::vector<int>& g
   std::vector<bool> measured(at(fabric.hosts()), false);
   for (const topology::PairMeasurement& pair : fabric.graph().pairs) measured[at(fabric.host_of_node(pair.from))] = true;
   std::map<int, bool> differ;  // by shape, or -1 - host where its pairs were measured
-  std::map<std::tuple<int, std::vector<int>, std::size_t, std::size_t>, std::vector<int>> known;
+  std::map<std::tuple<int, std::vector<int>, std::string>, std::vector<int>> known;  // by kind of host, stages, and sizes
   for (int host = 0; host < fabric.hosts(); ++host) {
     const std::vector<int>& ranks = ranks_of[at(host)];
     const int kind = measured[at(host)] ? -1 - host : fabric.shape_of(host);
     if (ranks.size() < 2) continue;
     if (!differ.contains(kind)) differ[kind] = ways_differ(fabric, host);
     if (!differ[kind]) continue;
-    const Block block = block_of(layout, ranks);
-    if (block.pipeline.size() * block.data.size() * block.tensor.size() != ranks.size()) continue;
-    std::vector<int>& places = known[{kind, block.pipeline, block.data.size(), block.tensor.size()}];
+    const Block block(layout, ranks);
+    const parallel::Layout inner = block.layout();
+    if (at(inner.ranks()) != ranks.size()) continue;
+    std::vector<int>& places = known[{kind, block.places(Axis::pipeline), inner.to_string()}];
     if (places.empty()) {
       const int number = fabric.gpu(fabric.first_gpu(host)).host;  // as the graph counts them
       topology::Fabric inside(
@@ -105,12 +112,8 @@ std::vector<int> refine_within_hosts(CostModel& model, const std::vector<int>& g
       std::iota(start.begin(), start.end(), 0);
       places = exact_placement(part, symmetry, start, most_nodes).gpu_of_rank;
     }
-    std::size_t next = 0;
-    for (int p : block.pipeline) {
-      for (int d : block.data) {
-        for (int t : block.tensor) refined[at(layout.rank({p, d, t}))] = fabric.first_gpu(host) + places[next++];
-      }
-    }
+    for (int rank = 0; rank < inner.ranks(); ++rank)
+      refined[at(block.rank_of(layout, rank))] = fabric.first_gpu(host) + places[at(rank)];
   }
   return refined;
 }

@@ -258,7 +258,7 @@ AxisBound bound_of(const std::vector<CostModel::RingGroup>& groups, const Widths
 // One for a pipeline whose messages join all of its ranks.
 AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
   AxisBound bound;
-  std::vector<int> part(at(traffic.layout.pipeline));
+  std::vector<int> part(at(traffic.layout.size(Axis::pipeline)));
   std::iota(part.begin(), part.end(), 0);
   double most_bytes = 0;
   bound.least_bytes = bound.hop_bytes = infinite;
@@ -278,8 +278,8 @@ AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
   for (const auto& [ends, bytes] : hops) bound.hop_bytes = std::min(bound.hop_bytes, bytes);
   bound.inside = bound.within_hosts = most_bytes / (widths.widest() * 1e9) + bound.fill_at_best;
   if (!std::all_of(part.begin(), part.end(), [](int p) { return p == 0; })) return bound;  // size 1: parts go where they like
-  bound.size = traffic.layout.pipeline;
-  const double width = widths.width_for(bound.size, traffic.layout.data * traffic.layout.tensor);
+  bound.size = traffic.layout.size(Axis::pipeline);
+  const double width = widths.width_for(bound.size, traffic.layout.ranks() / traffic.layout.size(Axis::pipeline));
   bound.inside = std::max(bound.inside, width > 0 ? bound.least_bytes / (width * 1e9) + bound.fill_at_best : infinite);
   bound.within_hosts = bound.inside;
   return bound;
@@ -289,11 +289,21 @@ AxisBound bound_of_pipeline(const Traffic& traffic, const Widths& widths) {
 
 double placement_lower_bound(CostModel& model) {
   const Widths widths(model.fabric());
-  enum { tensor, data, pipeline };
-  const std::array<AxisBound, 3> axes = {bound_of(model.tensor_groups(), widths), bound_of(model.data_groups(), widths),
-                                         bound_of_pipeline(model.traffic(), widths)};
-  const double tied = bound_of(model.tied_groups(), widths).inside;
-  double bound = axes[tensor].inside + axes[data].inside + axes[pipeline].inside;
+  // Rings within a stage, then the pipeline; rings between stages only add what they take at best.
+  std::vector<AxisBound> axes;
+  double between = 0;
+  for (const CostModel::RingPhase& phase : model.phases()) {
+    const AxisBound of = bound_of(phase.groups, widths);
+    if (phase.kind.axes.contains(Axis::pipeline)) {
+      between += of.inside;
+    } else {
+      axes.push_back(of);
+    }
+  }
+  const std::size_t rings = axes.size();
+  axes.push_back(bound_of_pipeline(model.traffic(), widths));
+  double bound = 0;
+  for (const AxisBound& axis : axes) bound += axis.inside;
   const int ranks = model.traffic().layout.ranks();
   // Components within hosts at one width are joined by ways of the next narrower one, or by none.
   for (std::size_t w = 0; w < widths.widths().size(); ++w) {
@@ -301,36 +311,38 @@ double placement_lower_bound(CostModel& model) {
     const double joining = w == 0 ? 0 : widths.widths()[w - 1];
     const int largest = widths.largest(widths.widths()[w]);
     double least = infinite;
-    for (unsigned kept = 0; kept < 8; ++kept) {
+    for (unsigned kept = 0; kept < 1U << axes.size(); ++kept) {
       int size = 1;
       for (std::size_t a = 0; a < axes.size(); ++a) {
         if (kept >> a & 1U) size *= axes[a].size;
       }
       if (size > largest || widths.blocks(size, widths.widths()[w]) < ranks / size) continue;
-      const auto seconds = [&](int a, double gb_per_s, int together) {
-        const AxisBound& axis = axes[at(a)];
+      const auto seconds = [&](std::size_t a, double gb_per_s, int together) {
+        const AxisBound& axis = axes[a];
         if (kept >> a & 1U) return axis.within_hosts;
         if (axis.size == 1) return axis.inside;
         return axis.across(gb_per_s, std::max(1, (axis.size + together - 1) / together - 1), widths.widest(),
                            widths.least_latency_us());
       };
-      // If every tensor group on a host has so many members there, and every data group so many, each rank of a pipeline brings
-      // as many as both multiplied, and each of those the block that is kept together. So more rings for one axis are fewer for
-      // the other, and fewer ranks of a pipeline in one component.
+      // If every group of one axis on a host has so many members there, and every group of another so many, each rank of a
+      // pipeline brings as many as both multiplied, and each of those the block that is kept together. So more members of one
+      // are fewer of the others, and fewer ranks of a pipeline in one component.
       const int room = widths.largest_host() / size;
-      for (int of_tensor = 1; of_tensor <= room; ++of_tensor) {
-        for (int of_data = 1; of_tensor * of_data <= room; ++of_data) {
-          const auto of_rings = [&](int a, int members) {
-            return seconds(a, std::max(joining, widths.across_hosts(axes[at(a)].size, members)), 1);
-          };
-          const int together = std::min(largest / size, room / (of_tensor * of_data));
-          least = std::min(least, of_rings(tensor, of_tensor) + of_rings(data, of_data) + seconds(pipeline, joining, together));
+      const auto spread = [&](const auto& self, std::size_t a, int taken, double sum) -> void {
+        if (a == rings) {
+          least = std::min(least, sum + seconds(rings, joining, std::min(largest / size, room / taken)));
+          return;
         }
-      }
+        for (int members = 1; taken * members <= room; ++members) {
+          const double wide = std::max(joining, widths.across_hosts(axes[a].size, members));
+          self(self, a + 1, taken * members, sum + seconds(a, wide, 1));
+        }
+      };
+      spread(spread, 0, 1, 0);
     }
     bound = std::max(bound, least);
   }
-  return bound + tied;
+  return bound + between;
 }
 
 }  // namespace plait::plan

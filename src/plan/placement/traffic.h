@@ -15,20 +15,28 @@ struct RingTraffic {
   double rounds = 0;
 };
 
-// Messages from one pipeline rank to another, between ranks of the same data and tensor coordinates. Sums of a step.
+// Messages from one pipeline rank to another, between ranks that differ in nothing else. Sums of a step.
 struct ChainTraffic {
   int from = 0, to = 0;  // pipeline ranks
   double bytes = 0;      // of all messages
   double messages = 0;
 };
 
+// What all groups of one kind send, each by itself. by_pipeline: of a group whose lowest rank is on that pipeline rank.
+struct GroupTraffic {
+  parallel::Group group;
+  std::vector<RingTraffic> by_pipeline;
+};
+
 struct Traffic {
   parallel::Layout layout;
-  std::vector<RingTraffic> tensor;  // by pipeline rank; each tensor group of that pipeline rank
-  std::vector<RingTraffic> data;    // by pipeline rank; each data group of that pipeline rank
-  RingTraffic tied;                 // between first and last stage, which share the embedding's table
   parallel::ModelEnds ends;
+  std::vector<GroupTraffic> rings;  // each kind of group once
   std::vector<ChainTraffic> chain;  // activations and gradients, by directed pair of pipeline ranks, each pair once
+
+  // Of a kind of group, zeros where there was nothing yet; by pipeline rank.
+  std::vector<RingTraffic>& of(const parallel::Group& group);
+  std::vector<RingTraffic> of(const parallel::Group& group) const;
 };
 
 }  // namespace plait::plan

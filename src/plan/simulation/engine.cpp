@@ -77,7 +77,7 @@ void Engine::make_tasks() {
     members.erase(std::unique(members.begin(), members.end()), members.end());
     for (const int member : members) {
       const Actor& actor = actors_[at(member)];
-      parties_.push_back(actor.first_head + actor.table->group_stream(static_cast<std::size_t>(job_.meets[m].group)));
+      parties_.push_back(actor.first_head + actor.table->group_stream(job_.meets[m].group));
     }
     task.parties = static_cast<int>(members.size());
   }

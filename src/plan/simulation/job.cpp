@@ -18,7 +18,7 @@ using parallel::StreamRole;
 
 namespace {
 
-ProgramTable make_table(const parallel::Program& program) {
+ProgramTable make_table(const parallel::Program& program, const std::vector<Group>& groups) {
   ProgramTable table{.program = &program, .entries = {}, .streams = {}, .collectives = {}, .last_compute = none};
   table.streams.resize(program.streams.size());
   for (int n = 0; n < static_cast<int>(program.instructions.size()); ++n) {
@@ -35,7 +35,7 @@ ProgramTable make_table(const parallel::Program& program) {
       entry.meeting = Meeting::receive;
     } else if (const auto group = parallel::collective_group(i)) {
       entry.meeting = Meeting::collective;
-      entry.group = static_cast<std::uint8_t>(*group);
+      entry.group = static_cast<std::uint8_t>(std::find(groups.begin(), groups.end(), *group) - groups.begin());
       std::vector<int>& collectives = table.collectives[entry.group];
       entry.turn = static_cast<int>(collectives.size());
       collectives.push_back(n);
@@ -64,7 +64,9 @@ class JobBuilder {
     for (const int gpu : gpu_of_rank)
       require(gpu >= 0 && gpu < network.gpus(), "simulation: every rank's GPU is one of the network");
     for (const topology::Channel& channel : network.channels) job_.channel_gb_per_s.push_back(channel.gb_per_s);
-    for (const parallel::RankProgram& program : set.programs) job_.tables.push_back(make_table(program.program));
+    job_.groups = groups_of(set);
+    require(job_.groups.size() <= group_kinds, "simulation: more kinds of groups than it has places for");
+    for (const parallel::RankProgram& program : set.programs) job_.tables.push_back(make_table(program.program, job_.groups));
     job_.table_of = set.program_of;
     require(same_work.empty() || std::ssize(same_work) == job_.ranks(), "simulation: same_work has a number for every rank");
     take_works(work_of, same_work);
@@ -129,16 +131,16 @@ class JobBuilder {
     std::array<int, group_kinds> alone;
     alone.fill(none);
     job_.meet_of.assign(at(job_.ranks()), alone);
-    for (std::size_t kind = 0; kind < group_kinds; ++kind) {
+    for (std::size_t kind = 0; kind < job_.groups.size(); ++kind) {
       for (int rank = 0; rank < job_.ranks(); ++rank) {
         if (job_.table(rank).collectives[kind].empty() || job_.meet_of[at(rank)][kind] != none) continue;
-        Meet meet{.group = static_cast<Group>(kind), .ranks = set_.members(static_cast<Group>(kind), rank)};
+        Meet meet{.group = kind, .ranks = set_.members(job_.groups[kind], rank)};
         if (meet.ranks.size() < 2) continue;
         bool bytes = false;
         for (const int member : meet.ranks) {
           if (job_.table(member).collectives[kind].size() != job_.table(rank).collectives[kind].size()) {
             throw InternalError("simulation: rank " + std::to_string(member) + " runs more or fewer collectives than rank " +
-                                std::to_string(rank) + " of its " + to_string(meet.group) + " group");
+                                std::to_string(rank) + " of its " + to_string(job_.groups[kind]) + " group");
           }
           job_.meet_of[at(member)][kind] = static_cast<int>(job_.meets.size());
           bytes = bytes || moves_bytes_in(member, kind);
@@ -254,13 +256,13 @@ void share_among_rings(Work& work, int rings) {
 }
 
 int Job::peer_rank(int rank, int stream) const {
-  return layout.on_pipeline(rank, table(rank).program->streams[at(stream)].peer);
+  return layout.moved(rank, Axis::pipeline, table(rank).program->streams[at(stream)].peer);
 }
 
 int Job::peer_stream(int rank, int stream) const {
   const parallel::StreamSpec& mine = table(rank).program->streams[at(stream)];
   const parallel::StreamSpec theirs{mine.role == StreamRole::send ? StreamRole::receive : StreamRole::send,
-                                    layout.coordinates(rank).pipeline};
+                                    layout.coordinate(rank, Axis::pipeline)};
   const std::vector<parallel::StreamSpec>& specs = table(peer_rank(rank, stream)).program->streams;
   const auto it = std::find(specs.begin(), specs.end(), theirs);
   if (it == specs.end()) {

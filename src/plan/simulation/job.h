@@ -13,7 +13,7 @@
 
 namespace plait::plan::simulation {
 
-constexpr std::size_t group_kinds = 4;  // of parallel::Group
+constexpr std::size_t group_kinds = 6;  // a job has at most so many
 constexpr int none = -1;
 
 // Who takes part in an instruction.
@@ -22,7 +22,7 @@ enum class Meeting : std::uint8_t { alone, send, receive, collective };
 struct ProgramTable {
   struct Role {
     Meeting meeting = Meeting::alone;  // as its kind says; a collective whose group is one rank is alone when it runs
-    std::uint8_t group = 0;            // of a collective
+    std::uint8_t group = 0;            // of a collective: index into Job::groups
     bool compute = false;              // slowed by communication beside it
     int place = 0;                     // in its stream
     int turn = 0;                      // of a collective: among those of its group
@@ -54,13 +54,14 @@ struct Flow {
 
 // Members of one group, which run its collectives together.
 struct Meet {
-  parallel::Group group = parallel::Group::data;
+  std::size_t group = 0;   // index into Job::groups
   std::vector<int> ranks;  // ascending, at least two
   int flow = none;         // none: no bytes are moved
 };
 
 struct Job {
   parallel::Layout layout;
+  std::vector<parallel::Group> groups;   // over which something runs
   std::vector<ProgramTable> tables;      // as ProgramSet::programs
   std::vector<int> table_of;             // by rank
   std::vector<std::vector<Work>> works;  // rows by instruction; ranks whose work is the same share one

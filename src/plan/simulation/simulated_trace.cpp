@@ -48,7 +48,8 @@ std::string simulated_trace(const parallel::ProgramSet& set, const Simulated& si
 
 std::vector<int> one_rank_per_stage(const parallel::Layout& layout) {
   std::vector<int> ranks;
-  for (int pipeline = 0; pipeline < layout.pipeline; ++pipeline) ranks.push_back(layout.rank({pipeline, 0, 0}));
+  for (int pipeline = 0; pipeline < layout.size(Axis::pipeline); ++pipeline)
+    ranks.push_back(layout.rank({{Axis::pipeline, pipeline}}));
   return ranks;
 }
 

@@ -18,11 +18,11 @@ constexpr std::size_t most_groups_named = 8;
 }  // namespace
 
 Json exchange_report(const parallel::RankPlan& plan, Json links) {
-  if (plan.layout.tensor == 1) return nullptr;
+  if (plan.layout.size(Axis::tensor) == 1) return nullptr;
   Json groups = Json::array();
   for (int rank = 0; rank < plan.layout.ranks(); ++rank) {
-    if (plan.layout.coordinates(rank).tensor == 0)
-      groups.push_back(plan.layout.members(parallel::Group::tensor, rank, plan.ends()));
+    if (plan.layout.coordinate(rank, Axis::tensor) == 0)
+      groups.push_back(plan.layout.members(parallel::groups::tensor, rank, plan.ends()));
   }
   return {{"by", to_string(plan.exchanges.way)},
           {"reason", plan.exchanges.reason},
