@@ -1,39 +1,62 @@
-// plait data: prepares training data.
+// plait data: prepares training data, and shows how text is encoded.
+#include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <thread>
 
 #include <spdlog/fmt/fmt.h>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
 #include "core/error.h"
+#include "core/utf8.h"
 #include "data/files.h"
 #include "data/pack.h"
 
 namespace plait {
 namespace {
 
-struct PackArguments {
-  std::string tokenizer = "bytes";
+constexpr int most_threads = 1024;
+
+struct TokenizerArguments {
+  std::string name = "bytes";
   std::int64_t vocab = 0;
   std::string model;
+};
+
+struct PackArguments {
+  TokenizerArguments tokenizer;
   bool json = false;
   data::PackOptions options;
 };
 
-std::unique_ptr<data::Tokenizer> tokenizer_for(const PackArguments& arguments) {
+struct EncodeArguments {
+  TokenizerArguments tokenizer;
+  bool json_lines = false, add_special_tokens = false;
+};
+
+// `globs`: of the text that a model would be trained on.
+std::unique_ptr<data::Tokenizer> tokenizer_for(const TokenizerArguments& arguments, const std::vector<std::string>& globs) {
   const bool train_model = arguments.vocab > 0, load_model = !arguments.model.empty();
-  if (arguments.tokenizer == "bytes") {
-    if (train_model || load_model) throw ConfigError({{"--tokenizer", "bytes", "takes neither --vocab nor --model", "", 0}});
-    return data::make_byte_tokenizer();
+  if (arguments.name != "sentencepiece") {
+    if (train_model || load_model)
+      throw ConfigError({{"--tokenizer", arguments.name, "takes neither --vocab nor --model", "", 0}});
+    return arguments.name == "bytes" ? data::make_byte_tokenizer() : data::load_huggingface(arguments.name);
   }
   if (train_model == load_model) {
     throw ConfigError({{"--tokenizer", "sentencepiece", "needs either --vocab (train a model) or --model (load one)", "", 0}});
   }
   if (load_model) return data::load_sentencepiece(arguments.model);
   std::vector<std::filesystem::path> texts;
-  for (const data::MatchedFile& file : data::match_files(arguments.options.globs, "GLOB")) texts.push_back(file.path);
+  for (const data::MatchedFile& file : data::match_files(globs, "GLOB")) texts.push_back(file.path);
   return data::train_sentencepiece(texts, arguments.vocab);
+}
+
+void add_tokenizer_options(CLI::App& command, TokenizerArguments& arguments) {
+  command.add_option("--tokenizer", arguments.name, "bytes, sentencepiece, or the path of a Hugging Face tokenizer.json")
+      ->capture_default_str();
+  command.add_option("--model", arguments.model, "sentencepiece: use this model");
 }
 
 void print(const PackArguments& arguments, const data::Tokenizer& tokenizer, const data::PackResult& result) {
@@ -48,12 +71,77 @@ void print(const PackArguments& arguments, const data::Tokenizer& tokenizer, con
     return;
   }
   const std::string out = arguments.options.out.string();
-  const std::string how =
-      tokenizer.kind() == "bytes" ? "bytes" : fmt::format("{{sentencepiece: {{model: {}/tokenizer.model}}}}", out);
+  const std::string how = tokenizer.kind() == "bytes" ? "bytes"
+                          : tokenizer.kind() == "huggingface"
+                              ? fmt::format("{{file: {}/tokenizer.json}}", out)
+                              : fmt::format("{{sentencepiece: {{model: {}/tokenizer.model}}}}", out);
   std::cout << fmt::format(
       "{} files, {} tokens of a vocabulary of {}, {} shards in {}\n"
       "train on them with  data: {{train: [\"{}/*.bin\"], tokenizer: {}}}\n",
       result.files, result.tokens, tokenizer.vocab(), result.shards.size(), out, out, how);
+}
+
+void print_tokens(const std::vector<std::int32_t>& tokens) { std::cout << fmt::format("[{}]\n", fmt::join(tokens, ",")); }
+
+void encode(const EncodeArguments& arguments) {
+  const auto tokenizer = tokenizer_for(arguments.tokenizer, {});
+  const auto tokens_of = [&](const std::string& text) {
+    std::vector<std::int32_t> tokens = tokenizer->encode(text);
+    return arguments.add_special_tokens ? tokenizer->with_special_tokens(std::move(tokens)) : tokens;
+  };
+  if (!arguments.json_lines)
+    return print_tokens(tokens_of({std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}));
+  std::int64_t number = 0;
+  for (std::string line, repaired; std::getline(std::cin, line);) {
+    ++number;
+    const auto text = nlohmann::json::parse(repaired_utf8(line, repaired), nullptr, false);
+    if (!text.is_string()) {
+      throw ConfigError({{fmt::format("standard input, line {}", number), "",
+                          "must be a JSON string (of Unicode text: half of a surrogate pair is none)", "", 0}});
+    }
+    print_tokens(tokens_of(text.get_ref<const std::string&>()));
+  }
+}
+
+void add_pack_command(CLI::App& data, int& status) {
+  CLI::App* pack =
+      data.add_subcommand("pack", "Turn text into token shards (llm.c format; uint32 where the vocabulary needs it)");
+  const auto arguments = std::make_shared<PackArguments>();
+  add_tokenizer_options(*pack, arguments->tokenizer);
+  pack->add_option("--vocab", arguments->tokenizer.vocab, "sentencepiece: train a model of this many pieces on the text")
+      ->check(CLI::PositiveNumber);
+  pack->add_flag("--add-special-tokens", arguments->options.add_special_tokens,
+                 "tokenizer.json: put around each file what its TemplateProcessing says");
+  pack->add_option("--out", arguments->options.out, "Directory of the shards and the tokenizer; must hold no shards yet")
+      ->required();
+  pack->add_option("--shard-tokens", arguments->options.shard_tokens, "Tokens in a shard")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  arguments->options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  pack->add_option("--threads", arguments->options.threads, "Threads that encode; the shards do not depend on it")
+      ->check(CLI::Range(1, most_threads))
+      ->capture_default_str();
+  pack->add_flag("--json", arguments->json, "Print one JSON document");
+  pack->add_option("GLOB", arguments->options.globs, "Text files; * and ? within a folder, ** any depth (quote them)")
+      ->required();
+  pack->callback([arguments, &status] {
+    const auto tokenizer = tokenizer_for(arguments->tokenizer, arguments->options.globs);
+    print(*arguments, *tokenizer, data::pack(arguments->options, *tokenizer));
+    status = 0;
+  });
+}
+
+void add_encode_command(CLI::App& data, int& status) {
+  CLI::App* command = data.add_subcommand("encode", "Print the tokens of the text on standard input as a JSON array");
+  const auto arguments = std::make_shared<EncodeArguments>();
+  add_tokenizer_options(*command, arguments->tokenizer);
+  command->add_flag("--json-lines", arguments->json_lines, "Each line is a JSON string, and gets a line with its tokens");
+  command->add_flag("--add-special-tokens", arguments->add_special_tokens,
+                    "tokenizer.json: put around a text what its TemplateProcessing says");
+  command->callback([arguments, &status] {
+    encode(*arguments);
+    status = 0;
+  });
 }
 
 }  // namespace
@@ -61,28 +149,8 @@ void print(const PackArguments& arguments, const data::Tokenizer& tokenizer, con
 void add_data_command(CLI::App& app, int& status) {
   CLI::App* data = app.add_subcommand("data", "Prepare training data");
   data->require_subcommand(1);
-  CLI::App* pack =
-      data->add_subcommand("pack", "Turn text into token shards (llm.c format; uint32 where the vocabulary needs it)");
-  const auto arguments = std::make_shared<PackArguments>();
-  pack->add_option("--tokenizer", arguments->tokenizer, "bytes or sentencepiece")
-      ->check(CLI::IsMember({"bytes", "sentencepiece"}))
-      ->capture_default_str();
-  pack->add_option("--vocab", arguments->vocab, "sentencepiece: train a model of this many pieces on the text")
-      ->check(CLI::PositiveNumber);
-  pack->add_option("--model", arguments->model, "sentencepiece: use this model");
-  pack->add_option("--out", arguments->options.out, "Directory of the shards and the tokenizer; must hold no shards yet")
-      ->required();
-  pack->add_option("--shard-tokens", arguments->options.shard_tokens, "Tokens in a shard")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  pack->add_flag("--json", arguments->json, "Print one JSON document");
-  pack->add_option("GLOB", arguments->options.globs, "Text files; * and ? within a folder, ** any depth (quote them)")
-      ->required();
-  pack->callback([arguments, &status] {
-    const auto tokenizer = tokenizer_for(*arguments);
-    print(*arguments, *tokenizer, data::pack(arguments->options, *tokenizer));
-    status = 0;
-  });
+  add_pack_command(*data, status);
+  add_encode_command(*data, status);
 }
 
 }  // namespace plait

@@ -95,31 +95,47 @@ struct SentencePieceConfig {
   }
 };
 
+struct HuggingFaceConfig {
+  std::string file;  // path of a tokenizer.json
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("file", &HuggingFaceConfig::file, k.any("a path, or empty"),
+          "A `tokenizer.json` of Hugging Face's `tokenizers`: byte-level BPE, as GPT-2, Llama 3 and Qwen have it. The ids are "
+          "those "
+          "of `tokenizers` without special tokens. Broken UTF-8 is read as U+FFFD.");
+  }
+};
+
 struct DataConfig {
   std::vector<std::string> train;       // globs: text files, or token shards (*.bin)
   std::vector<std::string> validation;  // empty: `validation_fraction` of each training file's end
   double validation_fraction = 0.1;
-  std::string tokenizer = "bytes";  // bytes | sentencepiece | tokens (data is token shards already) | random (for benchmarks)
+  std::string tokenizer =
+      "bytes";  // bytes | sentencepiece | huggingface | tokens (data is token shards already) | random (for benchmarks)
   SentencePieceConfig sentencepiece;
+  HuggingFaceConfig huggingface;
   std::int64_t sequence_length = 256;
 
   template <typename Keys>
   static void declare(Keys& k) {
     k.key("train", &DataConfig::train, k.globs(),
-          "Files to train on. `*` and `?` match within a folder, `**` any depth. Text for `bytes` and `sentencepiece`, shards "
-          "for `tokens`. Quote a glob that begins with `*`, which YAML reads as an alias.");
+          "Files to train on. `*` and `?` match within a folder, `**` any depth. Text for `bytes`, `sentencepiece` and "
+          "`huggingface`, shards for `tokens`. Quote a glob that begins with `*`, which YAML reads as an alias.");
     k.key("validation", &DataConfig::validation, k.globs(),
           "Files to validate on. Empty: the last `validation_fraction` of each training file, which is then not trained on.");
     k.key("validation_fraction", &DataConfig::validation_fraction, k.fraction_below_one(),
           "Share of each training file that is kept for validation while `validation` is empty. 0: no validation.");
     k.key(
-        "tokenizer", &DataConfig::tokenizer, k.one_of({"bytes", "sentencepiece", "tokens", "random"}),
+        "tokenizer", &DataConfig::tokenizer, k.one_of({"bytes", "sentencepiece", "huggingface", "tokens", "random"}),
         "`bytes`: every byte is a token. `sentencepiece`: see `data.sentencepiece`; may be written `tokenizer: {sentencepiece: "
-        "{vocab: 8192}}`. With both, a `*.bin` file that begins with a shard's magic number is a shard made with that "
+        "{vocab: 8192}}`. `huggingface`: see `data.huggingface`; may be written `tokenizer: {file: tokenizer.json}`. With all "
+        "three, a `*.bin` file that begins with a shard's magic number is a shard made with that "
         "tokenizer (`plait data pack`). `tokens`: all files are token shards, of llm.c and modded-nanogpt (header of 256 "
         "int32, magic 20240520 or 20240801), or of nanoGPT (raw uint16, named `train.bin`, `val.bin` or `*.u16.bin`); tokens "
         "are checked against `model.vocab` as they are used. `random`: uniform random tokens, no files, for benchmarks.");
     k.section("sentencepiece", &DataConfig::sentencepiece, "For `data.tokenizer: sentencepiece`: exactly one of the two.");
+    k.section("huggingface", &DataConfig::huggingface, "For `data.tokenizer: huggingface`.");
     k.key("sequence_length", &DataConfig::sequence_length, k.whole(1, limits::sequence),
           "Tokens in a sequence. Attention does not cross sequences.");
   }

@@ -314,11 +314,15 @@ void Reader::add_override(const std::string& text) {
 }
 
 void Reader::add(const YAML::Node& node, const std::string& path, int line) {
-  static const std::string tokenizer_map = "data.tokenizer.sentencepiece";  // the short way to write data.sentencepiece
-  if (path == "data.tokenizer" && node.IsMap()) return add_keys(node, path, line);
-  if (path == tokenizer_map || path.starts_with(tokenizer_map + ".")) {
-    add_value(YAML::Node("sentencepiece"), *find_field("data.tokenizer"), "", line);
-    return add(node, "data.sentencepiece" + path.substr(tokenizer_map.size()), line);
+  // The short ways to write data.tokenizer with what it needs.
+  static const std::string tokenizer = "data.tokenizer", sentencepiece = "sentencepiece", huggingface = "huggingface";
+  if (path == tokenizer && node.IsMap()) return add_keys(node, path, line);
+  if (path == tokenizer + ".file") return add(node, tokenizer + "." + huggingface + ".file", line);
+  for (const std::string& kind : {sentencepiece, huggingface}) {
+    const std::string map = tokenizer + "." + kind;
+    if (path != map && !path.starts_with(map + ".")) continue;
+    add_value(YAML::Node(kind), *find_field(tokenizer), "", line);
+    return add(node, "data." + kind + path.substr(map.size()), line);
   }
   if (const Field* field = find_field(path)) return add_value(node, *field, path, line);
   static const std::string file_key = ".file";  // of a key that may be {file: PATH}
@@ -370,10 +374,13 @@ void Reader::add_value(const YAML::Node& node, const Field& field, const std::st
   }
   given_[field.path] = {node, line, in_override_};
   // Replacing the file's tokenizer replaces what came with it.
-  if (in_override_ && field.path == "data.tokenizer" && !(node.IsScalar() && node.Scalar() == "sentencepiece")) {
-    std::erase_if(
-        given_, [](const auto& entry) { return entry.first.starts_with("data.sentencepiece.") && !entry.second.is_override; });
-  }
+  if (!in_override_ || field.path != "data.tokenizer") return;
+  const std::string kind = node.IsScalar() ? node.Scalar() : "";
+  std::erase_if(given_, [&](const auto& entry) {
+    const bool of_other = (kind != "sentencepiece" && entry.first.starts_with("data.sentencepiece.")) ||
+                          (kind != "huggingface" && entry.first.starts_with("data.huggingface."));
+    return of_other && !entry.second.is_override;
+  });
 }
 
 void Reader::assign_given() {

@@ -179,7 +179,7 @@ std::vector<CrossRule> model_rules() {
       {{"model.vocab", "data.tokenizer"},
        "is given (or a preset gives it) where the tokenizer is `tokens` or `random`",
        [](const Config& c) {
-         const bool knows = c.data.tokenizer == "bytes" || c.data.tokenizer == "sentencepiece";
+         const bool knows = c.data.tokenizer != "tokens" && c.data.tokenizer != "random";
          return unless(knows || c.model.vocab > 0,
                        fmt::format("must be given: data.tokenizer={} has no vocabulary of its own", c.data.tokenizer));
        }},
@@ -223,6 +223,18 @@ std::vector<CrossRule> data_rules() {
        [](const Config& c) {
          const bool given = c.data.sentencepiece.vocab > 0 || !c.data.sentencepiece.model.empty();
          return unless(c.data.tokenizer == "sentencepiece" || !given, "must be sentencepiece, as data.sentencepiece is given");
+       }},
+      {{"data.huggingface.file", "data.tokenizer"},
+       "is given with `huggingface`",
+       [](const Config& c) {
+         return unless(c.data.tokenizer != "huggingface" || !c.data.huggingface.file.empty(),
+                       "is required: the path of a tokenizer.json");
+       }},
+      {{"data.tokenizer", "data.huggingface.file"},
+       "is `huggingface` where `data.huggingface` is given",
+       [](const Config& c) {
+         return unless(c.data.tokenizer == "huggingface" || c.data.huggingface.file.empty(),
+                       "must be huggingface, as data.huggingface is given");
        }},
   };
 }

@@ -1,13 +1,21 @@
-// UTF-8 validation.
+// UTF-8: validation, repair, and ends of characters.
 #pragma once
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace plait {
 
 // Offset of the first byte that does not belong to well-formed UTF-8 (RFC 3629: no overlong forms, no surrogates).
 std::optional<std::size_t> first_invalid_utf8(std::string_view text);
+
+// `text` itself where it is well-formed; else a copy in `storage` in which U+FFFD stands for every maximal part of a character
+// that is broken (Unicode 3.9, "Substitution of Maximal Subparts"), as Python's bytes.decode(errors="replace") has it.
+std::string_view repaired_utf8(std::string_view text, std::string& storage);
+
+// How many bytes at the end of `text` begin a character that more bytes could make whole: 0 to 3.
+std::size_t unfinished_utf8(std::string_view text);
 
 }  // namespace plait

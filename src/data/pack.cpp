@@ -1,6 +1,9 @@
 #include "data/pack.h"
 
 #include <algorithm>
+#include <deque>
+#include <functional>
+#include <future>
 #include <optional>
 
 #include <spdlog/fmt/fmt.h>
@@ -50,6 +53,39 @@ class ShardSequence {
   std::vector<fs::path> shards_;
 };
 
+// Encodes on other threads and hands the tokens on in the order of the texts.
+class OrderedEncoding {
+ public:
+  OrderedEncoding(const Tokenizer& tokenizer, int threads, std::function<void(std::span<const std::int32_t>)> take)
+      : tokenizer_(tokenizer), threads_(static_cast<std::size_t>(std::max(1, threads))), take_(std::move(take)) {}
+
+  // A piece of a text, as large as packed_piece_bytes allow: a thread is little beside it.
+  void add(std::string piece, bool begins, bool ends, bool add_special_tokens) {
+    if (running_.size() == threads_) take_first();
+    running_.push_back(std::async(std::launch::async, [this, piece = std::move(piece), begins, ends, add_special_tokens] {
+      std::vector<std::int32_t> tokens = tokenizer_.encode_piece(piece, begins);
+      if (!add_special_tokens) return tokens;
+      return tokenizer_.with_special_tokens(std::move(tokens), begins, ends);
+    }));
+  }
+
+  void finish() {
+    while (!running_.empty()) take_first();
+  }
+
+ private:
+  void take_first() {
+    const std::vector<std::int32_t> tokens = running_.front().get();
+    running_.pop_front();
+    take_(tokens);
+  }
+
+  const Tokenizer& tokenizer_;
+  const std::size_t threads_;
+  const std::function<void(std::span<const std::int32_t>)> take_;
+  std::deque<std::future<std::vector<std::int32_t>>> running_;  // waits for them where it is given up
+};
+
 void check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokenizer) {
   std::uint64_t bytes = 0;
   for (const MatchedFile& file : files) {
@@ -90,18 +126,24 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
   tokenizer.save(options.out);
   PackResult result;
   ShardSequence shards(options.out, options.shard_tokens, tokenizer.vocab());
+  OrderedEncoding encoding(tokenizer, options.threads, [&](std::span<const std::int32_t> tokens) {
+    shards.append(tokens);
+    result.tokens += static_cast<std::int64_t>(tokens.size());
+  });
   for (const MatchedFile& file : files) {
     const DataFile data(file.path);
     TextReader reader(data);
-    for (std::string_view text; !(text = reader.peek(packed_piece_bytes + 1)).empty();) {
-      const std::size_t length = piece_length(text, packed_piece_bytes);
-      const std::vector<std::int32_t> tokens = tokenizer.encode(text.substr(0, length));
-      shards.append(tokens);
-      result.tokens += static_cast<std::int64_t>(tokens.size());
+    bool begins = true;
+    // Two bytes more than a piece has: what it ends at depends on them.
+    for (std::string_view text; !(text = reader.peek(packed_piece_bytes + 2)).empty();) {
+      const std::size_t length = tokenizer.piece_length(text, packed_piece_bytes);
+      encoding.add(std::string(text.substr(0, length)), begins, length == text.size(), options.add_special_tokens);
       reader.skip(length);
+      begins = false;
     }
     ++result.files;
   }
+  encoding.finish();
   shards.finish();
   result.shards = shards.shards();
   return result;

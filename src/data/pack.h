@@ -14,6 +14,8 @@ struct PackOptions {
   std::vector<std::string> globs;
   std::filesystem::path out;  // created if missing; must hold no shards yet
   std::int64_t shard_tokens = 100'000'000;
+  int threads = 1;                  // that encode
+  bool add_special_tokens = false;  // Tokenizer::with_special_tokens() of each file
 };
 
 struct PackResult {
@@ -23,7 +25,8 @@ struct PackResult {
 };
 
 // Encodes the files one after another and cuts the tokens into shards of `shard_tokens` (the last one may be shorter).
-// Writes the tokenizer beside them. Every shard appears under its name only when complete.
+// The shards are the same with any number of threads. Writes the tokenizer beside them. Every shard appears under its name only
+// when complete.
 PackResult pack(const PackOptions& options, const Tokenizer& tokenizer);
 
 }  // namespace plait::data

@@ -32,7 +32,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string kind() const override { return "sentencepiece"; }
   std::int64_t vocab() const override { return processor_.GetPieceSize(); }
 
-  std::vector<std::int32_t> encode(std::string_view text) const override {
+  std::vector<std::int32_t> encode_piece(std::string_view text, bool) const override {
     if (const auto offset = first_invalid_utf8(text)) {
       throw ConfigError(
           fmt::format("text is not UTF-8 at byte offset {}: the sentencepiece tokenizer cannot encode it", *offset));
@@ -40,7 +40,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::vector<std::int32_t> tokens;
     std::vector<int> ids;
     while (!text.empty()) {
-      const std::size_t length = piece_length(text, encoded_piece_bytes);
+      const std::size_t length = data::piece_length(text, encoded_piece_bytes);
       const auto status = processor_.Encode(text.substr(0, length), &ids);
       if (!status.ok()) throw ConfigError(fmt::format("SentencePiece cannot encode the text: {}", status.message()));
       tokens.insert(tokens.end(), ids.begin(), ids.end());

@@ -100,7 +100,7 @@ std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::st
 }
 
 void check_encodable(const Tokenizer& tokenizer, const DataFile& file) {
-  const auto offset = tokenizer.kind() == "bytes" ? std::nullopt : find_invalid_utf8(file);
+  const auto offset = tokenizer.takes_any_bytes() ? std::nullopt : find_invalid_utf8(file);
   if (!offset) return;
   throw ConfigError({{file.path().string(), "",
                       fmt::format("is not UTF-8 text (at byte offset {}): tokenizer {} cannot encode it; bytes can", *offset,

@@ -16,7 +16,7 @@ class ByteTokenizer final : public Tokenizer {
  public:
   std::string kind() const override { return "bytes"; }
   std::int64_t vocab() const override { return 256; }
-  std::vector<std::int32_t> encode(std::string_view text) const override {
+  std::vector<std::int32_t> encode_piece(std::string_view text, bool) const override {
     std::vector<std::int32_t> tokens(text.size());
     for (std::size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<unsigned char>(text[i]);
     return tokens;
@@ -32,6 +32,7 @@ class ByteTokenizer final : public Tokenizer {
     }
     return text;
   }
+  bool takes_any_bytes() const override { return true; }
   std::string definition() const override { return ""; }
   void save(const std::filesystem::path& directory) const override { save_description(*this, directory); }
 };
@@ -41,7 +42,7 @@ class TokenIdTokenizer final : public Tokenizer {
   TokenIdTokenizer(std::string kind, std::int64_t vocab) : kind_(std::move(kind)), vocab_(vocab) {}
   std::string kind() const override { return kind_; }
   std::int64_t vocab() const override { return vocab_; }
-  std::vector<std::int32_t> encode(std::string_view) const override {
+  std::vector<std::int32_t> encode_piece(std::string_view, bool) const override {
     throw ConfigError({{"data.tokenizer", kind_, "cannot encode text: the token ids were made by another program", "", 0}});
   }
   std::string decode(std::span<const std::int32_t> tokens) const override {
@@ -72,6 +73,7 @@ std::unique_ptr<Tokenizer> make_token_id_tokenizer(std::string kind, std::int64_
 std::unique_ptr<Tokenizer> create_tokenizer(const Config& config) {
   const DataConfig& data = config.data;
   if (data.tokenizer == "bytes") return make_byte_tokenizer();
+  if (data.tokenizer == "huggingface") return load_huggingface(data.huggingface.file);
   if (data.tokenizer != "sentencepiece") return make_token_id_tokenizer(data.tokenizer, config.model.vocab);
   if (!data.sentencepiece.model.empty()) return load_sentencepiece(data.sentencepiece.model);
   std::vector<std::filesystem::path> texts;
@@ -80,6 +82,10 @@ std::unique_ptr<Tokenizer> create_tokenizer(const Config& config) {
   }
   return train_sentencepiece(texts, data.sentencepiece.vocab);
 }
+
+std::vector<std::int32_t> Tokenizer::with_special_tokens(std::vector<std::int32_t> tokens, bool, bool) const { return tokens; }
+
+std::size_t Tokenizer::piece_length(std::string_view text, std::size_t most) const { return data::piece_length(text, most); }
 
 std::size_t piece_length(std::string_view text, std::size_t most) {
   if (text.size() <= most) return text.size();
@@ -102,6 +108,7 @@ bool has_tokenizer(const std::filesystem::path& directory) {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / tokenizer_description;
   const auto description = nlohmann::json::parse(DataFile(file).text(), nullptr, false);
+  if (description.is_object() && description.contains("model")) return load_huggingface(file);
   if (!description.is_object() || !description.contains("kind") || !description["kind"].is_string() ||
       !description.contains("vocab") || !description["vocab"].is_number_integer()) {
     damaged(file, "is damaged: must be a JSON object with kind and vocab");

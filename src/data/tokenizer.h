@@ -1,6 +1,7 @@
 // Text to tokens and back.
 //
 // A run keeps its tokenizer in its directory: tokenizer.json says which one it is, tokenizer.model is SentencePiece's model.
+// That of Hugging Face's `tokenizers` is its own tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,19 @@ class Tokenizer {
   virtual std::int64_t vocab() const = 0;  // tokens are in [0, vocab)
   // ConfigError where the text cannot be encoded: bytes that are not UTF-8 (sentencepiece), or a tokenizer that is not
   // there (tokens, random: the ids came from elsewhere).
-  virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  std::vector<std::int32_t> encode(std::string_view text) const { return encode_piece(text, true); }
+  // A text in pieces of piece_length(); `begins`: this is the first.
+  virtual std::vector<std::int32_t> encode_piece(std::string_view text, bool begins) const = 0;
+  // How much of `text` to take when it is worked through in pieces of about `most` bytes. Where `text` goes on beyond `most` by
+  // two bytes or more, the result depends on these alone. huggingface: the tokens of the pieces are those of the whole where
+  // there is a place in `most` bytes that no piece of text reaches across: a line break or space alone between words.
+  virtual std::size_t piece_length(std::string_view text, std::size_t most) const;
+  virtual bool takes_any_bytes() const { return false; }  // else UTF-8 only
+  // The tokens of a text, or of its first (`begins`) or last (`ends`) piece, with what the tokenizer puts before and behind a
+  // text, such as a token of its beginning. huggingface: what TemplateProcessing says (`add_special_tokens`); nothing
+  // otherwise.
+  virtual std::vector<std::int32_t> with_special_tokens(std::vector<std::int32_t> tokens, bool begins = true,
+                                                        bool ends = true) const;
   // Tokens without text, and the ids of a tokenizer that is not there, appear as " <id>".
   virtual std::string decode(std::span<const std::int32_t> tokens) const = 0;
   // What encode() depends on beside the kind: two tokenizers of one kind that have it in common give the same tokens. The size
@@ -41,6 +54,13 @@ std::unique_ptr<Tokenizer> make_token_id_tokenizer(std::string kind, std::int64_
 
 // An existing SentencePiece model. ConfigError naming the file.
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& model);
+
+// A tokenizer.json of Hugging Face's `tokenizers`: byte-level BPE (data/huggingface/definition.h says what of it). Gives the
+// ids that `tokenizers` gives with add_special_tokens=False. Text that is not UTF-8 is encoded with U+FFFD for each broken
+// part, as Python's errors="replace" reads it; a character that Unicode assigned after the version that PCRE2 knows (Debian 12:
+// 14) counts as unassigned: neither letter nor digit. decode() gives the bytes of all tokens, special ones too. ConfigError
+// naming file, field and value.
+std::unique_ptr<Tokenizer> load_huggingface(const std::filesystem::path& file);
 
 // Trains a unigram model (Kudo 2018) with byte fallback, so that decode(encode(text)) == text. Single-threaded and without
 // random choices: the same files give the same model. Of more than 64 MiB of text, every n-th line is used.

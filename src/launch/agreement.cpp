@@ -125,6 +125,8 @@ std::vector<Fact> facts_of(const Config& config) {
     add_files("data.validation", config.data.validation, facts);
     const std::string& model = config.data.sentencepiece.model;
     if (!model.empty()) facts.push_back({"data.sentencepiece.model " + model, state_of_file(model)});
+    const std::string& file = config.data.huggingface.file;
+    if (!file.empty()) facts.push_back({"data.huggingface.file " + file, state_of_file(file)});
   }
   facts.push_back({"version of plait", to_string(build_version())});
   try {

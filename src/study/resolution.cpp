@@ -78,8 +78,9 @@ Resolver::Resolver(launch::PlanningWish wish, int ranks_per_node) : wish_(std::m
 
 std::int64_t Resolver::vocabulary(const Config& config) {
   // Training a tokenizer's model takes long; points rarely differ in it.
-  std::string key = fmt::format("{}|{}|{}|{}|{}", config.data.tokenizer, config.data.sentencepiece.vocab,
-                                config.data.sentencepiece.model, config.model.vocab, config.run.seed);
+  std::string key =
+      fmt::format("{}|{}|{}|{}|{}|{}", config.data.tokenizer, config.data.sentencepiece.vocab, config.data.sentencepiece.model,
+                  config.data.huggingface.file, config.model.vocab, config.run.seed);
   for (const std::string& glob : config.data.train) key += "|" + glob;
   const auto found = vocabularies_.find(key);
   return found != vocabularies_.end() ? found->second : vocabularies_[key] = data::vocabulary(config);

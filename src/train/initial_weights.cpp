@@ -80,7 +80,7 @@ void compare_shapes(const model::ModelShape& here, const model::ModelShape& ther
   comparison.same("model.qkv_bias", here.qkv_bias, there.qkv_bias);
 }
 
-bool has_text(const std::string& kind) { return kind == "bytes" || kind == "sentencepiece"; }
+bool has_text(const std::string& kind) { return kind != "tokens" && kind != "random"; }
 
 // The tokenizer of the new run; `theirs`: what the weights were trained with, null if that is not known. Null where a
 // difference was found: there is none then.
@@ -89,13 +89,15 @@ std::shared_ptr<const data::Tokenizer> common_tokenizer(const Config& config,
                                                         const std::filesystem::path& run_dir, Comparison& comparison,
                                                         std::vector<std::string>& notes) {
   const DataConfig& data = config.data;
-  const std::string model = (run_dir / "tokenizer.model").string();
+  const std::string model = (run_dir / "tokenizer.model").string(), file = (run_dir / "tokenizer.json").string();
   const bool trains = data.tokenizer == "sentencepiece" && data.sentencepiece.vocab > 0;
   if (theirs && has_text(data.tokenizer) && has_text(theirs->kind()) && data.tokenizer != theirs->kind()) {
-    const bool by_model = theirs->kind() == "sentencepiece";
+    const std::string how = theirs->kind() == "sentencepiece" ? "{sentencepiece: {model: " + model + "}}"
+                            : theirs->kind() == "huggingface" ? "{file: " + file + "}"
+                                                              : theirs->kind();
     comparison.differs("data.tokenizer", data.tokenizer,
-                       fmt::format("must be {}, which the weights of {} were trained with: they know no other's tokens",
-                                   by_model ? "{sentencepiece: {model: " + model + "}}" : theirs->kind(), run_dir.string()));
+                       fmt::format("must be {}, which the weights of {} were trained with: they know no other's tokens", how,
+                                   run_dir.string()));
     return nullptr;
   }
   if (trains) {
@@ -112,9 +114,11 @@ std::shared_ptr<const data::Tokenizer> common_tokenizer(const Config& config,
   }
   std::shared_ptr<const data::Tokenizer> ours = data::create_tokenizer(config);
   if (theirs && ours->kind() == theirs->kind() && has_text(ours->kind()) && ours->definition() != theirs->definition()) {
-    comparison.differs(
-        "data.sentencepiece.model", data.sentencepiece.model,
-        fmt::format("is not the model that the weights were trained with, whose tokens they know: give {}", model));
+    const bool by_model = ours->kind() == "sentencepiece";
+    comparison.differs(by_model ? "data.sentencepiece.model" : "data.huggingface.file",
+                       by_model ? data.sentencepiece.model : data.huggingface.file,
+                       fmt::format("is not the one that the weights were trained with, whose tokens they know: give {}",
+                                   by_model ? model : file));
     return nullptr;
   }
   if (theirs && ours->kind() != theirs->kind()) {

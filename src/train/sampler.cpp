@@ -9,6 +9,7 @@
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "core/utf8.h"
 #include "data/tokenizer.h"
 #include "launch/launch.h"
 #include "train/session.h"
@@ -45,8 +46,14 @@ void generate(const SampleRequest& request, const Config& config, const data::To
               runtime::Interpreter& interpreter, const std::function<void(const std::string&)>& on_text) {
   std::vector<std::int32_t> text = tokenizer.encode(request.prompt);
   if (text.empty()) throw ConfigError("--prompt is empty: give at least one token of text to continue");
-  std::string shown = tokenizer.decode(text);
-  on_text(shown);
+  std::string decoded = tokenizer.decode(text);
+  std::size_t shown = 0;
+  // A character of which a token has the first bytes only is shown when the others are there.
+  const auto show = [&](std::size_t end) {
+    if (end > shown) on_text(decoded.substr(shown, end - shown));
+    shown = std::max(shown, end);
+  };
+  show(decoded.size() - unfinished_utf8(decoded));
   const auto sequence = static_cast<std::size_t>(config.data.sequence_length);
   const Random random(request.seed, "sample");
   for (std::int64_t n = 0; n < request.tokens; ++n) {
@@ -58,10 +65,10 @@ void generate(const SampleRequest& request, const Config& config, const data::To
     const double uniform = static_cast<double>(random.uniform(static_cast<std::uint64_t>(n)));
     text.push_back(draw(logits, request.temperature, request.top_k, uniform));
     // Decoded as a whole: what a token adds to the text can depend on the tokens before it.
-    std::string decoded = tokenizer.decode(text);
-    on_text(decoded.substr(std::min(decoded.size(), shown.size())));
-    shown = std::move(decoded);
+    decoded = tokenizer.decode(text);
+    show(decoded.size() - unfinished_utf8(decoded));
   }
+  show(decoded.size());
 }
 
 }  // namespace

@@ -1,0 +1,46 @@
+// Added tokens: those that are found in the text before it is split and merged, such as <|endoftext|>.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plait::data {
+
+struct AddedToken {
+  std::string content;  // not empty
+  std::int32_t id = 0;
+  bool single_word = false;  // only where no letter, digit, mark or joining punctuation is beside it
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // and behind it
+  bool normalized = false;   // is looked for in the normalized text, and is normalized itself
+  bool special = false;
+};
+
+// A part of a text: a token that was found, or text between them.
+struct TextSection {
+  static constexpr std::int32_t no_token = -1;
+  std::string_view text;
+  std::int32_t token = no_token;
+};
+
+// Immutable and thread-safe.
+class AddedTokenFinder {
+ public:
+  // The first of two with the same content counts.
+  explicit AddedTokenFinder(std::vector<AddedToken> tokens);
+
+  // The sections of well-formed UTF-8 from left to right; sections of text are not empty. The leftmost token counts, and the
+  // longest of those that begin there; one that is not a single word though it must be, counts as text.
+  std::vector<TextSection> sections(std::string_view text) const;
+
+ private:
+  const AddedToken* longest_at(std::string_view text) const;  // null: none begins here
+
+  std::vector<AddedToken> tokens_;  // sorted by content
+  std::array<bool, 256> begins_{};  // whether a token begins with this byte
+};
+
+}  // namespace plait::data
