@@ -335,9 +335,7 @@ struct CommConfig {
         "a schedule file. It changes the time, not one bit of the result. `halves`: the same, and where forwards have no "
         "such partner, in pipelines and with a single micro-batch, the two halves of each micro-batch, which must then have "
         "an even number of sequences; the job is that of twice as many micro-batches of half the size, and its schedule "
-        "stays. `none`: no two. `auto`: `halves` where half a micro-batch has at least " +
-            std::to_string(limits::halved_rows) +
-            " tokens and `parallel.zero` is less than 2, else `passes`. Without effect while `parallel.tensor` is 1.");
+        "stays. `none`: no two. `auto`: `passes`. Without effect while `parallel.tensor` is 1.");
     k.key("timeout_s", &CommConfig::timeout_s, k.real(0.01, 1e6, "timers count milliseconds; the most is 12 days"),
           "Seconds after which a rank that does not join a collective, or does not answer the others, is an error.");
     k.auto_key("max_ctas", &CommConfig::max_ctas, k.whole(1, limits::thread_blocks),

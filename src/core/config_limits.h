@@ -52,8 +52,6 @@ inline constexpr std::int64_t micro_batch_tokens = 2'147'483'647;
 // Passes of a micro-batch through a segment in one step, of the whole pipeline. Programs hold a few instructions for each, and
 // the planner simulates them: half a gigabyte and some seconds at the bound. Llama 3 405B with 2,048 micro-batches is at it.
 inline constexpr std::int64_t passes = 524'288;
-// comm.braid=auto: tokens that half a micro-batch has at the least. Products of fewer rows leave a GPU's units idle.
-inline constexpr std::int64_t halved_rows = 2'048;
 // Bytes of a model's weights, gradients and optimizer, and of one step's activations if all were kept: 2^60, an eighth of what
 // a 64-bit sum holds. A hundred million tokens through 200 layers of 50,000 are a quarter of it.
 inline constexpr double bytes = 1'152'921'504'606'846'976.0;

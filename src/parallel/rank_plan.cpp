@@ -266,20 +266,10 @@ BraidChoice choose_braids(const Config& config, const Layout& layout) {
   const std::optional<Braid> asked = config.comm.braid;
   const std::string set = "comm.braid=" + (asked ? to_string(*asked) : "auto");
   if (asked == Braid::none || asked == Braid::passes) return {*asked, set + " asks for it"};
-  if (has_partners(config, mesh)) return {Braid::passes, set + " takes them where there are passes to pair"};
+  if (!asked || has_partners(config, mesh)) return {Braid::passes, set + " takes them where there are passes to pair"};
   const std::string problem = no_halves(config, mesh);
-  if (asked && !problem.empty()) throw ConfigError({{"comm.braid", to_string(*asked), problem, "", 0}});
-  if (asked) return {*asked, set + " asks for it"};
-  const std::int64_t rows = config.train.micro_batch / 2 * config.data.sequence_length;
-  if (!problem.empty()) return {Braid::passes, set + " takes no halves: " + problem};
-  if (rows < limits::halved_rows) {
-    return {Braid::passes, set + " takes no halves of " + std::to_string(rows) + " tokens, but of " +
-                               std::to_string(limits::halved_rows) + " or more"};
-  }
-  // Gradients are reduced after every micro-batch, which would be every half.
-  if (config.parallel.zero >= 2 && layout.size(Axis::data) > 1)
-    return {Braid::passes, set + " takes no halves with parallel.zero=2, which reduces gradients after each"};
-  return {Braid::halves, set + " takes them, as nothing else is there to braid a forward with; comm.braid=passes takes none"};
+  if (!problem.empty()) throw ConfigError({{"comm.braid", to_string(*asked), problem, "", 0}});
+  return {Braid::halves, set + " asks for it"};
 }
 
 std::size_t RankPlan::landing_bytes() const {

@@ -29,10 +29,10 @@ struct StreamCount {
   std::uint64_t done = 0;
 };
 
-// By instruction: whether a stream writes that it has done it. A write keeps the kernels before and after it apart, which costs
-// a GPU some 4 us: the 84 further writes of 12 blocks made of segments cost GPT-2 124M 0.4 of 52 ms. So there is none between
-// instructions that compute one after the other and can neither stand still nor keep anyone waiting. A program's last one on
-// each stream is shown, and one of `most_in_a_row`, so that a long pass shows that it goes on.
+// By instruction: whether a stream writes that it has done it. A write keeps the kernels before and after it apart: with one
+// after every instruction a step of GPT-2 124M on an H200, 52 ms, took 2.3 % longer. So there is none between instructions that
+// compute one after the other and can neither stand still nor keep anyone waiting. A program's last one on each stream is
+// shown, and one of `most_in_a_row`, so that a long pass shows that it goes on.
 inline constexpr int most_in_a_row = 16;
 std::vector<bool> shown_instructions(const parallel::Program& program);
 
