@@ -93,8 +93,12 @@ TEST(Schedule, EveryChunkComputesEveryMicroBatchOnceAndInAscendingOrder) {
         if (pass.kind == PassKind::forward) {
           ASSERT_EQ(pass.micro_batch, forward);
         } else {
-          if (pass.kind != PassKind::backward_weight) ASSERT_EQ(pass.micro_batch, backward + backward_input);
-          if (pass.kind != PassKind::backward_input) ASSERT_EQ(pass.micro_batch, backward + backward_weight);
+          if (pass.kind != PassKind::backward_weight) {
+            ASSERT_EQ(pass.micro_batch, backward + backward_input);
+          }
+          if (pass.kind != PassKind::backward_input) {
+            ASSERT_EQ(pass.micro_batch, backward + backward_weight);
+          }
         }
         ++done[static_cast<std::size_t>(pass.chunk)][static_cast<std::size_t>(pass.kind)];
         ASSERT_LE(backward + backward_input, forward);

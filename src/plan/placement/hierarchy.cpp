@@ -174,13 +174,13 @@ std::vector<std::vector<int>> nested_placements(topology::Fabric& fabric, const 
   require(layout.ranks() <= fabric.gpus(), "nested_placements: more ranks than GPUs");
   // Every order of the axes; first as the mesh has them, the fastest innermost.
   std::vector<Nesting> nestings;
-  std::vector<std::size_t> order(layout.axes().size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<std::size_t> places(layout.axes().size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
   do {
     Nesting nesting;
-    for (const std::size_t n : order) nesting.push_back(layout.axes()[layout.axes().size() - 1 - n]);
+    for (const std::size_t n : places) nesting.push_back(layout.axes()[layout.axes().size() - 1 - n]);
     nestings.push_back(std::move(nesting));
-  } while (std::next_permutation(order.begin(), order.end()));
+  } while (std::next_permutation(places.begin(), places.end()));
   std::vector<std::vector<int>> placements(1, std::vector<int>(at(layout.ranks())));
   std::iota(placements[0].begin(), placements[0].end(), 0);
   Contraction contraction(fabric);
