@@ -32,6 +32,19 @@ int Layout::rank(const Coordinates& coordinates) const {
   return rank;
 }
 
+bool Layout::holds_an_end(int rank, ModelEnds ends) const {
+  const int stage = coordinate(rank, Axis::pipeline);
+  return stage == ends.first || stage == ends.last;
+}
+
+int Layout::lowest_member(const Group& group, int rank, ModelEnds ends) const {
+  if (group.model_ends && !holds_an_end(rank, ends)) return rank;
+  group.axes.for_each([&](Axis axis) {
+    rank = moved(rank, axis, group.model_ends && axis == Axis::pipeline ? std::min(ends.first, ends.last) : 0);
+  });
+  return rank;
+}
+
 Layout Layout::resized(Axis axis, int size) const {
   std::vector<MeshAxis> list;
   for (const Axis a : axes()) list.push_back({a, a == axis ? size : this->size(a)});
@@ -39,10 +52,7 @@ Layout Layout::resized(Axis axis, int size) const {
 }
 
 std::vector<int> Layout::members(const Group& group, int rank, ModelEnds ends) const {
-  const auto at_an_end = [&](int of) {
-    const int stage = coordinate(of, Axis::pipeline);
-    return stage == ends.first || stage == ends.last;
-  };
+  const auto at_an_end = [&](int of) { return holds_an_end(of, ends); };
   if (group.model_ends && !at_an_end(rank)) return {rank};
   std::vector<int> members = {rank};
   for (const Axis axis : axes()) {

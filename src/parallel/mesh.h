@@ -1,5 +1,5 @@
 // The mesh of ranks: named axes with their sizes in a list, slowest first, and the groups that communicate: sets of axes. Pure
-// arithmetic. Which axes there are and in which order is said once, in resolve_layout(); all else asks for an axis by name, and
+// arithmetic. Which axes there are and in which order is said once, in make_layout(); all else asks for an axis by name, and
 // one that a mesh does not have is of size 1.
 #pragma once
 
@@ -105,11 +105,14 @@ class Layout {
   Layout resized(Axis axis, int size) const;
   // The ranks of `rank`'s group in ascending order, `rank` among them.
   std::vector<int> members(const Group& group, int rank, ModelEnds ends) const;
+  // The first of them.
+  int lowest_member(const Group& group, int rank, ModelEnds ends) const;
   std::string to_string() const;  // "pipeline 1 × data 4 × tensor 1"
   friend constexpr bool operator==(const Layout&, const Layout&) = default;
 
  private:
   static constexpr std::size_t place(Axis axis) { return static_cast<std::size_t>(axis); }
+  bool holds_an_end(int rank, ModelEnds ends) const;
 
   std::array<int, axis_count> sizes_ = {}, strides_ = {};  // by axis; of one that is not named 1 and 0
   std::array<Axis, axis_count> order_ = {};

@@ -120,9 +120,9 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
 
 void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
   const auto add = [&](const parallel::Group& group, Collective kind, double bytes, int times = 1) {
-    const std::vector<int> members = plan.members(group);
-    if (members.size() < 2 || members.front() != plan.rank || times == 0) return;
-    const auto ranks = static_cast<int>(members.size());
+    if (times == 0 || layout_.lowest_member(group, plan.rank, plan.ends()) != plan.rank) return;
+    const auto ranks = static_cast<int>(plan.members(group).size());
+    if (ranks < 2) return;
     RingTraffic& traffic = traffic_.of(group)[at(pipeline)];
     traffic.bytes += times * ring_share(kind, ranks) * bytes;
     traffic.rounds += times * (by_links_ && group == parallel::groups::tensor ? push_rounds : ring_rounds)(kind, ranks);

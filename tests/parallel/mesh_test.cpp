@@ -71,6 +71,7 @@ TEST(Mesh, AGroupIsAllWhoDifferInItsAxesOnly) {
           if (same) expected.push_back(other);
         }
         EXPECT_EQ(mesh.members(kind, rank, ends_of_three), expected);
+        EXPECT_EQ(mesh.lowest_member(kind, rank, ends_of_three), expected.front());
       }
     }
   }
@@ -82,6 +83,10 @@ TEST(Mesh, TheTiedGroupIsTheModelsEndsAndOthersAreAlone) {
   EXPECT_THAT(mesh.members(groups::tied, 5, {2, 0}), ElementsAre(1, 5)) << "ascending, whichever end comes first";
   EXPECT_THAT(mesh.members(groups::tied, 3, {0, 2}), ElementsAre(3));
   EXPECT_THAT(mesh.members(groups::tied, 3, {1, 1}), ElementsAre(3)) << "both ends on one pipeline rank, as of a V";
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    for (const ModelEnds ends : {ModelEnds{0, 2}, {2, 0}, {1, 1}, {1, 2}})
+      EXPECT_EQ(mesh.lowest_member(groups::tied, rank, ends), mesh.members(groups::tied, rank, ends).front());
+  }
 }
 
 TEST(Mesh, SumsOfAParameterAreGroupsAlongItsAxes) {

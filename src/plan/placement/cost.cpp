@@ -79,9 +79,9 @@ CostModel::CostModel(Rings& rings, const Traffic& traffic)
     RingPhase phase{of.group, {}};
     for (int rank = 0; rank < traffic_.layout.ranks(); ++rank) {
       const RingTraffic& ring = of.by_pipeline[at(traffic_.layout.coordinate(rank, Axis::pipeline))];
-      if (!sends(ring)) continue;
+      if (!sends(ring) || traffic_.layout.lowest_member(of.group, rank, traffic_.ends) != rank) continue;
       std::vector<int> members = traffic_.layout.members(of.group, rank, traffic_.ends);
-      if (members.size() > 1 && members.front() == rank) phase.groups.push_back({std::move(members), ring});
+      if (members.size() > 1) phase.groups.push_back({std::move(members), ring});
     }
     if (!phase.groups.empty()) phases_.push_back(std::move(phase));
   }
