@@ -27,11 +27,13 @@ std::string turns_text(const Schedule& schedule, std::size_t rank = 0) {
   return text;
 }
 
-std::string braided(const ScheduleSpec& spec, std::size_t rank = 0) {
+std::string turns_after(void (*change)(Schedule&), const ScheduleSpec& spec, std::size_t rank) {
   Schedule schedule = make_schedule(spec);
-  braid(schedule);
+  change(schedule);
   return turns_text(schedule, rank);
 }
+std::string braided(const ScheduleSpec& spec, std::size_t rank = 0) { return turns_after(braid, spec, rank); }
+std::string halved(const ScheduleSpec& spec, std::size_t rank = 0) { return turns_after(halve, spec, rank); }
 
 TEST(Braids, OfOneRankPairEveryForwardThatNeedsNotWhatIsBesideIt) {
   using enum ScheduleKind;
@@ -58,12 +60,6 @@ TEST(Braids, PairsOfWhichOneNeedsTheOtherAreTakenApart) {
   EXPECT_EQ(braided(spec_of(file)), "F0 F1 B0 B1");
   const auto same = parsed_schedule("(0F0;0B0)OVERLAP_F_B,(0F1;0B1)OVERLAP_F_B,0F2,0B2\n");
   EXPECT_EQ(braided(spec_of(same)), "F0 B0|F1 B1|F2 B2") << "then as if the file had not paired them";
-}
-
-std::string halved(const ScheduleSpec& spec, std::size_t rank = 0) {
-  Schedule schedule = make_schedule(spec);
-  halve(schedule);
-  return turns_text(schedule, rank);
 }
 
 TEST(Braids, OfHalvesPairForwardsAndInputParts) {
