@@ -23,6 +23,7 @@ struct HostEventState {
   std::uint64_t recorded = 0;   // tickets handed out by record
   std::uint64_t completed = 0;  // highest ticket reached by a queue
   Clock::time_point time;       // when `completed` was reached
+  std::exception_ptr failure;   // of the queue that reached it
 
   std::uint64_t issue() {
     std::lock_guard lock(mutex);
@@ -32,17 +33,20 @@ struct HostEventState {
     std::lock_guard lock(mutex);
     return recorded;
   }
-  void complete(std::uint64_t ticket) {
+  void complete(std::uint64_t ticket, const std::exception_ptr& failure_of_queue) {
     std::lock_guard lock(mutex);
     if (ticket > completed) {
       completed = ticket;
       time = Clock::now();
+      failure = failure_of_queue;
     }
     changed.notify_all();
   }
-  void await(std::uint64_t ticket) {
+  // Why the queue that came there had failed, if it had.
+  std::exception_ptr await(std::uint64_t ticket) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return completed >= ticket; });
+    return failure;
   }
 };
 
@@ -54,7 +58,7 @@ class HostEvent final : public EventImpl {
     std::lock_guard lock(state->mutex);
     return state->completed >= state->recorded;
   }
-  void synchronize() const override { state->await(state->latest()); }
+  void synchronize() const override { static_cast<void>(state->await(state->latest())); }
   float elapsed_ms_until(const EventImpl& end) const override {
     const auto& other = static_cast<const HostEvent&>(end);
     return std::chrono::duration<float, std::milli>(other.reached_at() - reached_at()).count();
@@ -86,14 +90,18 @@ class HostStream final : public StreamImpl {
   void record(EventImpl& event) override {
     auto state = static_cast<HostEvent&>(event).state;
     const std::uint64_t ticket = state->issue();
-    push({[state, ticket] { state->complete(ticket); }, true});
+    push({[this, state, ticket] { state->complete(ticket, failure()); }, true});
   }
 
   void wait(const EventImpl& event) override {
     auto state = static_cast<const HostEvent&>(event).state;
     const std::uint64_t ticket = state->latest();
     if (ticket == 0) return;
-    push({[state, ticket] { state->await(ticket); }, true});
+    // What comes after it would compute with what never came about.
+    push({[state, ticket] {
+            if (const std::exception_ptr failure = state->await(ticket)) std::rethrow_exception(failure);
+          },
+          true});
   }
 
   void copy(void* to, const void* from, std::size_t bytes) override {
@@ -120,8 +128,7 @@ class HostStream final : public StreamImpl {
   }
 
   void rethrow_failure() const override {
-    std::lock_guard lock(mutex_);
-    if (failure_) std::rethrow_exception(failure_);
+    if (const std::exception_ptr kept = failure()) std::rethrow_exception(kept);
   }
 
   void* native() const override { return nullptr; }
@@ -131,6 +138,11 @@ class HostStream final : public StreamImpl {
     std::function<void()> run;
     bool ordering;  // records and waits run even after a failure, so that nobody waits for ever
   };
+
+  std::exception_ptr failure() const {
+    std::lock_guard lock(mutex_);
+    return failure_;
+  }
 
   void push(Task task) {
     {

@@ -61,10 +61,12 @@ class StreamRef {
   void write_value(std::uint32_t* counter, std::uint32_t value) const;
   void wait_value(const std::uint32_t* counter, std::uint32_t value) const;
   // Host device: runs `task` on the stream's thread. CUDA: runs it on a driver thread in stream order; it must not call CUDA.
-  // An exception thrown by a task is kept, later tasks are dropped (events still complete) and synchronize() rethrows it.
+  // An exception thrown by a task is kept, later tasks are dropped (events still complete) and synchronize() rethrows it. On
+  // the host device it fails every stream that waits for an event recorded after it, so that nothing is computed from what was
+  // dropped; a CUDA device that fails, fails with all of its streams.
   void enqueue_host(std::function<void()> task) const;
   void synchronize() const;      // blocks the caller until the stream is empty; rethrows a task's exception
-  void rethrow_failure() const;  // the same for what has run so far, without waiting: an event tells nothing of failures
+  void rethrow_failure() const;  // the same for what has run so far, without waiting
   void* native() const;          // cudaStream_t; nullptr on the host device
   explicit operator bool() const { return impl_ != nullptr; }
 

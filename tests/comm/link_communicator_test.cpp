@@ -280,7 +280,7 @@ TEST(LinkCommunicator, ACallThatFailsLeavesNoPushBehind) {
     const Stream stream(Device{});
     EXPECT_THROW(communicator.all_gather(stream, {part.data(), DType::f32, {32}}, {whole.data(), DType::f32, {96}}), CommError);
     communicator.abort();
-    stream.ref().synchronize();
+    EXPECT_THROW(stream.ref().synchronize(), CommError);  // and not before the pushes are done
     EXPECT_TRUE(pushed);
   });
   EXPECT_THAT(outcome, Each(IsEmpty()));

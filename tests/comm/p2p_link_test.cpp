@@ -170,17 +170,20 @@ TEST(P2pLink, AnAbortEndsAWaitForAMessageThatNeverComes) {
         store->get("waiting", std::chrono::seconds(20));
         return;
       }
-      const Stream stream(device);
+      const Stream stream(device), compute(device);
       const NextOn reception(stream);
       link->receive(stream, view);
+      Event arrived(device);
+      stream.ref().record(arrived);
+      compute.ref().wait(arrived);
+      bool computed = false;  // with what the sender may be writing yet
+      compute.ref().enqueue_host([&] { computed = true; });
       reception.wait_until_reached();
       store->set("waiting", "");
       link->abort();
-      try {
-        stream.ref().synchronize();
-      } catch (const CommError&) {
-        // Gloo's way to say it; mailboxes leave it to the next call.
-      }
+      EXPECT_THROW(stream.ref().synchronize(), CommError);
+      EXPECT_THROW(compute.ref().synchronize(), CommError);
+      EXPECT_FALSE(computed);
       EXPECT_THROW(link->receive(stream, view), CommError);
     });
     EXPECT_THAT(outcome, Each(IsEmpty())) << to_string(transport);

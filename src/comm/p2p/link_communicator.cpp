@@ -1,7 +1,6 @@
 #include "comm/p2p/link_communicator.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "comm/contract.h"
 #include "comm/meeting.h"
@@ -204,8 +203,6 @@ void LinkCommunicator::end(StreamRef stream) {
       const StreamRef pushing = pushes->stream;
       pushing.record(pushes->done);
       stream.wait(pushes->done);
-      // An event tells nothing of failures. On GPUs, one is a failure of all streams.
-      if (!stream.device().is_cuda()) stream.enqueue_host([pushing] { pushing.rethrow_failure(); });
     }
   });
 }
@@ -242,14 +239,6 @@ const std::byte* LinkCommunicator::arrive(StreamRef stream, int from, std::size_
   return landing;
 }
 
-void LinkCommunicator::take(StreamRef stream, std::byte* to, const std::byte* landed, std::size_t bytes) {
-  if (stream.device().is_cuda()) return stream.copy(to, landed, bytes);
-  // A wait that was released says nothing about the memory: its rank may be writing to it.
-  stream.enqueue_host([released = released_, to, landed, bytes] {
-    if (!*released) std::memcpy(to, landed, bytes);
-  });
-}
-
 void LinkCommunicator::release(StreamRef stream, int from) {
   if (!alone_ && !peer(from).landing.empty()) peer(from).from->post(stream);
 }
@@ -269,7 +258,7 @@ void LinkCommunicator::add_up(StreamRef stream, View data, std::byte* out, const
         if (!alone_) parts[static_cast<std::size_t>(other)] = arrive(stream, other, mine.bytes);
       });
       const auto elements = static_cast<std::int64_t>(mine.bytes / size_of(data.dtype));
-      combine(stream, {out + (mine.first - own.first), data.dtype, {elements}}, parts, reduction, released_);
+      combine(stream, {out + (mine.first - own.first), data.dtype, {elements}}, parts, reduction);
       for_each_other([&](int other) { release(stream, other); });
     }
   });
@@ -287,7 +276,7 @@ void LinkCommunicator::collect(StreamRef stream, const std::byte* own, std::byte
         const Range theirs = piece_of(ranges(other), piece);
         const std::size_t bytes = alone_ ? std::min(theirs.bytes, part.bytes) : theirs.bytes;
         if (bytes == 0) return;
-        take(stream, data + theirs.first, alone_ ? own + (part.first - mine.first) : arrive(stream, other, bytes), bytes);
+        stream.copy(data + theirs.first, alone_ ? own + (part.first - mine.first) : arrive(stream, other, bytes), bytes);
         release(stream, other);
       });
     }
@@ -339,7 +328,7 @@ void LinkCommunicator::all_to_all(StreamRef stream, View send, View receive) {
       const std::size_t bytes = std::min(slice_bytes_, slice - done);
       for_each_other([&](int other) { push(stream, other, at(send, other) + done, bytes); });
       for_each_arrival([&](int other) {
-        take(stream, at(receive, other) + done, alone_ ? at(send, other) + done : arrive(stream, other, bytes), bytes);
+        stream.copy(at(receive, other) + done, alone_ ? at(send, other) + done : arrive(stream, other, bytes), bytes);
         release(stream, other);
       });
     }
@@ -350,7 +339,6 @@ void LinkCommunicator::send(StreamRef, View, int to) { check_peer(to, rank_, siz
 void LinkCommunicator::receive(StreamRef, View, int from) { check_peer(from, rank_, size(), false); }
 
 void LinkCommunicator::abort() noexcept {
-  *released_ = true;  // before the waits
   for (const std::unique_ptr<Link>& link : links_.list) link->abort();
 }
 

@@ -13,7 +13,6 @@
 // messages take in turn, so that one may travel while the other is used. Larger data goes in pieces.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -103,15 +102,14 @@ class LinkCommunicator final : public Communicator {
   void for_each_arrival(Do act);
   void synchronize_loading();
   void agree_on_slices(const LinkCommunicatorSpec& spec, Rendezvous& store);
-  // `enqueue` pushes and receives. `stream` then waits for the pushes and takes over their failures, also when `enqueue`
-  // throws: whoever drains `stream` may reuse what was pushed.
+  // `enqueue` pushes and receives. `stream` then waits for the pushes, also when `enqueue` throws: whoever drains `stream` may
+  // reuse what was pushed.
   template <typename Do>
   void with_pushes(StreamRef stream, Do enqueue);
   void begin(StreamRef stream);
   void end(StreamRef stream);
   void push(StreamRef stream, int to, const std::byte* from, std::size_t bytes);
   const std::byte* arrive(StreamRef stream, int from, std::size_t bytes);
-  void take(StreamRef stream, std::byte* to, const std::byte* landed, std::size_t bytes);
   void release(StreamRef stream, int from);
   void add_up(StreamRef stream, View data, std::byte* out, const Ranges& ranges, Reduction reduction);
   // This rank's range is at `own`; the others' go to `data` + first.
@@ -121,7 +119,6 @@ class LinkCommunicator final : public Communicator {
   std::size_t slice_bytes_;
   std::size_t landing_bytes_ = 0;
   bool alone_ = false;
-  const std::shared_ptr<std::atomic<bool>> released_ = std::make_shared<std::atomic<bool>>(false);  // by abort()
   DeviceMemory memory_;
   Event begun_;              // what the caller's stream had to do before a call
   std::vector<Peer> peers_;  // by rank of the group

@@ -1,7 +1,6 @@
 #include "comm/p2p/mailbox.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 
 #include "comm/p2p/mover.h"
@@ -36,15 +35,23 @@ Mailbox::~Mailbox() {
   }
 }
 
+void Mailbox::await(StreamRef stream, const std::uint32_t* counter, std::uint32_t value) const {
+  stream.wait_value(counter, value);
+  if (stream.device().is_cuda()) return;
+  stream.enqueue_host([released = released_] {
+    if (*released) throw CommError("Mailbox: aborted");
+  });
+}
+
 void Mailbox::announce(StreamRef stream) { stream.write_value(memory_.announced, ++announced_); }
 
-void Mailbox::await_announcement(StreamRef stream) { stream.wait_value(memory_.announced, ++announced_); }
+void Mailbox::await_announcement(StreamRef stream) { await(stream, memory_.announced, ++announced_); }
 
 void Mailbox::send(StreamRef stream, std::span<const View> parts, int place) {
   const std::size_t total = size_of_all(parts);
   if (in_place() && total > 0) {
     require(place >= 0 && place < std::ssize(memory_.places), "Mailbox::send: there is no such place");
-    stream.wait_value(memory_.credit, chunks_ + 1);
+    await(stream, memory_.credit, chunks_ + 1);
     pass_chunk(stream, parts, 0, total, memory_.places[static_cast<std::size_t>(place)], Direction::into_slot, memory_.ready,
                ++chunks_);
     return;
@@ -53,7 +60,7 @@ void Mailbox::send(StreamRef stream, std::span<const View> parts, int place) {
     require(memory_.slot_count > 0, "Mailbox::send: it has no slots");
     const auto slots = static_cast<std::uint32_t>(memory_.slot_count);
     // The slot is free once the chunk that was in it has been taken out; the first round finds every slot free.
-    stream.wait_value(memory_.credit, chunks_ + 1 - slots);
+    await(stream, memory_.credit, chunks_ + 1 - slots);
     pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(), Direction::into_slot,
                memory_.ready, ++chunks_);
     next_slot_ = (next_slot_ + 1) % memory_.slot_count;
@@ -64,7 +71,7 @@ void Mailbox::receive(StreamRef stream, std::span<const View> parts) {
   const std::size_t total = size_of_all(parts);
   for (std::size_t done = 0; done < total; done += memory_.slot_bytes) {
     require(memory_.slot_count > 0, "Mailbox::receive: it has no slots");
-    stream.wait_value(memory_.ready, ++chunks_);
+    await(stream, memory_.ready, ++chunks_);
     pass_chunk(stream, parts, done, std::min(memory_.slot_bytes, total - done), current_slot(), Direction::out_of_slot,
                memory_.credit, chunks_);
     next_slot_ = (next_slot_ + 1) % memory_.slot_count;
@@ -73,7 +80,7 @@ void Mailbox::receive(StreamRef stream, std::span<const View> parts) {
 
 void Mailbox::post(StreamRef stream) { stream.write_value(memory_.credit, ++posted_); }
 
-void Mailbox::await_arrival(StreamRef stream) { stream.wait_value(memory_.ready, ++chunks_); }
+void Mailbox::await_arrival(StreamRef stream) { await(stream, memory_.ready, ++chunks_); }
 
 void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, std::byte* slot,
                          Direction direction, std::uint32_t* counter, std::uint32_t value) const {
@@ -91,11 +98,6 @@ void Mailbox::pass_chunk(StreamRef stream, std::span<const View> parts, std::siz
         copy_and_count_by_kernel(stream, to, from, end - begin, counter, value);
       } else if (by_kernel_) {
         copy_by_kernel(stream, to, from, end - begin);
-      } else if (stream.device().kind == DeviceKind::host) {
-        // A wait that was released says nothing about the memory: the other end may be busy with it.
-        stream.enqueue_host([released = released_, to, from, count = end - begin] {
-          if (!*released) std::memcpy(to, from, count);
-        });
       } else {
         stream.copy(to, from, end - begin);
       }

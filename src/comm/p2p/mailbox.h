@@ -77,12 +77,15 @@ class Mailbox {
   // Releases the peer's memory; nothing may be sent or received afterwards.
   void drop_imported() { memory_.imported.clear(); }
 
-  // Ends the waits that this end's streams are in or will reach. What a device copies after that is invalid, and host streams
-  // stop copying. Call it from any thread, repeatedly until the streams are drained: a peer that still writes could undo it.
+  // Ends the waits that this end's streams are in or will reach. What a device copies after that is invalid; host streams fail
+  // behind the wait. Call it from any thread, repeatedly until the streams are drained: a peer that still writes could undo it.
   void release_waits() noexcept;
 
  private:
   enum class Direction { into_slot, out_of_slot };
+  // Later work runs once the counter has reached `value`. A wait that was released says nothing about the memory (the other end
+  // may be busy with it), so a host stream fails there, and with it all that would compute from what never came.
+  void await(StreamRef stream, const std::uint32_t* counter, std::uint32_t value) const;
   // Copies bytes [first, first + bytes) of the parts to or from `slot` and then sets the counter.
   void pass_chunk(StreamRef stream, std::span<const View> parts, std::size_t first, std::size_t bytes, std::byte* slot,
                   Direction direction, std::uint32_t* counter, std::uint32_t value) const;

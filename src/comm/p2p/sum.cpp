@@ -26,13 +26,11 @@ void combine_typed(void* out, const std::vector<const std::byte*>& parts, std::i
 
 }  // namespace
 
-void combine(StreamRef stream, View out, std::span<const std::byte* const> parts, Reduction reduction,
-             std::shared_ptr<const std::atomic<bool>> released) {
+void combine(StreamRef stream, View out, std::span<const std::byte* const> parts, Reduction reduction) {
   require(!parts.empty() && parts.size() <= most_parts, "combine: between 1 and most_parts parts");
   if (out.elements() == 0) return;
   if (stream.device().is_cuda()) return combine_by_kernel(stream, out, parts, reduction);
-  stream.enqueue_host([out, list = std::vector(parts.begin(), parts.end()), reduction, released = std::move(released)] {
-    if (released && *released) return;
+  stream.enqueue_host([out, list = std::vector(parts.begin(), parts.end()), reduction] {
     switch (out.dtype) {
       case DType::f32: return combine_typed<float>(out.data, list, out.elements(), reduction);
       case DType::f64: return combine_typed<double>(out.data, list, out.elements(), reduction);

@@ -1,9 +1,7 @@
 // Adding up what several ranks sent.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
-#include <memory>
 #include <span>
 
 #include "comm/communicator.h"
@@ -17,9 +15,8 @@ inline constexpr int most_parts = exchange_links::most_ranks;
 
 // out[i] = parts[0][i] + parts[1][i] + ..., in this order; or the largest of them, whatever is no number left out. Sums of bf16
 // are taken in fp32 and rounded once. Each part has the elements of `out`; one of them may be `out` itself. Between 1 and
-// most_parts of them. On a host nothing is read once `released` is set, as nobody knows then what the parts hold.
-void combine(StreamRef stream, View out, std::span<const std::byte* const> parts, Reduction reduction,
-             std::shared_ptr<const std::atomic<bool>> released = nullptr);
+// most_parts of them.
+void combine(StreamRef stream, View out, std::span<const std::byte* const> parts, Reduction reduction);
 
 // The same by a kernel of the stream's device. CUDA streams only.
 void combine_by_kernel(StreamRef stream, View out, std::span<const std::byte* const> parts, Reduction reduction);
