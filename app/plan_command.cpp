@@ -108,6 +108,13 @@ void print(const Plan& plan) {
   fmt::print("\n{}", text_of(plan.sited.job, plan.sited.machine, plan.sited.context));
 }
 
+void print_grid(const Plan& plan) {
+  const bool exchanges = plan.stages().front().layout.size(Axis::tensor) > 1;
+  fmt::print("\n{}", parallel::draw_programs(plan.programs, {.colour = ::isatty(STDOUT_FILENO) == 1, .exchanges = exchanges}));
+  if (exchanges)
+    fmt::print("x5!2: five exchanges between tensor-parallel ranks, two of them with nothing to compute meanwhile\n");
+}
+
 nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
   auto json = parallel::plan_document(plan.stages(), plan.sited.context.devices,
                                       to_json(plan.sited.job, plan.sited.machine, plan.sited.context));
@@ -181,7 +188,7 @@ void add_plan_command(CLI::App& app, int& status) {
       std::cout << json_of(plan, o->programs).dump(2) << '\n';
     } else {
       print(plan);
-      if (o->grid) fmt::print("\n{}", parallel::draw_programs(plan.programs, {.colour = ::isatty(STDOUT_FILENO) == 1}));
+      if (o->grid) print_grid(plan);
     }
     status = 0;
   });

@@ -17,6 +17,7 @@ struct DrawnPass {
   int chunk = -1, micro_batch = -1;
   int first = 0, last = 0;  // instructions
   int units = 1;
+  int exchanges = 0, exposed_exchanges = 0;
 };
 
 bool is_segment(InstructionKind kind) {
@@ -56,6 +57,39 @@ std::set<WhichBatch> whole_backwards(const Program& program) {
   return whole;
 }
 
+bool communicates(const Instruction& i) {
+  return i.kind == InstructionKind::exchange_loss || (is_exchange(i.kind) && i.exchange.communicates());
+}
+
+// Of each exchange that communicates, whether there is anything to compute from where its input is there to where its result
+// is needed.
+std::map<int, bool> exchanges_of(const Program& program) {
+  const int count = static_cast<int>(program.instructions.size());
+  const auto is_computed = [&](int n) { return program.stream_of(program.at(n)).role == StreamRole::compute; };
+  std::map<int, bool> is_hidden;
+  int input = -1;  // the last computed instruction that exchanges so far have waited for
+  for (int n = 0; n < count; ++n) {
+    const Instruction& i = program.at(n);
+    if (program.stream_of(i).role == StreamRole::exchange) {
+      for (const int awaited : i.waits) {
+        // A later one is the step's before it.
+        if (awaited < n && is_computed(awaited)) input = std::max(input, awaited);
+      }
+    }
+    if (!communicates(i)) continue;
+    bool& hidden = is_hidden[n];
+    if (is_computed(n)) continue;  // no overlap
+    for (int k = input + 1; k < count && !hidden; ++k) {
+      if (!is_computed(k)) continue;
+      const auto needs = [&](int awaited) { return awaited >= n && awaited < k && program.at(awaited).stream == i.stream; };
+      const std::vector<int>& waits = program.at(k).waits;
+      if (std::any_of(waits.begin(), waits.end(), needs)) break;
+      hidden = is_segment(program.at(k).kind);
+    }
+  }
+  return is_hidden;
+}
+
 // `split`: some backwards of the programs are.
 std::vector<DrawnPass> passes_of(const Program& program, bool split) {
   const std::set<WhichBatch> whole = whole_backwards(program);
@@ -70,6 +104,13 @@ std::vector<DrawnPass> passes_of(const Program& program, bool split) {
     const auto [it, fresh] = known.try_emplace({letter, i.chunk, i.micro_batch}, passes.size());
     if (fresh) passes.push_back({letter, i.chunk, i.micro_batch, n, n, forward || !is_whole ? 1 : 2});
     passes[it->second].last = n;
+  }
+  for (const auto& [n, is_hidden] : exchanges_of(program)) {
+    const Instruction& i = program.at(n);
+    const bool backward = i.kind == InstructionKind::exchange_backward || i.kind == InstructionKind::exchange_recompute;
+    DrawnPass& pass = passes[known.at({backward ? 'B' : 'F', i.chunk, i.micro_batch})];
+    ++pass.exchanges;
+    if (!is_hidden) ++pass.exposed_exchanges;
   }
   return passes;
 }
@@ -131,6 +172,7 @@ class Grid {
     for (int pipeline = 0; pipeline < set_.layout.size(Axis::pipeline); ++pipeline) {
       lines_.push_back(passes_line(pipeline));
       if (options_.messages) lines_.push_back(messages_line(pipeline));
+      if (options_.exchanges) lines_.push_back(exchanges_line(pipeline));
     }
     std::size_t cells = 0, cell_width = 2, name_width = 0;
     for (const Line& line : lines_) {
@@ -209,6 +251,18 @@ class Grid {
       const auto at = static_cast<std::size_t>(run->end);
       const std::string before = at < line.cells.size() ? line.cells[at].text : "";
       put(line, static_cast<int>(at), {before + text, '>'});
+    }
+    return line;
+  }
+
+  Line exchanges_line(int pipeline) const {
+    const int rank = rank_of(pipeline);
+    Line line{"", std::vector<Cell>(static_cast<std::size_t>(bar_)), -1, -1};
+    for (const DrawnPass& pass : passes_[program_of(rank)]) {
+      const auto& run = timeline_.ranks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(pass.first)];
+      if (!run || pass.exchanges == 0) continue;
+      const std::string exposed = pass.exposed_exchanges > 0 ? "!" + std::to_string(pass.exposed_exchanges) : "";
+      put(line, static_cast<int>(run->begin), {"x" + std::to_string(pass.exchanges) + exposed, 'x'});
     }
     return line;
   }

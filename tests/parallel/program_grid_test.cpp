@@ -65,6 +65,31 @@ TEST(ProgramGrid, MessagesArriveWhenTheyCanBeUsed) {
             "                    <0       <1       <2\n");
 }
 
+TEST(ProgramGrid, ExchangesSayWhetherAnythingIsComputedMeanwhile) {
+  const auto drawn = [](SetSpec spec) {
+    spec.schedule.micro_batches = 2, spec.tensor = 2, spec.even = true;
+    return draw_programs(make_set(spec), {.exchanges = true});
+  };
+  // Backward exchanges have the weight part of the segment above, but for that of what comes back to a stage.
+  EXPECT_EQ(drawn({.schedule = {ScheduleKind::one_f_one_b, 2, 1}}),
+            "rank 0  F0   F1   .... .... B0   ---- .... B1   ---- U\n"
+            "        x3!3 x3!3           x3!1           x3\n"
+            "rank 1  .... F0   B0   ---- F1   B1   ---- .... .... U\n"
+            "             x4!4 x3        x4!4 x3\n");
+  EXPECT_EQ(drawn({.schedule = {ScheduleKind::one_f_one_b, 2, 1}, .overlap = false}),
+            "rank 0  F0   F1   .... .... B0   ---- .... B1   ---- U\n"
+            "        x3!3 x3!3           x3!3           x3!3\n"
+            "rank 1  .... F0   B0   ---- F1   B1   ---- .... .... U\n"
+            "             x4!4 x3!3      x4!4 x3!3\n");
+  // A forward beside a backward, and the halves of a micro-batch beside each other.
+  EXPECT_EQ(drawn({.schedule = {ScheduleKind::one_f_one_b, 1, 1}}),
+            "rank 0  F0   B0   ---- &F1  B1   ---- U\n"
+            "        x4!4 x3        x4   x3\n");
+  EXPECT_EQ(drawn({.schedule = {ScheduleKind::one_f_one_b, 1, 1}, .halves = true}),
+            "rank 0  F0   &F1  B0   ---- B1   ---- F2   &F3  B2   ---- B3   ---- U\n"
+            "        x4   x4!1 x3        x3        x4   x4!1 x3        x3\n");
+}
+
 TEST(ProgramGrid, GoesOnBelowWhereLinesAreTooLong) {
   const std::string text = draw_programs(make_set({.schedule = {ScheduleKind::one_f_one_b, 4, 1, 16}}), {.width = 130});
   std::istringstream lines(text);
