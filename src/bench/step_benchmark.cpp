@@ -121,19 +121,38 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
   return json;
 }
 
-Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokenizer, launch::RankContext& rank,
-             train::Session& session) {
+// Runs the steps from fresh weights. The document lacks what only the job knows: ledgers, bounds and memory.
+std::pair<MeasuredSteps, Json> measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokenizer, Device device,
+                                       runtime::Interpreter& interpreter, ConditionSampler* conditions) {
   const Config& config = request.config;
-  runtime::Interpreter& interpreter = session.interpreter();
-  const parallel::RankPlan& plan = session.plan();
+  const parallel::RankPlan& plan = interpreter.plan();
   const auto dataset = data::open_dataset(config, tokenizer, plan.sizes.shape.vocab);
   interpreter.initialize(config.run.seed);
   interpreter.synchronize_warm_up();
-  DeviceMemory host_memory(rank.device);
+  DeviceMemory host_memory(device);
   const std::int64_t total = request.warmup + request.steps;
   train::TrainingBatches batches(host_memory, plan, dataset, 1, total + 1);
   const train::LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
+  const MeasuredSteps measured = measure_steps(request, interpreter, batches, learning_rate, conditions);
+  Json json = describe(config, plan, device, measured);
+  json["data_stalled_ms"] = batches.stalled_ms();
+  json["untuned_shapes"] = interpreter.context().untuned_shapes();
+  if (request.breakdown) {
+    const auto settings = train::update_settings(config, total + 1, learning_rate.at(total));
+    json["breakdown"] = breakdown(plan, interpreter.synchronize_profile(batches, settings));
+  }
+  return {measured, json};
+}
 
+Json memory_json(const train::MemoryReport& memory) {
+  return {{"planned_bytes", memory.planned_bytes},
+          {"allocated_bytes", memory.allocated_bytes},
+          {"device_bytes", memory.device_bytes}};
+}
+
+Json measure_rank(const StepBenchmarkRequest& request, const data::Tokenizer& tokenizer, launch::RankContext& rank,
+                  train::Session& session) {
+  const Config& config = request.config;
   std::optional<topology::Nvml> nvml;
   std::optional<ConditionSampler> conditions;  // of rank 0's host
   if (request.raw && rank.is_main && launch::launch_mode(config) != LaunchMode::external) {
@@ -142,9 +161,7 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
     nvml.emplace();
     conditions.emplace(*nvml, sampled_gpus(*nvml, devices));
   }
-  const MeasuredSteps measured =
-      measure_steps(request, interpreter, batches, learning_rate, conditions ? &*conditions : nullptr);
-  Json json = describe(config, plan, rank.device, measured);
+  auto [measured, json] = measure(request, tokenizer, rank.device, session.interpreter(), conditions ? &*conditions : nullptr);
   const train::MemoryReport memory = session.memory_report();
   auto meeting = rank.meeting("bench", train::group_options(config, rank.device).timeout);
   const auto ledgers = meeting.gather_on(0, "ledger", measured.ledger.mean());
@@ -154,12 +171,10 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
                           static_cast<double>(memory.device_bytes)});
   json["ledgers"] = ledgers;
   json["exceeded_bounds"] = train::exceeded_bounds(ledgers, config.bounds);
-  json["data_stalled_ms"] = batches.stalled_ms();
   json["loss"] = measured.last.loss;
-  json["memory"] = {{"planned_bytes", memory.planned_bytes},
-                    {"allocated_bytes", memory.allocated_bytes},
-                    {"device_bytes", memory.device_bytes}};
+  json["memory"] = memory_json(memory);
   if (request.raw) {
+    const parallel::RankPlan& plan = session.plan();
     Json& raw = json["measurement"];
     raw = {{"step_ms", measured.milliseconds}, {"tokens_per_step", plan.global_batch * plan.sizes.micro_batch.sequence}};
     raw["ledgers"] = ledgers;
@@ -173,11 +188,6 @@ Json measure(const StepBenchmarkRequest& request, const data::Tokenizer& tokeniz
     if (const auto load = load_average()) raw["load"] = *load;
     raw["loss"] = measured.last.loss;
   }
-  json["untuned_shapes"] = interpreter.context().untuned_shapes();
-  if (request.breakdown) {
-    const auto settings = train::update_settings(config, total + 1, learning_rate.at(total));
-    json["breakdown"] = breakdown(plan, interpreter.synchronize_profile(batches, settings));
-  }
   return json;
 }
 
@@ -185,7 +195,7 @@ Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& ra
   // Every rank makes its own tokenizer; one that trains a model first would only cost time.
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(request.config);
   train::Session session(request.config, tokenizer->vocab(), rank);
-  return session.run([&] { return measure(request, *tokenizer, rank, session); });
+  return session.run([&] { return measure_rank(request, *tokenizer, rank, session); });
 }
 
 // What keys leave to the planner would take the other ranks' devices to decide.
@@ -208,28 +218,15 @@ Json benchmark_alone(const StepBenchmarkRequest& request) {
   const Device device{kind, 0};
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
   const parallel::RankPlan plan = plan_alone(request, tokenizer->vocab(), kind);
-  const auto dataset = data::open_dataset(config, *tokenizer, plan.sizes.shape.vocab);
-  DeviceMemory memory(device), host_memory(device);
+  DeviceMemory memory(device);
   runtime::Interpreter interpreter(plan, memory, absent_groups(plan, memory).groups, std::make_shared<runtime::RankLife>());
-  interpreter.initialize(config.run.seed);
-  interpreter.synchronize_warm_up();
-  const std::int64_t total = request.warmup + request.steps;
-  train::TrainingBatches batches(host_memory, plan, dataset, 1, total + 1);
-  const train::LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
-  const MeasuredSteps measured = measure_steps(request, interpreter, batches, learning_rate, nullptr);
-  Json json = describe(config, plan, device, measured);
+  auto [measured, json] = measure(request, *tokenizer, device, interpreter, nullptr);
   json["alone"] = request.alone;
   json["ledgers"] = std::vector<parallel::Ledger>{measured.ledger.mean()};
   json["exceeded_bounds"] = Json::array();
-  json["data_stalled_ms"] = batches.stalled_ms();
-  json["memory"] = {{"planned_bytes", plan.memory.total_bytes()},
-                    {"allocated_bytes", memory.peak_bytes()},
-                    {"device_bytes", memory.peak_bytes()}};
-  json["untuned_shapes"] = interpreter.context().untuned_shapes();
-  if (request.breakdown) {
-    const auto settings = train::update_settings(config, total + 1, learning_rate.at(total));
-    json["breakdown"] = breakdown(plan, interpreter.synchronize_profile(batches, settings));
-  }
+  json["memory"] = memory_json({.planned_bytes = plan.memory.total_bytes(),
+                                .allocated_bytes = memory.peak_bytes(),
+                                .device_bytes = memory.peak_bytes()});
   return json;
 }
 
