@@ -116,6 +116,7 @@ struct DataConfig {
   SentencePieceConfig sentencepiece;
   HuggingFaceConfig huggingface;
   std::int64_t sequence_length = 256;
+  bool shuffle = true;
 
   template <typename Keys>
   static void declare(Keys& k) {
@@ -138,6 +139,9 @@ struct DataConfig {
     k.section("huggingface", &DataConfig::huggingface, "For `data.tokenizer: huggingface`.");
     k.key("sequence_length", &DataConfig::sequence_length, k.whole(1, limits::sequence),
           "Tokens in a sequence. Attention does not cross sequences.");
+    k.key("shuffle", &DataConfig::shuffle, k.yes_or_no(),
+          "Go through the training text in an order of its own in each epoch; off: as it lies. Either way every window of "
+          "`sequence_length` tokens comes once in an epoch (docs/data.md).");
   }
 };
 

@@ -2,55 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
 #include "core/philox.h"
-#include "data/token_source.h"
+#include "data/split.h"
+#include "data/window_order.h"
 
 namespace plait::data {
 namespace {
 
-// Ranges of sources, one after another.
-class Split {
- public:
-  void add(const TokenSource& source, std::int64_t first, std::int64_t count) {
-    if (count == 0) return;
-    parts_.push_back({&source, first, tokens_});
-    tokens_ += count;
-  }
-
-  std::int64_t tokens() const { return tokens_; }
-
-  void read(std::int64_t first, std::span<std::int32_t> out) const {
-    require(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_, "Split::read: range outside the split");
-    auto part = std::ranges::upper_bound(parts_, first, {}, &SplitPart::start) - 1;
-    while (!out.empty()) {
-      const std::int64_t end = part + 1 == parts_.end() ? tokens_ : (part + 1)->start;
-      const std::size_t count = std::min(out.size(), static_cast<std::size_t>(end - first));
-      part->source->read(part->first + (first - part->start), out.first(count));
-      out = out.subspan(count);
-      first += static_cast<std::int64_t>(count);
-      ++part;
-    }
-  }
-
- private:
-  struct SplitPart {
-    const TokenSource* source;
-    std::int64_t first;  // within the source
-    std::int64_t start;  // within the split
-  };
-  std::vector<SplitPart> parts_;
-  std::int64_t tokens_ = 0;
-};
+// Changes whenever other windows follow each other under the same name, seed and sizes.
+constexpr const char* order_version = "epochs, version 1";
 
 class FileDataset final : public Dataset {
  public:
-  FileDataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab)
-      : Dataset(config.data.sequence_length), random_(config.run.seed, "data") {
+  FileDataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab, SamplePosition position)
+      : Dataset(config.data.sequence_length),
+        seed_(config.run.seed),
+        shuffle_(config.data.shuffle),
+        global_batch_(config.train.global_batch),
+        position_(position) {
     const DataConfig& data = config.data;
     const bool own_files = !data.validation.empty();
     const double fraction = own_files ? 0.0 : data.validation_fraction;
@@ -74,6 +49,7 @@ class FileDataset final : public Dataset {
                           own_files ? "" : fmt::format("{}", fraction), remedy, "", 0});
     }
     if (!problems.empty()) throw ConfigError(problems);
+    order_.emplace(seed_, "data", train_.tokens(), sequence_length(), shuffle_);
   }
 
   std::int64_t train_tokens() const override { return train_.tokens(); }
@@ -81,9 +57,7 @@ class FileDataset final : public Dataset {
 
   void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
                     std::span<std::int32_t> targets) const override {
-    const auto starts = static_cast<std::uint64_t>(train_.tokens() - window() + 1);
-    const std::uint64_t start = random_.below(starts, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(step));
-    read_window(train_, static_cast<std::int64_t>(start), tokens, targets);
+    read_window(train_, order_->start(number_of(step, sample)), tokens, targets);
   }
 
   void validation_sample(std::int64_t index, std::int64_t count, std::span<std::int32_t> tokens,
@@ -96,8 +70,28 @@ class FileDataset final : public Dataset {
     read_window(validation_, std::min(last, static_cast<std::int64_t>(position * static_cast<double>(last))), tokens, targets);
   }
 
+  SampleOrder sample_order() const override {
+    return {{"order of samples", order_version},
+            {"run.seed", std::to_string(seed_)},
+            {"data.shuffle", shuffle_ ? "true" : "false"},
+            {"data.sequence_length", std::to_string(sequence_length())},
+            {"tokens of the training split", std::to_string(train_.tokens())}};
+  }
+
  private:
   std::int64_t window() const { return sequence_length() + 1; }
+
+  // Of the run.
+  std::int64_t number_of(std::int64_t step, std::int64_t sample) const {
+    require(step > position_.step && sample >= 0 && global_batch_ > 0, "train_sample: before the position it was opened at");
+    std::int64_t number = 0;
+    if (__builtin_mul_overflow(step - 1 - position_.step, global_batch_, &number) ||
+        __builtin_add_overflow(number, position_.samples + sample, &number)) {
+      throw ConfigError(
+          fmt::format("step {} with train.global_batch={} is beyond the last sample, number 2^63", step, global_batch_));
+    }
+    return number;
+  }
 
   std::string too_short(const char* name, const Split& split) const {
     return fmt::format("the {} split has {} tokens, must be at least data.sequence_length + 1 = {}", name, split.tokens(),
@@ -114,7 +108,11 @@ class FileDataset final : public Dataset {
     std::copy(all.begin() + 1, all.end(), targets.begin());
   }
 
-  Random random_;
+  const std::uint64_t seed_;
+  const bool shuffle_;
+  const std::int64_t global_batch_;
+  const SamplePosition position_;
+  std::optional<WindowOrder> order_;
   std::vector<std::unique_ptr<TokenSource>> sources_, validation_sources_;
   Split train_, validation_;
 };
@@ -124,10 +122,17 @@ class RandomDataset final : public Dataset {
   RandomDataset(const Config& config, std::int64_t vocab)
       : Dataset(config.data.sequence_length),
         random_(config.run.seed, "random tokens"),
+        seed_(config.run.seed),
         vocab_(static_cast<std::uint64_t>(vocab)) {}
 
   std::int64_t train_tokens() const override { return 0; }
   std::int64_t validation_tokens() const override { return 0; }
+  SampleOrder sample_order() const override {
+    return {{"order of samples", "random tokens"},
+            {"run.seed", std::to_string(seed_)},
+            {"data.sequence_length", std::to_string(sequence_length())},
+            {"model.vocab", std::to_string(vocab_)}};
+  }
 
   void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
                     std::span<std::int32_t> targets) const override {
@@ -148,18 +153,19 @@ class RandomDataset final : public Dataset {
 
  private:
   Random random_;
-  std::uint64_t vocab_;
+  std::uint64_t seed_, vocab_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab) {
+std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab,
+                                            SamplePosition position) {
   if (tokenizer.vocab() > vocab) {
     throw ConfigError({{"model.vocab", std::to_string(vocab),
                         fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer.vocab()), "", 0}});
   }
   if (config.data.tokenizer == "random") return std::make_shared<RandomDataset>(config, vocab);
-  return std::make_shared<FileDataset>(config, tokenizer, vocab);
+  return std::make_shared<FileDataset>(config, tokenizer, vocab, position);
 }
 
 }  // namespace plait::data

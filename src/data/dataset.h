@@ -1,18 +1,33 @@
 // Training and validation samples.
 //
-// The files of a split are concatenated in order; a sample is sequence_length + 1 consecutive tokens of that concatenation
-// (it may cross from one file into the next). Which ones depends on (seed, step, global sample index) and nothing else, so
-// every layout, rank and restart sees the same samples.
+// The files of a split are concatenated in order; a sample is a window of sequence_length + 1 consecutive tokens of that
+// concatenation (it may cross from one file into the next). Training goes through all windows in epochs without replacement
+// (data/window_order.h). The samples of a run are numbered from 0 on: step after step, and within a step by their index in the
+// global batch. Which window a sample is depends on the seed and that number and nothing else, so every layout, rank and
+// restart sees the same samples.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/config.h"
 #include "data/tokenizer.h"
 
 namespace plait::data {
+
+// What the steps up to `step` took of the samples: step `step` + 1 begins with sample number `samples`. Kept in checkpoints,
+// so that a run may go on with another global batch and still misses or repeats no sample.
+struct SamplePosition {
+  std::int64_t step = 0, samples = 0;
+};
+
+// What decides which samples follow each other, by name: data sets that have it in common hand out the same windows of the same
+// files. Kept in checkpoints.
+using SampleOrder = std::vector<std::pair<std::string, std::string>>;
 
 // Immutable and thread-safe: ranks that are threads share one.
 class Dataset {
@@ -21,10 +36,13 @@ class Dataset {
   virtual std::int64_t train_tokens() const = 0;       // of the training split; 0 for random tokens, which have no end
   virtual std::int64_t validation_tokens() const = 0;  // 0: there is no validation split
 
+  virtual SampleOrder sample_order() const = 0;
+
   std::int64_t sequence_length() const { return sequence_length_; }
 
-  // Sample `sample` (its index in the global batch) of step `step`; targets are the tokens moved by one. Both spans have
-  // sequence_length elements. ConfigError where a shard holds a token outside the vocabulary.
+  // Sample `sample` (its index in the global batch) of step `step`, which is after the position it was opened at; targets are
+  // the tokens moved by one. Both spans have sequence_length elements. ConfigError where a shard holds a token outside the
+  // vocabulary.
   virtual void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
                             std::span<std::int32_t> targets) const = 0;
 
@@ -41,7 +59,9 @@ class Dataset {
 
 // Opens (and for text and SentencePiece: encodes) the files of config.data. With `bytes` and `sentencepiece`, a file named
 // *.bin that begins with a shard's magic number is a shard, made with that tokenizer (`plait data pack`); others are text.
-// `vocab` is the model's: tokens must be below it. ConfigError with all files that cannot be used.
-std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab);
+// `vocab` is the model's: tokens must be below it. Steps take train.global_batch samples each, from `position` on. ConfigError
+// with all files that cannot be used.
+std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab,
+                                            SamplePosition position = {});
 
 }  // namespace plait::data

@@ -12,6 +12,7 @@
 #include "core/file.h"
 #include "data/tokenizer.h"
 #include "train/initial_weights.h"
+#include "train/sample_record.h"
 
 namespace plait::train {
 namespace {
@@ -31,7 +32,12 @@ RunStart resume_run(const fs::path& path, const Own& own, RunOrigin& origin) {
   const checkpoint::CheckpointReader reader(found.directory);
   origin.init_from = reader.state().value("init_from", nlohmann::ordered_json());
   origin.notes.push_back(fmt::format("resumed {} after step {}", path.string(), found.step));
-  return {.run_dir = found.run_dir, .checkpoint = found.directory, .resumed = true, .step = found.step};
+  if (!has_sample_record(reader)) refuse_unrecorded_order(reader);
+  return {.run_dir = found.run_dir,
+          .checkpoint = found.directory,
+          .resumed = true,
+          .step = found.step,
+          .samples = samples_taken(reader)};
 }
 
 RunStart new_run(const Config& config, const data::Tokenizer& tokenizer, const Own& own) {
@@ -43,16 +49,28 @@ RunStart new_run(const Config& config, const data::Tokenizer& tokenizer, const O
   return start;
 }
 
+// Samples that a run which goes on with `checkpoint` counts as taken.
+std::int64_t samples_before(const Config& config, const fs::path& checkpoint, RunOrigin& origin) {
+  const checkpoint::CheckpointReader reader(checkpoint);
+  if (has_sample_record(reader)) return samples_taken(reader);
+  origin.notes.push_back(
+      fmt::format("{} does not say which samples its steps took: counted as {} steps of train.global_batch={}",
+                  checkpoint.string(), reader.step(), config.train.global_batch));
+  return reader.step() * config.train.global_batch;
+}
+
 RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin) {
   InitialWeights weights = open_initial_weights(config);
+  const bool optimizer = config.train.init_from.optimizer;
+  const std::int64_t samples = optimizer ? samples_before(config, weights.checkpoint.directory, origin) : 0;
   RunStart start = new_run(config, *weights.tokenizer, own);
   write_text_file(start.run_dir / "init_from.json", weights.record.dump(2) + "\n");
   start.checkpoint = weights.checkpoint.directory;
-  const bool optimizer = config.train.init_from.optimizer;
   if (optimizer) start.step = weights.checkpoint.step;
+  start.samples = samples;
   start.restored = optimizer ? Restored::everything : Restored::weights;
   origin.init_from = std::move(weights.record);
-  origin.notes = std::move(weights.notes);
+  origin.notes.insert(origin.notes.end(), weights.notes.begin(), weights.notes.end());
   origin.notes.push_back(optimizer ? fmt::format("weights, moments and step count from {}: goes on after step {}",
                                                  start.checkpoint.string(), start.step)
                                    : fmt::format("weights from {}, of step {}: starts at step 0 with fresh moments",
@@ -67,7 +85,8 @@ void to_json(nlohmann::ordered_json& json, const RunStart& start) {
           {"checkpoint", start.checkpoint.string()},
           {"resumed", start.resumed},
           {"weights_only", start.restored == Restored::weights},
-          {"step", start.step}};
+          {"step", start.step},
+          {"samples", start.samples}};
 }
 
 void from_json(const nlohmann::ordered_json& json, RunStart& start) {
@@ -77,6 +96,7 @@ void from_json(const nlohmann::ordered_json& json, RunStart& start) {
   start.resumed = fields.flag("resumed");
   start.restored = fields.flag("weights_only") ? Restored::weights : Restored::everything;
   start.step = fields.integer("step", 0, std::numeric_limits<std::int64_t>::max());
+  start.samples = fields.integer("samples", 0, std::numeric_limits<std::int64_t>::max());
   fields.end();
 }
 

@@ -22,6 +22,7 @@ struct RunStart {
   bool resumed = false;                      // the checkpoint is of this very run
   Restored restored = Restored::everything;  // what is taken from the checkpoint
   std::int64_t step = 0;                     // updates done
+  std::int64_t samples = 0;                  // that those took
   // Whether the run goes on at the step of the checkpoint, in whatever directory.
   bool continues() const { return !checkpoint.empty() && restored == Restored::everything; }
 };

@@ -39,6 +39,7 @@
 #include "train/report/progress.h"
 #include "train/report/tensorboard_writer.h"
 #include "train/run_start.h"
+#include "train/sample_record.h"
 #include "train/sampler.h"
 #include "train/session.h"
 #include "train/trace/step_tracer.h"
@@ -131,7 +132,7 @@ class Trainer {
         start_(agree_on_start(config_, request.resume, meeting_, lock_, origin_)),
         tokenizer_(data::load_tokenizer(start_.run_dir)),
         session_(config_, tokenizer_->vocab(), rank),
-        dataset_(data::open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab)),
+        dataset_(data::open_dataset(config_, *tokenizer_, session_.plan().sizes.shape.vocab, {start_.step, start_.samples})),
         learning_rate_(config_.train.optimizer, config_.train.steps),
         host_memory_(rank.device) {
     const auto busy = meeting_.busy();
@@ -268,6 +269,7 @@ class Trainer {
   void load() {
     runtime::Interpreter& interpreter = session_.interpreter();
     const checkpoint::CheckpointReader checkpoint(start_.checkpoint);
+    if (start_.continues()) compare_samples(checkpoint);
     synchronize_load(interpreter, checkpoint, start_.restored);
     if (start_.continues()) adopt_choices(checkpoint);
     meeting_.meet("loaded");
@@ -275,6 +277,21 @@ class Trainer {
       for (const fs::path& moved : checkpoint::set_aside_after(start_.run_dir, start_.step))
         say("set aside: " + moved.string());
     }
+  }
+
+  // A run that is resumed goes on with the samples that come next; a fork may go on with others, and says so.
+  void compare_samples(const checkpoint::CheckpointReader& checkpoint) {
+    if (!has_sample_record(checkpoint)) return;  // told of already (train/run_start.h)
+    std::vector<ConfigProblem> differences = order_differences(checkpoint, *dataset_);
+    if (differences.empty()) return;
+    if (!start_.resumed) {
+      for (const ConfigProblem& found : differences)
+        say(fmt::format("the order of samples is another one: {} is {}, it {}", found.path, found.value, found.rule));
+      return;
+    }
+    differences.back().rule +=
+        "; a new run may go on with other samples: plait train --init-from " + start_.checkpoint.string() + " --with-optimizer";
+    throw ConfigError(std::move(differences));
   }
 
   // The kernels that the steps before were computed with, so that the next ones have the same bits.
@@ -375,6 +392,7 @@ class Trainer {
     nlohmann::ordered_json state = {{"step", step},
                                     {"seed", config_.run.seed},
                                     {"config", to_yaml(config_)},
+                                    {"data", sample_record(*dataset_, samples_after(step))},
                                     {"kernel_choices", session_.interpreter().context().choices()}};
     if (!origin_.init_from.is_null()) state["init_from"] = origin_.init_from;
     const auto committed = synchronize_save(
@@ -383,6 +401,10 @@ class Trainer {
     if (!committed) return;
     say("checkpoint: " + committed->directory.string());
     for (const std::string& problem : committed->prune_problems) say("warning: " + problem);
+  }
+
+  std::int64_t samples_after(std::int64_t step) const {
+    return start_.samples + (step - start_.step) * config_.train.global_batch;
   }
 
   // Every rank looks for its own first bad tensor; all of them stop with the earliest.

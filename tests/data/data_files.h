@@ -72,6 +72,7 @@ inline Config data_config(std::vector<std::string> train, std::int64_t sequence_
   config.data.train = std::move(train);
   config.data.sequence_length = sequence_length;
   config.data.validation_fraction = validation_fraction;
+  config.train.global_batch = 16;
   return config;
 }
 

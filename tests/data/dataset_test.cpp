@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <filesystem>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -69,13 +70,54 @@ TEST(DataSamples, AreWindowsOfTheTrainingSplitWithTargetsMovedByOne) {
   EXPECT_GT(*starts.rbegin(), 720u - 41u - 20u);
 }
 
-TEST(DataSamples, EveryStartIsReachable) {
+// Text of which any eleven bytes are different everywhere.
+std::string numbers(std::size_t bytes) {
+  std::string text;
+  for (int i = 100000; text.size() < bytes; ++i) text += std::to_string(i) + ",";
+  text.resize(bytes);
+  return text;
+}
+
+// The windows of an epoch, counted by where they start, as the ranks of a layout load them; from step `first_step` on.
+std::map<std::string, int> windows_loaded(const Dataset& dataset, std::int64_t samples, std::int64_t global_batch,
+                                          std::int64_t first_step) {
+  std::map<std::string, int> loaded;
+  for (std::int64_t i = 0; i < samples; ++i)
+    ++loaded[text_of(train_sample(dataset, first_step + i / global_batch, i % global_batch))];
+  return loaded;
+}
+
+TEST(DataSamples, EveryWindowComesOnceInAnEpoch) {
   const DataFolder folder;
-  folder.write("a.txt", "abcdefgh");
-  const auto dataset = open_bytes(data_config({folder / "a.txt"}, 4));
-  std::set<std::string> seen;
-  for (std::int64_t i = 0; i < 100; ++i) seen.insert(text_of(train_sample(*dataset, 1, i)));
-  EXPECT_THAT(seen, testing::ElementsAre("abcde", "bcdef", "cdefg", "defgh"));
+  const std::string text = numbers(10 * 33 + 1 + 4);
+  folder.write("a.txt", text);
+  Config config = data_config({folder / "a.txt"}, 10);
+  config.train.global_batch = 6;
+  const auto dataset = open_bytes(config);
+  for (std::int64_t epoch = 0; epoch < 4; ++epoch) {  // of 33 windows, 5.5 steps
+    std::set<std::size_t> starts;
+    for (std::int64_t n = 33 * epoch; n < 33 * (epoch + 1); ++n)
+      starts.insert(text.find(text_of(train_sample(*dataset, 1 + n / 6, n % 6))));
+    EXPECT_EQ(starts.size(), 33u);
+    EXPECT_EQ(*starts.rbegin() - *starts.begin(), 320u) << "side by side";
+  }
+}
+
+TEST(DataSamples, GoOnWhereTheyWereLeftWithAnotherGlobalBatch) {
+  const DataFolder folder;
+  folder.write("a.txt", numbers(10 * 40 + 1));
+  Config config = data_config({folder / "a.txt"}, 10);
+  config.train.global_batch = 8;
+  const auto before = open_bytes(config);
+  auto loaded = windows_loaded(*before, 16, 8, 1);
+  config.train.global_batch = 12;
+  const auto after = open_dataset(config, *make_byte_tokenizer(), 256, {2, 16});
+  EXPECT_EQ(after->sample_order(), before->sample_order());
+  loaded.merge(windows_loaded(*after, 24, 12, 3));
+  EXPECT_EQ(loaded.size(), 40u) << "an epoch";
+  EXPECT_EQ(train_sample(*after, 3, 9), train_sample(*before, 4, 1));
+  EXPECT_THROW(train_sample(*after, 2, 0), InternalError);
+  EXPECT_THAT(config_error([&] { train_sample(*after, std::int64_t{1} << 60, 0); }), HasSubstr("train.global_batch=12"));
 }
 
 TEST(DataSamples, DependOnSeedStepAndIndexOnly) {

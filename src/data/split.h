@@ -1,0 +1,30 @@
+// Ranges of files, one after another. Private to src/data.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/token_source.h"
+
+namespace plait::data {
+
+class Split {
+ public:
+  // Tokens [first, first + count) of `source`, which outlives the split.
+  void add(const TokenSource& source, std::int64_t first, std::int64_t count);
+  std::int64_t tokens() const { return tokens_; }
+  // Copies tokens [first, first + out.size()).
+  void read(std::int64_t first, std::span<std::int32_t> out) const;
+
+ private:
+  struct SplitPart {
+    const TokenSource* source;
+    std::int64_t first;  // within the source
+    std::int64_t start;  // within the split
+  };
+  std::vector<SplitPart> parts_;
+  std::int64_t tokens_ = 0;
+};
+
+}  // namespace plait::data
