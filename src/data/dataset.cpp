@@ -18,6 +18,45 @@ namespace {
 // Changes whenever other windows follow each other under the same name, seed and sizes.
 constexpr const char* order_version = "epochs, version 1";
 
+// Share of the training files that is kept for validation.
+double kept_fraction(const DataConfig& data) { return data.validation.empty() ? data.validation_fraction : 0.0; }
+
+std::int64_t kept_tokens(const TokenSource& source, double fraction) {
+  return static_cast<std::int64_t>(std::floor(static_cast<double>(source.tokens()) * fraction));
+}
+
+class FileValidation final : public ValidationTokens {
+ public:
+  FileValidation(const DataConfig& data, const Tokenizer& tokenizer, std::int64_t vocab) {
+    const bool own_files = !data.validation.empty();
+    const double fraction = own_files ? 1.0 : kept_fraction(data);
+    sources_ = own_files ? open_sources(data.validation, "data.validation", tokenizer, vocab)
+                         : open_sources(data.train, "data.train", tokenizer, vocab);
+    for (const auto& source : sources_) {
+      const std::int64_t kept = kept_tokens(*source, fraction);
+      split_.add(*source, source->tokens() - kept, kept);
+    }
+    if (split_.tokens() < 2) {
+      throw ConfigError(
+          {{own_files ? "data.validation" : "data.validation_fraction", own_files ? "" : fmt::format("{}", fraction),
+            fmt::format("the validation split has {} tokens, must be at least 2", split_.tokens()), "", 0}});
+    }
+  }
+
+  std::int64_t tokens() const override { return split_.tokens(); }
+  void read(std::int64_t first, std::span<std::int32_t> out) const override { split_.read(first, out); }
+
+ private:
+  std::vector<std::unique_ptr<TokenSource>> sources_;
+  Split split_;
+};
+
+void check_vocabulary(const Tokenizer& tokenizer, std::int64_t vocab) {
+  if (tokenizer.vocab() <= vocab) return;
+  throw ConfigError({{"model.vocab", std::to_string(vocab),
+                      fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer.vocab()), "", 0}});
+}
+
 class FileDataset final : public Dataset {
  public:
   FileDataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab, SamplePosition position)
@@ -28,10 +67,10 @@ class FileDataset final : public Dataset {
         position_(position) {
     const DataConfig& data = config.data;
     const bool own_files = !data.validation.empty();
-    const double fraction = own_files ? 0.0 : data.validation_fraction;
+    const double fraction = kept_fraction(data);
     sources_ = open_sources(data.train, "data.train", tokenizer, vocab);
     for (const auto& source : sources_) {
-      const auto kept = static_cast<std::int64_t>(std::floor(static_cast<double>(source->tokens()) * fraction));
+      const std::int64_t kept = kept_tokens(*source, fraction);
       train_.add(*source, 0, source->tokens() - kept);
       validation_.add(*source, source->tokens() - kept, kept);
     }
@@ -160,12 +199,16 @@ class RandomDataset final : public Dataset {
 
 std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab,
                                             SamplePosition position) {
-  if (tokenizer.vocab() > vocab) {
-    throw ConfigError({{"model.vocab", std::to_string(vocab),
-                        fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer.vocab()), "", 0}});
-  }
+  check_vocabulary(tokenizer, vocab);
   if (config.data.tokenizer == "random") return std::make_shared<RandomDataset>(config, vocab);
   return std::make_shared<FileDataset>(config, tokenizer, vocab, position);
+}
+
+std::unique_ptr<ValidationTokens> open_validation(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab) {
+  check_vocabulary(tokenizer, vocab);
+  if (config.data.tokenizer == "random")
+    throw ConfigError({{"data.tokenizer", "random", "random tokens have no validation split", "", 0}});
+  return std::make_unique<FileValidation>(config.data, tokenizer, vocab);
 }
 
 }  // namespace plait::data

@@ -57,6 +57,19 @@ class Dataset {
   std::int64_t sequence_length_;
 };
 
+// The validation split by itself, as one sequence of tokens. Immutable and thread-safe.
+class ValidationTokens {
+ public:
+  virtual ~ValidationTokens() = default;
+  virtual std::int64_t tokens() const = 0;
+  // Copies tokens [first, first + out.size()).
+  virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
+};
+
+// The files of config.data.validation, or what config.data.validation_fraction keeps of those of data.train. ConfigError where
+// there is no validation split, or fewer than two tokens in it: a loss takes a token and the one before it.
+std::unique_ptr<ValidationTokens> open_validation(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab);
+
 // Opens (and for text and SentencePiece: encodes) the files of config.data. With `bytes` and `sentencepiece`, a file named
 // *.bin that begins with a shard's magic number is a shard, made with that tokenizer (`plait data pack`); others are text.
 // `vocab` is the model's: tokens must be below it. Steps take train.global_batch samples each, from `position` on. ConfigError

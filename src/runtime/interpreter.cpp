@@ -331,6 +331,47 @@ std::optional<double> Interpreter::synchronize_evaluation(BatchSource& batches, 
          static_cast<double>(micro_batches * plan_.sizes.micro_batch.batch * plan_.layout.size(Axis::data));
 }
 
+model::SegmentActivations Interpreter::head_activations() const {
+  const std::vector<parallel::Instruction>& all = plan_.evaluate.instructions;
+  const auto loss = std::ranges::find(all, parallel::InstructionKind::loss, &parallel::Instruction::kind);
+  require(loss != all.end(), "Interpreter: this rank has no head");
+  return buffers_.forward_activations(*loss);
+}
+
+std::vector<double> Interpreter::synchronize_token_losses(BatchSource& batches, int micro_batches) {
+  synchronize();  // weights gathered by the reduce stream
+  const StreamRef compute = compute_stream();
+  const View losses = plan_.counts_loss() ? head_activations().losses : View();
+  const auto count = static_cast<std::size_t>(micro_batches);
+  require(losses.bytes() * count <= staging_bytes, "synchronize_token_losses: too many micro-batches at once");
+  IssueObserver nobody;
+  for (std::size_t mb = 0; mb < count; ++mb) {
+    execute(evaluate_, {.batches = batches}, nobody);
+    if (losses) compute.copy(static_cast<char*>(pinned_.data()) + mb * losses.bytes(), losses.data, losses.bytes());
+  }
+  synchronize();
+  std::vector<double> values;
+  if (!losses) return values;
+  const auto all = count * static_cast<std::size_t>(losses.elements());
+  if (losses.dtype == DType::f64) {
+    const auto* list = static_cast<const double*>(pinned_.data());
+    values.assign(list, list + all);
+  } else {
+    require(losses.dtype == DType::f32, "synchronize_token_losses: losses are fp32 or fp64");
+    const auto* list = static_cast<const float*>(pinned_.data());
+    values.assign(list, list + all);
+  }
+  return values;
+}
+
+View Interpreter::synchronize_logits(BatchSource& batches) {
+  IssueObserver nobody;
+  synchronize();
+  execute(evaluate_, {.batches = batches}, nobody);
+  synchronize();
+  return plan_.holds(plan_.sizes.shape.head_segment()) ? head_activations().logits : View();
+}
+
 std::vector<float> Interpreter::synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row) {
   const std::int64_t rows = plan_.sizes.micro_batch.rows();
   require(plan_.layout.ranks() == 1, "synchronize_logits: one rank has the whole model");
@@ -341,12 +382,7 @@ std::vector<float> Interpreter::synchronize_logits(const std::vector<std::int32_
     void release(StreamRef) override {}
     const std::vector<std::int32_t>& tokens;
   } batch(tokens);
-  IssueObserver nobody;
-  synchronize();
-  execute(evaluate_, {batch}, nobody);
-  synchronize();
-  const View logits = buffers_.forward_activations(plan_.evaluate.instructions.back()).logits.rows(row, 1);
-  const std::vector<double> values = synchronize_read(logits);
+  const std::vector<double> values = synchronize_read(synchronize_logits(batch).rows(row, 1));
   return {values.begin(), values.begin() + static_cast<std::ptrdiff_t>(plan_.sizes.shape.vocab)};
 }
 

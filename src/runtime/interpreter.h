@@ -106,7 +106,13 @@ class Interpreter {
   // The same, but nothing if `cut` returns true, which is asked before each micro-batch: on all ranks before the same one.
   std::optional<double> synchronize_evaluation(BatchSource& batches, int micro_batches, const std::function<bool()>& cut);
 
-  // Logits of row `row` of one micro-batch of tokens, read back to the host. Blocks. For a layout of one rank.
+  // The loss of every token of `micro_batches` micro-batches, in their order; nothing on ranks whose loss does not count
+  // (RankPlan::counts_loss). Otherwise as synchronize_evaluation. At most 8 Mi tokens at once.
+  std::vector<double> synchronize_token_losses(BatchSource& batches, int micro_batches);
+  // This rank's logits of one micro-batch, [its rows, its part of the vocabulary], which stay until the next program is run;
+  // nothing on ranks without the head. Collective; blocks.
+  View synchronize_logits(BatchSource& batches);
+  // Of row `row` of one micro-batch of tokens, read back to the host. Blocks. For a layout of one rank.
   std::vector<float> synchronize_logits(const std::vector<std::int32_t>& tokens, std::int64_t row);
 
   // Forward and backward of one step, without reductions and update, one segment or exchange at a time: observe(instruction,
@@ -126,6 +132,7 @@ class Interpreter {
 
  private:
   static constexpr std::size_t staging_bytes = std::size_t{64} << 20;
+  model::SegmentActivations head_activations() const;  // of the evaluation program
 
   // A program whose instructions are bound to what they need.
   struct BoundInstruction {

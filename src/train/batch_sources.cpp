@@ -40,24 +40,29 @@ runtime::HostBatch TrainingBatches::next() {
   return pointers(batch.tokens, batch.targets);
 }
 
-ValidationBatches::ValidationBatches(DeviceMemory& memory, const parallel::RankPlan& plan,
-                                     std::shared_ptr<const data::Dataset> dataset, std::int64_t batches)
-    : dataset_(std::move(dataset)), shape_(batch_shape(plan)), batches_(batches), ring_(memory, plan, 2) {
+FilledBatches::FilledBatches(DeviceMemory& memory, const parallel::RankPlan& plan, Fill fill)
+    : fill_(std::move(fill)), ring_(memory, plan, 2) {
   for (std::size_t i = 0; i < ring_.slots().size(); ++i) copied_.emplace_back(memory.device());
 }
 
-std::int64_t ValidationBatches::rounds() const { return batches_ * shape_.micro_batches; }
-
-runtime::HostBatch ValidationBatches::next() {
+runtime::HostBatch FilledBatches::next() {
   const auto slot = static_cast<std::size_t>(next_) % ring_.slots().size();
   copied_[slot].synchronize();
-  data::fill_validation_batch(*dataset_, shape_, batches_, next_, ring_.slots()[slot]);
+  fill_(next_, ring_.slots()[slot]);
   ++next_;
   return pointers(ring_.slots()[slot].tokens, ring_.slots()[slot].targets);
 }
 
-void ValidationBatches::release(StreamRef stream) {
+void FilledBatches::release(StreamRef stream) {
   stream.record(copied_[static_cast<std::size_t>(next_ - 1) % ring_.slots().size()]);
 }
+
+ValidationBatches::ValidationBatches(DeviceMemory& memory, const parallel::RankPlan& plan,
+                                     std::shared_ptr<const data::Dataset> dataset, std::int64_t batches)
+    : FilledBatches(memory, plan,
+                    [dataset = std::move(dataset), shape = batch_shape(plan), batches](std::int64_t n, const auto& slot) {
+                      data::fill_validation_batch(*dataset, shape, batches, n, slot);
+                    }),
+      rounds_(batches * plan.micro_batches) {}
 
 }  // namespace plait::train

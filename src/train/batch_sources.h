@@ -1,6 +1,7 @@
 // The data path as an interpreter's BatchSource.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -37,23 +38,31 @@ class TrainingBatches final : public runtime::BatchSource {
   data::BatchPrefetcher prefetcher_;
 };
 
-// One evaluation over the validation split: `batches` global batches.
-class ValidationBatches final : public runtime::BatchSource {
+// Micro-batches that `fill` writes when they are asked for: that of number n (from 0) of this rank.
+class FilledBatches : public runtime::BatchSource {
  public:
-  ValidationBatches(DeviceMemory& memory, const parallel::RankPlan& plan, std::shared_ptr<const data::Dataset> dataset,
-                    std::int64_t batches);
+  using Fill = std::function<void(std::int64_t n, const data::HostBatchMemory&)>;
+  FilledBatches(DeviceMemory& memory, const parallel::RankPlan& plan, Fill fill);
   void rewind() { next_ = 0; }
   runtime::HostBatch next() override;
   void release(StreamRef stream) override;
-  std::int64_t rounds() const;  // micro-batches of one evaluation on this rank
 
  private:
-  std::shared_ptr<const data::Dataset> dataset_;
-  data::BatchShape shape_;
-  std::int64_t batches_;
+  Fill fill_;
   HostBatchRing ring_;
   std::vector<Event> copied_;  // of each slot
   std::int64_t next_ = 0;
+};
+
+// One evaluation over the validation split: `batches` global batches.
+class ValidationBatches final : public FilledBatches {
+ public:
+  ValidationBatches(DeviceMemory& memory, const parallel::RankPlan& plan, std::shared_ptr<const data::Dataset> dataset,
+                    std::int64_t batches);
+  std::int64_t rounds() const { return rounds_; }  // micro-batches of one evaluation on this rank
+
+ private:
+  std::int64_t rounds_;
 };
 
 }  // namespace plait::train

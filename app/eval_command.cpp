@@ -1,0 +1,121 @@
+// plait eval RUN_OR_CHECKPOINT [--data FILES ...] [--tokens FILE --logits OUT] [--layout LAYOUT] [--json]
+#include <spdlog/fmt/fmt.h>
+
+#include <charconv>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/run_directory.h"
+#include "commands.h"
+#include "core/config.h"
+#include "core/config_schema.h"
+#include "core/error.h"
+#include "launch/agreement.h"
+#include "launch/job_planning.h"
+#include "train/evaluation.h"
+#include "verify/layouts.h"
+
+namespace plait {
+namespace {
+
+struct EvalOptions {
+  std::string weights, tokens, logits, layout;
+  std::vector<std::string> data, set;
+  bool json = false;
+};
+
+// What the last override of `key` says.
+std::int64_t last_of(const std::vector<std::string>& overrides, std::string_view key, std::int64_t otherwise) {
+  std::int64_t value = otherwise;
+  for (const std::string& text : overrides) {
+    if (!text.starts_with(std::string(key) + "=")) continue;
+    const std::string given = text.substr(key.size() + 1);
+    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
+    if (error != std::errc() || end != given.data() + given.size() || value < 1)
+      throw ConfigError({{std::string(key), given, "must be a number, at least 1, for plait eval", "", 0}});
+  }
+  return value;
+}
+
+Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
+  const Config trained = checkpoint::load_config_of(run);
+  std::vector<std::string> overrides = verify::serial_overrides();
+  overrides.push_back("train.micro_batch=" + std::to_string(std::max<std::int64_t>(1, trained.train.micro_batch)));
+  // The table of positions has the rows it was trained with, whatever the windows.
+  if (trained.model.position == Position::learned) {
+    const std::int64_t rows = trained.model.max_sequence > 0 ? trained.model.max_sequence : trained.data.sequence_length;
+    overrides.push_back("model.max_sequence=" + std::to_string(rows));
+  }
+  if (!o.layout.empty()) {
+    const std::vector<std::string> layout = verify::parse_layout(o.layout, "--layout").overrides;
+    overrides.insert(overrides.end(), layout.begin(), layout.end());
+  }
+  if (!o.data.empty()) {
+    std::string list;
+    for (const std::string& file : o.data) list += (list.empty() ? "" : ", ") + config::yaml_text(file, {});
+    overrides.push_back("data.validation=[" + list + "]");
+  }
+  if (!o.tokens.empty()) overrides.push_back("data.sequence_length=" + std::to_string(train::sequence_length_of(o.tokens)));
+  overrides.insert(overrides.end(), o.set.begin(), o.set.end());
+  const std::int64_t batch = last_of(overrides, "train.micro_batch", 1) * last_of(overrides, "parallel.data", 1);
+  overrides.push_back("train.global_batch=" + std::to_string(batch));
+  return checkpoint::load_config_of(run, overrides);
+}
+
+void print(const train::DataSetLoss& loss) {
+  fmt::print("loss {:.4f} nats per token, perplexity {:.3f}", loss.loss, loss.perplexity());
+  if (const auto bits = loss.bits_per_byte()) fmt::print(", {:.4f} bits per byte", *bits);
+  fmt::print("\n{} tokens in {} windows, step {}\n", loss.tokens, loss.windows, loss.step);
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app, int& status, int argc, char** argv) {
+  auto o = std::make_shared<EvalOptions>();
+  CLI::App* command = app.add_subcommand("eval", "Loss of a trained model over a data set, or its logits of given tokens");
+  command->add_option("RUN_OR_CHECKPOINT", o->weights, "A run directory, whose newest checkpoint is taken, or a checkpoint")
+      ->required();
+  CLI::Option* data = command->add_option("--data", o->data, "Files, as data.validation takes them; by default the run's own")
+                          ->type_name("FILES");
+  CLI::Option* tokens =
+      command->add_option("--tokens", o->tokens, "safetensors with `tokens`, int32 [batch, sequence]: write logits instead")
+          ->type_name("FILE")
+          ->excludes(data);
+  CLI::Option* logits =
+      command->add_option("--logits", o->logits, "Where to: safetensors with `logits`, float32 [batch, sequence, vocabulary]")
+          ->type_name("FILE")
+          ->needs(tokens);
+  tokens->needs(logits);
+  command->add_option("--layout", o->layout, "Ranks to use: \"pipeline=2 tensor=2\" (keys of `parallel`); one by default")
+      ->type_name("LAYOUT");
+  command->add_option("--set", o->set, "Override a value of the run's configuration (repeatable)")->type_name("PATH=VALUE");
+  command->add_flag("--json", o->json, "One JSON document on stdout")->excludes(tokens);
+  command->callback([o, &status, argc, argv] {
+    const checkpoint::FoundCheckpoint found = checkpoint::find_weights(o->weights);
+    std::optional<launch::SettledJob> job = launch::settled_by_launcher();
+    train::EvaluationRequest request{.job = {},
+                                     .checkpoint = found.directory,
+                                     .run_dir = found.run_dir,
+                                     .tokens = o->tokens,
+                                     .logits = o->logits,
+                                     .argv = std::vector<std::string>(argv, argv + argc),
+                                     .joined = nullptr};
+    const Config config = job ? job->config : config_of(*o, found.directory);
+    request.joined = launch::join_job(config);
+    if (!job) {
+      job = launch::settle(config, request.joined);
+      launch::tell_rank_processes(*job);
+    }
+    request.job = *std::move(job);
+    request.note = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+    status = train::evaluate(request, [&](const train::DataSetLoss& loss) {
+      if (!o->json) return print(loss);
+      std::cout << nlohmann::ordered_json(loss).dump(2) << '\n';
+    });
+  });
+}
+
+}  // namespace plait

@@ -1,0 +1,281 @@
+#include "train/evaluation.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/safetensors.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "data/tokenizer.h"
+#include "launch/launch.h"
+#include "train/batch_sources.h"
+#include "train/session.h"
+#include "train/training_checkpoint.h"
+
+namespace plait::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// Tokens whose losses come back at once.
+constexpr std::int64_t tokens_at_once = std::int64_t{1} << 20;
+// Elements of logits that are on the host at once.
+constexpr std::int64_t logits_at_once = std::int64_t{1} << 20;
+
+// Micro-batch n of this rank is windows (or sequences) [first, first + micro_batch) of the whole.
+std::int64_t first_of(const parallel::RankPlan& plan, std::int64_t n) { return batch_shape(plan).first_sample(n); }
+
+std::int64_t rounds_for(const parallel::RankPlan& plan, std::int64_t rows) {
+  const std::int64_t at_once = plan.sizes.micro_batch.batch * plan.layout.size(Axis::data);
+  return (rows + at_once - 1) / at_once;
+}
+
+// What the text of the predicted tokens of a window has in bytes: what they add to that of the token before them.
+std::int64_t bytes_of(const data::Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
+  return static_cast<std::int64_t>(tokenizer.decode(tokens).size()) -
+         static_cast<std::int64_t>(tokenizer.decode(tokens.first(1)).size());
+}
+
+bool has_text(const data::Tokenizer& tokenizer) { return tokenizer.kind() != "tokens" && tokenizer.kind() != "random"; }
+
+// That of the run, or of the configuration where the checkpoint is a copy without its run.
+std::unique_ptr<data::Tokenizer> tokenizer_of(const EvaluationRequest& request) {
+  if (data::has_tokenizer(request.run_dir)) return data::load_tokenizer(request.run_dir);
+  const DataConfig& data = request.job.config.data;
+  if (data.tokenizer == "sentencepiece" && data.sentencepiece.model.empty()) {
+    throw ConfigError(
+        {{request.run_dir.string(), "",
+          "is a copy without its run, which keeps the tokenizer that it trained: give the run, or name a copy of its "
+          "tokenizer.model (--set 'data.sentencepiece={model: FILE}')",
+          "", 0}});
+  }
+  return data::create_tokenizer(request.job.config);
+}
+
+// One rank's part of the job.
+class Evaluation {
+ public:
+  Evaluation(const EvaluationRequest& request, launch::RankContext& rank)
+      : request_(request),
+        config_(request.job.config),
+        rank_(rank),
+        tokenizer_(tokenizer_of(request)),
+        session_(config_, tokenizer_->vocab(), rank),
+        host_memory_(rank.device) {}
+
+  template <typename Work>
+  auto run(Work&& work) {
+    return session_.run([&] {
+      const checkpoint::CheckpointReader reader(request_.checkpoint);
+      expect_training_tensors(reader, plan().sizes.shape, plan().master_type, Restored::weights);
+      synchronize_load(session_.interpreter(), reader, Restored::weights);
+      step_ = reader.step();
+      session_.interpreter().synchronize_warm_up();
+      return work();
+    });
+  }
+
+  // On rank 0.
+  std::optional<DataSetLoss> data_set_loss() {
+    const auto tokens = data::open_validation(config_, *tokenizer_, plan().sizes.shape.vocab);
+    const Windows windows(tokens->tokens(), config_.data.sequence_length);
+    FilledBatches batches(host_memory_, plan(), [&](std::int64_t n, const data::HostBatchMemory& memory) {
+      const std::int64_t batch = plan().sizes.micro_batch.batch;
+      for (std::int64_t i = 0; i < batch; ++i)
+        fill(*tokens, windows, first_of(plan(), n) + i, memory.tokens.rows(i, 1), memory.targets.rows(i, 1));
+    });
+    const std::int64_t rounds = rounds_for(plan(), windows.count());
+    const std::int64_t at_once = std::max<std::int64_t>(1, tokens_at_once / plan().sizes.micro_batch.rows());
+    double sum = 0;
+    start_ = said_ = Clock::now();
+    for (std::int64_t done = 0; done < rounds; done += at_once) {
+      const std::int64_t count = std::min(at_once, rounds - done);
+      const std::vector<double> losses = session_.interpreter().synchronize_token_losses(batches, static_cast<int>(count));
+      for (std::size_t at = 0; at < losses.size(); ++at) {
+        const std::int64_t row = static_cast<std::int64_t>(at) / config_.data.sequence_length;  // of those of this call
+        const std::int64_t batch = plan().sizes.micro_batch.batch;
+        const std::int64_t window = first_of(plan(), done + row / batch) + row % batch;
+        if (static_cast<std::int64_t>(at) % config_.data.sequence_length < windows.predicted(window)) sum += losses[at];
+      }
+      say_progress(done + count, rounds);
+    }
+    const std::vector<double> sums = meeting().gather_on(0, "loss", sum);
+    if (!rank_.is_main) return std::nullopt;
+    DataSetLoss result{.step = step_, .windows = windows.count(), .tokens = tokens->tokens() - 1, .loss = 0, .bytes = {}};
+    result.loss = std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(result.tokens);
+    if (!std::isfinite(result.loss)) throw Error(fmt::format("{}: its loss is {}", request_.checkpoint.string(), result.loss));
+    if (has_text(*tokenizer_)) result.bytes = count_bytes(*tokens, windows);
+    return result;
+  }
+
+  void write_logits() {
+    const File file = File::open_read(request_.tokens);
+    const checkpoint::PlacedTensor tokens = checkpoint::read_safetensors_layout(file).tensors.front();
+    const std::int64_t sequences = tokens.spec.shape[0], length = tokens.spec.shape[1], vocab = plan().sizes.shape.vocab;
+    const std::int64_t batch = plan().sizes.micro_batch.batch;
+    const auto read = [&](std::int64_t sequence, std::span<std::int32_t> out) {
+      file.read_at(tokens.offset + static_cast<std::uint64_t>(sequence * length) * sizeof(std::int32_t), out.data(),
+                   out.size() * sizeof(std::int32_t));
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        if (out[i] >= 0 && out[i] < vocab) continue;
+        throw ConfigError({{request_.tokens.string(), std::to_string(out[i]),
+                            fmt::format("token {} of sequence {} must be from 0 to {}", i, sequence, vocab - 1), "", 0}});
+      }
+    };
+    if (rank_.is_main) {  // before there is a file
+      std::vector<std::int32_t> one(static_cast<std::size_t>(length));
+      for (std::int64_t sequence = 0; sequence < sequences; ++sequence) read(sequence, one);
+    }
+    FilledBatches batches(host_memory_, plan(), [&](std::int64_t n, const data::HostBatchMemory& memory) {
+      for (std::int64_t i = 0; i < batch; ++i) {
+        const std::span<std::int32_t> row(memory.tokens.rows(i, 1).as<std::int32_t>(), static_cast<std::size_t>(length));
+        std::ranges::fill(row, 0);
+        if (const std::int64_t sequence = first_of(plan(), n) + i; sequence < sequences) read(sequence, row);
+        std::fill_n(memory.targets.rows(i, 1).as<std::int32_t>(), length, 0);
+      }
+    });
+    const checkpoint::SafetensorsLayout layout =
+        checkpoint::layout_safetensors({{"logits", DType::f32, {sequences, length, vocab}}});
+    const fs::path unfinished = request_.logits.string() + ".part";
+    if (rank_.is_main) {
+      const File made = File::create(unfinished);
+      made.allocate(layout.file_bytes);
+      made.write_at(0, layout.header.data(), layout.header.size());
+    }
+    comm::Meeting all = meeting();
+    all.meet("made");
+    {
+      File out = File::open_write(unfinished);
+      for (std::int64_t n = 0; n < rounds_for(plan(), sequences); ++n) {
+        const View logits = session_.interpreter().synchronize_logits(batches);
+        if (logits) write_part(out, layout.tensors.front().offset, logits, first_of(plan(), n), sequences, length, vocab);
+      }
+      out.sync();
+      out.close();
+    }
+    all.meet("written");
+    if (rank_.is_main) rename_path(unfinished, request_.logits);
+  }
+
+ private:
+  const parallel::RankPlan& plan() { return session_.plan(); }
+  comm::Meeting meeting() { return rank_.meeting("evaluation", group_options(config_, rank_.device).timeout); }
+
+  static void fill(const data::ValidationTokens& tokens, const Windows& windows, std::int64_t window, View inputs,
+                   View targets) {
+    const auto length = static_cast<std::size_t>(inputs.elements());
+    // Where nothing is predicted any token will do: what comes later changes nothing before it.
+    std::vector<std::int32_t> all(length + 1, 0);
+    if (const std::int64_t predicted = windows.predicted(window); predicted > 0)
+      tokens.read(windows.first(window), std::span(all).first(static_cast<std::size_t>(predicted) + 1));
+    std::copy_n(all.begin(), length, inputs.as<std::int32_t>());
+    std::copy_n(all.begin() + 1, length, targets.as<std::int32_t>());
+  }
+
+  std::int64_t count_bytes(const data::ValidationTokens& tokens, const Windows& windows) const {
+    std::int64_t bytes = 0;
+    std::vector<std::int32_t> all;
+    for (std::int64_t w = 0; w < windows.count(); ++w) {
+      all.resize(static_cast<std::size_t>(windows.predicted(w)) + 1);
+      tokens.read(windows.first(w), all);
+      bytes += bytes_of(*tokenizer_, all);
+    }
+    return bytes;
+  }
+
+  // Columns of the vocabulary's padding are left out.
+  void write_part(const File& out, std::uint64_t offset, View logits, std::int64_t first_sequence, std::int64_t sequences,
+                  std::int64_t length, std::int64_t vocab) {
+    const std::int64_t columns = logits.shape[1], first_column = plan().sizes.split.rank * columns;
+    const std::int64_t kept = std::clamp<std::int64_t>(vocab - first_column, 0, columns);
+    const std::int64_t rows = std::min(logits.shape[0], (sequences - first_sequence) * length);
+    const std::int64_t at_once = std::max<std::int64_t>(1, logits_at_once / columns);
+    std::vector<float> row_values(static_cast<std::size_t>(kept));
+    for (std::int64_t done = 0; kept > 0 && done < rows; done += at_once) {
+      const std::int64_t count = std::min(at_once, rows - done);
+      const std::vector<double> values = session_.interpreter().synchronize_read(logits.rows(done, count));
+      for (std::int64_t r = 0; r < count; ++r) {
+        std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(r * columns), kept, row_values.begin());
+        const std::int64_t element = (first_sequence * length + done + r) * vocab + first_column;
+        out.write_at(offset + static_cast<std::uint64_t>(element) * sizeof(float), row_values.data(),
+                     row_values.size() * sizeof(float));
+      }
+    }
+  }
+
+  // Every ten seconds.
+  void say_progress(std::int64_t done, std::int64_t rounds) {
+    const auto now = Clock::now();
+    if (!rank_.is_main || done == rounds || now - said_ < std::chrono::seconds(10)) return;
+    said_ = now;
+    const double spent = std::chrono::duration<double>(now - start_).count();
+    request_.note(fmt::format("evaluated {} % of the windows, about {:.0f} s to go", 100 * done / rounds,
+                              spent / static_cast<double>(done) * static_cast<double>(rounds - done)));
+  }
+
+  const EvaluationRequest& request_;
+  const Config& config_;
+  launch::RankContext& rank_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
+  Session session_;
+  DeviceMemory host_memory_;
+  std::int64_t step_ = 0;
+  Clock::time_point start_, said_;
+};
+
+}  // namespace
+
+std::int64_t Windows::predicted(std::int64_t window) const {
+  return std::clamp<std::int64_t>(tokens_ - 1 - first(window), 0, length_);
+}
+
+double DataSetLoss::perplexity() const { return std::exp(loss); }
+
+std::optional<double> DataSetLoss::bits_per_byte() const {
+  if (!bytes || *bytes <= 0) return std::nullopt;
+  return loss * static_cast<double>(tokens) / std::numbers::ln2 / static_cast<double>(*bytes);
+}
+
+void to_json(nlohmann::ordered_json& json, const DataSetLoss& loss) {
+  json = {{"step", loss.step},       {"windows", loss.windows},         {"tokens", loss.tokens},
+          {"loss", loss.loss},       {"perplexity", loss.perplexity()}, {"bytes", nullptr},
+          {"bits_per_byte", nullptr}};
+  if (loss.bytes) json["bytes"] = *loss.bytes;
+  if (const auto bits = loss.bits_per_byte()) json["bits_per_byte"] = *bits;
+}
+
+std::int64_t sequence_length_of(const fs::path& tokens) {
+  const auto refuse = [&](const std::string& value, const std::string& rule) {
+    throw ConfigError({{tokens.string(), value, rule, "", 0}});
+  };
+  const checkpoint::SafetensorsLayout layout = checkpoint::read_safetensors_layout(File::open_read(tokens));
+  if (layout.tensors.size() != 1 || layout.tensors.front().spec.name != "tokens")
+    refuse(layout.tensors.empty() ? "no tensor" : layout.tensors.front().spec.name, "must hold one tensor, called `tokens`");
+  const checkpoint::TensorSpec& spec = layout.tensors.front().spec;
+  if (spec.dtype != DType::i32 || spec.shape.size() != 2 || spec.elements() == 0)
+    refuse(fmt::format("{} [{}]", to_string(spec.dtype), fmt::join(spec.shape, ", ")),
+           "`tokens` must be I32 [batch, sequence]");
+  return spec.shape[1];
+}
+
+int evaluate(const EvaluationRequest& request, const std::function<void(const DataSetLoss&)>& on_result) {
+  const launch::LaunchPlan plan = launch::plan_launch(request.job.config, request.joined);
+  if (!plan.this_rank && !plan.warning.empty()) request.note(plan.warning);
+  return launch::launch(
+      plan,
+      [&](launch::RankContext& rank) {
+        Evaluation evaluation(request, rank);
+        if (!request.tokens.empty()) return evaluation.run([&] { evaluation.write_logits(); });
+        if (const auto loss = evaluation.run([&] { return evaluation.data_set_loss(); })) on_result(*loss);
+      },
+      request.argv);
+}
+
+}  // namespace plait::train

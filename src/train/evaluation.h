@@ -1,0 +1,71 @@
+// What a trained model makes of text it may never have seen: its loss over a whole data set, and its logits of given tokens.
+// In any layout; the layouts agree up to rounding.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/rendezvous.h"
+#include "core/config.h"
+#include "data/dataset.h"
+#include "launch/job_planning.h"
+
+namespace plait::train {
+
+// How a sequence of tokens is cut so that every token but the first is predicted once. Window w holds the tokens from
+// w * length on and predicts those after each; the last one may be shorter.
+class Windows {
+ public:
+  Windows(std::int64_t tokens, std::int64_t length) : tokens_(tokens), length_(length) {}
+  std::int64_t count() const { return (tokens_ - 1 + length_ - 1) / length_; }
+  std::int64_t first(std::int64_t window) const { return window * length_; }
+  // Tokens that the window predicts; 0 for windows behind the last.
+  std::int64_t predicted(std::int64_t window) const;
+
+ private:
+  std::int64_t tokens_, length_;
+};
+
+struct EvaluationRequest {
+  // The layout, train.micro_batch (of which train.global_batch is one per data-parallel rank), data.sequence_length and the
+  // data. Logits: data.sequence_length is that of the tokens.
+  launch::SettledJob job;
+  std::filesystem::path checkpoint, run_dir;  // the run keeps the tokenizer; a lone checkpoint's is the configuration's
+  std::filesystem::path tokens, logits;       // instead of a data set, if given
+  std::vector<std::string> argv;              // of this process, for ranks that are processes
+  std::shared_ptr<comm::Rendezvous> joined;
+  std::function<void(const std::string&)> note = [](const std::string&) {};  // for the user; on rank 0
+};
+
+// Windows begin anew, with nothing before them, so longer ones have less loss. `bytes`: of the text that the predicted tokens
+// are; nothing where the tokenizer is not there (token shards).
+struct DataSetLoss {
+  std::int64_t step = 0;                 // of the checkpoint
+  std::int64_t windows = 0, tokens = 0;  // that were predicted
+  double loss = 0;                       // nats per predicted token
+  std::optional<std::int64_t> bytes;
+  double perplexity() const;
+  std::optional<double> bits_per_byte() const;
+};
+
+// {"step", "windows", "tokens", "loss", "perplexity", "bytes", "bits_per_byte"}; the last two are null where they are not
+// known.
+void to_json(nlohmann::ordered_json& json, const DataSetLoss& loss);
+
+// Sequence length of the `tokens` in a safetensors file, int32 [batch, sequence]. ConfigError naming the file unless it holds
+// that and nothing else.
+std::int64_t sequence_length_of(const std::filesystem::path& tokens);
+
+// Runs the job. The data set's loss goes to `on_result`, where rank 0 is; the logits, float32 [batch, sequence, vocabulary] by
+// the name `logits`, to their file, which every rank with the head writes its part of and which appears when it is whole.
+// Returns the exit status. ConfigError before anything is launched where the checkpoint, the tokenizer or the files will not
+// do.
+int evaluate(const EvaluationRequest& request, const std::function<void(const DataSetLoss&)>& on_result);
+
+}  // namespace plait::train

@@ -1,0 +1,142 @@
+// plait eval as a user meets it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/safetensors.h"
+#include "core/file.h"
+#include "program_test.h"
+
+namespace plait::app {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::int64_t length = 16, windows = 12, vocab = 256;
+
+// A run of a very small model, whose validation text has exactly `windows` windows.
+class EvalCommand : public ProgramTest {
+ protected:
+  void SetUp() override {
+    std::string text;
+    while (text.size() < 4000) text += "the quick brown fox " + std::to_string(text.size() * 7 % 101) + " jumps\n";
+    std::ofstream(path("train.txt")) << text;
+    validation_ = text.substr(1000, length * windows + 1);
+    std::ofstream(path("validation.txt")) << validation_;
+    std::ofstream(path("job.yaml"))
+        << "run: {name: r, dir: " << path("runs") << "}\n"
+        << "model: {layers: 2, hidden: 16, heads: 2}\n"
+        << "data: {train: [" << path("train.txt") << "], validation: [" << path("validation.txt") << "], sequence_length: 16}\n"
+        << "train: {steps: 4, global_batch: 4, micro_batch: 2, eval_batches: 3, optimizer: {lr: 1e-2}}\n"
+        << "launch: {device: cpu}\nlog: {tensorboard: false}\n";
+    const Outcome trained = plait("train @/job.yaml");
+    ASSERT_EQ(trained.status, 0) << trained.errors;
+  }
+
+  double loss(const std::string& arguments) { return json("eval @/runs/r --json " + arguments).at("loss"); }
+
+  std::string tokens_file(const std::vector<std::int32_t>& tokens, std::int64_t columns) const {
+    const std::string file = path("tokens.safetensors");
+    std::filesystem::remove(file);
+    const auto rows = static_cast<std::int64_t>(tokens.size()) / columns;
+    const checkpoint::SafetensorsLayout layout = checkpoint::layout_safetensors({{"tokens", DType::i32, {rows, columns}}});
+    const File out = File::create(file);
+    out.write_at(0, layout.header.data(), layout.header.size());
+    out.write_at(layout.tensors[0].offset, tokens.data(), tokens.size() * sizeof(std::int32_t));
+    return file;
+  }
+
+  std::vector<float> logits(const std::string& arguments) {
+    const std::string file = path("logits.safetensors");
+    const Outcome done = plait("eval @/runs/r --tokens @/tokens.safetensors --logits " + file + " " + arguments);
+    EXPECT_EQ(done.status, 0) << done.errors;
+    EXPECT_FALSE(std::filesystem::exists(file + ".part"));
+    const File in = File::open_read(file);
+    const checkpoint::SafetensorsLayout layout = checkpoint::read_safetensors_layout(in);
+    EXPECT_EQ(layout.tensors.at(0).spec.name, "logits");
+    EXPECT_EQ(layout.tensors[0].spec.shape.back(), vocab);
+    std::vector<float> values(static_cast<std::size_t>(layout.tensors[0].spec.elements()));
+    in.read_at(layout.tensors[0].offset, values.data(), values.size() * sizeof(float));
+    return values;
+  }
+
+  std::string validation_;
+};
+
+TEST_F(EvalCommand, GivesTheLossOfTheLastEvaluationInEveryLayout) {
+  std::ifstream metrics(path("runs/r/metrics.jsonl"));
+  nlohmann::json last;
+  for (std::string line; std::getline(metrics, line);) last = nlohmann::json::parse(line);
+  const nlohmann::json alone = json("eval @/runs/r --json");
+  EXPECT_NEAR(alone["loss"], last["validation_loss"], 1e-5);
+  EXPECT_EQ(alone["step"], 4);
+  EXPECT_EQ(alone["windows"], windows);
+  EXPECT_EQ(alone["tokens"], windows * length);
+  EXPECT_EQ(alone["bytes"], windows * length);
+  EXPECT_NEAR(alone["bits_per_byte"], alone["loss"].get<double>() / std::log(2), 1e-9);
+  const double expected = alone["loss"];
+  for (const char* layout : {"data=5", "tensor=2 pipeline=2", "pipeline=2 data=2 stages=[0.5,1.5]"})
+    EXPECT_NEAR(loss("--layout '" + std::string(layout) + "'"), expected, 1e-5) << layout;
+  EXPECT_NEAR(loss("--layout 'tensor=2 data=2' --set launch.mode=processes --set train.micro_batch=3"), expected, 1e-5);
+  std::filesystem::copy(path("runs/r/checkpoints/step-00000004"), path("copy"));
+  EXPECT_EQ(json("eval @/copy --json"), alone);  // without its run
+  const Outcome read = plait("eval @/runs/r");
+  EXPECT_THAT(read.output, testing::ContainsRegex("loss [0-9.]+ nats per token, perplexity [0-9.]+, [0-9.]+ bits per byte\n"
+                                                  "192 tokens in 12 windows, step 4\n"));
+}
+
+// Windows that do not come out even, on more ranks than there are windows.
+TEST_F(EvalCommand, CountsEveryTokenOfOtherFilesOnce) {
+  std::ofstream(path("other.txt")) << validation_.substr(0, 2 * length + 6);
+  const nlohmann::json other = json("eval @/runs/r --data @/other.txt --json");
+  EXPECT_EQ(other["windows"], 3);
+  EXPECT_EQ(other["tokens"], 2 * length + 5);
+  EXPECT_NEAR(loss("--data @/other.txt --layout data=4"), other["loss"], 1e-5);
+  std::vector<std::int32_t> tokens(3 * length, 0);
+  std::copy_n(validation_.begin(), 2 * length + 5, tokens.begin());
+  tokens_file(tokens, length);
+  const std::vector<float> values = logits("");
+  double sum = 0;
+  for (std::int64_t t = 0; t < 2 * length + 5; ++t) {
+    const float* const row = values.data() + t * vocab;
+    double total = 0;
+    for (std::int64_t v = 0; v < vocab; ++v) total += std::exp(static_cast<double>(row[v]));
+    sum += std::log(total) - static_cast<double>(row[static_cast<unsigned char>(validation_[static_cast<std::size_t>(t + 1)])]);
+  }
+  EXPECT_NEAR(sum / (2 * length + 5), other["loss"], 1e-5);
+}
+
+TEST_F(EvalCommand, WritesTheSameLogitsInEveryLayout) {
+  std::vector<std::int32_t> tokens;
+  for (std::int32_t i = 0; i < 5 * 8; ++i) tokens.push_back(i * 37 % 256);  // 5 sequences, shorter than it was trained with
+  tokens_file(tokens, 8);
+  const std::vector<float> alone = logits("");
+  EXPECT_EQ(alone.size(), 5u * 8 * vocab);
+  for (const char* layout : {"data=3", "tensor=2 pipeline=2"}) {
+    const std::vector<float> values = logits("--layout '" + std::string(layout) + "'");
+    ASSERT_EQ(values.size(), alone.size());
+    float most = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) most = std::max(most, std::abs(values[i] - alone[i]));
+    EXPECT_LT(most, 1e-5f) << layout;
+  }
+}
+
+TEST_F(EvalCommand, SaysWhatWillNotDo) {
+  tokens_file({1, 2, 3, 256}, 2);
+  const std::string request = "eval @/runs/r --tokens @/tokens.safetensors --logits @/logits";
+  EXPECT_THAT(refused(request), HasSubstr("tokens.safetensors=256: token 1 of sequence 1 must be from 0 to 255"));
+  EXPECT_FALSE(std::filesystem::exists(path("logits.part")));
+  tokens_file(std::vector<std::int32_t>(17, 1), 17);
+  EXPECT_THAT(refused(request), HasSubstr("model.max_sequence"));
+  EXPECT_THAT(refused("eval @/runs/r --layout data=auto"), HasSubstr("parallel.data=auto: must be a number"));
+  EXPECT_THAT(refused("eval @/runs/r --data @/nothing.txt"), HasSubstr("nothing.txt"));
+  EXPECT_THAT(refused("eval @/runs/none"), HasSubstr("none"));
+  EXPECT_EQ(plait("eval @/runs/r --tokens @/tokens.safetensors").status, 2);
+}
+
+}  // namespace
+}  // namespace plait::app

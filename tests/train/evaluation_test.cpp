@@ -1,0 +1,62 @@
+#include "train/evaluation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/safetensors.h"
+#include "core/error_of.h"
+#include "core/file.h"
+#include "core/temporary_directory.h"
+
+namespace plait::train {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(EvaluationWindows, PredictEveryTokenButTheFirstOnce) {
+  for (const std::int64_t tokens : {2, 3, 8, 9, 10, 16, 17, 100}) {
+    for (const std::int64_t length : {1, 2, 8, 200}) {
+      const Windows windows(tokens, length);
+      std::int64_t next = 1;  // to be predicted
+      for (std::int64_t w = 0; w < windows.count(); ++w) {
+        EXPECT_EQ(windows.first(w) + 1, next);
+        EXPECT_GT(windows.predicted(w), 0) << tokens << " tokens in windows of " << length;
+        EXPECT_LE(windows.predicted(w), length);
+        next += windows.predicted(w);
+      }
+      EXPECT_EQ(next, tokens) << "in windows of " << length;
+      EXPECT_EQ(windows.predicted(windows.count()), 0);
+      EXPECT_EQ(windows.predicted(windows.count() + 5), 0);
+    }
+  }
+}
+
+TEST(EvaluationResult, InItsUnits) {
+  const DataSetLoss loss{.step = 3, .windows = 2, .tokens = 100, .loss = 1.5, .bytes = 300};
+  EXPECT_DOUBLE_EQ(loss.perplexity(), std::exp(1.5));
+  EXPECT_DOUBLE_EQ(loss.bits_per_byte().value(), 150 / std::log(2) / 300);
+  EXPECT_FALSE((DataSetLoss{.tokens = 100, .loss = 1.5, .bytes = {}}).bits_per_byte());
+  EXPECT_TRUE(nlohmann::ordered_json(DataSetLoss{.tokens = 1, .loss = 1.5, .bytes = {}}).at("bits_per_byte").is_null());
+}
+
+TEST(EvaluationTokens, AreRefusedUnlessTheyAreWhatTheyShouldBe) {
+  const plait::test::TemporaryDirectory folder;
+  const auto refusal = [&](const std::vector<checkpoint::TensorSpec>& tensors) {
+    const std::string path = folder.path() + "/t.safetensors";
+    std::filesystem::remove(path);
+    const checkpoint::SafetensorsLayout layout = checkpoint::layout_safetensors(tensors);
+    const File file = File::create(path);
+    file.write_at(0, layout.header.data(), layout.header.size());
+    file.truncate(layout.file_bytes);
+    return error_of<ConfigError>([&] { EXPECT_EQ(sequence_length_of(path), 5); });
+  };
+  EXPECT_EQ(refusal({{"tokens", DType::i32, {3, 5}}}), nothing_thrown);
+  EXPECT_THAT(refusal({{"ids", DType::i32, {3, 5}}}), HasSubstr("t.safetensors=ids: must hold one tensor, called `tokens`"));
+  EXPECT_THAT(refusal({{"tokens", DType::i32, {3, 5}}, {"mask", DType::i32, {3, 5}}}), HasSubstr("must hold one tensor"));
+  EXPECT_THAT(refusal({{"tokens", DType::f32, {3, 5}}}), HasSubstr("must be I32 [batch, sequence]"));
+  EXPECT_THAT(refusal({{"tokens", DType::i32, {15}}}), HasSubstr("must be I32 [batch, sequence]"));
+  EXPECT_THAT(refusal({{"tokens", DType::i32, {0, 5}}}), HasSubstr("must be I32 [batch, sequence]"));
+}
+
+}  // namespace
+}  // namespace plait::train
