@@ -153,7 +153,7 @@ study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o)
   const study::StudyData& data = folder.data();
   require_this_machine(data);
   // Relative paths are to where plait is started, and a point that does not find its data has failed for good.
-  data::match_files(data.config.data.train, "data.train");
+  data::match_files(data.config.data.training_files(), data.config.data.training_key());
   data::match_files(data.config.data.validation, "data.validation");
   std::optional<study::Expression> only;
   if (!o.only.empty()) only.emplace(o.only, "--only");

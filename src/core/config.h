@@ -107,9 +107,17 @@ struct HuggingFaceConfig {
   }
 };
 
+// One of several sources that training is blended of.
+struct DataSourceConfig {
+  std::vector<std::string> files;  // globs
+  double weight = 1.0;             // in proportion to the others'
+  friend bool operator==(const DataSourceConfig&, const DataSourceConfig&) = default;
+};
+
 struct DataConfig {
-  std::vector<std::string> train;       // globs: text files, or token shards (*.bin)
-  std::vector<std::string> validation;  // empty: `validation_fraction` of each training file's end
+  std::vector<std::string> train;         // globs: text files, or token shards (*.bin)
+  std::vector<DataSourceConfig> sources;  // instead of `train`
+  std::vector<std::string> validation;    // empty: `validation_fraction` of each training file's end
   double validation_fraction = 0.1;
   std::string tokenizer =
       "bytes";  // bytes | sentencepiece | huggingface | tokens (data is token shards already) | random (for benchmarks)
@@ -118,13 +126,23 @@ struct DataConfig {
   std::int64_t sequence_length = 256;
   bool shuffle = true;
 
+  std::vector<DataSourceConfig> training_sources() const;  // `sources`, or `train` as the only one
+  std::vector<std::string> training_files() const;         // the globs of all of them
+  const char* training_key() const { return sources.empty() ? "data.train" : "data.sources"; }
+
   template <typename Keys>
   static void declare(Keys& k) {
     k.key("train", &DataConfig::train, k.globs(),
           "Files to train on. `*` and `?` match within a folder, `**` any depth. Text for `bytes`, `sentencepiece` and "
           "`huggingface`, shards for `tokens`. Quote a glob that begins with `*`, which YAML reads as an alias.");
+    k.key(
+        "sources", &DataConfig::sources, k.data_sources(),
+        "Several sources to train on, in place of `train`: `[{files: [code/**], weight: 0.7}, {files: [books/*.bin], weight: "
+        "0.3}]`. Of any stretch of samples each has its share, its weight over the sum of all, and goes through its own epochs "
+        "(docs/data.md). `files` are as in `train`; `weight` may be left out, and is 1 then.");
     k.key("validation", &DataConfig::validation, k.globs(),
-          "Files to validate on. Empty: the last `validation_fraction` of each training file, which is then not trained on.");
+          "Files to validate on. Empty: the last `validation_fraction` of each training file, which is then not trained on; of "
+          "several sources in the shares of their weights.");
     k.key("validation_fraction", &DataConfig::validation_fraction, k.fraction_below_one(),
           "Share of each training file that is kept for validation while `validation` is empty. 0: no validation.");
     k.key(

@@ -29,6 +29,7 @@ inline constexpr Limit ffn{1'048'576, "eight times the largest `model.hidden`"};
 inline constexpr Limit vocab{16'777'216, "16 times the largest vocabulary published (XLM-V, a million)"};
 inline constexpr Limit pieces{1'048'576, "the largest SentencePiece model published has a million pieces (XLM-V)"};
 inline constexpr Limit sequence{16'777'216, "beyond the longest context published (Llama 4 Scout, 10 million tokens)"};
+inline constexpr Limit data_sources{1000, "ten times the sources of the largest blends published"};
 inline constexpr Limit sequences{16'777'216, "a hundred times the largest batch published"};
 inline constexpr Limit batches{10'000, "an evaluation of ten thousand steps' worth of data"};
 inline constexpr Limit sampled{1'000'000, "text for people to read"};

@@ -96,9 +96,41 @@ std::optional<std::vector<T>> read(const YAML::Node& node, const std::vector<T>&
   return list;
 }
 
+std::optional<DataSourceConfig> read(const YAML::Node& node, const DataSourceConfig& like) {
+  if (!node.IsMap()) return std::nullopt;
+  DataSourceConfig source;
+  std::set<std::string> seen;
+  for (const auto& entry : node) {
+    if (!entry.first.IsScalar() || !seen.insert(entry.first.Scalar()).second) return std::nullopt;
+    if (entry.first.Scalar() == "files") {
+      const auto files = read(entry.second, like.files);
+      if (!files) return std::nullopt;
+      source.files = *files;
+    } else if (entry.first.Scalar() == "weight") {
+      const auto weight = read(entry.second, like.weight);
+      if (!weight) return std::nullopt;
+      source.weight = *weight;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return source;
+}
+
+std::optional<std::vector<DataSourceConfig>> read(const YAML::Node& node, const std::vector<DataSourceConfig>&) {
+  if (!node.IsSequence()) return std::nullopt;
+  std::vector<DataSourceConfig> sources;
+  for (const YAML::Node& element : node) {
+    const auto source = read(element, DataSourceConfig{});
+    if (!source) return std::nullopt;
+    sources.push_back(*source);
+  }
+  return sources;
+}
+
 std::optional<FileValue> read(const YAML::Node&, const FileValue&) { return std::nullopt; }
 
-// A value of an axis; lists are values too (`parallel.stages`), and so is {file: PATH}. Deeper ones no key takes.
+// A value of an axis; lists are values too (`parallel.stages`), and so is {file: PATH}. Deeper ones no axis takes.
 std::optional<AxisValue> read_axis_value(const YAML::Node& node) {
   if (node.IsScalar()) return axis_value(node.Scalar(), is_quoted(node));
   if (const auto path = file_path(node)) {

@@ -205,10 +205,16 @@ std::vector<CrossRule> model_rules() {
 
 std::vector<CrossRule> data_rules() {
   return {
-      {{"data.train", "data.tokenizer"},
-       "is given unless the tokenizer is `random`",
+      {{"data.train", "data.sources", "data.tokenizer"},
+       "or `data.sources` is given unless the tokenizer is `random`",
        [](const Config& c) {
-         return unless(c.data.tokenizer == "random" || !c.data.train.empty(), "is required: a glob, or a list of them");
+         return unless(c.data.tokenizer == "random" || !c.data.train.empty() || !c.data.sources.empty(),
+                       "is required: a glob, or a list of them (or data.sources, with weights)");
+       }},
+      {{"data.sources", "data.train"},
+       "is empty where `data.train` is given",
+       [](const Config& c) {
+         return unless(c.data.sources.empty() || c.data.train.empty(), "is given, and so is data.train: give one of them");
        }},
       {{"data.sentencepiece.vocab", "data.sentencepiece.model", "data.tokenizer"},
        "or `data.sentencepiece.model`, exactly one, with `sentencepiece`",

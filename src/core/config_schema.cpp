@@ -152,6 +152,21 @@ struct Rules {
     });
   }
 
+  static Rule data_sources() {
+    constexpr double least = 1e-6, most = 1e6;
+    Rule made = rule<std::vector<DataSourceConfig>>(
+        fmt::format("a list of {{files: [GLOB, ...], weight: {} to {}}}, at most {}", shown(least), shown(most),
+                    limits::data_sources.most),
+        [=](const auto& v) {
+          return std::ssize(v) <= limits::data_sources.most && std::ranges::all_of(v, [=](const DataSourceConfig& source) {
+                   return source.weight >= least && source.weight <= most && !source.files.empty() &&
+                          std::ranges::none_of(source.files, [](const std::string& glob) { return glob.empty(); });
+                 });
+        });
+    made.reason = limits::data_sources.reason;
+    return made;
+  }
+
   static Rule preset_name() {
     std::vector<std::string> names = preset_names();
     auto broken = [names](const Value& value) {
@@ -427,7 +442,8 @@ bool is_section(const std::string& path) { return std::ranges::find(sections(), 
 
 std::string type_name(const Field& field) {
   static constexpr const char* names[] = {"true or false",   "integer",          "integer",         "number",       "string",
-                                          "list of strings", "list of integers", "list of numbers", "map of lists", "file"};
+                                          "list of strings", "list of integers", "list of numbers", "map of lists", "file",
+                                          "list of maps"};
   return names[field.get(Config{}).index()];
 }
 

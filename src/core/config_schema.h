@@ -27,8 +27,9 @@ struct FileValue {
 
 // The types a key can have. `auto`, where a number takes it, is stored as Field::automatic. What is an enumeration in the
 // structs is a string here: its name, or "auto" for an optional one that is empty.
-using Value = std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>,
-                           std::vector<std::int64_t>, std::vector<double>, std::vector<AxisConfig>, FileValue>;
+using Value =
+    std::variant<bool, std::int64_t, std::uint64_t, double, std::string, std::vector<std::string>, std::vector<std::int64_t>,
+                 std::vector<double>, std::vector<AxisConfig>, FileValue, std::vector<DataSourceConfig>>;
 
 // What a single value has to satisfy. Rules that relate several keys are CrossRules.
 struct Rule {

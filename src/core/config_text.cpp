@@ -77,6 +77,9 @@ struct Writer {
     for (std::size_t i = 0; i < axes.size(); ++i) text += (i == 0 ? "" : ", ") + (*this)(axes[i]);
     return text + "}";
   }
+  std::string operator()(const DataSourceConfig& v) const {
+    return "{files: " + (*this)(v.files) + ", weight: " + real_text(v.weight) + "}";
+  }
   std::string operator()(const FileValue& v) const { return "{file: " + string_text(v.path) + "}"; }
   template <typename T>
   std::string operator()(const std::vector<T>& list) const {

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
 #include "core/philox.h"
+#include "data/blend.h"
 #include "data/split.h"
 #include "data/window_order.h"
 
@@ -30,11 +32,17 @@ class FileValidation final : public ValidationTokens {
   FileValidation(const DataConfig& data, const Tokenizer& tokenizer, std::int64_t vocab) {
     const bool own_files = !data.validation.empty();
     const double fraction = own_files ? 1.0 : kept_fraction(data);
-    sources_ = own_files ? open_sources(data.validation, "data.validation", tokenizer, vocab)
-                         : open_sources(data.train, "data.train", tokenizer, vocab);
-    for (const auto& source : sources_) {
-      const std::int64_t kept = kept_tokens(*source, fraction);
-      split_.add(*source, source->tokens() - kept, kept);
+    const auto add = [&](const std::vector<std::string>& globs, const std::string& key) {
+      for (std::unique_ptr<TokenSource>& file : open_sources(globs, key, tokenizer, vocab)) {
+        const std::int64_t kept = kept_tokens(*file, fraction);
+        split_.add(*file, file->tokens() - kept, kept);
+        files_.push_back(std::move(file));
+      }
+    };
+    if (own_files) {
+      add(data.validation, "data.validation");
+    } else {
+      for (const DataSourceConfig& source : data.training_sources()) add(source.files, data.training_key());
     }
     if (split_.tokens() < 2) {
       throw ConfigError(
@@ -47,7 +55,7 @@ class FileValidation final : public ValidationTokens {
   void read(std::int64_t first, std::span<std::int32_t> out) const override { split_.read(first, out); }
 
  private:
-  std::vector<std::unique_ptr<TokenSource>> sources_;
+  std::vector<std::unique_ptr<TokenSource>> files_;
   Split split_;
 };
 
@@ -56,6 +64,22 @@ void check_vocabulary(const Tokenizer& tokenizer, std::int64_t vocab) {
   throw ConfigError({{"model.vocab", std::to_string(vocab),
                       fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer.vocab()), "", 0}});
 }
+
+constexpr std::int64_t last_sample = std::int64_t{1} << 62;
+
+std::string too_short(const std::string& name, const Split& split, std::int64_t window) {
+  return fmt::format("the {} split has {} tokens, must be at least data.sequence_length + 1 = {}", name, split.tokens(),
+                     window);
+}
+
+// One source of the training samples.
+struct TrainingSource {
+  std::string globs;
+  double weight = 1;
+  std::vector<std::unique_ptr<TokenSource>> files;
+  Split train, validation;  // of those files
+  std::optional<WindowOrder> order;
+};
 
 class FileDataset final : public Dataset {
  public:
@@ -68,73 +92,127 @@ class FileDataset final : public Dataset {
     const DataConfig& data = config.data;
     const bool own_files = !data.validation.empty();
     const double fraction = kept_fraction(data);
-    sources_ = open_sources(data.train, "data.train", tokenizer, vocab);
-    for (const auto& source : sources_) {
-      const std::int64_t kept = kept_tokens(*source, fraction);
-      train_.add(*source, 0, source->tokens() - kept);
-      validation_.add(*source, source->tokens() - kept, kept);
-    }
+    for (const DataSourceConfig& source : data.training_sources())
+      sources_.push_back(open(source, data.training_key(), tokenizer, vocab, fraction));
     if (own_files) {
-      validation_sources_ = open_sources(data.validation, "data.validation", tokenizer, vocab);
-      for (const auto& source : validation_sources_) validation_.add(*source, 0, source->tokens());
+      validation_files_ = open_sources(data.validation, "data.validation", tokenizer, vocab);
+      for (const auto& file : validation_files_) own_validation_.add(*file, 0, file->tokens());
+      validation_ = {&own_validation_};
+    } else if (fraction > 0) {
+      for (const TrainingSource& source : sources_) validation_.push_back(&source.validation);
     }
-    const bool validates = own_files || fraction > 0;
-    std::vector<ConfigProblem> problems;
-    if (train_.tokens() < window()) problems.push_back({"data.train", "", too_short("training", train_), "", 0});
-    if (validates && validation_.tokens() < window()) {
-      std::string remedy = too_short("validation", validation_);
-      if (!own_files) remedy += "; 0 turns validation off";
-      problems.push_back({own_files ? "data.validation" : "data.validation_fraction",
-                          own_files ? "" : fmt::format("{}", fraction), remedy, "", 0});
+    check_sizes(data, own_files);
+    std::vector<double> weights;
+    for (std::size_t n = 0; n < sources_.size(); ++n) {
+      TrainingSource& source = sources_[n];
+      weights.push_back(source.weight);
+      source.order.emplace(seed_, "source " + std::to_string(n), source.train.tokens(), sequence_length(), shuffle_);
     }
-    if (!problems.empty()) throw ConfigError(problems);
-    order_.emplace(seed_, "data", train_.tokens(), sequence_length(), shuffle_);
+    blend_.emplace(weights);
+    validation_blend_.emplace(own_files ? std::vector<double>{1} : weights);
   }
 
-  std::int64_t train_tokens() const override { return train_.tokens(); }
-  std::int64_t validation_tokens() const override { return validation_.tokens(); }
+  std::int64_t train_tokens() const override {
+    std::int64_t tokens = 0;
+    for (const TrainingSource& source : sources_) tokens += source.train.tokens();
+    return tokens;
+  }
+  std::int64_t validation_tokens() const override {
+    std::int64_t tokens = 0;
+    for (const Split* split : validation_) tokens += split->tokens();
+    return tokens;
+  }
 
   void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
                     std::span<std::int32_t> targets) const override {
-    read_window(train_, order_->start(number_of(step, sample)), tokens, targets);
+    const Blend::Place place = blend_->at(number_of(step, sample));
+    const TrainingSource& source = sources_[place.source];
+    read_window(source.train, source.order->start(place.number), tokens, targets);
   }
 
   void validation_sample(std::int64_t index, std::int64_t count, std::span<std::int32_t> tokens,
                          std::span<std::int32_t> targets) const override {
-    require(validation_.tokens() > 0, "validation_sample: there is no validation split");
+    require(!validation_.empty(), "validation_sample: there is no validation split");
     require(index >= 0 && index < count, "validation_sample: index outside the evaluation");
-    const std::int64_t last = validation_.tokens() - window();
-    // index * last / (count - 1) without overflow for any split that fits on a disk.
-    const double position = count > 1 ? static_cast<double>(index) / static_cast<double>(count - 1) : 0.0;
-    read_window(validation_, std::min(last, static_cast<std::int64_t>(position * static_cast<double>(last))), tokens, targets);
+    const Blend::Place place = validation_blend_->at(index);
+    const Split& split = *validation_[place.source];
+    const std::int64_t of_source = validation_blend_->taken(count)[place.source];
+    const std::int64_t last = split.tokens() - window();
+    // number * last / (of_source - 1) without overflow for any split that fits on a disk.
+    const double at = of_source > 1 ? static_cast<double>(place.number) / static_cast<double>(of_source - 1) : 0.0;
+    read_window(split, std::min(last, static_cast<std::int64_t>(at * static_cast<double>(last))), tokens, targets);
   }
 
   SampleOrder sample_order() const override {
-    return {{"order of samples", order_version},
-            {"run.seed", std::to_string(seed_)},
-            {"data.shuffle", shuffle_ ? "true" : "false"},
-            {"data.sequence_length", std::to_string(sequence_length())},
-            {"tokens of the training split", std::to_string(train_.tokens())}};
+    SampleOrder order = {{"order of samples", order_version},
+                         {"run.seed", std::to_string(seed_)},
+                         {"data.shuffle", shuffle_ ? "true" : "false"},
+                         {"data.sequence_length", std::to_string(sequence_length())}};
+    for (std::size_t n = 0; n < sources_.size(); ++n) {
+      order.emplace_back(fmt::format("tokens of training source {}", n), std::to_string(sources_[n].train.tokens()));
+      if (sources_.size() > 1)
+        order.emplace_back(fmt::format("weight of training source {}", n), fmt::format("{}", sources_[n].weight));
+    }
+    return order;
+  }
+
+  std::vector<SourceUse> sources_used(std::int64_t samples) const override {
+    std::vector<SourceUse> uses;
+    const std::vector<std::int64_t> taken = blend_->taken(samples);
+    for (std::size_t n = 0; n < sources_.size(); ++n) {
+      const TrainingSource& source = sources_[n];
+      uses.push_back({source.globs, source.train.tokens(), source.order->windows(), taken[n]});
+    }
+    return uses;
   }
 
  private:
   std::int64_t window() const { return sequence_length() + 1; }
+
+  static TrainingSource open(const DataSourceConfig& config, const char* key, const Tokenizer& tokenizer, std::int64_t vocab,
+                             double fraction) {
+    TrainingSource source;
+    source.globs = fmt::format("{}", fmt::join(config.files, ", "));
+    source.weight = config.weight;
+    source.files = open_sources(config.files, key, tokenizer, vocab);
+    for (const auto& file : source.files) {
+      const std::int64_t kept = kept_tokens(*file, fraction);
+      source.train.add(*file, 0, file->tokens() - kept);
+      source.validation.add(*file, file->tokens() - kept, kept);
+    }
+    return source;
+  }
+
+  void check_sizes(const DataConfig& data, bool own_files) const {
+    std::vector<ConfigProblem> problems;
+    const auto of = [&](const TrainingSource& source) { return data.sources.empty() ? "" : " of " + source.globs; };
+    for (const TrainingSource& source : sources_) {
+      if (source.train.tokens() < window())
+        problems.push_back({data.training_key(), "", too_short("training", source.train, window()) + of(source), "", 0});
+    }
+    for (std::size_t n = 0; n < validation_.size(); ++n) {
+      if (validation_[n]->tokens() >= window()) continue;
+      const std::string rule = too_short("validation", *validation_[n], window());
+      if (own_files) {
+        problems.push_back({"data.validation", "", rule, "", 0});
+      } else {
+        problems.push_back({"data.validation_fraction", fmt::format("{}", data.validation_fraction),
+                            rule + of(sources_[n]) + "; 0 turns validation off", "", 0});
+      }
+    }
+    if (!problems.empty()) throw ConfigError(problems);
+  }
 
   // Of the run.
   std::int64_t number_of(std::int64_t step, std::int64_t sample) const {
     require(step > position_.step && sample >= 0 && global_batch_ > 0, "train_sample: before the position it was opened at");
     std::int64_t number = 0;
     if (__builtin_mul_overflow(step - 1 - position_.step, global_batch_, &number) ||
-        __builtin_add_overflow(number, position_.samples + sample, &number)) {
+        __builtin_add_overflow(number, position_.samples + sample, &number) || number >= last_sample) {
       throw ConfigError(
-          fmt::format("step {} with train.global_batch={} is beyond the last sample, number 2^63", step, global_batch_));
+          fmt::format("step {} with train.global_batch={} is beyond the last sample, number 2^62", step, global_batch_));
     }
     return number;
-  }
-
-  std::string too_short(const char* name, const Split& split) const {
-    return fmt::format("the {} split has {} tokens, must be at least data.sequence_length + 1 = {}", name, split.tokens(),
-                       window());
   }
 
   void read_window(const Split& split, std::int64_t start, std::span<std::int32_t> tokens,
@@ -151,9 +229,11 @@ class FileDataset final : public Dataset {
   const bool shuffle_;
   const std::int64_t global_batch_;
   const SamplePosition position_;
-  std::optional<WindowOrder> order_;
-  std::vector<std::unique_ptr<TokenSource>> sources_, validation_sources_;
-  Split train_, validation_;
+  std::vector<TrainingSource> sources_;
+  std::optional<Blend> blend_, validation_blend_;
+  std::vector<std::unique_ptr<TokenSource>> validation_files_;
+  Split own_validation_;
+  std::vector<const Split*> validation_;  // of data.validation, or of each source
 };
 
 class RandomDataset final : public Dataset {
@@ -172,6 +252,7 @@ class RandomDataset final : public Dataset {
             {"data.sequence_length", std::to_string(sequence_length())},
             {"model.vocab", std::to_string(vocab_)}};
   }
+  std::vector<SourceUse> sources_used(std::int64_t) const override { return {}; }
 
   void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
                     std::span<std::int32_t> targets) const override {

@@ -2,7 +2,8 @@
 //
 // The files of a split are concatenated in order; a sample is a window of sequence_length + 1 consecutive tokens of that
 // concatenation (it may cross from one file into the next). Training goes through all windows in epochs without replacement
-// (data/window_order.h). The samples of a run are numbered from 0 on: step after step, and within a step by their index in the
+// (data/window_order.h); where there are several sources (data.sources), each has its own, and its share of the samples
+// (data/blend.h). The samples of a run are numbered from 0 on: step after step, and within a step by their index in the
 // global batch. Which window a sample is depends on the seed and that number and nothing else, so every layout, rank and
 // restart sees the same samples.
 #pragma once
@@ -29,6 +30,15 @@ struct SamplePosition {
 // files. Kept in checkpoints.
 using SampleOrder = std::vector<std::pair<std::string, std::string>>;
 
+// What a run has taken of one source of its training samples.
+struct SourceUse {
+  std::string globs;         // its files, as configured
+  std::int64_t tokens = 0;   // of its training split
+  std::int64_t windows = 0;  // of an epoch
+  std::int64_t samples = 0;  // taken of them, over all epochs
+  double epochs() const { return static_cast<double>(samples) / static_cast<double>(windows); }
+};
+
 // Immutable and thread-safe: ranks that are threads share one.
 class Dataset {
  public:
@@ -37,6 +47,8 @@ class Dataset {
   virtual std::int64_t validation_tokens() const = 0;  // 0: there is no validation split
 
   virtual SampleOrder sample_order() const = 0;
+  // Of each source, in the order of the configuration, what the first `samples` samples of a run are. Empty for random tokens.
+  virtual std::vector<SourceUse> sources_used(std::int64_t samples) const = 0;
 
   std::int64_t sequence_length() const { return sequence_length_; }
 
@@ -46,7 +58,8 @@ class Dataset {
   virtual void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
                             std::span<std::int32_t> targets) const = 0;
 
-  // Sample `index` of `count` that are spread evenly over the validation split, the same at every evaluation.
+  // Sample `index` of `count` that are spread evenly over the validation split, the same at every evaluation. Where it is the
+  // ends of several sources, each has its share of them.
   virtual void validation_sample(std::int64_t index, std::int64_t count, std::span<std::int32_t> tokens,
                                  std::span<std::int32_t> targets) const = 0;
 
@@ -66,7 +79,7 @@ class ValidationTokens {
   virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
 };
 
-// The files of config.data.validation, or what config.data.validation_fraction keeps of those of data.train. ConfigError where
+// The files of config.data.validation, or what validation_fraction keeps of those trained on, source by source. ConfigError where
 // there is no validation split, or fewer than two tokens in it: a loss takes a token and the one before it.
 std::unique_ptr<ValidationTokens> open_validation(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab);
 

@@ -77,7 +77,7 @@ std::unique_ptr<Tokenizer> create_tokenizer(const Config& config) {
   if (data.tokenizer != "sentencepiece") return make_token_id_tokenizer(data.tokenizer, config.model.vocab);
   if (!data.sentencepiece.model.empty()) return load_sentencepiece(data.sentencepiece.model);
   std::vector<std::filesystem::path> texts;
-  for (const MatchedFile& file : match_files(data.train, "data.train")) {
+  for (const MatchedFile& file : match_files(data.training_files(), data.training_key())) {
     if (!is_token_shard(file.path)) texts.push_back(file.path);
   }
   return train_sentencepiece(texts, data.sentencepiece.vocab);

@@ -121,7 +121,7 @@ std::vector<Fact> facts_of(const Config& config) {
   if (const auto& passes = config.parallel.planned_passes)
     facts.push_back({"parallel.schedule, its passes", "XXH3 " + checksum(passes->text)});
   if (config.data.tokenizer != "random") {
-    add_files("data.train", config.data.train, facts);
+    add_files(config.data.training_key(), config.data.training_files(), facts);
     add_files("data.validation", config.data.validation, facts);
     const std::string& model = config.data.sentencepiece.model;
     if (!model.empty()) facts.push_back({"data.sentencepiece.model " + model, state_of_file(model)});

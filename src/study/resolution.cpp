@@ -81,7 +81,7 @@ std::int64_t Resolver::vocabulary(const Config& config) {
   std::string key =
       fmt::format("{}|{}|{}|{}|{}|{}", config.data.tokenizer, config.data.sentencepiece.vocab, config.data.sentencepiece.model,
                   config.data.huggingface.file, config.model.vocab, config.run.seed);
-  for (const std::string& glob : config.data.train) key += "|" + glob;
+  for (const std::string& glob : config.data.training_files()) key += "|" + glob;
   const auto found = vocabularies_.find(key);
   return found != vocabularies_.end() ? found->second : vocabularies_[key] = data::vocabulary(config);
 }

@@ -44,7 +44,12 @@ nlohmann::json last_line(const fs::path& path) {
 // What losses have to have in common to be compared, by key.
 std::map<std::string, std::string> evaluation_of(const Config& config) {
   const DataConfig& data = config.data;
-  return {{"data.train", data.validation.empty() ? fmt::format("{}", fmt::join(data.train, ", ")) : ""},
+  std::string weights;  // what the ends of several sources are weighted by
+  if (data.validation.empty()) {
+    for (const DataSourceConfig& source : data.sources) weights += fmt::format("{} ", source.weight);
+  }
+  return {{data.training_key(), data.validation.empty() ? fmt::format("{}", fmt::join(data.training_files(), ", ")) : ""},
+          {"data.sources, weights", weights},
           {"data.validation", fmt::format("{}", fmt::join(data.validation, ", "))},
           {"data.validation_fraction", data.validation.empty() ? fmt::format("{}", data.validation_fraction) : ""},
           {"data.tokenizer", data.tokenizer},

@@ -37,6 +37,7 @@
 #include "train/report/metrics_writer.h"
 #include "train/report/model_flops.h"
 #include "train/report/progress.h"
+#include "train/report/source_report.h"
 #include "train/report/tensorboard_writer.h"
 #include "train/run_start.h"
 #include "train/sample_record.h"
@@ -88,7 +89,7 @@ class Reporter {
 
   // `milliseconds` is the mean over the steps since the last report.
   void step(const runtime::StepResult& result, double lr, double milliseconds, const parallel::Ledger& ledger,
-            std::size_t peak_bytes, std::optional<double> validation_loss) {
+            std::size_t peak_bytes, std::optional<double> validation_loss, const data::Dataset& dataset, std::int64_t samples) {
     StepMetrics m;
     m.step = result.update;
     m.loss = static_cast<double>(result.loss);
@@ -102,6 +103,8 @@ class Reporter {
     if (peak_flops_) m.mfu = model_flops_utilization(flops_per_token_, m.tokens_per_second, ranks_, *peak_flops_);
     m.peak_bytes = static_cast<std::int64_t>(peak_bytes);
     m.validation_loss = validation_loss;
+    m.tokens = samples * dataset.sequence_length();
+    for (const data::SourceUse& use : dataset.sources_used(samples)) m.epochs.push_back(use.epochs());
     auto line = to_json(m);
     if (tensorboard_) tensorboard_->scalars(line);
     if (!environment_.is_null()) line["environment"] = std::exchange(environment_, nullptr);
@@ -180,6 +183,10 @@ class Trainer {
     if (reporter_) reporter_->progress().finish();
     report_ledgers();
     hold_to_account();
+    if (const std::string uses =
+            source_report(dataset_->sources_used(samples_after(config_.train.steps)), dataset_->sequence_length());
+        !uses.empty())
+      say(uses);
     say(session_.memory_report().to_string());
     say("run directory: " + start_.run_dir.string());
     return true;
@@ -348,7 +355,8 @@ class Trainer {
       }
       if (reporter_) {
         reporter_->step(latest_, learning_rate_.at(step - 1), milliseconds / static_cast<double>(window_steps_),
-                        window_ledger_.mean(), session_.memory_report().allocated_bytes, validation);
+                        window_ledger_.mean(), session_.memory_report().allocated_bytes, validation, *dataset_,
+                        samples_after(step));
       }
       if (evaluate && !validation) say(fmt::format("the evaluation after step {} was left out, as the run is to stop", step));
     }

@@ -11,6 +11,7 @@
 #include <map>
 #include <sstream>
 
+#include "core/config_error.h"
 #include "core/error.h"
 #include "test_paths.h"
 
@@ -118,6 +119,27 @@ TEST(Config, RoundTripIsExact) {
   EXPECT_NE(text.find("norm_epsilon: 1.0e-05\n"), std::string::npos) << "a number to YAML 1.1 readers too";
   EXPECT_NE(text.find("lr: 0.30000000000000004\n"), std::string::npos);
   EXPECT_NE(text.find("data: auto\n"), std::string::npos);
+}
+
+TEST(Config, SourcesAreAListOfMaps) {
+  const std::string sources = "data.sources=[{files: [\"a/**\", b.txt], weight: 0.7}, {files: c.jsonl}]";
+  const Config config = parse_config(minimal, {"data.train=[]", sources});
+  const std::vector<DataSourceConfig> expected = {{{"a/**", "b.txt"}, 0.7}, {{"c.jsonl"}, 1}};
+  EXPECT_EQ(config.data.sources, expected);
+  EXPECT_EQ(config.data.training_sources(), expected);
+  EXPECT_EQ(config.data.training_files(), (std::vector<std::string>{"a/**", "b.txt", "c.jsonl"}));
+  EXPECT_EQ(parse_config(to_yaml(config)).data.sources, expected) << to_yaml(config);
+  EXPECT_EQ(parse_config(minimal).data.training_sources().size(), 1u);
+  const auto refused = [](std::vector<std::string> set) { return config_error([&] { parse_config(minimal, set); }); };
+  EXPECT_THAT(refused({sources}), testing::HasSubstr("data.sources=[...]: is given, and so is data.train"));
+  for (const char* bad :
+       {"{files: [a]}", "[{files: [a], wieght: 2}]", "[{files: [a], weight: x}]", "[a]", "[{files: [a], files: [b]}]"})
+    EXPECT_THAT(refused({"data.train=[]", std::string("data.sources=") + bad}),
+                testing::HasSubstr("wrong type: must be list of maps"))
+        << bad;
+  for (const char* bad : {"[{weight: 1}]", "[{files: [a], weight: 0}]", "[{files: [a], weight: -1}]", "[{files: [\"\"]}]"})
+    EXPECT_THAT(refused({"data.train=[]", std::string("data.sources=") + bad}), testing::HasSubstr("must be a list of {files:"))
+        << bad;
 }
 
 TEST(Config, RanksShareEveryKeyButThoseThatNameSomethingOfAHost) {

@@ -71,9 +71,9 @@ TEST(DataSamples, AreWindowsOfTheTrainingSplitWithTargetsMovedByOne) {
 }
 
 // Text of which any eleven bytes are different everywhere.
-std::string numbers(std::size_t bytes) {
+std::string numbers(std::size_t bytes, int first = 100'000) {
   std::string text;
-  for (int i = 100000; text.size() < bytes; ++i) text += std::to_string(i) + ",";
+  for (int i = first; text.size() < bytes; ++i) text += std::to_string(i) + ",";
   text.resize(bytes);
   return text;
 }
@@ -118,6 +118,53 @@ TEST(DataSamples, GoOnWhereTheyWereLeftWithAnotherGlobalBatch) {
   EXPECT_EQ(train_sample(*after, 3, 9), train_sample(*before, 4, 1));
   EXPECT_THROW(train_sample(*after, 2, 0), InternalError);
   EXPECT_THAT(config_error([&] { train_sample(*after, std::int64_t{1} << 60, 0); }), HasSubstr("train.global_batch=12"));
+}
+
+TEST(DataSamples, OfSeveralSourcesHaveTheirSharesAndEpochs) {
+  const DataFolder folder;
+  const std::string small = numbers(10 * 20 + 1), large = numbers(10 * 90 + 10, 500'000);
+  folder.write("small.txt", small);
+  folder.write("large.txt", large);
+  Config config = data_config({}, 10);
+  config.data.sources = {{{folder / "small.txt"}, 3}, {{folder / "large.txt"}, 1}};
+  const auto dataset = open_bytes(config);
+  EXPECT_EQ(dataset->train_tokens(), std::ssize(small) + std::ssize(large));
+  const auto loaded = windows_loaded(*dataset, 80, 16, 1);
+  int of_small = 0;
+  for (const auto& [window, times] : loaded) {
+    if (small.find(window) == std::string::npos) continue;
+    EXPECT_EQ(times, 3) << "in three epochs";
+    ++of_small;
+  }
+  EXPECT_EQ(of_small, 20);
+  EXPECT_EQ(loaded.size(), 40u) << "and 20 of the other's";
+  const auto used = dataset->sources_used(80);
+  ASSERT_EQ(used.size(), 2u);
+  EXPECT_EQ(used[0].globs, folder / "small.txt");
+  EXPECT_EQ(used[0].samples, 60);
+  EXPECT_DOUBLE_EQ(used[0].epochs(), 3);
+  EXPECT_DOUBLE_EQ(used[1].epochs(), 20.0 / static_cast<double>(used[1].windows));
+  config.data.sources[1].weight = 2;
+  EXPECT_NE(open_bytes(config)->sample_order(), dataset->sample_order());
+}
+
+TEST(DataSamples, OfValidationAreOfEachSourceInItsShare) {
+  const DataFolder folder;
+  folder.write("a.txt", std::string(500, 'a'));
+  folder.write("b.txt", std::string(5000, 'b'));
+  Config config = data_config({}, 10, 0.1);
+  config.data.sources = {{{folder / "a.txt"}, 3}, {{folder / "b.txt"}, 1}};
+  const auto dataset = open_bytes(config);
+  EXPECT_EQ(dataset->validation_tokens(), 550);
+  std::map<std::string, int> seen;
+  for (std::int64_t i = 0; i < 40; ++i) ++seen[text_of(validation_sample(*dataset, i, 40))];
+  EXPECT_EQ(seen[std::string(11, 'a')], 30);
+  EXPECT_EQ(seen[std::string(11, 'b')], 10);
+  config.data.sequence_length = 60;
+  EXPECT_THAT(config_error([&] { open_bytes(config); }),
+              HasSubstr("must be at least data.sequence_length + 1 = 61 of " + folder / "a.txt"));
+  config.data.validation_fraction = 0;
+  EXPECT_EQ(open_bytes(config)->validation_tokens(), 0);
 }
 
 TEST(DataSamples, DependOnSeedStepAndIndexOnly) {

@@ -21,6 +21,7 @@ class Traced final : public Dataset {
   std::int64_t train_tokens() const override { return 0; }
   std::int64_t validation_tokens() const override { return 0; }
   SampleOrder sample_order() const override { return {}; }
+  std::vector<SourceUse> sources_used(std::int64_t) const override { return {}; }
   void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
                     std::span<std::int32_t> targets) const override {
     if (step == failing_step_) throw ConfigError("a shard is damaged");

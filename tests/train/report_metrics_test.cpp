@@ -38,9 +38,12 @@ TEST_F(Metrics, KeysStandInTheDocumentedOrder) {
   metrics.mfu = 0.5;
   metrics.tflops_per_gpu = 452.0;
   metrics.peak_bytes = 1 << 30;
+  metrics.tokens = 4096;
+  metrics.epochs = {0.5, 2};
   metrics.validation_loss = 3.5;
-  EXPECT_THAT(to_json(metrics).dump(), HasSubstr(R"("step_ms":58.5,"exposed_comm_ms":0.25,"mfu":0.5,"tflops_per_gpu":452.0,)"
-                                                 R"("peak_bytes":1073741824,"validation_loss":3.5})"));
+  EXPECT_THAT(to_json(metrics).dump(),
+              HasSubstr(R"("step_ms":58.5,"exposed_comm_ms":0.25,"mfu":0.5,"tflops_per_gpu":452.0,)"
+                        R"("peak_bytes":1073741824,"validation_loss":3.5,"tokens":4096,"epochs":[0.5,2.0]})"));
 }
 
 TEST_F(Metrics, EachLineIsInTheFileAtOnce) {

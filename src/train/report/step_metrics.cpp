@@ -25,6 +25,8 @@ nlohmann::ordered_json to_json(const StepMetrics& metrics) {
   if (metrics.tflops_per_gpu) line["tflops_per_gpu"] = *metrics.tflops_per_gpu;
   if (metrics.peak_bytes) line["peak_bytes"] = *metrics.peak_bytes;
   if (metrics.validation_loss) line["validation_loss"] = *metrics.validation_loss;
+  if (metrics.tokens) line["tokens"] = *metrics.tokens;
+  if (!metrics.epochs.empty()) line["epochs"] = metrics.epochs;
   return line;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "parallel/ledger.h"
 
@@ -22,11 +23,13 @@ struct StepMetrics {
   std::optional<double> tflops_per_gpu;
   std::optional<std::int64_t> peak_bytes;  // of the fullest device
   std::optional<double> validation_loss;
+  std::optional<std::int64_t> tokens;  // trained on so far, those of the run that this one goes on with included
+  std::vector<double> epochs;          // of each source of the training data (data/dataset.h), so far; empty for random tokens
 };
 
 // Keys in the order of the struct: step, loss, lr, grad_norm, tokens_per_second, step_ms, exposed_comm_ms, of the
 // ledger exposed_dp_ms, exposed_p2p_ms, exposed_tp_ms, hidden_comm_ms, bubble_ms, other_ms, compute_ms, and then mfu,
-// tflops_per_gpu, peak_bytes, validation_loss. Those not known are left out.
+// tflops_per_gpu, peak_bytes, validation_loss, tokens, epochs (a list). Those not known are left out.
 nlohmann::ordered_json to_json(const StepMetrics& metrics);
 
 }  // namespace plait::train
