@@ -11,6 +11,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv);
 void add_bench_command(CLI::App& app, int& status, int argc, char** argv);
 void add_verify_command(CLI::App& app, int& status, int argc, char** argv);
 void add_eval_command(CLI::App& app, int& status, int argc, char** argv);
+void add_import_commands(CLI::App& app, int& status);  // import, export
 void add_sample_command(CLI::App& app, int& status);
 void add_study_command(CLI::App& app, int& status, int argc, char** argv);
 void add_data_command(CLI::App& app, int& status);

@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   plait::add_study_command(app, status, argc, argv);
   plait::add_eval_command(app, status, argc, argv);
   plait::add_sample_command(app, status);
+  plait::add_import_commands(app, status);
   plait::add_data_command(app, status);
   plait::add_plan_command(app, status);
   plait::add_topo_command(app, status);

@@ -79,8 +79,8 @@ class ValidationTokens {
   virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
 };
 
-// The files of config.data.validation, or what validation_fraction keeps of those trained on, source by source. ConfigError where
-// there is no validation split, or fewer than two tokens in it: a loss takes a token and the one before it.
+// The files of config.data.validation, or what validation_fraction keeps of those trained on, source by source. ConfigError
+// where there is no validation split, or fewer than two tokens in it: a loss takes a token and the one before it.
 std::unique_ptr<ValidationTokens> open_validation(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab);
 
 // Opens (and for text and SentencePiece: encodes) the files of config.data. With `bytes` and `sentencepiece`, a file named

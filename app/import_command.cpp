@@ -1,0 +1,50 @@
+// plait import HF_DIR --out RUN_DIR, plait export RUN_OR_CHECKPOINT --out HF_DIR
+#include <spdlog/fmt/fmt.h>
+
+#include <memory>
+#include <string>
+
+#include "commands.h"
+#include "train/foreign_models.h"
+
+namespace plait {
+namespace {
+
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) fmt::print(stderr, "{}\n", note);
+}
+
+}  // namespace
+
+void add_import_commands(CLI::App& app, int& status) {
+  auto in = std::make_shared<train::ImportRequest>();
+  CLI::App* import = app.add_subcommand("import", "Take over a model of Hugging Face transformers");
+  import->add_option("HF_DIR", in->model, "Directory with config.json, safetensors and tokenizer")->required();
+  import->add_option("--out", in->out, "Run directory to make")->required()->type_name("RUN_DIR");
+  import->callback([in, &status] {
+    print_notes(train::import_model(*in));
+    status = 0;
+  });
+
+  auto out = std::make_shared<train::ExportRequest>();
+  auto dtype = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("export", "Write a trained model for Hugging Face transformers");
+  command
+      ->add_option("RUN_OR_CHECKPOINT", out->run_or_checkpoint,
+                   "A run directory, whose newest checkpoint is taken, or a checkpoint")
+      ->required();
+  command->add_option("--out", out->out, "Directory to make")->required()->type_name("HF_DIR");
+  command
+      ->add_option("--dtype", *dtype, "Of the tensors: f32 or bf16; by default as they were imported, else as the run computes")
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  command->add_option("--max-shard-bytes", out->most_bytes, "Of one safetensors file")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->callback([out, dtype, &status] {
+    if (!dtype->empty()) out->dtype = *dtype == "f32" ? DType::f32 : DType::bf16;
+    print_notes(train::export_model(*out));
+    status = 0;
+  });
+}
+
+}  // namespace plait

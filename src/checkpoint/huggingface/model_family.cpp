@@ -1,0 +1,304 @@
+#include "checkpoint/huggingface/model_family.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "core/config_limits.h"
+#include "core/error.h"
+#include "core/json_file.h"
+
+namespace plait::checkpoint::huggingface {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uint64_t most_config_bytes = 16 << 20;
+constexpr std::array<std::string_view, 4> families{"gpt2", "llama", "mistral", "qwen2"};
+
+// The fields of one config.json.
+class Fields {
+ public:
+  explicit Fields(const std::filesystem::path& file) : file_(file.string()), json_(read_json_file(file_, most_config_bytes)) {
+    if (!json_.is_object()) throw ConfigError(file_ + ": is not a JSON object");
+  }
+
+  [[noreturn]] void refuse(const std::string& field, const std::string& rule) const {
+    const Json value = json_.value(Json::json_pointer("/" + field), Json());
+    std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (text.size() > 100) text = text.substr(0, 100) + "...";
+    throw ConfigError({{file_ + ": " + field, text, rule, "", 0}});
+  }
+
+  // A field that is null counts as missing, as transformers reads it. `field` may be a path: "rope_parameters/rope_theta".
+  bool has(const std::string& field) const {
+    const Json::json_pointer at("/" + field);
+    return json_.contains(at) && !json_.at(at).is_null();
+  }
+  std::string text(const std::string& field, const std::string& otherwise) const {
+    if (!has(field)) return otherwise;
+    if (!at(field).is_string()) refuse(field, "must be text");
+    return at(field).get<std::string>();
+  }
+  std::int64_t whole(const std::string& field, std::int64_t most) const {
+    if (!has(field)) refuse(field, "is missing");
+    if (!at(field).is_number_integer() || at(field) < 1 || at(field) > most)
+      refuse(field, fmt::format("must be an integer from 1 to {}", most));
+    return at(field).get<std::int64_t>();
+  }
+  std::int64_t whole(const std::string& field, std::int64_t most, std::int64_t otherwise) const {
+    return has(field) ? whole(field, most) : otherwise;
+  }
+  double number(const std::string& field, double least, double most, double otherwise) const {
+    if (!has(field)) return otherwise;
+    if (!at(field).is_number()) refuse(field, "must be a number");
+    const double value = at(field).get<double>();
+    if (!(value >= least && value <= most)) refuse(field, fmt::format("must be from {} to {}", least, most));
+    return value;
+  }
+  bool flag(const std::string& field, bool otherwise) const {
+    if (!has(field)) return otherwise;
+    if (!at(field).is_boolean()) refuse(field, "must be true or false");
+    return at(field).get<bool>();
+  }
+  void expect_flag(const std::string& field, bool usual, const std::string& why) const {
+    if (flag(field, usual) != usual) refuse(field, fmt::format("must be {}: {}", usual, why));
+  }
+
+ private:
+  const Json& at(const std::string& field) const { return json_.at(Json::json_pointer("/" + field)); }
+  std::string file_;
+  Json json_;
+};
+
+void read_gpt2(const Fields& f, ForeignModel& foreign) {
+  ModelConfig& m = foreign.model;
+  m.hidden = f.whole("n_embd", limits::hidden.most);
+  m.layers = f.whole("n_layer", limits::layers.most);
+  m.heads = m.kv_heads = f.whole("n_head", limits::heads.most);
+  m.ffn = f.whole("n_inner", limits::ffn.most, 4 * m.hidden);
+  if (m.hidden % m.heads != 0) f.refuse("n_head", fmt::format("must divide n_embd={}", m.hidden));
+  m.head_dim = m.hidden / m.heads;
+  foreign.positions = m.max_sequence = f.whole("n_positions", limits::sequence.most);
+  m.norm = NormKind::layer_norm, m.mlp = Mlp::gelu, m.position = Position::learned, m.bias = m.qkv_bias = true;
+  m.norm_epsilon = f.number("layer_norm_epsilon", 1e-30, 1, 1e-5);
+  const std::string activation = f.text("activation_function", "gelu_new");
+  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
+    f.refuse("activation_function", "must be gelu_new or gelu_pytorch_tanh: plait computes GELU's tanh form");
+  f.expect_flag("scale_attn_weights", true, "plait always scales attention by the root of the head's width");
+  f.expect_flag("scale_attn_by_inverse_layer_idx", false, "plait scales attention alike in all layers");
+  f.expect_flag("add_cross_attention", false, "plait has decoders only");
+  m.tie_embeddings = f.flag("tie_word_embeddings", true);
+  for (const char* field : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) foreign.has_dropout |= f.number(field, 0, 1, 0.1) > 0;
+}
+
+// Scaled rotary positions are written in three ways, of different ages.
+void read_rotary(const Fields& f, ModelConfig& m) {
+  m.rope_base = f.number("rope_theta", 1, 1e12, 10000);
+  for (const char* section : {"rope_parameters", "rope_scaling"}) {
+    if (!f.has(section)) continue;
+    const std::string at = std::string(section) + "/";
+    m.rope_base = f.number(at + "rope_theta", 1, 1e12, m.rope_base);
+    for (const char* name : {"rope_type", "type"}) {
+      if (f.text(at + name, "default") != "default")
+        f.refuse(at + name, "must be default: plait does not scale rotary positions");
+    }
+    if (f.number(at + "partial_rotary_factor", 0, 1, 1) != 1)
+      f.refuse(at + "partial_rotary_factor", "must be 1: plait rotates all of a head");
+  }
+  if (f.number("partial_rotary_factor", 0, 1, 1) != 1)
+    f.refuse("partial_rotary_factor", "must be 1: plait rotates all of a head");
+}
+
+void read_window(const Fields& f, const ForeignModel& foreign) {
+  const bool used = foreign.family == "qwen2" ? f.flag("use_sliding_window", false) : true;
+  if (used && f.whole("sliding_window", std::int64_t{1} << 40, foreign.positions) < foreign.positions) {
+    f.refuse("sliding_window",
+             fmt::format("must be null or at least max_position_embeddings={}: plait's attention sees the whole "
+                         "sequence",
+                         foreign.positions));
+  }
+}
+
+void read_llama(const Fields& f, ForeignModel& foreign) {
+  ModelConfig& m = foreign.model;
+  m.hidden = f.whole("hidden_size", limits::hidden.most);
+  m.layers = f.whole("num_hidden_layers", limits::layers.most);
+  m.heads = f.whole("num_attention_heads", limits::heads.most);
+  m.kv_heads = f.whole("num_key_value_heads", limits::heads.most, m.heads);
+  if (!f.has("head_dim") && m.hidden % m.heads != 0)
+    f.refuse("num_attention_heads", fmt::format("must divide hidden_size={}, as there is no head_dim", m.hidden));
+  m.head_dim = f.whole("head_dim", limits::head_width.most, m.hidden / m.heads);
+  m.ffn = f.whole("intermediate_size", limits::ffn.most);
+  foreign.positions = f.whole("max_position_embeddings", limits::sequence.most);
+  m.norm = NormKind::rms_norm, m.mlp = Mlp::swiglu, m.position = Position::rope;
+  m.norm_epsilon = f.number("rms_norm_eps", 1e-30, 1, 1e-6);
+  if (f.text("hidden_act", "silu") != "silu") f.refuse("hidden_act", "must be silu: plait's gated MLP is SwiGLU");
+  const bool qwen = foreign.family == "qwen2";
+  const bool attention = f.flag("attention_bias", false), mlp = f.flag("mlp_bias", false);
+  if (attention != mlp && !qwen) {
+    f.refuse(attention ? "attention_bias" : "mlp_bias",
+             "must be false: plait has biases in the attention output and the MLP together, or in neither");
+  }
+  m.bias = !qwen && attention, m.qkv_bias = qwen || attention;
+  m.tie_embeddings = f.flag("tie_word_embeddings", false);
+  read_rotary(f, m);
+  read_window(f, foreign);
+  foreign.has_dropout = f.number("attention_dropout", 0, 1, 0) > 0;
+}
+
+Piece all(std::string tensor, std::int64_t rows) { return {.tensor = std::move(tensor), .first = 0, .rows = rows}; }
+
+// One after another.
+std::vector<Piece> stack(const std::vector<std::pair<std::string, std::int64_t>>& parts) {
+  std::vector<Piece> pieces;
+  std::int64_t first = 0;
+  for (const auto& [tensor, rows] : parts) {
+    pieces.push_back({.tensor = tensor, .first = first, .rows = rows});
+    first += rows;
+  }
+  return pieces;
+}
+
+std::vector<Piece> gpt2_pieces(const std::string& name, std::int64_t rows, bool matrix, const std::string& prefix) {
+  static const std::vector<std::pair<std::string_view, std::string_view>> in_block{
+      {"attention_norm", "ln_1"}, {"attention.qkv", "attn.c_attn"}, {"attention.output", "attn.c_proj"},
+      {"mlp_norm", "ln_2"},       {"mlp.up", "mlp.c_fc"},           {"mlp.down", "mlp.c_proj"}};
+  if (name == "embedding.tokens.weight") return {all(prefix + "wte.weight", rows)};
+  if (name == "embedding.positions.weight") return {all(prefix + "wpe.weight", rows)};
+  if (name == "head.weight") return {all("lm_head.weight", rows)};
+  if (name.starts_with("head.norm.")) return {all(prefix + "ln_f." + name.substr(10), rows)};
+  const std::size_t block_end = name.find('.', 7), last = name.rfind('.');
+  for (const auto& [ours, theirs] : in_block) {
+    if (name.substr(block_end + 1, last - block_end - 1) != ours) continue;
+    Piece piece = all(fmt::format("{}h.{}.{}{}", prefix, name.substr(7, block_end - 7), theirs, name.substr(last)), rows);
+    piece.transposed = matrix;
+    return {piece};
+  }
+  throw InternalError("gpt2 has no tensor for " + name);
+}
+
+std::vector<Piece> llama_pieces(const std::string& name, std::int64_t rows, const model::ModelShape& s,
+                                const std::string& prefix) {
+  if (name == "embedding.tokens.weight") return {all(prefix + "embed_tokens.weight", rows)};
+  if (name == "head.weight") return {all("lm_head.weight", rows)};
+  if (name == "head.norm.weight") return {all(prefix + "norm.weight", rows)};
+  const std::size_t block_end = name.find('.', 7), last = name.rfind('.');
+  const std::string block = fmt::format("{}layers.{}.", prefix, name.substr(7, block_end - 7)), kind = name.substr(last);
+  const std::string part = name.substr(block_end + 1, last - block_end - 1);
+  const std::int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
+  if (part == "attention_norm") return {all(block + "input_layernorm.weight", rows)};
+  if (part == "mlp_norm") return {all(block + "post_attention_layernorm.weight", rows)};
+  if (part == "attention.qkv") {
+    return stack({{block + "self_attn.q_proj" + kind, query},
+                  {block + "self_attn.k_proj" + kind, key},
+                  {block + "self_attn.v_proj" + kind, key}});
+  }
+  if (part == "attention.output") return {all(block + "self_attn.o_proj" + kind, rows)};
+  if (part == "mlp.up") return stack({{block + "mlp.gate_proj" + kind, s.ffn}, {block + "mlp.up_proj" + kind, s.ffn}});
+  if (part == "mlp.down") return {all(block + "mlp.down_proj" + kind, rows)};
+  throw InternalError("llama has no tensor for " + name);
+}
+
+}  // namespace
+
+ForeignModel read_model(const std::filesystem::path& directory) {
+  const Fields f(directory / "config.json");
+  ForeignModel foreign;
+  foreign.family = f.text("model_type", "");
+  if (std::ranges::find(families, foreign.family) == families.end())
+    f.refuse("model_type", fmt::format("must be one of {}: plait computes no other family", fmt::join(families, ", ")));
+  if (f.has("quantization_config")) f.refuse("quantization_config", "must be absent: plait reads no quantised weights");
+  foreign.model.vocab = f.whole("vocab_size", limits::vocab.most);
+  foreign.family == "gpt2" ? read_gpt2(f, foreign) : read_llama(f, foreign);
+  return foreign;
+}
+
+std::string family_of(const ModelConfig& m) {
+  const auto refuse = [](const std::string& key, const std::string& value, const std::string& why) {
+    throw ConfigError({{key, value, "has no form in transformers that plait writes: " + why, "", 0}});
+  };
+  const auto yes_or_no = [](bool value) { return std::string(value ? "true" : "false"); };
+  if (m.position == Position::learned) {
+    if (m.norm != NormKind::layer_norm)
+      refuse("model.norm", std::string(to_string(m.norm)), "with learned positions, gpt2's is layer_norm");
+    if (m.mlp != Mlp::gelu) refuse("model.mlp", std::string(to_string(m.mlp)), "with learned positions, gpt2's is gelu");
+    if (!m.bias) refuse("model.bias", "false", "gpt2 has biases");
+    if (!m.qkv_bias) refuse("model.qkv_bias", "false", "gpt2 has biases");
+    if (m.kv_heads > 0 && m.kv_heads != m.heads)
+      refuse("model.kv_heads", std::to_string(m.kv_heads), "gpt2 has as many as heads");
+    if (m.head_dim > 0 && m.head_dim * m.heads != m.hidden)
+      refuse("model.head_dim", std::to_string(m.head_dim), "gpt2's is hidden / heads");
+    return "gpt2";
+  }
+  if (m.norm != NormKind::rms_norm)
+    refuse("model.norm", std::string(to_string(m.norm)), "with rotary positions, llama's is rms_norm");
+  if (m.mlp != Mlp::swiglu) refuse("model.mlp", std::string(to_string(m.mlp)), "with rotary positions, llama's is swiglu");
+  if (m.bias && !m.qkv_bias) refuse("model.bias", yes_or_no(m.bias), "without model.qkv_bias");
+  return m.qkv_bias && !m.bias ? "qwen2" : "llama";
+}
+
+std::string config_json(const ModelConfig& m, std::int64_t positions, const std::string& dtype) {
+  const std::string family = family_of(m);
+  nlohmann::ordered_json json;
+  const std::int64_t kv_heads = m.kv_heads > 0 ? m.kv_heads : m.heads,
+                     head_dim = m.head_dim > 0 ? m.head_dim : m.hidden / m.heads;
+  const std::int64_t ffn = m.ffn > 0 ? m.ffn : 4 * m.hidden;
+  if (family == "gpt2") {
+    json = {{"architectures", {"GPT2LMHeadModel"}},
+            {"model_type", "gpt2"},
+            {"n_embd", m.hidden},
+            {"n_layer", m.layers},
+            {"n_head", m.heads},
+            {"n_inner", ffn},
+            {"n_positions", positions},
+            {"activation_function", "gelu_new"},
+            {"layer_norm_epsilon", m.norm_epsilon},
+            {"resid_pdrop", 0.0},
+            {"embd_pdrop", 0.0},
+            {"attn_pdrop", 0.0}};
+  } else {
+    json = {{"architectures", {family == "qwen2" ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
+            {"model_type", family},
+            {"hidden_size", m.hidden},
+            {"num_hidden_layers", m.layers},
+            {"num_attention_heads", m.heads},
+            {"num_key_value_heads", kv_heads},
+            {"head_dim", head_dim},
+            {"intermediate_size", ffn},
+            {"max_position_embeddings", positions},
+            {"hidden_act", "silu"},
+            {"rms_norm_eps", m.norm_epsilon},
+            {"rope_theta", m.rope_base},
+            {"attention_dropout", 0.0}};
+    if (family == "llama") json["attention_bias"] = m.qkv_bias, json["mlp_bias"] = m.bias;
+  }
+  json["vocab_size"] = m.vocab;
+  json["tie_word_embeddings"] = m.tie_embeddings;
+  json["torch_dtype"] = dtype;
+  return json.dump(2) + "\n";
+}
+
+std::vector<MappedParameter> map_parameters(const std::string& family, const model::ModelShape& shape,
+                                            const std::string& prefix) {
+  std::vector<MappedParameter> mapped;
+  for (model::Parameter& parameter : model::parameters(shape)) {
+    const std::int64_t rows = parameter.stored_shape[0];
+    const bool matrix = parameter.stored_shape.rank() == 2;
+    std::vector<Piece> pieces = family == "gpt2" ? gpt2_pieces(parameter.name, rows, matrix, prefix)
+                                                 : llama_pieces(parameter.name, rows, shape, prefix);
+    mapped.push_back({std::move(parameter), std::move(pieces)});
+  }
+  return mapped;
+}
+
+std::string usual_prefix(const std::string& family) { return family == "gpt2" ? "transformer." : "model."; }
+
+bool is_buffer(const std::string& family, const std::string& tensor) {
+  if (family == "gpt2") return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias");
+  return tensor.ends_with(".rotary_emb.inv_freq");
+}
+
+}  // namespace plait::checkpoint::huggingface

@@ -1,0 +1,266 @@
+#include "checkpoint/huggingface/weights.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "core/json_file.h"
+
+namespace plait::checkpoint::huggingface {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* single_file = "model.safetensors";
+constexpr const char* index_file = "model.safetensors.index.json";
+constexpr std::uint64_t most_index_bytes = std::uint64_t{64} << 20;
+constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
+constexpr std::size_t most_problems = 20;
+
+// A file of the same directory.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+std::vector<std::int64_t> stored_shape(const MappedParameter& mapped, const Piece& piece) {
+  const Shape& shape = mapped.parameter.stored_shape;
+  if (shape.rank() == 1) return {piece.rows};
+  return piece.transposed ? std::vector{shape[1], piece.rows} : std::vector{piece.rows, shape[1]};
+}
+
+std::int64_t columns_of(const MappedParameter& mapped) {
+  return mapped.parameter.stored_shape.rank() == 1 ? 1 : mapped.parameter.stored_shape[1];
+}
+
+// [rows, columns] from [columns, rows].
+void transpose(std::span<const float> from, std::int64_t rows, std::int64_t columns, std::span<float> to) {
+  constexpr std::int64_t tile = 32;  // of what stays in the cache
+  for (std::int64_t r0 = 0; r0 < rows; r0 += tile) {
+    for (std::int64_t c0 = 0; c0 < columns; c0 += tile) {
+      for (std::int64_t r = r0; r < std::min(rows, r0 + tile); ++r) {
+        for (std::int64_t c = c0; c < std::min(columns, c0 + tile); ++c)
+          to[static_cast<std::size_t>(r * columns + c)] = from[static_cast<std::size_t>(c * rows + r)];
+      }
+    }
+  }
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+std::vector<float> read_stored(const CheckpointReader& checkpoint, const std::string& parameter, std::int64_t first,
+                               std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  if (checkpoint.tensor(parameter).dtype == DType::f64) {
+    std::vector<double> wide(values.size());
+    checkpoint.read(parameter, first, count, wide.data());
+    std::ranges::transform(wide, values.begin(), [](double value) { return static_cast<float>(value); });
+  } else {
+    checkpoint.read(parameter, first, count, values.data());
+  }
+  return values;
+}
+
+// Writes elements from `first` on.
+void put(const File& file, const PlacedTensor& tensor, std::int64_t first, std::span<const float> values) {
+  const std::uint64_t at = tensor.offset + static_cast<std::uint64_t>(first) * size_of(tensor.spec.dtype);
+  if (tensor.spec.dtype == DType::f32) return file.write_at(at, values.data(), values.size_bytes());
+  std::vector<BFloat16> narrow(values.size());
+  std::ranges::transform(values, narrow.begin(), [](float value) { return BFloat16(value); });
+  file.write_at(at, narrow.data(), narrow.size() * sizeof(BFloat16));
+}
+
+struct Stored {
+  const MappedParameter* parameter;
+  const Piece* piece;
+  TensorSpec spec;
+};
+
+void write_file(const fs::path& path, const std::vector<Stored>& tensors, const CheckpointReader& checkpoint) {
+  std::vector<TensorSpec> specs;
+  for (const Stored& stored : tensors) specs.push_back(stored.spec);
+  const SafetensorsLayout layout = layout_safetensors(specs);
+  File file = File::create(path);
+  file.allocate(layout.file_bytes);
+  file.write_at(0, layout.header.data(), layout.header.size());
+  for (const Stored& stored : tensors) {
+    const PlacedTensor& placed =
+        *std::ranges::find_if(layout.tensors, [&](const auto& t) { return t.spec.name == stored.spec.name; });
+    const std::int64_t columns = columns_of(*stored.parameter), begin = stored.piece->first * columns,
+                       count = stored.piece->rows * columns;
+    const std::string& name = stored.parameter->parameter.name;
+    if (stored.piece->transposed) {
+      const std::vector<float> values = read_stored(checkpoint, name, begin, count);
+      std::vector<float> turned(values.size());
+      transpose(values, columns, stored.piece->rows, turned);
+      put(file, placed, 0, turned);
+      continue;
+    }
+    for (std::int64_t done = 0; done < count; done += elements_at_once)
+      put(file, placed, done, read_stored(checkpoint, name, begin + done, std::min(elements_at_once, count - done)));
+  }
+  file.sync();
+  file.close();
+}
+
+}  // namespace
+
+ForeignTensors::ForeignTensors(const fs::path& directory) : directory_(directory) {
+  const fs::path index = directory / index_file;
+  if (!fs::exists(index)) {
+    if (!fs::exists(directory / single_file)) {
+      throw ConfigError(
+          fmt::format("{}: holds neither {} nor {}; weights in other formats are converted by transformers: "
+                      "save_pretrained()",
+                      directory.string(), single_file, index_file));
+    }
+    add_file(single_file);
+    return;
+  }
+  const nlohmann::json json = read_json_file(index.string(), most_index_bytes);
+  const auto refuse = [&](const std::string& why) { throw ConfigError(index.string() + ": " + why); };
+  if (!json.is_object() || !json.contains("weight_map") || !json.at("weight_map").is_object())
+    refuse("holds no object called weight_map");
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : json.at("weight_map").items()) {
+    if (!file.is_string() || !is_plain_name(file.get<std::string>()))
+      refuse("weight_map: '" + tensor + "' is not in a file of this directory");
+    files.insert(file.get<std::string>());
+  }
+  for (const std::string& file : files) add_file(file);
+  for (const auto& [tensor, file] : json.at("weight_map").items()) {
+    const auto found = tensors_.find(tensor);
+    if (found == tensors_.end() || files_[found->second.first].path().filename() != file.get<std::string>())
+      refuse("weight_map: '" + tensor + "' is not in " + file.get<std::string>());
+  }
+  for (const auto& [tensor, unused] : tensors_) {
+    if (!json.at("weight_map").contains(tensor)) refuse("weight_map: lacks '" + tensor + "', which a file holds");
+  }
+}
+
+void ForeignTensors::add_file(const std::string& name) {
+  files_.push_back(File::open_read(directory_ / name));
+  for (PlacedTensor& tensor : read_safetensors_layout(files_.back()).tensors) {
+    const std::string its_name = tensor.spec.name;
+    if (!tensors_.emplace(its_name, std::pair(files_.size() - 1, std::move(tensor))).second)
+      throw ConfigError(files_.back().path().string() + ": tensor '" + its_name + "' is in another file too");
+  }
+}
+
+std::vector<std::string> ForeignTensors::names() const {
+  std::vector<std::string> list;
+  for (const auto& [name, unused] : tensors_) list.push_back(name);
+  return list;
+}
+
+const TensorSpec& ForeignTensors::tensor(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) throw ConfigError(directory_.string() + ": there is no tensor '" + name + "'");
+  return found->second.second.spec;
+}
+
+void ForeignTensors::read(const std::string& name, std::int64_t first, std::span<float> out) const {
+  const TensorSpec& spec = tensor(name);
+  const auto& [file, placed] = tensors_.at(name);
+  require(first >= 0 && first + std::ssize(out) <= spec.elements(), "ForeignTensors::read: outside the tensor");
+  const std::uint64_t at = placed.offset + static_cast<std::uint64_t>(first) * size_of(spec.dtype);
+  if (spec.dtype == DType::f32) return files_[file].read_at(at, out.data(), out.size_bytes());
+  if (spec.dtype != DType::bf16) {
+    throw ConfigError(fmt::format("{}: tensor '{}' is {}; weights must be F32 or BF16", files_[file].path().string(), name,
+                                  to_string(spec.dtype)));
+  }
+  std::vector<BFloat16> narrow(out.size());
+  files_[file].read_at(at, narrow.data(), narrow.size() * sizeof(BFloat16));
+  std::ranges::transform(narrow, out.begin(), [](BFloat16 value) { return static_cast<float>(value); });
+}
+
+StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& model, const model::ModelShape& shape) {
+  StoredForm form;
+  // transformers writes a prefix; files of the model without its head have none.
+  const std::string first = model.family == "gpt2" ? "wte.weight" : "embed_tokens.weight";
+  form.prefix = tensors.contains(first) ? "" : usual_prefix(model.family);
+  form.dtype = DType::f32;
+  std::vector<ConfigProblem> problems;
+  std::set<std::string> known;
+  bool is_first = true;
+  for (const MappedParameter& mapped : map_parameters(model.family, shape, form.prefix)) {
+    for (const Piece& piece : mapped.pieces) {
+      known.insert(piece.tensor);
+      if (!tensors.contains(piece.tensor)) {
+        problems.push_back({piece.tensor, "", "is missing", "", 0});
+        continue;
+      }
+      const TensorSpec& spec = tensors.tensor(piece.tensor);
+      if (const std::vector<std::int64_t> expected = stored_shape(mapped, piece); spec.shape != expected)
+        problems.push_back(
+            {piece.tensor, shape_text(spec.shape), "must be " + shape_text(expected) + " by config.json", "", 0});
+      if (spec.dtype != DType::f32 && spec.dtype != DType::bf16)
+        problems.push_back({piece.tensor, std::string(to_string(spec.dtype)), "must be F32 or BF16", "", 0});
+      if (std::exchange(is_first, false)) form.dtype = spec.dtype;
+    }
+  }
+  for (const std::string& name : tensors.names()) {
+    // A head that is tied may be stored beside the table it is tied to.
+    const bool tied_head = shape.tie_embeddings && name == "lm_head.weight";
+    if (!known.contains(name) && !tied_head && !is_buffer(model.family, name))
+      problems.push_back({name, "", "is no tensor of a " + model.family + " of this shape", "", 0});
+  }
+  if (problems.size() > most_problems) {
+    const std::size_t more = problems.size() - most_problems;
+    problems.resize(most_problems);
+    problems.push_back({fmt::format("and {} more", more), "", "tensors that are not as they should be", "", 0});
+  }
+  if (!problems.empty()) throw ConfigError(problems);
+  return form;
+}
+
+void read_parameters(const ForeignTensors& tensors, const std::string& family, const model::ModelShape& shape,
+                     const StoredForm& form, const WritePart& write) {
+  for (const MappedParameter& mapped : map_parameters(family, shape, form.prefix)) {
+    const std::int64_t columns = columns_of(mapped);
+    for (const Piece& piece : mapped.pieces) {
+      const std::int64_t count = piece.rows * columns, begin = piece.first * columns;
+      if (piece.transposed) {
+        std::vector<float> values(static_cast<std::size_t>(count)), turned(values.size());
+        tensors.read(piece.tensor, 0, values);
+        transpose(values, piece.rows, columns, turned);
+        write(mapped.parameter.name, begin, turned);
+        continue;
+      }
+      for (std::int64_t done = 0; done < count; done += elements_at_once) {
+        std::vector<float> values(static_cast<std::size_t>(std::min(elements_at_once, count - done)));
+        tensors.read(piece.tensor, done, values);
+        write(mapped.parameter.name, begin + done, values);
+      }
+    }
+  }
+}
+
+void write_tensors(const CheckpointReader& checkpoint, const std::string& family, const model::ModelShape& shape,
+                   const StoredForm& form, std::uint64_t most_bytes, const fs::path& directory) {
+  const std::vector<MappedParameter> parameters = map_parameters(family, shape, form.prefix);
+  std::vector<std::vector<Stored>> files(1);
+  std::uint64_t bytes = 0, total = 0;
+  for (const MappedParameter& mapped : parameters) {
+    for (const Piece& piece : mapped.pieces) {
+      const TensorSpec spec{piece.tensor, form.dtype, stored_shape(mapped, piece)};
+      const auto its_bytes = static_cast<std::uint64_t>(spec.bytes());
+      if (!files.back().empty() && bytes + its_bytes > most_bytes) files.emplace_back(), bytes = 0;
+      files.back().push_back({&mapped, &piece, spec});
+      bytes += its_bytes, total += its_bytes;
+    }
+  }
+  if (files.size() == 1) return write_file(directory / single_file, files.front(), checkpoint);
+  nlohmann::ordered_json index{{"metadata", {{"total_size", total}}}, {"weight_map", nlohmann::ordered_json::object()}};
+  for (std::size_t n = 0; n < files.size(); ++n) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", n + 1, files.size());
+    write_file(directory / name, files[n], checkpoint);
+    for (const Stored& stored : files[n]) index["weight_map"][stored.spec.name] = name;
+  }
+  write_text_file(directory / index_file, index.dump(2) + "\n");
+}
+
+}  // namespace plait::checkpoint::huggingface

@@ -1,0 +1,59 @@
+// The tensors of a model in the form of transformers, in one safetensors file or in several with an index.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/huggingface/model_family.h"
+#include "checkpoint/safetensors.h"
+#include "core/file.h"
+
+namespace plait::checkpoint::huggingface {
+
+// model.safetensors of a directory, or the files that model.safetensors.index.json names. Nothing in them is trusted:
+// ConfigError naming the file for whatever is not as the formats say, for an index that names a file elsewhere, and for tensors
+// that are missing, not in the index, or in two files.
+class ForeignTensors {
+ public:
+  explicit ForeignTensors(const std::filesystem::path& directory);
+  bool contains(const std::string& tensor) const { return tensors_.contains(tensor); }
+  std::vector<std::string> names() const;
+  // With its name. ConfigError if there is none.
+  const TensorSpec& tensor(const std::string& name) const;
+  // Elements [first, first + out.size()), as fp32. ConfigError unless the tensor is F32 or BF16.
+  void read(const std::string& name, std::int64_t first, std::span<float> out) const;
+
+ private:
+  void add_file(const std::string& name);
+  std::filesystem::path directory_;
+  std::vector<File> files_;
+  std::map<std::string, std::pair<std::size_t, PlacedTensor>> tensors_;
+};
+
+// How the weights were stored, to be stored so again.
+struct StoredForm {
+  std::string prefix;        // see map_parameters()
+  DType dtype = DType::f32;  // of the first tensor; f32 or bf16
+};
+
+// ConfigError, with every tensor that is missing, is of another shape or belongs to no parameter.
+StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& model, const model::ModelShape& shape);
+
+// Every parameter as plait stores it, in parts: write(name, first element, values). Of one tensor at most is in memory at once
+// where it is stored transposed, else some MiB.
+using WritePart = std::function<void(const std::string& parameter, std::int64_t first, std::span<const float> values)>;
+void read_parameters(const ForeignTensors& tensors, const std::string& family, const model::ModelShape& shape,
+                     const StoredForm& form, const WritePart& write);
+
+// The other way: writes model.safetensors, or model-00001-of-0000N.safetensors with an index where all tensors take more than
+// `most_bytes` (each file has one tensor at least), into an existing directory. Weights that are stored as fp64 are rounded
+// too.
+void write_tensors(const CheckpointReader& checkpoint, const std::string& family, const model::ModelShape& shape,
+                   const StoredForm& form, std::uint64_t most_bytes, const std::filesystem::path& directory);
+
+}  // namespace plait::checkpoint::huggingface

@@ -1,0 +1,37 @@
+// Models of Hugging Face transformers in and out: directories with config.json, safetensors and tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace plait::train {
+
+struct ImportRequest {
+  std::filesystem::path model;  // the directory
+  std::filesystem::path out;    // a run directory to make
+};
+
+// Makes a run directory with one checkpoint, of step 0: the weights as fp32, without moments. `plait train --init-from`, `eval`
+// and `sample` take it as any other. It keeps config.json and the tokenizer's files in OUT/huggingface, for export. Returns
+// what the user should know. ConfigError, and nothing is left, for a model that plait cannot compute, files that are not as
+// they should be, and an `out` that exists.
+std::vector<std::string> import_model(const ImportRequest& request);
+
+struct ExportRequest {
+  std::filesystem::path run_or_checkpoint;
+  std::filesystem::path out;                 // a directory to make
+  std::optional<DType> dtype;                // f32 or bf16; nothing: as it was imported, else as the run computes
+  std::uint64_t most_bytes = 5'000'000'000;  // in one file, as save_pretrained() has it
+};
+
+// Writes the model as save_pretrained() does, with the tokenizer's files where they are Hugging Face's. A model that was
+// imported and not trained comes out with the tensors that went in, byte for byte. ConfigError, and nothing is left, for a
+// model that transformers has no form for, and an `out` that exists.
+std::vector<std::string> export_model(const ExportRequest& request);
+
+}  // namespace plait::train

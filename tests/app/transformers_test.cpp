@@ -1,0 +1,203 @@
+// plait import and export, against models that transformers wrote and the logits it gives for them
+// (tests/app/transformers/make_fixtures.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/safetensors.h"
+#include "core/file.h"
+#include "program_test.h"
+#include "test_paths.h"
+
+namespace plait::app {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const fs::path fixtures = fs::path(test_paths::source) / "tests/app/transformers";
+
+std::vector<float> values_of(const fs::path& file) {
+  const File in = File::open_read(file);
+  const checkpoint::PlacedTensor tensor = checkpoint::read_safetensors_layout(in).tensors.at(0);
+  std::vector<float> values(static_cast<std::size_t>(tensor.spec.elements()));
+  in.read_at(tensor.offset, values.data(), values.size() * sizeof(float));
+  return values;
+}
+
+// All tensors of a directory: shape and type, and bytes.
+std::map<std::string, std::string> tensors_of(const fs::path& directory) {
+  std::map<std::string, std::string> tensors;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("model") || !name.ends_with(".safetensors")) continue;
+    const File in = File::open_read(entry.path());
+    for (const checkpoint::PlacedTensor& t : checkpoint::read_safetensors_layout(in).tensors) {
+      std::string bytes(static_cast<std::size_t>(t.spec.bytes()), '\0');
+      in.read_at(t.offset, bytes.data(), bytes.size());
+      std::string shape = std::string(to_string(t.spec.dtype)) + ":";
+      for (const std::int64_t dim : t.spec.shape) shape += std::to_string(dim) + ",";
+      tensors[t.spec.name] = shape + bytes;
+    }
+  }
+  return tensors;
+}
+
+class Transformers : public ProgramTest {
+ protected:
+  void copy(const std::string& model) { fs::copy(fixtures / model, path("hf"), fs::copy_options::recursive); }
+  void change(const std::string& field, const nlohmann::json& value) {
+    nlohmann::json config = nlohmann::json::parse(std::ifstream(path("hf/config.json")));
+    config[nlohmann::json::json_pointer("/" + field)] = value;
+    std::ofstream(path("hf/config.json")) << config;
+  }
+};
+
+class TransformersModels : public Transformers, public testing::WithParamInterface<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Families, TransformersModels,
+                         testing::Values("gpt2", "gpt2-untied", "llama", "llama-bf16", "llama-biases", "mistral", "qwen2"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST_P(TransformersModels, GiveTheirLogitsAndComeOutAsTheyWentIn) {
+  const fs::path model = fixtures / GetParam();
+  const Outcome imported = plait("import " + model.string() + " --out @/run");
+  ASSERT_EQ(imported.status, 0) << imported.errors;
+  const std::vector<float> expected = values_of(model / "logits.safetensors");
+  for (const char* layout : {"data=1", "tensor=2 pipeline=2"}) {
+    // One key head cannot be split.
+    if (std::string(GetParam()) == "mistral" && std::string(layout) != "data=1") layout = "pipeline=2";
+    const Outcome done =
+        plait("eval @/run --set launch.device=cpu --set precision.compute=fp32 --layout '" + std::string(layout) +
+              "' --tokens " + (model / "tokens.safetensors").string() + " --logits @/logits");
+    ASSERT_EQ(done.status, 0) << done.errors;
+    const std::vector<float> values = values_of(path("logits"));
+    ASSERT_EQ(values.size(), expected.size());
+    const std::size_t vocab = 61;
+    double largest = 0, divergence = 0;
+    for (std::size_t row = 0; row < values.size(); row += vocab) {
+      double sum = 0, expected_sum = 0;
+      for (std::size_t v = row; v < row + vocab; ++v) {
+        largest = std::max(largest, std::abs(static_cast<double>(values[v]) - static_cast<double>(expected[v])));
+        sum += std::exp(static_cast<double>(values[v])), expected_sum += std::exp(static_cast<double>(expected[v]));
+      }
+      for (std::size_t v = row; v < row + vocab; ++v) {
+        const double log_p = static_cast<double>(expected[v]) - std::log(expected_sum);
+        divergence += std::exp(log_p) * (log_p - (static_cast<double>(values[v]) - std::log(sum)));
+      }
+    }
+    EXPECT_LT(largest, 1e-4) << layout;
+    EXPECT_LT(std::abs(divergence) / static_cast<double>(values.size() / vocab), 1e-9) << layout;
+  }
+  const Outcome exported = plait("export @/run --out @/out");
+  ASSERT_EQ(exported.status, 0) << exported.errors;
+  EXPECT_EQ(tensors_of(path("out")), tensors_of(model));
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(path("out/config.json"))),
+            nlohmann::json::parse(std::ifstream(model / "config.json")));
+  // In several files.
+  ASSERT_EQ(plait("export @/run --out @/parts --max-shard-bytes 3000").status, 0);
+  EXPECT_TRUE(fs::exists(path("parts/model.safetensors.index.json")));
+  EXPECT_EQ(tensors_of(path("parts")), tensors_of(model));
+  ASSERT_EQ(plait("import @/parts --out @/again").status, 0);
+  ASSERT_EQ(plait("export @/again --out @/out2").status, 0);
+  EXPECT_EQ(tensors_of(path("out2")), tensors_of(model));
+}
+
+// A new run from imported weights, and what it learned in the other program's form.
+TEST_F(Transformers, TrainOnAndComeOut) {
+  ASSERT_EQ(plait("import " + (fixtures / "qwen2").string() + " --out @/run").status, 0);
+  std::ofstream(path("tokens.bin"), std::ios::binary) << [] {
+    std::string shard;
+    for (int i = 0; i < 2000; ++i) shard += static_cast<char>(i * i % 61), shard += '\0';
+    return shard;
+  }();
+  fs::rename(path("tokens.bin"), path("train.u16.bin"));
+  const Outcome trained = plait("train --init-from @/run --set run.name=tuned --set run.dir=" + folder.path() +
+                                " --set 'data.train=[" + path("train.u16.bin") +
+                                "]' --set data.sequence_length=16 --set train.steps=3 --set train.global_batch=4 "
+                                "--set launch.device=cpu --set log.tensorboard=false");
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  ASSERT_EQ(plait("export @/tuned --out @/out").status, 0);
+  const auto before = tensors_of(fixtures / "qwen2"), after = tensors_of(path("out"));
+  ASSERT_EQ(after.size(), before.size());
+  for (const auto& [name, bytes] : before) EXPECT_NE(after.at(name), bytes) << name;
+  const nlohmann::json config = nlohmann::json::parse(std::ifstream(path("out/config.json")));
+  EXPECT_EQ(config["model_type"], "qwen2");
+  ASSERT_EQ(plait("import @/out --out @/again").status, 0);
+  const std::string text =
+      " --set launch.device=cpu --tokens " + (fixtures / "qwen2/tokens.safetensors").string() + " --logits @/";
+  ASSERT_EQ(plait("eval @/tuned" + text + "a").status, 0);
+  ASSERT_EQ(plait("eval @/again" + text + "b").status, 0);
+  EXPECT_EQ(values_of(path("a")), values_of(path("b")));
+}
+
+TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
+  copy("llama");
+  const auto refusal = [&](const std::string& field, const nlohmann::json& value) {
+    const nlohmann::json before = nlohmann::json::parse(std::ifstream(path("hf/config.json")));
+    change(field, value);
+    const std::string words = refused("import @/hf --out @/run");
+    std::ofstream(path("hf/config.json")) << before;
+    EXPECT_FALSE(fs::exists(path("run")));
+    EXPECT_FALSE(fs::exists(path("run.part")));
+    return words;
+  };
+  EXPECT_THAT(refusal("model_type", "gemma2"),
+              AllOf(HasSubstr("config.json: model_type=\"gemma2\""), HasSubstr("gpt2, llama")));
+  EXPECT_THAT(refusal("hidden_act", "gelu"), HasSubstr("hidden_act=\"gelu\""));
+  EXPECT_THAT(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}), HasSubstr("rope_scaling/rope_type=\"yarn\""));
+  EXPECT_THAT(refusal("rope_parameters", {{"rope_type", "llama3"}, {"rope_theta", 1e4}}),
+              HasSubstr("rope_parameters/rope_type"));
+  EXPECT_THAT(refusal("sliding_window", 16),
+              HasSubstr("sliding_window=16: must be null or at least max_position_embeddings=32"));
+  EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias=true"));
+  EXPECT_THAT(refusal("quantization_config", {{"bits", 4}}), HasSubstr("quantization_config"));
+  EXPECT_THAT(refusal("num_attention_heads", -4), HasSubstr("num_attention_heads=-4: must be an integer from 1"));
+  EXPECT_THAT(refusal("hidden_size", "16"), HasSubstr("hidden_size=\"16\""));
+  EXPECT_THAT(refusal("hidden_size", nullptr), HasSubstr("hidden_size=null: is missing"));
+  EXPECT_THAT(refusal("intermediate_size", 28),
+              AllOf(HasSubstr("mlp.down_proj.weight=[16, 24]"), HasSubstr("must be [16, 28]")));
+  EXPECT_THAT(refusal("num_hidden_layers", 1), HasSubstr("model.layers.1."));
+  EXPECT_THAT(refusal("num_hidden_layers", 3),
+              AllOf(HasSubstr("model.layers.2.input_layernorm.weight"), HasSubstr("is missing")));
+}
+
+TEST_F(Transformers, TrustNoFile) {
+  copy("mistral");
+  const fs::path index = path("hf/model.safetensors.index.json");
+  const nlohmann::json good = nlohmann::json::parse(std::ifstream(index));
+  const auto refusal = [&](const nlohmann::json& json) {
+    std::ofstream(index) << json;
+    const std::string words = refused("import @/hf --out @/run");
+    EXPECT_FALSE(fs::exists(path("run")));
+    return words;
+  };
+  nlohmann::json bad = good;
+  bad["weight_map"]["model.norm.weight"] = "../other.safetensors";
+  EXPECT_THAT(refusal(bad), HasSubstr("'model.norm.weight' is not in a file of this directory"));
+  bad = good, bad["weight_map"].erase("model.norm.weight");
+  EXPECT_THAT(refusal(bad), HasSubstr("lacks 'model.norm.weight'"));
+  bad = good, bad["weight_map"]["more"] = good["weight_map"]["model.norm.weight"];
+  EXPECT_THAT(refusal(bad), HasSubstr("'more' is not in model-"));
+  EXPECT_THAT(refusal(nlohmann::json::array()), HasSubstr("weight_map"));
+  std::ofstream(index) << good;
+  const std::string file = path("hf/" + good["weight_map"]["model.norm.weight"].get<std::string>());
+  fs::resize_file(file, fs::file_size(file) - 8);
+  EXPECT_THAT(refused("import @/hf --out @/run"), HasSubstr("not a valid safetensors file"));
+  fs::create_directory(path("run"));
+  EXPECT_THAT(refused("import " + (fixtures / "gpt2").string() + " --out @/run"), HasSubstr("exists already"));
+  EXPECT_THAT(refused("import @/nothing --out @/new"), HasSubstr("nothing/config.json"));
+}
+
+}  // namespace
+}  // namespace plait::app
