@@ -8,9 +8,13 @@
 #include <spdlog/fmt/fmt.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/safetensors.h"
 #include "commands.h"
+#include "core/config.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/utf8.h"
+#include "data/dataset.h"
 #include "data/files.h"
 #include "data/pack.h"
 
@@ -144,6 +148,56 @@ void add_encode_command(CLI::App& data, int& status) {
   });
 }
 
+struct BatchesArguments {
+  std::string config, out;
+  std::vector<std::string> set;
+  std::int64_t steps = 0;
+};
+
+// The samples of the first steps, in the order in which a run takes them, whatever its layout.
+void write_batches(const BatchesArguments& a) {
+  const Config config = load_config(a.config, a.set);
+  const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
+  const auto dataset = data::open_dataset(config, *tokenizer, std::max(config.model.vocab, tokenizer->vocab()));
+  const std::int64_t batch = config.train.global_batch, length = config.data.sequence_length;
+  const checkpoint::SafetensorsLayout layout = checkpoint::layout_safetensors(
+      {{"tokens", DType::i32, {a.steps, batch, length}}, {"targets", DType::i32, {a.steps, batch, length}}});
+  File file = File::create(a.out);
+  file.allocate(layout.file_bytes);
+  file.write_at(0, layout.header.data(), layout.header.size());
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(length)), targets(tokens.size());
+  const std::size_t bytes = tokens.size() * sizeof(std::int32_t);
+  for (std::int64_t step = 1; step <= a.steps; ++step) {
+    for (std::int64_t sample = 0; sample < batch; ++sample) {
+      dataset->train_sample(step, sample, tokens, targets);
+      const std::uint64_t at = static_cast<std::uint64_t>((step - 1) * batch + sample) * bytes;
+      file.write_at(layout.tensors[0].offset + at, tokens.data(), bytes);
+      file.write_at(layout.tensors[1].offset + at, targets.data(), bytes);
+    }
+  }
+  file.close();
+}
+
+void add_batches_command(CLI::App& data, int& status) {
+  auto arguments = std::make_shared<BatchesArguments>();
+  CLI::App* command =
+      data.add_subcommand("batches", "Write the tokens of a run's first steps, to give them to another program");
+  command->add_option("CONFIG", arguments->config, "Configuration (YAML)")->required();
+  command->add_option("--steps", arguments->steps, "How many")
+      ->required()
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
+  command
+      ->add_option("--out", arguments->out,
+                   "safetensors to make: `tokens` and `targets`, int32 [step, sequence of the global batch, position]")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--set", arguments->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");
+  command->callback([arguments, &status] {
+    write_batches(*arguments);
+    status = 0;
+  });
+}
+
 }  // namespace
 
 void add_data_command(CLI::App& app, int& status) {
@@ -151,6 +205,7 @@ void add_data_command(CLI::App& app, int& status) {
   data->require_subcommand(1);
   add_pack_command(*data, status);
   add_encode_command(*data, status);
+  add_batches_command(*data, status);
 }
 
 }  // namespace plait

@@ -35,6 +35,26 @@ struct RunConfig {
   }
 };
 
+struct RopeScalingConfig {
+  double factor = 1.0, low_freq_factor = 1.0, high_freq_factor = 4.0;
+  std::int64_t original_max_position = 8192;
+  friend bool operator==(const RopeScalingConfig&, const RopeScalingConfig&) = default;
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("factor", &RopeScalingConfig::factor, k.real(1, 1e6, "a thousand times the largest factor published, 64"),
+          "Slow frequencies are divided by this. 1: no scaling.");
+    k.key("low_freq_factor", &RopeScalingConfig::low_freq_factor,
+          k.real(1e-6, 1e6, "a million turns are many times what is published, 4"),
+          "Frequencies with fewer turns than this in `original_max_position` are slow.");
+    k.key("high_freq_factor", &RopeScalingConfig::high_freq_factor,
+          k.real(1e-6, 1e6, "a million turns are many times what is published, 4"),
+          "Those with more turns than this are left alone; in between the division fades out. More than `low_freq_factor`.");
+    k.key("original_max_position", &RopeScalingConfig::original_max_position, k.whole(1, limits::sequence),
+          "The longest sequence before scaling.");
+  }
+};
+
 struct ModelConfig {
   std::string preset;  // fills the fields below that are not given; empty: all of them come from the file
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
@@ -43,6 +63,7 @@ struct ModelConfig {
   Mlp mlp = Mlp::gelu;
   Position position = Position::learned;
   double rope_base = 10000.0;
+  RopeScalingConfig rope_scaling;
   bool tie_embeddings = true;
   bool bias = true;               // biases in attention output and MLP linears (and the norms' beta for layer_norm)
   bool qkv_bias = true;           // bias in the query/key/value projection
@@ -72,6 +93,10 @@ struct ModelConfig {
     k.choice("position", &ModelConfig::position, "Learned position table, or rotary embedding of queries and keys.");
     k.key("rope_base", &ModelConfig::rope_base, k.real(1, 1e12, "a thousand times the largest base published, a billion"),
           "Base of the rotary frequencies; read with `position: rope` only.");
+    k.section(
+        "rope_scaling", &ModelConfig::rope_scaling,
+        "Rotary frequencies for longer sequences, as Llama 3.1 has them (`rope_type: llama3` in Hugging Face's files); read "
+        "with `position: rope` only.");
     k.key("tie_embeddings", &ModelConfig::tie_embeddings, k.yes_or_no(),
           "Use the token embedding as the output projection too.");
     k.key("bias", &ModelConfig::bias, k.yes_or_no(),

@@ -162,6 +162,13 @@ std::vector<CrossRule> model_rules() {
        [](const Config& c) {
          return unless(c.model.heads % kv_heads(c) == 0, fmt::format("must divide model.heads={}", c.model.heads));
        }},
+      {{"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"},
+       "is below `model.rope_scaling.high_freq_factor`",
+       [](const Config& c) {
+         const RopeScalingConfig& s = c.model.rope_scaling;
+         return unless(s.low_freq_factor < s.high_freq_factor,
+                       fmt::format("must be below model.rope_scaling.high_freq_factor={}", s.high_freq_factor));
+       }},
       {{"model.position", "model.heads", "model.hidden", "model.head_dim"},
        "`rope` needs an even head width",
        [](const Config& c) {

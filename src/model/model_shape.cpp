@@ -19,6 +19,10 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
   shape.mlp = config.mlp;
   shape.position = config.position;
   shape.rope_base = config.rope_base;
+  shape.rope_scaling = {.factor = config.rope_scaling.factor,
+                        .low_freq_factor = config.rope_scaling.low_freq_factor,
+                        .high_freq_factor = config.rope_scaling.high_freq_factor,
+                        .original_max_position = static_cast<double>(config.rope_scaling.original_max_position)};
   shape.tie_embeddings = config.tie_embeddings;
   shape.bias = config.bias;
   shape.qkv_bias = config.qkv_bias;

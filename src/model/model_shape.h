@@ -10,6 +10,7 @@
 #include "core/names.h"
 #include "ops/attention.h"
 #include "ops/norm.h"
+#include "ops/rope.h"
 
 namespace plait::model {
 
@@ -39,6 +40,7 @@ struct ModelShape {
   Mlp mlp = Mlp::gelu;
   Position position = Position::learned;
   double rope_base = 10000.0;
+  ops::RopeScaling rope_scaling;
   bool tie_embeddings = true;
   bool bias = true, qkv_bias = true;
 

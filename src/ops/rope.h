@@ -9,9 +9,16 @@
 
 namespace plait::ops {
 
+// Llama 3.1's frequencies for longer sequences (meta-llama/llama-models, apply_scaling): one that turns fewer than
+// `low_freq_factor` times in `original_max_position` positions is divided by `factor`, one that turns more than
+// `high_freq_factor` times stays, and in between the two are mixed in proportion. factor 1: none is changed.
+struct RopeScaling {
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4, original_max_position = 8192;
+};
+
 // table[sequence, head_dim]: cos in the first half of each row, sin in the second; f32 (f64 for f64 compute). Computed on the
 // host once per model and copied to the device by the caller.
-void rope_table(double base, View host_table);
+void rope_table(double base, const RopeScaling& scaling, View host_table);
 
 struct Rope {
   AttentionShape shape;

@@ -96,7 +96,8 @@ void Interpreter::fill_constants() {
   s.synchronize();
   if (buffers_.rope_table) {
     std::vector<std::uint8_t> host(buffers_.rope_table.bytes());
-    ops::rope_table(plan_.sizes.shape.rope_base, View(host.data(), buffers_.rope_table.dtype, buffers_.rope_table.shape));
+    ops::rope_table(plan_.sizes.shape.rope_base, plan_.sizes.shape.rope_scaling,
+                    View(host.data(), buffers_.rope_table.dtype, buffers_.rope_table.shape));
     s.copy(buffers_.rope_table.data, host.data(), host.size());
     s.synchronize();
   }

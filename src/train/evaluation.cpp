@@ -43,8 +43,6 @@ std::int64_t bytes_of(const data::Tokenizer& tokenizer, std::span<const std::int
          static_cast<std::int64_t>(tokenizer.decode(tokens.first(1)).size());
 }
 
-bool has_text(const data::Tokenizer& tokenizer) { return tokenizer.kind() != "tokens" && tokenizer.kind() != "random"; }
-
 // That of the run, or of the configuration where the checkpoint is a copy without its run.
 std::unique_ptr<data::Tokenizer> tokenizer_of(const EvaluationRequest& request) {
   if (data::has_tokenizer(request.run_dir)) return data::load_tokenizer(request.run_dir);
@@ -111,7 +109,7 @@ class Evaluation {
     DataSetLoss result{.step = step_, .windows = windows.count(), .tokens = tokens->tokens() - 1, .loss = 0, .bytes = {}};
     result.loss = std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(result.tokens);
     if (!std::isfinite(result.loss)) throw Error(fmt::format("{}: its loss is {}", request_.checkpoint.string(), result.loss));
-    if (has_text(*tokenizer_)) result.bytes = count_bytes(*tokens, windows);
+    if (data::has_text(tokenizer_->kind())) result.bytes = count_bytes(*tokens, windows);
     return result;
   }
 

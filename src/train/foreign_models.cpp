@@ -87,6 +87,9 @@ std::string config_text(const hf::ForeignModel& foreign, const std::string& name
       config::yaml_text(name, {}), m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab, to_string(m.norm),
       m.norm_epsilon, to_string(m.mlp), to_string(m.position), m.rope_base, flag(m.tie_embeddings), flag(m.bias),
       flag(m.qkv_bias));
+  const RopeScalingConfig& s = m.rope_scaling;
+  text += fmt::format(", rope_scaling: {{factor: {}, low_freq_factor: {}, high_freq_factor: {}, original_max_position: {}}}",
+                      s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_position);
   if (m.position == Position::learned) text += fmt::format(", max_sequence: {}", m.max_sequence);
   text += "}\n";
   text += fmt::format("data: {{train: [YOUR_TEXT], sequence_length: {}, tokenizer: {}}}\n", sequence, tokenizer);

@@ -80,8 +80,6 @@ void compare_shapes(const model::ModelShape& here, const model::ModelShape& ther
   comparison.same("model.qkv_bias", here.qkv_bias, there.qkv_bias);
 }
 
-bool has_text(const std::string& kind) { return kind != "tokens" && kind != "random"; }
-
 // The tokenizer of the new run; `theirs`: what the weights were trained with, null if that is not known. Null where a
 // difference was found: there is none then.
 std::shared_ptr<const data::Tokenizer> common_tokenizer(const Config& config,
@@ -91,7 +89,7 @@ std::shared_ptr<const data::Tokenizer> common_tokenizer(const Config& config,
   const DataConfig& data = config.data;
   const std::string model = (run_dir / "tokenizer.model").string(), file = (run_dir / "tokenizer.json").string();
   const bool trains = data.tokenizer == "sentencepiece" && data.sentencepiece.vocab > 0;
-  if (theirs && has_text(data.tokenizer) && has_text(theirs->kind()) && data.tokenizer != theirs->kind()) {
+  if (theirs && data::has_text(data.tokenizer) && data::has_text(theirs->kind()) && data.tokenizer != theirs->kind()) {
     const std::string how = theirs->kind() == "sentencepiece" ? "{sentencepiece: {model: " + model + "}}"
                             : theirs->kind() == "huggingface" ? "{file: " + file + "}"
                                                               : theirs->kind();
@@ -101,7 +99,7 @@ std::shared_ptr<const data::Tokenizer> common_tokenizer(const Config& config,
     return nullptr;
   }
   if (trains) {
-    if (!theirs || !has_text(theirs->kind())) {
+    if (!theirs || !data::has_text(theirs->kind())) {
       comparison.differs("data.sentencepiece.vocab", std::to_string(data.sentencepiece.vocab),
                          "would train a tokenizer, whose tokens the weights do not know: give data.sentencepiece.model, the "
                          "one that they were trained with");
@@ -113,7 +111,7 @@ std::shared_ptr<const data::Tokenizer> common_tokenizer(const Config& config,
     return theirs;
   }
   std::shared_ptr<const data::Tokenizer> ours = data::create_tokenizer(config);
-  if (theirs && ours->kind() == theirs->kind() && has_text(ours->kind()) && ours->definition() != theirs->definition()) {
+  if (theirs && ours->kind() == theirs->kind() && data::has_text(ours->kind()) && ours->definition() != theirs->definition()) {
     const bool by_model = ours->kind() == "sentencepiece";
     comparison.differs(by_model ? "data.sentencepiece.model" : "data.huggingface.file",
                        by_model ? data.sentencepiece.model : data.huggingface.file,
@@ -207,7 +205,11 @@ InitialWeights open_initial_weights(const Config& config) {
       weights.notes.push_back(fmt::format("{} is {}, and was {} when the weights were trained", key, now, then));
     };
     note("model.norm_epsilon", config.model.norm_epsilon, before->model.norm_epsilon);
-    if (config.model.position == Position::rope) note("model.rope_base", config.model.rope_base, before->model.rope_base);
+    if (config.model.position == Position::rope) {
+      note("model.rope_base", config.model.rope_base, before->model.rope_base);
+      if (config.model.rope_scaling != before->model.rope_scaling)
+        weights.notes.push_back("model.rope_scaling is not what it was when the weights were trained");
+    }
   }
   const std::vector<model::Parameter> parameters = model::parameters(shape);
   compare_contents(config, reader, parameters, comparison);

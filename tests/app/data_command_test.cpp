@@ -2,11 +2,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
 
 #include "app/run_plait.h"
+#include "checkpoint/safetensors.h"
+#include "core/config.h"
+#include "core/file.h"
+#include "data/batch_prefetcher.h"
 #include "data/data_files.h"
+#include "data/dataset.h"
 #include "data/token_shard.h"
+#include "data/tokenizer.h"
+#include "test_paths.h"
 
 namespace plait::app {
 namespace {
@@ -38,6 +49,75 @@ TEST(DataPackCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refusal(out + "--vocab 300 " + text), testing::HasSubstr("takes neither --vocab nor --model"));
   EXPECT_THAT(refusal(out + "--tokenizer gpt2 " + text), testing::HasSubstr("gpt2"));
   EXPECT_THAT(refusal(" " + text), testing::HasSubstr("--out"));
+}
+
+TEST(DataEncodeCommand, GivesTheIdsOfTokenizers) {
+  const data::DataFolder folder;
+  const std::string fixtures = std::string(test_paths::source) + "/tests/data/huggingface/";
+  std::ifstream cases(fixtures + "gpt2.cases.jsonl");
+  std::string texts;
+  std::vector<nlohmann::json> expected;
+  for (std::string line; expected.size() < 200 && std::getline(cases, line);) {  // ["text",[ids]]
+    const std::size_t ids = line.rfind(",[") + 1;
+    texts += line.substr(1, ids - 2) + "\n";
+    expected.push_back(nlohmann::json::parse(line.substr(ids, line.size() - ids - 1)));
+  }
+  ASSERT_GT(expected.size(), 20u);
+  const std::string command = "data encode --tokenizer " + fixtures + "gpt2.json";
+  const Outcome all = run_plait(folder.path(), command + " --json-lines < " + folder.write("texts", texts));
+  ASSERT_EQ(all.status, 0) << all.errors;
+  std::istringstream lines(all.output);
+  for (const nlohmann::json& ids : expected) {
+    std::string line;
+    ASSERT_TRUE(std::getline(lines, line));
+    EXPECT_EQ(nlohmann::json::parse(line), ids);
+  }
+  const std::string text = "two lines\nof text";
+  const Outcome one = run_plait(folder.path(), command + " < " + folder.write("text", text));
+  EXPECT_EQ(nlohmann::json::parse(one.output), data::load_huggingface(fixtures + "gpt2.json")->encode(text));
+}
+
+// What it writes against what the ranks of a data-parallel layout take.
+TEST(DataBatchesCommand, WritesWhatTheRanksTrainOn) {
+  const data::DataFolder folder;
+  const std::string text = folder.write("a.txt", data::some_text(300));
+  const std::string config =
+      folder.write("job.yaml", "run: {seed: 7}\nmodel: {layers: 1, hidden: 8, heads: 1}\ndata: {train: [" + text +
+                                   "], sequence_length: 16}\ntrain: {steps: 9, global_batch: 8, micro_batch: 2}\n");
+  const Outcome outcome =
+      run_plait(folder.path(), "data batches " + config + " --steps 5 --out " + (folder / "b.safetensors"));  // over an epoch
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const File file = File::open_read(folder / "b.safetensors");
+  const checkpoint::SafetensorsLayout layout = checkpoint::read_safetensors_layout(file);
+  const auto read = [&](std::size_t tensor) {
+    EXPECT_EQ(layout.tensors.at(tensor).spec.shape, (std::vector<std::int64_t>{5, 8, 16}));
+    std::vector<std::int32_t> values(5 * 8 * 16);
+    file.read_at(layout.tensors[tensor].offset, values.data(), values.size() * sizeof(std::int32_t));
+    return values;
+  };
+  const std::vector<std::int32_t> tokens = read(0), targets = read(1);
+  EXPECT_EQ(layout.tensors[0].spec.name, "tokens");
+  EXPECT_EQ(layout.tensors[1].spec.name, "targets");
+  const Config parsed = load_config(config);
+  const auto dataset = data::open_dataset(parsed, *data::make_byte_tokenizer(), 256);
+  for (std::int64_t rank = 0; rank < 2; ++rank) {
+    const data::BatchShape shape{.micro_batch = 2, .micro_batches = 2, .data_size = 2, .data_rank = rank};
+    std::vector<std::vector<std::int32_t>> memory(4, std::vector<std::int32_t>(2 * 16));
+    std::vector<data::HostBatchMemory> ring;
+    for (std::size_t i = 0; i < 2; ++i)
+      ring.push_back({View(memory[2 * i].data(), DType::i32, {2, 16}), View(memory[2 * i + 1].data(), DType::i32, {2, 16})});
+    data::BatchPrefetcher ranks_batches(dataset, shape, 1, 5, ring, Device{});
+    const Stream stream{Device{}};
+    for (std::int64_t n = 0; n < 5 * 2; ++n) {
+      const data::HostBatch& batch = ranks_batches.next();
+      const std::int64_t first = ((batch.step - 1) * 8 + shape.first_sample(batch.micro_batch)) * 16;
+      EXPECT_TRUE(std::equal(tokens.begin() + first, tokens.begin() + first + 32, batch.tokens.as<std::int32_t>())) << n;
+      EXPECT_TRUE(std::equal(targets.begin() + first, targets.begin() + first + 32, batch.targets.as<std::int32_t>())) << n;
+      ranks_batches.release(stream);
+    }
+  }
+  EXPECT_EQ(run_plait(folder.path(), "data batches " + config + " --steps 0 --out x").status, 2);
+  EXPECT_EQ(run_plait(folder.path(), "data batches " + config + " --steps 1 --out " + (folder / "b.safetensors")).status, 2);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ class SerialModel {
     if (options.shape.position == Position::rope) {
       table = tensor({options.micro_batch.sequence, options.shape.head_dim},
                      options.compute == DType::f64 ? DType::f64 : DType::f32);
-      ops::rope_table(options.shape.rope_base, table);
+      ops::rope_table(options.shape.rope_base, options.shape.rope_scaling, table);
     }
     transformer_ = std::make_unique<Transformer>(options, table);
     const auto bytes = static_cast<std::int64_t>(ops::workspace_bytes(DeviceKind::host, {}));

@@ -1,5 +1,9 @@
 #include "ops/rope.h"
 
+#include <cmath>
+#include <numbers>
+#include <vector>
+
 #include "ops/op_test.h"
 
 namespace plait::ops {
@@ -23,7 +27,7 @@ Tensor rotated(const Precision& p, const AttentionShape& s, const Tensor& qkv, b
   OpDevice device(p.device);
   Tensor table{{s.sequence + 3, s.head_dim}, {}};  // longer than the sequence, as a model's table may be
   table.values.resize(static_cast<std::size_t>(table.shape.elements()));
-  rope_table(base, View(table.values.data(), DType::f64, table.shape));
+  rope_table(base, {}, View(table.values.data(), DType::f64, table.shape));
   Rope args;
   args.shape = s;
   args.table = device.put(table, p.compute == DType::f64 ? DType::f64 : DType::f32);
@@ -90,10 +94,32 @@ TEST(RopeGradientTest, InverseIsTheGradient) {
                   [&](const Tensors& at) { return dot(rotated(oracle, s, at.at("qkv"), false), dy); });
 }
 
+// The ends of the formula; transformers' logits hold what is between them (tests/app/transformers).
+TEST(RopeTableTest, ScalesSlowFrequenciesOnly) {
+  constexpr std::int64_t width = 16;
+  const auto angles = [](const RopeScaling& scaling) {  // of position 1
+    std::vector<double> table(2 * width), list;
+    rope_table(base, scaling, View(table.data(), DType::f64, {2, width}));
+    for (std::int64_t i = 0; i < width / 2; ++i)
+      list.push_back(
+          std::atan2(table[static_cast<std::size_t>(width + width / 2 + i)], table[static_cast<std::size_t>(width + i)]));
+    return list;
+  };
+  const RopeScaling scaling{.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_max_position = 100};
+  const std::vector<double> plain = angles({}), scaled = angles(scaling);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const double turns = 100 * plain[i] / (2 * std::numbers::pi);
+    if (turns > 4) EXPECT_NEAR(scaled[i], plain[i], 1e-12) << i;
+    if (turns < 1) EXPECT_NEAR(scaled[i], plain[i] / 8, 1e-12) << i;
+    if (turns > 1 && turns < 4) EXPECT_TRUE(scaled[i] > plain[i] / 8 && scaled[i] < plain[i]) << i;
+  }
+  EXPECT_THROW(angles({.factor = 8, .low_freq_factor = 4, .high_freq_factor = 4, .original_max_position = 100}), InternalError);
+}
+
 TEST(RopeTableTest, RefusesAnOddHeadDim) {
   std::vector<float> memory(15);
-  EXPECT_THROW(rope_table(base, View(memory.data(), DType::f32, {3, 5})), InternalError);
-  EXPECT_THROW(rope_table(0.0, View(memory.data(), DType::f32, {3, 4})), InternalError);
+  EXPECT_THROW(rope_table(base, {}, View(memory.data(), DType::f32, {3, 5})), InternalError);
+  EXPECT_THROW(rope_table(0.0, {}, View(memory.data(), DType::f32, {3, 4})), InternalError);
 }
 
 }  // namespace

@@ -102,8 +102,21 @@ void read_rotary(const Fields& f, ModelConfig& m) {
     const std::string at = std::string(section) + "/";
     m.rope_base = f.number(at + "rope_theta", 1, 1e12, m.rope_base);
     for (const char* name : {"rope_type", "type"}) {
-      if (f.text(at + name, "default") != "default")
-        f.refuse(at + name, "must be default: plait does not scale rotary positions");
+      const std::string kind = f.text(at + name, "default");
+      if (kind == "llama3") {
+        RopeScalingConfig& s = m.rope_scaling;
+        for (const char* field : {"factor", "low_freq_factor", "high_freq_factor"}) {
+          if (!f.has(at + field)) f.refuse(at + field, "is missing");
+        }
+        s.factor = f.number(at + "factor", 1, 1e6, 1);
+        s.low_freq_factor = f.number(at + "low_freq_factor", 1e-6, 1e6, 1);
+        s.high_freq_factor = f.number(at + "high_freq_factor", 1e-6, 1e6, 4);
+        if (s.low_freq_factor >= s.high_freq_factor)
+          f.refuse(at + "low_freq_factor", fmt::format("must be below high_freq_factor={}", s.high_freq_factor));
+        s.original_max_position = f.whole(at + "original_max_position_embeddings", limits::sequence.most);
+      } else if (kind != "default") {
+        f.refuse(at + name, "must be default or llama3: plait scales rotary positions in no other way");
+      }
     }
     if (f.number(at + "partial_rotary_factor", 0, 1, 1) != 1)
       f.refuse(at + "partial_rotary_factor", "must be 1: plait rotates all of a head");
@@ -272,7 +285,16 @@ std::string config_json(const ModelConfig& m, std::int64_t positions, const std:
             {"hidden_act", "silu"},
             {"rms_norm_eps", m.norm_epsilon},
             {"rope_theta", m.rope_base},
+            {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", m.rope_base}}},
             {"attention_dropout", 0.0}};
+    if (m.rope_scaling.factor != 1) {
+      json["rope_parameters"] = {{"rope_type", "llama3"},
+                                 {"rope_theta", m.rope_base},
+                                 {"factor", m.rope_scaling.factor},
+                                 {"low_freq_factor", m.rope_scaling.low_freq_factor},
+                                 {"high_freq_factor", m.rope_scaling.high_freq_factor},
+                                 {"original_max_position_embeddings", m.rope_scaling.original_max_position}};
+    }
     if (family == "llama") json["attention_bias"] = m.qkv_bias, json["mlp_bias"] = m.bias;
   }
   json["vocab_size"] = m.vocab;

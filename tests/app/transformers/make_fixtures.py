@@ -24,6 +24,9 @@ def models():
     yield "gpt2-untied", t.GPT2Config(n_embd=16, n_layer=1, n_head=2, n_inner=40, vocab_size=61, n_positions=16,
                                       activation_function="gelu_pytorch_tanh", tie_word_embeddings=False), {}
     yield "llama", t.LlamaConfig(**SIZES, num_key_value_heads=2, rope_theta=5e5, rms_norm_eps=1e-5), {}
+    yield "llama3", t.LlamaConfig(**SIZES | dict(num_attention_heads=2), num_key_value_heads=2, rope_parameters=dict(
+        rope_type="llama3", rope_theta=100.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=16)), {}
     yield "llama-bf16", t.LlamaConfig(**SIZES, num_key_value_heads=4, tie_word_embeddings=True), dict(dtype=torch.bfloat16)
     yield "llama-biases", t.LlamaConfig(**SIZES, head_dim=6, attention_bias=True, mlp_bias=True), {}
     yield "mistral", t.MistralConfig(**SIZES, num_key_value_heads=1, sliding_window=None), dict(max_shard_size=6000)
