@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_reader.h"
 
 namespace plait::checkpoint {
 namespace {
