@@ -170,14 +170,15 @@ struct DataConfig {
           "several sources in the shares of their weights.");
     k.key("validation_fraction", &DataConfig::validation_fraction, k.fraction_below_one(),
           "Share of each training file that is kept for validation while `validation` is empty. 0: no validation.");
-    k.key(
-        "tokenizer", &DataConfig::tokenizer, k.one_of({"bytes", "sentencepiece", "huggingface", "tokens", "random"}),
-        "`bytes`: every byte is a token. `sentencepiece`: see `data.sentencepiece`; may be written `tokenizer: {sentencepiece: "
-        "{vocab: 8192}}`. `huggingface`: see `data.huggingface`; may be written `tokenizer: {file: tokenizer.json}`. With all "
-        "three, a `*.bin` file that begins with a shard's magic number is a shard made with that "
-        "tokenizer (`plait data pack`). `tokens`: all files are token shards, of llm.c and modded-nanogpt (header of 256 "
-        "int32, magic 20240520 or 20240801), or of nanoGPT (raw uint16, named `train.bin`, `val.bin` or `*.u16.bin`); tokens "
-        "are checked against `model.vocab` as they are used. `random`: uniform random tokens, no files, for benchmarks.");
+    k.key("tokenizer", &DataConfig::tokenizer, k.one_of({"bytes", "sentencepiece", "huggingface", "tokens", "random"}),
+          "`bytes`: every byte is a token. `sentencepiece`: see `data.sentencepiece`; may be written `tokenizer: "
+          "{sentencepiece: {vocab: 8192}}`. `huggingface`: see `data.huggingface`; may be written `tokenizer: {file: "
+          "tokenizer.json}`. With all three, a `*.bin` file that begins with a shard's magic number, or has an index "
+          "of Megatron-LM beside it, is a shard made with that tokenizer (`plait data pack`). `tokens`: all files are "
+          "token shards, of llm.c and modded-nanogpt (header of 256 int32, magic 20240520 or 20240801), of nanoGPT "
+          "(raw uint16, named `train.bin`, `val.bin` or `*.u16.bin`), or of Megatron-LM (`*.bin` with its `*.idx` "
+          "beside it); tokens are checked against `model.vocab` as they are used. `random`: uniform random tokens, no "
+          "files, for benchmarks.");
     k.section("sentencepiece", &DataConfig::sentencepiece, "For `data.tokenizer: sentencepiece`: exactly one of the two.");
     k.section("huggingface", &DataConfig::huggingface, "For `data.tokenizer: huggingface`.");
     k.key("sequence_length", &DataConfig::sequence_length, k.whole(1, limits::sequence),

@@ -84,7 +84,8 @@ class ValidationTokens {
 std::unique_ptr<ValidationTokens> open_validation(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab);
 
 // Opens (and for text and SentencePiece: encodes) the files of config.data. With `bytes` and `sentencepiece`, a file named
-// *.bin that begins with a shard's magic number is a shard, made with that tokenizer (`plait data pack`); others are text.
+// *.bin that begins with a shard's magic number, or has an index of Megatron-LM beside it, is a shard, made with that tokenizer
+// (`plait data pack`); others are text.
 // `vocab` is the model's: tokens must be below it. Steps take train.global_batch samples each, from `position` on. ConfigError
 // with all files that cannot be used.
 std::shared_ptr<const Dataset> open_dataset(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab,

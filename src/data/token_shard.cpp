@@ -31,10 +31,6 @@ bool is_named_raw(const std::filesystem::path& path) {
   return name == "train.bin" || name == "val.bin" || name.ends_with(".u16.bin");
 }
 
-std::size_t token_bytes(ShardFormat format) { return format == ShardFormat::uint32 ? 4 : 2; }
-
-std::size_t first_token_offset(ShardFormat format) { return format == ShardFormat::raw_uint16 ? 0 : header_bytes; }
-
 std::int32_t magic_of(const DataFile& file) {
   std::int32_t magic = 0;
   if (file.size() >= sizeof magic) file.read(0, std::as_writable_bytes(std::span(&magic, 1)));
@@ -43,14 +39,32 @@ std::int32_t magic_of(const DataFile& file) {
 
 // Copies tokens as long as they are in the vocabulary; returns how many.
 template <typename Stored>
-std::size_t widen(const std::byte* from, std::span<std::int32_t> out, std::int64_t vocab) {
+std::size_t widen(const std::byte* from, std::span<std::int32_t> out, std::int64_t vocab, std::int64_t& refused) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     Stored token;
     std::memcpy(&token, from + i * sizeof token, sizeof token);
-    if (static_cast<std::int64_t>(token) >= vocab) return i;
-    out[i] = static_cast<std::int32_t>(token);
+    const auto value = static_cast<std::int64_t>(token);
+    if (value < 0 || value >= vocab) {
+      refused = value;
+      return i;
+    }
+    out[i] = static_cast<std::int32_t>(value);
   }
   return out.size();
+}
+
+std::size_t widen(TokenType type, const std::byte* from, std::span<std::int32_t> out, std::int64_t vocab,
+                  std::int64_t& refused) {
+  switch (type) {
+    case TokenType::u8: return widen<std::uint8_t>(from, out, vocab, refused);
+    case TokenType::i8: return widen<std::int8_t>(from, out, vocab, refused);
+    case TokenType::i16: return widen<std::int16_t>(from, out, vocab, refused);
+    case TokenType::u16: return widen<std::uint16_t>(from, out, vocab, refused);
+    case TokenType::i32: return widen<std::int32_t>(from, out, vocab, refused);
+    case TokenType::u32: return widen<std::uint32_t>(from, out, vocab, refused);
+    case TokenType::i64: break;
+  }
+  return widen<std::int64_t>(from, out, vocab, refused);
 }
 
 }  // namespace
@@ -58,12 +72,19 @@ std::size_t widen(const std::byte* from, std::span<std::int32_t> out, std::int64
 TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
   const std::uint64_t bytes = file_.size();
   if (bytes == 0) refuse(path, 0, "is empty");
+  if (const std::filesystem::path index_path = megatron_index_path(path); is_megatron_index(index_path)) {
+    const MegatronIndex index = read_megatron_index(index_path, bytes);
+    format_ = ShardFormat::megatron;
+    type_ = index.type;
+    tokens_ = index.tokens;
+    return;
+  }
   const std::int32_t magic = magic_of(file_);
   if (magic != magic_uint16 && magic != magic_uint32) {
     if (!is_named_raw(path)) {
       refuse(path, 0,
              fmt::format("is not a token shard: wrong magic number {}, must be {} (uint16) or {} (uint32); raw uint16 files "
-                         "are named train.bin, val.bin or *.u16.bin",
+                         "are named train.bin, val.bin or *.u16.bin, and those of Megatron-LM have their .idx beside them",
                          magic, magic_uint16, magic_uint32));
     }
     if (bytes % 2 != 0) refuse(path, bytes - 1, "is truncated: an odd number of bytes in a file of uint16 tokens");
@@ -79,9 +100,11 @@ TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
   if (header[1] != version)
     refuse(path, 4, fmt::format("has version {}, must be {} for magic number {}", header[1], version, magic));
   format_ = wide ? ShardFormat::uint32 : ShardFormat::uint16;
+  type_ = wide ? TokenType::u32 : TokenType::u16;
+  first_offset_ = header_bytes;
   tokens_ = header[2];
   if (tokens_ <= 0) refuse(path, 8, fmt::format("has a header that says {} tokens, must be at least 1", tokens_));
-  const std::size_t expected = header_bytes + static_cast<std::size_t>(tokens_) * token_bytes(format_);
+  const std::size_t expected = header_bytes + static_cast<std::size_t>(tokens_) * size_of(type_);
   if (bytes != expected) {
     refuse(path, std::min<std::uint64_t>(bytes, expected),
            fmt::format("{}: the header says {} tokens, {} bytes in all, the file has {}",
@@ -91,22 +114,20 @@ TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
 
 void TokenShard::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const {
   require(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_, "TokenShard::read: range outside the shard");
-  const std::size_t width = token_bytes(format_);
-  const std::size_t offset = first_token_offset(format_) + static_cast<std::size_t>(first) * width;
+  const std::size_t width = size_of(type_);
+  const std::size_t offset = first_offset_ + static_cast<std::size_t>(first) * width;
   std::vector<std::byte> bytes(out.size() * width);
   file_.read(offset, bytes);
-  const std::byte* from = bytes.data();
-  const std::size_t good = width == 4 ? widen<std::uint32_t>(from, out, vocab) : widen<std::uint16_t>(from, out, vocab);
-  if (good == out.size()) return;
-  std::uint32_t token = 0;
-  std::memcpy(&token, from + good * width, width);
-  refuse(file_.path(), offset + good * width, fmt::format("holds token {}, outside the vocabulary of {}", token, vocab));
+  std::int64_t refused = 0;
+  const std::size_t good = widen(type_, bytes.data(), out, vocab, refused);
+  if (good < out.size())
+    refuse(file_.path(), offset + good * width, fmt::format("holds token {}, outside the vocabulary of {}", refused, vocab));
 }
 
 bool is_token_shard(const std::filesystem::path& path) {
   if (path.extension() != ".bin") return false;
   const std::int32_t magic = magic_of(DataFile(path));
-  return magic == magic_uint16 || magic == magic_uint32;
+  return magic == magic_uint16 || magic == magic_uint32 || is_megatron_index(megatron_index_path(path));
 }
 
 TokenShardWriter::TokenShardWriter(std::filesystem::path path, std::int64_t vocab)

@@ -1,12 +1,14 @@
 // Token shards: files of token ids.
 //
-// Three formats, told apart as follows.
+// Four formats, told apart as follows.
 //   llm.c / modded-nanogpt, 16 bit   header of 256 int32: magic 20240520, version 1, number of tokens; then uint16 tokens
 //   llm.c, 32 bit (Llama 3)          the same with magic 20240801, version 7; then uint32 tokens
 //   nanoGPT, raw                     no header, uint16 tokens
-// A file that begins with one of the two magic numbers has that format. A file without is raw if, and only if, its name says
-// so: `train.bin` or `val.bin` (nanoGPT's names) or `*.u16.bin`. Anything else is refused. (No raw file of GPT-2 tokens is
-// mistaken: both magics would need first a token above 55,000, beyond GPT-2's vocabulary.) All numbers are little-endian.
+//   Megatron-LM                      no header; NAME.idx beside NAME.bin describes it (data/megatron_index.h)
+// A file NAME.bin with an index NAME.idx beside it, by its magic, is of Megatron-LM. Any other that begins with one of the two
+// magic numbers has that format. A file without is raw if, and only if, its name says so: `train.bin` or `val.bin` (nanoGPT's
+// names) or `*.u16.bin`. Anything else is refused. (No raw file of GPT-2 tokens is mistaken: both magics would need first a
+// token above 55,000, beyond GPT-2's vocabulary.) All numbers are little-endian.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +18,13 @@
 
 #include "core/file.h"
 #include "data/files.h"
+#include "data/megatron_index.h"
 
 namespace plait::data {
 
-enum class ShardFormat { uint16, uint32, raw_uint16 };
+enum class ShardFormat { uint16, uint32, raw_uint16, megatron };
 
-// Read as it is used; opening reads the header only. Thread-safe.
+// Read as it is used; opening reads the header only, of Megatron-LM the index. Thread-safe.
 class TokenShard {
  public:
   // ConfigError naming file and offset when the file is empty, truncated, longer than its header says or of no known format.
@@ -36,10 +39,13 @@ class TokenShard {
  private:
   DataFile file_;
   ShardFormat format_ = ShardFormat::uint16;
+  TokenType type_ = TokenType::u16;
+  std::size_t first_offset_ = 0;  // of the first token
   std::int64_t tokens_ = 0;
 };
 
-// Whether a file among texts is meant as a shard: named *.bin, and begins with the magic number of a shard with header.
+// Whether a file among texts is meant as a shard: named *.bin, and begins with the magic number of a shard with header or has
+// an index beside it.
 bool is_token_shard(const std::filesystem::path& path);
 
 // Writes one shard with header, 16 bit where the vocabulary allows it. The file is written beside its place and appears

@@ -53,9 +53,13 @@ class ShardSource final : public TokenSource {
 // not matter which files have one.
 constexpr std::size_t most_kept_open = 256;
 
-// nullptr: an empty text that a wildcard matched.
+// nullptr: an empty text or an index that a wildcard matched.
 std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const Tokenizer& tokenizer, std::int64_t vocab,
                                          bool keep_open) {
+  if (file.path.extension() == ".idx" && is_megatron_index(file.path)) {
+    if (file.by_wildcard) return nullptr;  // it is read with the .bin beside it
+    throw ConfigError({{file.path.string(), "", "is the index of token data: give the .bin beside it", "", 0}});
+  }
   const bool only_shards = tokenizer.kind() == "tokens";
   if (only_shards || is_token_shard(file.path)) {
     TokenShard shard(file.path);

@@ -47,7 +47,7 @@ TEST_F(SampleOrder, ThatWouldChangeIsRefused) {
               AllOf(HasSubstr("run.seed=5: was 1234 when " + checkpoint(2).string()), HasSubstr("--init-from")));
   EXPECT_THAT(refusal({"train.steps=4", "data.shuffle=false"}), HasSubstr("data.shuffle=false: was true"));
   std::ofstream(directory_ / "text.txt", std::ios::app) << "one line more\n";
-  EXPECT_THAT(refusal({"train.steps=4"}), HasSubstr("tokens of the training split="));
+  EXPECT_THAT(refusal({"train.steps=4"}), HasSubstr("tokens of training source 0="));
   EXPECT_EQ(checkpoint::list_checkpoints(run_dir()).size(), 1u);
 }
 

@@ -1,0 +1,42 @@
+// The index of Megatron-LM's token data (IndexedDataset, once MMapIndexedDataset, version 1): NAME.idx beside NAME.bin.
+//
+// NAME.bin holds the tokens of all sequences, one sequence after another, and nothing else. NAME.idx, little-endian and packed:
+//   9 bytes    "MMIDIDX\0\0"
+//   uint64     version, 1
+//   uint8      type of the tokens: 1 uint8, 2 int8, 3 int16, 4 int32, 5 int64, 8 uint16 (6 and 7 are floats, and no tokens)
+//   uint64     S, number of sequences
+//   uint64     D, number of document indices
+//   int32[S]   tokens of each sequence
+//   int64[S]   where each sequence begins in NAME.bin, in bytes
+//   int64[D]   the sequences that documents begin with: 0, ..., S
+//   int8[S]    modes of the sequences: of multimodal data only, which is refused
+// (megatron/core/datasets/indexed_dataset.py.) Nothing in it is trusted. Private to src/data.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace plait::data {
+
+// As a file stores a token, little-endian.
+enum class TokenType { u8, i8, i16, u16, i32, u32, i64 };
+
+std::size_t size_of(TokenType type);
+
+struct MegatronIndex {
+  TokenType type = TokenType::u16;
+  std::int64_t tokens = 0;
+  std::int64_t sequences = 0, documents = 0;
+};
+
+// NAME.idx of NAME.bin.
+std::filesystem::path megatron_index_path(const std::filesystem::path& tokens);
+
+// Whether a file begins as an index does. False for one that cannot be read.
+bool is_megatron_index(const std::filesystem::path& path);
+
+// Reads all of it once, a little at a time: every sequence has to begin where the one before it ends, and the last to end with
+// `token_bytes`, the size of NAME.bin. ConfigError naming file, offset and what is wrong.
+MegatronIndex read_megatron_index(const std::filesystem::path& path, std::uint64_t token_bytes);
+
+}  // namespace plait::data
