@@ -41,10 +41,13 @@ constexpr std::array side_files{"config.json",
                                 "tokenizer.model",
                                 "chat_template.jinja"};
 
+// Without a slash at its end.
+fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
+
 // A directory under another name until it is whole.
 class UnfinishedDirectory {
  public:
-  explicit UnfinishedDirectory(fs::path target) : target_(std::move(target)), path_(target_.string() + ".part") {
+  explicit UnfinishedDirectory(const fs::path& target) : target_(without_slash(target)), path_(target_.string() + ".part") {
     if (fs::exists(fs::symlink_status(target_)))
       throw ConfigError(target_.string() + ": exists already; name a new directory (--out)");
     if (target_.has_parent_path()) create_private_directories(target_.parent_path());
@@ -161,7 +164,7 @@ std::vector<std::string> import_model(const ImportRequest& request) {
   if (foreign.has_dropout) notes.push_back("its dropout is left out: plait computes none");
   UnfinishedDirectory unfinished(request.out);
   const fs::path& out = unfinished.path();
-  Config config = parse_config(config_text(foreign, request.out.filename().string(), tokenizer));
+  Config config = parse_config(config_text(foreign, without_slash(request.out).filename().string(), tokenizer));
   data::create_tokenizer(config)->save(out);
   // The run's own copy, so that it may be moved.
   if (!config.data.huggingface.file.empty())

@@ -133,7 +133,7 @@ TEST_F(Transformers, TrainOnAndComeOut) {
   for (const auto& [name, bytes] : before) EXPECT_NE(after.at(name), bytes) << name;
   const nlohmann::json config = nlohmann::json::parse(std::ifstream(path("out/config.json")));
   EXPECT_EQ(config["model_type"], "qwen2");
-  ASSERT_EQ(plait("import @/out --out @/again").status, 0);
+  ASSERT_EQ(plait("import @/out --out @/again/").status, 0);
   const std::string text =
       " --set launch.device=cpu --tokens " + (fixtures / "qwen2/tokens.safetensors").string() + " --logits @/";
   ASSERT_EQ(plait("eval @/tuned" + text + "a").status, 0);
