@@ -86,7 +86,7 @@ void sample(const SampleRequest& request, Device device, const std::function<voi
   const auto body = [&](launch::RankContext& rank) {
     Session session(config, tokenizer->vocab(), rank);
     session.run([&] {
-      synchronize_load(session.interpreter(), checkpoint::CheckpointReader(found.directory));
+      synchronize_load(session.interpreter(), checkpoint::CheckpointReader(found.directory), Restored::weights);
       generate(request, config, *tokenizer, session.interpreter(), on_text);
     });
   };
