@@ -63,8 +63,8 @@ class TransformersModels : public Transformers, public testing::WithParamInterfa
 
 INSTANTIATE_TEST_SUITE_P(Families, TransformersModels,
                          testing::Values("gpt2", "gpt2-untied", "llama", "llama-bf16", "llama-biases", "mistral", "qwen2"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& kind) {
+                           std::string name = kind.param;
                            std::erase(name, '-');
                            return name;
                          });
@@ -111,6 +111,29 @@ TEST_P(TransformersModels, GiveTheirLogitsAndComeOutAsTheyWentIn) {
   ASSERT_EQ(plait("import @/parts --out @/again").status, 0);
   ASSERT_EQ(plait("export @/again --out @/out2").status, 0);
   EXPECT_EQ(tensors_of(path("out2")), tensors_of(model));
+}
+
+// The same weights and batches through PyTorch's AdamW (scripts/compare-with-transformers --json), in fp32.
+TEST_P(TransformersModels, TrainAsPyTorchDoes) {
+  const fs::path model = fixtures / GetParam();
+  const nlohmann::json expected = nlohmann::json::parse(std::ifstream(model / "training.json"));
+  ASSERT_EQ(plait("import " + model.string() + " --out @/run").status, 0);
+  std::string changes;
+  for (std::string change : expected.at("overrides")) {
+    if (change.starts_with("data.train=")) change = "data.train=[" + (fixtures / "tokens.u16.bin").string() + "]";
+    changes += " --set '" + change + "'";
+  }
+  const Outcome trained =
+      plait("train --init-from @/run --set run.dir=@ --set run.name=trained --set parallel.pipeline=2" + changes);
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  std::ifstream metrics(path("trained/metrics.jsonl"));
+  std::size_t step = 0;
+  for (std::string line; std::getline(metrics, line); ++step) {
+    const nlohmann::json ours = nlohmann::json::parse(line), theirs = expected.at("steps").at(step);
+    for (const char* key : {"loss", "grad_norm"})
+      EXPECT_NEAR(ours.at(key).get<double>() / theirs.at(key).get<double>(), 1, 1e-5) << key << " of step " << step + 1;
+  }
+  EXPECT_EQ(step, 20u);
 }
 
 // A new run from imported weights, and what it learned in the other program's form.
