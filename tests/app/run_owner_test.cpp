@@ -67,6 +67,7 @@ class RunOwner : public testing::Test {
   RunOwner() {
     std::ofstream text(folder_ / "text");
     for (int i = 0; i < 400; ++i) text << "the quick brown fox jumps over the lazy dog " << i << "\n";
+    text.close();
     std::ofstream(folder_ / "job.yaml") << "run: {name: a, dir: " << folder_.string() << "}\n"
                                         << "model: {layers: 1, hidden: 16, heads: 2}\n"
                                         << "data: {train: [" << (folder_ / "text").string() << "], sequence_length: 16}\n"

@@ -258,7 +258,7 @@ bool has_own_stream(const p2p::LinkSpec& link, int rank) {
 TEST(LinkCommunicator, ACallThatFailsLeavesNoPushBehind) {
   const auto store = make_thread_rendezvous();
   const auto outcome = outcome_of_ranks(3, [&](int rank) {
-    std::atomic<bool> pushed = false;
+    std::atomic<bool> pushing = false, pushed = false;
     p2p::LinkCommunicatorSpec spec = link_group(rank, 3, 64, Transport::direct);
     spec.make_link = [&](const p2p::LinkSpec& link, Rendezvous& rendezvous) -> std::unique_ptr<p2p::Link> {
       if (!has_own_stream(link, rank)) return p2p::make_link(link, rendezvous);
@@ -267,8 +267,10 @@ TEST(LinkCommunicator, ACallThatFailsLeavesNoPushBehind) {
           [](int message) {
             if (message > 0) throw CommError("the second piece");
           },
-          [&pushed](StreamRef stream) {
-            stream.enqueue_host([&pushed] {
+          [&pushing, &pushed](StreamRef stream) {
+            stream.enqueue_host([&pushing, &pushed] {
+              pushing = true;
+              pushing.notify_all();
               std::this_thread::sleep_for(std::chrono::milliseconds(150));
               pushed = true;
             });
@@ -279,6 +281,7 @@ TEST(LinkCommunicator, ACallThatFailsLeavesNoPushBehind) {
     std::vector<float> part(32, 1), whole(96);
     const Stream stream(Device{});
     EXPECT_THROW(communicator.all_gather(stream, {part.data(), DType::f32, {32}}, {whole.data(), DType::f32, {96}}), CommError);
+    pushing.wait(false);  // the first piece has gone
     communicator.abort();
     EXPECT_THROW(stream.ref().synchronize(), CommError);  // and not before the pushes are done
     EXPECT_TRUE(pushed);

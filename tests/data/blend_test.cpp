@@ -20,7 +20,9 @@ TEST(Blend, NumbersTheSamplesOfEachSource) {
     const Blend blend(weights);
     std::vector<std::int64_t> counts(weights.size());
     for (std::int64_t n = 0; n < 3000; ++n) {
-      if (n % 97 == 0) ASSERT_EQ(blend.taken(n), counts);
+      if (n % 97 == 0) {
+        ASSERT_EQ(blend.taken(n), counts);
+      }
       const auto [source, number] = blend.at(n);
       ASSERT_EQ(number, counts[source]++) << "sample " << n;
     }
@@ -38,7 +40,9 @@ TEST(Blend, KeepsSharesOverEveryStretch) {
       for (std::size_t k = 0; k < weights.size(); ++k) {
         const double expected = weights[k] * static_cast<double>(count), taken = static_cast<double>(after[k] - before[k]);
         EXPECT_LE(std::abs(taken - expected), most / 2 + 1e-3) << "source " << k << ", " << count << " from " << from;
-        if (count >= 100'000'000) EXPECT_NEAR(taken / expected, 1, 1e-3);
+        if (count >= 100'000'000) {
+          EXPECT_NEAR(taken / expected, 1, 1e-3);
+        }
       }
     }
   }

@@ -109,9 +109,13 @@ TEST(RopeTableTest, ScalesSlowFrequenciesOnly) {
   const std::vector<double> plain = angles({}), scaled = angles(scaling);
   for (std::size_t i = 0; i < plain.size(); ++i) {
     const double turns = 100 * plain[i] / (2 * std::numbers::pi);
-    if (turns > 4) EXPECT_NEAR(scaled[i], plain[i], 1e-12) << i;
-    if (turns < 1) EXPECT_NEAR(scaled[i], plain[i] / 8, 1e-12) << i;
-    if (turns > 1 && turns < 4) EXPECT_TRUE(scaled[i] > plain[i] / 8 && scaled[i] < plain[i]) << i;
+    if (turns > 4) {
+      EXPECT_NEAR(scaled[i], plain[i], 1e-12) << i;
+    } else if (turns < 1) {
+      EXPECT_NEAR(scaled[i], plain[i] / 8, 1e-12) << i;
+    } else {
+      EXPECT_TRUE(scaled[i] > plain[i] / 8 && scaled[i] < plain[i]) << i;
+    }
   }
   EXPECT_THROW(angles({.factor = 8, .low_freq_factor = 4, .high_freq_factor = 4, .original_max_position = 100}), InternalError);
 }
