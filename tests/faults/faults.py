@@ -362,7 +362,9 @@ def second_owner(job, random, resumed_at):
     other = job.another()
     other.start(resume=job.run_dir)
     refused = other.wait()
-    if job.over() and not any(job.wait()):
+    # The run's last step was saved, and the first job is over or on its way out.
+    nothing_left = set(refused) == {0} and "nothing to do" in other.output()
+    if (nothing_left or job.over()) and not any(job.wait()):
         return FINISHED
     expect(2 in refused and set(refused) <= {2, 3}, f"statuses of the second job {refused}")
     said = other.output()
