@@ -72,7 +72,6 @@ class Evaluation {
   auto run(Work&& work) {
     return session_.run([&] {
       const checkpoint::CheckpointReader reader(request_.checkpoint);
-      expect_training_tensors(reader, plan().sizes.shape, plan().master_type, Restored::weights);
       synchronize_load(session_.interpreter(), reader, Restored::weights);
       step_ = reader.step();
       session_.interpreter().synchronize_warm_up();
