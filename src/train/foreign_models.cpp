@@ -17,6 +17,7 @@
 #include "core/file.h"
 #include "core/json_file.h"
 #include "data/tokenizer.h"
+#include "train/training_checkpoint.h"
 
 namespace plait::train {
 namespace {
@@ -131,12 +132,6 @@ std::vector<checkpoint::FileSpec> weight_files(const model::ModelShape& shape) {
   return files;
 }
 
-DType dtype_named(const fs::path& file, const std::string& name) {
-  if (name == "f32") return DType::f32;
-  if (name == "bf16") return DType::bf16;
-  throw ConfigError({{file.string() + ": dtype", name, "must be f32 or bf16", "", 0}});
-}
-
 // The form in which an imported run came; nothing of other runs.
 std::optional<hf::StoredForm> kept_form_of(const fs::path& run_dir) {
   const fs::path file = run_dir / kept_folder / kept_form;
@@ -147,7 +142,9 @@ std::optional<hf::StoredForm> kept_form_of(const fs::path& run_dir) {
       throw ConfigError(file.string() + ": " + member + " is not text");
     return json.at(member).get<std::string>();
   };
-  return hf::StoredForm{.prefix = text("prefix"), .dtype = dtype_named(file, text("dtype"))};
+  const hf::StoredForm form{.prefix = text("prefix"), .dtype = dtype_from(text("dtype"))};
+  if (form.dtype == DType::f64) throw ConfigError({{file.string() + ": dtype", "f64", "must be f32 or bf16", "", 0}});
+  return form;
 }
 
 }  // namespace
@@ -174,7 +171,7 @@ std::vector<std::string> import_model(const ImportRequest& request) {
   checkpoint::keep_config(out, config);
   create_private_directory(out / kept_folder);
   copy_side_files(request.model, out / kept_folder);
-  const nlohmann::ordered_json kept{{"prefix", form.prefix}, {"dtype", form.dtype == DType::bf16 ? "bf16" : "f32"}};
+  const nlohmann::ordered_json kept{{"prefix", form.prefix}, {"dtype", to_string(form.dtype)}};
   write_text_file(out / kept_folder / kept_form, kept.dump(2) + "\n");
 
   auto writer = checkpoint::CheckpointWriter::begin(out, 0, weight_files(shape));
@@ -208,7 +205,7 @@ std::vector<std::string> export_model(const ExportRequest& request) {
     family = hf::family_of(model);
   }
   const model::ModelShape shape = model::resolve_shape(model, model.vocab, positions);
-  reader.expect(weight_files(shape), checkpoint::training_tensors(model::parameters(shape), DType::f32));
+  expect_training_tensors(reader, shape, config.precision.compute == "fp64" ? DType::f64 : DType::f32, Restored::weights);
   hf::StoredForm form = imported.value_or(hf::StoredForm{
       .prefix = hf::usual_prefix(family), .dtype = config.precision.compute == "bf16" ? DType::bf16 : DType::f32});
   if (request.dtype) form.dtype = *request.dtype;

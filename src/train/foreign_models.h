@@ -24,14 +24,15 @@ std::vector<std::string> import_model(const ImportRequest& request);
 
 struct ExportRequest {
   std::filesystem::path run_or_checkpoint;
-  std::filesystem::path out;                 // a directory to make
-  std::optional<DType> dtype;                // f32 or bf16; nothing: as it was imported, else as the run computes
+  std::filesystem::path out;  // a directory to make
+  // f32 or bf16. Nothing: as it was imported, else bf16 where the run's precision.compute says so, and f32 (auto, fp64).
+  std::optional<DType> dtype;
   std::uint64_t most_bytes = 5'000'000'000;  // in one file, as save_pretrained() has it
 };
 
 // Writes the model as save_pretrained() does, with the tokenizer's files where they are Hugging Face's. A model that was
-// imported and not trained comes out with the tensors that went in, byte for byte. ConfigError, and nothing is left, for a
-// model that transformers has no form for, and an `out` that exists.
+// imported and not trained comes out with the tensors that went in, byte for byte. Weights of an fp64 run are rounded.
+// ConfigError, and nothing is left, for a model that transformers has no form for, and an `out` that exists.
 std::vector<std::string> export_model(const ExportRequest& request);
 
 }  // namespace plait::train

@@ -165,6 +165,36 @@ TEST_F(Transformers, TrainOnAndComeOut) {
   EXPECT_EQ(values_of(path("a")), values_of(path("b")));
 }
 
+TEST_F(Transformers, RoundTheWeightsOfARunInDoublePrecision) {
+  write("tokens.u16.bin", [] {
+    std::string shard;
+    for (int i = 0; i < 2000; ++i) shard += static_cast<char>(i * i % 61), shard += '\0';
+    return shard;
+  }());
+  write("c.yaml",
+        "run: {name: run, dir: " + folder.path() + "}\n" +
+            "model: {layers: 2, hidden: 16, heads: 2, ffn: 24, vocab: 61, norm: rms_norm, mlp: swiglu, position: rope, "
+            "bias: false, tie_embeddings: false}\n"
+            "precision: {compute: fp64}\n"
+            "launch: {device: cpu}\n"
+            "data: {train: [" +
+            path("tokens.u16.bin") +
+            "], tokenizer: tokens, sequence_length: 16}\n"
+            "train: {steps: 2, global_batch: 4, micro_batch: 2}\n");
+  const Outcome trained = plait("train @/c.yaml");
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  const Outcome exported = plait("export @/run --out @/out");
+  ASSERT_EQ(exported.status, 0) << exported.errors;
+  for (const auto& [name, bytes] : tensors_of(path("out"))) EXPECT_TRUE(bytes.starts_with("f32:")) << name;
+  ASSERT_EQ(plait("import @/out --out @/again").status, 0);
+  const std::string text = " --tokens " + (fixtures / "qwen2/tokens.safetensors").string() + " --logits @/";
+  ASSERT_EQ(plait("eval @/run" + text + "a").status, 0);
+  ASSERT_EQ(plait("eval @/again --set launch.device=cpu" + text + "b").status, 0);
+  const std::vector<float> ours = values_of(path("a")), again = values_of(path("b"));
+  ASSERT_EQ(again.size(), ours.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(again[i], ours[i], 1e-5);
+}
+
 TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   copy("llama");
   const auto refusal = [&](const std::string& field, const nlohmann::json& value) {
