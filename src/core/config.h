@@ -13,6 +13,7 @@
 
 #include "core/choices.h"
 #include "core/config_limits.h"
+#include "core/data_config.h"
 #include "core/schedule_table.h"
 #include "core/study_config.h"
 
@@ -104,88 +105,6 @@ struct ModelConfig {
     k.key("qkv_bias", &ModelConfig::qkv_bias, k.yes_or_no(), "Bias in the query/key/value projection.");
     k.auto_key("max_sequence", &ModelConfig::max_sequence, k.whole(1, limits::sequence),
                "Rows of the learned position table: the longest sequence the model can take. `auto`: `data.sequence_length`.");
-  }
-};
-
-struct SentencePieceConfig {
-  std::int64_t vocab = 0;  // > 0: train a model of this size on data.train
-  std::string model;       // else: path of an existing .model file
-
-  template <typename Keys>
-  static void declare(Keys& k) {
-    k.auto_key("vocab", &SentencePieceConfig::vocab, k.whole(8, limits::pieces),
-               "Train a unigram model of this many pieces on the training text and keep it in the run directory. `auto`: use "
-               "`model`.");
-    k.key("model", &SentencePieceConfig::model, k.any("a path, or empty"), "An existing SentencePiece `.model` file.");
-  }
-};
-
-struct HuggingFaceConfig {
-  std::string file;  // path of a tokenizer.json
-
-  template <typename Keys>
-  static void declare(Keys& k) {
-    k.key("file", &HuggingFaceConfig::file, k.any("a path, or empty"),
-          "A `tokenizer.json` of Hugging Face's `tokenizers`: byte-level BPE, as GPT-2, Llama 3 and Qwen have it. The ids are "
-          "those "
-          "of `tokenizers` without special tokens. Broken UTF-8 is read as U+FFFD.");
-  }
-};
-
-// One of several sources that training is blended of.
-struct DataSourceConfig {
-  std::vector<std::string> files;  // globs
-  double weight = 1.0;             // in proportion to the others'
-  friend bool operator==(const DataSourceConfig&, const DataSourceConfig&) = default;
-};
-
-struct DataConfig {
-  std::vector<std::string> train;         // globs: text files, or token shards (*.bin)
-  std::vector<DataSourceConfig> sources;  // instead of `train`
-  std::vector<std::string> validation;    // empty: `validation_fraction` of each training file's end
-  double validation_fraction = 0.1;
-  std::string tokenizer =
-      "bytes";  // bytes | sentencepiece | huggingface | tokens (data is token shards already) | random (for benchmarks)
-  SentencePieceConfig sentencepiece;
-  HuggingFaceConfig huggingface;
-  std::int64_t sequence_length = 256;
-  bool shuffle = true;
-
-  std::vector<DataSourceConfig> training_sources() const;  // `sources`, or `train` as the only one
-  std::vector<std::string> training_files() const;         // the globs of all of them
-  const char* training_key() const { return sources.empty() ? "data.train" : "data.sources"; }
-
-  template <typename Keys>
-  static void declare(Keys& k) {
-    k.key("train", &DataConfig::train, k.globs(),
-          "Files to train on. `*` and `?` match within a folder, `**` any depth. Text for `bytes`, `sentencepiece` and "
-          "`huggingface`, shards for `tokens`. Quote a glob that begins with `*`, which YAML reads as an alias.");
-    k.key(
-        "sources", &DataConfig::sources, k.data_sources(),
-        "Several sources to train on, in place of `train`: `[{files: [code/**], weight: 0.7}, {files: [books/*.bin], weight: "
-        "0.3}]`. Of any stretch of samples each has its share, its weight over the sum of all, and goes through its own epochs "
-        "(docs/data.md). `files` are as in `train`; `weight` may be left out, and is 1 then.");
-    k.key("validation", &DataConfig::validation, k.globs(),
-          "Files to validate on. Empty: the last `validation_fraction` of each training file, which is then not trained on; of "
-          "several sources in the shares of their weights.");
-    k.key("validation_fraction", &DataConfig::validation_fraction, k.fraction_below_one(),
-          "Share of each training file that is kept for validation while `validation` is empty. 0: no validation.");
-    k.key("tokenizer", &DataConfig::tokenizer, k.one_of({"bytes", "sentencepiece", "huggingface", "tokens", "random"}),
-          "`bytes`: every byte is a token. `sentencepiece`: see `data.sentencepiece`; may be written `tokenizer: "
-          "{sentencepiece: {vocab: 8192}}`. `huggingface`: see `data.huggingface`; may be written `tokenizer: {file: "
-          "tokenizer.json}`. With all three, a `*.bin` file that begins with a shard's magic number, or has an index "
-          "of Megatron-LM beside it, is a shard made with that tokenizer (`plait data pack`). `tokens`: all files are "
-          "token shards, of llm.c and modded-nanogpt (header of 256 int32, magic 20240520 or 20240801), of nanoGPT "
-          "(raw uint16, named `train.bin`, `val.bin` or `*.u16.bin`), or of Megatron-LM (`*.bin` with its `*.idx` "
-          "beside it); tokens are checked against `model.vocab` as they are used. `random`: uniform random tokens, no "
-          "files, for benchmarks.");
-    k.section("sentencepiece", &DataConfig::sentencepiece, "For `data.tokenizer: sentencepiece`: exactly one of the two.");
-    k.section("huggingface", &DataConfig::huggingface, "For `data.tokenizer: huggingface`.");
-    k.key("sequence_length", &DataConfig::sequence_length, k.whole(1, limits::sequence),
-          "Tokens in a sequence. Attention does not cross sequences.");
-    k.key("shuffle", &DataConfig::shuffle, k.yes_or_no(),
-          "Go through the training text in an order of its own in each epoch; off: as it lies. Either way every window of "
-          "`sequence_length` tokens comes once in an epoch (docs/data.md).");
   }
 };
 

@@ -1,4 +1,4 @@
-#include "core/config.h"
+#include "core/data_config.h"
 
 namespace plait {
 
