@@ -126,6 +126,8 @@ std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
   return buffers;
 }
 
+DType master_type(const Config& config) { return config.precision.compute == "fp64" ? DType::f64 : DType::f32; }
+
 JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
                        StageSplits* splits) {
   const std::int64_t micro_batch = config.train.micro_batch;
@@ -153,7 +155,7 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                 .compute = compute,
                 .recompute = config.parallel.recompute.value()},
       .gradient_type = gradients,
-      .master_type = compute == DType::f64 ? DType::f64 : DType::f32,
+      .master_type = master_type(config),
       .separate_master = true,
       .braids = choose_braids(config, layout),
       .micro_batches = static_cast<int>(config.train.global_batch / per_round),

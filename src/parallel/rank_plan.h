@@ -96,6 +96,9 @@ struct ReceivedBuffer {
 };
 std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan);
 
+// Of master weights and moments, on any device; checkpoints hold them so.
+DType master_type(const Config& config);
+
 // How the segments are cut into the stages of `map`: as parallel.stages says, or by FLOPs. ConfigError if there are too few.
 std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const StageMap& map,
                                     StageSplits* splits = nullptr);

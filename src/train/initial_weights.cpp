@@ -8,6 +8,7 @@
 #include "checkpoint/training_tensors.h"
 #include "core/error.h"
 #include "model/parameters.h"
+#include "parallel/rank_plan.h"
 #include "train/learning_rate.h"
 #include "train/training_checkpoint.h"
 
@@ -160,7 +161,7 @@ DType stored_type(const checkpoint::CheckpointReader& reader, const std::vector<
 void compare_contents(const Config& config, const checkpoint::CheckpointReader& reader,
                       const std::vector<model::Parameter>& parameters, Comparison& comparison) {
   const std::string name = reader.directory().string();
-  const bool wide = config.precision.compute == "fp64", stored_wide = stored_type(reader, parameters) == DType::f64;
+  const bool wide = parallel::master_type(config) == DType::f64, stored_wide = stored_type(reader, parameters) == DType::f64;
   if (wide != stored_wide) {
     comparison.differs("precision.compute", config.precision.compute,
                        fmt::format("must {}be fp64: the weights of {} are stored as {}", stored_wide ? "" : "not ", name,
@@ -215,7 +216,7 @@ InitialWeights open_initial_weights(const Config& config) {
   compare_contents(config, reader, parameters, comparison);
   comparison.finish();
   // What no configuration says, the tensors do.
-  expect_training_tensors(reader, shape, config.precision.compute == "fp64" ? DType::f64 : DType::f32,
+  expect_training_tensors(reader, shape, parallel::master_type(config),
                           wanted.optimizer ? Restored::everything : Restored::weights);
 
   if (wanted.optimizer && before && reader.step() > 0) weights.notes.push_back(learning_rates(*before, config, reader.step()));
