@@ -17,6 +17,7 @@
 #include "core/file.h"
 #include "core/json_file.h"
 #include "data/tokenizer.h"
+#include "parallel/rank_plan.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -142,9 +143,11 @@ std::optional<hf::StoredForm> kept_form_of(const fs::path& run_dir) {
       throw ConfigError(file.string() + ": " + member + " is not text");
     return json.at(member).get<std::string>();
   };
-  const hf::StoredForm form{.prefix = text("prefix"), .dtype = dtype_from(text("dtype"))};
-  if (form.dtype == DType::f64) throw ConfigError({{file.string() + ": dtype", "f64", "must be f32 or bf16", "", 0}});
-  return form;
+  const std::string dtype = text("dtype");
+  for (const DType known : {DType::f32, DType::bf16}) {
+    if (dtype == to_string(known)) return hf::StoredForm{.prefix = text("prefix"), .dtype = known};
+  }
+  throw ConfigError({{file.string() + ": dtype", dtype, "must be f32 or bf16", "", 0}});
 }
 
 }  // namespace
@@ -205,7 +208,7 @@ std::vector<std::string> export_model(const ExportRequest& request) {
     family = hf::family_of(model);
   }
   const model::ModelShape shape = model::resolve_shape(model, model.vocab, positions);
-  expect_training_tensors(reader, shape, config.precision.compute == "fp64" ? DType::f64 : DType::f32, Restored::weights);
+  expect_training_tensors(reader, shape, parallel::master_type(config), Restored::weights);
   hf::StoredForm form = imported.value_or(hf::StoredForm{
       .prefix = hf::usual_prefix(family), .dtype = config.precision.compute == "bf16" ? DType::bf16 : DType::f32});
   if (request.dtype) form.dtype = *request.dtype;

@@ -57,6 +57,12 @@ class Transformers : public ProgramTest {
     config[nlohmann::json::json_pointer("/" + field)] = value;
     std::ofstream(path("hf/config.json")) << config;
   }
+  // A shard of 2000 tokens below 61.
+  std::string write_tokens() {
+    std::string shard;
+    for (int i = 0; i < 2000; ++i) shard += static_cast<char>(i * i % 61), shard += '\0';
+    return write("train.u16.bin", shard);
+  }
 };
 
 class TransformersModels : public Transformers, public testing::WithParamInterface<const char*> {};
@@ -140,14 +146,8 @@ TEST_P(TransformersModels, TrainAsPyTorchDoes) {
 TEST_F(Transformers, TrainOnAndComeOut) {
   ASSERT_EQ(plait("import " + (fixtures / "qwen2").string() + " --out @/run").status, 0);
   EXPECT_EQ(plait("sample @/run --cpu --prompt x").status, 2);  // there is no tokenizer
-  std::ofstream(path("tokens.bin"), std::ios::binary) << [] {
-    std::string shard;
-    for (int i = 0; i < 2000; ++i) shard += static_cast<char>(i * i % 61), shard += '\0';
-    return shard;
-  }();
-  fs::rename(path("tokens.bin"), path("train.u16.bin"));
   const Outcome trained = plait("train --init-from @/run --set run.name=tuned --set run.dir=" + folder.path() +
-                                " --set 'data.train=[" + path("train.u16.bin") +
+                                " --set 'data.train=[" + write_tokens() +
                                 "]' --set data.sequence_length=16 --set train.steps=3 --set train.global_batch=4 "
                                 "--set launch.device=cpu --set log.tensorboard=false");
   ASSERT_EQ(trained.status, 0) << trained.errors;
@@ -166,11 +166,6 @@ TEST_F(Transformers, TrainOnAndComeOut) {
 }
 
 TEST_F(Transformers, RoundTheWeightsOfARunInDoublePrecision) {
-  write("tokens.u16.bin", [] {
-    std::string shard;
-    for (int i = 0; i < 2000; ++i) shard += static_cast<char>(i * i % 61), shard += '\0';
-    return shard;
-  }());
   write("c.yaml",
         "run: {name: run, dir: " + folder.path() + "}\n" +
             "model: {layers: 2, hidden: 16, heads: 2, ffn: 24, vocab: 61, norm: rms_norm, mlp: swiglu, position: rope, "
@@ -178,7 +173,7 @@ TEST_F(Transformers, RoundTheWeightsOfARunInDoublePrecision) {
             "precision: {compute: fp64}\n"
             "launch: {device: cpu}\n"
             "data: {train: [" +
-            path("tokens.u16.bin") +
+            write_tokens() +
             "], tokenizer: tokens, sequence_length: 16}\n"
             "train: {steps: 2, global_batch: 4, micro_batch: 2}\n");
   const Outcome trained = plait("train @/c.yaml");
@@ -193,6 +188,9 @@ TEST_F(Transformers, RoundTheWeightsOfARunInDoublePrecision) {
   const std::vector<float> ours = values_of(path("a")), again = values_of(path("b"));
   ASSERT_EQ(again.size(), ours.size());
   for (std::size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(again[i], ours[i], 1e-5);
+
+  write("again/huggingface/form.json", R"({"prefix": "", "dtype": "fp32"})");
+  EXPECT_THAT(refused("export @/again --out @/out2"), HasSubstr("form.json: dtype=fp32: must be f32 or bf16"));
 }
 
 TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
