@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "checkpoint/huggingface/weights.h"
 #include "commands.h"
 #include "train/foreign_models.h"
 
@@ -35,14 +36,15 @@ void add_import_commands(CLI::App& app, int& status) {
       ->required();
   command->add_option("--out", out->out, "Directory to make")->required()->type_name("HF_DIR");
   command
-      ->add_option("--dtype", *dtype,
-                   "Of the tensors: f32 or bf16; by default as they were imported, else as precision.compute says (auto: f32)")
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->add_option(
+          "--dtype", *dtype,
+          "Of the tensors: f32, f16 or bf16; by default as they were imported, else as precision.compute says (auto: f32)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
   command->add_option("--max-shard-bytes", out->most_bytes, "Of one safetensors file")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->callback([out, dtype, &status] {
-    if (!dtype->empty()) out->dtype = dtype_from(*dtype);
+    out->dtype = checkpoint::huggingface::weight_type_named(*dtype);
     print_notes(train::export_model(*out));
     status = 0;
   });

@@ -19,8 +19,12 @@ constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference implem
 constexpr std::size_t max_dims = 16;
 constexpr int deepest_header = 8;
 
-constexpr std::array<std::pair<std::string_view, DType>, 5> dtype_names{
-    {{"F32", DType::f32}, {"F64", DType::f64}, {"BF16", DType::bf16}, {"I32", DType::i32}, {"U8", DType::u8}}};
+constexpr std::array<std::pair<std::string_view, DType>, 6> dtype_names{{{"F32", DType::f32},
+                                                                         {"F64", DType::f64},
+                                                                         {"BF16", DType::bf16},
+                                                                         {"F16", DType::f16},
+                                                                         {"I32", DType::i32},
+                                                                         {"U8", DType::u8}}};
 
 std::string_view name_of(DType dtype) {
   for (const auto& [name, type] : dtype_names) {

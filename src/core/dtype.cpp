@@ -1,5 +1,6 @@
 #include "core/dtype.h"
 
+#include <cmath>
 #include <string>
 
 #include "core/error.h"
@@ -13,6 +14,7 @@ std::size_t size_of(DType dtype) {
     case DType::bf16: return 2;
     case DType::i32: return 4;
     case DType::u8: return 1;
+    case DType::f16: return 2;
   }
   throw InternalError("size_of: unknown dtype");
 }
@@ -24,6 +26,7 @@ std::string_view to_string(DType dtype) {
     case DType::bf16: return "bf16";
     case DType::i32: return "i32";
     case DType::u8: return "u8";
+    case DType::f16: return "f16";
   }
   throw InternalError("to_string: unknown dtype");
 }
@@ -33,6 +36,32 @@ DType dtype_from(std::string_view name) {
   if (name == "f64" || name == "fp64") return DType::f64;
   if (name == "bf16") return DType::bf16;
   throw ConfigError("unknown element type '" + std::string(name) + "': use fp32, fp64 or bf16");
+}
+
+Float16::Float16(float value) {
+  const auto wide = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (wide >> 16) & 0x8000u, magnitude = wide & 0x7fffffffu;
+  std::uint32_t rounded = 0;
+  if (magnitude > 0x7f800000u) {
+    rounded = 0x7e00u | ((magnitude >> 13) & 0x3ffu);  // a NaN stays a NaN, and quiet
+  } else if (magnitude >= 0x47800000u) {               // 65536
+    rounded = 0x7c00u;
+  } else if (magnitude >= 0x38800000u) {  // 2^-14: normal. A carry goes on into the exponent, up to infinity.
+    rounded = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  } else {  // multiples of 2^-24, which nearbyint rounds to even
+    rounded = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(std::bit_cast<float>(magnitude), 24)));
+  }
+  bits = static_cast<std::uint16_t>(sign | rounded);
+}
+
+Float16::operator float() const {
+  const std::uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1fu, fraction = bits & 0x3ffu;
+  if (exponent == 0) {
+    const float magnitude = std::ldexp(static_cast<float>(fraction), -24);
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
+  }
+  const std::uint32_t wide = exponent == 0x1fu ? 0xffu : exponent + (127 - 15);
+  return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
 }
 
 }  // namespace plait

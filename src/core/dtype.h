@@ -1,4 +1,4 @@
-// Element types, and bfloat16 for the host.
+// Element types, and the two of 16 bits for the host.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,8 @@
 
 namespace plait {
 
-enum class DType : std::uint8_t { f32, f64, bf16, i32, u8 };
+// f16 is a form that weights are stored in; nothing computes with it.
+enum class DType : std::uint8_t { f32, f64, bf16, i32, u8, f16 };
 
 std::size_t size_of(DType dtype);         // bytes per element
 std::string_view to_string(DType dtype);  // "f32", "bf16", ...
@@ -29,6 +30,14 @@ struct BFloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
+// IEEE 754 binary16 storage for host code, rounded to nearest even.
+struct Float16 {
+  std::uint16_t bits = 0;
+  Float16() = default;
+  explicit Float16(float value);  // from 65520 on: infinity
+  explicit operator float() const;
+};
+
 // The DType of a host element type: dtype_of<float> == DType::f32.
 template <typename T>
 inline constexpr DType dtype_of = [] {
@@ -41,6 +50,8 @@ template <>
 inline constexpr DType dtype_of<double> = DType::f64;
 template <>
 inline constexpr DType dtype_of<BFloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<Float16> = DType::f16;
 template <>
 inline constexpr DType dtype_of<std::int32_t> = DType::i32;
 template <>

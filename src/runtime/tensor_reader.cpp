@@ -13,17 +13,22 @@ void TensorReader::synchronize_scan(View view, const std::function<void(std::spa
     stream_.copy(staging_, static_cast<char*>(view.data) + done * size_of(view.dtype), count * size_of(view.dtype));
     stream_.synchronize();
     values.resize(count);
+    const auto widen = [](auto value) {
+      if constexpr (std::is_arithmetic_v<decltype(value)>)
+        return static_cast<double>(value);
+      else
+        return static_cast<double>(static_cast<float>(value));
+    };
     const auto convert = [&](const auto* from) {
-      for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<double>(from[i]);
+      for (std::size_t i = 0; i < count; ++i) values[i] = widen(from[i]);
     };
     switch (view.dtype) {
       case DType::f32: convert(static_cast<const float*>(staging_)); break;
       case DType::f64: convert(static_cast<const double*>(staging_)); break;
       case DType::i32: convert(static_cast<const std::int32_t*>(staging_)); break;
       case DType::u8: convert(static_cast<const std::uint8_t*>(staging_)); break;
-      case DType::bf16:
-        for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(static_cast<const BFloat16*>(staging_)[i]);
-        break;
+      case DType::bf16: convert(static_cast<const BFloat16*>(staging_)); break;
+      case DType::f16: convert(static_cast<const Float16*>(staging_)); break;
     }
     look(values);
   }

@@ -144,10 +144,9 @@ std::optional<hf::StoredForm> kept_form_of(const fs::path& run_dir) {
     return json.at(member).get<std::string>();
   };
   const std::string dtype = text("dtype");
-  for (const DType known : {DType::f32, DType::bf16}) {
-    if (dtype == to_string(known)) return hf::StoredForm{.prefix = text("prefix"), .dtype = known};
-  }
-  throw ConfigError({{file.string() + ": dtype", dtype, "must be f32 or bf16", "", 0}});
+  const std::optional<DType> known = hf::weight_type_named(dtype);
+  if (!known) throw ConfigError({{file.string() + ": dtype", dtype, "must be f32, f16 or bf16", "", 0}});
+  return hf::StoredForm{.prefix = text("prefix"), .dtype = *known};
 }
 
 }  // namespace
@@ -215,7 +214,7 @@ std::vector<std::string> export_model(const ExportRequest& request) {
 
   UnfinishedDirectory unfinished(request.out);
   const fs::path& out = unfinished.path();
-  const std::string dtype = form.dtype == DType::bf16 ? "bfloat16" : "float32";
+  const std::string dtype = form.dtype == DType::bf16 ? "bfloat16" : form.dtype == DType::f16 ? "float16" : "float32";
   if (imported) {
     copy_side_files(kept, out);
     nlohmann::ordered_json json = nlohmann::ordered_json::parse(read_text(out / "config.json", most_side_bytes));

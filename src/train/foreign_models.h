@@ -25,7 +25,7 @@ std::vector<std::string> import_model(const ImportRequest& request);
 struct ExportRequest {
   std::filesystem::path run_or_checkpoint;
   std::filesystem::path out;  // a directory to make
-  // f32 or bf16. Nothing: as it was imported, else bf16 where the run's precision.compute says so, and f32 (auto, fp64).
+  // f32, f16 or bf16. Nothing: as it was imported, else bf16 where the run's precision.compute says so, and f32 (auto, fp64).
   std::optional<DType> dtype;
   std::uint64_t most_bytes = 5'000'000'000;  // in one file, as save_pretrained() has it
 };

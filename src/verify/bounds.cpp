@@ -16,7 +16,8 @@ double unit_roundoff(DType type) {
     case DType::f32: return std::ldexp(1.0, -24);
     case DType::f64: return std::ldexp(1.0, -53);
     case DType::i32:
-    case DType::u8: break;
+    case DType::u8:
+    case DType::f16: break;
   }
   throw InternalError("unit_roundoff: not a type to compute in");
 }

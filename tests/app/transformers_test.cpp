@@ -68,7 +68,8 @@ class Transformers : public ProgramTest {
 class TransformersModels : public Transformers, public testing::WithParamInterface<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Families, TransformersModels,
-                         testing::Values("gpt2", "gpt2-untied", "llama", "llama-bf16", "llama-biases", "mistral", "qwen2"),
+                         testing::Values("gpt2", "gpt2-untied", "llama", "llama-bf16", "llama-f16", "llama-biases", "mistral",
+                                         "qwen2"),
                          [](const auto& kind) {
                            std::string name = kind.param;
                            std::erase(name, '-');
@@ -190,7 +191,20 @@ TEST_F(Transformers, RoundTheWeightsOfARunInDoublePrecision) {
   for (std::size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(again[i], ours[i], 1e-5);
 
   write("again/huggingface/form.json", R"({"prefix": "", "dtype": "fp32"})");
-  EXPECT_THAT(refused("export @/again --out @/out2"), HasSubstr("form.json: dtype=fp32: must be f32 or bf16"));
+  EXPECT_THAT(refused("export @/again --out @/out2"), HasSubstr("form.json: dtype=fp32: must be f32, f16 or bf16"));
+}
+
+TEST_F(Transformers, AreNotRoundedToInfinity) {
+  copy("llama");
+  {
+    const File file = File::open_write(path("hf/model.safetensors"));
+    const float large = 1e6F;
+    file.write_at(checkpoint::read_safetensors_layout(file).tensors.at(0).offset, &large, sizeof large);
+  }
+  ASSERT_EQ(plait("import @/hf --out @/run").status, 0);
+  EXPECT_THAT(refused("export @/run --out @/out --dtype f16"), AllOf(HasSubstr("which f16 cannot hold"), HasSubstr("1000000")));
+  EXPECT_FALSE(fs::exists(path("out")));
+  EXPECT_EQ(plait("export @/run --out @/out --dtype bf16").status, 0);
 }
 
 TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {

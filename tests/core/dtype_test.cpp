@@ -79,5 +79,40 @@ TEST(BFloat16Test, ErrorIsAtMostHalfAStep) {
   }
 }
 
+TEST(Float16Test, EveryValueSurvivesTheRoundTrip) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    Float16 value;
+    value.bits = static_cast<std::uint16_t>(bits);
+    const auto wide = static_cast<float>(value);
+    if (std::isnan(wide)) {
+      EXPECT_TRUE(std::isnan(static_cast<float>(Float16(wide))));
+    } else {
+      EXPECT_EQ(Float16(wide).bits, bits);
+    }
+  }
+}
+
+TEST(Float16Test, RoundsToTheNearestOfItsValuesAndTiesToEven) {
+  for (std::uint32_t bits = 0; bits + 1 < 0x7c00; ++bits) {  // of each two neighbours, also where numbers lose their width
+    Float16 low, high;
+    low.bits = static_cast<std::uint16_t>(bits), high.bits = static_cast<std::uint16_t>(bits + 1);
+    const float a = static_cast<float>(low), b = static_cast<float>(high), middle = a + (b - a) / 2;
+    EXPECT_EQ(Float16(middle).bits, bits % 2 == 0 ? bits : bits + 1);
+    EXPECT_EQ(Float16(std::nextafter(middle, 0.0F)).bits, bits);
+    EXPECT_EQ(Float16(std::nextafter(middle, b)).bits, bits + 1);
+    EXPECT_EQ(Float16(-middle).bits, Float16(middle).bits | 0x8000);
+  }
+}
+
+TEST(Float16Test, KnowsItsLimits) {
+  EXPECT_EQ(static_cast<float>(Float16(1.0F)), 1.0F);
+  EXPECT_EQ(static_cast<float>(Float16(65519.996F)), 65504.0F);
+  EXPECT_TRUE(std::isinf(static_cast<float>(Float16(65520.0F))));
+  EXPECT_TRUE(std::isinf(static_cast<float>(Float16(1e30F))));
+  EXPECT_EQ(static_cast<float>(Float16(std::ldexp(1.0F, -24))), std::ldexp(1.0F, -24));
+  EXPECT_EQ(Float16(std::ldexp(1.0F, -25)).bits, 0);
+  EXPECT_EQ(size_of(DType::f16), sizeof(Float16));
+}
+
 }  // namespace
 }  // namespace plait

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "test_paths.h"
+#include "topology/describe.h"
 #include "topology/topology_json.h"
 #include "topology_files.h"
 

@@ -27,8 +27,8 @@ struct ForeignModel {
 // not at all, quantised weights, ...), for a field that is missing, and for one that is no such number.
 ForeignModel read_model(const std::filesystem::path& directory);
 
-// The family that a model of plait is one of, and the config.json for it. `dtype`: "float32" or "bfloat16". ConfigError naming
-// the key where no family has that.
+// The family that a model of plait is one of, and the config.json for it. `dtype`: "float32", "float16" or "bfloat16".
+// ConfigError naming the key where no family has that.
 std::string family_of(const ModelConfig& model);
 std::string config_json(const ModelConfig& model, std::int64_t positions, const std::string& dtype);
 

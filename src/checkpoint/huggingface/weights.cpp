@@ -3,6 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -19,6 +21,9 @@ constexpr const char* index_file = "model.safetensors.index.json";
 constexpr std::uint64_t most_index_bytes = std::uint64_t{64} << 20;
 constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
 constexpr std::size_t most_problems = 20;
+constexpr std::array weight_types{DType::f32, DType::f16, DType::bf16};
+
+bool is_weight_type(DType type) { return std::ranges::find(weight_types, type) != weight_types.end(); }
 
 // A file of the same directory.
 bool is_plain_name(const std::string& name) {
@@ -64,13 +69,32 @@ std::vector<float> read_stored(const CheckpointReader& checkpoint, const std::st
   return values;
 }
 
+template <typename T>
+void put_rounded(const File& file, std::uint64_t at, std::span<const float> values) {
+  std::vector<T> narrow(values.size());
+  std::ranges::transform(values, narrow.begin(), [](float value) { return T(value); });
+  file.write_at(at, narrow.data(), narrow.size() * sizeof(T));
+}
+
+template <typename T>
+void read_widened(const File& file, std::uint64_t at, std::span<float> out) {
+  std::vector<T> narrow(out.size());
+  file.read_at(at, narrow.data(), narrow.size() * sizeof(T));
+  std::ranges::transform(narrow, out.begin(), [](T value) { return static_cast<float>(value); });
+}
+
 // Writes elements from `first` on.
 void put(const File& file, const PlacedTensor& tensor, std::int64_t first, std::span<const float> values) {
   const std::uint64_t at = tensor.offset + static_cast<std::uint64_t>(first) * size_of(tensor.spec.dtype);
   if (tensor.spec.dtype == DType::f32) return file.write_at(at, values.data(), values.size_bytes());
-  std::vector<BFloat16> narrow(values.size());
-  std::ranges::transform(values, narrow.begin(), [](float value) { return BFloat16(value); });
-  file.write_at(at, narrow.data(), narrow.size() * sizeof(BFloat16));
+  if (tensor.spec.dtype == DType::bf16) return put_rounded<BFloat16>(file, at, values);
+  const auto too_large = [](float value) { return std::isfinite(value) && std::isinf(static_cast<float>(Float16(value))); };
+  if (const auto found = std::ranges::find_if(values, too_large); found != values.end()) {
+    throw ConfigError(
+        fmt::format("{}: tensor '{}' has {}, which f16 cannot hold (at most 65504): export with --dtype bf16 or f32",
+                    file.path().string(), tensor.spec.name, *found));
+  }
+  put_rounded<Float16>(file, at, values);
 }
 
 struct Stored {
@@ -168,13 +192,15 @@ void ForeignTensors::read(const std::string& name, std::int64_t first, std::span
   require(first >= 0 && first + std::ssize(out) <= spec.elements(), "ForeignTensors::read: outside the tensor");
   const std::uint64_t at = placed.offset + static_cast<std::uint64_t>(first) * size_of(spec.dtype);
   if (spec.dtype == DType::f32) return files_[file].read_at(at, out.data(), out.size_bytes());
-  if (spec.dtype != DType::bf16) {
-    throw ConfigError(fmt::format("{}: tensor '{}' is {}; weights must be F32 or BF16", files_[file].path().string(), name,
-                                  to_string(spec.dtype)));
-  }
-  std::vector<BFloat16> narrow(out.size());
-  files_[file].read_at(at, narrow.data(), narrow.size() * sizeof(BFloat16));
-  std::ranges::transform(narrow, out.begin(), [](BFloat16 value) { return static_cast<float>(value); });
+  if (spec.dtype == DType::bf16) return read_widened<BFloat16>(files_[file], at, out);
+  if (spec.dtype == DType::f16) return read_widened<Float16>(files_[file], at, out);
+  throw ConfigError(fmt::format("{}: tensor '{}' is {}; weights must be F32, F16 or BF16", files_[file].path().string(), name,
+                                to_string(spec.dtype)));
+}
+
+std::optional<DType> weight_type_named(std::string_view name) {
+  const auto found = std::ranges::find(weight_types, name, [](DType type) { return to_string(type); });
+  return found == weight_types.end() ? std::nullopt : std::optional(*found);
 }
 
 StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& model, const model::ModelShape& shape) {
@@ -197,8 +223,8 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
       if (const std::vector<std::int64_t> expected = stored_shape(mapped, piece); spec.shape != expected)
         problems.push_back(
             {piece.tensor, shape_text(spec.shape), "must be " + shape_text(expected) + " by config.json", "", 0});
-      if (spec.dtype != DType::f32 && spec.dtype != DType::bf16)
-        problems.push_back({piece.tensor, std::string(to_string(spec.dtype)), "must be F32 or BF16", "", 0});
+      if (!is_weight_type(spec.dtype))
+        problems.push_back({piece.tensor, std::string(to_string(spec.dtype)), "must be F32, F16 or BF16", "", 0});
       if (std::exchange(is_first, false)) form.dtype = spec.dtype;
     }
   }

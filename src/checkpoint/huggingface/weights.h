@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/checkpoint_reader.h"
@@ -25,7 +27,7 @@ class ForeignTensors {
   std::vector<std::string> names() const;
   // With its name. ConfigError if there is none.
   const TensorSpec& tensor(const std::string& name) const;
-  // Elements [first, first + out.size()), as fp32. ConfigError unless the tensor is F32 or BF16.
+  // Elements [first, first + out.size()), as fp32. ConfigError unless the tensor is F32, F16 or BF16.
   void read(const std::string& name, std::int64_t first, std::span<float> out) const;
 
  private:
@@ -35,10 +37,13 @@ class ForeignTensors {
   std::map<std::string, std::pair<std::size_t, PlacedTensor>> tensors_;
 };
 
+// The element type of weights that is called so: f32, f16 or bf16. Nothing for any other name.
+std::optional<DType> weight_type_named(std::string_view name);
+
 // How the weights were stored, to be stored so again.
 struct StoredForm {
   std::string prefix;        // see map_parameters()
-  DType dtype = DType::f32;  // of the first tensor; f32 or bf16
+  DType dtype = DType::f32;  // of the first tensor; f32, f16 or bf16
 };
 
 // ConfigError, with every tensor that is missing, is of another shape or belongs to no parameter.
@@ -52,7 +57,7 @@ void read_parameters(const ForeignTensors& tensors, const std::string& family, c
 
 // The other way: writes model.safetensors, or model-00001-of-0000N.safetensors with an index where all tensors take more than
 // `most_bytes` (each file has one tensor at least), into an existing directory. Weights that are stored as fp64 are rounded
-// too.
+// too. ConfigError naming the tensor and the remedy for a number that is too large for f16.
 void write_tensors(const CheckpointReader& checkpoint, const std::string& family, const model::ModelShape& shape,
                    const StoredForm& form, std::uint64_t most_bytes, const std::filesystem::path& directory);
 

@@ -18,6 +18,7 @@ ncclDataType_t nccl_type(DType dtype) {
     case DType::bf16: return ncclBfloat16;
     case DType::i32: return ncclInt32;
     case DType::u8: return ncclUint8;
+    case DType::f16: return ncclFloat16;
   }
   throw InternalError("NCCL has no such element type");
 }

@@ -31,6 +31,7 @@ def models():
     yield "llama-biases", t.LlamaConfig(**SIZES, head_dim=6, attention_bias=True, mlp_bias=True), {}
     yield "mistral", t.MistralConfig(**SIZES, num_key_value_heads=1, sliding_window=None), dict(max_shard_size=6000)
     yield "qwen2", t.Qwen2Config(**SIZES, num_key_value_heads=2, tie_word_embeddings=True, rope_theta=1e6), {}
+    yield "llama-f16", t.LlamaConfig(**SIZES, num_key_value_heads=2), dict(dtype=torch.float16)
 
 
 def main():

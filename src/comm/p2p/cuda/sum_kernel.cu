@@ -115,7 +115,8 @@ void combine_by_kernel(StreamRef stream, View out, std::span<const std::byte* co
     case DType::f64: return launch<double>(native, out, list, reduction);
     case DType::bf16: return launch<__nv_bfloat16>(native, out, list, reduction);
     case DType::i32: return launch<std::int32_t>(native, out, list, reduction);
-    case DType::u8: break;
+    case DType::u8:
+    case DType::f16: break;
   }
   throw InternalError("combine: numbers only");
 }
