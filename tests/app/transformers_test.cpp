@@ -68,8 +68,8 @@ class Transformers : public ProgramTest {
 class TransformersModels : public Transformers, public testing::WithParamInterface<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Families, TransformersModels,
-                         testing::Values("gpt2", "gpt2-untied", "llama", "llama-bf16", "llama-f16", "llama-biases", "mistral",
-                                         "qwen2"),
+                         testing::Values("gpt2", "gpt2-untied", "llama", "llama3", "llama-bf16", "llama-f16", "llama-biases",
+                                         "mistral", "qwen2"),
                          [](const auto& kind) {
                            std::string name = kind.param;
                            std::erase(name, '-');
