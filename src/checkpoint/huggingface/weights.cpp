@@ -21,6 +21,7 @@ constexpr const char* index_file = "model.safetensors.index.json";
 constexpr std::uint64_t most_index_bytes = std::uint64_t{64} << 20;
 constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
 constexpr std::size_t most_problems = 20;
+constexpr float least_infinite_f16 = 65520;  // what is rounded to infinity
 constexpr std::array weight_types{DType::f32, DType::f16, DType::bf16};
 
 bool is_weight_type(DType type) { return std::ranges::find(weight_types, type) != weight_types.end(); }
@@ -88,7 +89,7 @@ void put(const File& file, const PlacedTensor& tensor, std::int64_t first, std::
   const std::uint64_t at = tensor.offset + static_cast<std::uint64_t>(first) * size_of(tensor.spec.dtype);
   if (tensor.spec.dtype == DType::f32) return file.write_at(at, values.data(), values.size_bytes());
   if (tensor.spec.dtype == DType::bf16) return put_rounded<BFloat16>(file, at, values);
-  const auto too_large = [](float value) { return std::isfinite(value) && std::isinf(static_cast<float>(Float16(value))); };
+  const auto too_large = [](float value) { return std::isfinite(value) && std::abs(value) >= least_infinite_f16; };
   if (const auto found = std::ranges::find_if(values, too_large); found != values.end()) {
     throw ConfigError(
         fmt::format("{}: tensor '{}' has {}, which f16 cannot hold (at most 65504): export with --dtype bf16 or f32",
