@@ -17,6 +17,7 @@ inline void write_element(DType dtype, void* data, std::int64_t i, double value)
     case DType::f32: static_cast<float*>(data)[i] = static_cast<float>(value); return;
     case DType::f64: static_cast<double*>(data)[i] = value; return;
     case DType::bf16: static_cast<BFloat16*>(data)[i] = BFloat16(static_cast<float>(value)); return;
+    case DType::f16: static_cast<Float16*>(data)[i] = Float16(static_cast<float>(value)); return;
     case DType::i32: static_cast<std::int32_t*>(data)[i] = static_cast<std::int32_t>(value); return;
     case DType::u8: static_cast<std::uint8_t*>(data)[i] = static_cast<std::uint8_t>(value); return;
   }
@@ -27,6 +28,7 @@ inline double read_element(DType dtype, const void* data, std::int64_t i) {
     case DType::f32: return static_cast<const float*>(data)[i];
     case DType::f64: return static_cast<const double*>(data)[i];
     case DType::bf16: return static_cast<float>(static_cast<const BFloat16*>(data)[i]);
+    case DType::f16: return static_cast<float>(static_cast<const Float16*>(data)[i]);
     case DType::i32: return static_cast<const std::int32_t*>(data)[i];
     case DType::u8: return static_cast<const std::uint8_t*>(data)[i];
   }
