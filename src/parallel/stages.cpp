@@ -1,6 +1,7 @@
 #include "parallel/stages.h"
 
 #include <algorithm>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -26,24 +27,29 @@ std::tuple<double, double, double> measure(const std::vector<double>& costs, con
   return {*std::max_element(ranks.begin(), ranks.end()), rank_squares, stage_squares};
 }
 
-// Boundaries of stages, of which runs move by one segment.
+// The end of a stage moves by some segments.
+struct Shift {
+  int stage = 0, segments = 0;
+};
+
 class Boundaries {
  public:
   Boundaries(const std::vector<double>& costs, const StageMap& map, std::vector<int> ends)
-      : costs_(costs), map_(map), ends_(std::move(ends)), more_(static_cast<std::size_t>(map.ranks())) {
+      : costs_(costs), map_(map), ends_(std::move(ends)), up_to_{0}, more_(static_cast<std::size_t>(map.ranks())) {
+    for (const double cost : costs) up_to_.push_back(up_to_.back() + cost);
     accept();
   }
 
   const std::vector<int>& ends() const { return ends_; }
 
-  // Moves the ends of stages `from` to `to` by `step` if that is better. Most are not, as they take a rank above the most
-  // loaded one, which is seen from the stages that change. What is not that clear is measured.
-  bool improve(int from, int to, int step) {
-    const int into = step > 0 ? to + 1 : from;  // the stage that loses a segment
-    if (end(into) - begin(into) < 2 || overloads(from, to, step)) return false;
-    move(from, to, step);
-    if (const Measure moved = measure(costs_, map_, ends_); moved < best_) return accept(), true;
-    move(from, to, -step);
+  // Makes the shifts, of stages in ascending order, if that is better. Most are not, as they take a rank above the most loaded
+  // one, which is seen from the stages that change. What is not that clear is measured.
+  bool improve(std::span<const Shift> shifts) {
+    apply(shifts, 1);
+    if (is_possible(shifts) && !overloads(shifts)) {
+      if (const Measure moved = measure(costs_, map_, ends_); moved < best_) return accept(), true;
+    }
+    apply(shifts, -1);
     return false;
   }
 
@@ -52,44 +58,59 @@ class Boundaries {
 
   int end(int stage) const { return ends_[static_cast<std::size_t>(stage)]; }
   int begin(int stage) const { return stage == 0 ? 0 : end(stage - 1); }
-  double cost(int segment) const { return costs_[static_cast<std::size_t>(segment)]; }
+  double cost(int stage) const {
+    return up_to_[static_cast<std::size_t>(end(stage))] - up_to_[static_cast<std::size_t>(begin(stage))];
+  }
+  std::size_t rank_of(int stage) const { return static_cast<std::size_t>(map_.rank_of(stage)); }
 
-  void move(int from, int to, int step) {
-    for (int i = from; i <= to; ++i) ends_[static_cast<std::size_t>(i)] += step;
+  void apply(std::span<const Shift> shifts, int sign) {
+    for (const Shift& s : shifts) ends_[static_cast<std::size_t>(s.stage)] += sign * s.segments;
   }
 
   void accept() {
     best_ = measure(costs_, map_, ends_);
     ranks_.assign(static_cast<std::size_t>(map_.ranks()), 0.0);
+    stages_.clear();
     for (int stage = 0; stage < map_.count(); ++stage) {
-      for (int segment = begin(stage); segment < end(stage); ++segment) ranks_[rank_of(stage)] += cost(segment);
+      stages_.push_back(cost(stage));
+      ranks_[rank_of(stage)] += stages_.back();
     }
   }
 
-  std::size_t rank_of(int stage) const { return static_cast<std::size_t>(map_.rank_of(stage)); }
+  // Every stage keeps a segment.
+  bool is_possible(std::span<const Shift> shifts) const {
+    return std::ranges::all_of(
+        shifts, [&](const Shift& s) { return begin(s.stage) < end(s.stage) && end(s.stage) < end(s.stage + 1); });
+  }
 
-  bool overloads(int from, int to, int step) {
-    const auto each_moved = [&](auto&& change) {
-      for (int boundary = from; boundary <= to; ++boundary) {
-        const double segment = cost(step > 0 ? end(boundary) : end(boundary) - 1);
-        change(more_[rank_of(boundary)], step * segment);
-        change(more_[rank_of(boundary + 1)], -step * segment);
-      }
-    };
-    each_moved([](double& more, double cost) { more += cost; });
+  // Of the stages on both sides of what was shifted, each once.
+  template <typename Act>
+  void for_each_changed(std::span<const Shift> shifts, Act act) const {
+    int next = 0;
+    for (const Shift& s : shifts) {
+      for (int stage = std::max(s.stage, next); stage <= s.stage + 1; ++stage) act(stage);
+      next = s.stage + 2;
+    }
+  }
+
+  bool overloads(std::span<const Shift> shifts) {
     const double most = std::get<0>(best_) * (1 + 1e-9);  // beyond what rounding does
     bool over = false;
-    for (int stage = from; stage <= to + 1 && !over; ++stage) over = ranks_[rank_of(stage)] + more_[rank_of(stage)] > most;
-    each_moved([](double& more, double) { more = 0; });
+    for_each_changed(shifts,
+                     [&](int stage) { more_[rank_of(stage)] += cost(stage) - stages_[static_cast<std::size_t>(stage)]; });
+    for_each_changed(shifts, [&](int stage) { over = over || ranks_[rank_of(stage)] + more_[rank_of(stage)] > most; });
+    for_each_changed(shifts, [&](int stage) { more_[rank_of(stage)] = 0; });
     return over;
   }
 
   const std::vector<double>& costs_;
   const StageMap& map_;
   std::vector<int> ends_;
+  std::vector<double> up_to_;  // cost of all segments before one
   Measure best_;
-  std::vector<double> ranks_;  // cost of each
-  std::vector<double> more_;   // by rank, for the move that is looked at; else 0
+  std::vector<double> stages_;  // cost of each, of the best so far
+  std::vector<double> ranks_;   // the same of ranks
+  std::vector<double> more_;    // by rank, for the shifts that are looked at; else 0
 };
 
 }  // namespace
@@ -134,12 +155,30 @@ std::vector<SegmentRange> split_stages(const std::vector<double>& costs, const S
     ends.push_back(segment);
   }
   Boundaries boundaries(costs, map, std::move(ends));
+  std::vector<Shift> shifts;
   for (bool improved = true; improved;) {
     improved = false;
-    // Shifting a run of boundaries moves one segment through several stages, which single moves cannot do without a detour.
+    const auto attempt = [&] { improved = boundaries.improve(shifts) || improved; };
+    // A run of boundaries moves one segment through several stages, which single ones cannot do without a detour.
     for (int from = 0; from < stages - 1; ++from) {
-      for (int to = from; to < stages - 1; ++to) {
-        for (const int step : {-1, 1}) improved = boundaries.improve(from, to, step) || improved;
+      for (const int step : {-1, 1}) {
+        shifts.clear();
+        for (int to = from; to < stages - 1; ++to) {
+          shifts.push_back({to, step});
+          attempt();
+        }
+      }
+    }
+    // Where a rank has several stages it can give a large segment away only by taking a small one elsewhere at the same time: a
+    // block for its half.
+    for (int first = 0; map.count() > map.ranks() && first < stages - 1; ++first) {
+      for (int second = first + 1; second < stages - 1; ++second) {
+        for (const int one : {-2, -1, 1, 2}) {
+          for (const int other : {-2, -1, 1, 2}) {
+            shifts = {{first, one}, {second, other}};
+            attempt();
+          }
+        }
       }
     }
   }

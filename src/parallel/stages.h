@@ -23,7 +23,7 @@ std::vector<double> segment_costs(const model::ModelShape& shape, std::int64_t s
 // One range per stage, in order. The split minimises the cost of the most loaded pipeline rank, then the sum of
 // squares over ranks, then over stages (so that ties spread evenly). Every stage has at least one segment; the embedding
 // belongs to the first stage and the head to the last, which may have no other. It is searched for by moving boundaries: with
-// one stage per rank it is the best in all cases tried, with several some 5 % from the mean of the ranks at the most.
+// one stage per rank it is the best in all cases tried, with several nearly always within half a percent of the best.
 std::vector<SegmentRange> split_stages(const std::vector<double>& costs, const StageMap& map);
 
 // Splits that were made before. An estimate of thousands of candidates meets few different ones.
