@@ -13,6 +13,7 @@
 #include "core/statistics.h"
 #include "data/tokenizer.h"
 #include "launch/agreement.h"
+#include "launch/exchange_way.h"
 #include "launch/launch.h"
 #include "launch/launch_environment.h"
 #include "parallel/ledger_json.h"
@@ -232,11 +233,13 @@ Json benchmark_alone(const StepBenchmarkRequest& request) {
 
 }  // namespace
 
-int benchmark_step(const StepBenchmarkRequest& request, const std::function<void(const Json&)>& on_result) {
-  if (request.alone >= 0) {
-    on_result(benchmark_alone(request));
+int benchmark_step(const StepBenchmarkRequest& asked, const std::function<void(const Json&)>& on_result) {
+  if (asked.alone >= 0) {
+    on_result(benchmark_alone(asked));
     return 0;
   }
+  StepBenchmarkRequest request = asked;
+  request.config = launch::with_exchange_way(asked.config);
   bool exceeded = false;  // known where rank 0 is; a process that is rank 0 ends with it, and so does the job
   const launch::LaunchPlan plan = launch::plan_launch(request.config, launch::join_job(request.config));
   if (!plan.warning.empty()) fmt::print(stderr, "{}\n", plan.warning);

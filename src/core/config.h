@@ -256,8 +256,10 @@ struct CommConfig {
   std::optional<Transport> p2p;          // nothing: auto, the best that works, pair by pair
   std::vector<std::string> p2p_pairs;    // "0-1=host": transports of single pairs (core/pair_transport.h)
   std::optional<Mover> mover;            // nothing: auto, the fastest
-  std::optional<ExchangeWay> exchanges;  // nothing: auto, the library
-  double bucket_mb = 0;                  // 0: auto, a sixteenth of the gradients but 25 to 200
+  std::optional<ExchangeWay> exchanges;  // nothing: auto
+  // What auto is on this machine, no key (launch/exchange_way.h). Nothing: the library.
+  std::optional<ExchangeWay> exchanges_here;
+  double bucket_mb = 0;  // 0: auto, a sixteenth of the gradients but 25 to 200
   bool overlap = true;
   std::optional<Braid> braid;  // nothing: auto, see parallel::choose_braids
   double timeout_s = 60;
@@ -288,7 +290,8 @@ struct CommConfig {
         "What the sums and gathers between tensor-parallel ranks go by. `links`: each rank pushes to each other what that "
         "one needs, as messages between stages travel (`comm.p2p`) and by copy engines, so that only adding up what arrived, "
         "or copying it to where it belongs, takes SMs from compute; an error where some pair has no such link. `library`: "
-        "collectives of `comm.backend`. `auto`: the library. Without effect while `parallel.tensor` is 1.");
+        "collectives of `comm.backend`. `auto`: links where all GPUs are of one host and joined by NVLink in pairs and "
+        "`comm.p2p` is `auto`, else the library. Without effect while `parallel.tensor` is 1.");
     k.auto_key("bucket_mb", &CommConfig::bucket_mb, k.real(0.001, 1e6, "a kilobyte to a terabyte"),
                "Gradients are reduced in buckets of about this many MiB. Smaller starts earlier, larger takes fewer "
                "collectives and disturbs the products beside it less. `auto`: a sixteenth of the gradients, but 25 to 200.");

@@ -17,6 +17,7 @@
 #include "core/whole_number.h"
 #include "data/tokenizer.h"
 #include "launch/calibration_cache.h"
+#include "launch/exchange_way.h"
 #include "launch/launch.h"
 #include "launch/launch_environment.h"
 #include "launch/live_graph.h"
@@ -86,7 +87,9 @@ class Planning {
     result.fabric = here.fabric;
     result.context.machine = result.machine.origin();
     result.context.topology = here.topology;
-    result.job = plan_job(config_, vocab, here.ranks, here.site(),
+    Config config = config_;
+    if (launch_mode(config) != LaunchMode::external) config.comm.exchanges_here = exchange_way(config, *here.fabric, kind_);
+    result.job = plan_job(config, vocab, here.ranks, here.site(),
                           {.top = wish_.top, .placement = here.placement, .what_if = wish_.what_if});
     for (const int gpu : result.job.best.placement.gpu_of_rank) {
       result.context.devices.push_back(kind_ == DeviceKind::cuda ? to_string(Device{kind_, gpu}) : to_string(Device{kind_, 0}));
@@ -255,6 +258,7 @@ SettledJob decide(const Config& config) {
   }
   settled.plan = to_json(planned.job, planned.machine, planned.context);
   settled.config.parallel.planned_passes = planned.job.config.parallel.planned_passes;
+  settled.config.comm.exchanges_here = planned.job.config.comm.exchanges_here;
   const bool lists_passes = planned.job.lists_passes;
   const std::string passes = lists_passes ? "planned schedule: " + plan::origin_of_passes(planned.machine) : std::string();
   if (!decides) {
@@ -318,8 +322,10 @@ void tell_rank_processes(const SettledJob& job) {
   // Inherited, and gone with the last process that has it. A variable itself holds 128 KiB, which plans of many ranks exceed.
   const int memory = ::memfd_create("plait-job", 0);
   if (memory < 0) throw CommError("cannot make shared memory for the job's plan: " + errno_text());
-  const nlohmann::ordered_json told{
-      {"config", to_yaml(job.config)}, {"passes", text_of(job.config.parallel.planned_passes)}, {"plan", job.plan}};
+  const nlohmann::ordered_json told{{"config", to_yaml(job.config)},
+                                    {"passes", text_of(job.config.parallel.planned_passes)},
+                                    {"exchanges", job.config.comm.exchanges_here == ExchangeWay::links},
+                                    {"plan", job.plan}};
   std::ofstream file(path_of(memory), std::ios::binary);
   if (!(file << told << std::flush)) throw CommError("cannot write the job's plan to shared memory: " + errno_text());
   ::setenv(settled_variable, std::to_string(memory).c_str(), 1);
@@ -343,12 +349,14 @@ std::optional<SettledJob> settled_by_launcher() {
   }
   const auto told = nlohmann::ordered_json::parse(job, nullptr, false);
   const auto is_text = [&](const char* key) { return told.contains(key) && told.at(key).is_string(); };
-  if (!told.is_object() || !is_text("config") || !is_text("passes") || !told.contains("plan"))
+  const auto is_flag = [&](const char* key) { return told.contains(key) && told.at(key).is_boolean(); };
+  if (!told.is_object() || !is_text("config") || !is_text("passes") || !is_flag("exchanges") || !told.contains("plan"))
     refuse("it holds something else");
   ::unsetenv(settled_variable);  // for this process alone, not for what it may start
   SettledJob settled{
       .config = parse_config(told.at("config").get<std::string>(), {}, settled_variable), .plan = told.at("plan"), .note = {}};
   settled.config.parallel.planned_passes = passes_from(told.at("passes").get<std::string>(), settled_variable);
+  if (told.at("exchanges").get<bool>()) settled.config.comm.exchanges_here = ExchangeWay::links;
   return settled;
 }
 

@@ -259,7 +259,9 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
 ExchangeChoice choose_exchanges(const Config& config) {
   if (config.comm.exchanges)
     return {*config.comm.exchanges, "comm.exchanges=" + to_string(*config.comm.exchanges) + " asks for it"};
-  return {ExchangeWay::library, "comm.exchanges=auto takes it; comm.exchanges=links takes links"};
+  if (config.comm.exchanges_here == ExchangeWay::links)
+    return {ExchangeWay::links, "comm.exchanges=auto takes them where NVLink joins every two GPUs of the one host"};
+  return {ExchangeWay::library, "comm.exchanges=auto takes it where not every two GPUs are joined by NVLink in one host"};
 }
 
 BraidChoice choose_braids(const Config& config, const Layout& layout) {

@@ -21,9 +21,8 @@ struct ExchangeChoice {
   ExchangeWay way = ExchangeWay::library;
   std::string reason;
 };
-// Of all tensor groups of a job. Links only where they are asked for: `auto` is the library until links have been measured as
-// faster between GPUs. Planner, memory plan and ranks follow this; ranks that cannot make their links say so and end
-// (comm/p2p/link_communicator.h), and do not fall back.
+// Of all tensor groups of a job: as asked for, else as comm.exchanges_here says. Planner, memory plan and ranks follow this;
+// ranks that cannot make their links say so and end (comm/p2p/link_communicator.h), and do not fall back.
 ExchangeChoice choose_exchanges(const Config& config);
 
 // Which passes are braided (comm.braid), and why, for the user.

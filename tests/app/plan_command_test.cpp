@@ -222,8 +222,8 @@ TEST_F(PlanCommand, WhatTensorGroupsExchangeByIsShownWithItsReason) {
   EXPECT_EQ(library["groups"], pair);
   EXPECT_TRUE(library["links"].empty());
   EXPECT_THAT(by_library.output + by_library.errors,
-              HasSubstr("sums and gathers among tensor-parallel ranks 0 1 go by the library: comm.exchanges=auto takes it; "
-                        "comm.exchanges=links takes links"));
+              HasSubstr("sums and gathers among tensor-parallel ranks 0 1 go by the library: comm.exchanges=auto takes it "
+                        "where not every two GPUs are joined by NVLink in one host"));
   const Outcome by_links = run("--set run.name=b --set comm.exchanges=links");
   const auto links = latest("b");
   EXPECT_EQ(links["by"], "links");

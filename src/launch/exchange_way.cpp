@@ -1,0 +1,35 @@
+#include "launch/exchange_way.h"
+
+#include "launch/launch_environment.h"
+#include "launch/launch_plan.h"
+#include "launch/live_graph.h"
+
+namespace plait::launch {
+namespace {
+
+bool is_open(const Config& config) {
+  const CommConfig& comm = config.comm;
+  return config.parallel.tensor != 1 && !comm.exchanges && !comm.p2p && comm.p2p_pairs.empty();
+}
+
+}  // namespace
+
+std::optional<ExchangeWay> exchange_way(const Config& config, topology::Fabric& fabric, DeviceKind kind) {
+  if (!is_open(config) || kind != DeviceKind::cuda || fabric.hosts() != 1) return std::nullopt;
+  for (int to = 1; to < fabric.gpus(); ++to) {
+    for (int from = 0; from < to; ++from) {
+      if (!fabric.way(from, to).link.starts_with("NV")) return std::nullopt;
+    }
+  }
+  return ExchangeWay::links;
+}
+
+Config with_exchange_way(Config config) {
+  const DeviceChoice devices = choose_devices(config);
+  if (!is_open(config) || devices.kind != DeviceKind::cuda || launch_mode(config) == LaunchMode::external) return config;
+  topology::Fabric fabric(live_graph(devices.count));
+  config.comm.exchanges_here = exchange_way(config, fabric, devices.kind);
+  return config;
+}
+
+}  // namespace plait::launch
