@@ -169,7 +169,7 @@ void write_batches(const BatchesArguments& a) {
   const std::size_t bytes = tokens.size() * sizeof(std::int32_t);
   for (std::int64_t step = 1; step <= a.steps; ++step) {
     for (std::int64_t sample = 0; sample < batch; ++sample) {
-      dataset->train_sample(step, sample, tokens, targets);
+      dataset->train_sample(step, sample, {tokens, targets});
       const std::uint64_t at = static_cast<std::uint64_t>((step - 1) * batch + sample) * bytes;
       file.write_at(layout.tensors[0].offset + at, tokens.data(), bytes);
       file.write_at(layout.tensors[1].offset + at, targets.data(), bytes);

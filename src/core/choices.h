@@ -23,6 +23,12 @@ template <>
 inline constexpr auto names<Position> =
     std::to_array<Name<Position>>({{Position::learned, "learned"}, {Position::rope, "rope"}});
 
+// data.documents: whether attention and positions run on from one document of a sequence into the next
+enum class Documents { joined, separate };
+template <>
+inline constexpr auto names<Documents> =
+    std::to_array<Name<Documents>>({{Documents::joined, "joined"}, {Documents::separate, "separate"}});
+
 // train.optimizer.schedule: the learning rate after the warm-up (train/learning_rate.h)
 enum class Decay { constant, cosine, linear, wsd };
 template <>

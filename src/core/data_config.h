@@ -52,6 +52,7 @@ struct DataConfig {
   SentencePieceConfig sentencepiece;
   HuggingFaceConfig huggingface;
   std::int64_t sequence_length = 256;
+  Documents documents = Documents::joined;
   bool shuffle = true;
 
   std::vector<DataSourceConfig> training_sources() const;  // `sources`, or `train` as the only one
@@ -86,6 +87,9 @@ struct DataConfig {
     k.section("huggingface", &DataConfig::huggingface, "For `data.tokenizer: huggingface`.");
     k.key("sequence_length", &DataConfig::sequence_length, k.whole(1, limits::sequence),
           "Tokens in a sequence. Attention does not cross sequences.");
+    k.choice("documents", &DataConfig::documents,
+             "What a sequence that holds several documents is to the model. `joined`: one text. `separate`: each document by "
+             "itself; its tokens see no other document, and its positions count from its own first token.");
     k.key("shuffle", &DataConfig::shuffle, k.yes_or_no(),
           "Go through the training text in an order of its own in each epoch; off: as it lies. Either way every window of "
           "`sequence_length` tokens comes once in an epoch (docs/data.md).");

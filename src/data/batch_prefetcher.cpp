@@ -9,17 +9,20 @@ namespace {
 
 void check_memory(const Dataset& dataset, const BatchShape& shape, const HostBatchMemory& memory) {
   const Shape expected{shape.micro_batch, dataset.sequence_length()};
-  require(memory.tokens.shape == expected && memory.targets.shape == expected,
+  require(memory.tokens.shape == expected && memory.targets.shape == expected &&
+              (!memory.starts || memory.starts.shape == expected),
           "batch memory must be [micro_batch, sequence_length]: " + expected.to_string());
 }
 
 // Sample i of a micro-batch into row i.
 template <typename Read>
-void fill_rows(std::int64_t micro_batch, std::int64_t sequence_length, const View& tokens, const View& targets, Read read) {
-  const auto width = static_cast<std::size_t>(sequence_length);
-  for (std::int64_t i = 0; i < micro_batch; ++i) {
-    read(i, std::span(tokens.as<std::int32_t>() + i * sequence_length, width),
-         std::span(targets.as<std::int32_t>() + i * sequence_length, width));
+void fill_rows(const HostBatchMemory& memory, Read read) {
+  for (std::int64_t i = 0; i < memory.tokens.shape[0]; ++i) {
+    const auto row = [&](const View& of) {
+      return of ? std::span(of.rows(i, 1).as<std::int32_t>(), static_cast<std::size_t>(of.shape[1]))
+                : std::span<std::int32_t>();
+    };
+    read(i, SampleSpans{row(memory.tokens), row(memory.targets), row(memory.starts)});
   }
 }
 
@@ -30,8 +33,7 @@ void fill_validation_batch(const Dataset& dataset, const BatchShape& shape, std:
   check_memory(dataset, shape, memory);
   const std::int64_t first = shape.first_sample(micro_batch);
   const std::int64_t count = batches * shape.global_batch();
-  fill_rows(shape.micro_batch, dataset.sequence_length(), memory.tokens, memory.targets,
-            [&](std::int64_t i, auto tokens, auto targets) { dataset.validation_sample(first + i, count, tokens, targets); });
+  fill_rows(memory, [&](std::int64_t i, const SampleSpans& out) { dataset.validation_sample(first + i, count, out); });
 }
 
 BatchPrefetcher::BatchPrefetcher(std::shared_ptr<const Dataset> dataset, const BatchShape& shape, std::int64_t first_step,
@@ -46,7 +48,7 @@ BatchPrefetcher::BatchPrefetcher(std::shared_ptr<const Dataset> dataset, const B
   slots_.reserve(ring.size());
   for (const HostBatchMemory& memory : ring) {
     check_memory(*dataset_, shape_, memory);
-    slots_.push_back({{memory.tokens, memory.targets}, Event(device_)});
+    slots_.push_back({{memory}, Event(device_)});
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -93,8 +95,7 @@ void BatchPrefetcher::fill(Slot& slot, std::int64_t index) const {
   batch.step = first_step_ + index / shape_.micro_batches;
   batch.micro_batch = index % shape_.micro_batches;
   const std::int64_t first = shape_.first_sample(batch.micro_batch);
-  fill_rows(shape_.micro_batch, dataset_->sequence_length(), batch.tokens, batch.targets,
-            [&](std::int64_t i, auto tokens, auto targets) { dataset_->train_sample(batch.step, first + i, tokens, targets); });
+  fill_rows(batch, [&](std::int64_t i, const SampleSpans& out) { dataset_->train_sample(batch.step, first + i, out); });
 }
 
 std::int64_t BatchPrefetcher::ready() {

@@ -30,13 +30,13 @@ struct BatchShape {
   std::int64_t global_batch() const { return micro_batches * data_size * micro_batch; }
 };
 
-// Memory for one micro-batch, [micro_batch, sequence_length] of i32 each; pinned, so that a copy engine can read it.
+// Memory for one micro-batch, [micro_batch, sequence_length] of i32 each; pinned, so that a copy engine can read it. `starts`
+// (SampleSpans) is there where documents are separate.
 struct HostBatchMemory {
-  View tokens, targets;
+  View tokens, targets, starts = {};
 };
 
-struct HostBatch {
-  View tokens, targets;
+struct HostBatch : HostBatchMemory {
   std::int64_t step = 0;
   std::int64_t micro_batch = 0;  // index within the step
 };

@@ -65,6 +65,12 @@ void check_vocabulary(const Tokenizer& tokenizer, std::int64_t vocab) {
                       fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer.vocab()), "", 0}});
 }
 
+void check_spans(const SampleSpans& out, std::int64_t sequence_length) {
+  require(static_cast<std::int64_t>(out.tokens.size()) == sequence_length && out.tokens.size() == out.targets.size() &&
+              (out.starts.empty() || out.starts.size() == out.tokens.size()),
+          "Dataset: a sample has sequence_length tokens and targets, and starts or none");
+}
+
 constexpr std::int64_t last_sample = std::int64_t{1} << 62;
 
 std::string too_short(const std::string& name, const Split& split, std::int64_t window) {
@@ -123,15 +129,13 @@ class FileDataset final : public Dataset {
     return tokens;
   }
 
-  void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
-                    std::span<std::int32_t> targets) const override {
+  void train_sample(std::int64_t step, std::int64_t sample, const SampleSpans& out) const override {
     const Blend::Place place = blend_->at(number_of(step, sample));
     const TrainingSource& source = sources_[place.source];
-    read_window(source.train, source.order->start(place.number), tokens, targets);
+    read_window(source.train, source.order->start(place.number), out);
   }
 
-  void validation_sample(std::int64_t index, std::int64_t count, std::span<std::int32_t> tokens,
-                         std::span<std::int32_t> targets) const override {
+  void validation_sample(std::int64_t index, std::int64_t count, const SampleSpans& out) const override {
     require(!validation_.empty(), "validation_sample: there is no validation split");
     require(index >= 0 && index < count, "validation_sample: index outside the evaluation");
     const Blend::Place place = validation_blend_->at(index);
@@ -140,7 +144,7 @@ class FileDataset final : public Dataset {
     const std::int64_t last = split.tokens() - window();
     // number * last / (of_source - 1) without overflow for any split that fits on a disk.
     const double at = of_source > 1 ? static_cast<double>(place.number) / static_cast<double>(of_source - 1) : 0.0;
-    read_window(split, std::min(last, static_cast<std::int64_t>(at * static_cast<double>(last))), tokens, targets);
+    read_window(split, std::min(last, static_cast<std::int64_t>(at * static_cast<double>(last))), out);
   }
 
   SampleOrder sample_order() const override {
@@ -215,14 +219,13 @@ class FileDataset final : public Dataset {
     return number;
   }
 
-  void read_window(const Split& split, std::int64_t start, std::span<std::int32_t> tokens,
-                   std::span<std::int32_t> targets) const {
-    require(static_cast<std::int64_t>(tokens.size()) == sequence_length() && tokens.size() == targets.size(),
-            "Dataset: a sample has sequence_length tokens and targets");
+  void read_window(const Split& split, std::int64_t start, const SampleSpans& out) const {
+    check_spans(out, sequence_length());
     std::vector<std::int32_t> all(static_cast<std::size_t>(window()));  // in one read
     split.read(start, all);
-    std::copy(all.begin(), all.end() - 1, tokens.begin());
-    std::copy(all.begin() + 1, all.end(), targets.begin());
+    std::copy(all.begin(), all.end() - 1, out.tokens.begin());
+    std::copy(all.begin() + 1, all.end(), out.targets.begin());
+    std::ranges::fill(out.starts, 0);
   }
 
   const std::uint64_t seed_;
@@ -254,20 +257,19 @@ class RandomDataset final : public Dataset {
   }
   std::vector<SourceUse> sources_used(std::int64_t) const override { return {}; }
 
-  void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
-                    std::span<std::int32_t> targets) const override {
-    require(static_cast<std::int64_t>(tokens.size()) == sequence_length() && tokens.size() == targets.size(),
-            "Dataset: a sample has sequence_length tokens and targets");
-    const std::uint64_t first = static_cast<std::uint64_t>(sample) * (tokens.size() + 1);
+  void train_sample(std::int64_t step, std::int64_t sample, const SampleSpans& out) const override {
+    check_spans(out, sequence_length());
+    const std::uint64_t first = static_cast<std::uint64_t>(sample) * (out.tokens.size() + 1);
     const auto token = [&](std::size_t i) {
       return static_cast<std::int32_t>(random_.below(vocab_, first + i, static_cast<std::uint64_t>(step)));
     };
-    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = token(i);
-    std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
-    targets.back() = token(tokens.size());
+    for (std::size_t i = 0; i < out.tokens.size(); ++i) out.tokens[i] = token(i);
+    std::copy(out.tokens.begin() + 1, out.tokens.end(), out.targets.begin());
+    out.targets.back() = token(out.tokens.size());
+    std::ranges::fill(out.starts, 0);
   }
 
-  void validation_sample(std::int64_t, std::int64_t, std::span<std::int32_t>, std::span<std::int32_t>) const override {
+  void validation_sample(std::int64_t, std::int64_t, const SampleSpans&) const override {
     throw InternalError("random tokens have no validation split");
   }
 

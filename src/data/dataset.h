@@ -39,6 +39,12 @@ struct SourceUse {
   double epochs() const { return static_cast<double>(samples) / static_cast<double>(windows); }
 };
 
+// Where a sample is written, sequence_length elements each. starts[i] is the index within the sequence of the first token of
+// the document that token i is of (0 for one that began before the sequence); empty where that is not asked for.
+struct SampleSpans {
+  std::span<std::int32_t> tokens, targets, starts = {};
+};
+
 // Immutable and thread-safe: ranks that are threads share one.
 class Dataset {
  public:
@@ -53,15 +59,12 @@ class Dataset {
   std::int64_t sequence_length() const { return sequence_length_; }
 
   // Sample `sample` (its index in the global batch) of step `step`, which is after the position it was opened at; targets are
-  // the tokens moved by one. Both spans have sequence_length elements. ConfigError where a shard holds a token outside the
-  // vocabulary.
-  virtual void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
-                            std::span<std::int32_t> targets) const = 0;
+  // the tokens moved by one. ConfigError where a shard holds a token outside the vocabulary.
+  virtual void train_sample(std::int64_t step, std::int64_t sample, const SampleSpans& out) const = 0;
 
   // Sample `index` of `count` that are spread evenly over the validation split, the same at every evaluation. Where it is the
   // ends of several sources, each has its share of them.
-  virtual void validation_sample(std::int64_t index, std::int64_t count, std::span<std::int32_t> tokens,
-                                 std::span<std::int32_t> targets) const = 0;
+  virtual void validation_sample(std::int64_t index, std::int64_t count, const SampleSpans& out) const = 0;
 
  protected:
   explicit Dataset(std::int64_t sequence_length) : sequence_length_(sequence_length) {}

@@ -9,9 +9,10 @@
 
 namespace plait::model {
 
-// Sequences per micro-batch and tokens per sequence.
+// Sequences per micro-batch and tokens per sequence; whether those may hold several documents, each by itself.
 struct MicroBatchShape {
   std::int64_t batch = 0, sequence = 0;
+  Documents documents = Documents::joined;
   std::int64_t rows() const { return batch * sequence; }
 };
 

@@ -151,7 +151,7 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   JobOutline job{
       .sizes = {.shape = shape,
                 .split = {0, layout.size(Axis::tensor), config.parallel.sequence_parallel && layout.size(Axis::tensor) > 1},
-                .micro_batch = {micro_batch, config.data.sequence_length},
+                .micro_batch = {micro_batch, config.data.sequence_length, config.data.documents},
                 .compute = compute,
                 .recompute = config.parallel.recompute.value()},
       .gradient_type = gradients,

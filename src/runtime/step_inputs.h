@@ -7,10 +7,12 @@
 
 namespace plait::runtime {
 
-// Tokens and targets of one micro-batch in pinned host memory, i32, [rows] each.
+// Tokens and targets of one micro-batch in pinned host memory, i32, [rows] each; and where documents are separate, `starts`
+// (model::Batch).
 struct HostBatch {
   const std::int32_t* tokens = nullptr;
   const std::int32_t* targets = nullptr;
+  const std::int32_t* starts = nullptr;
 };
 
 // Where micro-batches come from, in program order.

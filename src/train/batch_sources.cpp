@@ -6,7 +6,10 @@ namespace {
 // Micro-batches that the data thread may be ahead.
 constexpr std::size_t prefetch_depth = 4;
 
-runtime::HostBatch pointers(View tokens, View targets) { return {tokens.as<std::int32_t>(), targets.as<std::int32_t>()}; }
+runtime::HostBatch pointers(const data::HostBatchMemory& memory) {
+  return {memory.tokens.as<std::int32_t>(), memory.targets.as<std::int32_t>(),
+          memory.starts ? memory.starts.as<std::int32_t>() : nullptr};
+}
 
 }  // namespace
 
@@ -25,8 +28,10 @@ HostBatchRing::HostBatchRing(DeviceMemory& memory, const parallel::RankPlan& pla
     return View(buffers_.back().data(), DType::i32, shape);
   };
   for (std::size_t i = 0; i < count; ++i) {
-    const View tokens = tensor();
-    slots_.push_back({tokens, tensor()});
+    data::HostBatchMemory& slot = slots_.emplace_back();
+    slot.tokens = tensor();
+    slot.targets = tensor();
+    if (plan.sizes.micro_batch.documents == Documents::separate) slot.starts = tensor();
   }
 }
 
@@ -35,10 +40,7 @@ TrainingBatches::TrainingBatches(DeviceMemory& memory, const parallel::RankPlan&
     : ring_(memory, plan, prefetch_depth),
       prefetcher_(std::move(dataset), batch_shape(plan), first_step, last_step, ring_.slots(), memory.device()) {}
 
-runtime::HostBatch TrainingBatches::next() {
-  const data::HostBatch& batch = prefetcher_.next();
-  return pointers(batch.tokens, batch.targets);
-}
+runtime::HostBatch TrainingBatches::next() { return pointers(prefetcher_.next()); }
 
 FilledBatches::FilledBatches(DeviceMemory& memory, const parallel::RankPlan& plan, Fill fill)
     : fill_(std::move(fill)), ring_(memory, plan, 2) {
@@ -50,7 +52,7 @@ runtime::HostBatch FilledBatches::next() {
   copied_[slot].synchronize();
   fill_(next_, ring_.slots()[slot]);
   ++next_;
-  return pointers(ring_.slots()[slot].tokens, ring_.slots()[slot].targets);
+  return pointers(ring_.slots()[slot]);
 }
 
 void FilledBatches::release(StreamRef stream) {

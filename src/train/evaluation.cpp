@@ -37,6 +37,11 @@ std::int64_t rounds_for(const parallel::RankPlan& plan, std::int64_t rows) {
   return (rows + at_once - 1) / at_once;
 }
 
+// Every row is one document.
+void clear_starts(const data::HostBatchMemory& memory) {
+  if (memory.starts) std::fill_n(memory.starts.as<std::int32_t>(), memory.starts.elements(), 0);
+}
+
 // What the text of the predicted tokens of a window has in bytes: what they add to that of the token before them.
 std::int64_t bytes_of(const data::Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
   return static_cast<std::int64_t>(tokenizer.decode(tokens).size()) -
@@ -87,6 +92,7 @@ class Evaluation {
       const std::int64_t batch = plan().sizes.micro_batch.batch;
       for (std::int64_t i = 0; i < batch; ++i)
         fill(*tokens, windows, first_of(plan(), n) + i, memory.tokens.rows(i, 1), memory.targets.rows(i, 1));
+      clear_starts(memory);
     });
     const std::int64_t rounds = rounds_for(plan(), windows.count());
     const std::int64_t at_once = std::max<std::int64_t>(1, tokens_at_once / plan().sizes.micro_batch.rows());
@@ -137,6 +143,7 @@ class Evaluation {
         if (const std::int64_t sequence = first_of(plan(), n) + i; sequence < sequences) read(sequence, row);
         std::fill_n(memory.targets.rows(i, 1).as<std::int32_t>(), length, 0);
       }
+      clear_starts(memory);
     });
     const checkpoint::SafetensorsLayout layout =
         checkpoint::layout_safetensors({{"logits", DType::f32, {sequences, length, vocab}}});

@@ -28,14 +28,14 @@ struct Sample {
 Sample train_sample(const Dataset& dataset, std::int64_t step, std::int64_t index) {
   const auto length = static_cast<std::size_t>(dataset.sequence_length());
   Sample sample{Tokens(length), Tokens(length)};
-  dataset.train_sample(step, index, sample.tokens, sample.targets);
+  dataset.train_sample(step, index, {sample.tokens, sample.targets});
   return sample;
 }
 
 Sample validation_sample(const Dataset& dataset, std::int64_t index, std::int64_t count) {
   const auto length = static_cast<std::size_t>(dataset.sequence_length());
   Sample sample{Tokens(length), Tokens(length)};
-  dataset.validation_sample(index, count, sample.tokens, sample.targets);
+  dataset.validation_sample(index, count, {sample.tokens, sample.targets});
   return sample;
 }
 
@@ -319,13 +319,13 @@ TEST(DataErrors, AFileThatShrinksUnderTheRunIsNamed) {
   const auto bytes_data = open_bytes(data_config({text}, 64, 0.5));
   const auto tokens_data = open_dataset(tokens, *create_tokenizer(tokens), 300);
   std::vector<std::int32_t> in(64), out(64);
-  bytes_data->train_sample(1, 0, in, out);
-  tokens_data->train_sample(1, 0, in, out);
+  bytes_data->train_sample(1, 0, {in, out});
+  tokens_data->train_sample(1, 0, {in, out});
   for (const std::string& path : {text, shard}) std::filesystem::resize_file(path, 0);
-  EXPECT_THAT(config_error([&] { bytes_data->train_sample(1, 0, in, out); }),
+  EXPECT_THAT(config_error([&] { bytes_data->train_sample(1, 0, {in, out}); }),
               testing::AllOf(HasSubstr(text), HasSubstr("bytes early")));
-  EXPECT_THAT(config_error([&] { bytes_data->validation_sample(0, 1, in, out); }), HasSubstr(text));
-  EXPECT_THAT(config_error([&] { tokens_data->train_sample(1, 0, in, out); }), HasSubstr(shard));
+  EXPECT_THAT(config_error([&] { bytes_data->validation_sample(0, 1, {in, out}); }), HasSubstr(text));
+  EXPECT_THAT(config_error([&] { tokens_data->train_sample(1, 0, {in, out}); }), HasSubstr(shard));
 }
 
 // More files than a process may have open.
@@ -344,7 +344,7 @@ TEST(DataErrors, ManyFilesNeedFewDescriptors) {
   const auto dataset = open_bytes(data_config({folder / "*.txt"}, 64, 0));
   std::vector<std::int32_t> in(64), out(64);
   for (int i = 0; i < 200; ++i) {
-    dataset->train_sample(1, i, in, out);
+    dataset->train_sample(1, i, {in, out});
     EXPECT_NE(all.find(make_byte_tokenizer()->decode(in)), std::string::npos);
   }
   ::setrlimit(RLIMIT_NOFILE, &before);

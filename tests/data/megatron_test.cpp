@@ -137,7 +137,7 @@ TEST(Megatron, IsTrainedOnBesideOtherShards) {
     const auto dataset = open_dataset(config, *create_tokenizer(config), 256);
     EXPECT_EQ(dataset->train_tokens(), 100);
     std::vector<std::int32_t> tokens(33), targets(33);
-    dataset->train_sample(1, 1, tokens, targets);
+    dataset->train_sample(1, 1, {tokens, targets});
     EXPECT_EQ(tokens.front(), 33);
     EXPECT_EQ(targets.back(), 66);
     config.data.train = {folder / "s/a.idx"};

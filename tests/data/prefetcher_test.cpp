@@ -22,16 +22,15 @@ class Traced final : public Dataset {
   std::int64_t validation_tokens() const override { return 0; }
   SampleOrder sample_order() const override { return {}; }
   std::vector<SourceUse> sources_used(std::int64_t) const override { return {}; }
-  void train_sample(std::int64_t step, std::int64_t sample, std::span<std::int32_t> tokens,
-                    std::span<std::int32_t> targets) const override {
+  void train_sample(std::int64_t step, std::int64_t sample, const SampleSpans& out) const override {
     if (step == failing_step_) throw ConfigError("a shard is damaged");
     std::this_thread::sleep_for(delay_);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      tokens[i] = token(step, sample, i);
-      targets[i] = token(step, sample, i + 1);
+    for (std::size_t i = 0; i < out.tokens.size(); ++i) {
+      out.tokens[i] = token(step, sample, i);
+      out.targets[i] = token(step, sample, i + 1);
     }
   }
-  void validation_sample(std::int64_t, std::int64_t, std::span<std::int32_t>, std::span<std::int32_t>) const override {}
+  void validation_sample(std::int64_t, std::int64_t, const SampleSpans&) const override {}
 
   static std::int32_t token(std::int64_t step, std::int64_t sample, std::size_t i) {
     return static_cast<std::int32_t>(step * 1000 + sample * 10 + static_cast<std::int64_t>(i));

@@ -84,7 +84,7 @@ TEST_F(SentencePiece, IsCreatedFromTheConfigurationAndFeedsADataset) {
   const auto dataset = open_dataset(config, *tokenizer, 300);
   EXPECT_LT(dataset->train_tokens(), 30000);
   std::vector<std::int32_t> tokens(32), targets(32);
-  dataset->train_sample(1, 0, tokens, targets);
+  dataset->train_sample(1, 0, {tokens, targets});
   EXPECT_THAT(some_text(40000, 1) + some_text(20000, 2), HasSubstr(tokenizer->decode(std::span(tokens).subspan(1, 8))));
 
   // Shards packed with the model are read as its tokens, beside the tokenizer that decodes them.
