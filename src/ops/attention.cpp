@@ -13,6 +13,15 @@ void check_attention_shape(const ArgumentCheck& check, const AttentionShape& s) 
   const bool positive = s.batch > 0 && s.sequence > 0 && s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0;
   if (!positive) check.that(false, "shape", "positive in every member", text());
   if (s.heads % s.kv_heads != 0) check.that(false, "shape", "of heads divisible by kv_heads", text());
+  if (s.window < 0) check.that(false, "shape", "of a window that is not negative", std::to_string(s.window));
+}
+
+void check_starts(const ArgumentCheck& check, const AttentionShape& s, const View& starts) {
+  if (s.documents == Documents::separate) {
+    check.tensor("starts", starts, DType::i32, {s.batch * s.sequence});
+  } else if (starts) {
+    check.that(false, "starts", "empty where documents are joined", describe(starts));
+  }
 }
 
 Shape packed_qkv_shape(const AttentionShape& s) { return {s.batch * s.sequence, (s.heads + 2 * s.kv_heads) * s.head_dim}; }
@@ -31,6 +40,7 @@ void attention_forward(StreamRef stream, OpContext& context, const AttentionForw
   check.compute_tensor("qkv", args.qkv, 2);
   const DType dtype = args.qkv.dtype;
   check.tensor("qkv", args.qkv, dtype, packed_qkv_shape(s));
+  check_starts(check, s, args.starts);
   check.tensor("out", args.out, dtype, {s.batch * s.sequence, s.heads * s.head_dim});
   check.tensor("lse", args.lse, statistics_type(dtype), {s.batch, s.heads, s.sequence});
   check.distinct("out", args.out, "qkv", args.qkv);
@@ -48,6 +58,7 @@ void attention_backward(StreamRef stream, OpContext& context, const AttentionBac
   const DType dtype = args.qkv.dtype;
   const Shape out_shape{s.batch * s.sequence, s.heads * s.head_dim};
   check.tensor("qkv", args.qkv, dtype, packed_qkv_shape(s));
+  check_starts(check, s, args.starts);
   check.tensor("out", args.out, dtype, out_shape);
   check.tensor("lse", args.lse, statistics_type(dtype), {s.batch, s.heads, s.sequence});
   check.tensor("dout", args.dout, dtype, out_shape);

@@ -1,4 +1,5 @@
-// Causal self-attention with grouped KV heads (Ainslie et al. 2023), softmax scale 1/sqrt(head_dim).
+// Causal self-attention with grouped KV heads (Ainslie et al. 2023), softmax scale 1/sqrt(head_dim), over all of a sequence or
+// a window (Beltagy et al. 2020), within a document or across (ops/attention_shape.h).
 //
 // qkv is packed per token: [batch * sequence, (heads + 2 * kv_heads) * head_dim], first all query heads, then all key heads,
 // then all value heads; dqkv likewise. Query head h reads KV head h / (heads / kv_heads).
@@ -20,7 +21,7 @@ std::size_t attention_workspace_bytes(OpContext& context, const AttentionShape& 
 // out[batch * sequence, heads * head_dim];  lse[batch, heads, sequence]: log-sum-exp of the scaled scores, f32 (f64 for f64).
 struct AttentionForward {
   AttentionShape shape;
-  View qkv;
+  View qkv, starts;
   View out, lse;
 };
 void attention_forward(StreamRef stream, OpContext& context, const AttentionForward& args);
@@ -28,7 +29,7 @@ void attention_forward(StreamRef stream, OpContext& context, const AttentionForw
 // dqkv is overwritten. dout may not alias dqkv.
 struct AttentionBackward {
   AttentionShape shape;
-  View qkv, out, lse, dout;
+  View qkv, starts, out, lse, dout;
   View dqkv;
 };
 void attention_backward(StreamRef stream, OpContext& context, const AttentionBackward& args);

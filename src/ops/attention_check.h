@@ -7,6 +7,8 @@
 namespace plait::ops {
 
 void check_attention_shape(const ArgumentCheck& check, const AttentionShape& shape);
+// Given exactly where documents are separate.
+void check_starts(const ArgumentCheck& check, const AttentionShape& shape, const View& starts);
 Shape packed_qkv_shape(const AttentionShape& shape);  // [batch * sequence, (heads + 2 * kv_heads) * head_dim]
 
 }  // namespace plait::ops

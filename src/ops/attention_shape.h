@@ -1,13 +1,22 @@
-// The sizes of a multi-head attention.
+// The sizes of a multi-head attention, and which keys a row sees.
 #pragma once
 
 #include <cstdint>
 
+#include "core/choices.h"
+
 namespace plait::ops {
 
+// Row i of a sequence sees the keys max(starts[i], i - window + 1) .. i.
+//
+// starts: i32 [batch * sequence], the index within its sequence of the first token of the document that a token is of, so
+// 0 <= starts[i] <= i, and ascending within a sequence. It is given to an operation where documents are separate, and only
+// there; without it every sequence is one document. The position of token i is i - starts[i].
 struct AttentionShape {
   std::int64_t batch = 0, sequence = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t window = 0;  // 0: none
+  Documents documents = Documents::joined;
 };
 
 }  // namespace plait::ops

@@ -6,10 +6,12 @@
 namespace plait::ops {
 namespace {
 
-void check_rows(const ArgumentCheck& check, const View& tokens, std::int64_t sequence, std::int64_t first_token) {
+void check_rows(const ArgumentCheck& check, const View& tokens, const View& starts, std::int64_t sequence,
+                std::int64_t first_token) {
   check.tensor("tokens", tokens, DType::i32, {tokens.elements()});
   check.that(sequence > 0 && tokens.elements() % sequence == 0, "sequence", "positive and a divisor of the number of tokens",
              std::to_string(sequence) + " for tokens " + describe(tokens));
+  if (starts) check.tensor("starts", starts, DType::i32, {tokens.elements()});
   check.that(first_token >= 0, "first_token", "not negative", std::to_string(first_token));
 }
 
@@ -17,7 +19,7 @@ void check_rows(const ArgumentCheck& check, const View& tokens, std::int64_t seq
 
 void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
   const ArgumentCheck check("embedding_forward", stream);
-  check_rows(check, args.tokens, args.sequence, args.first_token);
+  check_rows(check, args.tokens, args.starts, args.sequence, args.first_token);
   check.compute_tensor("tokens_table", args.tokens_table, 2);
   const DType dtype = args.tokens_table.dtype;
   const std::int64_t dim = args.tokens_table.shape[1];
@@ -35,7 +37,7 @@ void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
 
 void embedding_backward(StreamRef stream, OpContext& context, const EmbeddingBackward& args) {
   const ArgumentCheck check("embedding_backward", stream, context);
-  check_rows(check, args.tokens, args.sequence, args.first_token);
+  check_rows(check, args.tokens, args.starts, args.sequence, args.first_token);
   check.compute_tensor("dy", args.dy, 2);
   const DType dtype = args.dy.dtype;
   const std::int64_t dim = args.dy.shape[1];

@@ -10,9 +10,10 @@ namespace plait::ops {
 // y[batch * sequence, dim] = tokens_table[token - first_token] (+ positions_table[position]);  tokens[batch * sequence] are
 // i32. tokens_table holds the rows of tokens [first_token, first_token + tokens_table.shape[0]), the whole vocabulary or one
 // tensor-parallel rank's part of it; a token outside that part adds zero, so the sum over ranks is the embedding. Tokens are
-// checked against the vocabulary where data enters, not here. positions_table[>= sequence, dim] is optional.
+// checked against the vocabulary where data enters, not here. positions_table[>= sequence, dim] is optional. starts (optional)
+// and positions are those of ops/attention_shape.h.
 struct EmbeddingForward {
-  View tokens, tokens_table, positions_table;
+  View tokens, starts, tokens_table, positions_table;
   View y;
   std::int64_t sequence = 0;
   std::int64_t first_token = 0;
@@ -25,7 +26,7 @@ void embedding_forward(StreamRef stream, const EmbeddingForward& args);
 // (first_token, as above) add nothing to it.
 // Sums have a fixed order: same bits on every run.
 struct EmbeddingBackward {
-  View tokens, dy;
+  View tokens, starts, dy;
   View dtokens_table, dpositions_table;
   std::int64_t sequence = 0;
   std::int64_t first_token = 0;

@@ -51,6 +51,7 @@ void rope(StreamRef stream, const Rope& args) {
   check.that(s.head_dim % 2 == 0, "shape", "of an even head_dim", std::to_string(s.head_dim));
   check.compute_tensor("qkv", args.qkv, 2);
   check.tensor("qkv", args.qkv, args.qkv.dtype, packed_qkv_shape(s));
+  check_starts(check, s, args.starts);
   check.given("table", args.table);
   check.tensor("table", args.table, statistics_type(args.qkv.dtype), {args.table.shape[0], s.head_dim});
   check.that(args.table.shape[0] >= s.sequence, "table", "of at least `sequence` rows",

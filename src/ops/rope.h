@@ -1,6 +1,7 @@
 // Rotary position embedding (Su et al. 2021), in place on the query and key heads of a packed qkv buffer.
 //
-// Pairs are (i, i + head_dim / 2) as in Llama and GPT-NeoX; angle = position * base^(-2 i / head_dim). Values are untouched.
+// Pairs are (i, i + head_dim / 2) as in Llama and GPT-NeoX; angle = position * base^(-2 i / head_dim), with positions as
+// ops/attention_shape.h counts them. Values are untouched.
 #pragma once
 
 #include "core/stream.h"
@@ -22,7 +23,7 @@ void rope_table(double base, const RopeScaling& scaling, View host_table);
 
 struct Rope {
   AttentionShape shape;
-  View table;
+  View table, starts;
   View qkv;              // rotated in place; packed as in attention.h
   bool inverse = false;  // rotates back: the backward pass, applied to dqkv
 };

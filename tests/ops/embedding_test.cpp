@@ -7,10 +7,11 @@ namespace {
 
 struct EmbeddingShape {
   std::int64_t batch = 0, sequence = 0, vocab = 0, dim = 0;
-  bool positions = false, accumulate = false;
+  bool positions = false, accumulate = false, documents = false;
   std::string name() const {
     return "batch" + std::to_string(batch) + "_sequence" + std::to_string(sequence) + "_vocab" + std::to_string(vocab) +
-           "_dim" + std::to_string(dim) + (positions ? "_positions" : "") + (accumulate ? "_accumulate" : "");
+           "_dim" + std::to_string(dim) + (positions ? "_positions" : "") + (accumulate ? "_accumulate" : "") +
+           (documents ? "_documents" : "");
   }
   std::int64_t rows() const { return batch * sequence; }
   std::int64_t position_rows() const { return sequence + 2; }  // a table longer than the sequence
@@ -39,6 +40,7 @@ Tensor embedding_forward_on(DeviceKind kind, DType dtype, const EmbeddingShape& 
   OpDevice device(kind);
   EmbeddingForward args;
   args.tokens = device.put(tokens_of(s));
+  if (s.documents) args.starts = device.put(document_starts(s.batch, s.sequence));
   args.tokens_table = device.put(in.at("tokens_table"), dtype);
   if (s.positions) args.positions_table = device.put(in.at("positions_table"), dtype);
   args.y = device.poisoned({s.rows(), s.dim}, dtype);
@@ -51,6 +53,7 @@ Tensors embedding_backward_on(const Precision& p, const EmbeddingShape& s, const
   OpDevice device(p.device);
   EmbeddingBackward args;
   args.tokens = device.put(tokens_of(s));
+  if (s.documents) args.starts = device.put(document_starts(s.batch, s.sequence));
   args.dy = device.put(in.at("dy"), p.compute);
   args.dtokens_table =
       s.accumulate ? device.put(in.at("present_tokens"), p.gradient) : device.poisoned({s.vocab, s.dim}, p.gradient);
@@ -88,20 +91,45 @@ TEST_P(EmbeddingTest, BackwardGivesTheSameBitsOnEveryRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Host, EmbeddingTest,
-                         testing::ValuesIn(cases<EmbeddingShape>(
-                             host_precisions(),
-                             {{2, 6, 11, 5, true}, {3, 40, 300, 16, true, true}, {1, 9, 4, 8}, {2, 17, 64, 33, false, true}})),
+                         testing::ValuesIn(cases<EmbeddingShape>(host_precisions(), {{2, 6, 11, 5, true},
+                                                                                     {3, 40, 300, 16, true, true},
+                                                                                     {1, 9, 4, 8},
+                                                                                     {2, 17, 64, 33, false, true},
+                                                                                     {3, 40, 300, 16, true, true, true},
+                                                                                     {2, 17, 64, 33, true, false, true}})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, EmbeddingTest,
                          testing::ValuesIn(cases<EmbeddingShape>(gpu_precisions(), {{3, 200, 50304, 72, true, true},
                                                                                     {2, 333, 1000, 776, true},
                                                                                     {1, 77, 151936, 40},
                                                                                     {8, 1024, 256, 96, true, true},
-                                                                                    {2, 64, 5, 1000, false, true}})),
+                                                                                    {2, 64, 5, 1000, false, true},
+                                                                                    {3, 333, 1000, 776, true, false, true},
+                                                                                    {8, 1024, 256, 96, true, true, true}})),
                          case_name);
 
+// By the definition: the position of a token counts from the start of its document.
+TEST(EmbeddingHostTest, PositionsBeginAnewWithEachDocument) {
+  const EmbeddingShape s{2, 9, 6, 2, true, false, true};
+  const Tensors in = embedding_inputs(s);
+  const Tensor y = embedding_forward_on(DeviceKind::host, DType::f64, s, in);
+  const std::vector<std::int32_t> starts = document_starts(s.batch, s.sequence), tokens = tokens_of(s);
+  EXPECT_GT(*std::max_element(starts.begin(), starts.end()), 0);
+  for (std::int64_t row = 0; row < s.rows(); ++row) {
+    const std::int64_t position = row % s.sequence - starts[static_cast<std::size_t>(row)];
+    for (std::int64_t i = 0; i < s.dim; ++i) {
+      const auto of = [&](const char* table, std::int64_t entry) {
+        return in.at(table).values[static_cast<std::size_t>(entry * s.dim + i)];
+      };
+      EXPECT_DOUBLE_EQ(y.values[static_cast<std::size_t>(row * s.dim + i)],
+                       of("tokens_table", tokens[static_cast<std::size_t>(row)]) + of("positions_table", position));
+    }
+  }
+}
+
 TEST(EmbeddingGradientTest, MatchesCentralDifferences) {
-  for (const EmbeddingShape s : {EmbeddingShape{2, 5, 6, 3, true}, EmbeddingShape{3, 4, 9, 2}}) {
+  for (const EmbeddingShape s :
+       {EmbeddingShape{2, 5, 6, 3, true}, EmbeddingShape{3, 4, 9, 2}, EmbeddingShape{2, 9, 6, 3, true, false, true}}) {
     const Tensors in = embedding_inputs(s), gradients = embedding_backward_on(oracle, s, in);
     const auto loss = [&](const Tensors& at) {
       return dot(embedding_forward_on(DeviceKind::host, DType::f64, s, at), in.at("dy"));

@@ -85,7 +85,7 @@ TEST_F(GpuContextTest, DeterministicAttentionGivesTheSameBits) {
   args.out = device.poisoned(narrow, DType::bf16);
   args.lse = device.poisoned({s.batch, s.heads, s.sequence}, DType::f32);
   args.dqkv = device.poisoned(packed, DType::bf16);
-  attention_forward(device.stream(), device.context(), {s, args.qkv, args.out, args.lse});
+  attention_forward(device.stream(), device.context(), {s, args.qkv, {}, args.out, args.lse});
   attention_backward(device.stream(), device.context(), args);
   const std::vector<std::uint8_t> first = device.get_bytes(args.dqkv);
   for (int run = 0; run < 3; ++run) {

@@ -205,15 +205,15 @@ void time_model(Bench& bench, const Model& m) {
       2.0 * static_cast<double>(m.batch * m.heads) * static_cast<double>(m.sequence * m.sequence * m.head_dim);
   const std::int64_t heads_dim = m.heads * m.head_dim;
   bench.time("attention forward", m.layers, 1e9, attention_flops, [&] {
-    const AttentionForward args{shape, bench.bf16({rows, m.qkv()}), bench.bf16({rows, heads_dim}),
-                                bench.f32({m.batch, m.heads, m.sequence})};
+    const AttentionForward args{
+        shape, bench.bf16({rows, m.qkv()}), {}, bench.bf16({rows, heads_dim}), bench.f32({m.batch, m.heads, m.sequence})};
     return [&bench, args] { attention_forward(bench.stream(), bench.context(), args); };
   });
   bench.time("attention backward", m.layers, 1e9, 2.5 * attention_flops, [&] {
     const View qkv = bench.bf16({rows, m.qkv()}), out = bench.bf16({rows, heads_dim}),
                lse = bench.f32({m.batch, m.heads, m.sequence});
-    attention_forward(bench.stream(), bench.context(), {shape, qkv, out, lse});
-    const AttentionBackward args{shape, qkv, out, lse, bench.bf16({rows, heads_dim}), bench.bf16({rows, m.qkv()})};
+    attention_forward(bench.stream(), bench.context(), {shape, qkv, {}, out, lse});
+    const AttentionBackward args{shape, qkv, {}, out, lse, bench.bf16({rows, heads_dim}), bench.bf16({rows, m.qkv()})};
     return [&bench, args] { attention_backward(bench.stream(), bench.context(), args); };
   });
 

@@ -49,6 +49,24 @@ inline std::vector<std::int32_t> random_indices(std::int64_t count, std::int64_t
   return indices;
 }
 
+// Where documents begin, as ops/attention_shape.h has it: some of one token, and the last sequence is one document.
+inline std::vector<std::int32_t> document_starts(std::int64_t batch, std::int64_t sequence) {
+  const std::vector<std::int32_t> lengths =
+      random_indices(batch * sequence, std::max<std::int64_t>(1, sequence / 2), "lengths");
+  std::vector<std::int32_t> starts;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    std::int64_t start = 0, end = 0;
+    for (std::int64_t i = 0; i < sequence; ++i) {
+      if (i == end) {
+        start = i;
+        end = b + 1 == batch && batch > 1 ? sequence : i + 1 + lengths[static_cast<std::size_t>(b * sequence + i)];
+      }
+      starts.push_back(static_cast<std::int32_t>(start));
+    }
+  }
+  return starts;
+}
+
 inline double round_to(DType dtype, double value) {
   if (dtype == DType::f32) return static_cast<double>(static_cast<float>(value));
   if (dtype == DType::bf16) return static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(value))));

@@ -13,7 +13,8 @@ struct RopeCase {
   AttentionShape s;
   std::string name() const {
     return "batch" + std::to_string(s.batch) + "_sequence" + std::to_string(s.sequence) + "_heads" + std::to_string(s.heads) +
-           "_kv" + std::to_string(s.kv_heads) + "_dim" + std::to_string(s.head_dim);
+           "_kv" + std::to_string(s.kv_heads) + "_dim" + std::to_string(s.head_dim) +
+           (s.documents == Documents::separate ? "_documents" : "");
   }
 };
 
@@ -31,6 +32,7 @@ Tensor rotated(const Precision& p, const AttentionShape& s, const Tensor& qkv, b
   Rope args;
   args.shape = s;
   args.table = device.put(table, p.compute == DType::f64 ? DType::f64 : DType::f32);
+  if (s.documents == Documents::separate) args.starts = device.put(document_starts(s.batch, s.sequence));
   args.qkv = device.put(qkv, p.compute);
   args.inverse = inverse;
   rope(device.stream(), args);
@@ -39,11 +41,15 @@ Tensor rotated(const Precision& p, const AttentionShape& s, const Tensor& qkv, b
 
 Tensor rotated_by_definition(const AttentionShape& s, Tensor qkv) {
   const std::int64_t row = qkv.shape[1], half = s.head_dim / 2;
+  const std::vector<std::int32_t> starts = document_starts(s.batch, s.sequence);
+  const auto position = [&](std::int64_t r) {
+    return r % s.sequence - (s.documents == Documents::separate ? starts[static_cast<std::size_t>(r)] : 0);
+  };
   for (std::int64_t r = 0; r < qkv.shape[0]; ++r) {
     for (std::int64_t head = 0; head < s.heads + s.kv_heads; ++head) {
       for (std::int64_t i = 0; i < half; ++i) {
         const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(s.head_dim);
-        const double angle = static_cast<double>(r % s.sequence) * std::pow(base, exponent);
+        const double angle = static_cast<double>(position(r)) * std::pow(base, exponent);
         double& a = qkv.values[static_cast<std::size_t>(r * row + head * s.head_dim + i)];
         double& b = qkv.values[static_cast<std::size_t>(r * row + head * s.head_dim + half + i)];
         const double lower = a * std::cos(angle) - b * std::sin(angle), upper = b * std::cos(angle) + a * std::sin(angle);
@@ -77,21 +83,27 @@ TEST_P(RopeTest, InverseRotatesBack) {
                2 * precision().largest_error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Host, RopeTest,
-                         testing::ValuesIn(cases<RopeCase>(one_type(host_precisions()),
-                                                           {{{2, 9, 4, 2, 6}}, {{1, 40, 2, 2, 32}}})),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Host, RopeTest,
+    testing::ValuesIn(cases<RopeCase>(one_type(host_precisions()),
+                                      {{{2, 9, 4, 2, 6}}, {{1, 40, 2, 2, 32}}, {{3, 21, 4, 2, 6, 0, Documents::separate}}})),
+    case_name);
 INSTANTIATE_TEST_SUITE_P(Gpu, RopeTest,
-                         testing::ValuesIn(cases<RopeCase>(
-                             one_type(gpu_precisions()), {{{3, 200, 14, 2, 64}}, {{2, 77, 8, 8, 128}}, {{1, 1023, 5, 1, 80}}})),
+                         testing::ValuesIn(cases<RopeCase>(one_type(gpu_precisions()),
+                                                           {{{3, 200, 14, 2, 64}},
+                                                            {{2, 77, 8, 8, 128}},
+                                                            {{1, 1023, 5, 1, 80}},
+                                                            {{3, 200, 14, 2, 64, 0, Documents::separate}}})),
                          case_name);
 
 TEST(RopeGradientTest, InverseIsTheGradient) {
-  const AttentionShape s{2, 5, 4, 2, 6};
-  const Tensors in{{"qkv", rope_input(s)}};
-  const Tensor dy = random_tensor(in.at("qkv").shape, "dy");
-  expect_gradient("qkv", in, rotated(oracle, s, dy, true),
-                  [&](const Tensors& at) { return dot(rotated(oracle, s, at.at("qkv"), false), dy); });
+  for (const Documents documents : {Documents::joined, Documents::separate}) {
+    const AttentionShape s{2, 5, 4, 2, 6, 0, documents};
+    const Tensors in{{"qkv", rope_input(s)}};
+    const Tensor dy = random_tensor(in.at("qkv").shape, "dy");
+    expect_gradient("qkv", in, rotated(oracle, s, dy, true),
+                    [&](const Tensors& at) { return dot(rotated(oracle, s, at.at("qkv"), false), dy); });
+  }
 }
 
 // The ends of the formula; transformers' logits hold what is between them (tests/app/transformers).

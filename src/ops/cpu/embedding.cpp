@@ -23,6 +23,10 @@ class TableRows {
   std::int64_t first_token_, count_;
 };
 
+std::int64_t position_of(std::int64_t row, std::int64_t sequence, const View& starts) {
+  return row % sequence - (starts ? starts.as<std::int32_t>()[row] : 0);
+}
+
 template <typename T>
 void forward(const EmbeddingForward& args) {
   const std::int64_t rows = args.y.shape[0], dim = args.y.shape[1];
@@ -36,7 +40,7 @@ void forward(const EmbeddingForward& args) {
       std::copy(token, token + dim, y);
       continue;
     }
-    const T* position = args.positions_table.as<T>() + row % args.sequence * dim;
+    const T* position = args.positions_table.as<T>() + position_of(row, args.sequence, args.starts) * dim;
     for (std::int64_t i = 0; i < dim; ++i) y[i] = store<T>(load(token[i]) + load(position[i]));
   }
 }
@@ -71,7 +75,8 @@ void backward(const EmbeddingBackward& args) {
     add_rows(rows, index_of, dy, table, dim);
   };
   if (args.dpositions_table) {
-    add_by(args.dpositions_table, args.accumulate_positions, [&](std::int64_t row) { return row % args.sequence; });
+    add_by(args.dpositions_table, args.accumulate_positions,
+           [&](std::int64_t row) { return position_of(row, args.sequence, args.starts); });
     std::sort(rows.begin(), rows.end());
   }
   std::erase_if(rows, [&](std::int64_t row) { return entries[row] < 0; });

@@ -9,8 +9,10 @@ void rotate(const Rope& args) {
   using A = Arithmetic<T>;
   const AttentionShape& s = args.shape;
   const std::int64_t half = s.head_dim / 2, row_elements = args.qkv.shape[1];
+  const std::int32_t* starts = args.starts ? args.starts.as<std::int32_t>() : nullptr;
   for (std::int64_t row = 0; row < s.batch * s.sequence; ++row) {
-    const A* cosine = args.table.as<A>() + row % s.sequence * s.head_dim;
+    const std::int64_t position = row % s.sequence - (starts ? starts[row] : 0);
+    const A* cosine = args.table.as<A>() + position * s.head_dim;
     const A* sine = cosine + half;
     for (std::int64_t head = 0; head < s.heads + s.kv_heads; ++head) {
       T* lower = args.qkv.as<T>() + row * row_elements + head * s.head_dim;

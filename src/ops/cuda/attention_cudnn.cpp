@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -19,14 +20,17 @@ namespace fe = cudnn_frontend;
 using fe::graph::Graph;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-enum Uid : std::int64_t { uid_q = 1, uid_k, uid_v, uid_out, uid_lse, uid_dout, uid_dq, uid_dk, uid_dv };
+enum Uid : std::int64_t { uid_q = 1, uid_k, uid_v, uid_out, uid_lse, uid_dout, uid_dq, uid_dk, uid_dv, uid_starts };
 
 void check_graph(fe::error_t status, const AttentionShape& s, const char* what) {
   if (status.is_good()) return;
+  const bool separate = s.documents == Documents::separate;
   throw DeviceError(std::string("cuDNN attention, ") + what + ": batch " + std::to_string(s.batch) + ", sequence " +
                     std::to_string(s.sequence) + ", heads " + std::to_string(s.heads) + ", kv_heads " +
                     std::to_string(s.kv_heads) + ", head_dim " + std::to_string(s.head_dim) +
-                    " in bf16: " + status.get_message() + "; a head_dim of 64 or 128 works on every supported GPU");
+                    (s.window > 0 ? ", window " + std::to_string(s.window) : "") + (separate ? ", separate documents" : "") +
+                    " in bf16: " + status.get_message() + "; a head_dim of 64 or 128 works on every supported GPU" +
+                    (separate ? " that is Hopper or newer: separate documents need that, or precision.compute=fp32" : ""));
 }
 
 // Dims are [batch, heads, sequence, head_dim] wherever cuDNN speaks; strides say where that lies in our packed rows.
@@ -58,17 +62,53 @@ std::unique_ptr<Graph> new_graph() {
   return graph;
 }
 
+// Scores of keys before the row's document become minus infinity; `starts` is [batch, 1, sequence, 1].
+Tensor hide_other_documents(const std::shared_ptr<Graph>& graph, const Tensor& scores, const Tensor& starts) {
+  const auto pointwise = [](fe::PointwiseMode_t mode, const char* name) {
+    return fe::graph::Pointwise_attributes().set_mode(mode).set_name(name);
+  };
+  const Tensor key = graph->pointwise(
+      scores, pointwise(fe::PointwiseMode_t::GEN_INDEX, "key").set_axis(3).set_compute_data_type(fe::DataType_t::INT32));
+  key->set_data_type(fe::DataType_t::INT32);
+  const Tensor seen = graph->pointwise(
+      key, starts, pointwise(fe::PointwiseMode_t::CMP_GE, "in_document").set_compute_data_type(fe::DataType_t::BOOLEAN));
+  seen->set_data_type(fe::DataType_t::BOOLEAN);
+  const auto hidden =
+      std::make_shared<fe::graph::Tensor_attributes>(fe::graph::attn::score_modifiers::get_negative_inf_value());
+  return graph->pointwise(scores, hidden, seen, pointwise(fe::PointwiseMode_t::BINARY_SELECT, "hide_other_documents"));
+}
+
+// Which scores count. cuDNN takes its own masks or ours, not both: where documents are separate its own are part of ours.
+template <typename Attributes>
+void mask(Attributes& attributes, Graph& graph, const AttentionShape& s) {
+  constexpr auto aligned = fe::DiagonalAlignment_t::TOP_LEFT;
+  if (s.documents == Documents::joined) {
+    attributes.set_diagonal_alignment(aligned).set_diagonal_band_right_bound(0);
+    if (s.window > 0) attributes.set_diagonal_band_left_bound(static_cast<int>(s.window));
+    return;
+  }
+  const Tensor starts = graph.tensor(fe::graph::Tensor_attributes()
+                                         .set_uid(uid_starts)
+                                         .set_data_type(fe::DataType_t::INT32)
+                                         .set_dim({s.batch, 1, s.sequence, 1})
+                                         .set_stride({s.sequence, s.sequence, 1, 1}));
+  attributes.set_score_mod([s, starts](std::shared_ptr<Graph> inner, Tensor scores) {
+    std::optional<std::int64_t> left;
+    if (s.window > 0) left = s.window;
+    const Tensor in_band = fe::graph::attn::score_modifiers::sliding_window_mask(inner, scores, aligned, left, 0, s.sequence,
+                                                                                 s.sequence, nullptr, nullptr);
+    return hide_other_documents(inner, in_band, starts);
+  });
+}
+
 std::unique_ptr<Graph> forward_graph(cudnnHandle_t handle, const AttentionShape& s) {
   auto graph = new_graph();
   const Tensor q = packed_tensor(*graph, uid_q, s, s.heads, qkv_row(s));
   const Tensor k = packed_tensor(*graph, uid_k, s, s.kv_heads, qkv_row(s));
   const Tensor v = packed_tensor(*graph, uid_v, s, s.kv_heads, qkv_row(s));
-  const auto attributes = fe::graph::SDPA_attributes()
-                              .set_name("attention_forward")
-                              .set_generate_stats(true)
-                              .set_attn_scale(softmax_scale(s))
-                              .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-                              .set_diagonal_band_right_bound(0);
+  auto attributes =
+      fe::graph::SDPA_attributes().set_name("attention_forward").set_generate_stats(true).set_attn_scale(softmax_scale(s));
+  mask(attributes, *graph, s);
   const auto [out, lse] = graph->sdpa(q, k, v, attributes);
   place_output(out, uid_out, s, s.heads, out_row(s));
   lse->set_output(true)
@@ -92,12 +132,11 @@ std::unique_ptr<Graph> backward_graph(cudnnHandle_t handle, const AttentionShape
                                        .set_data_type(fe::DataType_t::FLOAT)
                                        .set_dim({s.batch, s.heads, s.sequence, 1})
                                        .set_stride({s.heads * s.sequence, s.sequence, 1, 1}));
-  const auto attributes = fe::graph::SDPA_backward_attributes()
-                              .set_name("attention_backward")
-                              .set_attn_scale(softmax_scale(s))
-                              .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-                              .set_diagonal_band_right_bound(0)
-                              .set_deterministic_algorithm(deterministic);
+  auto attributes = fe::graph::SDPA_backward_attributes()
+                        .set_name("attention_backward")
+                        .set_attn_scale(softmax_scale(s))
+                        .set_deterministic_algorithm(deterministic);
+  mask(attributes, *graph, s);
   const auto [dq, dk, dv] = graph->sdpa_backward(q, k, v, out, dout, lse, attributes);
   place_output(dq, uid_dq, s, s.heads, qkv_row(s));
   place_output(dk, uid_dk, s, s.kv_heads, qkv_row(s));
@@ -106,8 +145,8 @@ std::unique_ptr<Graph> backward_graph(cudnnHandle_t handle, const AttentionShape
   return graph;
 }
 
-using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
-Key key_of(const AttentionShape& s) { return {s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim}; }
+using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, Documents>;
+Key key_of(const AttentionShape& s) { return {s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, s.window, s.documents}; }
 
 // The query, key and value parts of a packed bf16 buffer.
 struct Parts {
@@ -178,6 +217,7 @@ void CudnnAttention::forward(cudaStream_t stream, const AttentionForward& args, 
   const Parts parts = parts_of(args.qkv, args.shape);
   std::unordered_map<std::int64_t, void*> pointers{
       {uid_q, parts.q}, {uid_k, parts.k}, {uid_v, parts.v}, {uid_out, args.out.data}, {uid_lse, args.lse.data}};
+  if (args.starts) pointers[uid_starts] = args.starts.data;
   implementation_->execute(stream, implementation_->forward_for(args.shape), args.shape, pointers, workspace);
 }
 
@@ -192,6 +232,7 @@ void CudnnAttention::backward(cudaStream_t stream, const AttentionBackward& args
                                                    {uid_dq, gradient.q},
                                                    {uid_dk, gradient.k},
                                                    {uid_dv, gradient.v}};
+  if (args.starts) pointers[uid_starts] = args.starts.data;
   implementation_->execute(stream, implementation_->backward_for(args.shape), args.shape, pointers, workspace);
 }
 

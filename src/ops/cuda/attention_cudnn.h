@@ -1,4 +1,4 @@
-// Causal attention in bf16 through cuDNN's fused kernels (cudnn-frontend's SDPA nodes), one graph per shape and direction.
+// Attention in bf16 through cuDNN's fused kernels (cudnn-frontend's SDPA nodes), one graph per shape and direction.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -20,6 +20,13 @@ struct Layout {
   float scale;
   int qkv_row, out_row;  // elements per token
   int pitch;             // floats per row of a tile in shared memory: odd, so that 32 rows fall into 32 banks
+  int window;
+  const int* starts;
+  // The first key that a row sees: none before that of an earlier row.
+  __device__ int first_key(std::int64_t batch, int row) const {
+    const int start = starts ? starts[batch * sequence + row] : 0;
+    return window > 0 ? max(start, row - window + 1) : start;
+  }
   __device__ const float* query(const float* qkv, std::int64_t batch, int head) const {
     return qkv + batch * sequence * qkv_row + head * head_dim;
   }
@@ -68,6 +75,11 @@ __device__ void store_row(float* to, const float (&sums)[most_elements], float f
   }
 }
 
+// The first tile of keys that a block of queries needs.
+__device__ int first_tile(const Layout& l, std::int64_t batch) {
+  return l.first_key(batch, static_cast<int>(blockIdx.x) * warps) / tile * tile;
+}
+
 // Grid (query blocks, heads, batch).
 __global__ void __launch_bounds__(warps* warp_lanes) forward_kernel(const float* qkv, float* out, float* lse, Layout l) {
   extern __shared__ float shared[];
@@ -82,13 +94,14 @@ __global__ void __launch_bounds__(warps* warp_lanes) forward_kernel(const float*
   copy_row(q, l.query(qkv, batch, head) + static_cast<std::int64_t>(query) * l.qkv_row, present, l.head_dim);
 
   float sums[most_elements] = {}, maximum = -INFINITY, total = 0.0f;
+  const int first_key = present ? l.first_key(batch, query) : 0;
   const int last_key = min((static_cast<int>(blockIdx.x) + 1) * warps, l.sequence);  // exclusive, of the whole block
-  for (int first = 0; first < last_key; first += tile) {
+  for (int first = first_tile(l, batch); first < last_key; first += tile) {
     __syncthreads();
     load_tile(keys, tokens + l.key_offset(kv_head), first, l.sequence, l.qkv_row, l);
     load_tile(values, tokens + l.value_offset(kv_head), first, l.sequence, l.qkv_row, l);
     __syncthreads();
-    const bool allowed = present && first + lane <= query;
+    const bool allowed = present && first + lane >= first_key && first + lane <= query;
     const float score = allowed ? dot(q, keys + lane * l.pitch, l.head_dim) * l.scale : -INFINITY;
     const float new_maximum = fmaxf(maximum, warp_max(score));
     const float shrink = maximum == -INFINITY ? 0.0f : expf(maximum - new_maximum);
@@ -137,14 +150,15 @@ __global__ void __launch_bounds__(warps* warp_lanes)
   const float row_lse = present ? lse[statistic] : 0.0f, row_delta = present ? delta[statistic] : 0.0f;
 
   float sums[most_elements] = {};
+  const int first_key = present ? l.first_key(batch, query) : 0;
   const int last_key = min((static_cast<int>(blockIdx.x) + 1) * warps, l.sequence);
-  for (int first = 0; first < last_key; first += tile) {
+  for (int first = first_tile(l, batch); first < last_key; first += tile) {
     __syncthreads();
     load_tile(keys, tokens + l.key_offset(kv_head), first, l.sequence, l.qkv_row, l);
     load_tile(values, tokens + l.value_offset(kv_head), first, l.sequence, l.qkv_row, l);
     __syncthreads();
     float score_gradient = 0.0f;
-    if (present && first + lane <= query) {
+    if (present && first + lane >= first_key && first + lane <= query) {
       const float weight = expf(dot(q, keys + lane * l.pitch, l.head_dim) * l.scale - row_lse);
       score_gradient = weight * (dot(d, values + lane * l.pitch, l.head_dim) - row_delta);
     }
@@ -176,16 +190,18 @@ __global__ void __launch_bounds__(warps* warp_lanes)
 
   float dk[most_elements] = {}, dv[most_elements] = {};
   const int first_query = static_cast<int>(blockIdx.x) * warps / tile * tile;
+  const int last_key = (static_cast<int>(blockIdx.x) + 1) * warps - 1;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const std::int64_t statistics = (batch * l.heads + head) * l.sequence;
     for (int first = first_query; first < l.sequence; first += tile) {
+      if (l.first_key(batch, first) > last_key) break;  // neither these queries nor later ones see a key of the block
       __syncthreads();
       load_tile(queries, l.query(qkv, batch, head), first, l.sequence, l.qkv_row, l);
       load_tile(gradients, dout + batch * l.sequence * l.out_row + head * l.head_dim, first, l.sequence, l.out_row, l);
       __syncthreads();
       const int query = first + lane;
       float weight = 0.0f, score_gradient = 0.0f;
-      if (present && query < l.sequence && key <= query) {
+      if (present && query < l.sequence && key <= query && key >= l.first_key(batch, query)) {
         weight = expf(dot(k, queries + lane * l.pitch, l.head_dim) * l.scale - lse[statistics + query]);
         score_gradient = weight * (dot(v, gradients + lane * l.pitch, l.head_dim) - delta[statistics + query]);
       }
@@ -200,7 +216,7 @@ __global__ void __launch_bounds__(warps* warp_lanes)
   }
 }
 
-Layout layout_of(const AttentionShape& s) {
+Layout layout_of(const AttentionShape& s, const View& starts) {
   require(s.head_dim <= most_head_dim,
           "attention in f32 on CUDA: head_dim " + std::to_string(s.head_dim) + " exceeds " + std::to_string(most_head_dim));
   Layout l{};
@@ -212,6 +228,8 @@ Layout layout_of(const AttentionShape& s) {
   l.qkv_row = (l.heads + 2 * l.kv_heads) * l.head_dim;
   l.out_row = l.heads * l.head_dim;
   l.pitch = l.head_dim | 1;
+  l.window = s.window < s.sequence ? static_cast<int>(s.window) : 0;
+  l.starts = device_pointer<int>(starts);
   return l;
 }
 
@@ -235,7 +253,7 @@ std::size_t attention_f32_workspace_bytes(const AttentionShape& s) {
 }
 
 void attention_f32_forward(StreamRef stream, const AttentionForward& args) {
-  const Layout l = layout_of(args.shape);
+  const Layout l = layout_of(args.shape, args.starts);
   const int shared_bytes = prepare(forward_kernel, l, 1);
   forward_kernel<<<grid_of(args.shape, args.shape.heads), warps * warp_lanes, static_cast<std::size_t>(shared_bytes),
                    native(stream)>>>(device_pointer<float>(args.qkv), device_pointer<float>(args.out),
@@ -245,7 +263,7 @@ void attention_f32_forward(StreamRef stream, const AttentionForward& args) {
 
 void attention_f32_backward(StreamRef stream, const AttentionBackward& args, View workspace) {
   const AttentionShape& s = args.shape;
-  const Layout l = layout_of(s);
+  const Layout l = layout_of(s, args.starts);
   const std::size_t needed = attention_f32_workspace_bytes(s);
   require(needed <= workspace.bytes(), "attention in f32 needs " + std::to_string(needed) +
                                            " bytes of workspace, the context has " + std::to_string(workspace.bytes()) +

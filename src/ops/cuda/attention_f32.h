@@ -1,4 +1,4 @@
-// Causal attention in f32 with our own kernels, for verification: sums have a fixed order and nothing is rounded below f32.
+// Attention in f32 with our own kernels, for verification: sums have a fixed order and nothing is rounded below f32.
 #pragma once
 
 #include "core/stream.h"

@@ -1,8 +1,9 @@
-// The gradient of the token table without atomics: token occurrences are sorted by token (a stable radix sort keeps them in
+// The gradient of a table without atomics: occurrences of tokens are sorted by token (a stable radix sort keeps them in
 // row order), cut into chunks of equal length, and every chunk is summed by one block. A token whose occurrences lie inside one
 // chunk is finished there; one that spans chunks leaves a partial sum per chunk, which a second kernel adds in order. So the
 // work is balanced however often a token repeats, and the order of every sum is fixed. Tokens are counted from the table's
-// first one here; those outside the table are sorted behind all others, as token `vocab`, and left out.
+// first one here; those outside the table are sorted behind all others, as token `vocab`, and left out. The position table goes
+// the same way where positions begin anew with each document; else every position is in as many rows as there are sequences.
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
 
@@ -23,6 +24,13 @@ __global__ void table_tokens_kernel(const int* tokens, std::int64_t first_token,
   if (i >= count) return;
   const std::int64_t token = tokens[i] - first_token;
   table_tokens[i] = token >= 0 && token < vocab ? static_cast<int>(token) : vocab;
+  rows[i] = i;
+}
+
+__global__ void positions_kernel(const int* starts, int sequence, int count, int* positions, int* rows) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= count) return;
+  positions[i] = i % sequence - starts[i];
   rows[i] = i;
 }
 
@@ -175,43 +183,69 @@ Scratch carve(const View& workspace, int count, int chunks, int dim, int key_bit
   return scratch;
 }
 
+// Threads of a block and blocks side by side over the columns of a row.
+struct Columns {
+  Columns(int dim, int width)
+      : threads(static_cast<unsigned>(std::min<std::int64_t>(most_threads, round_up(ceil_div(dim, width), 32)))),
+        slices(grid_size(ceil_div(dim, std::int64_t{threads} * width))) {}
+  unsigned threads, slices;
+};
+
+// Adds the rows of dy to those of a table. `write_indices(to, rows)` enqueues which row of the table each belongs to, and 0, 1,
+// ..
+template <typename T, typename G, int Width, typename WriteIndices>
+void add_to_table(StreamRef stream, OpContext& context, const View& dy_rows, const View& table, bool accumulate,
+                  const WriteIndices& write_indices) {
+  const int count = static_cast<int>(dy_rows.shape[0]), dim = static_cast<int>(dy_rows.shape[1]);
+  const int vocab = static_cast<int>(table.shape[0]);
+  const Columns columns(dim, Width);
+  const T* dy = device_pointer<T>(dy_rows);
+  G* dtable = device_pointer<G>(table);
+  const cudaStream_t s = native(stream);
+  if (!accumulate) stream.zero(dtable, table.bytes());
+  int key_bits = 1;
+  while (key_bits < 31 && (1 << key_bits) <= vocab) ++key_bits;
+  const int chunks = static_cast<int>(ceil_div(count, chunk));
+  Scratch scratch = carve(context.workspace(), count, chunks, dim, key_bits);
+  write_indices(scratch.tokens, scratch.rows);
+  check_launch();
+  check(cub::DeviceRadixSort::SortPairs(scratch.sort, scratch.sort_bytes, scratch.tokens, scratch.sorted_tokens, scratch.rows,
+                                        scratch.sorted_rows, count, 0, key_bits, s));
+  const dim3 grid(grid_size(chunks), columns.slices);
+  chunk_sums_kernel<T, G, Width><<<grid, columns.threads, 0, s>>>(scratch.sorted_tokens, scratch.sorted_rows, count, dy, dtable,
+                                                                  scratch.partial, dim, vocab);
+  check_launch();
+  spanning_runs_kernel<G, Width>
+      <<<grid, columns.threads, 0, s>>>(scratch.sorted_tokens, count, scratch.partial, dtable, dim, vocab);
+  check_launch();
+}
+
 template <typename T, typename G, int Width>
 void backward(StreamRef stream, OpContext& context, const EmbeddingBackward& args) {
   const int count = static_cast<int>(args.dy.shape[0]), dim = static_cast<int>(args.dy.shape[1]);
-  const int vocab = static_cast<int>(args.dtokens_table.shape[0]);
-  const unsigned threads = static_cast<unsigned>(std::min<std::int64_t>(most_threads, round_up(ceil_div(dim, Width), 32)));
-  const unsigned slices = grid_size(ceil_div(dim, std::int64_t{threads} * Width));
-  const T* dy = device_pointer<T>(args.dy);
-  G* dtable = device_pointer<G>(args.dtokens_table);
+  const int sequence = static_cast<int>(args.sequence);
   const cudaStream_t s = native(stream);
-
-  if (args.dpositions_table) {
-    const int sequence = static_cast<int>(args.sequence);
-    position_sums_kernel<T, G, Width><<<dim3(grid_size(sequence), slices), threads, 0, s>>>(
-        dy, device_pointer<G>(args.dpositions_table), count / sequence, sequence, dim, args.accumulate_positions);
+  if (args.dpositions_table && args.starts) {
+    add_to_table<T, G, Width>(stream, context, args.dy, args.dpositions_table, args.accumulate_positions,
+                              [&](int* positions, int* rows) {
+                                positions_kernel<<<grid_size(ceil_div(count, 256)), 256, 0, s>>>(
+                                    device_pointer<int>(args.starts), sequence, count, positions, rows);
+                              });
+  } else if (args.dpositions_table) {
+    const Columns columns(dim, Width);
+    position_sums_kernel<T, G, Width><<<dim3(grid_size(sequence), columns.slices), columns.threads, 0, s>>>(
+        device_pointer<T>(args.dy), device_pointer<G>(args.dpositions_table), count / sequence, sequence, dim,
+        args.accumulate_positions);
     check_launch();
     if (const std::int64_t unused = args.dpositions_table.shape[0] - sequence; unused > 0 && !args.accumulate_positions) {
       stream.zero(device_pointer<G>(args.dpositions_table) + args.sequence * dim,
                   static_cast<std::size_t>(unused * dim) * sizeof(G));
     }
   }
-  if (!args.accumulate_tokens) stream.zero(dtable, args.dtokens_table.bytes());
-
-  int key_bits = 1;
-  while (key_bits < 31 && (1 << key_bits) <= vocab) ++key_bits;
-  const int chunks = static_cast<int>(ceil_div(count, chunk));
-  Scratch scratch = carve(context.workspace(), count, chunks, dim, key_bits);
-  table_tokens_kernel<<<grid_size(ceil_div(count, 256)), 256, 0, s>>>(device_pointer<int>(args.tokens), args.first_token, vocab,
-                                                                      count, scratch.tokens, scratch.rows);
-  check_launch();
-  check(cub::DeviceRadixSort::SortPairs(scratch.sort, scratch.sort_bytes, scratch.tokens, scratch.sorted_tokens, scratch.rows,
-                                        scratch.sorted_rows, count, 0, key_bits, s));
-  const dim3 grid(grid_size(chunks), slices);
-  chunk_sums_kernel<T, G, Width>
-      <<<grid, threads, 0, s>>>(scratch.sorted_tokens, scratch.sorted_rows, count, dy, dtable, scratch.partial, dim, vocab);
-  check_launch();
-  spanning_runs_kernel<G, Width><<<grid, threads, 0, s>>>(scratch.sorted_tokens, count, scratch.partial, dtable, dim, vocab);
-  check_launch();
+  add_to_table<T, G, Width>(stream, context, args.dy, args.dtokens_table, args.accumulate_tokens, [&](int* tokens, int* rows) {
+    table_tokens_kernel<<<grid_size(ceil_div(count, 256)), 256, 0, s>>>(
+        device_pointer<int>(args.tokens), args.first_token, static_cast<int>(args.dtokens_table.shape[0]), count, tokens, rows);
+  });
 }
 
 }  // namespace

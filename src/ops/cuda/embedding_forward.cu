@@ -7,15 +7,17 @@ namespace {
 
 template <typename T, int Width>
 __global__ void __launch_bounds__(256)
-    embedding_kernel(const int* tokens, const T* tokens_table, const T* positions_table, T* y, std::int64_t rows, int dim,
-                     int sequence, int threads_per_row, std::int64_t first_token, std::int64_t table_rows) {
+    embedding_kernel(const int* tokens, const int* starts, const T* tokens_table, const T* positions_table, T* y,
+                     std::int64_t rows, int dim, int sequence, int threads_per_row, std::int64_t first_token,
+                     std::int64_t table_rows) {
   const int rows_per_block = static_cast<int>(blockDim.x) / threads_per_row;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * rows_per_block + threadIdx.x / threads_per_row;
   if (row >= rows) return;
   const std::int64_t entry = tokens[row] - first_token;
   const bool in_table = entry >= 0 && entry < table_rows;
   const T* token_row = tokens_table + entry * dim;
-  const T* position_row = positions_table ? positions_table + (row % sequence) * dim : nullptr;
+  const std::int64_t position = row % sequence - (starts ? starts[row] : 0);
+  const T* position_row = positions_table ? positions_table + position * dim : nullptr;
   for (int i = static_cast<int>(threadIdx.x) % threads_per_row * Width; i < dim; i += threads_per_row * Width) {
     Pack<T, Width> pack{};
     if (in_table) pack = load_pack<Width>(token_row + i);
@@ -44,9 +46,9 @@ void embedding_forward(StreamRef stream, const EmbeddingForward& args) {
       constexpr int width = decltype(w)::value;
       constexpr int threads = 256, threads_per_row = 64;
       embedding_kernel<T, width><<<grid_size(ceil_div(rows, threads / threads_per_row)), threads, 0, native(stream)>>>(
-          device_pointer<int>(args.tokens), device_pointer<T>(args.tokens_table), device_pointer<T>(args.positions_table),
-          device_pointer<T>(args.y), rows, static_cast<int>(dim), static_cast<int>(args.sequence), threads_per_row,
-          args.first_token, args.tokens_table.shape[0]);
+          device_pointer<int>(args.tokens), device_pointer<int>(args.starts), device_pointer<T>(args.tokens_table),
+          device_pointer<T>(args.positions_table), device_pointer<T>(args.y), rows, static_cast<int>(dim),
+          static_cast<int>(args.sequence), threads_per_row, args.first_token, args.tokens_table.shape[0]);
       check_launch();
     });
   });

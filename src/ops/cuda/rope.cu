@@ -11,15 +11,16 @@ namespace {
 // `rotated_heads` heads.
 template <typename T, int Width>
 __global__ void __launch_bounds__(256)
-    rope_kernel(T* qkv, const float* table, std::uint32_t items, std::uint32_t sequence, std::uint32_t row_elements,
-                std::uint32_t rotated_heads, std::uint32_t head_dim, float sine_sign) {
+    rope_kernel(T* qkv, const float* table, const int* starts, std::uint32_t items, std::uint32_t sequence,
+                std::uint32_t row_elements, std::uint32_t rotated_heads, std::uint32_t head_dim, float sine_sign) {
   const std::uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= items) return;
   const std::uint32_t half = head_dim / 2, packs = half / Width;
   const std::uint32_t head_of_token = item / packs, i = (item - head_of_token * packs) * Width;
   const std::uint32_t token = head_of_token / rotated_heads, head = head_of_token - token * rotated_heads;
   T* first = qkv + static_cast<std::int64_t>(token) * row_elements + head * head_dim + i;
-  const float* cosine = table + (token % sequence) * head_dim + i;
+  const std::uint32_t position = token % sequence - (starts ? static_cast<std::uint32_t>(starts[token]) : 0);
+  const float* cosine = table + position * head_dim + i;
   float a[Width], b[Width], c[Width], s[Width];
   load<Width>(first, a);
   load<Width>(first + half, b);
@@ -54,7 +55,8 @@ void rope(StreamRef stream, const Rope& args) {
         const std::int64_t items = std::min(most_batch, s.batch - first) * items_per_sequence / width;
         rope_kernel<T, width><<<grid_size(ceil_div(items, threads)), threads, 0, native(stream)>>>(
             device_pointer<T>(args.qkv) + first * s.sequence * row_elements, device_pointer<float>(args.table),
-            static_cast<std::uint32_t>(items), static_cast<std::uint32_t>(s.sequence), static_cast<std::uint32_t>(row_elements),
+            args.starts ? device_pointer<int>(args.starts) + first * s.sequence : nullptr, static_cast<std::uint32_t>(items),
+            static_cast<std::uint32_t>(s.sequence), static_cast<std::uint32_t>(row_elements),
             static_cast<std::uint32_t>(rotated_heads), static_cast<std::uint32_t>(s.head_dim), args.inverse ? -1.0f : 1.0f);
         check_launch();
       }
