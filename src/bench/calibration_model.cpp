@@ -21,6 +21,11 @@ constexpr float learning_rate = 1e-6f;
 Config small_model(const Config& config, std::int64_t vocab, const CalibrationCase& c, std::int64_t blocks) {
   Config small = config;
   small.model.layers = blocks;
+  // All blocks alike: where some see all of the sequence and others do not, those that do.
+  if (!small.model.window_layers.empty()) {
+    if (std::ssize(config.model.window_layers) < config.model.layers) small.model.window = 0;
+    small.model.window_layers.clear();
+  }
   small.model.vocab = vocab;
   small.data.tokenizer = "random";
   small.data.train.clear(), small.data.sources.clear(), small.data.validation.clear(), small.data.sentencepiece = {};

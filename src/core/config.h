@@ -66,9 +66,11 @@ struct ModelConfig {
   double rope_base = 10000.0;
   RopeScalingConfig rope_scaling;
   bool tie_embeddings = true;
-  bool bias = true;               // biases in attention output and MLP linears (and the norms' beta for layer_norm)
-  bool qkv_bias = true;           // bias in the query/key/value projection
-  std::int64_t max_sequence = 0;  // rows of the learned position table; 0: data.sequence_length
+  bool bias = true;                         // biases in attention output and MLP linears (and the norms' beta for layer_norm)
+  bool qkv_bias = true;                     // bias in the query/key/value projection
+  std::int64_t max_sequence = 0;            // rows of the learned position table; 0: data.sequence_length
+  std::int64_t window = 0;                  // keys that a token sees; 0: all before it
+  std::vector<std::int64_t> window_layers;  // from 0; empty: all have the window
 
   template <typename Keys>
   static void declare(Keys& k) {
@@ -105,6 +107,11 @@ struct ModelConfig {
     k.key("qkv_bias", &ModelConfig::qkv_bias, k.yes_or_no(), "Bias in the query/key/value projection.");
     k.auto_key("max_sequence", &ModelConfig::max_sequence, k.whole(1, limits::sequence),
                "Rows of the learned position table: the longest sequence the model can take. `auto`: `data.sequence_length`.");
+    k.auto_key(
+        "window", &ModelConfig::window, k.whole(1, limits::sequence),
+        "Sliding window of attention: a token sees itself and the `window - 1` tokens before it. `auto`: all before it.");
+    k.key("window_layers", &ModelConfig::window_layers, k.each("a list of layers", 0, limits::layers),
+          "Layers with the window, counted from 0; the others see all before. Empty: all of them have it.");
   }
 };
 

@@ -2,6 +2,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <string_view>
 
@@ -198,6 +199,17 @@ std::vector<CrossRule> model_rules() {
                                                                               : 0;
          return unless(c.model.vocab == 0 || c.model.vocab >= tokenizer,
                        fmt::format("must be at least the tokenizer's vocabulary, {}", tokenizer));
+       }},
+      {{"model.window_layers", "model.window", "model.layers"},
+       "is given with `model.window` only, ascending, and below `model.layers`",
+       [](const Config& c) {
+         const std::vector<std::int64_t>& list = c.model.window_layers;
+         if (list.empty()) return std::string();
+         if (c.model.window == 0) return std::string("needs model.window: the tokens that these layers see");
+         if (std::ranges::adjacent_find(list, std::greater_equal<>()) != list.end())
+           return std::string("must be ascending, each layer once");
+         return unless(list.back() < c.model.layers,
+                       fmt::format("must be below model.layers={}: layers are counted from 0", c.model.layers));
        }},
       {{"data.sequence_length", "model.max_sequence", "model.position"},
        "is at most `model.max_sequence` with learned positions",

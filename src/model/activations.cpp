@@ -65,6 +65,19 @@ DType statistics_type(DType compute) { return compute == DType::f64 ? DType::f64
 
 }  // namespace
 
+ops::AttentionShape attention_shape(const SegmentSizes& sizes, int segment) {
+  const ModelShape part = sizes.shape.local(sizes.split.size);
+  const MicroBatchShape& mb = sizes.micro_batch;
+  const std::int64_t window = part.window_of(segment);
+  return {.batch = mb.batch,
+          .sequence = mb.sequence,
+          .heads = part.heads,
+          .kv_heads = part.kv_heads,
+          .head_dim = part.head_dim,
+          .window = window < mb.sequence ? window : 0,  // else it hides nothing
+          .documents = mb.documents};
+}
+
 std::vector<TensorSpec> norm_specs(const SegmentSizes& sizes, int segment) {
   if (!has_norm(sizes.shape.kind(segment))) return {};
   const DType statistics = statistics_type(sizes.compute);

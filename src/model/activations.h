@@ -81,6 +81,9 @@ struct SegmentSizes {
   std::size_t own_residual_bytes() const { return static_cast<std::size_t>(own_residual().elements()) * size_of(compute); }
 };
 
+// What this rank attends to in an attention segment.
+ops::AttentionShape attention_shape(const SegmentSizes& sizes, int segment);
+
 // The members of NormActivations, none where no norm is in front. Without recomputation they are kept from forward to
 // backward-weight; with it they are computed twice, and each time kept until they have been used.
 std::vector<TensorSpec> norm_specs(const SegmentSizes& sizes, int segment);

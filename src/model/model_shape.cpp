@@ -1,5 +1,7 @@
 #include "model/model_shape.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace plait::model {
@@ -26,6 +28,8 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
   shape.tie_embeddings = config.tie_embeddings;
   shape.bias = config.bias;
   shape.qkv_bias = config.qkv_bias;
+  shape.window = config.window;
+  shape.window_layers = config.window_layers;
   if (shape.vocab < vocab) {
     throw ConfigError({{"model.vocab", std::to_string(shape.vocab),
                         "must be at least the tokenizer's vocabulary, " + std::to_string(vocab), "", 0}});
@@ -61,6 +65,17 @@ std::vector<SegmentKind> segment_kinds(const ModelShape& shape) {
 int ModelShape::layer(int segment) const {
   const SegmentKind what = kind(segment);
   return what == SegmentKind::attention || what == SegmentKind::mlp ? (segment - 1) / 2 : -1;
+}
+
+std::int64_t ModelShape::window_of(int segment) const {
+  require(kind(segment) == SegmentKind::attention, "ModelShape: a window is of an attention segment");
+  return window_layers.empty() || std::ranges::binary_search(window_layers, layer(segment)) ? window : 0;
+}
+
+double ModelShape::mean_keys(int segment, std::int64_t sequence) const {
+  const auto all = static_cast<double>(sequence), seen = static_cast<double>(window_of(segment));
+  // Rows up to the window see half of it, the others all of it.
+  return seen == 0 || seen >= all ? all / 2 : seen - seen * seen / (2 * all);
 }
 
 ModelShape ModelShape::local(int tensor) const {

@@ -24,6 +24,10 @@ enum class SegmentKind { embedding, attention, mlp, head };
 
 constexpr bool reads_tokens(SegmentKind kind) { return kind == SegmentKind::embedding; }
 constexpr bool reads_targets(SegmentKind kind) { return kind == SegmentKind::head; }
+// It needs the batch, or where its documents begin.
+constexpr bool reads_batch(SegmentKind kind, Documents documents) {
+  return reads_tokens(kind) || reads_targets(kind) || (documents == Documents::separate && kind == SegmentKind::attention);
+}
 // It has an input, the residual stream, and norms that first; so it has a gradient of its input too.
 constexpr bool has_norm(SegmentKind kind) { return kind != SegmentKind::embedding; }
 // Its output is the residual stream: other segments follow.
@@ -43,6 +47,8 @@ struct ModelShape {
   ops::RopeScaling rope_scaling;
   bool tie_embeddings = true;
   bool bias = true, qkv_bias = true;
+  std::int64_t window = 0;                  // of attention, in tokens; 0: none
+  std::vector<std::int64_t> window_layers;  // that have it; empty: all
 
   static constexpr std::int64_t vocab_padding = 128;
 
@@ -59,6 +65,12 @@ struct ModelShape {
   int segments() const { return 2 * static_cast<int>(layers) + 2; }
   int head_segment() const { return segments() - 1; }
   SegmentKind kind(int segment) const;
+  // Keys that a token of an attention segment sees: itself and those before it, up to the window. 0: all of them.
+  std::int64_t window_of(int segment) const;
+  // How many these are on average over a sequence of `sequence` tokens, counted as a surface: half of it without a window.
+  double mean_keys(int segment, std::int64_t sequence) const;
+  // Whether all attention segments are alike.
+  bool same_window() const { return window == 0 || window_layers.empty() || std::ssize(window_layers) == layers; }
   // The transformer block that an attention or MLP segment is half of, from 0; -1 of the others.
   int layer(int segment) const;
 };

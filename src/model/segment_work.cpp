@@ -12,14 +12,16 @@ struct Sizes {
         sequence_parallel(s.split.sequence_parallel),
         rows(static_cast<double>(s.micro_batch.rows())),
         own_rows(static_cast<double>(s.own_rows())),
-        sequence(static_cast<double>(s.micro_batch.sequence)),
+        sequence(s.micro_batch.sequence),
         hidden(static_cast<double>(s.shape.hidden)),
         bytes(static_cast<double>(size_of(s.compute))) {}
 
   ModelShape shape;  // this rank's
   int tensor;
   bool sequence_parallel;
-  double rows, own_rows, sequence, hidden, bytes;
+  double rows, own_rows;
+  std::int64_t sequence;
+  double hidden, bytes;
 
   double product(double in, double out) const { return 2 * rows * in * out; }
   // Reads and writes of `tensors` tensors of `columns` columns.
@@ -78,11 +80,11 @@ void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, doubl
   }
 }
 
-SegmentWork attention_work(const Sizes& s, Recompute recompute) {
+SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
   const auto qkv = static_cast<double>(s.shape.qkv_dim()), attention = static_cast<double>(s.shape.attention_dim());
   const bool rope = s.shape.position == Position::rope;
-  // Scores and weighted sum, of which the causal half is computed.
-  const double scores = 2 * s.rows * s.sequence * attention;
+  // Scores and weighted sum.
+  const double scores = 4 * s.rows * s.shape.mean_keys(segment, s.sequence) * attention;
   SegmentWork work = half_work(s, qkv, attention);
   work.forward.attention_flops = scores;
   work.forward.memory_bytes += s.traffic(s.rows, qkv, rope ? 3 : 1) + s.traffic(s.rows, attention, 1);
@@ -120,7 +122,7 @@ SegmentWork segment_work(const SegmentSizes& sizes, int segment) {
   const Sizes s(sizes);
   switch (sizes.shape.kind(segment)) {
     case SegmentKind::embedding: return embedding_work(s);
-    case SegmentKind::attention: return attention_work(s, sizes.recompute);
+    case SegmentKind::attention: return attention_work(s, segment, sizes.recompute);
     case SegmentKind::mlp: return mlp_work(s, sizes.recompute);
     case SegmentKind::head: return head_work(s);
   }

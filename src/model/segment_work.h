@@ -9,7 +9,7 @@ namespace plait::model {
 struct PassWork {
   double matrix_flops = 0;
   int matrix_products = 0;
-  double attention_flops = 0;  // of the causal half
+  double attention_flops = 0;  // of what is not masked, as if a sequence were one document
   double memory_bytes = 0;     // read and written by everything that is no product
   int kernels = 0;             // of that
   PassWork& operator+=(const PassWork& other);

@@ -27,10 +27,6 @@ Transformer::Transformer(const SegmentSizes& sizes, View rope_table)
   require(static_cast<bool>(rope_table) == wants_rope, "Transformer: a RoPE table exactly when positions are rotary");
 }
 
-ops::AttentionShape Transformer::attention_shape() const {
-  return {sizes_.micro_batch.batch, sizes_.micro_batch.sequence, local_.heads, local_.kv_heads, local_.head_dim};
-}
-
 void Transformer::add_residual(StreamRef stream, const Residual& args) const {
   const View bias = output_bias(*args.weights, local_.kind(args.segment));
   const bool nothing_to_add = !bias && !args.residual;
@@ -75,12 +71,14 @@ void Transformer::activation_function(StreamRef stream, View up, View act) const
   }
 }
 
-void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View norm_out,
-                                    SegmentActivations& a) const {
+void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
+                                    View norm_out, View starts, SegmentActivations& a) const {
+  const ops::AttentionShape shape = attention_shape(sizes_, segment);
   ops::linear_forward(stream, context,
                       {.x = norm_out, .w = w.qkv_weight, .bias = w.qkv_bias, .residual = {}, .y = a.qkv, .pre_activation = {}});
-  if (rope_table_) ops::rope(stream, {.shape = attention_shape(), .table = rope_table_, .qkv = a.qkv});
-  ops::attention_forward(stream, context, {.shape = attention_shape(), .qkv = a.qkv, .out = a.attention_out, .lse = a.lse});
+  if (rope_table_) ops::rope(stream, {.shape = shape, .table = rope_table_, .starts = starts, .qkv = a.qkv});
+  ops::attention_forward(stream, context,
+                         {.shape = shape, .qkv = a.qkv, .starts = starts, .out = a.attention_out, .lse = a.lse});
 }
 
 void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View norm_out,
@@ -117,6 +115,7 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
   switch (kind) {
     case SegmentKind::embedding:
       ops::embedding_forward(stream, {.tokens = args.batch.tokens,
+                                      .starts = args.batch.starts,
                                       .tokens_table = w.tokens,
                                       .positions_table = sizes_.split.rank == 0 ? w.positions : View(),  // once in the sum
                                       .y = args.output,
@@ -124,7 +123,7 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
                                       .first_token = first_token(w.tokens.shape[0])});
       return;
     case SegmentKind::attention:
-      forward_attention(stream, context, w, args.norm_out, a);
+      forward_attention(stream, context, args.segment, w, args.norm_out, args.batch.starts, a);
       return back_to_stream(a.attention_out, w.output_weight);
     case SegmentKind::mlp: forward_up(stream, context, w, args.norm_out, a); return back_to_stream(a.act, w.down_weight);
     case SegmentKind::head:
@@ -182,7 +181,7 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
       if (mlp) {
         forward_up(stream, context, w, args.norm_out, a);
       } else {
-        forward_attention(stream, context, w, args.norm_out, a);
+        forward_attention(stream, context, args.segment, w, args.norm_out, args.batch.starts, a);
       }
       return;
   }
@@ -206,10 +205,17 @@ void Transformer::backward_attention(StreamRef stream, ops::OpContext& context, 
   const SegmentParameters& w = *args.weights;
   const SegmentActivations& a = *args.activations;
   ops::linear_backward_input(stream, context, {.dy = g.output, .w = w.output_weight, .pre_activation = {}, .dx = g.attention});
-  ops::attention_backward(
-      stream, context,
-      {.shape = attention_shape(), .qkv = a.qkv, .out = a.attention_out, .lse = a.lse, .dout = g.attention, .dqkv = g.qkv});
-  if (rope_table_) ops::rope(stream, {.shape = attention_shape(), .table = rope_table_, .qkv = g.qkv, .inverse = true});
+  const ops::AttentionShape shape = attention_shape(sizes_, args.segment);
+  const View starts = args.batch.starts;
+  ops::attention_backward(stream, context,
+                          {.shape = shape,
+                           .qkv = a.qkv,
+                           .starts = starts,
+                           .out = a.attention_out,
+                           .lse = a.lse,
+                           .dout = g.attention,
+                           .dqkv = g.qkv});
+  if (rope_table_) ops::rope(stream, {.shape = shape, .table = rope_table_, .starts = starts, .qkv = g.qkv, .inverse = true});
   ops::linear_backward_input(stream, context, {.dy = g.qkv, .w = w.qkv_weight, .pre_activation = {}, .dx = args.norm_gradient});
 }
 
@@ -237,6 +243,7 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
     case SegmentKind::embedding:
       ops::embedding_backward(stream, context,
                               {.tokens = args.batch.tokens,
+                               .starts = args.batch.starts,
                                .dy = g.output,
                                .dtokens_table = dw.tokens,
                                .dpositions_table = dw.positions,

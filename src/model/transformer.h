@@ -23,9 +23,10 @@
 
 namespace plait::model {
 
-// Tokens and targets of a micro-batch, i32, [rows]. Each segment uses what it needs.
+// Tokens and targets of a micro-batch, i32, [rows]; where documents are separate, `starts` (ops/attention_shape.h). Each
+// segment uses what it needs.
 struct Batch {
-  View tokens, targets;
+  View tokens, targets, starts;
 };
 
 class Transformer {
@@ -112,12 +113,11 @@ class Transformer {
   void backward_weight(StreamRef stream, ops::OpContext& context, const Backward& args) const;
 
  private:
-  ops::AttentionShape attention_shape() const;
   std::int64_t first_token(std::int64_t rows) const { return sizes_.split.rank * rows; }  // of this rank's part of a vocabulary
   void activation_function(StreamRef stream, View up, View act) const;
   // An attention segment up to its last product, and an MLP segment up to that.
-  void forward_attention(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View norm_out,
-                         SegmentActivations& a) const;
+  void forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w, View norm_out,
+                         View starts, SegmentActivations& a) const;
   void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View norm_out,
                   SegmentActivations& a) const;
   void backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const;

@@ -41,9 +41,10 @@ class ProgramBuilder {
       c.next_rank = stage + 1 < schedule.stages.count() ? remote(schedule.stages.rank_of(stage + 1)) : -1;
       program_.chunks.push_back(c);
     }
+    program_.segments = spec.segments;
+    last_reader_ = find_last_reader();
     slots_.resize(program_.chunks.size());
     for (const Bucket& bucket : spec.buckets) missing_.emplace_back(bucket.segments.begin(), bucket.segments.end());
-    program_.segments = spec.segments;
     program_.several = spec.several;
     require(spec.stages.back().end == static_cast<int>(spec.segments.size()), "ProgramSpec: the stages are not the model's");
   }
@@ -114,6 +115,19 @@ class ProgramBuilder {
 
   static std::span<const Pass> passes_of(const std::vector<Pass>& passes, const Turn& turn) {
     return {passes.data() + turn.first, turn.count};
+  }
+
+  // Gradients come last to the first stage that is here, so among the chunks that need the batch that is the last to do so. -1:
+  // none does.
+  int find_last_reader() const {
+    int found = -1;
+    for (int n = 0; n < static_cast<int>(program_.chunks.size()); ++n) {
+      const Chunk& c = program_.chunks[static_cast<std::size_t>(n)];
+      bool reads = false;
+      for (int segment = c.first_segment; segment < c.end_segment; ++segment) reads = reads || reads_batch(segment);
+      if (reads && (found < 0 || c.stage < program_.chunks[static_cast<std::size_t>(found)].stage)) found = n;
+    }
+    return found;
   }
 
   int remote(int rank) const { return rank == spec_.rank ? -1 : rank; }
@@ -245,10 +259,11 @@ class ProgramBuilder {
     }
   }
 
-  // Tokens and targets are loaded once per micro-batch on a rank that needs them, by the first instruction that does: in
-  // ascending order, as data comes, so with those before it that will be needed later.
-  int batch_slot(int segment, int micro_batch) {
-    if (!reads_tokens(program_.kind(segment)) && !reads_targets(program_.kind(segment))) return -1;
+  bool reads_batch(int segment) const { return model::reads_batch(program_.kind(segment), spec_.documents); }
+
+  // Loaded once per micro-batch on a rank that needs it, by the first instruction that does: in ascending order, as data comes,
+  // so with those before it that will be needed later.
+  int batch_slot(int micro_batch) {
     for (; loaded_ <= micro_batch; ++loaded_) {
       add({.kind = InstructionKind::load_batch,
            .stream = stream(StreamRole::copy),
@@ -274,7 +289,10 @@ class ProgramBuilder {
 
   Instruction segment_instruction(InstructionKind kind, const Pass& pass, int segment) {
     Instruction i = instruction(kind, pass, segment);
-    i.batch_slot = batch_slot(segment, pass.micro_batch);
+    // Of a block's weights, the gradients need nothing but what its input's have left.
+    const bool of_block = has_norm(program_.kind(segment)) && has_output(program_.kind(segment));
+    const bool needed = reads_batch(segment) && !(of_block && kind == InstructionKind::backward_weight);
+    if (needed) i.batch_slot = batch_slot(pass.micro_batch);
     return i;
   }
 
@@ -438,11 +456,7 @@ class ProgramBuilder {
     slots(pass.chunk).finished.insert(pass.micro_batch);
     slots(pass.chunk).sent_gradients.erase(pass.micro_batch);
     give_back(pass.chunk, pass.micro_batch);
-    const Chunk& c = chunk(pass.chunk);
-    // Where both ends of the model are here, the embedding is the last to need the batch.
-    const auto begins_model = [&](const Chunk& chunk) { return reads_tokens(program_.kind(chunk.first_segment)); };
-    const bool head_alone = reads_targets(program_.kind(c.last_segment())) && !begins_model(program_.chunks.front());
-    if (begins_model(c) || head_alone) batches_.give_back(pass.micro_batch);
+    if (pass.chunk == last_reader_) batches_.give_back(pass.micro_batch);
   }
 
   // The next stage, if it is on this rank, reads and writes this one's slots up to its own weight part.
@@ -527,6 +541,7 @@ class ProgramBuilder {
   std::map<int, std::deque<Expected>> expected_;  // by sending rank, in its order: not received yet
   int lane_ = 0;                                  // of the pass whose segment is being added
   SlotTable batches_;
+  int last_reader_ = -1;                                     // chunk
   int loaded_ = 0;                                           // micro-batches, into batches_
   std::map<std::pair<InstructionKind, int>, int> computed_;  // micro-batches, by what and segment
   std::map<int, int> reduced_;                               // micro-batches, by bucket

@@ -25,7 +25,8 @@ struct ProgramSpec {
   bool recompute = false;          // norms are not kept for backward
   // false, for comparison: compute stands still while sums, gradients and messages are on their way.
   bool overlap = true;
-  bool tied_here = false;  // the head uses the embedding's table and both are on this rank
+  Documents documents = Documents::joined;  // separate: attention needs the batch too
+  bool tied_here = false;                   // the head uses the embedding's table and both are on this rank
 };
 
 // One optimizer step. A bucket's reduction starts on the reduce stream when the last micro-batch has written its last gradient

@@ -17,7 +17,7 @@
 namespace plait::parallel {
 
 enum class InstructionKind {
-  load_batch,          // tokens and targets of a micro-batch to the device
+  load_batch,          // a micro-batch (model::Batch) to the device
   receive_activation,  // input of a chunk, from the rank of the stage before
   exchange_forward,    // what lies before (micro_batch, segment): see Exchange
   forward,             // of (micro_batch, segment)
@@ -91,7 +91,7 @@ struct Instruction {
   Group group = groups::replicas;       // of a collective
   Exchange exchange = {};               // of exchange_forward, exchange_recompute and exchange_backward
   int lane = -1;                        // see Program::lanes
-  int batch_slot = -1;                  // tokens and targets
+  int batch_slot = -1;                  // of the batch, where it is needed
   int slot = -1;                        // activations of (segment, micro_batch); send_activation: whose `output` it sends
   int input_slot = -1;                  // where the input of the chunk's first segment is: see input_buffer()
   int stash = -1;                       // gradients of (segment, micro_batch)

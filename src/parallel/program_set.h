@@ -23,8 +23,9 @@ struct ProgramSet {
   int zero = 0;
   bool sequence_parallel = false;
   bool recompute = false;  // norms are not kept for backward
-  bool tied = false;       // the head uses the embedding's table
-  bool training = true;    // false: evaluation, which is forward only
+  Documents documents = Documents::joined;
+  bool tied = false;     // the head uses the embedding's table
+  bool training = true;  // false: evaluation, which is forward only
   std::vector<RankProgram> programs;
   std::vector<int> program_of;  // by rank: index into `programs`; ranks that run the same program share it
 

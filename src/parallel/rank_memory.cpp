@@ -171,15 +171,22 @@ class MemoryItems {
     const model::MicroBatchShape& mb = plan_.sizes.micro_batch;
     if (s.position == model::Position::rope)
       add(StateTensor::rope_table, "rope_table", "constants", plan_.scalar_type(), {mb.sequence, s.head_dim});
-    const ops::AttentionShape attention{mb.batch, mb.sequence, s.heads, s.kv_heads, s.head_dim};
-    add(StateTensor::op_workspace, "op_workspace", "workspace",
-        ops::workspace_bytes(plan_.device_kind, {attention, plan_.sizes.compute, plan_.deterministic}));
+    std::size_t workspace = 0;
+    for (int segment = 0; segment < s.segments(); ++segment) {
+      if (s.kind(segment) != model::SegmentKind::attention) continue;
+      const ops::AttentionShape attention = model::attention_shape(plan_.sizes, segment);
+      workspace =
+          std::max(workspace, ops::workspace_bytes(plan_.device_kind, {attention, plan_.sizes.compute, plan_.deterministic}));
+    }
+    add(StateTensor::op_workspace, "op_workspace", "workspace", workspace);
     if (plan_.train.several) {
       add(StateTensor::exchange_workspace, "exchange_workspace", "workspace",
           ops::norm_workspace_bytes(plan_.sizes.shape.hidden));
     }
     for (int slot = 0; slot < plan_.train.batch_slots; ++slot) {
-      for (const char* name : {"tokens", "targets"}) {
+      std::vector<const char*> names{"tokens", "targets"};
+      if (mb.documents == Documents::separate) names.push_back("starts");
+      for (const char* name : names) {
         add({BufferKind::batch, 0, slot}, {name, {mb.rows()}, DType::i32}, std::string(name) + " " + std::to_string(slot),
             "batch", {});
       }

@@ -249,6 +249,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                          .sequence_parallel = sizes.split.sequence_parallel,
                          .recompute = sizes.recompute != model::Recompute::none,
                          .overlap = config.comm.overlap,
+                         .documents = sizes.micro_batch.documents,
                          .tied_here = tied_here};
   plan.train = training_program(spec);
   plan.evaluate = evaluation_program(spec);

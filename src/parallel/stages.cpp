@@ -116,8 +116,8 @@ class Boundaries {
 }  // namespace
 
 std::vector<double> segment_costs(const model::ModelShape& s, std::int64_t sequence) {
-  // A product of [rows, in] and [in, out] is 2 in out operations per token, and twice that again in backward. Causal attention
-  // is two products over half of the sequence.
+  // A product of [rows, in] and [in, out] is 2 in out operations per token, and twice that again in backward. Attention is
+  // two products over what a token sees.
   const auto products = [&](std::int64_t columns) {
     return 6.0 * static_cast<double>(s.hidden) * static_cast<double>(columns);
   };
@@ -128,7 +128,7 @@ std::vector<double> segment_costs(const model::ModelShape& s, std::int64_t seque
       case model::SegmentKind::embedding: costs.push_back(products(64)); break;
       case model::SegmentKind::attention:
         costs.push_back(products(s.qkv_dim() + s.attention_dim()) +
-                        6.0 * static_cast<double>(s.attention_dim()) * static_cast<double>(sequence));
+                        12.0 * static_cast<double>(s.attention_dim()) * s.mean_keys(segment, sequence));
         break;
       case model::SegmentKind::mlp: costs.push_back(products(s.up_dim() + s.ffn)); break;
       case model::SegmentKind::head: costs.push_back(products(s.padded_vocab)); break;

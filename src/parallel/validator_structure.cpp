@@ -25,7 +25,7 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
   const auto for_each_micro_batch = [&](Instruction i) {
     for (i.micro_batch = 0; i.micro_batch < set.micro_batches; ++i.micro_batch) list.push_back(i);
   };
-  bool at_an_end = false;
+  bool needs_batch = false;
   for (int c = 0; c < static_cast<int>(program.chunks.size()); ++c) {
     const Chunk& chunk = program.chunks[static_cast<std::size_t>(c)];
     const bool after = chunk.next_rank >= 0, before = chunk.previous_rank >= 0;
@@ -42,7 +42,7 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
     for (int segment = chunk.first_segment; segment < chunk.end_segment; ++segment) {
       const model::SegmentKind kind = set.kind(segment);
       const bool first = segment == chunk.first_segment;
-      at_an_end = at_an_end || reads_tokens(kind) || reads_targets(kind);
+      needs_batch = needs_batch || reads_batch(kind, set.documents);
       for_each_micro_batch({.kind = forward, .chunk = c, .segment = segment});
       if (set.training) for_each_micro_batch({.kind = backward_weight, .chunk = c, .segment = segment});
       if (!has_output(kind)) {
@@ -60,7 +60,7 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
                {.sum = set.several(), .norm = true, .gather = set.sequence_parallel && !(first && before)});
     }
   }
-  if (at_an_end) for_each_micro_batch({.kind = load_batch});
+  if (needs_batch) for_each_micro_batch({.kind = load_batch});
   if (!set.training) return list;
   const std::vector<Bucket>& buckets = set.of(rank).buckets;
   const auto is_tied = [](const Bucket& b) { return b.partial.contains(Axis::pipeline); };
@@ -244,7 +244,9 @@ class RankStructure {
     const model::SegmentKind kind = i.segment < set_.segment_count() ? set_.kind(i.segment) : model::SegmentKind::head;
     const bool tokens = reads_tokens(kind) && (forward || weight);
     const bool targets = i.kind == InstructionKind::loss || (reads_targets(kind) && forward && set_.several());
-    if ((tokens || targets) && i.batch_slot < 0) problem("has no batch");
+    const bool starts = kind == model::SegmentKind::attention && set_.documents == Documents::separate &&
+                        (forward || i.kind == InstructionKind::backward_input);
+    if ((tokens || targets || starts) && i.batch_slot < 0) problem("has no batch");
     const bool backward = weight || i.kind == InstructionKind::backward_input || i.kind == InstructionKind::exchange_backward;
     if (backward || i.kind == InstructionKind::exchange_recompute) check_norm(i, problem);
     if (!backward) return;

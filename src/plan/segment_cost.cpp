@@ -109,6 +109,7 @@ double SegmentCosts::seconds(int segment, const Part& part, const Whole& whole, 
   sizes.split.sequence_parallel = sizes.split.sequence_parallel && nearest->tensor > 1;
   sizes.micro_batch.batch = nearest->micro_batch;
   sizes.recompute = nearest->recompute;
+  if (!sizes.shape.same_window()) sizes.shape.window = 0;  // as it was measured (bench/calibration_model.h)
   const double nominal = nominal_of(whole, sizes);
   return nominal > 0 ? here * (nearest->*measured) / nominal : here;
 }

@@ -89,6 +89,10 @@ Issue InstructionBinder::load_batch(const Instruction& i, StreamRef s) const {
     const HostBatch host = inputs.batches.next();
     s.copy(slot.tokens.data, host.tokens, slot.tokens.bytes());
     s.copy(slot.targets.data, host.targets, slot.targets.bytes());
+    if (slot.starts) {
+      require(host.starts != nullptr, "load_batch: the batch does not say where its documents begin");
+      s.copy(slot.starts.data, host.starts, slot.starts.bytes());
+    }
     inputs.batches.release(s);
   };
 }

@@ -107,8 +107,9 @@ void Interpreter::fill_constants() {
     if (view) s.zero(view.data, view.bytes());
   }
   for (const model::Batch& batch : buffers_.batches) {
-    s.zero(batch.tokens.data, batch.tokens.bytes());
-    s.zero(batch.targets.data, batch.targets.bytes());
+    for (const View& view : {batch.tokens, batch.targets, batch.starts}) {
+      if (view) s.zero(view.data, view.bytes());
+    }
   }
   s.synchronize();
 }

@@ -110,9 +110,12 @@ void RankBuffers::bind_buffers() {
     switch (buffer.kind) {
       case parallel::BufferKind::batch: {
         model::Batch& batch = batches[static_cast<std::size_t>(buffer.slot)];
-        for (std::size_t i = 0; i < tensors.specs.size(); ++i)
-          (tensors.specs[i].name == "tokens" ? batch.tokens : batch.targets) = {tensors.memory[i], tensors.specs[i].dtype,
-                                                                                tensors.specs[i].shape};
+        for (std::size_t i = 0; i < tensors.specs.size(); ++i) {
+          const std::string& name = tensors.specs[i].name;
+          (name == "tokens"    ? batch.tokens
+           : name == "targets" ? batch.targets
+                               : batch.starts) = {tensors.memory[i], tensors.specs[i].dtype, tensors.specs[i].shape};
+        }
         break;
       }
       case parallel::BufferKind::norm: norms_[place] = model::bind_norm(tensors.specs, tensors.memory); break;

@@ -211,6 +211,8 @@ InitialWeights open_initial_weights(const Config& config) {
       if (config.model.rope_scaling != before->model.rope_scaling)
         weights.notes.push_back("model.rope_scaling is not what it was when the weights were trained");
     }
+    if (config.model.window != before->model.window || config.model.window_layers != before->model.window_layers)
+      weights.notes.push_back("model.window, or which layers have it, is not what it was when the weights were trained");
   }
   const std::vector<model::Parameter> parameters = model::parameters(shape);
   compare_contents(config, reader, parameters, comparison);

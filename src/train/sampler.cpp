@@ -79,6 +79,7 @@ void sample(const SampleRequest& request, Device device, const std::function<voi
   config.parallel = {};
   config.parallel.data = 1;
   config.train.global_batch = config.train.micro_batch = 1;
+  config.data.documents = Documents::joined;  // the prompt and what follows it
   const std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(found.run_dir);
 
   launch::LaunchPlan alone;

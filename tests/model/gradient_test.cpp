@@ -25,16 +25,22 @@ ModelShape llama() {
   return s;
 }
 
+ModelShape with_window(ModelShape s, std::int64_t window, std::vector<std::int64_t> layers = {}) {
+  s.window = window, s.window_layers = std::move(layers);
+  return s;
+}
+
 struct Case {
   const char* name;
   ModelShape shape;
   Recompute recompute;
+  Documents documents = Documents::joined;
 };
 
 class ModelGradient : public testing::TestWithParam<Case> {
  protected:
   SerialModel make(DType compute) const {
-    return SerialModel({GetParam().shape, {}, {2, 9}, compute, GetParam().recompute}, 42);
+    return SerialModel({GetParam().shape, {}, {2, 9, GetParam().documents}, compute, GetParam().recompute}, 42);
   }
 };
 
@@ -80,7 +86,7 @@ TEST_P(ModelGradient, AccumulatesOverMicroBatches) {
 }
 
 TEST_P(ModelGradient, RecomputeChangesNoBit) {
-  SerialModel kept({GetParam().shape, {}, {2, 9}, DType::f32, Recompute::none}, 42);
+  SerialModel kept({GetParam().shape, {}, {2, 9, GetParam().documents}, DType::f32, Recompute::none}, 42);
   SerialModel m = make(DType::f32);
   EXPECT_EQ(kept.run(true), m.run(true));
   for (std::size_t p = 0; p < m.list().size(); ++p) {
@@ -90,13 +96,15 @@ TEST_P(ModelGradient, RecomputeChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ModelGradient,
-                         testing::Values(Case{"gpt", gpt(), Recompute::none},
-                                         Case{"gpt_selective", gpt(), Recompute::selective},
-                                         Case{"gpt_full", gpt(), Recompute::full}, Case{"llama", llama(), Recompute::none},
-                                         Case{"llama_selective", llama(), Recompute::selective},
-                                         Case{"llama_full", llama(), Recompute::full}),
-                         [](const auto& instance) { return std::string(instance.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Families, ModelGradient,
+    testing::Values(Case{"gpt", gpt(), Recompute::none}, Case{"gpt_selective", gpt(), Recompute::selective},
+                    Case{"gpt_full", gpt(), Recompute::full}, Case{"llama", llama(), Recompute::none},
+                    Case{"llama_selective", llama(), Recompute::selective}, Case{"llama_full", llama(), Recompute::full},
+                    Case{"gpt_documents", gpt(), Recompute::none, Documents::separate},
+                    Case{"llama_window", with_window(llama(), 3, {1}), Recompute::full},
+                    Case{"llama_documents_window", with_window(llama(), 3), Recompute::full, Documents::separate}),
+    [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace
 }  // namespace plait::model

@@ -42,6 +42,18 @@ TEST(SegmentWork, IsTwoFlopsAParameterForwardAndFourBackward) {
   }
 }
 
+// A window of 8 in a sequence of 32: rows see 1, 2, .. 8, 8, ..; as a surface 8 * 32 - 8 * 8 / 2 of the 32 * 32 / 2.
+TEST(SegmentWork, AWindowHidesTheRest) {
+  SegmentSizes s = sizes(1, false);
+  const double all = segment_work(s, 1).forward.attention_flops;
+  s.shape.window = 8, s.shape.window_layers = {1};
+  EXPECT_DOUBLE_EQ(segment_work(s, 1).forward.attention_flops, all);
+  EXPECT_DOUBLE_EQ(segment_work(s, 3).forward.attention_flops, all * (8 * 32 - 32) / 512);
+  EXPECT_DOUBLE_EQ(segment_work(s, 3).backward_input.attention_flops, 2.5 * all * (8 * 32 - 32) / 512);
+  s.shape.window = 32;
+  EXPECT_DOUBLE_EQ(segment_work(s, 3).forward.attention_flops, all);
+}
+
 TEST(SegmentWork, RanksOfATensorGroupShareTheProducts) {
   for (int segment = 1; segment < 5; ++segment) {
     const SegmentWork whole = segment_work(sizes(1, false), segment), half = segment_work(sizes(2, true), segment);

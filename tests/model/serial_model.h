@@ -65,12 +65,18 @@ class SerialModel {
     transformer_ = std::make_unique<Transformer>(options, table);
     const auto bytes = static_cast<std::int64_t>(ops::workspace_bytes(DeviceKind::host, {}));
     context_ = ops::make_op_context(Device{}, tensor({bytes}, DType::u8));
-    batch_ = {tensor({options.micro_batch.rows()}, DType::i32), tensor({options.micro_batch.rows()}, DType::i32)};
+    const auto indices = [&] { return tensor({options.micro_batch.rows()}, DType::i32); };
+    batch_ = {indices(), indices(), options.micro_batch.documents == Documents::separate ? indices() : View()};
     const Random random(seed, "tokens");
     for (std::int64_t i = 0; i < options.micro_batch.rows(); ++i) {
       const auto vocab = static_cast<std::uint64_t>(options.shape.vocab);
       batch_.tokens.as<std::int32_t>()[i] = static_cast<std::int32_t>(random.below(vocab, static_cast<std::uint64_t>(i), 0));
       batch_.targets.as<std::int32_t>()[i] = static_cast<std::int32_t>(random.below(vocab, static_cast<std::uint64_t>(i), 1));
+      if (!batch_.starts) continue;
+      // About every third token begins a document.
+      const std::int64_t at = i % options.micro_batch.sequence;
+      const bool begins = at == 0 || random.below(3, static_cast<std::uint64_t>(i), 2) == 0;
+      batch_.starts.as<std::int32_t>()[i] = begins ? static_cast<std::int32_t>(at) : batch_.starts.as<std::int32_t>()[i - 1];
     }
   }
 
@@ -140,6 +146,8 @@ class SerialModel {
     }
   }
   const std::vector<Parameter>& list() const { return list_; }
+  const Batch& batch() const { return batch_; }
+  View logits() const { return activations_.back().logits; }  // their gradient after run(true)
   View weight(std::size_t i) const { return weights_[i]; }
   View gradient(std::size_t i) const { return gradients_[i]; }
 

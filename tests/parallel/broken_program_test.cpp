@@ -138,6 +138,8 @@ TEST(BrokenProgram, MissingInstructions) {
   without(one_f_one_b, 0, backward_weight, 2, 0, groups::replicas, "backward_weight micro-batch 2 segment 0");
   without(one_f_one_b, 1, send_gradient, 3, -1, groups::replicas, "send_gradient micro-batch 3 chunk 0");
   without(one_f_one_b, 1, load_batch, 3, -1, groups::replicas, "load_batch micro-batch 3");
+  without({.schedule = {ScheduleKind::one_f_one_b, 3, 1, 4}, .documents = Documents::separate}, 1, load_batch, 2, -1,
+          groups::replicas, "load_batch micro-batch 2");
   without(two_replicas, 1, reduce_gradients, -1, 1, groups::replicas, "reduce_gradients bucket 1 over the data group");
   without(sharded_gradients, 0, reduce_gradients, 1, 0, groups::replicas, "reduce_gradients micro-batch 1 bucket 0");
   without(sharded, 0, gather_weights, -1, 1, groups::replicas, "gather_weights bucket 1");
@@ -146,6 +148,17 @@ TEST(BrokenProgram, MissingInstructions) {
   without({.schedule = {ScheduleKind::one_f_one_b, 1, 1, 2}, .tensor = 2}, 1, reduce_gradients, -1, -1, groups::tensor,
           "over the tensor group");
   without(one_f_one_b, 1, reduce_scalars, -1, -1, groups::world, "reduce_scalars");
+}
+
+TEST(BrokenProgram, AttentionThatDoesNotKnowItsDocuments) {
+  for (const InstructionKind kind : {forward, backward_input}) {
+    Editor e({.schedule = {ScheduleKind::one_f_one_b, 3, 1, 4}, .documents = Documents::separate, .even = true});
+    Instruction& i = e.get(1, kind, 2, 3);
+    ASSERT_EQ(e.set.kind(3), model::SegmentKind::attention);
+    i.batch_slot = -1;
+    e.derive(1);
+    e.expect(1, AllOf(HasSubstr("micro-batch 2 segment 3"), HasSubstr("has no batch")));
+  }
 }
 
 TEST(BrokenProgram, DoubleForward) {

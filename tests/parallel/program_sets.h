@@ -19,13 +19,15 @@ struct SetSpec {
   bool overlap = true, tied = true, sequence_parallel = true, recompute = false;
   std::int64_t bucket_bytes = 1 << 14;  // some segment's gradients, not all of two
   bool halves = false;                  // of micro-batches, where tensor is more than 1
-  bool even = false;                    // a transformer block for each stage; else none with the embedding and two in the next
+  Documents documents = Documents::joined;
+  bool even = false;  // a transformer block for each stage; else none with the embedding and two in the next
 
   std::string name() const {
     return plait::to_string(schedule.kind) + ", pipeline " + std::to_string(schedule.ranks) + ", virtual stages " +
            std::to_string(schedule.virtual_stages) + ", " + std::to_string(schedule.micro_batches) + " micro-batches, data " +
            std::to_string(data) + ", tensor " + std::to_string(tensor) + ", zero " + std::to_string(zero) +
-           (halves ? ", halves" : "") + (overlap ? ", overlap" : ", no overlap") + (tied ? ", tied" : ", untied");
+           (halves ? ", halves" : "") + (overlap ? ", overlap" : ", no overlap") +
+           (documents == Documents::separate ? ", documents" : "") + (tied ? ", tied" : ", untied");
   }
 };
 
@@ -63,6 +65,7 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
                  .zero = spec.zero,
                  .sequence_parallel = spec.sequence_parallel && spec.tensor > 1,
                  .recompute = spec.recompute,
+                 .documents = spec.documents,
                  .tied = spec.tied,
                  .training = training,
                  .programs = {},
@@ -92,6 +95,7 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
                               .sequence_parallel = split.sequence_parallel,
                               .recompute = spec.recompute,
                               .overlap = spec.overlap,
+                              .documents = spec.documents,
                               .tied_here = tied_here};
     set.programs.push_back({training ? training_program(program) : evaluation_program(program), flat.buckets()});
   }

@@ -122,7 +122,8 @@ TEST_P(EverySchedule, IsValidInHalvesOfMicroBatches) {
                  .tied = tied,
                  .sequence_parallel = turn % 5 != 0,
                  .recompute = turn % 7 < 3,
-                 .halves = true});
+                 .halves = true,
+                 .documents = turn % 4 == 1 ? Documents::separate : Documents::joined});
           if (HasFailure()) return;
         }
       }
@@ -132,7 +133,10 @@ TEST_P(EverySchedule, IsValidInHalvesOfMicroBatches) {
 
 TEST_P(EverySchedule, HasAValidEvaluation) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
-    const SetSpec spec{.schedule = {GetParam(), ranks, some_virtual_stages(GetParam()), ranks}, .data = 2, .tensor = 2};
+    const SetSpec spec{.schedule = {GetParam(), ranks, some_virtual_stages(GetParam()), ranks},
+                       .data = 2,
+                       .tensor = 2,
+                       .documents = ranks % 2 == 0 ? Documents::separate : Documents::joined};
     SCOPED_TRACE(spec.name());
     EXPECT_EQ(first_problem(make_set(spec, false)), "");
   }
@@ -155,7 +159,9 @@ std::vector<SetSpec> small_specs() {
           {.schedule = {ScheduleKind::interleaved, 2, 2, 4}, .data = 2, .zero = 2},
           {.schedule = {ScheduleKind::zb_h1, 3, 1, 4}},
           {.schedule = {ScheduleKind::zb_h1, 2, 1, 2}, .tensor = 2, .halves = true},
-          {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .data = 2, .zero = 1}};
+          {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .data = 2, .zero = 1},
+          {.schedule = {ScheduleKind::zb_h1, 3, 1, 4}, .documents = Documents::separate},
+          {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .tensor = 2, .recompute = true, .documents = Documents::separate}};
 }
 
 // Calls `body` for each instruction of each program of valid sets; `body` changes the set and says whether that made it wrong.
@@ -200,7 +206,10 @@ TEST(Validator, MissesNoSlotThatIsOffByOne) {
         const std::vector<BufferId> before = buffers();
         i.*field += off;
         // Neither reading a batch without need nor what the embedding does not have is wrong.
-        const bool needs_batch = i.segment <= 0 || i.kind == InstructionKind::loss ||
+        const bool attends = i.kind == InstructionKind::forward || i.kind == InstructionKind::backward_input;
+        const bool starts = set.documents == Documents::separate && attends && i.segment < set.head() &&
+                            set.kind(i.segment) == model::SegmentKind::attention;
+        const bool needs_batch = i.segment <= 0 || starts || i.kind == InstructionKind::loss ||
                                  (i.segment == set.head() && i.kind == InstructionKind::forward && set.several());
         const bool means_nothing =
             (field == &Instruction::batch_slot && !needs_batch) || (field == &Instruction::stash && i.segment == 0);

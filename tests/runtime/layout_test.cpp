@@ -20,6 +20,7 @@ struct LayoutCase {
   bool sequence_parallel = true, overlap = true;
   Recompute recompute = Recompute::none;
   std::optional<ExchangeWay> exchanges = {};
+  Documents documents = Documents::joined;  // separate: with windows in some of the layers
 
   int ranks() const { return pipeline * data * tensor; }
   std::string name() const {
@@ -28,6 +29,7 @@ struct LayoutCase {
                        std::to_string(zero) + "_" + to_string(recompute);
     if (!sequence_parallel) text += "_nosp";
     if (!overlap) text += "_nooverlap";
+    if (documents == Documents::separate) text += "_documents";
     if (exchanges) text += "_" + to_string(*exchanges);
     for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
     return text;
@@ -38,6 +40,8 @@ Config config_of(const LayoutCase& c) {
   Config config;
   config.model.layers = 6, config.model.hidden = 64, config.model.heads = 8, config.model.vocab = 150, config.model.ffn = 128;
   if (c.llama) make_llama(config.model, 4);
+  config.data.documents = c.documents;
+  if (c.documents == Documents::separate) config.model.window = 3, config.model.window_layers = {1, 2, 5};
   config.data.sequence_length = 16;
   config.train.steps = 3, config.train.global_batch = 8, config.train.micro_batch = 1, config.train.clip = 0.5;
   config.comm.bucket_mb = 0.02;
@@ -49,11 +53,11 @@ Config config_of(const LayoutCase& c) {
 }
 
 // One rank's run, once per device kind, model and precision.
-const JobResult& serial(bool llama, DeviceKind kind, const std::string& compute) {
-  static std::map<std::tuple<bool, DeviceKind, std::string>, JobResult> results;
-  const auto [it, fresh] = results.try_emplace({llama, kind, compute});
+const JobResult& serial(const LayoutCase& c, DeviceKind kind, const std::string& compute) {
+  static std::map<std::tuple<bool, Documents, DeviceKind, std::string>, JobResult> results;
+  const auto [it, fresh] = results.try_emplace({c.llama, c.documents, kind, compute});
   if (fresh) {
-    Config config = config_of({.llama = llama});
+    Config config = config_of({.llama = c.llama, .documents = c.documents});
     config.precision.compute = compute;
     it->second = run_job(config, 1, kind);
   }
@@ -64,8 +68,7 @@ class Layouts : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
   const LayoutCase& c = GetParam();
-  expect_close(run_job(config_of(c), c.ranks(), DeviceKind::host), serial(c.llama, DeviceKind::host, "auto"), 1e-5f, 1e-4f,
-               2e-5);
+  expect_close(run_job(config_of(c), c.ranks(), DeviceKind::host), serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
 }
 
 // In any order of segments, and whatever hides behind what.
@@ -89,7 +92,8 @@ TEST(BraidedLayouts, BraidsAndOverlapChangeNoBit) {
 TEST(BraidedLayouts, HalvesGiveTheSerialRunsLossesAndOverlapChangesNoBitOfThem) {
   std::vector<LayoutCase> cases = {{.llama = true, .tensor = 2},
                                    {.pipeline = 2, .data = 2, .tensor = 2, .zero = 2},
-                                   {.pipeline = 2, .tensor = 2, .recompute = Recompute::full, .exchanges = ExchangeWay::links}};
+                                   {.pipeline = 2, .tensor = 2, .recompute = Recompute::full, .exchanges = ExchangeWay::links},
+                                   {.llama = true, .pipeline = 2, .tensor = 2, .documents = Documents::separate}};
   for (const ScheduleKind kind : parallel::built_in_kinds())
     cases.push_back({.pipeline = 2, .tensor = 2, .schedule = kind, .virtual_stages = parallel::some_virtual_stages(kind)});
   for (const LayoutCase& c : cases) {
@@ -98,7 +102,7 @@ TEST(BraidedLayouts, HalvesGiveTheSerialRunsLossesAndOverlapChangesNoBitOfThem) 
     config.comm.braid = Braid::halves;
     config.train.micro_batch = c.pipeline == 1 ? 8 : 2;
     const JobResult halves = run_job(config, c.ranks(), DeviceKind::host);
-    expect_close(halves, serial(c.llama, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
+    expect_close(halves, serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
     config.comm.overlap = false;
     expect_same_bits(halves, run_job(config, c.ranks(), DeviceKind::host));
   }
@@ -111,11 +115,43 @@ TEST(BraidedLayouts, PairsOfAScheduleFileGiveTheSerialRunsLosses) {
   config.parallel.schedule = ScheduleKind::file;
   config.parallel.schedule_file = real_schedule("ScheduleDualPipeV-pp2-m8");
   const JobResult braided = run_job(config, c.ranks(), DeviceKind::host);
-  expect_close(braided, serial(false, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
+  expect_close(braided, serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
   config.comm.braid = Braid::none;
   expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
   config.comm.braid = Braid::passes, config.comm.overlap = false;
   expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
+}
+
+// A stage in the middle needs the batch too.
+TEST(LayoutsWithDocuments, AStageThatSeesOtherDocumentsIsNoticed) {
+  struct Joined final : BatchSource {
+    explicit Joined(BatchSource& inner, std::int64_t rows) : batches(inner), zeros(static_cast<std::size_t>(rows)) {}
+    HostBatch next() override {
+      const HostBatch batch = batches.next();
+      return {batch.tokens, batch.targets, zeros.data()};
+    }
+    void release(StreamRef stream) override { batches.release(stream); }
+    BatchSource& batches;
+    std::vector<std::int32_t> zeros;
+  };
+  const LayoutCase c{.llama = true, .pipeline = 4, .documents = Documents::separate};
+  const JobResult& expected = serial(c, DeviceKind::host, "auto");
+  for (const int wrong : {-1, 1}) {
+    float loss = 0;
+    run_ranks(config_of(c), c.ranks(), DeviceKind::host, [&](Interpreter& interpreter, SyntheticBatches& batches) {
+      const parallel::RankPlan& plan = interpreter.plan();
+      Joined joined(batches, plan.sizes.micro_batch.rows());
+      interpreter.run_step(plan.rank == wrong ? static_cast<BatchSource&>(joined) : batches, {.update = 1, .lr = 1e-3f});
+      const StepResult result = interpreter.synchronize_result();
+      if (plan.rank == 0) loss = result.loss;
+    });
+    const float difference = std::abs(loss - expected.losses.front());
+    if (wrong < 0) {
+      EXPECT_LT(difference, 1e-5f);
+    } else {
+      EXPECT_GT(difference, 1e-4f);
+    }
+  }
 }
 
 class GpuLayouts : public testing::TestWithParam<LayoutCase> {
@@ -133,11 +169,11 @@ TEST_P(GpuLayouts, GiveTheSerialRunsLossesAndParameters) {
   Config config = config_of(c);
   config.precision.deterministic = true;
   config.precision.compute = "fp32";
-  expect_close(run_job(config, c.ranks(), DeviceKind::cuda), serial(c.llama, DeviceKind::cuda, "fp32"), 1e-5f, 1e-4f, 2e-5);
+  expect_close(run_job(config, c.ranks(), DeviceKind::cuda), serial(c, DeviceKind::cuda, "fp32"), 1e-5f, 1e-4f, 2e-5);
   // bf16 keeps 8 bits of every partial sum that ranks add up. Adam moves a parameter by up to the learning rate, 1e-3, per
   // update whatever the size of its gradient, so only the sum of all updates bounds a difference.
   config.precision.compute = "bf16";
-  expect_close(run_job(config, c.ranks(), DeviceKind::cuda), serial(c.llama, DeviceKind::cuda, "bf16"), 4e-3f, 3e-2f, 6e-3);
+  expect_close(run_job(config, c.ranks(), DeviceKind::cuda), serial(c, DeviceKind::cuda, "bf16"), 4e-3f, 3e-2f, 6e-3);
 }
 
 TEST_P(GpuLayouts, AStepNeitherSynchronizesTheHostNorAllocates) {
@@ -177,6 +213,18 @@ std::vector<LayoutCase> cases() {
         {.llama = llama, .pipeline = 2, .data = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2, .zero = 2});
     list.push_back({.llama = llama, .pipeline = 2, .data = 4, .schedule = ScheduleKind::gpipe, .zero = 2, .overlap = false});
     list.push_back({.llama = llama, .pipeline = 8, .schedule = ScheduleKind::one_f_one_b});
+    constexpr Documents separate = Documents::separate;
+    list.push_back({.llama = llama, .pipeline = 2, .tensor = 2, .documents = separate});
+    list.push_back({.llama = llama,
+                    .pipeline = 4,
+                    .schedule = ScheduleKind::one_f_one_b,
+                    .recompute = llama ? Recompute::full : Recompute::none,
+                    .documents = separate});
+    list.push_back({.llama = llama,
+                    .pipeline = 2,
+                    .schedule = llama ? ScheduleKind::zb_v : ScheduleKind::interleaved,
+                    .virtual_stages = 2,
+                    .documents = separate});
   }
   return list;
 }
@@ -198,7 +246,9 @@ std::vector<LayoutCase> gpu_cases() {
           {.llama = true, .pipeline = 2, .data = 2, .schedule = ScheduleKind::zb_v, .zero = 1},
           {.data = 2, .tensor = 2, .zero = 2, .recompute = Recompute::selective},
           {.llama = true, .data = 4, .zero = 2},
-          {.pipeline = 2, .data = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2, .zero = 2}};
+          {.pipeline = 2, .data = 2, .schedule = ScheduleKind::interleaved, .virtual_stages = 2, .zero = 2},
+          {.llama = true, .pipeline = 2, .tensor = 2, .documents = Documents::separate},
+          {.pipeline = 4, .recompute = Recompute::full, .documents = Documents::separate}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Layouts, testing::ValuesIn(cases()), [](const auto& layout) { return layout.param.name(); });

@@ -28,7 +28,8 @@ class SyntheticBatches final : public BatchSource {
       : plan_(plan),
         random_(seed, "batches"),
         tokens_(static_cast<std::size_t>(plan.sizes.micro_batch.rows())),
-        targets_(tokens_) {}
+        targets_(tokens_),
+        starts_(tokens_) {}
 
   HostBatch next() override {
     // One buffer, overwritten by every call: the copy of the last batch has to have run.
@@ -49,9 +50,12 @@ class SyntheticBatches final : public BatchSource {
         const auto at = static_cast<std::size_t>(b * shape.sequence + t);
         tokens_[at] = static_cast<std::int32_t>((start + t * stride) % vocab);
         targets_[at] = static_cast<std::int32_t>((start + (t + 1) * stride) % vocab);
+        // About every fourth token begins a document.
+        const bool begins = t == 0 || random_.below(4, index, static_cast<std::uint64_t>(2 + t)) == 0;
+        starts_[at] = begins ? static_cast<std::int32_t>(t) : starts_[at - 1];
       }
     }
-    return {tokens_.data(), targets_.data()};
+    return {tokens_.data(), targets_.data(), starts_.data()};
   }
 
   void release(StreamRef stream) override {
@@ -62,7 +66,7 @@ class SyntheticBatches final : public BatchSource {
  private:
   const parallel::RankPlan& plan_;
   Random random_;
-  std::vector<std::int32_t> tokens_, targets_;
+  std::vector<std::int32_t> tokens_, targets_, starts_;
   std::optional<Event> event_;
   std::int64_t round_ = 0;
 };

@@ -44,6 +44,16 @@ TEST(ModelFlops, QwenAgreesWithItsPeer) {
   EXPECT_NEAR(model_flops_per_token(flop_terms(qwen(28, 1536, 12, 8960), 1024)), 9.53e9, 0.005e9);
 }
 
+TEST(ModelFlops, CountsWhatAWindowLeaves) {
+  model::ModelShape shape = gpt2_124m();
+  const double all = model_flops_per_token(flop_terms(shape, 1024));
+  shape.window = 256, shape.window_layers = {0, 5, 11};
+  const double keys = 256 - 256.0 * 256 / 2048;
+  EXPECT_DOUBLE_EQ(model_flops_per_token(flop_terms(shape, 1024)), all - 12.0 * 768 * 3 * (512 - keys));
+  shape.window = 4096;
+  EXPECT_DOUBLE_EQ(model_flops_per_token(flop_terms(shape, 1024)), all);
+}
+
 TEST(ModelFlops, AnUntiedInputEmbeddingIsNotCounted) {
   model::ModelShape shape = qwen(24, 896, 14, 4864);
   const double tied = model_flops_per_token(flop_terms(shape, 1024));

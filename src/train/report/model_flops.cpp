@@ -3,8 +3,8 @@
 namespace plait::train {
 
 double model_flops_per_token(const FlopTerms& terms) {
-  const auto attention = static_cast<double>(terms.layers * terms.heads * terms.head_dim) * static_cast<double>(terms.sequence);
-  return 6.0 * static_cast<double>(terms.matrix_parameters) + 6.0 * attention;
+  const double attention = static_cast<double>(terms.heads * terms.head_dim) * terms.keys;
+  return 6.0 * static_cast<double>(terms.matrix_parameters) + 12.0 * attention;
 }
 
 std::int64_t head_parameters(const model::ModelShape& shape) {
@@ -16,7 +16,11 @@ std::int64_t head_parameters(const model::ModelShape& shape) {
 FlopTerms flop_terms(const model::ModelShape& shape, std::int64_t sequence) {
   const std::int64_t attention = shape.hidden * shape.qkv_dim() + shape.attention_dim() * shape.hidden;
   const std::int64_t mlp = shape.hidden * shape.up_dim() + shape.ffn * shape.hidden;
-  return {shape.layers * (attention + mlp) + head_parameters(shape), shape.layers, shape.heads, shape.head_dim, sequence};
+  double keys = 0;
+  for (int segment = 0; segment < shape.segments(); ++segment) {
+    if (shape.kind(segment) == model::SegmentKind::attention) keys += shape.mean_keys(segment, sequence);
+  }
+  return {shape.layers * (attention + mlp) + head_parameters(shape), shape.heads, shape.head_dim, keys};
 }
 
 double model_flops_utilization(double flops_per_token, double tokens_per_second, int devices, double peak_flops_per_device) {
