@@ -96,6 +96,7 @@ std::string config_text(const hf::ForeignModel& foreign, const std::string& name
   text += fmt::format(", rope_scaling: {{factor: {}, low_freq_factor: {}, high_freq_factor: {}, original_max_position: {}}}",
                       s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_position);
   if (m.position == Position::learned) text += fmt::format(", max_sequence: {}", m.max_sequence);
+  if (m.window > 0) text += fmt::format(", window: {}, window_layers: [{}]", m.window, fmt::join(m.window_layers, ", "));
   text += "}\n";
   text += fmt::format("data: {{train: [YOUR_TEXT], sequence_length: {}, tokenizer: {}}}\n", sequence, tokenizer);
   text += "train: {steps: 1, global_batch: 1, micro_batch: 1}\n";

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors.h"
+#include "core/config.h"
 #include "core/file.h"
 #include "program_test.h"
 #include "test_paths.h"
@@ -69,7 +70,7 @@ class TransformersModels : public Transformers, public testing::WithParamInterfa
 
 INSTANTIATE_TEST_SUITE_P(Families, TransformersModels,
                          testing::Values("gpt2", "gpt2-untied", "llama", "llama3", "llama-bf16", "llama-f16", "llama-biases",
-                                         "mistral", "qwen2"),
+                                         "mistral", "mistral-window", "qwen2", "qwen2-window"),
                          [](const auto& kind) {
                            std::string name = kind.param;
                            std::erase(name, '-');
@@ -224,8 +225,9 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   EXPECT_THAT(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}), HasSubstr("rope_scaling/rope_type=\"yarn\""));
   EXPECT_THAT(refusal("rope_parameters", {{"rope_type", "llama3"}, {"rope_theta", 1e4}}),
               HasSubstr("rope_parameters/factor=null: is missing"));
-  EXPECT_THAT(refusal("sliding_window", 16),
-              HasSubstr("sliding_window=16: must be null or at least max_position_embeddings=32"));
+  EXPECT_THAT(
+      refusal("sliding_window", 16),
+      HasSubstr("sliding_window=16: must be null or at least max_position_embeddings=32: transformers' llama has none"));
   EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias=true"));
   EXPECT_THAT(refusal("quantization_config", {{"bits", 4}}), HasSubstr("quantization_config"));
   EXPECT_THAT(refusal("num_attention_heads", -4), HasSubstr("num_attention_heads=-4: must be an integer from 1"));
@@ -236,6 +238,74 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   EXPECT_THAT(refusal("num_hidden_layers", 1), HasSubstr("model.layers.1."));
   EXPECT_THAT(refusal("num_hidden_layers", 3),
               AllOf(HasSubstr("model.layers.2.input_layernorm.weight"), HasSubstr("is missing")));
+}
+
+// Which layers have a window is said in two ways; a model that was not imported is written in the family that has its windows.
+TEST_F(Transformers, KeepTheirSlidingWindows) {
+  copy("qwen2-window");
+  const auto model_of = [&](const std::string& run) { return load_config(path(run + "/config.yaml")).model; };
+  const auto imported = [&](const std::string& run) {
+    const Outcome done = plait("import @/hf --out @/" + run);
+    EXPECT_EQ(done.status, 0) << done.errors;
+    return model_of(run);
+  };
+  using Layers = std::vector<std::int64_t>;
+  EXPECT_EQ(imported("a").window, 4);
+  EXPECT_EQ(model_of("a").window_layers, (Layers{1, 2}));
+  change("layer_types", nullptr);
+  EXPECT_EQ(imported("b").window_layers, (Layers{1, 2}));  // by max_window_layers
+  change("max_window_layers", nullptr);
+  EXPECT_EQ(imported("c").window, 0);  // 28 is usual
+  change("layer_types", {"sliding_attention", "full_attention", "sliding_attention"});
+  EXPECT_EQ(imported("d").window_layers, (Layers{0, 2}));
+  change("layer_types", {"sliding_attention", "sliding_attention", "sliding_attention"});
+  EXPECT_EQ(imported("e").window_layers, Layers{});
+  EXPECT_EQ(model_of("e").window, 4);
+  change("layer_types", {"sliding_attention", "full_attention"});
+  EXPECT_THAT(refused("import @/hf --out @/f"), HasSubstr("must have as many as num_hidden_layers=3"));
+  change("layer_types", {"sliding_attention", "chunked_attention", "full_attention"});
+  EXPECT_THAT(refused("import @/hf --out @/f"), HasSubstr("must be sliding_attention or full_attention"));
+  change("layer_types", 7);
+  EXPECT_THAT(refused("import @/hf --out @/f"), HasSubstr("layer_types=7: must be a list of texts"));
+  change("use_sliding_window", false);
+  EXPECT_EQ(imported("g").window, 0);
+  fs::remove_all(path("hf"));
+  copy("mistral-window");
+  EXPECT_EQ(imported("h").window, 5);
+  EXPECT_EQ(model_of("h").window_layers, Layers{});
+  change("layer_types", {"sliding_attention", "full_attention"});
+  EXPECT_THAT(refused("import @/hf --out @/i"), HasSubstr("must all be sliding_attention"));
+}
+
+TEST_F(Transformers, AreWrittenInTheFamilyThatHasTheirWindows) {
+  const auto exported = [&](const std::string& changes) {
+    write("c.yaml",
+          "run: {name: run, dir: " + folder.path() + "}\n" +
+              "model: {layers: 3, hidden: 16, heads: 2, ffn: 24, vocab: 61, norm: rms_norm, mlp: swiglu, position: rope, "
+              "bias: false, window: 5, " +
+              changes +
+              "}\n"
+              "launch: {device: cpu}\n"
+              "data: {train: [" +
+              write_tokens() +
+              "], tokenizer: tokens, sequence_length: 16}\n"
+              "parallel: {data: 1}\n"
+              "train: {steps: 1, global_batch: 1, micro_batch: 1}\n");
+    fs::remove_all(path("run")), fs::remove_all(path("out"));
+    EXPECT_EQ(plait("train @/c.yaml").status, 0);
+    return plait("export @/run --out @/out");
+  };
+  const auto config = [&] { return nlohmann::json::parse(std::ifstream(path("out/config.json"))); };
+  ASSERT_EQ(exported("qkv_bias: false").status, 0);
+  EXPECT_EQ(config()["model_type"], "mistral");
+  EXPECT_EQ(config()["architectures"][0], "MistralForCausalLM");
+  EXPECT_EQ(config()["sliding_window"], 5);
+  ASSERT_EQ(exported("qkv_bias: true, window_layers: [0, 2]").status, 0);
+  EXPECT_EQ(config()["model_type"], "qwen2");
+  ASSERT_EQ(plait("import @/out --out @/again").status, 0);
+  EXPECT_EQ(load_config(path("again/config.yaml")).model.window_layers, (std::vector<std::int64_t>{0, 2}));
+  EXPECT_EQ(load_config(path("again/config.yaml")).model.window, 5);
+  EXPECT_THAT(exported("qkv_bias: false, window_layers: [0, 2]").errors, HasSubstr("model.window_layers=0, 2"));
 }
 
 TEST_F(Transformers, TrustNoFile) {

@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -37,19 +38,31 @@ class Fields {
     const Json::json_pointer at("/" + field);
     return json_.contains(at) && !json_.at(at).is_null();
   }
+  // Also one that is null.
+  bool names(const std::string& field) const { return json_.contains(Json::json_pointer("/" + field)); }
   std::string text(const std::string& field, const std::string& otherwise) const {
     if (!has(field)) return otherwise;
     if (!at(field).is_string()) refuse(field, "must be text");
     return at(field).get<std::string>();
   }
+  std::vector<std::string> texts(const std::string& field) const {
+    if (!has(field)) return {};
+    const auto is_text = [](const Json& value) { return value.is_string(); };
+    if (!at(field).is_array() || !std::ranges::all_of(at(field), is_text)) refuse(field, "must be a list of texts");
+    return at(field).get<std::vector<std::string>>();
+  }
   std::int64_t whole(const std::string& field, std::int64_t most) const {
     if (!has(field)) refuse(field, "is missing");
-    if (!at(field).is_number_integer() || at(field) < 1 || at(field) > most)
-      refuse(field, fmt::format("must be an integer from 1 to {}", most));
-    return at(field).get<std::int64_t>();
+    return whole(field, most, 1, 1);
   }
   std::int64_t whole(const std::string& field, std::int64_t most, std::int64_t otherwise) const {
-    return has(field) ? whole(field, most) : otherwise;
+    return whole(field, most, 1, otherwise);
+  }
+  std::int64_t whole(const std::string& field, std::int64_t most, std::int64_t least, std::int64_t otherwise) const {
+    if (!has(field)) return otherwise;
+    if (!at(field).is_number_integer() || at(field) < least || at(field) > most)
+      refuse(field, fmt::format("must be an integer from {} to {}", least, most));
+    return at(field).get<std::int64_t>();
   }
   double number(const std::string& field, double least, double most, double otherwise) const {
     if (!has(field)) return otherwise;
@@ -125,14 +138,43 @@ void read_rotary(const Fields& f, ModelConfig& m) {
     f.refuse("partial_rotary_factor", "must be 1: plait rotates all of a head");
 }
 
-void read_window(const Fields& f, const ForeignModel& foreign) {
-  const bool used = foreign.family == "qwen2" ? f.flag("use_sliding_window", false) : true;
-  if (used && f.whole("sliding_window", std::int64_t{1} << 40, foreign.positions) < foreign.positions) {
-    f.refuse("sliding_window",
-             fmt::format("must be null or at least max_position_embeddings={}: plait's attention sees the whole "
-                         "sequence",
-                         foreign.positions));
+// transformers' defaults for what a file does not say; null is none.
+constexpr std::int64_t usual_window = 4096, usual_first_window_layer = 28;
+
+// mistral: all layers have a window. qwen2: if use_sliding_window, those that layer_types names, or all from max_window_layers
+// on.
+void read_window(const Fields& f, ForeignModel& foreign) {
+  ModelConfig& m = foreign.model;
+  const bool qwen = foreign.family == "qwen2";
+  if (qwen && !f.flag("use_sliding_window", false)) return;
+  const bool llama = foreign.family == "llama";
+  const std::int64_t none = std::int64_t{1} << 40, otherwise = f.names("sliding_window") || llama ? none : usual_window;
+  const std::int64_t window = f.whole("sliding_window", none, otherwise);
+  if (llama && window < foreign.positions)
+    f.refuse("sliding_window", fmt::format("must be null or at least max_position_embeddings={}: transformers' llama has none",
+                                           foreign.positions));
+  if (llama || window > limits::sequence.most) return;
+  const std::vector<std::string> types = f.texts("layer_types");
+  if (!types.empty() && std::ssize(types) != m.layers)
+    f.refuse("layer_types", fmt::format("must have as many as num_hidden_layers={}", m.layers));
+  const std::int64_t first = f.whole("max_window_layers", limits::layers.most, 0, usual_first_window_layer);
+  for (std::int64_t layer = 0; layer < m.layers; ++layer) {
+    if (types.empty()) {
+      if (!qwen || layer >= first) m.window_layers.push_back(layer);
+      continue;
+    }
+    const std::string& type = types[static_cast<std::size_t>(layer)];
+    if (type == "sliding_attention") {
+      m.window_layers.push_back(layer);
+    } else if (type != "full_attention") {
+      f.refuse("layer_types", "must be sliding_attention or full_attention: plait has no other kind of layer");
+    } else if (!qwen) {
+      f.refuse("layer_types", "must all be sliding_attention: transformers' mistral has its window in every layer");
+    }
   }
+  if (m.window_layers.empty()) return;
+  m.window = window;
+  if (std::ssize(m.window_layers) == m.layers) m.window_layers.clear();  // all
 }
 
 void read_llama(const Fields& f, ForeignModel& foreign) {
@@ -215,6 +257,11 @@ std::vector<Piece> llama_pieces(const std::string& name, std::int64_t rows, cons
   throw InternalError("llama has no tensor for " + name);
 }
 
+std::string_view architecture_of(std::string_view family) {
+  if (family == "mistral") return "MistralForCausalLM";
+  return family == "qwen2" ? "Qwen2ForCausalLM" : "LlamaForCausalLM";
+}
+
 }  // namespace
 
 ForeignModel read_model(const std::filesystem::path& directory) {
@@ -244,13 +291,19 @@ std::string family_of(const ModelConfig& m) {
       refuse("model.kv_heads", std::to_string(m.kv_heads), "gpt2 has as many as heads");
     if (m.head_dim > 0 && m.head_dim * m.heads != m.hidden)
       refuse("model.head_dim", std::to_string(m.head_dim), "gpt2's is hidden / heads");
+    if (m.window > 0) refuse("model.window", std::to_string(m.window), "gpt2's attention sees all before");
     return "gpt2";
   }
   if (m.norm != NormKind::rms_norm)
     refuse("model.norm", std::string(to_string(m.norm)), "with rotary positions, llama's is rms_norm");
   if (m.mlp != Mlp::swiglu) refuse("model.mlp", std::string(to_string(m.mlp)), "with rotary positions, llama's is swiglu");
   if (m.bias && !m.qkv_bias) refuse("model.bias", yes_or_no(m.bias), "without model.qkv_bias");
-  return m.qkv_bias && !m.bias ? "qwen2" : "llama";
+  if (m.qkv_bias && !m.bias) return "qwen2";
+  if (m.window == 0) return "llama";
+  if (m.bias || m.qkv_bias) refuse("model.window", std::to_string(m.window), "mistral, which has one, has no biases");
+  if (!m.window_layers.empty() && std::ssize(m.window_layers) < m.layers)
+    refuse("model.window_layers", fmt::format("{}", fmt::join(m.window_layers, ", ")), "mistral's window is in all layers");
+  return "mistral";
 }
 
 std::string config_json(const ModelConfig& m, std::int64_t positions, const std::string& dtype) {
@@ -273,7 +326,7 @@ std::string config_json(const ModelConfig& m, std::int64_t positions, const std:
             {"embd_pdrop", 0.0},
             {"attn_pdrop", 0.0}};
   } else {
-    json = {{"architectures", {family == "qwen2" ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
+    json = {{"architectures", {std::string(architecture_of(family))}},
             {"model_type", family},
             {"hidden_size", m.hidden},
             {"num_hidden_layers", m.layers},
@@ -296,6 +349,16 @@ std::string config_json(const ModelConfig& m, std::int64_t positions, const std:
                                  {"original_max_position_embeddings", m.rope_scaling.original_max_position}};
     }
     if (family == "llama") json["attention_bias"] = m.qkv_bias, json["mlp_bias"] = m.bias;
+    if (family == "mistral") json["sliding_window"] = m.window;
+    if (family == "qwen2" && m.window > 0) {
+      json["use_sliding_window"] = true, json["sliding_window"] = m.window;
+      // Versions before layer_types have only one number: windows from that layer on.
+      json["max_window_layers"] = m.window_layers.empty() ? 0 : m.window_layers.front();
+      for (std::int64_t layer = 0; layer < m.layers; ++layer) {
+        const bool has = m.window_layers.empty() || std::ranges::binary_search(m.window_layers, layer);
+        json["layer_types"].push_back(has ? "sliding_attention" : "full_attention");
+      }
+    }
   }
   json["vocab_size"] = m.vocab;
   json["tie_word_embeddings"] = m.tie_embeddings;

@@ -23,8 +23,8 @@ struct ForeignModel {
 };
 
 // Reads DIRECTORY/config.json. ConfigError naming file, field and value for what plait cannot compute (another family,
-// activation or rotary scaling, a sliding window that is shorter than the longest sequence, biases that plait has together or
-// not at all, quantised weights, ...), for a field that is missing, and for one that is no such number.
+// activation, rotary scaling or kind of layer, biases that plait has together or not at all, quantised weights, ...), for a
+// field that is missing, and for one that is no such number.
 ForeignModel read_model(const std::filesystem::path& directory);
 
 // The family that a model of plait is one of, and the config.json for it. `dtype`: "float32", "float16" or "bfloat16".

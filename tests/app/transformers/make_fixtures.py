@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tiny random models of transformers, with the logits that it gives: what plait import, eval and export are held to.
 
-Usage: make_fixtures.py FOLDER        (Python with torch, transformers and safetensors)
+Usage: make_fixtures.py FOLDER [NAME...]      (all, or these; Python with torch, transformers and safetensors)
 
 Each model is a directory as save_pretrained() writes it, with tokens.safetensors (`tokens`, int32 [batch, sequence]) and
 logits.safetensors (`logits`, float32 [batch, sequence, vocabulary], computed in fp32) beside it.
@@ -32,11 +32,17 @@ def models():
     yield "mistral", t.MistralConfig(**SIZES, num_key_value_heads=1, sliding_window=None), dict(max_shard_size=6000)
     yield "qwen2", t.Qwen2Config(**SIZES, num_key_value_heads=2, tie_word_embeddings=True, rope_theta=1e6), {}
     yield "llama-f16", t.LlamaConfig(**SIZES, num_key_value_heads=2), dict(dtype=torch.float16)
+    # Windows shorter than the sequence of tokens below.
+    yield "mistral-window", t.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=5), {}
+    yield "qwen2-window", t.Qwen2Config(**SIZES | dict(num_hidden_layers=3), num_key_value_heads=2, use_sliding_window=True,
+                                        sliding_window=4, max_window_layers=1), {}
 
 
 def main():
     folder = Path(sys.argv[1])
     for number, (name, config, how) in enumerate(models()):
+        if len(sys.argv) > 2 and name not in sys.argv[2:]:
+            continue
         torch.manual_seed(number)
         model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
         with torch.no_grad():  # norms and biases too, which would be ones and zeros
