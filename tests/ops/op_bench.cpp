@@ -187,6 +187,37 @@ void time_linear(Bench& bench, const Model& m, const LinearShape& l) {
   weight("backward weight, accumulate", 0, l.bias, true);
 }
 
+// `what`: how it differs from that of a step, or nothing.
+void time_attention(Bench& bench, const Model& m, const std::string& what, std::int64_t window, Documents documents) {
+  const std::int64_t rows = m.rows(), heads_dim = m.heads * m.head_dim, per_step = what.empty() ? m.layers : 0;
+  const AttentionShape shape{m.batch, m.sequence, m.heads, m.kv_heads, m.head_dim, window, documents};
+  std::printf("attention%s: workspace %.1f MB\n", what.c_str(),
+              static_cast<double>(attention_workspace_bytes(bench.context(), shape, DType::bf16)) * 1e-6);
+  const auto all = static_cast<double>(m.sequence), seen = static_cast<double>(window);
+  const double keys = window > 0 ? seen - seen * seen / (2 * all) : all / 2;
+  const double flops = 4.0 * static_cast<double>(m.batch * m.heads * m.sequence * m.head_dim) * keys;
+  const auto starts = [&] {
+    if (documents == Documents::joined) return View();
+    const std::int64_t length = m.sequence / 4;
+    std::vector<std::int32_t> list;
+    for (std::int64_t i = 0; i < rows; ++i) list.push_back(static_cast<std::int32_t>(i % m.sequence / length * length));
+    return bench.bytes(DType::i32, {rows}, list.data());
+  };
+  bench.time("attention forward" + what, per_step, 1e9, flops, [&] {
+    const AttentionForward args{shape, bench.bf16({rows, m.qkv()}), starts(), bench.bf16({rows, heads_dim}),
+                                bench.f32({m.batch, m.heads, m.sequence})};
+    return [&bench, args] { attention_forward(bench.stream(), bench.context(), args); };
+  });
+  bench.time("attention backward" + what, per_step, 1e9, 2.5 * flops, [&] {
+    const View qkv = bench.bf16({rows, m.qkv()}), documents_of = starts(), out = bench.bf16({rows, heads_dim}),
+               lse = bench.f32({m.batch, m.heads, m.sequence});
+    attention_forward(bench.stream(), bench.context(), {shape, qkv, documents_of, out, lse});
+    const AttentionBackward args{
+        shape, qkv, documents_of, out, lse, bench.bf16({rows, heads_dim}), bench.bf16({rows, m.qkv()})};
+    return [&bench, args] { attention_backward(bench.stream(), bench.context(), args); };
+  });
+}
+
 void time_model(Bench& bench, const Model& m) {
   std::printf("\n%s: %ld layers, hidden %ld, %ld x %ld tokens\n", m.name.c_str(), m.layers, m.hidden, m.batch, m.sequence);
   const std::int64_t rows = m.rows(), h = m.hidden;
@@ -198,24 +229,9 @@ void time_model(Bench& bench, const Model& m) {
   time_linear(bench, m, {"down", m.ffn, h, m.layers, m.gpt, true, false, m.gpt});
   time_linear(bench, m, {"head", h, m.padded_vocab, 1, false, false, false, false});
 
-  const AttentionShape shape{m.batch, m.sequence, m.heads, m.kv_heads, m.head_dim};
-  std::printf("attention workspace %.1f MB\n",
-              static_cast<double>(attention_workspace_bytes(bench.context(), shape, DType::bf16)) * 1e-6);
-  const double attention_flops =
-      2.0 * static_cast<double>(m.batch * m.heads) * static_cast<double>(m.sequence * m.sequence * m.head_dim);
-  const std::int64_t heads_dim = m.heads * m.head_dim;
-  bench.time("attention forward", m.layers, 1e9, attention_flops, [&] {
-    const AttentionForward args{
-        shape, bench.bf16({rows, m.qkv()}), {}, bench.bf16({rows, heads_dim}), bench.f32({m.batch, m.heads, m.sequence})};
-    return [&bench, args] { attention_forward(bench.stream(), bench.context(), args); };
-  });
-  bench.time("attention backward", m.layers, 1e9, 2.5 * attention_flops, [&] {
-    const View qkv = bench.bf16({rows, m.qkv()}), out = bench.bf16({rows, heads_dim}),
-               lse = bench.f32({m.batch, m.heads, m.sequence});
-    attention_forward(bench.stream(), bench.context(), {shape, qkv, {}, out, lse});
-    const AttentionBackward args{shape, qkv, {}, out, lse, bench.bf16({rows, heads_dim}), bench.bf16({rows, m.qkv()})};
-    return [&bench, args] { attention_backward(bench.stream(), bench.context(), args); };
-  });
+  time_attention(bench, m, "", 0, Documents::joined);
+  time_attention(bench, m, ", window of a quarter", m.sequence / 4, Documents::joined);
+  time_attention(bench, m, ", documents of a quarter", 0, Documents::separate);
 
   const NormKind kind = m.gpt ? NormKind::layer_norm : NormKind::rms_norm;
   bench.time("norm forward", 2 * m.layers + 1, 2 * activation_bytes, 0, [&] {
@@ -264,13 +280,17 @@ void time_model(Bench& bench, const Model& m) {
       return [&bench, gate_up, dy, dgate_up] { swiglu_backward(bench.stream(), gate_up, dy, dgate_up); };
     });
     bench.time("rope", 2 * m.layers, 2.0 * 2.0 * static_cast<double>(rows * (m.heads + m.kv_heads) * m.head_dim), 0, [&] {
-      const Rope args{.shape = shape, .table = bench.f32({m.sequence, m.head_dim}), .qkv = bench.bf16({rows, m.qkv()})};
+      const Rope args{.shape = {m.batch, m.sequence, m.heads, m.kv_heads, m.head_dim},
+                      .table = bench.f32({m.sequence, m.head_dim}),
+                      .starts = {},
+                      .qkv = bench.bf16({rows, m.qkv()})};
       return [&bench, args] { rope(bench.stream(), args); };
     });
   }
 
   bench.time("embedding forward", 1, (m.gpt ? 2 : 2) * activation_bytes, 0, [&] {
     EmbeddingForward args{.tokens = bench.indices(rows, m.vocab),
+                          .starts = {},
                           .tokens_table = bench.bf16({m.padded_vocab, h}),
                           .positions_table = {},
                           .y = bench.bf16({rows, h}),
@@ -283,6 +303,7 @@ void time_model(Bench& bench, const Model& m) {
                (m.gpt ? 2 : 1) * activation_bytes, 0, [&] {
                  const std::int64_t vocab = bytes_vocabulary ? 256 : m.vocab;
                  EmbeddingBackward args{.tokens = bench.indices(rows, vocab),
+                                        .starts = {},
                                         .dy = bench.bf16({rows, h}),
                                         .dtokens_table = bench.f32({bytes_vocabulary ? 256 : m.padded_vocab, h}),
                                         .dpositions_table = {},

@@ -27,6 +27,20 @@ std::tuple<double, double, double> measure(const std::vector<double>& costs, con
   return {*std::max_element(ranks.begin(), ranks.end()), rank_squares, stage_squares};
 }
 
+// A window costs what it leaves: w - w * w / 2 n of n keys, where all are n / 2 on average.
+TEST(Stages, LayersWithAWindowCostLess) {
+  model::ModelShape shape;
+  shape.layers = 3, shape.hidden = 16, shape.heads = shape.kv_heads = 2, shape.head_dim = 8, shape.ffn = 32;
+  shape.vocab = shape.padded_vocab = 128;
+  const std::vector<double> all = segment_costs(shape, 64);
+  shape.window = 16, shape.window_layers = {1};
+  const std::vector<double> some = segment_costs(shape, 64);
+  for (std::size_t segment = 0; segment < all.size(); ++segment) {
+    const double hidden = segment == 3 ? 12.0 * 16 * (32 - (16 - 2.0)) : 0;
+    EXPECT_DOUBLE_EQ(some[segment], all[segment] - hidden) << segment;
+  }
+}
+
 TEST(Stages, NoRunOfBoundariesIsBetterElsewhere) {
   const Random random(1, "stages");
   for (std::uint64_t round = 0; round < 60; ++round) {
