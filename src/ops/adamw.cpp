@@ -12,24 +12,30 @@ namespace plait::ops {
 namespace {
 
 void check_optimizer_state(const ArgumentCheck& check, const View& state) {
-  check.that(state && state.bytes() >= sizeof(OptimizerState), "optimizer_state",
-             "at least the bytes of one OptimizerState (16)", describe(state));
+  check.that(state && state.bytes() >= sizeof(OptimizerState), "optimizer_state", "at least the bytes of one OptimizerState",
+             describe(state));
 }
 
 }  // namespace
 
-void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, View optimizer_state) {
+void norm_to_clip(StreamRef stream, const NormToClip& args) {
   const ArgumentCheck check("norm_to_clip", stream);
-  check.given("sum_of_squares", sum_of_squares);
-  const DType dtype = sum_of_squares.dtype;
-  check.that((dtype == DType::f32 || (dtype == DType::f64 && !check.on_cuda())) && sum_of_squares.elements() >= 1,
-             "sum_of_squares", "one f32 (or on the host f64)", describe(sum_of_squares));
-  check.that(loss && loss.dtype == dtype && loss.elements() >= 1, "loss", "one number of sum_of_squares' type", describe(loss));
-  check_optimizer_state(check, optimizer_state);
+  check.given("sum_of_squares", args.sum_of_squares);
+  const DType dtype = args.sum_of_squares.dtype;
+  check.that((dtype == DType::f32 || (dtype == DType::f64 && !check.on_cuda())) && args.sum_of_squares.elements() >= 1,
+             "sum_of_squares", "one f32 (or on the host f64)", describe(args.sum_of_squares));
+  const auto check_number = [&](const char* name, const View& number) {
+    check.that(number && number.dtype == dtype && number.elements() >= 1, name, "one number of sum_of_squares' type",
+               describe(number));
+  };
+  check_number("loss", args.loss);
+  check_number("ignored", args.ignored);
+  check.that(args.targets >= 1, "targets", "at least 1", std::to_string(args.targets));
+  check_optimizer_state(check, args.optimizer_state);
   if constexpr (PLAIT_HAS_CUDA) {
-    if (check.on_cuda()) return cuda::norm_to_clip(stream, sum_of_squares, loss, clip, optimizer_state);
+    if (check.on_cuda()) return cuda::norm_to_clip(stream, args);
   }
-  cpu::norm_to_clip(stream, sum_of_squares, loss, clip, optimizer_state);
+  cpu::norm_to_clip(stream, args);
 }
 
 std::size_t adamw_table_bytes(const std::vector<AdamWRange>& ranges) {

@@ -13,16 +13,27 @@
 namespace plait::ops {
 
 // Written by norm_to_clip, read by adamw; lives in device memory and is copied to the host when a metric is due. Zero it first.
+// Loss and norm are of the mean over the targets that count, and 0 where none does.
 struct OptimizerState {
-  float grad_norm;    // global L2 norm before clipping
-  float clip_factor;  // gradients are multiplied by this
-  float halted;       // becomes 1 when loss or norm is not finite, and stays 1: adamw does nothing from then on, so that
-                      // the weights that produced the bad value can be examined
-  float loss;         // mean loss over the global batch
+  float grad_norm;        // global L2 norm before clipping
+  float gradient_factor;  // what gradients are multiplied by: for the targets that do not count, and to clip. 0 where none
+                          // counts: adamw does nothing
+  float halted;           // becomes 1 when loss or norm is not finite, and stays 1: adamw does nothing from then on, so that
+                          // the weights that produced the bad value can be examined
+  float loss;
+  float ignored;  // targets that do not count
 };
 
-// From sum_of_squares[0] over all gradients and loss[0] (both f32 or both f64). clip <= 0: no clipping.
-void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, View optimizer_state);
+// What a step adds up over the global batch: Σ gradient², Σ loss, and the targets that are ignored (ops/cross_entropy.h), one
+// f32 each (on the host also f64), where gradients and losses are scaled by 1 / targets, all of them. What follows is of the
+// mean over targets - ignored; where none is ignored it has the bits of the sums. clip <= 0: no clipping.
+struct NormToClip {
+  View sum_of_squares, loss, ignored;
+  std::int64_t targets = 0;
+  float clip = 0;
+  View optimizer_state;
+};
+void norm_to_clip(StreamRef stream, const NormToClip& args);
 
 // One run of consecutive elements that shares its weight decay. Offsets in elements; all advance together within a range.
 struct AdamWRange {
@@ -39,7 +50,7 @@ std::vector<std::uint8_t> adamw_table(const std::vector<AdamWRange>& ranges);
 // Its size, without making it: the table of a large model takes megabytes, and the planner asks for thousands of sizes.
 std::size_t adamw_table_bytes(const std::vector<AdamWRange>& ranges);
 
-// For every element of the table: g = gradient * clip_factor; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g²;
+// For every element of the table: g = gradient * gradient_factor; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g²;
 // master -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * master); weights = cast(master).
 //   gradients G (f32, f64, bf16); master, m, v: M = f32, or f64 where the weights are f64; weights T. All flat, 1-D.
 //   weights may be the same memory as master when T == M.

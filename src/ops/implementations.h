@@ -46,6 +46,7 @@
   decltype(ops::norm_backward) norm_backward;                         \
   decltype(ops::sum) sum;                                             \
   decltype(ops::sum_of_squares) sum_of_squares;                       \
+  decltype(ops::count_ignored) count_ignored;                         \
   decltype(ops::rope) rope;
 
 namespace plait::ops::cpu {

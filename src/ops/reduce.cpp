@@ -34,4 +34,14 @@ void sum_of_squares(StreamRef stream, OpContext& context, View values, View out,
   cpu::sum_of_squares(stream, context, values, out, accumulate);
 }
 
+void count_ignored(StreamRef stream, View targets, View out, bool accumulate) {
+  const ArgumentCheck check("count_ignored", stream);
+  check.tensor("targets", targets, DType::i32, targets.shape);
+  check_result(check, out, out.dtype == DType::f64 && !check.on_cuda() ? DType::f64 : DType::f32);
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::count_ignored(stream, targets, out, accumulate);
+  }
+  cpu::count_ignored(stream, targets, out, accumulate);
+}
+
 }  // namespace plait::ops

@@ -13,4 +13,8 @@ void sum(StreamRef stream, OpContext& context, View values, View out, float scal
 // out[0] (+)= Σ values².  values f32, f64 or bf16; out f32 (f64 for f64). Summed in at least float, pairwise by blocks.
 void sum_of_squares(StreamRef stream, OpContext& context, View values, View out, bool accumulate);
 
+// out[0] (+)= how many of the targets are ignored, -1 (ops/cross_entropy.h).  targets i32, any shape; out f32 or f64, exact up
+// to 2^24 in f32.
+void count_ignored(StreamRef stream, View targets, View out, bool accumulate);
+
 }  // namespace plait::ops

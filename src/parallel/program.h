@@ -32,7 +32,7 @@ enum class InstructionKind {
   send_gradient,       // gradient of a chunk's input, to the rank of the stage before
   meet,                // over `group`, moving nothing: over when the last of its ranks has come
   reduce_gradients,    // of a bucket, over `group`
-  gradient_norm,       // squares of what this rank counts of every bucket, and the losses, into the step's scalars
+  gradient_norm,       // squares of what this rank counts of every bucket, into the step's scalars: `loss` adds up the others
   reduce_scalars,      // those, over the world
   update,              // clip factor, optimizer
   gather_weights,      // of a bucket, over the data group (ZeRO)
@@ -141,7 +141,7 @@ enum class BufferKind {
   gradients,          // whole gradients of a bucket, as backward_weight writes them: [Bucket::place]
   norm_gradients,     // those of the norms in it, as exchange_backward writes them
   gradient_sums,      // what reductions make of them: in the same memory, or under ZeRO-2 in shards elsewhere: [bucket]
-  scalars,            // sum of the gradients' squares and of the losses, on their way to the update
+  scalars,            // StateTensor::scalars, on their way to the update
   arrival,            // the number that `meet` reduces; its value means nothing
 };
 

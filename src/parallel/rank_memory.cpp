@@ -160,8 +160,8 @@ class MemoryItems {
     add(exp_avg, "exp_avg", "optimizer", plan_.master_type, state);
     add(exp_avg_sq, "exp_avg_sq", "optimizer", plan_.master_type, state);
     add(adamw_table, "adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_ranges()));
-    add(scalars, "scalars", "constants", scalar, {2});
-    add(evaluation_loss, "evaluation_loss", "constants", scalar, {1});
+    add(scalars, "scalars", "constants", scalar, {3});
+    add(evaluation_sums, "evaluation_sums", "constants", scalar, {2});
     if (plan_.meets()) add(arrival, "arrival", "constants", scalar, {1});
     add(optimizer_state, "optimizer_state", "constants", DType::f32, {sizeof(ops::OptimizerState) / sizeof(float)});
   }

@@ -68,6 +68,7 @@ struct RankPlan {
   }
   // This rank's share of the loss counts: one tensor-parallel rank stands for its group.
   bool counts_loss() const { return holds(sizes.shape.head_segment()) && sizes.split.rank == 0; }
+  std::int64_t tokens_per_step() const { return global_batch * sizes.micro_batch.sequence; }  // of all ranks
   bool meets() const;  // its training program has a `meet`
   // Its tensor group goes by links (comm/p2p/link_communicator.h), in messages of at most exchange_slice_bytes(), which land in
   // landing_bytes() of memory; in less where messages come through slots in the host's.

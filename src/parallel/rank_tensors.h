@@ -19,8 +19,8 @@ enum class StateTensor {
   exp_avg,
   exp_avg_sq,
   adamw_table,
-  scalars,  // [2]: sums of squares, and of losses
-  evaluation_loss,
+  scalars,          // [3]: sums of squares, of losses, and of targets that do not count
+  evaluation_sums,  // [2]: of losses, and of targets that do not count
   arrival,
   optimizer_state,
   rope_table,

@@ -126,7 +126,7 @@ Issue InstructionBinder::forward(const Program& program, const Instruction& i, S
 
 Issue InstructionBinder::loss(const Program& program, const Instruction& i, StreamRef s) const {
   const bool train = &program == &plan_.train;
-  const auto per_token = static_cast<float>(1.0 / static_cast<double>(plan_.global_batch * plan_.sizes.micro_batch.sequence));
+  const auto per_token = static_cast<float>(1.0 / static_cast<double>(plan_.tokens_per_step()));
   const model::SegmentActivations activations = buffers_.forward_activations(i);
   const model::Transformer::Loss args{.logits = activations.logits,
                                       .targets = batch(i).targets,
@@ -134,11 +134,13 @@ Issue InstructionBinder::loss(const Program& program, const Instruction& i, Stre
                                       .losses = activations.losses,
                                       .train = train,
                                       .scale = per_token};
-  const View sum = train ? buffers_.scalars.rows(1, 1) : buffers_.evaluation_loss;
-  const float scale = plan_.counts_loss() ? per_token : 0.0f;
-  return [this, s, args, sum, scale, train, accumulate = i.accumulate](const StepInputs& inputs, Event*) {
+  if (!plan_.counts_loss()) return always([this, s, args] { transformer_.loss(s, args); });
+  const View sums = train ? buffers_.scalars.rows(1, 2) : buffers_.evaluation_sums;
+  return [this, s, args, sums, per_token, train, accumulate = i.accumulate](const StepInputs& inputs, Event*) {
+    const bool add = train ? accumulate : inputs.add_losses;
     transformer_.loss(s, args);
-    ops::sum(s, context_, args.losses, sum, scale, train ? accumulate : inputs.add_losses);
+    ops::sum(s, context_, args.losses, sums.rows(0, 1), per_token, add);
+    ops::count_ignored(s, args.targets, sums.rows(1, 1), add);
   };
 }
 
@@ -253,21 +255,25 @@ Issue InstructionBinder::reduce_gradients(const Instruction& i, StreamRef s) con
 }
 
 Issue InstructionBinder::gradient_norm(StreamRef s) const {
-  const View squares = buffers_.scalars.rows(0, 1), loss = buffers_.scalars.rows(1, 1);
-  return always([this, s, squares, loss, counts_loss = plan_.counts_loss()] {
+  const View squares = buffers_.scalars.rows(0, 1), losses = buffers_.scalars.rows(1, 2);
+  return always([this, s, squares, losses, counts_loss = plan_.counts_loss()] {
     if (buffers_.norm_ranges.empty()) s.zero(squares.data, squares.bytes());
     for (std::size_t r = 0; r < buffers_.norm_ranges.size(); ++r) {
       ops::sum_of_squares(s, context_, buffers_.norm_ranges[r], squares, r > 0);
     }
-    if (!counts_loss) s.zero(loss.data, loss.bytes());  // what is there is the last step's sum
+    if (!counts_loss) s.zero(losses.data, losses.bytes());  // what is there are the last step's sums
   });
 }
 
 Issue InstructionBinder::update(StreamRef s) const {
-  const View squares = buffers_.scalars.rows(0, 1), loss = buffers_.scalars.rows(1, 1);
-  return [this, s, squares, loss](const StepInputs& inputs, Event*) {
+  return [this, s](const StepInputs& inputs, Event*) {
     const UpdateSettings& settings = inputs.settings;
-    ops::norm_to_clip(s, squares, loss, settings.clip, buffers_.optimizer_state);
+    ops::norm_to_clip(s, {.sum_of_squares = buffers_.scalars.rows(0, 1),
+                          .loss = buffers_.scalars.rows(1, 1),
+                          .ignored = buffers_.scalars.rows(2, 1),
+                          .targets = plan_.tokens_per_step(),
+                          .clip = settings.clip,
+                          .optimizer_state = buffers_.optimizer_state});
     ops::adamw(s, {.table = buffers_.adamw_table,
                    .gradients = buffers_.kept_gradients,
                    .master = buffers_.master,

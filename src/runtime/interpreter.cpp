@@ -1,6 +1,7 @@
 #include "runtime/interpreter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <thread>
 
@@ -102,7 +103,7 @@ void Interpreter::fill_constants() {
     s.synchronize();
   }
   for (const View& view :
-       {buffers_.optimizer_state, buffers_.scalars, buffers_.evaluation_loss, buffers_.arrival, buffers_.weights,
+       {buffers_.optimizer_state, buffers_.scalars, buffers_.evaluation_sums, buffers_.arrival, buffers_.weights,
         buffers_.gradients, buffers_.kept_gradients, buffers_.master, buffers_.exp_avg, buffers_.exp_avg_sq}) {
     if (view) s.zero(view.data, view.bytes());
   }
@@ -176,7 +177,7 @@ void Interpreter::synchronize_warm_up() {
   do_part(evaluate_, [](const parallel::Instruction& i) { return i.segment >= 0; });
   // Once halted, an update changes nothing.
   auto* const halted = static_cast<ops::OptimizerState*>(pinned_.data());
-  *halted = {.grad_norm = 0, .clip_factor = 0, .halted = 1, .loss = 0};
+  *halted = {.grad_norm = 0, .gradient_factor = 0, .halted = 1, .loss = 0, .ignored = 0};
   compute.copy(buffers_.optimizer_state.data, halted, sizeof(*halted));
   do_part(train_, [](const parallel::Instruction& i) { return follows_micro_batches(i.kind); });
   compute.zero(buffers_.optimizer_state.data, buffers_.optimizer_state.bytes());
@@ -279,6 +280,7 @@ StepResult Interpreter::synchronize_result() {
   StepRecorder::Result times = recorder_->take(slot.step);
   return {.update = slot.update,
           .loss = slot.state->loss,
+          .loss_tokens = plan_.tokens_per_step() - std::llround(slot.state->ignored),
           .grad_norm = slot.state->grad_norm,
           .halted = slot.state->halted != 0.0f,
           .device_ms = static_cast<float>(times.device_ms),
@@ -304,12 +306,12 @@ std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const 
   return milliseconds;
 }
 
-double Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches) {
+EvaluationLoss Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches) {
   return synchronize_evaluation(batches, micro_batches, [] { return false; }).value();
 }
 
-std::optional<double> Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches,
-                                                          const std::function<bool()>& cut) {
+std::optional<EvaluationLoss> Interpreter::synchronize_evaluation(BatchSource& batches, int micro_batches,
+                                                                  const std::function<bool()>& cut) {
   synchronize();  // weights gathered by the reduce stream
   const StreamRef compute = compute_stream();
   IssueObserver nobody;
@@ -321,16 +323,16 @@ std::optional<double> Interpreter::synchronize_evaluation(BatchSource& batches, 
     execute(evaluate_, {.batches = batches, .add_losses = mb > 0}, nobody);
   }
   synchronize();
-  // Ranks without the head still have the sum of the evaluation before.
-  if (!plan_.counts_loss()) compute.zero(buffers_.evaluation_loss.data, buffers_.evaluation_loss.bytes());
-  groups_.of(parallel::groups::world).all_reduce(compute, buffers_.evaluation_loss);
-  compute.copy(pinned_.data(), buffers_.evaluation_loss.data, buffers_.evaluation_loss.bytes());
+  // Ranks that count no losses still have the sums of the evaluation before.
+  const View& sums = buffers_.evaluation_sums;
+  if (!plan_.counts_loss()) compute.zero(sums.data, sums.bytes());
+  groups_.of(parallel::groups::world).all_reduce(compute, sums);
   synchronize();
-  const double sum = plan_.scalar_type() == DType::f64 ? *static_cast<double*>(pinned_.data())
-                                                       : static_cast<double>(*static_cast<float*>(pinned_.data()));
-  // The head scales by 1 / (global batch tokens), as in training; rescale to the tokens that were evaluated.
-  return sum * static_cast<double>(plan_.global_batch) /
-         static_cast<double>(micro_batches * plan_.sizes.micro_batch.batch * plan_.layout.size(Axis::data));
+  const std::vector<double> values = synchronize_read(sums);  // Σ loss / tokens_per_step(), and targets that do not count
+  const std::int64_t targets = micro_batches * plan_.sizes.micro_batch.rows() * plan_.layout.size(Axis::data);
+  const std::int64_t counted = targets - std::llround(values[1]);
+  if (counted <= 0) return EvaluationLoss{};
+  return EvaluationLoss{values[0] * static_cast<double>(plan_.tokens_per_step()) / static_cast<double>(counted), counted};
 }
 
 model::SegmentActivations Interpreter::head_activations() const {

@@ -37,12 +37,18 @@ namespace plait::runtime {
 
 struct StepResult {
   std::int64_t update = 0;
-  float loss = 0;             // mean over the global batch, before the update
-  float grad_norm = 0;        // before clipping
-  bool halted = false;        // this or an earlier step was not finite: weights are still those from before it
-  float device_ms = 0;        // from the end of the previous step to the end of this one, on the compute stream; 0: unknown
-  float exposed_comm_ms = 0;  // of the ledger, all kinds
+  float loss = 0;                // mean over the global batch's targets that count, before the update
+  std::int64_t loss_tokens = 0;  // those targets; 0: loss and norm are 0, and weights and moments are left as they were
+  float grad_norm = 0;           // before clipping
+  bool halted = false;           // this or an earlier step was not finite: weights are still those from before it
+  float device_ms = 0;           // from the end of the previous step to the end of this one, on the compute stream; 0: unknown
+  float exposed_comm_ms = 0;     // of the ledger, all kinds
   parallel::Ledger ledger;
+};
+
+struct EvaluationLoss {
+  double loss = 0;               // mean over the targets that count; 0 where none does
+  std::int64_t loss_tokens = 0;  // those targets
 };
 
 class Interpreter {
@@ -76,7 +82,8 @@ class Interpreter {
   View master() const { return buffers_.master; }
   View exp_avg() const { return buffers_.exp_avg; }
   View exp_avg_sq() const { return buffers_.exp_avg_sq; }
-  // The gradients of the last step, reduced and before clipping; indexed by StatePiece::gradient_first.
+  // The gradients of the last step, reduced and before clipping, of the sum of all losses over tokens_per_step(); the update
+  // multiplies them by tokens_per_step() / loss_tokens. Indexed by StatePiece::gradient_first.
   View kept_gradients() const { return buffers_.kept_gradients; }
   // What forward and backward compute with; indexed by FlatLayout::parameter.
   View weights() const { return buffers_.weights; }
@@ -101,10 +108,11 @@ class Interpreter {
   // expects no pending results.
   std::vector<float> synchronize_profile(BatchSource& batches, const UpdateSettings& settings);
 
-  // Mean loss over `micro_batches` micro-batches of every data-parallel rank, without touching weights. Collective; blocks.
-  double synchronize_evaluation(BatchSource& batches, int micro_batches);
+  // The loss of `micro_batches` micro-batches of every data-parallel rank, without touching weights. Collective; blocks.
+  EvaluationLoss synchronize_evaluation(BatchSource& batches, int micro_batches);
   // The same, but nothing if `cut` returns true, which is asked before each micro-batch: on all ranks before the same one.
-  std::optional<double> synchronize_evaluation(BatchSource& batches, int micro_batches, const std::function<bool()>& cut);
+  std::optional<EvaluationLoss> synchronize_evaluation(BatchSource& batches, int micro_batches,
+                                                       const std::function<bool()>& cut);
 
   // The loss of every token of `micro_batches` micro-batches, in their order; nothing on ranks whose loss does not count
   // (RankPlan::counts_loss). Otherwise as synchronize_evaluation. At most 8 Mi tokens at once.

@@ -45,7 +45,7 @@ View& RankBuffers::member(parallel::StateTensor which) {
     case StateTensor::exp_avg_sq: return exp_avg_sq;
     case StateTensor::adamw_table: return adamw_table;
     case StateTensor::scalars: return scalars;
-    case StateTensor::evaluation_loss: return evaluation_loss;
+    case StateTensor::evaluation_sums: return evaluation_sums;
     case StateTensor::arrival: return arrival;
     case StateTensor::optimizer_state: return optimizer_state;
     case StateTensor::rope_table: return rope_table;

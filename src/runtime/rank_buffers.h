@@ -17,7 +17,7 @@ class RankBuffers {
   RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places);
 
   View weights, gradients, kept_gradients, master, exp_avg, exp_avg_sq;  // flat: parallel/flat_layout.h
-  View adamw_table, scalars, evaluation_loss, arrival, optimizer_state, rope_table, workspace, exchange_workspace;
+  View adamw_table, scalars, evaluation_sums, arrival, optimizer_state, rope_table, workspace, exchange_workspace;
   std::vector<View> norm_ranges;      // FlatLayout::norm_ranges of kept_gradients
   std::vector<model::Batch> batches;  // [slot]
   // [segment of the model]; empty for other ranks' segments.

@@ -73,7 +73,7 @@ class Reporter {
   Reporter(const Config& config, const RunStart& start, const parallel::RankPlan& plan, Device device)
       : progress_(config.train.steps, start.step),
         metrics_(start.run_dir / "metrics.jsonl", start.resumed ? std::optional(start.step) : std::nullopt),
-        tokens_per_step_(static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence)),
+        tokens_per_step_(static_cast<double>(plan.tokens_per_step())),
         flops_per_token_(model_flops_per_token(flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence))),
         ranks_(plan.layout.ranks()) {
     write_text_file(start.run_dir / "environment.json", environment_.dump(2) + "\n");
@@ -93,6 +93,7 @@ class Reporter {
     StepMetrics m;
     m.step = result.update;
     m.loss = static_cast<double>(result.loss);
+    m.loss_tokens = result.loss_tokens;
     m.learning_rate = lr;
     m.grad_norm = static_cast<double>(result.grad_norm);
     m.step_ms = milliseconds;
@@ -349,16 +350,19 @@ class Trainer {
     if (stop && last) save_once();  // the evaluation may take longer than whoever sent the signal waits
     if (report) {
       const double milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - window_start_).count();
+      std::optional<runtime::EvaluationLoss> evaluated;
       std::optional<double> validation;
       if (evaluate && (last || !stop)) {
-        validation = validation_loss([&] { return !last && (stop = stop_.stop_here()); });
+        evaluated = validation_loss([&] { return !last && (stop = stop_.stop_here()); });
+        if (evaluated && evaluated->loss_tokens > 0) validation = evaluated->loss;
       }
       if (reporter_) {
         reporter_->step(latest_, learning_rate_.at(step - 1), milliseconds / static_cast<double>(window_steps_),
                         window_ledger_.mean(), session_.memory_report().allocated_bytes, validation, *dataset_,
                         samples_after(step));
       }
-      if (evaluate && !validation) say(fmt::format("the evaluation after step {} was left out, as the run is to stop", step));
+      if (evaluate && !evaluated) say(fmt::format("the evaluation after step {} was left out, as the run is to stop", step));
+      if (evaluated && !validation) say("no validation loss: no target of the validation samples counts");
     }
     if (save || stop) save_once();
     if (!stop && !last && (report || save)) {  // the device has done the step meanwhile
@@ -388,7 +392,7 @@ class Trainer {
     window_ledger_ = {};
   }
 
-  std::optional<double> validation_loss(const std::function<bool()>& cut) {
+  std::optional<runtime::EvaluationLoss> validation_loss(const std::function<bool()>& cut) {
     if (!validation_) validation_.emplace(host_memory_, session_.plan(), dataset_, config_.train.eval_batches);
     validation_->rewind();
     return session_.interpreter().synchronize_evaluation(*validation_, static_cast<int>(validation_->rounds()), cut);

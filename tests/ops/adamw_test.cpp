@@ -54,9 +54,11 @@ struct AdamWRun {
   Tensor state;
 };
 
-// `steps` updates with gradients of their own; sum_of_squares and loss stand for what a step reduces.
+constexpr std::int64_t targets = 40;  // of a step
+
+// `steps` updates with gradients of their own; sum_of_squares, loss and ignored stand for what a step reduces.
 AdamWRun run_adamw(const Precision& p, const AdamWCase& c, int steps, float clip, double sum_of_squares, double loss,
-                   bool weights_are_master = false) {
+                   bool weights_are_master = false, double ignored = 0) {
   OpDevice device(p.device);
   const DType state_type = p.compute == DType::f64 ? DType::f64 : DType::f32;
   const Tensor weights = rounded({{"w", random_tensor({c.elements}, "weights")}}, p.compute).at("w");
@@ -72,18 +74,23 @@ AdamWRun run_adamw(const Precision& p, const AdamWCase& c, int steps, float clip
   args.m = device.put(zeros, state_type);
   args.v = device.put(zeros, state_type);
   args.weights = weights_are_master ? args.master : device.put(weights, p.compute);
-  args.optimizer_state = device.put(Tensor{{4}, {0, 0, 0, 0}}, DType::f32);
+  args.optimizer_state = device.put(Tensor{{5}, {0, 0, 0, 0, 0}}, DType::f32);
   args.lr = lr;
   args.beta1 = beta1;
   args.beta2 = beta2;
   args.epsilon = epsilon;
   args.weight_decay = weight_decay;
-  const View squares = device.put(Tensor{{1}, {sum_of_squares}}, state_type),
-             loss_view = device.put(Tensor{{1}, {loss}}, state_type);
+  const auto number = [&](double value) { return device.put(Tensor{{1}, {value}}, state_type); };
+  const NormToClip sums{.sum_of_squares = number(sum_of_squares),
+                        .loss = number(loss),
+                        .ignored = number(ignored),
+                        .targets = targets,
+                        .clip = clip,
+                        .optimizer_state = args.optimizer_state};
   for (int step = 1; step <= steps; ++step) {
     args.gradients = device.put(random_tensor({c.gradient_elements}, "gradients" + std::to_string(step), 0.5), p.gradient);
     args.step = step;
-    norm_to_clip(device.stream(), squares, loss_view, clip, args.optimizer_state);
+    norm_to_clip(device.stream(), sums);
     adamw(device.stream(), args);
   }
   return {{{"weights", device.get(args.weights)},
@@ -94,7 +101,7 @@ AdamWRun run_adamw(const Precision& p, const AdamWCase& c, int steps, float clip
 }
 
 // Algorithm 2 of the paper, element by element, in double.
-Tensors adamw_by_definition(const Precision& p, const AdamWCase& c, int steps, double clip_factor) {
+Tensors adamw_by_definition(const Precision& p, const AdamWCase& c, int steps, double gradient_factor) {
   Tensors t;
   t["weights"] = rounded({{"w", random_tensor({c.elements}, "weights")}}, p.compute).at("w");
   const Shape state_shape{c.state_elements};
@@ -109,7 +116,7 @@ Tensors adamw_by_definition(const Precision& p, const AdamWCase& c, int steps, d
     for (const AdamWRange& segment : c.segments) {
       for (std::int64_t k = 0; k < segment.count; ++k) {
         const auto i = static_cast<std::size_t>(segment.offset + k), s = static_cast<std::size_t>(segment.state_offset + k);
-        const double g = gradients.values[static_cast<std::size_t>(segment.gradient_offset + k)] * clip_factor;
+        const double g = gradients.values[static_cast<std::size_t>(segment.gradient_offset + k)] * gradient_factor;
         double& m = t["m"].values[s];
         double& v = t["v"].values[s];
         double& master = t["master"].values[s];
@@ -133,7 +140,28 @@ TEST_P(AdamWTest, MatchesItsDefinition) {
   const Tensors expected = adamw_by_definition(precision(), shape(), 3, 0.25);
   for (const char* name : {"master", "m", "v"}) expect_close(name, got.tensors.at(name), expected.at(name), 2e-6, 2e-5);
   expect_close("weights", got.tensors.at("weights"), expected.at("weights"), precision().norm_error, precision().largest_error);
-  EXPECT_EQ(got.state.values, (std::vector<double>{8.0, 0.25, 0.0, 3.5}));
+  EXPECT_EQ(got.state.values, (std::vector<double>{8.0, 0.25, 0.0, 3.5, 0.0}));
+}
+
+TEST_P(AdamWTest, FollowsTheMeanOverTheTargetsThatCount) {
+  // 10 of 40 count: the norm is 4 * 8 against a clip of 2.
+  const AdamWRun got = run_adamw(precision(), shape(), 3, 2.0f, 64.0, 3.5, false, 30);
+  const Tensors expected = adamw_by_definition(precision(), shape(), 3, 0.25);
+  for (const char* name : {"master", "m", "v"}) expect_close(name, got.tensors.at(name), expected.at(name), 2e-6, 2e-5);
+  EXPECT_EQ(got.state.values, (std::vector<double>{32.0, 0.25, 0.0, 14.0, 30.0}));
+  const AdamWRun unclipped = run_adamw(precision(), shape(), 1, 0.0f, 64.0, 3.5, false, 30);
+  const Tensors four_times = adamw_by_definition(precision(), shape(), 1, 4);
+  for (const char* name : {"m", "v"}) expect_close(name, unclipped.tensors.at(name), four_times.at(name), 2e-6, 2e-5);
+}
+
+TEST_P(AdamWTest, DoesNothingWhereNoTargetCounts) {
+  const AdamWRun got = run_adamw(precision(), shape(), 2, 1.0f, 0.0, 0.0, false, targets);
+  EXPECT_EQ(got.state.values, (std::vector<double>{0.0, 0.0, 0.0, 0.0, targets}));
+  const Tensors before = adamw_by_definition(precision(), shape(), 0, 1.0);
+  for (const char* name : {"master", "m", "v", "weights"})
+    EXPECT_EQ(got.tensors.at(name).values, before.at(name).values) << name;
+  EXPECT_EQ(run_adamw(precision(), shape(), 1, 1.0f, std::nan(""), 0.0, false, targets).state.values[2], 1.0)
+      << "what is not finite is still found";
 }
 
 TEST_P(AdamWTest, WhatNoSegmentNamesStaysAsItIs) {
@@ -192,13 +220,18 @@ class ClipTest : public OpTest<AdamWCase> {};
 
 TEST_P(ClipTest, HaltedStaysAndSmallNormsAreNotScaled) {
   OpDevice device(precision().device);
-  const View state = device.put(Tensor{{4}, {0, 0, 0, 0}}, DType::f32);
+  const View state = device.put(Tensor{{5}, {0, 0, 0, 0, 0}}, DType::f32);
   const auto step = [&](double squares, double loss, float clip) {
-    norm_to_clip(device.stream(), device.put(Tensor{{1}, {squares}}, DType::f32), device.put(Tensor{{1}, {loss}}, DType::f32),
-                 clip, state);
+    const auto number = [&](double value) { return device.put(Tensor{{1}, {value}}, DType::f32); };
+    norm_to_clip(device.stream(), {.sum_of_squares = number(squares),
+                                   .loss = number(loss),
+                                   .ignored = number(0),
+                                   .targets = targets,
+                                   .clip = clip,
+                                   .optimizer_state = state});
     return device.get(state).values;
   };
-  EXPECT_EQ(step(0.25, 2.0, 1.0f), (std::vector<double>{0.5, 1.0, 0.0, 2.0}));
+  EXPECT_EQ(step(0.25, 2.0, 1.0f), (std::vector<double>{0.5, 1.0, 0.0, 2.0, 0.0}));
   EXPECT_EQ(step(100.0, 2.0, 0.0f)[1], 1.0) << "clip 0 means off";
   EXPECT_EQ(step(HUGE_VAL, 2.0, 1.0f)[2], 1.0);
   EXPECT_EQ(step(0.25, 2.0, 1.0f)[2], 1.0) << "halted stays";

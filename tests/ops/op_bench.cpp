@@ -352,11 +352,16 @@ void time_model(Bench& bench, const Model& m) {
   });
   bench.time("adamw, all parameters", 1, 30.0 * static_cast<double>(parameters), 0, [&] {
     const std::vector<std::uint8_t> table = adamw_table({{0, 0, 0, parameters, true}});
-    const View state = bench.f32({4}), loss = bench.f32({1});
+    const View state = bench.f32({sizeof(OptimizerState) / sizeof(float)});
     const View v = bench.f32({parameters});
     bench.stream().zero(v.data, v.bytes());
     bench.stream().zero(state.data, state.bytes());
-    norm_to_clip(bench.stream(), v.rows(0, 1), v.rows(0, 1), 1.0f, state);
+    norm_to_clip(bench.stream(), {.sum_of_squares = v.rows(0, 1),
+                                  .loss = v.rows(0, 1),
+                                  .ignored = v.rows(0, 1),
+                                  .targets = 1,
+                                  .clip = 1.0f,
+                                  .optimizer_state = state});
     const AdamW args{.table = bench.bytes(DType::u8, {static_cast<std::int64_t>(table.size())}, table.data()),
                      .gradients = bench.f32({parameters}),
                      .master = bench.f32({parameters}),
@@ -366,7 +371,6 @@ void time_model(Bench& bench, const Model& m) {
                      .optimizer_state = state,
                      .lr = 1e-4f,
                      .step = 10};
-    static_cast<void>(loss);
     return [&bench, args] { adamw(bench.stream(), args); };
   });
   const double step = bench.take_step_microseconds();

@@ -68,10 +68,26 @@ INSTANTIATE_TEST_SUITE_P(Gpu, ReduceTest,
                                                               {{1}, {7}, {4097}, {1000003}, {20000000}})),
                          case_name);
 
+TEST_P(ReduceTest, CountsIgnoredTargets) {
+  OpDevice device(precision().device);
+  std::vector<std::int32_t> targets = random_indices(shape().count, 3, "targets");  // each third of them is
+  for (std::int32_t& target : targets) --target;
+  const auto ignored = static_cast<double>(std::ranges::count(targets, -1));
+  const View in = device.put(targets), out = device.poisoned({1}, DType::f32);
+  count_ignored(device.stream(), in, out, false);
+  EXPECT_EQ(device.get(out).values[0], ignored);
+  count_ignored(device.stream(), in, out, true);
+  EXPECT_EQ(device.get(out).values[0], 2 * ignored);
+}
+
 TEST(ReduceHostTest, DoubleStaysDouble) {
   const Tensor values = random_tensor({5000}, "values");
   const ReduceResult got = run_reduce(DeviceKind::host, DType::f64, values, false);
   EXPECT_NEAR(got.sum_of_squares, dot(values, values), 1e-10);
+  OpDevice device(DeviceKind::host);
+  const View ignored = device.put(Tensor{{1}, {std::ldexp(1.0, 40)}}, DType::f64);
+  count_ignored(device.stream(), device.put(std::vector<std::int32_t>{-1, 0, 5, -1}), ignored, true);
+  EXPECT_EQ(device.get(ignored).values[0], std::ldexp(1.0, 40) + 2);
 }
 
 }  // namespace

@@ -31,6 +31,10 @@ class SyntheticBatches final : public BatchSource {
         targets_(tokens_),
         starts_(tokens_) {}
 
+  // Targets that count, by step, sample of the global batch, and place in the sequence; all, unless it is said.
+  using Counts = std::function<bool(std::int64_t step, std::int64_t sample, std::int64_t token)>;
+  void set_counts(Counts counts) { counts_ = std::move(counts); }
+
   HostBatch next() override {
     // One buffer, overwritten by every call: the copy of the last batch has to have run.
     if (event_) event_->synchronize();
@@ -49,7 +53,8 @@ class SyntheticBatches final : public BatchSource {
       for (std::int64_t t = 0; t < shape.sequence; ++t) {
         const auto at = static_cast<std::size_t>(b * shape.sequence + t);
         tokens_[at] = static_cast<std::int32_t>((start + t * stride) % vocab);
-        targets_[at] = static_cast<std::int32_t>((start + (t + 1) * stride) % vocab);
+        targets_[at] =
+            counts_ && !counts_(step, sample, t) ? -1 : static_cast<std::int32_t>((start + (t + 1) * stride) % vocab);
         // About every fourth token begins a document.
         const bool begins = t == 0 || random_.below(4, index, static_cast<std::uint64_t>(2 + t)) == 0;
         starts_[at] = begins ? static_cast<std::int32_t>(t) : starts_[at - 1];
@@ -69,6 +74,7 @@ class SyntheticBatches final : public BatchSource {
   std::vector<std::int32_t> tokens_, targets_, starts_;
   std::optional<Event> event_;
   std::int64_t round_ = 0;
+  Counts counts_;
 };
 
 // Turns a GPT-like model (the defaults) into a Llama-like one.
@@ -89,6 +95,7 @@ inline Config small_job(std::int64_t layers) {
 
 struct JobResult {
   std::vector<float> losses, grad_norms;        // per step
+  std::vector<std::int64_t> loss_tokens;        // likewise
   std::vector<std::vector<double>> parameters;  // master weights by parameter, stored elements
 };
 
@@ -184,10 +191,11 @@ class WholeParameters {
   std::vector<std::vector<double>> values_;
 };
 
-inline JobResult run_job(const Config& config, int ranks, DeviceKind kind) {
+inline JobResult run_job(const Config& config, int ranks, DeviceKind kind, const SyntheticBatches::Counts& counts = {}) {
   JobResult result;
   WholeParameters parameters;
   run_ranks(config, ranks, kind, [&](Interpreter& interpreter, SyntheticBatches& batches) {
+    batches.set_counts(counts);
     std::vector<StepResult> results;
     for (std::int64_t step = 1; step <= config.train.steps; ++step) {
       interpreter.run_step(batches, {.update = step, .lr = 1e-3f, .clip = static_cast<float>(config.train.clip)});
@@ -199,6 +207,7 @@ inline JobResult run_job(const Config& config, int ranks, DeviceKind kind) {
       for (const StepResult& r : results) {
         result.losses.push_back(r.loss);
         result.grad_norms.push_back(r.grad_norm);
+        result.loss_tokens.push_back(r.loss_tokens);
       }
     }
   });
@@ -221,6 +230,7 @@ inline double largest_difference(const JobResult& a, const JobResult& b) {
 // Losses and norms to a share, parameters to a distance.
 inline void expect_close(const JobResult& many, const JobResult& one, float loss, float norm, double parameter) {
   ASSERT_EQ(many.losses.size(), one.losses.size());
+  EXPECT_EQ(many.loss_tokens, one.loss_tokens);
   for (std::size_t i = 0; i < one.losses.size(); ++i) {
     EXPECT_NEAR(many.losses[i], one.losses[i], loss * std::abs(one.losses[i]));
     EXPECT_NEAR(many.grad_norms[i], one.grad_norms[i], norm * one.grad_norms[i]);

@@ -28,12 +28,14 @@ TEST_F(Metrics, KeysStandInTheDocumentedOrder) {
   StepMetrics metrics;
   metrics.step = 10;
   metrics.loss = 3.25;
+  metrics.loss_tokens = 4000;
   metrics.learning_rate = 1e-3;
   metrics.grad_norm = 0.5;
   metrics.tokens_per_second = 1e6;
   metrics.step_ms = 58.5;
-  EXPECT_EQ(to_json(metrics).dump(),
-            R"({"step":10,"loss":3.25,"lr":0.001,"grad_norm":0.5,"tokens_per_second":1000000.0,"step_ms":58.5})");
+  EXPECT_EQ(
+      to_json(metrics).dump(),
+      R"({"step":10,"loss":3.25,"loss_tokens":4000,"lr":0.001,"grad_norm":0.5,"tokens_per_second":1000000.0,"step_ms":58.5})");
   metrics.exposed_comm_ms = 0.25;
   metrics.mfu = 0.5;
   metrics.tflops_per_gpu = 452.0;

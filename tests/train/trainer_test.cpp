@@ -35,7 +35,8 @@ TEST_F(TrainerTest, WritesWhatARunDirectoryHolds) {
   std::vector<std::int64_t> steps;
   for (const auto& line : metrics(run_dir())) {
     steps.push_back(line["step"]);
-    for (const char* key : {"loss", "lr", "grad_norm", "tokens_per_second", "step_ms", "exposed_comm_ms", "peak_bytes"}) {
+    for (const char* key :
+         {"loss", "loss_tokens", "lr", "grad_norm", "tokens_per_second", "step_ms", "exposed_comm_ms", "peak_bytes"}) {
       EXPECT_TRUE(line.contains(key)) << key;
     }
     // The plan is the allocation.

@@ -9,7 +9,7 @@ namespace plait::ops::cpu {
 namespace {
 
 template <typename T, typename G>
-void update(const AdamW& args, float clip_factor) {
+void update(const AdamW& args, float gradient_factor) {
   using M = Statistic<T>;
   const G* gradients = args.gradients.as<G>();
   M* master = args.master.as<M>();
@@ -18,7 +18,7 @@ void update(const AdamW& args, float clip_factor) {
   T* weights = args.weights.as<T>();
 
   const double steps = static_cast<double>(args.step);
-  const M beta1 = args.beta1, beta2 = args.beta2, lr = args.lr, epsilon = args.epsilon, scale = clip_factor;
+  const M beta1 = args.beta1, beta2 = args.beta2, lr = args.lr, epsilon = args.epsilon, scale = gradient_factor;
   const M correction1 = static_cast<M>(1.0 / (1.0 - std::pow(static_cast<double>(args.beta1), steps)));
   const M correction2 = static_cast<M>(1.0 / (1.0 - std::pow(static_cast<double>(args.beta2), steps)));
 
@@ -44,29 +44,31 @@ void update(const AdamW& args, float clip_factor) {
 
 }  // namespace
 
-void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, View optimizer_state) {
-  stream.enqueue_host([=] {
+void norm_to_clip(StreamRef stream, const NormToClip& args) {
+  stream.enqueue_host([args] {
     const auto first = [](const View& view) {
       return view.dtype == DType::f64 ? *view.as<double>() : static_cast<double>(*view.as<float>());
     };
-    auto& state = *static_cast<OptimizerState*>(optimizer_state.data);
-    const double norm = std::sqrt(first(sum_of_squares));
-    const double mean_loss = first(loss);
+    auto& state = *static_cast<OptimizerState*>(args.optimizer_state.data);
+    const auto targets = static_cast<double>(args.targets), clip = static_cast<double>(args.clip);
+    const double ignored = first(args.ignored), counted = targets - ignored;
+    const double factor = counted > 0 ? targets / counted : 0;
+    const double norm = std::sqrt(first(args.sum_of_squares)) * factor, loss = first(args.loss) * factor;
     state.grad_norm = static_cast<float>(norm);
-    state.loss = static_cast<float>(mean_loss);
-    state.clip_factor =
-        clip > 0 && norm > static_cast<double>(clip) ? static_cast<float>(static_cast<double>(clip) / norm) : 1.0f;
-    if (!std::isfinite(norm) || !std::isfinite(mean_loss)) state.halted = 1.0f;
+    state.gradient_factor = static_cast<float>(clip > 0 && norm > clip ? clip / norm * factor : factor);
+    if (!std::isfinite(norm) || !std::isfinite(loss)) state.halted = 1.0f;
+    state.loss = static_cast<float>(loss);
+    state.ignored = static_cast<float>(ignored);
   });
 }
 
 void adamw(StreamRef stream, const AdamW& args) {
   stream.enqueue_host([args] {
     const auto& state = *static_cast<const OptimizerState*>(args.optimizer_state.data);
-    if (state.halted != 0.0f) return;
+    if (state.halted != 0.0f || state.gradient_factor == 0.0f) return;
     with_type(args.weights.dtype, [&]<typename T>(std::type_identity<T>) {
       with_gradient_type<T>(args.gradients.dtype,
-                            [&]<typename G>(std::type_identity<G>) { update<T, G>(args, state.clip_factor); });
+                            [&]<typename G>(std::type_identity<G>) { update<T, G>(args, state.gradient_factor); });
     });
   });
 }

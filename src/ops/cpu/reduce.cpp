@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops/cpu/math.h"
 #include "ops/cpu/types.h"
 #include "ops/implementations.h"
@@ -43,6 +45,14 @@ void sum_of_squares(StreamRef stream, OpContext&, View values, View out, bool ac
       });
       put<Statistic<T>>(out, total, accumulate);
     });
+  });
+}
+
+void count_ignored(StreamRef stream, View targets, View out, bool accumulate) {
+  stream.enqueue_host([=] {
+    const auto* from = targets.as<std::int32_t>();
+    const auto ignored = static_cast<double>(std::count(from, from + targets.elements(), -1));
+    with_type(out.dtype, [&]<typename T>(std::type_identity<T>) { put<Statistic<T>>(out, ignored, accumulate); });
   });
 }
 

@@ -25,12 +25,16 @@ struct Buffers {
   T* weights;
 };
 
-__global__ void norm_to_clip_kernel(const float* sum_of_squares, const float* loss, float clip, OptimizerState* state) {
-  const float norm = sqrtf(*sum_of_squares);
+__global__ void norm_to_clip_kernel(const float* sum_of_squares, const float* sum_of_losses, const float* ignored,
+                                    double targets, float clip, OptimizerState* state) {
+  const double counted = targets - static_cast<double>(*ignored);
+  const float factor = counted > 0.0 ? static_cast<float>(targets / counted) : 0.0f;
+  const float norm = sqrtf(*sum_of_squares) * factor, loss = *sum_of_losses * factor;
   state->grad_norm = norm;
-  state->loss = *loss;
-  state->clip_factor = clip > 0.0f && norm > clip ? clip / norm : 1.0f;
-  if (!isfinite(norm) || !isfinite(*loss)) state->halted = 1.0f;
+  state->gradient_factor = clip > 0.0f && norm > clip ? clip / norm * factor : factor;
+  if (!isfinite(norm) || !isfinite(loss)) state->halted = 1.0f;
+  state->loss = loss;
+  state->ignored = *ignored;
 }
 
 __device__ inline void update(const Coefficients& c, float decay, float g, float& m, float& v, float& master) {
@@ -44,9 +48,9 @@ __device__ inline void update(const Coefficients& c, float decay, float g, float
 template <typename T, typename G>
 __global__ void __launch_bounds__(threads)
     adamw_kernel(const AdamWPiece* table, Buffers<T, G> buffers, const OptimizerState* state, Coefficients c) {
-  if (state->halted != 0.0f) return;
+  const float gradient_factor = state->gradient_factor;
+  if (state->halted != 0.0f || gradient_factor == 0.0f) return;
   const AdamWPiece piece = table[blockIdx.x];
-  const float clip_factor = state->clip_factor;
   const float decay = piece.decay ? c.weight_decay : 0.0f;
   const G* gradients = buffers.gradients + piece.gradient_offset;
   T* weights = buffers.weights + piece.offset;
@@ -79,7 +83,7 @@ __global__ void __launch_bounds__(threads)
       if (i < singles) {
 #pragma unroll
         for (int j = 0; j < width; ++j) {
-          update(c, decay, to_float(g_packs[k].values[j]) * clip_factor, m_packs[k].values[j], v_packs[k].values[j],
+          update(c, decay, to_float(g_packs[k].values[j]) * gradient_factor, m_packs[k].values[j], v_packs[k].values[j],
                  master_packs[k].values[j]);
         }
         store_pack(m + i, m_packs[k]);
@@ -91,7 +95,7 @@ __global__ void __launch_bounds__(threads)
   }
   for (int i = singles + static_cast<int>(threadIdx.x); i < piece.count; i += threads) {
     float m_value = m[i], v_value = v[i], master_value = master[i];
-    update(c, decay, to_float(gradients[i]) * clip_factor, m_value, v_value, master_value);
+    update(c, decay, to_float(gradients[i]) * gradient_factor, m_value, v_value, master_value);
     m[i] = m_value;
     v[i] = v_value;
     master[i] = master_value;
@@ -101,9 +105,10 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-void norm_to_clip(StreamRef stream, View sum_of_squares, View loss, float clip, View optimizer_state) {
-  norm_to_clip_kernel<<<1, 1, 0, native(stream)>>>(device_pointer<float>(sum_of_squares), device_pointer<float>(loss), clip,
-                                                   device_pointer<OptimizerState>(optimizer_state));
+void norm_to_clip(StreamRef stream, const NormToClip& args) {
+  norm_to_clip_kernel<<<1, 1, 0, native(stream)>>>(device_pointer<float>(args.sum_of_squares), device_pointer<float>(args.loss),
+                                                   device_pointer<float>(args.ignored), static_cast<double>(args.targets),
+                                                   args.clip, device_pointer<OptimizerState>(args.optimizer_state));
   check_launch();
 }
 

@@ -59,6 +59,17 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) *out = accumulate ? *out + total : total;
 }
 
+// One block: a micro-batch has a few thousand targets.
+__global__ void __launch_bounds__(threads)
+    count_ignored_kernel(const int* targets, std::int64_t count, float* out, bool accumulate) {
+  __shared__ float shared[threads / warp_lanes];
+  int ignored = 0;
+#pragma unroll 4
+  for (std::int64_t i = threadIdx.x; i < count; i += threads) ignored += targets[i] == -1 ? 1 : 0;
+  const float total = block_sum(static_cast<float>(ignored), shared);
+  if (threadIdx.x == 0) *out = accumulate ? *out + total : total;
+}
+
 template <typename F>
 void reduce(StreamRef stream, OpContext& context, View values, View out, float scale, bool accumulate, F f) {
   float* partial = device_pointer<float>(context.workspace());
@@ -86,6 +97,12 @@ void sum(StreamRef stream, OpContext& context, View values, View out, float scal
 
 void sum_of_squares(StreamRef stream, OpContext& context, View values, View out, bool accumulate) {
   reduce(stream, context, values, out, 1.0f, accumulate, Square{});
+}
+
+void count_ignored(StreamRef stream, View targets, View out, bool accumulate) {
+  count_ignored_kernel<<<1, threads, 0, native(stream)>>>(device_pointer<int>(targets), targets.elements(),
+                                                          device_pointer<float>(out), accumulate);
+  check_launch();
 }
 
 }  // namespace plait::ops::cuda

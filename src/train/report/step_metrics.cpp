@@ -6,6 +6,7 @@ nlohmann::ordered_json to_json(const StepMetrics& metrics) {
   nlohmann::ordered_json line;
   line["step"] = metrics.step;
   line["loss"] = metrics.loss;
+  line["loss_tokens"] = metrics.loss_tokens;
   line["lr"] = metrics.learning_rate;
   line["grad_norm"] = metrics.grad_norm;
   line["tokens_per_second"] = metrics.tokens_per_second;

@@ -11,8 +11,9 @@
 namespace plait::train {
 
 struct StepMetrics {
-  std::int64_t step = 0;  // optimizer steps done, this one included: the first is 1
-  double loss = 0;        // mean over the step's tokens, nats
+  std::int64_t step = 0;         // optimizer steps done, this one included: the first is 1
+  double loss = 0;               // mean over the step's targets that count, nats; 0 where none does
+  std::int64_t loss_tokens = 0;  // those targets
   double learning_rate = 0;
   double grad_norm = 0;                    // before clipping
   double tokens_per_second = 0;            // of the whole run, not per device
@@ -27,7 +28,7 @@ struct StepMetrics {
   std::vector<double> epochs;          // of each source of the training data (data/dataset.h), so far; empty for random tokens
 };
 
-// Keys in the order of the struct: step, loss, lr, grad_norm, tokens_per_second, step_ms, exposed_comm_ms, of the
+// Keys in the order of the struct: step, loss, loss_tokens, lr, grad_norm, tokens_per_second, step_ms, exposed_comm_ms, of the
 // ledger exposed_dp_ms, exposed_p2p_ms, exposed_tp_ms, hidden_comm_ms, bubble_ms, other_ms, compute_ms, and then mfu,
 // tflops_per_gpu, peak_bytes, validation_loss, tokens, epochs (a list). Those not known are left out.
 nlohmann::ordered_json to_json(const StepMetrics& metrics);

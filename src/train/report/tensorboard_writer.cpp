@@ -73,7 +73,7 @@ File create_event_file(const std::filesystem::path& directory) {
 }
 
 std::string tag_of(std::string_view key) {
-  if (key == "loss" || key == "lr" || key == "grad_norm") return "train/" + std::string(key);
+  if (key == "loss" || key == "loss_tokens" || key == "lr" || key == "grad_norm") return "train/" + std::string(key);
   if (key == "validation_loss") return "validation/loss";
   return "performance/" + std::string(key);
 }
