@@ -61,10 +61,12 @@ double VerifyBounds::gradient(double drift) const {
   return tensor(drift) + confidence * (gradients * root_of(micro_batches) + summed * root_of(tokens));
 }
 
-double VerifyBounds::norm(double drift) const { return gradient(drift) / root_of(tokens) + sum_of_micro_batches(); }
+double VerifyBounds::norm(const StepFigures& step) const {
+  return gradient(step.drift) / root_of(step.loss_tokens) + sum_of_micro_batches();
+}
 
-double VerifyBounds::loss(double drift, double logits) const {
-  return tensor(drift) * logits / root_of(tokens) + sum_of_micro_batches();
+double VerifyBounds::loss(const StepFigures& step) const {
+  return tensor(step.drift) * step.logits / root_of(step.loss_tokens) + sum_of_micro_batches();
 }
 
 double VerifyBounds::sum_of_micro_batches() const { return confidence * unit_roundoff(DType::f32) * root_of(micro_batches); }

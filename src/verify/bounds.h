@@ -12,10 +12,10 @@
 //                    tensor = c e √(4 (segments + 2))
 //   gradients        are sums over micro-batches and data-parallel ranks, in the type of gradients, of products that are sums
 //                    over tokens: gradient = tensor + c (u(gradients) √micro-batches + u(summed) √tokens)
-//   gradient norm    is a number that all tokens add to, with errors as independent as the tokens are, summed over
-//   micro-batches
-//                    in f32 at best: norm = gradient / √tokens + c u(f32) √micro-batches
-//   loss             likewise, of the logits: loss = tensor (logits / loss) / √tokens + c u(f32) √micro-batches, where `logits`
+//   gradient norm    is a number that all tokens that count add to, with errors as independent as these are, summed over
+//                    micro-batches in f32 at best: norm = gradient / √counted + c u(f32) √micro-batches
+//   loss             likewise, of the logits: loss = tensor (logits / loss) / √counted + c u(f32) √micro-batches, where
+//   `logits`
 //                    stands for the largest ones, 4 √hidden rms(gain) rms(table): an output of the final norm, whose elements
 //                    are of the size of its gain, times rows of a table that is still much as it was drawn
 //
@@ -54,6 +54,7 @@ OptimizerConfig verify_optimizer(const Config& config);
 // What the serial run found in a step.
 struct StepFigures {
   double loss = 0, norm = 0;
+  std::int64_t loss_tokens = 0;  // runtime::StepResult::loss_tokens
   double drift = 0, logits = 0;  // what the step's bounds depend on
   // Of the tensor where it is largest: the rounding part of its bound so far, over what updates moved its elements with the
   // largest gradients by.
@@ -70,8 +71,8 @@ struct VerifyBounds {
   // Of a step that starts from weights apart by `drift`, d above; 0 in the first step. `logits`: logits / loss.
   double tensor(double drift) const;
   double gradient(double drift) const;
-  double norm(double drift) const;
-  double loss(double drift, double logits) const;
+  double norm(const StepFigures& step) const;
+  double loss(const StepFigures& step) const;
   // What step `step` (from 1) adds to the bound of an element of a parameter; `moment`: AdamW's second moment of the element
   // after the step, `largest_moment`: the largest of the tensor.
   double update(std::int64_t step, double drift, double moment, double largest_moment) const;

@@ -40,11 +40,12 @@ void DivergenceSearch::take_step(std::int64_t step) {
     found.bound = bound;
     found.remark =
         fmt::format("{:.7g} instead of {:.7g}, though every tensor and every reduced gradient agrees", value, expected);
+    if (result.loss_tokens != serial.loss_tokens())
+      found.remark += fmt::format("; it is the mean over {} targets, not over {}", result.loss_tokens, serial.loss_tokens());
     note(found);
   };
-  scalar(StepPart::loss, "loss", static_cast<double>(result.loss), serial.loss(),
-         bounds_.loss(serial.drift(), serial.logits()));
-  scalar(StepPart::norm, "gradient norm", static_cast<double>(result.grad_norm), serial.norm(), bounds_.norm(serial.drift()));
+  scalar(StepPart::loss, "loss", static_cast<double>(result.loss), serial.loss(), bounds_.loss(serial.figures()));
+  scalar(StepPart::norm, "gradient norm", static_cast<double>(result.grad_norm), serial.norm(), bounds_.norm(serial.figures()));
   found.part = StepPart::parameters;
   compare_parameters(parameter_errors(runner_.interpreter(), serial, bounds_), found, "update of ");
   found.part = StepPart::weights;

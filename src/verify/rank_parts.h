@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
+#include "data/dataset.h"
 #include "launch/launch.h"
 #include "parallel/rank_plan.h"
 #include "runtime/rank_groups.h"
@@ -10,11 +12,16 @@
 
 namespace plait::verify {
 
-// By default what training is made from. Whatever else it is, verification compares it with the serial run.
+// By default what training is made from. Whatever else it is, verification compares it with the serial run, which has the same
+// samples and otherwise the defaults.
 struct RankParts {
   std::function<parallel::RankPlan(const Config&, std::int64_t vocab, const launch::RankContext&)> make_plan =
       train::training_plan;
   std::function<runtime::GroupOptions(const Config&, Device)> group_options = train::group_options;
+  std::function<std::shared_ptr<const data::Dataset>(const Config&, const data::Tokenizer&, std::int64_t vocab)> open_dataset =
+      [](const Config& config, const data::Tokenizer& tokenizer, std::int64_t vocab) {
+        return data::open_dataset(config, tokenizer, vocab);
+      };
 };
 
 }  // namespace plait::verify

@@ -29,6 +29,7 @@ void record(StepRunner& runner, const VerifyJob& job, const VerifyBounds& bounds
       });
     }
     const runtime::StepResult result = runner.synchronize_step();
+    if (result.loss_tokens == 0) throw Error(fmt::format("no target of step {} counts: nothing can be compared", step));
     if (result.halted) throw Error(fmt::format("step {} itself is not finite; nothing can be compared with it", step));
     recorder.count_update(step);
     if (all || step == 1) recorder.add_gradients();
@@ -54,9 +55,8 @@ VerifyFindings compare(StepRunner& runner, const VerifyJob& job, const VerifyBou
     const ReferenceStep serial(serial_run(job), step);
     const std::string where = fmt::format("step {} on rank {}", step, runner.plan().rank);
     const double loss = static_cast<double>(result.loss), norm = static_cast<double>(result.grad_norm);
-    const double loss_bound = bounds.loss(serial.drift(), serial.logits()), norm_bound = bounds.norm(serial.drift());
-    findings.of(ErrorKind::loss).add(relative_difference(loss, serial.loss()), loss_bound, where);
-    findings.of(ErrorKind::norm).add(relative_difference(norm, serial.norm()), norm_bound, where);
+    findings.of(ErrorKind::loss).add(relative_difference(loss, serial.loss()), bounds.loss(serial.figures()), where);
+    findings.of(ErrorKind::norm).add(relative_difference(norm, serial.norm()), bounds.norm(serial.figures()), where);
     if (step == 1) add(findings.of(ErrorKind::gradient), gradient_errors(runner.interpreter(), serial, bounds), runner.plan());
     if (step == steps) {
       add(findings.of(ErrorKind::parameter), parameter_errors(runner.interpreter(), serial, bounds), runner.plan());

@@ -114,6 +114,7 @@ void ReferenceRecorder::write(const std::filesystem::path& directory, const runt
   writer.finish();
   writer.commit({{"loss", result.loss},
                  {"norm", result.grad_norm},
+                 {"loss_tokens", result.loss_tokens},
                  {"drift", drift_},
                  {"logits", logits_},
                  {"rounding", rounding_},
@@ -129,6 +130,7 @@ ReferenceStep::ReferenceStep(const std::filesystem::path& directory, std::int64_
     comm::Fields fields(checkpoint_.state());
     loss_ = fields.number("loss");
     norm_ = fields.number("norm");
+    loss_tokens_ = fields.integer("loss_tokens", 1, std::numeric_limits<std::int64_t>::max());
     drift_ = fields.number("drift");
     logits_ = fields.number("logits");
     rounding_ = fields.number("rounding");

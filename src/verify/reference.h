@@ -64,11 +64,13 @@ class ReferenceStep {
   std::int64_t step() const { return checkpoint_.step(); }
   double loss() const { return loss_; }
   double norm() const { return norm_; }
+  std::int64_t loss_tokens() const { return loss_tokens_; }
   // What the step's bounds depend on (verify/bounds.h).
   double drift() const { return drift_; }
   double logits() const { return logits_ / loss_; }
   StepFigures figures() const {
-    return {.loss = loss_, .norm = norm_, .drift = drift_, .logits = logits(), .rounding = rounding_};
+    return {
+        .loss = loss_, .norm = norm_, .loss_tokens = loss_tokens_, .drift = drift_, .logits = logits(), .rounding = rounding_};
   }
   bool contains(const std::string& tensor) const { return checkpoint_.contains(tensor); }
   const std::vector<std::int64_t>& shape(const std::string& tensor) const { return checkpoint_.tensor(tensor).shape; }
@@ -81,6 +83,7 @@ class ReferenceStep {
  private:
   checkpoint::CheckpointReader checkpoint_;
   double loss_ = 0, norm_ = 0, drift_ = 0, logits_ = 0, rounding_ = 0;
+  std::int64_t loss_tokens_ = 0;
   std::map<std::string, double> largest_;
 };
 

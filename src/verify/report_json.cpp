@@ -50,8 +50,8 @@ Json to_json(const VerifyReport& report) {
     for (const StepFigures& step : model.steps) {
       losses.push_back(step.loss);
       norms.push_back(step.norm);
-      steps.push_back({{"loss", model.bounds.loss(step.drift, step.logits)},
-                       {"norm", model.bounds.norm(step.drift)},
+      steps.push_back({{"loss", model.bounds.loss(step)},
+                       {"norm", model.bounds.norm(step)},
                        {"gradient", model.bounds.gradient(step.drift)},
                        {"tensor", model.bounds.tensor(step.drift)},
                        {"drift", step.drift},

@@ -12,7 +12,7 @@ StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const Ra
                        const data::Tokenizer& tokenizer, parallel::RankPlan plan)
     : config_(config),
       host_memory_(rank.device),
-      dataset_(data::open_dataset(config, tokenizer, plan.sizes.shape.vocab)),
+      dataset_(parts.open_dataset(config, tokenizer, plan.sizes.shape.vocab)),
       batches_(host_memory_, plan, dataset_, 1, config.verify.steps),
       session_(std::move(plan), parts.group_options(config, rank.device), rank) {
   config_.train.optimizer = verify_optimizer(config);

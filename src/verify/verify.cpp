@@ -64,7 +64,7 @@ class Verification {
       serial.train.micro_batch = *micro_batch;
     }
     try {
-      run_job(task, index, overrides, serial, {});
+      run_job(task, index, overrides, serial, {.open_dataset = request_.parts.open_dataset});
     } catch (const ConfigError&) {
       throw;
     } catch (const launch::Interrupted&) {

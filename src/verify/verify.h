@@ -27,7 +27,7 @@ struct VerifyRequest {
   ConfigSource config;
   std::vector<std::string> layouts;  // instead of verify.layouts, unless empty
   std::vector<std::string> argv;     // how this program was started, for rank processes
-  RankParts parts;                   // of the layouts in threads; processes and the serial run have the default
+  RankParts parts;                   // of the layouts in threads; processes have the default
 };
 
 struct LayoutResult {

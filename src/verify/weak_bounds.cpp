@@ -25,10 +25,10 @@ std::vector<WeakBound> weak_bounds(const VerifyBounds& bounds, const std::vector
     return true;
   };
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (add(ErrorKind::loss, i, bounds.loss(steps[i].drift, steps[i].logits))) break;
+    if (add(ErrorKind::loss, i, bounds.loss(steps[i]))) break;
   }
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (add(ErrorKind::norm, i, bounds.norm(steps[i].drift))) break;
+    if (add(ErrorKind::norm, i, bounds.norm(steps[i]))) break;
   }
   if (!steps.empty()) {
     add(ErrorKind::gradient, 0, bounds.gradient(steps.front().drift));

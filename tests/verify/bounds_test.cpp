@@ -74,7 +74,10 @@ TEST(VerifyBounds, GrowWithDepthLengthOfSumsAndRoundoff) {
   const double u = std::ldexp(1.0, -24);
   EXPECT_NEAR(base.tensor(0), 2 * u * (1 + 8) * std::sqrt(48), 1e-9);
   EXPECT_NEAR(base.gradient(0) - base.tensor(0), 2 * u * (2 + 8), 1e-9);
-  EXPECT_LT(base.loss(0, 0.1), 1e-5);
+  const StepFigures step{.loss_tokens = 64, .drift = 0, .logits = 0.1}, sparse{.loss_tokens = 4, .drift = 0, .logits = 0.1};
+  EXPECT_LT(base.loss(step), 1e-5);
+  EXPECT_NEAR(base.loss(sparse) - base.loss(step), base.tensor(0) * 0.1 * (1 / 2.0 - 1 / 8.0), 1e-12);
+  EXPECT_NEAR(base.norm(sparse) - base.norm(step), base.gradient(0) * (1 / 2.0 - 1 / 8.0), 1e-12);
   EXPECT_LT(base.gradient(0), 1e-4);
   EXPECT_GT(bounds_of({"model.layers=12"}).tensor(0), 1.4 * base.tensor(0));
   EXPECT_GT(bounds_of({"model.ffn=4096"}).tensor(0), 5 * base.tensor(0));
@@ -111,7 +114,7 @@ std::vector<ErrorKind> weak_kinds(const VerifyBounds& bounds, const std::vector<
 
 TEST(WeakBounds, AreThoseThatFaultsFitBeneath) {
   const VerifyBounds bounds = bounds_of({});
-  const StepFigures start{.loss = 5, .norm = 1, .drift = 0, .logits = 0.1};
+  const StepFigures start{.loss = 5, .norm = 1, .loss_tokens = 64, .drift = 0, .logits = 0.1};
   StepFigures apart = start;
   apart.drift = 1e-5;
   EXPECT_TRUE(weak_kinds(bounds, {start, apart}).empty());

@@ -90,14 +90,49 @@ RankParts dropped_in_every(int period, int index, int of_forward, CallKind kind)
       "tensor", [=](const Call& call, StreamRef) { return call.kind == kind && (call.index - of_forward) % period == index; });
 }
 
+constexpr std::int64_t scalars = 3;  // of a step: Σ gradient², Σ loss, ignored targets
+
 // Averages gradients instead of adding them up.
 bool average(const Call& call, StreamRef stream) {
-  if (call.kind != CallKind::all_reduce || call.data.elements() == 2) return false;  // the step's two scalars
+  if (call.kind != CallKind::all_reduce || call.data.elements() == scalars) return false;
   call.group_of_ranks->all_reduce(stream, call.data);
   stream.enqueue_host([data = call.data, size = call.group_of_ranks->size()] {
     for (std::int64_t i = 0; i < data.elements(); ++i) data.as<float>()[i] /= static_cast<float>(size);
   });
   return true;
+}
+
+// Of the step's scalars on one of two replicas.
+void say_that_all_count(const Call& call, StreamRef stream) {
+  stream.enqueue_host([ignored = call.data.as<float>() + 2] { *ignored = 0; });
+}
+
+// What a replica adds to a sum is multiplied by 32 / those of its 32 targets that count, as if it took a mean by itself:
+// replica 0 has samples 0 and 2, replica 1 the others.
+void take_a_mean(const Call& call, StreamRef stream, std::int64_t first, std::int64_t count) {
+  constexpr auto counted = MaskedDataset::counted;
+  const auto replica = static_cast<std::size_t>(call.group_of_ranks->rank());
+  const float factor = 32 / static_cast<float>(counted[replica] + counted[replica + 2]);
+  stream.enqueue_host([values = call.data.as<float>() + first, count, factor] {
+    for (std::int64_t i = 0; i < count; ++i) values[i] *= factor;
+  });
+}
+
+bool leave_a_count_out(const Call& call, StreamRef stream) {
+  if (call.data.elements() == scalars && call.group_of_ranks->rank() == 1) say_that_all_count(call, stream);
+  return false;
+}
+
+bool mean_of_mean_losses(const Call& call, StreamRef stream) {
+  if (call.data.elements() != scalars) return false;
+  take_a_mean(call, stream, 1, 1);
+  say_that_all_count(call, stream);
+  return false;
+}
+
+bool mean_of_mean_gradients(const Call& call, StreamRef stream) {
+  if (call.data.elements() != scalars) take_a_mean(call, stream, 0, call.data.elements());
+  return false;
 }
 
 // The bucket that is reduced last moves in front of the last instruction that adds to it.
@@ -205,6 +240,18 @@ std::vector<Mutation> mutations() {
                   "data=2",
                   removed([](const Instruction& i) { return i.kind == Kind::reduce_scalars; }),
                   {"step 1, loss", "every reduced gradient agrees"}});
+  list.push_back({"a replica's targets all count",
+                  "data=2",
+                  masked(faulty_group("data", leave_a_count_out)),
+                  {"step 1, loss", "the mean over 43 targets, not over 26"}});
+  list.push_back({"the loss is a mean of replicas' means",
+                  "data=2",
+                  masked(faulty_group("data", mean_of_mean_losses)),
+                  {"step 1, loss", "the mean over 64 targets, not over 26"}});
+  list.push_back({"gradients are means of replicas' means",
+                  "data=2",
+                  masked(faulty_group("data", mean_of_mean_gradients)),
+                  {"reduced gradient of", "data group"}});
   // Pipelines.
   list.push_back({"tied gradients are not summed",
                   "pipeline=2",

@@ -1,6 +1,8 @@
 // A small model to verify in tests, and a communicator that gets some calls wrong.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,6 +10,7 @@
 
 #include "comm/forwarding_communicator.h"
 #include "core/config.h"
+#include "data/dataset.h"
 #include "verify/verify.h"
 
 namespace plait::verify::test {
@@ -94,6 +97,38 @@ inline RankParts edited_plan(const std::function<void(parallel::RankPlan&)>& edi
     parallel::RankPlan plan = train::training_plan(config, vocab, rank);
     edit(plan);
     return plan;
+  };
+  return parts;
+}
+
+// Samples of which some targets do not count: of each four samples, by their number, 8, none, 3 and 15 of 16 do.
+class MaskedDataset final : public data::Dataset {
+ public:
+  static constexpr std::array<std::ptrdiff_t, 4> counted = {8, 0, 3, 15};
+
+  explicit MaskedDataset(std::shared_ptr<const data::Dataset> inner)
+      : Dataset(inner->sequence_length()), inner_(std::move(inner)) {}
+
+  std::int64_t train_tokens() const override { return inner_->train_tokens(); }
+  std::int64_t validation_tokens() const override { return inner_->validation_tokens(); }
+  data::SampleOrder sample_order() const override { return inner_->sample_order(); }
+  std::vector<data::SourceUse> sources_used(std::int64_t samples) const override { return inner_->sources_used(samples); }
+  void train_sample(std::int64_t step, std::int64_t sample, const data::SampleSpans& out) const override {
+    inner_->train_sample(step, sample, out);
+    std::fill(out.targets.begin(), out.targets.end() - counted.at(static_cast<std::size_t>(sample % 4)), -1);
+  }
+  void validation_sample(std::int64_t index, std::int64_t count, const data::SampleSpans& out) const override {
+    inner_->validation_sample(index, count, out);
+  }
+
+ private:
+  std::shared_ptr<const data::Dataset> inner_;
+};
+
+// `parts` with such samples.
+inline RankParts masked(RankParts parts = {}) {
+  parts.open_dataset = [](const Config& config, const data::Tokenizer& tokenizer, std::int64_t vocab) {
+    return std::make_shared<MaskedDataset>(data::open_dataset(config, tokenizer, vocab));
   };
   return parts;
 }

@@ -58,6 +58,22 @@ TEST_F(Verify, EveryPrecisionAgrees) {
   }
 }
 
+// Replicas and micro-batches have different numbers of targets that count, or none.
+TEST_F(Verify, LayoutsAgreeWhereTargetsDoNotCount) {
+  const std::vector<std::string> layouts = {"data=4", "data=2 zero=1", "pipeline=2 data=2 zero=2", "tensor=2 data=2",
+                                            "pipeline=2 schedule=zb-v"};
+  for (const char* precision : {"fp32", "bf16", "fp64"}) {
+    const VerifyReport report = verify(verify_request(layouts, masked(), {std::string("precision.compute=") + precision}));
+    EXPECT_EQ(report.failed(), 0) << precision;
+    for (const StepFigures& step : report.models.front().steps) EXPECT_EQ(step.loss_tokens, 26);
+    EXPECT_TRUE(report.models.front().weak.empty()) << precision;
+  }
+  const VerifyReport halves =
+      verify(verify_request({"pipeline=2 tensor=2"}, masked(), {"comm.braid=halves", "train.micro_batch=2"}));
+  EXPECT_EQ(halves.failed(), 0);
+  EXPECT_EQ(halves.models.front().steps.front().loss_tokens, 26);
+}
+
 TEST_F(Verify, AFailureIsOneOfTheMatrix) {
   const VerifyReport report = mixed_report();
   ASSERT_EQ(report.layouts.size(), 5u);
