@@ -26,6 +26,8 @@ using Clock = std::chrono::steady_clock;
 
 // Tokens whose losses come back at once.
 constexpr std::int64_t tokens_at_once = std::int64_t{1} << 20;
+// What a target is that does not count (ops/cross_entropy.h).
+constexpr std::int32_t no_target = -1;
 // Elements of logits that are on the host at once.
 constexpr std::int64_t logits_at_once = std::int64_t{1} << 20;
 
@@ -40,12 +42,6 @@ std::int64_t rounds_for(const parallel::RankPlan& plan, std::int64_t rows) {
 // Every row is one document.
 void clear_starts(const data::HostBatchMemory& memory) {
   if (memory.starts) std::fill_n(memory.starts.as<std::int32_t>(), memory.starts.elements(), 0);
-}
-
-// What the text of the predicted tokens of a window has in bytes: what they add to that of the token before them.
-std::int64_t bytes_of(const data::Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
-  return static_cast<std::int64_t>(tokenizer.decode(tokens).size()) -
-         static_cast<std::int64_t>(tokenizer.decode(tokens.first(1)).size());
 }
 
 // That of the run, or of the configuration where the checkpoint is a copy without its run.
@@ -88,11 +84,17 @@ class Evaluation {
   std::optional<DataSetLoss> data_set_loss() {
     const auto tokens = data::open_validation(config_, *tokenizer_, plan().sizes.shape.vocab);
     const Windows windows(tokens->tokens(), config_.data.sequence_length);
+    std::int64_t counted = 0;  // targets of this rank
     FilledBatches batches(host_memory_, plan(), [&](std::int64_t n, const data::HostBatchMemory& memory) {
-      const std::int64_t batch = plan().sizes.micro_batch.batch;
-      for (std::int64_t i = 0; i < batch; ++i)
-        fill(*tokens, windows, first_of(plan(), n) + i, memory.tokens.rows(i, 1), memory.targets.rows(i, 1));
-      clear_starts(memory);
+      for (std::int64_t i = 0; i < plan().sizes.micro_batch.batch; ++i) {
+        const auto row = [&](View view) {
+          return view ? std::span(view.rows(i, 1).as<std::int32_t>(), static_cast<std::size_t>(view.shape[1]))
+                      : std::span<std::int32_t>();
+        };
+        const data::SampleSpans out{row(memory.tokens), row(memory.targets), row(memory.starts)};
+        read_window(*tokens, windows, first_of(plan(), n) + i, out);
+        counted += std::ssize(out.targets) - std::ranges::count(out.targets, no_target);
+      }
     });
     const std::int64_t rounds = rounds_for(plan(), windows.count());
     const std::int64_t at_once = std::max<std::int64_t>(1, tokens_at_once / plan().sizes.micro_batch.rows());
@@ -101,17 +103,17 @@ class Evaluation {
     for (std::int64_t done = 0; done < rounds; done += at_once) {
       const std::int64_t count = std::min(at_once, rounds - done);
       const std::vector<double> losses = session_.interpreter().synchronize_token_losses(batches, static_cast<int>(count));
-      for (std::size_t at = 0; at < losses.size(); ++at) {
-        const std::int64_t row = static_cast<std::int64_t>(at) / config_.data.sequence_length;  // of those of this call
-        const std::int64_t batch = plan().sizes.micro_batch.batch;
-        const std::int64_t window = first_of(plan(), done + row / batch) + row % batch;
-        if (static_cast<std::int64_t>(at) % config_.data.sequence_length < windows.predicted(window)) sum += losses[at];
-      }
+      sum = std::accumulate(losses.begin(), losses.end(), sum);  // those of targets that do not count are 0
       say_progress(done + count, rounds);
     }
-    const std::vector<double> sums = meeting().gather_on(0, "loss", sum);
+    comm::Meeting all = meeting();
+    const std::vector<double> sums = all.gather_on(0, "loss", sum);
+    const std::vector<std::int64_t> counts = all.gather_on(0, "tokens", plan().counts_loss() ? counted : 0);
     if (!rank_.is_main) return std::nullopt;
-    DataSetLoss result{.step = step_, .windows = windows.count(), .tokens = tokens->tokens() - 1, .loss = 0, .bytes = {}};
+    DataSetLoss result{.step = step_, .windows = windows.count(), .tokens = 0, .loss = 0, .bytes = {}};
+    result.tokens = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    if (result.tokens == 0)
+      throw Error(fmt::format("{}: no token of the data set counts in the loss", request_.checkpoint.string()));
     result.loss = std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(result.tokens);
     if (!std::isfinite(result.loss)) throw Error(fmt::format("{}: its loss is {}", request_.checkpoint.string(), result.loss));
     if (data::has_text(tokenizer_->kind())) result.bytes = count_bytes(*tokens, windows);
@@ -172,24 +174,26 @@ class Evaluation {
   const parallel::RankPlan& plan() { return session_.plan(); }
   comm::Meeting meeting() { return rank_.meeting("evaluation", group_options(config_, rank_.device).timeout); }
 
-  static void fill(const data::ValidationTokens& tokens, const Windows& windows, std::int64_t window, View inputs,
-                   View targets) {
-    const auto length = static_cast<std::size_t>(inputs.elements());
-    // Where nothing is predicted any token will do: what comes later changes nothing before it.
-    std::vector<std::int32_t> all(length + 1, 0);
-    if (const std::int64_t predicted = windows.predicted(window); predicted > 0)
-      tokens.read(windows.first(window), std::span(all).first(static_cast<std::size_t>(predicted) + 1));
-    std::copy_n(all.begin(), length, inputs.as<std::int32_t>());
-    std::copy_n(all.begin() + 1, length, targets.as<std::int32_t>());
+  // Where nothing is predicted no target counts, and any token will do: what comes later changes nothing before it.
+  static void read_window(const data::ValidationTokens& tokens, const Windows& windows, std::int64_t window,
+                          const data::SampleSpans& out) {
+    std::ranges::fill(out.tokens, 0);
+    std::ranges::fill(out.targets, no_target);
+    std::ranges::fill(out.starts, 0);
+    const auto predicted = static_cast<std::size_t>(windows.predicted(window));
+    if (predicted == 0) return;
+    std::vector<std::int32_t> all(predicted + 1);
+    tokens.read(windows.first(window), all);
+    std::copy_n(all.begin(), predicted, out.tokens.begin());
+    std::copy_n(all.begin() + 1, predicted, out.targets.begin());
   }
 
   std::int64_t count_bytes(const data::ValidationTokens& tokens, const Windows& windows) const {
     std::int64_t bytes = 0;
-    std::vector<std::int32_t> all;
+    std::vector<std::int32_t> inputs(static_cast<std::size_t>(config_.data.sequence_length)), targets(inputs);
     for (std::int64_t w = 0; w < windows.count(); ++w) {
-      all.resize(static_cast<std::size_t>(windows.predicted(w)) + 1);
-      tokens.read(windows.first(w), all);
-      bytes += bytes_of(*tokenizer_, all);
+      read_window(tokens, windows, w, {inputs, targets});
+      bytes += counted_bytes(*tokenizer_, inputs, targets);
     }
     return bytes;
   }
@@ -238,6 +242,25 @@ class Evaluation {
 
 std::int64_t Windows::predicted(std::int64_t window) const {
   return std::clamp<std::int64_t>(tokens_ - 1 - first(window), 0, length_);
+}
+
+std::int64_t counted_bytes(const data::Tokenizer& tokenizer, std::span<const std::int32_t> tokens,
+                           std::span<const std::int32_t> targets) {
+  const auto size_of_text = [&](std::span<const std::int32_t> text) {
+    return static_cast<std::int64_t>(tokenizer.decode(text).size());
+  };
+  std::int64_t bytes = 0;
+  std::vector<std::int32_t> run;
+  for (std::size_t i = 0; i < targets.size();) {
+    if (targets[i] == no_target) {
+      ++i;
+      continue;
+    }
+    run.assign(1, tokens[i]);
+    while (i < targets.size() && targets[i] != no_target) run.push_back(targets[i++]);
+    bytes += size_of_text(run) - size_of_text(std::span(run).first(1));
+  }
+  return bytes;
 }
 
 double DataSetLoss::perplexity() const { return std::exp(loss); }

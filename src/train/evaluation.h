@@ -8,12 +8,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "comm/rendezvous.h"
 #include "core/config.h"
 #include "data/dataset.h"
+#include "data/tokenizer.h"
 #include "launch/job_planning.h"
 
 namespace plait::train {
@@ -32,6 +34,11 @@ class Windows {
   std::int64_t tokens_, length_;
 };
 
+// What the text of the targets that count has in bytes: what each run of them adds to that of the token before it. targets[i]
+// follows tokens[i], or is -1 and does not count.
+std::int64_t counted_bytes(const data::Tokenizer& tokenizer, std::span<const std::int32_t> tokens,
+                           std::span<const std::int32_t> targets);
+
 struct EvaluationRequest {
   // The layout, train.micro_batch (of which train.global_batch is one per data-parallel rank), data.sequence_length and the
   // data. Logits: data.sequence_length is that of the tokens.
@@ -43,12 +50,13 @@ struct EvaluationRequest {
   std::function<void(const std::string&)> note = [](const std::string&) {};  // for the user; on rank 0
 };
 
-// Windows begin anew, with nothing before them, so longer ones have less loss. `bytes`: of the text that the predicted tokens
+// Windows begin anew, with nothing before them, so longer ones have less loss. `bytes`: of the text that those tokens
 // are; nothing where the tokenizer is not there (token shards).
 struct DataSetLoss {
-  std::int64_t step = 0;                 // of the checkpoint
-  std::int64_t windows = 0, tokens = 0;  // that were predicted
-  double loss = 0;                       // nats per predicted token
+  std::int64_t step = 0;     // of the checkpoint
+  std::int64_t windows = 0;  // of the data set
+  std::int64_t tokens = 0;   // that were predicted, and count
+  double loss = 0;           // nats per token
   std::optional<std::int64_t> bytes;
   double perplexity() const;
   std::optional<double> bits_per_byte() const;
@@ -62,10 +70,10 @@ void to_json(nlohmann::ordered_json& json, const DataSetLoss& loss);
 // that and nothing else.
 std::int64_t sequence_length_of(const std::filesystem::path& tokens);
 
-// Runs the job. The data set's loss goes to `on_result`, where rank 0 is; the logits, float32 [batch, sequence, vocabulary] by
-// the name `logits`, to their file, which every rank with the head writes its part of and which appears when it is whole.
-// Returns the exit status. ConfigError before anything is launched where the checkpoint, the tokenizer or the files will not
-// do.
+// Runs the job. The data set's loss goes to `on_result`, where rank 0 is (Error where no token counts); the logits, float32
+// [batch, sequence, vocabulary] by the name `logits`, to their file, which every rank with the head writes its part of and
+// which appears when it is whole. Returns the exit status. ConfigError before anything is launched where the checkpoint, the
+// tokenizer or the files will not do.
 int evaluate(const EvaluationRequest& request, const std::function<void(const DataSetLoss&)>& on_result);
 
 }  // namespace plait::train

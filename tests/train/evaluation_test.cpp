@@ -7,6 +7,7 @@
 #include "core/error_of.h"
 #include "core/file.h"
 #include "core/temporary_directory.h"
+#include "data/tokenizer.h"
 
 namespace plait::train {
 namespace {
@@ -29,6 +30,18 @@ TEST(EvaluationWindows, PredictEveryTokenButTheFirstOnce) {
       EXPECT_EQ(windows.predicted(windows.count() + 5), 0);
     }
   }
+}
+
+// Tokens that are not there appear as " <id>".
+TEST(EvaluationBytes, AreThoseOfTheTargetsThatCount) {
+  const auto ids = data::make_token_id_tokenizer("tokens", 10000);
+  using Tokens = std::vector<std::int32_t>;
+  const Tokens tokens = {5, 12, 345, 6789, 1, 2};
+  const auto bytes = [&](const Tokens& targets) { return counted_bytes(*ids, tokens, targets); };
+  EXPECT_EQ(bytes({12, 345, 6789, 1, 2, 30}), 5 + 6 + 7 + 4 + 4 + 5);
+  EXPECT_EQ(bytes({-1, 345, 6789, -1, -1, 30}), 6 + 7 + 5);
+  EXPECT_EQ(bytes({12, -1, -1, 1, -1, -1}), 5 + 4);
+  EXPECT_EQ(bytes({-1, -1, -1, -1, -1, -1}), 0);
 }
 
 TEST(EvaluationResult, InItsUnits) {
