@@ -77,16 +77,15 @@ TEST(IgnoredTargets, TheGradientIsThatOfTheMeanOverThoseThatCount) {
     std::copy(before.begin(), before.end(), weights);
     for (const auto& piece : interpreter.plan().flat.state_pieces()) {
       const auto first = static_cast<std::size_t>(piece.state_first), count = static_cast<std::size_t>(piece.count);
+      Values direction(count);
+      for (std::size_t i = 0; i < count; ++i)
+        direction[i] = gradient[first + i] / norm + (random.below(2, first + i) == 0 ? 0.1 : -0.1);
       const auto move = [&](double by) {
-        for (std::size_t i = 0; i < count; ++i)
-          weights[first + i] =
-              before[first + i] + by * (gradient[first + i] / norm + (random.below(2, first + i) ? 0.1 : -0.1));
+        for (std::size_t i = 0; i < count; ++i) weights[first + i] = before[first + i] + by * direction[i];
         interpreter.publish_weights();
         return loss_by_hand(interpreter, config);
       };
-      double expected = 0;
-      for (std::size_t i = 0; i < count; ++i)
-        expected += gradient[first + i] * (gradient[first + i] / norm + (random.below(2, first + i) ? 0.1 : -0.1));
+      const double expected = std::inner_product(direction.begin(), direction.end(), gradient.begin() + piece.state_first, 0.0);
       constexpr double by = 1e-4;
       const double difference = (move(by) - move(-by)) / (2 * by);
       EXPECT_NEAR(difference, expected, 1e-6 * norm) << interpreter.plan().parameters[piece.parameter].name;
@@ -99,6 +98,7 @@ struct MaskedCase {
   std::string name;
   int ranks = 1;
   std::function<void(Config&)> set = [](Config&) {};
+  friend std::ostream& operator<<(std::ostream& out, const MaskedCase& c) { return out << c.name; }
 };
 
 std::vector<MaskedCase> masked_cases() {
