@@ -19,7 +19,8 @@ void convert(StreamRef stream, View from, View to) {
 void add(StreamRef stream, View x, View y) {
   const ArgumentCheck check("add", stream);
   check.compute_tensor("x", x, x.shape.rank());
-  check.tensor("y", y, x.dtype, x.shape);
+  check.compute_tensor("y", y, x.shape.rank());
+  check.same_elements("y", y, x.elements());
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::add(stream, x, y);
   }

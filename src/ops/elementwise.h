@@ -9,7 +9,7 @@ namespace plait::ops {
 // to[i] = from[i], converted between f32, f64 (host only) and bf16 (round to nearest even).
 void convert(StreamRef stream, View from, View to);
 
-// y[i] += x[i], same type.
+// y[i] += x[i], of the types that convert takes; summed in the wider one and rounded once.
 void add(StreamRef stream, View x, View y);
 
 // y[rows, dim] = x[rows, dim] + bias[dim] + residual[rows, dim], all of one type, summed in float (double for f64) and rounded

@@ -16,6 +16,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/op_context.h"
+#include "ops/qk_norm.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
 
@@ -44,6 +45,8 @@
   decltype(ops::linear_backward_weight) linear_backward_weight;       \
   decltype(ops::norm_forward) norm_forward;                           \
   decltype(ops::norm_backward) norm_backward;                         \
+  decltype(ops::qk_norm_forward) qk_norm_forward;                     \
+  decltype(ops::qk_norm_backward) qk_norm_backward;                   \
   decltype(ops::sum) sum;                                             \
   decltype(ops::sum_of_squares) sum_of_squares;                       \
   decltype(ops::count_ignored) count_ignored;                         \

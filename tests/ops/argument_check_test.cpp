@@ -9,6 +9,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/op_test.h"
+#include "ops/qk_norm.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
 
@@ -114,6 +115,26 @@ TEST_F(ArgumentCheckTest, Norm) {
   backward.dgamma = f32({6});
   expect_refused("norm_backward: argument 'dx' must be other memory than 'dy'",
                  [&] { norm_backward(stream(), context(), backward); });
+}
+
+TEST_F(ArgumentCheckTest, QkNorm) {
+  QkNormForward forward;
+  forward.shape = {1, 4, 3, 1, 8};
+  forward.x = forward.y = f32({4, 40});
+  forward.query_gain = forward.key_gain = f32({8});
+  expect_refused("qk_norm_forward: argument 'y' must be other memory than 'x'", [&] { qk_norm_forward(stream(), forward); });
+  forward.key_gain = f32({24});
+  expect_refused("qk_norm_forward: argument 'key_gain' must be f32 [8], got f32 [24]",
+                 [&] { qk_norm_forward(stream(), forward); });
+  QkNormBackward backward;
+  backward.shape = forward.shape;
+  backward.x = bf16({4, 40});
+  backward.query_gain = backward.key_gain = bf16({8});
+  backward.dqkv = bf16({4, 40});
+  backward.dquery_gain = f32({8});
+  backward.dkey_gain = bf16({8});
+  expect_refused("qk_norm_backward: argument 'dkey_gain' must be f32 [8], got bf16 [8]",
+                 [&] { qk_norm_backward(stream(), context(), backward); });
 }
 
 TEST_F(ArgumentCheckTest, AttentionAndRope) {
@@ -252,7 +273,7 @@ TEST_F(ArgumentCheckTest, OptimizerAndReductions) {
 TEST_F(ArgumentCheckTest, ElementwiseAndActivations) {
   expect_refused("convert: argument 'to' must be of 6 elements, got f64 [5]",
                  [&] { convert(stream(), f32({2, 3}), f64({5})); });
-  expect_refused("add: argument 'y' must be f32 [3], got bf16 [3]", [&] { add(stream(), f32({3}), bf16({3})); });
+  expect_refused("add: argument 'y' must be of 3 elements, got f32 [2]", [&] { add(stream(), f32({3}), f32({2})); });
   expect_refused("add_bias_residual: argument 'bias' must be f32 [3], got f32 [2]",
                  [&] { add_bias_residual(stream(), {.x = f32({2, 3}), .bias = f32({2}), .residual = {}, .y = f32({2, 3})}); });
   expect_refused("add_bias_residual: argument 'residual' must be f32 [2, 3], got bf16 [2, 3]", [&] {

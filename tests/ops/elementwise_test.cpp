@@ -27,14 +27,15 @@ TEST_P(ConvertTest, RoundsToNearestEven) {
 }
 
 TEST_P(ConvertTest, AddAdds) {
-  const DType dtype = precision().compute;
-  const Tensors in = rounded({{"x", random_tensor({shape().count}, "x")}, {"y", random_tensor({shape().count}, "y")}}, dtype);
+  const DType from = shape().from, to = precision().compute;
+  const DType wider = size_of(from) > size_of(to) ? from : to, summed = wider == DType::bf16 ? DType::f32 : wider;
+  const Tensor x = rounded({{"x", random_tensor({shape().count}, "x")}}, from).at("x");
+  Tensor expected = rounded({{"y", random_tensor({shape().count}, "y")}}, to).at("y");
   OpDevice device(precision().device);
-  const View y = device.put(in.at("y"), dtype);
-  add(device.stream(), device.put(in.at("x"), dtype), y);
-  Tensor expected = in.at("y");
+  const View y = device.put(expected, to);
+  add(device.stream(), device.put(x, from), y);
   for (std::size_t i = 0; i < expected.values.size(); ++i)
-    expected.values[i] = round_to(dtype, expected.values[i] + in.at("x").values[i]);
+    expected.values[i] = round_to(to, round_to(summed, expected.values[i] + x.values[i]));
   EXPECT_EQ(device.get(y).values, expected.values);
 }
 

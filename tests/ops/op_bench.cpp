@@ -1,5 +1,5 @@
 // Times every operation of a training step at the shapes of known models, on the GPU, in bf16 with f32 gradients:
-//   op_bench [MODEL ...]      MODEL: 124m, 1558m, qwen1.5b
+//   op_bench [MODEL ...]      MODEL: 124m, 1558m, qwen1.5b, qwen3-1.7b
 // Prints for each op its median time, its rate (TFLOP/s for products and attention, GB/s of the bytes it must move for the
 // rest), how often a step runs it, and at the end the sum over a step, which is what the step cannot be faster than.
 //
@@ -24,6 +24,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/op_context.h"
+#include "ops/qk_norm.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
 
@@ -33,7 +34,8 @@ namespace {
 struct Model {
   std::string name;
   std::int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, padded_vocab, batch, sequence;
-  bool gpt;  // LayerNorm, biases, learned positions, GELU; otherwise RMSNorm, RoPE, SwiGLU, biases in qkv only
+  bool gpt;              // LayerNorm, biases, learned positions, GELU; otherwise RMSNorm, RoPE, SwiGLU, biases in qkv only
+  bool qk_norm = false;  // and then no biases
   std::int64_t rows() const { return batch * sequence; }
   std::int64_t qkv() const { return (heads + 2 * kv_heads) * head_dim; }
   std::int64_t up() const { return gpt ? ffn : 2 * ffn; }
@@ -223,7 +225,7 @@ void time_model(Bench& bench, const Model& m) {
   const std::int64_t rows = m.rows(), h = m.hidden;
   const double activation_bytes = 2.0 * static_cast<double>(rows * h);
 
-  time_linear(bench, m, {"qkv", h, m.qkv(), m.layers, true, false, false, false});
+  time_linear(bench, m, {"qkv", h, m.qkv(), m.layers, !m.qk_norm, false, false, false});
   time_linear(bench, m, {"output", m.heads * m.head_dim, h, m.layers, m.gpt, true, false, false});
   time_linear(bench, m, {"up", h, m.up(), m.layers, m.gpt, false, m.gpt, false});
   time_linear(bench, m, {"down", m.ffn, h, m.layers, m.gpt, true, false, m.gpt});
@@ -286,6 +288,28 @@ void time_model(Bench& bench, const Model& m) {
                       .qkv = bench.bf16({rows, m.qkv()})};
       return [&bench, args] { rope(bench.stream(), args); };
     });
+  }
+  if (m.qk_norm) {
+    const double head_bytes = 2.0 * static_cast<double>(rows * m.head_dim);
+    bench.time("norm of queries and keys", m.layers, 2 * head_bytes * static_cast<double>(m.heads + 2 * m.kv_heads), 0, [&] {
+      const QkNormForward args{.shape = shape,
+                               .x = bench.bf16({rows, m.qkv()}),
+                               .query_gain = bench.bf16({m.head_dim}),
+                               .key_gain = bench.bf16({m.head_dim}),
+                               .y = bench.bf16({rows, m.qkv()})};
+      return [&bench, args] { qk_norm_forward(bench.stream(), args); };
+    });
+    bench.time("norm of queries and keys backward", m.layers, 3 * head_bytes * static_cast<double>(m.heads + m.kv_heads), 0,
+               [&] {
+                 const QkNormBackward args{.shape = shape,
+                                           .x = bench.bf16({rows, m.qkv()}),
+                                           .query_gain = bench.bf16({m.head_dim}),
+                                           .key_gain = bench.bf16({m.head_dim}),
+                                           .dqkv = bench.bf16({rows, m.qkv()}),
+                                           .dquery_gain = bench.f32({m.head_dim}),
+                                           .dkey_gain = bench.f32({m.head_dim})};
+                 return [&bench, args] { qk_norm_backward(bench.stream(), bench.context(), args); };
+               });
   }
 
   bench.time("embedding forward", 1, (m.gpt ? 2 : 2) * activation_bytes, 0, [&] {
@@ -390,7 +414,8 @@ int main(int argc, char** argv) {
   }
   const std::vector<Model> models{{"124m", 12, 768, 12, 12, 64, 3072, 50257, 50304, 32, 1024, true},
                                   {"1558m", 48, 1600, 25, 25, 64, 6400, 50257, 50304, 16, 1024, true},
-                                  {"qwen1.5b", 28, 1536, 12, 2, 128, 8960, 151936, 151936, 32, 1024, false}};
+                                  {"qwen1.5b", 28, 1536, 12, 2, 128, 8960, 151936, 151936, 32, 1024, false},
+                                  {"qwen3-1.7b", 28, 2048, 16, 8, 128, 6144, 151936, 151936, 32, 1024, false, true}};
   plait::ops::Bench bench;
   const std::vector<std::string> wanted(argv + 1, argv + argc);
   for (const Model& model : models) {

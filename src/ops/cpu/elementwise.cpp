@@ -18,10 +18,13 @@ void convert(StreamRef stream, View from, View to) {
 
 void add(StreamRef stream, View x, View y) {
   stream.enqueue_host([=] {
-    with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
-      const T* from = x.as<T>();
-      T* to = y.as<T>();
-      for (std::int64_t i = 0, n = x.elements(); i < n; ++i) to[i] = store<T>(load(to[i]) + load(from[i]));
+    with_type(x.dtype, [&]<typename From>(std::type_identity<From>) {
+      with_type(y.dtype, [&]<typename To>(std::type_identity<To>) {
+        const From* from = x.as<From>();
+        To* to = y.as<To>();
+        for (std::int64_t i = 0, n = x.elements(); i < n; ++i)
+          to[i] = store<To>(static_cast<Arithmetic<To>>(load(to[i]) + load(from[i])));
+      });
     });
   });
 }

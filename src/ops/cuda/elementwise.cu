@@ -4,6 +4,10 @@
 namespace plait::ops::cuda {
 namespace {
 
+// It decides how many elements one access of 16 bytes holds.
+template <typename From, typename To>
+using Narrower = std::conditional_t<(sizeof(From) < sizeof(To)), From, To>;
+
 template <typename From, typename To>
 struct Convert {
   const From* from;
@@ -16,10 +20,10 @@ struct Convert {
   }
 };
 
-template <typename T>
+template <typename From, typename To>
 struct Add {
-  const T* x;
-  T* y;
+  const From* x;
+  To* y;
   template <int Width>
   __device__ void run(std::int64_t first) const {
     float a[Width], b[Width];
@@ -65,17 +69,20 @@ void convert(StreamRef stream, View from, View to) {
     with_type(to.dtype, [&](auto t) {
       using From = decltype(f);
       using To = decltype(t);
-      using Narrow = std::conditional_t<(sizeof(From) < sizeof(To)), From, To>;
-      elementwise<Narrow>(stream, from.elements(), aligned_16({from.data, to.data}),
-                          Convert<From, To>{device_pointer<From>(from), device_pointer<To>(to)});
+      elementwise<Narrower<From, To>>(stream, from.elements(), aligned_16({from.data, to.data}),
+                                      Convert<From, To>{device_pointer<From>(from), device_pointer<To>(to)});
     });
   });
 }
 
 void add(StreamRef stream, View x, View y) {
-  with_type(x.dtype, [&](auto t) {
-    using T = decltype(t);
-    elementwise<T>(stream, x.elements(), aligned_16({x.data, y.data}), Add<T>{device_pointer<T>(x), device_pointer<T>(y)});
+  with_type(x.dtype, [&](auto f) {
+    with_type(y.dtype, [&](auto t) {
+      using From = decltype(f);
+      using To = decltype(t);
+      elementwise<Narrower<From, To>>(stream, x.elements(), aligned_16({x.data, y.data}),
+                                      Add<From, To>{device_pointer<From>(x), device_pointer<To>(y)});
+    });
   });
 }
 
