@@ -68,6 +68,7 @@ struct ModelConfig {
   bool tie_embeddings = true;
   bool bias = true;                         // biases in attention output and MLP linears (and the norms' beta for layer_norm)
   bool qkv_bias = true;                     // bias in the query/key/value projection
+  bool qk_norm = false;                     // RMSNorm of query and key heads
   std::int64_t max_sequence = 0;            // rows of the learned position table; 0: data.sequence_length
   std::int64_t window = 0;                  // keys that a token sees; 0: all before it
   std::vector<std::int64_t> window_layers;  // from 0; empty: all have the window
@@ -105,6 +106,9 @@ struct ModelConfig {
     k.key("bias", &ModelConfig::bias, k.yes_or_no(),
           "Biases in the attention output and the MLP, and the shift of `layer_norm`.");
     k.key("qkv_bias", &ModelConfig::qkv_bias, k.yes_or_no(), "Bias in the query/key/value projection.");
+    k.key("qk_norm", &ModelConfig::qk_norm, k.yes_or_no(),
+          "RMSNorm (with `norm_epsilon`) of every query and key head by itself, before the rotation. All query heads have one "
+          "gain, all key heads another (Qwen 3).");
     k.auto_key("max_sequence", &ModelConfig::max_sequence, k.whole(1, limits::sequence),
                "Rows of the learned position table: the longest sequence the model can take. `auto`: `data.sequence_length`.");
     k.auto_key(

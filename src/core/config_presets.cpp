@@ -18,7 +18,7 @@ Preset gpt2(std::string name, std::string meaning, std::int64_t layers, std::int
   return {std::move(name), std::move(meaning), model};
 }
 
-// RMSNorm, RoPE, SwiGLU and grouped KV heads, without biases: what Llama 3 and Qwen 2.5 share.
+// RMSNorm, RoPE, SwiGLU and grouped KV heads, without biases: what Llama 3, Qwen 2.5 and Qwen 3 share.
 ModelConfig rope_family(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t kv_heads, std::int64_t ffn) {
   ModelConfig model;
   model.layers = layers;
@@ -53,6 +53,17 @@ Preset qwen25(std::string name, std::string meaning, ModelConfig model) {
   return {std::move(name), std::move(meaning), model};
 }
 
+// Qwen 3 (Yang et al. 2025): heads are 128 wide whatever the residual stream is, and normed instead of biased.
+Preset qwen3(std::string name, std::string meaning, ModelConfig model, bool tie_embeddings) {
+  model.head_dim = 128;
+  model.vocab = 151936;
+  model.norm_epsilon = 1e-6;
+  model.rope_base = 1e6;
+  model.qk_norm = true;
+  model.tie_embeddings = tie_embeddings;
+  return {std::move(name), std::move(meaning), model};
+}
+
 // 2.78 billion parameters, with an output projection of its own: no weight is shared between the first and the last stage.
 Preset gpt_2800m() {
   Preset preset = gpt2("gpt-2.8b", "GPT-2 family, 2.78 billion parameters", 32, 2560, 20, 2048);
@@ -82,6 +93,10 @@ const std::vector<Preset>& presets() {
       llama3("llama3-8b", "Llama 3 8B", rope_family(32, 4096, 32, 8, 14336), false),
       qwen25("qwen2.5-0.5b", "Qwen2.5 0.5B", rope_family(24, 896, 14, 2, 4864)),
       qwen25("qwen2.5-1.5b", "Qwen2.5 1.5B", rope_family(28, 1536, 12, 2, 8960)),
+      qwen3("qwen3-0.6b", "Qwen3 0.6B", rope_family(28, 1024, 16, 8, 3072), true),
+      qwen3("qwen3-1.7b", "Qwen3 1.7B", rope_family(28, 2048, 16, 8, 6144), true),
+      qwen3("qwen3-4b", "Qwen3 4B", rope_family(36, 2560, 32, 8, 9728), true),
+      qwen3("qwen3-8b", "Qwen3 8B", rope_family(36, 4096, 32, 8, 12288), false),
   };
   return all;
 }

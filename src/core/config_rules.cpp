@@ -84,7 +84,7 @@ double most_bytes(const Config& c) {
   const double attention = (real(c.model.heads) + real(kv_heads(c))) * 2 * width;
   const double parameters =
       layers * hidden * (attention + 3 * ffn) + hidden * (2 * vocab + std::max(sequence, real(c.model.max_sequence)));
-  const double activations = layers * (8 * hidden + 2 * attention + 8 * ffn) + 4 * vocab;
+  const double activations = layers * (8 * hidden + 3 * attention + 8 * ffn) + 4 * vocab;
   constexpr double widest = sizeof(double), copies = 5;  // weights, master weights, gradients, two moments
   return widest * (copies * parameters + real(c.train.global_batch) * sequence * activations);
 }

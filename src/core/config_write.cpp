@@ -59,18 +59,21 @@ std::string preset_markdown() {
   std::string text =
       "\n## Presets\n\nWhat a preset does not fix (`auto`) is derived: `kv_heads` = `heads`, `head_dim` = `hidden / heads`, "
       "`ffn` = `4 * hidden`, `vocab` from the tokenizer, `max_sequence` from `data.sequence_length`.\n\n"
-      "| preset | shape of | layers | hidden | heads | kv_heads | ffn | vocab | max_sequence | norm, epsilon | mlp | "
+      "| preset | shape of | layers | hidden | heads | kv_heads | head_dim | ffn | vocab | max_sequence | norm, epsilon | mlp "
+      "| "
       "position | tied |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
   for (const Preset& preset : presets()) {
     const ModelConfig& m = preset.model;
     const auto number = [](std::int64_t v) { return v == 0 ? std::string("auto") : std::to_string(v); };
     std::string position = to_string(m.position);
     if (m.position == Position::rope) position += ", base " + yaml_text(m.rope_base, {});
-    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} | {} | {} | {} |\n", preset.name,
-                        preset.meaning, m.layers, m.hidden, m.heads, number(m.kv_heads), number(m.ffn), number(m.vocab),
-                        number(m.max_sequence), to_string(m.norm), yaml_text(m.norm_epsilon, {}), to_string(m.mlp), position,
-                        m.tie_embeddings ? "yes" : "no");
+    const std::string norm =
+        fmt::format("{}, {}{}", to_string(m.norm), yaml_text(m.norm_epsilon, {}), m.qk_norm ? ", `qk_norm`" : "");
+    text +=
+        fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", preset.name, preset.meaning,
+                    m.layers, m.hidden, m.heads, number(m.kv_heads), number(m.head_dim), number(m.ffn), number(m.vocab),
+                    number(m.max_sequence), norm, to_string(m.mlp), position, m.tie_embeddings ? "yes" : "no");
   }
   return text;
 }

@@ -22,6 +22,7 @@ constexpr std::array norm_members = {
 };
 
 constexpr std::array activation_members = {
+    Member<SegmentActivations>{"projected_qkv", &SegmentActivations::projected_qkv},
     Member<SegmentActivations>{"qkv", &SegmentActivations::qkv},
     Member<SegmentActivations>{"attention_out", &SegmentActivations::attention_out},
     Member<SegmentActivations>{"lse", &SegmentActivations::lse},
@@ -37,6 +38,8 @@ constexpr std::array gradient_members = {
     Member<SegmentGradients>{"act", &SegmentGradients::act},
     Member<SegmentGradients>{"up", &SegmentGradients::up},
     Member<SegmentGradients>{"qkv", &SegmentGradients::qkv},
+    Member<SegmentGradients>{"query_gain", &SegmentGradients::query_gain},
+    Member<SegmentGradients>{"key_gain", &SegmentGradients::key_gain},
     Member<SegmentGradients>{"attention", &SegmentGradients::attention},
 };
 
@@ -99,7 +102,9 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
   switch (s.kind(segment)) {
     case SegmentKind::embedding: break;
     case SegmentKind::attention:
-      specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, costly, Split::columns});
+      // Norm and rotation bring back what attention reads from what they read.
+      if (s.qk_norm) specs.push_back({"projected_qkv", {rows, s.qkv_dim()}, compute, costly, Split::columns});
+      specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, s.qk_norm ? cheap : costly, Split::columns});
       specs.push_back({"attention_out", {rows, s.attention_dim()}, compute, costly, Split::columns});
       specs.push_back(
           {"lse", {sizes.micro_batch.batch, s.heads, sizes.micro_batch.sequence}, statistics, costly, Split::columns});
@@ -131,6 +136,10 @@ std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment) {
   }
   if (kind == SegmentKind::attention) {
     specs.push_back({"qkv", {rows, s.qkv_dim()}, compute, Keep::saved, Split::columns});
+    if (s.qk_norm) {
+      for (const char* gain : {"query_gain", "key_gain"})
+        specs.push_back({gain, {s.head_dim}, statistics_type(compute), Keep::saved, Split::none, TensorRole::workspace});
+    }
     specs.push_back({"attention", {rows, s.attention_dim()}, compute, Keep::scratch, Split::columns});
   }
   return specs;

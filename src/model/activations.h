@@ -32,7 +32,7 @@ enum class Split {
 enum class TensorRole {
   internal,   // only its segment uses it; its values can be checked and compared with those of other layouts
   output,     // the segment's output, or the gradient of it: the neighbouring segments use it too, so it is a buffer of its own
-  workspace,  // temporaries: its values mean nothing by themselves
+  workspace,  // temporaries and parts of sums: its values mean nothing by themselves
 };
 
 struct TensorSpec {
@@ -58,7 +58,8 @@ struct NormActivations {
 struct SegmentActivations {
   View output;
   // attention
-  View qkv;                 // [rows, qkv_dim], after RoPE
+  View projected_qkv;       // [rows, qkv_dim], before the norms of query and key heads; only with these
+  View qkv;                 // [rows, qkv_dim], after them and RoPE
   View attention_out, lse;  // [rows, heads * head_dim], [batch, heads, sequence]
   // mlp
   View up;   // before the activation function, [rows, up_dim]
@@ -100,8 +101,10 @@ SegmentActivations overlay(SegmentActivations below, const SegmentActivations& a
 // gradient of the segment's output belongs to the residual stream: whoever computes it writes this rank's rows, and the rest is
 // gathered.
 struct SegmentGradients {
-  View output;     // stash: of SegmentActivations::output, [rows, hidden]
-  View qkv;        // stash, attention
+  View output;  // stash: of SegmentActivations::output, [rows, hidden]
+  View qkv;     // stash, attention
+  // stash, attention: of the norms of query and key heads, what this micro-batch and this rank's heads add, [head_dim] each
+  View query_gain, key_gain;
   View up;         // stash, mlp: of SegmentActivations::up, [rows, up_dim]
   View act;        // transient, mlp with SwiGLU only: [rows, ffn]
   View attention;  // transient, attention: of SegmentActivations::attention_out

@@ -28,6 +28,7 @@ ModelShape resolve_shape(const ModelConfig& config, std::int64_t vocab, std::int
   shape.tie_embeddings = config.tie_embeddings;
   shape.bias = config.bias;
   shape.qkv_bias = config.qkv_bias;
+  shape.qk_norm = config.qk_norm;
   shape.window = config.window;
   shape.window_layers = config.window_layers;
   if (shape.vocab < vocab) {

@@ -46,7 +46,7 @@ struct ModelShape {
   double rope_base = 10000.0;
   ops::RopeScaling rope_scaling;
   bool tie_embeddings = true;
-  bool bias = true, qkv_bias = true;
+  bool bias = true, qkv_bias = true, qk_norm = false;
   std::int64_t window = 0;                  // of attention, in tokens; 0: none
   std::vector<std::int64_t> window_layers;  // that have it; empty: all
 

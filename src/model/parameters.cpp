@@ -55,6 +55,13 @@ class ParameterList {
     return p;
   }
 
+  // The gain of the norm of each query or key head. A rank sees the heads that it has, with all of their rows.
+  void head_gain(std::string name, int segment) {
+    Parameter& p = whole(std::move(name), {s_.head_dim}, segment);
+    p.init = Init::one;
+    if (split_.size > 1) p.partial = p.partial.with(Axis::tensor);
+  }
+
   void norm(const std::string& name, int segment) {
     const auto vector = [&](const char* suffix, Init init) {
       Parameter& p = whole(name + suffix, {s_.hidden}, segment);
@@ -111,6 +118,10 @@ void add_attention(ParameterList& list, const ModelShape& s, int segment) {
   list.norm(prefix + "attention_norm", segment);
   ParameterList::weights(list.split_rows(prefix + "attention.qkv.weight", qkv, s.hidden, segment), weight_std);
   if (s.qkv_bias) list.split_rows(prefix + "attention.qkv.bias", qkv, 1, segment);
+  if (s.qk_norm) {
+    list.head_gain(prefix + "attention.query_norm.weight", segment);
+    list.head_gain(prefix + "attention.key_norm.weight", segment);
+  }
   ParameterList::weights(list.split_columns(prefix + "attention.output.weight", s.hidden, query, segment), residual_std(s));
   if (s.bias) list.whole(prefix + "attention.output.bias", {s.hidden}, segment);
 }
@@ -237,6 +248,8 @@ std::vector<SegmentParameters> bind_parameters(const ModelShape& s, const std::v
         bind_norm(p, prefix + "attention_norm");
         p.qkv_weight = find(prefix + "attention.qkv.weight");
         p.qkv_bias = find(prefix + "attention.qkv.bias");
+        p.query_gain = find(prefix + "attention.query_norm.weight");
+        p.key_gain = find(prefix + "attention.key_norm.weight");
         p.output_weight = find(prefix + "attention.output.weight");
         p.output_bias = find(prefix + "attention.output.bias");
         break;

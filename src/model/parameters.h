@@ -38,7 +38,8 @@ struct Parameter {
   bool norm = false;     // of a norm: norm_backward computes its gradient; all others come from backward_weight
   // Axes along which ranks hold the same elements and each sees a part of what makes their gradient: the sum over them
   // completes it. Of all parameters the data axis; of norms under sequence parallelism the tensor axis, as each rank sees its
-  // own rows; of a tied table that is embedding here and head there the pipeline axis.
+  // own rows; of the gains of query and key heads the tensor axis always, as each rank sees its own heads; of a tied table that
+  // is embedding here and head there the pipeline axis.
   AxisSet partial = {Axis::data};
 };
 
@@ -63,6 +64,7 @@ struct SegmentParameters {
   View norm_weight, norm_bias;                            // of all but the embedding
   View tokens, positions;                                 // embedding
   View qkv_weight, qkv_bias, output_weight, output_bias;  // attention
+  View query_gain, key_gain;                              // attention, of the norms of query and key heads
   View up_weight, up_bias, down_weight, down_bias;        // mlp
   View head_weight;                                       // head; `tokens` where that is tied
 };

@@ -66,12 +66,12 @@ SegmentWork half_work(const Sizes& s, double in, double out) {
   return work;
 }
 
-// Adds to backward_input what brings back the activations: `last`, the columns that the last product reads, is not done again.
-void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, double last, double cheap_columns) {
+// Adds to backward_input what brings back the activations: of all of forward `last`, the columns that the last product reads,
+// is not done again; selective recomputation does what is cheap.
+void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, double last, const PassWork& cheap) {
   PassWork& input = work.backward_input;
-  if (recompute == Recompute::selective && cheap_columns > 0) {
-    input.memory_bytes += s.traffic(s.rows, cheap_columns, 1);
-    ++input.kernels;
+  if (recompute == Recompute::selective) {
+    input += cheap;
   } else if (recompute == Recompute::full) {
     PassWork again = work.forward;
     again.matrix_flops -= s.product(last, s.hidden);
@@ -82,7 +82,8 @@ void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, doubl
 
 SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
   const auto qkv = static_cast<double>(s.shape.qkv_dim()), attention = static_cast<double>(s.shape.attention_dim());
-  const bool rope = s.shape.position == Position::rope;
+  const auto normed = static_cast<double>((s.shape.heads + s.shape.kv_heads) * s.shape.head_dim);
+  const bool rope = s.shape.position == Position::rope, norms = s.shape.qk_norm;
   // Scores and weighted sum.
   const double scores = 4 * s.rows * s.shape.mean_keys(segment, s.sequence) * attention;
   SegmentWork work = half_work(s, qkv, attention);
@@ -92,7 +93,15 @@ SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
   work.backward_input.attention_flops = 2.5 * scores;  // scores once more, and four products of the same size
   work.backward_input.memory_bytes += s.traffic(s.rows, qkv, rope ? 4 : 2) + s.traffic(s.rows, attention, 3);
   work.backward_input.kernels += 2 + (rope ? 1 : 0);
-  add_recompute(work, s, recompute, attention, 0);
+  PassWork cheap;
+  if (norms) {
+    const PassWork norm{.memory_bytes = s.traffic(s.rows, qkv, 2), .kernels = 1};
+    cheap = {.memory_bytes = s.traffic(s.rows, qkv, rope ? 4 : 2), .kernels = rope ? 2 : 1};
+    work.forward += norm;
+    work.backward_input += {.memory_bytes = s.traffic(s.rows, normed, 3), .kernels = 2};
+    work.backward_weight.kernels += 2;
+  }
+  add_recompute(work, s, recompute, attention, cheap);
   return work;
 }
 
@@ -103,7 +112,7 @@ SegmentWork mlp_work(const Sizes& s, Recompute recompute) {
   work.forward.kernels += s.shape.mlp == Mlp::swiglu ? 1 : 0;
   work.backward_input.memory_bytes += s.traffic(s.rows, up + ffn, 2);
   work.backward_input.kernels += 1;
-  add_recompute(work, s, recompute, ffn, up + ffn);
+  add_recompute(work, s, recompute, ffn, {.memory_bytes = s.traffic(s.rows, up + ffn, 1), .kernels = 1});
   return work;
 }
 

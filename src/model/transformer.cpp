@@ -8,6 +8,7 @@
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/qk_norm.h"
 #include "ops/rope.h"
 
 namespace plait::model {
@@ -71,12 +72,30 @@ void Transformer::activation_function(StreamRef stream, View up, View act) const
   }
 }
 
+void Transformer::attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
+                                  SegmentActivations& a) const {
+  if (local_.qk_norm) {
+    ops::qk_norm_forward(stream, {.shape = shape,
+                                  .x = a.projected_qkv,
+                                  .query_gain = w.query_gain,
+                                  .key_gain = w.key_gain,
+                                  .y = a.qkv,
+                                  .epsilon = local_.norm_epsilon});
+  }
+  if (rope_table_) ops::rope(stream, {.shape = shape, .table = rope_table_, .starts = starts, .qkv = a.qkv});
+}
+
 void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
                                     View norm_out, View starts, SegmentActivations& a) const {
   const ops::AttentionShape shape = attention_shape(sizes_, segment);
   ops::linear_forward(stream, context,
-                      {.x = norm_out, .w = w.qkv_weight, .bias = w.qkv_bias, .residual = {}, .y = a.qkv, .pre_activation = {}});
-  if (rope_table_) ops::rope(stream, {.shape = shape, .table = rope_table_, .starts = starts, .qkv = a.qkv});
+                      {.x = norm_out,
+                       .w = w.qkv_weight,
+                       .bias = w.qkv_bias,
+                       .residual = {},
+                       .y = local_.qk_norm ? a.projected_qkv : a.qkv,
+                       .pre_activation = {}});
+  attention_input(stream, shape, w, starts, a);
   ops::attention_forward(stream, context,
                          {.shape = shape, .qkv = a.qkv, .starts = starts, .out = a.attention_out, .lse = a.lse});
 }
@@ -175,7 +194,11 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
   switch (sizes_.recompute) {
     case Recompute::none: return;
     case Recompute::selective:
-      if (mlp) activation_function(stream, a.up, a.act);
+      if (mlp) {
+        activation_function(stream, a.up, a.act);
+      } else if (local_.qk_norm) {
+        attention_input(stream, attention_shape(sizes_, args.segment), w, args.batch.starts, a);
+      }
       return;
     case Recompute::full:
       if (mlp) {
@@ -216,6 +239,17 @@ void Transformer::backward_attention(StreamRef stream, ops::OpContext& context, 
                            .dout = g.attention,
                            .dqkv = g.qkv});
   if (rope_table_) ops::rope(stream, {.shape = shape, .table = rope_table_, .starts = starts, .qkv = g.qkv, .inverse = true});
+  if (local_.qk_norm) {
+    ops::qk_norm_backward(stream, context,
+                          {.shape = shape,
+                           .x = a.projected_qkv,
+                           .query_gain = w.query_gain,
+                           .key_gain = w.key_gain,
+                           .dqkv = g.qkv,
+                           .dquery_gain = g.query_gain,
+                           .dkey_gain = g.key_gain,
+                           .epsilon = local_.norm_epsilon});
+  }
   ops::linear_backward_input(stream, context, {.dy = g.qkv, .w = w.qkv_weight, .pre_activation = {}, .dx = args.norm_gradient});
 }
 
@@ -255,6 +289,11 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
     case SegmentKind::attention:
       weight_gradient(g.output, a.attention_out, dw.output_weight, dw.output_bias);
       weight_gradient(g.qkv, args.norm_out, dw.qkv_weight, dw.qkv_bias);
+      if (local_.qk_norm) {
+        const auto collect = args.accumulate ? ops::add : ops::convert;
+        collect(stream, g.query_gain, dw.query_gain);
+        collect(stream, g.key_gain, dw.key_gain);
+      }
       return;
     case SegmentKind::mlp:
       weight_gradient(g.output, a.act, dw.down_weight, dw.down_bias);

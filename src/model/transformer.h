@@ -1,5 +1,5 @@
 // The transformer, segment by segment. Covers the GPT-2 family (LayerNorm, learned positions, GELU, biases) and the Llama /
-// Qwen family (RMSNorm, RoPE, SwiGLU, grouped KV heads), pre-norm residual halves of a block:
+// Qwen family (RMSNorm, RoPE, SwiGLU, grouped KV heads, normed queries and keys), pre-norm residual halves of a block:
 //
 //   middle = x + attention(norm(x));  output = middle + mlp(norm(middle))
 //
@@ -115,6 +115,9 @@ class Transformer {
  private:
   std::int64_t first_token(std::int64_t rows) const { return sizes_.split.rank * rows; }  // of this rank's part of a vocabulary
   void activation_function(StreamRef stream, View up, View act) const;
+  // From the projection to what attention reads: norms of query and key heads, rotation.
+  void attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
+                       SegmentActivations& a) const;
   // An attention segment up to its last product, and an MLP segment up to that.
   void forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w, View norm_out,
                          View starts, SegmentActivations& a) const;

@@ -100,9 +100,9 @@ double Curve::seconds(double bytes) const {
 
 std::string model_key(const model::SegmentSizes& sizes) {
   const model::ModelShape& s = sizes.shape;
-  std::string key = fmt::format("hidden {} heads {}/{}x{} ffn {} {} {} {} vocab {} sequence {} {}", s.hidden, s.heads,
-                                s.kv_heads, s.head_dim, s.ffn, to_string(s.mlp), to_string(s.norm), to_string(s.position),
-                                s.vocab, sizes.micro_batch.sequence, to_string(sizes.compute));
+  std::string key = fmt::format("hidden {} heads {}/{}x{} ffn {} {} {}{} {} vocab {} sequence {} {}", s.hidden, s.heads,
+                                s.kv_heads, s.head_dim, s.ffn, to_string(s.mlp), to_string(s.norm), s.qk_norm ? " qk_norm" : "",
+                                to_string(s.position), s.vocab, sizes.micro_batch.sequence, to_string(sizes.compute));
   if (s.window > 0 && s.same_window()) key += fmt::format(" window {}", s.window);
   if (sizes.micro_batch.documents == Documents::separate) key += " documents";
   return key;

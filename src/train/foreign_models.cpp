@@ -88,10 +88,10 @@ std::string config_text(const hf::ForeignModel& foreign, const std::string& name
       "run: {{name: {}}}\n"
       "model: {{layers: {}, hidden: {}, heads: {}, kv_heads: {}, head_dim: {}, ffn: {}, vocab: {}, norm: {}, norm_epsilon: {}, "
       "mlp: {}, "
-      "position: {}, rope_base: {}, tie_embeddings: {}, bias: {}, qkv_bias: {}",
+      "position: {}, rope_base: {}, tie_embeddings: {}, bias: {}, qkv_bias: {}, qk_norm: {}",
       config::yaml_text(name, {}), m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab, to_string(m.norm),
       m.norm_epsilon, to_string(m.mlp), to_string(m.position), m.rope_base, flag(m.tie_embeddings), flag(m.bias),
-      flag(m.qkv_bias));
+      flag(m.qkv_bias), flag(m.qk_norm));
   const RopeScalingConfig& s = m.rope_scaling;
   text += fmt::format(", rope_scaling: {{factor: {}, low_freq_factor: {}, high_freq_factor: {}, original_max_position: {}}}",
                       s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_position);

@@ -79,6 +79,7 @@ void compare_shapes(const model::ModelShape& here, const model::ModelShape& ther
   comparison.same("model.tie_embeddings", here.tie_embeddings, there.tie_embeddings);
   comparison.same("model.bias", here.bias, there.bias);
   comparison.same("model.qkv_bias", here.qkv_bias, there.qkv_bias);
+  comparison.same("model.qk_norm", here.qk_norm, there.qk_norm);
 }
 
 // The tokenizer of the new run; `theirs`: what the weights were trained with, null if that is not known. Null where a

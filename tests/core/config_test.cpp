@@ -174,6 +174,7 @@ std::int64_t parameters(const ModelConfig& m) {
   const std::int64_t up = m.mlp == Mlp::swiglu ? 2 * ffn : ffn;
   std::int64_t block = 2 * norm + m.hidden * qkv + attention * m.hidden + m.hidden * up + ffn * m.hidden;
   if (m.qkv_bias) block += qkv;
+  if (m.qk_norm) block += 2 * head_dim;
   if (m.bias) block += m.hidden + up + m.hidden;
   std::int64_t total = m.layers * block + norm + m.vocab * m.hidden;
   if (!m.tie_embeddings) total += m.vocab * m.hidden;
@@ -191,6 +192,10 @@ TEST(Config, PresetsHaveThePublishedParameterCounts) {
   EXPECT_EQ(count("llama3-8b"), 8'030'261'248);
   EXPECT_EQ(count("qwen2.5-0.5b"), 494'032'768);
   EXPECT_EQ(count("qwen2.5-1.5b"), 1'543'714'304);
+  EXPECT_EQ(count("qwen3-0.6b"), 596'049'920);
+  EXPECT_EQ(count("qwen3-1.7b"), 1'720'574'976);
+  EXPECT_EQ(count("qwen3-4b"), 4'022'468'096);
+  EXPECT_EQ(count("qwen3-8b"), 8'190'735'360);
   EXPECT_NEAR(static_cast<double>(count("gpt-2.8b")), 2.78e9, 0.01e9);
 }
 
@@ -206,6 +211,10 @@ TEST(Config, PresetsCarryTheFamilysConstants) {
   EXPECT_TRUE(qwen.qkv_bias);
   EXPECT_FALSE(qwen.bias);
   EXPECT_TRUE(qwen.tie_embeddings);
+  const ModelConfig qwen3 = parse_config(minimal, {"model.preset=qwen3-8b"}).model;
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_FALSE(qwen3.tie_embeddings);
 }
 
 TEST(Config, AGivenKeyWinsOverThePreset) {

@@ -1,4 +1,4 @@
-// The whole model's gradients against central finite differences in double, for both model families, and recompute against
+// The whole model's gradients against central finite differences in double, for every model family, and recompute against
 // keeping everything.
 #include <gtest/gtest.h>
 
@@ -27,6 +27,13 @@ ModelShape llama() {
 
 ModelShape with_window(ModelShape s, std::int64_t window, std::vector<std::int64_t> layers = {}) {
   s.window = window, s.window_layers = std::move(layers);
+  return s;
+}
+
+// Heads are wider than hidden / heads; queries and keys are normed.
+ModelShape qwen3() {
+  ModelShape s = llama();
+  s.head_dim = 10, s.qkv_bias = false, s.qk_norm = true;
   return s;
 }
 
@@ -103,7 +110,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"llama_selective", llama(), Recompute::selective}, Case{"llama_full", llama(), Recompute::full},
                     Case{"gpt_documents", gpt(), Recompute::none, Documents::separate},
                     Case{"llama_window", with_window(llama(), 3, {1}), Recompute::full},
-                    Case{"llama_documents_window", with_window(llama(), 3), Recompute::full, Documents::separate}),
+                    Case{"llama_documents_window", with_window(llama(), 3), Recompute::full, Documents::separate},
+                    Case{"qwen3", qwen3(), Recompute::none}, Case{"qwen3_selective", qwen3(), Recompute::selective},
+                    Case{"qwen3_full", qwen3(), Recompute::full},
+                    Case{"qwen3_documents_window", with_window(qwen3(), 3), Recompute::selective, Documents::separate}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace

@@ -36,6 +36,27 @@ TEST(Parameters, OnlyMatricesDecay) {
   }
 }
 
+// A rank sees its own heads, so the sum over the tensor group completes the gradients of their gains, and one rank stands for
+// all.
+TEST(Parameters, GainsOfHeadsArePartOfASumOverTheTensorGroup) {
+  ModelShape s = gpt2_124m();
+  s.qk_norm = true;
+  for (const bool sequence_parallel : {false, true}) {
+    int gains = 0;
+    for (const Parameter& p : parameters(s, {1, 4, sequence_parallel}, {1})) {
+      const bool gain = p.name == "blocks.0.attention.query_norm.weight" || p.name == "blocks.0.attention.key_norm.weight";
+      EXPECT_EQ(p.partial.contains(Axis::tensor), gain || (p.norm && sequence_parallel)) << p.name;
+      if (!gain) continue;
+      ++gains;
+      EXPECT_EQ(p.shape, Shape{64});
+      EXPECT_EQ(p.init, Init::one);
+      EXPECT_TRUE(p.replica && !p.decay && !p.norm);
+    }
+    EXPECT_EQ(gains, 2);
+  }
+  for (const Parameter& p : parameters(s)) EXPECT_FALSE(p.partial.contains(Axis::tensor) || p.replica) << p.name;
+}
+
 TEST(Parameters, InitialValuesDoNotDependOnThePieceAskedFor) {
   const Parameter p = parameters(gpt2_124m()).front();
   std::vector<float> whole(1000), part(37);

@@ -21,6 +21,7 @@ struct LayoutCase {
   Recompute recompute = Recompute::none;
   std::optional<ExchangeWay> exchanges = {};
   Documents documents = Documents::joined;  // separate: with windows in some of the layers
+  bool qk_norm = false;
 
   int ranks() const { return pipeline * data * tensor; }
   std::string name() const {
@@ -31,6 +32,7 @@ struct LayoutCase {
     if (!overlap) text += "_nooverlap";
     if (documents == Documents::separate) text += "_documents";
     if (exchanges) text += "_" + to_string(*exchanges);
+    if (qk_norm) text += "_qknorm";
     for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
     return text;
   }
@@ -42,6 +44,7 @@ Config config_of(const LayoutCase& c) {
   if (c.llama) make_llama(config.model, 4);
   config.data.documents = c.documents;
   if (c.documents == Documents::separate) config.model.window = 3, config.model.window_layers = {1, 2, 5};
+  config.model.qk_norm = c.qk_norm;
   config.data.sequence_length = 16;
   config.train.steps = 3, config.train.global_batch = 8, config.train.micro_batch = 1, config.train.clip = 0.5;
   config.comm.bucket_mb = 0.02;
@@ -54,10 +57,10 @@ Config config_of(const LayoutCase& c) {
 
 // One rank's run, once per device kind, model and precision.
 const JobResult& serial(const LayoutCase& c, DeviceKind kind, const std::string& compute) {
-  static std::map<std::tuple<bool, Documents, DeviceKind, std::string>, JobResult> results;
-  const auto [it, fresh] = results.try_emplace({c.llama, c.documents, kind, compute});
+  static std::map<std::tuple<bool, bool, Documents, DeviceKind, std::string>, JobResult> results;
+  const auto [it, fresh] = results.try_emplace({c.llama, c.qk_norm, c.documents, kind, compute});
   if (fresh) {
-    Config config = config_of({.llama = c.llama, .documents = c.documents});
+    Config config = config_of({.llama = c.llama, .documents = c.documents, .qk_norm = c.qk_norm});
     config.precision.compute = compute;
     it->second = run_job(config, 1, kind);
   }
@@ -226,6 +229,12 @@ std::vector<LayoutCase> cases() {
                     .virtual_stages = 2,
                     .documents = separate});
   }
+  for (const bool sp : {true, false}) list.push_back({.llama = true, .tensor = 2, .sequence_parallel = sp, .qk_norm = true});
+  list.push_back(
+      {.llama = true, .pipeline = 2, .schedule = ScheduleKind::zb_h1, .recompute = Recompute::full, .qk_norm = true});
+  list.push_back(
+      {.llama = true, .pipeline = 2, .tensor = 2, .schedule = ScheduleKind::zb_v, .sequence_parallel = false, .qk_norm = true});
+  list.push_back({.llama = true, .data = 2, .tensor = 2, .zero = 2, .recompute = Recompute::selective, .qk_norm = true});
   return list;
 }
 
@@ -235,6 +244,7 @@ std::vector<LayoutCase> gpu_cases() {
           {.tensor = 2, .exchanges = ExchangeWay::links},
           {.llama = true, .tensor = 2, .sequence_parallel = false, .exchanges = ExchangeWay::library},
           {.llama = true, .tensor = 4},
+          {.llama = true, .tensor = 2, .sequence_parallel = false, .recompute = Recompute::selective, .qk_norm = true},
           {.tensor = 4, .sequence_parallel = false},
           {.llama = true, .pipeline = 2, .schedule = ScheduleKind::gpipe},
           {.pipeline = 4, .schedule = ScheduleKind::one_f_one_b},

@@ -216,6 +216,12 @@ std::vector<Mutation> mutations() {
                   "tensor=2",
                   removed(over(Kind::reduce_gradients, parallel::groups::tensor)),
                   {"reduced gradient of", "norm", "tensor group"}});
+  // Each rank has some of the heads, whatever its rows.
+  list.push_back({"gains of query and key heads are not summed",
+                  no_sp,
+                  removed(over(Kind::reduce_gradients, parallel::groups::tensor)),
+                  {"reduced gradient of", "attention.query_norm.weight", "tensor group"},
+                  {"model.qk_norm=true"}});
   // Data parallelism and ZeRO.
   list.push_back(
       {"gradients are averaged, not summed", "data=2", faulty_group("data", average), {"reduced gradient of", "data group"}});
