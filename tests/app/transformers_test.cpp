@@ -70,7 +70,7 @@ class TransformersModels : public Transformers, public testing::WithParamInterfa
 
 INSTANTIATE_TEST_SUITE_P(Families, TransformersModels,
                          testing::Values("gpt2", "gpt2-untied", "llama", "llama3", "llama-bf16", "llama-f16", "llama-biases",
-                                         "mistral", "mistral-window", "qwen2", "qwen2-window"),
+                                         "mistral", "mistral-window", "qwen2", "qwen2-window", "qwen3"),
                          [](const auto& kind) {
                            std::string name = kind.param;
                            std::erase(name, '-');
@@ -229,6 +229,7 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
       refusal("sliding_window", 16),
       HasSubstr("sliding_window=16: must be null or at least max_position_embeddings=32: transformers' llama has none"));
   EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias=true"));
+  EXPECT_THAT(refusal("model_type", "qwen3"), HasSubstr("model.layers.0.self_attn.q_norm.weight"));
   EXPECT_THAT(refusal("quantization_config", {{"bits", 4}}), HasSubstr("quantization_config"));
   EXPECT_THAT(refusal("num_attention_heads", -4), HasSubstr("num_attention_heads=-4: must be an integer from 1"));
   EXPECT_THAT(refusal("hidden_size", "16"), HasSubstr("hidden_size=\"16\""));
@@ -238,6 +239,8 @@ TEST_F(Transformers, RefuseWhatPlaitCannotCompute) {
   EXPECT_THAT(refusal("num_hidden_layers", 1), HasSubstr("model.layers.1."));
   EXPECT_THAT(refusal("num_hidden_layers", 3),
               AllOf(HasSubstr("model.layers.2.input_layernorm.weight"), HasSubstr("is missing")));
+  change("model_type", "qwen3");
+  EXPECT_THAT(refusal("attention_bias", true), HasSubstr("attention_bias=true: must be false"));
 }
 
 // Which layers have a window is said in two ways; a model that was not imported is written in the family that has its windows.

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t most_config_bytes = 16 << 20;
-constexpr std::array<std::string_view, 4> families{"gpt2", "llama", "mistral", "qwen2"};
+constexpr std::array<std::string_view, 5> families{"gpt2", "llama", "mistral", "qwen2", "qwen3"};
 
 // The fields of one config.json.
 class Fields {
@@ -141,11 +141,11 @@ void read_rotary(const Fields& f, ModelConfig& m) {
 // transformers' defaults for what a file does not say; null is none.
 constexpr std::int64_t usual_window = 4096, usual_first_window_layer = 28;
 
-// mistral: all layers have a window. qwen2: if use_sliding_window, those that layer_types names, or all from max_window_layers
+// mistral: all layers have a window. qwen: if use_sliding_window, those that layer_types names, or all from max_window_layers
 // on.
 void read_window(const Fields& f, ForeignModel& foreign) {
   ModelConfig& m = foreign.model;
-  const bool qwen = foreign.family == "qwen2";
+  const bool qwen = foreign.family.starts_with("qwen");
   if (qwen && !f.flag("use_sliding_window", false)) return;
   const bool llama = foreign.family == "llama";
   const std::int64_t none = std::int64_t{1} << 40, otherwise = f.names("sliding_window") || llama ? none : usual_window;
@@ -183,21 +183,22 @@ void read_llama(const Fields& f, ForeignModel& foreign) {
   m.layers = f.whole("num_hidden_layers", limits::layers.most);
   m.heads = f.whole("num_attention_heads", limits::heads.most);
   m.kv_heads = f.whole("num_key_value_heads", limits::heads.most, m.heads);
-  if (!f.has("head_dim") && m.hidden % m.heads != 0)
+  const bool qwen3 = foreign.family == "qwen3";
+  if (!f.has("head_dim") && !qwen3 && m.hidden % m.heads != 0)
     f.refuse("num_attention_heads", fmt::format("must divide hidden_size={}, as there is no head_dim", m.hidden));
-  m.head_dim = f.whole("head_dim", limits::head_width.most, m.hidden / m.heads);
+  m.head_dim = f.whole("head_dim", limits::head_width.most, qwen3 ? 128 : m.hidden / m.heads);
   m.ffn = f.whole("intermediate_size", limits::ffn.most);
   foreign.positions = f.whole("max_position_embeddings", limits::sequence.most);
   m.norm = NormKind::rms_norm, m.mlp = Mlp::swiglu, m.position = Position::rope;
   m.norm_epsilon = f.number("rms_norm_eps", 1e-30, 1, 1e-6);
   if (f.text("hidden_act", "silu") != "silu") f.refuse("hidden_act", "must be silu: plait's gated MLP is SwiGLU");
-  const bool qwen = foreign.family == "qwen2";
-  const bool attention = f.flag("attention_bias", false), mlp = f.flag("mlp_bias", false);
-  if (attention != mlp && !qwen) {
+  const bool qwen2 = foreign.family == "qwen2";
+  const bool attention = f.flag("attention_bias", false), mlp = f.flag("mlp_bias", false) && !qwen3;
+  if (attention != mlp && !qwen2) {
     f.refuse(attention ? "attention_bias" : "mlp_bias",
              "must be false: plait has biases in the attention output and the MLP together, or in neither");
   }
-  m.bias = !qwen && attention, m.qkv_bias = qwen || attention;
+  m.bias = !qwen2 && attention, m.qkv_bias = qwen2 || attention, m.qk_norm = qwen3;
   m.tie_embeddings = f.flag("tie_word_embeddings", false);
   read_rotary(f, m);
   read_window(f, foreign);
@@ -251,6 +252,8 @@ std::vector<Piece> llama_pieces(const std::string& name, std::int64_t rows, cons
                   {block + "self_attn.k_proj" + kind, key},
                   {block + "self_attn.v_proj" + kind, key}});
   }
+  if (part == "attention.query_norm") return {all(block + "self_attn.q_norm.weight", rows)};
+  if (part == "attention.key_norm") return {all(block + "self_attn.k_norm.weight", rows)};
   if (part == "attention.output") return {all(block + "self_attn.o_proj" + kind, rows)};
   if (part == "mlp.up") return stack({{block + "mlp.gate_proj" + kind, s.ffn}, {block + "mlp.up_proj" + kind, s.ffn}});
   if (part == "mlp.down") return {all(block + "mlp.down_proj" + kind, rows)};
@@ -259,6 +262,7 @@ std::vector<Piece> llama_pieces(const std::string& name, std::int64_t rows, cons
 
 std::string_view architecture_of(std::string_view family) {
   if (family == "mistral") return "MistralForCausalLM";
+  if (family == "qwen3") return "Qwen3ForCausalLM";
   return family == "qwen2" ? "Qwen2ForCausalLM" : "LlamaForCausalLM";
 }
 
@@ -287,6 +291,7 @@ std::string family_of(const ModelConfig& m) {
     if (m.mlp != Mlp::gelu) refuse("model.mlp", std::string(to_string(m.mlp)), "with learned positions, gpt2's is gelu");
     if (!m.bias) refuse("model.bias", "false", "gpt2 has biases");
     if (!m.qkv_bias) refuse("model.qkv_bias", "false", "gpt2 has biases");
+    if (m.qk_norm) refuse("model.qk_norm", "true", "gpt2 has no norm of queries and keys");
     if (m.kv_heads > 0 && m.kv_heads != m.heads)
       refuse("model.kv_heads", std::to_string(m.kv_heads), "gpt2 has as many as heads");
     if (m.head_dim > 0 && m.head_dim * m.heads != m.hidden)
@@ -297,6 +302,11 @@ std::string family_of(const ModelConfig& m) {
   if (m.norm != NormKind::rms_norm)
     refuse("model.norm", std::string(to_string(m.norm)), "with rotary positions, llama's is rms_norm");
   if (m.mlp != Mlp::swiglu) refuse("model.mlp", std::string(to_string(m.mlp)), "with rotary positions, llama's is swiglu");
+  if (m.qk_norm) {
+    if (m.bias) refuse("model.bias", "true", "qwen3, which has model.qk_norm, has no biases in the MLP");
+    if (m.qkv_bias) refuse("model.qkv_bias", "true", "qwen3, which has model.qk_norm, has them in the attention output too");
+    return "qwen3";
+  }
   if (m.bias && !m.qkv_bias) refuse("model.bias", yes_or_no(m.bias), "without model.qkv_bias");
   if (m.qkv_bias && !m.bias) return "qwen2";
   if (m.window == 0) return "llama";
@@ -350,7 +360,7 @@ std::string config_json(const ModelConfig& m, std::int64_t positions, const std:
     }
     if (family == "llama") json["attention_bias"] = m.qkv_bias, json["mlp_bias"] = m.bias;
     if (family == "mistral") json["sliding_window"] = m.window;
-    if (family == "qwen2" && m.window > 0) {
+    if (family.starts_with("qwen") && m.window > 0) {
       json["use_sliding_window"] = true, json["sliding_window"] = m.window;
       // Versions before layer_types have only one number: windows from that layer on.
       json["max_window_layers"] = m.window_layers.empty() ? 0 : m.window_layers.front();

@@ -1,8 +1,9 @@
 // Models in the form of Hugging Face transformers: what of a config.json plait can compute, and where each of plait's
 // parameters is among their tensors.
 //
-// gpt2                                    learned positions, LayerNorm, GELU (tanh form), biases everywhere; matrices are [in,
-// out] llama, mistral, qwen2 (SmolLM: llama)   rotary positions in halves, RMSNorm, SwiGLU; matrices are [out, in] as plait's
+// gpt2: learned positions, LayerNorm, GELU (tanh form), biases everywhere; matrices are [in, out].
+//
+// llama (SmolLM too), mistral, qwen2, qwen3: rotary positions in halves, RMSNorm, SwiGLU; matrices are [out, in] as plait's.
 #pragma once
 
 #include <cstdint>

@@ -36,6 +36,7 @@ def models():
     yield "mistral-window", t.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=5), {}
     yield "qwen2-window", t.Qwen2Config(**SIZES | dict(num_hidden_layers=3), num_key_value_heads=2, use_sliding_window=True,
                                         sliding_window=4, max_window_layers=1), {}
+    yield "qwen3", t.Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=8, rope_theta=1e6, rms_norm_eps=1e-3), {}
 
 
 def main():
