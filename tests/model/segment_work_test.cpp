@@ -63,6 +63,23 @@ TEST(SegmentWork, RanksOfATensorGroupShareTheProducts) {
   }
 }
 
+TEST(SegmentWork, NormsOfHeadsAddNoProductsAndAreDoneAgainByRecomputation) {
+  const auto work = [](bool qk_norm, Recompute recompute) {
+    SegmentSizes s = sizes(1, false, "gelu", recompute);
+    s.shape.qk_norm = qk_norm;
+    return segment_work(s, 1);
+  };
+  const SegmentWork plain = work(false, Recompute::none), normed = work(true, Recompute::none);
+  const double norm = 2.0 * 4 * 32 * 3 * 64 * 2;  // bf16, once in and once out
+  EXPECT_DOUBLE_EQ(products(normed.forward), products(plain.forward));
+  EXPECT_DOUBLE_EQ(products(normed.backward_input), products(plain.backward_input));
+  EXPECT_DOUBLE_EQ(normed.forward.memory_bytes, plain.forward.memory_bytes + norm);
+  EXPECT_GT(normed.backward_input.memory_bytes, plain.backward_input.memory_bytes);
+  const SegmentWork again = work(true, Recompute::selective);
+  EXPECT_DOUBLE_EQ(again.backward_input.memory_bytes, normed.backward_input.memory_bytes + norm);
+  EXPECT_DOUBLE_EQ(work(false, Recompute::selective).backward_input.memory_bytes, plain.backward_input.memory_bytes);
+}
+
 TEST(SegmentWork, FullRecomputationComputesAllButTheLastProductAgain) {
   for (const auto& [segment, last_inner] : {std::pair{1, 64.0}, {2, 192.0}}) {
     const SegmentWork plain = segment_work(sizes(2, true), segment),
