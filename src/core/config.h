@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,7 @@ struct RopeScalingConfig {
 
 struct ModelConfig {
   std::string preset;  // fills the fields below that are not given; empty: all of them come from the file
+  std::string from;    // empty once a configuration has been read: it is filled in then
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
   NormKind norm = NormKind::layer_norm;
   double norm_epsilon = 1e-5;
@@ -77,6 +79,12 @@ struct ModelConfig {
   static void declare(Keys& k) {
     k.key("preset", &ModelConfig::preset, k.preset_name(),
           "A published shape (table below). It fills the keys of this section that are not given; a given key wins.");
+    k.shorthand(
+        k.key("from", &ModelConfig::from, k.any("a path, or empty"),
+              "Directory of a model of Hugging Face transformers (docs/huggingface.md). It stands for the other keys of this "
+              "section, of which none may be given another value; for `train.init_from.path`, where that is not given; and for "
+              "`data.tokenizer`, where no tokenizer is. They are filled in as the configuration is read: a run keeps them, and "
+              "goes on without the directory. Not together with `preset`."));
     k.required(k.key("layers", &ModelConfig::layers, k.whole(1, limits::layers), "Transformer blocks. A preset gives it."));
     k.required(
         k.key("hidden", &ModelConfig::hidden, k.whole(1, limits::hidden), "Width of the residual stream. A preset gives it."));
@@ -156,17 +164,18 @@ struct OptimizerConfig {
 };
 
 struct InitFromConfig {
-  std::string path;        // a run directory or a checkpoint; empty: weights from the seed
+  std::string path;        // a run directory, a checkpoint or a model of transformers; empty: weights from the seed
   bool optimizer = false;  // moments and step count too: the run goes on at the checkpoint's step
 
   template <typename Keys>
   static void declare(Keys& k) {
     k.key("path", &InitFromConfig::path, k.any("a path, or empty"),
-          "A run directory, whose newest checkpoint is taken, or a checkpoint. `plait train --init-from PATH` is short for it. "
-          "Empty: weights are drawn from `run.seed`.");
+          "A run directory, whose newest checkpoint is taken, a checkpoint, or a directory of a model of Hugging Face "
+          "transformers. `plait train --init-from PATH` is short for it. Empty: weights are drawn from `run.seed`.");
     k.key("optimizer", &InitFromConfig::optimizer, k.yes_or_no(),
           "Take the moments and the step count as well (`--with-optimizer`): steps, samples and learning rate go on where the "
-          "checkpoint is, and `train.steps` counts the steps before it too. Off: a new run at step 0 with fresh moments.");
+          "checkpoint is, and `train.steps` counts the steps before it too. Off: a new run at step 0 with fresh moments. A "
+          "model of transformers has none.");
   }
 };
 
@@ -523,17 +532,30 @@ struct Config {
   }
 };
 
+// What a directory that `model.from` names stands for, in keys of the configuration.
+struct ModelDirectory {
+  std::string file;       // that says what the model is, for messages
+  ModelConfig model;      // every key of its shape
+  std::string tokenizer;  // data.tokenizer, and what goes with it
+  SentencePieceConfig sentencepiece;
+  HuggingFaceConfig huggingface;
+};
+// Reads one: train/model_directory.h has it. Throws ConfigError.
+using ModelDirectoryReader = std::function<ModelDirectory(const std::string& directory)>;
+
 // Reads `path`, applies `overrides` ("train.steps=10"; values are YAML), fills the preset and validates. Throws ConfigError
 // listing the problems found (unknown key, wrong type, broken rule, missing key), never only the first: up to a hundred, and
 // how many more there are. `path` is a regular file; it and what it says are bounded (core/config_limits.h), so that a file of
-// any size and content is refused within a second and a hundred megabytes.
-Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
+// any size and content is refused within a second and a hundred megabytes. `model.from` is refused without a `reader`.
+Config load_config(const std::string& path, const std::vector<std::string>& overrides = {},
+                   const ModelDirectoryReader& reader = nullptr);
 
 // The same from text; `origin` names it in messages.
 Config parse_config(const std::string& yaml, const std::vector<std::string>& overrides = {},
-                    const std::string& origin = "config");
+                    const std::string& origin = "config", const ModelDirectoryReader& reader = nullptr);
 
-// Every field, in the order of the structs; parse_config(to_yaml(c)) gives c back, and the text again the same text.
+// Every field but those that stand for others, in the order of the structs; parse_config(to_yaml(c)) gives c back, and the text
+// again the same text.
 std::string to_yaml(const Config& config);
 
 struct ConfigValue {
@@ -541,7 +563,8 @@ struct ConfigValue {
   std::string value;  // as to_yaml() writes it
 };
 
-// What all ranks of a job have to have in common: every field, but those that name something of a host (which the schema says).
+// What all ranks of a job have to have in common: what to_yaml() writes, but for fields that name something of a host (which
+// the schema says).
 std::vector<ConfigValue> shared_values(const Config& config);
 
 // The Markdown of docs/configuration.md: every key with default, rule and meaning.

@@ -3,10 +3,12 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include <spdlog/fmt/fmt.h>
 #include <yaml-cpp/eventhandler.h>
@@ -207,7 +209,8 @@ void check(const Config& config, std::set<std::string> bad,
 
 class Reader {
  public:
-  explicit Reader(std::string origin) : origin_(std::move(origin)) {}
+  Reader(std::string origin, const ModelDirectoryReader& read_directory)
+      : origin_(std::move(origin)), read_directory_(read_directory) {}
 
   void add_document(const std::string& text);
   void add_override(const std::string& text);
@@ -225,6 +228,8 @@ class Reader {
   void add_value(const YAML::Node& node, const Field& field, const std::string& path, int line);
   void assign_given();
   void fill_preset();
+  void fill_from_directory();
+  void take_model(const ModelDirectory& found);
   void check_required();
   void check_all();
   // The message proposes which of `candidates` may have been meant by `misspelt`.
@@ -235,6 +240,7 @@ class Reader {
   }
 
   std::string origin_;
+  const ModelDirectoryReader& read_directory_;
   bool is_readable_ = false;  // the document is a map
   bool in_override_ = false;
   Config config_;
@@ -451,16 +457,77 @@ void Reader::fill_preset() {
   }
 }
 
+// What the directory says that model.from names.
+void Reader::fill_from_directory() {
+  static const std::string key = "model.from";
+  const std::string directory = std::exchange(config_.model.from, {});
+  if (directory.empty()) return;
+  const int line = given_.at(key).line;
+  // Several problems of one directory are told as they are, and not that the shape is missing.
+  const auto refuse = [&](std::vector<ConfigProblem> problems) {
+    bad_.insert(key);
+    found_ += problems.size();
+    problems_.insert(problems_.end(), std::make_move_iterator(problems.begin()), std::make_move_iterator(problems.end()));
+  };
+  if (!config_.model.preset.empty())
+    return refuse({{"model.preset", config_.model.preset, "must be left out with model.from, which gives the shape", "", 0}});
+  if (!read_directory_) {
+    return refuse(
+        {{key, shown(directory),
+          "is for configurations of users: here the model is that of a run, with every key; leave it out", "", line}});
+  }
+  try {
+    const ModelDirectory found = read_directory_(directory);
+    take_model(found);
+    const bool has_tokenizer = std::ranges::any_of(given_, [](const auto& entry) {
+      return entry.first == "data.tokenizer" || entry.first.starts_with("data.sentencepiece.") ||
+             entry.first.starts_with("data.huggingface.");
+    });
+    if (!has_tokenizer) {
+      config_.data.tokenizer = found.tokenizer;
+      config_.data.sentencepiece = found.sentencepiece;
+      config_.data.huggingface = found.huggingface;
+    }
+    if (!given_.contains("train.init_from.path")) config_.train.init_from.path = directory;
+  } catch (const ConfigError& error) {
+    refuse(error.problems().empty() ? std::vector<ConfigProblem>{{key, shown(directory), error.what(), "", line}}
+                                    : error.problems());
+  }
+}
+
+// Its shape, in place of keys that are not given or `auto`. Others must say the same.
+void Reader::take_model(const ModelDirectory& found) {
+  Config theirs;
+  theirs.model = found.model;
+  for (const Field& field : fields()) {
+    if (!field.path.starts_with("model.") || field.path == "model.preset" || field.shorthand || bad_.contains(field.path))
+      continue;
+    const auto given = given_.find(field.path);
+    const Value wanted = field.get(theirs);
+    if (given == given_.end() || is_automatic(field, field.get(config_))) {
+      field.set(config_, wanted);
+    } else if (const std::string text = yaml_text(wanted, field.automatic);
+               text != yaml_text(field.get(config_), field.automatic)) {
+      bad_.insert(field.path);
+      report(field.path, shown(given->second.node),
+             fmt::format("must be {}, as of {}, which model.from names: leave it out", text, found.file), given->second.line);
+    }
+  }
+}
+
 void Reader::check_required() {
   for (const Field& field : fields()) {
     const Value value = field.get(config_);
     const bool is_known = given_.contains(field.path) || (field.rule.broken(value).empty() && !is_automatic(field, value));
     if (field.presence != Presence::required || is_known) continue;
     const bool is_model = field.path.starts_with("model.");
-    const bool named_preset = is_model && bad_.contains("model.preset");  // its misspelling is already reported
+    // What is wrong with these is already reported.
+    const bool named_model = is_model && (bad_.contains("model.preset") || bad_.contains("model.from"));
     bad_.insert(field.path);
-    if (!named_preset)
-      report(field.path, "", fmt::format("is required{}: {}", is_model ? " without model.preset" : "", field.rule.words), 0);
+    if (!named_model) {
+      report(field.path, "",
+             fmt::format("is required{}: {}", is_model ? " without model.preset or model.from" : "", field.rule.words), 0);
+    }
   }
 }
 
@@ -478,6 +545,7 @@ Config Reader::finish() {
   if (is_readable_) {
     assign_given();
     fill_preset();
+    fill_from_directory();
     check_required();
     check_all();
   }
@@ -514,15 +582,16 @@ std::vector<ConfigProblem> problems_of(const Config& config) {
   return problems;
 }
 
-Config parse_config(const std::string& yaml, const std::vector<std::string>& overrides, const std::string& origin) {
-  config::Reader reader(origin);
-  reader.add_document(yaml);
-  for (const std::string& text : overrides) reader.add_override(text);
-  return reader.finish();
+Config parse_config(const std::string& yaml, const std::vector<std::string>& overrides, const std::string& origin,
+                    const ModelDirectoryReader& reader) {
+  config::Reader given(origin, reader);
+  given.add_document(yaml);
+  for (const std::string& text : overrides) given.add_override(text);
+  return given.finish();
 }
 
-Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse_config(read_text(path, most_config_bytes), overrides, path);
+Config load_config(const std::string& path, const std::vector<std::string>& overrides, const ModelDirectoryReader& reader) {
+  return parse_config(read_text(path, most_config_bytes), overrides, path, reader);
 }
 
 }  // namespace plait

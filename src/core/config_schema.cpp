@@ -373,6 +373,9 @@ class Keys : public Rules {
     return field;
   }
 
+  // It stands for other keys.
+  static void shorthand(Field& field) { field.shorthand = true; }
+
   // Ranks of a job may differ in it. Everything else they have to agree on (launch/agreement.h).
   static Field& per_host(Field& field) {
     field.per_host = true;

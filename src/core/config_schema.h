@@ -51,7 +51,8 @@ struct Field {
   std::optional<std::int64_t> automatic = {};  // `auto` may stand for the number, and is this in the struct
   bool planned = false;                        // `auto` (of a name: "auto") is decided by the planner, before anything runs
   std::function<FileValue(const std::string& path)> open = {};  // reads the file that may be given instead of a name
-  bool per_host = false;  // it names something of the host that a rank is on, so ranks of a job may differ in it
+  bool per_host = false;   // it names something of the host that a rank is on, so ranks of a job may differ in it
+  bool shorthand = false;  // it stands for other keys, which are filled in when it is read: never written
 };
 
 struct Section {

@@ -112,6 +112,7 @@ std::string to_yaml(const Config& config) {
   std::string text;
   std::vector<std::string> open;  // the sections the previous line was in
   for (const config::Field& field : config::fields()) {
+    if (field.shorthand) continue;
     const std::vector<std::string> path = config::components(field.path);
     std::size_t common = 0;
     while (common < open.size() && common + 1 < path.size() && open[common] == path[common]) ++common;
@@ -128,7 +129,8 @@ std::string to_yaml(const Config& config) {
 std::vector<ConfigValue> shared_values(const Config& config) {
   std::vector<ConfigValue> values;
   for (const config::Field& field : config::fields()) {
-    if (!field.per_host) values.push_back({field.path, config::yaml_text(field.get(config), field.automatic)});
+    if (!field.per_host && !field.shorthand)
+      values.push_back({field.path, config::yaml_text(field.get(config), field.automatic)});
   }
   return values;
 }

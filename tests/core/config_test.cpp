@@ -13,12 +13,15 @@
 
 #include "core/config_error.h"
 #include "core/error.h"
+#include "core/error_of.h"
 #include "test_paths.h"
 
 namespace plait {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr const char* minimal = R"(
@@ -225,6 +228,63 @@ TEST(Config, AGivenKeyWinsOverThePreset) {
   EXPECT_EQ(model.hidden, 768);
   EXPECT_FALSE(model.tie_embeddings);
   EXPECT_EQ(model.vocab, 0);
+}
+
+// What a directory says, without one.
+ModelDirectory some_model(const std::string& directory) {
+  ModelDirectory found;
+  found.file = directory + "/config.json";
+  found.model.layers = 3, found.model.hidden = 12, found.model.heads = 4, found.model.kv_heads = 2, found.model.head_dim = 6;
+  found.model.ffn = 20, found.model.vocab = 300;
+  found.model.norm = NormKind::rms_norm, found.model.norm_epsilon = 1e-6, found.model.mlp = Mlp::swiglu;
+  found.model.position = Position::rope, found.model.bias = false, found.model.rope_scaling.factor = 8;
+  found.tokenizer = "huggingface", found.huggingface.file = directory + "/tokenizer.json";
+  return found;
+}
+
+TEST(Config, AModelDirectoryFillsTheKeysThatItStandsFor) {
+  const std::string text = "model: {from: some/dir}\ndata: {train: [a]}\ntrain: {steps: 1, global_batch: 1, micro_batch: 1}\n";
+  const auto read = [&](const std::vector<std::string>& overrides) { return parse_config(text, overrides, "c", some_model); };
+  const Config config = read({});
+  EXPECT_EQ(config.model.layers, 3);
+  EXPECT_EQ(config.model.head_dim, 6);
+  EXPECT_EQ(config.model.norm, NormKind::rms_norm);
+  EXPECT_EQ(config.model.norm_epsilon, 1e-6);
+  EXPECT_FALSE(config.model.bias);
+  EXPECT_EQ(config.model.rope_scaling.factor, 8);
+  EXPECT_EQ(config.data.tokenizer, "huggingface");
+  EXPECT_EQ(config.data.huggingface.file, "some/dir/tokenizer.json");
+  EXPECT_EQ(config.train.init_from.path, "some/dir");
+  const std::string yaml = to_yaml(config);
+  EXPECT_EQ(yaml.find(" from:"), std::string::npos) << yaml;
+  EXPECT_EQ(to_yaml(parse_config(yaml)), yaml) << "without the directory";
+
+  EXPECT_EQ(read({"data.tokenizer=bytes"}).data.tokenizer, "bytes");
+  EXPECT_EQ(read({"data.tokenizer=bytes"}).data.huggingface.file, "");
+  EXPECT_EQ(read({"data.tokenizer={file: b.json}"}).data.huggingface.file, "b.json");
+  EXPECT_EQ(read({"train.init_from.path=runs/a"}).train.init_from.path, "runs/a");
+  EXPECT_EQ(read({R"(train.init_from.path="")"}).train.init_from.path, "") << "from the seed";
+  EXPECT_EQ(read({"model.kv_heads=auto", "model.layers=3", "model.norm_epsilon=0.000001"}).model.kv_heads, 2);
+  EXPECT_EQ(read({"model.from=other"}).train.init_from.path, "other");
+}
+
+TEST(Config, WhatAModelDirectoryStandsForIsNotGivenAnotherValue) {
+  const std::string text =
+      "model: {from: some/dir, kv_heads: 4,\n  rope_scaling: {factor: 2}}\n"
+      "data: {train: [a]}\ntrain: {steps: 1, global_batch: 1, micro_batch: 1}\n";
+  const auto refused = [&](const std::vector<std::string>& overrides, const ModelDirectoryReader& reader) {
+    return error_of<ConfigError>([&] { parse_config(text, overrides, "c", reader); });
+  };
+  const std::string words = refused({}, some_model);
+  EXPECT_THAT(words, HasSubstr("2 problems"));
+  EXPECT_THAT(words, HasSubstr("model.kv_heads=4 (line 1): must be 2, as of some/dir/config.json, which model.from names"));
+  EXPECT_THAT(words, HasSubstr("model.rope_scaling.factor=2 (line 2): must be 8"));
+  EXPECT_THAT(refused({"model.preset=tiny"}, some_model), HasSubstr("model.preset=tiny: must be left out with model.from"));
+  EXPECT_THAT(refused({}, nullptr), HasSubstr("model.from=some/dir (line 1): is for configurations of users"));
+  const auto broken = [](const std::string&) -> ModelDirectory {
+    throw ConfigError({{"d/config.json: x", "1", "is odd", "", 0}});
+  };
+  EXPECT_THAT(refused({}, broken), AllOf(HasSubstr("1 problem "), HasSubstr("d/config.json: x=1: is odd")));
 }
 
 TEST(Config, KnowsWhatAutoLeavesToThePlanner) {
