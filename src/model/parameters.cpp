@@ -177,9 +177,28 @@ std::vector<Parameter> parameters(const ModelShape& shape) {
   return parameters(shape, {}, all);
 }
 
+std::vector<ElementBlock> whole_blocks(const TensorPart& part, std::int64_t first, std::int64_t count) {
+  std::vector<ElementBlock> blocks;
+  const std::int64_t end = first + count, width = part.columns;
+  for (const TensorPart::Rows& rows : part.rows) {
+    const std::int64_t rows_end = std::min(end, (rows.first + rows.count) * width);
+    for (std::int64_t at = std::max(first, rows.first * width); at < rows_end;) {
+      // A range may begin and end within a row.
+      const std::int64_t row = at / width, column = at % width;
+      const bool is_whole = column == 0 && rows_end - at >= width;
+      blocks.push_back({.first = at,
+                        .row = rows.whole_first + row - rows.first,
+                        .rows = is_whole ? (rows_end - at) / width : 1,
+                        .column = part.column_first + column,
+                        .columns = is_whole ? width : std::min(rows_end - at, width - column)});
+      at += blocks.back().elements();
+    }
+  }
+  return blocks;
+}
+
 std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, std::int64_t count) {
   std::vector<ElementRun> runs;
-  const std::int64_t end = first + count;
   const auto add = [&](std::int64_t here, std::int64_t there, std::int64_t elements) {
     if (!runs.empty() && runs.back().whole_first + runs.back().count == there) {
       runs.back().count += elements;
@@ -187,15 +206,14 @@ std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, s
       runs.push_back({here, there, elements});
     }
   };
-  for (const TensorPart::Rows& rows : part.rows) {
-    const std::int64_t rows_end = (rows.first + rows.count) * part.columns;
-    for (std::int64_t at = std::max(first, rows.first * part.columns); at < std::min(end, rows_end);) {
-      const std::int64_t row = at / part.columns, column = at % part.columns;
-      const bool whole_rows = part.columns == part.whole_columns;
-      const std::int64_t elements = whole_rows ? std::min(end, rows_end) - at : std::min(end - at, part.columns - column);
-      add(at, (rows.whole_first + row - rows.first) * part.whole_columns + part.column_first + column, elements);
-      at += elements;
+  for (const ElementBlock& block : whole_blocks(part, first, count)) {
+    const std::int64_t there = block.row * part.whole_columns + block.column;
+    if (block.columns == part.whole_columns) {
+      add(block.first, there, block.elements());
+      continue;
     }
+    for (std::int64_t row = 0; row < block.rows; ++row)
+      add(block.first + row * block.columns, there + row * part.whole_columns, block.columns);
   }
   return runs;
 }

@@ -49,6 +49,15 @@ std::vector<Parameter> parameters(const ModelShape& shape, const TensorSplit& sp
 // All of them, whole.
 std::vector<Parameter> parameters(const ModelShape& shape);
 
+// Elements [first, first + count) of a rank's part, as rectangles of the whole tensor, in order. Those of one are consecutive
+// here, row by row.
+struct ElementBlock {
+  std::int64_t first = 0;                                   // here
+  std::int64_t row = 0, rows = 0, column = 0, columns = 0;  // there: rows [row, row + rows), columns [column, column + columns)
+  std::int64_t elements() const { return rows * columns; }
+};
+std::vector<ElementBlock> whole_blocks(const TensorPart& part, std::int64_t first, std::int64_t count);
+
 // Elements [first, first + count) of a rank's part, as runs of consecutive elements of the whole tensor, in order.
 struct ElementRun {
   std::int64_t first = 0, whole_first = 0, count = 0;
