@@ -12,6 +12,7 @@
 #include "core/milliseconds_of.h"
 #include "core/units.h"
 #include "launch/calibration_cache.h"
+#include "train/trained_model.h"
 
 namespace plait {
 namespace {
@@ -76,7 +77,7 @@ void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** 
   command->add_flag("--json", o->json, "One JSON document on stdout");
   add_rank_options(*command, o->request.ranks, o->timeout_s);
   command->callback([o, &status, argc, argv] {
-    o->request.config = load_config(o->config, o->set);
+    o->request.config = load_config(o->config, o->set, train::read_model_directory);
     o->request.communication = !o->segments_only;
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     if (o->request.ranks.processes) throw ConfigError("bench calibrate: ranks are always threads; leave out --processes");

@@ -13,6 +13,7 @@
 #include "parallel/ledger_json.h"
 #include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"
+#include "train/trained_model.h"
 
 namespace plait {
 namespace {
@@ -27,7 +28,7 @@ struct StepOptions {
 
 Config configuration(const StepOptions& o) {
   if (o.config.empty() == o.model.empty()) throw ConfigError("bench step: give either --config FILE or --model PRESET");
-  if (!o.config.empty()) return load_config(o.config, o.set);
+  if (!o.config.empty()) return load_config(o.config, o.set, train::read_model_directory);
   const std::int64_t data = o.ranks > 0 ? o.ranks : std::max(1, cuda_device_count());
   return parse_config(fmt::format("run: {{name: bench}}\n"
                                   "model: {{preset: {}}}\n"

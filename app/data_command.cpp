@@ -17,6 +17,7 @@
 #include "data/dataset.h"
 #include "data/files.h"
 #include "data/pack.h"
+#include "train/trained_model.h"
 
 namespace plait {
 namespace {
@@ -156,7 +157,7 @@ struct BatchesArguments {
 
 // The samples of the first steps, in the order in which a run takes them, whatever its layout.
 void write_batches(const BatchesArguments& a) {
-  const Config config = load_config(a.config, a.set);
+  const Config config = load_config(a.config, a.set, train::read_model_directory);
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
   const auto dataset = data::open_dataset(config, *tokenizer, std::max(config.model.vocab, tokenizer->vocab()));
   const std::int64_t batch = config.train.global_batch, length = config.data.sequence_length;

@@ -1,4 +1,4 @@
-// plait eval RUN_OR_CHECKPOINT [--data FILES ...] [--tokens FILE --logits OUT] [--layout LAYOUT] [--json]
+// plait eval WEIGHTS [--data FILES ...] [--tokens FILE --logits OUT] [--layout LAYOUT] [--json]
 #include <spdlog/fmt/fmt.h>
 
 #include <charconv>
@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/run_directory.h"
 #include "commands.h"
 #include "core/config.h"
 #include "core/config_schema.h"
@@ -16,6 +15,7 @@
 #include "launch/agreement.h"
 #include "launch/job_planning.h"
 #include "train/evaluation.h"
+#include "train/trained_model.h"
 #include "verify/layouts.h"
 
 namespace plait {
@@ -41,7 +41,7 @@ std::int64_t last_of(const std::vector<std::string>& overrides, std::string_view
 }
 
 Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
-  const Config trained = checkpoint::load_config_of(run);
+  const Config trained = train::trained_config(run);
   std::vector<std::string> overrides = verify::serial_overrides();
   overrides.push_back("train.micro_batch=" + std::to_string(std::max<std::int64_t>(1, trained.train.micro_batch)));
   // The table of positions has the rows it was trained with, whatever the windows.
@@ -62,7 +62,7 @@ Config config_of(const EvalOptions& o, const std::filesystem::path& run) {
   overrides.insert(overrides.end(), o.set.begin(), o.set.end());
   const std::int64_t batch = last_of(overrides, "train.micro_batch", 1) * last_of(overrides, "parallel.data", 1);
   overrides.push_back("train.global_batch=" + std::to_string(batch));
-  return checkpoint::load_config_of(run, overrides);
+  return train::trained_config(run, overrides);
 }
 
 void print(const train::DataSetLoss& loss) {
@@ -76,7 +76,9 @@ void print(const train::DataSetLoss& loss) {
 void add_eval_command(CLI::App& app, int& status, int argc, char** argv) {
   auto o = std::make_shared<EvalOptions>();
   CLI::App* command = app.add_subcommand("eval", "Loss of a trained model over a data set, or its logits of given tokens");
-  command->add_option("RUN_OR_CHECKPOINT", o->weights, "A run directory, whose newest checkpoint is taken, or a checkpoint")
+  command
+      ->add_option("WEIGHTS", o->weights,
+                   "A run directory, whose newest checkpoint is taken, a checkpoint, or a model of Hugging Face transformers")
       ->required();
   CLI::Option* data = command->add_option("--data", o->data, "Files, as data.validation takes them; by default the run's own")
                           ->type_name("FILES");

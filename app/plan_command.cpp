@@ -26,6 +26,7 @@
 #include "plan/simulation/simulated_trace.h"
 #include "train/report/accuracy.h"
 #include "train/report/progress_text.h"
+#include "train/trained_model.h"
 
 namespace plait {
 namespace {
@@ -49,7 +50,7 @@ struct Plan {
 };
 
 Plan make_plan(const PlanOptions& o) {
-  const Config config = load_config(o.config, o.set);
+  const Config config = load_config(o.config, o.set, train::read_model_directory);
   const std::int64_t vocab = data::vocabulary(config);
   Plan plan{.sited = plan_on_site(config, vocab, o.wish), .programs = {}};
   plan.programs = parallel::training_programs(plan.stages());

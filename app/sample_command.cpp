@@ -1,4 +1,4 @@
-// plait sample RUN_DIR --prompt TEXT
+// plait sample WEIGHTS --prompt TEXT
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -13,7 +13,8 @@ void add_sample_command(CLI::App& app, int& status) {
   auto request = std::make_shared<train::SampleRequest>();
   auto cpu = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("sample", "Generate text with a trained model");
-  command->add_option("RUN_DIR", request->run_dir, "A run directory, or one of its checkpoints")->required();
+  command->add_option("WEIGHTS", request->weights, "A run directory, a checkpoint, or a model of Hugging Face transformers")
+      ->required();
   command->add_option("--prompt", request->prompt, "Text to continue")->required();
   command->add_option("--tokens", request->tokens, "Tokens to generate")->capture_default_str()->check(CLI::PositiveNumber);
   command->add_option("--temperature", request->temperature, "0: always the likeliest token")

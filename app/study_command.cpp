@@ -23,6 +23,7 @@
 #include "study_commands.h"
 #include "topology/topology_json.h"
 #include "train/report/status_line.h"
+#include "train/trained_model.h"
 
 namespace plait {
 namespace {
@@ -105,7 +106,7 @@ int run(const StudyOptions& o) {
     return measure_and_finish(o.resume, o);
   }
   if (o.config.empty()) throw ConfigError("study: give a configuration file, or --resume DIR");
-  const Config config = load_config(o.config, o.set);
+  const Config config = load_config(o.config, o.set, train::read_model_directory);
   if (!o.only.empty()) study::Expression(o.only, "--only");  // before minutes have passed
   if (!o.slurm.empty()) {
     if (o.simulate || o.dry_run || o.json || !o.only.empty())

@@ -1,4 +1,4 @@
-// plait train CONFIG [--set path=value ...] [--resume RUN_DIR | --init-from RUN_OR_CHECKPOINT [--with-optimizer]] [--plan
+// plait train CONFIG [--set path=value ...] [--resume RUN_DIR | --init-from WEIGHTS [--with-optimizer]] [--plan
 // plan.json]
 #include <spdlog/fmt/fmt.h>
 
@@ -16,6 +16,7 @@
 #include "launch/job_planning.h"
 #include "launch/stop_signals.h"
 #include "plan/report.h"
+#include "train/trained_model.h"
 #include "train/trainer.h"
 
 namespace plait {
@@ -45,8 +46,8 @@ Config given_config(const TrainOptions& options) {
   if (!options.resume.empty() && (!options.init_from.empty() || options.with_optimizer)) {
     throw ConfigError("train: --resume goes on with a run, --init-from starts a new one: give one of the two");
   }
-  if (!options.config.empty()) return load_config(options.config, overrides_of(options));
-  if (!options.init_from.empty()) return checkpoint::load_config_of(options.init_from, overrides_of(options));
+  if (!options.config.empty()) return load_config(options.config, overrides_of(options), train::read_model_directory);
+  if (!options.init_from.empty()) return train::trained_config(options.init_from, overrides_of(options));
   if (options.resume.empty()) throw ConfigError("train: give a configuration file, --resume RUN_DIR or --init-from RUN_DIR");
   return checkpoint::load_run_config(checkpoint::run_directory_of(options.resume), options.set);
 }
@@ -73,7 +74,8 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
   command->add_option("--resume", options->resume,
                       "Continue from the newest checkpoint of a run directory, or from a given checkpoint");
   command->add_option("--init-from", options->init_from,
-                      "Start a new run with the weights of another: of its newest checkpoint, or of a given one");
+                      "Start a new run with the weights of another: of its newest checkpoint, of a given one, or of a model of "
+                      "Hugging Face transformers");
   command->add_flag("--with-optimizer", options->with_optimizer,
                     "With --init-from: take its moments and step count too, and go on at that step");
   command->add_option("--plan", options->plan,

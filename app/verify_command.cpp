@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "train/trained_model.h"
 #include "verify/report_json.h"
 #include "verify/report_junit.h"
 #include "verify/report_table.h"
@@ -26,7 +27,7 @@ int run(const VerifyOptions& o, int argc, char** argv) {
   const verify::ConfigSource source = [&](const std::vector<std::string>& overrides) {
     std::vector<std::string> all = o.set;
     all.insert(all.end(), overrides.begin(), overrides.end());
-    return load_config(o.config, all);
+    return load_config(o.config, all, train::read_model_directory);
   };
   if (!o.job.empty()) {
     const verify::VerifyJob job = verify::verify_job_from(o.job);

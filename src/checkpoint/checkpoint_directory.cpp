@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/huggingface/foreign_weights.h"
 #include "core/error.h"
 #include "core/file.h"
 
@@ -111,11 +112,11 @@ bool is_lone_checkpoint(const std::filesystem::path& path) {
 }
 
 FoundCheckpoint find_weights(const std::filesystem::path& path) {
-  if (!is_lone_checkpoint(path)) return find_checkpoint(path);
+  if (!is_lone_checkpoint(path) && !huggingface::is_model_directory(path)) return find_checkpoint(path);
   const std::filesystem::path directory = std::filesystem::canonical(path);
-  const CheckpointReader reader(directory);
-  reader.verify();
-  return {directory, directory, reader.step()};
+  const auto reader = open_weights(directory);
+  reader->verify();
+  return {directory, directory, reader->step()};
 }
 
 std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& run_dir, std::int64_t step) {

@@ -40,7 +40,8 @@ FoundCheckpoint find_checkpoint(const std::filesystem::path& path);
 // A checkpoint that is in no run directory: a copy, say, under any name.
 bool is_lone_checkpoint(const std::filesystem::path& path);
 
-// As find_checkpoint, for whom only reads: it may be a lone one, which is then `run_dir` too.
+// As find_checkpoint, for whom only reads weights (open_weights() in weights_reader.h): it may be a lone checkpoint, or a model
+// of transformers. Either is then `run_dir` too.
 FoundCheckpoint find_weights(const std::filesystem::path& path);
 
 // Renames checkpoints newer than `step` to "abandoned-step-...", which nothing lists or prunes; returns the new names. A run

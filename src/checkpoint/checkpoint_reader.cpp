@@ -1,6 +1,5 @@
 #include "checkpoint/checkpoint_reader.h"
 
-#include <set>
 #include <utility>
 
 #include "checkpoint/checkpoint_directory.h"
@@ -12,16 +11,9 @@ namespace {
 
 constexpr std::uint64_t max_state_bytes = std::uint64_t{256} << 20;
 
-std::string describe(const TensorSpec& spec) {
-  std::string text(to_string(spec.dtype));
-  text += " [";
-  for (std::size_t i = 0; i < spec.shape.size(); ++i) text += (i ? ", " : "") + std::to_string(spec.shape[i]);
-  return text + "]";
-}
-
 }  // namespace
 
-CheckpointReader::CheckpointReader(const std::filesystem::path& directory) : directory_(directory) {
+CheckpointReader::CheckpointReader(const std::filesystem::path& directory) : WeightsReader(directory) {
   const std::filesystem::path state_path = directory / Manifest::file_name;
   const std::string text = read_text(state_path, max_state_bytes);
   manifest_ = parse_manifest(text, state_path);
@@ -35,11 +27,11 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& directory) : dir
 }
 
 void CheckpointReader::refuse_state(const std::string& why) const {
-  throw ConfigError((directory_ / Manifest::file_name).string() + ": in 'state', " + why);
+  throw ConfigError((directory() / Manifest::file_name).string() + ": in 'state', " + why);
 }
 
 void CheckpointReader::open_file(const ManifestFile& entry) {
-  const std::filesystem::path path = directory_ / entry.name;
+  const std::filesystem::path path = directory() / entry.name;
   File file = File::open_read(path);
   const std::uint64_t bytes = file.size();
   if (bytes != entry.bytes) {
@@ -55,9 +47,8 @@ void CheckpointReader::open_file(const ManifestFile& entry) {
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const std::string& name = layout.tensors[i].spec.name;
     if (!entry.tensors.contains(name)) throw ConfigError(path.string() + ": state.json does not list tensor '" + name + "'");
-    if (!tensors_.emplace(name, std::pair(files_.size(), i)).second) {
-      throw ConfigError(path.string() + ": tensor '" + name + "' is in another file as well");
-    }
+    if (!add(layout.tensors[i].spec)) throw ConfigError(path.string() + ": tensor '" + name + "' is in another file as well");
+    places_.emplace(name, std::pair(files_.size(), i));
   }
   files_.push_back({entry.name, std::move(file), std::move(layout)});
 }
@@ -79,47 +70,25 @@ void CheckpointReader::verify() const {
   }
 }
 
-const TensorSpec& CheckpointReader::tensor(std::string_view name) const {
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end()) throw ConfigError(directory_.string() + ": there is no tensor '" + std::string(name) + "'");
-  return files_[found->second.first].layout.tensors[found->second.second].spec;
-}
-
-void CheckpointReader::expect(const std::vector<FileSpec>& files, const std::vector<FileSpec>& others) const {
-  std::vector<ConfigProblem> problems;
-  const auto differs = [&](const std::string& tensor, const std::string& how) {
-    problems.push_back({directory_.string() + ": tensor '" + tensor + "'", "", how, "", 0});
-  };
-  std::set<std::string_view> expected;
-  for (const FileSpec& file : files) {
-    for (const TensorSpec& spec : file.tensors) {
-      expected.insert(spec.name);
-      if (!contains(spec.name)) {
-        differs(spec.name, "missing; the model needs " + describe(spec));
-      } else if (!(tensor(spec.name) == spec)) {
-        differs(spec.name, "is " + describe(tensor(spec.name)) + ", the model needs " + describe(spec));
-      }
-    }
-  }
-  for (const FileSpec& file : others) {
-    for (const TensorSpec& spec : file.tensors) expected.insert(spec.name);
-  }
-  for (const auto& [name, place] : tensors_) {
-    if (!expected.contains(name)) differs(name, "the model has no such tensor");
-  }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-}
-
-void CheckpointReader::read(std::string_view tensor, std::int64_t first, std::int64_t count, void* data) const {
-  const auto found = tensors_.find(tensor);
-  if (found == tensors_.end()) throw ConfigError(directory_.string() + ": there is no tensor '" + std::string(tensor) + "'");
-  const OpenFile& open = files_[found->second.first];
-  const PlacedTensor& placed = open.layout.tensors[found->second.second];
-  const std::int64_t elements = placed.spec.elements();
+void CheckpointReader::read(std::string_view name, std::int64_t first, std::int64_t count, void* data) const {
+  const TensorSpec& spec = tensor(name);
+  const std::int64_t elements = spec.elements();
   require(first >= 0 && count >= 0 && first <= elements && count <= elements - first,
-          "elements outside tensor '" + placed.spec.name + "'");
-  const std::size_t width = size_of(placed.spec.dtype);
-  open.file.read_at(placed.offset + static_cast<std::uint64_t>(first) * width, data, static_cast<std::size_t>(count) * width);
+          "elements outside tensor '" + spec.name + "'");
+  const auto& [file, place] = places_.find(name)->second;
+  const std::size_t width = size_of(spec.dtype);
+  files_[file].file.read_at(files_[file].layout.tensors[place].offset + static_cast<std::uint64_t>(first) * width, data,
+                            static_cast<std::size_t>(count) * width);
+}
+
+void CheckpointReader::read(std::string_view name, const model::ElementBlock& block, void* data) const {
+  const TensorSpec& spec = tensor(name);
+  require_block(spec, block);
+  const std::int64_t columns = spec.columns(), first = block.row * columns + block.column;
+  if (block.columns == columns) return read(name, first, block.elements(), data);
+  const std::size_t row_bytes = static_cast<std::size_t>(block.columns) * size_of(spec.dtype);
+  for (std::int64_t row = 0; row < block.rows; ++row)
+    read(name, first + row * columns, block.columns, static_cast<std::byte*>(data) + static_cast<std::size_t>(row) * row_bytes);
 }
 
 }  // namespace plait::checkpoint

@@ -12,39 +12,31 @@
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/tensor_spec.h"
+#include "checkpoint/weights_reader.h"
 #include "core/file.h"
 
 namespace plait::checkpoint {
 
-// read() and verify() may be called from several threads at once.
-class CheckpointReader {
+class CheckpointReader final : public WeightsReader {
  public:
   // Opens the files and checks everything but the tensors' checksums: state.json's own checksum and version, sizes, headers.
   explicit CheckpointReader(const std::filesystem::path& directory);
 
   // Recomputes every tensor's checksum; reads all bytes once.
-  void verify() const;
+  void verify() const override;
 
-  const std::filesystem::path& directory() const { return directory_; }
-  std::int64_t step() const { return manifest_.step; }
+  std::int64_t step() const override { return manifest_.step; }
   // An object, as given to CheckpointWriter::commit; but its members may be of any type, as anyone may have written the file.
   const nlohmann::ordered_json& state() const { return manifest_.state; }
   // ConfigError naming the file, for a member of state() that is not as it must be.
   [[noreturn]] void refuse_state(const std::string& why) const;
   // state.json's own checksum, 16 hexadecimal digits. It covers the checksum of every tensor: two checkpoints that have it in
   // common hold the same.
-  const std::string& digest() const { return digest_; }
-
-  bool contains(std::string_view tensor) const { return tensors_.find(tensor) != tensors_.end(); }
-  const TensorSpec& tensor(std::string_view name) const;  // ConfigError if there is none
-
-  // Checks that the checkpoint holds exactly these tensors with these shapes and dtypes (files' names do not matter), and of
-  // `others` any or none; the ConfigError lists every difference.
-  void expect(const std::vector<FileSpec>& files, const std::vector<FileSpec>& others = {}) const;
+  const std::string& digest() const override { return digest_; }
 
   // Elements [first, first + count) of a tensor, row-major, in its dtype, into host memory.
   void read(std::string_view tensor, std::int64_t first, std::int64_t count, void* data) const;
+  void read(std::string_view tensor, const model::ElementBlock& block, void* data) const override;
 
  private:
   struct OpenFile {
@@ -54,11 +46,10 @@ class CheckpointReader {
   };
   void open_file(const ManifestFile& entry);
 
-  std::filesystem::path directory_;
   std::string digest_;
   Manifest manifest_;
   std::vector<OpenFile> files_;
-  std::map<std::string, std::pair<std::size_t, std::size_t>, std::less<>> tensors_;
+  std::map<std::string, std::pair<std::size_t, std::size_t>, std::less<>> places_;  // file, and tensor of its layout
 };
 
 }  // namespace plait::checkpoint

@@ -18,6 +18,11 @@ namespace {
 
 constexpr const char* kept_schedule = "schedule.csv";
 
+// A file that the configuration names as the run was started with: the run has a copy of it.
+void take_copy(const std::string& named, std::string& now, const fs::path& copy) {
+  if (!now.empty() && now == named && fs::exists(copy)) now = copy.string();
+}
+
 }  // namespace
 
 fs::path create_run_directory(const RunConfig& run) {
@@ -45,8 +50,12 @@ Config load_run_config(const fs::path& run_dir, const std::vector<std::string>& 
   std::vector<std::string> all;
   if (const fs::path kept = run_dir / kept_schedule; fs::exists(kept))
     all.push_back("parallel.schedule.file=" + config::yaml_text(kept.string(), {}));
+  const Config started = load_config(path.string(), all);
   all.insert(all.end(), overrides.begin(), overrides.end());
-  return load_config(path.string(), all);
+  Config config = overrides.empty() ? started : load_config(path.string(), all);
+  take_copy(started.data.huggingface.file, config.data.huggingface.file, run_dir / "tokenizer.json");
+  take_copy(started.data.sentencepiece.model, config.data.sentencepiece.model, run_dir / "tokenizer.model");
+  return config;
 }
 
 Config load_config_of(const fs::path& path, const std::vector<std::string>& overrides) {

@@ -20,7 +20,8 @@ std::filesystem::path run_directory_of(const std::filesystem::path& path);
 // Keeps what a new run cannot do without: its resolved configuration, and the file that its schedule is from.
 void keep_config(const std::filesystem::path& run_dir, const Config& config);
 
-// The configuration a run was started with. Its schedule is from the file that was kept, whatever has become of the original.
+// The configuration a run was started with. Its schedule and its tokenizer are from the files that were kept, whatever has
+// become of the originals.
 Config load_run_config(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides = {});
 
 // The configuration that a run, or the run that a checkpoint is of, was started with. ConfigError if a lone checkpoint holds

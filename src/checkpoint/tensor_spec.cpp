@@ -12,4 +12,9 @@ std::int64_t TensorSpec::elements() const {
   return count;
 }
 
+std::int64_t TensorSpec::columns() const {
+  const std::int64_t count = elements();
+  return count == 0 ? 0 : count / rows();
+}
+
 }  // namespace plait::checkpoint

@@ -15,6 +15,9 @@ struct TensorSpec {
   std::vector<std::int64_t> shape;  // empty: a scalar
 
   std::int64_t elements() const;  // InternalError when a dim is negative or the product overflows
+  // As a matrix: a vector has one column, and further dims are columns too.
+  std::int64_t rows() const { return shape.empty() ? 1 : shape.front(); }
+  std::int64_t columns() const;
   std::int64_t bytes() const { return elements() * static_cast<std::int64_t>(size_of(dtype)); }
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };

@@ -58,6 +58,8 @@ File File::open_read(const std::filesystem::path& path) { return open(path, O_RD
 
 std::uint64_t File::size() const { return static_cast<std::uint64_t>(status_of(descriptor_, path_).st_size); }
 
+std::int64_t File::changed_at() const { return status_of(descriptor_, path_).st_mtime; }
+
 FileIdentity File::identity() const {
   const struct stat status = status_of(descriptor_, path_);
   return {.device = status.st_dev, .inode = status.st_ino};

@@ -31,6 +31,7 @@ class File {
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const;
+  std::int64_t changed_at() const;  // when its bytes last changed: seconds since 1970, which is what copies keep
   FileIdentity identity() const;
   // Reads all `bytes`. A file that ends early is an error too.
   void read_at(std::uint64_t offset, void* data, std::size_t bytes) const;

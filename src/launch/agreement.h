@@ -24,7 +24,8 @@ struct Fact {
 //   is what copies between hosts keep (cp -p, rsync -t, tar);
 //   of a schedule from a file, a checksum of what it says;
 //   the kind of device, the versions of plait and of the libraries that it computes and communicates with.
-// Does not fail: what is wrong with a file or a device is a fact too, so that the others hear of it.
+// Does not fail: what is wrong with a file or a device is a fact too, so that the others hear of it. Weights that a run starts
+// from are compared where they are loaded (train/run_start.h).
 std::vector<Fact> facts_of(const Config& config);
 
 // Collective over all ranks of the job. Ranks exchange a checksum of their facts, and the facts themselves only where checksums

@@ -5,17 +5,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <numbers>
 #include <numeric>
 
-#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/weights_reader.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "data/tokenizer.h"
 #include "launch/launch.h"
 #include "train/batch_sources.h"
 #include "train/session.h"
+#include "train/trained_model.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -44,20 +46,6 @@ void clear_starts(const data::HostBatchMemory& memory) {
   if (memory.starts) std::fill_n(memory.starts.as<std::int32_t>(), memory.starts.elements(), 0);
 }
 
-// That of the run, or of the configuration where the checkpoint is a copy without its run.
-std::unique_ptr<data::Tokenizer> tokenizer_of(const EvaluationRequest& request) {
-  if (data::has_tokenizer(request.run_dir)) return data::load_tokenizer(request.run_dir);
-  const DataConfig& data = request.job.config.data;
-  if (data.tokenizer == "sentencepiece" && data.sentencepiece.model.empty()) {
-    throw ConfigError(
-        {{request.run_dir.string(), "",
-          "is a copy without its run, which keeps the tokenizer that it trained: give the run, or name a copy of its "
-          "tokenizer.model (--set 'data.sentencepiece={model: FILE}')",
-          "", 0}});
-  }
-  return data::create_tokenizer(request.job.config);
-}
-
 // One rank's part of the job.
 class Evaluation {
  public:
@@ -65,16 +53,16 @@ class Evaluation {
       : request_(request),
         config_(request.job.config),
         rank_(rank),
-        tokenizer_(tokenizer_of(request)),
+        tokenizer_(trained_tokenizer(config_, request.run_dir)),
         session_(config_, tokenizer_->vocab(), rank),
         host_memory_(rank.device) {}
 
   template <typename Work>
   auto run(Work&& work) {
     return session_.run([&] {
-      const checkpoint::CheckpointReader reader(request_.checkpoint);
-      synchronize_load(session_.interpreter(), reader, Restored::weights);
-      step_ = reader.step();
+      const std::unique_ptr<checkpoint::WeightsReader> weights = checkpoint::open_weights(request_.checkpoint);
+      synchronize_load(session_.interpreter(), *weights, Restored::weights);
+      step_ = weights->step();
       session_.interpreter().synchronize_warm_up();
       return work();
     });

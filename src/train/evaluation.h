@@ -43,7 +43,7 @@ struct EvaluationRequest {
   // The layout, train.micro_batch (of which train.global_batch is one per data-parallel rank), data.sequence_length and the
   // data. Logits: data.sequence_length is that of the tokens.
   launch::SettledJob job;
-  std::filesystem::path checkpoint, run_dir;  // the run keeps the tokenizer; a lone checkpoint's is the configuration's
+  std::filesystem::path checkpoint, run_dir;  // see trained_tokenizer()
   std::filesystem::path tokens, logits;       // instead of a data set, if given
   std::vector<std::string> argv;              // of this process, for ranks that are processes
   std::shared_ptr<comm::Rendezvous> joined;

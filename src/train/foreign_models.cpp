@@ -9,15 +9,16 @@
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/huggingface/foreign_weights.h"
 #include "checkpoint/huggingface/weights.h"
 #include "checkpoint/run_directory.h"
 #include "checkpoint/training_tensors.h"
-#include "core/config_schema.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_file.h"
 #include "data/tokenizer.h"
 #include "parallel/rank_plan.h"
+#include "train/trained_model.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -31,6 +32,7 @@ constexpr const char* kept_folder = "huggingface";
 constexpr const char* kept_form = "form.json";
 constexpr std::uint64_t most_form_bytes = 1 << 16;
 constexpr std::uint64_t most_side_bytes = std::uint64_t{1} << 30;
+constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
 
 constexpr std::array side_files{"config.json",
                                 "generation_config.json",
@@ -78,60 +80,21 @@ void copy_side_files(const fs::path& from, const fs::path& to) {
   }
 }
 
-// The configuration of the run that stands for the import: of its keys only the model and the tokenizer mean something.
-std::string config_text(const hf::ForeignModel& foreign, const std::string& name, const std::string& tokenizer) {
-  const ModelConfig& m = foreign.model;
-  const auto flag = [](bool value) { return value ? "true" : "false"; };
-  // Long windows take memory: what is more is asked for (data.sequence_length).
-  const std::int64_t sequence = std::min<std::int64_t>(foreign.positions, 1024);
-  std::string text = fmt::format(
-      "run: {{name: {}}}\n"
-      "model: {{layers: {}, hidden: {}, heads: {}, kv_heads: {}, head_dim: {}, ffn: {}, vocab: {}, norm: {}, norm_epsilon: {}, "
-      "mlp: {}, "
-      "position: {}, rope_base: {}, tie_embeddings: {}, bias: {}, qkv_bias: {}, qk_norm: {}",
-      config::yaml_text(name, {}), m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab, to_string(m.norm),
-      m.norm_epsilon, to_string(m.mlp), to_string(m.position), m.rope_base, flag(m.tie_embeddings), flag(m.bias),
-      flag(m.qkv_bias), flag(m.qk_norm));
-  const RopeScalingConfig& s = m.rope_scaling;
-  text += fmt::format(", rope_scaling: {{factor: {}, low_freq_factor: {}, high_freq_factor: {}, original_max_position: {}}}",
-                      s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_position);
-  if (m.position == Position::learned) text += fmt::format(", max_sequence: {}", m.max_sequence);
-  if (m.window > 0) text += fmt::format(", window: {}, window_layers: [{}]", m.window, fmt::join(m.window_layers, ", "));
-  text += "}\n";
-  text += fmt::format("data: {{train: [YOUR_TEXT], sequence_length: {}, tokenizer: {}}}\n", sequence, tokenizer);
-  text += "train: {steps: 1, global_batch: 1, micro_batch: 1}\n";
-  return text;
-}
-
-// As data.tokenizer names it; and why it is no better.
-std::pair<std::string, std::string> find_tokenizer(const fs::path& model, std::int64_t vocab) {
-  const auto fits = [&](const data::Tokenizer& tokenizer) { return tokenizer.vocab() <= vocab; };
-  const fs::path file = model / "tokenizer.json", pieces = model / "tokenizer.model";
-  std::string why = "there is none that plait knows";
-  if (fs::exists(file)) {
-    try {
-      if (fits(*data::load_huggingface(file))) return {"{file: " + config::yaml_text(file.string(), {}) + "}", ""};
-      why = "its tokenizer has more tokens than its vocabulary";
-    } catch (const ConfigError& error) {
-      why = error.what();
-    }
-  }
-  if (fs::exists(pieces)) {
-    try {
-      if (fits(*data::load_sentencepiece(pieces)))
-        return {"{sentencepiece: {model: " + config::yaml_text(pieces.string(), {}) + "}}", ""};
-    } catch (const ConfigError& error) {
-      why = error.what();
-    }
-  }
-  return {"tokens", why};
-}
-
 // Of what plait trains with, and not with moments.
 std::vector<checkpoint::FileSpec> weight_files(const model::ModelShape& shape) {
   std::vector<checkpoint::FileSpec> files = checkpoint::training_tensors(model::parameters(shape), DType::f32);
   files.resize(1);
   return files;
+}
+
+void copy_tensor(const checkpoint::WeightsReader& from, const checkpoint::TensorSpec& spec, checkpoint::CheckpointWriter& to) {
+  const std::int64_t columns = spec.columns(), at_once = std::max<std::int64_t>(1, elements_at_once / columns);
+  for (std::int64_t row = 0; row < spec.rows(); row += at_once) {
+    const model::ElementBlock block{.row = row, .rows = std::min(at_once, spec.rows() - row), .column = 0, .columns = columns};
+    std::vector<float> values(static_cast<std::size_t>(block.elements()));
+    from.read(spec.name, block, values.data());
+    to.write(spec.name, row * columns, block.elements(), values.data());
+  }
 }
 
 // The form in which an imported run came; nothing of other runs.
@@ -153,18 +116,12 @@ std::optional<hf::StoredForm> kept_form_of(const fs::path& run_dir) {
 }  // namespace
 
 std::vector<std::string> import_model(const ImportRequest& request) {
-  const hf::ForeignModel foreign = hf::read_model(request.model);
-  const model::ModelShape shape = model::resolve_shape(foreign.model, foreign.model.vocab, foreign.positions);
-  const hf::ForeignTensors tensors(request.model);
-  const hf::StoredForm form = hf::check_tensors(tensors, foreign, shape);
-
-  std::vector<std::string> notes;
-  const auto [tokenizer, why] = find_tokenizer(request.model, foreign.model.vocab);
-  if (!why.empty()) notes.push_back("no tokenizer was taken over, so data is token shards (data.tokenizer: tokens): " + why);
-  if (foreign.has_dropout) notes.push_back("its dropout is left out: plait computes none");
+  const hf::ForeignWeights weights(request.model);
+  weights.verify();
+  const FoundModel found = find_model(request.model);
   UnfinishedDirectory unfinished(request.out);
   const fs::path& out = unfinished.path();
-  Config config = parse_config(config_text(foreign, without_slash(request.out).filename().string(), tokenizer));
+  Config config = config_of_model(found, without_slash(request.out).filename().string());
   data::create_tokenizer(config)->save(out);
   // The run's own copy, so that it may be moved.
   if (!config.data.huggingface.file.empty())
@@ -174,21 +131,21 @@ std::vector<std::string> import_model(const ImportRequest& request) {
   checkpoint::keep_config(out, config);
   create_private_directory(out / kept_folder);
   copy_side_files(request.model, out / kept_folder);
-  const nlohmann::ordered_json kept{{"prefix", form.prefix}, {"dtype", to_string(form.dtype)}};
+  const nlohmann::ordered_json kept{{"prefix", weights.form().prefix}, {"dtype", to_string(weights.form().dtype)}};
   write_text_file(out / kept_folder / kept_form, kept.dump(2) + "\n");
 
-  auto writer = checkpoint::CheckpointWriter::begin(out, 0, weight_files(shape));
-  hf::read_parameters(tensors, foreign.family, shape, form,
-                      [&](const std::string& name, std::int64_t first, std::span<const float> values) {
-                        writer.write(name, first, std::ssize(values), values.data());
-                      });
+  const std::vector<checkpoint::FileSpec> files = weight_files(weights.shape());
+  auto writer = checkpoint::CheckpointWriter::begin(out, 0, files);
+  for (const checkpoint::TensorSpec& spec : files.front().tensors) copy_tensor(weights, spec, writer);
   writer.finish();
   writer.commit({{"config", to_yaml(config)}}, 1);
   unfinished.finish();
-  return notes;
+  return found.notes();
 }
 
 std::vector<std::string> export_model(const ExportRequest& request) {
+  if (hf::is_model_directory(request.run_or_checkpoint))
+    throw ConfigError(request.run_or_checkpoint.string() + ": is a model of transformers already");
   const checkpoint::FoundCheckpoint found = checkpoint::find_weights(request.run_or_checkpoint);
   const checkpoint::CheckpointReader reader(found.directory);
   const Config config = checkpoint::load_config_of(found.directory);

@@ -2,14 +2,18 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/huggingface/foreign_weights.h"
 #include "checkpoint/training_tensors.h"
 #include "core/error.h"
 #include "model/parameters.h"
 #include "parallel/rank_plan.h"
 #include "train/learning_rate.h"
+#include "train/trained_model.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -151,15 +155,44 @@ Json lineage_in(const Json& state) {
   return lineage;
 }
 
+// What the weights are, and what is known of how they were trained.
+struct Origin {
+  std::unique_ptr<checkpoint::WeightsReader> reader;
+  std::optional<Config> config;
+  std::shared_ptr<const data::Tokenizer> tokenizer;
+  Json lineage = Json::array();
+  std::vector<std::string> notes;
+};
+
+Origin origin_of(const checkpoint::FoundCheckpoint& found, const Config& config) {
+  Origin origin;
+  if (checkpoint::huggingface::is_model_directory(found.directory)) {
+    origin.reader = checkpoint::open_weights(found.directory);
+    FoundModel model = find_model(found.directory);
+    origin.config = config_of_model(model, "model");
+    if (model.no_tokenizer.empty()) origin.tokenizer = data::create_tokenizer(*origin.config);
+    // Whoever gives a tokenizer does not miss it.
+    if (data::has_text(config.data.tokenizer)) model.no_tokenizer.clear();
+    origin.notes = model.notes();
+    return origin;
+  }
+  auto reader = std::make_unique<checkpoint::CheckpointReader>(found.directory);
+  origin.config = config_in(reader->state());
+  if (data::has_tokenizer(found.run_dir)) origin.tokenizer = data::load_tokenizer(found.run_dir);
+  origin.lineage = lineage_in(reader->state());
+  origin.reader = std::move(reader);
+  return origin;
+}
+
 // The type of the stored weights.
-DType stored_type(const checkpoint::CheckpointReader& reader, const std::vector<model::Parameter>& parameters) {
+DType stored_type(const checkpoint::WeightsReader& reader, const std::vector<model::Parameter>& parameters) {
   for (const model::Parameter& parameter : parameters) {
     if (reader.contains(parameter.name)) return reader.tensor(parameter.name).dtype;
   }
   return DType::f32;
 }
 
-void compare_contents(const Config& config, const checkpoint::CheckpointReader& reader,
+void compare_contents(const Config& config, const checkpoint::WeightsReader& reader,
                       const std::vector<model::Parameter>& parameters, Comparison& comparison) {
   const std::string name = reader.directory().string();
   const bool wide = parallel::master_type(config) == DType::f64, stored_wide = stored_type(reader, parameters) == DType::f64;
@@ -187,15 +220,17 @@ InitialWeights open_initial_weights(const Config& config) {
   InitialWeights weights;
   weights.checkpoint = checkpoint::find_weights(wanted.path);
   weights.checkpoint.directory = std::filesystem::canonical(weights.checkpoint.directory);
-  const checkpoint::CheckpointReader reader(weights.checkpoint.directory);
+  const Origin origin = origin_of(weights.checkpoint, config);
+  const checkpoint::WeightsReader& reader = *origin.reader;
+  weights.notes = origin.notes;
   Comparison comparison(weights.checkpoint.directory.string());
 
   const std::filesystem::path& run_dir = weights.checkpoint.run_dir;
-  const std::shared_ptr<const data::Tokenizer> theirs = data::has_tokenizer(run_dir) ? data::load_tokenizer(run_dir) : nullptr;
+  const std::shared_ptr<const data::Tokenizer>& theirs = origin.tokenizer;
   weights.tokenizer = common_tokenizer(config, theirs, run_dir, comparison, weights.notes);
   const model::ModelShape shape =
       model::resolve_shape(config.model, weights.tokenizer ? weights.tokenizer->vocab() : 1, config.data.sequence_length);
-  const std::optional<Config> before = config_in(reader.state());
+  const std::optional<Config>& before = origin.config;
   if (before) {
     // Where the vocabulary follows from the tokenizer and that is not known, the tensors tell.
     const std::int64_t vocab = before->model.vocab > 0 ? before->model.vocab : theirs ? theirs->vocab() : shape.vocab;
@@ -227,7 +262,7 @@ InitialWeights open_initial_weights(const Config& config) {
                     {"step", reader.step()},
                     {"optimizer", wanted.optimizer},
                     {"digest", reader.digest()},
-                    {"lineage", lineage_in(reader.state())}};
+                    {"lineage", origin.lineage}};
   return weights;
 }
 

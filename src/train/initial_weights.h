@@ -1,4 +1,5 @@
-// The weights that a new run takes from another (train.init_from): whether they are weights of its model and its tokens.
+// The weights that a new run takes from another, or from a model of transformers (train.init_from): whether they are weights of
+// its model and its tokens.
 #pragma once
 
 #include <memory>
@@ -13,10 +14,10 @@
 namespace plait::train {
 
 struct InitialWeights {
-  checkpoint::FoundCheckpoint checkpoint;
+  checkpoint::FoundCheckpoint checkpoint;            // or that model: checkpoint::find_weights()
   std::shared_ptr<const data::Tokenizer> tokenizer;  // of the new run: the other run's, wherever both have one
   // {"checkpoint": absolute path, "step", "optimizer": whether moments and step count are taken, "digest":
-  // CheckpointReader::digest(), "lineage": [the same, without lineage, of the run that the checkpoint is of, then of that one's
+  // WeightsReader::digest(), "lineage": [the same, without lineage, of the run that the checkpoint is of, then of that one's
   // origin, ...]}
   nlohmann::ordered_json record;
   std::vector<std::string> notes;  // differences that are allowed, for the user to see

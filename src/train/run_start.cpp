@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t longest_path = 4096;
+constexpr std::size_t longest_path = 4096, longest_digest = 16;
 
 // Takes the lock of a run's directory, before anything in it is read or written.
 using Own = std::function<void(const fs::path& run_dir)>;
@@ -35,6 +35,7 @@ RunStart resume_run(const fs::path& path, const Own& own, RunOrigin& origin) {
   if (!has_sample_record(reader)) refuse_unrecorded_order(reader);
   return {.run_dir = found.run_dir,
           .checkpoint = found.directory,
+          .digest = reader.digest(),
           .resumed = true,
           .step = found.step,
           .samples = samples_taken(reader)};
@@ -66,6 +67,7 @@ RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin
   RunStart start = new_run(config, *weights.tokenizer, own);
   write_text_file(start.run_dir / "init_from.json", weights.record.dump(2) + "\n");
   start.checkpoint = weights.checkpoint.directory;
+  start.digest = weights.record.at("digest").get<std::string>();
   if (optimizer) start.step = weights.checkpoint.step;
   start.samples = samples;
   start.restored = optimizer ? Restored::everything : Restored::weights;
@@ -83,6 +85,7 @@ RunStart initialized_run(const Config& config, const Own& own, RunOrigin& origin
 void to_json(nlohmann::ordered_json& json, const RunStart& start) {
   json = {{"run_dir", start.run_dir.string()},
           {"checkpoint", start.checkpoint.string()},
+          {"digest", start.digest},
           {"resumed", start.resumed},
           {"weights_only", start.restored == Restored::weights},
           {"step", start.step},
@@ -93,6 +96,7 @@ void from_json(const nlohmann::ordered_json& json, RunStart& start) {
   comm::Fields fields(json);
   start.run_dir = fields.text("run_dir", longest_path);
   start.checkpoint = fields.text("checkpoint", longest_path);
+  start.digest = fields.text("digest", longest_digest);
   start.resumed = fields.flag("resumed");
   start.restored = fields.flag("weights_only") ? Restored::weights : Restored::everything;
   start.step = fields.integer("step", 0, std::numeric_limits<std::int64_t>::max());

@@ -18,7 +18,8 @@ namespace plait::train {
 // What all ranks have to know of it; rank 0 decides and tells.
 struct RunStart {
   std::filesystem::path run_dir;
-  std::filesystem::path checkpoint;          // to load; empty: weights from the seed
+  std::filesystem::path checkpoint;          // to load, or a model of transformers; empty: weights from the seed
+  std::string digest;                        // of those weights (checkpoint/weights_reader.h), as rank 0 finds them
   bool resumed = false;                      // the checkpoint is of this very run
   Restored restored = Restored::everything;  // what is taken from the checkpoint
   std::int64_t step = 0;                     // updates done

@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/run_directory.h"
+#include "checkpoint/weights_reader.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "core/utf8.h"
 #include "data/tokenizer.h"
 #include "launch/launch.h"
 #include "train/session.h"
+#include "train/trained_model.h"
 #include "train/training_checkpoint.h"
 
 namespace plait::train {
@@ -74,20 +75,20 @@ void generate(const SampleRequest& request, const Config& config, const data::To
 }  // namespace
 
 void sample(const SampleRequest& request, Device device, const std::function<void(const std::string&)>& on_text) {
-  const checkpoint::FoundCheckpoint found = checkpoint::find_checkpoint(request.run_dir);
-  Config config = checkpoint::load_run_config(found.run_dir);
+  const checkpoint::FoundCheckpoint found = checkpoint::find_weights(request.weights);
+  Config config = trained_config(found.directory);
   config.parallel = {};
   config.parallel.data = 1;
   config.train.global_batch = config.train.micro_batch = 1;
   config.data.documents = Documents::joined;  // the prompt and what follows it
-  const std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(found.run_dir);
+  const std::unique_ptr<data::Tokenizer> tokenizer = trained_tokenizer(config, found.run_dir);
 
   launch::LaunchPlan alone;
   alone.devices = {device};
   const auto body = [&](launch::RankContext& rank) {
     Session session(config, tokenizer->vocab(), rank);
     session.run([&] {
-      synchronize_load(session.interpreter(), checkpoint::CheckpointReader(found.directory), Restored::weights);
+      synchronize_load(session.interpreter(), *checkpoint::open_weights(found.directory), Restored::weights);
       generate(request, config, *tokenizer, session.interpreter(), on_text);
     });
   };

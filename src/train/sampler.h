@@ -11,7 +11,7 @@
 namespace plait::train {
 
 struct SampleRequest {
-  std::filesystem::path run_dir;  // a run directory, or one of its checkpoints
+  std::filesystem::path weights;  // a run, a checkpoint, or a model of transformers
   std::string prompt;
   std::int64_t tokens = 200;
   double temperature = 0.8;  // 0: always the likeliest token

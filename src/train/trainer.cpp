@@ -7,11 +7,14 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/run_lock.h"
+#include "checkpoint/weights_reader.h"
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -276,10 +279,17 @@ class Trainer {
 
   void load() {
     runtime::Interpreter& interpreter = session_.interpreter();
-    const checkpoint::CheckpointReader checkpoint(start_.checkpoint);
-    if (start_.continues()) compare_samples(checkpoint);
-    synchronize_load(interpreter, checkpoint, start_.restored);
-    if (start_.continues()) adopt_choices(checkpoint);
+    const std::unique_ptr<checkpoint::WeightsReader> weights = checkpoint::open_weights(start_.checkpoint);
+    if (weights->digest() != start_.digest) {
+      throw ConfigError(
+          fmt::format("{}: holds other weights here than on rank 0: copies of them have to be the same, times of "
+                      "last change included (cp -p, rsync -t)",
+                      start_.checkpoint.string()));
+    }
+    std::optional<checkpoint::CheckpointReader> before;
+    if (start_.continues()) compare_samples(before.emplace(start_.checkpoint));
+    synchronize_load(interpreter, *weights, start_.restored);
+    if (before) adopt_choices(*before);
     meeting_.meet("loaded");
     if (rank_.is_main && start_.resumed) {
       for (const fs::path& moved : checkpoint::set_aside_after(start_.run_dir, start_.step))
@@ -472,7 +482,7 @@ class Trainer {
 void print_sample(const Config& config, const fs::path& run_dir, Device device) {
   fmt::print("\nsample, {} tokens after {:?}:\n", config.train.sample_tokens, config.train.sample_prompt);
   SampleRequest request{
-      .run_dir = run_dir, .prompt = config.train.sample_prompt, .tokens = config.train.sample_tokens, .seed = config.run.seed};
+      .weights = run_dir, .prompt = config.train.sample_prompt, .tokens = config.train.sample_tokens, .seed = config.run.seed};
   sample(request, device, [](const std::string& text) {
     fmt::print("{}", text);
     std::fflush(stdout);

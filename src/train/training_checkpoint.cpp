@@ -42,16 +42,6 @@ void for_each_run(const runtime::Interpreter& interpreter, Restored what, Transf
   }
 }
 
-// Calls each(first element of the whole tensor, count, bytes) for the runs of the whole tensor that elements [first, ...) of
-// this rank's part are; `host` holds those elements one after another.
-template <typename Each>
-void for_each_whole_run(const model::Parameter& parameter, std::int64_t first, std::int64_t count, std::byte* host, DType type,
-                        Each each) {
-  for (const model::ElementRun& run : model::whole_runs(parameter.part, first, count)) {
-    each(run.whole_first, run.count, host + static_cast<std::size_t>(run.first - first) * size_of(type));
-  }
-}
-
 std::vector<checkpoint::FileSpec> whole_tensors(const parallel::RankPlan& plan) {
   return checkpoint::training_tensors(model::parameters(plan.sizes.shape), plan.master_type);
 }
@@ -83,10 +73,10 @@ std::optional<checkpoint::CommittedCheckpoint> synchronize_save(runtime::Interpr
                      life.check();
                      stream.copy(staging.data(), memory.data, memory.bytes());
                      stream.synchronize();
-                     for_each_whole_run(parameter, first, memory.elements(), staging.data(), memory.dtype,
-                                        [&](std::int64_t at, std::int64_t count, const std::byte* data) {
-                                          writer->write(tensor, at, count, data);
-                                        });
+                     for (const model::ElementRun& run : model::whole_runs(parameter.part, first, memory.elements())) {
+                       writer->write(tensor, run.whole_first, run.count,
+                                     staging.data() + static_cast<std::size_t>(run.first - first) * size_of(memory.dtype));
+                     }
                    });
     }
     writer->finish();
@@ -114,23 +104,23 @@ std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& chec
   return choices;
 }
 
-void expect_training_tensors(const checkpoint::CheckpointReader& checkpoint, const model::ModelShape& shape, DType dtype,
+void expect_training_tensors(const checkpoint::WeightsReader& weights, const model::ModelShape& shape, DType dtype,
                              Restored what) {
   std::vector<checkpoint::FileSpec> files = checkpoint::training_tensors(model::parameters(shape), dtype);
-  if (what == Restored::everything) return checkpoint.expect(files);
-  checkpoint.expect({files.front()}, {files.begin() + 1, files.end()});
+  if (what == Restored::everything) return weights.expect(files);
+  weights.expect({files.front()}, {files.begin() + 1, files.end()});
 }
 
-void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint, Restored what) {
+void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::WeightsReader& weights, Restored what) {
   const parallel::RankPlan& plan = interpreter.plan();
-  expect_training_tensors(checkpoint, plan.sizes.shape, plan.master_type, what);
-  std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * size_of(plan.master_type));
+  expect_training_tensors(weights, plan.sizes.shape, plan.master_type, what);
+  const std::size_t width = size_of(plan.master_type);
+  std::vector<std::byte> staging(static_cast<std::size_t>(staging_elements) * width);
   const StreamRef stream = interpreter.compute_stream();
   for_each_run(interpreter, what,
                [&](const model::Parameter& parameter, const std::string& tensor, std::int64_t first, View memory) {
-                 for_each_whole_run(
-                     parameter, first, memory.elements(), staging.data(), memory.dtype,
-                     [&](std::int64_t at, std::int64_t count, std::byte* data) { checkpoint.read(tensor, at, count, data); });
+                 for (const model::ElementBlock& block : model::whole_blocks(parameter.part, first, memory.elements()))
+                   weights.read(tensor, block, staging.data() + static_cast<std::size_t>(block.first - first) * width);
                  stream.copy(memory.data, staging.data(), memory.bytes());
                  stream.synchronize();
                });

@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/weights_reader.h"
 #include "runtime/interpreter.h"
 #include "runtime/rank_life.h"
 
@@ -30,12 +31,12 @@ std::vector<std::string> kernel_choices(const checkpoint::CheckpointReader& chec
 enum class Restored { everything, weights };
 
 // Reads this rank's share of the master weights, and of the moments unless `what` is only the weights (moments then stay as
-// they are), and publishes the weights. Collective over the data group.
-void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::CheckpointReader& checkpoint,
+// they are), and publishes the weights; reads nothing else of the tensors. Collective over the data group.
+void synchronize_load(runtime::Interpreter& interpreter, const checkpoint::WeightsReader& weights,
                       Restored what = Restored::everything);
 
-// ConfigError, listing every difference, unless the checkpoint holds that much of a model of this shape.
-void expect_training_tensors(const checkpoint::CheckpointReader& checkpoint, const model::ModelShape& shape, DType dtype,
+// ConfigError, listing every difference, unless there is that much of a model of this shape.
+void expect_training_tensors(const checkpoint::WeightsReader& weights, const model::ModelShape& shape, DType dtype,
                              Restored what);
 
 }  // namespace plait::train

@@ -202,7 +202,7 @@ TEST_F(TrainerTest, SamplesTextFromARun) {
   ASSERT_EQ(train(request({"train.sample_tokens=5", "train.sample_prompt=the"})), 0);
   std::string text;
   SampleRequest sample_request;
-  sample_request.run_dir = run_dir();
+  sample_request.weights = run_dir();
   sample_request.prompt = "the quick brown fox jumps over";  // longer than the context
   sample_request.tokens = 12;
   sample_request.temperature = 0;

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "checkpoint/checksum.h"
+#include "checkpoint/huggingface/transpose.h"
 #include "core/error.h"
 #include "core/json_file.h"
 
@@ -40,19 +42,6 @@ std::vector<std::int64_t> stored_shape(const MappedParameter& mapped, const Piec
 
 std::int64_t columns_of(const MappedParameter& mapped) {
   return mapped.parameter.stored_shape.rank() == 1 ? 1 : mapped.parameter.stored_shape[1];
-}
-
-// [rows, columns] from [columns, rows].
-void transpose(std::span<const float> from, std::int64_t rows, std::int64_t columns, std::span<float> to) {
-  constexpr std::int64_t tile = 32;  // of what stays in the cache
-  for (std::int64_t r0 = 0; r0 < rows; r0 += tile) {
-    for (std::int64_t c0 = 0; c0 < columns; c0 += tile) {
-      for (std::int64_t r = r0; r < std::min(rows, r0 + tile); ++r) {
-        for (std::int64_t c = c0; c < std::min(columns, c0 + tile); ++c)
-          to[static_cast<std::size_t>(r * columns + c)] = from[static_cast<std::size_t>(c * rows + r)];
-      }
-    }
-  }
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -120,7 +109,7 @@ void write_file(const fs::path& path, const std::vector<Stored>& tensors, const 
     if (stored.piece->transposed) {
       const std::vector<float> values = read_stored(checkpoint, name, begin, count);
       std::vector<float> turned(values.size());
-      transpose(values, columns, stored.piece->rows, turned);
+      transpose(values, columns, stored.piece->rows, turned.data(), stored.piece->rows);
       put(file, placed, 0, turned);
       continue;
     }
@@ -168,7 +157,9 @@ ForeignTensors::ForeignTensors(const fs::path& directory) : directory_(directory
 
 void ForeignTensors::add_file(const std::string& name) {
   files_.push_back(File::open_read(directory_ / name));
-  for (PlacedTensor& tensor : read_safetensors_layout(files_.back()).tensors) {
+  SafetensorsLayout layout = read_safetensors_layout(files_.back());
+  identity_ += fmt::format("{} {} {} {}\n", name, layout.file_bytes, files_.back().changed_at(), to_hex(xxh3(layout.header)));
+  for (PlacedTensor& tensor : layout.tensors) {
     const std::string its_name = tensor.spec.name;
     if (!tensors_.emplace(its_name, std::pair(files_.size() - 1, std::move(tensor))).second)
       throw ConfigError(files_.back().path().string() + ": tensor '" + its_name + "' is in another file too");
@@ -192,6 +183,7 @@ void ForeignTensors::read(const std::string& name, std::int64_t first, std::span
   const auto& [file, placed] = tensors_.at(name);
   require(first >= 0 && first + std::ssize(out) <= spec.elements(), "ForeignTensors::read: outside the tensor");
   const std::uint64_t at = placed.offset + static_cast<std::uint64_t>(first) * size_of(spec.dtype);
+  bytes_read_ += out.size() * size_of(spec.dtype);
   if (spec.dtype == DType::f32) return files_[file].read_at(at, out.data(), out.size_bytes());
   if (spec.dtype == DType::bf16) return read_widened<BFloat16>(files_[file], at, out);
   if (spec.dtype == DType::f16) return read_widened<Float16>(files_[file], at, out);
@@ -231,7 +223,7 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
   }
   for (const std::string& name : tensors.names()) {
     // A head that is tied may be stored beside the table it is tied to.
-    const bool tied_head = shape.tie_embeddings && name == "lm_head.weight";
+    const bool tied_head = shape.tie_embeddings && name == head_tensor;
     if (!known.contains(name) && !tied_head && !is_buffer(model.family, name))
       problems.push_back({name, "", "is no tensor of a " + model.family + " of this shape", "", 0});
   }
@@ -242,28 +234,6 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
   }
   if (!problems.empty()) throw ConfigError(problems);
   return form;
-}
-
-void read_parameters(const ForeignTensors& tensors, const std::string& family, const model::ModelShape& shape,
-                     const StoredForm& form, const WritePart& write) {
-  for (const MappedParameter& mapped : map_parameters(family, shape, form.prefix)) {
-    const std::int64_t columns = columns_of(mapped);
-    for (const Piece& piece : mapped.pieces) {
-      const std::int64_t count = piece.rows * columns, begin = piece.first * columns;
-      if (piece.transposed) {
-        std::vector<float> values(static_cast<std::size_t>(count)), turned(values.size());
-        tensors.read(piece.tensor, 0, values);
-        transpose(values, piece.rows, columns, turned);
-        write(mapped.parameter.name, begin, turned);
-        continue;
-      }
-      for (std::int64_t done = 0; done < count; done += elements_at_once) {
-        std::vector<float> values(static_cast<std::size_t>(std::min(elements_at_once, count - done)));
-        tensors.read(piece.tensor, done, values);
-        write(mapped.parameter.name, begin + done, values);
-      }
-    }
-  }
 }
 
 void write_tensors(const CheckpointReader& checkpoint, const std::string& family, const model::ModelShape& shape,

@@ -1,11 +1,12 @@
 // The tensors of a model in the form of transformers, in one safetensors file or in several with an index.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,13 +30,22 @@ class ForeignTensors {
   const TensorSpec& tensor(const std::string& name) const;
   // Elements [first, first + out.size()), as fp32. ConfigError unless the tensor is F32, F16 or BF16.
   void read(const std::string& name, std::int64_t first, std::span<float> out) const;
+  // By read(), since this was made.
+  std::uint64_t bytes_read() const { return bytes_read_; }
+  // A line for each file: its name, size, time of last change and the checksum of its header.
+  const std::string& identity() const { return identity_; }
 
  private:
   void add_file(const std::string& name);
   std::filesystem::path directory_;
+  std::string identity_;
   std::vector<File> files_;
   std::map<std::string, std::pair<std::size_t, PlacedTensor>> tensors_;
+  mutable std::atomic<std::uint64_t> bytes_read_ = 0;
 };
+
+// The output projection, of every family.
+inline const std::string head_tensor = "lm_head.weight";
 
 // The element type of weights that is called so: f32, f16 or bf16. Nothing for any other name.
 std::optional<DType> weight_type_named(std::string_view name);
@@ -49,13 +59,7 @@ struct StoredForm {
 // ConfigError, with every tensor that is missing, is of another shape or belongs to no parameter.
 StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& model, const model::ModelShape& shape);
 
-// Every parameter as plait stores it, in parts: write(name, first element, values). Of one tensor at most is in memory at once
-// where it is stored transposed, else some MiB.
-using WritePart = std::function<void(const std::string& parameter, std::int64_t first, std::span<const float> values)>;
-void read_parameters(const ForeignTensors& tensors, const std::string& family, const model::ModelShape& shape,
-                     const StoredForm& form, const WritePart& write);
-
-// The other way: writes model.safetensors, or model-00001-of-0000N.safetensors with an index where all tensors take more than
+// Writes model.safetensors, or model-00001-of-0000N.safetensors with an index where all tensors take more than
 // `most_bytes` (each file has one tensor at least), into an existing directory. Weights that are stored as fp64 are rounded
 // too. ConfigError naming the tensor and the remedy for a number that is too large for f16.
 void write_tensors(const CheckpointReader& checkpoint, const std::string& family, const model::ModelShape& shape,

@@ -1,0 +1,65 @@
+#include "checkpoint/weights_reader.h"
+
+#include <set>
+#include <utility>
+
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/huggingface/foreign_weights.h"
+#include "core/error.h"
+
+namespace plait::checkpoint {
+namespace {
+
+std::string describe(const TensorSpec& spec) {
+  std::string text(to_string(spec.dtype));
+  text += " [";
+  for (std::size_t i = 0; i < spec.shape.size(); ++i) text += (i ? ", " : "") + std::to_string(spec.shape[i]);
+  return text + "]";
+}
+
+}  // namespace
+
+const TensorSpec& WeightsReader::tensor(std::string_view name) const {
+  const auto found = specs_.find(name);
+  if (found == specs_.end()) throw ConfigError(directory_.string() + ": there is no tensor '" + std::string(name) + "'");
+  return found->second;
+}
+
+void WeightsReader::expect(const std::vector<FileSpec>& files, const std::vector<FileSpec>& others) const {
+  std::vector<ConfigProblem> problems;
+  const auto differs = [&](const std::string& tensor, const std::string& how) {
+    problems.push_back({directory_.string() + ": tensor '" + tensor + "'", "", how, "", 0});
+  };
+  std::set<std::string_view> expected;
+  for (const FileSpec& file : files) {
+    for (const TensorSpec& spec : file.tensors) {
+      expected.insert(spec.name);
+      if (!contains(spec.name)) {
+        differs(spec.name, "missing; the model needs " + describe(spec));
+      } else if (!(tensor(spec.name) == spec)) {
+        differs(spec.name, "is " + describe(tensor(spec.name)) + ", the model needs " + describe(spec));
+      }
+    }
+  }
+  for (const FileSpec& file : others) {
+    for (const TensorSpec& spec : file.tensors) expected.insert(spec.name);
+  }
+  for (const auto& [name, spec] : specs_) {
+    if (!expected.contains(name)) differs(name, "the model has no such tensor");
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+void WeightsReader::require_block(const TensorSpec& spec, const model::ElementBlock& block) {
+  const std::int64_t rows = spec.rows(), columns = spec.columns();
+  require(block.row >= 0 && block.rows >= 0 && block.row <= rows && block.rows <= rows - block.row && block.column >= 0 &&
+              block.columns >= 0 && block.column <= columns && block.columns <= columns - block.column,
+          "a block outside tensor '" + spec.name + "'");
+}
+
+std::unique_ptr<WeightsReader> open_weights(const std::filesystem::path& directory) {
+  if (huggingface::is_model_directory(directory)) return std::make_unique<huggingface::ForeignWeights>(directory);
+  return std::make_unique<CheckpointReader>(directory);
+}
+
+}  // namespace plait::checkpoint

@@ -1,0 +1,58 @@
+// Where a model's weights are read from, by plait's names of the parameters and in any part: a checkpoint
+// (checkpoint_reader.h), or files of transformers (huggingface/foreign_weights.h). Whoever loads weights does not know which.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/tensor_spec.h"
+#include "model/parameters.h"
+
+namespace plait::checkpoint {
+
+// read() and verify() may be called from several threads at once.
+class WeightsReader {
+ public:
+  virtual ~WeightsReader() = default;
+  WeightsReader(const WeightsReader&) = delete;
+  WeightsReader& operator=(const WeightsReader&) = delete;
+
+  const std::filesystem::path& directory() const { return directory_; }
+  // The step that the weights are of.
+  virtual std::int64_t step() const = 0;
+  // 16 hexadecimal digits. Readers of equal weights may differ in it, of different ones they do.
+  virtual const std::string& digest() const = 0;
+  // Checks what opening does not, as it takes reading tensors. ConfigError that names the file and the tensor.
+  virtual void verify() const = 0;
+
+  bool contains(std::string_view tensor) const { return specs_.find(tensor) != specs_.end(); }
+  const TensorSpec& tensor(std::string_view name) const;  // ConfigError if there is none
+
+  // Checks that there are exactly these tensors with these shapes and dtypes (files' names do not matter), and of `others` any
+  // or none; the ConfigError lists every difference.
+  void expect(const std::vector<FileSpec>& files, const std::vector<FileSpec>& others = {}) const;
+
+  // A rectangle of a tensor that is a matrix (a vector has one column), row by row and in its dtype, into host memory. Nothing
+  // else of the tensor is read. `block.first` has no meaning here.
+  virtual void read(std::string_view tensor, const model::ElementBlock& block, void* data) const = 0;
+
+ protected:
+  explicit WeightsReader(std::filesystem::path directory) : directory_(std::move(directory)) {}
+  bool add(const TensorSpec& spec) { return specs_.emplace(spec.name, spec).second; }  // false: there is one of that name
+  // InternalError unless the tensor has that block.
+  static void require_block(const TensorSpec& spec, const model::ElementBlock& block);
+
+ private:
+  std::filesystem::path directory_;
+  std::map<std::string, TensorSpec, std::less<>> specs_;
+};
+
+// Of a directory that find_weights() gave.
+std::unique_ptr<WeightsReader> open_weights(const std::filesystem::path& directory);
+
+}  // namespace plait::checkpoint

@@ -1,0 +1,161 @@
+// Weights that come straight from files of transformers (tests/app/transformers) into any layout's shards.
+#include "checkpoint/huggingface/foreign_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "core/error.h"
+#include "launch/launch.h"
+#include "test_paths.h"
+#include "train/foreign_models.h"
+#include "train/session.h"
+#include "train/trained_model.h"
+#include "train/training_checkpoint.h"
+
+namespace plait::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using huggingface::ForeignWeights;
+
+// gpt2's matrices are stored transposed; qwen2's queries, keys and values apart; mistral is in four files.
+constexpr const char* stored_models[] = {"gpt2", "gpt2-untied", "llama-f16", "llama-bf16", "mistral", "qwen2"};
+fs::path fixture(const std::string& model) { return fs::path(test_paths::source) / "tests/app/transformers" / model; }
+
+class ForeignWeightsOf : public test::InTemporaryDirectory, public testing::WithParamInterface<const char*> {
+ protected:
+  fs::path imported() {
+    train::import_model({.model = fixture(GetParam()), .out = directory_ / "imported"});
+    return directory_ / "imported/checkpoints/step-00000000";
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Families, ForeignWeightsOf, testing::ValuesIn(stored_models), [](const auto& model) {
+  std::string name = model.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+TEST_P(ForeignWeightsOf, EveryBlockIsThatOfTheImportedTensor) {
+  const CheckpointReader whole(imported());
+  const ForeignWeights weights(fixture(GetParam()));
+  for (const model::Parameter& parameter : model::parameters(weights.shape())) {
+    const TensorSpec& spec = whole.tensor(parameter.name);
+    ASSERT_EQ(weights.tensor(parameter.name), spec);
+    const std::int64_t rows = spec.rows(), columns = spec.columns();
+    for (const model::ElementBlock& block :
+         {model::ElementBlock{.row = 0, .rows = rows, .column = 0, .columns = columns},
+          {.row = rows / 3, .rows = rows / 2, .column = 0, .columns = columns},
+          {.row = 0, .rows = rows, .column = columns / 3, .columns = (columns + 1) / 2},
+          {.row = rows / 4, .rows = rows / 2, .column = columns / 2, .columns = columns - columns / 2},
+          {.row = rows - 1, .rows = 1, .column = columns - 1, .columns = 1},
+          {.row = rows, .rows = 0, .column = 0, .columns = columns}}) {
+      std::vector<float> expected(static_cast<std::size_t>(block.elements())), values(expected.size(), -1.0F);
+      whole.read(parameter.name, block, expected.data());
+      const std::uint64_t before = weights.bytes_read();
+      weights.read(parameter.name, block, values.data());
+      ASSERT_EQ(values, expected) << parameter.name << " from row " << block.row << ", column " << block.column;
+      EXPECT_EQ(weights.bytes_read() - before, values.size() * size_of(weights.form().dtype)) << parameter.name;
+    }
+    EXPECT_THROW(weights.read(parameter.name, {.row = 1, .rows = rows, .column = 0, .columns = columns}, nullptr),
+                 InternalError);
+  }
+}
+
+struct ShardedLayout {
+  const char* parallel;
+  int ranks;
+};
+
+// Every rank reads the bytes of the elements that it keeps, and no others.
+TEST_P(ForeignWeightsOf, LoadIntoEveryLayoutAndNobodyReadsMoreThanItKeeps) {
+  const std::string expected = test::read_file(imported() / "model.safetensors");
+  const bool splits_keys = std::string(GetParam()) != "mistral";  // it has one
+  for (const ShardedLayout& layout :
+       {ShardedLayout{"{}", 1}, {"{tensor: 2, pipeline: 2}", 4}, {"{data: 2, zero: 1, pipeline: 2}", 4}}) {
+    if (!splits_keys && std::string(layout.parallel).find("tensor") != std::string::npos) continue;
+    const fs::path run_dir = directory_ / ("run" + std::to_string(layout.ranks) + layout.parallel[1]);
+    fs::create_directories(run_dir);
+    Config config = train::config_of_model(
+        train::find_model(fixture(GetParam())), "run",
+        {std::string("parallel=") + layout.parallel, "launch={device: cpu, ranks: " + std::to_string(layout.ranks) + "}",
+         "train={global_batch: 4, micro_batch: 2}", "data.sequence_length=16"});
+    std::vector<std::uint64_t> read(static_cast<std::size_t>(layout.ranks)), kept(read.size());
+    const auto body = [&](launch::RankContext& rank) {
+      train::Session session(config, config.model.vocab, rank);
+      session.run([&] {
+        const ForeignWeights weights(fixture(GetParam()));
+        train::synchronize_load(session.interpreter(), weights, train::Restored::weights);
+        const auto me = static_cast<std::size_t>(rank.rank);
+        read[me] = weights.bytes_read();
+        for (const auto& piece : session.plan().flat.state_pieces())
+          kept[me] += static_cast<std::uint64_t>(piece.count) * size_of(weights.form().dtype);
+        train::synchronize_save(
+            session.interpreter(), run_dir, 2, nlohmann::ordered_json::object(), 1,
+            [&](const std::string& at) { rank.meeting("save", std::chrono::seconds(60)).meet(at); }, *rank.life);
+      });
+    };
+    ASSERT_EQ(launch::launch(launch::plan_launch(config), body, {}), 0);
+    EXPECT_EQ(read, kept) << layout.parallel;
+    const std::uint64_t all = std::accumulate(read.begin(), read.end(), std::uint64_t{0});
+    if (layout.ranks > 1) {
+      for (const std::uint64_t bytes : read) EXPECT_LT(bytes, all * 2 / 3) << layout.parallel;
+    }
+    EXPECT_EQ(test::read_file(run_dir / "checkpoints/step-00000002/model.safetensors"), expected) << layout.parallel;
+  }
+}
+
+using ForeignWeightsFiles = test::InTemporaryDirectory;
+
+// A head beside the table that it is tied to is left alone where it is equal, and refused where it is not.
+TEST_F(ForeignWeightsFiles, ATiedHeadIsItsTable) {
+  const fs::path with_head = directory_ / "with-head";
+  fs::copy(fixture("gpt2"), with_head);
+  const File from = File::open_read(fixture("gpt2") / "model.safetensors");
+  const SafetensorsLayout before = read_safetensors_layout(from);
+  std::vector<TensorSpec> specs;
+  for (const PlacedTensor& tensor : before.tensors) specs.push_back(tensor.spec);
+  const TensorSpec table = *std::ranges::find(specs, "transformer.wte.weight", &TensorSpec::name);
+  specs.push_back({"lm_head.weight", table.dtype, table.shape});
+  const SafetensorsLayout after = layout_safetensors(specs);
+  fs::remove(with_head / "model.safetensors");
+  const File to = File::create(with_head / "model.safetensors");
+  to.write_at(0, after.header.data(), after.header.size());
+  for (const PlacedTensor& tensor : after.tensors) {
+    const std::string source = tensor.spec.name == "lm_head.weight" ? table.name : tensor.spec.name;
+    std::string bytes(static_cast<std::size_t>(tensor.spec.bytes()), '\0');
+    from.read_at(std::ranges::find(before.tensors, source, [](const auto& t) { return t.spec.name; })->offset, bytes.data(),
+                 bytes.size());
+    to.write_at(tensor.offset, bytes.data(), bytes.size());
+  }
+  ForeignWeights(with_head).verify();
+  EXPECT_NE(ForeignWeights(with_head).digest(), ForeignWeights(fixture("gpt2")).digest());
+  const auto head = std::ranges::find(after.tensors, "lm_head.weight", [](const auto& t) { return t.spec.name; });
+  const float other = 3;
+  to.write_at(head->offset + 40, &other, sizeof other);
+  EXPECT_NE(
+      config_error([&] { ForeignWeights(with_head).verify(); }).find("'lm_head.weight' differs from 'transformer.wte.weight'"),
+      std::string::npos);
+}
+
+// What the digest stands for without reading tensors.
+TEST_F(ForeignWeightsFiles, DigestsDifferWhereFilesDo) {
+  fs::copy(fixture("llama"), directory_ / "a");
+  fs::copy(fixture("llama"), directory_ / "b");
+  const auto time = fs::last_write_time(directory_ / "a/model.safetensors");
+  fs::last_write_time(directory_ / "b/model.safetensors", time);
+  EXPECT_EQ(ForeignWeights(directory_ / "a").digest(), ForeignWeights(directory_ / "b").digest());
+  fs::last_write_time(directory_ / "b/model.safetensors", time - std::chrono::seconds(5));
+  EXPECT_NE(ForeignWeights(directory_ / "a").digest(), ForeignWeights(directory_ / "b").digest());
+  fs::last_write_time(directory_ / "b/model.safetensors", time);
+  std::ofstream(directory_ / "b/config.json", std::ios::app) << "\n";
+  EXPECT_NE(ForeignWeights(directory_ / "a").digest(), ForeignWeights(directory_ / "b").digest());
+}
+
+}  // namespace
+}  // namespace plait::checkpoint
