@@ -128,6 +128,7 @@ TEST_F(ModelFrom, StandsForShapeTokenizerAndWeightsAndIsNotNeededAgain) {
   const Outcome resumed = plait("train --resume @/halved --set train.steps=4");
   ASSERT_EQ(resumed.status, 0) << resumed.errors;
   EXPECT_EQ(steps_of("halved"), steps_of("whole"));
+  EXPECT_THAT(resumed.output + resumed.errors, Not(HasSubstr("no prediction"))) << "which needs the tokenizer";
 }
 
 TEST_F(ModelFrom, RanksAsProcessesReadTheirShares) {

@@ -28,8 +28,8 @@ std::string digest_of(const File& config, const ForeignTensors& tensors) {
 
 bool is_model_directory(const fs::path& directory) {
   std::error_code ignored;
-  return fs::exists(directory / config_file, ignored) && !fs::exists(directory / Manifest::file_name, ignored) &&
-         !fs::exists(directory / "checkpoints", ignored);
+  const auto has = [&](const char* name) { return fs::exists(directory / name, ignored); };
+  return has(config_file) && !has(Manifest::file_name) && !(has("config.yaml") && has("checkpoints"));
 }
 
 ForeignWeights::ForeignWeights(const fs::path& directory)
