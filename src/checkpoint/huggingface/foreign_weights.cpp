@@ -3,7 +3,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <span>
 #include <system_error>
+#include <utility>
 
 #include "checkpoint/checksum.h"
 #include "checkpoint/huggingface/transpose.h"
