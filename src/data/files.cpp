@@ -8,13 +8,14 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
+#include "data/zstd_reader.h"
 
 namespace plait::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t reader_bytes = 1 << 20;
+constexpr std::size_t reader_bytes = 1 << 20;
 
 bool has_wildcard(std::string_view component) { return component.find_first_of("*?") != std::string_view::npos; }
 
@@ -135,17 +136,50 @@ std::string DataFile::text() const {
   return text;
 }
 
+bool begins_with(const fs::path& path, std::string_view bytes) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  try {
+    const DataFile file(path);
+    std::string begin(bytes.size(), '\0');
+    if (file.size() < begin.size()) return false;
+    file.read(0, std::as_writable_bytes(std::span(begin)));
+    return begin == bytes;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+TextReader::TextReader(const DataFile& file) : file_(file), zstd_(is_zstd(file.path()) ? new ZstdReader(file) : nullptr) {}
+
+TextReader::~TextReader() = default;
+
+std::size_t TextReader::read(std::span<char> to) {
+  if (zstd_) return zstd_->read(to);
+  const std::span<char> part = to.first(static_cast<std::size_t>(std::min<std::uint64_t>(to.size(), file_.size() - read_)));
+  file_.read(read_, std::as_writable_bytes(part));
+  read_ += part.size();
+  return part.size();
+}
+
 std::string_view TextReader::peek(std::size_t bytes) {
-  if (buffer_.size() - begin_ < bytes && read_ < file_.size()) {
+  if (buffer_.size() - begin_ < bytes && !ended_) {
     buffer_.erase(0, begin_);
     begin_ = 0;
-    const std::size_t kept = buffer_.size();
-    const std::uint64_t wanted = std::max<std::uint64_t>(bytes - kept, reader_bytes);
-    buffer_.resize(kept + std::min(wanted, file_.size() - read_));
-    file_.read(read_, std::as_writable_bytes(std::span(buffer_)).subspan(kept));
-    read_ += buffer_.size() - kept;
+    const std::size_t kept = buffer_.size(), wanted = std::max(bytes - kept, reader_bytes);
+    buffer_.resize(kept + wanted);
+    const std::size_t got = read(std::span(buffer_).subspan(kept));
+    buffer_.resize(kept + got);
+    ended_ = got < wanted;
   }
   return std::string_view(buffer_).substr(begin_);
+}
+
+std::string whole_text(const DataFile& file) {
+  std::string text;
+  TextReader reader(file);
+  for (std::string_view part; !(part = reader.peek(1)).empty(); reader.skip(part.size())) text += part;
+  return text;
 }
 
 std::optional<std::uint64_t> find_invalid_utf8(const DataFile& file) {

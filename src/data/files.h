@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,22 +47,38 @@ class DataFile {
   std::uint64_t bytes_ = 0;
 };
 
-// A file from its beginning to its end, some of it in memory at a time.
+// Whether a file begins with these bytes. False for one that cannot be read, or is no regular file.
+bool begins_with(const std::filesystem::path& path, std::string_view bytes);
+
+class ZstdReader;
+
+// The text of a file from its beginning to its end, some of it in memory at a time: what it holds, or, where it is named
+// NAME.zst, what zstd compressed (data/zstd_reader.h).
 class TextReader {
  public:
-  explicit TextReader(const DataFile& file) : file_(file) {}
+  explicit TextReader(const DataFile& file);  // which outlives it
+  ~TextReader();
+  TextReader(const TextReader&) = delete;
+  TextReader& operator=(const TextReader&) = delete;
   // What comes next: `bytes` or more of it, or all that is left. Valid until the next call.
   std::string_view peek(std::size_t bytes);
   void skip(std::size_t bytes);  // at most what peek() has returned
 
  private:
+  std::size_t read(std::span<char> to);  // the next bytes; fewer than `to` holds at the end only
+
   const DataFile& file_;
-  std::string buffer_;     // bytes of the file up to read_
-  std::size_t begin_ = 0;  // of buffer_ what comes next
-  std::uint64_t read_ = 0;
+  const std::unique_ptr<ZstdReader> zstd_;  // null: the file holds the text itself
+  std::string buffer_;                      // text up to what was read
+  std::size_t begin_ = 0;                   // of buffer_ what comes next
+  std::uint64_t read_ = 0;                  // of a file that holds the text
+  bool ended_ = false;
 };
 
-// As in core/utf8.h, of a file of any length.
+// All of its text.
+std::string whole_text(const DataFile& file);
+
+// As in core/utf8.h, of the text of a file, however long it is.
 std::optional<std::uint64_t> find_invalid_utf8(const DataFile& file);
 
 }  // namespace plait::data
