@@ -29,6 +29,26 @@ template <>
 inline constexpr auto names<Documents> =
     std::to_array<Name<Documents>>({{Documents::joined, "joined"}, {Documents::separate, "separate"}});
 
+// data.document_token.place
+enum class DocumentTokenPlace { begin, end };
+template <>
+inline constexpr auto names<DocumentTokenPlace> =
+    std::to_array<Name<DocumentTokenPlace>>({{DocumentTokenPlace::begin, "begin"}, {DocumentTokenPlace::end, "end"}});
+
+// data.chat_template: how a chat is written out for a model (data/chat_template.h)
+enum class ChatFormat { none, chatml, qwen2, qwen2_5, llama2, llama3, llama3_1, mistral, zephyr, custom };
+template <>
+inline constexpr auto names<ChatFormat> = std::to_array<Name<ChatFormat>>({{ChatFormat::none, "none"},
+                                                                           {ChatFormat::chatml, "chatml"},
+                                                                           {ChatFormat::qwen2, "qwen2"},
+                                                                           {ChatFormat::qwen2_5, "qwen2.5"},
+                                                                           {ChatFormat::llama2, "llama2"},
+                                                                           {ChatFormat::llama3, "llama3"},
+                                                                           {ChatFormat::llama3_1, "llama3.1"},
+                                                                           {ChatFormat::mistral, "mistral"},
+                                                                           {ChatFormat::zephyr, "zephyr"},
+                                                                           {ChatFormat::custom, "custom"}});
+
 // train.optimizer.schedule: the learning rate after the warm-up (train/learning_rate.h)
 enum class Decay { constant, cosine, linear, wsd };
 template <>

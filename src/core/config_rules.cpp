@@ -261,6 +261,24 @@ std::vector<CrossRule> data_rules() {
          return unless(c.data.tokenizer == "huggingface" || c.data.huggingface.file.empty(),
                        "must be huggingface, as data.huggingface is given");
        }},
+      {{"data.custom_template.assistant_end", "data.chat_template"},
+       "is given where `data.chat_template` is `custom`",
+       [](const Config& c) {
+         return unless(c.data.chat_template != ChatFormat::custom || !c.data.custom_template.assistant_end.empty(),
+                       "is required: without it a model never learns to end its turn");
+       }},
+      {{"data.chat_template", "data.custom_template.assistant_end"},
+       "is `custom` where `data.custom_template` is given",
+       [](const Config& c) {
+         return unless(c.data.chat_template == ChatFormat::custom || c.data.custom_template == CustomTemplateConfig{},
+                       "must be custom, as data.custom_template is given");
+       }},
+      {{"data.document_token.id", "data.tokenizer"},
+       "is -1 where the tokenizer is `bytes`",
+       [](const Config& c) {
+         return unless(c.data.document_token.id < 0 || c.data.tokenizer != "bytes",
+                       "must be -1 with data.tokenizer=bytes, of which every token stands for a byte of text");
+       }},
   };
 }
 

@@ -146,11 +146,13 @@ struct Rules {
     return {fmt::format("{} to {} ({} is not supported yet)", first, supported, feature), std::move(broken), {}};
   }
 
-  static Rule globs() {
-    return rule<std::vector<std::string>>("a list of paths or globs, none of them empty", [](const auto& v) {
-      return std::ranges::none_of(v, [](const std::string& glob) { return glob.empty(); });
+  static Rule list_of(const std::string& what) {
+    return rule<std::vector<std::string>>("a list of " + what + ", none of them empty", [](const auto& v) {
+      return std::ranges::none_of(v, [](const std::string& text) { return text.empty(); });
     });
   }
+
+  static Rule globs() { return list_of("paths or globs"); }
 
   static Rule data_sources() {
     constexpr double least = 1e-6, most = 1e6;

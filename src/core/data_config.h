@@ -35,6 +35,63 @@ struct HuggingFaceConfig {
   }
 };
 
+struct JsonlConfig {
+  std::string text_key = "text";
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("text_key", &JsonlConfig::text_key, k.not_empty(), "The field of a line that holds the document's text.");
+  }
+};
+
+// A chat template of one's own. Members are what is written around the content of a message.
+struct CustomTemplateConfig {
+  std::string begin;
+  std::string system_prefix, system_suffix, default_system;
+  std::string user_prefix, user_suffix;
+  std::string assistant_prefix, assistant_end, assistant_suffix;
+  std::vector<std::string> special_tokens;
+  bool trim = false;
+  friend bool operator==(const CustomTemplateConfig&, const CustomTemplateConfig&) = default;
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    using C = CustomTemplateConfig;
+    k.key("begin", &C::begin, k.any("a text"), "Before the first message.");
+    k.key("system_prefix", &C::system_prefix, k.any("a text"), "Before the content of a system message.");
+    k.key("system_suffix", &C::system_suffix, k.any("a text"), "Behind it.");
+    k.key("default_system", &C::default_system, k.any("a text"),
+          "System message of a chat that does not begin with one. Empty: none.");
+    k.key("user_prefix", &C::user_prefix, k.any("a text"), "Before the content of a user's message.");
+    k.key("user_suffix", &C::user_suffix, k.any("a text"), "Behind it.");
+    k.key("assistant_prefix", &C::assistant_prefix, k.any("a text"), "Before the content of an assistant's message.");
+    k.key("assistant_end", &C::assistant_end, k.any("a text"),
+          "Behind the content of an assistant's message, and learned like it: how the model ends its turn.");
+    k.key("assistant_suffix", &C::assistant_suffix, k.any("a text"), "Behind `assistant_end`, and not learned.");
+    k.key(
+        "special_tokens", &C::special_tokens, k.list_of("texts"),
+        "Parts of the texts above that must be tokens of the tokenizer, such as `<|im_end|>`: an error if one is not. Any that "
+        "is becomes its id, listed or not.");
+    k.key("trim", &C::trim, k.yes_or_no(), "Drop white space around the content of messages.");
+  }
+};
+
+struct DocumentTokenConfig {
+  std::int64_t id = -1;
+  DocumentTokenPlace place = DocumentTokenPlace::begin;
+
+  template <typename Keys>
+  static void declare(Keys& k) {
+    k.key("id", &DocumentTokenConfig::id, k.whole(-1, limits::vocab),
+          "Token between documents; -1: there is none. Shards (but those of Megatron-LM and of `plait data pack`, which say "
+          "where documents begin) hold it; to documents of text it is added, but not to chats.");
+    k.choice(
+        "place", &DocumentTokenConfig::place,
+        "Whether it is the first token of each document (llm.c and modded-nanogpt: 50256, GPT-2's <|endoftext|>) or the last "
+        "one (nanoGPT).");
+  }
+};
+
 // One of several sources that training is blended of.
 struct DataSourceConfig {
   std::vector<std::string> files;  // globs
@@ -51,6 +108,10 @@ struct DataConfig {
       "bytes";  // bytes | sentencepiece | huggingface | tokens (data is token shards already) | random (for benchmarks)
   SentencePieceConfig sentencepiece;
   HuggingFaceConfig huggingface;
+  JsonlConfig jsonl;
+  ChatFormat chat_template = ChatFormat::none;
+  CustomTemplateConfig custom_template;
+  DocumentTokenConfig document_token;
   std::int64_t sequence_length = 256;
   Documents documents = Documents::joined;
   bool shuffle = true;
@@ -63,7 +124,8 @@ struct DataConfig {
   static void declare(Keys& k) {
     k.key("train", &DataConfig::train, k.globs(),
           "Files to train on. `*` and `?` match within a folder, `**` any depth. Text for `bytes`, `sentencepiece` and "
-          "`huggingface`, shards for `tokens`. Quote a glob that begins with `*`, which YAML reads as an alias.");
+          "`huggingface`, shards for `tokens`. Of a text named `*.jsonl` each line is a document, and what is named `*.zst` is "
+          "decompressed (docs/data.md). Quote a glob that begins with `*`, which YAML reads as an alias.");
     k.key(
         "sources", &DataConfig::sources, k.data_sources(),
         "Several sources to train on, in place of `train`: `[{files: [code/**], weight: 0.7}, {files: [books/*.bin], weight: "
@@ -85,6 +147,14 @@ struct DataConfig {
           "files, for benchmarks.");
     k.section("sentencepiece", &DataConfig::sentencepiece, "For `data.tokenizer: sentencepiece`: exactly one of the two.");
     k.section("huggingface", &DataConfig::huggingface, "For `data.tokenizer: huggingface`.");
+    k.section("jsonl", &DataConfig::jsonl,
+              "For files named `*.jsonl` or `*.jsonl.zst`: each line is a JSON object, and a document.");
+    k.choice("chat_template", &DataConfig::chat_template,
+             "How chats are written out: lines of JSONL with `messages`, `[{role: user, content: ...}, ...]`. Only what the "
+             "assistant says, and that it ends there, is learned. `none`: lines are read for their text. The others are as "
+             "published with these models (docs/data.md); `custom`: see `data.custom_template`.");
+    k.section("custom_template", &DataConfig::custom_template, "For `data.chat_template: custom`.");
+    k.section("document_token", &DataConfig::document_token, "What is between documents.");
     k.key("sequence_length", &DataConfig::sequence_length, k.whole(1, limits::sequence),
           "Tokens in a sequence. Attention does not cross sequences.");
     k.choice("documents", &DataConfig::documents,

@@ -1,4 +1,5 @@
 // Tokenizers of Hugging Face's `tokenizers` library, from their tokenizer.json.
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -118,9 +119,46 @@ class HuggingFaceTokenizer final : public Tokenizer {
     return text;
   }
 
+  std::vector<AddedTokenName> added_tokens() const override {
+    std::vector<AddedTokenName> names;
+    for (const AddedToken& token : definition_.added) names.push_back({token.id, token.special});
+    return names;
+  }
+
   std::string definition() const override { return json_; }
   void save(const std::filesystem::path& directory) const override {
     write_text_file(directory / tokenizer_description, json_);
+  }
+
+ protected:
+  std::string normalized(std::string_view text) const override {
+    std::string storage;
+    return std::string(definition_.nfc ? nfc(text, storage) : text);
+  }
+
+  std::vector<TextSection> sections(std::string_view text, const AddedTokenFilter& counts) const override {
+    std::vector<TextSection> all;
+    for (const TextSection& section : in_text_.sections(text, counts)) {
+      if (section.token != TextSection::no_token) {
+        all.push_back(section);
+        continue;
+      }
+      const auto first = static_cast<std::size_t>(section.text.data() - text.data());
+      const auto in_section = [&](std::int32_t token, std::size_t begin, std::size_t end) {
+        return counts(token, first + begin, first + end);
+      };
+      for (const TextSection& part : in_normalized_.sections(section.text, in_section)) all.push_back(part);
+    }
+    return all;
+  }
+
+  void encode_section(std::string_view text, bool begins, std::vector<std::int32_t>& tokens,
+                      std::vector<std::size_t>& ends) const override {
+    std::unique_ptr<Work> work = take_work();
+    work->ends = &ends;
+    encode_text(text, begins, *work, tokens);
+    work->ends = nullptr;
+    give_back(std::move(work));
   }
 
  private:
@@ -129,6 +167,8 @@ class HuggingFaceTokenizer final : public Tokenizer {
     BytePairScratch pairs;
     SplitScratch split;
     std::string prefixed;
+    std::vector<std::size_t>* ends = nullptr;  // of the tokens of a text, where they are asked for
+    const char* text = nullptr;                // that text, or where it would begin without its prefix
   };
 
   AddedTokenFinder chosen(bool normalized) const {
@@ -161,11 +201,28 @@ class HuggingFaceTokenizer final : public Tokenizer {
       work.prefixed += text;
       text = work.prefixed;
     }
+    work.text = text.data() + (text.data() == work.prefixed.data() ? 1 : 0);
     split(text, 0, work, tokens);
   }
 
+  // Where the tokens of a piece end that are not in `ends` yet.
+  void note_ends(std::string_view piece, std::span<const std::int32_t> tokens, const Work& work) const {
+    std::vector<std::size_t>& ends = *work.ends;
+    const std::ptrdiff_t last = piece.data() + piece.size() - work.text;
+    std::ptrdiff_t at = piece.data() - work.text;
+    for (std::size_t i = ends.size(); i < tokens.size(); ++i) {
+      const auto found = definition_.text.find(tokens[i]);
+      at = std::min(last, at + (found != definition_.text.end() ? std::ssize(found->second) : 0));
+      ends.push_back(static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, i + 1 == tokens.size() ? last : at)));
+    }
+  }
+
   void split(std::string_view text, std::size_t step, Work& work, std::vector<std::int32_t>& tokens) const {
-    if (step == definition_.splits.size()) return encoder_.encode(text, work.pairs, tokens);
+    if (step == definition_.splits.size()) {
+      encoder_.encode(text, work.pairs, tokens);
+      if (work.ends != nullptr) note_ends(text, tokens, work);
+      return;
+    }
     definition_.splits[step].split(text, work.split, [&](std::string_view piece) { split(piece, step + 1, work, tokens); });
   }
 

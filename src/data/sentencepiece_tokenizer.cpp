@@ -2,6 +2,7 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include <algorithm>
 #include <optional>
 
 #include <spdlog/fmt/fmt.h>
@@ -9,6 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/utf8.h"
+#include "data/document_encoder.h"
 #include "data/files.h"
 #include "data/tokenizer_file.h"
 
@@ -20,6 +22,65 @@ constexpr std::size_t sentence_bytes = 4096;              // longest stretch tha
 constexpr std::size_t training_bytes = 64 * 1024 * 1024;  // of text; more changes little and takes memory and minutes
 constexpr std::uint64_t most_model_bytes = 256 * 1024 * 1024;
 
+// What SentencePiece says of the pieces of a text: message SentencePieceText of its sentencepiece.proto, of which Debian has no
+// header.
+class PieceReader {
+ public:
+  explicit PieceReader(std::string_view message) : rest_(message) {}
+
+  // The next piece; false behind the last.
+  bool next(std::int32_t& id, std::size_t& end) {
+    while (!rest_.empty()) {
+      const std::uint64_t key = varint();
+      if (key != (2 << 3 | 2)) {  // not `pieces`
+        skip(key & 7);
+        continue;
+      }
+      PieceReader piece(bytes(varint()));
+      while (!piece.rest_.empty()) {
+        const std::uint64_t field = piece.varint();
+        if (field == (2 << 3 | 0)) {
+          id = static_cast<std::int32_t>(piece.varint());
+        } else if (field == (5 << 3 | 0)) {
+          end = static_cast<std::size_t>(piece.varint());
+        } else {
+          piece.skip(field & 7);
+        }
+      }
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(bytes(1).front());
+      value |= std::uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) break;
+    }
+    return value;
+  }
+  std::string_view bytes(std::uint64_t count) {
+    require(count <= rest_.size(), "SentencePiece's message is cut off");
+    const std::string_view part = rest_.substr(0, static_cast<std::size_t>(count));
+    rest_.remove_prefix(part.size());
+    return part;
+  }
+  void skip(std::uint64_t wire_type) {
+    switch (wire_type) {
+      case 0: varint(); return;
+      case 1: bytes(8); return;
+      case 2: bytes(varint()); return;
+      case 5: bytes(4); return;
+      default: throw InternalError("SentencePiece's message has a field of a type that is not known");
+    }
+  }
+
+  std::string_view rest_;
+};
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   // `origin` names the model in messages.
@@ -27,6 +88,12 @@ class SentencePieceTokenizer final : public Tokenizer {
     const auto status = processor_.LoadFromSerializedProto(model_);
     if (!status.ok())
       throw ConfigError({{origin, "", fmt::format("is not a SentencePiece model: {}", status.message()), "", 0}});
+    std::vector<AddedToken> control;
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      if (processor_.IsControl(id) && !processor_.IdToPiece(id).empty())
+        control.push_back({.content = processor_.IdToPiece(id), .id = id, .special = true});
+    }
+    control_.emplace(std::move(control));
   }
 
   std::string kind() const override { return "sentencepiece"; }
@@ -74,8 +141,38 @@ class SentencePieceTokenizer final : public Tokenizer {
     save_description(*this, directory);  // last: with it, the tokenizer is complete
   }
 
+  // Its control pieces, such as </s>, which no text is encoded to.
+  std::vector<AddedTokenName> added_tokens() const override {
+    std::vector<AddedTokenName> names;
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      if (processor_.IsControl(id)) names.push_back({id, true});
+    }
+    return names;
+  }
+
+ protected:
+  std::vector<TextSection> sections(std::string_view text, const AddedTokenFilter& counts) const override {
+    return control_->sections(text, counts);
+  }
+
+  void encode_section(std::string_view text, bool, std::vector<std::int32_t>& tokens,
+                      std::vector<std::size_t>& ends) const override {
+    for (std::size_t done = 0; done < text.size();) {
+      const std::string_view part = text.substr(done, data::piece_length(text.substr(done), encoded_piece_bytes));
+      const std::string message = processor_.EncodeAsSerializedProto(part);
+      PieceReader pieces(message);
+      std::int32_t id = 0;
+      for (std::size_t end = 0; pieces.next(id, end);) {
+        tokens.push_back(id);
+        ends.push_back(done + std::min(end, part.size()));
+      }
+      done += part.size();
+    }
+  }
+
  private:
   std::string model_;
+  std::optional<AddedTokenFinder> control_;
   sentencepiece::SentencePieceProcessor processor_;
 };
 
@@ -141,6 +238,13 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::filesystem
   std::vector<ConfigProblem> problems;
   std::uint64_t bytes = 0;
   for (const std::filesystem::path& path : files) {
+    if (is_jsonl(path)) {
+      problems.push_back({path.string(), "",
+                          "is JSONL: train SentencePiece on text, and give the model that comes of it "
+                          "(data.sentencepiece.model)",
+                          "", 0});
+      continue;
+    }
     texts.emplace_back(path);
     bytes += texts.back().size();
     const auto offset = find_invalid_utf8(texts.back());

@@ -1,5 +1,7 @@
 #include "data/tokenizer.h"
 
+#include <numeric>
+
 #include <spdlog/fmt/fmt.h>
 #include <nlohmann/json.hpp>
 
@@ -35,6 +37,14 @@ class ByteTokenizer final : public Tokenizer {
   bool takes_any_bytes() const override { return true; }
   std::string definition() const override { return ""; }
   void save(const std::filesystem::path& directory) const override { save_description(*this, directory); }
+
+ protected:
+  void encode_section(std::string_view text, bool begins, std::vector<std::int32_t>& tokens,
+                      std::vector<std::size_t>& ends) const override {
+    tokens = encode_piece(text, begins);
+    ends.resize(tokens.size());
+    std::iota(ends.begin(), ends.end(), std::size_t{1});
+  }
 };
 
 class TokenIdTokenizer final : public Tokenizer {
@@ -52,6 +62,12 @@ class TokenIdTokenizer final : public Tokenizer {
   }
   std::string definition() const override { return std::to_string(vocab_); }
   void save(const std::filesystem::path& directory) const override { save_description(*this, directory); }
+
+ protected:
+  void encode_section(std::string_view text, bool begins, std::vector<std::int32_t>& tokens,
+                      std::vector<std::size_t>&) const override {
+    tokens = encode_piece(text, begins);
+  }
 
  private:
   std::string kind_;

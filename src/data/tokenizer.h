@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "core/config.h"
+#include "data/huggingface/added_tokens.h"
+#include "data/text_parts.h"
 
 namespace plait::data {
 
@@ -31,6 +33,11 @@ class Tokenizer {
   // two bytes or more, the result depends on these alone. huggingface: the tokens of the pieces are those of the whole where
   // there is a place in `most` bytes that no piece of text reaches across: a line break or space alone between words.
   virtual std::size_t piece_length(std::string_view text, std::size_t most) const;
+  // The tokens of the parts written one after another, as encode() of the whole gives them, but that tokens of `reserved` come
+  // from parts of the template only: where people write <|im_end|>, it is text. Parts are UTF-8. ConfigError where a tokenizer
+  // has no other way to write it.
+  PartTokens encode_parts(std::span<const TextPart> parts, const TokenSet& reserved) const;
+  virtual std::vector<AddedTokenName> added_tokens() const { return {}; }
   virtual bool takes_any_bytes() const { return false; }  // else UTF-8 only
   // The tokens of a text, or of its first (`begins`) or last (`ends`) piece, with what the tokenizer puts before and behind a
   // text, such as a token of its beginning. huggingface: what TemplateProcessing says (`add_special_tokens`); nothing
@@ -44,6 +51,15 @@ class Tokenizer {
   virtual std::string definition() const = 0;
   // Writes tokenizer.json, and tokenizer.model if there is a model, into an existing directory.
   virtual void save(const std::filesystem::path& directory) const = 0;
+
+ protected:
+  // Of encode_parts(). The text of a part as it is encoded; sections of a text that is (`counts`:
+  // data/huggingface/added_tokens.h); and the tokens of a section without added tokens. ends[i]: where in `text` the bytes of
+  // tokens[i] end.
+  virtual std::string normalized(std::string_view text) const { return std::string(text); }
+  virtual std::vector<TextSection> sections(std::string_view text, const AddedTokenFilter& counts) const;
+  virtual void encode_section(std::string_view text, bool begins, std::vector<std::int32_t>& tokens,
+                              std::vector<std::size_t>& ends) const = 0;
 };
 
 // Every byte is a token: vocabulary 256, any file will do.

@@ -82,11 +82,15 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std
   for (const AddedToken& token : tokens_) begins_[static_cast<unsigned char>(token.content.front())] = true;
 }
 
-const AddedToken* AddedTokenFinder::longest_at(std::string_view text) const {
+const AddedToken* AddedTokenFinder::longest_at(std::string_view text, std::size_t at, const AddedTokenFilter& counts) const {
+  text.remove_prefix(at);
   const AddedToken* longest = nullptr;
   auto begin = tokens_.begin(), end = tokens_.end();  // those that agree with the text so far
   for (std::size_t depth = 0; begin != end; ++depth) {
-    if (begin->content.size() == depth) longest = &*begin++;
+    if (begin->content.size() == depth) {
+      if (!counts || counts(begin->id, at, at + depth)) longest = &*begin;
+      ++begin;
+    }
     if (depth == text.size()) break;
     const auto byte = static_cast<unsigned char>(text[depth]);
     const auto byte_of = [&](const AddedToken& token) { return static_cast<unsigned char>(token.content[depth]); };
@@ -96,11 +100,11 @@ const AddedToken* AddedTokenFinder::longest_at(std::string_view text) const {
   return longest;
 }
 
-std::vector<TextSection> AddedTokenFinder::sections(std::string_view text) const {
+std::vector<TextSection> AddedTokenFinder::sections(std::string_view text, const AddedTokenFilter& counts) const {
   std::vector<TextSection> sections;
   std::size_t done = 0;
   for (std::size_t at = 0; at < text.size() && !tokens_.empty();) {
-    const AddedToken* token = begins_[static_cast<unsigned char>(text[at])] ? longest_at(text.substr(at)) : nullptr;
+    const AddedToken* token = begins_[static_cast<unsigned char>(text[at])] ? longest_at(text, at, counts) : nullptr;
     if (token == nullptr) {
       ++at;
       continue;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,9 @@ struct TextSection {
   std::int32_t token = no_token;
 };
 
+// Whether a token counts that is at [begin, end) of a text, without the space that it takes.
+using AddedTokenFilter = std::function<bool(std::int32_t token, std::size_t begin, std::size_t end)>;
+
 // Immutable and thread-safe.
 class AddedTokenFinder {
  public:
@@ -33,11 +37,12 @@ class AddedTokenFinder {
   explicit AddedTokenFinder(std::vector<AddedToken> tokens);
 
   // The sections of well-formed UTF-8 from left to right; sections of text are not empty. The leftmost token counts, and the
-  // longest of those that begin there; one that is not a single word though it must be, counts as text.
-  std::vector<TextSection> sections(std::string_view text) const;
+  // longest of those that begin there; one that is not a single word though it must be, counts as text. So does one that
+  // `counts` refuses.
+  std::vector<TextSection> sections(std::string_view text, const AddedTokenFilter& counts = {}) const;
 
  private:
-  const AddedToken* longest_at(std::string_view text) const;  // null: none begins here
+  const AddedToken* longest_at(std::string_view text, std::size_t at, const AddedTokenFilter& counts) const;  // null: none
 
   std::vector<AddedToken> tokens_;  // sorted by content
   std::array<bool, 256> begins_{};  // whether a token begins with this byte

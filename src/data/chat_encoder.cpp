@@ -1,0 +1,175 @@
+#include "data/chat_encoder.h"
+
+#include <array>
+#include <map>
+#include <string_view>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "core/error.h"
+
+namespace plait::data {
+namespace {
+
+using Json = nlohmann::json;
+
+// How many bytes of white space a text begins with, as Python's str.strip() and Jinja's trim see it.
+std::size_t leading_space(std::string_view text) {
+  static constexpr std::array<std::string_view, 29> spaces = {
+      "\t",       "\n",       "\v",     "\f",     "\r",     "\x1c",   "\x1d",   "\x1e",   "\x1f",   " ",
+      "\xc2\x85", "\xc2\xa0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",
+      "\u2007",   "\u2008",   "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
+  for (const std::string_view space : spaces) {
+    if (text.starts_with(space)) return space.size();
+  }
+  return 0;
+}
+
+std::string_view without_leading_space(std::string_view text) {
+  while (const std::size_t bytes = leading_space(text)) text.remove_prefix(bytes);
+  return text;
+}
+
+std::string_view without_trailing_space(std::string_view text) {
+  for (std::size_t character = 1; character <= 3 && character <= text.size();) {
+    const bool is_space = leading_space(text.substr(text.size() - character)) == character;
+    if (is_space) text.remove_suffix(character);
+    character = is_space ? 1 : character + 1;
+  }
+  return text;
+}
+
+struct Message {
+  enum class Role { system, user, assistant } role;
+  std::string_view content;
+};
+
+[[noreturn]] void refuse_chat(const std::string& why) { throw ConfigError(why); }
+
+std::vector<Message> read_messages(const Json& json) {
+  static const std::map<std::string, Message::Role> roles = {
+      {"system", Message::Role::system}, {"user", Message::Role::user}, {"assistant", Message::Role::assistant}};
+  if (!json.is_array() || json.empty()) refuse_chat("messages must be a list of {\"role\": ..., \"content\": ...}, not empty");
+  std::vector<Message> messages;
+  for (const Json& entry : json) {
+    const std::string where = fmt::format("messages[{}]", messages.size());
+    const auto text = [&](const char* key) -> const std::string& {
+      const auto found = entry.is_object() ? entry.find(key) : entry.end();
+      if (!entry.is_object() || found == entry.end() || !found->is_string())
+        refuse_chat(fmt::format("{}.{} must be a string", where, key));
+      return found->get_ref<const std::string&>();
+    };
+    const auto role = roles.find(text("role"));
+    if (role == roles.end())
+      refuse_chat(fmt::format("{}.role is '{}', must be one of system, user, assistant", where, text("role")));
+    messages.push_back({role->second, text("content")});
+  }
+  return messages;
+}
+
+void check_order(const ChatTemplate& chat_template, const std::vector<Message>& messages) {
+  const bool begins_with_system = messages.front().role == Message::Role::system;
+  for (std::size_t n = 0; n < messages.size(); ++n) {
+    const bool system = messages[n].role == Message::Role::system;
+    if (system && !chat_template.system) refuse_chat(fmt::format("messages[{}]: the chat template has no system messages", n));
+    if (system && n > 0 && chat_template.only_first_system)
+      refuse_chat(fmt::format("messages[{}]: with this chat template only the first message may be a system message", n));
+    const bool users_turn = (n - (begins_with_system ? 1 : 0)) % 2 == 0;
+    if (!system && chat_template.alternate && (messages[n].role == Message::Role::user) != users_turn)
+      refuse_chat(fmt::format("messages[{}]: with this chat template user and assistant take turns, the user first", n));
+  }
+  if (chat_template.system_in_user && begins_with_system && messages.size() < 2)
+    refuse_chat("messages: with this chat template a system message is part of the user's that follows, and there is none");
+}
+
+std::vector<TextPart> parts_of(const ChatTemplate& t, const std::vector<Message>& messages) {
+  std::vector<TextPart> parts;
+  const auto write = [&](std::string_view text, bool learned = false) { parts.push_back({text, true, learned}); };
+  const auto say = [&](std::string_view text, bool learned = false) { parts.push_back({text, false, learned}); };
+  const auto trimmed = [&](std::string_view text) {
+    return t.trim ? without_trailing_space(without_leading_space(text)) : text;
+  };
+  write(t.begin);
+  std::vector<Message> all = messages;
+  if (t.default_system && all.front().role != Message::Role::system)
+    all.insert(all.begin(), {Message::Role::system, *t.default_system});
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    const std::string_view content = all[n].content;
+    switch (all[n].role) {
+      case Message::Role::system:
+        if (t.system_in_user) break;
+        write(t.system->prefix);
+        say(trimmed(content));
+        write(t.system->suffix);
+        break;
+      case Message::Role::user:
+        write(t.user.prefix);
+        if (t.system_in_user && n == 1 && all[0].role == Message::Role::system) {
+          write(t.system->prefix);
+          say(all[0].content);
+          const std::string_view said = t.trim ? without_trailing_space(content) : content;
+          write(t.trim && said.empty() ? without_trailing_space(t.system->suffix) : t.system->suffix);
+          say(said);
+        } else {
+          say(trimmed(content));
+        }
+        write(t.user.suffix);
+        break;
+      case Message::Role::assistant:
+        write(t.assistant.prefix);
+        say(trimmed(content), true);
+        write(t.assistant_end, true);
+        write(t.assistant.suffix);
+        break;
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+ChatEncoder::ChatEncoder(ChatTemplate chat_template, const Tokenizer& tokenizer)
+    : template_(std::move(chat_template)), tokenizer_(tokenizer) {
+  const auto tokens_of = [&](const std::string& text) {
+    const TextPart part{text, true, false};
+    return tokenizer.encode_parts(std::span(&part, 1), {}).tokens;
+  };
+  TokenSet added;
+  for (const AddedTokenName& token : tokenizer.added_tokens()) {
+    added.insert(token.id);
+    if (token.special) reserved_.insert(token.id);
+  }
+  const ChatTemplate::Turn system = template_.system.value_or(ChatTemplate::Turn{});
+  for (const std::string& text : {template_.begin, system.prefix, system.suffix, template_.user.prefix, template_.user.suffix,
+                                  template_.assistant.prefix, template_.assistant_end, template_.assistant.suffix}) {
+    for (const std::int32_t token : tokens_of(text)) {
+      if (added.contains(token)) reserved_.insert(token);
+    }
+  }
+  std::vector<ConfigProblem> problems;
+  for (const std::string& text : template_.special_tokens) {
+    const std::vector<std::int32_t> tokens = tokens_of(text);
+    if (tokens.size() == 1) {
+      reserved_.insert(tokens.front());
+    } else {
+      problems.push_back(
+          {"data.chat_template", text, "is a special token of the template, but the tokenizer has no such token", "", 0});
+    }
+  }
+  if (!problems.empty()) throw ConfigError(problems);
+}
+
+void ChatEncoder::add(const nlohmann::json& messages, EncodedDocuments& to) const {
+  const std::vector<Message> read = read_messages(messages);
+  check_order(template_, read);
+  const PartTokens encoded = tokenizer_.encode_parts(parts_of(template_, read), reserved_);
+  const std::int64_t first = std::ssize(to.tokens);
+  if (!encoded.tokens.empty()) to.marks.begin_document(first);
+  for (std::size_t i = 0; i < encoded.tokens.size(); ++i) {
+    const std::int64_t at = first + static_cast<std::int64_t>(i);
+    if (!encoded.learned[i]) to.marks.mask(at, at + 1);
+  }
+  to.tokens.insert(to.tokens.end(), encoded.tokens.begin(), encoded.tokens.end());
+}
+
+}  // namespace plait::data

@@ -1,0 +1,29 @@
+// The lines of a text. Private to src/data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "data/files.h"
+
+namespace plait::data {
+
+class LineReader {
+ public:
+  explicit LineReader(const DataFile& file) : file_(file), reader_(file) {}  // which outlives it
+
+  // The next line without its end ("\n" or "\r\n"); nothing behind the last. Valid until the next call. ConfigError naming file
+  // and line where one is longer than 256 MiB, or the text cannot be read.
+  std::optional<std::string_view> next();
+  std::int64_t number() const { return number_; }  // of that line, from 1 on
+
+ private:
+  const DataFile& file_;
+  TextReader reader_;
+  std::size_t held_ = 0;  // of the line that next() returned last, with its end
+  std::int64_t number_ = 0;
+};
+
+}  // namespace plait::data
