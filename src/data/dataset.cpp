@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "data/blend.h"
+#include "data/sample_reader.h"
 #include "data/split.h"
 #include "data/window_order.h"
 
@@ -29,11 +30,11 @@ std::int64_t kept_tokens(const TokenSource& source, double fraction) {
 
 class FileValidation final : public ValidationTokens {
  public:
-  FileValidation(const DataConfig& data, const Tokenizer& tokenizer, std::int64_t vocab) {
+  FileValidation(const DataConfig& data, const Tokenizer& tokenizer, std::int64_t vocab) : documents_(data.documents) {
     const bool own_files = !data.validation.empty();
     const double fraction = own_files ? 1.0 : kept_fraction(data);
     const auto add = [&](const std::vector<std::string>& globs, const std::string& key) {
-      for (std::unique_ptr<TokenSource>& file : open_sources(globs, key, tokenizer, vocab)) {
+      for (std::unique_ptr<TokenSource>& file : open_sources(globs, key, {tokenizer, vocab, data})) {
         const std::int64_t kept = kept_tokens(*file, fraction);
         split_.add(*file, file->tokens() - kept, kept);
         files_.push_back(std::move(file));
@@ -52,9 +53,10 @@ class FileValidation final : public ValidationTokens {
   }
 
   std::int64_t tokens() const override { return split_.tokens(); }
-  void read(std::int64_t first, std::span<std::int32_t> out) const override { split_.read(first, out); }
+  void read(std::int64_t first, const SampleSpans& out) const override { read_sample(split_, first, documents_, out); }
 
  private:
+  const Documents documents_;
   std::vector<std::unique_ptr<TokenSource>> files_;
   Split split_;
 };
@@ -93,15 +95,16 @@ class FileDataset final : public Dataset {
       : Dataset(config.data.sequence_length),
         seed_(config.run.seed),
         shuffle_(config.data.shuffle),
+        documents_(config.data.documents),
         global_batch_(config.train.global_batch),
         position_(position) {
     const DataConfig& data = config.data;
     const bool own_files = !data.validation.empty();
     const double fraction = kept_fraction(data);
     for (const DataSourceConfig& source : data.training_sources())
-      sources_.push_back(open(source, data.training_key(), tokenizer, vocab, fraction));
+      sources_.push_back(open(source, {tokenizer, vocab, data}, fraction));
     if (own_files) {
-      validation_files_ = open_sources(data.validation, "data.validation", tokenizer, vocab);
+      validation_files_ = open_sources(data.validation, "data.validation", {tokenizer, vocab, data});
       for (const auto& file : validation_files_) own_validation_.add(*file, 0, file->tokens());
       validation_ = {&own_validation_};
     } else if (fraction > 0) {
@@ -173,12 +176,11 @@ class FileDataset final : public Dataset {
  private:
   std::int64_t window() const { return sequence_length() + 1; }
 
-  static TrainingSource open(const DataSourceConfig& config, const char* key, const Tokenizer& tokenizer, std::int64_t vocab,
-                             double fraction) {
+  static TrainingSource open(const DataSourceConfig& config, const SourceOptions& options, double fraction) {
     TrainingSource source;
     source.globs = fmt::format("{}", fmt::join(config.files, ", "));
     source.weight = config.weight;
-    source.files = open_sources(config.files, key, tokenizer, vocab);
+    source.files = open_sources(config.files, options.data.training_key(), options);
     for (const auto& file : source.files) {
       const std::int64_t kept = kept_tokens(*file, fraction);
       source.train.add(*file, 0, file->tokens() - kept);
@@ -221,15 +223,12 @@ class FileDataset final : public Dataset {
 
   void read_window(const Split& split, std::int64_t start, const SampleSpans& out) const {
     check_spans(out, sequence_length());
-    std::vector<std::int32_t> all(static_cast<std::size_t>(window()));  // in one read
-    split.read(start, all);
-    std::copy(all.begin(), all.end() - 1, out.tokens.begin());
-    std::copy(all.begin() + 1, all.end(), out.targets.begin());
-    std::ranges::fill(out.starts, 0);
+    read_sample(split, start, documents_, out);
   }
 
   const std::uint64_t seed_;
   const bool shuffle_;
+  const Documents documents_;
   const std::int64_t global_batch_;
   const SamplePosition position_;
   std::vector<TrainingSource> sources_;

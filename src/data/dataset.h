@@ -41,6 +41,8 @@ struct SourceUse {
 
 // Where a sample is written, sequence_length elements each. starts[i] is the index within the sequence of the first token of
 // the document that token i is of (0 for one that began before the sequence); empty where that is not asked for.
+inline constexpr std::int32_t no_target = -1;  // nothing is learned from predicting what follows
+
 struct SampleSpans {
   std::span<std::int32_t> tokens, targets, starts = {};
 };
@@ -59,7 +61,8 @@ class Dataset {
   std::int64_t sequence_length() const { return sequence_length_; }
 
   // Sample `sample` (its index in the global batch) of step `step`, which is after the position it was opened at; targets are
-  // the tokens moved by one. ConfigError where a shard holds a token outside the vocabulary.
+  // the tokens moved by one, but `no_target` where the token is masked, as all of a chat but what the assistant says, and where
+  // it begins a document, if these are separate. ConfigError where a shard holds a token outside the vocabulary.
   virtual void train_sample(std::int64_t step, std::int64_t sample, const SampleSpans& out) const = 0;
 
   // Sample `index` of `count` that are spread evenly over the validation split, the same at every evaluation. Where it is the
@@ -78,15 +81,15 @@ class ValidationTokens {
  public:
   virtual ~ValidationTokens() = default;
   virtual std::int64_t tokens() const = 0;
-  // Copies tokens [first, first + out.size()).
-  virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
+  // A sample of any length, of which `first` is the first token.
+  virtual void read(std::int64_t first, const SampleSpans& out) const = 0;
 };
 
 // The files of config.data.validation, or what validation_fraction keeps of those trained on, source by source. ConfigError
 // where there is no validation split, or fewer than two tokens in it: a loss takes a token and the one before it.
 std::unique_ptr<ValidationTokens> open_validation(const Config& config, const Tokenizer& tokenizer, std::int64_t vocab);
 
-// Opens (and for text and SentencePiece: encodes) the files of config.data. With `bytes` and `sentencepiece`, a file named
+// Opens (and for text: encodes) the files of config.data. With a tokenizer of text, a file named
 // *.bin that begins with a shard's magic number, or has an index of Megatron-LM beside it, is a shard, made with that tokenizer
 // (`plait data pack`); others are text.
 // `vocab` is the model's: tokens must be below it. Steps take train.global_batch samples each, from `position` on. ConfigError

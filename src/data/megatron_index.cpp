@@ -1,8 +1,6 @@
 #include "data/megatron_index.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -85,19 +83,7 @@ std::filesystem::path megatron_index_path(const std::filesystem::path& tokens) {
   return std::filesystem::path(tokens).replace_extension(".idx");
 }
 
-bool is_megatron_index(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
-  try {
-    const DataFile file(path);
-    std::array<char, index_magic.size()> begin{};
-    if (file.size() < begin.size()) return false;
-    file.read(0, std::as_writable_bytes(std::span(begin)));
-    return std::string_view(begin.data(), begin.size()) == index_magic;
-  } catch (const ConfigError&) {
-    return false;
-  }
-}
+bool is_megatron_index(const std::filesystem::path& path) { return begins_with(path, index_magic); }
 
 MegatronIndex read_megatron_index(const std::filesystem::path& path, std::uint64_t token_bytes) {
   const DataFile file(path);
@@ -120,7 +106,7 @@ MegatronIndex read_megatron_index(const std::filesystem::path& path, std::uint64
                  fmt::format("says {} document indices, but has {} bytes for them, must be 8 for each{}", documents, rest,
                              rest == 8 * documents + sequences ? ": modes of multimodal sequences are not supported" : ""));
   }
-  MegatronIndex index{*type, 0, static_cast<std::int64_t>(sequences), static_cast<std::int64_t>(documents)};
+  MegatronIndex index{*type, 0, static_cast<std::int64_t>(sequences), {}};
   const std::size_t width = size_of(*type);
   const std::uint64_t tokens = token_bytes / width;
   IndexArray<std::int32_t> lengths(file, index_header_bytes, sequences);
@@ -145,8 +131,10 @@ MegatronIndex read_megatron_index(const std::filesystem::path& path, std::uint64
     refuse_index(file, lengths.offset(),
                  fmt::format("has sequences of {} bytes in all, but the .bin has {}", at * width, token_bytes));
   }
+  index.tokens = static_cast<std::int64_t>(at);
   IndexArray<std::int64_t> starts(file, index_header_bytes + 12 * sequences, documents);
-  std::int64_t before = 0;
+  IndexArray<std::int64_t> again(file, index_header_bytes + 4 * sequences, sequences);  // the pointers
+  std::int64_t before = 0, passed = 0, first = 0;  // of the sequences passed so far the last begins at token `first`
   for (std::uint64_t n = 0; n < documents; ++n) {
     const std::int64_t start = starts.next();
     if (start < before || start > index.sequences || (n == 0 && start != 0)) {
@@ -155,8 +143,10 @@ MegatronIndex read_megatron_index(const std::filesystem::path& path, std::uint64
                                n == 0 ? 0 : index.sequences));
     }
     before = start;
+    for (; passed <= start && passed < index.sequences; ++passed) first = again.next() / static_cast<std::int64_t>(width);
+    if (start < index.sequences && first < index.tokens) index.marks.begin_document(first);
   }
-  index.tokens = static_cast<std::int64_t>(at);
+  if (documents == 0) index.marks.begin_document(0);
   return index;
 }
 

@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "data/document_marks.h"
+
 namespace plait::data {
 
 // As a file stores a token, little-endian.
@@ -26,7 +28,8 @@ std::size_t size_of(TokenType type);
 struct MegatronIndex {
   TokenType type = TokenType::u16;
   std::int64_t tokens = 0;
-  std::int64_t sequences = 0, documents = 0;
+  std::int64_t sequences = 0;
+  DocumentMarks marks;  // where documents begin
 };
 
 // NAME.idx of NAME.bin.

@@ -9,7 +9,10 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
+#include "data/document_encoder.h"
+#include "data/document_index.h"
 #include "data/files.h"
+#include "data/line_reader.h"
 #include "data/token_shard.h"
 #include "data/token_source.h"
 
@@ -20,53 +23,74 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t packed_piece_bytes = 4 * 1024 * 1024;  // encoded at a time: bounds the memory, not the result
 
-// Cuts a stream of tokens into shards.
+// Cuts a stream of documents into shards.
 class ShardSequence {
  public:
   ShardSequence(fs::path out, std::int64_t shard_tokens, std::int64_t vocab)
       : out_(std::move(out)), shard_tokens_(shard_tokens), vocab_(vocab) {}
+  ShardSequence(const ShardSequence&) = delete;
+  ShardSequence& operator=(const ShardSequence&) = delete;
+  ~ShardSequence() {
+    std::error_code ignored;
+    for (const fs::path& shard : complete_ ? std::vector<fs::path>() : shards_) {
+      fs::remove(shard, ignored);
+      fs::remove(document_index_path(shard), ignored);
+    }
+  }
 
-  void append(std::span<const std::int32_t> tokens) {
-    while (!tokens.empty()) {
-      if (!shard_) shard_.emplace(out_ / fmt::format("shard_{:06}.bin", shards_.size()), vocab_);
-      const auto room = static_cast<std::size_t>(shard_tokens_ - shard_->tokens());
-      const auto part = tokens.first(std::min(room, tokens.size()));
-      shard_->append(part);
-      tokens = tokens.subspan(part.size());
-      if (shard_->tokens() == shard_tokens_) finish();
+  void append(const EncodedDocuments& documents) {
+    documents_ += std::ssize(documents.marks.documents());
+    for (std::int64_t done = 0; done < std::ssize(documents.tokens);) {
+      if (!shard_) shard_.emplace(next_path(), vocab_);
+      const std::int64_t count = std::min(shard_tokens_ - shard_->tokens(), std::ssize(documents.tokens) - done);
+      marks_.append(documents.marks.part(done, count), shard_->tokens());
+      shard_->append(std::span(documents.tokens).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count)));
+      tokens_ += count;
+      done += count;
+      if (shard_->tokens() == shard_tokens_) finish_shard();
     }
   }
 
   void finish() {
-    if (!shard_) return;
-    shard_->finish();
-    shard_.reset();
-    shards_.push_back(out_ / fmt::format("shard_{:06}.bin", shards_.size()));
+    finish_shard();
+    complete_ = true;
   }
 
+  std::int64_t documents() const { return documents_; }
+  std::int64_t tokens() const { return tokens_; }
   const std::vector<fs::path>& shards() const { return shards_; }
 
  private:
+  fs::path next_path() const { return out_ / fmt::format("shard_{:06}.bin", shards_.size()); }
+
+  void finish_shard() {
+    if (!shard_) return;
+    const fs::path path = next_path();
+    shards_.push_back(path);
+    shard_->finish(marks_);
+    shard_.reset();
+    marks_ = {};
+  }
+
   const fs::path out_;
   const std::int64_t shard_tokens_, vocab_;
   std::optional<TokenShardWriter> shard_;
+  DocumentMarks marks_;  // of that shard
+  std::int64_t documents_ = 0, tokens_ = 0;
   std::vector<fs::path> shards_;
+  bool complete_ = false;
 };
 
-// Encodes on other threads and hands the tokens on in the order of the texts.
+// Encodes on other threads and hands the documents on in the order of the texts.
 class OrderedEncoding {
  public:
-  OrderedEncoding(const Tokenizer& tokenizer, int threads, std::function<void(std::span<const std::int32_t>)> take)
-      : tokenizer_(tokenizer), threads_(static_cast<std::size_t>(std::max(1, threads))), take_(std::move(take)) {}
+  OrderedEncoding(int threads, std::function<void(const EncodedDocuments&)> take)
+      : threads_(static_cast<std::size_t>(std::max(1, threads))), take_(std::move(take)) {}
 
-  // A piece of a text, as large as packed_piece_bytes allow: a thread is little beside it.
-  void add(std::string piece, bool begins, bool ends, bool add_special_tokens) {
+  // A part of the text, as large as packed_piece_bytes allow: a thread is little beside it.
+  void add(std::function<EncodedDocuments()> encode) {
     if (running_.size() == threads_) take_first();
-    running_.push_back(std::async(std::launch::async, [this, piece = std::move(piece), begins, ends, add_special_tokens] {
-      std::vector<std::int32_t> tokens = tokenizer_.encode_piece(piece, begins);
-      if (!add_special_tokens) return tokens;
-      return tokenizer_.with_special_tokens(std::move(tokens), begins, ends);
-    }));
+    running_.push_back(std::async(std::launch::async, std::move(encode)));
   }
 
   void finish() {
@@ -75,16 +99,55 @@ class OrderedEncoding {
 
  private:
   void take_first() {
-    const std::vector<std::int32_t> tokens = running_.front().get();
+    const EncodedDocuments documents = running_.front().get();
     running_.pop_front();
-    take_(tokens);
+    take_(documents);
   }
 
-  const Tokenizer& tokenizer_;
   const std::size_t threads_;
-  const std::function<void(std::span<const std::int32_t>)> take_;
-  std::deque<std::future<std::vector<std::int32_t>>> running_;  // waits for them where it is given up
+  const std::function<void(const EncodedDocuments&)> take_;
+  std::deque<std::future<EncodedDocuments>> running_;  // waits for them where it is given up
 };
+
+void add_text(const DataFile& file, const DocumentEncoder& encoder, OrderedEncoding& encoding) {
+  TextReader reader(file);
+  bool begins = true;
+  // Two bytes more than a piece has: what it ends at depends on them.
+  for (std::string_view text; !(text = reader.peek(packed_piece_bytes + 2)).empty();) {
+    const std::size_t length = encoder.tokenizer().piece_length(text, packed_piece_bytes);
+    encoding.add([&encoder, piece = std::string(text.substr(0, length)), begins, ends = length == text.size()] {
+      return encoder.encode_piece(piece, begins, ends);
+    });
+    reader.skip(length);
+    begins = false;
+  }
+}
+
+void add_jsonl(const DataFile& file, const DocumentEncoder& encoder, OrderedEncoding& encoding) {
+  LineReader reader(file);
+  std::string lines;
+  std::int64_t first = 1;  // of the lines
+  const auto hand_on = [&] {
+    encoding.add([&encoder, path = file.path(), lines = std::move(lines), first] {
+      EncodedDocuments documents;
+      std::int64_t number = first;
+      for (std::string_view rest = lines; !rest.empty(); ++number) {
+        const std::size_t end = rest.find('\n');
+        encoder.add_line(rest.substr(0, end), path, number, documents);
+        rest.remove_prefix(end + 1);
+      }
+      return documents;
+    });
+    lines.clear();
+    first = reader.number() + 1;
+  };
+  while (const auto line = reader.next()) {
+    lines += *line;
+    lines += '\n';
+    if (lines.size() >= packed_piece_bytes) hand_on();
+  }
+  if (!lines.empty()) hand_on();
+}
 
 void check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokenizer) {
   std::uint64_t bytes = 0;
@@ -92,7 +155,7 @@ void check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokeniz
     const DataFile data(file.path);
     if (data.size() == 0 && !file.by_wildcard)
       throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
-    check_encodable(tokenizer, data);
+    if (!is_jsonl(file.path)) check_encodable(tokenizer, data);  // a line's error names the line
     bytes += data.size();
   }
   if (bytes == 0) throw ConfigError({{"GLOB", "", "the files hold no text", "", 0}});
@@ -118,33 +181,25 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
     throw ConfigError(
         {{"--shard-tokens", std::to_string(options.shard_tokens), fmt::format("must be 1 to {}", INT32_MAX), "", 0}});
   }
-  // All files are looked at before anything is written, so that a bad one leaves no half-filled directory; and `out` may lie
-  // where the globs look.
+  // The files are looked at before anything is written, since `out` may lie where the globs look.
+  const DocumentEncoder encoder(options.data, tokenizer, options.add_special_tokens);
   const std::vector<MatchedFile> files = match_files(options.globs, "GLOB");
   check_files(files, tokenizer);
   prepare_directory(options.out);
   tokenizer.save(options.out);
   PackResult result;
   ShardSequence shards(options.out, options.shard_tokens, tokenizer.vocab());
-  OrderedEncoding encoding(tokenizer, options.threads, [&](std::span<const std::int32_t> tokens) {
-    shards.append(tokens);
-    result.tokens += static_cast<std::int64_t>(tokens.size());
-  });
+  OrderedEncoding encoding(options.threads, [&](const EncodedDocuments& documents) { shards.append(documents); });
   for (const MatchedFile& file : files) {
     const DataFile data(file.path);
-    TextReader reader(data);
-    bool begins = true;
-    // Two bytes more than a piece has: what it ends at depends on them.
-    for (std::string_view text; !(text = reader.peek(packed_piece_bytes + 2)).empty();) {
-      const std::size_t length = tokenizer.piece_length(text, packed_piece_bytes);
-      encoding.add(std::string(text.substr(0, length)), begins, length == text.size(), options.add_special_tokens);
-      reader.skip(length);
-      begins = false;
-    }
+    is_jsonl(file.path) ? add_jsonl(data, encoder, encoding) : add_text(data, encoder, encoding);
     ++result.files;
   }
   encoding.finish();
+  if (shards.tokens() == 0) throw ConfigError({{"GLOB", "", "the files hold no text", "", 0}});
   shards.finish();
+  result.documents = shards.documents();
+  result.tokens = shards.tokens();
   result.shards = shards.shards();
   return result;
 }

@@ -1,4 +1,4 @@
-// Turns text into token shards (`plait data pack`).
+// Turns text and JSONL into token shards (`plait data pack`).
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,22 @@ struct PackOptions {
   std::filesystem::path out;  // created if missing; must hold no shards yet
   std::int64_t shard_tokens = 100'000'000;
   int threads = 1;                  // that encode
-  bool add_special_tokens = false;  // Tokenizer::with_special_tokens() of each file
+  bool add_special_tokens = false;  // Tokenizer::with_special_tokens() of each document
+  DataConfig data = {};             // jsonl, chat_template, document_token
 };
 
 struct PackResult {
   std::int64_t files = 0;
+  std::int64_t documents = 0;
   std::int64_t tokens = 0;
   std::vector<std::filesystem::path> shards;  // out/shard_000000.bin, ...
 };
 
-// Encodes the files one after another and cuts the tokens into shards of `shard_tokens` (the last one may be shorter).
-// The shards are the same with any number of threads. Writes the tokenizer beside them. Every shard appears under its name only
-// when complete.
+// Encodes the files one after another and cuts the tokens into shards of `shard_tokens` (the last one may be shorter), each
+// with its index of documents and masked tokens beside it (data/document_index.h). The shards are the same with any number of
+// threads. Writes the tokenizer beside them. Every shard appears under its name only when complete; where a file turns out to
+// be wrong, those that were written are removed. Memory does not grow with the files, but for 8 bytes a document of a shard and
+// 16 a run of masked tokens.
 PackResult pack(const PackOptions& options, const Tokenizer& tokenizer);
 
 }  // namespace plait::data

@@ -14,17 +14,20 @@ class Split {
   // Tokens [first, first + count) of `source`, which outlives the split.
   void add(const TokenSource& source, std::int64_t first, std::int64_t count);
   std::int64_t tokens() const { return tokens_; }
-  // Copies tokens [first, first + out.size()).
-  void read(std::int64_t first, std::span<std::int32_t> out) const;
+  // Copies tokens [first, first + tokens.size()), and adds what is known of them: a part that does not go on where the one
+  // before it ended begins a document.
+  void read(std::int64_t first, std::span<std::int32_t> tokens, std::span<TokenMarks> marks) const;
 
  private:
   struct SplitPart {
     const TokenSource* source;
     std::int64_t first;  // within the source
     std::int64_t start;  // within the split
+    bool goes_on;        // from the end of a file to the beginning of the next
   };
   std::vector<SplitPart> parts_;
   std::int64_t tokens_ = 0;
+  bool at_end_ = false;  // the last part ends with its source
 };
 
 }  // namespace plait::data

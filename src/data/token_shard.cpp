@@ -4,11 +4,14 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
+#include "data/document_index.h"
 
 namespace plait::data {
 namespace {
@@ -19,6 +22,8 @@ constexpr std::size_t header_words = 256;
 constexpr std::size_t header_bytes = header_words * sizeof(std::int32_t);
 constexpr std::int32_t magic_uint16 = 20240520, version_uint16 = 1;
 constexpr std::int32_t magic_uint32 = 20240801, version_uint32 = 7;
+// Words 3 and 4 of a header: that there is an index of documents, and whether it masks tokens.
+constexpr std::int32_t index_magic = 0x74696c70;  // "plit"
 
 using Header = std::array<std::int32_t, header_words>;
 
@@ -69,11 +74,12 @@ std::size_t widen(TokenType type, const std::byte* from, std::span<std::int32_t>
 
 }  // namespace
 
-TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
+TokenShard::TokenShard(const std::filesystem::path& path, bool documents) : file_(path) {
   const std::uint64_t bytes = file_.size();
   if (bytes == 0) refuse(path, 0, "is empty");
   if (const std::filesystem::path index_path = megatron_index_path(path); is_megatron_index(index_path)) {
-    const MegatronIndex index = read_megatron_index(index_path, bytes);
+    MegatronIndex index = read_megatron_index(index_path, bytes);
+    if (documents) marks_ = std::move(index.marks);
     format_ = ShardFormat::megatron;
     type_ = index.type;
     tokens_ = index.tokens;
@@ -110,6 +116,16 @@ TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
            fmt::format("{}: the header says {} tokens, {} bytes in all, the file has {}",
                        bytes < expected ? "is truncated" : "is longer than its header says", tokens_, expected, bytes));
   }
+  if (header[3] != index_magic || (!documents && header[4] == 0)) return;
+  const std::filesystem::path index_path = document_index_path(path);
+  std::error_code ignored;
+  if (!std::filesystem::exists(index_path, ignored)) {
+    refuse(path, 12,
+           fmt::format("was packed with {}, which says where documents begin and what is learned, and is not there: "
+                       "copy it beside the shard",
+                       index_path.filename().string()));
+  }
+  marks_ = read_document_index(index_path, tokens_);
 }
 
 void TokenShard::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const {
@@ -156,11 +172,20 @@ void TokenShardWriter::append(std::span<const std::int32_t> tokens) {
   tokens_ += static_cast<std::int64_t>(tokens.size());
 }
 
-void TokenShardWriter::finish() {
+void TokenShardWriter::finish() { finish(0, 0); }
+
+void TokenShardWriter::finish(const DocumentMarks& marks) {
+  write_document_index(document_index_path(path_), tokens_, marks);
+  finish(index_magic, marks.masked_runs().empty() ? 0 : 1);
+}
+
+void TokenShardWriter::finish(std::int32_t index, std::int32_t masked) {
   Header header{};
   header[0] = wide_ ? magic_uint32 : magic_uint16;
   header[1] = wide_ ? version_uint32 : version_uint16;
   header[2] = static_cast<std::int32_t>(tokens_);
+  header[3] = index;
+  header[4] = masked;
   file_.write_at(0, header.data(), header_bytes);
   file_.sync();
   file_.close();

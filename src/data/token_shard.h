@@ -14,9 +14,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "core/file.h"
+#include "data/document_marks.h"
 #include "data/files.h"
 #include "data/megatron_index.h"
 
@@ -24,17 +26,23 @@ namespace plait::data {
 
 enum class ShardFormat { uint16, uint32, raw_uint16, megatron };
 
-// Read as it is used; opening reads the header only, of Megatron-LM the index. Thread-safe.
+// The headers that plait writes say that NAME.documents is beside the shard (data/document_index.h), in words that others leave
+// 0.
+
+// Read as it is used; opening reads the header only, and the index where there is one. Thread-safe.
 class TokenShard {
  public:
   // ConfigError naming file and offset when the file is empty, truncated, longer than its header says or of no known format.
-  explicit TokenShard(const std::filesystem::path& path);
+  // So it is when an index is not there that the header promises. `documents`: keep where documents begin, if an index says so.
+  explicit TokenShard(const std::filesystem::path& path, bool documents = true);
   ShardFormat format() const { return format_; }
   std::int64_t tokens() const { return tokens_; }
   // Copies tokens [first, first + out.size()). ConfigError naming file and offset at the first token that is not below
   // `vocab`: tokens are checked as they are used, never all at once. ConfigError naming the file if it has become shorter.
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
   void let_go() { file_.let_go(); }
+  // Where documents begin, and what is masked; nothing where no index says so.
+  const std::optional<DocumentMarks>& marks() const { return marks_; }
 
  private:
   DataFile file_;
@@ -42,6 +50,7 @@ class TokenShard {
   TokenType type_ = TokenType::u16;
   std::size_t first_offset_ = 0;  // of the first token
   std::int64_t tokens_ = 0;
+  std::optional<DocumentMarks> marks_;
 };
 
 // Whether a file among texts is meant as a shard: named *.bin, and begins with the magic number of a shard with header or has
@@ -59,8 +68,11 @@ class TokenShardWriter {
   void append(std::span<const std::int32_t> tokens);
   std::int64_t tokens() const { return tokens_; }
   void finish();
+  void finish(const DocumentMarks& marks);  // with its NAME.documents, which is there first
 
  private:
+  void finish(std::int32_t index, std::int32_t masked);
+
   std::filesystem::path path_, temporary_;
   File file_;
   bool wide_;

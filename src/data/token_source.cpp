@@ -5,8 +5,12 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "core/error.h"
+#include "data/document_encoder.h"
+#include "data/document_index.h"
 #include "data/files.h"
+#include "data/line_reader.h"
 #include "data/token_shard.h"
+#include "data/zstd_reader.h"
 
 namespace plait::data {
 namespace {
@@ -20,6 +24,10 @@ class ByteSource final : public TokenSource {
     file_.read(static_cast<std::uint64_t>(first), bytes);
     std::ranges::transform(bytes, out.begin(), [](std::byte b) { return static_cast<std::int32_t>(b); });
   }
+  void mark(std::int64_t first, std::span<const std::int32_t>, std::span<TokenMarks> marks) const override {
+    if (first == 0) marks.front() |= begins_document;
+    if (first + std::ssize(marks) == tokens()) marks.back() |= ends_document;
+  }
 
  private:
   DataFile file_;
@@ -27,70 +35,110 @@ class ByteSource final : public TokenSource {
 
 class EncodedSource final : public TokenSource {
  public:
-  explicit EncodedSource(std::vector<std::int32_t> tokens) : tokens_(std::move(tokens)) {}
-  std::int64_t tokens() const override { return static_cast<std::int64_t>(tokens_.size()); }
+  explicit EncodedSource(EncodedDocuments documents) : documents_(std::move(documents)) {}
+  std::int64_t tokens() const override { return std::ssize(documents_.tokens); }
   void read(std::int64_t first, std::span<std::int32_t> out) const override {
-    const auto from = std::span(tokens_).subspan(static_cast<std::size_t>(first), out.size());
+    const auto from = std::span(documents_.tokens).subspan(static_cast<std::size_t>(first), out.size());
     std::ranges::copy(from, out.begin());
+  }
+  void mark(std::int64_t first, std::span<const std::int32_t>, std::span<TokenMarks> marks) const override {
+    documents_.marks.add_to(marks, first);
+    if (first + std::ssize(marks) == tokens()) marks.back() |= ends_document;
   }
 
  private:
-  std::vector<std::int32_t> tokens_;
+  EncodedDocuments documents_;
 };
 
 class ShardSource final : public TokenSource {
  public:
-  ShardSource(TokenShard shard, std::int64_t vocab) : shard_(std::move(shard)), vocab_(vocab) {}
+  ShardSource(TokenShard shard, std::int64_t vocab, const DocumentTokenConfig& document_token)
+      : shard_(std::move(shard)),
+        vocab_(vocab),
+        document_token_(static_cast<std::int32_t>(document_token.id)),
+        mark_(document_token.place == DocumentTokenPlace::begin ? begins_document : ends_document) {}
   std::int64_t tokens() const override { return shard_.tokens(); }
   void read(std::int64_t first, std::span<std::int32_t> out) const override { shard_.read(first, out, vocab_); }
+  void mark(std::int64_t first, std::span<const std::int32_t> tokens, std::span<TokenMarks> marks) const override {
+    if (shard_.marks()) return shard_.marks()->add_to(marks, first);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] == document_token_) marks[i] |= mark_;
+    }
+  }
 
  private:
   TokenShard shard_;
   std::int64_t vocab_;
+  std::int32_t document_token_;  // none is negative
+  TokenMarks mark_;
 };
 
 // Descriptors that one list of files keeps, of those that a process may have. Samples are drawn at random, so that it does
 // not matter which files have one.
 constexpr std::size_t most_kept_open = 256;
 
+std::unique_ptr<TokenSource> open_shard(const std::filesystem::path& path, const SourceOptions& options, bool keep_open) {
+  const bool separate = options.data.documents == Documents::separate;
+  TokenShard shard(path, separate);
+  if (separate && !shard.marks() && options.data.document_token.id < 0) {
+    throw ConfigError(
+        {{path.string(), "",
+          "does not say where its documents begin, which data.documents=separate needs: set data.document_token.id "
+          "to the token between them (llm.c's shards of GPT-2 tokens: 50256)",
+          "", 0}});
+  }
+  if (!keep_open) shard.let_go();
+  // A shard among texts was made with this tokenizer, so that it must stay within that one's vocabulary.
+  const bool among_texts = options.tokenizer.kind() != "tokens";
+  return std::make_unique<ShardSource>(std::move(shard), among_texts ? options.tokenizer.vocab() : options.vocab,
+                                       options.data.document_token);
+}
+
+// Its lines, or all of it as one document.
+EncodedDocuments encode_file(const DataFile& file, const DocumentEncoder& encoder) {
+  if (!is_jsonl(file.path())) {
+    check_encodable(encoder.tokenizer(), file);
+    return encoder.encode_piece(whole_text(file), true, true);
+  }
+  EncodedDocuments documents;
+  LineReader lines(file);
+  while (const auto line = lines.next()) encoder.add_line(*line, file.path(), lines.number(), documents);
+  return documents;
+}
+
 // nullptr: an empty text or an index that a wildcard matched.
-std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const Tokenizer& tokenizer, std::int64_t vocab,
+std::unique_ptr<TokenSource> open_source(const MatchedFile& file, const SourceOptions& options, const DocumentEncoder& encoder,
                                          bool keep_open) {
   if (file.path.extension() == ".idx" && is_megatron_index(file.path)) {
     if (file.by_wildcard) return nullptr;  // it is read with the .bin beside it
     throw ConfigError({{file.path.string(), "", "is the index of token data: give the .bin beside it", "", 0}});
   }
-  const bool only_shards = tokenizer.kind() == "tokens";
-  if (only_shards || is_token_shard(file.path)) {
-    TokenShard shard(file.path);
-    if (!keep_open) shard.let_go();
-    // A shard among texts was made with this tokenizer, so that it must stay within that one's vocabulary.
-    return std::make_unique<ShardSource>(std::move(shard), only_shards ? vocab : tokenizer.vocab());
-  }
+  if (file.by_wildcard && is_document_index(file.path)) return nullptr;
+  if (options.tokenizer.kind() == "tokens" || is_token_shard(file.path)) return open_shard(file.path, options, keep_open);
   DataFile data(file.path);
-  if (data.size() == 0) {
-    if (file.by_wildcard) return nullptr;
-    throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
-  }
-  if (tokenizer.kind() == "bytes") {
+  const bool as_it_lies = options.tokenizer.kind() == "bytes" && !is_jsonl(file.path) && !is_zstd(file.path);
+  if (as_it_lies && data.size() > 0) {
     if (!keep_open) data.let_go();
     return std::make_unique<ByteSource>(std::move(data));
   }
-  check_encodable(tokenizer, data);
-  return std::make_unique<EncodedSource>(tokenizer.encode(data.text()));
+  EncodedDocuments documents = encode_file(data, encoder);
+  if (!documents.tokens.empty()) return std::make_unique<EncodedSource>(std::move(documents));
+  if (file.by_wildcard) return nullptr;
+  throw ConfigError({{file.path.string(), "", "is empty (at byte offset 0)", "", 0}});
 }
 
 }  // namespace
 
 std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::string>& globs, const std::string& key,
-                                                       const Tokenizer& tokenizer, std::int64_t vocab) {
+                                                       const SourceOptions& options) {
   const std::vector<MatchedFile> files = match_files(globs, key);
+  const DocumentEncoder encoder(options.data, options.tokenizer);
   std::vector<std::unique_ptr<TokenSource>> sources;
   std::vector<ConfigProblem> problems;
   for (const MatchedFile& file : files) {
     try {
       const bool keep_open = sources.size() < most_kept_open;
-      if (auto source = open_source(file, tokenizer, vocab, keep_open)) sources.push_back(std::move(source));
+      if (auto source = open_source(file, options, encoder, keep_open)) sources.push_back(std::move(source));
     } catch (const ConfigError& error) {
       if (error.problems().empty()) throw;
       problems.insert(problems.end(), error.problems().begin(), error.problems().end());

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/data_config.h"
+#include "data/document_marks.h"
 #include "data/files.h"
 #include "data/tokenizer.h"
 
@@ -19,12 +21,21 @@ class TokenSource {
   virtual std::int64_t tokens() const = 0;
   // Copies tokens [first, first + out.size()).
   virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
+  // Adds what is known of these tokens, which read() gave. Where documents begin is told only where they are separate.
+  virtual void mark(std::int64_t first, std::span<const std::int32_t> tokens, std::span<TokenMarks> marks) const = 0;
+};
+
+struct SourceOptions {
+  const Tokenizer& tokenizer;
+  std::int64_t vocab = 0;  // tokens of shards are below it
+  const DataConfig& data;
 };
 
 // The files of some globs, in order. Text is encoded; bytes and shards are read as they are used. A file that is empty is an
-// error, except for a text that only a wildcard matched: it adds nothing. ConfigError with the problems of all files.
+// error, except for a text that only a wildcard matched: it adds nothing. So is a shard of which nobody knows where documents
+// begin, where they are separate. ConfigError with the problems of all files.
 std::vector<std::unique_ptr<TokenSource>> open_sources(const std::vector<std::string>& globs, const std::string& key,
-                                                       const Tokenizer& tokenizer, std::int64_t vocab);
+                                                       const SourceOptions& options);
 
 // ConfigError naming file and offset unless the tokenizer can encode the text in `file`.
 void check_encodable(const Tokenizer& tokenizer, const DataFile& file);

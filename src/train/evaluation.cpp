@@ -28,8 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 // Tokens whose losses come back at once.
 constexpr std::int64_t tokens_at_once = std::int64_t{1} << 20;
-// What a target is that does not count (ops/cross_entropy.h).
-constexpr std::int32_t no_target = -1;
 // Elements of logits that are on the host at once.
 constexpr std::int64_t logits_at_once = std::int64_t{1} << 20;
 
@@ -81,7 +79,7 @@ class Evaluation {
         };
         const data::SampleSpans out{row(memory.tokens), row(memory.targets), row(memory.starts)};
         read_window(*tokens, windows, first_of(plan(), n) + i, out);
-        counted += std::ssize(out.targets) - std::ranges::count(out.targets, no_target);
+        counted += std::ssize(out.targets) - std::ranges::count(out.targets, data::no_target);
       }
     });
     const std::int64_t rounds = rounds_for(plan(), windows.count());
@@ -166,14 +164,11 @@ class Evaluation {
   static void read_window(const data::ValidationTokens& tokens, const Windows& windows, std::int64_t window,
                           const data::SampleSpans& out) {
     std::ranges::fill(out.tokens, 0);
-    std::ranges::fill(out.targets, no_target);
+    std::ranges::fill(out.targets, data::no_target);
     std::ranges::fill(out.starts, 0);
     const auto predicted = static_cast<std::size_t>(windows.predicted(window));
-    if (predicted == 0) return;
-    std::vector<std::int32_t> all(predicted + 1);
-    tokens.read(windows.first(window), all);
-    std::copy_n(all.begin(), predicted, out.tokens.begin());
-    std::copy_n(all.begin() + 1, predicted, out.targets.begin());
+    const auto part = [&](std::span<std::int32_t> of) { return of.first(std::min(predicted, of.size())); };
+    if (predicted > 0) tokens.read(windows.first(window), {part(out.tokens), part(out.targets), part(out.starts)});
   }
 
   std::int64_t count_bytes(const data::ValidationTokens& tokens, const Windows& windows) const {
@@ -240,12 +235,12 @@ std::int64_t counted_bytes(const data::Tokenizer& tokenizer, std::span<const std
   std::int64_t bytes = 0;
   std::vector<std::int32_t> run;
   for (std::size_t i = 0; i < targets.size();) {
-    if (targets[i] == no_target) {
+    if (targets[i] == data::no_target) {
       ++i;
       continue;
     }
     run.assign(1, tokens[i]);
-    while (i < targets.size() && targets[i] != no_target) run.push_back(targets[i++]);
+    while (i < targets.size() && targets[i] != data::no_target) run.push_back(targets[i++]);
     bytes += size_of_text(run) - size_of_text(std::span(run).first(1));
   }
   return bytes;

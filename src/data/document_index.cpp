@@ -1,0 +1,90 @@
+#include "data/document_index.h"
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "data/files.h"
+
+namespace plait::data {
+namespace {
+
+constexpr std::string_view document_index_magic = "PLAITDOC";
+constexpr std::uint64_t document_index_version = 1;
+constexpr std::size_t document_index_words = 5;  // of the header, the magic among them
+
+using IndexHeader = std::array<std::uint64_t, document_index_words>;
+
+[[noreturn]] void refuse_documents(const std::filesystem::path& path, std::uint64_t offset, const std::string& why) {
+  throw ConfigError({{path.string(), "", fmt::format("{} (at byte offset {})", why, offset), "", 0}});
+}
+
+// Ascending numbers from 0 to `most`.
+std::vector<std::int64_t> ascending(const DataFile& file, std::uint64_t offset, std::uint64_t count, std::int64_t most) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  file.read(offset, std::as_writable_bytes(std::span(numbers)));
+  std::int64_t least = 0;
+  for (std::size_t n = 0; n < numbers.size(); ++n) {
+    if (numbers[n] < least || numbers[n] > most) {
+      refuse_documents(file.path(), offset + n * sizeof(std::int64_t),
+                       fmt::format("has token {}, must be {} to {}", numbers[n], least, most));
+    }
+    least = numbers[n] + 1;
+  }
+  return numbers;
+}
+
+}  // namespace
+
+std::filesystem::path document_index_path(const std::filesystem::path& shard) {
+  return std::filesystem::path(shard).replace_extension(".documents");
+}
+
+bool is_document_index(const std::filesystem::path& path) {
+  return path.extension() == ".documents" && begins_with(path, document_index_magic);
+}
+
+DocumentMarks read_document_index(const std::filesystem::path& path, std::int64_t tokens) {
+  const DataFile file(path);
+  IndexHeader header{};
+  if (file.size() < sizeof header) refuse_documents(path, file.size(), "is truncated: the header has 40 bytes");
+  file.read(0, std::as_writable_bytes(std::span(header)));
+  if (std::memcmp(header.data(), document_index_magic.data(), document_index_magic.size()) != 0)
+    refuse_documents(path, 0, "is not an index of documents: it does not begin with PLAITDOC");
+  if (header[1] != document_index_version) refuse_documents(path, 8, fmt::format("has version {}, must be 1", header[1]));
+  if (header[2] != static_cast<std::uint64_t>(tokens))
+    refuse_documents(path, 16, fmt::format("is of a shard of {} tokens, but the .bin beside it has {}", header[2], tokens));
+  const std::uint64_t room = (file.size() - sizeof header) / sizeof(std::int64_t);
+  if (header[3] > room || header[4] > room / 2 || header[3] + 2 * header[4] != room ||
+      file.size() % sizeof(std::int64_t) != 0) {
+    refuse_documents(path, 24,
+                     fmt::format("says {} documents and {} masked runs, but has {} bytes for them, must be 8 and 16 each",
+                                 header[3], header[4], file.size() - sizeof header));
+  }
+  DocumentMarks marks;
+  const std::uint64_t runs_at = sizeof header + header[3] * sizeof(std::int64_t);
+  for (const std::int64_t document : ascending(file, sizeof header, header[3], tokens - 1)) marks.begin_document(document);
+  const std::vector<std::int64_t> borders = ascending(file, runs_at, 2 * header[4], tokens);
+  for (std::size_t run = 0; run < borders.size(); run += 2) marks.mask(borders[run], borders[run + 1]);
+  return marks;
+}
+
+void write_document_index(const std::filesystem::path& path, std::int64_t tokens, const DocumentMarks& marks) {
+  IndexHeader header{};
+  std::memcpy(header.data(), document_index_magic.data(), document_index_magic.size());
+  header[1] = document_index_version;
+  header[2] = static_cast<std::uint64_t>(tokens);
+  header[3] = marks.documents().size();
+  header[4] = marks.masked_runs().size() / 2;
+  std::string bytes(reinterpret_cast<const char*>(header.data()), sizeof header);
+  for (const std::vector<std::int64_t>* numbers : {&marks.documents(), &marks.masked_runs()})
+    bytes.append(reinterpret_cast<const char*>(numbers->data()), numbers->size() * sizeof(std::int64_t));
+  write_text_file(path, bytes);
+}
+
+}  // namespace plait::data
