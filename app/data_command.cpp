@@ -32,6 +32,7 @@ struct TokenizerArguments {
 
 struct PackArguments {
   TokenizerArguments tokenizer;
+  std::string config, chat_template = "none", place = "begin";
   bool json = false;
   data::PackOptions options;
 };
@@ -66,11 +67,9 @@ void add_tokenizer_options(CLI::App& command, TokenizerArguments& arguments) {
 
 void print(const PackArguments& arguments, const data::Tokenizer& tokenizer, const data::PackResult& result) {
   if (arguments.json) {
-    nlohmann::ordered_json document = {{"tokenizer", tokenizer.kind()},
-                                       {"vocab", tokenizer.vocab()},
-                                       {"files", result.files},
-                                       {"tokens", result.tokens},
-                                       {"shards", nlohmann::json::array()}};
+    nlohmann::ordered_json document = {{"tokenizer", tokenizer.kind()}, {"vocab", tokenizer.vocab()},
+                                       {"files", result.files},         {"documents", result.documents},
+                                       {"tokens", result.tokens},       {"shards", nlohmann::json::array()}};
     for (const auto& shard : result.shards) document["shards"].push_back(shard.string());
     std::cout << document.dump(2) << '\n';
     return;
@@ -81,9 +80,9 @@ void print(const PackArguments& arguments, const data::Tokenizer& tokenizer, con
                               ? fmt::format("{{file: {}/tokenizer.json}}", out)
                               : fmt::format("{{sentencepiece: {{model: {}/tokenizer.model}}}}", out);
   std::cout << fmt::format(
-      "{} files, {} tokens of a vocabulary of {}, {} shards in {}\n"
+      "{} files, {} documents, {} tokens of a vocabulary of {}, {} shards in {}\n"
       "train on them with  data: {{train: [\"{}/*.bin\"], tokenizer: {}}}\n",
-      result.files, result.tokens, tokenizer.vocab(), result.shards.size(), out, out, how);
+      result.files, result.documents, result.tokens, tokenizer.vocab(), result.shards.size(), out, out, how);
 }
 
 void print_tokens(const std::vector<std::int32_t>& tokens) { std::cout << fmt::format("[{}]\n", fmt::join(tokens, ",")); }
@@ -108,6 +107,28 @@ void encode(const EncodeArguments& arguments) {
   }
 }
 
+// Those that a name is enough for.
+std::vector<std::string> published_templates() {
+  std::vector<std::string> published;
+  for (const Name<ChatFormat>& format : names<ChatFormat>) {
+    if (format.value != ChatFormat::custom) published.emplace_back(format.text);
+  }
+  return published;
+}
+
+void take_document_options(PackArguments& arguments) {
+  DataConfig& data = arguments.options.data;
+  if (!arguments.config.empty()) {
+    data = load_config(arguments.config).data;
+  } else {
+    data.chat_template = *named<ChatFormat>(arguments.chat_template);
+    data.document_token.place = *named<DocumentTokenPlace>(arguments.place);
+  }
+  if (data.document_token.id >= 0 && arguments.tokenizer.name == "bytes")
+    throw ConfigError(
+        {{"--document-token", std::to_string(data.document_token.id), "needs a tokenizer other than bytes", "", 0}});
+}
+
 void add_pack_command(CLI::App& data, int& status) {
   CLI::App* pack =
       data.add_subcommand("pack", "Turn text into token shards (llm.c format; uint32 where the vocabulary needs it)");
@@ -116,7 +137,29 @@ void add_pack_command(CLI::App& data, int& status) {
   pack->add_option("--vocab", arguments->tokenizer.vocab, "sentencepiece: train a model of this many pieces on the text")
       ->check(CLI::PositiveNumber);
   pack->add_flag("--add-special-tokens", arguments->options.add_special_tokens,
-                 "tokenizer.json: put around each file what its TemplateProcessing says");
+                 "tokenizer.json: put around each document what its TemplateProcessing says");
+  DataConfig& of_documents = arguments->options.data;
+  CLI::Option* config = pack->add_option("--config", arguments->config,
+                                         "Take data.jsonl, chat_template, custom_template and document_token from this "
+                                         "configuration, in place of the next four options");
+  config->type_name("FILE");
+  pack->add_option("--text-key", of_documents.jsonl.text_key,
+                   "JSONL: the field that holds a document's text (data.jsonl.text_key)")
+      ->capture_default_str()
+      ->excludes(config);
+  pack->add_option("--chat-template", arguments->chat_template,
+                   "JSONL with chats: how they are written out (data.chat_template)")
+      ->check(CLI::IsMember(published_templates()))
+      ->capture_default_str()
+      ->excludes(config);
+  pack->add_option("--document-token", of_documents.document_token.id,
+                   "Token to put between documents of text (data.document_token.id)")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(config);
+  pack->add_option("--document-token-place", arguments->place, "begin or end of each document (data.document_token.place)")
+      ->check(CLI::IsMember({"begin", "end"}))
+      ->capture_default_str()
+      ->excludes(config);
   pack->add_option("--out", arguments->options.out, "Directory of the shards and the tokenizer; must hold no shards yet")
       ->required();
   pack->add_option("--shard-tokens", arguments->options.shard_tokens, "Tokens in a shard")
@@ -127,9 +170,12 @@ void add_pack_command(CLI::App& data, int& status) {
       ->check(CLI::Range(1, most_threads))
       ->capture_default_str();
   pack->add_flag("--json", arguments->json, "Print one JSON document");
-  pack->add_option("GLOB", arguments->options.globs, "Text files; * and ? within a folder, ** any depth (quote them)")
+  pack->add_option(
+          "GLOB", arguments->options.globs,
+          "Text files, or JSONL (*.jsonl), also compressed (*.zst); * and ? within a folder, ** any depth (quote them)")
       ->required();
   pack->callback([arguments, &status] {
+    take_document_options(*arguments);
     const auto tokenizer = tokenizer_for(arguments->tokenizer, arguments->options.globs);
     print(*arguments, *tokenizer, data::pack(arguments->options, *tokenizer));
     status = 0;
@@ -161,19 +207,22 @@ void write_batches(const BatchesArguments& a) {
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
   const auto dataset = data::open_dataset(config, *tokenizer, std::max(config.model.vocab, tokenizer->vocab()));
   const std::int64_t batch = config.train.global_batch, length = config.data.sequence_length;
-  const checkpoint::SafetensorsLayout layout = checkpoint::layout_safetensors(
-      {{"tokens", DType::i32, {a.steps, batch, length}}, {"targets", DType::i32, {a.steps, batch, length}}});
+  const bool separate = config.data.documents == Documents::separate;
+  std::vector<checkpoint::TensorSpec> tensors = {{"tokens", DType::i32, {a.steps, batch, length}},
+                                                 {"targets", DType::i32, {a.steps, batch, length}}};
+  if (separate) tensors.push_back({"starts", DType::i32, {a.steps, batch, length}});
+  const checkpoint::SafetensorsLayout layout = checkpoint::layout_safetensors(tensors);
   File file = File::create(a.out);
   file.allocate(layout.file_bytes);
   file.write_at(0, layout.header.data(), layout.header.size());
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(length)), targets(tokens.size());
-  const std::size_t bytes = tokens.size() * sizeof(std::int32_t);
+  std::vector<std::vector<std::int32_t>> rows(3, std::vector<std::int32_t>(static_cast<std::size_t>(length)));
+  const std::size_t bytes = rows.front().size() * sizeof(std::int32_t);
   for (std::int64_t step = 1; step <= a.steps; ++step) {
     for (std::int64_t sample = 0; sample < batch; ++sample) {
-      dataset->train_sample(step, sample, {tokens, targets});
+      dataset->train_sample(step, sample, {rows[0], rows[1], rows[2]});
       const std::uint64_t at = static_cast<std::uint64_t>((step - 1) * batch + sample) * bytes;
-      file.write_at(layout.tensors[0].offset + at, tokens.data(), bytes);
-      file.write_at(layout.tensors[1].offset + at, targets.data(), bytes);
+      for (std::size_t i = 0; i < layout.tensors.size(); ++i)
+        file.write_at(layout.tensors[i].offset + at, rows[i].data(), bytes);
     }
   }
   file.close();
@@ -188,8 +237,11 @@ void add_batches_command(CLI::App& data, int& status) {
       ->required()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
   command
-      ->add_option("--out", arguments->out,
-                   "safetensors to make: `tokens` and `targets`, int32 [step, sequence of the global batch, position]")
+      ->add_option(
+          "--out", arguments->out,
+          "safetensors to make: `tokens` and `targets` (-1: masked, or the next document's), and where documents are separate "
+          "`starts` (the position of the first token of the document that a token is of); int32 [step, sequence of the "
+          "global batch, position]")
       ->required()
       ->type_name("FILE");
   command->add_option("--set", arguments->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");

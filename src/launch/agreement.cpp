@@ -19,6 +19,7 @@
 #include "core/schedule_file.h"
 #include "core/tcp_place.h"
 #include "core/version.h"
+#include "data/document_index.h"
 #include "data/files.h"
 #include "launch/launch_environment.h"
 #include "ops/library_versions.h"
@@ -46,8 +47,11 @@ std::string why(const Error& error) {
 
 void add_files(const std::string& key, const std::vector<std::string>& globs, std::vector<Fact>& facts) {
   try {
-    for (const data::MatchedFile& file : data::match_files(globs, key))
+    for (const data::MatchedFile& file : data::match_files(globs, key)) {
       facts.push_back({key + " " + file.path.string(), state_of_file(file.path)});
+      const std::filesystem::path index = data::document_index_path(file.path);
+      if (data::is_document_index(index)) facts.push_back({key + " " + index.string(), state_of_file(index)});
+    }
   } catch (const ConfigError& error) {
     facts.push_back({key + ", its files", why(error)});
   }

@@ -51,6 +51,53 @@ TEST(DataPackCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refusal(" " + text), testing::HasSubstr("--out"));
 }
 
+constexpr const char* chats =
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}, {\"role\": \"assistant\", \"content\": \"cd\"}]}\n"
+    "{\"text\": \"xyz\"}\n";
+
+std::string chat_config(const data::DataFolder& folder) {
+  return folder.write("chat.yaml",
+                      "model: {layers: 1, hidden: 8, heads: 1}\ntrain: {steps: 9, global_batch: 1, micro_batch: 1}\n"
+                      "data:\n  train: [" +
+                          folder.write("a.jsonl", chats) +
+                          "]\n  sequence_length: 9\n  validation_fraction: 0\n  documents: separate\n"
+                          "  chat_template: custom\n"
+                          "  custom_template: {user_prefix: U, assistant_prefix: A, assistant_end: \"\\n\"}\n");
+}
+
+TEST(DataPackCommand, KeepsTheMaskOfChats) {
+  const data::DataFolder folder;
+  const std::string pack = "data pack --json --out " + (folder / "out") + " " + folder.write("b.jsonl", chats);
+  const Outcome outcome = run_plait(folder.path(), pack + " --config " + chat_config(folder));
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_EQ(nlohmann::json::parse(outcome.output)["documents"], 2);
+  const data::TokenShard shard(folder / "out/shard_000000.bin");
+  ASSERT_TRUE(shard.marks().has_value());
+  EXPECT_EQ(shard.marks()->documents(), (std::vector<std::int64_t>{0, 7}));
+  EXPECT_EQ(shard.marks()->masked_runs(), (std::vector<std::int64_t>{0, 4}));
+  EXPECT_THAT(run_plait(folder.path(), pack + " --chat-template custom").errors, testing::HasSubstr("custom"));
+  EXPECT_THAT(run_plait(folder.path(), pack + " --text-key t --config x").errors, testing::HasSubstr("--config"));
+  EXPECT_THAT(run_plait(folder.path(), pack + " --document-token 7").errors, testing::HasSubstr("other than bytes"));
+}
+
+TEST(DataBatchesCommand, WritesWhereDocumentsBeginAndWhatIsMasked) {
+  const data::DataFolder folder;
+  const Outcome outcome =
+      run_plait(folder.path(), "data batches " + chat_config(folder) + " --steps 1 --out " + (folder / "b.safetensors"));
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const File file = File::open_read(folder / "b.safetensors");
+  const checkpoint::SafetensorsLayout layout = checkpoint::read_safetensors_layout(file);
+  const auto read = [&](std::size_t tensor, const std::string& name) {
+    EXPECT_EQ(layout.tensors.at(tensor).spec.name, name);
+    std::vector<std::int32_t> values(9);
+    file.read_at(layout.tensors[tensor].offset, values.data(), values.size() * sizeof(std::int32_t));
+    return values;
+  };
+  EXPECT_EQ(read(0, "tokens"), (std::vector<std::int32_t>{'U', 'a', 'b', 'A', 'c', 'd', '\n', 'x', 'y'}));
+  EXPECT_EQ(read(1, "targets"), (std::vector<std::int32_t>{-1, -1, -1, 'c', 'd', '\n', -1, 'y', 'z'}));
+  EXPECT_EQ(read(2, "starts"), (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 0, 7, 7}));
+}
+
 TEST(DataEncodeCommand, GivesTheIdsOfTokenizers) {
   const data::DataFolder folder;
   const std::string fixtures = std::string(test_paths::source) + "/tests/data/huggingface/";

@@ -110,6 +110,27 @@ TEST_F(EvalCommand, CountsEveryTokenOfOtherFilesOnce) {
   EXPECT_NEAR(sum / (2 * length + 5), other["loss"], 1e-5);
 }
 
+TEST_F(EvalCommand, TakesTheLossOfWhatTheAssistantSays) {
+  std::ofstream(path("chat.jsonl"))
+      << R"({"messages": [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "cde"}]})";
+  const nlohmann::json chat = json(
+      "eval @/runs/r --data @/chat.jsonl --json --set data.chat_template=custom "
+      "--set 'data.custom_template={user_prefix: U, assistant_prefix: A, assistant_end: .}'");
+  EXPECT_EQ(chat["tokens"], 4);
+  EXPECT_EQ(chat["bytes"], 4);
+  const std::string text = "UabAcde.";
+  tokens_file(std::vector<std::int32_t>(text.begin(), text.end() - 1), 7);
+  const std::vector<float> values = logits("");
+  double sum = 0;
+  for (std::int64_t t = 3; t < 7; ++t) {
+    const float* const row = values.data() + t * vocab;
+    double total = 0;
+    for (std::int64_t v = 0; v < vocab; ++v) total += std::exp(static_cast<double>(row[v]));
+    sum += std::log(total) - static_cast<double>(row[static_cast<unsigned char>(text[static_cast<std::size_t>(t + 1)])]);
+  }
+  EXPECT_NEAR(sum / 4, chat["loss"], 1e-5);
+}
+
 TEST_F(EvalCommand, WritesTheSameLogitsInEveryLayout) {
   std::vector<std::int32_t> tokens;
   for (std::int32_t i = 0; i < 5 * 8; ++i) tokens.push_back(i * 37 % 256);  // 5 sequences, shorter than it was trained with
