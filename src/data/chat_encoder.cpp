@@ -153,7 +153,7 @@ ChatEncoder::ChatEncoder(ChatTemplate chat_template, const Tokenizer& tokenizer)
       reserved_.insert(tokens.front());
     } else {
       problems.push_back(
-          {"data.chat_template", text, "is a special token of the template, but the tokenizer has no such token", "", 0});
+          {"data.chat_template", "", fmt::format("the template's special token {} is no token of the tokenizer", text), "", 0});
     }
   }
   if (!problems.empty()) throw ConfigError(problems);

@@ -149,7 +149,7 @@ TEST(Chats, ThatCannotBeToldFromTheTemplateAreRefused) {
 TEST(Chats, NeedTheTokensOfTheirTemplate) {
   const auto tokenizer = fixture_tokenizer("llama3");
   const std::string why = config_error([&] { ChatEncoder(chat_template(with_template("chatml")).value(), *tokenizer); });
-  EXPECT_THAT(why, HasSubstr("data.chat_template=<|im_start|>: is a special token of the template"));
+  EXPECT_THAT(why, HasSubstr("data.chat_template: the template's special token <|im_start|> is no token"));
   EXPECT_THAT(why, HasSubstr("<|im_end|>"));
 }
 
