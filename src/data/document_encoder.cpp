@@ -9,6 +9,11 @@
 #include "data/zstd_reader.h"
 
 namespace plait::data {
+namespace {
+
+constexpr int deepest = 100;  // a level takes many times the memory of its bracket
+
+}  // namespace
 
 bool is_jsonl(const std::filesystem::path& path) { return (is_zstd(path) ? path.stem() : path).extension() == ".jsonl"; }
 
@@ -42,7 +47,10 @@ void DocumentEncoder::add_line(std::string_view line, const std::filesystem::pat
   };
   nlohmann::json document;
   try {
-    document = nlohmann::json::parse(line);
+    document = nlohmann::json::parse(line, [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+      if (depth > deepest) refuse(fmt::format("is nested deeper than {} levels", deepest));
+      return true;
+    });
   } catch (const nlohmann::json::parse_error& error) {
     refuse(first_invalid_utf8(line) ? "is not UTF-8 text" : fmt::format("is not JSON (at byte {} of the line)", error.byte));
   }

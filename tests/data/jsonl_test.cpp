@@ -116,6 +116,7 @@ TEST(Jsonl, ABadLineIsNamed) {
   EXPECT_THAT(refusal("{\"text\": \"a"), HasSubstr("is not JSON"));
   EXPECT_THAT(refusal("{\"text\": \"\\ud800\"}"), HasSubstr("is not JSON"));
   EXPECT_THAT(refusal("{\"text\": \"\xff\"}"), HasSubstr("is not UTF-8 text"));
+  EXPECT_THAT(refusal(std::string(101, '[')), HasSubstr("nested deeper than 100 levels"));
   EXPECT_THAT(refusal("[1]"), HasSubstr("must be a JSON object"));
   EXPECT_THAT(refusal("{\"txt\": \"a\"}"), HasSubstr("has no 'text' (data.jsonl.text_key)"));
   EXPECT_THAT(refusal("{\"text\": 1}"), HasSubstr("'text' must be a string"));
