@@ -47,8 +47,10 @@ void DocumentEncoder::add_line(std::string_view line, const std::filesystem::pat
   };
   nlohmann::json document;
   try {
-    document = nlohmann::json::parse(line, [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-      if (depth > deepest) refuse(fmt::format("is nested deeper than {} levels", deepest));
+    using Event = nlohmann::json::parse_event_t;
+    document = nlohmann::json::parse(line, [&](int depth, Event event, nlohmann::json&) {
+      if (depth >= deepest && (event == Event::array_start || event == Event::object_start))
+        refuse(fmt::format("is nested deeper than {} levels", deepest));
       return true;
     });
   } catch (const nlohmann::json::parse_error& error) {
