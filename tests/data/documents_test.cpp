@@ -203,6 +203,15 @@ TEST(Documents, ArePackedWithTheirMarks) {
   }
 }
 
+// The second shard begins within a document, which is not that of the text before it.
+TEST(Documents, OfATextEndWithIt) {
+  const DataFolder folder;
+  folder.write("1.txt", "xy");
+  pack({{folder.write("a.txt", "abcdefgh")}, folder / "out", 5, 1}, *make_byte_tokenizer());
+  const auto dataset = open_documents(documents_config({folder / "1.txt", folder / "out/shard_000001.bin"}, 4));
+  EXPECT_EQ(sample_at(*dataset, 0), (MarkedSample{{'x', 'y', 'f', 'g'}, {'y', -1, 'g', 'h'}, {0, 0, 2, 2}}));
+}
+
 TEST(Documents, OfAShardWithoutItsIndexAreNotGuessed) {
   const DataFolder folder;
   folder.write("a.jsonl", two_chats);
