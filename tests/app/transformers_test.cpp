@@ -13,6 +13,7 @@
 #include "core/config.h"
 #include "core/file.h"
 #include "program_test.h"
+#include "tensor_values.h"
 #include "test_paths.h"
 
 namespace plait::app {
@@ -23,14 +24,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 const fs::path fixtures = fs::path(test_paths::source) / "tests/app/transformers";
-
-std::vector<float> values_of(const fs::path& file) {
-  const File in = File::open_read(file);
-  const checkpoint::PlacedTensor tensor = checkpoint::read_safetensors_layout(in).tensors.at(0);
-  std::vector<float> values(static_cast<std::size_t>(tensor.spec.elements()));
-  in.read_at(tensor.offset, values.data(), values.size() * sizeof(float));
-  return values;
-}
 
 // All tensors of a directory: shape and type, and bytes.
 std::map<std::string, std::string> tensors_of(const fs::path& directory) {
