@@ -270,6 +270,7 @@ void time_model(Bench& bench, const Model& m) {
     return [&bench, args] { norm_backward(bench.stream(), bench.context(), args); };
   });
 
+  const AttentionShape shape{m.batch, m.sequence, m.heads, m.kv_heads, m.head_dim};
   if (!m.gpt) {
     const double ffn_bytes = 2.0 * static_cast<double>(rows * m.ffn);
     bench.time("swiglu forward", m.layers, 3 * ffn_bytes, 0, [&] {
@@ -282,10 +283,8 @@ void time_model(Bench& bench, const Model& m) {
       return [&bench, gate_up, dy, dgate_up] { swiglu_backward(bench.stream(), gate_up, dy, dgate_up); };
     });
     bench.time("rope", 2 * m.layers, 2.0 * 2.0 * static_cast<double>(rows * (m.heads + m.kv_heads) * m.head_dim), 0, [&] {
-      const Rope args{.shape = {m.batch, m.sequence, m.heads, m.kv_heads, m.head_dim},
-                      .table = bench.f32({m.sequence, m.head_dim}),
-                      .starts = {},
-                      .qkv = bench.bf16({rows, m.qkv()})};
+      const Rope args{
+          .shape = shape, .table = bench.f32({m.sequence, m.head_dim}), .starts = {}, .qkv = bench.bf16({rows, m.qkv()})};
       return [&bench, args] { rope(bench.stream(), args); };
     });
   }

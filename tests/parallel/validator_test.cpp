@@ -16,10 +16,10 @@ namespace plait::parallel {
 namespace {
 
 bool exists(const SetSpec& spec) {
-  const auto& [kind, ranks, virtual_stages, micro_batches, file] = spec.schedule;
-  const ScheduleRow& row = schedule_row(kind);
-  if (row.in_rounds && micro_batches % ranks != 0) return false;
-  return virtual_stages == 1 || row.takes_any_chunks() || virtual_stages == row.chunks;
+  const ScheduleSpec& s = spec.schedule;
+  const ScheduleRow& row = schedule_row(s.kind);
+  if (row.in_rounds && s.micro_batches % s.ranks != 0) return false;
+  return s.virtual_stages == 1 || row.takes_any_chunks() || s.virtual_stages == row.chunks;
 }
 
 // Valid, or refused where the schedule does not exist.
