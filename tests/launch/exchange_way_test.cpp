@@ -14,7 +14,8 @@ Config tensor_2(const std::vector<std::string>& overrides = {}) {
   std::vector<std::string> all = {"parallel.tensor=2"};
   all.insert(all.end(), overrides.begin(), overrides.end());
   return parse_config(
-      "model: {layers: 2, hidden: 64, heads: 4}\ndata: {tokenizer: random}\ntrain: {steps: 1, global_batch: 8, micro_batch: "
+      "model: {layers: 2, hidden: 64, heads: 4, vocab: 64}\ndata: {tokenizer: random}\ntrain: {steps: 1, global_batch: 8, "
+      "micro_batch: "
       "1}\n",
       all);
 }
