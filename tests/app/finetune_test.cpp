@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "program_test.h"
+#include "pytorch_training.h"
 #include "tensor_values.h"
 #include "test_paths.h"
 
@@ -19,14 +20,6 @@ namespace fs = std::filesystem;
 
 class FineTuning : public ProgramTest {
  protected:
-  FineTuning() {
-    std::string changes;
-    for (std::string change : expected.at("overrides")) {
-      if (change.starts_with("data.train=")) change = "data.train=[" + chats + "]";
-      changes += " --set '" + change + "'";
-    }
-    settings = changes + " --set checkpoint.final=true";
-  }
   // Of the answers of all chats.
   double loss_of(const std::string& model) {
     return json("eval " + model + " --json --data " + chats + settings).at("loss").get<double>();
@@ -35,7 +28,7 @@ class FineTuning : public ProgramTest {
   const fs::path fixture = fs::path(test_paths::source) / "tests/app/finetune";
   const std::string chats = (fs::path(test_paths::source) / "tests/data/chat/sums.jsonl").string();
   const nlohmann::json expected = nlohmann::json::parse(std::ifstream(fixture / "training.json"));
-  std::string settings;
+  const std::string settings = options_of(expected, chats) + " --set checkpoint.final=true";
 };
 
 TEST_F(FineTuning, OfChatsIsWhatPyTorchDoesAndComesOutAsItWas) {
@@ -43,15 +36,10 @@ TEST_F(FineTuning, OfChatsIsWhatPyTorchDoesAndComesOutAsItWas) {
   const double before = loss_of(base);
   const Outcome trained = plait("train --init-from " + base + " --set run.dir=@ --set run.name=tuned" + settings);
   ASSERT_EQ(trained.status, 0) << trained.errors;
+  expect_steps_of(expected, path("tuned/metrics.jsonl"));
   std::ifstream metrics(path("tuned/metrics.jsonl"));
-  std::size_t step = 0;
-  for (std::string line; std::getline(metrics, line); ++step) {
-    const nlohmann::json ours = nlohmann::json::parse(line), theirs = expected.at("steps").at(step);
-    for (const char* key : {"loss", "grad_norm"})
-      EXPECT_NEAR(ours.at(key).get<double>() / theirs.at(key).get<double>(), 1, 1e-5) << key << " of step " << step + 1;
-    EXPECT_LT(ours.at("loss_tokens").get<double>(), 0.5 * 8 * 64) << "questions count";
-  }
-  EXPECT_EQ(step, 20u);
+  for (std::string line; std::getline(metrics, line);)
+    EXPECT_LT(nlohmann::json::parse(line).at("loss_tokens").get<double>(), 0.5 * 8 * 64) << "questions count";
   EXPECT_LT(loss_of("@/tuned"), 0.5 * before);
 
   ASSERT_EQ(plait("export @/tuned --out @/out").status, 0);

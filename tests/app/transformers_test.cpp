@@ -13,6 +13,7 @@
 #include "core/config.h"
 #include "core/file.h"
 #include "program_test.h"
+#include "pytorch_training.h"
 #include "tensor_values.h"
 #include "test_paths.h"
 
@@ -119,22 +120,10 @@ TEST_P(TransformersModels, TrainAsPyTorchDoes) {
   const fs::path model = fixtures / GetParam();
   const nlohmann::json expected = nlohmann::json::parse(std::ifstream(model / "training.json"));
   ASSERT_EQ(plait("import " + model.string() + " --out @/run").status, 0);
-  std::string changes;
-  for (std::string change : expected.at("overrides")) {
-    if (change.starts_with("data.train=")) change = "data.train=[" + (fixtures / "tokens.u16.bin").string() + "]";
-    changes += " --set '" + change + "'";
-  }
-  const Outcome trained =
-      plait("train --init-from @/run --set run.dir=@ --set run.name=trained --set parallel.pipeline=2" + changes);
+  const Outcome trained = plait("train --init-from @/run --set run.dir=@ --set run.name=trained --set parallel.pipeline=2" +
+                                options_of(expected, (fixtures / "tokens.u16.bin").string()));
   ASSERT_EQ(trained.status, 0) << trained.errors;
-  std::ifstream metrics(path("trained/metrics.jsonl"));
-  std::size_t step = 0;
-  for (std::string line; std::getline(metrics, line); ++step) {
-    const nlohmann::json ours = nlohmann::json::parse(line), theirs = expected.at("steps").at(step);
-    for (const char* key : {"loss", "grad_norm"})
-      EXPECT_NEAR(ours.at(key).get<double>() / theirs.at(key).get<double>(), 1, 1e-5) << key << " of step " << step + 1;
-  }
-  EXPECT_EQ(step, 20u);
+  expect_steps_of(expected, path("trained/metrics.jsonl"));
 }
 
 // A new run from imported weights, and what it learned in the other program's form.
