@@ -67,6 +67,12 @@ template <>
 inline constexpr auto names<Recompute> =
     std::to_array<Name<Recompute>>({{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}});
 
+// precision.matmul: the operands of the blocks' matrix products
+enum class MatmulType { bf16, fp8 };
+template <>
+inline constexpr auto names<MatmulType> =
+    std::to_array<Name<MatmulType>>({{MatmulType::bf16, "bf16"}, {MatmulType::fp8, "fp8"}});
+
 // comm.backend
 enum class Backend { nccl, gloo };
 template <>
@@ -89,11 +95,33 @@ inline constexpr auto names<Transport> = std::to_array<Name<Transport>>({{Transp
                                                                          {Transport::host, "host"},
                                                                          {Transport::nccl, "nccl"}});
 
+// All but what goes through host memory, or by the library's own choice.
+constexpr bool needs_peer_access(Transport transport) { return transport < Transport::host; }
+
 inline constexpr std::string_view transport_meanings =
     "Mailboxes: `direct` (GPUs with peer access, or CPUs, in one process), `vmm` and `ipc` (GPUs of two processes), `relay` "
     "(through the memory of a third GPU), `host` (through pinned host memory; through shared memory between CPUs). `nccl`: "
     "send "
     "and receive of the communication library (Gloo's between CPUs), for comparison and between hosts.";
+
+// comm.peer_access: whether GPUs use each other's memory
+enum class PeerAccessUse {
+  automatic,  // where the machine permits it
+  off,        // not even there, by mailboxes and by NCCL
+};
+template <>
+inline constexpr auto names<PeerAccessUse> =
+    std::to_array<Name<PeerAccessUse>>({{PeerAccessUse::automatic, "auto"}, {PeerAccessUse::off, "off"}});
+
+// comm.require: what a run does not start without (comm/paths.h)
+enum class RequiredPath {
+  none,
+  p2p,   // within a host: GPU to GPU
+  rdma,  // between hosts: GPUDirect RDMA
+};
+template <>
+inline constexpr auto names<RequiredPath> =
+    std::to_array<Name<RequiredPath>>({{RequiredPath::none, "none"}, {RequiredPath::p2p, "p2p"}, {RequiredPath::rdma, "rdma"}});
 
 // comm.exchanges: what the sums and gathers between tensor-parallel ranks go by
 enum class ExchangeWay {
@@ -123,6 +151,12 @@ enum class Mover {
 template <>
 inline constexpr auto names<Mover> = std::to_array<Name<Mover>>(
     {{Mover::copy_engine, "copy_engine"}, {Mover::sm_write, "sm_write"}, {Mover::sm_read, "sm_read"}});
+
+// launch.bind: whether a rank runs on the processors near its GPU (launch/rank_binding.h)
+enum class RankBinding { automatic, none };
+template <>
+inline constexpr auto names<RankBinding> =
+    std::to_array<Name<RankBinding>>({{RankBinding::automatic, "auto"}, {RankBinding::none, "none"}});
 
 // placement.strategy
 enum class PlacementStrategy {

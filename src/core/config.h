@@ -272,10 +272,12 @@ struct ParallelConfig {
 std::string schedule_name(const ParallelConfig& parallel);
 
 struct CommConfig {
-  std::optional<Backend> backend;        // nothing: auto, by device
-  std::optional<Transport> p2p;          // nothing: auto, the best that works, pair by pair
-  std::vector<std::string> p2p_pairs;    // "0-1=host": transports of single pairs (core/pair_transport.h)
-  std::optional<Mover> mover;            // nothing: auto, the fastest
+  std::optional<Backend> backend;      // nothing: auto, by device
+  std::optional<Transport> p2p;        // nothing: auto, the best that works, pair by pair
+  std::vector<std::string> p2p_pairs;  // "0-1=host": transports of single pairs (core/pair_transport.h)
+  std::optional<Mover> mover;          // nothing: auto, the fastest
+  PeerAccessUse peer_access = PeerAccessUse::automatic;
+  RequiredPath require = RequiredPath::none;
   std::optional<ExchangeWay> exchanges;  // nothing: auto
   // What auto is on this machine, no key (launch/exchange_way.h). Nothing: the library.
   std::optional<ExchangeWay> exchanges_here;
@@ -305,6 +307,17 @@ struct CommConfig {
         "sender, `sm_read` one of the receiver. `auto`: the fastest at the size of the messages, tried out at start-up; a "
         "kernel only where it is at least 10 % faster. Kernels need GPUs. Without effect while `parallel.pipeline` is 1; "
         "exchanges by links (`comm.exchanges`) go by copy engines.");
+    k.choice(
+        "peer_access", &CommConfig::peer_access,
+        "Whether GPUs reach each other's memory. `auto`: where the machine permits it. `off`: not even there, so that a run "
+        "shows what it is worth: mailboxes go by `host` or `nccl` only, between CPUs too, and NCCL is told so "
+        "(NCCL_P2P_DISABLE=1, NCCL_NVLS_ENABLE=0), which it reads once in a process. The planner then takes all GPUs of a "
+        "host for as far apart as the way through host memory is.");
+    k.choice(
+        "require", &CommConfig::require,
+        "What the run does not start without (status 3, with the pair, what it got, and why). `p2p`: within a host all that "
+        "ranks send to each other, in messages and collectives, goes from GPU to GPU, not through host memory. `rdma`: "
+        "between hosts all goes by GPUDirect RDMA. `none`: it starts with what there is, and says what that is.");
     k.choice(
         "exchanges", &CommConfig::exchanges,
         "What the sums and gathers between tensor-parallel ranks go by. `links`: each rank pushes to each other what that "
@@ -362,8 +375,9 @@ struct LaunchConfig {
   std::int64_t ranks = 0;          // 0: auto: all GPUs, or on CPUs parallel.data * tensor * pipeline (2 when that is auto)
   std::string device = "auto";     // auto | cpu | cuda
   std::string rendezvous;          // external: a directory all ranks share, or a place in the network (core/tcp_place.h)
-  std::string token_file;          // of a rendezvous over TCP; empty: PLAIT_TOKEN
-  double memory_gib = 0;           // 0: auto
+  RankBinding bind = RankBinding::automatic;
+  std::string token_file;  // of a rendezvous over TCP; empty: PLAIT_TOKEN
+  double memory_gib = 0;   // 0: auto
 
   template <typename Keys>
   static void declare(Keys& k) {
@@ -374,6 +388,9 @@ struct LaunchConfig {
     k.auto_key("ranks", &LaunchConfig::ranks, k.whole(1, limits::ranks),
                "Number of ranks. `auto`: all GPUs; on CPUs `data * tensor * pipeline`, or 2 where `data` is `auto` too.");
     k.key("device", &LaunchConfig::device, k.one_of({"auto", "cpu", "cuda"}), "`auto`: GPUs if there are any, else CPUs.");
+    k.per_host(k.choice("bind", &LaunchConfig::bind,
+                        "`auto`: the rank of a GPU runs on the processors of its GPU's NUMA node, unless the process is bound "
+                        "from outside. `none`: ranks run wherever the process may."));
     k.per_host(k.key(
         "rendezvous", &LaunchConfig::rendezvous, k.rendezvous(),
         "Where an outside launcher starts the ranks: how they find each other. A directory that all of them share, fresh for "
@@ -393,8 +410,9 @@ struct LaunchConfig {
 };
 
 struct PrecisionConfig {
-  std::string compute = "auto";    // auto (bf16 on GPUs, fp32 on CPUs) | bf16 | fp32 | fp64 (CPU only)
-  std::string gradients = "fp32";  // fp32 | bf16 (bf16 compute only)
+  std::string compute = "auto";           // auto (bf16 on GPUs, fp32 on CPUs) | bf16 | fp32 | fp64 (CPU only)
+  std::optional<MatmulType> matmul = {};  // nothing: auto, as `compute`
+  std::string gradients = "fp32";         // fp32 | bf16 (bf16 compute only)
   std::string master = "fp32";
   bool deterministic = false;  // same bits on every run on GPUs as well (slower attention backward, untimed GEMM choice)
 
@@ -402,6 +420,10 @@ struct PrecisionConfig {
   static void declare(Keys& k) {
     k.key("compute", &PrecisionConfig::compute, k.one_of({"auto", "bf16", "fp32", "fp64"}),
           "Type of weights and activations in forward and backward. `auto`: bf16 on GPUs, fp32 on CPUs.");
+    k.choice("matmul", &PrecisionConfig::matmul,
+             "Operands of the matrix products of attention and MLP, forward and backward; embedding, head, attention itself, "
+             "norms and the residual stream stay as `compute` says. `fp8`: e4m3 with one scale per tensor, found from the "
+             "tensor as it is (docs/fp8.md). `auto`: as `compute`.");
     k.key("gradients", &PrecisionConfig::gradients, k.one_of({"fp32", "bf16"}),
           "Type in which gradients are accumulated and reduced.");
     k.key("master", &PrecisionConfig::master, k.one_of({"fp32"}), "Type of the weights the optimizer updates.");

@@ -17,6 +17,7 @@
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/suggestion.h"
 #include "core/utf8.h"
 
 namespace plait {
@@ -378,7 +379,9 @@ void Reader::add(const YAML::Node& node, const std::string& path, int line) {
     for (const Section& section : sections()) paths.push_back(section.path);
     return paths;
   }();
-  report(path, node.IsScalar() ? shown(node) : "", "unknown key", line, path, known);
+  const ForeignName* foreign = foreign_name(path);
+  const std::string note = foreign != nullptr && !foreign->note.empty() ? ": " + std::string(foreign->note) : "";
+  report(path, node.IsScalar() ? shown(node) : "", "unknown key" + note, line, path, known);
 }
 
 void Reader::add_keys(const YAML::Node& node, const std::string& path, int line) {

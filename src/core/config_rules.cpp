@@ -503,6 +503,24 @@ std::vector<CrossRule> layout_rules() {
          }
          return std::string();
        }},
+      {{"comm.peer_access", "comm.p2p", "comm.p2p_pairs"},
+       "`off` leaves `host` and `nccl` of `comm.p2p`",
+       [](const Config& c) {
+         if (c.comm.peer_access != PeerAccessUse::off) return std::string();
+         const auto needs_it = [](std::optional<Transport> t) { return t && needs_peer_access(*t); };
+         std::string key = needs_it(c.comm.p2p) ? "comm.p2p=" + to_string(*c.comm.p2p) : "";
+         for (const std::string& text : c.comm.p2p_pairs) {
+           const auto pair = pair_transport(text);
+           if (pair && needs_it(pair->transport)) key = "comm.p2p_pairs: " + text;
+         }
+         return key.empty() ? key : key + " needs peer access: must be auto, or take host or nccl there";
+       }},
+      {{"comm.peer_access", "comm.require"},
+       "`off` leaves nothing of `comm.require: p2p`",
+       [](const Config& c) {
+         return unless(c.comm.peer_access != PeerAccessUse::off || c.comm.require != RequiredPath::p2p,
+                       "nothing goes from GPU to GPU without peer access, which comm.require=p2p asks for");
+       }},
       {{"comm.exchanges", "comm.p2p"},
        "`links` needs a `comm.p2p` other than `nccl`, which holds no message until it is taken",
        [](const Config& c) {
@@ -526,6 +544,19 @@ std::vector<CrossRule> layout_rules() {
        [](const Config& c) {
          return unless(c.precision.compute != "fp64" || c.launch.device == "cpu",
                        "fp64 runs on CPUs only: it needs launch.device=cpu");
+       }},
+      {{"precision.matmul", "precision.compute"},
+       "`bf16` needs `precision.compute: bf16`, or `auto` on GPUs",
+       [](const Config& c) {
+         return unless(c.precision.matmul != MatmulType::bf16 || c.precision.compute == "bf16" || c.precision.compute == "auto",
+                       "bf16 products need precision.compute=bf16");
+       }},
+      {{"precision.matmul", "precision.compute", "launch.device"},
+       "`fp8` on GPUs needs `precision.compute: bf16` or `auto`",
+       [](const Config& c) {
+         const bool bf16 = c.precision.compute == "bf16" || c.precision.compute == "auto";
+         return unless(c.precision.matmul != MatmulType::fp8 || c.launch.device != "cuda" || bf16,
+                       "FP8 products on GPUs need precision.compute=bf16");
        }},
       {{"precision.gradients", "precision.compute"},
        "`bf16` needs `precision.compute: bf16`, or `auto` on GPUs",

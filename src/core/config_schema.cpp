@@ -13,6 +13,7 @@
 #include "core/pair_transport.h"
 #include "core/percentage.h"
 #include "core/schedule_file.h"
+#include "core/suggestion.h"
 #include "core/tcp_place.h"
 
 namespace plait::config {

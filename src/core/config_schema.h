@@ -108,8 +108,4 @@ AxisValue axis_value(const std::string& scalar, bool quoted);
 bool is_automatic(const Field& field, const Value& value);
 bool is_left_to_planner(const Field& field, const Config& config);
 
-// The candidate with the smallest edit distance to `word`; empty when even that one has little in common with it.
-// A path whose last component is the word's counts as a near miss ("train.lr" for "train.optimizer.lr").
-std::string nearest_of(const std::string& word, const std::vector<std::string>& candidates);
-
 }  // namespace plait::config

@@ -1,9 +1,8 @@
-// Values as YAML text, and suggestions for misspelt names.
+// Values as YAML text.
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <numeric>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -89,25 +88,6 @@ struct Writer {
   }
 };
 
-// Levenshtein distance.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
-std::string_view first_component(std::string_view path) { return path.substr(0, path.find('.')); }
-std::string_view last_component(std::string_view path) { return path.substr(path.rfind('.') + 1); }
-
 }  // namespace
 
 std::string yaml_text(const Value& value, std::optional<std::int64_t> automatic) {
@@ -139,26 +119,6 @@ bool is_left_to_planner(const Field& field, const Config& config) {
   const Value value = field.get(config);
   const auto* name = std::get_if<std::string>(&value);
   return name != nullptr ? *name == "auto" : is_automatic(field, value);
-}
-
-std::string nearest_of(const std::string& word, const std::vector<std::string>& candidates) {
-  static constexpr std::size_t longest_word = 100;  // nobody means a key by more; bounds the work on hostile input
-  if (word.size() > longest_word) return "";
-  const std::string_view section = first_component(word);
-  std::string best;
-  std::size_t best_score = std::max<std::size_t>(2, last_component(word).size() / 2) + 1;
-  std::pair<bool, std::size_t> best_rest;  // in another section, distance
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
-    const std::size_t score = std::min(distance, 1 + edit_distance(last_component(word), last_component(candidate)));
-    const std::pair rest(first_component(candidate) != section, distance);
-    if (score < best_score || (score == best_score && !best.empty() && rest < best_rest)) {
-      best = candidate;
-      best_score = score;
-      best_rest = rest;
-    }
-  }
-  return best;
 }
 
 }  // namespace plait::config

@@ -8,6 +8,7 @@
 
 #include "core/cuda_check.h"
 #include "core/error.h"
+#include "core/format_bytes.h"
 #include "core/stream_impl.h"
 
 namespace plait {
@@ -152,6 +153,11 @@ class CudaStream final : public StreamImpl {
   void wait(const EventImpl& event) override {
     check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).event, 0));
   }
+  StreamImpl& aside(const EventImpl& event) override {
+    if (!aside_) aside_ = std::make_unique<CudaStream>(device_, StreamPriority::high);
+    aside_->wait(event);
+    return *aside_;
+  }
   void copy(void* to, const void* from, std::size_t bytes) override {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
   }
@@ -171,6 +177,7 @@ class CudaStream final : public StreamImpl {
   }
   void synchronize() override {
     check(cudaStreamSynchronize(stream_));
+    if (aside_) check(cudaStreamSynchronize(aside_->stream_));
     rethrow_failure();
   }
   void rethrow_failure() const override {
@@ -182,6 +189,7 @@ class CudaStream final : public StreamImpl {
  private:
   Device device_;
   cudaStream_t stream_ = nullptr;
+  std::unique_ptr<CudaStream> aside_;
   std::shared_ptr<std::exception_ptr> failure_ = std::make_shared<std::exception_ptr>();
   std::shared_ptr<std::mutex> failure_mutex_ = std::make_shared<std::mutex>();
 };
@@ -203,10 +211,10 @@ void* cuda_allocate(Device device, std::size_t bytes, MemoryKind kind) {
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
     const MemoryInfo info = cuda_memory_info(device);
-    throw OutOfMemoryError(to_string(device) + ": out of memory: cannot allocate " + std::to_string(bytes) + " bytes of " +
-                           (kind == MemoryKind::device ? "device" : "pinned host") + " memory; " +
-                           std::to_string(info.free_bytes) + " of " + std::to_string(info.total_bytes) +
-                           " device bytes are free");
+    const auto shown = [](std::size_t n) { return format_bytes(static_cast<double>(n)); };
+    throw OutOfMemoryError(to_string(device) + ": out of memory: cannot allocate " + shown(bytes) + " of " +
+                           (kind == MemoryKind::device ? "device" : "pinned host") + " memory; " + shown(info.free_bytes) +
+                           " of " + shown(info.total_bytes) + " of device memory are free");
   }
   check(status);
   return memory;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/format_bytes.h"
 #include "core/stream_impl.h"
 
 namespace plait {
@@ -56,23 +57,26 @@ Buffer::~Buffer() {
   if (owner_) owner_->release(*this);
 }
 
+namespace {
+std::string shown_bytes(std::size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+}  // namespace
+
 Buffer DeviceMemory::allocate(std::size_t bytes, MemoryKind kind) {
   Buffer buffer;
   if (bytes > std::numeric_limits<std::size_t>::max() - alignment) {
-    throw OutOfMemoryError(to_string(device_) + ": out of memory: cannot allocate " + std::to_string(bytes) + " bytes");
+    throw OutOfMemoryError(to_string(device_) + ": out of memory: cannot allocate " + shown_bytes(bytes));
   }
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   if (kind == MemoryKind::device && rounded > limit_ - std::min(limit_, live_bytes_)) {
-    throw OutOfMemoryError(
-        fmt::format("{}: out of memory: cannot allocate {} bytes; {} of the {} that this rank may have are in use",
-                    to_string(device_), rounded, live_bytes_, limit_));
+    throw OutOfMemoryError(fmt::format("{}: out of memory: cannot allocate {}; {} of the {} that this rank may have are in use",
+                                       to_string(device_), shown_bytes(rounded), shown_bytes(live_bytes_),
+                                       shown_bytes(limit_)));
   }
   if (device_.is_cuda()) {
     buffer.data_ = detail::cuda_allocate(device_, rounded, kind);
   } else {
     buffer.data_ = std::aligned_alloc(alignment, rounded ? rounded : alignment);
-    if (!buffer.data_)
-      throw OutOfMemoryError(to_string(device_) + ": out of memory: cannot allocate " + std::to_string(rounded) + " bytes");
+    if (!buffer.data_) throw OutOfMemoryError(to_string(device_) + ": out of memory: cannot allocate " + shown_bytes(rounded));
   }
   buffer.owner_ = this;
   buffer.bytes_ = rounded;

@@ -1,4 +1,4 @@
-// Element types, and the two of 16 bits for the host.
+// Element types, and those of 16 and 8 bits for the host.
 #pragma once
 
 #include <bit>
@@ -8,8 +8,9 @@
 
 namespace plait {
 
-// f16 is a form that weights are stored in; nothing computes with it.
-enum class DType : std::uint8_t { f32, f64, bf16, i32, u8, f16 };
+// f16 is a form that weights are stored in; nothing computes with it. e4m3 is a form of operands of matrix products
+// (ops/quantize.h).
+enum class DType : std::uint8_t { f32, f64, bf16, i32, u8, f16, e4m3 };
 
 std::size_t size_of(DType dtype);         // bytes per element
 std::string_view to_string(DType dtype);  // "f32", "bf16", ...
@@ -38,6 +39,16 @@ struct Float16 {
   explicit operator float() const;
 };
 
+// FP8 storage for host code, E4M3 of the OCP's "8-bit floating point specification": rounded to nearest even, at most 448, no
+// infinity. What is larger becomes 448; infinities and NaN become NaN.
+struct Float8 {
+  static constexpr double largest = 448;
+  std::uint8_t bits = 0;
+  Float8() = default;
+  explicit Float8(double value);
+  explicit operator float() const;
+};
+
 // The DType of a host element type: dtype_of<float> == DType::f32.
 template <typename T>
 inline constexpr DType dtype_of = [] {
@@ -52,6 +63,8 @@ template <>
 inline constexpr DType dtype_of<BFloat16> = DType::bf16;
 template <>
 inline constexpr DType dtype_of<Float16> = DType::f16;
+template <>
+inline constexpr DType dtype_of<Float8> = DType::e4m3;
 template <>
 inline constexpr DType dtype_of<std::int32_t> = DType::i32;
 template <>

@@ -6,6 +6,6 @@
 namespace plait {
 
 std::string format_gib(double bytes, int decimals = 1);  // "12.3 GiB"
-std::string format_bytes(double bytes);                  // "512.0 MiB"; from one GiB on "12.3 GiB"
+std::string format_bytes(double bytes);                  // "987 bytes", "1.5 KiB", "512.0 MiB", "12.3 GiB"
 
 }  // namespace plait

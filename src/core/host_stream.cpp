@@ -104,6 +104,8 @@ class HostStream final : public StreamImpl {
           true});
   }
 
+  StreamImpl& aside(const EventImpl&) override { return *this; }
+
   void copy(void* to, const void* from, std::size_t bytes) override {
     push({[=] { std::memcpy(to, from, bytes); }, false});
   }

@@ -7,7 +7,7 @@ namespace plait {
 
 constexpr double tera = 1e12, giga = 1e9, micro = 1e-6;
 constexpr double to_ms = 1e3;  // multiplies seconds
-constexpr double mib = 1024.0 * 1024, gib = 1024 * mib;
+constexpr double kib = 1024, mib = 1024 * kib, gib = 1024 * mib;
 constexpr double infinite = std::numeric_limits<double>::infinity();  // no bound yet
 
 }  // namespace plait

@@ -195,6 +195,8 @@ std::optional<std::uint64_t> find_invalid_utf8(const DataFile& file) {
   return std::nullopt;
 }
 
+std::uint64_t TextReader::file_bytes_read() const { return zstd_ ? zstd_->file_bytes_read() : read_; }
+
 void TextReader::skip(std::size_t bytes) {
   require(bytes <= buffer_.size() - begin_, "TextReader::skip: more than peek() returned");
   begin_ += bytes;

@@ -63,6 +63,7 @@ class TextReader {
   // What comes next: `bytes` or more of it, or all that is left. Valid until the next call.
   std::string_view peek(std::size_t bytes);
   void skip(std::size_t bytes);  // at most what peek() has returned
+  std::uint64_t file_bytes_read() const;
 
  private:
   std::size_t read(std::span<char> to);  // the next bytes; fewer than `to` holds at the end only

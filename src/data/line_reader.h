@@ -18,6 +18,7 @@ class LineReader {
   // and line where one is longer than 256 MiB, or the text cannot be read.
   std::optional<std::string_view> next();
   std::int64_t number() const { return number_; }  // of that line, from 1 on
+  std::uint64_t file_bytes_read() const { return reader_.file_bytes_read(); }
 
  private:
   const DataFile& file_;

@@ -109,7 +109,10 @@ class OrderedEncoding {
   std::deque<std::future<EncodedDocuments>> running_;  // waits for them where it is given up
 };
 
-void add_text(const DataFile& file, const DocumentEncoder& encoder, OrderedEncoding& encoding) {
+// Called with how many bytes of a file have been read.
+using BytesRead = std::function<void(std::uint64_t)>;
+
+void add_text(const DataFile& file, const DocumentEncoder& encoder, OrderedEncoding& encoding, const BytesRead& told) {
   TextReader reader(file);
   bool begins = true;
   // Two bytes more than a piece has: what it ends at depends on them.
@@ -120,10 +123,11 @@ void add_text(const DataFile& file, const DocumentEncoder& encoder, OrderedEncod
     });
     reader.skip(length);
     begins = false;
+    told(reader.file_bytes_read());
   }
 }
 
-void add_jsonl(const DataFile& file, const DocumentEncoder& encoder, OrderedEncoding& encoding) {
+void add_jsonl(const DataFile& file, const DocumentEncoder& encoder, OrderedEncoding& encoding, const BytesRead& told) {
   LineReader reader(file);
   std::string lines;
   std::int64_t first = 1;  // of the lines
@@ -140,6 +144,7 @@ void add_jsonl(const DataFile& file, const DocumentEncoder& encoder, OrderedEnco
     });
     lines.clear();
     first = reader.number() + 1;
+    told(reader.file_bytes_read());
   };
   while (const auto line = reader.next()) {
     lines += *line;
@@ -149,7 +154,8 @@ void add_jsonl(const DataFile& file, const DocumentEncoder& encoder, OrderedEnco
   if (!lines.empty()) hand_on();
 }
 
-void check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokenizer) {
+// Gives their bytes in all.
+std::uint64_t check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokenizer) {
   std::uint64_t bytes = 0;
   for (const MatchedFile& file : files) {
     const DataFile data(file.path);
@@ -159,6 +165,7 @@ void check_files(const std::vector<MatchedFile>& files, const Tokenizer& tokeniz
     bytes += data.size();
   }
   if (bytes == 0) throw ConfigError({{"GLOB", "", "the files hold no text", "", 0}});
+  return bytes;
 }
 
 void prepare_directory(const fs::path& out) {
@@ -184,15 +191,21 @@ PackResult pack(const PackOptions& options, const Tokenizer& tokenizer) {
   // The files are looked at before anything is written, since `out` may lie where the globs look.
   const DocumentEncoder encoder(options.data, tokenizer, options.add_special_tokens);
   const std::vector<MatchedFile> files = match_files(options.globs, "GLOB");
-  check_files(files, tokenizer);
+  const std::uint64_t bytes = check_files(files, tokenizer);
   prepare_directory(options.out);
   tokenizer.save(options.out);
   PackResult result;
   ShardSequence shards(options.out, options.shard_tokens, tokenizer.vocab());
   OrderedEncoding encoding(options.threads, [&](const EncodedDocuments& documents) { shards.append(documents); });
+  std::uint64_t bytes_before = 0;
   for (const MatchedFile& file : files) {
     const DataFile data(file.path);
-    is_jsonl(file.path) ? add_jsonl(data, encoder, encoding) : add_text(data, encoder, encoding);
+    const auto told = [&](std::uint64_t read) {
+      if (options.progress)
+        options.progress(static_cast<double>(bytes_before + read) / static_cast<double>(bytes), file.path.filename().string());
+    };
+    is_jsonl(file.path) ? add_jsonl(data, encoder, encoding, told) : add_text(data, encoder, encoding, told);
+    bytes_before += data.size();
     ++result.files;
   }
   encoding.finish();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/progress_callback.h"
 #include "data/tokenizer.h"
 
 namespace plait::data {
@@ -17,6 +18,7 @@ struct PackOptions {
   int threads = 1;                  // that encode
   bool add_special_tokens = false;  // Tokenizer::with_special_tokens() of each document
   DataConfig data = {};             // jsonl, chat_template, document_token
+  ProgressCallback progress = {};   // from the calling thread
 };
 
 struct PackResult {

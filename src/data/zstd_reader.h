@@ -25,6 +25,7 @@ class ZstdReader {
   // The next bytes of the content, as many as `to` holds; fewer at its end only. ConfigError naming file and byte offset where
   // a frame is damaged, cut off, or needs more memory.
   std::size_t read(std::span<char> to);
+  std::uint64_t file_bytes_read() const { return read_ - (input_.size() - at_); }
 
  private:
   [[noreturn]] void refuse(const std::string& why) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -93,7 +94,8 @@ struct Stored {
   TensorSpec spec;
 };
 
-void write_file(const fs::path& path, const std::vector<Stored>& tensors, const CheckpointReader& checkpoint) {
+void write_file(const fs::path& path, const std::vector<Stored>& tensors, const CheckpointReader& checkpoint,
+                const std::function<void(const TensorSpec&)>& begins) {
   std::vector<TensorSpec> specs;
   for (const Stored& stored : tensors) specs.push_back(stored.spec);
   const SafetensorsLayout layout = layout_safetensors(specs);
@@ -101,6 +103,7 @@ void write_file(const fs::path& path, const std::vector<Stored>& tensors, const 
   file.allocate(layout.file_bytes);
   file.write_at(0, layout.header.data(), layout.header.size());
   for (const Stored& stored : tensors) {
+    begins(stored.spec);
     const PlacedTensor& placed =
         *std::ranges::find_if(layout.tensors, [&](const auto& t) { return t.spec.name == stored.spec.name; });
     const std::int64_t columns = columns_of(*stored.parameter), begin = stored.piece->first * columns,
@@ -237,7 +240,8 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
 }
 
 void write_tensors(const CheckpointReader& checkpoint, const std::string& family, const model::ModelShape& shape,
-                   const StoredForm& form, std::uint64_t most_bytes, const fs::path& directory) {
+                   const StoredForm& form, std::uint64_t most_bytes, const fs::path& directory,
+                   const ProgressCallback& progress) {
   const std::vector<MappedParameter> parameters = map_parameters(family, shape, form.prefix);
   std::vector<std::vector<Stored>> files(1);
   std::uint64_t bytes = 0, total = 0;
@@ -250,11 +254,16 @@ void write_tensors(const CheckpointReader& checkpoint, const std::string& family
       bytes += its_bytes, total += its_bytes;
     }
   }
-  if (files.size() == 1) return write_file(directory / single_file, files.front(), checkpoint);
+  std::uint64_t written = 0;
+  const auto begins = [&](const TensorSpec& spec) {
+    progress(static_cast<double>(written) / static_cast<double>(total), spec.name);
+    written += static_cast<std::uint64_t>(spec.bytes());
+  };
+  if (files.size() == 1) return write_file(directory / single_file, files.front(), checkpoint, begins);
   nlohmann::ordered_json index{{"metadata", {{"total_size", total}}}, {"weight_map", nlohmann::ordered_json::object()}};
   for (std::size_t n = 0; n < files.size(); ++n) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", n + 1, files.size());
-    write_file(directory / name, files[n], checkpoint);
+    write_file(directory / name, files[n], checkpoint, begins);
     for (const Stored& stored : files[n]) index["weight_map"][stored.spec.name] = name;
   }
   write_text_file(directory / index_file, index.dump(2) + "\n");

@@ -15,6 +15,7 @@
 #include "checkpoint/huggingface/model_family.h"
 #include "checkpoint/safetensors.h"
 #include "core/file.h"
+#include "core/progress_callback.h"
 
 namespace plait::checkpoint::huggingface {
 
@@ -61,8 +62,10 @@ StoredForm check_tensors(const ForeignTensors& tensors, const ForeignModel& mode
 
 // Writes model.safetensors, or model-00001-of-0000N.safetensors with an index where all tensors take more than
 // `most_bytes` (each file has one tensor at least), into an existing directory. Weights that are stored as fp64 are rounded
-// too. ConfigError naming the tensor and the remedy for a number that is too large for f16.
+// too. `progress` is told each tensor before it is written. ConfigError naming the tensor and the remedy for a number that is
+// too large for f16.
 void write_tensors(const CheckpointReader& checkpoint, const std::string& family, const model::ModelShape& shape,
-                   const StoredForm& form, std::uint64_t most_bytes, const std::filesystem::path& directory);
+                   const StoredForm& form, std::uint64_t most_bytes, const std::filesystem::path& directory,
+                   const ProgressCallback& progress);
 
 }  // namespace plait::checkpoint::huggingface

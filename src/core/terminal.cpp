@@ -1,0 +1,87 @@
+#include "core/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+namespace plait {
+namespace {
+
+constexpr int usual_width = 80;
+constexpr int least_width = 20;  // narrower ones are mistakes, and nothing would fit
+
+std::optional<int> width_in_environment() {
+  const char* const variable = std::getenv("COLUMNS");
+  if (variable == nullptr) return std::nullopt;
+  const std::string_view text = variable;
+  int width = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
+  const bool is_width = error == std::errc{} && end == text.data() + text.size() && width >= least_width;
+  return is_width ? std::optional(width) : std::nullopt;
+}
+
+void fold_line(std::string_view line, int width, int indent, std::string& out) {
+  int column = 0;
+  const std::size_t begin = std::min(line.find_first_not_of(' '), line.size());  // its own indent stays
+  out.append(line.substr(0, begin));
+  column += static_cast<int>(begin);
+  bool is_first = true;
+  for (std::size_t at = begin; at < line.size();) {
+    const std::size_t end = std::min(line.find(' ', at), line.size()),
+                      next = std::min(line.find_first_not_of(' ', end), line.size());
+    const std::string_view word = line.substr(at, end - at);
+    const int spaces = is_first ? 0 : static_cast<int>(at - line.find_last_not_of(' ', at - 1) - 1),
+              length = display_width(word);
+    if (!is_first && column + spaces + length > width) {
+      out += '\n';
+      out.append(static_cast<std::size_t>(indent), ' ');
+      column = indent;
+    } else {
+      out.append(static_cast<std::size_t>(spaces), ' ');
+      column += spaces;
+    }
+    out.append(word);
+    column += length;
+    at = next;
+    is_first = false;
+  }
+}
+
+}  // namespace
+
+int terminal_width(std::FILE* out) {
+  struct winsize size{};
+  const bool is_terminal = ::ioctl(::fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const std::optional<int> wanted = width_in_environment();
+  if (!is_terminal) return wanted.value_or(usual_width);
+  return std::min<int>(size.ws_col, wanted.value_or(size.ws_col));
+}
+
+int display_width(std::string_view text) {
+  int width = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\x1b') {
+      i = std::min(text.find('m', i), text.size() - 1);
+    } else {
+      width += (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
+    }
+  }
+  return width;
+}
+
+std::string folded(std::string_view text, int width, int indent) {
+  std::string out;
+  for (std::size_t at = 0;;) {
+    const std::size_t end = text.find('\n', at);
+    fold_line(text.substr(at, end - at), width, indent, out);
+    if (end == std::string_view::npos) return out;
+    out += '\n';
+    at = end + 1;
+  }
+}
+
+}  // namespace plait
