@@ -17,6 +17,7 @@
 #include "ops/norm.h"
 #include "ops/op_context.h"
 #include "ops/qk_norm.h"
+#include "ops/quantize.h"
 #include "ops/reduce.h"
 #include "ops/rope.h"
 
@@ -47,6 +48,8 @@
   decltype(ops::norm_backward) norm_backward;                         \
   decltype(ops::qk_norm_forward) qk_norm_forward;                     \
   decltype(ops::qk_norm_backward) qk_norm_backward;                   \
+  decltype(ops::find_scale) find_scale;                               \
+  decltype(ops::quantize) quantize;                                   \
   decltype(ops::sum) sum;                                             \
   decltype(ops::sum_of_squares) sum_of_squares;                       \
   decltype(ops::count_ignored) count_ignored;                         \

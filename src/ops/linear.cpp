@@ -4,6 +4,20 @@
 #include "ops/implementations.h"
 
 namespace plait::ops {
+namespace {
+
+// Of tensor[rows, columns], quantized in the form that a product reads.
+void check_quantized(const ArgumentCheck& check, const char* name, const View& tensor, const Quantized& quantized,
+                     View Quantized::* form) {
+  const Shape& shape = tensor.shape;
+  const bool turned = form == &Quantized::transposed;
+  check.tensor(name, quantized.*form, DType::e4m3, turned ? Shape{shape[1], shape[0]} : shape);
+  check.tensor(name, quantized.scale, DType::f32, {2});
+  const auto fits = [&](std::int64_t dim) { return !check.on_cuda() || dim % fp8_multiple == 0; };
+  check.that(fits(shape[0]) && fits(shape[1]), name, "of dims that are multiples of 16", describe(tensor));
+}
+
+}  // namespace
 
 void linear_forward(StreamRef stream, OpContext& context, const LinearForward& args) {
   const ArgumentCheck check("linear_forward", stream, context);
@@ -23,6 +37,10 @@ void linear_forward(StreamRef stream, OpContext& context, const LinearForward& a
   } else {
     check.absent("pre_activation", args.pre_activation, "without Epilogue::gelu");
   }
+  if (args.x8 || args.w8) {
+    check_quantized(check, "x8", args.x, args.x8, &Quantized::values);
+    check_quantized(check, "w8", args.w, args.w8, &Quantized::values);
+  }
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::linear_forward(stream, context, args);
   }
@@ -40,6 +58,10 @@ void linear_backward_input(StreamRef stream, OpContext& context, const LinearBac
   check.tensor("dx", args.dx, dtype, {rows, in});
   check.distinct("dx", args.dx, "dy", args.dy);
   if (args.accumulate) check.absent("pre_activation", args.pre_activation, "with accumulate");
+  if (args.dy8 || args.w8) {
+    check_quantized(check, "dy8", args.dy, args.dy8, &Quantized::values);
+    check_quantized(check, "w8", args.w, args.w8, &Quantized::transposed);
+  }
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::linear_backward_input(stream, context, args);
   }
@@ -55,6 +77,10 @@ void linear_backward_weight(StreamRef stream, OpContext& context, const LinearBa
   check.tensor("x", args.x, dtype, {rows, in});
   check.gradient("dw", args.dw, dtype, {out, in});
   check.optional_tensor("dbias", args.dbias, args.dw.dtype, {out});
+  if (args.dy8 || args.x8) {
+    check_quantized(check, "dy8", args.dy, args.dy8, &Quantized::transposed);
+    check_quantized(check, "x8", args.x, args.x8, &Quantized::transposed);
+  }
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::linear_backward_weight(stream, context, args);
   }

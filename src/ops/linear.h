@@ -3,11 +3,15 @@
 // Row-major throughout. dtype rules: x, w, y, residual, pre_activation, bias and their gradients have one compute type T
 // (f32, f64 on the host only, or bf16); dw and dbias have the gradient type G, which is T or, for T = bf16, f32. Products
 // accumulate in at least float; f32 on CUDA means full f32, not TF32.
+//
+// FP8: where both operands of a product are given quantized as well (x8, w8 or dy8), the product is of scale · values of these.
+// Each says in which form. All else is as without: what is added, activation functions, dbias and the type of the result.
 #pragma once
 
 #include "core/stream.h"
 #include "core/view.h"
 #include "ops/op_context.h"
+#include "ops/quantize.h"
 
 namespace plait::ops {
 
@@ -20,6 +24,7 @@ struct LinearForward {
   View x, w, bias, residual;
   View y, pre_activation;
   Epilogue epilogue = Epilogue::none;
+  Quantized x8 = {}, w8 = {};  // both `values`
 };
 void linear_forward(StreamRef stream, OpContext& context, const LinearForward& args);
 
@@ -30,6 +35,7 @@ struct LinearBackwardInput {
   View dy, w, pre_activation;
   View dx;
   bool accumulate = false;
+  Quantized dy8 = {}, w8 = {};  // dy's `values`, w's `transposed`
 };
 void linear_backward_input(StreamRef stream, OpContext& context, const LinearBackwardInput& args);
 
@@ -39,6 +45,7 @@ struct LinearBackwardWeight {
   View dy, x;
   View dw, dbias;
   bool accumulate = false;
+  Quantized dy8 = {}, x8 = {};  // both `transposed`
 };
 void linear_backward_weight(StreamRef stream, OpContext& context, const LinearBackwardWeight& args);
 

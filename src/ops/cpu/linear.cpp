@@ -1,3 +1,6 @@
+#include <memory>
+#include <optional>
+
 #include "ops/cpu/column_sums.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/math.h"
@@ -7,11 +10,41 @@
 namespace plait::ops::cpu {
 namespace {
 
+// An operand of a product: a tensor's own elements, or what they are quantized to.
+template <typename T>
+class ProductOperand {
+ public:
+  ProductOperand(const View& view, const Quantized& quantized, View Quantized::* form) {
+    const std::int64_t columns = view.shape[1];
+    if (!quantized) {
+      plain_.emplace(view);
+      operand_ = {plain_->data(), columns};
+      return;
+    }
+    const View& from = quantized.*form;
+    const auto scale = static_cast<Arithmetic<T>>(quantized.scale.as<float>()[0]);
+    const Float8* const bytes = from.as<Float8>();
+    values_ = std::make_unique_for_overwrite<Arithmetic<T>[]>(static_cast<std::size_t>(from.elements()));
+    for (std::int64_t i = 0, n = from.elements(); i < n; ++i)
+      values_[static_cast<std::size_t>(i)] = scale * static_cast<Arithmetic<T>>(static_cast<float>(bytes[i]));
+    operand_ = {values_.get(), from.shape[1], form == &Quantized::transposed ? Transpose::yes : Transpose::no};
+  }
+  MatrixOperand<Arithmetic<T>> get() const { return operand_; }
+  MatrixOperand<Arithmetic<T>> transposed() const {
+    return {operand_.data, operand_.row_stride, operand_.transpose == Transpose::yes ? Transpose::no : Transpose::yes};
+  }
+
+ private:
+  std::optional<Operand<T>> plain_;
+  std::unique_ptr<Arithmetic<T>[]> values_;
+  MatrixOperand<Arithmetic<T>> operand_{};
+};
+
 template <typename T>
 void forward(const LinearForward& args) {
   using A = Arithmetic<T>;
   const std::int64_t rows = args.x.shape[0], in = args.x.shape[1], out = args.w.shape[0];
-  const Operand<T> x(args.x), w(args.w);
+  const ProductOperand<T> x(args.x, args.x8, &Quantized::values), w(args.w, args.w8, &Quantized::values);
   const bool with_gelu = args.epilogue == Epilogue::gelu;
   Result<T> product(with_gelu ? args.pre_activation : args.y);
   A* values = product.data();
@@ -31,7 +64,7 @@ void forward(const LinearForward& args) {
       }
     }
   }
-  gemm<A>(rows, out, in, 1, {x.data(), in}, {w.data(), in, Transpose::yes}, bias || residual ? 1 : 0, values, out);
+  gemm<A>(rows, out, in, 1, x.get(), w.transposed(), bias || residual ? 1 : 0, values, out);
   if (with_gelu) {
     T* y = args.y.as<T>();
     for (std::int64_t i = 0, n = rows * out; i < n; ++i) y[i] = store<T>(gelu(values[i]));
@@ -43,10 +76,10 @@ template <typename T>
 void backward_input(const LinearBackwardInput& args) {
   using A = Arithmetic<T>;
   const std::int64_t rows = args.dy.shape[0], out = args.dy.shape[1], in = args.w.shape[1];
-  const Operand<T> dy(args.dy), w(args.w);
+  const ProductOperand<T> dy(args.dy, args.dy8, &Quantized::values), w(args.w, args.w8, &Quantized::transposed);
   Result<T> dx(args.dx);
   if (args.accumulate) dx.load_present();
-  gemm<A>(rows, in, out, 1, {dy.data(), out}, {w.data(), in}, args.accumulate ? 1 : 0, dx.data(), in);
+  gemm<A>(rows, in, out, 1, dy.get(), w.get(), args.accumulate ? 1 : 0, dx.data(), in);
   if (args.pre_activation) {
     const T* at = args.pre_activation.as<T>();
     A* values = dx.data();
@@ -59,16 +92,17 @@ template <typename T, typename G>
 void backward_weight(const LinearBackwardWeight& args) {
   using A = Arithmetic<T>;
   const std::int64_t rows = args.dy.shape[0], out = args.dy.shape[1], in = args.x.shape[1];
-  const Operand<T> dy(args.dy), x(args.x);
+  const ProductOperand<T> dy(args.dy, args.dy8, &Quantized::transposed), x(args.x, args.x8, &Quantized::transposed);
   Result<G> dw(args.dw);
   if (args.accumulate) dw.load_present();
-  gemm<A>(out, in, rows, 1, {dy.data(), out, Transpose::yes}, {x.data(), in}, args.accumulate ? 1 : 0, dw.data(), in);
+  gemm<A>(out, in, rows, 1, dy.transposed(), x.get(), args.accumulate ? 1 : 0, dw.data(), in);
   dw.finish();
   if (args.dbias) {
     ColumnSums<A> sums(out);
+    const T* const all = args.dy.as<T>();
     for (std::int64_t row = 0; row < rows; ++row) {
-      const A* from = dy.data() + row * out;
-      sums.add_row([from](std::int64_t i) { return from[i]; });
+      const T* from = all + row * out;
+      sums.add_row([from](std::int64_t i) { return load(from[i]); });
     }
     sums.finish(args.dbias.as<G>(), args.accumulate);
   }

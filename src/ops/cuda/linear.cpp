@@ -3,6 +3,7 @@
 //
 // Where the library has no algorithm with the fused epilogue (odd dims, unaligned pointers), the product runs plain and kernels
 // of our own do the rest.
+#include <algorithm>
 #include <string>
 
 #include "core/error.h"
@@ -26,13 +27,25 @@ bool fits_epilogue(std::int64_t m, std::initializer_list<const void*> pointers) 
   return m % 8 == 0 && common_alignment(pointers) == 16;
 }
 
+// Both operands have the index that is summed over last, as FP8 products need it.
+void use_quantized(MatmulProblem& problem, MatmulOperands& operands, const View& a, const View& a_scale, const View& b,
+                   const View& b_scale) {
+  problem.transpose_a = true;
+  problem.transpose_b = false;
+  problem.input = DType::e4m3;
+  problem.alignment = std::min(problem.alignment, common_alignment({a.data, b.data}));
+  operands.a = a.data, operands.a_scale = a_scale.data;
+  operands.b = b.data, operands.b_scale = b_scale.data;
+}
+
 void run_plain(CudaOpContext& context, StreamRef stream, MatmulProblem problem, const MatmulOperands& operands) {
   problem.epilogue = MatmulEpilogue::none;
   if (context.matmul.run(native_stream(stream), problem, operands)) return;
   throw DeviceError("cuBLASLt has no algorithm for a product of m " + std::to_string(problem.m) + ", n " +
                     std::to_string(problem.n) + ", k " + std::to_string(problem.k) + " in " +
                     std::string(to_string(problem.input)) + " on " + device_name(context.device()) +
-                    "; pad the model's dims to multiples of 8");
+                    (problem.input == DType::e4m3 ? "; FP8 products need a GPU of Ada, Hopper or later"
+                                                  : "; pad the model's dims to multiples of 8"));
 }
 
 bool run_fused(CudaOpContext& context, StreamRef stream, MatmulProblem problem, MatmulEpilogue epilogue,
@@ -62,6 +75,7 @@ void linear_forward(StreamRef stream, OpContext& op_context, const LinearForward
                           .d = args.y.data,
                           .vector = args.bias.data,
                           .aux = args.pre_activation.data};
+  if (args.x8) use_quantized(problem, operands, args.w8.values, args.w8.scale, args.x8.values, args.x8.scale);
   if (args.epilogue == Epilogue::gelu) {
     const MatmulEpilogue epilogue = args.bias ? MatmulEpilogue::gelu_aux_bias : MatmulEpilogue::gelu_aux;
     if (fits_epilogue(out, {args.bias.data, args.pre_activation.data}) &&
@@ -100,6 +114,7 @@ void linear_backward_input(StreamRef stream, OpContext& op_context, const Linear
                           .d = args.dx.data,
                           .vector = nullptr,
                           .aux = args.pre_activation.data};
+  if (args.dy8) use_quantized(problem, operands, args.w8.transposed, args.w8.scale, args.dy8.values, args.dy8.scale);
   if (!args.pre_activation) return run_plain(context, stream, problem, operands);
   require(args.pre_activation.data != args.dx.data, "linear_backward_input: pre_activation may not be dx");
   if (fits_epilogue(in, {args.pre_activation.data}) && run_fused(context, stream, problem, MatmulEpilogue::dgelu, operands))
@@ -118,17 +133,18 @@ void linear_backward_weight(StreamRef stream, OpContext& op_context, const Linea
     }
     return;
   }
-  const MatmulProblem problem{.transpose_a = false,
-                              .transpose_b = true,
-                              .m = in,
-                              .n = out,
-                              .k = rows,
-                              .input = args.dy.dtype,
-                              .output = args.dw.dtype,
-                              .adds_c = args.accumulate,
-                              .alignment = common_alignment({args.x.data, args.dy.data, args.dw.data})};
-  const MatmulOperands operands{
+  MatmulProblem problem{.transpose_a = false,
+                        .transpose_b = true,
+                        .m = in,
+                        .n = out,
+                        .k = rows,
+                        .input = args.dy.dtype,
+                        .output = args.dw.dtype,
+                        .adds_c = args.accumulate,
+                        .alignment = common_alignment({args.x.data, args.dy.data, args.dw.data})};
+  MatmulOperands operands{
       .a = args.x.data, .b = args.dy.data, .c = args.dw.data, .d = args.dw.data, .vector = nullptr, .aux = nullptr};
+  if (args.dy8) use_quantized(problem, operands, args.x8.transposed, args.x8.scale, args.dy8.transposed, args.dy8.scale);
   run_plain(context, stream, problem, operands);
   // cuBLASLt can sum dy in this product's epilogue (BGRADB), but measured on H200 that costs more than a pass over dy: at the
   // shapes of GPT-2 and Qwen2.5 between 0 and 12 % of product and pass together.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
+#include <optional>
 #include <sstream>
 
 #include "core/cuda_check.h"
@@ -17,7 +19,10 @@ constexpr std::size_t most_matmul_workspace_bytes = std::size_t{64} << 20;
 
 constexpr int timing_rounds = 5;
 
-cudaDataType_t library_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t library_type(DType dtype) {
+  if (dtype == DType::e4m3) return CUDA_R_8F_E4M3;
+  return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
 
 cublasLtEpilogue_t library_epilogue(MatmulEpilogue epilogue) {
   switch (epilogue) {
@@ -91,10 +96,15 @@ bool read_problem(std::istream& text, MatmulProblem& p) {
   int epilogue = 0;
   if (!(text >> p.transpose_a >> p.transpose_b >> p.m >> p.n >> p.k >> input >> output >> epilogue >> p.adds_c >> p.alignment))
     return false;
-  const auto known = [](const std::string& name) { return name == "bf16" || name == "f32"; };
-  if (!known(input) || !known(output) || epilogue < 0 || epilogue > static_cast<int>(MatmulEpilogue::dgelu)) return false;
-  p.input = dtype_from(input);
-  p.output = dtype_from(output);
+  const auto type_of = [](const std::string& name, std::initializer_list<DType> types) {
+    const auto type = std::find_if(types.begin(), types.end(), [&](DType t) { return to_string(t) == name; });
+    return type == types.end() ? std::nullopt : std::optional(*type);
+  };
+  const auto input_type = type_of(input, {DType::bf16, DType::f32, DType::e4m3}),
+             output_type = type_of(output, {DType::bf16, DType::f32});
+  if (!input_type || !output_type || epilogue < 0 || epilogue > static_cast<int>(MatmulEpilogue::dgelu)) return false;
+  p.input = *input_type;
+  p.output = *output_type;
   p.epilogue = static_cast<MatmulEpilogue>(epilogue);
   return p.m > 0 && p.n > 0 && p.k > 0;
 }
@@ -217,6 +227,10 @@ cublasStatus_t MatmulPlans::launch(cudaStream_t stream, const Plan& plan, const 
   const MatmulEpilogue epilogue = plan.problem.epilogue;
   if (has_vector(epilogue)) set(plan.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.vector);
   if (has_aux(epilogue)) set(plan.description.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
+  if (plan.problem.input == DType::e4m3) {
+    set(plan.description.get(), CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.a_scale);
+    set(plan.description.get(), CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.b_scale);
+  }
   const float alpha = 1.0f, beta = plan.problem.adds_c ? 1.0f : 0.0f;
   const void* c = plan.problem.adds_c ? operands.c : operands.d;
   return cublasLtMatmul(handle_, plan.description.get(), &alpha, operands.a, plan.a.get(), operands.b, plan.b.get(), &beta, c,

@@ -28,7 +28,8 @@ enum class MatmulEpilogue : std::uint8_t {
 };
 
 // d[m, n] = epilogue(op(a)[m, k] · op(b)[k, n] + (adds_c ? c : 0)), column-major as cuBLASLt speaks, no gaps between columns.
-// Accumulates in float; f32 inputs are multiplied in full f32. Everything a plan depends on, so it is the key of a plan.
+// Accumulates in float; f32 inputs are multiplied in full f32. Of e4m3 inputs, which only go with transpose_a and no
+// transpose_b, it is the product times both scales. Everything a plan depends on, so it is the key of a plan.
 struct MatmulProblem {
   bool transpose_a = false, transpose_b = false;
   std::int64_t m = 0, n = 0, k = 0;
@@ -44,6 +45,7 @@ struct MatmulOperands {
   void* d = nullptr;
   void* vector = nullptr;
   void* aux = nullptr;
+  const void *a_scale = nullptr, *b_scale = nullptr;  // one float each, of e4m3 inputs
 };
 
 class MatmulPlans {

@@ -1,0 +1,57 @@
+#include "ops/quantize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/cpu/types.h"
+#include "ops/implementations.h"
+
+namespace plait::ops::cpu {
+namespace {
+
+template <typename T>
+double largest_magnitude(const T* x, std::int64_t count) {
+  double largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double magnitude = std::fabs(static_cast<double>(load(x[i])));
+    if (!(magnitude <= largest)) largest = magnitude;  // a NaN too
+    if (std::isnan(largest)) break;
+  }
+  return largest;
+}
+
+template <typename T>
+void quantize_typed(const View& x, const Quantized& out) {
+  const std::int64_t rows = x.shape[0], columns = x.shape[1];
+  const T* from = x.as<T>();
+  const double inverse = 1.0 / static_cast<double>(out.scale.as<float>()[0]);  // exact
+  auto* const values = out.values ? out.values.as<Float8>() : nullptr;
+  auto* const transposed = out.transposed ? out.transposed.as<Float8>() : nullptr;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      const Float8 value(static_cast<double>(load(from[row * columns + column])) * inverse);
+      if (values) values[row * columns + column] = value;
+      if (transposed) transposed[column * rows + row] = value;
+    }
+  }
+}
+
+}  // namespace
+
+void find_scale(StreamRef stream, View x, View scale) {
+  stream.enqueue_host([x, scale] {
+    with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
+      const double largest = largest_magnitude(x.as<T>(), x.elements());
+      float* const found = scale.as<float>();
+      found[0] = fp8_scale(largest);
+      found[1] = std::isnan(largest) ? std::numeric_limits<float>::infinity() : static_cast<float>(largest);
+    });
+  });
+}
+
+void quantize(StreamRef stream, View x, const Quantized& out) {
+  stream.enqueue_host([x, out] { with_type(x.dtype, [&]<typename T>(std::type_identity<T>) { quantize_typed<T>(x, out); }); });
+}
+
+}  // namespace plait::ops::cpu

@@ -1,0 +1,126 @@
+// A pass for the largest magnitude, and one that rounds. The latter moves tiles of 64 × 64 elements through shared memory where
+// the transposed form is wanted too.
+#include <cuda_fp8.h>
+
+#include <algorithm>
+
+#include "ops/cuda/block_reduce.cuh"
+#include "ops/cuda/launch.h"
+#include "ops/implementations.h"
+
+namespace plait::ops::cuda {
+namespace {
+
+constexpr int threads = 256;
+constexpr int tile = 64;
+constexpr int chunk = 8;  // elements of an access of 16 bytes
+constexpr int tile_stride = tile + 4;
+constexpr unsigned infinity_bits = 0x7f800000u;
+
+// Of 16-bit floats as unsigned numbers: without their signs they are in the order of what they stand for, NaN on top.
+__global__ void largest_kernel(const uint4* x, std::int64_t chunks, unsigned* largest) {
+  unsigned most = 0;
+  const auto take = [&](unsigned word) { most = __vmaxu2(most, word & 0x7fff7fffu); };
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < chunks; i += stride) {
+    const uint4 words = x[i];
+    take(words.x), take(words.y), take(words.z), take(words.w);
+  }
+  most = max(most >> 16, most & 0xffffu);
+  for (int offset = warp_lanes / 2; offset > 0; offset /= 2) most = max(most, __shfl_xor_sync(full_warp, most, offset));
+  // A bf16 is the upper half of a float.
+  if (threadIdx.x % warp_lanes == 0 && most != 0) atomicMax(largest, most << 16);
+}
+
+// fp8_scale() of a float, by its bits: the least power of two that is at least largest / (1.75 · 2^8).
+__device__ float scale_of(unsigned bits) {
+  if (bits >= infinity_bits) return __uint_as_float(infinity_bits);
+  const int exponent = static_cast<int>(bits >> 23) - 127 - 8 + ((bits & 0x7fffffu) > 0x600000u ? 1 : 0);
+  return __uint_as_float(static_cast<unsigned>(max(exponent, -126) + 127) << 23);
+}
+
+__global__ void scale_kernel(float* scale) {
+  const unsigned largest = __float_as_uint(scale[1]);
+  scale[0] = scale_of(largest);
+  scale[1] = __uint_as_float(min(largest, infinity_bits));  // not NaN, so that ranks can take the largest
+}
+
+__device__ uint2 round_chunk(const uint4& words, float inverse) {
+  const auto pair = [&](unsigned word) {
+    const float2 values{__uint_as_float(word << 16) * inverse, __uint_as_float(word & 0xffff0000u) * inverse};
+    return static_cast<unsigned>(__nv_cvt_float2_to_fp8x2(values, __NV_SATFINITE, __NV_E4M3));
+  };
+  return {pair(words.x) | pair(words.y) << 16, pair(words.z) | pair(words.w) << 16};
+}
+
+template <bool Values, bool Transposed>
+__global__ void round_kernel(const std::uint16_t* x, std::int64_t rows, std::int64_t columns, const float* scale,
+                             std::uint8_t* values, std::uint8_t* transposed) {
+  __shared__ __align__(16) std::uint8_t turned[tile * tile_stride];
+  const float inverse = 1.0f / scale[0];  // exact
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * tile,
+                     first_column = static_cast<std::int64_t>(blockIdx.x) * tile;
+  constexpr int chunks = tile / chunk, rows_at_once = threads / chunks;
+  const int column = static_cast<int>(threadIdx.x) % chunks * chunk;
+  for (int row = static_cast<int>(threadIdx.x) / chunks; row < tile; row += rows_at_once) {
+    if (first_row + row >= rows || first_column + column >= columns) continue;
+    const std::int64_t at = (first_row + row) * columns + first_column + column;
+    const uint2 rounded = round_chunk(*reinterpret_cast<const uint4*>(x + at), inverse);
+    if constexpr (Values) *reinterpret_cast<uint2*>(values + at) = rounded;
+    if constexpr (Transposed) {
+#pragma unroll
+      for (int i = 0; i < chunk; ++i) {
+        const unsigned word = i < 4 ? rounded.x : rounded.y;
+        turned[(column + i) * tile_stride + row] = static_cast<std::uint8_t>(word >> (i % 4 * 8));
+      }
+    }
+  }
+  if constexpr (Transposed) {
+    __syncthreads();
+    constexpr int wide = 16, wides = tile / wide;
+    const int turned_row = static_cast<int>(threadIdx.x) / wides, turned_column = static_cast<int>(threadIdx.x) % wides * wide;
+    if (first_column + turned_row >= columns || first_row + turned_column >= rows) return;
+    const auto* from = reinterpret_cast<const unsigned*>(turned + turned_row * tile_stride + turned_column);
+    *reinterpret_cast<uint4*>(transposed + (first_column + turned_row) * rows + first_row + turned_column) = {from[0], from[1],
+                                                                                                              from[2], from[3]};
+  }
+}
+
+static_assert(threads == tile * tile / 16, "each thread writes 16 bytes of the transposed tile");
+
+}  // namespace
+
+void find_scale(StreamRef stream, View x, View scale) {
+  require(aligned_16({x.data}), "find_scale: tensors are aligned to 16 bytes");
+  auto* const out = device_pointer<float>(scale);
+  const std::int64_t chunks = x.elements() / chunk;
+  check(cudaMemsetAsync(out, 0, scale.bytes(), native(stream)));
+  if (chunks > 0) {
+    constexpr std::int64_t blocks_per_multiprocessor = 8, chunks_per_thread = 4;
+    const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(chunks, threads * chunks_per_thread), 1,
+                                                         blocks_per_multiprocessor * multiprocessors(stream.device()));
+    largest_kernel<<<grid_size(blocks), threads, 0, native(stream)>>>(device_pointer<const uint4>(x), chunks,
+                                                                      reinterpret_cast<unsigned*>(out + 1));
+    check_launch();
+  }
+  scale_kernel<<<1, 1, 0, native(stream)>>>(out);
+  check_launch();
+}
+
+void quantize(StreamRef stream, View x, const Quantized& out) {
+  const std::int64_t rows = x.shape[0], columns = x.shape[1];
+  require(aligned_16({x.data, out.values.data, out.transposed.data}), "quantize: tensors are aligned to 16 bytes");
+  if (x.elements() == 0) return;
+  const dim3 grid(grid_size(ceil_div(columns, tile)), grid_size(ceil_div(rows, tile)));
+  const auto round = [&](auto kernel) {
+    kernel<<<grid, threads, 0, native(stream)>>>(
+        device_pointer<const std::uint16_t>(x), rows, columns, device_pointer<const float>(out.scale),
+        device_pointer<std::uint8_t>(out.values), device_pointer<std::uint8_t>(out.transposed));
+    check_launch();
+  };
+  if (out.values && out.transposed) return round(round_kernel<true, true>);
+  if (out.transposed) return round(round_kernel<false, true>);
+  if (out.values) round(round_kernel<true, false>);
+}
+
+}  // namespace plait::ops::cuda

@@ -1,0 +1,58 @@
+#include "ops/quantize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/argument_check.h"
+#include "ops/implementations.h"
+
+namespace plait::ops {
+
+namespace {
+
+void check_operand(const ArgumentCheck& check, const View& x) {
+  check.compute_tensor("x", x, 2);
+  if (!check.on_cuda()) return;
+  check.tensor("x", x, DType::bf16, x.shape);
+  const bool fits = x.shape[0] % fp8_multiple == 0 && x.shape[1] % fp8_multiple == 0;
+  check.that(fits, "x", "of dims that are multiples of 16", describe(x));
+}
+
+}  // namespace
+
+float fp8_scale(double largest) {
+  // The least whose inverse is a normal number of 32 bits too.
+  constexpr int least = -126, most = 127;
+  if (!std::isfinite(largest)) return std::numeric_limits<float>::infinity();
+  int exponent = least;
+  if (largest > 0) {
+    const double fraction = std::frexp(largest / Float8::largest, &exponent);  // in [1/2, 1)
+    if (fraction == 0.5) --exponent;
+  }
+  return exponent > most ? std::numeric_limits<float>::infinity() : std::ldexp(1.0f, std::max(exponent, least));
+}
+
+void find_scale(StreamRef stream, View x, View scale) {
+  const ArgumentCheck check("find_scale", stream);
+  check_operand(check, x);
+  check.tensor("scale", scale, DType::f32, {2});
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::find_scale(stream, x, scale);
+  }
+  cpu::find_scale(stream, x, scale);
+}
+
+void quantize(StreamRef stream, View x, const Quantized& out) {
+  const ArgumentCheck check("quantize", stream);
+  check_operand(check, x);
+  check.optional_tensor("out.values", out.values, DType::e4m3, x.shape);
+  check.optional_tensor("out.transposed", out.transposed, DType::e4m3, {x.shape[1], x.shape[0]});
+  check.tensor("out.scale", out.scale, DType::f32, {2});
+  if constexpr (PLAIT_HAS_CUDA) {
+    if (check.on_cuda()) return cuda::quantize(stream, x, out);
+  }
+  cpu::quantize(stream, x, out);
+}
+
+}  // namespace plait::ops

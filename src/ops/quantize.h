@@ -1,0 +1,38 @@
+// FP8 operands of matrix products: e4m3 with one scale per tensor, found from the tensor as it is (Micikevicius et al. 2022,
+// "FP8 Formats for Deep Learning"; "current scaling").
+//
+// A tensor x is kept as q = e4m3(x / scale) and stands for scale · q. The scale is the least power of two that brings the
+// largest |x| to 448 or below, so that dividing and multiplying by it rounds nothing. The scale of a tensor of zeros is the
+// least there is; that of a tensor with a value that is not finite is infinite, and nothing computed from that is finite.
+// Larger tensors have larger scales, so the scale of a tensor whose parts are on several ranks is the largest of the parts'
+// scales.
+#pragma once
+
+#include "core/stream.h"
+#include "core/view.h"
+
+namespace plait::ops {
+
+// Of x[rows, columns]. Matrix units of GPUs take both operands with the index that is summed over last, so a tensor that is
+// summed over its rows is needed transposed. Either form may be left out (empty).
+struct Quantized {
+  View values;      // e4m3 [rows, columns]
+  View transposed;  // e4m3 [columns, rows]
+  View scale;       // f32 [2], of find_scale()
+  explicit operator bool() const { return static_cast<bool>(scale); }
+};
+
+// scale[0] = the scale of x, scale[1] = the largest |x|. x: f32, bf16 or f64 on the host; bf16 on CUDA, where rows and columns
+// are multiples of fp8_multiple.
+void find_scale(StreamRef stream, View x, View scale);
+
+// Writes the forms that are given, with the scale that is there.
+void quantize(StreamRef stream, View x, const Quantized& out);
+
+// Dims of FP8 operands on CUDA are multiples of this: 16-byte rows.
+inline constexpr int fp8_multiple = 16;
+
+// As above; `largest` >= 0, NaN where a value is.
+float fp8_scale(double largest);
+
+}  // namespace plait::ops
