@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/error.h"
 
@@ -28,6 +29,7 @@ constexpr std::array activation_members = {
     Member<SegmentActivations>{"lse", &SegmentActivations::lse},
     Member<SegmentActivations>{"up", &SegmentActivations::up},
     Member<SegmentActivations>{"act", &SegmentActivations::act},
+    Member<SegmentActivations>{"scales", &SegmentActivations::scales},
     Member<SegmentActivations>{"logits", &SegmentActivations::logits},
     Member<SegmentActivations>{"losses", &SegmentActivations::losses},
     Member<SegmentActivations>{"output", &SegmentActivations::output},
@@ -41,6 +43,7 @@ constexpr std::array gradient_members = {
     Member<SegmentGradients>{"query_gain", &SegmentGradients::query_gain},
     Member<SegmentGradients>{"key_gain", &SegmentGradients::key_gain},
     Member<SegmentGradients>{"attention", &SegmentGradients::attention},
+    Member<SegmentGradients>{"scales", &SegmentGradients::scales},
 };
 
 template <typename Struct, typename Members>
@@ -64,6 +67,8 @@ std::vector<NamedView> name_all(const Members& members, const Struct& views) {
   return list;
 }
 
+const TensorSpec scales{"scales", {2, 2}, DType::f32, Keep::saved, Split::none, TensorRole::workspace};
+
 DType statistics_type(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
 
 }  // namespace
@@ -79,6 +84,23 @@ ops::AttentionShape attention_shape(const SegmentSizes& sizes, int segment) {
           .head_dim = part.head_dim,
           .window = window < mb.sequence ? window : 0,  // else it hides nothing
           .documents = mb.documents};
+}
+
+std::size_t operand_bytes(const Shape& shape) {
+  constexpr std::size_t alignment = 256;
+  return (static_cast<std::size_t>(shape.elements()) + alignment - 1) / alignment * alignment;
+}
+
+std::size_t operand_workspace_bytes(const SegmentSizes& sizes) {
+  if (!sizes.fp8) return 0;
+  const ModelShape s = sizes.shape.local(sizes.split.size);
+  const std::int64_t rows = sizes.micro_batch.rows();
+  std::size_t most = 0;
+  // The weight's gradient takes the product's input and the gradient of its output.
+  for (const auto& [in, out] : {std::pair(s.hidden, s.qkv_dim()), std::pair(s.attention_dim(), s.hidden),
+                                std::pair(s.hidden, s.up_dim()), std::pair(s.ffn, s.hidden)})
+    most = std::max(most, operand_bytes({rows, in}) + operand_bytes({rows, out}));
+  return most;
 }
 
 std::vector<TensorSpec> norm_specs(const SegmentSizes& sizes, int segment) {
@@ -118,6 +140,7 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
       specs.push_back({"losses", {rows}, statistics, Keep::saved, Split::none});
       return specs;
   }
+  if (sizes.fp8 && has_norm(s.kind(segment))) specs.push_back(scales);
   specs.push_back({"output", sizes.own_residual(), compute, Keep::saved, Split::residual, TensorRole::output});
   return specs;
 }
@@ -142,6 +165,7 @@ std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment) {
     }
     specs.push_back({"attention", {rows, s.attention_dim()}, compute, Keep::scratch, Split::columns});
   }
+  if (sizes.fp8 && has_norm(kind)) specs.push_back(scales);
   return specs;
 }
 

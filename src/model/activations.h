@@ -16,6 +16,12 @@ struct MicroBatchShape {
   std::int64_t rows() const { return batch * sequence; }
 };
 
+// What is done of a segment's pass. Tensor-parallel ranks with FP8 operands agree on a scale in the middle of it, so they do it
+// in two parts.
+//   first   up to the operand of its last product, and the scale of that
+//   last    that product
+enum class PassPart { whole, first, last };
+
 // Where a tensor lives.
 //   saved     kept from forward to backward-weight of the same micro-batch: one copy per segment and micro-batch in flight
 //   scratch   valid within one instruction only (recomputed when the backward needs it): one copy for all segments
@@ -64,6 +70,8 @@ struct SegmentActivations {
   // mlp
   View up;   // before the activation function, [rows, up_dim]
   View act;  // after it, [rows, ffn]
+  // attention and mlp with FP8: the scales (ops::find_scale) of what the first and the last product read, f32 [2, 2]
+  View scales;
   // head
   View logits;  // [rows, padded_vocab]; their gradient after a training step's loss
   View losses;  // [rows]
@@ -76,11 +84,17 @@ struct SegmentSizes {
   MicroBatchShape micro_batch;
   DType compute = DType::f32;
   Recompute recompute = Recompute::none;
+  bool fp8 = false;  // products of attention and MLP have FP8 operands (ops/quantize.h)
   std::int64_t own_rows() const { return micro_batch.rows() / (split.sequence_parallel ? split.size : 1); }
   // This rank's rows of the residual stream of a micro-batch, which is what a message between stages carries.
   Shape own_residual() const { return {own_rows(), shape.hidden}; }
   std::size_t own_residual_bytes() const { return static_cast<std::size_t>(own_residual().elements()) * size_of(compute); }
 };
+
+// Of one operand in one form: a multiple of 256.
+std::size_t operand_bytes(const Shape& shape);
+// What products with FP8 operands need beside their tensors, within one instruction: the operands. 0 without them.
+std::size_t operand_workspace_bytes(const SegmentSizes& sizes);
 
 // What this rank attends to in an attention segment.
 ops::AttentionShape attention_shape(const SegmentSizes& sizes, int segment);
@@ -108,6 +122,7 @@ struct SegmentGradients {
   View up;         // stash, mlp: of SegmentActivations::up, [rows, up_dim]
   View act;        // transient, mlp with SwiGLU only: [rows, ffn]
   View attention;  // transient, attention: of SegmentActivations::attention_out
+  View scales;     // stash, with FP8: those of `output` and of qkv or up, as SegmentActivations::scales
 };
 // Of segment `segment`: the head has no output, the embedding nothing else.
 std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment);

@@ -89,6 +89,11 @@ class ParameterList {
     p.decay = true;
   }
 
+  static void product(Parameter& p, float std) {
+    weights(p, std);
+    p.product = true;
+  }
+
  private:
   // Biases are split like the rows of their matrix.
   static Shape matrix(std::int64_t rows, std::int64_t columns) { return columns == 1 ? Shape{rows} : Shape{rows, columns}; }
@@ -116,13 +121,13 @@ void add_attention(ParameterList& list, const ModelShape& s, int segment) {
   const std::int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim;
   const std::vector<std::int64_t> qkv = {query, key, key};
   list.norm(prefix + "attention_norm", segment);
-  ParameterList::weights(list.split_rows(prefix + "attention.qkv.weight", qkv, s.hidden, segment), weight_std);
+  ParameterList::product(list.split_rows(prefix + "attention.qkv.weight", qkv, s.hidden, segment), weight_std);
   if (s.qkv_bias) list.split_rows(prefix + "attention.qkv.bias", qkv, 1, segment);
   if (s.qk_norm) {
     list.head_gain(prefix + "attention.query_norm.weight", segment);
     list.head_gain(prefix + "attention.key_norm.weight", segment);
   }
-  ParameterList::weights(list.split_columns(prefix + "attention.output.weight", s.hidden, query, segment), residual_std(s));
+  ParameterList::product(list.split_columns(prefix + "attention.output.weight", s.hidden, query, segment), residual_std(s));
   if (s.bias) list.whole(prefix + "attention.output.bias", {s.hidden}, segment);
 }
 
@@ -130,9 +135,9 @@ void add_mlp(ParameterList& list, const ModelShape& s, int segment) {
   const std::string prefix = prefix_of(s, segment);
   const std::vector<std::int64_t> up = s.mlp == Mlp::swiglu ? std::vector{s.ffn, s.ffn} : std::vector{s.ffn};
   list.norm(prefix + "mlp_norm", segment);
-  ParameterList::weights(list.split_rows(prefix + "mlp.up.weight", up, s.hidden, segment), weight_std);
+  ParameterList::product(list.split_rows(prefix + "mlp.up.weight", up, s.hidden, segment), weight_std);
   if (s.bias) list.split_rows(prefix + "mlp.up.bias", up, 1, segment);
-  ParameterList::weights(list.split_columns(prefix + "mlp.down.weight", s.hidden, s.ffn, segment), residual_std(s));
+  ParameterList::product(list.split_columns(prefix + "mlp.down.weight", s.hidden, s.ffn, segment), residual_std(s));
   if (s.bias) list.whole(prefix + "mlp.down.bias", {s.hidden}, segment);
 }
 
@@ -218,6 +223,27 @@ std::vector<ElementRun> whole_runs(const TensorPart& part, std::int64_t first, s
   return runs;
 }
 
+namespace {
+
+// What belongs to the parameters of a list, found by their names; empty for what is not in it.
+template <typename T>
+class ByName {
+ public:
+  ByName(const std::vector<Parameter>& list, std::span<const T> items) {
+    require(list.size() == items.size(), "one entry for every parameter");
+    for (std::size_t i = 0; i < list.size(); ++i) items_[list[i].name] = items[i];
+  }
+  T operator()(const std::string& name) const {
+    const auto it = items_.find(name);
+    return it == items_.end() ? T{} : it->second;
+  }
+
+ private:
+  std::map<std::string, T> items_;
+};
+
+}  // namespace
+
 void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::span<float> values) {
   switch (parameter.init) {
     case Init::zero:
@@ -239,16 +265,9 @@ void initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t
 
 std::vector<SegmentParameters> bind_parameters(const ModelShape& s, const std::vector<Parameter>& list,
                                                std::span<const View> views) {
-  require(list.size() == views.size(), "bind_parameters: a view for every parameter");
-  std::map<std::string, View> by_name;
-  for (std::size_t i = 0; i < list.size(); ++i) {
+  for (std::size_t i = 0; i < std::min(list.size(), views.size()); ++i)
     require(views[i].shape == list[i].shape, "bind_parameters: shape of " + list[i].name);
-    by_name[list[i].name] = views[i];
-  }
-  const auto find = [&](const std::string& name) {
-    const auto it = by_name.find(name);
-    return it == by_name.end() ? View() : it->second;
-  };
+  const ByName<View> find(list, views);
   std::vector<SegmentParameters> segments(static_cast<std::size_t>(s.segments()));
   const auto bind_norm = [&](SegmentParameters& p, const std::string& name) {
     p.norm_weight = find(name + ".weight");
@@ -282,6 +301,24 @@ std::vector<SegmentParameters> bind_parameters(const ModelShape& s, const std::v
         bind_norm(p, "head.norm");
         p.head_weight = find(s.tie_embeddings ? "embedding.tokens.weight" : "head.weight");
         break;
+    }
+  }
+  return segments;
+}
+
+std::vector<QuantizedParameters> bind_quantized(const ModelShape& s, const std::vector<Parameter>& list,
+                                                std::span<const ops::Quantized> quantized) {
+  const ByName<ops::Quantized> find(list, quantized);
+  std::vector<QuantizedParameters> segments(static_cast<std::size_t>(s.segments()));
+  for (int segment = 0; segment < s.segments(); ++segment) {
+    QuantizedParameters& p = segments[static_cast<std::size_t>(segment)];
+    const SegmentKind kind = s.kind(segment);
+    if (kind == SegmentKind::attention) {
+      p.qkv = find(prefix_of(s, segment) + "attention.qkv.weight");
+      p.output = find(prefix_of(s, segment) + "attention.output.weight");
+    } else if (kind == SegmentKind::mlp) {
+      p.up = find(prefix_of(s, segment) + "mlp.up.weight");
+      p.down = find(prefix_of(s, segment) + "mlp.down.weight");
     }
   }
   return segments;

@@ -8,6 +8,7 @@
 #include "core/axis.h"
 #include "core/view.h"
 #include "model/model_shape.h"
+#include "ops/quantize.h"
 
 namespace plait::model {
 
@@ -35,6 +36,7 @@ struct Parameter {
   bool decay = false;    // weight decay applies: matrices only, neither biases, norms nor the position table
   bool replica = false;  // another rank of the tensor group or the pipeline holds the same elements, keeps them equal, and
                          // stands for them where each element counts once (gradient norm, checkpoints)
+  bool product = false;  // a matrix of attention or MLP: an operand of products, which precision.matmul is about
   bool norm = false;     // of a norm: norm_backward computes its gradient; all others come from backward_weight
   // Axes along which ranks hold the same elements and each sees a part of what makes their gradient: the sum over them
   // completes it. Of all parameters the data axis; of norms under sequence parallelism the tensor axis, as each rank sees its
@@ -78,8 +80,17 @@ struct SegmentParameters {
   View head_weight;                                       // head; `tokens` where that is tied
 };
 
+// The matrices of one segment as FP8 operands; empty ones where products are in the type of the weights.
+struct QuantizedParameters {
+  ops::Quantized qkv, output;  // attention
+  ops::Quantized up, down;     // mlp
+};
+
 // One entry per segment of the model, from a View for each parameter of `list`; segments that are not in it stay empty.
 std::vector<SegmentParameters> bind_parameters(const ModelShape& shape, const std::vector<Parameter>& list,
                                                std::span<const View> views);
+// The same of the parameters that are `product`; `quantized`: one for each parameter of the list, empty for the others.
+std::vector<QuantizedParameters> bind_quantized(const ModelShape& shape, const std::vector<Parameter>& list,
+                                                std::span<const ops::Quantized> quantized);
 
 }  // namespace plait::model

@@ -1,9 +1,17 @@
 #include "model/segment_work.h"
 
+#include <initializer_list>
+
 #include "core/error.h"
 
 namespace plait::model {
 namespace {
+
+// Of what a fused attention kernel does to a score in forward, backward does so much: 1.4 to 1.8 of 0.4 ps, and what it loses
+// by adding up gradients of queries, as measured of cuDNN on H200 with heads of 64 and 128 (docs/performance.md).
+constexpr double backward_scores = 5;
+
+constexpr int kernels_of_a_scale = 3;  // of ops::find_scale
 
 struct Sizes {
   explicit Sizes(const SegmentSizes& s)
@@ -14,7 +22,8 @@ struct Sizes {
         own_rows(static_cast<double>(s.own_rows())),
         sequence(s.micro_batch.sequence),
         hidden(static_cast<double>(s.shape.hidden)),
-        bytes(static_cast<double>(size_of(s.compute))) {}
+        bytes(static_cast<double>(size_of(s.compute))),
+        fp8(s.fp8) {}
 
   ModelShape shape;  // this rank's
   int tensor;
@@ -22,8 +31,26 @@ struct Sizes {
   double rows, own_rows;
   std::int64_t sequence;
   double hidden, bytes;
+  bool fp8;
 
   double product(double in, double out) const { return 2 * rows * in * out; }
+  // Each of the three tensors of a product once; of a weight's gradient, which is added to in fp32, more.
+  double product_bytes(double in, double out) const { return traffic(rows, in + out, 1) + traffic(in, out, 1); }
+  double gradient_bytes(double in, double out) const { return traffic(rows, in + out, 1) + in * out * 2 * sizeof(float); }
+  // Operands of these columns, where they are quantized: read, and written in a byte an element; and before that read for the
+  // largest magnitude, where the scale is not known.
+  PassWork scaled_operands(std::initializer_list<double> columns) const {
+    PassWork work;
+    for (const double of : columns) work += {.memory_bytes = traffic(rows, of, 1) + rows * of, .kernels = 1};
+    return fp8 ? work : PassWork{};
+  }
+  PassWork operands(std::initializer_list<double> columns) const {
+    PassWork work = scaled_operands(columns);
+    for (const double of : columns) {
+      if (fp8) work += {.memory_bytes = traffic(rows, of, 1), .kernels = kernels_of_a_scale};
+    }
+    return work;
+  }
   // Reads and writes of `tensors` tensors of `columns` columns.
   double traffic(double of_rows, double columns, double tensors) const { return of_rows * columns * tensors * bytes; }
 };
@@ -44,9 +71,12 @@ void add_norm(SegmentWork& work, const Sizes& s) {
 SegmentWork head_work(const Sizes& s) {
   const auto vocab = static_cast<double>(s.shape.padded_vocab);
   SegmentWork work;
-  for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
-    *pass = {.matrix_flops = s.product(s.hidden, vocab), .matrix_products = 1};
-  work.loss = {.memory_bytes = s.traffic(s.rows, vocab, 3), .kernels = 2};
+  for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight}) {
+    *pass = {
+        .matrix_flops = s.product(s.hidden, vocab), .matrix_bytes = s.product_bytes(s.hidden, vocab), .matrix_products = 1};
+  }
+  work.backward_weight.matrix_bytes = s.gradient_bytes(s.hidden, vocab);
+  work.loss = {.memory_bytes = s.traffic(s.rows, vocab, 2), .kernels = 2};  // a row stays in the caches
   add_norm(work, s);
   return work;
 }
@@ -56,11 +86,25 @@ SegmentWork head_work(const Sizes& s) {
 SegmentWork half_work(const Sizes& s, double in, double out) {
   const double products = s.product(s.hidden, in) + s.product(out, s.hidden);
   SegmentWork work;
+  const double bytes = s.product_bytes(s.hidden, in) + s.product_bytes(out, s.hidden);
   for (PassWork* pass : {&work.forward, &work.backward_input, &work.backward_weight})
-    *pass = {.matrix_flops = products, .matrix_products = 2};
+    *pass = {.matrix_flops = products, .fp8_flops = s.fp8 ? products : 0, .matrix_bytes = bytes, .matrix_products = 2};
+  work.backward_weight.matrix_bytes = s.gradient_bytes(s.hidden, in) + s.gradient_bytes(out, s.hidden);
   // Sums of the biases' gradients.
-  work.backward_weight.memory_bytes = s.shape.bias ? s.traffic(s.rows, s.hidden + in, 1) : 0;
-  work.backward_weight.kernels = s.shape.bias ? 2 : 0;
+  if (s.shape.bias) work.backward_weight += {.memory_bytes = s.traffic(s.rows, s.hidden + in, 1), .kernels = 2};
+  const auto last = [&](double from, double to, double operand) {
+    return PassWork{.matrix_flops = s.product(from, to),
+                    .fp8_flops = s.fp8 ? s.product(from, to) : 0,
+                    .matrix_bytes = s.product_bytes(from, to),
+                    .matrix_products = 1,
+                    .memory_bytes = s.fp8 ? s.traffic(s.rows, operand, 1) + s.rows * operand : 0,
+                    .kernels = s.fp8 ? 1 : 0};
+  };
+  work.forward_last = last(out, s.hidden, out);
+  work.input_last = last(in, s.hidden, in);
+  work.forward += s.operands({s.hidden, out});
+  work.backward_input += s.operands({in, s.hidden});
+  work.backward_weight += s.scaled_operands({s.hidden, in, s.hidden, out});
   work.residual = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 3), .kernels = 1};
   add_norm(work, s);
   return work;
@@ -75,6 +119,11 @@ void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, doubl
   } else if (recompute == Recompute::full) {
     PassWork again = work.forward;
     again.matrix_flops -= s.product(last, s.hidden);
+    if (s.fp8) again.fp8_flops -= s.product(last, s.hidden);
+    const PassWork operands = s.operands({s.hidden, last}), needed = s.scaled_operands({s.hidden});
+    again.memory_bytes -= operands.memory_bytes - needed.memory_bytes;
+    again.kernels -= operands.kernels - needed.kernels;
+    again.matrix_bytes -= s.product_bytes(last, s.hidden);
     --again.matrix_products;
     input += again;
   }
@@ -88,10 +137,13 @@ SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
   const double scores = 4 * s.rows * s.shape.mean_keys(segment, s.sequence) * attention;
   SegmentWork work = half_work(s, qkv, attention);
   work.forward.attention_flops = scores;
-  work.forward.memory_bytes += s.traffic(s.rows, qkv, rope ? 3 : 1) + s.traffic(s.rows, attention, 1);
+  work.forward.attention_scores = scores / static_cast<double>(4 * s.shape.head_dim);
+  // What the attention kernel itself reads and writes goes on behind its arithmetic.
+  work.forward.memory_bytes += s.traffic(s.rows, qkv, rope ? 2 : 0);
   work.forward.kernels += 1 + (rope ? 1 : 0);
   work.backward_input.attention_flops = 2.5 * scores;  // scores once more, and four products of the same size
-  work.backward_input.memory_bytes += s.traffic(s.rows, qkv, rope ? 4 : 2) + s.traffic(s.rows, attention, 3);
+  work.backward_input.attention_scores = backward_scores * work.forward.attention_scores;
+  work.backward_input.memory_bytes += s.traffic(s.rows, qkv, rope ? 2 : 0) + s.traffic(s.rows, attention, 2);
   work.backward_input.kernels += 2 + (rope ? 1 : 0);
   PassWork cheap;
   if (norms) {
@@ -108,10 +160,12 @@ SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
 SegmentWork mlp_work(const Sizes& s, Recompute recompute) {
   const auto up = static_cast<double>(s.shape.up_dim()), ffn = static_cast<double>(s.shape.ffn);
   SegmentWork work = half_work(s, up, ffn);
-  work.forward.memory_bytes += s.traffic(s.rows, up + ffn, 1);
-  work.forward.kernels += s.shape.mlp == Mlp::swiglu ? 1 : 0;
-  work.backward_input.memory_bytes += s.traffic(s.rows, up + ffn, 2);
-  work.backward_input.kernels += 1;
+  // GELU and its derivative belong to products, whose ends write or read one tensor more.
+  const bool swiglu = s.shape.mlp == Mlp::swiglu;
+  work.forward.memory_bytes += s.traffic(s.rows, swiglu ? up + ffn : ffn, 1);
+  work.forward.kernels += swiglu ? 1 : 0;
+  work.backward_input.memory_bytes += swiglu ? s.traffic(s.rows, up + ffn, 2) : s.traffic(s.rows, ffn, 1);
+  work.backward_input.kernels += swiglu ? 1 : 0;
   add_recompute(work, s, recompute, ffn, {.memory_bytes = s.traffic(s.rows, up + ffn, 1), .kernels = 1});
   return work;
 }
@@ -120,8 +174,11 @@ SegmentWork mlp_work(const Sizes& s, Recompute recompute) {
 
 PassWork& PassWork::operator+=(const PassWork& other) {
   matrix_flops += other.matrix_flops;
+  fp8_flops += other.fp8_flops;
+  matrix_bytes += other.matrix_bytes;
   matrix_products += other.matrix_products;
   attention_flops += other.attention_flops;
+  attention_scores += other.attention_scores;
   memory_bytes += other.memory_bytes;
   kernels += other.kernels;
   return *this;

@@ -6,7 +6,6 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
-#include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/qk_norm.h"
 #include "ops/rope.h"
@@ -20,10 +19,39 @@ View output_bias(const SegmentParameters& w, SegmentKind kind) {
   return kind == SegmentKind::mlp ? w.down_bias : View();
 }
 
+// Of SegmentActivations::scales and SegmentGradients::scales: what the first product of a pass reads, and what the last does.
+constexpr int first_product = 0, last_product = 1;
+View scale_of(View scales, int product) { return scales ? scales.rows(product, 1).reshaped({2}) : View(); }
+
+// Quantizes operands of one product into the workspace.
+class Operands {
+ public:
+  Operands(StreamRef stream, View workspace) : stream_(stream), workspace_(workspace) {}
+
+  ops::Quantized quantize(View x, View scale, View ops::Quantized::* form) {
+    const bool turned = form == &ops::Quantized::transposed;
+    auto* const memory = static_cast<std::byte*>(workspace_.data) + used_;
+    used_ += operand_bytes(x.shape);
+    require(used_ <= workspace_.bytes(), "Transformer: the operand workspace is too small");
+    ops::Quantized quantized{.values = {}, .transposed = {}, .scale = scale};
+    quantized.*form = View(memory, DType::e4m3, turned ? Shape{x.shape[1], x.shape[0]} : x.shape);
+    ops::quantize(stream_, x, quantized);
+    return quantized;
+  }
+
+ private:
+  StreamRef stream_;
+  View workspace_;
+  std::size_t used_ = 0;
+};
+
 }  // namespace
 
-Transformer::Transformer(const SegmentSizes& sizes, View rope_table)
-    : sizes_(sizes), local_(sizes.shape.local(sizes.split.size)), rope_table_(rope_table) {
+Transformer::Transformer(const SegmentSizes& sizes, View rope_table, View operand_workspace)
+    : sizes_(sizes),
+      local_(sizes.shape.local(sizes.split.size)),
+      rope_table_(rope_table),
+      operand_workspace_(operand_workspace) {
   const bool wants_rope = local_.position == Position::rope;
   require(static_cast<bool>(rope_table) == wants_rope, "Transformer: a RoPE table exactly when positions are rotary");
 }
@@ -64,6 +92,38 @@ void Transformer::norm_backward(StreamRef stream, ops::OpContext& context, const
                       .workspace = args.workspace});
 }
 
+void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, View x_scale,
+                          const ops::Quantized& w8) const {
+  if (sizes_.fp8) {
+    args.x8 = Operands(stream, operand_workspace_).quantize(args.x, x_scale, &ops::Quantized::values);
+    args.w8 = w8;
+  }
+  ops::linear_forward(stream, context, args);
+}
+
+void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, View dy_scale,
+                          const ops::Quantized& w8) const {
+  if (sizes_.fp8) {
+    args.dy8 = Operands(stream, operand_workspace_).quantize(args.dy, dy_scale, &ops::Quantized::values);
+    args.w8 = w8;
+  }
+  ops::linear_backward_input(stream, context, args);
+}
+
+void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, View dy_scale,
+                          View x_scale) const {
+  if (sizes_.fp8) {
+    Operands operands(stream, operand_workspace_);
+    args.dy8 = operands.quantize(args.dy, dy_scale, &ops::Quantized::transposed);
+    args.x8 = operands.quantize(args.x, x_scale, &ops::Quantized::transposed);
+  }
+  ops::linear_backward_weight(stream, context, args);
+}
+
+void Transformer::find_scale(StreamRef stream, View operand, View scale) const {
+  if (sizes_.fp8) ops::find_scale(stream, operand, scale);
+}
+
 void Transformer::activation_function(StreamRef stream, View up, View act) const {
   if (local_.mlp == Mlp::swiglu) {
     ops::swiglu_forward(stream, up, act);
@@ -86,50 +146,46 @@ void Transformer::attention_input(StreamRef stream, const ops::AttentionShape& s
 }
 
 void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
-                                    View norm_out, View starts, SegmentActivations& a) const {
+                                    const ops::Quantized& qkv8, View norm_out, View starts, SegmentActivations& a) const {
   const ops::AttentionShape shape = attention_shape(sizes_, segment);
-  ops::linear_forward(stream, context,
-                      {.x = norm_out,
-                       .w = w.qkv_weight,
-                       .bias = w.qkv_bias,
-                       .residual = {},
-                       .y = local_.qk_norm ? a.projected_qkv : a.qkv,
-                       .pre_activation = {}});
+  const ops::LinearForward qkv{.x = norm_out,
+                               .w = w.qkv_weight,
+                               .bias = w.qkv_bias,
+                               .residual = {},
+                               .y = local_.qk_norm ? a.projected_qkv : a.qkv,
+                               .pre_activation = {}};
+  product(stream, context, qkv, scale_of(a.scales, first_product), qkv8);
   attention_input(stream, shape, w, starts, a);
   ops::attention_forward(stream, context,
                          {.shape = shape, .qkv = a.qkv, .starts = starts, .out = a.attention_out, .lse = a.lse});
 }
 
-void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View norm_out,
-                             SegmentActivations& a) const {
-  if (local_.mlp == Mlp::gelu) {
-    ops::linear_forward(stream, context,
-                        {.x = norm_out,
-                         .w = w.up_weight,
-                         .bias = w.up_bias,
-                         .residual = {},
-                         .y = a.act,
-                         .pre_activation = a.up,
-                         .epilogue = ops::Epilogue::gelu});
-  } else {
-    ops::linear_forward(stream, context,
-                        {.x = norm_out, .w = w.up_weight, .bias = w.up_bias, .residual = {}, .y = a.up, .pre_activation = {}});
-    activation_function(stream, a.up, a.act);
-  }
+void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
+                             View norm_out, SegmentActivations& a) const {
+  const bool gelu = local_.mlp == Mlp::gelu;
+  const ops::LinearForward up{.x = norm_out,
+                              .w = w.up_weight,
+                              .bias = w.up_bias,
+                              .residual = {},
+                              .y = gelu ? a.act : a.up,
+                              .pre_activation = gelu ? a.up : View(),
+                              .epilogue = gelu ? ops::Epilogue::gelu : ops::Epilogue::none};
+  product(stream, context, up, scale_of(a.scales, first_product), up8);
+  if (!gelu) activation_function(stream, a.up, a.act);
 }
 
 void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forward& args) const {
   const SegmentParameters& w = *args.weights;
   SegmentActivations& a = *args.activations;
   const SegmentKind kind = local_.kind(args.segment);
-  const auto back_to_stream = [&](View x, View weight) {
-    ops::linear_forward(stream, context,
-                        {.x = x,
-                         .w = weight,
-                         .bias = args.is_partial ? View() : output_bias(w, kind),
-                         .residual = args.is_partial ? View() : args.residual,
-                         .y = args.output,
-                         .pre_activation = {}});
+  const auto back_to_stream = [&](View x, View weight, const ops::Quantized& w8) {
+    const ops::LinearForward back{.x = x,
+                                  .w = weight,
+                                  .bias = args.is_partial ? View() : output_bias(w, kind),
+                                  .residual = args.is_partial ? View() : args.residual,
+                                  .y = args.output,
+                                  .pre_activation = {}};
+    product(stream, context, back, scale_of(a.scales, last_product), w8);
   };
   switch (kind) {
     case SegmentKind::embedding:
@@ -142,9 +198,21 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
                                       .first_token = first_token(w.tokens.shape[0])});
       return;
     case SegmentKind::attention:
-      forward_attention(stream, context, args.segment, w, args.norm_out, args.batch.starts, a);
-      return back_to_stream(a.attention_out, w.output_weight);
-    case SegmentKind::mlp: forward_up(stream, context, w, args.norm_out, a); return back_to_stream(a.act, w.down_weight);
+      if (args.part != PassPart::last) {
+        find_scale(stream, args.norm_out, scale_of(a.scales, first_product));
+        forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, args.batch.starts, a);
+        find_scale(stream, a.attention_out, scale_of(a.scales, last_product));
+      }
+      if (args.part != PassPart::first) back_to_stream(a.attention_out, w.output_weight, args.quantized.output);
+      return;
+    case SegmentKind::mlp:
+      if (args.part != PassPart::last) {
+        find_scale(stream, args.norm_out, scale_of(a.scales, first_product));
+        forward_up(stream, context, w, args.quantized.up, args.norm_out, a);
+        find_scale(stream, a.act, scale_of(a.scales, last_product));
+      }
+      if (args.part != PassPart::first) back_to_stream(a.act, w.down_weight, args.quantized.down);
+      return;
     case SegmentKind::head:
       ops::linear_forward(
           stream, context,
@@ -202,9 +270,9 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
       return;
     case Recompute::full:
       if (mlp) {
-        forward_up(stream, context, w, args.norm_out, a);
+        forward_up(stream, context, w, args.quantized.up, args.norm_out, a);
       } else {
-        forward_attention(stream, context, args.segment, w, args.norm_out, args.batch.starts, a);
+        forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, args.batch.starts, a);
       }
       return;
   }
@@ -214,20 +282,24 @@ void Transformer::backward_mlp(StreamRef stream, ops::OpContext& context, const 
   SegmentGradients& g = *args.gradients;
   const SegmentParameters& w = *args.weights;
   const SegmentActivations& a = *args.activations;
-  if (local_.mlp == Mlp::gelu) {
-    ops::linear_backward_input(stream, context, {.dy = g.output, .w = w.down_weight, .pre_activation = a.up, .dx = g.up});
-  } else {
-    ops::linear_backward_input(stream, context, {.dy = g.output, .w = w.down_weight, .pre_activation = {}, .dx = g.act});
-    ops::swiglu_backward(stream, a.up, g.act, g.up);
+  const bool gelu = local_.mlp == Mlp::gelu;
+  if (args.part != PassPart::last) {
+    const ops::LinearBackwardInput down{
+        .dy = g.output, .w = w.down_weight, .pre_activation = gelu ? a.up : View(), .dx = gelu ? g.up : g.act};
+    find_scale(stream, g.output, scale_of(g.scales, first_product));
+    product(stream, context, down, scale_of(g.scales, first_product), args.quantized.down);
+    if (!gelu) ops::swiglu_backward(stream, a.up, g.act, g.up);
+    find_scale(stream, g.up, scale_of(g.scales, last_product));
   }
-  ops::linear_backward_input(stream, context, {.dy = g.up, .w = w.up_weight, .pre_activation = {}, .dx = args.norm_gradient});
+  if (args.part == PassPart::first) return;
+  const ops::LinearBackwardInput up{.dy = g.up, .w = w.up_weight, .pre_activation = {}, .dx = args.norm_gradient};
+  product(stream, context, up, scale_of(g.scales, last_product), args.quantized.up);
 }
 
-void Transformer::backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const {
+// From the gradient of what attention wrote to that of what the projection before it wrote.
+void Transformer::backward_scores(StreamRef stream, ops::OpContext& context, const Backward& args) const {
   SegmentGradients& g = *args.gradients;
-  const SegmentParameters& w = *args.weights;
   const SegmentActivations& a = *args.activations;
-  ops::linear_backward_input(stream, context, {.dy = g.output, .w = w.output_weight, .pre_activation = {}, .dx = g.attention});
   const ops::AttentionShape shape = attention_shape(sizes_, args.segment);
   const View starts = args.batch.starts;
   ops::attention_backward(stream, context,
@@ -243,21 +315,38 @@ void Transformer::backward_attention(StreamRef stream, ops::OpContext& context, 
     ops::qk_norm_backward(stream, context,
                           {.shape = shape,
                            .x = a.projected_qkv,
-                           .query_gain = w.query_gain,
-                           .key_gain = w.key_gain,
+                           .query_gain = args.weights->query_gain,
+                           .key_gain = args.weights->key_gain,
                            .dqkv = g.qkv,
                            .dquery_gain = g.query_gain,
                            .dkey_gain = g.key_gain,
                            .epsilon = local_.norm_epsilon});
   }
-  ops::linear_backward_input(stream, context, {.dy = g.qkv, .w = w.qkv_weight, .pre_activation = {}, .dx = args.norm_gradient});
+}
+
+void Transformer::backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const {
+  SegmentGradients& g = *args.gradients;
+  const SegmentParameters& w = *args.weights;
+  if (args.part != PassPart::last) {
+    const ops::LinearBackwardInput output{.dy = g.output, .w = w.output_weight, .pre_activation = {}, .dx = g.attention};
+    find_scale(stream, g.output, scale_of(g.scales, first_product));
+    product(stream, context, output, scale_of(g.scales, first_product), args.quantized.output);
+    backward_scores(stream, context, args);
+    find_scale(stream, g.qkv, scale_of(g.scales, last_product));
+  }
+  if (args.part == PassPart::first) return;
+  const ops::LinearBackwardInput qkv{.dy = g.qkv, .w = w.qkv_weight, .pre_activation = {}, .dx = args.norm_gradient};
+  product(stream, context, qkv, scale_of(g.scales, last_product), args.quantized.qkv);
 }
 
 void Transformer::backward_input(StreamRef stream, ops::OpContext& context, const Backward& args) const {
-  switch (local_.kind(args.segment)) {
+  const SegmentKind kind = local_.kind(args.segment);
+  switch (kind) {
     case SegmentKind::embedding: return;
-    case SegmentKind::attention: recompute(stream, context, args); return backward_attention(stream, context, args);
-    case SegmentKind::mlp: recompute(stream, context, args); return backward_mlp(stream, context, args);
+    case SegmentKind::attention:
+    case SegmentKind::mlp:
+      if (args.part != PassPart::last) recompute(stream, context, args);
+      return kind == SegmentKind::mlp ? backward_mlp(stream, context, args) : backward_attention(stream, context, args);
     case SegmentKind::head:
       ops::linear_backward_input(
           stream, context,
@@ -270,8 +359,14 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
   const SegmentParameters& dw = *args.weight_gradients;
   const SegmentActivations& a = *args.activations;
   const SegmentGradients& g = *args.gradients;
-  const auto weight_gradient = [&](View dy, View x, View w, View bias) {
-    ops::linear_backward_weight(stream, context, {.dy = dy, .x = x, .dw = w, .dbias = bias, .accumulate = args.accumulate});
+  // Of the last product of forward, whose output's gradient the first of backward read; and the other way round.
+  const auto of_last = [&](View x, View w, View bias) {
+    product(stream, context, {.dy = g.output, .x = x, .dw = w, .dbias = bias, .accumulate = args.accumulate},
+            scale_of(g.scales, first_product), scale_of(a.scales, last_product));
+  };
+  const auto of_first = [&](View dy, View w, View bias) {
+    product(stream, context, {.dy = dy, .x = args.norm_out, .dw = w, .dbias = bias, .accumulate = args.accumulate},
+            scale_of(g.scales, last_product), scale_of(a.scales, first_product));
   };
   switch (local_.kind(args.segment)) {
     case SegmentKind::embedding:
@@ -287,8 +382,8 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
                                .accumulate_positions = args.accumulate});
       return;
     case SegmentKind::attention:
-      weight_gradient(g.output, a.attention_out, dw.output_weight, dw.output_bias);
-      weight_gradient(g.qkv, args.norm_out, dw.qkv_weight, dw.qkv_bias);
+      of_last(a.attention_out, dw.output_weight, dw.output_bias);
+      of_first(g.qkv, dw.qkv_weight, dw.qkv_bias);
       if (local_.qk_norm) {
         const auto collect = args.accumulate ? ops::add : ops::convert;
         collect(stream, g.query_gain, dw.query_gain);
@@ -296,10 +391,14 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
       }
       return;
     case SegmentKind::mlp:
-      weight_gradient(g.output, a.act, dw.down_weight, dw.down_bias);
-      weight_gradient(g.up, args.norm_out, dw.up_weight, dw.up_bias);
+      of_last(a.act, dw.down_weight, dw.down_bias);
+      of_first(g.up, dw.up_weight, dw.up_bias);
       return;
-    case SegmentKind::head: weight_gradient(a.logits, args.norm_out, dw.head_weight, {}); return;
+    case SegmentKind::head:
+      ops::linear_backward_weight(
+          stream, context,
+          {.dy = a.logits, .x = args.norm_out, .dw = dw.head_weight, .dbias = {}, .accumulate = args.accumulate});
+      return;
   }
 }
 

@@ -19,6 +19,7 @@
 #include "core/stream.h"
 #include "model/activations.h"
 #include "model/parameters.h"
+#include "ops/linear.h"
 #include "ops/op_context.h"
 
 namespace plait::model {
@@ -31,8 +32,9 @@ struct Batch {
 
 class Transformer {
  public:
-  // rope_table: as ops/rope.h describes, in device memory; empty for learned positions.
-  Transformer(const SegmentSizes& sizes, View rope_table);
+  // rope_table: as ops/rope.h describes, in device memory; empty for learned positions. operand_workspace:
+  // operand_workspace_bytes(), at a multiple of 256 bytes; of one stream at a time, as an OpContext is.
+  Transformer(const SegmentSizes& sizes, View rope_table, View operand_workspace = {});
 
   const SegmentSizes& sizes() const { return sizes_; }
 
@@ -73,7 +75,9 @@ class Transformer {
   // rank's part of the sum that add_residual() takes. The head writes its logits instead.
   struct Forward {
     int segment = 0;
+    PassPart part = PassPart::whole;
     const SegmentParameters* weights = nullptr;
+    QuantizedParameters quantized = {};  // of the weights, with SegmentSizes::fp8
     Batch batch;
     View norm_out;
     View residual;  // the segment's input; not needed if is_partial
@@ -99,7 +103,9 @@ class Transformer {
   // norm_gradient receives the gradient of norm_out, or this rank's part of the sum that it is (none for the embedding).
   struct Backward {
     int segment = 0;
+    PassPart part = PassPart::whole;  // of backward_input
     const SegmentParameters* weights = nullptr;
+    QuantizedParameters quantized = {};  // as above
     const SegmentParameters* weight_gradients = nullptr;
     Batch batch;
     View norm_out;
@@ -114,15 +120,24 @@ class Transformer {
 
  private:
   std::int64_t first_token(std::int64_t rows) const { return sizes_.split.rank * rows; }  // of this rank's part of a vocabulary
+  // Products of attention and MLP: with SegmentSizes::fp8 of quantized operands. `w8`: the weight; scales: of the other
+  // operands, rows of SegmentActivations::scales or SegmentGradients::scales, there already.
+  void product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, View x_scale,
+               const ops::Quantized& w8) const;
+  void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, View dy_scale,
+               const ops::Quantized& w8) const;
+  void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, View dy_scale, View x_scale) const;
+  void find_scale(StreamRef stream, View operand, View scale) const;  // nothing without FP8
   void activation_function(StreamRef stream, View up, View act) const;
   // From the projection to what attention reads: norms of query and key heads, rotation.
   void attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
                        SegmentActivations& a) const;
   // An attention segment up to its last product, and an MLP segment up to that.
-  void forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w, View norm_out,
-                         View starts, SegmentActivations& a) const;
-  void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, View norm_out,
-                  SegmentActivations& a) const;
+  void forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
+                         const ops::Quantized& qkv8, View norm_out, View starts, SegmentActivations& a) const;
+  void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
+                  View norm_out, SegmentActivations& a) const;
+  void backward_scores(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_mlp(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   // Brings back what Recompute dropped of an attention or MLP segment, apart from its norm.
@@ -130,7 +145,7 @@ class Transformer {
 
   SegmentSizes sizes_;
   ModelShape local_;  // this rank's part
-  View rope_table_;
+  View rope_table_, operand_workspace_;
 };
 
 }  // namespace plait::model
