@@ -14,10 +14,10 @@ namespace plait::topology {
 namespace {
 
 constexpr int gpus_of_host = 8;
-constexpr double nic_gb_per_s = 50;    // 400 Gbit/s
 constexpr double memory_gb_per_s = 5;  // what one CPU rank copies to another through memory
 
-// Each GPU at a PCIe switch of its own, where its NIC comes too: so that what it sends to other hosts goes by that one.
+// Each GPU at a PCIe switch of its own, where its NIC comes too if it has one: so that what it sends to other hosts goes by
+// that one.
 Graph host_of(const GpuModel& gpu_model, int gpus) {
   const double pcie = nominal_pcie_gb_per_s(gpu_model.pcie_gt_per_s, 16).value_or(pcie_gb_per_s);
   Graph graph;
@@ -53,6 +53,22 @@ Graph host_of(const GpuModel& gpu_model, int gpus) {
   return graph;
 }
 
+// NICs that several GPUs share are at the sockets, by turns. (Where each GPU has its own, replicate() puts them beside it.)
+void add_shared_nics(Graph& host, const GpuModel& gpu_model) {
+  for (int n = 0; n < gpu_model.nics_of_host; ++n) {
+    const int numa = n % 2, nic = static_cast<int>(host.nodes.size());
+    const auto is_socket = [&](const Node& node) { return node.kind == NodeKind::numa && node.numa == numa; };
+    const auto socket = std::find_if(host.nodes.begin(), host.nodes.end(), is_socket) - host.nodes.begin();
+    host.nodes.push_back({.kind = NodeKind::nic,
+                          .name = "NIC" + std::to_string(n),
+                          .host = 0,
+                          .numa = numa,
+                          .port_gb_per_s = gpu_model.nic_gb_per_s});
+    host.edges.push_back(
+        nominal_edge(nic, static_cast<int>(socket), LinkKind::pcie, std::max(pcie_gb_per_s, gpu_model.nic_gb_per_s)));
+  }
+}
+
 Graph shared_memory(int ranks) {
   Graph graph;
   for (int n = 0; n < ranks; ++n)
@@ -76,10 +92,15 @@ AssumedTopology assume_topology(DeviceKind kind, const std::string& device, int 
       gpu_model.nvlink_lanes > 0 ? fmt::format("one NVSwitch (NV{})", gpu_model.nvlink_lanes) : "PCIe, two sockets";
   if (ranks <= gpus_of_host) return {host_of(gpu_model, ranks), fmt::format("{} {}s on {}", ranks, name, links)};
   const int hosts = (ranks + gpus_of_host - 1) / gpus_of_host;
-  return {replicate(host_of(gpu_model, gpus_of_host),
-                    {.hosts = hosts, .network = NetworkShape::rail, .nic_gb_per_s = nic_gb_per_s}),
-          fmt::format("{} hosts of {} {}s on {}, a {:g} GB/s NIC per GPU on rails", hosts, gpus_of_host, name, links,
-                      nic_gb_per_s)};
+  const bool shared = gpu_model.nics_of_host < gpus_of_host;
+  Graph host = host_of(gpu_model, gpus_of_host);
+  if (shared) add_shared_nics(host, gpu_model);
+  const std::string nics = !shared                       ? "per GPU on rails"
+                           : gpu_model.nics_of_host == 1 ? "per host"
+                                                         : fmt::format("for {} GPUs", gpus_of_host / gpu_model.nics_of_host);
+  return {replicate(host, {.hosts = hosts, .network = NetworkShape::rail, .nic_gb_per_s = gpu_model.nic_gb_per_s}),
+          fmt::format("{} hosts of {} {}s on {}, a {:g} GB/s NIC {}", hosts, gpus_of_host, name, links, gpu_model.nic_gb_per_s,
+                      nics)};
 }
 
 }  // namespace plait::topology

@@ -14,8 +14,8 @@ struct AssumedTopology {
 };
 
 // GPUs: as the device comes in servers, up to eight on one host's NVSwitch (V100 and later data-centre GPUs), or on PCIe with
-// two sockets (the others); beyond eight as many such hosts as it takes, with a 50 GB/s NIC per GPU on rails. CPUs: `ranks`
-// ranks that share one memory. `device`: as nominal_profile() takes it.
+// two sockets (the others); beyond eight as many such hosts as it takes, on rails of the NICs that they are sold with
+// (gpu_models.h). CPUs: `ranks` ranks that share one memory. `device`: as nominal_profile() takes it.
 AssumedTopology assume_topology(DeviceKind kind, const std::string& device, int ranks);
 
 }  // namespace plait::topology

@@ -50,6 +50,8 @@ std::map<int, Graph> split(const Graph& graph) {
     edge.b = local[at(edge.b)];
     host.edges.push_back(edge);
   }
+  for (const auto& [from, to] : graph.no_access)
+    hosts[graph.nodes[at(from)].host].no_access.push_back({local[at(from)], local[at(to)]});
   for (PairMeasurement pair : graph.pairs) {
     if (!inside(pair.from, pair.to)) continue;
     Graph& host = hosts[graph.nodes[at(pair.from)].host];
@@ -69,6 +71,7 @@ std::string likeness(const Graph& host) {
     text += fmt::format("{} {} {} {} {} {} {} {};", edge.a, edge.b, static_cast<int>(edge.kind), edge.lanes, edge.gb_per_s,
                         edge.latency_us, static_cast<int>(edge.bandwidth_from), static_cast<int>(edge.latency_from));
   }
+  for (const auto& [from, to] : host.no_access) text += fmt::format("no {} {};", from, to);
   for (const PairMeasurement& pair : host.pairs)
     text += fmt::format("{} {} {} {};", pair.from, pair.to, pair.gb_per_s, pair.latency_us);
   return text;
@@ -119,27 +122,27 @@ std::string describe_network(const Graph& graph) {
   return text;
 }
 
-std::string describe_host(const Graph& host, const Machine& machine) {
+std::string describe_host(const Graph& host, const Machine& machine, int width) {
   std::string text;
   const bool has_gpus = !gpus_of(host).empty();
   std::size_t devices = 0;
   for (const Node& node : host.nodes) devices += node.kind == NodeKind::gpu || node.kind == NodeKind::nic;
   if (devices > most_drawn) return fmt::format("  {} GPUs and NICs: too many to draw; see --json\n", devices);
-  if (has_gpus) text += draw_matrix(host, machine) + "\n" + describe_nvlinks(host) + "\n";
+  if (has_gpus) text += draw_matrix(host, machine, width) + "\n" + describe_nvlinks(host) + "\n";
   text += describe_numa_nodes(host, machine);
   if (!has_gpus) return text;
-  const std::string bandwidths = draw_bandwidths(host);
+  const std::string bandwidths = draw_bandwidths(host, width);
   if (!bandwidths.empty()) text += "\n" + bandwidths;
   bool told = !host.pairs.empty();
   for (const Edge& edge : host.edges) told = told || edge.latency_from != Origin::nominal;
-  if (told) text += "\n" + draw_latencies(host);
+  if (told) text += "\n" + draw_latencies(host, width);
   return text;
 }
 
 }  // namespace
 
 std::string describe(const std::string& origin, const Graph& graph, const Machine& machine,
-                     const std::vector<ImportWarning>& warnings) {
+                     const std::vector<ImportWarning>& warnings, int width) {
   std::string text = origin + "\n";
   const std::map<int, Graph> hosts = split(graph);
   std::map<std::string, std::vector<int>> alike;
@@ -155,11 +158,11 @@ std::string describe(const std::string& origin, const Graph& graph, const Machin
     const std::vector<int>& same = alike.at(order[k]);
     text += "\n";
     if (hosts.size() > 1) text += fmt::format("{} {}\n", same.size() > 1 ? "Hosts" : "Host", ranges(same));
-    text += describe_host(hosts.at(same.front()), machine);
+    text += describe_host(hosts.at(same.front()), machine, width);
   }
   if (order.size() > most_kinds) text += fmt::format("\nand {} more kinds of hosts\n", order.size() - most_kinds);
   if (hosts.size() > 1 && !gpus_of(graph).empty()) text += "\n" + describe_network(graph);
-  for (const std::string& part : {describe_peers(graph, machine), describe_findings(machine)}) {
+  for (const std::string& part : {describe_gpus(graph, machine), describe_peers(graph, machine), describe_findings(machine)}) {
     if (!part.empty()) text += "\n" + part;
   }
   if (!warnings.empty()) text += "\nWarnings\n";

@@ -1,26 +1,55 @@
 #include "topology/device_profile.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <cctype>
 #include <optional>
 
 #include "core/error.h"
 #include "core/units.h"
 #include "topology/gpu_models.h"
+#include "topology/peak_flops.h"
 
 namespace plait::topology {
 namespace {
 
-// What large products and copies reach of the data sheet's rate: 770 to 800 of 989 TFLOP/s and 4.3 of 4.8 TB/s were measured on
-// H200.
-constexpr double reached_flops = 0.79, reached_bytes = 0.89;
+// What a step sustains of the data sheet's other rates (16-bit products: gpu_models.h). Kernels bound by memory move 3.3 to 4.2
+// of 4.8 TB/s on H200. No step in fp32 was measured.
+constexpr double sustained_single = 0.79, sustained_bytes = 0.78;
 
-DeviceProfile gpu_profile(const GpuModel& model) {
+// Of twice what 16-bit products sustain: the same power limit decides, and exact accumulation costs some more. Products of a
+// block on H200, for a third of a second: 1.63 to 1.75 times those in bf16.
+constexpr double sustained_fp8 = 0.85;
+
+// What predictions are off by where steps were measured.
+constexpr double a_tenth = 0.1;
+
+StepInterval interval_by(const SustainedShare& share) {
+  return {(1 - a_tenth) * share.usual / share.fastest, (1 + a_tenth) * share.usual / share.slowest,
+          fmt::format("data sheet: products sustain {} to {} of it, and a tenth", share.slowest, share.fastest)};
+}
+
+// `device`: a name that may tell more than the model.
+DeviceProfile gpu_profile(const GpuModel& model, std::string_view device) {
+  const double half = peak_flops(device, DType::bf16).value_or(model.standard().half_tflops * tera),
+               single = peak_flops(device, DType::f32).value_or(model.standard().single_tflops * tera);
+  // Other variants have other limits.
+  const bool is_measured = model.is_measured && half == model.standard().half_tflops * tera;
   return {.name = std::string(model.name),
-          .half_flops = reached_flops * model.standard().half_tflops * tera,
-          .single_flops = reached_flops * model.standard().single_tflops * tera,
-          .memory_bytes_per_s = reached_bytes * model.memory_gb_per_s * giga,
+          .has_bf16 = model.has_bf16,
+          .half_peak_flops = half,
+          .single_peak_flops = single,
+          .fp8_peak_flops = model.fp8_factor() * half,
+          .half_flops = model.half_share.usual * half,
+          .single_flops = sustained_single * single,
+          .fp8_flops = model.fp8_factor() * sustained_fp8 * model.half_share.usual * half,
+          .memory_bytes_per_s = sustained_bytes * model.memory_gb_per_s * giga,
           .memory_bytes = model.memory_gib * gib,
-          .matrix_seconds = 6 * micro,
+          .half_interval = is_measured ? StepInterval{1 - a_tenth, 1 + a_tenth, "rates that measured steps of H200 sustain"}
+                                       : interval_by(model.half_share),
+          .single_interval = interval_by({}),
+          .fp8_interval = {0.75, 1.35, "a guess: no step with FP8 products was measured"},
+          .matrix_seconds = 7 * micro,
           .kernel_seconds = 3 * micro,
           .message_seconds = 6 * micro,
           .collective_seconds = 12 * micro,
@@ -33,11 +62,17 @@ DeviceProfile gpu_profile(const GpuModel& model) {
 
 // One rank with a core of its own: two 8-wide FMA units at 3 GHz give 96 GFLOP/s, of which OpenBLAS reaches most.
 DeviceProfile core_profile() {
+  const StepInterval guess{0.4, 3, "a guess: a core of 3 GHz to each rank, which others may share"};
   return {.name = "CPU core",
+          .unit = "CPU rank",
           .half_flops = 0.5 * 70 * giga,
           .single_flops = 70 * giga,
+          .fp8_flops = 0.5 * 70 * giga,  // operands are widened, and then as in fp32
           .memory_bytes_per_s = 10 * giga,
           .memory_bytes = 16 * gib,
+          .half_interval = guess,
+          .single_interval = guess,
+          .fp8_interval = guess,
           .matrix_seconds = 2 * micro,
           .kernel_seconds = 2 * micro,
           .message_seconds = 10 * micro,
@@ -78,7 +113,7 @@ DeviceProfile nominal_profile(std::string_view device) {
   for (const GpuModel& model : gpu_models()) {
     const auto rest = behind(name, model.name);
     const bool goes_on = rest && !rest->empty() && std::isdigit(static_cast<unsigned char>(rest->front())) != 0;
-    if (rest && !goes_on) return gpu_profile(model);
+    if (rest && !goes_on) return gpu_profile(model, device);
   }
   if (behind(device, "CPU")) return core_profile();
   std::string names;
@@ -90,8 +125,23 @@ DeviceProfile nominal_profile(std::string_view device) {
 double matrix_flops(const DeviceProfile& profile, DType dtype) {
   switch (dtype) {
     case DType::bf16: return profile.half_flops;
+    case DType::e4m3: return profile.fp8_flops;
     case DType::f64: return profile.single_flops / 2;
     default: return profile.single_flops;
+  }
+}
+
+const StepInterval& step_interval(const DeviceProfile& profile, DType dtype) {
+  if (dtype == DType::e4m3) return profile.fp8_interval;
+  return dtype == DType::bf16 ? profile.half_interval : profile.single_interval;
+}
+
+double peak_matrix_flops(const DeviceProfile& profile, DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return profile.half_peak_flops;
+    case DType::e4m3: return profile.fp8_peak_flops;
+    case DType::f32: return profile.single_peak_flops;
+    default: return 0;
   }
 }
 

@@ -13,12 +13,27 @@
 
 namespace plait::topology {
 
+// How far off a step may be that is predicted from nominal figures: at best and at worst so many times the prediction, and why.
+struct StepInterval {
+  double best = 1, worst = 1;
+  std::string basis = {};
+  friend bool operator==(const StepInterval&, const StepInterval&) = default;
+};
+
 struct DeviceProfile {
-  std::string name;                // "H200"
-  double half_flops = 0;           // FLOP/s of large matrix products in bf16 (fp16 where there is no bf16)
-  double single_flops = 0;         // in f32; f64 is taken as half of it
-  double memory_bytes_per_s = 0;   // bytes read and written by a large kernel
-  double memory_bytes = 0;         // that a program can have
+  std::string name;            // "H200"
+  std::string unit = "GPU";    // what one of them is called: "GPU", "CPU rank"
+  bool has_bf16 = true;        // computes in it
+  double half_peak_flops = 0;  // by the data sheet; 0: there is none
+  double single_peak_flops = 0;
+  double fp8_peak_flops = 0;      // 0: no products of FP8 operands
+  double half_flops = 0;          // FLOP/s of large matrix products in bf16 (fp16 where there is no bf16)
+  double single_flops = 0;        // in f32; f64 is taken as half of it
+  double fp8_flops = 0;           // of products of FP8 operands, accumulated in full
+  double memory_bytes_per_s = 0;  // bytes read and written by a large kernel
+  double memory_bytes = 0;        // that a program can have
+  // Of steps that compute in bf16, in other types, and with FP8 products.
+  StepInterval half_interval = {}, single_interval = {}, fp8_interval = {};
   double matrix_seconds = 0;       // what a matrix product takes beyond its FLOPs: filling the device and draining it
   double kernel_seconds = 0;       // the least that any kernel takes
   double message_seconds = 0;      // until the first byte of a message between stages moves
@@ -35,7 +50,9 @@ struct DeviceProfile {
 DeviceProfile nominal_profile(std::string_view device);
 std::vector<std::string> nominal_profile_names();
 
-// FLOP/s of large matrix products in this type.
+// FLOP/s of large matrix products in this type: as programs reach it, and by the data sheet (0: there is none).
 double matrix_flops(const DeviceProfile& profile, DType dtype);
+double peak_matrix_flops(const DeviceProfile& profile, DType dtype);
+const StepInterval& step_interval(const DeviceProfile& profile, DType dtype);
 
 }  // namespace plait::topology

@@ -7,6 +7,7 @@
 
 #include "core/bus_id.h"
 #include "topology/findings.h"
+#include "topology/gpu_models.h"
 #include "topology/import_error.h"
 #include "topology/nominal.h"
 #include "topology/nvml.h"
@@ -33,6 +34,7 @@ class Discovery {
     ask_for_peers();
     add_driver_findings(sysfs_, nvml_, graph_, machine_);
     add_kernel_findings(sysfs_, graph_, machine_);
+    add_pcie_findings(sysfs_, nvml_, graph_, links_, machine_);
     return {std::move(graph_), std::move(machine_)};
   }
 
@@ -100,12 +102,10 @@ class Discovery {
     return numa_nodes_[numa] = index;
   }
 
+  // `label`: "" where the link has been seen before.
   double pcie_rate(const std::string& device, const std::string& bridge_above, const std::string& label) {
     const Sysfs::PciLink link = sysfs_.link_of(device, bridge_above);
-    if (!label.empty() && link.width > 0 && link.width < link.most_width) {
-      note("PCIe of " + label, "x" + std::to_string(link.width) + " of x" + std::to_string(link.most_width),
-           "runs with fewer lanes than it could: check its seating, riser and slot");
-    }
+    if (!label.empty()) links_.push_back({label, gpus_.contains(device) ? device : "", link});
     return nominal_pcie_gb_per_s(link.gt_per_s, link.width).value_or(pcie_gb_per_s);
   }
 
@@ -173,6 +173,7 @@ class Discovery {
       const int index = add(NodeKind::gpu, name, -1, gpus[i]);
       node(index).index = static_cast<int>(i);
       node(index).model = nvml_.model(gpus[i]).value_or("");
+      add_facts(index);
       gpus_[gpus[i]] = index;
       hang(index, name);
     }
@@ -187,6 +188,14 @@ class Discovery {
                ? "the driver failed to start them, or this container does not have them: see `nvidia-smi` and dmesg"
                : nvml_.why_missing());
     }
+  }
+
+  void add_facts(int gpu) {
+    const GpuTraits traits = nvml_.traits(node(gpu).bus_id);
+    if (traits.mig.value_or(false)) in_mig_mode_.insert(gpu);
+    GpuFacts facts{gpu, printable(traits.name, 96), std::max<std::int64_t>(traits.memory_bytes, 0), 0};
+    if (const int each = cores_per_multiprocessor(node(gpu).model); each > 0) facts.multiprocessors = traits.cores / each;
+    if (facts != GpuFacts{gpu, "", 0, 0}) machine_.gpus.push_back(std::move(facts));
   }
 
   void add_nic(const std::string& bus_id, const std::string& name, double port_gb_per_s) {
@@ -313,9 +322,13 @@ class Discovery {
           status.access = obstacle->empty() ? PeerAccess::yes : PeerAccess::no;
           status.why = *obstacle;
         }
+        for (const int end : {to, from}) {
+          if (status.access != PeerAccess::yes && in_mig_mode_.contains(end)) status.why = node(end).name + " is in MIG mode";
+        }
         machine_.peers.push_back(std::move(status));
       }
     }
+    set_access(graph_, machine_.peers);
   }
 
   const DiscoverRequest& request_;
@@ -326,6 +339,8 @@ class Discovery {
   std::map<std::string, int> names_;  // how often each is taken
   std::map<int, int> numa_nodes_;     // by the node's number
   std::map<std::string, int> host_bridges_, switches_, gpus_, nics_;
+  std::vector<LinkState> links_;
+  std::set<int> in_mig_mode_;
   std::map<std::string, std::map<std::string, double>> root_ports_;  // GB/s of each, by host bridge
   std::set<std::string> warned_models_;
 };

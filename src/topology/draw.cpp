@@ -9,6 +9,7 @@
 
 #include "core/format_bytes.h"
 #include "core/index.h"
+#include "core/units.h"
 #include "topology/routes.h"
 
 namespace plait::topology {
@@ -16,22 +17,28 @@ namespace {
 
 using Table = std::vector<std::vector<std::string>>;
 
-// Columns two spaces apart: the first to the left, the others to the right where `right`.
-std::string aligned(const Table& table, bool right) {
+// Columns two spaces apart: the first to the left, the others to the right where `right`. Where that is wider than `width` (0:
+// no limit), as several tables with the first column each.
+std::string aligned(const Table& table, bool right, int width) {
   std::vector<std::size_t> widths;
   for (const auto& row : table) {
     widths.resize(std::max(widths.size(), row.size()), 0);
     for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
   }
   std::string text;
-  for (const auto& row : table) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      if (c > 0) line += "  ";
-      line += right && c > 0 ? fmt::format("{:>{}}", row[c], widths[c]) : fmt::format("{:<{}}", row[c], widths[c]);
+  for (std::size_t first = 1; first < std::max<std::size_t>(widths.size(), 2);) {
+    std::size_t end = first, used = widths.empty() ? 0 : widths[0];
+    while (end < widths.size() && (width == 0 || end == first || used + 2 + widths[end] <= static_cast<std::size_t>(width)))
+      used += 2 + widths[end++];
+    if (first > 1) text += "\n";
+    for (const auto& row : table) {
+      std::string line = fmt::format("{:<{}}", row.at(0), widths[0]);
+      for (std::size_t c = first; c < std::min(end, row.size()); ++c)
+        line += right ? fmt::format("  {:>{}}", row[c], widths[c]) : fmt::format("  {:<{}}", row[c], widths[c]);
+      line.resize(line.find_last_not_of(' ') + 1);
+      text += line + "\n";
     }
-    line.resize(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+    first = std::max(end, first + 1);
   }
   return text;
 }
@@ -133,7 +140,7 @@ char mark(Origin origin) { return origin == Origin::nominal ? '\0' : origin == O
 
 // One figure of each pair, and what its marks mean.
 template <typename Figure>
-std::string draw_figures(const Graph& host, const std::string& title, Figure figure) {
+std::string draw_figures(const Graph& host, const std::string& title, int width, Figure figure) {
   const std::vector<int> gpus = gpus_of(host);
   if (gpus.size() < 2) return "";
   const Routes routes(host);
@@ -161,7 +168,7 @@ std::string draw_figures(const Graph& host, const std::string& title, Figure fig
     meaning += meaning.empty() ? "" : ", ";
     meaning += std::string(name_of(origin)) + (mark(origin) != '\0' ? std::string(" (") + mark(origin) + ")" : "");
   }
-  return title + ": " + meaning + "\n" + aligned(table, true);
+  return title + ": " + meaning + "\n" + aligned(table, true, width);
 }
 
 std::string list_of(const Graph& host, const std::vector<int>& group) {
@@ -194,9 +201,27 @@ std::vector<int> numa_homes(const Graph& host) {
   return homes;
 }
 
+// What messages between GPUs without access go by (comm.p2p).
+std::string describe_relays(const Graph& graph) {
+  const Routes routes(graph);
+  std::map<std::string, std::string> pairs;  // by the way
+  std::set<std::pair<int, int>> seen;
+  for (const auto& [from, to] : graph.no_access) {
+    if (!seen.insert(std::minmax(from, to)).second) continue;
+    const int by = routes.relay_between(from, to);
+    const std::string way =
+        by < 0 ? "host memory"
+               : fmt::format("relay by {}, {:.1f} GB/s", label(graph.nodes[at(by)]), routes.path(from, to).gb_per_s);
+    pairs[way] += " " + label(graph.nodes[at(from)]) + "-" + label(graph.nodes[at(to)]);
+  }
+  std::string text;
+  for (const auto& [way, list] : pairs) text += "  " + way + ":" + list + "\n";
+  return text;
+}
+
 }  // namespace
 
-std::string draw_matrix(const Graph& host, const Machine& machine) {
+std::string draw_matrix(const Graph& host, const Machine& machine, int width) {
   const std::vector<int> gpus = gpus_of(host), nics = nics_of(host);
   if (gpus.empty()) return "";
   const Routes routes(host);
@@ -214,7 +239,7 @@ std::string draw_matrix(const Graph& host, const Machine& machine) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     table.push_back({title(i)});
     ways.start_from(devices[i]);
-    const std::vector<Path> paths = i < gpus.size() ? routes.paths_from(devices[i]) : std::vector<Path>();
+    const std::vector<Path> paths = i < gpus.size() ? routes.direct_paths_from(devices[i]) : std::vector<Path>();
     for (std::size_t j = 0; j < devices.size(); ++j) {
       std::string link = i == j                               ? "X"
                          : i < gpus.size() && j < gpus.size() ? routes.summary(devices[i], devices[j], paths[j]).link
@@ -228,7 +253,7 @@ std::string draw_matrix(const Graph& host, const Machine& machine) {
     table.back().push_back(cpus == machine.cpus.end() || cpus->cpus.empty() ? "N/A" : cpus->cpus);
     table.back().push_back(device.numa < 0 ? "N/A" : std::to_string(device.numa));
   }
-  std::string text = aligned(table, false) + "\n";
+  std::string text = aligned(table, false, width) + "\n";
   for (std::size_t i = 0; i < nics.size(); ++i) {
     const Node& nic = host.nodes[at(nics[i])];
     text += fmt::format("  NIC{} {}{}\n", i, nic.name,
@@ -237,14 +262,14 @@ std::string draw_matrix(const Graph& host, const Machine& machine) {
   return text + legend(used);
 }
 
-std::string draw_bandwidths(const Graph& host) {
-  return draw_figures(host, "GB/s in one direction", [](const PairSummary& pair) {
+std::string draw_bandwidths(const Graph& host, int width) {
+  return draw_figures(host, "GB/s in one direction", width, [](const PairSummary& pair) {
     return std::pair(pair.gb_per_s > 0 ? pair.gb_per_s : -1, pair.bandwidth_from);
   });
 }
 
-std::string draw_latencies(const Graph& host) {
-  return draw_figures(host, "Latency in microseconds, one way", [](const PairSummary& pair) {
+std::string draw_latencies(const Graph& host, int width) {
+  return draw_figures(host, "Latency in microseconds, one way", width, [](const PairSummary& pair) {
     return std::pair(pair.gb_per_s > 0 ? pair.latency_us : -1, pair.latency_from);
   });
 }
@@ -315,6 +340,27 @@ std::string describe_numa_nodes(const Graph& host, const Machine& machine) {
   return text;
 }
 
+std::string describe_gpus(const Graph& host, const Machine& machine) {
+  std::vector<std::pair<std::string, std::vector<const Node*>>> alike;  // one after the other
+  for (const GpuFacts& gpu : machine.gpus) {
+    std::vector<std::string> facts;
+    if (!gpu.name.empty()) facts.push_back(gpu.name);
+    if (gpu.memory_bytes > 0) facts.push_back(fmt::format("{:.1f} GiB", static_cast<double>(gpu.memory_bytes) / gib));
+    if (gpu.multiprocessors > 0) facts.push_back(fmt::format("{} SMs", gpu.multiprocessors));
+    const std::string text = fmt::format("{}", fmt::join(facts, ", "));
+    if (alike.empty() || alike.back().first != text) alike.push_back({text, {}});
+    alike.back().second.push_back(&host.nodes[at(gpu.node)]);
+  }
+  if (alike.empty()) return "";
+  std::string text = "GPUs\n";
+  for (const auto& [facts, gpus] : alike) {
+    text += "  " + label(*gpus.front());
+    if (gpus.size() > 1) text += " to " + label(*gpus.back());
+    text += "  " + facts + "\n";
+  }
+  return text;
+}
+
 std::string describe_peers(const Graph& host, const Machine& machine) {
   if (machine.peers.empty()) return "";
   struct PairList {
@@ -338,6 +384,7 @@ std::string describe_peers(const Graph& host, const Machine& machine) {
                     all ? fmt::format("all {} pairs", group.pairs) : group.list.substr(1) + (group.pairs > 16 ? " ..." : ""),
                     why.empty() ? "" : "; " + why);
   }
+  text += describe_relays(host);
   if (!atomics.contains(-1)) {
     text += fmt::format("  native atomics: {} of {} pairs; performance rank", atomics[1], machine.peers.size());
     for (const auto& [rank, count] : ranks) text += fmt::format(" {} ({} pairs)", rank, count);

@@ -64,6 +64,13 @@ void Fabric::sort_into_hosts() {
     if (a >= 0) describe(a);
     if (b >= 0 && b != a) describe(b);
   }
+  for (const auto& [from, to] : graph.no_access) {
+    if (const int one = host[at(from)]; one >= 0) {
+      write(shape[at(one)], std::int8_t{-1});  // apart from edges, whose text is longer
+      write(shape[at(one)], place[at(from)]);
+      write(shape[at(one)], place[at(to)]);
+    }
+  }
   std::map<std::string_view, int> known;
   for (const std::string& text : shape) shapes_.push_back(known.insert({text, static_cast<int>(known.size())}).first->second);
   shape_count_ = static_cast<int>(known.size());

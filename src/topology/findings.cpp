@@ -1,10 +1,11 @@
 #include "topology/findings.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <optional>
-#include <set>
 
+#include "topology/hypervisor.h"
 #include "topology/import_error.h"
 
 namespace plait::topology {
@@ -61,54 +62,6 @@ void add_iommu(const Sysfs& sysfs, const Graph& graph, Machine& machine) {
   machine.findings.push_back({"IOMMU", value + ")" + asked, effect});
 }
 
-// The control register of the Access Control Services capability; nothing where there is none or its place cannot be read.
-enum class Acs { none, hidden, direct, redirected };
-Acs acs_of(const Sysfs& sysfs, const std::string& bridge) {
-  constexpr std::size_t space = 4096, first = 0x100;
-  const std::optional<std::string> config = read_bytes(sysfs.pci(bridge) / "config", space);
-  if (!config || config->size() <= first) return Acs::hidden;  // without privileges the kernel shows 64 bytes
-  const auto byte = [&](std::size_t at) {
-    return at < config->size() ? static_cast<unsigned>(static_cast<unsigned char>((*config)[at])) : 0u;
-  };
-  constexpr unsigned access_control = 0x000d, redirect = 1u << 2 | 1u << 3;
-  std::set<std::size_t> seen;  // a chain that goes in circles ends
-  for (std::size_t at = first; at >= first && seen.insert(at).second;) {
-    const unsigned id = byte(at) | byte(at + 1) << 8;
-    if (id == access_control) return (byte(at + 6) & redirect) != 0 ? Acs::redirected : Acs::direct;
-    at = byte(at + 2) >> 4 | byte(at + 3) << 4;
-  }
-  return Acs::none;
-}
-
-void add_acs(const Sysfs& sysfs, const Graph& graph, Machine& machine) {
-  // Redirection matters at the ports of a switch, which could pass a message on by themselves.
-  std::set<std::string> ports;
-  for (const Node* gpu : of_kind(graph, NodeKind::gpu)) {
-    const std::optional<PciPath> path = sysfs.pci_path(gpu->bus_id);
-    for (std::size_t i = 2; path && i < path->bridges.size(); i += 2) ports.insert(path->bridges[i]);
-  }
-  if (ports.empty()) return;
-  std::vector<std::string> redirected;
-  int hidden = 0;
-  for (const std::string& port : ports) {
-    const Acs acs = acs_of(sysfs, port);
-    hidden += acs == Acs::hidden;
-    if (acs == Acs::redirected) redirected.push_back(port);
-  }
-  if (!redirected.empty()) {
-    machine.findings.push_back(
-        {"PCIe ACS", "redirects at " + joined(redirected),
-         "messages between GPUs below one switch go up to the CPU and back, or fail: on bare metal switch ACS off "
-         "in the BIOS, or with setpci ECAP_ACS+6.w=0000 on these ports"});
-  } else if (hidden > 0) {
-    machine.findings.push_back(
-        {"PCIe ACS", "not readable at " + std::to_string(hidden) + " of " + std::to_string(ports.size()) + " switch ports",
-         "run `plait topo` as root to see it"});
-  } else {
-    machine.findings.push_back({"PCIe ACS", "no redirection at " + std::to_string(ports.size()) + " switch ports", ""});
-  }
-}
-
 // Namespaces of the first processes have fixed numbers (include/linux/proc_ns.h).
 void add_namespaces(const Sysfs& sysfs, Machine& machine) {
   const std::pair<const char*, const char*> initial[] = {{"pid", "pid:[4026531836]"}, {"ipc", "ipc:[4026531839]"}};
@@ -124,14 +77,61 @@ void add_namespaces(const Sysfs& sysfs, Machine& machine) {
 }
 
 void add_hypervisor(const Sysfs& sysfs, Machine& machine) {
-  const std::string text = read_bytes(sysfs.path("proc/cpuinfo"), std::size_t{1} << 14).value_or("");
-  const std::size_t flags = text.find("\nflags");
-  if (flags == std::string::npos) return;
-  const std::string line = text.substr(flags + 1, text.find('\n', flags + 1) - flags - 1);
-  if (words_with(line, {"hypervisor"}).empty()) return;
+  const std::optional<Hypervisor> found = hypervisor_of(sysfs);
+  if (!found) return;
+  std::string value = found->name.empty() ? "yes, of a kind that is not known" : found->name;
+  if (!found->product.empty() && found->product != found->name) value += " (" + found->product + ")";
   machine.findings.push_back(
-      {"virtual machine", "yes",
+      {"virtual machine", value,
        "IOMMU and ACS are the host's; PCIe switches and NUMA nodes may be hidden, so compare `--measure`"});
+}
+
+// Instances of a GPU are devices of their own, which neither peer access nor NVLink joins.
+void add_mig(const Nvml& nvml, const std::vector<const Node*>& gpus, Machine& machine) {
+  std::vector<std::string> cut;
+  for (const Node* gpu : gpus) {
+    if (nvml.traits(gpu->bus_id).mig.value_or(false)) cut.push_back(gpu->name);
+  }
+  if (cut.empty()) return;
+  machine.findings.push_back(
+      {"MIG", "on for " + joined(cut),
+       "a GPU in MIG mode has no peer access and no NVLink, so its messages go through host memory: where nobody needs its "
+       "instances, switch it off with `nvidia-smi -i NUMBER -mig 0` as root"});
+}
+
+// "6.8.0-45-generic" is at least {5, 12}.
+bool kernel_is_at_least(const Sysfs& sysfs, int major, int minor) {
+  const std::string text = read_line(sysfs.path("proc/sys/kernel/osrelease")).value_or("");
+  std::pair<int, int> version{0, 0};
+  const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), version.first);
+  if (status == std::errc() && rest != text.data() + text.size())
+    std::from_chars(rest + 1, text.data() + text.size(), version.second);
+  return version >= std::pair(major, minor);
+}
+
+// NICs reach GPU memory by the module nvidia_peermem, or by DMA-BUF, which only the open modules of the driver export, to
+// kernels from 5.12 on.
+void add_gpudirect_rdma(const Sysfs& sysfs, Machine& machine) {
+  std::error_code error;
+  const bool peermem = std::filesystem::exists(sysfs.path("sys/module/nvidia_peermem"), error) ||
+                       std::filesystem::exists(sysfs.path("sys/module/nv_peer_mem"), error);
+  const std::optional<std::string> version = read_bytes(sysfs.path("proc/driver/nvidia/version"), 4096);
+  const bool open = version && version->find("Open Kernel Module") != std::string::npos;
+  const bool dma_buf = open && kernel_is_at_least(sysfs, 5, 12);
+  std::string value = peermem ? "nvidia_peermem is loaded" : "nvidia_peermem is not loaded", effect;
+  if (dma_buf) {
+    value += peermem ? ", and the driver exports DMA-BUF" : ", but the driver exports DMA-BUF, which does the same";
+  } else {
+    value += !version ? "; whether the driver exports DMA-BUF is not known"
+             : open   ? "; no DMA-BUF: the kernel is older than 5.12"
+                      : "; no DMA-BUF: the driver's kernel modules are not the open ones";
+    if (!peermem)
+      effect =
+          "NICs reach GPU memory by one of the two, else messages between hosts go through host memory: modprobe "
+          "nvidia_peermem, "
+          "or install the driver with its open kernel modules";
+  }
+  machine.findings.push_back({"GPUDirect RDMA", value, effect});
 }
 
 }  // namespace
@@ -143,18 +143,10 @@ void add_driver_findings(const Sysfs& sysfs, const Nvml& nvml, const Graph& grap
         {"NVML", printable(nvml.why_missing(), 256),
          gpus.empty() ? "no NVIDIA driver, so no GPU can be seen" : "NVLinks and peer access are not known"});
   if (gpus.empty()) return;
+  add_mig(nvml, gpus, machine);
   std::error_code error;
-  const bool rdma_nic =
-      std::filesystem::exists(sysfs.path("sys/class/infiniband"), error) && !of_kind(graph, NodeKind::nic).empty();
-  if (rdma_nic) {
-    const bool loaded = std::filesystem::exists(sysfs.path("sys/module/nvidia_peermem"), error) ||
-                        std::filesystem::exists(sysfs.path("sys/module/nv_peer_mem"), error);
-    machine.findings.push_back(
-        {"GPUDirect RDMA", loaded ? "nvidia_peermem is loaded" : "nvidia_peermem is not loaded",
-         loaded ? ""
-                : "NICs reach GPU memory only if driver and kernel have DMA-BUF; else messages between hosts "
-                  "go through host memory: modprobe nvidia_peermem"});
-  }
+  if (std::filesystem::exists(sysfs.path("sys/class/infiniband"), error) && !of_kind(graph, NodeKind::nic).empty())
+    add_gpudirect_rdma(sysfs, machine);
   if (!of_kind(graph, NodeKind::nvswitch).empty()) {
     const bool channel = std::filesystem::exists(sysfs.path("dev/nvidia-caps-imex-channels/channel0"), error);
     machine.findings.push_back({"fabric handles", channel ? "an IMEX channel is there" : "no IMEX channel",
@@ -175,7 +167,6 @@ void add_kernel_findings(const Sysfs& sysfs, const Graph& graph, Machine& machin
   add_hypervisor(sysfs, machine);
   if (of_kind(graph, NodeKind::gpu).empty()) return;
   add_iommu(sysfs, graph, machine);
-  add_acs(sysfs, graph, machine);
   add_namespaces(sysfs, machine);
 }
 

@@ -14,18 +14,36 @@ struct GpuVariant {
   double single_tflops = 0;               // fp32 outside tensor cores
 };
 
+// Of the data sheet's rate of 16-bit products, what a training step sustains: at least, usually and at most. The default is
+// what was measured on H200 (docs/planner.md), whose power limit decides: 0.62 in narrow blocks that nothing interrupts, 0.73
+// in steps, and 0.81 of single products, which end before the limit is felt.
+struct SustainedShare {
+  double slowest = 0.62, usual = 0.73, fastest = 0.81;
+};
+
 struct GpuModel {
   std::string_view name;        // "H200"
   std::string_view capability;  // "sm90"
   double memory_gb_per_s = 0, memory_gib = 0;
   int nvlink_lanes = 0;      // to a switch, in HGX and DGX machines; 0: PCIe only
   double pcie_gt_per_s = 0;  // of each of 16 lanes: 8, 16 and 32 are Gen3, 4 and 5
+  // Of the hosts of eight that it is sold in: how many NICs, and what each carries in one direction.
+  int nics_of_host = 8;
+  double nic_gb_per_s = 0;
+  bool has_bf16 = true;
+  SustainedShare half_share = {};
+  bool is_measured = false;  // steps of plait, against which its nominal figures are held (docs/planner.md)
   // The first whose words match a name counts. The last is the one that all other figures describe. Unused ones have no words.
   std::array<GpuVariant, 4> variants;
 
   const GpuVariant& standard() const;
+  // Of 16-bit products' rate, what products of FP8 operands run at by the data sheet; 0: there are none, before Ada and Hopper.
+  double fp8_factor() const { return capability >= "sm89" || capability.size() > 4 ? 2 : 0; }
 };
 
 std::span<const GpuModel> gpu_models();
+
+// CUDA cores of a multiprocessor, by compute capability ("sm90"); 0 for one that is not known.
+int cores_per_multiprocessor(std::string_view capability);
 
 }  // namespace plait::topology

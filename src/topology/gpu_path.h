@@ -7,6 +7,14 @@
 
 namespace plait::topology {
 
+// A third GPU, and how the GPU of this end reaches it.
+struct Bridge {
+  std::string bus_id;
+  int nvlinks = 0;           // lanes of this end's GPU to it, or to a switch that it is at too
+  int performance_rank = 0;  // as below
+  friend bool operator==(const Bridge&, const Bridge&) = default;
+};
+
 // How a GPU of this process reaches another device of its host. For a GPU that this process does not see
 // (CUDA_VISIBLE_DEVICES), NVML says what CUDA does not; otherwise it is unknown.
 struct PathFacts {
@@ -19,9 +27,9 @@ struct PathFacts {
   int nvlinks = 0;           // lanes of this GPU that lead to the other or to a switch that the other is at too
   bool nvswitch = false;
   std::string pcie_path;  // "PIX", "PXB", "PHB", "NODE", "SYS" as nvidia-smi names them, "board"; "" when unknown
-  // Bus ids of further GPUs of which this end's process knows that this end's GPU, and the other if seen, reaches them. A
+  // Further GPUs of which this end's process knows that this end's GPU, and the other if seen, reaches them. A
   // bridge is in the lists of both ends.
-  std::vector<std::string> bridges;
+  std::vector<Bridge> bridges;
   std::string link() const;  // "NV18 (switch)", "NV4", "PHB", "same memory", "unknown"
   friend bool operator==(const PathFacts&, const PathFacts&) = default;
 };

@@ -144,6 +144,16 @@ std::vector<std::string> problems_of(const Graph& graph) {
     if (!in_range(pair.gb_per_s, 1e-6, max_gb_per_s)) problems.push_back(where + "its bandwidth is out of range");
     if (!in_range(pair.latency_us, 0, max_latency_us)) problems.push_back(where + "its latency is out of range");
   }
+  for (const auto& [from, to] : graph.no_access) {
+    const auto gpu = [&](int node) {
+      return exists(node) && graph.nodes[static_cast<std::size_t>(node)].kind == NodeKind::gpu;
+    };
+    if (!gpu(from) || !gpu(to) || from == to ||
+        graph.nodes[static_cast<std::size_t>(from)].host != graph.nodes[static_cast<std::size_t>(to)].host)
+      problems.push_back("a pair without peer access is not of two GPUs of one host");
+  }
+  if (!std::is_sorted(graph.no_access.begin(), graph.no_access.end()))
+    problems.push_back("pairs without peer access are not sorted");
   return problems;
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace plait::topology {
@@ -71,6 +72,9 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<Edge> edges;
   std::vector<PairMeasurement> pairs;
+  // Nodes of two GPUs of one host, of which the first has no peer access to the second: what passes between them needs a third
+  // GPU or the host's memory (routes.h). Sorted. Others have access, or nobody knows.
+  std::vector<std::pair<int, int>> no_access;
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 

@@ -31,7 +31,8 @@ enum class GpusNeeded { yes, no };
 
 // By their content, not the file's name: XML of NCCL or RCCL (NCCL_TOPO_DUMP_FILE), JSON of our own, or the text of
 // `nvidia-smi topo -m`. Throws ConfigError, with the line, for what is no topology or a broken one; `name` is what messages
-// call the source. Without GPUs only our JSON can be, where `gpus` allows it.
+// call the source. GPUs of a host count from 0 without gaps, in the order of their numbers in the file; a warning says so where
+// that changes them. Without GPUs only our JSON can be, where `gpus` allows it.
 Imported import_topology(const std::string& file, GpusNeeded gpus = GpusNeeded::yes);
 Imported import_topology(std::string_view text, const std::string& name, GpusNeeded gpus = GpusNeeded::yes);
 

@@ -21,6 +21,7 @@ Discovered discover_live() {
     peer.native_atomics = path.native_atomics ? 1 : 0;
     peer.performance_rank = path.performance_rank;
   }
+  set_access(found.graph, found.machine.peers);
   return found;
 }
 

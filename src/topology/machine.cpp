@@ -1,10 +1,20 @@
 #include "topology/machine.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "core/error.h"
 
 namespace plait::topology {
+
+void set_access(Graph& graph, const std::vector<PeerStatus>& peers) {
+  graph.no_access.clear();
+  const auto host = [&](int node) { return graph.nodes[static_cast<std::size_t>(node)].host; };
+  for (const PeerStatus& peer : peers) {
+    if (peer.access == PeerAccess::no && host(peer.from) == host(peer.to)) graph.no_access.push_back({peer.from, peer.to});
+  }
+  std::sort(graph.no_access.begin(), graph.no_access.end());
+}
 
 std::string_view name_of(PeerAccess access) {
   switch (access) {

@@ -1,11 +1,14 @@
 // What is known about one machine besides its graph: its processors, which GPUs reach each other's memory, and what prevents
-// it. For a graph from a file it holds what the file says: nothing unless `plait topo --json` wrote it.
+// it. For a graph from a file it holds what the file says: nothing unless `plait topo --json` wrote it. Planning reads none of
+// it; what peer access means for ways is in the graph.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "topology/graph.h"
 
 namespace plait::topology {
 
@@ -14,6 +17,15 @@ struct NumaCpus {
   std::string cpus;               // the kernel's list of logical processors: "0-31,64-95"
   std::int64_t memory_bytes = 0;  // 0: not known
   friend bool operator==(const NumaCpus&, const NumaCpus&) = default;
+};
+
+// What a GPU is called and has, as far as the driver tells.
+struct GpuFacts {
+  int node = 0;                   // of the graph
+  std::string name;               // "NVIDIA H200"
+  std::int64_t memory_bytes = 0;  // 0: not known
+  int multiprocessors = 0;        // SMs; 0: not known
+  friend bool operator==(const GpuFacts&, const GpuFacts&) = default;
 };
 
 enum class PeerAccess { yes, no, unknown };
@@ -42,8 +54,12 @@ struct Machine {
   std::vector<NumaCpus> cpus;
   std::vector<PeerStatus> peers;
   std::vector<Finding> findings;
+  std::vector<GpuFacts> gpus;  // those of which anything is known, in the graph's order
   friend bool operator==(const Machine&, const Machine&) = default;
 };
+
+// Tells the graph which pairs of GPUs of one host have no peer access, and forgets what it knew of that.
+void set_access(Graph& graph, const std::vector<PeerStatus>& peers);
 
 std::string_view name_of(PeerAccess access);  // "yes", "no", "unknown"
 

@@ -64,6 +64,10 @@ struct Nvml::Library {
     find(power_usage, "nvmlDeviceGetPowerUsage");
     find(temperature, "nvmlDeviceGetTemperature");
     find(energy, "nvmlDeviceGetTotalEnergyConsumption");
+    find(memory_info, "nvmlDeviceGetMemoryInfo");
+    find(core_count, "nvmlDeviceGetNumGpuCores");
+    find(mig_mode, "nvmlDeviceGetMigMode");
+    find(performance_state, "nvmlDeviceGetPerformanceState");
     find(throttling, "nvmlDeviceGetCurrentClocksThrottleReasons");
   }
   Library(const Library&) = delete;
@@ -105,6 +109,10 @@ struct Nvml::Library {
   decltype(&nvmlDeviceGetPowerUsage) power_usage = nullptr;
   nvmlReturn_t (*temperature)(nvmlDevice_t, nvmlTemperatureSensors_t, unsigned*) = nullptr;
   decltype(&nvmlDeviceGetTotalEnergyConsumption) energy = nullptr;
+  decltype(&nvmlDeviceGetMemoryInfo) memory_info = nullptr;
+  decltype(&nvmlDeviceGetNumGpuCores) core_count = nullptr;
+  decltype(&nvmlDeviceGetMigMode) mig_mode = nullptr;
+  decltype(&nvmlDeviceGetPerformanceState) performance_state = nullptr;
   nvmlReturn_t (*throttling)(nvmlDevice_t, unsigned long long*) = nullptr;
 };
 
@@ -168,6 +176,25 @@ std::optional<std::string> Nvml::model(const std::string& bus_id) const {
   if (!device || !library_->compute_capability || library_->compute_capability(device, &major, &minor) != NVML_SUCCESS)
     return std::nullopt;
   return "sm" + std::to_string(major) + std::to_string(minor);
+}
+
+GpuTraits Nvml::traits(const std::string& bus_id) const {
+  GpuTraits traits;
+  const nvmlDevice_t device = library_ ? library_->device(bus_id) : nullptr;
+  if (!device) return traits;
+  traits.name = name(bus_id).value_or("");
+  nvmlMemory_t memory{};
+  if (library_->memory_info && library_->memory_info(device, &memory) == NVML_SUCCESS)
+    traits.memory_bytes = static_cast<std::int64_t>(memory.total);
+  unsigned value = 0, pending = 0;
+  if (library_->core_count && library_->core_count(device, &value) == NVML_SUCCESS) traits.cores = static_cast<int>(value);
+  if (library_->mig_mode && library_->mig_mode(device, &value, &pending) == NVML_SUCCESS)
+    traits.mig = value == NVML_DEVICE_MIG_ENABLE;
+  nvmlPstates_t state = NVML_PSTATE_UNKNOWN;
+  if (library_->performance_state && library_->performance_state(device, &state) == NVML_SUCCESS &&
+      state != NVML_PSTATE_UNKNOWN)
+    traits.performance_state = static_cast<int>(state);
+  return traits;
 }
 
 bool Nvml::knows(const std::string& bus_id) const { return library_ && library_->device(bus_id); }

@@ -4,6 +4,7 @@
 // what this driver's version does not offer yet, is "nothing"; if all of it is missing, why_missing() says why.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,16 @@ struct NvLink {
 struct C2cLinks {
   int links = 0;
   double gb_per_s = 0;  // all together, one direction
+};
+
+// What a GPU is, and how it is set up.
+struct GpuTraits {
+  std::string name;               // "NVIDIA H200"; "" where it is not known
+  std::int64_t memory_bytes = 0;  // 0: not known
+  int cores = 0;                  // of CUDA; 0: not known
+  std::optional<bool> mig;        // whether it is cut into instances
+  // 0 (all clocks up) to 15 (idle).
+  std::optional<int> performance_state;
 };
 
 // How a GPU is at the moment.
@@ -48,6 +59,7 @@ class Nvml {
   bool knows(const std::string& bus_id) const;
   std::optional<std::string> name(const std::string& bus_id) const;   // "NVIDIA H200"
   std::optional<std::string> model(const std::string& bus_id) const;  // the compute capability as "sm90"
+  GpuTraits traits(const std::string& bus_id) const;
   std::vector<NvLink> nvlinks(const std::string& bus_id) const;
   C2cLinks c2c_links(const std::string& bus_id) const;
   GpuConditions conditions(const std::string& bus_id) const;

@@ -21,6 +21,9 @@ Graph part_of(const Graph& graph, const std::function<bool(const Node&)>& keep) 
     pair.from = moved(pair.from), pair.to = moved(pair.to);
     if (pair.from >= 0 && pair.to >= 0) part.pairs.push_back(pair);
   }
+  for (const auto& [from, to] : graph.no_access) {
+    if (moved(from) >= 0 && moved(to) >= 0) part.no_access.push_back({moved(from), moved(to)});  // their order stays
+  }
   return part;
 }
 

@@ -32,7 +32,7 @@ std::vector<std::string> words_of(std::string_view name) {
 }  // namespace
 
 std::optional<double> peak_flops(std::string_view device_name, DType dtype) {
-  if (dtype != DType::bf16 && dtype != DType::f32) return std::nullopt;
+  if (dtype != DType::bf16 && dtype != DType::f32 && dtype != DType::e4m3) return std::nullopt;
   const std::vector<std::string> words = words_of(device_name);
   const auto has = [&](std::string_view word) {
     return word.empty() || std::find(words.begin(), words.end(), word) != words.end();
@@ -41,6 +41,10 @@ std::optional<double> peak_flops(std::string_view device_name, DType dtype) {
   for (const GpuModel& model : gpu_models()) {
     for (const GpuVariant& variant : model.variants) {
       if (variant.words[0].empty() || !std::all_of(variant.words.begin(), variant.words.end(), has)) continue;
+      if (dtype == DType::e4m3) {
+        const double factor = model.fp8_factor();
+        return factor > 0 ? std::optional(tera * factor * variant.half_tflops) : std::nullopt;
+      }
       return tera * (dtype == DType::bf16 ? variant.half_tflops : variant.single_tflops);
     }
   }

@@ -109,6 +109,7 @@ Graph build(const Graph& host, const std::vector<int>& nics, const std::vector<d
       pair.to += first;
       graph.pairs.push_back(pair);
     }
+    for (const auto& [from, to] : host.no_access) graph.no_access.push_back({from + first, to + first});
   }
   const auto nic_of = [&](int h, std::size_t i) { return h * static_cast<int>(host.nodes.size()) + nics[i]; };
   if (request.network == NetworkShape::flat) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <queue>
 #include <set>
 #include <tuple>
@@ -164,7 +165,7 @@ Path Routes::walk_back(int source, int target, const std::vector<int>& arrived_b
   return path;
 }
 
-std::vector<Path> Routes::paths_from(int gpu) const {
+std::vector<Path> Routes::direct_paths_from(int gpu) const {
   require(gpu >= 0 && at(gpu) < graph_.nodes.size() && graph_.nodes[at(gpu)].kind == NodeKind::gpu, "paths start at GPUs");
   std::vector<Path> paths(gpus_.size());
   const Region region = all();
@@ -190,7 +191,7 @@ std::vector<Path> Routes::paths_from(int gpu) const {
   return paths;
 }
 
-Path Routes::path(int from, int to) const {
+Path Routes::direct_path(int from, int to) const {
   require(to >= 0 && at(to) < graph_.nodes.size() && graph_.nodes[at(to)].kind == NodeKind::gpu, "paths end at GPUs");
   require(from >= 0 && at(from) < graph_.nodes.size() && graph_.nodes[at(from)].kind == NodeKind::gpu, "paths start at GPUs");
   if (from == to) return {};
@@ -202,6 +203,81 @@ Path Routes::path(int from, int to) const {
   return {};
 }
 
+std::vector<Path> Routes::paths_from(int gpu) const {
+  std::vector<Path> paths = direct_paths_from(gpu);
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    if (const int by = relay_between(gpu, gpus_[i]); by >= 0) paths[i] = relayed(gpu, by, gpus_[i]);
+  }
+  return paths;
+}
+
+Path Routes::path(int from, int to) const {
+  const int by = relay_between(from, to);
+  return by >= 0 ? relayed(from, by, to) : direct_path(from, to);
+}
+
+bool Routes::have_access(int from, int to) const {
+  const auto lacks = [&](int a, int b) {
+    return std::binary_search(graph_.no_access.begin(), graph_.no_access.end(), std::pair(a, b));
+  };
+  return !lacks(from, to) && !lacks(to, from);
+}
+
+int Routes::relay_between(int from, int to) const {
+  if (from == to || have_access(from, to)) return -1;
+  const Relays& relays = relays_of(graph_.nodes[at(from)].host);
+  const auto found = relays.find(std::minmax(from, to));
+  return found == relays.end() ? -1 : found->second;
+}
+
+const Routes::Relays& Routes::relays_of(int host) const {
+  const auto known = relays_.find(host);
+  return known != relays_.end() ? known->second : relays_.emplace(host, find_relays(host)).first->second;
+}
+
+Routes::Relays Routes::find_relays(int host) const {
+  std::vector<int> gpus;
+  std::copy_if(gpus_.begin(), gpus_.end(), std::back_inserter(gpus),
+               [&](int gpu) { return graph_.nodes[at(gpu)].host == host; });
+  std::map<std::pair<int, int>, PairSummary> ways;
+  const auto way = [&](int a, int b) -> const PairSummary& {
+    const auto found = ways.find({a, b});
+    return found != ways.end() ? found->second : ways.emplace(std::pair(a, b), summary(a, b, direct_path(a, b))).first->second;
+  };
+  Relays relays;
+  std::map<int, int> used;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    for (std::size_t j = i + 1; j < gpus.size(); ++j) {
+      const int a = gpus[i], b = gpus[j];
+      if (have_access(a, b)) continue;
+      using Rank = std::tuple<double, int, double>;  // the least is the best
+      std::optional<std::pair<Rank, int>> best;
+      for (const int by : gpus) {
+        if (by == a || by == b || !have_access(a, by) || !have_access(by, b)) continue;
+        const double width = std::min(way(a, by).gb_per_s, way(by, b).gb_per_s);
+        const Rank rank{-width, used[by], way(a, by).latency_us + way(by, b).latency_us};
+        if (width > 0 && (!best || rank < best->first)) best = {rank, by};
+      }
+      if (!best) continue;
+      relays[std::minmax(a, b)] = best->second;
+      ++used[best->second];
+    }
+  }
+  return relays;
+}
+
+// Both halves run at once. In a tree, as PCIe is, they share no edge in one direction: the one goes to the bridge, the other
+// away from it.
+Path Routes::relayed(int from, int by, int to) const {
+  Path path = direct_path(from, by);
+  const Path second = direct_path(by, to);
+  if (path.hops.empty() || second.hops.empty()) return {};
+  path.hops.insert(path.hops.end(), second.hops.begin(), second.hops.end());
+  path.latency_us += second.latency_us;
+  path.gb_per_s = std::min(path.gb_per_s, second.gb_per_s);
+  return path;
+}
+
 std::string Routes::link_name(int from, const Path& path) const {
   int lanes = 0, switches = 0, bridges = 0;
   bool fast = true, nvswitch = false, xgmi = false, c2c = false, numa = false, smp = false;
@@ -209,6 +285,7 @@ std::string Routes::link_name(int from, const Path& path) const {
   for (const Hop& hop : path.hops) {
     const Edge& edge = graph_.edges[at(hop.edge)];
     if (edge.kind == LinkKind::network) return "NET";
+    if (node != from && graph_.nodes[at(node)].kind == NodeKind::gpu) return "relay";
     node = hop.reversed ? edge.a : edge.b;
     const NodeKind kind = graph_.nodes[at(node)].kind;
     fast = fast && (edge.kind == LinkKind::nvlink || edge.kind == LinkKind::xgmi);

@@ -2,6 +2,7 @@
 // called.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,15 +31,18 @@ struct PairSummary {
   Origin bandwidth_from = Origin::nominal;
   Origin latency_from = Origin::nominal;
   // "NV2", "XGMI1": lanes between the two; "NVS8": lanes of each to NVSwitches; "C2C"; "NET": over the network; the PCIe paths
-  // as nvidia-smi calls them: "PIX" one switch, "PXB" several, "PHB" a host bridge (or a NUMA node whose bridges are not told
-  // apart), "NODE" several bridges of a NUMA node, "SYS" between NUMA nodes; "none".
+  // as nvidia-smi calls them; "relay": by the memory of a third GPU: "PIX" one switch, "PXB" several, "PHB" a host bridge (or a
+  // NUMA node whose bridges are not told apart), "NODE" several bridges of a NUMA node, "SYS" between NUMA nodes; "none".
   std::string link = "none";
 };
 
 // Which links a transfer takes is first a matter of their kind: NVLink or xGMI, directly or by an NVSwitch, wherever it joins
 // the two GPUs (as CUDA's peer access does, even where PCIe were wider), else the links of the host, else the network. Of the
 // paths of that kind the widest, of these the one of least latency, then of fewest edges, then the one whose nodes come first:
-// so the answer does not depend on the order of edges. Data does not pass through a third GPU nor a third host.
+// so the answer does not depend on the order of edges. Data does not pass through a third host, and through a third GPU only
+// by a relay: two GPUs of one host without peer access, in either direction, use the memory of one that both have access to in
+// both directions (comm.p2p: relay). It is the one with the widest way to both; of these the one that relays for the fewest
+// other pairs of the host, counted in the order of gpus(); then the one of least latency, then the first.
 class Routes {
  public:
   // Keeps its own copy. Throws InternalError if the graph has problems.
@@ -51,8 +55,13 @@ class Routes {
   // of different widths: for all pairs of one host this is much cheaper than asking for each.
   std::vector<Path> paths_from(int gpu) const;
   // Both are nodes of GPUs. Looks at their two hosts and what is of no host only, so its time does not grow with the other
-  // hosts.
+  // hosts. The relays of a host are found when first asked for and kept, so not for several threads at once.
   Path path(int from, int to) const;
+  // The same as if every two GPUs had peer access: what connects them.
+  std::vector<Path> direct_paths_from(int gpu) const;
+  Path direct_path(int from, int to) const;
+  // The node of the GPU that relays between the two; -1: none does.
+  int relay_between(int from, int to) const;
 
   // What a measurement says if there is one, else what `path` (which must be from `from` to `to`) says.
   PairSummary summary(int from, int to, const Path& path) const;
@@ -85,6 +94,11 @@ class Routes {
   std::vector<int> shortest_from(int source, Reach reach, double width, const Region& region) const;
   Path walk_back(int source, int target, const std::vector<int>& arrived_by, const Region& region) const;
   std::string link_name(int from, const Path& path) const;
+  bool have_access(int from, int to) const;  // in both directions
+  using Relays = std::map<std::pair<int, int>, int>;
+  const Relays& relays_of(int host) const;  // as in Node; for pairs of GPUs, the lower node first
+  Relays find_relays(int host) const;
+  Path relayed(int from, int by, int to) const;
 
   Graph graph_;
   std::vector<int> gpus_;
@@ -94,6 +108,7 @@ class Routes {
   std::vector<bool> leaf_;                                     // by node: of no host, and of such nodes one neighbour at most
   std::vector<std::vector<Neighbour>> steps_;                  // by node, by host and node that they lead to
   std::vector<std::pair<std::pair<int, int>, int>> measured_;  // (from, to) to index in graph_.pairs, sorted
+  mutable std::map<int, Relays> relays_;                       // by host
 };
 
 }  // namespace plait::topology

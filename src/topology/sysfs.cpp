@@ -120,6 +120,7 @@ Sysfs::PciLink Sysfs::link_of(const std::string& bus_id, const std::string& brid
   }
   const std::int64_t now = read_integer(pci(bus_id) / "current_link_width").value_or(0);
   link.width = now > 0 && now <= 32 ? std::min(static_cast<int>(now), link.most_width) : link.most_width;
+  link.gt_per_s_now = number_at_start(read_line(pci(bus_id) / "current_link_speed").value_or(""));
   return link;
 }
 

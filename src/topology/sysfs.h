@@ -42,10 +42,11 @@ class Sysfs {
   int numa_of(const std::string& bus_id) const;           // -1 where it is not told
   std::string class_of(const std::string& bus_id) const;  // "0x030200", or ""
 
-  // What the device's link to the bridge above can do, and how many lanes of it run.
+  // What the device's link to the bridge above can do by what both ends can, and how it runs now. An idle GPU lowers its
+  // generation, but not the number of its lanes.
   struct PciLink {
-    double gt_per_s = 0;  // 0: not known
-    int width = 0, most_width = 0;
+    double gt_per_s = 0, gt_per_s_now = 0;  // 0: not known
+    int width = 0, most_width = 0;          // lanes that run, and that could
   };
   PciLink link_of(const std::string& bus_id, const std::string& bridge_above) const;
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <optional>
 #include <set>
 
 #include "topology/import_error.h"
+#include "topology/topo_matrix_row.h"
 
 namespace plait::topology {
 namespace {
@@ -18,7 +18,8 @@ struct Line {
   std::string text;
 };
 
-// Without the escape sequences by which the heading is underlined in a terminal.
+// Without the escape sequences by which the heading is underlined in a terminal; the bars of a Markdown table and the blanks of
+// a web page separate cells as tabs and blanks do.
 std::vector<Line> lines_of(std::string_view text) {
   std::vector<Line> lines(1);
   lines.back().number = 1;
@@ -31,8 +32,11 @@ std::vector<Line> lines_of(std::string_view text) {
       i += 2;
       while (i < text.size() && (text[i] < '@' || text[i] > '~') && text[i] != '\n') ++i;
       if (i < text.size() && text[i] == '\n') --i;
+    } else if (text.substr(i).starts_with("\xc2\xa0")) {
+      lines.back().text += ' ';
+      ++i;
     } else if (c != '\r') {
-      lines.back().text += c;
+      lines.back().text += c == '|' ? '\t' : c;
     }
   }
   return lines;
@@ -41,28 +45,6 @@ std::vector<Line> lines_of(std::string_view text) {
 std::string trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t");
   return first == std::string_view::npos ? "" : std::string(text.substr(first, last - first + 1));
-}
-
-std::vector<std::string> words_of(std::string_view text) {
-  std::vector<std::string> words;
-  for (std::size_t i = text.find_first_not_of(" \t"); i != std::string_view::npos;) {
-    const std::size_t end = std::min(text.find_first_of(" \t", i), text.size());
-    words.emplace_back(text.substr(i, end - i));
-    i = text.find_first_not_of(" \t", end);
-  }
-  return words;
-}
-
-// Cells of a row: between tabs, which may leave some empty; else words, as no cell has a space in it.
-std::vector<std::string> cells_of(const std::string& row) {
-  if (row.find('\t') == std::string::npos) return words_of(row);
-  std::vector<std::string> cells;
-  for (std::size_t i = 0; i <= row.size();) {
-    const std::size_t end = std::min(row.find('\t', i), row.size());
-    cells.push_back(trimmed(std::string_view(row).substr(i, end - i)));
-    i = end + 1;
-  }
-  return cells;
 }
 
 std::optional<int> number_after(std::string_view prefix, std::string_view text) {
@@ -74,33 +56,6 @@ std::optional<int> number_after(std::string_view prefix, std::string_view text) 
   return value;
 }
 
-std::optional<MatrixCell> cell_from(std::string_view text) {
-  static constexpr std::pair<std::string_view, PcieLevel> labels[] = {
-      {"X", PcieLevel::same},  {"PIX", PcieLevel::pix},   {"PSB", PcieLevel::pix}, {"PXB", PcieLevel::pxb},
-      {"PHB", PcieLevel::phb}, {"NODE", PcieLevel::node}, {"SYS", PcieLevel::sys}, {"SOC", PcieLevel::sys}};
-  for (const auto& [label, level] : labels) {
-    if (label == text) return MatrixCell{0, level};
-  }
-  const std::optional<int> lanes = number_after("NV", text);
-  if (lanes && *lanes > 0 && *lanes <= max_lanes) return MatrixCell{*lanes, PcieLevel::unknown};
-  return std::nullopt;
-}
-
-// The names of the columns that are devices: all words before "CPU Affinity".
-std::optional<std::vector<std::string>> heading_from(const std::string& line) {
-  std::vector<std::string> words = words_of(line);
-  if (words.empty() || !number_after("GPU", words[0]) || (words.size() > 1 && cell_from(words[1]))) return std::nullopt;
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    const bool affinity = (words[i] == "CPU" || words[i] == "NUMA") && i + 1 < words.size() && words[i + 1] == "Affinity";
-    const bool gpu_numa = words[i] == "GPU" && i + 1 < words.size() && words[i + 1] == "NUMA";
-    if (affinity || gpu_numa || words[i] == "CPU" || words[i] == "CPUAffinity") {
-      words.resize(i);
-      break;
-    }
-  }
-  return words;
-}
-
 class MatrixReader {
  public:
   MatrixReader(std::string_view text, const std::string& name, std::vector<ImportWarning>& warnings)
@@ -110,7 +65,7 @@ class MatrixReader {
     std::size_t next = read_heading();
     for (; next < lines_.size(); ++next) {
       const std::string text = trimmed(lines_[next].text);
-      if (text.empty()) continue;
+      if (text.find_first_not_of("-: \t") == std::string::npos) continue;  // also the rule of a Markdown table
       if (text.starts_with("Legend") || text.starts_with("NIC Legend") || rows_.size() == matrix_.devices.size()) break;
       if (!read_row(lines_[next])) break;
     }
@@ -126,17 +81,17 @@ class MatrixReader {
 
   std::size_t read_heading() {
     for (std::size_t i = 0; i < lines_.size(); ++i) {
-      const auto heading = heading_from(lines_[i].text);
+      std::optional<MatrixHeading> heading = heading_from(lines_[i].text);
       if (!heading) continue;
-      if (heading->size() > most_devices) fail(lines_[i].number, std::to_string(heading->size()), "at most 1024 devices");
-      has_numa_ = lines_[i].text.find("NUMA Affinity") != std::string::npos;
-      has_cpus_ = lines_[i].text.find("CPU Affinity") != std::string::npos;
-      for (const std::string& label : *heading) {
+      if (heading->devices.size() > most_devices)
+        fail(lines_[i].number, std::to_string(heading->devices.size()), "at most 1024 devices");
+      heading_ = std::move(*heading);
+      std::set<std::string> labels;
+      for (const std::string& label : heading_.devices) {
         MatrixDevice device;
         device.name = label;
         device.gpu = number_after("GPU", label).value_or(-1);
-        if (!numbers_.emplace(label, matrix_.devices.size()).second)
-          fail(lines_[i].number, label, "there is already a column of this name");
+        if (!labels.insert(label).second) fail(lines_[i].number, label, "there is already a column of this name");
         matrix_.devices.push_back(std::move(device));
       }
       matrix_.cells.assign(matrix_.devices.size(), std::vector<MatrixCell>(matrix_.devices.size()));
@@ -146,40 +101,53 @@ class MatrixReader {
          "no topology: neither NCCL's XML, nor JSON, nor the matrix of `nvidia-smi topo -m`, whose heading starts with GPU0");
   }
 
+  // The one way to read a line as a row; nothing where it is none.
+  std::optional<MatrixRow> row_from(const Line& line) const {
+    const RowReadings found = readings_of(line.text, heading_);
+    const std::string first = trimmed(line.text).substr(0, trimmed(line.text).find_first_of(" \t"));
+    const std::size_t count = heading_.devices.size();
+    if (!found.is_row) {
+      const std::string rest = trimmed(std::string_view(trimmed(line.text)).substr(first.size()));
+      if (!rest.empty() && is_labels(rest.substr(0, rest.find_first_of(" \t"))))
+        fail(line.number, first, "a row for a device that has no column");
+      return std::nullopt;
+    }
+    if (found.readings.size() > 1) {
+      fail(line.number, first,
+           "cells ran together, and the end of this row has two readings: '" + end_of(found.readings[0]) + "' and '" +
+               end_of(found.readings[1]) + "'. Put blanks between the cells");
+    }
+    if (found.readings.size() == 1) return found.readings.front();
+    if (found.cells == count)
+      fail(line.number, found.stuck_at, "cells ran together, and this has no reading: put blanks there");
+    if (!found.stuck_at.empty() && (found.stuck_at.front() < '0' || found.stuck_at.front() > '9')) {
+      fail(line.number, found.stuck_at, "unknown label: NV1 to NV64, PIX, PSB, PXB, PHB, NODE, SYS, SOC and X are known");
+    }
+    fail(line.number, first,
+         "its row has " + std::to_string(found.cells) + " of " + std::to_string(count) + " cells: is the text complete?");
+  }
+
   bool read_row(const Line& line) {
-    std::vector<std::string> cells = cells_of(line.text);
-    while (!cells.empty() && cells.front().empty()) cells.erase(cells.begin());
-    const auto found = numbers_.find(cells.front());
-    if (found == numbers_.end()) {
-      if (cells.size() > 1 && cell_from(cells[1])) fail(line.number, cells.front(), "a row for a device that has no column");
-      return false;
-    }
-    const std::size_t row = found->second, count = matrix_.devices.size();
-    if (!rows_.insert(row).second) fail(line.number, cells.front(), "a second row for this device");
-    if (cells.size() < count + 1) {
-      fail(
-          line.number, cells.front(),
-          "its row has " + std::to_string(cells.size() - 1) + " of " + std::to_string(count) + " cells: is the text complete?");
-    }
+    std::optional<MatrixRow> found = row_from(line);
+    if (!found) return false;
+    const std::size_t row = found->device, count = matrix_.devices.size();
     MatrixDevice& device = matrix_.devices[row];
+    if (!rows_.insert(row).second) fail(line.number, device.name, "a second row for this device");
     device.line = line.number;
     for (std::size_t column = 0; column < count; ++column) {
-      const std::string& text = cells[column + 1];
-      const std::optional<MatrixCell> cell = cell_from(text);
-      if (!cell) fail(line.number, text, "unknown label: NV1 to NV64, PIX, PSB, PXB, PHB, NODE, SYS, SOC and X are known");
-      matrix_.cells[row][column] = *cell;
-      if (row == column && cell->level != PcieLevel::same) {
-        warnings_.push_back({line.number, device.name + (cell->lanes > 0 ? " lists a link to itself: ignored"
-                                                                         : " is not X to itself: ignored")});
+      const MatrixCell cell = found->cells[column];
+      matrix_.cells[row][column] = cell;
+      if (row == column && cell.level != PcieLevel::same) {
+        warnings_.push_back({line.number, device.name + (cell.lanes > 0 ? " lists a link to itself: ignored"
+                                                                        : " is not X to itself: ignored")});
         matrix_.cells[row][column] = {0, PcieLevel::same};
       }
-      if (row != column && cell->level == PcieLevel::same)
-        fail(line.number, text,
+      if (row != column && cell.level == PcieLevel::same)
+        fail(line.number, "X",
              device.name + " and " + matrix_.devices[column].name + " are two devices: X is for a device and itself");
     }
-    if (has_cpus_ && cells.size() > count + 1 && cells[count + 1] != "N/A") device.cpus = cells[count + 1];
-    const std::size_t numa_column = count + (has_cpus_ ? 2 : 1);
-    if (has_numa_ && cells.size() > numa_column) device.numa = number_after("", cells[numa_column]).value_or(-1);
+    if (found->cpus != "N/A") device.cpus = found->cpus;
+    device.numa = number_after("", found->numa).value_or(-1);
     return true;
   }
 
@@ -222,9 +190,8 @@ class MatrixReader {
   std::vector<Line> lines_;
   std::vector<ImportWarning>& warnings_;
   TopoMatrix matrix_;
-  std::map<std::string, std::size_t> numbers_;
+  MatrixHeading heading_;
   std::set<std::size_t> rows_;
-  bool has_cpus_ = false, has_numa_ = false;
 };
 
 }  // namespace

@@ -63,15 +63,17 @@ class JsonReader {
   Imported read() {
     const Json document = parse();
     const JsonPart top{document, 1, "the document"};
-    expect_keys(top, {"format", "version", "nodes", "edges", "pairs", "driver", "cpus", "peers", "findings"});
+    expect_keys(top, {"format", "version", "nodes", "edges", "pairs", "driver", "cpus", "gpus", "peers", "findings"});
     if (string(top, "format") != "plait-topology") fail(top, "format", "must be \"plait-topology\"");
     if (integer(top, "version", 1, 1, 0) != 1) fail(top, "version", "only version 1 is known");
     for (const JsonPart& item : items(top, "nodes", max_nodes)) read_node(item);
     for (const JsonPart& item : items(top, "edges", max_edges)) read_edge(item);
     for (const JsonPart& item : items(top, "pairs", max_edges)) read_pair(item);
     imported_.machine.driver = string(top, "driver", false);
+    for (const JsonPart& item : items(top, "gpus", max_machine_items)) read_gpu(item);
     for (const JsonPart& item : items(top, "cpus", max_machine_items)) read_cpus(item);
-    for (const JsonPart& item : items(top, "peers", max_machine_items)) read_peer(item);
+    for (const JsonPart& item : items(top, "peers", max_edges)) read_peer(item);
+    set_access(imported_.graph, imported_.machine.peers);
     for (const JsonPart& item : items(top, "findings", max_machine_items)) read_finding(item);
     const std::vector<std::string> problems = problems_of(imported_.graph);
     const std::size_t allowed = gpus_ == GpusNeeded::no && numbers_.empty() ? 1 : 0;  // that there is no GPU
@@ -278,6 +280,18 @@ class JsonReader {
     imported_.machine.cpus.push_back(std::move(cpus));
   }
 
+  void read_gpu(const JsonPart& item) {
+    expect_keys(item, {"gpu", "name", "memory_bytes", "multiprocessors"});
+    GpuFacts gpu;
+    gpu.node = end(item, "gpu");
+    if (imported_.graph.nodes[static_cast<std::size_t>(gpu.node)].kind != NodeKind::gpu) fail(item, "gpu", "must be a GPU");
+    if (!described_.insert(gpu.node).second) fail(item, "gpu", "this GPU is there already");
+    gpu.name = string(item, "name", false);
+    gpu.memory_bytes = integer(item, "memory_bytes", std::int64_t{0}, std::int64_t{1} << 60, std::int64_t{0});
+    gpu.multiprocessors = integer(item, "multiprocessors", 0, max_number, 0);
+    imported_.machine.gpus.push_back(std::move(gpu));
+  }
+
   void read_peer(const JsonPart& item) {
     expect_keys(item, {"from", "to", "access", "why", "native_atomics", "performance_rank"});
     PeerStatus peer;
@@ -306,7 +320,7 @@ class JsonReader {
   std::map<std::string, std::vector<int>> starts_;  // of the objects of each array
   std::map<std::string, int> nodes_;
   std::set<std::pair<int, int>> numbers_, pairs_, peers_;
-  std::set<int> numa_numbers_;
+  std::set<int> numa_numbers_, described_;
 };
 
 void add_machine(Json& json, const Graph& graph, const Machine& machine) {
@@ -317,12 +331,23 @@ void add_machine(Json& json, const Graph& graph, const Machine& machine) {
     if (cpus.memory_bytes > 0) item["memory_bytes"] = cpus.memory_bytes;
     json["cpus"].push_back(std::move(item));
   }
+  for (const GpuFacts& gpu : machine.gpus) {
+    Json item = {{"gpu", name(gpu.node)}};
+    if (!gpu.name.empty()) item["name"] = gpu.name;
+    if (gpu.memory_bytes > 0) item["memory_bytes"] = gpu.memory_bytes;
+    if (gpu.multiprocessors > 0) item["multiprocessors"] = gpu.multiprocessors;
+    json["gpus"].push_back(std::move(item));
+  }
   for (const PeerStatus& peer : machine.peers) {
     Json item = {{"from", name(peer.from)}, {"to", name(peer.to)}, {"access", name_of(peer.access)}};
     if (!peer.why.empty()) item["why"] = peer.why;
     if (peer.native_atomics >= 0) item["native_atomics"] = peer.native_atomics;
     if (peer.performance_rank >= 0) item["performance_rank"] = peer.performance_rank;
     json["peers"].push_back(std::move(item));
+  }
+  // A cluster has pairs without access and no machine that says why.
+  for (const auto& [from, to] : graph.no_access) {
+    if (machine.peers.empty()) json["peers"].push_back({{"from", name(from)}, {"to", name(to)}, {"access", "no"}});
   }
   for (const Finding& finding : machine.findings) {
     Json item = {{"about", finding.about}, {"value", finding.value}};

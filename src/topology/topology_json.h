@@ -8,13 +8,14 @@
 //    "pairs": [{"from": "gpu0", "to": "gpu1", "gb_per_s": 393.2, "latency_us": 1.9}, ...],
 //    "driver": "580.82.07",
 //    "cpus": [{"numa": 0, "cpus": "0-47", "memory_bytes": 540612395008}, ...],
+//    "gpus": [{"gpu": "gpu0", "name": "NVIDIA H200", "memory_bytes": 150754820096, "multiprocessors": 132}, ...],
 //    "peers": [{"from": "gpu0", "to": "gpu1", "access": "yes", "native_atomics": 1, "performance_rank": 0}, ...],
 //    "findings": [{"about": "IOMMU", "value": "none in use"}, ...]}
 //
 // Kinds and origins are called as name_of() calls them. Of a node only `name` and `kind` must be given, and a GPU's `index`; of
 // an edge `a`, `b`, `kind` and `gb_per_s`: its latency is the nominal one without, and a figure whose origin is not told is
 // imported. `pairs` hold what was measured, one direction each. What follows them is a Machine (machine.h): for people, and
-// left out where nothing is known.
+// left out where nothing is known; only `peers` without access are also the graph's (no_access).
 #pragma once
 
 #include <nlohmann/json.hpp>

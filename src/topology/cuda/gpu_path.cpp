@@ -33,17 +33,24 @@ int ordinal_of(const std::string& bus_id) {
   return -1;
 }
 
-void add_nvlinks(const Nvml& nvml, const std::string& from, const std::string& to, PathFacts& facts) {
+struct Lanes {
+  int count = 0;
+  bool to_switch = false;
+};
+
+Lanes lanes_between(const Nvml& nvml, const std::string& from, const std::string& to) {
   const auto at_switches = [](const std::vector<NvLink>& links) {
     int count = 0;
     for (const NvLink& link : links) count += link.end == NvLinkEnd::nvswitch;
     return count;
   };
   const std::vector<NvLink> links = nvml.nvlinks(from);
-  for (const NvLink& link : links) facts.nvlinks += link.end == NvLinkEnd::gpu && link.bus_id == to;
-  if (facts.nvlinks > 0 || at_switches(nvml.nvlinks(to)) == 0) return;
-  facts.nvlinks = at_switches(links);
-  facts.nvswitch = facts.nvlinks > 0;
+  Lanes lanes;
+  for (const NvLink& link : links) lanes.count += link.end == NvLinkEnd::gpu && link.bus_id == to;
+  if (lanes.count > 0 || at_switches(nvml.nvlinks(to)) == 0) return lanes;
+  lanes.count = at_switches(links);
+  lanes.to_switch = lanes.count > 0;
+  return lanes;
 }
 
 }  // namespace
@@ -81,13 +88,18 @@ PathFacts gpu_path(int ordinal, const std::string& from, const std::string& to) 
       facts.performance_rank = peer_attribute(cudaDevP2PAttrPerformanceRank, here, there);
     }
     facts.pcie_path = nvml.pcie_path(from, to).value_or("");
-    add_nvlinks(nvml, from, to, facts);
+    const Lanes lanes = lanes_between(nvml, from, to);
+    facts.nvlinks = lanes.count;
+    facts.nvswitch = lanes.to_switch;
   }
   const int count = cuda_device_count();
   for (int bridge = 0; bridge < count; ++bridge) {
     const bool between =
         bridge != here && bridge != there && can_access(here, bridge) && (there < 0 || can_access(there, bridge));
-    if (between) facts.bridges.push_back(bus_id_of_gpu(bridge));
+    if (!between) continue;
+    const std::string bus_id = bus_id_of_gpu(bridge);
+    facts.bridges.push_back(
+        {bus_id, lanes_between(nvml, from, bus_id).count, peer_attribute(cudaDevP2PAttrPerformanceRank, here, bridge)});
   }
   return facts;
 }
