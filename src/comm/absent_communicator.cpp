@@ -22,6 +22,11 @@ AbsentCommunicator::AbsentCommunicator(int rank, int size) : rank_(rank), size_(
 
 void AbsentCommunicator::all_reduce(StreamRef, View data, Reduction) { check_reducible(data); }
 
+void AbsentCommunicator::reduce(StreamRef, View data, int root, Reduction) {
+  check_reducible(data);
+  check_root(root, size_);
+}
+
 void AbsentCommunicator::reduce_scatter(StreamRef stream, View data, View part, Reduction) {
   check_reducible(data);
   check_slices(data, part, size_);

@@ -18,12 +18,14 @@ class AbsentCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void all_reduce(StreamRef stream, View data, Reduction reduction) override;
+  void reduce(StreamRef stream, View data, int root, Reduction reduction) override;
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override;
   void all_gather(StreamRef stream, View part, View data) override;
   void broadcast(StreamRef stream, View data, int root) override;
   void all_to_all(StreamRef stream, View send, View receive) override;
   void send(StreamRef stream, View data, int to) override;       // InternalError: there is no peer
   void receive(StreamRef stream, View data, int from) override;  // InternalError
+  Paths paths() const override { return {}; }
   void abort() noexcept override {}
 
  private:

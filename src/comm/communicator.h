@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/paths.h"
 #include "core/stream.h"
 #include "core/view.h"
 
@@ -27,6 +28,8 @@ class Communicator {
 
   // In place over `data`.
   virtual void all_reduce(StreamRef stream, View data, Reduction reduction = Reduction::sum) = 0;
+  // In place over `data` of rank `root`; that of the others stays as it is.
+  virtual void reduce(StreamRef stream, View data, int root, Reduction reduction = Reduction::sum) = 0;
   // `part` receives this rank's slice (rank-th of size() equal slices) of the sum over ranks of `data`. data.elements() ==
   // part.elements() * size(). `part` may be that slice of `data` itself (in place); other slices of `data` are then undefined.
   virtual void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction = Reduction::sum) = 0;
@@ -39,6 +42,8 @@ class Communicator {
   // and must agree in size; a send may wait (on the stream) until its receive is reached.
   virtual void send(StreamRef stream, View data, int to) = 0;
   virtual void receive(StreamRef stream, View data, int from) = 0;
+  // By which ways bytes go from this rank to the others, as far as it is known once the group is made: the same for its life.
+  virtual Paths paths() const = 0;
   // Makes pending and future calls fail on this rank soon, from any thread, so that streams drain after a peer died.
   virtual void abort() noexcept = 0;
 };

@@ -96,7 +96,7 @@ std::optional<std::string> Meeting::await(const std::string& topic, int rank, Cl
 std::vector<int> Meeting::absent(const std::string& topic) const {
   std::vector<int> ranks;
   for (const int member : members_) {
-    if (!store_->find(key(topic, member))) ranks.push_back(member);
+    if (member != rank_ && !store_->find(key(topic, member))) ranks.push_back(member);
   }
   return ranks;
 }

@@ -156,7 +156,7 @@ class Meeting {
   static std::string text_of(const Json& word);
   Json parse(const std::string& topic, int rank, const std::string& text, std::size_t most_bytes) const;
   std::optional<std::string> await(const std::string& topic, int rank, Clock::time_point deadline);
-  std::vector<int> absent(const std::string& topic) const;  // members without a word on the topic
+  std::vector<int> absent(const std::string& topic) const;  // other members without a word on the topic
   // The CommError that names them.
   [[noreturn]] void throw_absent(const std::string& topic, const std::vector<int>& ranks) const;
   bool has_been_busy(int rank);  // since the last call

@@ -19,6 +19,11 @@ class SingleRankCommunicator final : public Communicator {
     check_usable();
     check_reducible(data);
   }
+  void reduce(StreamRef, View data, int root, Reduction) override {
+    check_usable();
+    check_reducible(data);
+    check_root(root, 1);
+  }
   void reduce_scatter(StreamRef stream, View data, View part, Reduction) override {
     check_usable();
     check_reducible(data);
@@ -42,6 +47,7 @@ class SingleRankCommunicator final : public Communicator {
   // Nobody is there to send to, so the first of these always throws.
   void send(StreamRef, View, int to) override { check_peer(to, 0, 1, true); }
   void receive(StreamRef, View, int from) override { check_peer(from, 0, 1, true); }
+  Paths paths() const override { return {}; }
   void abort() noexcept override { aborted_ = true; }
 
  private:

@@ -9,7 +9,8 @@ namespace {
 
 bool is_open(const Config& config) {
   const CommConfig& comm = config.comm;
-  return config.parallel.tensor != 1 && !comm.exchanges && !comm.p2p && comm.p2p_pairs.empty();
+  return config.parallel.tensor != 1 && !comm.exchanges && !comm.p2p && comm.p2p_pairs.empty() &&
+         comm.peer_access == PeerAccessUse::automatic;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "core/error.h"
@@ -22,6 +23,7 @@
 #include "launch/launch_environment.h"
 #include "launch/live_graph.h"
 #include "launch/rank_binding.h"
+#include "parallel/rank_plan.h"
 #include "plan/pass_planning.h"
 #include "topology/assumed_topology.h"
 #include "topology/import.h"
@@ -69,7 +71,7 @@ class Planning {
     }
     const int ranks = count_ranks(file.graph);
     Place place = from_file_ ? std::move(file) : (live_ ? live() : assumed(ranks));
-    if (!config_.comm.p2p_pairs.empty()) place.graph = slowed(std::move(place.graph));
+    place.graph = slowed(std::move(place.graph));
     return {.machine = machine(vocab, ranks),
             .fabric = std::make_shared<topology::Fabric>(std::move(place.graph)),
             .kind = kind_,
@@ -89,8 +91,9 @@ class Planning {
     result.context.topology = here.topology;
     Config config = config_;
     if (launch_mode(config) != LaunchMode::external) config.comm.exchanges_here = exchange_way(config, *here.fabric, kind_);
-    result.job = plan_job(config, vocab, here.ranks, here.site(),
-                          {.top = wish_.top, .placement = here.placement, .what_if = wish_.what_if});
+    result.job =
+        plan_job(config, vocab, here.ranks, here.site(),
+                 {.top = wish_.top, .placement = here.placement, .what_if = wish_.what_if, .progress = wish_.progress});
     for (const int gpu : result.job.best.placement.gpu_of_rank) {
       result.context.devices.push_back(kind_ == DeviceKind::cuda ? to_string(Device{kind_, gpu}) : to_string(Device{kind_, 0}));
     }
@@ -112,9 +115,18 @@ class Planning {
 
   Place live() const { return {live_graph(devices_.count), "this machine"}; }
 
-  // Pairs that comm.p2p_pairs keeps off their links are as fast as the way through host memory is.
+  // Pairs that comm.p2p_pairs or comm.peer_access keep off their links are as fast as the way through host memory is. None
+  // relays where comm.p2p wants something else, or nothing reaches a peer.
   topology::Graph slowed(topology::Graph graph) const {
+    if ((config_.comm.p2p && *config_.comm.p2p != Transport::relay) || config_.comm.peer_access == PeerAccessUse::off)
+      graph.no_access.clear();
     const std::vector<int> gpus = topology::gpus_of(graph);
+    std::set<std::pair<int, int>> slow;  // nodes, the lower first
+    const auto host_of = [&](int gpu) { return graph.nodes[static_cast<std::size_t>(gpu)].host; };
+    for (std::size_t b = 0; config_.comm.peer_access == PeerAccessUse::off && b < gpus.size(); ++b) {
+      for (std::size_t a = b; a > 0 && host_of(gpus[a - 1]) == host_of(gpus[b]); --a)
+        slow.insert(std::minmax(gpus[a - 1], gpus[b]));
+    }
     for (const std::string& text : config_.comm.p2p_pairs) {
       const PairTransport pair = pair_transport(text).value();
       if (pair.b >= static_cast<int>(gpus.size())) {
@@ -123,8 +135,10 @@ class Planning {
       }
       if (pair.transport != Transport::host) continue;
       const int a = gpus[static_cast<std::size_t>(pair.a)], b = gpus[static_cast<std::size_t>(pair.b)];
-      std::erase_if(graph.pairs,
-                    [&](const topology::PairMeasurement& m) { return std::minmax(m.from, m.to) == std::minmax(a, b); });
+      slow.insert(std::minmax(a, b));
+    }
+    std::erase_if(graph.pairs, [&](const topology::PairMeasurement& m) { return slow.contains(std::minmax(m.from, m.to)); });
+    for (const auto& [a, b] : slow) {
       graph.pairs.push_back({.from = a, .to = b, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
       graph.pairs.push_back({.from = b, .to = a, .gb_per_s = host_gb_per_s, .latency_us = host_latency_us});
     }
@@ -133,11 +147,12 @@ class Planning {
 
   // On this machine also what may be in the way of it.
   std::string cpu_binding(const topology::Fabric& fabric, std::vector<int> gpus) const {
+    if (config_.launch.bind == RankBinding::none) return std::string(not_bound);
     if (!live_) return planned_binding_text(fabric, gpus);
     std::sort(gpus.begin(), gpus.end());
     std::vector<Device> devices;
     for (const int gpu : gpus) devices.push_back({DeviceKind::cuda, gpu});
-    return binding_text(devices);
+    return binding_text(devices, config_.launch.bind);
   }
 
   std::string device() const {
@@ -181,6 +196,20 @@ class Planning {
     const bool at_hand = wish_.device.empty() && kind_ == devices_.kind;
     if (at_hand && kind_ == DeviceKind::cuda) {  // the driver keeps some, and not every card of a name has as much
       machine.profile.memory_bytes = static_cast<double>(memory_size({DeviceKind::cuda, 0}));
+    }
+    if (parallel::compute_type(config_, kind_) == DType::bf16 && !machine.profile.has_bf16) {
+      throw ConfigError({{"precision.compute", config_.precision.compute,
+                          fmt::format("is bf16 on GPUs, in which a {} does not compute; set precision.compute=fp32, or plan "
+                                      "for a GPU that does (--device a100)",
+                                      machine.profile.name),
+                          "", 0}});
+    }
+    if (config_.precision.matmul == MatmulType::fp8 && machine.profile.fp8_flops == 0) {
+      throw ConfigError({{"precision.matmul", "fp8",
+                          fmt::format("needs a GPU that multiplies FP8, which {} does not; leave it at auto, or plan for a GPU "
+                                      "that does (--device h100)",
+                                      machine.profile.name),
+                          "", 0}});
     }
     const double limit = at_hand || config_.launch.memory_gib > 0 ? memory_of_rank(config_, kind_, ranks) : 0;
     if (limit > 0) machine.profile.memory_bytes = limit;

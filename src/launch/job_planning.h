@@ -23,6 +23,7 @@ struct PlanningWish {
   std::string calibration;  // a file of `plait bench calibrate`; empty: the one stored for this machine, or nominal figures
   int top = 5;
   bool what_if = true;
+  ProgressCallback progress = {};
   // The job will run on this machine, on the devices that the configuration gives it. If those are CPUs, GPUs do not count.
   bool runs_here = false;
   bool in_order = false;  // rank r on GPU r, unless placement.devices says otherwise

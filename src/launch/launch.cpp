@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/nccl_environment.h"
 #include "core/error.h"
 #include "launch/launch_processes.h"
 #include "launch/rank_binding.h"
@@ -31,12 +32,12 @@ namespace {
   }
 }
 
-// Runs the body of one rank to the end of its life. If it throws, tells `note` and then releases the ranks that wait for this
-// one.
-void run_rank(RankContext& context, const std::function<void(RankContext&)>& body,
+// Runs the body of one rank, bound as the plan says, to the end of its life. If it throws, tells `note` and then releases the
+// ranks that wait for this one.
+void run_rank(RankContext& context, RankBinding bind, const std::function<void(RankContext&)>& body,
               const std::function<void(std::exception_ptr)>& note) {
   try {
-    bind_rank(context.rank, context.device);
+    bind_rank(context.rank, context.device, bind);
     make_current(context.device);
     body(context);
   } catch (...) {
@@ -69,6 +70,7 @@ struct Failure {
 };
 
 int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {
+  if (plan.devices.front().is_cuda()) comm::settle_nccl_environment(plan.peer_access);
   const auto store = comm::make_thread_rendezvous();
   const std::vector<std::shared_ptr<runtime::RankLife>> lives = runtime::make_rank_lives(plan.ranks);
   std::mutex mutex;
@@ -83,7 +85,7 @@ int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&
     context.local_rank = rank;
     context.is_main = rank == 0;
     context.life = lives[static_cast<std::size_t>(rank)];
-    run_rank(context, body, [&](std::exception_ptr exception) {
+    run_rank(context, plan.bind, body, [&](std::exception_ptr exception) {
       std::lock_guard lock(mutex);
       failures.push_back({rank, exception, !context.life->failure()});
     });
@@ -110,9 +112,10 @@ int launch_threads(const LaunchPlan& plan, const std::function<void(RankContext&
 int launch_this_rank(const LaunchPlan& plan, const std::function<void(RankContext&)>& body) {
   RankContext context = *plan.this_rank;
   if (plan.mode == LaunchMode::processes) unblock_stop_signals();
+  if (context.device.is_cuda()) comm::settle_nccl_environment(plan.peer_access);
   context.life = std::make_shared<runtime::RankLife>(context.rank);
   std::exception_ptr failure;
-  run_rank(context, body, [&](std::exception_ptr exception) { failure = exception; });
+  run_rank(context, plan.bind, body, [&](std::exception_ptr exception) { failure = exception; });
   if (failure) rethrow_from(context.rank, context.size, failure);
   return 0;
 }

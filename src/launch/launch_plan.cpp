@@ -145,11 +145,13 @@ LaunchPlan plan_launch(const Config& config, std::shared_ptr<comm::Rendezvous> j
     plan.devices = placed(config, devices, plan.ranks);
   }
   check_layout(config, plan.ranks);
+  plan.peer_access = config.comm.peer_access;
   plan.warning = outside_warning(plan);
   if (plan.mode == LaunchMode::processes && plan.this_rank) {
     require(plan.this_rank->size == plan.ranks, "the launcher and its child count different numbers of ranks");
   }
-  plan.binding = binding_text(plan.devices);
+  plan.bind = config.launch.bind;
+  plan.binding = binding_text(plan.devices, plan.bind);
   plan.explanation = explain(plan, devices) + (plan.binding.empty() ? "" : "; " + plan.binding);
   // A rank that cannot end by itself must not keep the job past the time limit.
   using std::chrono::milliseconds;

@@ -17,11 +17,13 @@ namespace plait::launch {
 struct LaunchPlan {
   LaunchMode mode = LaunchMode::threads;
   int ranks = 1;
-  std::vector<Device> devices;           // by rank; in external mode one entry, this rank's
-  std::string explanation;               // "2 ranks as threads on the CPU: no usable NVIDIA driver (...)"
-  std::string warning = {};              // a line: an outside launcher has started several, and each trains for itself
+  std::vector<Device> devices;                // by rank; in external mode one entry, this rank's
+  std::string explanation;                    // "2 ranks as threads on the CPU: no usable NVIDIA driver (...)"
+  std::string warning = {};                   // a line: an outside launcher has started several, and each trains for itself
+  RankBinding bind = RankBinding::automatic;  // launch.bind
   std::string binding = {};              // of the ranks to processors (rank_binding.h); "" on CPUs, whose ranks are not bound
   std::optional<RankContext> this_rank;  // when this process is one rank of the job: a child of `processes`, or external
+  PeerAccessUse peer_access = PeerAccessUse::automatic;
   std::chrono::milliseconds grace{10'000};  // processes: from SIGTERM to SIGKILL
 };
 

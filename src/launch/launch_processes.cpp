@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/message.h"
 #include "launch/process_state.h"
 #include "launch/stop_signals.h"
 #include "launch/watchdog.h"
@@ -202,7 +203,7 @@ int report(const std::vector<Child>& failures) {
     text += fmt::format("; rank{} {} exited with status 3", lost_it.size() > 1 ? "s" : "", fmt::join(lost_it, ", "));
   const int status = WEXITSTATUS(failures.front().status);
   if (failures.front().killed() || status > 3) throw CommError(text);
-  fmt::print(stderr, "plait: {}\n", text);
+  message_to_stderr(text);
   return status;
 }
 

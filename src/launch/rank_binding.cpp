@@ -7,16 +7,17 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/message.h"
 #include "topology/gpu_path.h"
 #include "topology/live.h"
 #include "topology/sysfs.h"
 
 namespace plait::launch {
 
-CpuBinding rank_binding(const CpuTopology& machine, Device device) {
-  if (!device.is_cuda()) {
+CpuBinding rank_binding(const CpuTopology& machine, Device device, RankBinding bind) {
+  if (!device.is_cuda() || bind == RankBinding::none) {
     CpuBinding none;
-    none.obstacle = "ranks on CPUs share all processors";
+    none.obstacle = device.is_cuda() ? "launch.bind is none" : "ranks on CPUs share all processors";
     none.useful = false;
     return none;
   }
@@ -41,13 +42,13 @@ std::string binding_text(const std::vector<Device>& devices, const std::vector<C
   return text;
 }
 
-std::string binding_text(const std::vector<Device>& devices) {
+std::string binding_text(const std::vector<Device>& devices, RankBinding bind) {
   bool any = false;
   for (const Device device : devices) any = any || device.is_cuda();
   if (!any) return "";
   const CpuTopology machine;
   std::vector<CpuBinding> bindings;
-  for (const Device device : devices) bindings.push_back(rank_binding(machine, device));
+  for (const Device device : devices) bindings.push_back(rank_binding(machine, device, bind));
   return binding_text(devices, bindings);
 }
 
@@ -81,13 +82,14 @@ std::string planned_binding_text(const topology::Fabric& fabric, const std::vect
   return text;
 }
 
-void bind_rank(int rank, Device device) {
-  if (!device.is_cuda()) return;
+void bind_rank(int rank, Device device, RankBinding bind) {
+  if (!device.is_cuda() || bind == RankBinding::none) return;
   const CpuTopology machine;
-  const CpuBinding binding = rank_binding(machine, device);
+  const CpuBinding binding = rank_binding(machine, device, bind);
   if (!binding.useful) return;
   const std::string why = bind_this_thread(machine, binding);
-  if (!why.empty()) fmt::print(stderr, "plait: rank {} ({}) is not bound to a NUMA node: {}\n", rank, to_string(device), why);
+  if (!why.empty())
+    message_to_stderr(fmt::format("rank {} ({}) is not bound to a NUMA node: {}", rank, to_string(device), why));
 }
 
 }  // namespace plait::launch

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/message.h"
 #include "core/stoppable_wait.h"
 
 namespace plait::launch {
@@ -195,7 +196,7 @@ class StopAgreement::Talk {
     store_->abort(why);
     wait_for_stop(stop, unwinding_time);
     if (stop.stop_requested()) return;
-    fmt::print(stderr, "plait: rank {}: {}: does not end by itself: ending the process\n", rank_, why);
+    message_to_stderr(fmt::format("rank {}: {}: does not end by itself: ending the process", rank_, why));
     std::fflush(nullptr);
     end_by(signals_.signal());
   }

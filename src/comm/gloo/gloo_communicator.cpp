@@ -58,6 +58,15 @@ class GlooCommunicator final : public Communicator {
             });
   }
 
+  void reduce(StreamRef stream, View data, int root, Reduction reduction) override {
+    check_reducible(data);
+    check_root(root, size_);
+    enqueue(stream, "reduce", data, 2 * root + static_cast<int>(reduction),
+            [=, slices = slices_of(data)](HostGroup& group, CallId call) {
+              ring_reduce(group.peers, call, bytes_of(data), slices, data.dtype, reduction, root, group.scratch);
+            });
+  }
+
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override {
     check_reducible(data);
     check_slices(data, part, size_);
@@ -105,6 +114,13 @@ class GlooCommunicator final : public Communicator {
     });
   }
 
+  Paths paths() const override {
+    Paths paths{.by = gloo_backend_name(), .pairs = {}, .algorithms = {"ring"}};
+    for (int to = 0; to < size_; ++to) {
+      if (to != rank_) paths.pairs.push_back({rank_, to, Carrier::net, "TCP"});
+    }
+    return paths;
+  }
   void abort() noexcept override { group_->peers.close("aborted"); }
 
  private:

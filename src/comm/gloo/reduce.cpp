@@ -31,7 +31,8 @@ void reduce_elements(DType dtype, Reduction reduction, void* out, const void* a,
     case DType::bf16: return reduce_typed<BFloat16, float>(reduction, out, a, b, count);
     case DType::i32: return reduce_typed<std::int32_t>(reduction, out, a, b, count);
     case DType::u8:
-    case DType::f16: break;
+    case DType::f16:
+    case DType::e4m3: break;
   }
   throw InternalError("no reduction of " + std::string(to_string(dtype)) + " elements");
 }

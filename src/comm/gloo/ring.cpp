@@ -36,6 +36,19 @@ void ring_reduce_scatter(Peers& peers, const CallId& call, const std::byte* data
   }
 }
 
+void ring_reduce(Peers& peers, const CallId& call, std::byte* data, const Slices& slices, DType dtype, Reduction reduction,
+                 int root, std::vector<std::byte>& scratch) {
+  const int rank = peers.rank();
+  const std::size_t largest = slices.bytes(0);
+  if (scratch.size() < 3 * largest) scratch.resize(3 * largest);
+  std::byte* own = rank == root ? data + slices.offset_bytes(rank) : scratch.data() + 2 * largest;
+  ring_reduce_scatter(peers, call, data, slices, dtype, reduction, own, scratch);
+  if (rank != root) return peers.exchange(call, root, own, slices.bytes(rank), rank, nullptr, 0);
+  for (int from = 0; from < peers.size(); ++from) {
+    if (from != root) peers.exchange(call, rank, nullptr, 0, from, data + slices.offset_bytes(from), slices.bytes(from));
+  }
+}
+
 void ring_all_gather(Peers& peers, const CallId& call, std::byte* data, const Slices& slices) {
   const int size = peers.size();
   const int rank = peers.rank();

@@ -33,6 +33,10 @@ struct Slices {
 void ring_reduce_scatter(Peers& peers, const CallId& call, const std::byte* data, const Slices& slices, DType dtype,
                          Reduction reduction, std::byte* out, std::vector<std::byte>& scratch);
 
+// `data` of rank `root` receives the reduction over ranks; that of the others stays as it is. `scratch` grows to three slices.
+void ring_reduce(Peers& peers, const CallId& call, std::byte* data, const Slices& slices, DType dtype, Reduction reduction,
+                 int root, std::vector<std::byte>& scratch);
+
 // Fills `data` with every rank's slice; this rank's own is there already.
 void ring_all_gather(Peers& peers, const CallId& call, std::byte* data, const Slices& slices);
 

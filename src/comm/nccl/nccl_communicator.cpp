@@ -1,11 +1,13 @@
 #include "comm/nccl/nccl_communicator.h"
 
 #include <nccl.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "comm/contract.h"
 #include "comm/nccl/membership.h"
+#include "comm/nccl_log.h"
 #include "core/error.h"
 
 namespace plait::comm {
@@ -19,6 +21,7 @@ ncclDataType_t nccl_type(DType dtype) {
     case DType::i32: return ncclInt32;
     case DType::u8: return ncclUint8;
     case DType::f16: return ncclFloat16;
+    case DType::e4m3: break;  // operands of products stay on their rank
   }
   throw InternalError("NCCL has no such element type");
 }
@@ -30,8 +33,18 @@ std::size_t count_of(const View& view) { return static_cast<std::size_t>(view.el
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const GroupSpec& spec, Meeting& meeting)
-      : rank_(spec.rank), size_(spec.size), point_to_point_(spec.point_to_point), membership_(spec, meeting) {
+      : rank_(spec.rank),
+        size_(spec.size),
+        point_to_point_(spec.point_to_point),
+        log_begin_(log_.size()),
+        membership_(spec, meeting) {
     membership_.run_in_time("join", [&] { connect(spec.device); });
+    if (log_.why_unread().empty()) {
+      paths_ = read_nccl_log(log_.since(log_begin_), {::getpid(), spec.device.index, rank_, size_});
+    } else {
+      paths_.unknown = log_.why_unread();
+    }
+    paths_.by = nccl_backend_name();
   }
 
   int rank() const override { return rank_; }
@@ -42,6 +55,15 @@ class NcclCommunicator final : public Communicator {
     call("all_reduce", stream, [&](ncclComm_t comm, cudaStream_t native) {
       return ncclAllReduce(data.data, data.data, count_of(data), nccl_type(data.dtype), nccl_operation(reduction), comm,
                            native);
+    });
+  }
+
+  void reduce(StreamRef stream, View data, int root, Reduction reduction) override {
+    check_reducible(data);
+    check_root(root, size_);
+    call("reduce", stream, [&](ncclComm_t comm, cudaStream_t native) {
+      return ncclReduce(data.data, data.data, count_of(data), nccl_type(data.dtype), nccl_operation(reduction), root, comm,
+                        native);
     });
   }
 
@@ -105,6 +127,7 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
+  Paths paths() const override { return paths_; }
   void abort() noexcept override { membership_.abort(); }
 
  private:
@@ -131,6 +154,7 @@ class NcclCommunicator final : public Communicator {
       reduce_scatter(stream, data, part, Reduction::sum);
       all_gather(stream, part, data);
       broadcast(stream, data, 0);
+      reduce(stream, data, 0, Reduction::sum);
     }
     if (point_to_point_) {
       // One group of a send and a receive for each pair, which NCCL puts in an order without deadlock.
@@ -150,7 +174,10 @@ class NcclCommunicator final : public Communicator {
   const int rank_;
   const int size_;
   const bool point_to_point_;
+  const NcclLog log_;
+  const std::uint64_t log_begin_;  // what other groups have written
   NcclMembership membership_;
+  Paths paths_;
 };
 
 }  // namespace

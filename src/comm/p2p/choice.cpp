@@ -29,6 +29,8 @@ std::string no_mailbox(const PairFacts& facts) {
   return "";
 }
 
+constexpr const char* access_is_off = "comm.peer_access is off";
+
 std::string no_access(const EndFacts& from, const EndFacts& to, const PathFacts& path) {
   if (path.peer_access) return "";
   std::string text = "no peer access from " + label(from) + " to " + label(to) + " (" + path.link();
@@ -111,6 +113,7 @@ std::string host_obstacle(const PairFacts& facts) { return no_descriptors(facts)
 std::string obstacle_to(Transport transport, const PairFacts& facts) {
   if (transport == Transport::nccl) return facts.sender.kind == facts.receiver.kind ? "" : no_mailbox(facts);
   if (std::string obstacle = no_mailbox(facts); !obstacle.empty()) return obstacle;
+  if (needs_peer_access(transport) && !(facts.sender.peer_access && facts.receiver.peer_access)) return access_is_off;
   switch (transport) {
     case Transport::direct: return direct_obstacle(facts);
     case Transport::vmm: return vmm_obstacle(facts);
@@ -151,6 +154,11 @@ std::vector<Transport> choices(const PairFacts& facts, const std::vector<Candida
   if (wanted) return {*wanted};
   if (possible.empty()) throw NoTransport(pair + ": no transport can be used: " + all.back().obstacle);
   return possible;
+}
+
+std::string obstacle_to_peer_access(const PairFacts& facts) {
+  if (!facts.sender.peer_access || !facts.receiver.peer_access) return access_is_off;
+  return facts.same_host() && gpus(facts) ? no_access(facts) : no_mailbox(facts);
 }
 
 std::string obstacle_to_mailbox(const PairFacts& facts, std::optional<Transport> wanted) {

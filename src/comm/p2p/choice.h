@@ -31,6 +31,9 @@ std::vector<Candidate> candidates(const PairFacts& facts);
 // obstacle when `wanted` is impossible.
 std::vector<Transport> choices(const PairFacts& facts, const std::vector<Candidate>& all, std::optional<Transport> wanted);
 
+// Why neither GPU writes to the other's memory, or one of them does not ("" if both can): what rules out direct, vmm and ipc.
+std::string obstacle_to_peer_access(const PairFacts& facts);
+
 // Why these two have no mailbox, or not the one that is wanted; empty: nothing that is known before one is tried.
 std::string obstacle_to_mailbox(const PairFacts& facts, std::optional<Transport> wanted);
 

@@ -9,6 +9,7 @@
 
 #include "comm/p2p/region_kinds.h"
 #include "core/error.h"
+#include "core/format_bytes.h"
 
 namespace plait::comm::p2p {
 namespace {
@@ -26,8 +27,8 @@ class HostMemory final : public Region {
   HostMemory(const RegionSpec& spec, const FileDescriptor& file) : length_(file_bytes(spec.bytes)) {
     mapping_ = ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (mapping_ == MAP_FAILED) {
-      throw DeviceError("region '" + spec.name + "': cannot map " + std::to_string(length_) + " bytes of shared memory: " +
-                        errno_text() + "; is there a limit on this process's memory (ulimit -v)?");
+      throw DeviceError("region '" + spec.name + "': cannot map " + format_bytes(static_cast<double>(length_)) +
+                        " of shared memory: " + errno_text() + "; is there a limit on this process's memory (ulimit -v)?");
     }
     bytes_ = spec.bytes;
     try {
@@ -54,13 +55,14 @@ class HostMemory final : public Region {
 FileDescriptor make_file(const RegionSpec& spec) {
   // Before pages are taken: the system would rather kill a process than refuse the last one.
   if (const std::size_t available = memory_info({}).free_bytes; spec.bytes > available) {
-    throw DeviceError("region '" + spec.name + "': cannot make " + std::to_string(spec.bytes) +
-                      " bytes of shared memory: " + std::to_string(available) + " are available");
+    throw DeviceError("region '" + spec.name + "': cannot make " + format_bytes(static_cast<double>(spec.bytes)) +
+                      " of shared memory: " + format_bytes(static_cast<double>(available)) + " are available");
   }
   FileDescriptor file(::memfd_create("plait-mailbox", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const auto refuse = [&](int error) {
-    throw DeviceError("region '" + spec.name + "': cannot make " + std::to_string(spec.bytes) + " bytes of shared memory: " +
-                      std::strerror(error) + "; look at the memory limits of this process, its user and its container");
+    throw DeviceError("region '" + spec.name + "': cannot make " + format_bytes(static_cast<double>(spec.bytes)) +
+                      " of shared memory: " + std::strerror(error) +
+                      "; look at the memory limits of this process, its user and its container");
   };
   if (file.get() < 0) refuse(errno);
   const auto length = static_cast<off_t>(file_bytes(spec.bytes));

@@ -52,6 +52,35 @@ void from_json(const Json& json, Verdict& verdict) {
   fields.end();
 }
 
+// How many links each of the bridges in question relays for already, as one end counts.
+struct BridgeUse {
+  std::vector<std::int64_t> links;
+};
+
+constexpr std::int64_t most_links = 1 << 24;
+
+void to_json(Json& json, const BridgeUse& use) { json = {{"links", use.links}}; }
+
+void from_json(const Json& json, BridgeUse& use) {
+  constexpr std::size_t most_bridges = 64;
+  Fields fields(json);
+  for (const Json& count : fields.list("links", most_bridges)) {
+    if (!count.is_number_integer() || count < 0 || count > most_links) Fields::refuse("links", "has an entry that is no count");
+    use.links.push_back(count.get<std::int64_t>());
+  }
+  fields.end();
+}
+
+Carrier carrier_of(Transport transport, DeviceKind kind) {
+  if (transport == Transport::host) return Carrier::shm;
+  return kind == DeviceKind::cuda ? Carrier::p2p : Carrier::memory;
+}
+
+Paths mailbox_paths(const LinkReport& report) {
+  const std::string via = to_string(report.transport) + (report.bridge.empty() ? "" : " by " + report.bridge);
+  return {.by = "link", .pairs = {{report.from, report.to, carrier_of(report.transport, report.facts.sender.kind), via, 0}}};
+}
+
 class LinkSetup {
  public:
   LinkSetup(const LinkSpec& spec, Rendezvous& store)
@@ -90,10 +119,12 @@ class LinkSetup {
         report.mover = mover;
       }
       if (best.link) {
+        if (transport == Transport::relay) ++shared_->relayed_by(report.bridge);
         report.transport = transport;
         report.trial_microseconds = best.microseconds;
         report.trial_gb_per_s = best.microseconds > 0 ? static_cast<double>(spec_.message_bytes) / best.microseconds / 1e3 : 0;
         keep_better_than(transport, report.better);
+        if (transport != Transport::nccl) report.paths = mailbox_paths(report);
         // Freeing memory of a GPU waits for all that its streams have to do, and keeps every other thread from giving it work
         // meanwhile. So what was tried and not chosen is gone on both ends before either uses the link.
         meeting_.meet("settled");
@@ -118,12 +149,26 @@ class LinkSetup {
   }
 
   PairFacts exchange_facts() {
-    const EndFacts own = end_facts(spec_.rank, spec_.device);
+    const EndFacts own = end_facts(spec_.rank, spec_.device, spec_.peer_access);
     const EndFacts other = swap("end", own);
     const PathFacts there = path_facts(own, other);
     const PathFacts back = swap("path", there);
     const bool sends = end_ == End::sender;
     return {sends ? own : other, sends ? other : own, sends ? there : back, sends ? back : there};
+  }
+
+  // Of the best bridges the one that relays for the fewest links of both ends.
+  std::string agreed_bridge() {
+    if (!bridge_.empty()) return bridge_;
+    const std::vector<std::string> best = report_->facts.best_bridges();
+    BridgeUse own;
+    for (const std::string& bridge : best) own.links.push_back(shared_->relayed_by(bridge));
+    const BridgeUse other = swap("bridge use", own);
+    if (other.links.size() != best.size()) throw CommError(label() + ": the two ends do not know the same bridges");
+    std::size_t least = 0;
+    const auto use = [&](std::size_t i) { return own.links[i] + other.links[i]; };
+    for (std::size_t i = 1; i < best.size(); ++i) least = use(i) < use(least) ? i : least;
+    return bridge_ = best[least];
   }
 
   // The receiver's, which the sender has to know to put messages there.
@@ -219,7 +264,7 @@ class LinkSetup {
                         .fabric = report_->facts.sender.fabric && report_->facts.receiver.fabric,
                         .bridge = {}};
     if (transport == Transport::relay) {
-      report_->bridge = report_->facts.bridges().front();
+      report_->bridge = agreed_bridge();
       if (end_ == End::receiver) mailbox.bridge = cuda_device_on_bus(report_->bridge);
     }
     return make_mailbox_memory(end_, mailbox, exchange);
@@ -241,6 +286,11 @@ class LinkSetup {
                                    .max_ctas = spec_.max_ctas,
                                    .host_interface = spec_.host_interface},
                                   store_);
+    report_->paths = pair->paths();
+    for (PairPath& path : report_->paths.pairs) {
+      path.from = path.from == 0 ? spec_.from : spec_.to;
+      path.to = path.to == 0 ? spec_.from : spec_.to;
+    }
     return make_communicator_link({end_, spec_.device, label(), shared_}, std::move(pair), std::move(beacon));
   }
 
@@ -256,6 +306,7 @@ class LinkSetup {
   const End end_;
   const std::shared_ptr<SharedByLinks> shared_;
   LinkReport* report_ = nullptr;
+  std::string bridge_;
   std::vector<Place> places_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include "comm/p2p/choice.h"
 #include "comm/p2p/pair_facts.h"
+#include "comm/paths.h"
 #include "comm/rendezvous.h"
 #include "core/choices.h"
 #include "core/stream.h"
@@ -42,8 +44,10 @@ class SharedByLinks {
   StreamRef release_stream() const { return release_stream_; }  // Mailbox: what it writes there never waits
   void begin_to_go();
   std::chrono::milliseconds left_to_go() const;  // for the next link that goes; all of it before begin_to_go()
+  int& relayed_by(const std::string& bus_id) { return relayed_by_[bus_id]; }  // links that a third GPU relays for
 
  private:
+  std::map<std::string, int> relayed_by_;
   Stream release_stream_;
   const std::chrono::milliseconds time_to_go_;
   std::optional<std::chrono::steady_clock::time_point> gone_by_;
@@ -56,8 +60,9 @@ struct LinkSpec {
   Device device;                            // this end's, current on the calling thread
   std::size_t message_bytes = 0;            // of the largest message; both ends give the same
   std::optional<Transport> transport = {};  // nothing: the best that works
-  std::optional<Mover> mover = {};          // nothing: the one that is fastest in a trial at the size of the messages
-  int slots = 2;                            // messages in transit at once, where they are copied out of slots
+  PeerAccessUse peer_access = PeerAccessUse::automatic;
+  std::optional<Mover> mover = {};  // nothing: the one that is fastest in a trial at the size of the messages
+  int slots = 2;                    // messages in transit at once, where they are copied out of slots
   // Receiver: buffers that the link makes and in which messages arrive. Empty: messages are copied.
   std::vector<Place> places = {};
   // The sender announces when a message is ready to travel, so the receiver can tell a late sender from a slow wire.
@@ -82,6 +87,7 @@ struct LinkReport {
   Mover mover = Mover::copy_engine;
   std::string bridge;  // relay: bus id of the GPU in between
   std::vector<PassedOver> better;
+  Paths paths = {};               // of the pair, by ranks of the job
   double trial_microseconds = 0;  // of one message of the largest size
   double trial_gb_per_s = 0;
 };

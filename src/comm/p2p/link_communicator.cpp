@@ -43,7 +43,7 @@ std::string hop(int from, int to) { return std::to_string(from) + " -> " + std::
 void check_pairs(const LinkCommunicatorSpec& spec, Rendezvous& store) {
   const auto rank = static_cast<std::size_t>(spec.group.rank);
   Meeting meeting(store, spec.group.name + ".facts", spec.members[rank], spec.members, spec.group.timeout);
-  const std::vector<EndFacts> ends = meeting.gather("end", end_facts(spec.members[rank], spec.group.device));
+  const std::vector<EndFacts> ends = meeting.gather("end", end_facts(spec.members[rank], spec.group.device, spec.peer_access));
   std::vector<PathFacts> own;
   for (std::size_t other = 0; other < ends.size(); ++other)
     own.push_back(other == rank ? PathFacts{} : path_facts(ends[rank], ends[other]));
@@ -86,6 +86,7 @@ LinkCommunicator::LinkCommunicator(const LinkCommunicatorSpec& spec, Rendezvous&
                       .device = spec.group.device,
                       .message_bytes = slice_bytes_,
                       .transport = spec.transport(first, second),
+                      .peer_access = spec.peer_access,
                       .mover = Mover::copy_engine,
                       .places = {},
                       .announce = false,
@@ -157,6 +158,18 @@ std::vector<LinkReport> LinkCommunicator::reports() const {
     if (p.to) list.push_back(p.to->report());
   }
   return list;
+}
+
+Paths LinkCommunicator::paths() const {
+  Paths all{.by = "links", .pairs = {}};
+  for (std::size_t to = 0; to < peers_.size(); ++to) {
+    if (!peers_[to].to) continue;
+    for (PairPath path : peers_[to].to->report().paths.pairs) {
+      path.from = rank_, path.to = static_cast<int>(to);
+      all.pairs.push_back(std::move(path));
+    }
+  }
+  return all;
 }
 
 template <typename Do>
@@ -281,6 +294,12 @@ void LinkCommunicator::collect(StreamRef stream, const std::byte* own, std::byte
       });
     }
   });
+}
+
+void LinkCommunicator::reduce(StreamRef stream, View data, int root, Reduction reduction) {
+  check_reducible(data);
+  check_root(root, size());
+  add_up(stream, data, bytes_of(data), [&](int r) { return Range{0, r == root ? data.bytes() : 0}; }, reduction);
 }
 
 void LinkCommunicator::reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) {

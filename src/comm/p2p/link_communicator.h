@@ -31,6 +31,7 @@ struct LinkCommunicatorSpec {
   std::vector<int> members;     // ranks of the job, group.size of them, in the order of the group
   std::size_t slice_bytes = 0;  // the largest piece that is sent at once; less where a link holds less
   std::function<std::optional<Transport>(int from, int to)> transport = [](int, int) { return std::nullopt; };
+  PeerAccessUse peer_access = PeerAccessUse::automatic;
   LinkMaker make_link = p2p::make_link;
 };
 
@@ -48,12 +49,14 @@ class LinkCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
   void all_reduce(StreamRef stream, View data, Reduction reduction) override;
+  void reduce(StreamRef stream, View data, int root, Reduction reduction) override;
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override;
   void all_gather(StreamRef stream, View part, View data) override;
   void broadcast(StreamRef stream, View data, int root) override;
   void all_to_all(StreamRef stream, View send, View receive) override;
   void send(StreamRef stream, View data, int to) override;       // InternalError, as in any group made for collectives
   void receive(StreamRef stream, View data, int from) override;  // the same
+  Paths paths() const override;
   void abort() noexcept override;
 
   std::vector<LinkReport> reports() const;                      // of the links from this rank

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "comm/fields.h"
 #include "comm/p2p/gpu_facts.h"
@@ -24,29 +25,63 @@ std::string checked_bus_id(std::string text, const char* name) {
   return text;
 }
 
+struct JoinedBridge {
+  std::string bus_id;
+  int nvlinks = 0, performance_rank = 0;  // of its worse side
+
+  bool is_better_than(const JoinedBridge& other) const {
+    return nvlinks != other.nvlinks ? nvlinks > other.nvlinks : performance_rank < other.performance_rank;
+  }
+};
+
+std::vector<JoinedBridge> bridges_of_both(const PairFacts& facts) {
+  std::vector<JoinedBridge> both;
+  for (const topology::Bridge& one : facts.from_sender.bridges) {
+    const auto& others = facts.from_receiver.bridges;
+    const auto other =
+        std::find_if(others.begin(), others.end(), [&](const topology::Bridge& b) { return b.bus_id == one.bus_id; });
+    if (other == others.end()) continue;
+    both.push_back(
+        {one.bus_id, std::min(one.nvlinks, other->nvlinks), std::max(one.performance_rank, other->performance_rank)});
+  }
+  std::stable_sort(both.begin(), both.end(), [](const JoinedBridge& x, const JoinedBridge& y) { return x.is_better_than(y); });
+  return both;
+}
+
 }  // namespace
 
 std::string PairFacts::link() const {
   return from_receiver.nvlinks > from_sender.nvlinks ? from_receiver.link() : from_sender.link();
 }
 
+bool PairFacts::peer_access() const {
+  return sender.peer_access && receiver.peer_access && from_sender.peer_access && from_receiver.peer_access;
+}
+
 int PairFacts::nvlinks() const { return std::max(from_sender.nvlinks, from_receiver.nvlinks); }
 
 std::vector<std::string> PairFacts::bridges() const {
   std::vector<std::string> both;
-  for (const std::string& bridge : from_sender.bridges) {
-    const auto& other = from_receiver.bridges;
-    if (std::find(other.begin(), other.end(), bridge) != other.end()) both.push_back(bridge);
-  }
+  for (const JoinedBridge& bridge : bridges_of_both(*this)) both.push_back(bridge.bus_id);
   return both;
 }
 
-EndFacts end_facts(int rank, Device device) {
+std::vector<std::string> PairFacts::best_bridges() const {
+  const std::vector<JoinedBridge> all = bridges_of_both(*this);
+  std::vector<std::string> best;
+  for (const JoinedBridge& bridge : all) {
+    if (!all.front().is_better_than(bridge)) best.push_back(bridge.bus_id);
+  }
+  return best;
+}
+
+EndFacts end_facts(int rank, Device device, PeerAccessUse access) {
   EndFacts facts;
   facts.rank = rank;
   facts.process = this_process();
   facts.kind = device.kind;
   facts.ordinal = device.index;
+  facts.peer_access = access == PeerAccessUse::automatic;
   facts.name = as_field(device_name(device));
   if (device.is_cuda()) describe_gpu(device, facts);
   return facts;
@@ -79,6 +114,7 @@ void to_json(nlohmann::ordered_json& json, const EndFacts& facts) {
           {"vmm", facts.vmm},
           {"fabric", facts.fabric},
           {"why_no_fabric", facts.why_no_fabric},
+          {"peer_access", facts.peer_access},
           {"stream_memory_operations", facts.stream_memory_operations}};
 }
 
@@ -101,6 +137,7 @@ void from_json(const nlohmann::ordered_json& json, EndFacts& facts) {
   facts.vmm = fields.flag("vmm");
   facts.fabric = fields.flag("fabric");
   facts.why_no_fabric = fields.text("why_no_fabric");
+  facts.peer_access = fields.flag("peer_access");
   facts.stream_memory_operations = fields.flag("stream_memory_operations");
   fields.end();
 }
@@ -109,6 +146,10 @@ void from_json(const nlohmann::ordered_json& json, EndFacts& facts) {
 
 void nlohmann::adl_serializer<plait::topology::PathFacts>::to_json(nlohmann::ordered_json& json,
                                                                    const plait::topology::PathFacts& facts) {
+  nlohmann::ordered_json bridges = nlohmann::ordered_json::array();
+  for (const plait::topology::Bridge& bridge : facts.bridges) {
+    bridges.push_back({{"bus_id", bridge.bus_id}, {"nvlinks", bridge.nvlinks}, {"performance_rank", bridge.performance_rank}});
+  }
   json = {{"visible", facts.visible},
           {"same_memory", facts.same_memory},
           {"peer_access", facts.peer_access},
@@ -118,7 +159,7 @@ void nlohmann::adl_serializer<plait::topology::PathFacts>::to_json(nlohmann::ord
           {"nvlinks", facts.nvlinks},
           {"nvswitch", facts.nvswitch},
           {"pcie_path", facts.pcie_path},
-          {"bridges", facts.bridges}};
+          {"bridges", std::move(bridges)}};
 }
 
 void nlohmann::adl_serializer<plait::topology::PathFacts>::from_json(const nlohmann::ordered_json& json,
@@ -138,8 +179,14 @@ void nlohmann::adl_serializer<plait::topology::PathFacts>::from_json(const nlohm
   if (std::find(paths.begin(), paths.end(), facts.pcie_path) == paths.end()) Fields::refuse("pcie_path", "is not a known path");
   facts.bridges.clear();
   for (const nlohmann::ordered_json& bridge : fields.list("bridges", p2p::most_bridges)) {
-    if (!bridge.is_string()) Fields::refuse("bridges", "has an entry that is not a string");
-    facts.bridges.push_back(p2p::checked_bus_id(bridge.get<std::string>(), "bridges"));
+    if (!bridge.is_object()) Fields::refuse("bridges", "has an entry that is not an object");
+    Fields of(bridge);
+    plait::topology::Bridge found;
+    found.bus_id = p2p::checked_bus_id(of.text("bus_id"), "bridges");
+    found.nvlinks = static_cast<int>(of.integer("nvlinks", 0, p2p::most_nvlinks));
+    found.performance_rank = static_cast<int>(of.integer("performance_rank", 0, p2p::most_devices));
+    of.end();
+    facts.bridges.push_back(std::move(found));
   }
   fields.end();
 }

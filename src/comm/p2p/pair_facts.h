@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/p2p/process_identity.h"
+#include "core/choices.h"
 #include "core/device.h"
 #include "topology/gpu_path.h"
 
@@ -27,6 +28,7 @@ struct EndFacts {
   bool vmm = false;     // virtual memory management with POSIX file descriptors
   bool fabric = false;  // fabric handles (multi-node NVLink), probed by making one
   std::string why_no_fabric;
+  bool peer_access = true;               // false: comm.peer_access is off
   bool stream_memory_operations = true;  // GPUs: probed by a write and a wait
   friend bool operator==(const EndFacts&, const EndFacts&) = default;
 };
@@ -38,14 +40,19 @@ struct PairFacts {
   // Unix sockets, by which file descriptors pass, are seen by both.
   bool share_sockets() const { return sender.process.shares_network_with(receiver.process); }
   bool same_process() const { return sender.process.is_same_process(receiver.process); }
+  // Each may reach the other's memory and can.
+  bool peer_access() const;
   // What connects the two, from the end that knows more: when several threads ask at once, NVML sometimes finds no lanes.
   std::string link() const;
   int nvlinks() const;
-  std::vector<std::string> bridges() const;  // GPUs that both ends reach, in the same order on both
+  // GPUs that both ends reach, in the same order on both: those with more lanes on their narrower side first (NVLinks before
+  // PCIe), of these the ones with the better performance rank.
+  std::vector<std::string> bridges() const;
+  std::vector<std::string> best_bridges() const;  // the first of them, and those that are as good
 };
 
 // Facts about this process and its device, which must be current on the calling thread.
-EndFacts end_facts(int rank, Device device);
+EndFacts end_facts(int rank, Device device, PeerAccessUse access = PeerAccessUse::automatic);
 // `from` is an end of this process.
 PathFacts path_facts(const EndFacts& from, const EndFacts& to);
 

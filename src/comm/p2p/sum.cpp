@@ -36,7 +36,8 @@ void combine(StreamRef stream, View out, std::span<const std::byte* const> parts
       case DType::bf16: return combine_typed<BFloat16>(out.data, list, out.elements(), reduction);
       case DType::i32: return combine_typed<std::int32_t>(out.data, list, out.elements(), reduction);
       case DType::u8:
-      case DType::f16: break;
+      case DType::f16:
+      case DType::e4m3: break;
     }
     throw InternalError("combine: numbers only");
   });

@@ -116,7 +116,8 @@ void combine_by_kernel(StreamRef stream, View out, std::span<const std::byte* co
     case DType::bf16: return launch<__nv_bfloat16>(native, out, list, reduction);
     case DType::i32: return launch<std::int32_t>(native, out, list, reduction);
     case DType::u8:
-    case DType::f16: break;
+    case DType::f16:
+    case DType::e4m3: break;
   }
   throw InternalError("combine: numbers only");
 }
