@@ -44,6 +44,7 @@ FlatLayout::FlatLayout(const std::vector<model::Parameter>& parameters, const Op
     open.partial = p.partial;
     if (p.segment == 0 && options.tied_head >= 0) uses(options.tied_head);
     uses(p.segment);
+    open.products = open.products || p.product;
     ranges_[order[n]] = {open.range.end(), p.shape.elements()};
     open.range.count += round_up(p.shape.elements(), alignment);
     const model::Parameter* next = n + 1 < order.size() ? &parameters[order[n + 1]] : nullptr;

@@ -16,6 +16,7 @@ ProgramSet program_set(const std::vector<RankPlan>& plans, bool training) {
                  .zero = first.zero,
                  .sequence_parallel = first.sizes.split.sequence_parallel,
                  .recompute = first.sizes.recompute != model::Recompute::none,
+                 .fp8 = first.sizes.fp8,
                  .documents = first.sizes.micro_batch.documents,
                  .tied = first.sizes.shape.tie_embeddings,
                  .training = training,

@@ -46,6 +46,9 @@ std::optional<CommunicationKind> communication_kind(const Instruction& i) {
     case InstructionKind::exchange_recompute:
     case InstructionKind::exchange_backward:
       return i.exchange.communicates() ? std::optional(CommunicationKind::exchanges) : std::nullopt;
+    case InstructionKind::exchange_forward_scale:
+    case InstructionKind::exchange_backward_scale:
+    case InstructionKind::exchange_weight_scales:
     case InstructionKind::exchange_loss: return CommunicationKind::exchanges;
     case InstructionKind::load_batch:
     case InstructionKind::forward:
@@ -53,7 +56,9 @@ std::optional<CommunicationKind> communication_kind(const Instruction& i) {
     case InstructionKind::backward_input:
     case InstructionKind::backward_weight:
     case InstructionKind::gradient_norm:
-    case InstructionKind::update: return std::nullopt;
+    case InstructionKind::update:
+    case InstructionKind::scale_weights:
+    case InstructionKind::quantize_weights: return std::nullopt;
   }
   throw InternalError("communication_kind: unknown instruction kind");
 }

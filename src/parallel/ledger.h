@@ -4,10 +4,10 @@
 // rank's own clock, 0 where its compute stream came to the step.
 //
 // At any time the compute stream is in one of four states, so compute + exposed + bubble + other = the step:
-//   compute   between waits: it did its work (this includes time in which the host gave it none)
+//   compute   between waits: it did its work (this includes time in which the host gave it none, and waking up after a wait)
 //   exposed   it stood still, or ran a collective itself, while bytes were on their way
 //   bubble    it stood still and nothing was on its way: the sender of a message, or another rank of a collective, was late
-//   other     it stood still for something else: a batch not yet loaded, the delay of an event
+//   other     it stood still for something else: a batch not yet loaded, what starts behind something else than communication
 //
 // What a wait is for. A wait of the compute stream is explained from its end backwards. It waited for the awaited instruction
 // that ended last, back to when that instruction began. The time before is explained the same way, by what that instruction
@@ -91,7 +91,8 @@ class LedgerSum {
   int steps_ = 0;
 };
 
-// When an instruction ran; infinite for what had not happened when the step was read.
+// When an instruction ran: from the end of what it waited for and of the one before it on its stream to its own. Infinite for
+// what had not happened when the step was read.
 struct CommunicationTimes {
   double begin = 0, end = 0;
   std::optional<double> ready = {};  // of a receive: when the sender was ready, where that is known
@@ -117,6 +118,8 @@ class LedgerMaker {
   // into the program, ascending.
   const std::vector<int>& communication() const { return communication_; }
   const std::vector<int>& waits() const { return waits_; }
+  // The instruction before this one on its stream; for the first of a stream the last, which ran in the step before.
+  int before(int instruction) const { return previous_[static_cast<std::size_t>(instruction)]; }
 
   Ledger make(const StepTimes& times) const;
 

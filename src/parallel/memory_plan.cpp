@@ -70,7 +70,7 @@ MemoryPlan::MemoryPlan(std::vector<MemoryItem> items) : items_(std::move(items))
   std::vector<Placed> placed;  // by ascending offset
   for (const std::size_t index : order) {
     MemoryItem& item = items_[index];
-    const std::size_t size = (item.bytes + alignment - 1) / alignment * alignment, list = lifetimes.list_of(index);
+    const std::size_t size = aligned(item.bytes), list = lifetimes.list_of(index);
     if (item.received) {
       received_bytes_ += size;
       continue;

@@ -34,6 +34,7 @@ struct MemoryItem {
 class MemoryPlan {
  public:
   static constexpr std::size_t alignment = 256;
+  static constexpr std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
   MemoryPlan() = default;
   // Places the items: largest first, each at the lowest offset that is free of items that live at the same time.

@@ -75,15 +75,43 @@ std::string Layout::to_string() const {
   return text.empty() ? "one rank" : text;
 }
 
-Layout resolve_layout(const ParallelConfig& config, int ranks) {
-  const std::int64_t others = config.pipeline * config.tensor;
-  const std::int64_t data = config.data > 0 ? config.data : ranks / others;
-  if (data < 1 || config.pipeline * data * config.tensor != ranks) {
-    throw ConfigError({{"parallel", make_layout(config.pipeline, std::max<std::int64_t>(data, 1), config.tensor).to_string(),
-                        "the axes must multiply to the number of ranks, which is " + std::to_string(ranks) +
-                            "; set launch.ranks, or leave parallel.data at auto",
-                        "", 0}});
+std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int ranks) {
+  struct GivenAxis {
+    Axis axis;
+    std::int64_t size;
+  };
+  std::vector<GivenAxis> given;
+  for (const auto& [axis, size] : {GivenAxis{Axis::data, config.data}, GivenAxis{Axis::tensor, config.tensor},
+                                   GivenAxis{Axis::pipeline, config.pipeline}}) {
+    if (size > 0) given.push_back({axis, size});
   }
+  std::int64_t product = 1;
+  std::string sizes;
+  for (const auto& [axis, size] : given) {
+    product *= size;
+    sizes += (sizes.empty() ? "" : " × ") + plait::to_string(axis) + " " + std::to_string(size);
+  }
+  const bool is_whole = given.size() == axis_count;
+  if (is_whole ? product == ranks : ranks % product == 0) return std::nullopt;
+  // The first that is larger than it need be, or that another size, or none, would mend.
+  const GivenAxis* wrong = &given.front();
+  for (const GivenAxis& one : given) {
+    if (one.size > 1 && wrong->size == 1) wrong = &one;
+  }
+  const std::string key = "parallel." + plait::to_string(wrong->axis), count = std::to_string(ranks);
+  std::string rule =
+      sizes + (is_whole ? " must multiply to the number of ranks, " : " must divide the number of ranks, ") + count;
+  std::string remedy =
+      "set launch.ranks (or --gpus) to " + std::string(is_whole ? "" : "a multiple of ") + std::to_string(product);
+  if (const std::int64_t others = product / wrong->size; ranks % others == 0)
+    remedy += ", or " + key + " to " +
+              (is_whole ? std::to_string(ranks / others) : "a divisor of " + std::to_string(ranks / others)) + " or auto";
+  return ConfigProblem{key, std::to_string(wrong->size), rule + "; " + remedy, "", 0};
+}
+
+Layout resolve_layout(const ParallelConfig& config, int ranks) {
+  if (const auto problem = axes_problem(config, ranks)) throw ConfigError({*problem});
+  const std::int64_t data = config.data > 0 ? config.data : ranks / (config.pipeline * config.tensor);
   return make_layout(config.pipeline, data, config.tensor);
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -127,6 +128,10 @@ constexpr Layout make_layout(std::int64_t pipeline, std::int64_t data, std::int6
           {Axis::data, static_cast<int>(data)},
           {Axis::tensor, static_cast<int>(tensor)}};
 }
+
+// Why no layout of `ranks` ranks has the axes that the configuration gives, 0 being any (auto), with what would have; nothing
+// if there is one.
+std::optional<ConfigProblem> axes_problem(const ParallelConfig& config, int ranks);
 
 // Sizes from the configuration; data = 0 (auto) takes what the other axes leave of `ranks`. ConfigError if they do not multiply
 // to `ranks`.

@@ -46,6 +46,7 @@ class ProgramBuilder {
     slots_.resize(program_.chunks.size());
     for (const Bucket& bucket : spec.buckets) missing_.emplace_back(bucket.segments.begin(), bucket.segments.end());
     program_.several = spec.several;
+    program_.fp8 = spec.fp8;
     require(spec.stages.back().end == static_cast<int>(spec.segments.size()), "ProgramSpec: the stages are not the model's");
   }
 
@@ -318,6 +319,15 @@ class ProgramBuilder {
         Instruction i = segment_instruction(InstructionKind::forward, pass, segment);
         // Targets are for the loss, and for what several ranks tell each other of their logits.
         if (!has_output(program_.kind(segment)) && !spec_.several) i.batch_slot = -1;
+        if (in_parts(segment)) i.part = model::PassPart::first;
+        add(std::move(i));
+        if (in_parts(segment)) return add_scale(instruction(InstructionKind::exchange_forward_scale, pass, segment));
+        leave(pass, segment);
+      });
+      if (!in_parts(segment)) continue;
+      segments.push_back([this, pass, segment] {
+        Instruction i = instruction(InstructionKind::forward, pass, segment);
+        i.part = model::PassPart::last;
         add(std::move(i));
         leave(pass, segment);
       });
@@ -325,6 +335,18 @@ class ProgramBuilder {
     const int head = c.last_segment();
     if (!has_output(program_.kind(head))) segments.push_back([this, pass, head] { loss(pass, head); });
     return segments;
+  }
+
+  // Ranks that share the operands of a segment's last products agree on their scales first.
+  bool in_parts(int segment) const {
+    const model::SegmentKind kind = program_.kind(segment);
+    return spec_.fp8 && spec_.several && has_norm(kind) && has_output(kind);
+  }
+
+  void add_scale(Instruction i) {
+    i.group = groups::tensor;
+    i.stream = stream(StreamRole::exchange);
+    add(std::move(i));
   }
 
   // What is between a segment and the one before it, in forward.
@@ -409,6 +431,7 @@ class ProgramBuilder {
       });
     }
     for (int segment = c.last_segment(); segment >= c.first_segment; --segment) {
+      if (in_parts(segment)) segments.push_back([this, pass, segment] { first_input_part(pass, segment); });
       if (has_norm(program_.kind(segment))) segments.push_back([this, pass, segment] { input_part(pass, segment); });
       // The head's weight part follows at once: its logits are too large to keep.
       if (whole || !has_output(program_.kind(segment)))
@@ -417,10 +440,21 @@ class ProgramBuilder {
     return segments;
   }
 
+  void first_input_part(const Pass& pass, int segment) {
+    Instruction i = in_backward(segment_instruction(InstructionKind::backward_input, pass, segment), pass);
+    i.part = model::PassPart::first;
+    add(std::move(i));
+    add_scale(in_backward(instruction(InstructionKind::exchange_backward_scale, pass, segment), pass));
+  }
+
   void input_part(const Pass& pass, int segment) {
     const Chunk& c = chunk(pass.chunk);
-    recompute(pass, segment - 1);  // needs nothing of this segment, so it goes on behind it
-    add(in_backward(segment_instruction(InstructionKind::backward_input, pass, segment), pass));
+    recompute(pass, segment - 1);         // needs nothing of this segment, so it goes on behind it
+    const bool last = in_parts(segment);  // which reads no batch
+    Instruction i = last ? instruction(InstructionKind::backward_input, pass, segment)
+                         : segment_instruction(InstructionKind::backward_input, pass, segment);
+    if (last) i.part = model::PassPart::last;
+    add(in_backward(std::move(i), pass));
     const bool sent = segment == c.first_segment && c.previous_rank >= 0;
     add(adding(in_backward(exchange(InstructionKind::exchange_backward, pass, segment,
                                     {.sum = spec_.several, .norm = true, .gather = spec_.sequence_parallel && !sent}),
@@ -507,13 +541,19 @@ class ProgramBuilder {
     add({.kind = InstructionKind::gradient_norm});
     add({.kind = InstructionKind::reduce_scalars, .stream = stream(StreamRole::reduce), .group = groups::world});
     add({.kind = InstructionKind::update});
-    if (spec_.zero == 0) return;
     // In the order in which the next forward needs them: the embedding's bucket is the last of the flat buffer.
+    const int on = spec_.zero > 0 ? stream(StreamRole::reduce) : 0;
     for (std::size_t b = spec_.buckets.size(); b-- > 0;) {
-      add({.kind = InstructionKind::gather_weights,
-           .stream = stream(StreamRole::reduce),
-           .bucket = static_cast<int>(b),
-           .group = groups::replicas});
+      const int bucket = static_cast<int>(b);
+      if (spec_.zero > 0)
+        add({.kind = InstructionKind::gather_weights, .stream = on, .bucket = bucket, .group = groups::replicas});
+      if (!spec_.fp8 || !spec_.buckets[b].products) continue;
+      add({.kind = InstructionKind::scale_weights, .stream = on, .bucket = bucket});
+      if (spec_.several) {
+        const int exchange = stream(StreamRole::exchange);
+        add({.kind = InstructionKind::exchange_weight_scales, .stream = exchange, .bucket = bucket, .group = groups::tensor});
+      }
+      add({.kind = InstructionKind::quantize_weights, .stream = on, .bucket = bucket});
     }
   }
 

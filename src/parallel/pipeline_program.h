@@ -23,6 +23,7 @@ struct ProgramSpec {
   bool several = false;            // tensor-parallel ranks share each segment,
   bool sequence_parallel = false;  // and the residual stream by rows
   bool recompute = false;          // norms are not kept for backward
+  bool fp8 = false;                // as Program::fp8
   // false, for comparison: compute stands still while sums, gradients and messages are on their way.
   bool overlap = true;
   Documents documents = Documents::joined;  // separate: attention needs the batch too

@@ -18,6 +18,7 @@ Json to_json(const Program& program) {
     set("chunk", i.chunk);
     set("segment", i.segment);
     set("bucket", i.bucket);
+    if (i.part != model::PassPart::whole) entry["part"] = i.part == model::PassPart::first ? "first" : "last";
     if (names_group(i.kind)) entry["group"] = to_string(i.group);
     if (is_exchange(i.kind)) {
       for (const auto& [part, name] :
@@ -71,6 +72,7 @@ Json plan_document(const std::vector<RankPlan>& plans, const std::vector<std::st
   json["zero"] = first.zero;
   json["micro_batches"] = first.micro_batches;
   json["precision"] = {{"compute", to_string(first.sizes.compute)},
+                       {"matmul", first.sizes.fp8 ? to_string(MatmulType::fp8) : std::string(to_string(first.sizes.compute))},
                        {"gradients", to_string(first.gradient_type)},
                        {"master", to_string(first.master_type)}};
   json["placement"] = Json::array();

@@ -11,35 +11,42 @@ void add_buckets(std::vector<BufferUse>& uses, const std::vector<Bucket>& bucket
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const std::vector<int>& of = buckets[b].segments;
     if (std::find(of.begin(), of.end(), segment) == of.end()) continue;
-    uses.push_back({{kind, kind == BufferKind::weights ? static_cast<int>(b) : buckets[b].place, 0}, writes});
+    if (kind == BufferKind::quantized_weights && !buckets[b].products) continue;
+    const bool of_weights = kind == BufferKind::weights || kind == BufferKind::quantized_weights;
+    uses.push_back({{kind, of_weights ? static_cast<int>(b) : buckets[b].place, 0}, writes});
   }
 }
 
 void add_segment_uses(std::vector<BufferUse>& uses, const Program& program, const Instruction& i,
                       const std::vector<Bucket>& buckets) {
+  using enum BufferKind;
+  using model::PassPart;
   const model::SegmentKind kind = program.kind(i.segment);
-  const bool forward = i.kind == InstructionKind::forward;
-  if (i.batch_slot >= 0) uses.push_back({{BufferKind::batch, 0, i.batch_slot}, false});
-  if (has_norm(kind)) uses.push_back({norm_buffer(i), false});
-  uses.push_back({{BufferKind::activations, i.segment, i.slot}, forward});
-  if (forward) {
+  const bool is_forward = i.kind == InstructionKind::forward, is_input = i.kind == InstructionKind::backward_input;
+  const bool begins = i.part != PassPart::last, ends = i.part != PassPart::first;
+  if (i.batch_slot >= 0) uses.push_back({{batch, 0, i.batch_slot}, false});
+  if (has_norm(kind) && begins) uses.push_back({norm_buffer(i), false});
+  if (is_forward || begins) uses.push_back({{activations, i.segment, i.slot}, is_forward && begins});
+  if (is_forward && ends) {
     if (!has_output(kind)) {
-      if (program.several) uses.push_back({{BufferKind::statistics, i.lane, 0}, true});
+      if (program.several) uses.push_back({{statistics, i.lane, 0}, true});
     } else if (program.several) {
-      uses.push_back({{BufferKind::product, i.lane, 0}, true});
+      uses.push_back({{product, i.lane, 0}, true});
     } else {
-      uses.push_back({{BufferKind::output, i.segment, i.slot}, true});
+      uses.push_back({{output, i.segment, i.slot}, true});
       if (has_norm(kind)) uses.push_back({input_buffer(program, i, i.segment), false});
     }
-  } else {
-    if (has_norm(kind)) uses.push_back({{BufferKind::stash, i.segment, i.stash}, i.kind == InstructionKind::backward_input});
-    if (has_output(kind)) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
   }
-  if (i.kind == InstructionKind::backward_input) uses.push_back({{BufferKind::norm_gradient, i.lane, 0}, true});
+  if (!is_forward) {
+    if (has_norm(kind)) uses.push_back({{stash, i.segment, i.stash}, is_input && begins});
+    if (has_output(kind) && begins) uses.push_back({output_gradient_buffer(program, i, i.segment), false});
+  }
+  if (is_input && ends) uses.push_back({{norm_gradient, i.lane, 0}, true});
   if (i.kind == InstructionKind::backward_weight) {
-    add_buckets(uses, buckets, i.segment, BufferKind::gradients, true);
+    add_buckets(uses, buckets, i.segment, gradients, true);
   } else {
-    add_buckets(uses, buckets, i.segment, BufferKind::weights, false);
+    add_buckets(uses, buckets, i.segment, weights, false);
+    if (program.fp8 && has_norm(kind)) add_buckets(uses, buckets, i.segment, quantized_weights, false);
   }
 }
 
@@ -142,6 +149,18 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
       uses.push_back({{BufferKind::scalars, 0, 0}, false});
       break;
     case InstructionKind::gather_weights: uses.push_back({{BufferKind::weights, i.bucket, 0}, true}); break;
+    case InstructionKind::exchange_forward_scale: uses.push_back({{BufferKind::activations, i.segment, i.slot}, true}); break;
+    case InstructionKind::exchange_backward_scale: uses.push_back({{BufferKind::stash, i.segment, i.stash}, true}); break;
+    case InstructionKind::scale_weights:
+      uses.push_back({{BufferKind::weights, i.bucket, 0}, false});
+      uses.push_back({{BufferKind::weight_scales, i.bucket, 0}, true});
+      break;
+    case InstructionKind::exchange_weight_scales: uses.push_back({{BufferKind::weight_scales, i.bucket, 0}, true}); break;
+    case InstructionKind::quantize_weights:
+      uses.push_back({{BufferKind::weights, i.bucket, 0}, false});
+      uses.push_back({{BufferKind::weight_scales, i.bucket, 0}, false});
+      uses.push_back({{BufferKind::quantized_weights, i.bucket, 0}, true});
+      break;
   }
   return uses;
 }
@@ -149,6 +168,11 @@ std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i,
 bool is_exchange(InstructionKind kind) {
   return kind == InstructionKind::exchange_forward || kind == InstructionKind::exchange_recompute ||
          kind == InstructionKind::exchange_backward;
+}
+
+bool is_scale_exchange(InstructionKind kind) {
+  return kind == InstructionKind::exchange_forward_scale || kind == InstructionKind::exchange_backward_scale ||
+         kind == InstructionKind::exchange_weight_scales;
 }
 
 bool names_group(InstructionKind kind) { return kind == InstructionKind::meet || kind == InstructionKind::reduce_gradients; }
@@ -174,6 +198,11 @@ std::string to_string(InstructionKind kind) {
     case InstructionKind::reduce_scalars: return "reduce_scalars";
     case InstructionKind::update: return "update";
     case InstructionKind::gather_weights: return "gather_weights";
+    case InstructionKind::exchange_forward_scale: return "exchange_forward_scale";
+    case InstructionKind::exchange_backward_scale: return "exchange_backward_scale";
+    case InstructionKind::scale_weights: return "scale_weights";
+    case InstructionKind::exchange_weight_scales: return "exchange_weight_scales";
+    case InstructionKind::quantize_weights: return "quantize_weights";
   }
   throw InternalError("to_string: unknown instruction kind");
 }
@@ -209,6 +238,8 @@ std::string to_string(const Instruction& instruction) {
   if (instruction.chunk >= 0 && !of_segment) text += " chunk " + std::to_string(instruction.chunk);
   if (of_segment) text += " segment " + std::to_string(instruction.segment);
   if (instruction.bucket >= 0) text += " bucket " + std::to_string(instruction.bucket);
+  if (instruction.part != model::PassPart::whole)
+    text += instruction.part == model::PassPart::first ? ", first part" : ", last product";
   if (names_group(instruction.kind)) text += " over the " + to_string(instruction.group) + " group";
   return text;
 }
@@ -232,6 +263,8 @@ std::string to_string(const BufferId& buffer) {
     case BufferKind::received_gradient: return of("received gradient", "chunk");
     case BufferKind::sent_gradient: return of("gradient to send", "chunk");
     case BufferKind::weights: return "weights of bucket " + std::to_string(buffer.index);
+    case BufferKind::weight_scales: return "scales of the weights of bucket " + std::to_string(buffer.index);
+    case BufferKind::quantized_weights: return "quantized weights of bucket " + std::to_string(buffer.index);
     case BufferKind::gradients: return "gradients in place " + std::to_string(buffer.index);
     case BufferKind::norm_gradients: return "gradients of norms in place " + std::to_string(buffer.index);
     case BufferKind::gradient_sums: return "reduced gradients of bucket " + std::to_string(buffer.index);

@@ -11,31 +11,37 @@
 #include <string>
 #include <vector>
 
+#include "model/activations.h"
 #include "parallel/flat_layout.h"
 #include "parallel/mesh.h"
 
 namespace plait::parallel {
 
 enum class InstructionKind {
-  load_batch,          // a micro-batch (model::Batch) to the device
-  receive_activation,  // input of a chunk, from the rank of the stage before
-  exchange_forward,    // what lies before (micro_batch, segment): see Exchange
-  forward,             // of (micro_batch, segment)
-  exchange_loss,       // gathers what tensor-parallel ranks tell each other of their logits (ops/cross_entropy.h)
-  loss,                // of micro_batch, and its gradient
-  send_activation,     // output of a chunk, to the rank of the stage after
-  receive_gradient,    // gradient of a chunk's output, from the rank of the stage after
-  exchange_recompute,  // once more what exchange_forward did that backward needs and nobody kept
-  backward_input,      // of (micro_batch, segment)
-  exchange_backward,   // exchange_forward in reverse
-  backward_weight,     // of (micro_batch, segment)
-  send_gradient,       // gradient of a chunk's input, to the rank of the stage before
-  meet,                // over `group`, moving nothing: over when the last of its ranks has come
-  reduce_gradients,    // of a bucket, over `group`
-  gradient_norm,       // squares of what this rank counts of every bucket, into the step's scalars: `loss` adds up the others
-  reduce_scalars,      // those, over the world
-  update,              // clip factor, optimizer
-  gather_weights,      // of a bucket, over the data group (ZeRO)
+  load_batch,               // a micro-batch (model::Batch) to the device
+  receive_activation,       // input of a chunk, from the rank of the stage before
+  exchange_forward,         // what lies before (micro_batch, segment): see Exchange
+  forward,                  // of (micro_batch, segment)
+  exchange_forward_scale,   // between its two parts: the scale of the last product's FP8 operand, over the tensor group
+  exchange_loss,            // gathers what tensor-parallel ranks tell each other of their logits (ops/cross_entropy.h)
+  loss,                     // of micro_batch, and its gradient
+  send_activation,          // output of a chunk, to the rank of the stage after
+  receive_gradient,         // gradient of a chunk's output, from the rank of the stage after
+  exchange_recompute,       // once more what exchange_forward did that backward needs and nobody kept
+  backward_input,           // of (micro_batch, segment)
+  exchange_backward_scale,  // the same in backward
+  exchange_backward,        // exchange_forward in reverse
+  backward_weight,          // of (micro_batch, segment)
+  send_gradient,            // gradient of a chunk's input, to the rank of the stage before
+  meet,                     // over `group`, moving nothing: over when the last of its ranks has come
+  reduce_gradients,         // of a bucket, over `group`
+  gradient_norm,   // squares of what this rank counts of every bucket, into the step's scalars: `loss` adds up the others
+  reduce_scalars,  // those, over the world
+  update,          // clip factor, optimizer
+  gather_weights,  // of a bucket, over the data group (ZeRO)
+  scale_weights,   // scales of a bucket's weights as FP8 operands (ops/quantize.h)
+  exchange_weight_scales,  // those, over the tensor group
+  quantize_weights,        // of a bucket, with these scales
 };
 
 // What is done between segment `segment` and the one before it, on this rank's rows of the residual stream
@@ -86,7 +92,8 @@ struct Chunk {
 
 struct Instruction {
   InstructionKind kind = InstructionKind::forward;
-  int stream = 0;  // index into Program::streams
+  model::PassPart part = model::PassPart::whole;  // of forward and backward_input
+  int stream = 0;                                 // index into Program::streams
   int micro_batch = -1, chunk = -1, segment = -1, bucket = -1;
   Group group = groups::replicas;       // of a collective
   Exchange exchange = {};               // of exchange_forward, exchange_recompute and exchange_backward
@@ -111,6 +118,7 @@ struct Program {
   std::vector<Instruction> instructions;
   std::vector<model::SegmentKind> segments;  // of the whole model
   bool several = false;                      // each segment is shared by several tensor-parallel ranks
+  bool fp8 = false;                          // products of attention and MLP read quantized weights
   int batch_slots = 1;
   // Sets of the buffers that live between a segment and the exchange beside it only (BufferKind::product, statistics,
   // norm_gradient). Passes take turns in a lane; passes that are under way at once each need their own.
@@ -138,6 +146,8 @@ enum class BufferKind {
   received_gradient,  // [chunk][slot]
   sent_gradient,      // [chunk][slot]
   weights,            // [bucket]
+  weight_scales,      // [bucket]: of those of attention and MLP as FP8 operands
+  quantized_weights,  // [bucket]: those operands
   gradients,          // whole gradients of a bucket, as backward_weight writes them: [Bucket::place]
   norm_gradients,     // those of the norms in it, as exchange_backward writes them
   gradient_sums,      // what reductions make of them: in the same memory, or under ZeRO-2 in shards elsewhere: [bucket]
@@ -169,6 +179,7 @@ BufferId norm_buffer(const Instruction& i);
 std::vector<BufferUse> buffer_uses(const Program& program, const Instruction& i, const std::vector<Bucket>& buckets);
 
 bool is_exchange(InstructionKind kind);
+bool is_scale_exchange(InstructionKind kind);
 
 // Whether instructions of this kind may be over one group or another, so that `group` tells two of them apart.
 bool names_group(InstructionKind kind);

@@ -58,7 +58,8 @@ std::set<WhichBatch> whole_backwards(const Program& program) {
 }
 
 bool communicates(const Instruction& i) {
-  return i.kind == InstructionKind::exchange_loss || (is_exchange(i.kind) && i.exchange.communicates());
+  return i.kind == InstructionKind::exchange_loss || (is_scale_exchange(i.kind) && i.segment >= 0) ||
+         (is_exchange(i.kind) && i.exchange.communicates());
 }
 
 // Of each exchange that communicates, whether there is anything to compute from where its input is there to where its result
@@ -107,7 +108,8 @@ std::vector<DrawnPass> passes_of(const Program& program, bool split) {
   }
   for (const auto& [n, is_hidden] : exchanges_of(program)) {
     const Instruction& i = program.at(n);
-    const bool backward = i.kind == InstructionKind::exchange_backward || i.kind == InstructionKind::exchange_recompute;
+    const bool backward = i.kind == InstructionKind::exchange_backward || i.kind == InstructionKind::exchange_recompute ||
+                          i.kind == InstructionKind::exchange_backward_scale;
     DrawnPass& pass = passes[known.at({backward ? 'B' : 'F', i.chunk, i.micro_batch})];
     ++pass.exchanges;
     if (!is_hidden) ++pass.exposed_exchanges;

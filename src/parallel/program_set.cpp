@@ -30,6 +30,9 @@ std::optional<Group> collective_group(const Instruction& instruction) {
     case InstructionKind::exchange_backward:
       return instruction.exchange.communicates() ? std::optional(instruction.group) : std::nullopt;
     case InstructionKind::exchange_loss:
+    case InstructionKind::exchange_forward_scale:
+    case InstructionKind::exchange_backward_scale:
+    case InstructionKind::exchange_weight_scales:
     case InstructionKind::meet:
     case InstructionKind::reduce_gradients:
     case InstructionKind::reduce_scalars:
@@ -44,7 +47,9 @@ std::optional<Group> collective_group(const Instruction& instruction) {
     case InstructionKind::backward_input:
     case InstructionKind::backward_weight:
     case InstructionKind::gradient_norm:
-    case InstructionKind::update: return std::nullopt;
+    case InstructionKind::update:
+    case InstructionKind::scale_weights:
+    case InstructionKind::quantize_weights: return std::nullopt;
   }
   return std::nullopt;
 }

@@ -23,6 +23,7 @@ struct ProgramSet {
   int zero = 0;
   bool sequence_parallel = false;
   bool recompute = false;  // norms are not kept for backward
+  bool fp8 = false;        // as Program::fp8
   Documents documents = Documents::joined;
   bool tied = false;     // the head uses the embedding's table
   bool training = true;  // false: evaluation, which is forward only

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "ops/op_context.h"
 #include "parallel/program_waits.h"
+#include "parallel/quantized_weights.h"
 
 namespace plait::parallel {
 namespace {
@@ -27,12 +28,22 @@ class LifetimeTable {
 
   bool has(const BufferId& buffer) const { return buffers_.contains(buffer); }
   // Ascending and apart; empty: always live. Anything never used would count as always live, so it is refused.
-  std::vector<Lifetime> of(const BufferId& buffer) const {
+  std::vector<Lifetime> of(const BufferId& buffer) const { return merged(buffer, &Buffer::lifetimes); }
+  // The same of what a segment's forward alone uses of its activations.
+  std::vector<Lifetime> of_forward(const BufferId& buffer) const { return merged(buffer, &Buffer::forwards); }
+
+ private:
+  struct Buffer {
+    std::vector<Lifetime> lifetimes, forwards;
+    bool always = false;
+  };
+
+  std::vector<Lifetime> merged(const BufferId& buffer, std::vector<Lifetime> Buffer::* of) const {
     const auto it = buffers_.find(buffer);
     require(it != buffers_.end(), "LifetimeTable: nothing in the program writes the " + to_string(buffer));
     if (it->second.always) return {};
     std::vector<Lifetime> merged;
-    for (const Lifetime& l : it->second.lifetimes) {
+    for (const Lifetime& l : it->second.*of) {
       if (!merged.empty() && l.first <= merged.back().last) {
         merged.back().last = std::max(merged.back().last, l.last);
       } else {
@@ -41,12 +52,6 @@ class LifetimeTable {
     }
     return merged;
   }
-
- private:
-  struct Buffer {
-    std::vector<Lifetime> lifetimes;
-    bool always = false;
-  };
 
   void add(const Program& program, const std::vector<Bucket>& buckets);
 
@@ -127,6 +132,12 @@ void LifetimeTable::add(const Program& program, const std::vector<Bucket>& bucke
         Lifetime& last = buffer.lifetimes.back();
         last = {std::min(last.first, used.first), std::max(last.last, used.last)};
       }
+      if (use.buffer.kind != BufferKind::activations || i.kind != InstructionKind::forward) continue;
+      if (new_here) {
+        buffer.forwards.push_back(used);
+      } else {
+        buffer.forwards.back().last = used.last;
+      }
     }
   }
   counted_ += static_cast<int>(spans.size());
@@ -157,6 +168,11 @@ class MemoryItems {
     add(gradients, "gradients", "gradients", plan_.gradient_type, {flat.whole_gradient_elements()});
     if (plan_.zero > 1) add(gradient_sums, "gradient_sums", "gradients", plan_.gradient_type, {flat.kept_gradient_elements()});
     if (plan_.separate_master) add(master, "master", "optimizer", plan_.master_type, state);
+    if (plan_.sizes.fp8) {
+      const QuantizedWeights quantized = parallel::quantized_weights(plan_.parameters, flat);
+      add(StateTensor::quantized_weights, "quantized_weights", "weights", quantized.bytes);
+      add(weight_scales, "weight_scales", "weights", DType::f32, {std::ssize(quantized.list), 2});
+    }
     add(exp_avg, "exp_avg", "optimizer", plan_.master_type, state);
     add(exp_avg_sq, "exp_avg_sq", "optimizer", plan_.master_type, state);
     add(adamw_table, "adamw_table", "constants", ops::adamw_table_bytes(flat.adamw_ranges()));
@@ -179,6 +195,8 @@ class MemoryItems {
           std::max(workspace, ops::workspace_bytes(plan_.device_kind, {attention, plan_.sizes.compute, plan_.deterministic}));
     }
     add(StateTensor::op_workspace, "op_workspace", "workspace", workspace);
+    if (plan_.sizes.fp8)
+      add(StateTensor::operand_workspace, "operand_workspace", "workspace", model::operand_workspace_bytes(plan_.sizes));
     if (plan_.train.several) {
       add(StateTensor::exchange_workspace, "exchange_workspace", "workspace",
           ops::norm_workspace_bytes(plan_.sizes.shape.hidden));
@@ -268,11 +286,14 @@ class MemoryItems {
   void activations_and_stash(const Chunk& c, int segment) {
     const bool received = segment == c.last_segment() && c.next_rank >= 0;
     const bool has_backward_input = model::has_norm(plan_.sizes.shape.kind(segment));
+    const bool in_parts = plan_.train.fp8 && plan_.train.several;  // forward leaves them to another instruction of its own
     for (const model::TensorSpec& spec : model::activation_specs(plan_.sizes, segment)) {
       const bool output = spec.role == model::TensorRole::output;
       for (int slot = 0; slot < c.activation_slots; ++slot) {
         const BufferId buffer{output ? BufferKind::output : BufferKind::activations, segment, slot};
-        if (spec.keep == model::Keep::scratch) {
+        if (spec.keep == model::Keep::scratch && in_parts) {
+          add(buffer, spec, name_of(segment, "slot", slot, spec.name), "scratch", table_.of_forward(buffer));
+        } else if (spec.keep == model::Keep::scratch) {
           scratch(buffer, spec, spec.name);
         } else {
           add(buffer, spec, name_of(segment, "slot", slot, spec.name), "activations", table_.of(buffer));

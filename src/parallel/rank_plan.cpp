@@ -13,7 +13,6 @@
 #include "parallel/rank_memory.h"
 
 namespace plait::parallel {
-namespace {
 
 DType compute_type(const Config& config, DeviceKind kind) {
   const std::string& name = config.precision.compute;
@@ -24,6 +23,8 @@ DType compute_type(const Config& config, DeviceKind kind) {
   }
   return type;
 }
+
+namespace {
 
 // comm.bucket_mb in bytes.
 std::int64_t bucket_bytes(const Config& config, const std::vector<model::Parameter>& parameters, DType gradient_type) {
@@ -128,6 +129,28 @@ std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan) {
 
 DType master_type(const Config& config) { return config.precision.compute == "fp64" ? DType::f64 : DType::f32; }
 
+namespace {
+
+// What GPUs multiply in FP8: bf16 tensors, rounded, of dims that are multiples of 16.
+void require_fp8_fits(const model::SegmentSizes& sizes, DeviceKind device_kind) {
+  if (!sizes.fp8 || device_kind != DeviceKind::cuda) return;
+  const auto refuse = [](const std::string& why) { throw ConfigError({{"precision.matmul", "fp8", "on GPUs " + why, "", 0}}); };
+  if (sizes.compute != DType::bf16) refuse("needs precision.compute=bf16");
+  const model::ModelShape s = sizes.shape.local(sizes.split.size);
+  const auto check = [&](std::int64_t dim, const char* what) {
+    if (dim % ops::fp8_multiple != 0)
+      refuse("needs multiples of " + std::to_string(ops::fp8_multiple) + ": a rank's " + what + " here are " +
+             std::to_string(dim));
+  };
+  check(s.hidden, "columns of the residual stream (model.hidden)");
+  check(s.qkv_dim(), "query, key and value columns (model.heads, kv_heads, head_dim)");
+  check(s.attention_dim(), "attention columns (model.heads, head_dim)");
+  check(s.ffn, "MLP columns (model.ffn)");
+  check(sizes.micro_batch.rows(), "tokens of a micro-batch (train.micro_batch, data.sequence_length)");
+}
+
+}  // namespace
+
 JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& layout, DeviceKind device_kind,
                        StageSplits* splits) {
   const std::int64_t micro_batch = config.train.micro_batch;
@@ -146,6 +169,9 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
   if (gradients == DType::bf16 && compute != DType::bf16) {
     throw ConfigError({{"precision.gradients", config.precision.gradients, "bf16 gradients need bf16 compute", "", 0}});
   }
+  if (config.precision.matmul == MatmulType::bf16 && compute != DType::bf16) {
+    throw ConfigError({{"precision.matmul", "bf16", "bf16 products need bf16 compute", "", 0}});
+  }
   const model::ModelShape shape =
       model::resolve_shape(config.model, vocab, config.data.sequence_length, layout.size(Axis::tensor));
   JobOutline job{
@@ -153,7 +179,8 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
                 .split = {0, layout.size(Axis::tensor), config.parallel.sequence_parallel && layout.size(Axis::tensor) > 1},
                 .micro_batch = {micro_batch, config.data.sequence_length, config.data.documents},
                 .compute = compute,
-                .recompute = config.parallel.recompute.value()},
+                .recompute = config.parallel.recompute.value(),
+                .fp8 = config.precision.matmul == MatmulType::fp8},
       .gradient_type = gradients,
       .master_type = master_type(config),
       .separate_master = true,
@@ -161,6 +188,7 @@ JobOutline outline_job(const Config& config, std::int64_t vocab, const Layout& l
       .micro_batches = static_cast<int>(config.train.global_batch / per_round),
       .schedule = {},
       .stages = {}};
+  require_fp8_fits(job.sizes, device_kind);
   if (job.sizes.split.sequence_parallel && job.sizes.micro_batch.rows() % layout.size(Axis::tensor) != 0) {
     throw ConfigError({{"parallel.tensor", std::to_string(layout.size(Axis::tensor)),
                         "must divide the tokens of a micro-batch, " + std::to_string(job.sizes.micro_batch.rows()) +
@@ -248,6 +276,7 @@ RankPlan make_rank_plan(const Config& config, const JobOutline& job, const Layou
                          .several = layout.size(Axis::tensor) > 1,
                          .sequence_parallel = sizes.split.sequence_parallel,
                          .recompute = sizes.recompute != model::Recompute::none,
+                         .fp8 = sizes.fp8,
                          .overlap = config.comm.overlap,
                          .documents = sizes.micro_batch.documents,
                          .tied_here = tied_here};
@@ -262,6 +291,8 @@ ExchangeChoice choose_exchanges(const Config& config) {
     return {*config.comm.exchanges, "comm.exchanges=" + to_string(*config.comm.exchanges) + " asks for it"};
   if (config.comm.exchanges_here == ExchangeWay::links)
     return {ExchangeWay::links, "comm.exchanges=auto takes them where NVLink joins every two GPUs of the one host"};
+  if (config.comm.peer_access == PeerAccessUse::off)
+    return {ExchangeWay::library, "comm.exchanges=auto takes it with comm.peer_access=off"};
   return {ExchangeWay::library, "comm.exchanges=auto takes it where not every two GPUs are joined by NVLink in one host"};
 }
 

@@ -98,6 +98,8 @@ std::vector<ReceivedBuffer> received_buffers(const RankPlan& plan);
 
 // Of master weights and moments, on any device; checkpoints hold them so.
 DType master_type(const Config& config);
+// What precision.compute says, or stands for on such a device. ConfigError where there is no such arithmetic.
+DType compute_type(const Config& config, DeviceKind kind);
 
 // How the segments are cut into the stages of `map`: as parallel.stages says, or by FLOPs. ConfigError if there are too few.
 std::vector<SegmentRange> stages_of(const Config& config, const model::ModelShape& shape, const StageMap& map,

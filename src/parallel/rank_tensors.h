@@ -23,8 +23,11 @@ enum class StateTensor {
   evaluation_sums,  // [2]: of losses, and of targets that do not count
   arrival,
   optimizer_state,
+  quantized_weights,  // FP8 operands: parallel/quantized_weights.h
+  weight_scales,      // [weights, 2]: ops::Quantized::scale of each
   rope_table,
   op_workspace,
+  operand_workspace,  // model::operand_workspace_bytes()
   exchange_workspace,
 };
 

@@ -13,7 +13,7 @@ constexpr int whole_program = -1;
 // What makes two instructions the same piece of work.
 auto identity(const Instruction& i) {
   const Group group = collective_group(i).value_or(groups::world);
-  return std::tuple(i.kind, group, i.micro_batch, i.chunk, i.segment, i.bucket, i.exchange.sum, i.exchange.norm,
+  return std::tuple(i.kind, i.part, group, i.micro_batch, i.chunk, i.segment, i.bucket, i.exchange.sum, i.exchange.norm,
                     i.exchange.gather);
 }
 
@@ -43,7 +43,14 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
       const model::SegmentKind kind = set.kind(segment);
       const bool first = segment == chunk.first_segment;
       needs_batch = needs_batch || reads_batch(kind, set.documents);
-      for_each_micro_batch({.kind = forward, .chunk = c, .segment = segment});
+      const bool parts = set.fp8 && set.several() && has_norm(kind) && has_output(kind);
+      const auto compute = [&](InstructionKind pass, InstructionKind scale) {
+        if (!parts) return for_each_micro_batch({.kind = pass, .chunk = c, .segment = segment});
+        for (const model::PassPart part : {model::PassPart::first, model::PassPart::last})
+          for_each_micro_batch({.kind = pass, .part = part, .chunk = c, .segment = segment});
+        for_each_micro_batch({.kind = scale, .chunk = c, .segment = segment, .group = groups::tensor});
+      };
+      compute(forward, exchange_forward_scale);
       if (set.training) for_each_micro_batch({.kind = backward_weight, .chunk = c, .segment = segment});
       if (!has_output(kind)) {
         if (set.several())
@@ -55,7 +62,7 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
       if (!set.training) continue;
       if (set.recompute && has_output(kind))
         exchange(exchange_recompute, segment, {.norm = true, .gather = set.sequence_parallel});
-      for_each_micro_batch({.kind = backward_input, .chunk = c, .segment = segment});
+      compute(backward_input, exchange_backward_scale);
       exchange(exchange_backward, segment,
                {.sum = set.several(), .norm = true, .gather = set.sequence_parallel && !(first && before)});
     }
@@ -75,6 +82,10 @@ std::vector<Instruction> expected_instructions(const ProgramSet& set, int rank) 
     buckets[static_cast<std::size_t>(b)].further().for_each(
         [&](Axis axis) { list.push_back({.kind = reduce_gradients, .bucket = b, .group = group_along(axis)}); });
     if (set.zero >= 1) list.push_back({.kind = gather_weights, .bucket = b, .group = groups::replicas});
+    if (!set.fp8 || !buckets[static_cast<std::size_t>(b)].products) continue;
+    list.push_back({.kind = scale_weights, .bucket = b});
+    if (set.several()) list.push_back({.kind = exchange_weight_scales, .bucket = b, .group = groups::tensor});
+    list.push_back({.kind = quantize_weights, .bucket = b});
   }
   list.push_back({.kind = gradient_norm});
   list.push_back({.kind = reduce_scalars, .group = groups::world});
@@ -95,6 +106,9 @@ bool may_run(const StreamSpec& stream, const Instruction& i, const Program& prog
     case exchange_forward:
     case exchange_recompute:
     case exchange_backward:
+    case exchange_forward_scale:
+    case exchange_backward_scale:
+    case exchange_weight_scales:
     case exchange_loss: return stream.role == StreamRole::compute || (program.several && stream.role == StreamRole::exchange);
     case load_batch: return stream.role == StreamRole::compute || stream.role == StreamRole::copy;
     case meet:
@@ -102,7 +116,9 @@ bool may_run(const StreamSpec& stream, const Instruction& i, const Program& prog
       if (i.group == groups::tensor) return stream.role == StreamRole::compute || stream.role == StreamRole::exchange;
       return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
     case reduce_scalars:
-    case gather_weights: return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
+    case gather_weights:
+    case scale_weights:
+    case quantize_weights: return stream.role == StreamRole::compute || stream.role == StreamRole::reduce;
     case send_activation: return stream == StreamSpec{StreamRole::send, program.chunk_of(i).next_rank};
     case send_gradient: return stream == StreamSpec{StreamRole::send, program.chunk_of(i).previous_rank};
     case receive_activation: return stream == StreamSpec{StreamRole::receive, program.chunk_of(i).previous_rank};
@@ -135,6 +151,8 @@ int slots_of(const Program& program, const BufferId& buffer) {
     case BufferKind::received_gradient: return of_chunk(&Chunk::gradient_in_slots);
     case BufferKind::sent_gradient: return of_chunk(&Chunk::gradient_out_slots);
     case BufferKind::weights:
+    case BufferKind::weight_scales:
+    case BufferKind::quantized_weights:
     case BufferKind::gradients:
     case BufferKind::norm_gradients:
     case BufferKind::gradient_sums:
@@ -240,12 +258,13 @@ class RankStructure {
   template <typename Report>
   void check_fields(const Instruction& i, const Report& problem) {
     const bool forward = i.kind == InstructionKind::forward, weight = i.kind == InstructionKind::backward_weight;
+    const bool begins = i.part != model::PassPart::last;
     if (i.segment < 0) return;
     const model::SegmentKind kind = i.segment < set_.segment_count() ? set_.kind(i.segment) : model::SegmentKind::head;
     const bool tokens = reads_tokens(kind) && (forward || weight);
     const bool targets = i.kind == InstructionKind::loss || (reads_targets(kind) && forward && set_.several());
     const bool starts = kind == model::SegmentKind::attention && set_.documents == Documents::separate &&
-                        (forward || i.kind == InstructionKind::backward_input);
+                        (forward || i.kind == InstructionKind::backward_input) && begins;
     if ((tokens || targets || starts) && i.batch_slot < 0) problem("has no batch");
     const bool backward = weight || i.kind == InstructionKind::backward_input || i.kind == InstructionKind::exchange_backward;
     if (backward || i.kind == InstructionKind::exchange_recompute) check_norm(i, problem);

@@ -31,6 +31,8 @@ bool is_per_micro_batch(BufferKind kind) {
     case BufferKind::received_gradient:
     case BufferKind::sent_gradient: return true;
     case BufferKind::weights:
+    case BufferKind::weight_scales:
+    case BufferKind::quantized_weights:
     case BufferKind::gradients:
     case BufferKind::norm_gradients:
     case BufferKind::gradient_sums:
@@ -58,6 +60,10 @@ struct BucketState {
   AxisSet summed;      // over further axes than the data axis
   int updates = 0;     // in its weights
   bool whole = true;   // its weights: false after an update of this rank's shard
+  // As FP8 operands: updates that were in the weights whose scales were found last, and that were quantized last; whether ranks
+  // that share the weights have told each other the scales.
+  int scaled = 0, quantized = 0;
+  bool scales_shared = true;
 };
 
 class SymbolicRank {
@@ -103,7 +109,9 @@ class SymbolicRank {
   void execute(const Instruction& i) {
     for (const BufferUse& use : buffer_uses(program_, i, buckets_)) {
       if (use.buffer.kind == BufferKind::weights) {
-        if (!use.writes) read_weights(use.buffer.index);
+        if (!use.writes && i.segment >= 0) read_weights(use.buffer.index);
+      } else if (use.buffer.kind == BufferKind::quantized_weights) {
+        if (!use.writes) read_quantized(use.buffer.index);
       } else if (is_per_micro_batch(use.buffer.kind)) {
         if (const auto wanted = needed(i, use.buffer)) read(use.buffer, *wanted);
         if (const auto value = produced(i, use.buffer)) memory_[use.buffer] = *value;
@@ -132,6 +140,11 @@ class SymbolicRank {
         return;
       case InstructionKind::update: return update();
       case InstructionKind::gather_weights: return gather(i.bucket);
+      case InstructionKind::exchange_forward_scale:
+      case InstructionKind::exchange_backward_scale: return;
+      case InstructionKind::scale_weights: return scale(i.bucket);
+      case InstructionKind::exchange_weight_scales: return share_scales(i.bucket);
+      case InstructionKind::quantize_weights: return quantize(i.bucket);
       case InstructionKind::receive_activation:
       case InstructionKind::send_activation:
       case InstructionKind::receive_gradient:
@@ -146,7 +159,9 @@ class SymbolicRank {
   // Whether the instruction completes what is in the buffer.
   bool completes(const Instruction& i, const BufferId& buffer) const {
     switch (i.kind) {
-      case InstructionKind::exchange_loss: return true;
+      case InstructionKind::exchange_loss:
+      case InstructionKind::exchange_forward_scale:
+      case InstructionKind::exchange_backward_scale: return true;
       case InstructionKind::loss: return buffer.kind == BufferKind::activations;
       case InstructionKind::exchange_backward: return !i.exchange.norm;
       default: return false;
@@ -164,9 +179,12 @@ class SymbolicRank {
         if (i.exchange.norm && buffer == norm_buffer(i)) return true;
         return i.exchange.sum && buffer == BufferId{BufferKind::output, i.segment - 1, i.slot};
       case InstructionKind::forward:
-        return buffer.kind == BufferKind::activations || buffer.kind == BufferKind::product ||
-               buffer.kind == BufferKind::statistics || buffer == BufferId{BufferKind::output, i.segment, i.slot};
-      case InstructionKind::backward_input: return buffer.kind == BufferKind::stash || buffer.kind == BufferKind::norm_gradient;
+        return (buffer.kind == BufferKind::activations && i.part != model::PassPart::last) ||
+               buffer.kind == BufferKind::product || buffer.kind == BufferKind::statistics ||
+               buffer == BufferId{BufferKind::output, i.segment, i.slot};
+      case InstructionKind::backward_input:
+        return (buffer.kind == BufferKind::stash && i.part != model::PassPart::last) ||
+               buffer.kind == BufferKind::norm_gradient;
       case InstructionKind::exchange_backward: return i.exchange.norm && buffer == input_gradient_buffer(program_, i);
       default: return false;
     }
@@ -177,7 +195,8 @@ class SymbolicRank {
     if (completes(i, buffer)) return value;
     if (!produces(i, buffer)) return std::nullopt;
     const bool logits = i.kind == InstructionKind::forward && !has_output(program_.kind(i.segment));
-    value.complete = !logits && !(i.kind == InstructionKind::receive_gradient && set_.sequence_parallel);
+    const bool unscaled = i.part == model::PassPart::first;  // other ranks' parts may have a larger scale
+    value.complete = !logits && !unscaled && !(i.kind == InstructionKind::receive_gradient && set_.sequence_parallel);
     return value;
   }
 
@@ -241,6 +260,13 @@ class SymbolicRank {
       problem("reads " + name() +
               ", of which other ranks' shards are from before the update: no gather_weights has brought them");
     }
+  }
+
+  void read_quantized(int bucket) {
+    const BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    if (s.quantized == s.updates) return;
+    problem("reads the quantized weights of bucket " + std::to_string(bucket) +
+            ", which are from before the update: no quantize_weights has followed it");
   }
 
   // `name`: a function, as names are needed for problems only.
@@ -353,6 +379,27 @@ class SymbolicRank {
     BucketState& s = states_[static_cast<std::size_t>(bucket)];
     if (s.updates <= step_) problem("runs before the update of its step");
     s.whole = true;
+  }
+
+  void scale(int bucket) {
+    BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    if (s.updates <= step_) return problem("runs before the update of its step");
+    if (!s.whole) return problem("runs before gather_weights has brought other ranks' shards of the bucket");
+    s.scaled = s.updates;
+    s.scales_shared = !set_.several();
+  }
+
+  void share_scales(int bucket) {
+    BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    if (s.scaled <= step_) problem("runs before the scale_weights of its step");
+    s.scales_shared = true;
+  }
+
+  void quantize(int bucket) {
+    BucketState& s = states_[static_cast<std::size_t>(bucket)];
+    if (s.scaled <= step_) return problem("runs before the scale_weights of its step");
+    if (!s.scales_shared) return problem("has a scale that the ranks that share the weights have not agreed on");
+    s.quantized = s.updates;
   }
 
   const ProgramSet& set_;
