@@ -55,6 +55,11 @@ Issue InstructionBinder::bind(const Program& program, const Instruction& i, Stre
     case gather_weights:
       return always([&group = groups_.of(i.group), s, own = buffers_.own_weights(i.bucket),
                      all = buffers_.bucket_weights(i.bucket)] { group.all_gather(s, own, all); });
+    case exchange_forward_scale: return share_scales(i, buffers_.forward_activations(i).scales, s);
+    case exchange_backward_scale: return share_scales(i, buffers_.gradients_of(program, i).scales, s);
+    case exchange_weight_scales: return share_scales(i, buffers_.weight_scales(i.bucket), s);
+    case scale_weights: return InstructionBinder::scale_weights(i, s);
+    case quantize_weights: return InstructionBinder::quantize_weights(i, s);
   }
   throw InternalError("InstructionBinder: unknown instruction kind");
 }
@@ -106,7 +111,9 @@ Issue InstructionBinder::forward(const Program& program, const Instruction& i, S
   const model::SegmentKind kind = program.kind(i.segment);
   const bool has_residual = !program.several && has_norm(kind) && has_output(kind);
   call->args = {.segment = i.segment,
+                .part = i.part,
                 .weights = weights(i.segment),
+                .quantized = quantized(i.segment),
                 .batch = batch(i),
                 .norm_out = buffers_.norm(i).out,
                 .residual = has_residual ? buffers_.own_rows(input_buffer(program, i, i.segment)) : View(),
@@ -152,7 +159,9 @@ Issue InstructionBinder::backward(const Program& program, const Instruction& i, 
   };
   const auto call = std::make_shared<Call>(Call{buffers_.backward_activations(i), buffers_.gradients_of(program, i), {}});
   call->args = {.segment = i.segment,
+                .part = i.part,
                 .weights = weights(i.segment),
+                .quantized = quantized(i.segment),
                 .weight_gradients = weight_gradients(i.segment),
                 .batch = batch(i),
                 .norm_out = buffers_.norm(i).out,
@@ -262,6 +271,22 @@ Issue InstructionBinder::gradient_norm(StreamRef s) const {
       ops::sum_of_squares(s, context_, buffers_.norm_ranges[r], squares, r > 0);
     }
     if (!counts_loss) s.zero(losses.data, losses.bytes());  // what is there are the last step's sums
+  });
+}
+
+Issue InstructionBinder::share_scales(const Instruction& i, View scales, StreamRef s) const {
+  return always([&group = groups_.of(i.group), s, scales] { group.all_reduce(s, scales, comm::Reduction::max); });
+}
+
+Issue InstructionBinder::scale_weights(const Instruction& i, StreamRef s) const {
+  return always([s, &list = buffers_.quantized_weights(i.bucket)] {
+    for (const RankBuffers::QuantizedWeight& w : list) ops::find_scale(s, w.weight, w.quantized.scale);
+  });
+}
+
+Issue InstructionBinder::quantize_weights(const Instruction& i, StreamRef s) const {
+  return always([s, &list = buffers_.quantized_weights(i.bucket)] {
+    for (const RankBuffers::QuantizedWeight& w : list) ops::quantize(s, w.weight, w.quantized);
   });
 }
 

@@ -35,6 +35,9 @@ class InstructionBinder {
   const model::SegmentParameters* weights(int segment) const {
     return &buffers_.segment_weights[static_cast<std::size_t>(segment)];
   }
+  const model::QuantizedParameters& quantized(int segment) const {
+    return buffers_.segment_quantized[static_cast<std::size_t>(segment)];
+  }
   const model::SegmentParameters* weight_gradients(int segment) const {
     return &buffers_.segment_gradients[static_cast<std::size_t>(segment)];
   }
@@ -55,6 +58,10 @@ class InstructionBinder {
   Issue reduce_gradients(const Instruction& i, StreamRef s) const;
   Issue gradient_norm(StreamRef s) const;
   Issue update(StreamRef s) const;
+  Issue scale_weights(const Instruction& i, StreamRef s) const;
+  Issue quantize_weights(const Instruction& i, StreamRef s) const;
+  // The largest of the group's, element by element: of scales, those of the tensors whose parts the ranks have.
+  Issue share_scales(const Instruction& i, View scales, StreamRef s) const;
 
   const parallel::RankPlan& plan_;
   const RankBuffers& buffers_;

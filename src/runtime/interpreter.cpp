@@ -23,7 +23,9 @@ constexpr int step_slots = Interpreter::results_in_flight + 1;
 bool follows_micro_batches(parallel::InstructionKind kind) {
   return kind == parallel::InstructionKind::meet || kind == parallel::InstructionKind::reduce_gradients ||
          kind == parallel::InstructionKind::gradient_norm || kind == parallel::InstructionKind::reduce_scalars ||
-         kind == parallel::InstructionKind::update || kind == parallel::InstructionKind::gather_weights;
+         kind == parallel::InstructionKind::update || kind == parallel::InstructionKind::gather_weights ||
+         kind == parallel::InstructionKind::scale_weights || kind == parallel::InstructionKind::exchange_weight_scales ||
+         kind == parallel::InstructionKind::quantize_weights;
 }
 
 }  // namespace
@@ -58,7 +60,7 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
       std::all_of(groups_.incoming.begin(), groups_.incoming.end(), [](const auto& l) { return l.second->announces(); });
   recorder_.emplace(plan_.train, plan_.layout, plan_.rank, device, step_slots, announce);
   fill_constants();
-  transformer_.emplace(plan_.sizes, buffers_.rope_table);
+  transformer_.emplace(plan_.sizes, buffers_.rope_table, buffers_.operand_workspace);
   binder_.emplace(plan_, buffers_, groups_, *transformer_, *context_);
   train_ = bind(plan_.train);
   evaluate_ = bind(plan_.evaluate);
@@ -77,14 +79,14 @@ Interpreter::BoundProgram Interpreter::bind(const parallel::Program& program) {
     bound.instructions.push_back({.stream = s,
                                   .waits = {},
                                   .issue = binder_->bind(program, instruction, s),
-                                  .done = {},
+                                  .done = Event(memory_.device()),
                                   .name = to_string(instruction)});
   }
   for (std::size_t n = 0; n < program.instructions.size(); ++n) {
     for (const int awaited : program.instructions[n].waits) {
-      std::optional<Event>& done = bound.instructions[static_cast<std::size_t>(awaited)].done;
-      if (!done) done.emplace(memory_.device());
-      bound.instructions[n].waits.push_back(&*done);
+      BoundInstruction& other = bound.instructions[static_cast<std::size_t>(awaited)];
+      other.is_awaited = true;
+      bound.instructions[n].waits.push_back(&other.done);
     }
   }
   return bound;
@@ -197,6 +199,14 @@ void Interpreter::publish_weights() {
         groups_.of(parallel::groups::replicas).all_gather(s, own, buffers_.bucket_weights(static_cast<int>(b)));
     }
   }
+  for (std::size_t b = 0; b < plan_.flat.buckets().size(); ++b) {
+    const std::vector<RankBuffers::QuantizedWeight>& weights = buffers_.quantized_weights(static_cast<int>(b));
+    if (weights.empty()) continue;
+    for (const RankBuffers::QuantizedWeight& w : weights) ops::find_scale(s, w.weight, w.quantized.scale);
+    if (plan_.train.several)
+      groups_.of(parallel::groups::tensor).all_reduce(s, buffers_.weight_scales(static_cast<int>(b)), comm::Reduction::max);
+    for (const RankBuffers::QuantizedWeight& w : weights) ops::quantize(s, w.weight, w.quantized);
+  }
   synchronize();
 }
 
@@ -225,14 +235,16 @@ void Interpreter::execute(BoundProgram& bound, const StepInputs& inputs, IssueOb
       if (done) observer.waiting(n, s);
       for (const Event* awaited : instruction.waits) s.wait(*awaited);
       if (!done) {  // others rely on what it would have waited for
-        if (instruction.done) s.record(*instruction.done);
+        if (instruction.is_awaited) s.record(instruction.done);
         continue;
       }
       observer.started(n, s);
       instruction.issue(inputs, observer.ready(n));
-      observer.done(n, s);
-      if (instruction.done) s.record(*instruction.done);
-      if (!part) board_.enqueued(s, program, n);
+      const bool observed = observer.observes_end(n), shown = !part && board_.shows(n);
+      if (instruction.is_awaited || observed || shown) s.record(instruction.done);
+      const StreamRef aside = observed || shown ? s.aside(instruction.done) : s;
+      if (observed) observer.done(n, aside);
+      if (!part) board_.enqueued(aside, program, n);
     }
   });
 }
@@ -294,6 +306,7 @@ std::vector<float> Interpreter::synchronize_profile(BatchSource& batches, const 
   struct Times final : IssueObserver {
     std::vector<std::pair<Event, Event>> events;
     void started(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].first); }
+    bool observes_end(int) const override { return true; }
     void done(int n, StreamRef s) override { s.record(events[static_cast<std::size_t>(n)].second); }
   } times;
   for (std::size_t n = 0; n < count; ++n) {
@@ -394,6 +407,7 @@ void Interpreter::synchronize_step(BatchSource& batches, const StepObserver& obs
   synchronize();
   struct AfterEach final : IssueObserver {
     std::function<void(int, StreamRef)> look;
+    bool observes_end(int) const override { return true; }
     void done(int n, StreamRef s) override { look(n, s); }
   } after_each;
   after_each.look = [&](int n, StreamRef s) {

@@ -147,8 +147,9 @@ class Interpreter {
     StreamRef stream;
     std::vector<const Event*> waits;  // `done` of others
     Issue issue;
-    std::optional<Event> done;  // where another stream waits for it
-    std::string name;           // for profilers
+    Event done;
+    bool is_awaited = false;  // by another stream
+    std::string name = {};    // for profilers
   };
   struct BoundProgram {
     const parallel::Program* program = nullptr;

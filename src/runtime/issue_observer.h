@@ -12,7 +12,9 @@ class IssueObserver {
   virtual ~IssueObserver() = default;
   virtual void waiting(int instruction, StreamRef stream);
   virtual void started(int instruction, StreamRef stream);
-  virtual void done(int instruction, StreamRef stream);
+  // Called where observes_end says so, with the stream's companion (StreamRef::aside), which runs behind the instruction.
+  virtual void done(int instruction, StreamRef aside);
+  virtual bool observes_end(int instruction) const;
   // Of a receive: the event to record when its sender is ready. nullptr: none.
   virtual Event* ready(int instruction);
 };
@@ -20,6 +22,7 @@ class IssueObserver {
 inline void IssueObserver::waiting(int, StreamRef) {}
 inline void IssueObserver::started(int, StreamRef) {}
 inline void IssueObserver::done(int, StreamRef) {}
+inline bool IssueObserver::observes_end(int) const { return false; }
 inline Event* IssueObserver::ready(int) { return nullptr; }
 
 }  // namespace plait::runtime

@@ -71,7 +71,7 @@ void ProgressBoard::begin(const parallel::Program& program) {
   shown_ = shown_instructions(program);
 }
 
-void ProgressBoard::enqueued(StreamRef stream, const parallel::Program& program, int instruction) {
+void ProgressBoard::enqueued(StreamRef aside, const parallel::Program& program, int instruction) {
   std::uint32_t value = 0;
   std::uint32_t* place = nullptr;
   bool shown = true;
@@ -83,11 +83,10 @@ void ProgressBoard::enqueued(StreamRef stream, const parallel::Program& program,
     shown = shown_[static_cast<std::size_t>(instruction)];
     next_ = instruction + 1 < static_cast<int>(program.instructions.size()) ? instruction + 1 : -1;
   }
-  if (stream.device().is_cuda()) {
-    if (shown) stream.write_value(place, value);
+  if (aside.device().is_cuda()) {
+    if (shown) aside.write_value(place, value);
   } else {
-    stream.enqueue_host(
-        [place, value] { write_counter(place, value); });  // a task, so that it is dropped after one that failed
+    aside.enqueue_host([place, value] { write_counter(place, value); });  // a task, so that it is dropped after one that failed
   }
 }
 

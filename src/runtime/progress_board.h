@@ -44,7 +44,9 @@ class ProgressBoard {
   // another program than the one before begins only when all streams are drained. Programs outlive the board.
   // On the host device, a stream stops on the board at the task that failed, and so shows it.
   void begin(const parallel::Program& program);
-  void enqueued(StreamRef stream, const parallel::Program& program, int instruction);
+  // `aside`: where shows() says so the companion of its stream, which runs behind it; else any stream of the device.
+  void enqueued(StreamRef aside, const parallel::Program& program, int instruction);
+  bool shows(int instruction) const { return shown_[static_cast<std::size_t>(instruction)]; }  // of the program that has begun
 
   // From any thread.
   struct Reading {

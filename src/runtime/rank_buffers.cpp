@@ -4,13 +4,10 @@
 
 #include "core/error.h"
 #include "ops/adamw.h"
+#include "parallel/quantized_weights.h"
 
 namespace plait::runtime {
 namespace {
-
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + parallel::MemoryPlan::alignment - 1) / parallel::MemoryPlan::alignment * parallel::MemoryPlan::alignment;
-}
 
 // What there is of a segment in a slot; empty where it has none of that.
 template <typename Tensors>
@@ -48,8 +45,11 @@ View& RankBuffers::member(parallel::StateTensor which) {
     case StateTensor::evaluation_sums: return evaluation_sums;
     case StateTensor::arrival: return arrival;
     case StateTensor::optimizer_state: return optimizer_state;
+    case StateTensor::quantized_weights: return quantized_;
+    case StateTensor::weight_scales: return weight_scales_;
     case StateTensor::rope_table: return rope_table;
     case StateTensor::op_workspace: return workspace;
+    case StateTensor::operand_workspace: return operand_workspace;
     case StateTensor::exchange_workspace: return exchange_workspace;
   }
   throw InternalError("RankBuffers: unknown state");
@@ -69,6 +69,19 @@ void RankBuffers::bind_state() {
   }
   segment_weights = model::bind_parameters(plan_.sizes.shape, plan_.parameters, weight_views);
   segment_gradients = model::bind_parameters(plan_.sizes.shape, plan_.parameters, gradient_views);
+  std::vector<ops::Quantized> quantized(plan_.parameters.size());
+  bucket_quantized_.resize(flat.buckets().size());
+  if (quantized_) {
+    auto* const memory = static_cast<std::byte*>(quantized_.data);
+    for (const parallel::QuantizedWeight& at : parallel::quantized_weights(plan_.parameters, flat).list) {
+      const Shape& shape = plan_.parameters[at.parameter].shape;
+      quantized[at.parameter] = {.values = View(memory + at.values, DType::e4m3, shape),
+                                 .transposed = View(memory + at.transposed, DType::e4m3, {shape[1], shape[0]}),
+                                 .scale = weight_scales_.rows(at.scale, 1).reshaped({2})};
+      bucket_quantized_[flat.bucket_of(at.parameter)].push_back({weight_views[at.parameter], quantized[at.parameter]});
+    }
+  }
+  segment_quantized = model::bind_quantized(plan_.sizes.shape, plan_.parameters, quantized);
 }
 
 void RankBuffers::bind_messages(DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places) {
@@ -76,7 +89,8 @@ void RankBuffers::bind_messages(DeviceMemory& memory, const std::map<parallel::B
   for (const parallel::ReceivedBuffer& received : parallel::received_buffers(plan_)) {
     const auto place = places.find(received.buffer);
     std::byte* data = place != places.end() ? place->second : nullptr;
-    const std::size_t bytes = aligned(static_cast<std::size_t>(received.shape.elements()) * size_of(type));
+    const std::size_t bytes =
+        parallel::MemoryPlan::aligned(static_cast<std::size_t>(received.shape.elements()) * size_of(type));
     if (data) {
       linked_bytes_ += bytes;
     } else {
@@ -141,6 +155,12 @@ void RankBuffers::bind_buffers() {
       default: throw InternalError("RankBuffers: the arena has no " + to_string(buffer));
     }
   }
+}
+
+View RankBuffers::weight_scales(int bucket) const {
+  const std::vector<QuantizedWeight>& of = quantized_weights(bucket);
+  require(!of.empty(), "RankBuffers: the bucket has no quantized weights");
+  return {of.front().quantized.scale.data, DType::f32, {std::ssize(of), 2}};  // one behind the other, as a bucket's are
 }
 
 model::SegmentActivations RankBuffers::forward_activations(const parallel::Instruction& i) const {

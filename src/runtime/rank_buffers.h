@@ -17,11 +17,23 @@ class RankBuffers {
   RankBuffers(const parallel::RankPlan& plan, DeviceMemory& memory, const std::map<parallel::BufferId, std::byte*>& places);
 
   View weights, gradients, kept_gradients, master, exp_avg, exp_avg_sq;  // flat: parallel/flat_layout.h
-  View adamw_table, scalars, evaluation_sums, arrival, optimizer_state, rope_table, workspace, exchange_workspace;
+  View adamw_table, scalars, evaluation_sums, arrival, optimizer_state, rope_table, workspace, operand_workspace,
+      exchange_workspace;
   std::vector<View> norm_ranges;      // FlatLayout::norm_ranges of kept_gradients
   std::vector<model::Batch> batches;  // [slot]
   // [segment of the model]; empty for other ranks' segments.
   std::vector<model::SegmentParameters> segment_weights, segment_gradients;
+  std::vector<model::QuantizedParameters> segment_quantized;
+
+  // The weights of a bucket that are FP8 operands too, [out, in], and where those are; none without FP8.
+  struct QuantizedWeight {
+    View weight;
+    ops::Quantized quantized;
+  };
+  const std::vector<QuantizedWeight>& quantized_weights(int bucket) const {
+    return bucket_quantized_[static_cast<std::size_t>(bucket)];
+  }
+  View weight_scales(int bucket) const;  // of all of these together
 
   // Tensors of a segment's instruction.
   model::SegmentActivations forward_activations(const parallel::Instruction& i) const;
@@ -66,6 +78,8 @@ class RankBuffers {
   void bind_buffers();
 
   const parallel::RankPlan& plan_;
+  View quantized_, weight_scales_;
+  std::vector<std::vector<QuantizedWeight>> bucket_quantized_;  // in the order of the flat buffers
   Buffer arena_;
   std::vector<Buffer> received_;
   std::size_t linked_bytes_ = 0;

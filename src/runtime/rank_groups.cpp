@@ -47,6 +47,7 @@ class GroupsBuilder {
                                .message_bytes = plan_.sizes.own_residual_bytes(),
                                .transport = transport_between(plan_.layout.moved(plan_.rank, Axis::pipeline, from),
                                                               plan_.layout.moved(plan_.rank, Axis::pipeline, to)),
+                               .peer_access = options_.peer_access,
                                .mover = options_.mover,
                                .places = {},
                                .timeout = options_.timeout,
@@ -85,7 +86,8 @@ class GroupsBuilder {
                   .host_interface = options_.host_interface},
         .members = members,
         .slice_bytes = plan_.exchange_slice_bytes(),
-        .transport = [this](int from, int to) { return transport_between(from, to); }};
+        .transport = [this](int from, int to) { return transport_between(from, to); },
+        .peer_access = options_.peer_access};
     spec.make_link = options_.make_link;
     return std::make_shared<comm::p2p::LinkCommunicator>(spec, store_);
   }

@@ -37,6 +37,8 @@ struct GroupOptions {
   std::optional<Transport> transport;                             // of links; nothing: the best that works, pair by pair
   std::map<std::pair<int, int>, Transport> pair_transports = {};  // of links between these ranks instead, either way
   std::optional<Mover> mover;
+  PeerAccessUse peer_access = PeerAccessUse::automatic;
+  RequiredPath require = RequiredPath::none;  // for whoever checks what was made (group_paths.h)
   // Groups are called by what they are for and their first rank, "tensor.0"; links by their ends, "link.0.1".
   comm::CommunicatorMaker make_communicator = comm::make_communicator;
   comm::p2p::LinkMaker make_link = comm::p2p::make_link;

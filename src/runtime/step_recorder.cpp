@@ -19,7 +19,7 @@ double milliseconds(const Event& from, const Event& to) { return static_cast<dou
 
 StepRecorder::StepRecorder(const parallel::Program& program, const parallel::Layout& layout, int rank, Device device, int slots,
                            bool links_announce)
-    : program_(program), maker_(program, layout, rank), device_(device) {
+    : program_(program), maker_(program, layout, rank), device_(device), passing_(device) {
   for (int s = 0; s < slots; ++s) {
     slots_.push_back({.begin = Event(device, EventTiming::on), .end = Event(device, EventTiming::on), .times = {}});
     std::vector<Times>& times = slots_.back().times;
@@ -27,13 +27,14 @@ StepRecorder::StepRecorder(const parallel::Program& program, const parallel::Lay
     const auto always = [&](std::optional<Timed>& timed) {
       if (!timed) timed = Timed{Event(device, EventTiming::on), true};
     };
-    for (const int n : maker_.waits()) {
-      always(times[static_cast<std::size_t>(n)].waiting);
-      always(times[static_cast<std::size_t>(n)].started);
-    }
+    const auto time_begin = [&](int n) {
+      for (const int awaited : program.at(n).waits) always(times[static_cast<std::size_t>(awaited)].done);
+      always(times[static_cast<std::size_t>(maker_.before(n))].done);
+    };
+    for (const int n : maker_.waits()) time_begin(n);
     for (const int n : maker_.communication()) {
+      time_begin(n);
       Times& t = times[static_cast<std::size_t>(n)];
-      always(t.started);
       always(t.done);
       if (links_announce && parallel::is_receive(program.at(n).kind)) always(t.ready);
     }
@@ -55,24 +56,34 @@ void StepRecorder::begin(std::int64_t step, StreamRef compute, Detail detail) {
   current_->step = step;
   current_->detail = detail;
   if (detail == Detail::everything) make_all_events(*current_);
-  compute.record(current_->begin);
+  record(current_->begin, compute);
 }
 
-void StepRecorder::record(std::optional<Timed>& timed, StreamRef stream) {
-  if (!timed || current_->detail == Detail::ends) return;
-  if (timed->always || current_->detail == Detail::everything) stream.record(timed->event);
+bool StepRecorder::is_recorded(const std::optional<Timed>& timed) const {
+  return timed && (current_->detail == Detail::everything || (timed->always && current_->detail == Detail::ledger));
+}
+
+void StepRecorder::record(Event& timed, StreamRef stream) {
+  stream.record(passing_);
+  stream.aside(passing_).record(timed);
 }
 
 void StepRecorder::waiting(int instruction, StreamRef stream) {
-  record(current_->times[static_cast<std::size_t>(instruction)].waiting, stream);
+  std::optional<Timed>& waiting = current_->times[static_cast<std::size_t>(instruction)].waiting;
+  if (is_recorded(waiting)) record(waiting->event, stream);
 }
 
 void StepRecorder::started(int instruction, StreamRef stream) {
-  record(current_->times[static_cast<std::size_t>(instruction)].started, stream);
+  std::optional<Timed>& started = current_->times[static_cast<std::size_t>(instruction)].started;
+  if (is_recorded(started)) record(started->event, stream);
 }
 
-void StepRecorder::done(int instruction, StreamRef stream) {
-  record(current_->times[static_cast<std::size_t>(instruction)].done, stream);
+bool StepRecorder::observes_end(int instruction) const {
+  return is_recorded(current_->times[static_cast<std::size_t>(instruction)].done);
+}
+
+void StepRecorder::done(int instruction, StreamRef aside) {
+  aside.record(current_->times[static_cast<std::size_t>(instruction)].done->event);
 }
 
 Event* StepRecorder::ready(int instruction) {
@@ -81,21 +92,73 @@ Event* StepRecorder::ready(int instruction) {
 }
 
 void StepRecorder::end(StreamRef compute) {
-  compute.record(current_->end);
+  record(current_->end, compute);
   current_ = nullptr;
 }
 
 bool StepRecorder::is_complete(std::int64_t step) const { return slot_of(step).end.is_complete(); }
 void StepRecorder::synchronize(std::int64_t step) const { slot_of(step).end.synchronize(); }
 
-parallel::CommunicationTimes StepRecorder::read(const Slot& slot, int instruction) const {
-  const Times& t = slot.times[static_cast<std::size_t>(instruction)];
-  parallel::CommunicationTimes run{not_yet, not_yet, std::nullopt};
-  // The end of the step is that of its compute stream; others may have something left to do.
-  if (t.done->event.is_complete()) run.end = milliseconds(slot.begin, t.done->event);
-  const bool over = run.end < not_yet;
-  if (over || t.started->event.is_complete()) run.begin = std::min(milliseconds(slot.begin, t.started->event), run.end);
-  if (t.ready && (over || t.ready->event.is_complete())) run.ready = milliseconds(slot.begin, t.ready->event);
+void StepRecorder::Timeline::shift(double milliseconds) {
+  for (std::vector<double>* times : {&reached, &begin, &end}) {
+    for (double& time : *times) time += milliseconds;
+  }
+}
+
+StepRecorder::Timeline StepRecorder::read_timeline(const Slot& slot, const Timeline& before) const {
+  const std::size_t count = program_.instructions.size();
+  const double step_end = milliseconds(slot.begin, slot.end);
+  // That is the end of the compute stream; others may have something left to do, but for what that one waited for, whose times
+  // are taken at any moment. Where an event is complete, so are those before it on its stream.
+  for (const int n : maker_.waits()) {
+    for (const int awaited : program_.at(n).waits) {
+      if (awaited < n) slot.times[static_cast<std::size_t>(awaited)].done->event.synchronize();
+    }
+  }
+  std::vector<double> taken(count, not_yet);
+  std::vector<bool> over(program_.streams.size(), false);
+  for (std::size_t n = count; n-- > 0;) {
+    const std::optional<Timed>& done = slot.times[n].done;
+    if (!done) continue;
+    const auto stream = static_cast<std::size_t>(program_.instructions[n].stream);
+    if (!over[stream]) over[stream] = done->event.is_complete();
+    if (over[stream]) taken[n] = milliseconds(slot.begin, done->event);
+  }
+
+  // Times are taken a little late, some later than others, so each is put behind what it cannot have come before.
+  Timeline timeline;
+  std::vector<std::optional<double>> free(program_.streams.size());
+  for (std::size_t n = 0; n < count; ++n) {
+    const parallel::Instruction& i = program_.instructions[n];
+    const bool computes = program_.stream_of(i).role == parallel::StreamRole::compute;
+    const double latest = computes ? step_end : not_yet;
+    std::optional<double>& stream = free[static_cast<std::size_t>(i.stream)];
+    if (!stream) {
+      const auto last = static_cast<std::size_t>(maker_.before(static_cast<int>(n)));
+      stream = !computes && before.is_known() ? before.end[last] : 0;
+    }
+    double begin = *stream;
+    for (const int awaited : i.waits) {
+      const auto a = static_cast<std::size_t>(awaited);
+      if (a < n)
+        begin = std::max(begin, timeline.end[a]);
+      else if (before.is_known())
+        begin = std::max(begin, before.end[a]);
+    }
+    begin = std::min(begin, latest);
+    timeline.reached.push_back(*stream);
+    timeline.begin.push_back(begin);
+    stream = slot.times[n].done ? std::min(std::max(begin, taken[n]), latest) : begin;
+    timeline.end.push_back(*stream);
+  }
+  return timeline;
+}
+
+parallel::CommunicationTimes StepRecorder::run_of(const Slot& slot, const Timeline& timeline, int instruction) const {
+  const auto n = static_cast<std::size_t>(instruction);
+  parallel::CommunicationTimes run{timeline.begin[n], timeline.end[n], std::nullopt};
+  const std::optional<Timed>& ready = slot.times[n].ready;
+  if (ready && (run.end < not_yet || ready->event.is_complete())) run.ready = milliseconds(slot.begin, ready->event);
   return run;
 }
 
@@ -106,35 +169,37 @@ StepRecorder::Result StepRecorder::take(std::int64_t step) {
   Result result;
   if (step > 0) result.device_ms = milliseconds(slot_of(step - 1).end, slot.end);
   if (slot.detail == Detail::ends) {
-    previous_.clear();
+    last_ = second_last_ = {};
     result.ledger.step_ms = result.ledger.compute_ms = milliseconds(slot.begin, slot.end);
     return result;
   }
-  parallel::StepTimes times = read(slot);
-  result.ledger = maker_.make(times);
-  previous_ = std::move(times.communication);
+  result.ledger = maker_.make(read(slot));
   return result;
 }
 
 parallel::StepTimes StepRecorder::read(const Slot& slot) {
   parallel::StepTimes times;
   times.end = milliseconds(slot.begin, slot.end);
-  for (const int n : maker_.communication()) times.communication.push_back(read(slot, n));
-  for (const int n : maker_.waits()) {
-    const Times& t = slot.times[static_cast<std::size_t>(n)];
-    times.waits.push_back({milliseconds(slot.begin, t.waiting->event), milliseconds(slot.begin, t.started->event)});
-  }
-  times.previous = std::move(previous_);
-  if (!times.previous.empty()) {
+  if (last_.is_known()) {
     const Slot& before = slot_of(slot.step - 1);
-    const double shift = milliseconds(before.begin, slot.begin);
-    for (std::size_t c = 0; c < times.previous.size(); ++c) {
-      parallel::CommunicationTimes& run = times.previous[c];
-      if (run.end == not_yet) run = read(before, maker_.communication()[c]);
-      run.begin -= shift, run.end -= shift;
-      if (run.ready) *run.ready -= shift;
+    const double shift = -milliseconds(before.begin, slot.begin);
+    if (std::ranges::find(last_.end, not_yet) != last_.end.end()) last_ = read_timeline(before, second_last_);
+    for (const int n : maker_.communication()) {
+      parallel::CommunicationTimes run = run_of(before, last_, n);
+      run.begin += shift, run.end += shift;
+      if (run.ready) *run.ready += shift;
+      times.previous.push_back(run);
     }
+    last_.shift(shift);
   }
+  Timeline timeline = read_timeline(slot, last_);
+  for (const int n : maker_.communication()) times.communication.push_back(run_of(slot, timeline, n));
+  for (const int n : maker_.waits()) {
+    const auto at = static_cast<std::size_t>(n);
+    times.waits.push_back({timeline.reached[at], timeline.begin[at]});
+  }
+  second_last_ = std::move(last_);
+  last_ = std::move(timeline);
   return times;
 }
 
@@ -152,7 +217,7 @@ parallel::StepTrace StepRecorder::synchronize_trace(std::int64_t step, StreamRef
   auto narrowest = Clock::duration::max();
   for (int i = 0; i < tries; ++i) {
     const auto before = Clock::now();
-    compute.record(anchor);
+    record(anchor, compute);
     anchor.synchronize();
     const auto after = Clock::now();
     if (after - before >= narrowest) continue;
@@ -164,10 +229,22 @@ parallel::StepTrace StepRecorder::synchronize_trace(std::int64_t step, StreamRef
 
   const auto at = [&](const Event& event) { return milliseconds(slot.begin, event); };
   trace.end = at(slot.end);
+  std::vector<double> over(program_.streams.size(), -not_yet);
   for (std::size_t n = 0; n < slot.times.size(); ++n) {
     const Times& t = slot.times[n];
-    trace.slices.push_back({static_cast<int>(n), at(t.waiting->event), at(t.started->event), at(t.done->event), std::nullopt});
-    if (t.ready) trace.slices.back().ready = at(t.ready->event);
+    const parallel::Instruction& i = program_.instructions[n];
+    parallel::StepTrace::Slice slice{static_cast<int>(n), at(t.waiting->event), at(t.started->event), at(t.done->event),
+                                     std::nullopt};
+    if (t.ready) slice.ready = at(t.ready->event);
+    // Times are taken a little late, some later than others.
+    double& stream = over[static_cast<std::size_t>(i.stream)];
+    slice.waiting = std::max(slice.waiting, stream);
+    slice.begin = std::max(slice.begin, slice.waiting);
+    for (const int awaited : i.waits) {
+      if (awaited < slice.instruction) slice.begin = std::max(slice.begin, trace.slices[static_cast<std::size_t>(awaited)].end);
+    }
+    stream = slice.end = std::max(slice.end, slice.begin);
+    trace.slices.push_back(slice);
   }
   return trace;
 }

@@ -1,8 +1,8 @@
 // Times training steps with events, and makes ledgers (parallel/ledger.h) and traces from them.
 //
-// An event costs the stream about a microsecond, so a step has only those that its ledger needs: around the waits of the
-// compute stream, and around each communication instruction on its own stream. Traced steps have events around everything.
-// After the first steps, only traced ones create new events.
+// Times are taken beside the streams (StreamRef::aside), and only of the ends of instructions: one begins when the last of what
+// it waits for has ended. Traced steps have events around everything. After the first steps, only traced ones create new
+// events.
 //
 // Belongs to its rank's thread.
 #pragma once
@@ -39,7 +39,8 @@ class StepRecorder final : public IssueObserver {
   void begin(std::int64_t step, StreamRef compute, Detail detail = Detail::ledger);
   void waiting(int instruction, StreamRef stream) override;
   void started(int instruction, StreamRef stream) override;
-  void done(int instruction, StreamRef stream) override;
+  void done(int instruction, StreamRef aside) override;
+  bool observes_end(int instruction) const override;
   Event* ready(int instruction) override;
   void end(StreamRef compute);
 
@@ -72,21 +73,32 @@ class StepRecorder final : public IssueObserver {
     std::vector<Times> times;  // by instruction
   };
 
+  // By instruction, in milliseconds since the step began: its stream came to it, its waits were over, it ended. Infinite: not
+  // yet. One whose end is not timed ends as it begins.
+  struct Timeline {
+    std::vector<double> reached, begin, end;
+    bool is_known() const { return !end.empty(); }
+    void shift(double milliseconds);
+  };
+
   Slot& slot_of(std::int64_t step) { return slots_[static_cast<std::size_t>(step) % slots_.size()]; }
   const Slot& slot_of(std::int64_t step) const { return slots_[static_cast<std::size_t>(step) % slots_.size()]; }
   void make_all_events(Slot& slot);
-  void record(std::optional<Timed>& timed, StreamRef stream);
-  parallel::CommunicationTimes read(const Slot& slot, int instruction) const;
+  bool is_recorded(const std::optional<Timed>& timed) const;  // in the current step
+  void record(Event& timed, StreamRef stream);
+  Timeline read_timeline(const Slot& slot, const Timeline& before) const;
+  parallel::CommunicationTimes run_of(const Slot& slot, const Timeline& timeline, int instruction) const;
   parallel::StepTimes read(const Slot& slot);
 
   const parallel::Program& program_;
   parallel::LedgerMaker maker_;
   Device device_;
+  Event passing_;  // on its way to a companion stream
   std::vector<Slot> slots_;
   Slot* current_ = nullptr;  // between begin and end
 
-  std::int64_t next_ = 0;                               // step to be taken
-  std::vector<parallel::CommunicationTimes> previous_;  // of the step taken last, from its begin; empty: not known
+  std::int64_t next_ = 0;        // step to be taken
+  Timeline last_, second_last_;  // of the steps taken before, both from the begin of the last
 };
 
 }  // namespace plait::runtime

@@ -29,6 +29,7 @@ void TensorReader::synchronize_scan(View view, const std::function<void(std::spa
       case DType::u8: convert(static_cast<const std::uint8_t*>(staging_)); break;
       case DType::bf16: convert(static_cast<const BFloat16*>(staging_)); break;
       case DType::f16: convert(static_cast<const Float16*>(staging_)); break;
+      case DType::e4m3: convert(static_cast<const Float8*>(staging_)); break;
     }
     look(values);
   }

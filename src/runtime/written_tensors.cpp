@@ -36,6 +36,7 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
       break;
     case parallel::InstructionKind::forward:
     case parallel::InstructionKind::loss: {
+      if (i.part == model::PassPart::last) break;  // a part of a sum
       model::SegmentActivations activations = buffers.forward_activations(i);
       if (partial) activations.output = {};
       const bool loss = i.kind == parallel::InstructionKind::loss;
@@ -46,6 +47,7 @@ std::vector<WrittenTensor> written_by(const parallel::RankPlan& plan, const Rank
       break;
     }
     case parallel::InstructionKind::backward_input: {
+      if (i.part == model::PassPart::last) break;
       model::SegmentGradients gradients = buffers.gradients_of(program, i);
       add(model::gradient_specs(plan.sizes, i.segment), model::named(gradients), parallel::gradient_name);
       if (!partial) {
