@@ -105,6 +105,7 @@ std::string model_key(const model::SegmentSizes& sizes) {
                                 to_string(s.position), s.vocab, sizes.micro_batch.sequence, to_string(sizes.compute));
   if (s.window > 0 && s.same_window()) key += fmt::format(" window {}", s.window);
   if (sizes.micro_batch.documents == Documents::separate) key += " documents";
+  if (sizes.fp8) key += " fp8";
   return key;
 }
 

@@ -99,10 +99,19 @@ Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes, double
     if (moving > 0) work.most_gb_per_s = work.bytes / moving / giga;
   }
   work.seconds = rounds * start;
-  // A kernel reads all parts and writes their sum; others take what was gathered to where it belongs.
-  if (sums) work.seconds += profile.kernel_seconds + (ranks + 1) * part / profile.memory_bytes_per_s;
-  if (gathers) work.seconds += (ranks - 1) * (profile.kernel_seconds + 2 * part / profile.memory_bytes_per_s);
+  work.seconds += push_kernel_seconds(kind, ranks, bytes);
+  if (sums) work.seconds += profile.kernel_seconds;
+  if (gathers) work.seconds += (ranks - 1) * profile.kernel_seconds;
   return work;
+}
+
+double CommunicationCosts::push_kernel_seconds(Collective kind, int ranks, double bytes) const {
+  if (ranks == 1) return 0;
+  const double part = bytes / ranks;
+  double moved = 0;
+  if (kind != Collective::all_gather) moved += (ranks + 1) * part;
+  if (kind != Collective::reduce_scatter) moved += (ranks - 1) * 2 * part;
+  return moved / machine_.profile.memory_bytes_per_s;
 }
 
 double CommunicationCosts::seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring, bool by_links) const {

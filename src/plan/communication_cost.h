@@ -36,6 +36,9 @@ class CommunicationCosts {
   Work collective(Collective kind, int ranks, double bytes, double latency_us = 0) const;
   // The same where it goes by links (comm/p2p/link_communicator.h): each rank pushes to each other what that one needs.
   Work pushes(Collective kind, int ranks, double bytes, double latency_us = 0) const;
+  // Of that, what its kernels take of the device beside their launches: one reads all parts and writes their sum, others take
+  // what was gathered to where it belongs.
+  double push_kernel_seconds(Collective kind, int ranks, double bytes) const;
   // Of either among ranks that nothing disturbs.
   double seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring, bool by_links = false) const;
 

@@ -109,7 +109,7 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
   const Layout& layout = stages.front().layout;
   const std::vector<int>& gpus = placement.gpu_of_rank;
   const NarrowestWay tensor = placement.cost.of(parallel::groups::tensor).narrowest;
-  const double tensor_latency = tensor.from >= 0 ? fabric.way(tensor.from, tensor.to).latency_us : 0;
+  const topology::Way* const tensor_way = tensor.from >= 0 ? &fabric.way(tensor.from, tensor.to) : nullptr;
   const parallel::ProgramSet programs = parallel::training_programs(stages);
   const WorkOf work_of = [&](int rank, int index) {
     const parallel::Program& program = programs.program(rank);
@@ -119,13 +119,29 @@ Simulated simulate(const std::vector<parallel::RankPlan>& stages, const StepCost
       const int peer = layout.moved(rank, Axis::pipeline, program.stream_of(i).peer);
       way = &fabric.way(gpus[static_cast<std::size_t>(rank)], gpus[static_cast<std::size_t>(peer)]);
     }
-    return costs.work(layout.coordinate(rank, Axis::pipeline), index, tensor_latency, way);
+    return costs.work(layout.coordinate(rank, Axis::pipeline), index, tensor_way, way);
   };
   options.same_work = alike_in_ways(programs, gpus, fabric);
   return simulate_step(programs, work_of, topology::network_of(fabric), gpus, options);
 }
 
+// What makes such an item of memory smaller.
+std::string remedy_for(const std::string& kind, const Candidate& c) {
+  const bool sharded = kind == "optimizer" || kind == "gradients";
+  const std::int64_t zero = kind == "gradients" ? 2 : 1;
+  if (sharded && c.data > 1 && c.zero < zero) return fmt::format("parallel.zero={}", zero);
+  if (sharded || kind == "weights") return "more tensor- or pipeline-parallel ranks";
+  if (c.micro_batch > 1) return fmt::format("a train.micro_batch below {}", c.micro_batch);
+  if (c.recompute != Recompute::full) return "parallel.recompute=full";
+  return "more tensor-parallel ranks";
+}
+
 }  // namespace
+
+std::string usable_words(const Machine& machine) {
+  return fmt::format("{} of {} can be used ({:.0f} % stay free for the driver and for fragments)",
+                     format_bytes(machine.usable_bytes()), format_bytes(machine.profile.memory_bytes), 100 * free_share);
+}
 
 double context_bytes(const Machine& machine) {
   const auto measured = machine.calibration ? machine.calibration->context_bytes : std::nullopt;
@@ -216,15 +232,17 @@ Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const P
 }
 
 std::string memory_problem(const Evaluation& evaluation, const Machine& machine) {
-  const double most = evaluation.most_bytes(), has = machine.profile.memory_bytes;
-  if (most <= has) return "";
-  std::string items;
+  const double most = evaluation.most_bytes();
+  if (most <= machine.usable_bytes()) return "";
+  std::string items, remedies;
   for (std::size_t n = 0; n < std::min<std::size_t>(3, evaluation.bytes_by_kind.size()); ++n) {
-    items += fmt::format("{}{} {}", n == 0 ? "" : ", ", evaluation.bytes_by_kind[n].first,
-                         format_gib(evaluation.bytes_by_kind[n].second));
+    const auto& [kind, bytes] = evaluation.bytes_by_kind[n];
+    items += fmt::format("{}{} {}", n == 0 ? "" : ", ", kind, format_bytes(bytes));
+    const std::string remedy = remedy_for(kind, evaluation.candidate);
+    if (remedies.find(remedy) == std::string::npos) remedies += (remedies.empty() ? "" : ", ") + remedy;
   }
-  return fmt::format("does not fit: needs {} of {} per GPU; the largest items are {}", format_gib(most), format_gib(has),
-                     items);
+  return fmt::format("does not fit: needs {} per {}, where {}; the largest items are {}; it takes {}", format_bytes(most),
+                     machine.profile.unit, usable_words(machine), items, remedies);
 }
 
 }  // namespace plait::plan

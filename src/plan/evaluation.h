@@ -67,8 +67,12 @@ Evaluation evaluate_shortened(const Config& config, std::int64_t vocab, int rank
 Simulated simulate_placed(const std::vector<parallel::RankPlan>& stages, const PlacementResult& placement, const Site& site,
                           const SimulationOptions& options = {});
 
-// "" if it fits the memory; otherwise the largest items and by how many bytes the whole is too large.
+// "" if it fits what is usable of the memory (Machine::usable_bytes); otherwise how much it needs, the largest items and which
+// settings would make them smaller.
 std::string memory_problem(const Evaluation& evaluation, const Machine& machine);
+
+// "31.1 GiB of 31.7 GiB can be used (2 % stay free for the driver and for fragments)"
+std::string usable_words(const Machine& machine);
 
 // Device memory that libraries need in addition to the memory plan: without communicators, and with those of `plan`.
 double context_bytes(const Machine& machine);

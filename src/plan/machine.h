@@ -9,9 +9,17 @@
 
 namespace plait::plan {
 
+// Of a device's memory, what a plan leaves free: for what the driver holds beside its libraries, and for fragments.
+inline constexpr double free_share = 0.02;
+
 struct Machine {
   topology::DeviceProfile profile;
   std::optional<Calibration> calibration;  // of this model on this device
+  double usable_bytes() const { return (1 - free_share) * profile.memory_bytes; }
+  // Of a step that computes in this type, or e4m3: with FP8 products; nothing where the machine was measured.
+  std::optional<topology::StepInterval> interval(DType dtype) const {
+    return calibration ? std::nullopt : std::optional(topology::step_interval(profile, dtype));
+  }
   // "nominal figures of H200", "measured on NVIDIA H200": for explanations.
   std::string origin() const {
     return calibration ? "measured on " + calibration->device : "nominal figures of " + profile.name;

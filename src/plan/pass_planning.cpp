@@ -70,7 +70,7 @@ class PassPlanning {
     // that is shared. So the room that it leaves is looked at again and again.
     for (int n = 0; n < corrections; ++n) {
       for (std::size_t r = 0; r < room_.size(); ++r) {
-        const double room = site_.machine.profile.memory_bytes - listed->beside[r];
+        const double room = site_.machine.usable_bytes() - listed->beside[r];
         room_[r] = n == 0 || room < room_[r] ? room : (room_[r] + room) / 2;
       }
       listed = &attempt();
@@ -162,7 +162,7 @@ class PassPlanning {
       const parallel::RankPlan& plan = made.plans[static_cast<std::size_t>(rank)];
       const double bytes = static_cast<double>(plan.memory.total_bytes()) + library_bytes(site_.machine, plan);
       made.beside.push_back(bytes - most_held(schedule, listed_by, rank));
-      made.over = made.over || bytes > site_.machine.profile.memory_bytes;
+      made.over = made.over || bytes > site_.machine.usable_bytes();
     }
     return made;
   }

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "parallel/mesh.h"
 #include "plan/ordered_tasks.h"
 #include "plan/pass_planning.h"
 #include "plan/what_if.h"
@@ -109,7 +110,8 @@ class PlanSearch {
   }
 
  private:
-  double limit() const { return site_.machine.profile.memory_bytes - context_bytes(site_.machine); }
+  const std::string& unit() const { return site_.machine.profile.unit; }
+  double limit() const { return site_.machine.usable_bytes() - context_bytes(site_.machine); }
 
   // What a thread evaluates with: a fabric and a placer remember what they have been asked.
   struct Desk {
@@ -178,6 +180,10 @@ class PlanSearch {
         const EstimatedCandidate& next = *queue[n];
         if (options_.estimate_trust * next.seconds > best_seconds_) return;
         looked_at_.insert(&next);
+        if (options_.progress)
+          options_.progress(static_cast<double>(looked_at_.size()) /
+                                static_cast<double>(std::min(waiting_.size(), static_cast<std::size_t>(most))),
+                            next.candidate.to_string());
         try {
           take(next, evaluations.take(n - begin));
         } catch (const ConfigError& error) {
@@ -266,11 +272,13 @@ class PlanSearch {
   }
 
   std::string too_much(const EstimatedCandidate& e) const {
-    return fmt::format("does not fit: needs at least about {} per GPU, which has {} besides what libraries need",
-                       format_gib(e.bytes), format_gib(limit()));
+    return fmt::format("does not fit: needs at least about {} per {} besides the {} of libraries, where {}",
+                       format_bytes(e.bytes), unit(), format_bytes(context_bytes(site_.machine)), usable_words(site_.machine));
   }
 
   [[noreturn]] void refuse() {
+    // Of what was not even listed: in the words of a run that such axes are given to.
+    if (const auto problem = parallel::axes_problem(config_.parallel, ranks_)) throw ConfigError({*problem});
     std::string text = fmt::format("no way to run this on {} {}s", ranks_, site_.machine.profile.name);
     if (!too_large_.empty()) {
       const auto smallest = std::min_element(too_large_.begin(), too_large_.end(),
@@ -317,9 +325,9 @@ class PlanSearch {
       for (const EstimatedCandidate& e : fits) {
         if (!nearest || e.seconds < nearest->seconds) nearest = &e;
       }
-      if (nearest) return fmt::format(". {} would (about {})", nearest->candidate.to_string(), format_gib(nearest->bytes));
+      if (nearest) return fmt::format(". {} would (about {})", nearest->candidate.to_string(), format_bytes(nearest->bytes));
     }
-    return fmt::format(". It needs more GPUs: with {} each, about {:.0f}", format_gib(limit()),
+    return fmt::format(". It needs more {}s: with {} each, about {:.0f}", unit(), format_bytes(limit()),
                        std::ceil(ranks_ * smallest.bytes / limit()));
   }
 
@@ -350,7 +358,8 @@ Simulated simulate_choice(const PlannedJob& job, const Site& site) {
 PlannedJob plan_job(const Config& config, std::int64_t vocab, int ranks, const Site& site, const PlannerOptions& options) {
   require(site.fabric != nullptr, "plan_job: a site has a fabric");
   if (ranks > site.fabric->gpus()) {
-    throw ConfigError(fmt::format("the job has {} ranks, but the topology has only {} GPUs", ranks, site.fabric->gpus()));
+    throw ConfigError(fmt::format("the job has {} ranks, but the topology has only {} {}s", ranks, site.fabric->gpus(),
+                                  site.machine.profile.unit));
   }
   return PlanSearch(config, vocab, ranks, site, options).run();
 }

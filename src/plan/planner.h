@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/progress_callback.h"
 #include "plan/candidate.h"
 #include "plan/estimate.h"
 #include "plan/evaluation.h"
@@ -34,6 +35,7 @@ struct PlannerOptions {
   PlacementOptions placement = {};
   bool what_if = true;  // also search for what would change the answer
   int threads = 0;      // 0: one for each CPU, at most 4, since each needs the memory of a plan
+  ProgressCallback progress = {};
 };
 
 struct PlannedJob {

@@ -7,7 +7,9 @@
 #include "core/error.h"
 #include "core/format_bytes.h"
 #include "core/schedule_file.h"
+#include "core/units.h"
 #include "parallel/ledger.h"
+#include "plan/throughput.h"
 
 namespace plait::plan {
 namespace {
@@ -18,9 +20,10 @@ constexpr std::size_t most_written_ranks = 1 << 20;
 
 double ms(double seconds) { return 1e3 * seconds; }
 
-std::string link_text(const char* axis, const AxisLink& link) {
+std::string link_text(const char* axis, const AxisLink& link, const std::string& unit) {
   if (!link.used) return "";
-  std::string text = fmt::format("{} {:.1f} GB/s ({}, GPUs {} and {})", axis, link.min_gb_per_s, link.link, link.from, link.to);
+  std::string text =
+      fmt::format("{} {:.1f} GB/s ({}, {}s {} and {})", axis, link.min_gb_per_s, link.link, unit, link.from, link.to);
   if (!link.shared.empty()) text += ", " + link.shared;
   return text;
 }
@@ -148,6 +151,11 @@ Candidate candidate_from(const nlohmann::json& choice, const std::string& source
           .stages = list_of_numbers<double>(choice, "stages", source)};
 }
 
+std::optional<topology::StepInterval> interval_of(const PlannedJob& job, const Machine& machine) {
+  const model::SegmentSizes& sizes = job.stages.front().sizes;
+  return machine.interval(sizes.fp8 ? DType::e4m3 : sizes.compute);
+}
+
 }  // namespace
 
 std::string origin_of_passes(const Machine& machine) {
@@ -158,9 +166,19 @@ std::string origin_of_passes(const Machine& machine) {
 
 std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& machine, const PlanContext& context) {
   const Evaluation& best = job.best;
+  const std::string& unit = machine.profile.unit;
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{}: {:.1f} ms a step predicted, from {} on {}", best.candidate.to_string(),
                               ms(best.step_seconds), context.machine, context.topology));
+  if (const auto interval = interval_of(job, machine)) {
+    const double step = ms(best.step_seconds);
+    lines.push_back(fmt::format("not measured: {:.4g} to {:.4g} ms; `plait bench calibrate` tells more", interval->best * step,
+                                interval->worst * step));
+    lines.push_back(fmt::format("from {}", interval->basis));
+  }
+  const Throughput speed = throughput_of(job, machine);
+  lines.push_back(speed_text(speed, unit));
+  lines.push_back(run_text(speed, unit));
   if (job.lists_passes) lines.push_back(origin_of_passes(machine));
   if (best.extrapolated) lines.push_back("some segment times were measured at other sizes only and scaled");
   if (job.enumerated > 1) {
@@ -170,35 +188,37 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
   lines.push_back("on the critical path: " + terms(best));
   lines.push_back(fmt::format("bubble {:.1f} % of the step, exposed communication {:.1f} ms, mean over ranks",
                               100 * best.bubble_fraction, best.ledger.exposed_ms()));
-  for (const std::string& link :
-       {link_text("tensor", best.tensor), link_text("pipeline", best.pipeline), link_text("data", best.data)}) {
+  for (const std::string& link : {link_text("tensor", best.tensor, unit), link_text("pipeline", best.pipeline, unit),
+                                  link_text("data", best.data, unit)}) {
     if (!link.empty()) lines.push_back("slowest link: " + link);
   }
   const PlacementResult& placed = best.placement;
   std::string placement =
-      fmt::format("placement {} (GPUs {} for ranks 0, 1, ...)", placed.method, gpu_list(placed.gpu_of_rank));
+      fmt::format("placement {} ({}s {} for ranks 0, 1, ...)", placed.method, unit, gpu_list(placed.gpu_of_rank));
   if (placed.cost.seconds > 0) {
     placement += fmt::format(": {:.2f} ms of communication by itself, {:.2f} in the order of ranks, at least {:.2f}",
                              ms(placed.cost.seconds), ms(placed.order.seconds), ms(placed.lower_bound));
   }
   lines.push_back(placement);
   if (!context.cpu_binding.empty()) lines.push_back("CPU side: " + context.cpu_binding);
-  lines.push_back(fmt::format("memory: {} of {} on the fullest GPU, {} of it for libraries", format_gib(best.most_bytes()),
-                              format_gib(machine.profile.memory_bytes), format_gib(best.library_bytes)));
+  std::string memory = fmt::format("memory: {} on the fullest {}", format_bytes(best.most_bytes()), unit);
+  if (best.library_bytes > 0) memory += fmt::format(", {} of it for libraries", format_bytes(best.library_bytes));
+  lines.push_back(memory);
+  lines.push_back("of memory " + usable_words(machine));
   return lines;
 }
 
 std::string text_of(const PlannedJob& job, const Machine& machine, const PlanContext& context) {
   std::string text = "choice\n";
   for (const std::string& line : explanation_of(job, machine, context)) text += "  " + line + "\n";
-  text += "memory by kind, fullest GPU\n ";
-  for (const auto& [kind, bytes] : job.best.bytes_by_kind) text += fmt::format(" {} {}", kind, format_gib(bytes));
+  text += fmt::format("memory by kind, fullest {}\n ", machine.profile.unit);
+  for (const auto& [kind, bytes] : job.best.bytes_by_kind) text += fmt::format(" {} {}", kind, format_bytes(bytes));
   text += "\n";
   if (!job.alternatives.empty()) text += "next best\n";
   for (const Evaluation& e : job.alternatives) {
     text += fmt::format("  {:8.1f} ms (+{:.1f} %)  bubble {:4.1f} %  {:>9}  {}\n", ms(e.step_seconds),
-                        100 * (e.step_seconds / job.best.step_seconds - 1), 100 * e.bubble_fraction, format_gib(e.most_bytes()),
-                        e.candidate.to_string());
+                        100 * (e.step_seconds / job.best.step_seconds - 1), 100 * e.bubble_fraction,
+                        format_bytes(e.most_bytes()), e.candidate.to_string());
   }
   text += rejected_text(job.rejected);
   if (!job.what_if.empty()) text += "would change\n";
@@ -213,14 +233,25 @@ nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, co
   for (const double bytes : best.peak_bytes) {
     for (std::size_t n = 0; n < per_stage; ++n) peaks.push_back(static_cast<std::int64_t>(bytes));
   }
+  const Throughput speed = throughput_of(job, machine);
+  const auto interval = interval_of(job, machine);
+  const double step = ms(best.step_seconds);
   Json json;
   json["predicted"] = {{"step_ms", ms(best.step_seconds)},
+                       {"interval_ms", interval ? Json{interval->best * step, interval->worst * step} : Json(nullptr)},
+                       {"interval_basis", interval ? Json(interval->basis) : Json(nullptr)},
                        {"bubble_fraction", best.bubble_fraction},
                        {"exposed_comm_ms", best.ledger.exposed_ms()},
                        {"exposed_dp_ms", best.ledger.exposed_dp_ms()},
                        {"exposed_p2p_ms", best.ledger.exposed_p2p_ms()},
                        {"exposed_tp_ms", best.ledger.exposed_tp_ms()},
                        {"peak_bytes", peaks},
+                       {"usable_bytes", static_cast<std::int64_t>(machine.usable_bytes())},
+                       {"tokens_per_second", speed.tokens_per_second},
+                       {"tflops_per_device", speed.flops_per_device / tera},
+                       {"mfu", speed.mfu ? Json(*speed.mfu) : Json(nullptr)},
+                       {"run_seconds", speed.run_seconds},
+                       {"device_hours", speed.device_hours},
                        {"machine", context.machine},
                        {"topology", context.topology}};
   json["links"] = {{"tensor", link_json(best.tensor)}, {"pipeline", link_json(best.pipeline)}, {"data", link_json(best.data)}};

@@ -29,9 +29,13 @@ std::vector<std::string> explanation_of(const PlannedJob& job, const Machine& ma
 // [...], "rejected": [...], "explanation": [...], "choice": {...}}. parallel/plan_json.h puts it beside what it says of the
 // programs; apply_choice() reads "choice". Of "predicted", which nothing else writes:
 //   step_ms             of one optimizer step, simulated
+//   interval_ms         [at best, at worst] of that step, and interval_basis, what these rest on; null where it was measured
 //   bubble_fraction     of that step, mean over ranks
 //   exposed_comm_ms     of that step, mean over ranks; exposed_dp_ms, _p2p_ms and _tp_ms are its parts
 //   peak_bytes          by rank: the memory plan and the libraries' share, as a device reports its use
+//   usable_bytes        of a device: what peak_bytes may be (Machine::usable_bytes)
+//   tokens_per_second   of all ranks; tflops_per_device, mfu (0..1, null where no peak is known): model/model_flops.h
+//   run_seconds         of all train.steps, training alone; device_hours: of all devices together
 //   machine, topology   what it was predicted from
 nlohmann::ordered_json to_json(const PlannedJob& job, const Machine& machine, const PlanContext& context);
 // The document of a job that runs without a prediction: "predicted" is null and "explanation" has `why`.

@@ -13,9 +13,13 @@ using model::PassWork;
 using model::SegmentWork;
 using parallel::InstructionKind;
 
-// Of the rate of products, what fused attention kernels reach: 600 of 790 TFLOP/s forward with long sequences on H200, less
-// with short ones and in backward.
-constexpr double attention_rate = 0.6;
+// Of what a product reads and writes, the share of the time that its arithmetic does not hide: tiles that begin and end. So
+// products of few columns are slower per FLOP: blocks of GPT-2 124M sustain 611 TFLOP/s where those of Qwen2.5-1.5B reach 666.
+constexpr double exposed_traffic = 0.4;
+
+// What a fused attention kernel does to each score beside its two products, in fp32 FLOPs: cuDNN takes 0.83 ps for heads of 64
+// on H200, and 1.1 for those of 128, whose products are twice as large.
+constexpr double score_flops = 23;
 
 double ratio(double a, double b) { return std::abs(std::log2(a / b)); }
 
@@ -28,6 +32,7 @@ CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::Inst
     const std::size_t statistics = 3 * (sizes.compute == DType::f64 ? sizeof(double) : sizeof(float));
     return {.gathers = 1, .bytes = sizes.split.size * rows * static_cast<double>(statistics)};
   }
+  if (parallel::is_scale_exchange(kind)) return {.all_reduces = 1, .bytes = 4 * sizeof(float)};
   CollectiveCounts counts{.bytes =
                               rows * static_cast<double>(sizes.shape.hidden) * static_cast<double>(size_of(sizes.compute))};
   if (exchange.gather) counts.gathers = 1;
@@ -37,26 +42,43 @@ CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::Inst
 
 double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, DType dtype) {
   const double rate = topology::matrix_flops(profile, dtype);
-  double seconds = work.matrix_flops / rate + work.matrix_products * profile.matrix_seconds;
-  if (work.attention_flops > 0) seconds += work.attention_flops / (attention_rate * rate) + profile.matrix_seconds;
+  double seconds = (work.matrix_flops - work.fp8_flops) / rate +
+                   exposed_traffic * work.matrix_bytes / profile.memory_bytes_per_s +
+                   work.matrix_products * profile.matrix_seconds;
+  if (work.fp8_flops > 0) seconds += work.fp8_flops / topology::matrix_flops(profile, DType::e4m3);
+  if (work.attention_flops > 0) {
+    seconds += work.attention_flops / rate + profile.matrix_seconds +
+               score_flops * work.attention_scores / topology::matrix_flops(profile, DType::f32);
+  }
   return seconds + work.memory_bytes / profile.memory_bytes_per_s + work.kernels * profile.kernel_seconds;
 }
 
 SegmentCosts::SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes) : machine_(machine), sizes_(sizes) {}
 
-PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::Exchange& exchange) {
+PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::Exchange& exchange, model::PassPart part) {
   using Sizes = model::SegmentSizes;
-  const auto whole = [&](PassWork SegmentWork::* part, Measured measured) {
-    const auto work = [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*part; };
+  const auto whole = [&](PassWork SegmentWork::* pass, Measured measured) {
+    const auto work = [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*pass; };
     return seconds(segment, work, work, measured);
   };
+  // Measured as a whole, and shared between the parts as their nominal times are.
+  const auto of_part = [&](PassWork SegmentWork::* all, PassWork SegmentWork::* last, Measured measured) {
+    const double whole_seconds = whole(all, measured);
+    if (part == model::PassPart::whole) return whole_seconds;
+    const auto work = [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*all; };
+    const double last_seconds =
+        seconds(segment, [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*last; }, work, measured);
+    return part == model::PassPart::last ? last_seconds : std::max(whole_seconds - last_seconds, 0.0);
+  };
   PassCost cost;
-  if (parallel::is_exchange(kind) || kind == InstructionKind::exchange_loss)
+  if (parallel::is_exchange(kind) || parallel::is_scale_exchange(kind) || kind == InstructionKind::exchange_loss)
     cost.collectives = collectives_of(sizes_, kind, exchange);
   switch (kind) {
-    case InstructionKind::forward: cost.seconds = whole(&SegmentWork::forward, &SegmentMeasurement::forward); break;
+    case InstructionKind::forward:
+      cost.seconds = of_part(&SegmentWork::forward, &SegmentWork::forward_last, &SegmentMeasurement::forward);
+      break;
     case InstructionKind::backward_input:
-      cost.seconds = whole(&SegmentWork::backward_input, &SegmentMeasurement::backward_input);
+      cost.seconds = of_part(&SegmentWork::backward_input, &SegmentWork::input_last, &SegmentMeasurement::backward_input);
       break;
     case InstructionKind::backward_weight:
       cost.seconds = whole(&SegmentWork::backward_weight, &SegmentMeasurement::backward_weight);
@@ -79,7 +101,9 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
     case InstructionKind::exchange_backward:
       if (exchange.norm) cost.seconds = whole(&SegmentWork::norm_backward, &SegmentMeasurement::norm_backward);
       break;
-    case InstructionKind::exchange_loss: break;
+    case InstructionKind::exchange_loss:
+    case InstructionKind::exchange_forward_scale:
+    case InstructionKind::exchange_backward_scale: break;
     default: throw InternalError("SegmentCosts: " + to_string(kind) + " belongs to no segment");
   }
   return cost;

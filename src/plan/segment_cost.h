@@ -18,7 +18,8 @@ struct CollectiveCounts {
   double bytes = 0;  // of each of these: the whole tensor
 };
 
-// `kind`: exchange_forward, exchange_recompute, exchange_backward or exchange_loss; `exchange`: its parts, of all but the last.
+// `kind`: exchange_forward, exchange_recompute, exchange_backward, exchange_loss or an exchange of scales; `exchange`: the
+// parts of the first three.
 CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::InstructionKind kind,
                                 const parallel::Exchange& exchange);
 
@@ -34,8 +35,9 @@ class SegmentCosts {
  public:
   SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes);  // keeps a reference to the machine
 
-  // Of an instruction of a segment, or of an exchange; `exchange`: its parts.
-  PassCost cost(parallel::InstructionKind kind, int segment, const parallel::Exchange& exchange = {});
+  // Of an instruction of a segment, or of an exchange; `exchange`: its parts; `part`: of forward and backward_input.
+  PassCost cost(parallel::InstructionKind kind, int segment, const parallel::Exchange& exchange = {},
+                model::PassPart part = model::PassPart::whole);
   bool extrapolated() const { return extrapolated_; }  // asked for a pass that was not measured although others were
 
  private:

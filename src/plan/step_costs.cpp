@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/index.h"
 #include "parallel/program_set.h"
+#include "parallel/quantized_weights.h"
 
 namespace plait::plan {
 namespace {
@@ -53,13 +54,13 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
     const RankPlan& plan = stages[p];
     require(plan.coordinates()[Axis::pipeline] == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
     SegmentCosts segments(machine_, plan.sizes);
-    std::map<std::tuple<InstructionKind, int, bool, bool>, PassCost> passes;  // the same for all micro-batches
+    std::map<std::tuple<InstructionKind, model::PassPart, int, bool, bool>, PassCost> passes;  // the same for all micro-batches
     std::vector<UnplacedCost> items;
     for (const Instruction& i : plan.train.instructions) {
       UnplacedCost item;
       if (is_of_segment(i)) {
-        const auto [known, is_new] = passes.try_emplace({i.kind, i.segment, i.exchange.sum, i.exchange.norm});
-        if (is_new) known->second = segments.cost(i.kind, i.segment, i.exchange);
+        const auto [known, is_new] = passes.try_emplace({i.kind, i.part, i.segment, i.exchange.sum, i.exchange.norm});
+        if (is_new) known->second = segments.cost(i.kind, i.segment, i.exchange, i.part);
         item.pass = known->second;
         item.work.seconds = item.pass.seconds;
       } else {
@@ -111,6 +112,19 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
       const auto measured = machine_.calibration ? machine_.calibration->update_seconds_per_element : std::nullopt;
       return {.seconds = 2 * profile.kernel_seconds + measured.value_or(nominal) * static_cast<double>(flat.state_elements())};
     }
+    case InstructionKind::scale_weights:
+    case InstructionKind::quantize_weights: {
+      const bool scale = i.kind == InstructionKind::scale_weights;
+      Work work;
+      for (const parallel::QuantizedWeight& w : parallel::quantized_weights(plan.parameters, flat).list) {
+        if (flat.bucket_of(w.parameter) != at(i.bucket)) continue;
+        const double bytes = (weight + (scale ? 0 : 2)) * static_cast<double>(plan.parameters[w.parameter].shape.elements());
+        work.seconds += (scale ? 3 : 1) * profile.kernel_seconds + bytes / profile.memory_bytes_per_s;
+      }
+      return work;
+    }
+    case InstructionKind::exchange_weight_scales:
+      return {.seconds = tree_seconds(profile, static_cast<int>(plan.members(i.group).size()))};
     case InstructionKind::receive_activation:
     case InstructionKind::receive_gradient: return {};
     default: break;
@@ -150,16 +164,20 @@ void StepCosts::add_traffic(int pipeline, const RankPlan& plan) {
   }
 }
 
-Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const topology::Way* way) const {
+Work StepCosts::work(int pipeline, int index, const topology::Way* tensor_way, const topology::Way* way) const {
   const UnplacedCost& item = items_.at(at(pipeline)).at(at(index));
   if (way) return communication_.message(item.work.bytes, *way);
   Work work = item.work;
-  double moving = 0;  // as far as that was measured
+  double moving = 0;                   // as far as that was measured
+  double kernels = item.work.seconds;  // an exchange's own: the norm, and what adds up or puts in place what was pushed
+  const int ranks = layout_.size(Axis::tensor);
   const auto add = [&](Collective kind, int times) {
-    if (times == 0 || layout_.size(Axis::tensor) == 1) return;
-    const double bytes = item.pass.collectives.bytes;
-    const Work one = by_links_ ? communication_.pushes(kind, layout_.size(Axis::tensor), bytes, tensor_latency_us)
-                               : communication_.collective(kind, layout_.size(Axis::tensor), bytes, tensor_latency_us);
+    if (times == 0 || ranks == 1) return;
+    require(tensor_way != nullptr, "StepCosts::work: the tensor group's way");
+    const double bytes = item.pass.collectives.bytes, latency = tensor_way->latency_us;
+    const Work one =
+        by_links_ ? communication_.pushes(kind, ranks, bytes, latency) : communication_.collective(kind, ranks, bytes, latency);
+    if (by_links_) kernels += times * communication_.push_kernel_seconds(kind, ranks, bytes);
     work.seconds += times * one.seconds;
     work.bytes += times * one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);
@@ -169,6 +187,11 @@ Work StepCosts::work(int pipeline, int index, double tensor_latency_us, const to
   add(Collective::reduce_scatter, item.pass.collectives.scatters);
   add(Collective::all_reduce, item.pass.collectives.all_reduces);
   if (moving > 0) work.most_gb_per_s = work.bytes / moving / 1e9;
+  if (item.pass.collectives.bytes > 0 && work.bytes > 0 && tensor_way->gb_per_s > 0) {
+    // Compute beside it loses what the kernels take: both live on the same SMs and memory.
+    const double most = work.most_gb_per_s > 0 ? std::min(work.most_gb_per_s, tensor_way->gb_per_s) : tensor_way->gb_per_s;
+    work.compute_slowdown += kernels / (work.seconds + work.bytes / (most * 1e9));
+  }
   return work;
 }
 

@@ -22,9 +22,9 @@ class StepCosts {
   const Machine& machine() const { return machine_; }
   const Traffic& traffic() const { return traffic_; }
 
-  // Of instruction `index` of a rank with this pipeline coordinate. `tensor_latency_us`: of a hop of its tensor group's ring;
-  // `way`: of a message, to its peer.
-  Work work(int pipeline, int index, double tensor_latency_us, const topology::Way* way) const;
+  // Of instruction `index` of a rank with this pipeline coordinate. `tensor_way`: the narrowest of its tensor group's ring,
+  // nullptr in a group of one; `way`: of a message, to its peer.
+  Work work(int pipeline, int index, const topology::Way* tensor_way, const topology::Way* way) const;
 
   bool extrapolated() const { return extrapolated_; }  // some pass was not measured although others were
 

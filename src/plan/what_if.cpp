@@ -93,9 +93,9 @@ std::optional<std::string> by_memory(const Site& site, const Evaluation& best,
     if (e.seconds < 0.97 * best.step_seconds && (!fastest || e.seconds < fastest->seconds)) fastest = &e;
   }
   if (!fastest) return std::nullopt;
-  const double has = site.machine.profile.memory_bytes - context_bytes(site.machine);
-  return fmt::format("if a GPU had {} more, {} would be faster: about {:.1f} ms", format_gib(fastest->bytes - has),
-                     fastest->candidate.to_string(), 1e3 * fastest->seconds);
+  const double has = site.machine.usable_bytes() - context_bytes(site.machine);
+  return fmt::format("if a {} had {} more, {} would be faster: about {:.1f} ms", site.machine.profile.unit,
+                     format_bytes(fastest->bytes - has), fastest->candidate.to_string(), 1e3 * fastest->seconds);
 }
 
 }  // namespace
