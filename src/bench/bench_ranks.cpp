@@ -8,15 +8,54 @@
 
 #include "comm/meeting.h"
 #include "core/error.h"
+#include "launch/agreement.h"
+#include "launch/launch_environment.h"
 
 namespace plait::bench {
 
-launch::LaunchPlan plan_bench(const BenchRanks& ranks) {
+namespace {
+
+// What may differ from host to host: the program's own name and the address that it listens on.
+std::string command_of(const std::vector<std::string>& argv) {
+  std::string text;
+  for (std::size_t n = 1; n < argv.size(); ++n) {
+    const bool address = argv[n].starts_with("--interface");
+    if (!address) text += (text.empty() ? "" : " ") + argv[n];
+    if (address && argv[n].find('=') == std::string::npos) ++n;
+  }
+  return text;
+}
+
+std::shared_ptr<comm::Rendezvous> join(const Config& config, const BenchRanks& ranks, const std::vector<std::string>& argv) {
+  if (ranks.rendezvous.empty()) {
+    throw ConfigError(
+        {{"--rendezvous", "",
+          launch::started_from_outside()->launcher +
+              " has started this process as one of several ranks, which need a directory that all of them share, or "
+              "tcp (as launch.rendezvous)",
+          "", 0}});
+  }
+  std::optional<launch::RankContext> place = launch::place_from_environment(config);
+  place->rendezvous = launch::rendezvous_of(*place, config);
+  std::vector<launch::Fact> facts = launch::facts_of(config);
+  facts.push_back({"the command line", command_of(argv)});
+  launch::agree(*place, facts, ranks.timeout, ranks.rendezvous);
+  return place->rendezvous;
+}
+
+}  // namespace
+
+launch::LaunchPlan plan_bench(const BenchRanks& ranks, const std::vector<std::string>& argv) {
   Config config;
   config.launch.ranks = ranks.ranks;
-  config.launch.mode = ranks.processes ? LaunchMode::processes : LaunchMode::threads;
+  const bool external = !ranks.processes && launch::started_from_outside();
+  config.launch.mode = external ? LaunchMode::external : ranks.processes ? LaunchMode::processes : LaunchMode::threads;
   config.launch.device = ranks.device;
-  launch::LaunchPlan plan = launch::plan_launch(config);
+  config.launch.rendezvous = ranks.rendezvous;
+  config.comm.interface = ranks.interface;
+  config.comm.timeout_s = std::chrono::duration<double>(ranks.timeout).count();
+  config.comm.peer_access = ranks.peer_access;
+  launch::LaunchPlan plan = launch::plan_launch(config, external ? join(config, ranks, argv) : nullptr);
   if (plan.ranks < 2) {
     throw ConfigError({{"--ranks", std::to_string(plan.ranks),
                         "must be at least 2; a machine with one GPU can measure its CPUs: --device cpu", "", 0}});
@@ -49,6 +88,16 @@ std::string head_text(const nlohmann::ordered_json& result) {
   return fmt::format("# {} x {} as {}, {}", result.at("ranks").get<int>(), text("device"), text("mode"), text("backend"));
 }
 
+std::string library_name(const nlohmann::ordered_json& result) {
+  const auto backend = result.at("backend").get<std::string>();
+  return backend.substr(0, backend.find(' '));
+}
+
+std::string transport_name(const nlohmann::ordered_json& method, const std::string& library) {
+  const auto transport = method.at("transport").get<std::string>();
+  return transport == to_string(Transport::nccl) ? library : transport;
+}
+
 std::size_t least_free_bytes(const launch::RankContext& rank, comm::Meeting& meeting) {
   const std::size_t least = meeting.least("free", memory_info(rank.device).free_bytes);
   return rank.device.is_cuda() ? least : least / static_cast<std::size_t>(rank.size);
@@ -79,7 +128,7 @@ void synchronize_within(const Event& event, std::chrono::milliseconds timeout, c
 }
 
 std::string describe(const launch::LaunchPlan& plan) {
-  const char* each = plan.mode == LaunchMode::processes ? "one process each" : "one thread each";
+  const char* each = plan.mode == LaunchMode::threads ? "one thread each" : "one process each";
   return std::to_string(plan.ranks) + " x " + device_name(plan.devices.front()) + ", " + each;
 }
 

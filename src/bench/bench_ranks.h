@@ -20,6 +20,10 @@ struct BenchRanks {
   bool processes = false;                     // instead of threads
   std::string device = "auto";                // auto | cpu | cuda
   std::chrono::milliseconds timeout{60'000};  // for one measurement
+  // Where processes that an outside launcher has started meet: launch.rendezvous. They are the ranks then.
+  std::string rendezvous = {};
+  std::string interface = "127.0.0.1";                   // comm.interface
+  PeerAccessUse peer_access = PeerAccessUse::automatic;  // comm.peer_access, as NCCL is told
 };
 
 // Where a benchmark's results go.
@@ -28,8 +32,9 @@ struct BenchOutput {
   std::function<void(const std::string&)> note;               // a line for people, on rank 0: progress, and what was skipped
 };
 
-// ConfigError for fewer than two ranks; it says how many devices the machine has.
-launch::LaunchPlan plan_bench(const BenchRanks& ranks);
+// ConfigError for fewer than two ranks; it says how many devices the machine has. Under an outside launcher collective over its
+// processes, which compare the command lines (`argv`) that they were started with; once in a process then.
+launch::LaunchPlan plan_bench(const BenchRanks& ranks, const std::vector<std::string>& argv);
 
 // Runs `measure` on all ranks and passes what it returns on rank 0 to output.result. `argv` is this program's, to start ranks
 // that are processes. Returns the exit status.
@@ -41,6 +46,10 @@ nlohmann::ordered_json bench_head(const std::string& benchmark, const launch::La
                                   const launch::RankContext& rank);
 // The same as the first line of a table: "# 2 x NVIDIA H200 as threads, NCCL".
 std::string head_text(const nlohmann::ordered_json& result);
+// The communication library of a result: "Gloo" of "Gloo 0.5.0".
+std::string library_name(const nlohmann::ordered_json& result);
+// What a table calls a method's transport: the library's own messages go by its name, as those of CPUs are not NCCL's.
+std::string transport_name(const nlohmann::ordered_json& method, const std::string& library);
 
 // `shared`, a link or a communicator, is aborted with the rank, as long as there is one.
 template <typename Shared>

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "core/statistics.h"
 #include "launch/calibration_cache.h"
 #include "launch/job_planning.h"
+#include "launch/launch_environment.h"
 #include "launch/live_graph.h"
 
 namespace plait::bench {
@@ -48,15 +50,16 @@ Times time_model(CalibrationModel& model, int rounds) {
     model.settle();
     const std::vector<float> ms = model.synchronize_profile();
     double update = 0;
+    std::map<std::pair<InstructionKind, int>, double> passes;  // by segment: a pass may be in parts
     for (std::size_t n = 0; n < ms.size(); ++n) {
       const parallel::Instruction& i = model.plan().train.instructions[n];
       const double s = static_cast<double>(ms[n]) / 1e3;
       if (i.kind == InstructionKind::update || i.kind == InstructionKind::gradient_norm) update += s;
       // Exchanges with ranks that are absent move nothing: what is left of them is their norm and residual.
       const bool is_pass = i.segment >= 0 && i.segment < model.plan().sizes.shape.segments();
-      if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1)
-        seconds[{i.kind, model.plan().sizes.shape.kind(i.segment)}].push_back(s);
+      if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1) passes[{i.kind, i.segment}] += s;
     }
+    for (const auto& [pass, s] : passes) seconds[{pass.first, model.plan().sizes.shape.kind(pass.second)}].push_back(s);
     updates.push_back(update / static_cast<double>(model.plan().flat.state_elements()));
   }
   Times times;
@@ -152,12 +155,20 @@ std::vector<CalibrationCase> cases_of(const CalibrationRequest& request, int ran
   return cases;
 }
 
+// Of the time that measuring takes: a guess.
+constexpr double share_of_segments = 0.7;
+
+std::string case_text(const CalibrationCase& c) {
+  return fmt::format("tensor {}, micro-batch {}, recompute {}", c.tensor, c.micro_batch, to_string(c.recompute));
+}
+
 void measure_segments(const CalibrationRequest& request, std::int64_t vocab, const launch::LaunchPlan& launch_plan,
                       plan::Calibration& calibration) {
   const std::vector<CalibrationCase> cases = cases_of(request, launch_plan.ranks);
   std::vector<std::vector<std::optional<CaseTimes>>> told(cases.size());
   std::mutex mutex;
   double context_bytes = 0;
+  const double all_of_it = request.communication ? share_of_segments : 1;
   launch::launch(
       launch_plan,
       [&](launch::RankContext& rank) {
@@ -165,6 +176,8 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
         const auto busy = meeting.busy();  // a case takes as long as it takes
         for (std::size_t n = 0; n < cases.size(); ++n) {
           meeting.meet("case " + std::to_string(n));
+          if (rank.is_main && request.progress)
+            request.progress(all_of_it * static_cast<double>(n) / static_cast<double>(cases.size()), case_text(cases[n]));
           std::optional<CaseTimes> times = measure(request, vocab, cases[n], rank.device);
           std::lock_guard lock(mutex);
           told[n].push_back(std::move(times));
@@ -179,10 +192,7 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
   std::vector<double> updates;
   for (std::size_t n = 0; n < cases.size(); ++n) {
     const CalibrationCase& c = cases[n];
-    const auto note = [&](const std::string& words) {
-      request.note(
-          fmt::format("tensor {}, micro-batch {}, recompute {}: {}", c.tensor, c.micro_batch, to_string(c.recompute), words));
-    };
+    const auto note = [&](const std::string& words) { request.note(case_text(c) + ": " + words); };
     if (!std::ranges::all_of(told[n], [](const auto& times) { return times.has_value(); })) {
       note("does not fit and is left out");
       continue;
@@ -354,6 +364,12 @@ launch::LaunchPlan launch_of(const CalibrationRequest& request, int ranks) {
 }  // namespace
 
 plan::Calibration calibrate(const CalibrationRequest& request) {
+  if (const auto outside = launch::started_from_outside()) {
+    throw ConfigError(
+        "bench calibrate: " + outside->launcher +
+        " has started several processes, and it measures one host, with its ranks as threads of one process: start it "
+        "once on each kind of host, by itself");
+  }
   const launch::LaunchPlan launch_plan = launch_of(request, request.ranks.ranks);
   const bool gpus = launch_plan.devices.front().is_cuda();
   const std::int64_t vocab = request.config.model.vocab > 0 ? request.config.model.vocab : data::vocabulary(request.config);
@@ -361,6 +377,11 @@ plan::Calibration calibrate(const CalibrationRequest& request) {
   calibration.device = launch::calibration_device(launch_plan.devices.front().kind);
   calibration.model = launch::model_key_of(request.config, vocab, launch_plan.devices.front().kind);
   request.note(fmt::format("segments of {} on {} ranks at once", calibration.model, launch_plan.ranks));
+  const auto reached = [&](double of_communication, const std::string& what) {
+    request.note(what);
+    if (request.progress) request.progress(share_of_segments + (1 - share_of_segments) * of_communication, what);
+  };
+  const double groups = std::max(1.0, std::floor(std::log2(launch_plan.ranks)));
   measure_segments(request, vocab, launch_plan, calibration);
   // The first that this process makes loads the library's kernels, so this comes before everything else that has communicators.
   for (int ranks = 2; request.communication && gpus && ranks <= launch_plan.ranks; ranks *= 2) {
@@ -368,13 +389,13 @@ plan::Calibration calibrate(const CalibrationRequest& request) {
     measure_communicators(request, launch_of(request, ranks), calibration);
   }
   for (int ranks = 2; request.communication && ranks <= launch_plan.ranks; ranks *= 2) {
-    request.note(fmt::format("collectives among {} ranks", ranks));
+    reached((std::log2(ranks) - 1) / groups / 2, fmt::format("collectives among {} ranks", ranks));
     measure_collectives(request, ranks, gpus, calibration);
   }
   if (request.communication && launch_plan.ranks > 1) {
-    request.note("compute beside collectives");
+    reached(0.5, "compute beside collectives");
     measure_slowdown(request, vocab, launch_plan, calibration);
-    request.note("messages, of one pair for each kind of link");
+    reached(0.7, "messages, of one pair for each kind of link");
     measure_messages(request, launch_plan, calibration);
   }
   return calibration;

@@ -7,6 +7,7 @@
 
 #include "bench/bench_ranks.h"
 #include "core/config.h"
+#include "core/progress_callback.h"
 #include "plan/calibration.h"
 
 namespace plait::bench {
@@ -19,7 +20,8 @@ struct CalibrationRequest {
   int rounds = 5;                           // a time is the slowest rank's median over these
   bool communication = true;                // also measure collectives among 2, 4, ... ranks, compute beside them, and messages
   std::vector<std::string> argv;
-  std::function<void(const std::string&)> note;  // progress, for people
+  std::function<void(const std::string&)> note;  // for people
+  ProgressCallback progress;
 };
 
 // Times each pass within steps of a model of some transformer blocks (bench/calibration_model.h). A tensor rank computes

@@ -13,6 +13,8 @@
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "core/terminal.h"
+#include "core/text_table.h"
 
 namespace plait::bench {
 namespace {
@@ -84,6 +86,7 @@ class RankBench {
     group.name = "collectives";
     group.timeout = request.ranks.timeout;
     group.max_ctas = request.max_ctas;
+    group.host_interface = request.ranks.interface;
     comm_ = join_all(rank, group, request.make_communicator);
   }
 
@@ -105,6 +108,7 @@ class RankBench {
     const StreamRef s = stream_.ref();
     switch (kind) {
       case CollectiveKind::all_reduce: comm_->all_reduce(s, whole(first_, bytes)); return;
+      case CollectiveKind::reduce: comm_->reduce(s, whole(first_, bytes), 0); return;
       case CollectiveKind::reduce_scatter: comm_->reduce_scatter(s, whole(first_, bytes), part(second_, bytes)); return;
       case CollectiveKind::all_gather: comm_->all_gather(s, part(first_, bytes), whole(second_, bytes)); return;
       case CollectiveKind::broadcast: comm_->broadcast(s, whole(first_, bytes), 0); return;
@@ -153,6 +157,9 @@ class RankBench {
     };
     switch (kind) {
       case CollectiveKind::all_reduce: return wrong(sum_, whole(first_, bytes), 0);
+      case CollectiveKind::reduce:
+        return rank_.rank == 0 ? wrong(sum_, whole(first_, bytes), 0)
+                               : wrong(input_, whole(first_, bytes), place(rank_.rank, 0));
       case CollectiveKind::broadcast: return wrong(input_, whole(first_, bytes), 0);
       case CollectiveKind::reduce_scatter: return wrong(sum_, part(second_, bytes), place(0, rank_.rank * share));
       case CollectiveKind::all_gather:
@@ -208,7 +215,7 @@ Json row(const CollectivesBenchmarkRequest& request, CollectiveKind kind, std::s
   json["count"] = shown_count(kind, static_cast<std::int64_t>(bytes / size_of(request.dtype)), size);
   json["type"] = std::string(to_string(request.dtype));
   json["redop"] = has_reduction(kind) ? "sum" : "none";
-  json["root"] = kind == CollectiveKind::broadcast ? 0 : -1;
+  json["root"] = has_root(kind) ? 0 : -1;
   json["in_place"] = is_in_place(kind);
   json["microseconds"] = slowest;
   json["algbw_gb_per_s"] = rate;
@@ -271,7 +278,7 @@ Json run_rank(const CollectivesBenchmarkRequest& request, const launch::LaunchPl
 
 int benchmark_collectives(const CollectivesBenchmarkRequest& request, const BenchOutput& output) {
   require(request.dtype == DType::f32 || request.dtype == DType::bf16, "bench collectives: f32 or bf16");
-  const launch::LaunchPlan plan = plan_bench(request.ranks);
+  const launch::LaunchPlan plan = plan_bench(request.ranks, request.argv);
   static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // refused before anything starts
   bool wrong = false;
   const int status = run_bench(plan, request.argv, output, [&](launch::RankContext& rank) {
@@ -282,25 +289,35 @@ int benchmark_collectives(const CollectivesBenchmarkRequest& request, const Benc
   return status == 0 && wrong ? 3 : status;
 }
 
-std::string collectives_table(const Json& result) {
-  std::string out = head_text(result) + fmt::format("; medians of {} rounds, in stream time; GB/s = 10^9 bytes per second\n",
-                                                    result["rounds"].get<int>());
+std::string collectives_table(const Json& result, int width) {
+  std::string out =
+      folded(head_text(result) + fmt::format("; medians of {} rounds, in stream time; GB/s = 10^9 bytes per second",
+                                             result["rounds"].get<int>()),
+             width, 4) +
+      "\n";
   for (const Json& collective : result["collectives"]) {
     const Json& rows = collective["results"];
-    out += fmt::format("\n# {}, {}\n", collective["collective"].get<std::string>(),
-                       rows.front()["in_place"].get<bool>() ? "in-place" : "out-of-place");
-    out += fmt::format("# {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10}  {:>7}  {:>7}  {:>6}\n", "size", "count", "type", "redop",
-                       "root", "time", "algbw", "busbw", "#wrong");
-    out += fmt::format("# {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10}  {:>7}  {:>7}  {:>6}\n", "(B)", "(elements)", "", "", "",
-                       "(us)", "(GB/s)", "(GB/s)", "");
+    const auto name = collective["collective"].get<std::string>();
+    out += fmt::format("\n# {}, {}\n", name, rows.front()["in_place"].get<bool>() ? "in-place" : "out-of-place");
+    TextTable table({{"size (B)"},
+                     {"count (elements)"},
+                     {"type"},
+                     {"redop"},
+                     {"root"},
+                     {"time (us)"},
+                     {"algbw (GB/s)"},
+                     {"busbw (GB/s)"},
+                     {"#wrong"}});
     for (const Json& r : rows) {
-      out += fmt::format("  {:>12}  {:>12}  {:>6}  {:>5}  {:>4}  {:>10.2f}  {:>7.2f}  {:>7.2f}  {:>6}\n",
-                         r["bytes"].get<std::int64_t>(), r["count"].get<std::int64_t>(), r["type"].get<std::string>(),
-                         r["redop"].get<std::string>(), r["root"].get<int>(), r["microseconds"].get<double>(),
-                         r["algbw_gb_per_s"].get<double>(), r["busbw_gb_per_s"].get<double>(), r["wrong"].get<std::int64_t>());
+      table.add({fmt::format("{}", r["bytes"].get<std::int64_t>()), fmt::format("{}", r["count"].get<std::int64_t>()),
+                 r["type"].get<std::string>(), r["redop"].get<std::string>(), fmt::format("{}", r["root"].get<int>()),
+                 fmt::format("{:.2f}", r["microseconds"].get<double>()),
+                 fmt::format("{:.2f}", r["algbw_gb_per_s"].get<double>()),
+                 fmt::format("{:.2f}", r["busbw_gb_per_s"].get<double>()), fmt::format("{}", r["wrong"].get<std::int64_t>())});
     }
-    out += fmt::format("# average bus bandwidth of {}: {:.3f} GB/s\n", collective["collective"].get<std::string>(),
-                       collective["average_busbw_gb_per_s"].get<double>());
+    out += table.text(width);
+    out +=
+        fmt::format("# average bus bandwidth of {}: {:.3f} GB/s\n", name, collective["average_busbw_gb_per_s"].get<double>());
   }
   return out + fmt::format("\n# wrong elements: {}\n# average bus bandwidth: {:.3f} GB/s\n",
                            result["wrong"].get<std::int64_t>(), result["average_busbw_gb_per_s"].get<double>());

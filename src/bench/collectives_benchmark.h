@@ -34,6 +34,6 @@ struct CollectivesBenchmarkRequest {
 int benchmark_collectives(const CollectivesBenchmarkRequest& request, const BenchOutput& output);
 
 // The result in nccl-tests' columns.
-std::string collectives_table(const nlohmann::ordered_json& result);
+std::string collectives_table(const nlohmann::ordered_json& result, int width);
 
 }  // namespace plait::bench

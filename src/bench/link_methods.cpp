@@ -17,8 +17,6 @@ bool wanted(const std::vector<std::string>& names, const std::string& name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool needs_peer_access(Transport transport) { return transport != Transport::host && transport != Transport::nccl; }
-
 // A shorter word than the obstacle where the bench itself could be started so that it works.
 std::string obstacle_text(const PairFacts& facts, const comm::p2p::Candidate& candidate) {
   const bool gpus = facts.sender.kind == DeviceKind::cuda && facts.receiver.kind == DeviceKind::cuda;
@@ -46,13 +44,16 @@ void check(const MethodFilter& filter) {
 
 std::vector<MethodChoice> methods_of(const PairFacts& facts, const MethodFilter& filter) {
   std::vector<MethodChoice> choices;
+  bool first = true;
   const bool kernels = facts.sender.kind == DeviceKind::cuda && facts.receiver.kind == DeviceKind::cuda;
   for (const comm::p2p::Candidate& candidate : comm::p2p::candidates(facts)) {
     const Transport transport = candidate.transport;
     if (!wanted(filter.transports, to_string(transport))) continue;
     std::string obstacle = candidate.obstacle.empty() ? "" : obstacle_text(facts, candidate);
     if (filter.without_peer_access && needs_peer_access(transport)) obstacle = "excluded by --no-peer-access";
-    if (filter.first_transport && !obstacle.empty()) continue;
+    if ((filter.first_transport || filter.with_and_without) && !obstacle.empty()) continue;
+    if (filter.with_and_without && !first && needs_peer_access(transport)) continue;
+    first = false;
     if (transport == Transport::nccl || !obstacle.empty()) {
       choices.push_back({{transport, std::nullopt}, obstacle});
     } else {
@@ -64,27 +65,6 @@ std::vector<MethodChoice> methods_of(const PairFacts& facts, const MethodFilter&
     if (filter.first_transport) break;
   }
   return choices;
-}
-
-JobFacts::JobFacts(const launch::RankContext& rank, comm::Meeting& meeting)
-    : ranks_(rank.size), ends_(meeting.gather("facts/end", comm::p2p::end_facts(rank.rank, rank.device))) {
-  const comm::p2p::EndFacts& own = ends_[static_cast<std::size_t>(rank.rank)];
-  std::vector<comm::p2p::PathFacts> from_here;
-  for (int to = 0; to < ranks_; ++to) {
-    from_here.push_back(to == rank.rank ? comm::p2p::PathFacts{}
-                                        : comm::p2p::path_facts(own, ends_[static_cast<std::size_t>(to)]));
-  }
-  paths_ = meeting.gather("facts/paths", from_here);
-  for (int from = 0; from < ranks_; ++from) {
-    if (std::ssize(paths_[static_cast<std::size_t>(from)]) != ranks_) {
-      meeting.refuse("facts/paths", from, "it is not one path to each rank");
-    }
-  }
-}
-
-PairFacts JobFacts::pair(int from, int to) const {
-  const auto path = [&](int a, int b) { return paths_[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)]; };
-  return {ends_[static_cast<std::size_t>(from)], ends_[static_cast<std::size_t>(to)], path(from, to), path(to, from)};
 }
 
 void LinkEnds::make(launch::RankContext& rank, comm::p2p::LinkSpec link, const comm::p2p::LinkMaker& make_link) {

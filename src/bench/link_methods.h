@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/meeting.h"
+#include "comm/p2p/job_facts.h"
 #include "comm/p2p/link.h"
 #include "launch/rank_context.h"
 
@@ -33,6 +33,8 @@ struct MethodFilter {
   bool without_peer_access = false;
   // For each pair only the transport that `comm.p2p: auto` would try first, with every mover.
   bool first_transport = false;
+  // That one, and what is left without peer access: host and nccl.
+  bool with_and_without = false;
 };
 
 // ConfigError for unknown names.
@@ -41,18 +43,6 @@ void check(const MethodFilter& filter);
 // All transports × movers for a pair, in the order of the transports. One that only works with the other launch mode says so:
 // "needs --processes".
 std::vector<MethodChoice> methods_of(const comm::p2p::PairFacts& facts, const MethodFilter& filter);
-
-// What all ranks know about each other. Construction is collective over the meeting of all ranks.
-class JobFacts {
- public:
-  JobFacts(const launch::RankContext& rank, comm::Meeting& meeting);
-  comm::p2p::PairFacts pair(int from, int to) const;
-
- private:
-  int ranks_;
-  std::vector<comm::p2p::EndFacts> ends_;
-  std::vector<std::vector<comm::p2p::PathFacts>> paths_;  // [from][to]
-};
 
 // The links of one rank, to and from others.
 class LinkEnds {

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "bench/p2p_pair.h"
+#include "bench/pcie_speed.h"
 #include "bench/plain_copy.h"
 #include "bench/sizes.h"
 #include "comm/make_communicator.h"
@@ -40,7 +41,7 @@ class P2pBenchmark {
   // On rank 0; nothing on the others.
   Json run() {
     std::vector<Json> plain_copies = measure_plain_copies();
-    const JobFacts facts(rank_, meeting_);
+    const comm::p2p::JobFacts facts(rank_.device, PeerAccessUse::automatic, meeting_);
     const std::vector<std::size_t> sizes = bounded_sizes(facts);
     Json json = bench_head("p2p", plan_, rank_);
     json["rounds"] = request_.rounds;
@@ -54,6 +55,8 @@ class P2pBenchmark {
       const Json measured = take_turn(p, facts, sizes);
       for (const auto& [key, value] : measured.items()) pair[key] = value;
       warn_if_off(pair);
+      compare_with_nominal(pair);
+      if (request_.before_after) pair["before_after"] = before_after(pair);
       json["pairs"].push_back(std::move(pair));
     }
     return json;
@@ -85,7 +88,7 @@ class P2pBenchmark {
   }
 
   // Sizes for which every rank has the memory.
-  std::vector<std::size_t> bounded_sizes(const JobFacts& facts) {
+  std::vector<std::size_t> bounded_sizes(const comm::p2p::JobFacts& facts) {
     std::vector<std::size_t> sizes = message_sizes(request_.sizes, gpus_);
     const std::size_t least = least_free_bytes(rank_, meeting_);
     const auto available = static_cast<std::size_t>(usable_memory * static_cast<double>(least));
@@ -139,8 +142,59 @@ class P2pBenchmark {
     tell(text);
   }
 
+  static Json json_of(const PcieSpeed& speed) {
+    if (!speed.known()) return nullptr;
+    Json json{{"gt_per_s", speed.gt_per_s},
+              {"width", speed.width},
+              {"most_gt_per_s", speed.most_gt_per_s},
+              {"most_width", speed.most_width}};
+    if (speed.is_less_than_it_could())
+      json["trained_down"] = "its PCIe link ran at " + to_string(speed) + " while messages were on their way";
+    return json;
+  }
+
+  // Every rate beside what the link should carry, and a warning where the best is far below.
+  void compare_with_nominal(Json& pair) {
+    if (!pair.contains("nominal_gb_per_s")) return;
+    const double nominal = pair["nominal_gb_per_s"].get<double>();
+    double best = 0;
+    for (Json& method : pair["methods"]) {
+      for (Json& result : method["results"]) {
+        const double rate = result["gb_per_s"].get<double>();
+        result["of_nominal"] = rate / nominal;
+        best = std::max(best, rate);
+      }
+    }
+    if (best >= least_of_nominal * nominal) return;
+    pair["slow"] = slow_text(fmt::format("{} -> {}", pair["from"].get<int>(), pair["to"].get<int>()), best, nominal);
+    tell(pair["slow"].get<std::string>());
+  }
+
+  // Of the methods with peer access the one of least latency, and the fastest, may be two movers.
+  static Json before_after(const Json& pair) {
+    Json sides = Json::object();
+    for (const Json& method : pair["methods"]) {
+      const auto transport = named<Transport>(method["transport"].get<std::string>());
+      if (!method["available"].get<bool>() || method["results"].empty() || transport == Transport::nccl) continue;
+      Json& side = sides[needs_peer_access(*transport) ? "with" : "without"];
+      const double latency = method["results"].front()["latency_microseconds"].get<double>();
+      const double rate = method["results"].back()["gb_per_s"].get<double>();
+      if (side.is_null()) side = {{"transport", method["transport"]}, {"latency_microseconds", latency}, {"gb_per_s", rate}};
+      side["latency_microseconds"] = std::min(side["latency_microseconds"].get<double>(), latency);
+      side["gb_per_s"] = std::max(side["gb_per_s"].get<double>(), rate);
+    }
+    if (sides.contains("with") && sides.contains("without")) {
+      const auto ratio = [&](const char* above, const char* below, const char* key) {
+        return sides[above][key].get<double>() / sides[below][key].get<double>();
+      };
+      sides["latency_ratio"] = ratio("without", "with", "latency_microseconds");
+      sides["rate_ratio"] = ratio("with", "without", "gb_per_s");
+    }
+    return sides;
+  }
+
   // Measures if this rank is an end; in any case waits until the pair is done and has given its memory back.
-  Json take_turn(std::size_t p, const JobFacts& facts, const std::vector<std::size_t>& sizes) {
+  Json take_turn(std::size_t p, const comm::p2p::JobFacts& facts, const std::vector<std::size_t>& sizes) {
     const auto [from, to] = pairs_[p];
     const std::string name = "pair-" + std::to_string(p);
     const bool is_end = rank_.rank == from || rank_.rank == to;
@@ -150,12 +204,26 @@ class P2pBenchmark {
                           .to = to,
                           .facts = facts.pair(from, to),
                           .largest_bytes = sizes.back(),
-                          .timeout = request_.ranks.timeout};
-      meeting_.say(name, measure_pair(request_, rank_, pair, sizes));
+                          .timeout = request_.ranks.timeout,
+                          .host_interface = request_.ranks.interface};
+      PcieSpeedSampler pcie(facts.end(rank_.rank).bus_id);
+      Json own = measure_pair(request_, rank_, pair, sizes);
+      own["pcie"] = json_of(pcie.fastest());
+      if (rank_.rank == from) {
+        if (const auto nominal = request_.nominal(pair.facts)) own["nominal_gb_per_s"] = *nominal;
+      }
+      meeting_.say(name, own);
     }
-    Json result = meeting_.hear<Json>(name, from);
-    if (!result.is_object() || !result.contains("methods")) meeting_.refuse(name, from, "it is not the measurement of a pair");
-    static_cast<void>(meeting_.hear<Json>(name, to));
+    Json result = meeting_.hear<Json>(name, from), other = meeting_.hear<Json>(name, to);
+    for (const auto& [rank, json] : {std::pair(from, &result), std::pair(to, &other)}) {
+      if (!json->is_object() || !json->contains("methods") || !json->contains("pcie"))
+        meeting_.refuse(name, rank, "it is not the measurement of a pair");
+    }
+    Json ends;
+    if (!result["pcie"].is_null()) ends["from"] = result["pcie"];
+    if (!other["pcie"].is_null()) ends["to"] = other["pcie"];
+    result.erase("pcie");
+    if (!ends.is_null()) result["pcie"] = std::move(ends);
     return result;
   }
 
@@ -188,9 +256,16 @@ std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& tex
   return pairs;
 }
 
-int benchmark_p2p(const P2pBenchmarkRequest& request, const BenchOutput& output) {
-  check(request.filter);
-  const launch::LaunchPlan plan = plan_bench(request.ranks);
+int benchmark_p2p(const P2pBenchmarkRequest& asked, const BenchOutput& output) {
+  check(asked.filter);
+  const launch::LaunchPlan plan = plan_bench(asked.ranks, asked.argv);
+  P2pBenchmarkRequest request = asked;
+  if (request.before_after) {
+    request.products = false;
+    request.filter.with_and_without = true;
+    const bool default_sizes = request.sizes.min.empty() && request.sizes.max.empty() && request.sizes.sizes.empty();
+    if (default_sizes) request.sizes.sizes = {"4K", plan.devices.front().is_cuda() ? "256M" : "16M"};
+  }
   static_cast<void>(message_sizes(request.sizes, plan.devices.front().is_cuda()));  // refused before anything starts
   for (const auto& [from, to] : request.pairs) {
     if (std::max(from, to) >= plan.ranks) {

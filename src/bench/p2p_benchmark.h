@@ -10,6 +10,7 @@
 
 #include "bench/bench_ranks.h"
 #include "bench/link_methods.h"
+#include "bench/nominal_rate.h"
 #include "bench/sizes.h"
 
 namespace plait::bench {
@@ -23,7 +24,11 @@ struct P2pBenchmarkRequest {
   bool products = true;          // also measure matrix products beside messages
   std::int64_t product_dim = 0;  // 0: 8192 on GPUs, 256 on CPUs
   int product_rounds = 0;        // of products beside messages; 0: `rounds`
+  // Only what peer access is worth: a small message's latency and a large one's rate, by the best mailbox with peer access and
+  // by host memory. Unless `sizes` says otherwise, 4 KB and 256 MB (CPUs: 16 MB); no products.
+  bool before_after = false;
   std::vector<std::string> argv;
+  NominalRate nominal = nominal_rate;
   comm::p2p::LinkMaker make_link = comm::p2p::make_link;
 };
 
@@ -32,10 +37,16 @@ std::vector<std::pair<int, int>> parse_pairs(const std::vector<std::string>& tex
 
 // {"benchmark": "p2p", "mode", "ranks", "device", "backend", "rounds", "sizes": [bytes], "notes": [text], "pairs": [
 //   {"from", "to", "link", "nvlinks", "peer_access", "warning": text, if there is reason to warn,
+//    "nominal_gb_per_s", if it is known; "slow": text, if no method reaches 70 % of that,
+//    "pcie": {"from", "to"}, of GPUs that tell it: {"gt_per_s", "width", "most_gt_per_s", "most_width"}, the fastest while
+//            messages were on their way, and "trained_down": text, if that is less than the device could,
+//    "before_after": {"without", "with": {"transport", "latency_microseconds", "gb_per_s"}, each if there is one,
+//    "latency_ratio",
+//            "rate_ratio": of without to with, and of with to without}, with `before_after` only,
 //    "plain_copy": {"bytes", "microseconds", "gb_per_s"} between GPUs of one process,
 //    "methods": [{"transport", "mover", "available", "reason", "bridge",
 //      "results": [{"bytes", "microseconds", "microseconds_min", "microseconds_max", "gb_per_s", "both_ways_gb_per_s",
-//                   "latency_microseconds", "vs_nccl"}]}],
+//                   "latency_microseconds", "vs_nccl", "of_nominal"}]}],
 //    "products": {"dim", "dtype", "products", "rounds", "beside": [{"transport", "mover", "message_bytes", "messages",
 //    "messages_per_product",
 //                 "equal_load", "from_tflops", "from_slowdown", "from_slowdown_min", "from_slowdown_max", the same with "to",

@@ -19,6 +19,7 @@ struct PairSpec {
   comm::p2p::PairFacts facts;
   std::size_t largest_bytes = 0;
   std::chrono::milliseconds timeout{60'000};  // of one loop
+  std::string host_interface = "127.0.0.1";
 };
 
 // Both directions, for messages of up to `bytes`.

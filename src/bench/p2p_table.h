@@ -6,8 +6,10 @@
 
 namespace plait::bench {
 
-// One line per pair, method and size, products beside messages below; `brief`: one line per pair and method, with its best
-// rates.
-std::string p2p_table(const nlohmann::ordered_json& result, bool brief);
+// A row per method and size of each pair, products beside messages below; `brief`: a row per method, with its best rates. For
+// lines of `width` columns.
+std::string p2p_table(const nlohmann::ordered_json& result, bool brief, int width);
+// Of a result with "before_after": a line for each pair, at most 80 columns; warnings are folded.
+std::string before_after_table(const nlohmann::ordered_json& result, int width);
 
 }  // namespace plait::bench

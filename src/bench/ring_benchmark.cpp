@@ -12,6 +12,8 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "core/statistics.h"
+#include "core/terminal.h"
+#include "core/text_table.h"
 
 namespace plait::bench {
 namespace {
@@ -88,6 +90,7 @@ class RingEnd {
     link.mover = method.mover;
     link.slots = ring_slots;
     link.timeout = request_.ranks.timeout;
+    link.host_interface = request_.ranks.interface;
     return link;
   }
 
@@ -177,7 +180,7 @@ void from_json(const Json& json, MeasuredHop& hop) {
 }
 
 // Methods in the order of the first hop's, each with what stands in its way on any.
-std::vector<MethodChoice> methods_of_ring(const JobFacts& facts, int ranks, const MethodFilter& filter) {
+std::vector<MethodChoice> methods_of_ring(const comm::p2p::JobFacts& facts, int ranks, const MethodFilter& filter) {
   std::vector<MethodChoice> methods = methods_of(facts.pair(0, 1 % ranks), filter);
   for (MethodChoice& choice : methods) {
     for (int from = 0; from < ranks && choice.obstacle.empty(); ++from) {
@@ -199,7 +202,7 @@ Json run_rank(const RingBenchmarkRequest& request, const launch::LaunchPlan& pla
               const BenchOutput& output) {
   comm::Meeting meeting = rank.meeting("ring", request.ranks.timeout);
   const auto busy = meeting.busy();  // messages take as long as they take
-  const JobFacts facts(rank, meeting);
+  const comm::p2p::JobFacts facts(rank.device, PeerAccessUse::automatic, meeting);
   const std::string path = facts.pair((rank.rank + rank.size - 1) % rank.size, rank.rank).link();
   const std::vector<MethodChoice> methods = methods_of_ring(facts, rank.size, request.filter);
   if (methods.empty()) throw ConfigError("bench ring: --transports and --movers leave nothing to measure");
@@ -257,31 +260,42 @@ int benchmark_ring(const RingBenchmarkRequest& request, const BenchOutput& outpu
     throw ConfigError(
         {{"--min", format_size(request.min_bytes), "must not be above --max, " + format_size(request.max_bytes), "", 0}});
   }
-  const launch::LaunchPlan plan = plan_bench(request.ranks);
+  const launch::LaunchPlan plan = plan_bench(request.ranks, request.argv);
   return run_bench(plan, request.argv, output,
                    [&](launch::RankContext& rank) { return run_rank(request, plan, rank, output); });
 }
 
-std::string ring_table(const Json& result) {
-  std::string out = head_text(result) +
-                    fmt::format("; {} messages of {} to {} from every rank to the next; every byte compared\n",
-                                result["messages"].get<std::int64_t>(), format_size(result["min_bytes"].get<std::size_t>()),
-                                format_size(result["max_bytes"].get<std::size_t>()));
-  out += fmt::format("{:<9} {:<12} {:<9} {:<14} {:>9} {:>12} {:>12} {:>9}\n", "transport", "mover", "hop", "link", "messages",
-                     "bytes right", "us/message", "GB/s");
+std::string ring_table(const Json& result, int width) {
+  std::string out =
+      folded(head_text(result) + fmt::format("; {} messages of {} to {} from every rank to the next; every byte compared",
+                                             result["messages"].get<std::int64_t>(),
+                                             format_size(result["min_bytes"].get<std::size_t>()),
+                                             format_size(result["max_bytes"].get<std::size_t>())),
+             width, 4) +
+      "\n";
+  const std::string library = library_name(result);
+  TextTable table({{"transport", Align::left},
+                   {"mover", Align::left},
+                   {"hop", Align::left},
+                   {"link", Align::left},
+                   {"messages"},
+                   {"bytes right"},
+                   {"us/message"},
+                   {"GB/s"}});
+  std::string without;
   for (const Json& method : result["methods"]) {
-    const std::string head =
-        fmt::format("{:<9} {:<12} ", method["transport"].get<std::string>(), method["mover"].get<std::string>());
-    if (!method["available"].get<bool>()) out += head + method["reason"].get<std::string>() + "\n";
+    const std::string transport = transport_name(method, library), mover = method["mover"].get<std::string>();
+    if (!method["available"].get<bool>())
+      without += folded(transport + " " + mover + ": " + method["reason"].get<std::string>(), width, 4) + "\n";
     for (const Json& hop : method["hops"]) {
-      out += head + fmt::format("{:<9} {:<14} {:>9} {:>12} {:>12.2f} {:>9.2f}\n",
-                                fmt::format("{} -> {}", hop["from"].get<int>(), hop["to"].get<int>()),
-                                hop["link"].get<std::string>(), hop["messages"].get<std::int64_t>(),
-                                hop["checked_bytes"].get<std::int64_t>(), hop["microseconds"].get<double>(),
-                                hop["gb_per_s"].get<double>());
+      table.add({transport, mover, fmt::format("{} -> {}", hop["from"].get<int>(), hop["to"].get<int>()),
+                 hop["link"].get<std::string>(), fmt::format("{}", hop["messages"].get<std::int64_t>()),
+                 fmt::format("{}", hop["checked_bytes"].get<std::int64_t>()),
+                 fmt::format("{:.2f}", hop["microseconds"].get<double>()),
+                 fmt::format("{:.2f}", hop["gb_per_s"].get<double>())});
     }
   }
-  return out;
+  return out + table.text(width) + without;
 }
 
 }  // namespace plait::bench

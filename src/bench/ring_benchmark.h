@@ -33,6 +33,6 @@ int benchmark_ring(const RingBenchmarkRequest& request, const BenchOutput& outpu
 // The size of a message. Sizes are spread evenly over powers of two, so that small ones are as frequent as large ones.
 std::size_t ring_message_bytes(const RingBenchmarkRequest& request, int hop, std::int64_t message);
 
-std::string ring_table(const nlohmann::ordered_json& result);
+std::string ring_table(const nlohmann::ordered_json& result, int width);
 
 }  // namespace plait::bench

@@ -10,18 +10,19 @@
 #include "bench/absent_groups.h"
 #include "bench/condition_sampler.h"
 #include "comm/meeting.h"
+#include "core/message.h"
 #include "core/statistics.h"
 #include "data/tokenizer.h"
 #include "launch/agreement.h"
 #include "launch/exchange_way.h"
 #include "launch/launch.h"
 #include "launch/launch_environment.h"
+#include "model/model_flops.h"
 #include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
 #include "topology/peak_flops.h"
 #include "train/batch_sources.h"
 #include "train/learning_rate.h"
-#include "train/report/model_flops.h"
 #include "train/report/overlap_bounds.h"
 #include "train/session.h"
 
@@ -63,25 +64,32 @@ struct MeasuredSteps {
   parallel::LedgerSum ledger;
   runtime::StepResult last;
   Json conditions = Json::array();  // of devices
+  double data_stalled_ms = 0;       // per step
 };
 
 MeasuredSteps measure_steps(const StepBenchmarkRequest& request, runtime::Interpreter& interpreter,
                             train::TrainingBatches& batches, const train::LearningRate& learning_rate,
                             ConditionSampler* conditions) {
   MeasuredSteps measured;
+  const std::int64_t total = request.warmup + request.steps;
   const auto take = [&](const runtime::StepResult& result) {
     measured.last = result;
+    request.progress(static_cast<double>(result.update) / static_cast<double>(total),
+                     fmt::format("step {} of {}", result.update, total));
     if (conditions && result.update == request.warmup) conditions->begin();
     if (result.update <= request.warmup) return;
     measured.milliseconds.push_back(static_cast<double>(result.device_ms));
     measured.ledger.add(result.ledger);
   };
-  for (std::int64_t step = 1; step <= request.warmup + request.steps; ++step) {
+  request.progress(0, "");
+  for (std::int64_t step = 1; step <= total; ++step) {
+    if (step == request.warmup + 1) measured.data_stalled_ms = -batches.stalled_ms();
     if (interpreter.pending_results() == runtime::Interpreter::results_in_flight) take(interpreter.synchronize_result());
     interpreter.run_step(batches, train::update_settings(request.config, step, learning_rate.at(step - 1)));
   }
   while (interpreter.pending_results() > 0) take(interpreter.synchronize_result());
   if (conditions) measured.conditions = conditions->end();
+  measured.data_stalled_ms = (measured.data_stalled_ms + batches.stalled_ms()) / static_cast<double>(request.steps);
   return measured;
 }
 
@@ -93,7 +101,7 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
                       static_cast<double>(measured.milliseconds.size());
   const double tokens_per_second =
       static_cast<double>(plan.global_batch * plan.sizes.micro_batch.sequence) / (times.median / 1e3);
-  const double flops = train::model_flops_per_token(train::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence));
+  const double flops = model::model_flops_per_token(model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence));
   const int ranks = plan.layout.ranks();
   Json json;
   json["model"] = config.model.preset;
@@ -116,7 +124,7 @@ Json describe(const Config& config, const parallel::RankPlan& plan, Device devic
   json["tokens_per_second"] = tokens_per_second;
   json["tflops_per_gpu"] = tokens_per_second * flops / ranks / 1e12;
   if (const std::optional<double> peak = peak_of(config, plan, device)) {
-    json["mfu"] = train::model_flops_utilization(flops, tokens_per_second, ranks, *peak);
+    json["mfu"] = model::model_flops_utilization(flops, tokens_per_second, ranks, *peak);
   }
   json["exposed_comm_ms"] = measured.ledger.mean().exposed_ms();
   return json;
@@ -136,7 +144,7 @@ std::pair<MeasuredSteps, Json> measure(const StepBenchmarkRequest& request, cons
   const train::LearningRate learning_rate(config.train.optimizer, std::max(config.train.steps, total + 1));
   const MeasuredSteps measured = measure_steps(request, interpreter, batches, learning_rate, conditions);
   Json json = describe(config, plan, device, measured);
-  json["data_stalled_ms"] = batches.stalled_ms();
+  json["data_stalled_ms"] = measured.data_stalled_ms;
   json["untuned_shapes"] = interpreter.context().untuned_shapes();
   if (request.breakdown) {
     const auto settings = train::update_settings(config, total + 1, learning_rate.at(total));
@@ -192,7 +200,9 @@ Json measure_rank(const StepBenchmarkRequest& request, const data::Tokenizer& to
   return json;
 }
 
-Json benchmark_rank(const StepBenchmarkRequest& request, launch::RankContext& rank) {
+Json benchmark_rank(StepBenchmarkRequest request, launch::RankContext& rank) {
+  if (!rank.is_main) request.progress = no_progress;
+  request.progress(0, "setting up");
   // Every rank makes its own tokenizer; one that trains a model first would only cost time.
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(request.config);
   train::Session session(request.config, tokenizer->vocab(), rank);
@@ -215,6 +225,7 @@ parallel::RankPlan plan_alone(const StepBenchmarkRequest& request, std::int64_t 
 
 Json benchmark_alone(const StepBenchmarkRequest& request) {
   const Config& config = request.config;
+  request.progress(0, "setting up");
   const DeviceKind kind = launch::choose_devices(config).kind;
   const Device device{kind, 0};
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
@@ -242,7 +253,7 @@ int benchmark_step(const StepBenchmarkRequest& asked, const std::function<void(c
   request.config = launch::with_exchange_way(asked.config);
   bool exceeded = false;  // known where rank 0 is; a process that is rank 0 ends with it, and so does the job
   const launch::LaunchPlan plan = launch::plan_launch(request.config, launch::join_job(request.config));
-  if (!plan.warning.empty()) fmt::print(stderr, "{}\n", plan.warning);
+  if (!plan.warning.empty()) message_to_stderr(plan.warning);
   const int status = launch::launch(
       plan,
       [&](launch::RankContext& rank) {

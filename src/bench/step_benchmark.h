@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/config.h"
+#include "core/progress_callback.h"
 
 namespace plait::bench {
 
@@ -20,6 +21,7 @@ struct StepBenchmarkRequest {
   std::int64_t alone = -1;
   bool breakdown = false;  // adds one step in which every instruction is timed by itself
   std::vector<std::string> argv;
+  ProgressCallback progress = no_progress;  // on rank 0, after each step and before the first
 };
 
 // Runs the real step (data path, communication, update) on all ranks; calls `on_result` once, on rank 0:
