@@ -9,6 +9,9 @@
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/format_count.h"
+#include "core/format_time.h"
+#include "core/text_table.h"
 #include "study/report/losses.h"
 #include "train/report/progress_text.h"
 
@@ -23,7 +26,7 @@ std::string percent(const std::optional<double>& fraction) {
 }
 
 std::string duration(double seconds) {
-  return train::format_duration(std::chrono::seconds(static_cast<std::int64_t>(std::ceil(seconds))));
+  return format_duration(std::chrono::seconds(static_cast<std::int64_t>(std::ceil(seconds))));
 }
 
 double most_bytes(const Prediction& prediction) {
@@ -55,8 +58,8 @@ std::string advance_line(const StudyData& data, const Advance& advance) {
   return text;
 }
 
-std::string dry_run_table(const Config& study, const std::vector<Point>& points) {
-  std::string text = fmt::format("{:>5}  {:<10} {:>10} {:>10}  {}\n", "point", "", "step", "memory", "what");
+std::string dry_run_table(const Config& study, const std::vector<Point>& points, int width) {
+  TextTable table({{"point"}, {"", Align::left}, {"step"}, {"memory"}, {"what", Align::left}});
   const config::RoundRange rounds = config::round_range(study.study.measure.rounds).value();
   const double measured_steps = static_cast<double>(study.study.measure.steps + study.study.measure.warmup);
   const auto steps_of = [&](const Point& point) {
@@ -68,44 +71,51 @@ std::string dry_run_table(const Config& study, const std::vector<Point>& points)
   for (const Point& point : points) {
     const std::string state = point.pruning ? to_string(*point.pruning) : std::string("measured");
     const bool known = point.prediction.has_value();
-    text += fmt::format("{:>5}  {:<10} {:>10} {:>10}  {}{}\n", point.index, state,
-                        known ? fmt::format("{:.2f} ms", point.prediction->step_ms) : "-",
-                        known ? format_bytes(most_bytes(*point.prediction)) : "-", point.label(),
-                        point.pruning ? ": " + point.pruned_because : "");
+    table.add({std::to_string(point.index), state, known ? fmt::format("{:.2f} ms", point.prediction->step_ms) : "-",
+               known ? format_bytes(most_bytes(*point.prediction)) : "-",
+               point.label() + (point.pruning ? ": " + point.pruned_because : "")});
     if (point.pruning) continue;
     ++measured;
     const bool on_gpus = known && point.prediction->from.find("CPU") == std::string::npos;
     seconds +=
         (on_gpus ? start_seconds_gpu : start_seconds_host) + (known ? steps_of(point) * point.prediction->step_ms / 1e3 : 0);
   }
-  return text + fmt::format("{} points: {} measured, {} pruned; about {} at {} rounds of each, {} at {}\n", points.size(),
-                            measured, points.size() - static_cast<std::size_t>(measured), duration(seconds * rounds.least),
-                            rounds.least, duration(seconds * rounds.most), rounds.most);
+  return table.text(width) + fmt::format("{} points: {} measured, {} pruned; about {} at {} rounds of each, {} at {}\n",
+                                         points.size(), measured, points.size() - static_cast<std::size_t>(measured),
+                                         duration(seconds * rounds.least), rounds.least, duration(seconds * rounds.most),
+                                         rounds.most);
 }
 
-std::string result_table(const StudyData& data) {
-  if (data.config.study.scaling == Scaling::isoflop) return loss_table(data);
+std::string result_table(const StudyData& data, int width) {
+  if (data.config.study.scaling == Scaling::isoflop) return loss_table(data, width);
   const std::vector<Row> rows = rows_of(data);
-  constexpr const char* line = "{:>5}  {:<5} {:>3} {:>10} {:>6} {:>9} {:>7} {:>7} {:>9}  {}\n";
-  std::string text = fmt::format(fmt::runtime(line), "point", "state", "n", "step, ms", "+-", "tok/s/dev", "MFU", "effic.",
-                                 "predicted", "what");
+  TextTable table({{"point"},
+                   {"state", Align::left},
+                   {"n"},
+                   {"step, ms"},
+                   {"+-"},
+                   {"tok/s/dev"},
+                   {"MFU"},
+                   {"effic."},
+                   {"predicted"},
+                   {"what", Align::left}});
   for (const Row& row : rows) {
     const Point& point = data.points[static_cast<std::size_t>(row.point)];
     std::string why = point.pruned_because;
     if (const Round* failure = data.failure_of(row.point)) why = failure->message;
     if (!why.empty()) why = ": " + why;
     if (row.rounds == 0) {
-      text += fmt::format("{:>5}  {:<63}  {}{}\n", row.point, to_string(row.state), point.label(), why);
+      table.add({std::to_string(row.point), to_string(row.state), "", "", "", "", "", "", "", point.label() + why});
       continue;
     }
     if (row.state != PointState::ok) why = fmt::format(" ({}){}", to_string(row.state), why);
-    text +=
-        fmt::format(fmt::runtime(line), row.point, row.state == PointState::ok ? "ok" : "part", row.rounds,
-                    fmt::format("{:.2f}", row.step_ms.value), row.rounds > 1 ? half_width(row.step_ms) : "-",
-                    train::format_count(row.tokens_per_second_per_device.value), percent(row.mfu),
-                    percent(row.efficiency ? std::optional(row.efficiency->value) : std::nullopt),
-                    row.prediction_error ? fmt::format("{:+.1f} %", 100 * *row.prediction_error) : "-", point.label() + why);
+    table.add({std::to_string(row.point), row.state == PointState::ok ? "ok" : "part", std::to_string(row.rounds),
+               fmt::format("{:.2f}", row.step_ms.value), row.rounds > 1 ? half_width(row.step_ms) : "-",
+               format_count(row.tokens_per_second_per_device.value), percent(row.mfu),
+               percent(row.efficiency ? std::optional(row.efficiency->value) : std::nullopt),
+               row.prediction_error ? fmt::format("{:+.1f} %", 100 * *row.prediction_error) : "-", point.label() + why});
   }
+  std::string text = table.text(width);
   const PlannerVerdict verdict = planner_verdict(data, rows);
   if (verdict.points > 0) {
     text += fmt::format("planner: {} points, step off by {} in the median and {} at worst", verdict.points,
@@ -117,23 +127,21 @@ std::string result_table(const StudyData& data) {
   return text;
 }
 
-std::string simulated_table(const std::vector<SimulatedPoint>& points) {
-  std::string text =
-      fmt::format("{:>6} {:>12} {:>12} {:>9} {:>10}  {}\n", "GPUs", "step", "tok/s/device", "bubble", "memory", "simulated");
+std::string simulated_table(const std::vector<SimulatedPoint>& points, int width) {
+  TextTable table({{"GPUs"}, {"step"}, {"tok/s/device"}, {"bubble"}, {"memory"}, {"simulated", Align::left}});
   for (const SimulatedPoint& point : points) {
     Point named;
     named.coordinates = point.coordinates;
     if (!point.prediction) {
-      text += fmt::format("{:>6} {:>12} {:>12} {:>9} {:>10}  {}: {}\n", point.gpus, "-", "-", "-", "-", named.label(),
-                          point.refused);
+      table.add({std::to_string(point.gpus), "-", "-", "-", "-", named.label() + ": " + point.refused});
       continue;
     }
     const double tokens = static_cast<double>(point.facts->tokens_per_step()) / point.gpus;
-    text += fmt::format("{:>6} {:>9.2f} ms {:>12} {:>9} {:>10}  {}\n", point.gpus, point.prediction->step_ms,
-                        train::format_count(1e3 * tokens / point.prediction->step_ms),
-                        percent(point.prediction->bubble_fraction), format_bytes(most_bytes(*point.prediction)), named.label());
+    table.add({std::to_string(point.gpus), fmt::format("{:.2f} ms", point.prediction->step_ms),
+               format_count(1e3 * tokens / point.prediction->step_ms), percent(point.prediction->bubble_fraction),
+               format_bytes(most_bytes(*point.prediction)), named.label()});
   }
-  return text;
+  return table.text(width);
 }
 
 }  // namespace plait::study

@@ -16,11 +16,11 @@ std::string advance_line(const StudyData& data, const Advance& advance);
 
 // Every point with its state, cost and predicted step, and the reason where it is pruned; then how many there are of each, and
 // how long measuring them will take at least and at most.
-std::string dry_run_table(const Config& study, const std::vector<Point>& points);
+std::string dry_run_table(const Config& study, const std::vector<Point>& points, int width);
 
 // Every point with what was measured of it, then the verdict on the planner.
-std::string result_table(const StudyData& data);
+std::string result_table(const StudyData& data, int width);
 
-std::string simulated_table(const std::vector<SimulatedPoint>& points);
+std::string simulated_table(const std::vector<SimulatedPoint>& points, int width);
 
 }  // namespace plait::study

@@ -9,9 +9,9 @@
 #include <set>
 
 #include "core/error.h"
+#include "model/model_flops.h"
 #include "model/model_shape.h"
 #include "train/learning_rate.h"
-#include "train/report/model_flops.h"
 
 namespace plait::study {
 namespace {
@@ -55,9 +55,9 @@ class Family {
 
   std::int64_t parameters(const ModelConfig& model) const { return terms(model).matrix_parameters; }
 
-  train::FlopTerms terms(const ModelConfig& model) const {
+  model::FlopTerms terms(const ModelConfig& model) const {
     const std::int64_t sequence = base_.data.sequence_length;
-    return train::flop_terms(model::resolve_shape(model, vocab_, sequence), sequence);
+    return model::flop_terms(model::resolve_shape(model, vocab_, sequence), sequence);
   }
 
   // The shape that is nearest to N parameters, weighed against the aspect ratio: 10 % of N against a factor of 1.5.

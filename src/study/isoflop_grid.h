@@ -1,7 +1,7 @@
 // From compute budgets and sizes to runs: the shapes of models, and how long each is trained (study.scaling: isoflop).
 //
 // N counts the matrices that multiply every token, the output head included and an input embedding that is only looked up not:
-// what 6 N is the FLOPs per token of (train/report/model_flops.h). Kaplan et al. (2020) leave the head out as well, Hoffmann et
+// what 6 N is the FLOPs per token of (model/model_flops.h). Kaplan et al. (2020) leave the head out as well, Hoffmann et
 // al. (2022) count everything. For small models the head is much of the compute, and leaving it out shifts the exponents
 // (Porian et al., "Resolving Discrepancies in Compute-Optimal Scaling of Language Models", 2024). Attention's own products grow
 // with the sequence and are not in 6 N D.

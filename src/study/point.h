@@ -36,7 +36,7 @@ struct Prediction {
   double bubble_fraction = 0;      // mean over ranks
   parallel::Ledger ledger;         // mean over ranks
   std::vector<double> peak_bytes;  // by pipeline rank, what libraries need included
-  double limit_bytes = 0;          // what a rank may have
+  double limit_bytes = 0;          // what a plan may give a rank
   std::string from;                // "measured on NVIDIA H200", "nominal figures of H200"
 };
 
@@ -51,7 +51,7 @@ struct PointFacts {
   std::int64_t global_batch = 1, sequence_length = 1;
   std::int64_t parameters = 0;          // of the whole model, the head's padding included
   std::int64_t matrix_parameters = 0;   // that multiply every token: the N of scaling laws (study/isoflop_grid.h)
-  double model_flops_per_token = 0;     // forward and backward (train/report/model_flops.h)
+  double model_flops_per_token = 0;     // forward and backward (model/model_flops.h)
   double hardware_flops_per_token = 0;  // with what recompute computes again
   std::int64_t tokens_per_step() const { return global_batch * sequence_length; }
 };

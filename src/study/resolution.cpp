@@ -7,9 +7,9 @@
 #include "core/error.h"
 #include "data/tokenizer.h"
 #include "launch/launch_environment.h"
+#include "model/model_flops.h"
 #include "plan/evaluation.h"
 #include "study/identity.h"
-#include "train/report/model_flops.h"
 
 namespace plait::study {
 namespace {
@@ -19,7 +19,7 @@ Prediction prediction_of(const plan::Evaluation& evaluation, const plan::Machine
           .bubble_fraction = evaluation.bubble_fraction,
           .ledger = evaluation.ledger,
           .peak_bytes = evaluation.peak_bytes,
-          .limit_bytes = machine.profile.memory_bytes,
+          .limit_bytes = machine.usable_bytes(),
           .from = machine.origin()};
 }
 
@@ -59,15 +59,15 @@ PointFacts facts_of(const Config& config, const std::vector<parallel::RankPlan>&
   facts.global_batch = plan.global_batch;
   facts.sequence_length = plan.sizes.micro_batch.sequence;
   for (const model::Parameter& p : model::parameters(plan.sizes.shape)) facts.parameters += p.stored;
-  const train::FlopTerms terms = train::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence);
+  const model::FlopTerms terms = model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence);
   facts.matrix_parameters = terms.matrix_parameters;
-  facts.model_flops_per_token = train::model_flops_per_token(terms);
+  facts.model_flops_per_token = model::model_flops_per_token(terms);
   // Only the blocks are computed again, not the head.
-  train::FlopTerms blocks = terms;
-  blocks.matrix_parameters -= train::head_parameters(plan.sizes.shape);
+  model::FlopTerms blocks = terms;
+  blocks.matrix_parameters -= model::head_parameters(plan.sizes.shape);
   facts.hardware_flops_per_token =
       facts.model_flops_per_token +
-      recomputed_share(config.parallel.recompute.value_or(Recompute::none)) * train::model_flops_per_token(blocks);
+      recomputed_share(config.parallel.recompute.value_or(Recompute::none)) * model::model_flops_per_token(blocks);
   return facts;
 }
 

@@ -14,8 +14,8 @@
 #include "core/file.h"
 #include "core/json_file.h"
 #include "data/tokenizer.h"
+#include "model/model_flops.h"
 #include "model/model_shape.h"
-#include "train/report/model_flops.h"
 
 namespace plait::study {
 namespace {
@@ -114,7 +114,7 @@ std::optional<LossPoint> loss_of(const OpenRun& run, std::string& reason) {
   const std::int64_t sequence = config.data.sequence_length;
   const model::ModelShape shape = model::resolve_shape(config.model, data::load_tokenizer(run.directory)->vocab(), sequence);
   return LossPoint{
-      .parameters = static_cast<double>(train::flop_terms(shape, sequence).matrix_parameters),
+      .parameters = static_cast<double>(model::flop_terms(shape, sequence).matrix_parameters),
       .tokens = static_cast<double>(step) * static_cast<double>(config.train.global_batch) * static_cast<double>(sequence),
       .loss = line["validation_loss"].get<double>()};
 }

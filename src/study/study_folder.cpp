@@ -8,6 +8,7 @@
 #include "checkpoint/run_directory.h"
 #include "core/config_schema.h"
 #include "core/error.h"
+#include "core/message.h"
 #include "study/progress.h"
 #include "study/records.h"
 
@@ -35,9 +36,7 @@ File open_results(const fs::path& folder) {
   return results;
 }
 
-checkpoint::RunLock own(const fs::path& folder) {
-  return checkpoint::RunLock::own(folder, patience, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
-}
+checkpoint::RunLock own(const fs::path& folder) { return checkpoint::RunLock::own(folder, patience, message_to_stderr); }
 
 checkpoint::RunLock own_task(const fs::path& study, int number) {
   create_private_directories(task_folder(study, number));

@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <numbers>
@@ -24,7 +23,6 @@ namespace plait::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 // Tokens whose losses come back at once.
 constexpr std::int64_t tokens_at_once = std::int64_t{1} << 20;
@@ -70,8 +68,10 @@ class Evaluation {
   std::optional<DataSetLoss> data_set_loss() {
     const auto tokens = data::open_validation(config_, *tokenizer_, plan().sizes.shape.vocab);
     const Windows windows(tokens->tokens(), config_.data.sequence_length);
+    const std::int64_t rounds = rounds_for(plan(), windows.count());
     std::int64_t counted = 0;  // targets of this rank
     FilledBatches batches(host_memory_, plan(), [&](std::int64_t n, const data::HostBatchMemory& memory) {
+      tell_progress(n, rounds);
       for (std::int64_t i = 0; i < plan().sizes.micro_batch.batch; ++i) {
         const auto row = [&](View view) {
           return view ? std::span(view.rows(i, 1).as<std::int32_t>(), static_cast<std::size_t>(view.shape[1]))
@@ -82,15 +82,12 @@ class Evaluation {
         counted += std::ssize(out.targets) - std::ranges::count(out.targets, data::no_target);
       }
     });
-    const std::int64_t rounds = rounds_for(plan(), windows.count());
     const std::int64_t at_once = std::max<std::int64_t>(1, tokens_at_once / plan().sizes.micro_batch.rows());
     double sum = 0;
-    start_ = said_ = Clock::now();
     for (std::int64_t done = 0; done < rounds; done += at_once) {
       const std::int64_t count = std::min(at_once, rounds - done);
       const std::vector<double> losses = session_.interpreter().synchronize_token_losses(batches, static_cast<int>(count));
       sum = std::accumulate(losses.begin(), losses.end(), sum);  // those of targets that do not count are 0
-      say_progress(done + count, rounds);
     }
     comm::Meeting all = meeting();
     const std::vector<double> sums = all.gather_on(0, "loss", sum);
@@ -124,7 +121,9 @@ class Evaluation {
       std::vector<std::int32_t> one(static_cast<std::size_t>(length));
       for (std::int64_t sequence = 0; sequence < sequences; ++sequence) read(sequence, one);
     }
+    const std::int64_t rounds = rounds_for(plan(), sequences);
     FilledBatches batches(host_memory_, plan(), [&](std::int64_t n, const data::HostBatchMemory& memory) {
+      tell_progress(n, rounds);
       for (std::int64_t i = 0; i < batch; ++i) {
         const std::span<std::int32_t> row(memory.tokens.rows(i, 1).as<std::int32_t>(), static_cast<std::size_t>(length));
         std::ranges::fill(row, 0);
@@ -145,7 +144,7 @@ class Evaluation {
     all.meet("made");
     {
       File out = File::open_write(unfinished);
-      for (std::int64_t n = 0; n < rounds_for(plan(), sequences); ++n) {
+      for (std::int64_t n = 0; n < rounds; ++n) {
         const View logits = session_.interpreter().synchronize_logits(batches);
         if (logits) write_part(out, layout.tensors.front().offset, logits, first_of(plan(), n), sequences, length, vocab);
       }
@@ -201,14 +200,8 @@ class Evaluation {
     }
   }
 
-  // Every ten seconds.
-  void say_progress(std::int64_t done, std::int64_t rounds) {
-    const auto now = Clock::now();
-    if (!rank_.is_main || done == rounds || now - said_ < std::chrono::seconds(10)) return;
-    said_ = now;
-    const double spent = std::chrono::duration<double>(now - start_).count();
-    request_.note(fmt::format("evaluated {} % of the windows, about {:.0f} s to go", 100 * done / rounds,
-                              spent / static_cast<double>(done) * static_cast<double>(rounds - done)));
+  void tell_progress(std::int64_t done, std::int64_t rounds) const {
+    if (rank_.is_main) request_.progress(static_cast<double>(done) / static_cast<double>(rounds), "");
   }
 
   const EvaluationRequest& request_;
@@ -218,7 +211,6 @@ class Evaluation {
   Session session_;
   DeviceMemory host_memory_;
   std::int64_t step_ = 0;
-  Clock::time_point start_, said_;
 };
 
 }  // namespace

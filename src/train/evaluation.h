@@ -14,6 +14,7 @@
 
 #include "comm/rendezvous.h"
 #include "core/config.h"
+#include "core/progress_callback.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "launch/job_planning.h"
@@ -48,6 +49,7 @@ struct EvaluationRequest {
   std::vector<std::string> argv;              // of this process, for ranks that are processes
   std::shared_ptr<comm::Rendezvous> joined;
   std::function<void(const std::string&)> note = [](const std::string&) {};  // for the user; on rank 0
+  ProgressCallback progress = no_progress;                                   // on rank 0, from the first window on
 };
 
 // Windows begin anew, with nothing before them, so longer ones have less loss. `bytes`: of the text that those tokens

@@ -136,7 +136,14 @@ std::vector<std::string> import_model(const ImportRequest& request) {
 
   const std::vector<checkpoint::FileSpec> files = weight_files(weights.shape());
   auto writer = checkpoint::CheckpointWriter::begin(out, 0, files);
-  for (const checkpoint::TensorSpec& spec : files.front().tensors) copy_tensor(weights, spec, writer);
+  const std::vector<checkpoint::TensorSpec>& tensors = files.front().tensors;
+  std::int64_t bytes = 0, done = 0;
+  for (const checkpoint::TensorSpec& spec : tensors) bytes += spec.bytes();
+  for (const checkpoint::TensorSpec& spec : tensors) {
+    request.progress(static_cast<double>(done) / static_cast<double>(bytes), spec.name);
+    copy_tensor(weights, spec, writer);
+    done += spec.bytes();
+  }
   writer.finish();
   writer.commit({{"config", to_yaml(config)}}, 1);
   unfinished.finish();
@@ -188,7 +195,7 @@ std::vector<std::string> export_model(const ExportRequest& request) {
       notes.push_back("no tokenizer.json: the run's tokenizer is " + config.data.tokenizer);
     }
   }
-  hf::write_tensors(reader, family, shape, form, request.most_bytes, out);
+  hf::write_tensors(reader, family, shape, form, request.most_bytes, out, request.progress);
   unfinished.finish();
   return notes;
 }

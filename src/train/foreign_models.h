@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/progress_callback.h"
 
 namespace plait::train {
 
 struct ImportRequest {
-  std::filesystem::path model;  // the directory
-  std::filesystem::path out;    // a run directory to make
+  std::filesystem::path model;              // the directory
+  std::filesystem::path out;                // a run directory to make
+  ProgressCallback progress = no_progress;  // names the tensor
 };
 
 // Makes a run directory with one checkpoint, of step 0: the weights as fp32, without moments. `plait train --init-from`, `eval`
@@ -28,6 +30,7 @@ struct ExportRequest {
   // f32, f16 or bf16. Nothing: as it was imported, else bf16 where the run's precision.compute says so, and f32 (auto, fp64).
   std::optional<DType> dtype;
   std::uint64_t most_bytes = 5'000'000'000;  // in one file, as save_pretrained() has it
+  ProgressCallback progress = no_progress;   // names the tensor
 };
 
 // Writes the model as save_pretrained() does, with the tokenizer's files where they are Hugging Face's. A model that was

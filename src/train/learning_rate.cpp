@@ -1,5 +1,7 @@
 #include "train/learning_rate.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -39,6 +41,18 @@ double LearningRate::at(std::int64_t step) const {
   if (step < decay_start_ || decay_ == Decay::constant) return lr_;
   const double done = static_cast<double>(step - decay_start_ + 1) / static_cast<double>(steps_ - decay_start_);
   return final_lr_ + (lr_ - final_lr_) * left_of_decay(shape_, done);
+}
+
+std::string moved_schedule(const TrainConfig& before, const TrainConfig& now, std::int64_t step) {
+  const LearningRate was(before.optimizer, before.steps), is(now.optimizer, now.steps);
+  // Counted from 0. A run that had come to its end would have kept its last rate.
+  const std::int64_t next = step, last = std::max(next, std::min(before.steps, now.steps) - 1);
+  if (now.steps <= next || (was.at(next) == is.at(next) && was.at(last) == is.at(last))) return "";
+  const std::string cause = before.steps != now.steps ? fmt::format("train.steps was {} and is {}", before.steps, now.steps)
+                                                      : "train.optimizer changed";
+  const auto at = [&](std::int64_t of) { return fmt::format("step {} from {:.3g} to {:.3g}", of + 1, was.at(of), is.at(of)); };
+  return fmt::format("the learning-rate schedule ({}) moved, as {}: {}{}", to_string(now.optimizer.schedule), cause, at(next),
+                     last > next ? ", " + at(last) : "");
 }
 
 }  // namespace plait::train

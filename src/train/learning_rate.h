@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/config.h"
 
@@ -29,5 +30,9 @@ class LearningRate {
   std::int64_t warmup_, steps_;
   std::int64_t decay_start_;  // first step of the decay
 };
+
+// What a run that goes on after step `step` (updates done) does with another learning rate than it would have had: from where
+// to where steps move it. Empty where every step keeps its rate.
+std::string moved_schedule(const TrainConfig& before, const TrainConfig& now, std::int64_t step);
 
 }  // namespace plait::train

@@ -5,13 +5,17 @@
 #include <cstdio>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/run_directory.h"
+#include "core/error.h"
 #include "core/file.h"
+#include "core/message.h"
 #include "data/tokenizer.h"
 #include "train/initial_weights.h"
+#include "train/learning_rate.h"
 #include "train/sample_record.h"
 
 namespace plait::train {
@@ -24,7 +28,16 @@ constexpr std::size_t longest_path = 4096, longest_digest = 16;
 // Takes the lock of a run's directory, before anything in it is read or written.
 using Own = std::function<void(const fs::path& run_dir)>;
 
-RunStart resume_run(const fs::path& path, const Own& own, RunOrigin& origin) {
+// What the steps before were trained with; nothing where this plait does not read it.
+std::optional<Config> config_of(const checkpoint::CheckpointReader& reader) {
+  try {
+    return parse_config(reader.state().value("config", std::string()));
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+RunStart resume_run(const Config& config, const fs::path& path, const Own& own, RunOrigin& origin) {
   std::error_code missing;  // which find_checkpoint tells
   const fs::path run_dir = checkpoint::run_directory_of(fs::canonical(path, missing));
   if (fs::is_directory(checkpoint::checkpoints_directory(run_dir), missing)) own(run_dir);
@@ -32,6 +45,10 @@ RunStart resume_run(const fs::path& path, const Own& own, RunOrigin& origin) {
   const checkpoint::CheckpointReader reader(found.directory);
   origin.init_from = reader.state().value("init_from", nlohmann::ordered_json());
   origin.notes.push_back(fmt::format("resumed {} after step {}", path.string(), found.step));
+  if (const std::optional<Config> before = config_of(reader)) {
+    const std::string moved = moved_schedule(before->train, config.train, found.step);
+    if (!moved.empty()) origin.notes.push_back(moved);
+  }
   if (!has_sample_record(reader)) refuse_unrecorded_order(reader);
   return {.run_dir = found.run_dir,
           .checkpoint = found.directory,
@@ -107,13 +124,12 @@ void from_json(const nlohmann::ordered_json& json, RunStart& start) {
 RunStart agree_on_start(const Config& config, const fs::path& resume, comm::Meeting& meeting,
                         std::optional<checkpoint::RunLock>& lock, RunOrigin& origin) {
   const Own own = [&](const fs::path& run_dir) {
-    lock =
-        checkpoint::RunLock::own(run_dir, meeting.timeout(), [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
-    if (!lock->warning().empty()) fmt::print(stderr, "warning: {}\n", lock->warning());
+    lock = checkpoint::RunLock::own(run_dir, meeting.timeout(), message_to_stderr);
+    if (!lock->warning().empty()) message_to_stderr("warning: " + lock->warning());
   };
   RunStart agreed = meeting.tell(0, "start", [&] {
     const auto busy = meeting.busy();
-    if (!resume.empty()) return resume_run(resume, own, origin);
+    if (!resume.empty()) return resume_run(config, resume, own, origin);
     if (!config.train.init_from.path.empty()) return initialized_run(config, own, origin);
     return new_run(config, *data::create_tokenizer(config), own);
   });

@@ -10,6 +10,8 @@
 #include "core/milliseconds_of.h"
 #include "core/pair_transport.h"
 #include "launch/launch_environment.h"
+#include "runtime/group_paths.h"
+#include "train/report/path_table.h"
 #include "train/report/progress.h"
 
 namespace plait::train {
@@ -28,6 +30,10 @@ parallel::RankPlan fitting(parallel::RankPlan plan, Device device) {
         "", 0}});
 }
 
+constexpr const char* memory_remedy =
+    "Less is needed with a smaller train.micro_batch or data.sequence_length, parallel.recompute: full, parallel.zero: 1 or 2, "
+    "or more ranks; `plait plan` shows what it is for";
+
 std::size_t memory_limit(const Config& config, const launch::RankContext& rank) {
   const double bytes = launch::memory_of_rank(config, rank.device.kind, rank.size);
   return bytes > 0 ? static_cast<std::size_t>(bytes) : DeviceMemory::no_limit;
@@ -44,12 +50,24 @@ Session::Session(parallel::RankPlan plan, runtime::GroupOptions options, launch:
   runtime::RankGroups groups = runtime::make_groups(plan, options, *rank.rendezvous);
   links_ = groups.reports;
   if (groups.tensor_links) exchange_links_ = groups.tensor_links->reports();
-  interpreter_ = std::make_unique<runtime::Interpreter>(std::move(plan), memory_, std::move(groups), life_);
+  if (rank.size > 1) {
+    comm::Meeting meeting = rank.meeting("paths", options.timeout);
+    const comm::p2p::JobFacts facts(rank.device, options.peer_access, meeting);
+    const std::vector<runtime::GroupPaths> own = runtime::paths_of(groups, plan);
+    runtime::require_paths(options.require, own, facts, meeting);
+    paths_ = gather_paths(own, facts, meeting);
+  }
+  try {
+    interpreter_ = std::make_unique<runtime::Interpreter>(std::move(plan), memory_, std::move(groups), life_);
+  } catch (const OutOfMemoryError& error) {
+    throw OutOfMemoryError(fmt::format("{}. {}", error.what(), memory_remedy));
+  }
   // Links allocate what messages arrive in by themselves, for this rank.
   if (const std::size_t used = memory_.live_bytes() + interpreter_->linked_bytes(); used > memory_limit) {
-    throw OutOfMemoryError(
-        fmt::format("{}: out of memory: cannot allocate {} bytes, of which {} are for messages; this rank may have {}",
-                    plait::to_string(rank.device), used, interpreter_->linked_bytes(), memory_limit));
+    const auto bytes = [](std::size_t n) { return format_bytes(static_cast<double>(n)); };
+    throw OutOfMemoryError(fmt::format(
+        "{}: out of memory: cannot allocate {}, of which {} are for messages; this rank may have {} (launch.memory_gib). {}",
+        plait::to_string(rank.device), bytes(used), bytes(interpreter_->linked_bytes()), bytes(memory_limit), memory_remedy));
   }
   if (rank.size == 1) return;
   watchdog_.emplace(launch::WatchdogSpec{
@@ -105,7 +123,9 @@ runtime::GroupOptions group_options(const Config& config, Device device) {
           .host_interface = config.comm.interface,
           .transport = config.comm.p2p,
           .pair_transports = pair_transports(config),
-          .mover = config.comm.mover};
+          .mover = config.comm.mover,
+          .peer_access = config.comm.peer_access,
+          .require = config.comm.require};
 }
 
 parallel::RankPlan training_plan(const Config& config, std::int64_t vocab, const launch::RankContext& rank) {

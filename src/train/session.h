@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -50,6 +51,8 @@ class Session {
   const std::vector<comm::p2p::LinkReport>& links() const { return links_; }
   // Of the tensor group, if it goes by links.
   const std::vector<comm::p2p::LinkReport>& exchange_links() const { return exchange_links_; }
+  // By which ways everything goes: gather_paths() (report/path_table.h). On rank 0 of several; null elsewhere.
+  const nlohmann::ordered_json& paths() const { return paths_; }
 
  private:
   struct Retirement {
@@ -62,6 +65,7 @@ class Session {
   std::shared_ptr<runtime::RankLife> life_;
   DeviceMemory memory_;
   std::vector<comm::p2p::LinkReport> links_, exchange_links_;
+  nlohmann::ordered_json paths_;
   std::unique_ptr<runtime::Interpreter> interpreter_;
 };
 

@@ -18,11 +18,16 @@
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/format_count.h"
+#include "core/message.h"
+#include "core/status_line.h"
+#include "core/terminal.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "launch/launch_environment.h"
 #include "launch/stop_agreement.h"
 #include "launch/stop_signals.h"
+#include "model/model_flops.h"
 #include "parallel/job_plan.h"
 #include "parallel/ledger_json.h"
 #include "parallel/plan_json.h"
@@ -38,7 +43,7 @@
 #include "train/report/ledger_text.h"
 #include "train/report/link_table.h"
 #include "train/report/metrics_writer.h"
-#include "train/report/model_flops.h"
+#include "train/report/path_table.h"
 #include "train/report/progress.h"
 #include "train/report/source_report.h"
 #include "train/report/tensorboard_writer.h"
@@ -77,7 +82,7 @@ class Reporter {
       : progress_(config.train.steps, start.step),
         metrics_(start.run_dir / "metrics.jsonl", start.resumed ? std::optional(start.step) : std::nullopt),
         tokens_per_step_(static_cast<double>(plan.tokens_per_step())),
-        flops_per_token_(model_flops_per_token(flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence))),
+        flops_per_token_(model::model_flops_per_token(terms(plan))),
         ranks_(plan.layout.ranks()) {
     write_text_file(start.run_dir / "environment.json", environment_.dump(2) + "\n");
     if (config.log.tensorboard) tensorboard_.emplace(start.run_dir, start.step);
@@ -85,14 +90,18 @@ class Reporter {
       peak_flops_ = config.log.peak_tflops * 1e12;
     } else {
       peak_flops_ = topology::peak_flops(device_name(device), plan.sizes.compute);
+      const std::optional<double> products = topology::peak_flops(device_name(device), DType::e4m3);
+      if (plan.sizes.fp8 && peak_flops_ && products)
+        peak_flops_ = model::mixed_peak_flops(terms(plan), *products, *peak_flops_);
     }
   }
 
   Progress& progress() { return progress_; }
 
-  // `milliseconds` is the mean over the steps since the last report.
+  // `milliseconds` and `data_stalled_ms` are means over the steps since the last report.
   void step(const runtime::StepResult& result, double lr, double milliseconds, const parallel::Ledger& ledger,
-            std::size_t peak_bytes, std::optional<double> validation_loss, const data::Dataset& dataset, std::int64_t samples) {
+            double data_stalled_ms, std::size_t peak_bytes, std::optional<double> validation_loss, const data::Dataset& dataset,
+            std::int64_t samples) {
     StepMetrics m;
     m.step = result.update;
     m.loss = static_cast<double>(result.loss);
@@ -101,10 +110,11 @@ class Reporter {
     m.grad_norm = static_cast<double>(result.grad_norm);
     m.step_ms = milliseconds;
     m.tokens_per_second = tokens_per_step_ / (milliseconds / 1e3);
+    m.data_stalled_ms = data_stalled_ms;
     m.exposed_comm_ms = ledger.exposed_ms();
     if (ranks_ > 1) m.ledger = ledger;
     m.tflops_per_gpu = m.tokens_per_second * flops_per_token_ / static_cast<double>(ranks_) / 1e12;
-    if (peak_flops_) m.mfu = model_flops_utilization(flops_per_token_, m.tokens_per_second, ranks_, *peak_flops_);
+    if (peak_flops_) m.mfu = model::model_flops_utilization(flops_per_token_, m.tokens_per_second, ranks_, *peak_flops_);
     m.peak_bytes = static_cast<std::int64_t>(peak_bytes);
     m.validation_loss = validation_loss;
     m.tokens = samples * dataset.sequence_length();
@@ -118,6 +128,10 @@ class Reporter {
   }
 
  private:
+  static model::FlopTerms terms(const parallel::RankPlan& plan) {
+    return model::flop_terms(plan.sizes.shape, plan.sizes.micro_batch.sequence);
+  }
+
   Progress progress_;
   MetricsWriter metrics_;
   std::optional<TensorBoardWriter> tensorboard_;
@@ -145,6 +159,8 @@ class Trainer {
     const auto busy = meeting_.busy();
     if (rank_.is_main) reporter_.emplace(config_, start_, session_.plan(), rank_.device);
     write_plan();
+    if (start_.step < config_.train.steps && rank_.is_main)
+      say(data_summary(*dataset_, *tokenizer_, config_.train, {start_.step, start_.samples}));
     load_or_initialize();
     say_when_it_saves();
   }
@@ -181,7 +197,7 @@ class Trainer {
       if (tracer.is_full())
         tracer.write(start_.run_dir, session_.plan(), rank_, meeting_, [this](const std::string& text) { say(text); });
       if (reporter_) reporter_->progress().advance(step);
-      if (after_step(step) && step < config_.train.steps) return say_stopped(step);
+      if (after_step(step, batches) && step < config_.train.steps) return say_stopped(step);
     }
     stop_.leave();
     if (reporter_) reporter_->progress().finish();
@@ -205,14 +221,16 @@ class Trainer {
 
   // False, for run().
   bool say_stopped(std::int64_t step) {
-    if (reporter_) reporter_->progress().finish();
+    if (!reporter_) return false;
+    reporter_->progress().finish();
     const bool has_steps = step > start_.step;
     const std::string where = has_steps ? fmt::format("after step {} of {}", step, config_.train.steps)
                               : start_.resumed
                                   ? fmt::format("before step {} of {}, nothing is lost", step + 1, config_.train.steps)
                                   : "before the first step, with nothing to keep";
     const bool can_go_on = has_steps || start_.resumed;
-    say(fmt::format("stopped by {} {}; {}: {}", stop_.reason(), where, can_go_on ? "go on with" : "start again with",
+    reporter_->progress().print(
+        fmt::format("stopped by {} {}; {}: {}", stop_.reason(), where, can_go_on ? "go on with" : "start again with",
                     can_go_on ? command_to_go_on(request_, start_.run_dir) : command_line(request_.argv)));
     return false;
   }
@@ -228,7 +246,7 @@ class Trainer {
   }
 
   void say(const std::string& text) {
-    if (reporter_) reporter_->progress().print(text);
+    if (reporter_) reporter_->progress().print_prose(text);
   }
 
   void write_plan() {
@@ -244,6 +262,7 @@ class Trainer {
     nlohmann::ordered_json plan = parallel::plan_document(plans, devices, decision_);
     prediction_ = predicted_run(decision_);
     if (!prediction_) say(decision_.at("explanation").front().get<std::string>());
+    if (!session_.paths().is_null()) plan["paths"] = session_.paths();
     plan["point_to_point"] = links;
     const nlohmann::ordered_json exchanges = exchange_report(mine, std::move(within_groups));
     if (!exchanges.is_null()) plan["exchanges"] = exchanges;
@@ -251,10 +270,13 @@ class Trainer {
     std::int64_t parameters = 0;
     for (const model::Parameter& p : model::parameters(mine.sizes.shape)) parameters += p.stored;
     say(fmt::format("{} parameters, {}, {} with {} gradients, {} on {} ({})", format_count(static_cast<double>(parameters)),
-                    mine.layout.to_string(), to_string(mine.sizes.compute), to_string(mine.gradient_type),
-                    comm::backend_name(mine.device_kind), to_string(rank_.device), device_name(rank_.device)));
-    if (!links.empty()) say(link_table(links));
-    if (!exchanges.is_null()) say(exchange_text(exchanges));
+                    mine.layout.to_string(),
+                    std::string(to_string(mine.sizes.compute)) + (mine.sizes.fp8 ? " (products of blocks: FP8)" : ""),
+                    to_string(mine.gradient_type), comm::backend_name(mine.device_kind), to_string(rank_.device),
+                    device_name(rank_.device)));
+    if (!session_.paths().is_null()) say(path_table(session_.paths()));
+    if (!links.empty()) say(link_table(links, terminal_width(stderr)));
+    if (!exchanges.is_null()) say(exchange_text(exchanges, terminal_width(stderr)));
   }
 
   // Beside what was measured, once that is.
@@ -339,7 +361,7 @@ class Trainer {
   }
 
   // Whether the run is to stop; then the step is saved.
-  bool after_step(std::int64_t step) {
+  bool after_step(std::int64_t step, const TrainingBatches& batches) {
     const bool first = step == start_.step + 1;
     const bool last = step == config_.train.steps;
     const auto every = [step](std::int64_t n) { return n > 0 && step % n == 0; };
@@ -368,8 +390,8 @@ class Trainer {
       }
       if (reporter_) {
         reporter_->step(latest_, learning_rate_.at(step - 1), milliseconds / static_cast<double>(window_steps_),
-                        window_ledger_.mean(), session_.memory_report().allocated_bytes, validation, *dataset_,
-                        samples_after(step));
+                        window_ledger_.mean(), (batches.stalled_ms() - stalled_before_) / static_cast<double>(window_steps_),
+                        session_.memory_report().allocated_bytes, validation, *dataset_, samples_after(step));
       }
       if (evaluate && !evaluated) say(fmt::format("the evaluation after step {} was left out, as the run is to stop", step));
       if (evaluated && !validation) say("no validation loss: no target of the validation samples counts");
@@ -379,7 +401,7 @@ class Trainer {
       stop = stop_.stop_here();
       if (stop) save_once();
     }
-    if (report || save) restart_window();
+    if (report || save) restart_window(batches);
     return stop;
   }
 
@@ -393,10 +415,11 @@ class Trainer {
     if (worst > 0) shown.push_back(worst);
     say(fmt::format("where the time of a step went, mean of {} steps, of rank 0{}:\n{}", run_ledger_.steps(),
                     worst > 0 ? fmt::format(" and of rank {}, which lost most", worst) : " (no rank lost more)",
-                    ledger_table(ledgers, shown)));
+                    ledger_table(ledgers, shown).text(terminal_width(stderr))));
   }
 
-  void restart_window() {
+  void restart_window(const TrainingBatches& batches) {
+    stalled_before_ = batches.stalled_ms();
     window_start_ = Clock::now();
     window_steps_ = 0;
     window_ledger_ = {};
@@ -476,6 +499,7 @@ class Trainer {
   parallel::LedgerSum window_ledger_;
   parallel::LedgerSum run_ledger_;  // all steps but the first, which still starts things up
   std::int64_t window_steps_ = 0;
+  double stalled_before_ = 0;  // the window: waiting for batches
   Clock::time_point window_start_;
 };
 
@@ -511,11 +535,11 @@ int train(const TrainRequest& request) {
   const launch::StopSignals signals;
   const launch::LaunchPlan plan = launch::plan_launch(request.job.config, request.joined);
   if (!plan.this_rank) {
-    fmt::print(stderr, "{}\n", plan.explanation);
-    if (!plan.warning.empty()) fmt::print(stderr, "{}\n", plan.warning);
+    StatusLine(detect_terminal(stderr)).print_prose(plan.explanation);
+    if (!plan.warning.empty()) message_to_stderr(plan.warning);
     if (signals.wish() != launch::Stop::none) {
-      fmt::print(stderr, "stopped by {} before the start, with nothing to keep; start again with: {}\n",
-                 launch::describe_signal(signals.signal()), command_line(request.argv));
+      message_to_stderr(fmt::format("stopped by {} before the start, with nothing to keep; start again with: {}",
+                                    launch::describe_signal(signals.signal()), command_line(request.argv)));
       return launch::stopped_status;
     }
   }

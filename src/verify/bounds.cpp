@@ -17,9 +17,23 @@ double unit_roundoff(DType type) {
     case DType::f64: return std::ldexp(1.0, -53);
     case DType::i32:
     case DType::u8:
-    case DType::f16: break;
+    case DType::f16:
+    case DType::e4m3: break;
   }
   throw InternalError("unit_roundoff: not a type to compute in");
+}
+
+constexpr double fp8_roundoff = 1.0 / 16;
+constexpr double parting = 256, seldom = 1e-3;
+
+// Elements of FP8 operands in one step: what products of attention and MLP read forward and the gradients that they read
+// backward, of every token, and the weights.
+std::int64_t operands_of(const parallel::RankPlan& plan) {
+  if (!plan.sizes.fp8) return 0;
+  const model::ModelShape& s = plan.sizes.shape;
+  const std::int64_t forward = 2 * s.hidden + s.attention_dim() + s.ffn, backward = 2 * s.hidden + s.qkv_dim() + s.up_dim();
+  const std::int64_t weights = s.hidden * (s.qkv_dim() + s.attention_dim() + s.up_dim() + s.ffn);
+  return s.layers * (plan.tokens_per_step() * (forward + backward) + weights);
 }
 
 double root_of(std::int64_t count) { return std::sqrt(static_cast<double>(count)); }
@@ -46,6 +60,7 @@ VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config)
                       .segments = shape.segments(),
                       .tokens = plan.global_batch * sequence,
                       .micro_batches = plan.global_batch / plan.sizes.micro_batch.batch,
+                      .operands = config.verify.steps * operands_of(plan),
                       .optimizer = verify_optimizer(config),
                       .rates = {}};
   bounds.rates.assign(static_cast<std::size_t>(config.verify.steps), config.verify.lr);
@@ -53,8 +68,10 @@ VerifyBounds verify_bounds(const parallel::RankPlan& plan, const Config& config)
 }
 
 double VerifyBounds::tensor(double drift) const {
-  const double product = stored + summed * root_of(longest_sum);
-  return confidence * (product + drift) * root_of(4 * (segments + 2));
+  const double product = stored + summed * root_of(longest_sum) + drift;
+  const double bound = confidence * product * root_of(4 * (segments + 2));
+  if (parting * bound * static_cast<double>(operands) < seldom) return bound;
+  return bound + confidence * fp8_roundoff * root_of(4 * (segments + 2));
 }
 
 double VerifyBounds::gradient(double drift) const {
@@ -97,7 +114,8 @@ nlohmann::ordered_json to_json(const VerifyBounds& b) {
             {"longest_sum", b.longest_sum},
             {"segments", b.segments},
             {"tokens", b.tokens},
-            {"micro_batches", b.micro_batches}}}};
+            {"micro_batches", b.micro_batches},
+            {"fp8_operands", b.operands}}}};
 }
 
 }  // namespace plait::verify

@@ -18,6 +18,7 @@ struct RankParts {
   std::function<parallel::RankPlan(const Config&, std::int64_t vocab, const launch::RankContext&)> make_plan =
       train::training_plan;
   std::function<runtime::GroupOptions(const Config&, Device)> group_options = train::group_options;
+  // Once for each model, of the serial run, by the process that starts its ranks.
   std::function<std::shared_ptr<const data::Dataset>(const Config&, const data::Tokenizer&, std::int64_t vocab)> open_dataset =
       [](const Config& config, const data::Tokenizer& tokenizer, std::int64_t vocab) {
         return data::open_dataset(config, tokenizer, vocab);

@@ -7,6 +7,7 @@
 #include "comm/meeting.h"
 #include "core/error.h"
 #include "data/tokenizer.h"
+#include "train/batch_file.h"
 #include "verify/bounds.h"
 #include "verify/divergence_search.h"
 #include "verify/parameter_errors.h"
@@ -82,7 +83,7 @@ std::optional<VerifyFindings> collect(const VerifyFindings& own, const Config& c
 std::optional<VerifyFindings> run_rank_task(const VerifyJob& job, const Config& config, const RankParts& parts,
                                             launch::RankContext& rank) {
   const std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(job.model);
-  StepRunner runner(config, rank, parts, *tokenizer);
+  StepRunner runner(config, rank, parts, tokenizer->vocab(), train::open_batches(recorded_batches(job), config));
   const VerifyBounds bounds = verify_bounds(runner.plan(), config);
   return runner.session().run([&] {
     VerifyFindings findings;

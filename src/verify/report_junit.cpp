@@ -8,6 +8,8 @@
 namespace plait::verify {
 namespace {
 
+constexpr int wide = 240;  // no terminal
+
 std::string details_of(const VerifyFindings& findings) {
   std::string text;
   for (const ErrorKind kind : error_kinds) {
@@ -32,7 +34,7 @@ JunitCase case_of(const LayoutResult& result, const std::string& suite) {
     test.outcome = JunitOutcome::error, test.message = result.failure;
   } else if (!result.passed()) {
     test.outcome = JunitOutcome::failure, test.message = message_of(result);
-    test.details = details_of(f) + train::ledger_table(f.ledgers) + "\n";
+    test.details = details_of(f) + train::ledger_table(f.ledgers).text(wide);
   }
   return test;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/format_time.h"
 #include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"
 
@@ -13,7 +14,6 @@ namespace {
 constexpr const char* green = "32";
 constexpr const char* yellow = "33";
 constexpr const char* red = "1;31";
-constexpr std::size_t schedule_width = 13;
 constexpr std::array columns = {ErrorKind::loss, ErrorKind::norm, ErrorKind::gradient, ErrorKind::parameter};
 
 // The columns of a layout. Schedule and ZeRO have their own.
@@ -43,6 +43,20 @@ std::string plural(std::size_t count, const char* noun) { return fmt::format("{}
 
 }  // namespace
 
+VerifyTable::VerifyTable(const TerminalOptions& options)
+    : line_(std::make_shared<StatusLine>(options)),
+      table_({{"model", Align::left},
+              {"layout", Align::left},
+              {"schedule", Align::left},
+              {"zero"},
+              {"", Align::left},
+              {"loss"},
+              {"norm", Align::right, true},
+              {"gradient", Align::right, true},
+              {"parameter", Align::right, true},
+              {"of bound", Align::right, true},
+              {"time", Align::right, true}}) {}
+
 VerifyEvents VerifyTable::events() {
   return {.planned = [this](const VerifyMatrix& matrix) { plan(matrix); },
           .recorded = [this](const ModelReport& model) { take(model); },
@@ -51,81 +65,79 @@ VerifyEvents VerifyTable::events() {
 }
 
 std::string VerifyTable::colored(const std::string& text, const char* color) const {
-  return line_.options().color ? fmt::format("\x1b[{}m{}\x1b[0m", color, text) : text;
+  return line_->options().color ? fmt::format("\x1b[{}m{}\x1b[0m", color, text) : text;
 }
 
 void VerifyTable::plan(const VerifyMatrix& matrix) {
-  model_width_ = std::string("largest").size();
-  layout_width_ = std::string("layout").size();
   cases_ = matrix.cases.size();
-  for (const VerifyModel& model : matrix.models) model_width_ = std::max(model_width_, model.name.size());
-  for (const VerifyCase& c : matrix.cases) layout_width_ = std::max(layout_width_, layout_column(c.config.parallel).size());
+  progress_.emplace("verifying", line_->options().updating ? line_ : nullptr);
+  table_.measure(
+      {"largest", "share of its bound", "", "", "", "1.0e-00", "1.0e-00", "1.0e-00", "1.0e-00", "> 99 x", "100.00 s"});
+  for (const VerifyCase& c : matrix.cases) {
+    table_.measure({matrix.models[c.model].name, layout_column(c.config.parallel), schedule_column(c.config.parallel),
+                    std::to_string(c.config.parallel.zero), "FAILED"});
+  }
   const Config& serial = matrix.models.front().serial;
-  line_.print(fmt::format("{} of {} against the serial run: {} of {} sequences of {} tokens", plural(cases_, "layout"),
-                          plural(matrix.models.size(), "model"), plural(static_cast<std::size_t>(serial.verify.steps), "step"),
-                          serial.train.global_batch, serial.data.sequence_length));
-  line_.print("\n" + row("model", "layout", "schedule", "zero", {"loss", "norm", "gradient", "parameter"}, "of bound"));
+  line_->print(fmt::format("{} of {} against the serial run: {} of {} sequences of {} tokens", plural(cases_, "layout"),
+                           plural(matrix.models.size(), "model"), plural(static_cast<std::size_t>(serial.verify.steps), "step"),
+                           serial.train.global_batch, serial.data.sequence_length));
+  line_->print("\n" + table_.heading(line_->width()));
 }
 
-std::string VerifyTable::row(const std::string& model, const std::string& layout, const std::string& schedule,
-                             const std::string& zero, const std::array<std::string, 4>& errors,
-                             const std::string& share) const {
-  std::string text =
-      fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>4}", model, model_width_, layout, layout_width_, schedule, schedule_width, zero);
-  for (const std::string& error : errors) text += fmt::format("  {:>9}", error);
-  return text + fmt::format("  {:>8}", share);
-}
+std::string VerifyTable::row(const std::vector<std::string>& cells) const { return table_.row(cells, line_->width()); }
 
 void VerifyTable::begin(const std::string& model, const std::string& layout) {
-  line_.update(fmt::format("{}/{}  {}  {} ...", finished_, cases_, model, layout));
+  if (progress_) progress_->advance(static_cast<double>(finished_) / static_cast<double>(cases_), model + "  " + layout);
 }
 
 void VerifyTable::finish(const LayoutResult& result) {
   ++finished_;
   const VerifyFindings& f = result.findings;
-  std::array<std::string, 4> errors;
-  for (std::size_t k = 0; k < columns.size(); ++k) errors[k] = f.measured() ? error_column(f.of(columns[k]).largest) : "-";
-  line_.print(fmt::format("{}  {}  {:>6.2f} s",
-                          row(result.model, layout_column(result.parallel), schedule_column(result.parallel),
-                              std::to_string(result.parallel.zero), errors, f.measured() ? share_column(f.of_bound()) : "-"),
-                          !result.passed() ? colored("FAILED", red)
-                          : weak_          ? colored("weak  ", yellow)
-                                           : colored("ok    ", green),
-                          result.seconds));
-  if (f.first_divergence) line_.print(train::indented("first divergence: " + f.first_divergence->text()));
-  if (!result.failure.empty()) line_.print(train::indented(result.failure));
-  for (const train::ExceededBound& bound : result.exceeded) line_.print(train::indented(bound.text()));
-  if (!result.exceeded.empty()) line_.print(train::indented(train::ledger_table(f.ledgers)));
+  std::vector<std::string> cells = {result.model, layout_column(result.parallel), schedule_column(result.parallel),
+                                    std::to_string(result.parallel.zero),
+                                    !result.passed() ? colored("FAILED", red)
+                                    : weak_          ? colored("weak", yellow)
+                                                     : colored("ok", green)};
+  for (const ErrorKind kind : columns) cells.push_back(f.measured() ? error_column(f.of(kind).largest) : "-");
+  cells.push_back(f.measured() ? share_column(f.of_bound()) : "-");
+  cells.push_back(fmt::format("{:.2f} s", result.seconds));
+  line_->print(row(cells));
+  if (f.first_divergence) line_->print(train::indented("first divergence: " + f.first_divergence->text()));
+  if (!result.failure.empty()) line_->print(train::indented(result.failure));
+  for (const train::ExceededBound& bound : result.exceeded) line_->print(train::indented(bound.text()));
+  if (!result.exceeded.empty()) line_->print(train::indented(train::ledger_table(f.ledgers).text(line_->width() - 4)));
 }
 
 void VerifyTable::summarize(const VerifyReport& report) {
-  line_.update("");
+  progress_.reset();
   VerifyFindings all;
   for (const LayoutResult& result : report.layouts) all.merge(result.findings);
-  std::array<std::string, 4> errors, shares;
-  for (std::size_t k = 0; k < columns.size(); ++k) {
-    errors[k] = error_column(all.of(columns[k]).largest);
-    shares[k] = share_column(all.of(columns[k]).of_bound);
+  std::vector<std::string> errors = {"largest", "error", "", "", ""}, shares = {"", "share of its bound", "", "", ""};
+  for (const ErrorKind kind : columns) {
+    errors.push_back(error_column(all.of(kind).largest));
+    shares.push_back(share_column(all.of(kind).of_bound));
   }
-  line_.print("\n" + row("largest", "error", "", "", errors, ""));
-  line_.print(row("", "share of its bound", "", "", shares, share_column(all.of_bound())));
+  shares.push_back(share_column(all.of_bound()));
+  line_->print("\n" + row(errors));
+  line_->print(row(shares));
   for (const ModelReport& model : report.models) {
-    for (const WeakBound& weak : model.weak) line_.print(colored(fmt::format("weak: {}: {}", model.name, weak.text()), yellow));
+    for (const WeakBound& weak : model.weak)
+      line_->print(colored(fmt::format("weak: {}: {}", model.name, weak.text()), yellow));
   }
   if (report.weak()) {
     const auto by_rounding = [](const ModelReport& model) { return std::ranges::any_of(model.weak, &WeakBound::by_rounding); };
-    line_.print(std::ranges::any_of(report.models, by_rounding)
-                    ? "a larger verify.lr or a smaller verify.epsilon makes updates show above what parameters are rounded by"
-                    : "a smaller verify.lr, fewer verify.steps or a wider precision.compute makes bounds stronger");
+    line_->print(std::ranges::any_of(report.models, by_rounding)
+                     ? "a larger verify.lr or a smaller verify.epsilon makes updates show above what parameters are rounded by"
+                     : "a smaller verify.lr, fewer verify.steps or a wider precision.compute makes bounds stronger");
   }
   const auto failed = static_cast<std::size_t>(report.failed()), count = report.layouts.size();
   std::string text = failed > 0   ? colored(fmt::format("{} of {} FAILED", failed, plural(count, "layout")), red)
                      : count == 1 ? colored("the layout agrees", green)
                                   : colored(fmt::format("all {} layouts agree", count), green);
   if (!report.refused.empty()) text += fmt::format(", {} refused (--json says why)", report.refused.size());
-  line_.print(fmt::format("\n{}; {} on {}", text,
-                          train::format_duration(std::chrono::seconds(static_cast<std::int64_t>(report.seconds + 0.5))),
-                          report.device));
+  line_->print(fmt::format("\n{}; {} on {}", text,
+                           format_duration(std::chrono::seconds(static_cast<std::int64_t>(report.seconds + 0.5))),
+                           report.device));
 }
 
 }  // namespace plait::verify

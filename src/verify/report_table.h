@@ -1,18 +1,22 @@
 // A verification for people: one line per layout as it finishes, and a summary.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "train/report/status_line.h"
+#include "core/status_line.h"
+#include "core/task_progress.h"
+#include "core/text_table.h"
 #include "verify/verify.h"
 
 namespace plait::verify {
 
 class VerifyTable {
  public:
-  explicit VerifyTable(const train::TerminalOptions& options) : line_(options) {}
+  explicit VerifyTable(const TerminalOptions& options);
 
   // To be given to verify(). The table has to outlive that.
   VerifyEvents events();
@@ -23,12 +27,12 @@ class VerifyTable {
   void take(const ModelReport& model) { weak_ = !model.weak.empty(); }
   void begin(const std::string& model, const std::string& layout);
   void finish(const LayoutResult& result);
-  std::string row(const std::string& model, const std::string& layout, const std::string& schedule, const std::string& zero,
-                  const std::array<std::string, 4>& errors, const std::string& share) const;
+  std::string row(const std::vector<std::string>& cells) const;
   std::string colored(const std::string& text, const char* color) const;
 
-  train::StatusLine line_;
-  std::size_t model_width_ = 0, layout_width_ = 0;
+  std::shared_ptr<StatusLine> line_;
+  std::optional<TaskProgress> progress_;
+  TextTable table_;
   std::size_t cases_ = 0, finished_ = 0;
   bool weak_ = false;  // bounds of the model whose layouts run
 };

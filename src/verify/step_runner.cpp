@@ -1,18 +1,20 @@
 #include "verify/step_runner.h"
 
+#include <utility>
+
 #include "verify/bounds.h"
 
 namespace plait::verify {
 
-StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts,
-                       const data::Tokenizer& tokenizer)
-    : StepRunner(config, rank, parts, tokenizer, parts.make_plan(config, tokenizer.vocab(), rank)) {}
+StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, std::int64_t vocab,
+                       std::shared_ptr<const data::Dataset> dataset)
+    : StepRunner(config, rank, parts, std::move(dataset), parts.make_plan(config, vocab, rank)) {}
 
 StepRunner::StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts,
-                       const data::Tokenizer& tokenizer, parallel::RankPlan plan)
+                       std::shared_ptr<const data::Dataset> dataset, parallel::RankPlan plan)
     : config_(config),
       host_memory_(rank.device),
-      dataset_(parts.open_dataset(config, tokenizer, plan.sizes.shape.vocab)),
+      dataset_(std::move(dataset)),
       batches_(host_memory_, plan, dataset_, 1, config.verify.steps),
       session_(std::move(plan), parts.group_options(config, rank.device), rank) {
   config_.train.optimizer = verify_optimizer(config);

@@ -1,10 +1,11 @@
 // One rank of a job under verification: takes optimizer steps as training does, and can show a step's tensors before taking it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
-#include "data/tokenizer.h"
+#include "data/dataset.h"
 #include "train/batch_sources.h"
 #include "train/session.h"
 #include "verify/rank_parts.h"
@@ -14,7 +15,9 @@ namespace plait::verify {
 class StepRunner {
  public:
   // Collective over all ranks of the job, as is everything else here. Weights are drawn from the seed.
-  StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, const data::Tokenizer& tokenizer);
+  // `vocab`: of the tokenizer.
+  StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, std::int64_t vocab,
+             std::shared_ptr<const data::Dataset> dataset);
 
   train::Session& session() { return session_; }
   runtime::Interpreter& interpreter() { return session_.interpreter(); }
@@ -26,8 +29,8 @@ class StepRunner {
   runtime::StepResult synchronize_step();
 
  private:
-  StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts, const data::Tokenizer& tokenizer,
-             parallel::RankPlan plan);
+  StepRunner(const Config& config, launch::RankContext& rank, const RankParts& parts,
+             std::shared_ptr<const data::Dataset> dataset, parallel::RankPlan plan);
 
   Config config_;  // with verify_optimizer()
   DeviceMemory host_memory_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <optional>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -46,25 +45,31 @@ class Verification {
   }
 
   fs::path model_directory(std::size_t model) const { return directory_.path() / ("model-" + std::to_string(model)); }
+  // Of its serial runs with micro-batches of so many sequences.
+  fs::path serial_directory(std::size_t model, std::int64_t micro_batch) const {
+    return model_directory(model) / ("micro-batch-" + std::to_string(micro_batch));
+  }
 
-  VerifyFindings run_job(VerifyJob::Task task, std::size_t model, const std::vector<std::string>& overrides,
+  // `serial`: directory of the serial runs.
+  VerifyFindings run_job(VerifyJob::Task task, const fs::path& serial, const std::vector<std::string>& overrides,
                          const Config& config, const RankParts& parts) {
-    const VerifyJob job{task, overrides, model_directory(model), directory_.path() / ("job-" + std::to_string(jobs_++))};
+    const VerifyJob job{task, overrides, serial, directory_.path() / ("job-" + std::to_string(jobs_++))};
     create_private_directory(job.result);
     return run_verify_job(job, config, parts, request_.argv);
   }
 
-  // `micro_batch`: its sequences, where they are not the configuration's.
-  void run_serial(VerifyJob::Task task, std::size_t index, std::optional<std::int64_t> micro_batch = {}) {
+  void run_serial(const VerifyJob& job, std::size_t index, std::int64_t micro_batch) {
     const VerifyModel& model = matrix_.models[index];
     std::vector<std::string> overrides = model.serial_overrides;
     Config serial = model.serial;
-    if (micro_batch) {
-      overrides.push_back("train.micro_batch=" + std::to_string(*micro_batch));
-      serial.train.micro_batch = *micro_batch;
+    if (micro_batch != serial.train.micro_batch) {
+      overrides.push_back("train.micro_batch=" + std::to_string(micro_batch));
+      serial.train.micro_batch = micro_batch;
     }
+    fs::remove_all(serial_run(job));
+    create_private_directories(serial_run(job));
     try {
-      run_job(task, index, overrides, serial, {.open_dataset = request_.parts.open_dataset});
+      run_job(job.task, job.model, overrides, serial, {.open_dataset = request_.parts.open_dataset});
     } catch (const ConfigError&) {
       throw;
     } catch (const launch::Interrupted&) {
@@ -74,14 +79,20 @@ class Verification {
     }
   }
 
+  // The directory of a serial run that has been written down, if need be now.
+  fs::path recorded_serial(std::size_t index, std::int64_t micro_batch) {
+    const fs::path directory = serial_directory(index, micro_batch);
+    if (fs::exists(directory)) return directory;
+    create_private_directories(directory);
+    matrix_.models[index].tokenizer->save(directory);
+    run_serial({VerifyJob::Task::record, {}, directory, {}}, index, micro_batch);
+    return directory;
+  }
+
   void record_serial(std::size_t index) {
     announce(index, "serial");
     const VerifyModel& model = matrix_.models[index];
-    create_private_directories(model_directory(index));
-    model.tokenizer->save(model_directory(index));
-    const VerifyJob of_serial{VerifyJob::Task::record, {}, model_directory(index), {}};
-    create_private_directories(serial_run(of_serial));
-    run_serial(VerifyJob::Task::record, index);
+    const VerifyJob of_serial{VerifyJob::Task::record, {}, recorded_serial(index, model.serial.train.micro_batch), {}};
 
     const launch::LaunchPlan launch = launch::plan_launch(model.serial);
     const Device device = launch.devices.front();
@@ -115,9 +126,13 @@ class Verification {
       const parallel::Layout mesh = parallel::resolve_layout(c.config.parallel, launch.ranks);
       const auto plans = parallel::make_job_plan(c.config, vocab, mesh, launch.devices.front().kind);
       parallel::require_valid(parallel::training_programs(plans));
-      result.findings = run_job(VerifyJob::Task::compare, c.model, c.overrides, c.config, request_.parts);
+      // A micro-batch's operands are rounded to FP8 with one scale, so the serial run's have to be as large as the layout's.
+      const std::int64_t micro_batch = plans.front().sizes.micro_batch.batch;
+      const bool fp8 = plans.front().sizes.fp8;
+      const fs::path serial = recorded_serial(c.model, fp8 ? micro_batch : matrix_.models[c.model].serial.train.micro_batch);
+      result.findings = run_job(VerifyJob::Task::compare, serial, c.overrides, c.config, request_.parts);
       result.exceeded = train::exceeded_bounds(result.findings.ledgers, c.config.bounds);
-      if (!result.findings.passed()) search(c, plans.front().sizes.micro_batch.batch, result);
+      if (!result.findings.passed()) search(c, serial, micro_batch, result);
     } catch (const launch::Interrupted&) {
       throw;
     } catch (const Error& error) {
@@ -129,17 +144,14 @@ class Verification {
   }
 
   // Tensors are compared micro-batch by micro-batch, so the serial run's have to be as large as the layout's `micro_batch`.
-  void search(const VerifyCase& c, std::int64_t micro_batch, LayoutResult& result) {
-    const VerifyJob of_serial{VerifyJob::Task::record_tensors, {}, model_directory(c.model), {}};
-    const auto recorded = recorded_.find(c.model);
+  void search(const VerifyCase& c, const fs::path& serial, std::int64_t micro_batch, LayoutResult& result) {
+    const auto recorded = recorded_.find(serial);
     if (recorded == recorded_.end() || recorded->second != micro_batch) {
-      fs::remove_all(serial_run(of_serial));
-      create_private_directories(serial_run(of_serial));
-      run_serial(of_serial.task, c.model, micro_batch);
-      recorded_[c.model] = micro_batch;
+      run_serial({VerifyJob::Task::record_tensors, {}, serial, {}}, c.model, micro_batch);
+      recorded_[serial] = micro_batch;
     }
     result.findings.first_divergence =
-        run_job(VerifyJob::Task::search, c.model, c.overrides, c.config, request_.parts).first_divergence;
+        run_job(VerifyJob::Task::search, serial, c.overrides, c.config, request_.parts).first_divergence;
     if (!result.findings.first_divergence) {
       result.failure = "does not happen again when instructions run one at a time, so it depends on timing (a missing wait?)";
     }
@@ -150,7 +162,7 @@ class Verification {
   const VerifyMatrix matrix_;
   const PrivateDirectory directory_;
   int jobs_ = 0;
-  std::map<std::size_t, std::int64_t> recorded_;  // sequences of a micro-batch of the tensors recorded, by model
+  std::map<fs::path, std::int64_t> recorded_;  // sequences of a micro-batch of the tensors recorded, by serial directory
   VerifyReport report_;
 };
 

@@ -1,12 +1,15 @@
 #include "verify/verify_job.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "data/tokenizer.h"
 #include "launch/agreement.h"
+#include "train/batch_file.h"
 #include "verify/rank_tasks.h"
 
 namespace plait::verify {
@@ -64,6 +67,8 @@ void run_rank(const VerifyJob& job, const Config& config, const RankParts& parts
 
 }  // namespace
 
+fs::path recorded_batches(const VerifyJob& job) { return job.model / "batches.safetensors"; }
+
 fs::path serial_run(const VerifyJob& job) {
   const bool tensors = job.task == VerifyJob::Task::record_tensors || job.task == VerifyJob::Task::search;
   return job.model / (tensors ? "tensors" : "steps");
@@ -87,11 +92,25 @@ VerifyJob verify_job_from(const std::string& text) {
   }
 }
 
+namespace {
+
+// What the serial run is computed from, and every layout then.
+void record_batches(const VerifyJob& job, const Config& config, const RankParts& parts) {
+  if (fs::exists(recorded_batches(job))) return;
+  const auto tokenizer = data::load_tokenizer(job.model);
+  const auto dataset = parts.open_dataset(config, *tokenizer, std::max(config.model.vocab, tokenizer->vocab()));
+  train::write_batches(recorded_batches(job), *dataset, config, config.verify.steps);
+}
+
+}  // namespace
+
 VerifyFindings run_verify_job(const VerifyJob& job, const Config& config, const RankParts& parts,
                               const std::vector<std::string>& argv) {
   std::vector<std::string> rank_argv = argv;
   rank_argv.insert(rank_argv.end(), {"--job", to_text(job)});
   std::string why = "a rank failed without saying why";
+  const bool is_serial = job.task == VerifyJob::Task::record || job.task == VerifyJob::Task::record_tensors;
+  if (is_serial) record_batches(job, config, parts);
   try {
     const int status = launch::launch(
         launch::plan_launch(config), [&](launch::RankContext& rank) { run_rank(job, config, parts, rank); }, rank_argv);

@@ -24,6 +24,9 @@ struct VerifyJob {
   std::filesystem::path model;         // directory of the tokenizer and of serial runs; the same for all layouts of a model
   std::filesystem::path result;        // an existing directory in which ranks leave what they found, of this job alone
 };
+// The batches of all steps: the text is encoded once, however many ranks and layouts there are.
+std::filesystem::path recorded_batches(const VerifyJob& job);
+
 // Where in job.model the serial run is that the task writes or reads.
 std::filesystem::path serial_run(const VerifyJob& job);
 // As text for the command line of a rank's process.

@@ -2,6 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "core/terminal.h"
+#include "core/text_table.h"
 #include "study/report/findings.h"
 #include "verify/junit.h"
 
@@ -38,19 +40,20 @@ std::string headline(const Comparison& c) {
 
 }  // namespace
 
-std::string comparison_text(const Comparison& c) {
-  std::string text = fmt::format("{} ({}) beside {} ({})\n", c.new_folder, c.new_commit, c.old_folder, c.old_commit);
+std::string comparison_text(const Comparison& c, int width) {
+  std::string text =
+      folded(fmt::format("{} ({}) beside {} ({})", c.new_folder, c.new_commit, c.old_folder, c.old_commit), width, 4) + "\n";
   if (!c.other_machine.empty()) text += "DIFFERENT MACHINES: " + c.other_machine + "\n";
-  std::size_t width = 0;
-  for (const ComparedPoint& point : c.points) width = std::max(width, point.label.size());
+  TextTable table({{"change", Align::left}, {"point", Align::left}, {"by", Align::left}});
   for (const ComparedPoint& point : c.points) {
-    text += fmt::format("{:<11}  {:<{}}  {}\n", to_string(point.change), point.label, width, verdict_text(point));
-    if (point.change == Change::cannot_tell) text += fmt::format("{:13}{}\n", "", point.because);
+    const bool open = point.change == Change::cannot_tell;
+    table.add({to_string(point.change), point.label, verdict_text(point) + (open ? "; " + point.because : "")});
   }
-  for (const LonePoint& point : c.lone) text += fmt::format("{:<11}  {}: {}\n", "—", point.label, point.because);
+  for (const LonePoint& point : c.lone) table.add({"—", point.label, point.because});
+  text += table.text(width);
   const std::string bound = c.threshold > 0 ? fmt::format("{} at least", percent(c.threshold))
                                             : "any significant difference (study.bounds.regression is none)";
-  return text + fmt::format("{}. Slower and faster: {}.\n", headline(c), bound);
+  return text + folded(fmt::format("{}. Slower and faster: {}.", headline(c), bound), width) + "\n";
 }
 
 ComparisonJson to_json(const Comparison& c) {

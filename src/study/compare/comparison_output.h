@@ -9,7 +9,7 @@
 namespace plait::study {
 
 // A line per point, then what cannot be compared and a summary.
-std::string comparison_text(const Comparison& comparison);
+std::string comparison_text(const Comparison& comparison, int width);
 
 // {"old", "new": {"folder", "commit"}, "threshold", "other_machine", "points": [{"label", "old_point", "new_point", "change",
 // "old_step_ms", "new_step_ms", "factor", "interval", "p", "rounds": [old, new], "growth": {"account", "old_ms", "new_ms"},

@@ -7,6 +7,9 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/format_count.h"
+#include "core/terminal.h"
+#include "core/text_table.h"
 #include "train/report/progress_text.h"
 
 namespace plait::study {
@@ -14,7 +17,7 @@ namespace {
 
 constexpr int steps_of_a_curve = 24;
 
-std::string count(double value) { return train::format_count(value); }
+std::string count(double value) { return format_count(value); }
 
 // The rows of each budget, as the fit takes runs for one.
 std::vector<std::vector<LossRow>> by_budget(const LossFindings& losses) {
@@ -174,23 +177,23 @@ Section law_section(const LossFindings& losses) {
   return section;
 }
 
-std::string loss_table(const StudyData& data) {
+std::string loss_table(const StudyData& data, int width) {
   const Findings findings(data);
   const LossFindings losses(findings);
-  std::string text =
-      fmt::format("{:>5}  {:<13} {:>10} {:>10} {:>10} {:>10}  {}\n", "point", "state", "N", "tokens", "FLOPs", "loss", "what");
+  TextTable table({{"point"}, {"state", Align::left}, {"N"}, {"tokens"}, {"FLOPs"}, {"loss"}, {"what", Align::left}});
   for (const Row& row : findings.rows) {
     const std::string why = findings.why_not_measured(row);
     const std::string what = findings.point(row).label() + (why.empty() ? "" : ": " + why);
     const auto found = std::ranges::find(losses.rows, &row, &LossRow::row);
     if (found == losses.rows.end()) {
-      text += fmt::format("{:>5}  {:<13} {:>43}  {}\n", row.point, to_string(row.state), "", what);
+      table.add({std::to_string(row.point), to_string(row.state), "", "", "", "", what});
       continue;
     }
-    text += fmt::format("{:>5}  {:<13} {:>10} {:>10} {:>10.3g} {:>10.4f}  {}\n", row.point, to_string(row.state),
-                        count(found->point.parameters), count(found->point.tokens), found->flops(), found->point.loss, what);
+    table.add({std::to_string(row.point), to_string(row.state), count(found->point.parameters), count(found->point.tokens),
+               fmt::format("{:.3g}", found->flops()), fmt::format("{:.4f}", found->point.loss), what});
   }
-  for (const std::string& sentence : sentences_of(losses)) text += sentence + "\n";
+  std::string text = table.text(width);
+  for (const std::string& sentence : sentences_of(losses)) text += folded(sentence, width) + "\n";
   return text;
 }
 

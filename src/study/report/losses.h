@@ -36,6 +36,6 @@ Section losses_section(const LossFindings& losses);
 Section law_section(const LossFindings& losses);
 
 // For terminals, as result_table() for speeds.
-std::string loss_table(const StudyData& data);
+std::string loss_table(const StudyData& data, int width);
 
 }  // namespace plait::study

@@ -9,6 +9,8 @@
 #include "core/format_bytes.h"
 #include "core/json_file.h"
 #include "core/statistics.h"
+#include "core/terminal.h"
+#include "core/text_table.h"
 #include "core/units.h"
 #include "plan/report.h"
 
@@ -119,21 +121,23 @@ std::string accuracy_line(const Accuracy& a) {
   return text + "; predicted from " + a.machine;
 }
 
-std::string accuracy_table(const std::vector<Accuracy>& runs) {
+std::string accuracy_table(const std::vector<Accuracy>& runs, int width) {
   require(!runs.empty(), "accuracy_table: at least one run");
-  std::string text =
-      fmt::format("{:>12} {:>12} {:>8} {:>8}  {}\n", "predicted ms", "measured ms", "error %", "memory %", "run");
+  TextTable table({{"predicted ms"}, {"measured ms"}, {"error %"}, {"memory %"}, {"run", Align::left}});
   for (const Accuracy& a : runs) {
-    text += fmt::format("{:12.2f} {:12.2f} {:+8.1f} {:+8.1f}  {}  {}\n", a.predicted.step_ms, a.measured.step_ms,
-                        100 * a.step_error(), 100 * a.worst_memory_error(), a.run, a.layout);
+    table.add({fmt::format("{:.2f}", a.predicted.step_ms), fmt::format("{:.2f}", a.measured.step_ms),
+               fmt::format("{:+.1f}", 100 * a.step_error()), fmt::format("{:+.1f}", 100 * a.worst_memory_error()),
+               a.run + "  " + a.layout});
   }
+  std::string text = table.text(width);
   const std::vector<double> steps = sizes_of(runs, &Accuracy::step_error),
                             memory = sizes_of(runs, &Accuracy::worst_memory_error);
-  text += fmt::format("{} runs: step time off by {:.1f} % (median), {:.1f} % (largest); memory by {:.1f} % at most\n",
-                      runs.size(), 100 * median(steps), 100 * *std::max_element(steps.begin(), steps.end()),
-                      100 * *std::max_element(memory.begin(), memory.end()));
-  return text +
-         fmt::format("the run predicted to be fastest is {:.1f} % slower than the one that was fastest\n", 100 * regret(runs));
+  text += folded(fmt::format("{} runs: step time off by {:.1f} % (median), {:.1f} % (largest); memory by {:.1f} % at most",
+                             runs.size(), 100 * median(steps), 100 * *std::max_element(steps.begin(), steps.end()),
+                             100 * *std::max_element(memory.begin(), memory.end())),
+                 width, 4);
+  return text + fmt::format("\nthe run predicted to be fastest is {:.1f} % slower than the one that was fastest\n",
+                            100 * regret(runs));
 }
 
 nlohmann::ordered_json accuracy_json(const std::vector<Accuracy>& runs) {

@@ -37,7 +37,7 @@ std::string accuracy_line(const Accuracy& accuracy);
 
 // A line per run, then the median and the largest error, and whether prediction and measurement order the runs in the same
 // way.
-std::string accuracy_table(const std::vector<Accuracy>& runs);
+std::string accuracy_table(const std::vector<Accuracy>& runs, int width);
 nlohmann::ordered_json accuracy_json(const std::vector<Accuracy>& runs);
 
 }  // namespace plait::train

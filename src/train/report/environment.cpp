@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "comm/make_communicator.h"
+#include "comm/nccl_environment.h"
 #include "core/device.h"
 #include "core/host_name.h"
 #include "core/json_fields.h"
@@ -32,6 +33,7 @@ std::vector<std::pair<std::string, std::string>> telling_variables() {
     const std::size_t equals = text.find('=');
     const bool tells = std::ranges::any_of(telling_prefixes, [&](std::string_view prefix) { return text.starts_with(prefix); });
     if (!tells || equals == std::string_view::npos || first_invalid_utf8(text.substr(0, equals))) continue;
+    if (comm::is_set_for_nccl(std::string(text.substr(0, equals)))) continue;  // the configuration says it
     const std::string_view value = text.substr(equals + 1);
     found.emplace_back(text.substr(0, equals), first_invalid_utf8(value) ? "(not UTF-8)" : value);  // JSON holds nothing else
   }

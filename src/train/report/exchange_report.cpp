@@ -31,7 +31,7 @@ Json exchange_report(const parallel::RankPlan& plan, Json links) {
           {"braids", {{"of", to_string(plan.braids.way)}, {"reason", plan.braids.reason}}}};
 }
 
-std::string exchange_text(const Json& report) {
+std::string exchange_text(const Json& report, int width) {
   if (report.is_null()) return "";
   const Json& groups = report["groups"];
   std::vector<std::string> names;
@@ -42,7 +42,7 @@ std::string exchange_text(const Json& report) {
                                  report["by"] == "links" ? "links" : "the library", report["reason"].get<std::string>());
   text +=
       fmt::format("\nbraids: {}: {}", report["braids"]["of"].get<std::string>(), report["braids"]["reason"].get<std::string>());
-  if (!report["links"].empty()) text += "\n" + link_table(report["links"]);
+  if (!report["links"].empty()) text += "\n" + link_table(report["links"], width);
   return text;
 }
 

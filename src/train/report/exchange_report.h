@@ -13,7 +13,7 @@ namespace plait::train {
 // `plan`: of any rank. `links`: those within the groups, none for the library.
 nlohmann::ordered_json exchange_report(const parallel::RankPlan& plan, nlohmann::ordered_json links);
 
-// The same in words, with the table of the links. Empty for null.
-std::string exchange_text(const nlohmann::ordered_json& report);
+// The same in words, with the table of the links, for lines of `width` columns. Empty for null.
+std::string exchange_text(const nlohmann::ordered_json& report, int width);
 
 }  // namespace plait::train

@@ -16,14 +16,21 @@ double percent(double part, const Ledger& ledger) { return ledger.step_ms > 0 ? 
 
 // What is shorter than this does not show in a line.
 constexpr double shown_ms = 0.05;
+constexpr double told_percent = 1;  // of a step: less is not worth a line in a log
 
 std::string name_of(int rank) { return rank < 0 ? "the last rank" : fmt::format("rank {}", rank); }
 
-// "rank 2 4.0": the one that was waited for longest; empty where nobody was.
-std::string latest(const Ledger& ledger) {
+// The one that was waited for longest; nullptr where nobody was.
+const PeerTimes* latest_peer(const Ledger& ledger) {
   const auto it = std::max_element(ledger.peers.begin(), ledger.peers.end(),
                                    [](const PeerTimes& a, const PeerTimes& b) { return a.late_ms < b.late_ms; });
-  return it == ledger.peers.end() || it->late_ms < shown_ms ? "" : fmt::format("{} {:.1f}", name_of(it->rank), it->late_ms);
+  return it == ledger.peers.end() || it->late_ms < shown_ms ? nullptr : &*it;
+}
+
+// "rank 2 4.0"
+std::string latest(const Ledger& ledger) {
+  const PeerTimes* peer = latest_peer(ledger);
+  return peer == nullptr ? "" : fmt::format("{} {:.1f}", name_of(peer->rank), peer->late_ms);
 }
 
 double lost_share(const Ledger& ledger) { return percent(ledger.exposed_ms() + ledger.bubble_ms, ledger); }
@@ -48,22 +55,42 @@ std::string ledger_line(const Ledger& ledger) {
   return late.empty() ? text : text + ", waited for " + late;
 }
 
-std::string ledger_table(const std::vector<Ledger>& ledgers, const std::vector<int>& ranks) {
-  std::string text =
-      fmt::format("{:>4}  {:>9}  {:>9}  {:>16}  {:>16}  {:>16}  {:>9}  {:>16}  {:>8}  {}", "rank", "step ms", "compute",
-                  "exposed dp", "exposed p2p", "exposed tp", "hidden", "bubble", "other", "waited longest for");
-  for (const int rank : ranks) {
-    const Ledger& l = ledgers[static_cast<std::size_t>(rank)];
-    const auto share = [&](double ms) { return fmt::format("{:.2f} ({:4.1f} %)", ms, percent(ms, l)); };
-    text += fmt::format("\n{:>4}  {:>9.2f}  {:>9.2f}  {:>16}  {:>16}  {:>16}  {:>9.2f}  {:>16}  {:>8.2f}  {}", rank, l.step_ms,
-                        l.compute_ms, share(l.exposed_dp_ms()), share(l.exposed_p2p_ms()), share(l.exposed_tp_ms()),
-                        l.hidden_ms(), share(l.bubble_ms), l.other_ms, latest(l));
-    while (text.ends_with(' ')) text.pop_back();
+std::string lost_time_text(const Ledger& ledger) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (percent(ledger.exposed_ms(), ledger) >= told_percent) {
+    const auto most = std::ranges::max_element(parallel::communication_kinds, {},
+                                               [&](CommunicationKind kind) { return ledger.of(kind).exposed_ms; });
+    add(fmt::format("exposed {:.1f} % (most of it {})", percent(ledger.exposed_ms(), ledger), to_string(*most)));
   }
+  if (percent(ledger.bubble_ms, ledger) >= told_percent) add(fmt::format("bubble {:.1f} %", percent(ledger.bubble_ms, ledger)));
+  if (text.empty()) return "";
+  if (const PeerTimes* late = latest_peer(ledger)) add("waited for " + name_of(late->rank));
   return text;
 }
 
-std::string ledger_table(const std::vector<Ledger>& ledgers) {
+TextTable ledger_table(const std::vector<Ledger>& ledgers, const std::vector<int>& ranks) {
+  TextTable table({{"rank"},
+                   {"step ms"},
+                   {"compute"},
+                   {"exposed dp"},
+                   {"exposed p2p"},
+                   {"exposed tp"},
+                   {"hidden"},
+                   {"bubble"},
+                   {"other"},
+                   {"waited longest for", Align::left}});
+  for (const int rank : ranks) {
+    const Ledger& l = ledgers[static_cast<std::size_t>(rank)];
+    const auto time = [](double ms) { return fmt::format("{:.2f}", ms); };
+    const auto share = [&](double ms) { return fmt::format("{:.2f} ({:.1f} %)", ms, percent(ms, l)); };
+    table.add({std::to_string(rank), time(l.step_ms), time(l.compute_ms), share(l.exposed_dp_ms()), share(l.exposed_p2p_ms()),
+               share(l.exposed_tp_ms()), time(l.hidden_ms()), share(l.bubble_ms), time(l.other_ms), latest(l)});
+  }
+  return table;
+}
+
+TextTable ledger_table(const std::vector<Ledger>& ledgers) {
   std::vector<int> ranks(ledgers.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   return ledger_table(ledgers, ranks);

@@ -7,6 +7,9 @@
 #include <limits>
 #include <map>
 
+#include "core/terminal.h"
+#include "core/text_table.h"
+
 namespace plait::train {
 namespace {
 
@@ -66,7 +69,7 @@ Json to_json(const comm::p2p::LinkReport& report) {
           {"to", report.to},
           {"devices", {device_text(report.facts.sender), device_text(report.facts.receiver)}},
           {"link", report.facts.link()},
-          {"peer_access", there.peer_access && back.peer_access},
+          {"peer_access", report.facts.peer_access()},
           {"native_atomics", there.native_atomics && back.native_atomics},
           {"performance_rank", there.performance_rank},
           {"transport", to_string(report.transport)},
@@ -90,26 +93,34 @@ Json gather_links(const std::string& topic, const std::vector<comm::p2p::LinkRep
   return Json(links);
 }
 
-std::string link_table(const Json& links) {
+std::string link_table(const Json& links, int width) {
   if (links.empty()) return "";
-  std::string text = fmt::format("{:<9} {:<16} {:<13} {:>4}  {:<9} {:<12} {:>11} {:>9}", "link", "path", "peer access", "rank",
-                                 "transport", "mover", "message", "rate");
+  TextTable table({{"link", Align::left},
+                   {"path", Align::left},
+                   {"peer access", Align::left},
+                   {"rank"},
+                   {"transport", Align::left},
+                   {"mover", Align::left},
+                   {"message"},
+                   {"rate"},
+                   {"", Align::left}});
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> reasons;
   for (const Json& link : links) {
     const std::string pair = fmt::format("{} -> {}", link["from"].get<int>(), link["to"].get<int>());
-    const bool mailbox = link["transport"] != "nccl";
-    text += fmt::format("\n{:<9} {:<16} {:<13} {:>4}  {:<9} {:<12} {:>8.1f} us {:>4.0f} GB/s", pair,
-                        link["link"].get<std::string>(), access_text(link), link["performance_rank"].get<int>(),
-                        link["transport"].get<std::string>(),
-                        mailbox && link["devices"][0] != "cpu" ? link["mover"].get<std::string>() : "-",
-                        link["message_us"].get<double>(), link["gb_per_s"].get<double>());
-    if (!link["bridge"].get<std::string>().empty()) text += " by " + link["bridge"].get<std::string>();
+    const bool has_mover = link["transport"] != "nccl" && link["devices"][0] != "cpu";
+    const auto bridge = link["bridge"].get<std::string>();
+    table.add({pair, link["link"].get<std::string>(), access_text(link), std::to_string(link["performance_rank"].get<int>()),
+               link["transport"].get<std::string>(), has_mover ? link["mover"].get<std::string>() : "-",
+               fmt::format("{:.1f} us", link["message_us"].get<double>()),
+               fmt::format("{:.0f} GB/s", link["gb_per_s"].get<double>()), bridge.empty() ? "" : "by " + bridge});
     for (const Json& passed : link["better"]) {
       reasons[{passed["transport"].get<std::string>(), passed["reason"].get<std::string>()}].push_back(pair);
     }
   }
+  std::string text = table.text(width);
   for (const auto& [what, pairs] : reasons)
-    text += fmt::format("\n  not {} for {}: {}", what.first, fmt::join(pairs, ", "), what.second);
+    text += folded(fmt::format("  not {} for {}: {}", what.first, fmt::join(pairs, ", "), what.second), width, 4) + "\n";
+  text.pop_back();
   return text;
 }
 

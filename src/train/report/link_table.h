@@ -20,7 +20,8 @@ nlohmann::ordered_json to_json(const comm::p2p::LinkReport& report);
 nlohmann::ordered_json gather_links(const std::string& topic, const std::vector<comm::p2p::LinkReport>& own,
                                     comm::Meeting& meeting);
 
-// One line per link, and below it what was passed over, each reason once with the pairs it applies to. Empty without links.
-std::string link_table(const nlohmann::ordered_json& links);
+// A row per link, and below it what was passed over, each reason once with the pairs it applies to. Lines of up to `width`
+// columns, without a newline at the end. Empty without links.
+std::string link_table(const nlohmann::ordered_json& links, int width);
 
 }  // namespace plait::train

@@ -74,6 +74,8 @@ void Progress::validation(std::int64_t step, double loss) {
 
 void Progress::print(std::string_view text) { line_->print(text); }
 
+void Progress::print_prose(std::string_view text) { line_->print_prose(text); }
+
 void Progress::finish() {
   if (line_->options().updating && latest_) show();
   line_->finish();

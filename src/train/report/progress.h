@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/status_line.h"
 #include "train/report/progress_text.h"
-#include "train/report/status_line.h"
 #include "train/report/step_metrics.h"
 
 namespace plait::train {
@@ -29,8 +29,9 @@ class Progress {
   void report(const StepMetrics& metrics);  // a logged step
   void advance(std::int64_t step);          // any other step: moves bar and ETA on a terminal, at most 20 times a second
   void validation(std::int64_t step, double loss);
-  void print(std::string_view text);  // a lasting line
-  void finish();                      // the last status stays; a later print starts below it
+  void print(std::string_view text);        // a lasting line, whole: a command can be copied
+  void print_prose(std::string_view text);  // and folded at the width of a terminal
+  void finish();                            // the last status stays; a later print starts below it
 
   // For spdlog: messages appear above the status line. May outlive the Progress.
   std::shared_ptr<spdlog::sinks::sink> sink() const;

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "core/format_bytes.h"
+#include "core/format_count.h"
+#include "core/format_time.h"
 #include "train/report/ledger_text.h"
 
 namespace plait::train {
@@ -72,29 +74,11 @@ int width_of(const std::vector<Field>& fields) {
 
 std::string indented(const std::string& text) {
   std::string result = "    ";
-  for (const char c : text) {
-    result += c;
-    if (c == '\n') result += "    ";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    result += text[i];
+    if (text[i] == '\n' && i + 1 < text.size()) result += "    ";
   }
   return result;
-}
-
-std::string format_duration(std::chrono::seconds duration) {
-  const auto seconds = std::max<std::int64_t>(duration.count(), 0);
-  const auto minutes = seconds / 60, hours = minutes / 60, days = hours / 24;
-  if (days > 0) return fmt::format("{}d {:02}:{:02}", days, hours % 24, minutes % 60);
-  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes % 60, seconds % 60);
-  return fmt::format("{}:{:02}", minutes, seconds % 60);
-}
-
-std::string format_count(double value) {
-  constexpr std::array<const char*, 5> suffixes{"", "k", "M", "G", "T"};
-  std::size_t i = 0;
-  // 999.5 would be shown as 1000 of the smaller unit.
-  for (; std::abs(value) >= 999.5 && i + 1 < suffixes.size(); ++i) value /= 1000;
-  if (i == 0) return fmt::format("{:.0f}", value);
-  const int decimals = std::abs(value) < 9.995 ? 2 : std::abs(value) < 99.95 ? 1 : 0;
-  return fmt::format("{:.{}f}{}", value, decimals, suffixes[i]);
 }
 
 std::string status_text(const LineStyle& style, std::int64_t step, std::int64_t steps, const std::optional<StepMetrics>& latest,
@@ -121,11 +105,11 @@ std::string plain_text(const StepMetrics& metrics, std::int64_t steps, std::opti
                       metrics.grad_norm, metrics.step_ms, format_count(metrics.tokens_per_second));
   if (metrics.tflops_per_gpu) line += fmt::format("  {:.1f} TFLOP/s", *metrics.tflops_per_gpu);
   if (metrics.mfu) line += fmt::format("  MFU {:.1f}%", 100 * *metrics.mfu);
-  if (metrics.exposed_comm_ms && !metrics.ledger) line += fmt::format("  exposed {:.2f} ms", *metrics.exposed_comm_ms);
   if (metrics.peak_bytes) line += "  " + format_bytes(static_cast<double>(*metrics.peak_bytes));
-  if (metrics.validation_loss) line += fmt::format("  val {:.4f}", *metrics.validation_loss);
   if (eta) line += "  ETA " + format_duration(*eta);
-  if (metrics.ledger) line += "\n    " + ledger_line(*metrics.ledger);
+  if (metrics.ledger) {
+    if (const std::string lost = lost_time_text(*metrics.ledger); !lost.empty()) line += "\n    " + lost;
+  }
   return line;
 }
 

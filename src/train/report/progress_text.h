@@ -20,16 +20,13 @@ struct LineStyle {
 std::string status_text(const LineStyle& style, std::int64_t step, std::int64_t steps, const std::optional<StepMetrics>& latest,
                         std::optional<double> validation_loss, std::optional<std::chrono::seconds> eta);
 
-// "step  420/1000  loss 3.2145  lr 5.8e-04  ...": columns of fixed width, so that lines align; and a second line for the
-// ledger, if there is one.
+// "step  420/1000  loss 3.2145  lr 5.8e-04  ...": columns of fixed width, so that lines align; and a second line for
+// what the ledger says was lost, if that is worth it.
 std::string plain_text(const StepMetrics& metrics, std::int64_t steps, std::optional<std::chrono::seconds> eta);
 
 // "step  420/1000  validation loss 3.3012  perplexity 27.1"
 std::string validation_text(std::int64_t step, std::int64_t steps, double loss);
 
 std::string indented(const std::string& text);  // every line by four spaces
-
-std::string format_duration(std::chrono::seconds duration);  // "0:07", "12:30", "3:05:00", "2d 03:05"
-std::string format_count(double value);                      // "987", "12.3k", "4.56M"
 
 }  // namespace plait::train

@@ -11,6 +11,7 @@ nlohmann::ordered_json to_json(const StepMetrics& metrics) {
   line["grad_norm"] = metrics.grad_norm;
   line["tokens_per_second"] = metrics.tokens_per_second;
   line["step_ms"] = metrics.step_ms;
+  if (metrics.data_stalled_ms) line["data_stalled_ms"] = *metrics.data_stalled_ms;
   if (metrics.exposed_comm_ms) line["exposed_comm_ms"] = *metrics.exposed_comm_ms;
   if (metrics.ledger) {
     const parallel::Ledger& ledger = *metrics.ledger;

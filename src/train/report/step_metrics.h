@@ -18,6 +18,7 @@ struct StepMetrics {
   double grad_norm = 0;                    // before clipping
   double tokens_per_second = 0;            // of the whole run, not per device
   double step_ms = 0;                      // mean over the steps since the last report
+  std::optional<double> data_stalled_ms;   // per step: the host waited for the next batch
   std::optional<double> exposed_comm_ms;   // per step: communication that computation did not hide
   std::optional<parallel::Ledger> ledger;  // likewise, of this rank, in more detail; where several ranks take part
   std::optional<double> mfu;               // fraction of the device's peak, 0..1
@@ -28,9 +29,9 @@ struct StepMetrics {
   std::vector<double> epochs;          // of each source of the training data (data/dataset.h), so far; empty for random tokens
 };
 
-// Keys in the order of the struct: step, loss, loss_tokens, lr, grad_norm, tokens_per_second, step_ms, exposed_comm_ms, of the
-// ledger exposed_dp_ms, exposed_p2p_ms, exposed_tp_ms, hidden_comm_ms, bubble_ms, other_ms, compute_ms, and then mfu,
-// tflops_per_gpu, peak_bytes, validation_loss, tokens, epochs (a list). Those not known are left out.
+// Keys in the order of the struct: step, loss, loss_tokens, lr, grad_norm, tokens_per_second, step_ms, data_stalled_ms,
+// exposed_comm_ms, of the ledger exposed_dp_ms, exposed_p2p_ms, exposed_tp_ms, hidden_comm_ms, bubble_ms, other_ms, compute_ms,
+// and then mfu, tflops_per_gpu, peak_bytes, validation_loss, tokens, epochs (a list). Those not known are left out.
 nlohmann::ordered_json to_json(const StepMetrics& metrics);
 
 }  // namespace plait::train
