@@ -9,10 +9,16 @@
 #include "bench_options.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/message.h"
 #include "core/milliseconds_of.h"
+#include "core/status_line.h"
+#include "core/task_progress.h"
+#include "core/terminal.h"
+#include "core/text_table.h"
 #include "core/units.h"
 #include "launch/calibration_cache.h"
 #include "train/trained_model.h"
+#include "usage.h"
 
 namespace plait {
 namespace {
@@ -25,26 +31,41 @@ struct CalibrateOptions {
   double timeout_s = 60;
 };
 
+plan::Calibration calibrate_with_progress(bench::CalibrationRequest request) {
+  const auto line = std::make_shared<StatusLine>(detect_terminal(stderr));
+  TaskProgress progress("measuring", line);
+  request.note = [line](const std::string& text) { line->print("plait: " + text); };
+  request.progress = progress.callback();
+  return bench::calibrate(request);
+}
+
 void print(const plan::Calibration& c) {
-  fmt::print("{}: {}\n", c.device, c.model);
-  fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10} {:>15} {:>16}\n", "segment", "tensor", "micro-batch", "recompute", "forward ms",
-             "backward input", "backward weight");
+  fmt::print("{}\n", folded(c.device + ": " + c.model, terminal_width(stdout), 4));
+  TextTable segments({{"segment", Align::left},
+                      {"tensor"},
+                      {"micro-batch"},
+                      {"recompute", Align::left},
+                      {"forward ms"},
+                      {"backward input"},
+                      {"backward weight"}});
   for (const plan::SegmentMeasurement& m : c.segments) {
-    fmt::print("{:<12} {:>6} {:>11} {:<10} {:>10.4f} {:>15.4f} {:>16.4f}\n", to_string(m.kind), m.tensor, m.micro_batch,
-               to_string(m.recompute), 1e3 * m.forward, 1e3 * m.backward_input, 1e3 * m.backward_weight);
+    const auto ms = [](double seconds) { return fmt::format("{:.4f}", 1e3 * seconds); };
+    segments.add({to_string(m.kind), std::to_string(m.tensor), std::to_string(m.micro_batch), to_string(m.recompute),
+                  ms(m.forward), ms(m.backward_input), ms(m.backward_weight)});
   }
+  fmt::print("{}", segments.text(terminal_width(stdout)));
   if (c.update_seconds_per_element)
     fmt::print("optimizer    {:.3f} ms per million parameters\n", 1e9 * *c.update_seconds_per_element);
-  for (const plan::CollectiveMeasurement& m : c.collectives) {
-    const auto& [bytes, seconds] = m.curve.points.back();
-    fmt::print("{:<14} among {:>3} ranks: {:>8.1f} us for {:.0f} KB, {:>8.1f} us for {:.0f} MB\n", m.kind, m.ranks,
-               1e6 * m.curve.points.front().second, m.curve.points.front().first / 1024, 1e6 * seconds, bytes / 1024 / 1024);
-  }
-  for (const plan::MessageMeasurement& m : c.messages) {
-    const auto& [bytes, seconds] = m.curve.points.back();
-    fmt::print("messages by {}: {:.1f} us for {:.0f} KB, {:.1f} us for {:.0f} MB\n", m.transport,
-               1e6 * m.curve.points.front().second, m.curve.points.front().first / 1024, 1e6 * seconds, bytes / 1024 / 1024);
-  }
+  TextTable transfers({{"transfer", Align::left}, {"ranks"}, {"us"}, {"for"}, {"us"}, {"for"}});
+  const auto add = [&](const std::string& name, const std::string& ranks, const plan::Curve& curve) {
+    const auto& [small, small_seconds] = curve.points.front();
+    const auto& [large, large_seconds] = curve.points.back();
+    transfers.add({name, ranks, fmt::format("{:.1f}", 1e6 * small_seconds), fmt::format("{:.0f} KB", small / 1024),
+                   fmt::format("{:.1f}", 1e6 * large_seconds), fmt::format("{:.0f} MB", large / 1024 / 1024)});
+  };
+  for (const plan::CollectiveMeasurement& m : c.collectives) add(m.kind, std::to_string(m.ranks), m.curve);
+  for (const plan::MessageMeasurement& m : c.messages) add("messages by " + m.transport, "2", m.curve);
+  if (!c.collectives.empty() || !c.messages.empty()) fmt::print("{}", transfers.text(terminal_width(stdout)));
   for (const plan::CommunicatorMeasurement& m : c.communicators) {
     fmt::print("communicator   among {:>3} ranks: {} of a GPU\n", m.ranks, format_gib(m.bytes, 2));
   }
@@ -64,13 +85,13 @@ void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** 
   command
       ->add_option("--tensor", o->request.tensors, "Sizes of tensor groups (default: powers of two up to the number of ranks)")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command
       ->add_option("--micro-batches", o->request.micro_batches,
                    "Micro-batch sizes in sequences (default: 1, 2, 4, 8 and the configuration's)")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
-  command->add_option("--rounds", o->request.rounds, "Rounds; every figure is their median")->check(CLI::PositiveNumber);
+      ->check(above_zero());
+  command->add_option("--rounds", o->request.rounds, "Rounds; every figure is their median")->check(above_zero());
   command->add_flag("--segments-only", o->segments_only, "Skip collectives and messages");
   command->add_option("--out", o->out,
                       "File to write (default: where `plait plan` and `plait train` look for it on this machine)");
@@ -82,8 +103,7 @@ void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** 
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     if (o->request.ranks.processes) throw ConfigError("bench calibrate: ranks are always threads; leave out --processes");
     o->request.argv.assign(argv, argv + argc);
-    o->request.note = note_to_stderr;
-    const plan::Calibration calibration = bench::calibrate(o->request);
+    const plan::Calibration calibration = calibrate_with_progress(o->request);
     const std::string path = o->out.empty() ? launch::calibration_path(calibration.device, calibration.model) : o->out;
     if (path.empty())
       throw ConfigError("bench calibrate: neither XDG_CACHE_HOME nor HOME is set; say where to write with --out");
@@ -93,7 +113,7 @@ void add_bench_calibrate_command(CLI::App& bench, int& status, int argc, char** 
     } else {
       print(calibration);
     }
-    note_to_stderr("written to " + path);
+    message_to_stderr("written to " + path);
     status = 0;
   });
 }

@@ -1,4 +1,5 @@
 // plait bench collectives [--only all_reduce,...] [--type f32|bf16] [--min SIZE --max SIZE | --sizes SIZE,...] [--json] [...]
+#include <cstdio>
 #include <iostream>
 #include <memory>
 
@@ -6,7 +7,10 @@
 #include "bench_commands.h"
 #include "bench_options.h"
 #include "core/error.h"
+#include "core/message.h"
 #include "core/milliseconds_of.h"
+#include "core/terminal.h"
+#include "usage.h"
 
 namespace plait {
 namespace {
@@ -19,13 +23,17 @@ struct CollectivesOptions {
   bool json = false;
 };
 
+std::string collective_names() {
+  std::string listed;
+  for (const bench::CollectiveKind kind : bench::all_collectives()) listed += (listed.empty() ? "" : ", ") + to_string(kind);
+  return listed;
+}
+
 std::vector<bench::CollectiveKind> kinds(const std::vector<std::string>& names) {
   std::vector<bench::CollectiveKind> found;
   for (const std::string& name : names) {
     const auto kind = bench::collective_named(name);
-    if (!kind)
-      throw ConfigError(
-          {{"--only", name, "must be among all_reduce, reduce_scatter, all_gather, broadcast and all_to_all", "", 0}});
+    if (!kind) throw ConfigError({{"--only", name, "must be one of " + collective_names(), "", 0}});
     found.push_back(*kind);
   }
   return found.empty() ? bench::all_collectives() : found;
@@ -41,15 +49,14 @@ void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char*
   auto o = std::make_shared<CollectivesOptions>();
   add_rank_options(*collectives, o->request.ranks, o->timeout_s);
   add_size_options(*collectives, o->request.sizes);
-  collectives->add_option("--only", o->only, "Only these of all_reduce, reduce_scatter, all_gather, broadcast, all_to_all")
-      ->delimiter(',');
+  collectives->add_option("--only", o->only, "Only these of " + collective_names())->delimiter(',');
   collectives->add_option("--type", o->type, "Element type")->capture_default_str()->check(CLI::IsMember({"f32", "bf16"}));
   collectives->add_option("--rounds", o->request.rounds, "Rounds; every time is their median")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   collectives->add_option("--max-ctas", o->request.max_ctas, "NCCL: most thread blocks of a collective; 0: NCCL's choice")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   collectives->add_flag("--json", o->json, "One JSON document on stdout");
   collectives->callback([o, &status, argc, argv] {
     o->request.kinds = kinds(o->only);
@@ -57,11 +64,12 @@ void add_bench_collectives_command(CLI::App& bench, int& status, int argc, char*
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     o->request.argv.assign(argv, argv + argc);
     status = bench::benchmark_collectives(
-        o->request, {.result =
-                         [&](const nlohmann::ordered_json& result) {
-                           std::cout << (o->json ? result.dump(2) + "\n" : bench::collectives_table(result));
-                         },
-                     .note = note_to_stderr});
+        o->request,
+        {.result =
+             [&](const nlohmann::ordered_json& result) {
+               std::cout << (o->json ? result.dump(2) + "\n" : bench::collectives_table(result, terminal_width(stdout)));
+             },
+         .note = message_to_stderr});
   });
 }
 

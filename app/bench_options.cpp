@@ -1,4 +1,6 @@
 #include "bench_options.h"
+#include "core/message.h"
+#include "usage.h"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -7,15 +9,21 @@ namespace plait {
 void add_rank_options(CLI::App& command, bench::BenchRanks& ranks, double& timeout_s) {
   command.add_option("--ranks", ranks.ranks, "Ranks, one device each; 0: all GPUs, or 2 on CPUs")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command.add_flag("--processes", ranks.processes,
                    "Run each rank as a process instead of a thread (ipc and vmm need processes, direct needs threads)");
   command.add_option("--device", ranks.device, "auto: GPUs if there are any, otherwise CPUs")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command.add_option(
+      "--rendezvous", ranks.rendezvous,
+      "Under torchrun, srun or mpirun, whose processes are the ranks: where they meet, a directory that all share, "
+      "or tcp (launch.rendezvous)");
+  command.add_option("--interface", ranks.interface, "Where CPUs listen, and ranks of several hosts (comm.interface)")
+      ->capture_default_str();
   command.add_option("--timeout", timeout_s, "Seconds that one measurement may take before it is an error")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
 }
 
 void add_size_options(CLI::App& command, bench::SizeOptions& sizes) {
@@ -31,7 +39,5 @@ void add_method_options(CLI::App& command, bench::MethodFilter& filter) {
   command.add_option("--transports", filter.transports, "Only these of " + names_listed<Transport>(", "))->delimiter(',');
   command.add_option("--movers", filter.movers, "Only these of " + names_listed<Mover>(", "))->delimiter(',');
 }
-
-void note_to_stderr(const std::string& text) { fmt::print(stderr, "plait: {}\n", text); }
 
 }  // namespace plait

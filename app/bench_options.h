@@ -14,6 +14,4 @@ void add_rank_options(CLI::App& command, bench::BenchRanks& ranks, double& timeo
 void add_size_options(CLI::App& command, bench::SizeOptions& sizes);
 void add_method_options(CLI::App& command, bench::MethodFilter& filter);
 
-void note_to_stderr(const std::string& text);
-
 }  // namespace plait

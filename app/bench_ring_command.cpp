@@ -1,11 +1,15 @@
 // plait bench ring [--messages N] [--min SIZE] [--max SIZE] [--json] [...]
+#include <cstdio>
 #include <iostream>
 #include <memory>
 
 #include "bench/ring_benchmark.h"
 #include "bench_commands.h"
 #include "bench_options.h"
+#include "core/message.h"
 #include "core/milliseconds_of.h"
+#include "core/terminal.h"
+#include "usage.h"
 
 namespace plait {
 namespace {
@@ -29,7 +33,7 @@ void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv)
   add_method_options(*ring, o->request.filter);
   ring->add_option("--messages", o->request.messages, "Messages from each rank by each method")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   ring->add_option("--min", o->min, "Smallest message: 1K = 1024 bytes")->type_name("SIZE")->capture_default_str();
   ring->add_option("--max", o->max, "Largest message; each device must have memory for 128 of them")
       ->type_name("SIZE")
@@ -41,12 +45,12 @@ void add_bench_ring_command(CLI::App& bench, int& status, int argc, char** argv)
     o->request.max_bytes = bench::parse_bytes(o->max, "--max");
     o->request.ranks.timeout = milliseconds_of(o->timeout_s);
     o->request.argv.assign(argv, argv + argc);
-    status = bench::benchmark_ring(o->request, {.result =
-                                                    [&](const nlohmann::ordered_json& result) {
-                                                      std::cout
-                                                          << (o->json ? result.dump(2) + "\n" : bench::ring_table(result));
-                                                    },
-                                                .note = note_to_stderr});
+    status = bench::benchmark_ring(
+        o->request, {.result =
+                         [&](const nlohmann::ordered_json& result) {
+                           std::cout << (o->json ? result.dump(2) + "\n" : bench::ring_table(result, terminal_width(stdout)));
+                         },
+                     .note = message_to_stderr});
   });
 }
 

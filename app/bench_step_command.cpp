@@ -3,6 +3,7 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "bench/step_benchmark.h"
 #include "bench_commands.h"
@@ -10,10 +11,13 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "core/format_bytes.h"
+#include "core/task_progress.h"
+#include "core/terminal.h"
 #include "parallel/ledger_json.h"
 #include "train/report/ledger_text.h"
 #include "train/report/progress_text.h"
 #include "train/trained_model.h"
+#include "usage.h"
 
 namespace plait {
 namespace {
@@ -58,8 +62,8 @@ void print(const nlohmann::ordered_json& r) {
   fmt::print("  memory        {} planned, {} on the device\n", format_gib(r["memory"]["planned_bytes"].get<double>(), 2),
              format_gib(r["memory"]["device_bytes"].get<double>(), 2));
   const auto ledgers = r["ledgers"].get<std::vector<parallel::Ledger>>();
-  fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}\n",
-             train::indented(train::ledger_table(ledgers)));
+  fmt::print("  ledger        where the time of a step went, mean of all steps measured:\n{}",
+             train::indented(train::ledger_table(ledgers).text(terminal_width(stdout) - 4)));
   if (ledgers.size() > 1) {
     const int worst = train::worst_rank(ledgers);
     fmt::print("  worst         rank {}: {}\n", worst, train::ledger_line(ledgers[static_cast<std::size_t>(worst)]));
@@ -80,33 +84,33 @@ void add_bench_step_command(CLI::App& bench, int& status, int argc, char** argv)
   auto o = std::make_shared<StepOptions>();
   step->add_option("--config", o->config, "Configuration (YAML)");
   step->add_option("--model", o->model, "Model preset, on random tokens");
-  step->add_option("--batch", o->batch, "With --model: sequences per micro-batch")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  step->add_option("--batch", o->batch, "With --model: sequences per micro-batch")->capture_default_str()->check(above_zero());
   step->add_option("--micro-batches", o->micro_batches, "With --model: micro-batches per rank and step")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  step->add_option("--sequence", o->sequence, "With --model: tokens per sequence")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
+  step->add_option("--sequence", o->sequence, "With --model: tokens per sequence")->capture_default_str()->check(above_zero());
   step->add_option("--ranks", o->ranks, "With --model: data-parallel ranks; 0: all GPUs")->capture_default_str();
   step->add_option("--zero", o->zero, "With --model: 1 shards the optimizer")->capture_default_str();
   step->add_option("--set", o->set, "Override a configuration value (repeatable)")->type_name("PATH=VALUE");
-  step->add_option("--steps", o->request.steps, "Steps measured")->capture_default_str()->check(CLI::PositiveNumber);
+  step->add_option("--steps", o->request.steps, "Steps measured")->capture_default_str()->check(above_zero());
   step->add_option("--warmup", o->request.warmup, "Steps before those, not measured")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   step->add_flag("--breakdown", o->request.breakdown, "Add a table of time by kind of instruction");
   step->add_option("--alone", o->request.alone,
                    "Only this rank of the layout, on one device: collectives and messages copy its own data instead of "
                    "others'. What the rank would reach if nobody kept it waiting")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   step->add_flag("--json", o->json, "One JSON document on stdout");
   step->add_flag("--raw", o->request.raw, "With --json: every step's time and every rank's memory too")->needs("--json");
   step->callback([o, &status, argc, argv] {
     o->request.config = configuration(*o);
     o->request.argv.assign(argv, argv + argc);
+    std::optional<TaskProgress> progress;  // where rank 0 is
+    // A study keeps stderr, and takes its first line of plait's for why a point failed.
+    if (!o->request.raw) o->request.progress = progress_from_first_call(progress, "measuring");
     status = bench::benchmark_step(o->request, [&](const nlohmann::ordered_json& result) {
+      progress.reset();
       if (o->json) {
         std::cout << result.dump(2) << '\n';
       } else {

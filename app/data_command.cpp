@@ -8,16 +8,18 @@
 #include <spdlog/fmt/fmt.h>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/safetensors.h"
 #include "commands.h"
 #include "core/config.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/task_progress.h"
 #include "core/utf8.h"
 #include "data/dataset.h"
 #include "data/files.h"
 #include "data/pack.h"
+#include "train/batch_file.h"
 #include "train/trained_model.h"
+#include "usage.h"
 
 namespace plait {
 namespace {
@@ -129,13 +131,19 @@ void take_document_options(PackArguments& arguments) {
         {{"--document-token", std::to_string(data.document_token.id), "needs a tokenizer other than bytes", "", 0}});
 }
 
+data::PackResult pack_with_progress(data::PackOptions options, const data::Tokenizer& tokenizer) {
+  TaskProgress progress("packing");
+  options.progress = progress.callback();
+  return data::pack(options, tokenizer);
+}
+
 void add_pack_command(CLI::App& data, int& status) {
   CLI::App* pack =
       data.add_subcommand("pack", "Turn text into token shards (llm.c format; uint32 where the vocabulary needs it)");
   const auto arguments = std::make_shared<PackArguments>();
   add_tokenizer_options(*pack, arguments->tokenizer);
   pack->add_option("--vocab", arguments->tokenizer.vocab, "sentencepiece: train a model of this many pieces on the text")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   pack->add_flag("--add-special-tokens", arguments->options.add_special_tokens,
                  "tokenizer.json: put around each document what its TemplateProcessing says");
   DataConfig& of_documents = arguments->options.data;
@@ -154,7 +162,7 @@ void add_pack_command(CLI::App& data, int& status) {
       ->excludes(config);
   pack->add_option("--document-token", of_documents.document_token.id,
                    "Token to put between documents of text (data.document_token.id)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->excludes(config);
   pack->add_option("--document-token-place", arguments->place, "begin or end of each document (data.document_token.place)")
       ->check(CLI::IsMember({"begin", "end"}))
@@ -163,12 +171,12 @@ void add_pack_command(CLI::App& data, int& status) {
   pack->add_option("--out", arguments->options.out, "Directory of the shards and the tokenizer; must hold no shards yet")
       ->required();
   pack->add_option("--shard-tokens", arguments->options.shard_tokens, "Tokens in a shard")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   arguments->options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   pack->add_option("--threads", arguments->options.threads, "Threads that encode; the shards do not depend on it")
       ->check(CLI::Range(1, most_threads))
-      ->capture_default_str();
+      ->default_str("one for each processor");
   pack->add_flag("--json", arguments->json, "Print one JSON document");
   pack->add_option(
           "GLOB", arguments->options.globs,
@@ -177,7 +185,7 @@ void add_pack_command(CLI::App& data, int& status) {
   pack->callback([arguments, &status] {
     take_document_options(*arguments);
     const auto tokenizer = tokenizer_for(arguments->tokenizer, arguments->options.globs);
-    print(*arguments, *tokenizer, data::pack(arguments->options, *tokenizer));
+    print(*arguments, *tokenizer, pack_with_progress(arguments->options, *tokenizer));
     status = 0;
   });
 }
@@ -201,31 +209,12 @@ struct BatchesArguments {
   std::int64_t steps = 0;
 };
 
-// The samples of the first steps, in the order in which a run takes them, whatever its layout.
+// Whatever the layout of the run.
 void write_batches(const BatchesArguments& a) {
   const Config config = load_config(a.config, a.set, train::read_model_directory);
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
   const auto dataset = data::open_dataset(config, *tokenizer, std::max(config.model.vocab, tokenizer->vocab()));
-  const std::int64_t batch = config.train.global_batch, length = config.data.sequence_length;
-  const bool separate = config.data.documents == Documents::separate;
-  std::vector<checkpoint::TensorSpec> tensors = {{"tokens", DType::i32, {a.steps, batch, length}},
-                                                 {"targets", DType::i32, {a.steps, batch, length}}};
-  if (separate) tensors.push_back({"starts", DType::i32, {a.steps, batch, length}});
-  const checkpoint::SafetensorsLayout layout = checkpoint::layout_safetensors(tensors);
-  File file = File::create(a.out);
-  file.allocate(layout.file_bytes);
-  file.write_at(0, layout.header.data(), layout.header.size());
-  std::vector<std::vector<std::int32_t>> rows(3, std::vector<std::int32_t>(static_cast<std::size_t>(length)));
-  const std::size_t bytes = rows.front().size() * sizeof(std::int32_t);
-  for (std::int64_t step = 1; step <= a.steps; ++step) {
-    for (std::int64_t sample = 0; sample < batch; ++sample) {
-      dataset->train_sample(step, sample, {rows[0], rows[1], rows[2]});
-      const std::uint64_t at = static_cast<std::uint64_t>((step - 1) * batch + sample) * bytes;
-      for (std::size_t i = 0; i < layout.tensors.size(); ++i)
-        file.write_at(layout.tensors[i].offset + at, rows[i].data(), bytes);
-    }
-  }
-  file.close();
+  train::write_batches(a.out, *dataset, config, a.steps);
 }
 
 void add_batches_command(CLI::App& data, int& status) {

@@ -12,6 +12,8 @@
 #include "core/config.h"
 #include "core/config_schema.h"
 #include "core/error.h"
+#include "core/message.h"
+#include "core/task_progress.h"
 #include "launch/agreement.h"
 #include "launch/job_planning.h"
 #include "train/evaluation.h"
@@ -112,8 +114,11 @@ void add_eval_command(CLI::App& app, int& status, int argc, char** argv) {
       launch::tell_rank_processes(*job);
     }
     request.job = *std::move(job);
-    request.note = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+    request.note = message_to_stderr;
+    std::optional<TaskProgress> progress;  // where rank 0 is
+    request.progress = progress_from_first_call(progress, "evaluating");
     status = train::evaluate(request, [&](const train::DataSetLoss& loss) {
+      progress.reset();
       if (!o->json) return print(loss);
       std::cout << nlohmann::ordered_json(loss).dump(2) << '\n';
     });

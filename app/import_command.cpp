@@ -3,16 +3,27 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "checkpoint/huggingface/weights.h"
 #include "commands.h"
+#include "core/message.h"
+#include "core/task_progress.h"
 #include "train/foreign_models.h"
+#include "usage.h"
 
 namespace plait {
 namespace {
 
 void print_notes(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) fmt::print(stderr, "{}\n", note);
+  for (const std::string& note : notes) message_to_stderr(note);
+}
+
+template <typename Request, typename Work>
+std::vector<std::string> with_progress(const char* what, Request request, Work&& work) {
+  TaskProgress progress(what);
+  request.progress = progress.callback();
+  return work(request);
 }
 
 }  // namespace
@@ -23,7 +34,7 @@ void add_import_commands(CLI::App& app, int& status) {
   import->add_option("HF_DIR", in->model, "Directory with config.json, safetensors and tokenizer")->required();
   import->add_option("--out", in->out, "Run directory to make")->required()->type_name("RUN_DIR");
   import->callback([in, &status] {
-    print_notes(train::import_model(*in));
+    print_notes(with_progress("importing", *in, train::import_model));
     status = 0;
   });
 
@@ -42,10 +53,10 @@ void add_import_commands(CLI::App& app, int& status) {
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));
   command->add_option("--max-shard-bytes", out->most_bytes, "Of one safetensors file")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->callback([out, dtype, &status] {
     out->dtype = checkpoint::huggingface::weight_type_named(*dtype);
-    print_notes(train::export_model(*out));
+    print_notes(with_progress("exporting", *out, train::export_model));
     status = 0;
   });
 }

@@ -1,5 +1,5 @@
 // plait plan CONFIG [--topology live|FILE] [--gpus N] [--device NAME] [--calibration FILE] [--top K] [--json [--programs]]
-// [--grid]
+// [--grid [--width N]]
 //                   [--trace FILE] [--schedule-csv FILE]
 //                   [--set path=value ...]
 // plait plan --accuracy RUN_DIR...
@@ -15,6 +15,10 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/format_bytes.h"
+#include "core/format_count.h"
+#include "core/task_progress.h"
+#include "core/terminal.h"
+#include "core/text_table.h"
 #include "data/tokenizer.h"
 #include "launch/job_planning.h"
 #include "parallel/job_plan.h"
@@ -27,6 +31,7 @@
 #include "train/report/accuracy.h"
 #include "train/report/progress_text.h"
 #include "train/trained_model.h"
+#include "usage.h"
 
 namespace plait {
 namespace {
@@ -40,6 +45,7 @@ struct PlanOptions {
   std::vector<std::string> set, accuracy;
   launch::PlanningWish wish;
   std::string trace, schedule_csv;
+  int width = 0;
   bool json = false, programs = false, grid = false;
 };
 
@@ -52,7 +58,10 @@ struct Plan {
 Plan make_plan(const PlanOptions& o) {
   const Config config = load_config(o.config, o.set, train::read_model_directory);
   const std::int64_t vocab = data::vocabulary(config);
-  Plan plan{.sited = plan_on_site(config, vocab, o.wish), .programs = {}};
+  TaskProgress progress("planning");
+  launch::PlanningWish wish = o.wish;
+  wish.progress = progress.callback();
+  Plan plan{.sited = plan_on_site(config, vocab, wish), .programs = {}};
   plan.programs = parallel::training_programs(plan.stages());
   parallel::require_valid(plan.programs);
   parallel::require_valid(parallel::evaluation_programs(plan.stages()));
@@ -69,51 +78,64 @@ std::string segments_text(const parallel::RankPlan& plan) {
   return text;
 }
 
-void print_row(const std::string& ranks, const std::string& device, const parallel::Coordinates& c,
-               const parallel::RankPlan& p) {
+void add_row(TextTable& table, const std::string& ranks, const std::string& device, const parallel::Coordinates& c,
+             const parallel::RankPlan& p) {
   const auto bytes = [](std::size_t n) { return format_bytes(static_cast<double>(n)); };
   std::int64_t parameters = 0;
   for (const model::Parameter& parameter : p.parameters) parameters += parameter.stored;
   std::size_t activations = 0;
   for (const auto& [kind, size] : p.memory.bytes_by_kind()) activations += kind == "activations" ? size : 0;
-  fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n", ranks, device, c[Axis::pipeline],
-             c[Axis::data], c[Axis::tensor], segments_text(p), train::format_count(static_cast<double>(parameters)),
-             parallel::peak_in_flight(p.schedule, c[Axis::pipeline]), bytes(p.memory.total_bytes()), bytes(activations));
+  table.add({ranks, device, fmt::format("{}", c[Axis::pipeline]), fmt::format("{}", c[Axis::data]),
+             fmt::format("{}", c[Axis::tensor]), segments_text(p), format_count(static_cast<double>(parameters)),
+             fmt::format("{}", parallel::peak_in_flight(p.schedule, c[Axis::pipeline])), bytes(p.memory.total_bytes()),
+             bytes(activations)});
 }
 
 void print(const Plan& plan) {
+  const int width = terminal_width(stdout);
   const parallel::RankPlan& first = plan.stages().front();
   const parallel::Layout& layout = first.layout;
-  fmt::print("{} ranks: {}, zero {}\n", layout.ranks(), layout.to_string(), first.zero);
-  fmt::print(
+  std::string head = fmt::format("{} ranks: {}, zero {}\n", layout.ranks(), layout.to_string(), first.zero);
+  head += fmt::format(
       "schedule {}: {} {} of {} sequences per data-parallel rank, {} stages, bubble {:.1f} % if forward and both "
       "parts of backward cost the same\n",
       first.schedule.name, first.micro_batches, first.schedule.halves ? "halves of micro-batches" : "micro-batches",
       first.sizes.micro_batch.batch, first.schedule.stages.count(), 100 * parallel::simulate(first.schedule).bubble_fraction());
-  if (layout.size(Axis::tensor) > 1) fmt::print("braids: {}: {}\n", to_string(first.braids.way), first.braids.reason);
-  fmt::print("segments: 0 is the embedding, then attention and MLP of each block in turn, {} is the head\n\n",
-             first.sizes.shape.head_segment());
-  fmt::print("{:>9}  {:<8} {:>8} {:>4} {:>6}  {:<20} {:>10} {:>9} {:>10} {:>12}\n",
-             layout.ranks() > most_rows ? "ranks" : "rank", "device", "pipeline", "data", "tensor", "segments", "parameters",
-             "in flight", "memory", "activations");
+  if (layout.size(Axis::tensor) > 1) head += fmt::format("braids: {}: {}\n", to_string(first.braids.way), first.braids.reason);
+  head += fmt::format("segments: 0 is the embedding, then attention and MLP of each block in turn, {} is the head\n\n",
+                      first.sizes.shape.head_segment());
+  fmt::print("{}", folded(head, width, 4));
+  TextTable table({{layout.ranks() > most_rows ? "ranks" : "rank"},
+                   {"device", Align::left},
+                   {"pipeline"},
+                   {"data"},
+                   {"tensor"},
+                   {"segments", Align::left},
+                   {"parameters"},
+                   {"in flight"},
+                   {"memory"},
+                   {"activations"}});
   const int per_stage = layout.ranks() / layout.size(Axis::pipeline);
   for (int stage = 0; stage < layout.size(Axis::pipeline) && layout.ranks() > most_rows; ++stage) {
     const parallel::RankPlan& p = plan.stages()[static_cast<std::size_t>(stage)];
-    print_row(fmt::format("{}-{}", stage * per_stage, (stage + 1) * per_stage - 1), "", p.coordinates(), p);
+    add_row(table, fmt::format("{}-{}", stage * per_stage, (stage + 1) * per_stage - 1), "", p.coordinates(), p);
   }
   for (int rank = 0; rank < layout.ranks() && layout.ranks() <= most_rows; ++rank) {
     const parallel::Coordinates c = layout.coordinates(rank);
-    print_row(std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)], c,
-              plan.stages()[static_cast<std::size_t>(c[Axis::pipeline])]);
+    add_row(table, std::to_string(rank), plan.sited.context.devices[static_cast<std::size_t>(rank)], c,
+            plan.stages()[static_cast<std::size_t>(c[Axis::pipeline])]);
   }
-  fmt::print("\n{}", text_of(plan.sited.job, plan.sited.machine, plan.sited.context));
+  fmt::print("{}\n{}", table.text(width), folded(text_of(plan.sited.job, plan.sited.machine, plan.sited.context), width, 4));
 }
 
-void print_grid(const Plan& plan) {
+void print_grid(const Plan& plan, int width) {
   const bool exchanges = plan.stages().front().layout.size(Axis::tensor) > 1;
-  fmt::print("\n{}", parallel::draw_programs(plan.programs, {.colour = ::isatty(STDOUT_FILENO) == 1, .exchanges = exchanges}));
+  fmt::print("\n{}", parallel::draw_programs(plan.programs,
+                                             {.colour = ::isatty(STDOUT_FILENO) == 1, .exchanges = exchanges, .width = width}));
   if (exchanges)
-    fmt::print("x5!2: five exchanges between tensor-parallel ranks, two of them with nothing to compute meanwhile\n");
+    fmt::print(
+        "{}\n",
+        folded("x5!2: five exchanges between tensor-parallel ranks, two of them with nothing to compute meanwhile", width, 4));
 }
 
 nlohmann::ordered_json json_of(const Plan& plan, bool programs) {
@@ -145,7 +167,7 @@ void show_accuracy(const PlanOptions& o) {
   if (o.json) {
     std::cout << accuracy_json(runs).dump(2) << '\n';
   } else {
-    fmt::print("{}", accuracy_table(runs));
+    fmt::print("{}", accuracy_table(runs, terminal_width(stdout)));
   }
 }
 
@@ -157,14 +179,14 @@ void add_plan_command(CLI::App& app, int& status) {
       "plan", "Decide and show how a configuration would run: layout, placement, predicted time, memory. Needs no GPU");
   command->add_option("CONFIG", o->config, "Configuration (YAML)");
   command->add_option("--set", o->set, "Override a value: --set parallel.pipeline=4 (repeatable)")->type_name("PATH=VALUE");
-  command->add_option("--gpus", o->wish.gpus, "Plan for this many GPUs, whatever this machine has")->check(CLI::PositiveNumber);
+  command->add_option("--gpus", o->wish.gpus, "Plan for this many GPUs, whatever this machine has")->check(above_zero());
   command->add_option("--topology", o->wish.topology,
                       "live, or a file that `plait topo --from` reads (default: the configuration's placement.topology)");
   command->add_option("--device", o->wish.device,
                       "Nominal figures of this device (h200, a100, rtx4090, cpu, ...) instead of this machine's");
   command->add_option("--calibration", o->wish.calibration,
                       "Figures measured by `plait bench calibrate` instead of nominal ones");
-  command->add_option("--top", o->wish.top, "Show this many alternatives")->check(CLI::NonNegativeNumber);
+  command->add_option("--top", o->wish.top, "Show this many alternatives")->check(not_negative());
   command->add_option("--accuracy", o->accuracy, "Show how well the finished runs in these directories were predicted");
   command->add_flag("--json", o->json, "One JSON document on stdout; `plait train --plan` runs it");
   command->add_option("--trace", o->trace,
@@ -173,6 +195,9 @@ void add_plan_command(CLI::App& app, int& status) {
                       "Write the schedule to this file, in the form that parallel.schedule: {file: PATH} and PyTorch read");
   command->add_flag("--programs", o->programs, "With --json: every rank's instructions too")->needs("--json");
   command->add_flag("--grid", o->grid, "Draw the step: what each pipeline rank computes when")->excludes("--json");
+  command->add_option("--width", o->width, "With --grid: columns of a line (default: the terminal's)")
+      ->needs("--grid")
+      ->check(above_zero());
   command->callback([o, &status] {
     if (!o->accuracy.empty()) {
       show_accuracy(*o);
@@ -189,7 +214,7 @@ void add_plan_command(CLI::App& app, int& status) {
       std::cout << json_of(plan, o->programs).dump(2) << '\n';
     } else {
       print(plan);
-      if (o->grid) print_grid(plan);
+      if (o->grid) print_grid(plan, o->width > 0 ? o->width : terminal_width(stdout));
     }
     status = 0;
   });

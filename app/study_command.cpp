@@ -9,6 +9,10 @@
 #include "commands.h"
 #include "core/config.h"
 #include "core/error.h"
+#include "core/message.h"
+#include "core/status_line.h"
+#include "core/task_progress.h"
+#include "core/terminal.h"
 #include "data/files.h"
 #include "launch/launch_environment.h"
 #include "launch/live_graph.h"
@@ -22,7 +26,6 @@
 #include "study/study_folder.h"
 #include "study_commands.h"
 #include "topology/topology_json.h"
-#include "train/report/status_line.h"
 #include "train/trained_model.h"
 
 namespace plait {
@@ -41,11 +44,10 @@ std::FILE* text_stream(bool json) { return json ? stderr : stdout; }
 void require_this_machine(const study::StudyData& data) {
   const train::Environment here = train::environment_here();
   if (here.variables != data.environment.variables)
-    fmt::print(stderr, "warning: variables of the environment are not those that the study began with ({})\n",
-               (data.folder / "environment.json").string());
+    message_to_stderr("warning: variables of the environment are not those that the study began with (" +
+                      (data.folder / "environment.json").string() + ")");
   if (here.plait.commit.empty() || here.plait.commit.ends_with("-dirty"))
-    fmt::print(stderr,
-               "warning: this plait is of no commit: nobody can tell whether it is the one that the study began with\n");
+    message_to_stderr("warning: this plait is of no commit: nobody can tell whether it is the one that the study began with");
   if (here.plait.commit == data.environment.plait.commit && here.machine() == data.environment.machine()) return;
   throw ConfigError(fmt::format(
       "{} was measured by plait {} on {}; this is plait {} on {}: a point would not be the same. Start a "
@@ -63,13 +65,11 @@ void require_chosen(const study::Expression& only, const std::vector<study::Poin
 }
 
 std::vector<study::SimulatedPoint> simulated_points(const Config& config, const study::StudyData* measured) {
-  train::StatusLine line(train::detect_terminal(stderr));
+  TaskProgress progress("simulating");
   int done = 0;
-  auto points = study::simulate_points(config, measured, [&](const study::SimulatedPoint& point) {
-    line.update(fmt::format("simulated {} points, the last of {} GPUs", ++done, point.gpus));
+  return study::simulate_points(config, measured, [&](const study::SimulatedPoint& point) {
+    progress.advance(0, fmt::format("{} points, the last of {} GPUs", ++done, point.gpus));
   });
-  line.update("");
-  return points;
 }
 
 int simulate_only(const Config& config, const StudyOptions& o) {
@@ -77,7 +77,7 @@ int simulate_only(const Config& config, const StudyOptions& o) {
     throw ConfigError({{"study.simulate.gpus", "[]", "must list numbers of GPUs to simulate, for --simulate", "", 0}});
   }
   const auto points = simulated_points(config, nullptr);
-  fmt::print(text_stream(o.json), "{}", study::simulated_table(points));
+  fmt::print(text_stream(o.json), "{}", study::simulated_table(points, terminal_width(text_stream(o.json))));
   if (o.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const study::SimulatedPoint& point : points) list.push_back(study::to_json(point));
@@ -120,7 +120,7 @@ int run(const StudyOptions& o) {
   const std::vector<study::Point> points = listed_points(config, environment, 0);
   if (!o.only.empty()) require_chosen(study::Expression(o.only, "--only"), points);
   if (o.dry_run) {
-    fmt::print(text_stream(o.json), "{}", dry_run_table(config, points));
+    fmt::print(text_stream(o.json), "{}", dry_run_table(config, points, terminal_width(text_stream(o.json))));
     if (o.json) {
       nlohmann::ordered_json list = nlohmann::ordered_json::array();
       for (const study::Point& point : points) list.push_back(study::to_json(point));
@@ -134,13 +134,11 @@ int run(const StudyOptions& o) {
 }  // namespace
 
 std::vector<study::Point> listed_points(const Config& config, const train::Environment& environment, int ranks_per_node) {
-  train::StatusLine line(train::detect_terminal(stderr));
+  TaskProgress progress("planning");
   const auto advanced = [&](std::size_t done, std::size_t all) {
-    line.update(fmt::format("planning {} of {} points", done, all));
+    progress.advance(static_cast<double>(done) / static_cast<double>(all), fmt::format("{} of {} points", done, all));
   };
-  auto points = study::list_points(config, {environment.plait.commit, environment.machine()}, advanced, ranks_per_node);
-  line.update("");
-  return points;
+  return study::list_points(config, {environment.plait.commit, environment.machine()}, advanced, ranks_per_node);
 }
 
 nlohmann::ordered_json topology_here(const Config& config) {
@@ -150,7 +148,7 @@ nlohmann::ordered_json topology_here(const Config& config) {
 }
 
 study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o) {
-  if (!folder.warning().empty()) fmt::print(stderr, "warning: {}\n", folder.warning());
+  if (!folder.warning().empty()) message_to_stderr("warning: " + folder.warning());
   const study::StudyData& data = folder.data();
   require_this_machine(data);
   // Relative paths are to where plait is started, and a point that does not find its data has failed for good.
@@ -159,7 +157,7 @@ study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o)
   std::optional<study::Expression> only;
   if (!o.only.empty()) only.emplace(o.only, "--only");
   const launch::StopSignals signals;  // the first ends the point that runs; a second one this process, and with it the point
-  train::StatusLine line(train::detect_terminal(stderr));
+  StatusLine line(detect_terminal(stderr));
   study::RunnerOptions options;
   options.program = o.program;
   options.only = only ? &*only : nullptr;
@@ -172,8 +170,8 @@ study::StopReason measure(study::StudyFolder& folder, const MeasuringOptions& o)
   const study::StopReason reason = measure_study(folder, options);
   line.update("");
   if (reason == study::StopReason::interrupted) {
-    fmt::print(stderr, "stopped by {}; nothing that was measured is lost. Go on with: {}\n",
-               launch::describe_signal(signals.signal()), study::go_on_command(folder.path(), o.round));
+    message_to_stderr(fmt::format("stopped by {}; nothing that was measured is lost. Go on with: {}",
+                                  launch::describe_signal(signals.signal()), study::go_on_command(folder.path(), o.round)));
   }
   return reason;
 }
@@ -185,8 +183,8 @@ int finish_study(study::StudyData& data, bool json) {
   }
   const nlohmann::ordered_json summary = summary_json(data);
   std::FILE* text = text_stream(json);
-  fmt::print(text, "{}", result_table(data));
-  if (!data.simulated.empty()) fmt::print(text, "\n{}", simulated_table(data.simulated));
+  fmt::print(text, "{}", result_table(data, terminal_width(text)));
+  if (!data.simulated.empty()) fmt::print(text, "\n{}", simulated_table(data.simulated, terminal_width(text)));
   fmt::print(text, "study: {}\n", data.folder.string());
   fmt::print(text, "report: {}\n", write_report(data, data.folder).front().string());
   if (json) std::cout << summary.dump(2) << '\n';

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "core/message.h"
 #include "study/fit_report.h"
 #include "study/run_losses.h"
 #include "study_commands.h"
@@ -30,7 +31,7 @@ void add_study_fit_command(CLI::App& study, int& status) {
   command->callback([options, &status] {
     const study::RunLosses losses = study::read_run_losses(options->folder);
     for (const auto& [directory, reason] : losses.left_out)
-      fmt::print(stderr, "left out: {}: {}\n", directory.string(), reason);
+      message_to_stderr("left out: " + directory.string() + ": " + reason);
     const study::LossFit fit = study::fit_losses(losses.points(), options->fit);
     if (options->json) {
       std::cout << study::to_json(fit).dump(2) << '\n';

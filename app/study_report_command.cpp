@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "core/terminal.h"
 #include "study/compare/comparison_output.h"
 #include "study/report/report.h"
 #include "study_commands.h"
@@ -27,7 +28,7 @@ int run_compare(const CompareOptions& o) {
   if (o.json) {
     std::cout << to_json(comparison).dump(2) << '\n';
   } else {
-    std::cout << comparison_text(comparison);
+    std::cout << comparison_text(comparison, terminal_width(stdout));
   }
   if (!o.junit.empty() && !(junit << to_junit(comparison) << std::flush)) throw Error(o.junit + ": writing failed");
   return comparison.is_regression() ? 1 : 0;

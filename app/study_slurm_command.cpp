@@ -7,6 +7,8 @@
 
 #include "checkpoint/run_directory.h"
 #include "core/error.h"
+#include "core/message.h"
+#include "core/terminal.h"
 #include "launch/stop_signals.h"
 #include "study/display.h"
 #include "study/resolution.h"
@@ -33,7 +35,7 @@ int list_points_into(const fs::path& folder) {
   const train::Environment environment = train::environment_here();
   const auto points = listed_points(config, environment, static_cast<int>(config.study.slurm.ranks_per_node));
   study::keep_points(folder, environment, topology_here(config), points, true);
-  fmt::print("{}", dry_run_table(config, points));
+  fmt::print("{}", dry_run_table(config, points, terminal_width(stdout)));
   return 0;
 }
 
@@ -48,16 +50,16 @@ int collect(const fs::path& directory, bool json) {
   study::StudyData data = study::read_study(directory);
   if (data.config.study.simulate.device == "auto" && !data.config.study.simulate.gpus.empty() &&
       train::environment_here().machine() != data.environment.machine()) {
-    fmt::print(stderr, "warning: nothing is simulated: this is another machine than the study's, {}\n",
-               data.environment.machine());
+    message_to_stderr("warning: nothing is simulated: this is another machine than the study's, " + data.environment.machine());
     data.config.study.simulate.gpus.clear();
   }
   const int status = finish_study(data, json);
   const std::vector<int> missing = study::missing_rounds(data);
   if (missing.empty()) return status;
-  fmt::print(stderr, "missing: rounds {}. To measure them, with what else submit.sh was given: cd {} && sbatch --array={} {}\n",
-             fmt::join(missing, ", "), study::shell_quoted(fs::absolute(directory).lexically_normal().string()),
-             study::array_of(data.config, missing), "rounds.sbatch");
+  message_to_stderr(
+      fmt::format("missing: rounds {}. To measure them, with what else submit.sh was given: cd {} && sbatch --array={} {}",
+                  fmt::join(missing, ", "), study::shell_quoted(fs::absolute(directory).lexically_normal().string()),
+                  study::array_of(data.config, missing), "rounds.sbatch"));
   return status == 0 ? launch::stopped_status : status;
 }
 

@@ -9,12 +9,15 @@
 #include "bench_options.h"
 #include "commands.h"
 #include "core/cpu_binding.h"
+#include "core/message.h"
+#include "core/terminal.h"
 #include "launch/rank_binding.h"
 #include "topology/describe.h"
 #include "topology/import.h"
 #include "topology/live.h"
 #include "topology/replicate.h"
 #include "topology/topology_json.h"
+#include "usage.h"
 
 namespace plait {
 namespace {
@@ -44,7 +47,7 @@ Topology read(const TopoOptions& o) {
   Discovered found = discover_live();
   Topology topology{"This machine", std::move(found.graph), std::move(found.machine), {}};
   if (!topology.machine.driver.empty()) topology.source += " (NVIDIA driver " + topology.machine.driver + ")";
-  if (o.measure) bench::measure_pairs(topology.graph, note_to_stderr);
+  if (o.measure) bench::measure_pairs(topology.graph, message_to_stderr);
   return topology;
 }
 
@@ -78,7 +81,7 @@ std::string ranks_here(const Graph& graph) {
   for (std::size_t i = 0; i < visible; ++i) devices.push_back({DeviceKind::cuda, static_cast<int>(i)});
   std::string text = "\nRanks\n", why;
   if (visible > 0)
-    text += "  " + launch::binding_text(devices) + "\n";
+    text += "  " + launch::binding_text(devices, RankBinding::automatic) + "\n";
   else
     cuda_device_count(&why);
   if (visible < all) {
@@ -91,8 +94,9 @@ std::string ranks_here(const Graph& graph) {
 }
 
 void print(const TopoOptions& o, const Topology& topology) {
+  const int width = terminal_width(stdout);
   std::string text =
-      describe(topology.source + ": " + counts(topology.graph), topology.graph, topology.machine, topology.warnings);
+      describe(topology.source + ": " + counts(topology.graph), topology.graph, topology.machine, topology.warnings, width);
   if (gpus_of(topology.graph).empty()) {
     std::string why;
     if (o.from.empty()) cuda_device_count(&why);
@@ -101,7 +105,7 @@ void print(const TopoOptions& o, const Topology& topology) {
             "topo --from FILE\n";
   }
   if (o.from.empty()) text += ranks_here(topology.graph);
-  std::cout << text;
+  std::cout << folded(text, width, 4);
 }
 
 }  // namespace
@@ -119,7 +123,7 @@ void add_topo_command(CLI::App& app, int& status) {
   auto* replicate_option =
       command->add_option("--replicate", o->hosts, "Make a cluster of this many such hosts, with their NICs on a network")
           ->type_name("HOSTS")
-          ->check(CLI::PositiveNumber);
+          ->check(above_zero());
   command
       ->add_option("--network", o->network,
                    "With --replicate: rail (the i-th NICs of all hosts share a switch) or flat (one switch)")
@@ -131,7 +135,7 @@ void add_topo_command(CLI::App& app, int& status) {
                    "With --replicate: bandwidth of each NIC; default: what the host says")
       ->type_name("GB/s")
       ->needs(replicate_option)
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_flag("--json", o->json, "One JSON document on stdout, which --from reads again");
   command->callback([o, &status] {
     Topology topology = read(*o);
@@ -139,12 +143,13 @@ void add_topo_command(CLI::App& app, int& status) {
       topology.graph = replicate(topology.graph, {o->hosts, network_shape_from(o->network, "--network"), o->network_gb_per_s});
       topology.source += ", " + std::to_string(o->hosts) + " times";
       // Of the one machine, and its nodes have other places now.
+      topology.machine.gpus.clear();
       topology.machine.peers.clear();
       topology.machine.findings.clear();
     }
     if (o->json) {
       for (const ImportWarning& warning : topology.warnings)
-        note_to_stderr(fmt::format("{} (line {}): {}", o->from, warning.line, warning.message));
+        message_to_stderr(fmt::format("{} (line {}): {}", o->from, warning.line, warning.message));
       std::cout << to_json_text(topology.graph, topology.machine);
     } else {
       print(*o, topology);

@@ -12,6 +12,8 @@
 #include "core/config_schema.h"
 #include "core/error.h"
 #include "core/json_file.h"
+#include "core/message.h"
+#include "core/status_line.h"
 #include "launch/agreement.h"
 #include "launch/job_planning.h"
 #include "launch/stop_signals.h"
@@ -58,7 +60,7 @@ Config config_of(const TrainOptions& options) {
     config = plan::apply_choice(std::move(config), read_json_file(options.plan, most_plan_bytes), options.plan);
   if (!options.resume.empty()) {
     const std::string changed = checkpoint::changed_schedule(checkpoint::run_directory_of(options.resume), config);
-    if (!changed.empty()) fmt::print(stderr, "{}\n", changed);
+    if (!changed.empty()) message_to_stderr(changed);
   }
   return config;
 }
@@ -90,7 +92,7 @@ void add_train_command(CLI::App& app, int& status, int argc, char** argv) {
     launch::StopSignals().stay();
     if (!job) {
       job = launch::settle(config, request.joined);
-      if (!job->note.empty()) fmt::print(stderr, "{}\n", job->note);
+      if (!job->note.empty()) StatusLine(detect_terminal(stderr)).print_prose(job->note);
       launch::tell_rank_processes(*job);
     }
     request.job = *std::move(job);

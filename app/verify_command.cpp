@@ -39,7 +39,7 @@ int run(const VerifyOptions& o, int argc, char** argv) {
     junit.open(o.junit);
     if (!junit) throw ConfigError({{"--junit", o.junit, "cannot be written", "", 0}});
   }
-  verify::VerifyTable table(train::detect_terminal(o.json ? stderr : stdout));
+  verify::VerifyTable table(detect_terminal(o.json ? stderr : stdout));
   const verify::VerifyReport report =
       verify::verify({.config = source, .layouts = o.layouts, .argv = std::vector<std::string>(argv, argv + argc), .parts = {}},
                      table.events());
