@@ -50,7 +50,7 @@ def ended_by_stop(job, statuses, resumed_at):
     if statuses == [0] * len(statuses):
         return FINISHED
     expect(all(s == STOPPED for s in statuses), f"statuses {statuses}")
-    lines = re.findall(r"^stopped by signal .*$", output, re.M)
+    lines = re.findall(r"^(?:plait: )?stopped by signal .*$", output, re.M)  # before the start, plait says it as any message
     expect(len(lines) == 1, f"{len(lines)} lines say where it stopped: {lines}")
     expect("--resume" in lines[0] or "start again with" in lines[0], f"it does not say how to go on: {lines[0]}")
     if "nothing to keep" in lines[0]:
