@@ -167,5 +167,13 @@ TEST(DataBatchesCommand, WritesWhatTheRanksTrainOn) {
   EXPECT_EQ(run_plait(folder.path(), "data batches " + config + " --steps 1 --out " + (folder / "b.safetensors")).status, 2);
 }
 
+// The folders that it names hold chats and goldens too, which are no text to learn.
+TEST(DataBatchesCommand, QuickstartFindsText) {
+  const data::DataFolder folder;
+  const Outcome outcome = run(folder.path(), "cd " + std::string(test_paths::source) + " && " + test_paths::plait +
+                                                 " data batches configs/quickstart.yaml --steps 1 --out " + (folder / "b"));
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+}
+
 }  // namespace
 }  // namespace plait::app

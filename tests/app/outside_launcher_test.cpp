@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,31 @@ TEST_F(OutsideRanks, ABatchScriptIsOneProcess) {
     EXPECT_EQ(outcome.status, 0) << outcome.errors;
     EXPECT_THAT(outcome.errors, AllOf(HasSubstr("2 ranks as threads"), Not(HasSubstr("warning"))));
   }
+}
+
+TEST_F(OutsideRanks, AreTheRanksOfBenchmarks) {
+  for (const std::string benchmark : {"collectives --sizes 4K --rounds 1 --only all_reduce,reduce",
+                                      "p2p --sizes 4K --rounds 1 --no-products", "p2p --before-after --sizes 4K,64K --rounds 1",
+                                      "p2p --concurrent --sizes 64K --rounds 1", "ring --messages 20 --max 1K"}) {
+    const std::vector<Outcome> outcomes = bench(benchmark + " --json");
+    for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.status, 0) << benchmark << ": " << outcome.errors;
+    const auto result = nlohmann::json::parse(outcomes[0].output, nullptr, false);
+    ASSERT_TRUE(result.is_object()) << benchmark << ": " << outcomes[0].output;
+    EXPECT_EQ(result["mode"], "external") << benchmark;
+    EXPECT_EQ(result["ranks"], 2) << benchmark;
+    EXPECT_EQ(outcomes[1].output, "") << benchmark;
+  }
+}
+
+TEST_F(OutsideRanks, OfABenchmarkAreStartedAlike) {
+  EXPECT_THAT(bench("collectives --sizes 4K --rounds 1", "--type bf16"),
+              Each(is_refused(AllOf(HasSubstr("the command line"), HasSubstr("--type bf16")))));
+  EXPECT_THAT(bench("collectives --sizes 4K --rounds 1 --only reduce", "--interface 127.0.0.1"),
+              Each(Field("status", &Outcome::status, 0)))
+      << "an address is of its host";
+  with_rendezvous_ = false;
+  EXPECT_THAT(bench("ring"),
+              Each(is_refused(AllOf(HasSubstr("--rendezvous"), HasSubstr("torchrun has started this process")))));
 }
 
 }  // namespace

@@ -32,7 +32,20 @@ class OutsideRanks : public testing::Test {
   // of the launcher, with {} for the rank.
   std::vector<Outcome> train(const std::string& of_both, const std::string& of_rank_1 = "",
                              const std::string& variables = "RANK={} WORLD_SIZE=2 LOCAL_RANK={}") {
-    const std::filesystem::path meet = folder_ / ("meet" + std::to_string(jobs_++));
+    const std::string job = (folder_ / "job.yaml").string();
+    return start("train " + job + (with_rendezvous_ ? " --set launch.rendezvous=" + next_meeting() : "") + " " + of_both,
+                 of_rank_1, variables);
+  }
+
+  // Runs a benchmark on both: "collectives --sizes 4K".
+  std::vector<Outcome> bench(const std::string& of_both, const std::string& of_rank_1 = "") {
+    return start("bench " + of_both + " --device cpu" + (with_rendezvous_ ? " --rendezvous " + next_meeting() : ""), of_rank_1);
+  }
+
+  std::string next_meeting() { return (folder_ / ("meet" + std::to_string(jobs_++))).string(); }
+
+  std::vector<Outcome> start(const std::string& arguments, const std::string& of_rank_1,
+                             const std::string& variables = "RANK={} WORLD_SIZE=2 LOCAL_RANK={}") {
     std::vector<Outcome> outcomes(2);
     {
       std::vector<std::jthread> ranks;
@@ -42,9 +55,7 @@ class OutsideRanks : public testing::Test {
           std::filesystem::create_directories(own);
           std::string command = variables;
           for (std::size_t at; (at = command.find("{}")) != std::string::npos;) command.replace(at, 2, std::to_string(r));
-          command = "cd " + own.string() + " && env " + command + " " + test_paths::plait + " train " +
-                    (folder_ / "job.yaml").string() + (with_rendezvous_ ? " --set launch.rendezvous=" + meet.string() : "") +
-                    " " + of_both;
+          command = "cd " + own.string() + " && env " + command + " " + test_paths::plait + " " + arguments;
           outcomes[static_cast<std::size_t>(r)] = run(own, command + (r == 1 ? " " + of_rank_1 : ""));
         });
       }

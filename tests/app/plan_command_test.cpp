@@ -51,7 +51,7 @@ TEST_F(PlanCommand, PlansForMachinesThatAreNotHere) {
   EXPECT_THAT(plan["predicted"]["topology"].get<std::string>(), HasSubstr("assumed: 8 H200s on one NVSwitch"));
   const nlohmann::json cube = json("plan @/job.yaml --topology " + fixture("dgx1v.txt") +
                                    " --device v100 --json --set parallel.pipeline=8 --set launch.ranks=8"
-                                   " --set model.layers=8");
+                                   " --set model.layers=8 --set precision.compute=fp32");
   EXPECT_GT(cube["links"]["pipeline"]["min_gb_per_s"], 40) << "the cycle of double links";
 }
 
@@ -59,7 +59,13 @@ TEST_F(PlanCommand, SaysWhatItChoseAndWhy) {
   const Outcome outcome = plait("plan @/job.yaml --gpus 4 --device a100");
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("choice"), HasSubstr("ms a step predicted, from nominal figures of A100"),
-                                    HasSubstr("next best"), HasSubstr("memory by kind")));
+                                    HasSubstr("next best"), HasSubstr("memory by kind"), HasSubstr("not measured: "),
+                                    HasSubstr("from data sheet: products sustain 0.62 to 0.81 of it"), HasSubstr(" tokens/s, "),
+                                    HasSubstr(" GPU-hours")));
+  const nlohmann::json predicted = json("plan @/job.yaml --gpus 4 --device a100 --json")["predicted"];
+  const double step = predicted["step_ms"];
+  EXPECT_LT(predicted["interval_ms"][0], step);
+  EXPECT_GT(predicted["interval_ms"][1], step);
 }
 
 TEST_F(PlanCommand, APlanRunsUnchanged) {
@@ -238,6 +244,13 @@ TEST_F(PlanCommand, WhatTensorGroupsExchangeByIsShownWithItsReason) {
 TEST_F(PlanCommand, RefusesWithStatus2AndAReason) {
   EXPECT_THAT(refused("plan"), HasSubstr("give a configuration file, or --accuracy"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device abacus"), HasSubstr("known are V100"));
+  EXPECT_THAT(
+      refused("plan @/job.yaml --gpus 2 --device v100"),
+      AllOf(HasSubstr("precision.compute=auto"), HasSubstr("a V100 does not compute"), HasSubstr("precision.compute=fp32")));
+  EXPECT_EQ(plait("plan @/job.yaml --gpus 2 --device v100 --set precision.compute=fp32").status, 0);
+  EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device a100 --set precision.matmul=fp8"),
+              AllOf(HasSubstr("precision.matmul=fp8"), HasSubstr("which A100 does not"), HasSubstr("--device h100")));
+  EXPECT_EQ(plait("plan @/job.yaml --gpus 2 --device h100 --set precision.matmul=fp8").status, 0);
   EXPECT_THAT(refused("plan @/job.yaml --topology nowhere.xml"), HasSubstr("nowhere.xml"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --calibration @/job.yaml"), HasSubstr("job.yaml: is not JSON"));
   EXPECT_THAT(refused("plan @/job.yaml --gpus 2 --device h200 --set 'comm.p2p_pairs=[0-2=host]'"),

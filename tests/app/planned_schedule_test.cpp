@@ -124,7 +124,7 @@ std::vector<std::string> computed_by(int rank, const std::filesystem::path& run)
     if (event.at("pid") == rank && event.value("tid", -1) == 0 && event.value("cat", "") == "compute")
       found.emplace_back(event.at("ts"), event.at("name"));
   }
-  std::ranges::sort(found);
+  std::ranges::stable_sort(found, {}, [](const auto& event) { return event.first; });  // listed in order where times are equal
   std::vector<std::string> names;
   for (const auto& [at, name] : found) names.push_back(name);
   return names;

@@ -3,12 +3,14 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "test_paths.h"
 
@@ -32,8 +34,19 @@ inline Outcome run(const std::filesystem::path& folder, const std::string& comma
   return outcome;
 }
 
+// In a terminal so wide that no table is broken.
 inline Outcome run_plait(const std::filesystem::path& folder, const std::string& arguments) {
-  return run(folder, std::string(test_paths::plait) + " " + arguments);
+  return run(folder, "COLUMNS=300 " + std::string(test_paths::plait) + " " + arguments);
+}
+
+inline std::vector<std::string> lines_in(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
 }
 
 }  // namespace plait::app

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "core/device.h"
+#include "plan/machine.h"
 #include "program_test.h"
 #include "study/rows.h"
 #include "study/study_data.h"
@@ -158,7 +159,15 @@ TEST_F(StudyCommand, WhatIsPrunedAsTooLargeFailsWhenForced) {
   std::vector<double> peaks;
   for (const auto& point : free) peaks.push_back(point["predicted"]["peak_bytes"][0].get<double>());
   std::sort(peaks.begin(), peaks.end());
-  const std::string limit = " --set launch.memory_gib=" + std::to_string((peaks[5] + peaks[6]) / 2 / (1 << 30));
+  // Between two points that lie so far apart that one fits with what stays free, and the other not even without.
+  const auto usable = [](double bytes) { return bytes / (1 - plan::free_share); };
+  std::size_t fits = 3;
+  for (std::size_t n = 3; n < 8; ++n) {
+    if (peaks[n + 1] - usable(peaks[n]) > peaks[fits + 1] - usable(peaks[fits])) fits = n;
+  }
+  ASSERT_GT(peaks[fits + 1], usable(peaks[fits]));
+  const std::string limit =
+      " --set launch.memory_gib=" + std::to_string((usable(peaks[fits]) + peaks[fits + 1]) / 2 / (1 << 30));
   const nlohmann::json points = dry_run(limit);
   std::set<int> pruned;
   for (const auto& point : points) {

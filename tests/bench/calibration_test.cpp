@@ -41,7 +41,8 @@ plan::Calibration measured(const Config& config, bool communication) {
                              .rounds = 2,
                              .communication = communication,
                              .argv = {},
-                             .note = [&](const std::string& note) { notes += note + "\n"; }};
+                             .note = [&](const std::string& note) { notes += note + "\n"; },
+                             .progress = {}};
   return calibrate(request);
 }
 
@@ -103,7 +104,8 @@ TEST(Calibrate, EachRecomputationIsMeasuredWhereThePlannerMayChoose) {
                              .rounds = 1,
                              .communication = false,
                              .argv = {},
-                             .note = [](const std::string&) {}};
+                             .note = [](const std::string&) {},
+                             .progress = {}};
   const plan::Calibration c = calibrate(request);
   EXPECT_EQ(c.segments.size(), 3U * 4) << "tensor 1, three ways, four kinds";
   EXPECT_TRUE(c.collectives.empty());

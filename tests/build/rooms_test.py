@@ -1,4 +1,4 @@
-"""The folders of src/ keep to their rooms (docs: the folder map in README.md).
+"""The folders of src/ keep to their rooms (docs: the folder map in docs/architecture.md).
 
 1. A room sees the headers of the rooms it may use and no others. Each room is asked with the very flags its own sources are
    compiled with: one translation unit per room checks `__has_include` for every header of every room, and one includes a

@@ -20,6 +20,7 @@ inline void write_element(DType dtype, void* data, std::int64_t i, double value)
     case DType::f16: static_cast<Float16*>(data)[i] = Float16(static_cast<float>(value)); return;
     case DType::i32: static_cast<std::int32_t*>(data)[i] = static_cast<std::int32_t>(value); return;
     case DType::u8: static_cast<std::uint8_t*>(data)[i] = static_cast<std::uint8_t>(value); return;
+    case DType::e4m3: static_cast<Float8*>(data)[i] = Float8(value); return;
   }
 }
 
@@ -31,6 +32,7 @@ inline double read_element(DType dtype, const void* data, std::int64_t i) {
     case DType::f16: return static_cast<float>(static_cast<const Float16*>(data)[i]);
     case DType::i32: return static_cast<const std::int32_t*>(data)[i];
     case DType::u8: return static_cast<const std::uint8_t*>(data)[i];
+    case DType::e4m3: return static_cast<float>(static_cast<const Float8*>(data)[i]);
   }
   return 0;
 }

@@ -34,11 +34,13 @@ class CollectiveCheck {
     const Reduction reduction = pick(2, 3) == 0 ? Reduction::sum : Reduction::max;
     const DType dtype = reducible[pick(4, 4)];
     const DType any = pick(5, 5) == 0 ? DType::u8 : dtype;
-    switch (pick(5, 6)) {
+    const int root = static_cast<int>(pick(static_cast<std::uint64_t>(comm_.size()), 7));
+    switch (pick(6, 6)) {
       case 0: return all_reduce(dtype, count, reduction);
       case 1: return reduce_scatter(dtype, count, reduction, in_place);
       case 2: return all_gather(any, count, in_place);
-      case 3: return broadcast(any, count, static_cast<int>(pick(static_cast<std::uint64_t>(comm_.size()), 7)));
+      case 3: return broadcast(any, count, root);
+      case 4: return reduce(dtype, count, root, reduction);
       default: return all_to_all(any, count);
     }
   }
@@ -50,6 +52,7 @@ class CollectiveCheck {
       for (const DType dtype : reducible) {
         for (const Reduction reduction : {Reduction::sum, Reduction::max}) {
           all_reduce(dtype, count, reduction);
+          for (int root = 0; root < comm_.size(); ++root) reduce(dtype, count, root, reduction);
           reduce_scatter(dtype, count, reduction, false);
           reduce_scatter(dtype, count, reduction, true);
         }
@@ -68,6 +71,15 @@ class CollectiveCheck {
     buffers_.upload(whole_, dtype, count, [&](std::int64_t i) { return input(comm_.rank(), i); });
     comm_.all_reduce(buffers_.stream(), {whole_.data(), dtype, {count}}, reduction);
     buffers_.expect(whole_, dtype, 0, count, [&](std::int64_t i) { return reduced(reduction, i); });
+    buffers_.expect_guard(whole_, dtype, count);
+  }
+
+  void reduce(DType dtype, std::int64_t count, int root, Reduction reduction) {
+    describe("reduce", dtype, count);
+    buffers_.upload(whole_, dtype, count, [&](std::int64_t i) { return input(comm_.rank(), i); });
+    comm_.reduce(buffers_.stream(), {whole_.data(), dtype, {count}}, root, reduction);
+    buffers_.expect(whole_, dtype, 0, count,
+                    [&](std::int64_t i) { return comm_.rank() == root ? reduced(reduction, i) : input(comm_.rank(), i); });
     buffers_.expect_guard(whole_, dtype, count);
   }
 

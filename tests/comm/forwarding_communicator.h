@@ -14,6 +14,9 @@ class ForwardingCommunicator : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   void all_reduce(StreamRef stream, View data, Reduction reduction) override { inner_->all_reduce(stream, data, reduction); }
+  void reduce(StreamRef stream, View data, int root, Reduction reduction) override {
+    inner_->reduce(stream, data, root, reduction);
+  }
   void reduce_scatter(StreamRef stream, View data, View part, Reduction reduction) override {
     inner_->reduce_scatter(stream, data, part, reduction);
   }
@@ -22,6 +25,7 @@ class ForwardingCommunicator : public Communicator {
   void all_to_all(StreamRef stream, View send, View receive) override { inner_->all_to_all(stream, send, receive); }
   void send(StreamRef stream, View data, int to) override { inner_->send(stream, data, to); }
   void receive(StreamRef stream, View data, int from) override { inner_->receive(stream, data, from); }
+  Paths paths() const override { return inner_->paths(); }
   void abort() noexcept override { inner_->abort(); }
 
  protected:

@@ -166,6 +166,7 @@ TEST(GlooCommunicator, BrokenContractsAreReportedAtTheCall) {
     EXPECT_THROW(communicator.all_gather(stream, three, eight), InternalError);
     EXPECT_THROW(communicator.broadcast(stream, eight, 2), InternalError);
     EXPECT_THROW(communicator.broadcast(stream, eight, -1), InternalError);
+    EXPECT_THROW(communicator.reduce(stream, eight, 2), InternalError);
     EXPECT_THROW(communicator.all_to_all(stream, eight, eight), InternalError);
     EXPECT_THROW(communicator.all_to_all(stream, three, eight), InternalError);
   });

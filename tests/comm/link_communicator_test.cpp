@@ -55,6 +55,21 @@ INSTANTIATE_TEST_SUITE_P(Groups, LinkCommunicatorOf,
                                          LinkGroupCase{3, Transport::host}),
                          testing::PrintToStringParamName());
 
+TEST_P(LinkCommunicatorOf, TellsTheWayToEachOther) {
+  const auto [size, transport] = GetParam();
+  const auto outcome = on_links(size, 64, transport, [transport = transport](Communicator& communicator) {
+    const Paths paths = communicator.paths();
+    EXPECT_EQ(paths.by, "links");
+    EXPECT_EQ(paths.pairs.size(), static_cast<std::size_t>(communicator.size() - 1));
+    for (const PairPath& path : paths.pairs) {
+      EXPECT_EQ(path.from, communicator.rank());
+      EXPECT_NE(path.to, communicator.rank());
+      EXPECT_EQ(path.via, to_string(transport));
+    }
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
 TEST_P(LinkCommunicatorOf, EveryOperationTypeAndOddCount) {
   const auto [size, transport] = GetParam();
   const auto outcome = on_links(size, 64, transport, [](Communicator& communicator) {

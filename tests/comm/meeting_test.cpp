@@ -80,6 +80,14 @@ TEST_P(MeetingKind, NamesWhoDoesNotCome) {
               AllOf(HasSubstr("'test/alone/1'"), HasSubstr("within 30 ms"), HasSubstr("rank 1 did not start")));
 }
 
+// Who reads what the others say has no word of its own, and is not the one that is missing.
+TEST_P(MeetingKind, WhoGathersDoesNotNameItself) {
+  const auto mine = store();
+  Meeting meeting(*mine, "test", 0, 3, milliseconds(30));
+  Meeting(*mine, "test", 1, 3, milliseconds(30)).say("read", 1);
+  EXPECT_THAT(error_of<CommError>([&] { meeting.gather_on(0, "read", 0); }), HasSubstr("; rank 2 did not start"));
+}
+
 TEST_P(MeetingKind, NamesWhoDisagrees) {
   const auto outcome = ranks(3, [](Meeting& meeting) {
     meeting.agree("same", {{"size", 8}});

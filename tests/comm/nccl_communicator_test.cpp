@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "collective_check.h"
+#include "comm/nccl_environment.h"
+#include "comm/p2p/pair_facts.h"
 #include "core/error.h"
 #include "gpu_ranks.h"
 #include "rank_processes.h"
@@ -303,6 +305,39 @@ TEST_F(GpuNcclProcesses, LeaveTwoGroupsInOneOrder) { expect_both_leave("ff"); }
 
 // Against the contract, and slow; but they do not wait for each other for good.
 TEST_F(GpuNcclProcesses, LeaveTwoGroupsInDifferentOrders) { expect_both_leave("fs"); }
+
+// Two threads with a group each of two GPUs, in a process of their own: NCCL looks at its environment once.
+void expect_ways(PeerAccessUse access) {
+  for (const char* name : {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"}) ::unsetenv(name);
+  settle_nccl_environment(access);
+  const auto end = [](int gpu) { return p2p::end_facts(gpu, {DeviceKind::cuda, gpu}); };
+  const bool can = p2p::path_facts(end(0), end(1)).peer_access;
+  const auto outcome = on_gpu_group(2, [&](Communicator& communicator, Device) {
+    const Paths paths = communicator.paths();
+    EXPECT_EQ(paths.unknown, "");
+    EXPECT_THAT(paths.by, HasSubstr("NCCL 2."));
+    EXPECT_THAT(paths.algorithms, testing::Contains("ring"));
+    EXPECT_GT(paths.channels, 0);
+    ASSERT_FALSE(paths.pairs.empty());
+    for (const PairPath& path : paths.pairs) {
+      EXPECT_EQ(path.from, communicator.rank());
+      EXPECT_EQ(path.to, 1 - communicator.rank());
+      if (access == PeerAccessUse::off) {
+        EXPECT_NE(path.carrier, Carrier::p2p) << path.via;
+      } else if (can) {
+        EXPECT_EQ(path.carrier, Carrier::p2p) << path.via;
+      }
+    }
+  });
+  EXPECT_THAT(outcome, Each(IsEmpty()));
+}
+
+const plait::test::ChildProcess ways_with_peer_access("NcclWaysWith", [] { expect_ways(PeerAccessUse::automatic); });
+const plait::test::ChildProcess ways_without_peer_access("NcclWaysWithout", [] { expect_ways(PeerAccessUse::off); });
+
+class GpuNcclWays : public TwoGpuRanks {};
+TEST_F(GpuNcclWays, AreReadFromItsLog) { EXPECT_EQ(plait::test::run_child(ways_with_peer_access), 0); }
+TEST_F(GpuNcclWays, WithPeerAccessOffAreOthers) { EXPECT_EQ(plait::test::run_child(ways_without_peer_access), 0); }
 
 TEST_F(GpuNcclFailure, NamesItsVersion) { EXPECT_THAT(backend_name(DeviceKind::cuda), HasSubstr("NCCL 2.")); }
 

@@ -98,6 +98,20 @@ TEST(P2pChoice, GpusOfOneProcess) {
   EXPECT_THAT(obstacle(one_process(), Transport::relay), HasSubstr("no third GPU"));
 }
 
+TEST(P2pChoice, WithPeerAccessOffOnlyTheHostAndTheLibraryAreLeft) {
+  for (PairFacts facts : {one_process(), two_processes(), cpus(true)}) {
+    facts.from_sender.bridges = facts.from_receiver.bridges = {topology::Bridge{.bus_id = "0000:9a:00.0"}};
+    facts.receiver.peer_access = false;  // one end suffices
+    EXPECT_FALSE(facts.peer_access());
+    EXPECT_THAT(best_first(facts), ElementsAre(Transport::host, Transport::nccl));
+    EXPECT_EQ(obstacle(facts, Transport::direct), "comm.peer_access is off");
+    EXPECT_EQ(obstacle(facts, Transport::relay), "comm.peer_access is off");
+    EXPECT_EQ(obstacle_to_peer_access(facts), "comm.peer_access is off");
+  }
+  EXPECT_EQ(obstacle_to_peer_access(one_process()), "");
+  EXPECT_THAT(obstacle_to_peer_access(without_peer_access(two_processes())), HasSubstr("no peer access from GPU"));
+}
+
 TEST(P2pChoice, GpusOfTwoProcesses) {
   EXPECT_THAT(best_first(two_processes()), ElementsAre(Transport::vmm, Transport::ipc, Transport::host, Transport::nccl));
   EXPECT_THAT(obstacle(two_processes(), Transport::direct), HasSubstr("launch.mode: threads"));
@@ -107,9 +121,9 @@ TEST(P2pChoice, WithoutPeerAccessABridgeOrTheHost) {
   for (const bool threads : {true, false}) {
     PairFacts facts = without_peer_access(threads ? one_process() : two_processes());
     EXPECT_THAT(best_first(facts), ElementsAre(Transport::host, Transport::nccl));
-    facts.from_sender.bridges = {"0000:9a:00.0", "0000:ba:00.0"};
+    facts.from_sender.bridges = {{"0000:9a:00.0"}, {"0000:ba:00.0"}};
     EXPECT_THAT(best_first(facts), ElementsAre(Transport::host, Transport::nccl)) << "only one end reaches it";
-    facts.from_receiver.bridges = {"0000:ba:00.0"};
+    facts.from_receiver.bridges = {{"0000:ba:00.0"}};
     EXPECT_THAT(best_first(facts), ElementsAre(Transport::relay, Transport::host, Transport::nccl));
     const Transport best = threads ? Transport::direct : Transport::vmm;
     EXPECT_THAT(obstacle(facts, best),
@@ -129,7 +143,7 @@ TEST(P2pChoice, PeerAccessHasToGoBothWays) {
 
 TEST(P2pChoice, ABridgeIsSpareWhereThereIsADirectWay) {
   PairFacts facts = two_processes();
-  facts.from_sender.bridges = facts.from_receiver.bridges = {"0000:ba:00.0"};
+  facts.from_sender.bridges = facts.from_receiver.bridges = {{"0000:ba:00.0"}};
   EXPECT_THAT(best_first(facts),
               ElementsAre(Transport::vmm, Transport::ipc, Transport::relay, Transport::host, Transport::nccl));
   EXPECT_THAT(choices(facts, candidates(facts), Transport::relay), ElementsAre(Transport::relay));
@@ -152,7 +166,7 @@ TEST(P2pChoice, GpusWithoutVirtualMemoryManagement) {
   EXPECT_THAT(best_first(facts), ElementsAre(Transport::ipc, Transport::host, Transport::nccl));
   EXPECT_THAT(obstacle(facts, Transport::vmm), HasSubstr("GPU 0000:3d:00.0 (rank 1) has no virtual memory management"));
   facts = without_peer_access(facts);
-  facts.from_sender.bridges = facts.from_receiver.bridges = {"0000:ba:00.0"};
+  facts.from_sender.bridges = facts.from_receiver.bridges = {{"0000:ba:00.0"}};
   EXPECT_THAT(obstacle(facts, Transport::relay), HasSubstr("virtual memory management"));
 }
 
@@ -174,7 +188,7 @@ TEST(P2pChoice, ContainersOfTheirOwn) {
   EXPECT_THAT(obstacle(facts, Transport::vmm), HasSubstr("network namespaces")) << "fabric handles need both ends";
   facts.receiver.fabric = true;
   EXPECT_EQ(best_first(facts).front(), Transport::vmm) << "fabric handles travel as text";
-  facts.from_sender.bridges = facts.from_receiver.bridges = {"0000:ba:00.0"};
+  facts.from_sender.bridges = facts.from_receiver.bridges = {{"0000:ba:00.0"}};
   EXPECT_THAT(obstacle(facts, Transport::relay), HasSubstr("network namespaces")) << "its counters are in the host's memory";
   facts = two_processes();
   facts.receiver.process.pid_namespace = facts.receiver.process.network_namespace = "";
@@ -233,8 +247,8 @@ TEST(P2pChoice, WhatIsAskedForByNameIsUsedOrAnError) {
 
 TEST(P2pChoice, BothEndsComeToTheSameAnswer) {
   PairFacts facts = two_processes();
-  facts.from_sender.bridges = {"0000:9a:00.0", "0000:ba:00.0"};
-  facts.from_receiver.bridges = {"0000:ba:00.0", "0000:9a:00.0"};
+  facts.from_sender.bridges = {{"0000:9a:00.0"}, {"0000:ba:00.0"}};
+  facts.from_receiver.bridges = {{"0000:ba:00.0"}, {"0000:9a:00.0"}};
   const PairFacts parsed{Json(facts.sender).get<EndFacts>(), Json(facts.receiver).get<EndFacts>(),
                          Json(facts.from_sender).get<PathFacts>(), Json(facts.from_receiver).get<PathFacts>()};
   EXPECT_EQ(best_first(parsed), best_first(facts));

@@ -37,7 +37,7 @@ PathFacts some_path() {
   facts.nvlinks = 18;
   facts.nvswitch = true;
   facts.pcie_path = "NODE";
-  facts.bridges = {"0000:3d:00.0", "10000:ab:1f.7"};
+  facts.bridges = {{"0000:3d:00.0", 4, 1}, {"10000:ab:1f.7"}};
   return facts;
 }
 
@@ -123,8 +123,18 @@ TEST(P2pFacts, ValuesHaveLimits) {
   end_refused("name", std::string(Fields::longest_text + 1, 'n'));
   path_refused("nvlinks", 100'000);
   path_refused("pcie_path", "node");
-  path_refused("bridges", std::vector<std::string>(65, "0000:3d:00.0"));
-  path_refused("bridges", std::vector<std::string>{"0000:3d:00"});
+  const auto bridge = [](const char* bus_id, int lanes) {
+    return Json{{"bus_id", bus_id}, {"nvlinks", lanes}, {"performance_rank", 0}};
+  };
+  path_refused("bridges", std::vector<Json>(65, bridge("0000:3d:00.0", 0)));
+  path_refused("bridges", std::vector<Json>{bridge("0000:3d:00", 0)});
+  const auto refusal_of_bridge = [](const Json& entry) {
+    Json word = some_path();
+    word["bridges"] = std::vector<Json>{entry};
+    return refusal_of<PathFacts>(word);
+  };
+  EXPECT_THAT(refusal_of_bridge(bridge("0000:3d:00.0", -1)), HasSubstr("'nvlinks'"));
+  EXPECT_NE(refusal_of_bridge("0000:3d:00.0"), nothing_thrown);
   Json word = some_end();
   word["name"] = std::string(Fields::longest_text, 'n');
   EXPECT_EQ(word.get<EndFacts>().name.size(), Fields::longest_text);
@@ -154,9 +164,19 @@ TEST(P2pFacts, TellHowTwoDevicesAreLinked) {
 
 TEST(P2pFacts, ABridgeIsOneThatBothEndsReach) {
   PairFacts pair;
-  pair.from_sender.bridges = {"0000:01:00.0", "0000:02:00.0", "0000:03:00.0"};
-  pair.from_receiver.bridges = {"0000:03:00.0", "0000:04:00.0", "0000:01:00.0"};
+  pair.from_sender.bridges = {{"0000:01:00.0"}, {"0000:02:00.0"}, {"0000:03:00.0"}};
+  pair.from_receiver.bridges = {{"0000:03:00.0"}, {"0000:04:00.0"}, {"0000:01:00.0"}};
   EXPECT_THAT(pair.bridges(), ElementsAre("0000:01:00.0", "0000:03:00.0"));
+  EXPECT_THAT(pair.best_bridges(), ElementsAre("0000:01:00.0", "0000:03:00.0"));
+}
+
+TEST(P2pFacts, TheBestBridgeIsWideOnBothSides) {
+  PairFacts pair;
+  pair.from_sender.bridges = {{"0000:01:00.0", 0, 2}, {"0000:02:00.0", 12, 0}, {"0000:03:00.0", 4, 1}, {"0000:04:00.0", 4, 0}};
+  pair.from_receiver.bridges = {{"0000:01:00.0", 0, 2}, {"0000:02:00.0", 2, 0}, {"0000:03:00.0", 6, 0}, {"0000:04:00.0", 4, 1}};
+  EXPECT_THAT(pair.bridges(), ElementsAre("0000:03:00.0", "0000:04:00.0", "0000:02:00.0", "0000:01:00.0"));
+  EXPECT_THAT(pair.best_bridges(), ElementsAre("0000:03:00.0", "0000:04:00.0"));
+  EXPECT_THAT(PairFacts().best_bridges(), testing::IsEmpty());
 }
 
 TEST(P2pFacts, ALinkIsWhatTheEndThatKnowsMoreSays) {

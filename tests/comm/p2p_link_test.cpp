@@ -79,6 +79,29 @@ TEST(P2pLink, BetweenThreadsOfCpusTheBestIsDirect) {
   }
 }
 
+TEST(P2pLink, SaysByWhichWayItsBytesGo) {
+  struct Case {
+    std::optional<Transport> transport;
+    Carrier carrier;
+    std::string via, by;
+  };
+  for (const Case& c : {Case{std::nullopt, Carrier::memory, "direct", "link"},
+                        Case{Transport::host, Carrier::shm, "host", "link"}, Case{Transport::nccl, Carrier::net, "TCP", ""}}) {
+    std::vector<p2p::LinkReport> reports;
+    EXPECT_THAT(exchange_in_threads({.transport = c.transport, .messages = 2}, DeviceKind::host, &reports), Each(IsEmpty()));
+    ASSERT_FALSE(reports.empty());
+    for (const p2p::LinkReport& report : reports) {
+      ASSERT_EQ(report.paths.pairs.size(), 1u) << c.via;
+      const PairPath& path = report.paths.pairs[0];
+      EXPECT_EQ(path.carrier, c.carrier) << c.via;
+      EXPECT_EQ(path.via, c.via);
+      EXPECT_TRUE((path.from == report.from && path.to == report.to) || (c.via == "TCP" && path.from == report.to))
+          << path.from;
+      EXPECT_TRUE(c.by.empty() || report.paths.by == c.by) << report.paths.by;
+    }
+  }
+}
+
 TEST(P2pLink, ATransportThatCannotWorkIsAnErrorThatSaysWhy) {
   const auto outcome = exchange_in_threads({.transport = Transport::ipc, .messages = 1}, DeviceKind::host);
   EXPECT_THAT(outcome, Each(AllOf(HasSubstr("comm.p2p=ipc cannot be used"), HasSubstr("GPU"))));

@@ -154,8 +154,8 @@ TEST(Config, RanksShareEveryKeyButThoseThatNameSomethingOfAHost) {
   const std::string yaml = to_yaml(config);
   const auto keys = std::count_if(yaml.begin(), yaml.end(), [](char c) { return c == '\n'; });
   constexpr int sections = 28;  // sections of sections too: train.optimizer, study.prune, ...
-  EXPECT_EQ(static_cast<long>(shared.size()), keys - sections - 4);
-  for (const char* own : {"comm.interface", "launch.rendezvous", "launch.token_file", "launch.mode"})
+  EXPECT_EQ(static_cast<long>(shared.size()), keys - sections - 5);
+  for (const char* own : {"comm.interface", "launch.rendezvous", "launch.token_file", "launch.mode", "launch.bind"})
     EXPECT_FALSE(shared.contains(own)) << own;
 }
 

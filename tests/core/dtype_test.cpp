@@ -114,5 +114,58 @@ TEST(Float16Test, KnowsItsLimits) {
   EXPECT_EQ(size_of(DType::f16), sizeof(Float16));
 }
 
+// By looking at all numbers there are.
+std::uint8_t nearest_float8(double value) {
+  std::uint8_t nearest = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::uint8_t bits = 0; bits < 0x7f; ++bits) {
+    Float8 candidate;
+    candidate.bits = bits;
+    const double away = std::abs(std::abs(value) - static_cast<double>(static_cast<float>(candidate)));
+    if (away < least || (away == least && bits % 2 == 0)) least = away, nearest = bits;
+  }
+  return static_cast<std::uint8_t>(nearest | (std::signbit(value) ? 0x80 : 0));
+}
+
+TEST(Float8Test, EveryValueSurvivesTheRoundTrip) {
+  for (int bits = 0; bits < 256; ++bits) {
+    Float8 value;
+    value.bits = static_cast<std::uint8_t>(bits);
+    const auto wide = static_cast<float>(value);
+    if ((bits & 0x7f) == 0x7f) {
+      EXPECT_TRUE(std::isnan(wide));
+    } else {
+      EXPECT_EQ(Float8(static_cast<double>(wide)).bits, bits);
+    }
+  }
+}
+
+TEST(Float8Test, RoundsToTheNearestAndTiesToEven) {
+  double value = 1e-4;
+  for (int n = 0; n < 4000; ++n, value *= 1.0043) {
+    EXPECT_EQ(Float8(value).bits, nearest_float8(value)) << value;
+    EXPECT_EQ(Float8(-value).bits, nearest_float8(-value)) << value;
+  }
+  for (int bits = 0; bits + 1 < 0x7f; ++bits) {
+    Float8 a, b;
+    a.bits = static_cast<std::uint8_t>(bits), b.bits = static_cast<std::uint8_t>(bits + 1);
+    const double middle = (static_cast<double>(static_cast<float>(a)) + static_cast<double>(static_cast<float>(b))) / 2;
+    EXPECT_EQ(Float8(middle).bits, bits % 2 == 0 ? bits : bits + 1);
+    EXPECT_EQ(Float8(std::nextafter(middle, 0.0)).bits, bits);
+    EXPECT_EQ(Float8(std::nextafter(middle, 1e3)).bits, bits + 1);
+  }
+}
+
+TEST(Float8Test, KnowsItsLimits) {
+  EXPECT_EQ(static_cast<float>(Float8(1.0)), 1.0F);
+  for (const double large : {448.0, 460.0, 464.0, 1e30, 1e300}) EXPECT_EQ(static_cast<float>(Float8(large)), 448.0F) << large;
+  EXPECT_EQ(static_cast<float>(Float8(std::ldexp(1.0, -9))), std::ldexp(1.0F, -9));
+  EXPECT_EQ(Float8(std::ldexp(1.0, -10)).bits, 0);
+  EXPECT_EQ(Float8(-0.0).bits, 0x80);
+  EXPECT_TRUE(std::isnan(static_cast<float>(Float8(std::numeric_limits<double>::infinity()))));
+  EXPECT_TRUE(std::isnan(static_cast<float>(Float8(std::nan("")))));
+  EXPECT_EQ(size_of(DType::e4m3), sizeof(Float8));
+}
+
 }  // namespace
 }  // namespace plait

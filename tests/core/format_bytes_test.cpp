@@ -7,9 +7,12 @@
 namespace plait {
 namespace {
 
-TEST(FormatBytes, TakesGibFromOneGibOn) {
-  EXPECT_EQ(format_bytes(0), "0.0 MiB");
-  EXPECT_EQ(format_bytes(0.26 * mib), "0.3 MiB");
+TEST(FormatBytes, TakesTheLargestUnitThatIsNotTooLarge) {
+  EXPECT_EQ(format_bytes(0), "0 bytes");
+  EXPECT_EQ(format_bytes(1023), "1023 bytes");
+  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(format_bytes(0.25 * mib), "256.0 KiB");
+  EXPECT_EQ(format_bytes(mib), "1.0 MiB");
   EXPECT_EQ(format_bytes(512 * mib), "512.0 MiB");
   EXPECT_EQ(format_bytes(1023.5 * mib), "1023.5 MiB");
   EXPECT_EQ(format_bytes(gib), "1.0 GiB");

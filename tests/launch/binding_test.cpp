@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "launch/launch_plan.h"
 #include "launch/rank_binding.h"
 #include "topology/import.h"
 #include "topology/topology_files.h"
@@ -30,13 +31,23 @@ TEST(RankBinding, SaysWhatIsNotBoundAndWhy) {
 }
 
 TEST(RankBinding, RanksOnCpusAreNotBound) {
-  EXPECT_EQ(binding_text({cpu, cpu}), "");
+  EXPECT_EQ(binding_text({cpu, cpu}, RankBinding::automatic), "");
   const CpuTopology machine;
-  EXPECT_FALSE(rank_binding(machine, cpu).possible());
-  EXPECT_FALSE(rank_binding(machine, cpu).useful);
+  EXPECT_FALSE(rank_binding(machine, cpu, RankBinding::automatic).possible());
+  EXPECT_FALSE(rank_binding(machine, cpu, RankBinding::automatic).useful);
   const std::string before = cpus_of_this_thread();
-  bind_rank(0, cpu);
+  bind_rank(0, cpu, RankBinding::automatic);
   EXPECT_EQ(cpus_of_this_thread(), before);
+}
+
+TEST(RankBinding, NoneBindsNothingAndSaysSo) {
+  const CpuTopology machine("package:2 [numa] core:4 pu:2");
+  EXPECT_FALSE(rank_binding(machine, gpu(0), RankBinding::none).useful);
+  EXPECT_EQ(binding_text({gpu(0), gpu(1)}, RankBinding::none), "cuda:0 to cuda:1 not bound: launch.bind is none");
+  Config config;
+  config.launch.device = "cpu";
+  config.launch.bind = RankBinding::none;
+  EXPECT_EQ(plan_launch(config).bind, RankBinding::none);
 }
 
 TEST(PlannedBinding, FollowsThePlacement) {
@@ -53,10 +64,13 @@ TEST(PlannedBinding, FollowsThePlacement) {
 TEST(GpuRankBinding, ABoundRankRunsOnItsGpusNode) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "needs a GPU";
   const CpuTopology machine;
-  const CpuBinding binding = rank_binding(machine, gpu(0));
+  const CpuBinding binding = rank_binding(machine, gpu(0), RankBinding::automatic);
   if (!binding.possible()) GTEST_SKIP() << binding.obstacle;
   std::thread([&] {
-    bind_rank(0, gpu(0));
+    const std::string before = cpus_of_this_thread();
+    bind_rank(0, gpu(0), RankBinding::none);
+    EXPECT_EQ(cpus_of_this_thread(), before);
+    bind_rank(0, gpu(0), RankBinding::automatic);
     EXPECT_EQ(cpus_of_this_thread(), binding.cpus);
   }).join();
 }

@@ -63,6 +63,31 @@ TEST(SegmentWork, RanksOfATensorGroupShareTheProducts) {
   }
 }
 
+TEST(SegmentWork, Fp8IsForProductsOfAttentionAndMlpAndRoundsTheirOperands) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    SegmentSizes s = sizes(1, false, "swiglu", recompute), with = s;
+    with.fp8 = true;
+    for (int segment = 0; segment < s.shape.segments(); ++segment) {
+      const SegmentWork plain = segment_work(s, segment), fp8 = segment_work(with, segment);
+      const bool rounds = has_norm(s.shape.kind(segment)) && has_output(s.shape.kind(segment));
+      for (const auto& part : {&SegmentWork::forward, &SegmentWork::backward_input, &SegmentWork::backward_weight}) {
+        EXPECT_DOUBLE_EQ(products(fp8.*part), products(plain.*part));
+        EXPECT_DOUBLE_EQ((fp8.*part).fp8_flops, rounds ? products(plain.*part) : 0) << segment;
+        EXPECT_EQ((plain.*part).fp8_flops, 0);
+        EXPECT_EQ((fp8.*part).memory_bytes > (plain.*part).memory_bytes, rounds) << segment;
+      }
+      if (!rounds) continue;
+      // What the weight part reads it reads once: it has the scales.
+      const double rows = 4 * 32, in = s.shape.kind(segment) == SegmentKind::mlp ? 2 * 192 : 3 * 64,
+                   out = s.shape.kind(segment) == SegmentKind::mlp ? 192 : 64;
+      EXPECT_DOUBLE_EQ(fp8.backward_weight.memory_bytes - plain.backward_weight.memory_bytes,
+                       rows * (64 + in + 64 + out) * (2 + 1));
+      EXPECT_LT(fp8.forward_last.matrix_flops, fp8.forward.matrix_flops);
+      EXPECT_LT(fp8.input_last.matrix_flops, fp8.backward_input.matrix_flops);
+    }
+  }
+}
+
 TEST(SegmentWork, NormsOfHeadsAddNoProductsAndAreDoneAgainByRecomputation) {
   const auto work = [](bool qk_norm, Recompute recompute) {
     SegmentSizes s = sizes(1, false, "gelu", recompute);

@@ -202,6 +202,7 @@ class OpDevice {
   static double read(const std::uint8_t* from, DType dtype) {
     if (dtype == DType::f64) return read_as<double>(from);
     if (dtype == DType::f32) return static_cast<double>(read_as<float>(from));
+    if (dtype == DType::e4m3) return static_cast<double>(static_cast<float>(read_as<Float8>(from)));
     return static_cast<double>(static_cast<float>(read_as<BFloat16>(from)));
   }
 

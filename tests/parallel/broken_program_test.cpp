@@ -334,6 +334,72 @@ TEST(BrokenProgram, ForwardReadsShardsFromBeforeTheUpdate) {
   }));
 }
 
+// FP8 operands.
+const SetSpec quantized{
+    .schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .data = 2, .zero = 1, .bucket_bytes = 1 << 12, .fp8 = true};
+const SetSpec shared_operands{
+    .schedule = {ScheduleKind::one_f_one_b, 1, 1, 3}, .tensor = 2, .bucket_bytes = 1 << 12, .fp8 = true};
+
+TEST(BrokenProgram, WeightsAreQuantizedBeforeTheyAreThere) {
+  {
+    Editor e(quantized);
+    const int bucket = e.get(0, scale_weights).bucket;
+    e.move(0, e.find(0, scale_weights, -1, bucket), e.find(0, update));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("scale_weights bucket"), HasSubstr("runs before the update of its step")));
+  }
+  {
+    Editor e(quantized);
+    const int bucket = e.get(0, scale_weights).bucket;
+    e.move(0, e.find(0, scale_weights, -1, bucket), e.find(0, gather_weights, -1, bucket));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("scale_weights bucket"), HasSubstr("before gather_weights has brought other ranks' shards")));
+  }
+  {
+    Editor e(quantized);
+    const int bucket = e.get(0, scale_weights).bucket;
+    e.move(0, e.find(0, quantize_weights, -1, bucket), e.find(0, scale_weights, -1, bucket));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("quantize_weights bucket"), HasSubstr("runs before the scale_weights of its step")));
+  }
+}
+
+TEST(BrokenProgram, ForwardReadsWeightsQuantizedBeforeTheUpdate) {
+  Editor e(quantized);
+  const int bucket = e.get(0, quantize_weights).bucket;
+  e.remove(0, e.find(0, quantize_weights, -1, bucket));
+  const std::vector<ProgramProblem> problems = validate(e.set);
+  EXPECT_TRUE(std::any_of(problems.begin(), problems.end(), [&](const ProgramProblem& p) {
+    return p.instruction >= 0 && e.at(0, p.instruction).kind == forward &&
+           p.words.find("reads the quantized weights of bucket " + std::to_string(bucket) + ", which are from before") == 0;
+  }));
+}
+
+TEST(BrokenProgram, ScalesThatRanksHaveNotAgreedOn) {
+  {
+    Editor e(shared_operands);
+    e.move(1, e.find(1, exchange_forward_scale, 1, 2, groups::tensor), e.find(1, forward, 2, 3));
+    e.derive(1);
+    e.expect(1, AllOf(HasSubstr("forward micro-batch 1 segment 2, last product"), HasSubstr("not complete yet")));
+  }
+  {
+    Editor e(shared_operands);
+    e.move(0, e.find(0, exchange_backward_scale, 1, 1, groups::tensor), e.find(0, backward_weight, 1, 1));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("backward_input micro-batch 1 segment 1, last product"), HasSubstr("not complete yet")));
+  }
+  {
+    Editor e(shared_operands);
+    const int bucket = e.get(0, quantize_weights).bucket;
+    e.move(0, e.find(0, quantize_weights, -1, bucket), e.find(0, exchange_weight_scales, -1, bucket, groups::tensor));
+    e.derive(0);
+    e.expect(0, AllOf(HasSubstr("quantize_weights bucket"), HasSubstr("have not agreed on")));
+  }
+  Editor e(shared_operands);
+  e.remove(0, e.find(0, exchange_forward_scale, 0, 1, groups::tensor));
+  e.expect(0, AllOf(HasSubstr("exchange_forward_scale micro-batch 0 segment 1"), HasSubstr("is missing")));
+}
+
 TEST(BrokenProgram, DroppedWaits) {
   const auto without_waits = [](const SetSpec& spec, InstructionKind kind, int micro_batch,
                                 const testing::Matcher<std::string>& words) {

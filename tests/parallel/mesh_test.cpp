@@ -114,7 +114,8 @@ TEST(Mesh, SizesOfAConfigurationMultiplyToItsRanks) {
       resolve_layout(config, ranks);
       ADD_FAILURE() << ranks;
     } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("must multiply to the number of ranks, which is " + std::to_string(ranks)));
+      EXPECT_THAT(error.what(), HasSubstr("parallel.tensor=3: tensor 3 × pipeline 2 must divide the number of ranks, " +
+                                          std::to_string(ranks) + "; set launch.ranks (or --gpus) to a multiple of 6"));
     }
   }
 }

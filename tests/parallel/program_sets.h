@@ -20,6 +20,7 @@ struct SetSpec {
   std::int64_t bucket_bytes = 1 << 14;  // some segment's gradients, not all of two
   bool halves = false;                  // of micro-batches, where tensor is more than 1
   Documents documents = Documents::joined;
+  bool fp8 = false;   // products of attention and MLP read quantized weights
   bool even = false;  // a transformer block for each stage; else none with the embedding and two in the next
 
   std::string name() const {
@@ -27,7 +28,7 @@ struct SetSpec {
            std::to_string(schedule.virtual_stages) + ", " + std::to_string(schedule.micro_batches) + " micro-batches, data " +
            std::to_string(data) + ", tensor " + std::to_string(tensor) + ", zero " + std::to_string(zero) +
            (halves ? ", halves" : "") + (overlap ? ", overlap" : ", no overlap") +
-           (documents == Documents::separate ? ", documents" : "") + (tied ? ", tied" : ", untied");
+           (documents == Documents::separate ? ", documents" : "") + (fp8 ? ", fp8" : "") + (tied ? ", tied" : ", untied");
   }
 };
 
@@ -65,6 +66,7 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
                  .zero = spec.zero,
                  .sequence_parallel = spec.sequence_parallel && spec.tensor > 1,
                  .recompute = spec.recompute,
+                 .fp8 = spec.fp8,
                  .documents = spec.documents,
                  .tied = spec.tied,
                  .training = training,
@@ -94,6 +96,7 @@ inline ProgramSet make_set(const SetSpec& spec, bool training = true, bool share
                               .several = spec.tensor > 1,
                               .sequence_parallel = split.sequence_parallel,
                               .recompute = spec.recompute,
+                              .fp8 = spec.fp8,
                               .overlap = spec.overlap,
                               .documents = spec.documents,
                               .tied_here = tied_here};

@@ -123,7 +123,8 @@ TEST_P(EverySchedule, IsValidInHalvesOfMicroBatches) {
                  .sequence_parallel = turn % 5 != 0,
                  .recompute = turn % 7 < 3,
                  .halves = true,
-                 .documents = turn % 4 == 1 ? Documents::separate : Documents::joined});
+                 .documents = turn % 4 == 1 ? Documents::separate : Documents::joined,
+                 .fp8 = turn % 3 == 1});
           if (HasFailure()) return;
         }
       }
@@ -136,7 +137,8 @@ TEST_P(EverySchedule, HasAValidEvaluation) {
     const SetSpec spec{.schedule = {GetParam(), ranks, some_virtual_stages(GetParam()), ranks},
                        .data = 2,
                        .tensor = 2,
-                       .documents = ranks % 2 == 0 ? Documents::separate : Documents::joined};
+                       .documents = ranks % 2 == 0 ? Documents::separate : Documents::joined,
+                       .fp8 = ranks % 3 == 0};
     SCOPED_TRACE(spec.name());
     EXPECT_EQ(first_problem(make_set(spec, false)), "");
   }
@@ -161,6 +163,8 @@ std::vector<SetSpec> small_specs() {
           {.schedule = {ScheduleKind::zb_h1, 2, 1, 2}, .tensor = 2, .halves = true},
           {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .data = 2, .zero = 1},
           {.schedule = {ScheduleKind::zb_h1, 3, 1, 4}, .documents = Documents::separate},
+          {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .data = 2, .zero = 1, .fp8 = true},
+          {.schedule = {ScheduleKind::one_f_one_b, 2, 1, 2}, .tensor = 2, .recompute = true, .fp8 = true},
           {.schedule = {ScheduleKind::zb_v, 2, 1, 4}, .tensor = 2, .recompute = true, .documents = Documents::separate}};
 }
 

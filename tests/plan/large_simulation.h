@@ -49,7 +49,12 @@ inline WorkOf h100_work(const parallel::ProgramSet& set, bool differs) {
       case send_gradient: return {.seconds = 10e-6, .bytes = 6.3e6, .compute_slowdown = 0.02};
       case reduce_gradients: return {.seconds = 1e-3, .bytes = 200e6, .compute_slowdown = 0.05};
       case gather_weights: return {.seconds = 0.5e-3, .bytes = 100e6, .compute_slowdown = 0.05};
+      case scale_weights:
+      case quantize_weights: return {.seconds = 100e-6};
       case meet:
+      case exchange_forward_scale:
+      case exchange_backward_scale:
+      case exchange_weight_scales:
       case reduce_scalars: return {.seconds = 200e-6};
       case gradient_norm: return {.seconds = 500e-6};
       case update: return {.seconds = 3e-3};

@@ -30,11 +30,11 @@ train: {steps: 1, global_batch: 12, micro_batch: 1}
 parallel: {data: 1, pipeline: 4, schedule: planned}
 )";
 
-// Slow enough that computing takes longer than starting it.
+// Slow enough that computing takes longer than starting it; with so much memory for plans.
 Machine small_gpu(double memory_mib = 16 * 1024) {
   Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
   machine.profile.half_flops /= 200, machine.profile.memory_bytes_per_s /= 50;
-  machine.profile.memory_bytes = memory_mib * mebibyte;
+  machine.profile.memory_bytes = (1 + 1e-12) * memory_mib * mebibyte / (1 - free_share);
   machine.profile.context_bytes = machine.profile.collectives_bytes = machine.profile.communicator_bytes = 0;
   return machine;
 }

@@ -12,7 +12,9 @@
 
 #include "core/error.h"
 #include "core/error_of.h"
+#include "core/units.h"
 #include "plan/report.h"
+#include "plan/throughput.h"
 #include "test_paths.h"
 #include "topology/assumed_topology.h"
 #include "topology/import.h"
@@ -23,6 +25,7 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* small = R"(
 model: {layers: 6, hidden: 256, heads: 8, vocab: 1024}
@@ -32,11 +35,11 @@ parallel: {data: auto, tensor: auto, pipeline: auto, schedule: auto, virtual_sta
 )";
 constexpr std::int64_t vocab = 1024;
 
-// A GPU that is slow enough for a small model to be worth sharing.
+// A GPU that is slow enough for a small model to be worth sharing; with so much memory for plans.
 Machine slow_gpu(double memory_gib = 16) {
   Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
   machine.profile.half_flops /= 200, machine.profile.memory_bytes_per_s /= 50;
-  machine.profile.memory_bytes = memory_gib * 1024 * 1024 * 1024;
+  machine.profile.memory_bytes = (1 + 1e-12) * memory_gib * gib / (1 - free_share);
   machine.profile.context_bytes = machine.profile.collectives_bytes = machine.profile.communicator_bytes = 0;
   return machine;
 }
@@ -177,11 +180,11 @@ TEST(Planner, WhatItLookedAtFirstMayAllBeTooLarge) {
   };
   const PlannedJob roomy = plan(16);
   ASSERT_EQ(roomy.looked_at, 1);
-  const double tight = 0.995 * roomy.best.most_bytes() / (1024.0 * 1024 * 1024);
+  const double tight = 0.995 * roomy.best.most_bytes() / gib;
   const PlannedJob pressed = plan(tight);
   EXPECT_EQ(pressed.looked_at, 2);
   EXPECT_FALSE(pressed.best.candidate == roomy.best.candidate);
-  EXPECT_LE(pressed.best.most_bytes(), tight * 1024 * 1024 * 1024);
+  EXPECT_LE(pressed.best.most_bytes(), tight * gib);
 }
 
 TEST(Planner, CountsTheMemoryOfEveryCommunicator) {
@@ -277,6 +280,74 @@ TEST(Planner, WhatDoesNotFitIsRefusedWithWhatWould) {
   EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.27), AllOf(HasSubstr("does not fit"), HasSubstr("would (about")));
   EXPECT_THAT(refusal(parse_config(small, fixed), 2, 0.001), HasSubstr("It needs more GPUs"));
   EXPECT_THAT(refusal(parse_config(small), 9, 16), HasSubstr("the topology has only 8 GPUs"));
+}
+
+// What training says of such axes: which key with which value, and what to do.
+TEST(Planner, AxesThatNoLayoutHasAreNamedAsTrainingNamesThem) {
+  const auto of = [](int ranks, const std::vector<std::string>& axes) {
+    const Config config = parse_config(small, axes);
+    const std::string why = refusal(config, ranks, 16);
+    if (config.parallel.tensor > 0 && config.parallel.pipeline > 0) {
+      EXPECT_EQ(why, error_of<ConfigError>([&] { parallel::resolve_layout(config.parallel, ranks); }));
+    }
+    return why;
+  };
+  EXPECT_THAT(of(8, {"parallel.data=2", "parallel.tensor=1", "parallel.pipeline=1"}),
+              AllOf(HasSubstr("parallel.data=2: data 2 × tensor 1 × pipeline 1 must multiply to the number of ranks, 8"),
+                    HasSubstr("launch.ranks (or --gpus) to 2"), HasSubstr("parallel.data to 8 or auto")));
+  EXPECT_THAT(of(8, {"parallel.pipeline=3"}),
+              AllOf(HasSubstr("parallel.pipeline=3: pipeline 3 must divide the number of ranks, 8"),
+                    HasSubstr("a multiple of 3"), HasSubstr("a divisor of 8 or auto")));
+  EXPECT_THAT(of(8, {"parallel.tensor=2", "parallel.pipeline=8"}), HasSubstr("parallel.tensor=2: tensor 2 × pipeline 8"));
+  EXPECT_EQ(parallel::axes_problem(parse_config(small, {"parallel.tensor=2"}).parallel, 8), std::nullopt);
+}
+
+// Of a memory that is just large enough for the plan nothing is left for the driver.
+TEST(Planner, WhatFillsTheMemoryDoesNotFit) {
+  Evaluation e;
+  e.peak_bytes = {31.6 * gib};
+  e.candidate = {.data = 4, .micro_batch = 8};
+  e.bytes_by_kind = {{"activations", 20 * gib}, {"optimizer", 10 * gib}, {"gradients", 1 * gib}, {"batch", 1}};
+  EXPECT_EQ(memory_problem(e, slow_gpu(31.6)), "");
+  Machine machine = slow_gpu();
+  machine.profile.memory_bytes = 31.7 * gib;
+  EXPECT_EQ(
+      memory_problem(e, machine),
+      "does not fit: needs 31.6 GiB per GPU, where 31.1 GiB of 31.7 GiB can be used (2 % stay free for the driver and for "
+      "fragments); the largest items are activations 20.0 GiB, optimizer 10.0 GiB, gradients 1.0 GiB; it takes a "
+      "train.micro_batch below 8, parallel.zero=1, parallel.zero=2");
+}
+
+TEST(Planner, APlanSaysWhatTheWholeRunTakes) {
+  const Config config = parse_config(small, {"train.steps=1000"});
+  topology::Fabric fabric = fixture("nvswitch8.xml");
+  const Machine machine = slow_gpu();
+  PlannedJob job = plan_job(config, vocab, 4, {.machine = machine, .fabric = &fabric, .kind = DeviceKind::cuda});
+  const Throughput speed = throughput_of(job, machine);
+  const double step = job.best.step_seconds;
+  EXPECT_DOUBLE_EQ(speed.tokens_per_second, 16 * 64 / step);
+  EXPECT_DOUBLE_EQ(speed.run_seconds, 1000 * step);
+  EXPECT_DOUBLE_EQ(speed.device_hours, 4000 * step / 3600);
+  const double flops = 6 * (6 * 12 * 256 * 256 + 1024 * 256) + 12 * 256 * 6 * 32;
+  EXPECT_DOUBLE_EQ(speed.flops_per_device, flops * 16 * 64 / step / 4);
+  EXPECT_DOUBLE_EQ(speed.mfu.value(), speed.flops_per_device / 989.4e12);
+  job.config.log.peak_tflops = 1;
+  EXPECT_DOUBLE_EQ(throughput_of(job, machine).mfu.value(), speed.flops_per_device / 1e12);
+}
+
+TEST(Planner, APlanForCpusSpeaksOfNoGpu) {
+  const Config config = parse_config(small);
+  topology::Fabric fabric(topology::assume_topology(DeviceKind::host, "cpu", 4).graph);
+  const Machine machine{.profile = topology::nominal_profile("cpu"), .calibration = {}};
+  const Site site{.machine = machine, .fabric = &fabric, .kind = DeviceKind::host};
+  const PlannedJob job = plan_job(config, vocab, 4, site);
+  EXPECT_THAT(text_of(job, machine, {machine.origin(), "assumed", {}, ""}),
+              AllOf(Not(HasSubstr("GPU")), HasSubstr("fullest CPU rank"), HasSubstr(" MiB"), Not(HasSubstr("0.0 GiB"))));
+  Machine tiny = machine;
+  tiny.profile.memory_bytes = 1e6;
+  EXPECT_THAT(
+      error_of<ConfigError>([&] { plan_job(config, vocab, 4, {.machine = tiny, .fabric = &fabric, .kind = site.kind}); }),
+      AllOf(Not(HasSubstr("GPU")), HasSubstr("per CPU rank"), HasSubstr("It needs more CPU ranks")));
 }
 
 TEST(Planner, ExchangesByLinksStayWithinAHost) {

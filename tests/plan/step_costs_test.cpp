@@ -32,6 +32,12 @@ struct CostsOfConfig {
   StepCosts costs;
 };
 
+topology::Way way_of(double latency_us) {
+  topology::Way way;
+  way.gb_per_s = 100, way.latency_us = latency_us;
+  return way;
+}
+
 // And their bytes are those of the tensors: of [rows, hidden] each rank sends half to the other, per sum and per gather.
 TEST(StepCosts, ExchangesMoveWhatTheyGatherAndSum) {
   for (const bool sequence_parallel : {true, false}) {
@@ -43,7 +49,8 @@ TEST(StepCosts, ExchangesMoveWhatTheyGatherAndSum) {
       for (std::size_t n = 0; n < instructions.size(); ++n) {
         const parallel::Instruction& i = instructions[n];
         if (!parallel::is_exchange(i.kind)) continue;
-        const Work work = costs.costs.work(p, static_cast<int>(n), 1, nullptr);
+        const topology::Way way = way_of(1);
+        const Work work = costs.costs.work(p, static_cast<int>(n), &way, nullptr);
         const int sums = i.exchange.sum ? (sequence_parallel ? 1 : 2) : 0, gathers = i.exchange.gather ? 1 : 0;
         EXPECT_DOUBLE_EQ(work.bytes, half * (sums + gathers)) << to_string(i);
         EXPECT_GT(work.seconds, 0) << to_string(i);
@@ -68,13 +75,39 @@ TEST(StepCosts, ExchangesByLinksMoveAsMuchInFewerRounds) {
       const auto index = static_cast<int>(n);
       const bool communicates = parallel::is_exchange(instructions[n].kind) && instructions[n].exchange.communicates();
       if (!communicates) continue;
+      const topology::Way way = way_of(0), slow = way_of(10);
       const auto latency = [&](const CostsOfConfig& costs) {
-        return costs.costs.work(0, index, 10, nullptr).seconds - costs.costs.work(0, index, 0, nullptr).seconds;
+        return costs.costs.work(0, index, &slow, nullptr).seconds - costs.costs.work(0, index, &way, nullptr).seconds;
       };
       EXPECT_NEAR(latency(links), latency(library) / 3, 1e-12) << to_string(instructions[n]);
-      EXPECT_DOUBLE_EQ(links.costs.work(0, index, 0, nullptr).bytes, library.costs.work(0, index, 0, nullptr).bytes);
+      EXPECT_DOUBLE_EQ(links.costs.work(0, index, &way, nullptr).bytes, library.costs.work(0, index, &way, nullptr).bytes);
     }
   }
+}
+
+// What its own kernels take of the device, compute beside an exchange loses: as much over a fast way as over a slow one.
+TEST(StepCosts, ExchangesTakeTheirKernelsFromCompute) {
+  Config c = config("data: 1, tensor: 2, pipeline: 1", true);
+  c.comm.exchanges = ExchangeWay::links;
+  const CostsOfConfig costs(c);
+  const auto& instructions = costs.stages[0].train.instructions;
+  const double bandwidth = topology::nominal_profile("cpu").memory_bytes_per_s;
+  int seen = 0;
+  for (std::size_t n = 0; n < instructions.size(); ++n) {
+    const parallel::Instruction& i = instructions[n];
+    if (i.kind != parallel::InstructionKind::exchange_forward || !i.exchange.sum || !i.exchange.gather) continue;
+    ++seen;
+    const auto lost = [&](double gb_per_s) {
+      topology::Way way = way_of(0);
+      way.gb_per_s = gb_per_s;
+      const Work work = costs.costs.work(0, static_cast<int>(n), &way, nullptr);
+      return work.compute_slowdown * (work.seconds + work.bytes / (gb_per_s * 1e9));
+    };
+    const double part = static_cast<double>(costs.stages[0].sizes.own_residual_bytes());
+    EXPECT_GT(lost(100), (3 + 2) * part / bandwidth) << "of the sum and the copy, and the norm's";
+    EXPECT_NEAR(lost(100), lost(1), 1e-9);
+  }
+  EXPECT_GT(seen, 0);
 }
 
 TEST(StepCosts, TrafficIsWhatTheProgramsSend) {

@@ -7,9 +7,9 @@
 
 #include "core/error.h"
 #include "core/error_of.h"
+#include "model/model_flops.h"
 #include "model/model_shape.h"
 #include "study/isoflop_grid.h"
-#include "train/report/model_flops.h"
 #include "verify/layouts.h"
 
 namespace plait::study {
@@ -81,7 +81,7 @@ TEST(Expansion, IsoflopPointsHaveTheShapeAndTheStepsOfTheirBudget) {
   for (std::size_t n = 0; n < drafts.size(); ++n) {
     const Config& point = drafts[n].config.value();
     const double size = n < 4 ? 3e4 : 2e5, flops = n / 2 % 2 == 0 ? 1e10 : 2e10;
-    const auto terms = train::flop_terms(model::resolve_shape(point.model, 64, point.data.sequence_length), 16);
+    const auto terms = model::flop_terms(model::resolve_shape(point.model, 64, point.data.sequence_length), 16);
     const auto parameters = static_cast<double>(terms.matrix_parameters);
     EXPECT_NEAR(parameters / size, 1, size_tolerance);
     EXPECT_NEAR(6 * parameters * static_cast<double>(point.train.steps) * 8 * 16 / flops, 1, budget_rounding);

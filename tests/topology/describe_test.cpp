@@ -25,12 +25,13 @@ TEST(TopologyDescribe, LatenciesAreShownWhereOneIsKnown) {
 }
 
 TEST(TopologyDescribe, PeersFindingsAndWarningsAreListed) {
-  const Graph graph = read("bridge_pairs.xml").graph;
+  Graph graph = read("bridge_pairs.xml").graph;
   const std::vector<int> gpus = gpus_of(graph);
   Machine machine;
   machine.cpus = {{0, "0-15", std::int64_t{64} << 30}};
   machine.peers = {{gpus[0], gpus[1], PeerAccess::yes, "", 1, 0}, {gpus[1], gpus[0], PeerAccess::no, "no chipset", 0, 1}};
   machine.findings = {{"IOMMU", "on", "boot with iommu=pt"}};
+  set_access(graph, machine.peers);
   const std::string text = describe("FILE", graph, machine, {{7, "strange"}});
   for (const char* const part : {"FILE\n", "CPUs 0-15 (16), 64 GiB", "yes: GPU0->GPU1", "no: GPU1->GPU0; no chipset",
                                  "native atomics: 1 of 2", "IOMMU: on\n    boot with iommu=pt", "line 7: strange"}) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "test_paths.h"
 #include "topology/describe.h"
 #include "topology/topology_json.h"
@@ -80,7 +82,7 @@ TEST(TopologyDraw, EveryFigureSaysWhereItIsFrom) {
 }
 
 TEST(TopologyDraw, WhatTheMachineSaysOfItselfIsCheckedWhenRead) {
-  const std::string good = to_json_text(read("bridge_pairs.xml").graph, {"580", {{0, "0-3", 5}}, {}, {{"a", "b", ""}}});
+  const std::string good = to_json_text(read("bridge_pairs.xml").graph, {"580", {{0, "0-3", 5}}, {}, {{"a", "b", ""}}, {}});
   EXPECT_EQ(test::refusal(good), nothing_thrown);
   EXPECT_THAT(test::refusal(test::replaced(good, "\"0-3\"", "\"3-0\"")), HasSubstr("cpus"));
   EXPECT_THAT(test::refusal(test::replaced(good, "\"memory_bytes\":5", "\"memory_bytes\":-5")), HasSubstr("memory_bytes"));
@@ -104,6 +106,29 @@ TEST(TopologyDraw, WithoutGpusOnlyWhereThatIsAskedFor) {
   EXPECT_EQ(import_topology(text, "file", GpusNeeded::no).graph.nodes.size(), 1u);
   EXPECT_THROW(import_topology(test::replaced(text, "\"numa0\"", "\"\\u00ff\\ud800\""), "file", GpusNeeded::no), ConfigError);
   EXPECT_THAT(describe("x", import_topology(text, "file", GpusNeeded::no).graph, {}, {}), HasSubstr("0: no GPU"));
+}
+
+// A row of the whole matrix is those of the parts put together.
+TEST(TopologyDraw, AMatrixWiderThanTheTerminalIsDrawnInParts) {
+  const Graph graph = read("dgx1v.txt").graph;
+  const auto cells_of = [](const std::string& text, const std::string& label) {
+    std::string cells;
+    for (const std::string& line : lines(text)) {
+      std::istringstream words(line);
+      std::string word;
+      if (!line.starts_with(label + " ") || !(words >> word)) continue;
+      while (words >> word) cells += word + " ";
+    }
+    return cells;
+  };
+  const std::string whole = draw_matrix(graph, {});
+  for (const int width : {25, 40, 60, 79}) {
+    const std::string parts = draw_matrix(graph, {}, width);
+    EXPECT_NE(parts, whole);
+    for (const std::string& line : lines(parts.substr(0, parts.find("  NIC0 mlx"))))
+      EXPECT_LE(line.size(), static_cast<std::size_t>(width)) << line;
+    EXPECT_EQ(cells_of(parts, "GPU3"), cells_of(whole, "GPU3"));
+  }
 }
 
 }  // namespace

@@ -5,11 +5,15 @@
 //
 // The last one has two C2C links of 448 GB/s, of which the second is down.
 //
+// They have 16896 cores and 80 GiB. What PLAIT_FAKE_NVML_MIG names is in MIG mode, what PLAIT_FAKE_NVML_BUSY names has its
+// clocks up.
+//
 // Compute capability 9.0 but for the last, which does not tell. Peer access: between the first two; 03 -> 04 is disabled, 04 ->
 // 03 unknown.
 #include <nvml.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 // What a handle points to.
@@ -22,6 +26,11 @@ namespace {
 nvmlDevice_st devices[] = {{"0000:01:00.0"}, {"0000:02:00.0"}, {"0000:03:00.0"}, {"0000:04:00.0"}};
 
 long number(nvmlDevice_t device) { return device - devices; }
+
+bool names(const char* variable, nvmlDevice_t device) {
+  const char* const list = std::getenv(variable);
+  return list && std::strstr(list, device->bus_id);
+}
 
 }  // namespace
 
@@ -55,6 +64,26 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t* info) {
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t, char* text, unsigned length) {
   std::snprintf(text, length, "NVIDIA Fake");
+  return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t, nvmlMemory_t* memory) {
+  memory->total = 80ull << 30;
+  return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t, unsigned* cores) {
+  *cores = 16896;
+  return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned* now, unsigned* later) {
+  *now = *later = names("PLAIT_FAKE_NVML_MIG", device) ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
+  return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t* state) {
+  *state = names("PLAIT_FAKE_NVML_BUSY", device) ? NVML_PSTATE_0 : NVML_PSTATE_8;
   return NVML_SUCCESS;
 }
 

@@ -1,6 +1,7 @@
 // Peaks, profiles and assumed machines, which come from one table of GPUs.
 #include "topology/gpu_models.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -27,6 +28,9 @@ TEST(PeakFlops, KnownNames) {
   EXPECT_DOUBLE_EQ(bf16("NVIDIA L40S"), 362.05);
   EXPECT_DOUBLE_EQ(bf16("NVIDIA GeForce RTX 4090"), 165.2);
   EXPECT_DOUBLE_EQ(peak_flops("NVIDIA H200", DType::f32).value_or(0), 66.9e12);
+  EXPECT_DOUBLE_EQ(peak_flops("NVIDIA H200", DType::e4m3).value_or(0), 2 * 989.4e12);
+  EXPECT_DOUBLE_EQ(peak_flops("NVIDIA B200", DType::e4m3).value_or(0), 4500e12);
+  EXPECT_FALSE(peak_flops("NVIDIA A100-SXM4-80GB", DType::e4m3).has_value()) << "before Ada and Hopper";
 }
 
 TEST(PeakFlops, NothingForUnknownOnes) {
@@ -66,8 +70,10 @@ TEST(GpuModels, EveryOneHasAPeakAProfileAndAMachine) {
     const std::string standard = std::string(model.standard().words[0]) + " " + std::string(model.standard().words[1]);
     for (const DType dtype : {DType::bf16, DType::f32}) {
       ASSERT_TRUE(peak_flops(standard, dtype)) << standard;
-      // What programs reach of it.
-      EXPECT_NEAR(matrix_flops(profile, dtype) / *peak_flops(standard, dtype), 0.79, 1e-9) << standard;
+      // What steps sustain of it.
+      EXPECT_NEAR(matrix_flops(profile, dtype) / *peak_flops(standard, dtype),
+                  dtype == DType::bf16 ? model.half_share.usual : 0.79, 1e-9)
+          << standard;
     }
     const AssumedTopology two = assume_topology(DeviceKind::cuda, std::string(model.name), 2);
     EXPECT_EQ(two.graph.nodes.front().model, model.capability);
@@ -97,14 +103,49 @@ TEST(GpuModels, MachinesHaveTheLinksThatTheyAreSoldWith) {
   }
 }
 
+// Between two hosts; of GPUs that share a NIC, all at once get no more than it carries.
+TEST(GpuModels, HostsHaveTheNetworkThatTheyAreSoldWith) {
+  struct Network {
+    const char* device;
+    int nics_of_host;
+    double gb_per_s;
+  };
+  for (const Network& expected : {Network{"V100", 4, 12.5},
+                                  {"A100", 8, 25},
+                                  {"H100", 8, 50},
+                                  {"H200", 8, 50},
+                                  {"B200", 8, 50},
+                                  {"L40S", 4, 25},
+                                  {"RTX 4090", 1, 1.25}}) {
+    const AssumedTopology assumed = assume_topology(DeviceKind::cuda, expected.device, 16);
+    int nics = 0;
+    double carried = 0;
+    for (const Node& node : assumed.graph.nodes) nics += node.kind == NodeKind::nic ? 1 : 0;
+    for (const Edge& edge : assumed.graph.edges) {
+      if (assumed.graph.nodes[static_cast<std::size_t>(edge.a)].kind == NodeKind::nic && edge.kind == LinkKind::network)
+        carried = edge.gb_per_s;
+    }
+    EXPECT_EQ(nics, 2 * expected.nics_of_host) << expected.device;
+    EXPECT_DOUBLE_EQ(carried, expected.gb_per_s) << expected.device;
+  }
+  EXPECT_THAT(assume_topology(DeviceKind::cuda, "rtx4090", 16).words, testing::HasSubstr("a 1.25 GB/s NIC per host"));
+}
+
+TEST(GpuModels, AVariantHasItsOwnRates) {
+  EXPECT_DOUBLE_EQ(nominal_profile("NVIDIA H100 PCIe").half_peak_flops, 756.4e12);
+  EXPECT_DOUBLE_EQ(nominal_profile("h100").half_peak_flops, 989.4e12);
+  EXPECT_FALSE(nominal_profile("v100").has_bf16);
+  EXPECT_TRUE(nominal_profile("a100").has_bf16);
+}
+
 TEST(GpuModels, ProfilesAreTheStandardVariants) {
   const DeviceProfile h200 = nominal_profile("H200");
-  EXPECT_DOUBLE_EQ(h200.half_flops, 0.79 * 989.4e12);
+  EXPECT_DOUBLE_EQ(h200.half_flops, 0.73 * 989.4e12);
   EXPECT_DOUBLE_EQ(h200.single_flops, 0.79 * 66.9e12);
-  EXPECT_DOUBLE_EQ(h200.memory_bytes_per_s, 0.89 * 4800e9);
+  EXPECT_DOUBLE_EQ(h200.memory_bytes_per_s, 0.78 * 4800e9);
   EXPECT_DOUBLE_EQ(h200.memory_bytes, 139.8 * gib);
-  EXPECT_DOUBLE_EQ(nominal_profile("V100").half_flops, 0.79 * 125e12);
-  EXPECT_DOUBLE_EQ(nominal_profile("H100").half_flops, 0.79 * 989.4e12);
+  EXPECT_DOUBLE_EQ(nominal_profile("V100").half_flops, 0.73 * 125e12);
+  EXPECT_DOUBLE_EQ(nominal_profile("H100").half_flops, 0.73 * 989.4e12);
 }
 
 }  // namespace

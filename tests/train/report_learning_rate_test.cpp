@@ -115,5 +115,41 @@ TEST(LearningRate, OneStep) {
   EXPECT_DOUBLE_EQ(LearningRate(optimizer(Decay::cosine, 1), 1).at(0), 0.5);
 }
 
+TrainConfig cosine_of(std::int64_t steps) {
+  TrainConfig train;
+  train.steps = steps;
+  train.optimizer.lr = 1e-3;
+  train.optimizer.min_lr_fraction = 0;
+  return train;
+}
+
+TEST(MovedSchedule, SaysFromWhereToWhere) {
+  EXPECT_EQ(
+      moved_schedule(cosine_of(100), cosine_of(200), 49),
+      "the learning-rate schedule (cosine) moved, as train.steps was 100 and is 200: step 50 from 0.0005 to 0.000854, step "
+      "100 from 0 to 0.0005");
+  EXPECT_EQ(moved_schedule(cosine_of(100), cosine_of(50), 49),
+            "the learning-rate schedule (cosine) moved, as train.steps was 100 and is 50: step 50 from 0.0005 to 0");
+  // A run that had come to its end, and gets more steps, jumps up.
+  EXPECT_EQ(moved_schedule(cosine_of(100), cosine_of(200), 100),
+            "the learning-rate schedule (cosine) moved, as train.steps was 100 and is 200: step 101 from 0 to 0.000492");
+  TrainConfig slower = cosine_of(100);
+  slower.optimizer.lr = 5e-4;
+  EXPECT_EQ(
+      moved_schedule(cosine_of(100), slower, 49),
+      "the learning-rate schedule (cosine) moved, as train.optimizer changed: step 50 from 0.0005 to 0.00025, step 100 from "
+      "0 to 0");
+}
+
+TEST(MovedSchedule, SaysNothingWhereEveryStepKeepsItsRate) {
+  EXPECT_EQ(moved_schedule(cosine_of(100), cosine_of(100), 50), "");
+  EXPECT_EQ(moved_schedule(cosine_of(100), cosine_of(200), 200), "");  // nothing is left to do
+  TrainConfig constant = cosine_of(100), longer = cosine_of(300);
+  constant.optimizer.schedule = longer.optimizer.schedule = Decay::constant;
+  EXPECT_EQ(moved_schedule(constant, longer, 50), "");
+  constant.optimizer.schedule = longer.optimizer.schedule = Decay::wsd;  // the end that fell before is level now
+  EXPECT_NE(moved_schedule(constant, longer, 50), "");
+}
+
 }  // namespace
 }  // namespace plait::train

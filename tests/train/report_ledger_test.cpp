@@ -44,14 +44,14 @@ TEST(LedgerText, IsOneLine) {
 TEST(LedgerText, TablesRanksAndFindsTheWorst) {
   Ledger calm;
   calm.step_ms = calm.compute_ms = 10;
-  const std::string table = ledger_table({calm, some()});
+  const std::string table = ledger_table({calm, some()}).text(200);
   EXPECT_THAT(table, HasSubstr("\n   0"));
-  EXPECT_THAT(table, HasSubstr("\n   1      50.00"));
+  EXPECT_THAT(table, HasSubstr("\n   1    50.00"));
   EXPECT_THAT(table, HasSubstr("6.00 (12.0 %)"));
   EXPECT_THAT(table, HasSubstr("rank 2 4.5"));
   EXPECT_EQ(worst_rank({calm, some()}), 1);
   EXPECT_EQ(worst_rank({some(), calm}), 0);
-  EXPECT_THAT(ledger_table({calm, some()}, {1}), Not(HasSubstr("\n   0")));
+  EXPECT_THAT(ledger_table({calm, some()}, {1}).text(200), Not(HasSubstr("\n   0")));
 }
 
 TEST(LedgerJson, GivesBackTheLedger) {
@@ -76,7 +76,12 @@ TEST(StepMetricsLedger, IsFlatInMetricsAndASecondLineInTheLog) {
   EXPECT_EQ(json["exposed_tp_ms"], 0);
   EXPECT_EQ(json["hidden_comm_ms"], 20.75);
   EXPECT_EQ(json["bubble_ms"], 6);
-  EXPECT_THAT(plain_text(metrics, 10, {}), HasSubstr("\n    exposed 1.5 ms of 50.0"));
+  EXPECT_THAT(plain_text(metrics, 10, {}),
+              HasSubstr("\n    exposed 3.0 % (most of it gradient buckets), bubble 12.0 %, waited for rank 2"));
+  metrics.ledger->of(CommunicationKind::gradient_buckets).exposed_ms = 0;
+  metrics.ledger->bubble_ms = 0.3;
+  EXPECT_THAT(plain_text(metrics, 10, {}), Not(HasSubstr("\n")));  // a hundredth of the step is worth a line, not less
+  metrics.ledger = some();
   EXPECT_THAT(status_text({.columns = 400}, 1, 10, metrics, {}, {}), HasSubstr("exposed 3.0%  bubble 12.0%"));
 }
 

@@ -1,3 +1,4 @@
+#include "core/format_count.h"
 #include "train/report/progress.h"
 
 #include <gmock/gmock.h>
@@ -6,6 +7,8 @@
 #include <cstdlib>
 #include <thread>
 #include <vector>
+
+#include "core/format_time.h"
 
 namespace plait::train {
 namespace {
@@ -98,6 +101,8 @@ TEST(ProgressText, Durations) {
 
 TEST(ProgressText, Counts) {
   EXPECT_EQ(format_count(0), "0");
+  EXPECT_EQ(format_count(0.4349), "0.435");
+  EXPECT_EQ(format_count(12), "12");
   EXPECT_EQ(format_count(987.4), "987");
   EXPECT_EQ(format_count(999.6), "1.00k");
   EXPECT_EQ(format_count(12'345), "12.3k");
@@ -179,6 +184,15 @@ TEST(ProgressTerminal, OneUpdatingLineBelowLastingOnes) {
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_THAT(lines[1], HasSubstr(" 30/200"));
   EXPECT_EQ(lines[2], "");
+}
+
+TEST(ProgressTerminal, ProseIsFoldedAboveTheLineAndWholeElsewhere) {
+  const std::string prose = std::string(60, 'a') + " " + std::string(39, 'b') + " " + std::string(20, 'c');
+  const Screen screen, file;
+  Progress(200, 0, screen.terminal()).print_prose(prose);
+  EXPECT_EQ(screen.raw(), prose.substr(0, 100) + "\n    " + std::string(20, 'c') + "\n");
+  Progress(200, 0, file.plain()).print_prose(prose);
+  EXPECT_EQ(file.raw(), prose + "\n");
 }
 
 TEST(ProgressTerminal, TheDestructorLeavesTheLineStanding) {

@@ -35,8 +35,8 @@ TEST_F(TrainerTest, WritesWhatARunDirectoryHolds) {
   std::vector<std::int64_t> steps;
   for (const auto& line : metrics(run_dir())) {
     steps.push_back(line["step"]);
-    for (const char* key :
-         {"loss", "loss_tokens", "lr", "grad_norm", "tokens_per_second", "step_ms", "exposed_comm_ms", "peak_bytes"}) {
+    for (const char* key : {"loss", "loss_tokens", "lr", "grad_norm", "tokens_per_second", "step_ms", "data_stalled_ms",
+                            "exposed_comm_ms", "peak_bytes"}) {
       EXPECT_TRUE(line.contains(key)) << key;
     }
     // The plan is the allocation.
@@ -236,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, CommandLine,
     testing::Values(CommandCase{"--help", 0, "train"}, CommandCase{"train --help", 0, "--resume"},
                     CommandCase{"bench step --help", 0, "--breakdown"}, CommandCase{"sample --help", 0, "--prompt"},
-                    CommandCase{"data pack --help", 0, "--tokenizer"}, CommandCase{"", 2, "subcommand"},
+                    CommandCase{"data pack --help", 0, "--tokenizer"}, CommandCase{"", 2, "Usage: plait"},
                     CommandCase{"trian", 2, "trian"}, CommandCase{"train", 2, "--resume"},
                     CommandCase{"train missing.yaml", 2, "missing.yaml"}, CommandCase{"train bad.yaml", 2, "model.hidden"},
                     CommandCase{"train bad.yaml", 2, "train.steps"}, CommandCase{"train --resume nowhere", 2, "nowhere"},

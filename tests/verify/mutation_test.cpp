@@ -22,6 +22,7 @@ struct Mutation {
   RankParts parts;
   std::vector<std::string> words;  // all of them are in the first divergence
   std::vector<std::string> set = {};
+  bool shows_in_fp64_only = false;  // its errors are smaller than bounds may be before they are called weak
 };
 
 // `edit` changes a rank's training program; waits are derived anew, so that the fault is the edit and nothing else.
@@ -166,6 +167,19 @@ void count_replicas(RankPlan& plan) {
   EXPECT_EQ(plan.flat.elements(), ranges);
 }
 
+void quantize_too_early(const RankPlan&, Instructions& list) {
+  const auto find = [&](InstructionKind kind) {
+    return std::find_if(list.begin(), list.end(), [&](const Instruction& i) { return i.kind == kind && i.bucket == 2; });
+  };
+  for (const InstructionKind kind : {InstructionKind::quantize_weights, InstructionKind::scale_weights}) {
+    const auto from = find(kind);
+    if (from == list.end()) return;
+    const Instruction moved = *from;
+    list.erase(from);
+    list.insert(find(InstructionKind::gather_weights), moved);
+  }
+}
+
 std::vector<Mutation> mutations() {
   using Kind = InstructionKind;
   const std::string no_sp = "tensor=2 sequence_parallel=false";
@@ -297,6 +311,29 @@ std::vector<Mutation> mutations() {
                   "pipeline=2 schedule=zb-v",
                   changed(of(Kind::backward_weight, 3, 0), [](Instruction& i) { i.accumulate_tokens = false; }),
                   {"backward_weight micro-batch 3 segment 0: gradient of embedding.tokens.weight"}});
+  // FP8 operands. Scales are powers of two, so a wrong one shows in the smallest elements only.
+  const auto all_of = [](InstructionKind kind) { return removed([=](const Instruction& i) { return i.kind == kind; }); };
+  const auto fp8 = [&](Mutation m) {
+    m.set = {"precision.matmul=fp8", "precision.compute=fp64"};
+    m.shows_in_fp64_only = true;
+    list.push_back(std::move(m));
+  };
+  fp8({"scales of activations are not shared",
+       "tensor=4",
+       all_of(Kind::exchange_forward_scale),
+       {"exchange_forward micro-batch"}});
+  fp8({"scales of gradients are not shared", "tensor=4", all_of(Kind::exchange_backward_scale), {"micro-batch"}});
+  fp8({"scales of weights are not shared", "tensor=4", all_of(Kind::exchange_weight_scales), {"step 2", "micro-batch"}});
+  // Of this one the largest of a matrix and of a quarter of it have a power of two times 448 between them.
+  list.back().set.insert(list.back().set.end(), {"model.layers=10", "run.seed=1"});
+  fp8({"weights stay as they were quantized before the update",
+       "data=2",
+       removed([](const Instruction& i) { return i.kind == Kind::quantize_weights && i.bucket == 2; }),
+       {"step 2, forward micro-batch 0 segment 6"}});
+  fp8({"weights are quantized before the other shards have come",
+       "data=2 zero=1",
+       edited(quantize_too_early),
+       {"step 2, forward micro-batch 0 segment 6"}});
   // Any layout.
   list.push_back({"a micro-batch overwrites gradients",
                   "data=2",
@@ -361,7 +398,8 @@ TEST(VerifyMutations, AreCaughtAndTheirRegionNamed) {
     EXPECT_TRUE(named) << m.name << " (" << m.layout << "): " << (found.empty() ? "not caught" : found);
     fmt::print("  {:<6}  {} ({})\n          {}\n", named ? "caught" : "MISSED", m.name, m.layout, found);
     EXPECT_TRUE(report.models.front().weak.empty()) << m.name;
-    EXPECT_TRUE(shows_above_limits(report)) << m.name << ": a bound that is not called weak would miss it";
+    EXPECT_TRUE(shows_above_limits(report) || m.shows_in_fp64_only)
+        << m.name << ": a bound that is not called weak would miss it";
   }
   fmt::print("caught {} of {}\n", caught, list.size());
   EXPECT_GE(list.size(), 14u);

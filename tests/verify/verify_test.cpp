@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <pugixml.hpp>
 #include <set>
+#include <sstream>
 
 #include "core/error.h"
 #include "launch/launch_fixtures.h"
@@ -58,6 +59,34 @@ TEST_F(Verify, EveryPrecisionAgrees) {
   }
 }
 
+// Tensor-parallel ranks round their parts of operands with one scale: all layouts round alike.
+TEST_F(Verify, Fp8LayoutsRoundAsTheSerialRunDoes) {
+  const std::vector<std::string> fp64 = {"precision.matmul=fp8", "precision.compute=fp64"};
+  const std::vector<std::string> layouts = {"data=2 zero=2", "tensor=2", "tensor=2 sequence_parallel=false",
+                                            "tensor=2 data=2 zero=1 recompute=full",
+                                            "pipeline=2 tensor=2 schedule=zb-v recompute=selective"};
+  for (const char* model : {"model.mlp=gelu",
+                            "model.mlp=swiglu model.norm=rms_norm model.position=rope model.kv_heads=2 "
+                            "model.bias=false model.tie_embeddings=false model.qk_norm=true"}) {
+    std::vector<std::string> set = fp64;
+    std::istringstream keys(model);
+    for (std::string key; keys >> key;) set.push_back(key);
+    const VerifyReport report = verify(verify_request(layouts, {}, set));
+    EXPECT_EQ(report.failed(), 0) << model;
+    EXPECT_EQ(report.layouts.size(), layouts.size());
+    EXPECT_TRUE(report.models.front().weak.empty());
+    for (const LayoutResult& result : report.layouts) EXPECT_LT(result.findings.of(ErrorKind::gradient).largest, 1e-12);
+  }
+  // Halves of micro-batches have scales of their own, as the serial run's micro-batches have that are as small.
+  std::vector<std::string> halves = fp64;
+  halves.insert(halves.end(), {"comm.braid=halves", "train.micro_batch=2"});
+  EXPECT_EQ(verify(verify_request({"pipeline=2 tensor=2", "data=2"}, {}, halves)).failed(), 0);
+  // In fp32 an operand here and there is rounded the other way, and the bounds say so.
+  const VerifyReport single = verify(verify_request({"data=2"}, {}, {"precision.matmul=fp8", "precision.compute=fp32"}));
+  EXPECT_EQ(single.failed(), 0);
+  EXPECT_FALSE(single.models.front().weak.empty());
+}
+
 // Replicas and micro-batches have different numbers of targets that count, or none.
 TEST_F(Verify, LayoutsAgreeWhereTargetsDoNotCount) {
   const std::vector<std::string> layouts = {"data=4", "data=2 zero=1", "pipeline=2 data=2 zero=2", "tensor=2 data=2",
@@ -72,6 +101,17 @@ TEST_F(Verify, LayoutsAgreeWhereTargetsDoNotCount) {
       verify(verify_request({"pipeline=2 tensor=2"}, masked(), {"comm.braid=halves", "train.micro_batch=2"}));
   EXPECT_EQ(halves.failed(), 0);
   EXPECT_EQ(halves.models.front().steps.front().loss_tokens, 26);
+}
+
+TEST_F(Verify, ReadsAndEncodesItsTextOnceForAllRanksAndLayouts) {
+  int opened = 0;
+  RankParts parts;
+  parts.open_dataset = [&](const Config& config, const data::Tokenizer& tokenizer, std::int64_t vocab) {
+    ++opened;
+    return data::open_dataset(config, tokenizer, vocab);
+  };
+  EXPECT_EQ(verify(verify_request({"data=2", "tensor=2", "pipeline=2 data=2"}, parts)).failed(), 0);
+  EXPECT_EQ(opened, 1);
 }
 
 TEST_F(Verify, AFailureIsOneOfTheMatrix) {
@@ -175,7 +215,7 @@ TEST_F(Verify, ReportsAsATableOfAlignedLines) {
   std::size_t size = 0;
   std::FILE* out = ::open_memstream(&text, &size);
   {
-    VerifyTable table(train::TerminalOptions{.out = out});
+    VerifyTable table(TerminalOptions{.out = out, .width = 200});
     table.summarize(verify(verify_request({"data=1", "pipeline=2 data=2 schedule=zb-h1 zero=1"}), table.events()));
   }
   std::fclose(out);

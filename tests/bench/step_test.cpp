@@ -1,4 +1,4 @@
-// plait bench step --alone: one rank of any layout, whose peers do not exist.
+// plait bench step: what it tells meanwhile; with --alone, one rank of any layout, whose peers do not exist.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,6 +40,19 @@ TEST(BenchmarkAlone, EveryRankOfALayoutRunsWithoutItsPeers) {
       EXPECT_EQ(kinds.at("tensor_exchanges").at("count") > 0, tensor > 1);
       EXPECT_EQ(kinds.at("activations").at("count") > 0, pipeline > 1);
     }
+  }
+}
+
+TEST(BenchmarkStep, Rank0TellsHowFarItIs) {
+  for (const int alone : {-1, 1}) {
+    StepBenchmarkRequest request = request_of(1, 2, 1, alone);
+    request.config.launch.ranks = 2;
+    std::vector<std::pair<double, std::string>> told;
+    request.progress = [&](double done, const std::string& now) { told.emplace_back(done, now); };
+    EXPECT_EQ(benchmark_step(request, [](const auto&) {}), 0);
+    EXPECT_THAT(told, testing::ElementsAre(testing::Pair(0, "setting up"), testing::Pair(0, ""),
+                                           testing::Pair(0.25, "step 1 of 4"), testing::Pair(0.5, "step 2 of 4"),
+                                           testing::Pair(0.75, "step 3 of 4"), testing::Pair(1, "step 4 of 4")));
   }
 }
 

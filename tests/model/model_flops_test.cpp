@@ -1,12 +1,12 @@
 #include <gtest/gtest.h>
 
-#include "train/report/model_flops.h"
+#include "model/model_flops.h"
 
-namespace plait::train {
+namespace plait::model {
 namespace {
 
-model::ModelShape gpt2_124m() {
-  model::ModelShape shape;
+ModelShape flops_gpt2() {
+  ModelShape shape;
   shape.layers = 12;
   shape.hidden = 768;
   shape.heads = shape.kv_heads = 12;
@@ -18,8 +18,8 @@ model::ModelShape gpt2_124m() {
   return shape;
 }
 
-model::ModelShape qwen(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn) {
-  model::ModelShape shape;
+ModelShape qwen(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn) {
+  ModelShape shape;
   shape.layers = layers;
   shape.hidden = hidden;
   shape.heads = heads;
@@ -27,13 +27,13 @@ model::ModelShape qwen(std::int64_t layers, std::int64_t hidden, std::int64_t he
   shape.head_dim = hidden / heads;
   shape.ffn = ffn;
   shape.vocab = shape.padded_vocab = 151936;
-  shape.mlp = model::Mlp::swiglu;
-  shape.position = model::Position::rope;
+  shape.mlp = Mlp::swiglu;
+  shape.position = Position::rope;
   return shape;
 }
 
 TEST(ModelFlops, Gpt2) {
-  const FlopTerms terms = flop_terms(gpt2_124m(), 1024);
+  const FlopTerms terms = flop_terms(flops_gpt2(), 1024);
   EXPECT_EQ(terms.matrix_parameters, 12 * 12 * 768 * 768 + 50304 * 768);
   EXPECT_DOUBLE_EQ(model_flops_per_token(terms), 6.0 * (84'934'656 + 38'633'472) + 6.0 * 12 * 768 * 1024);
   EXPECT_NEAR(model_flops_per_token(terms), 0.798e9, 0.0005e9);
@@ -45,7 +45,7 @@ TEST(ModelFlops, QwenAgreesWithItsPeer) {
 }
 
 TEST(ModelFlops, CountsWhatAWindowLeaves) {
-  model::ModelShape shape = gpt2_124m();
+  ModelShape shape = flops_gpt2();
   const double all = model_flops_per_token(flop_terms(shape, 1024));
   shape.window = 256, shape.window_layers = {0, 5, 11};
   const double keys = 256 - 256.0 * 256 / 2048;
@@ -55,7 +55,7 @@ TEST(ModelFlops, CountsWhatAWindowLeaves) {
 }
 
 TEST(ModelFlops, AnUntiedInputEmbeddingIsNotCounted) {
-  model::ModelShape shape = qwen(24, 896, 14, 4864);
+  ModelShape shape = qwen(24, 896, 14, 4864);
   const double tied = model_flops_per_token(flop_terms(shape, 1024));
   shape.tie_embeddings = false;
   EXPECT_DOUBLE_EQ(model_flops_per_token(flop_terms(shape, 1024)), tied);
@@ -67,5 +67,14 @@ TEST(ModelFlops, Utilization) {
   EXPECT_NEAR(model_flops_utilization(9.53e9, 241'000, 4, 989.4e12), 0.58, 0.005);
 }
 
+TEST(ModelFlops, ThePeakOfAMixIsBetweenItsParts) {
+  FlopTerms terms = flop_terms(flops_gpt2(), 1024);
+  EXPECT_EQ(terms.block_parameters, 84'934'656);
+  EXPECT_DOUBLE_EQ(mixed_peak_flops(terms, 1e15, 1e15), 1e15);
+  // Products of blocks at twice the rate take half their time.
+  const double all = model_flops_per_token(terms), products = 6.0 * 84'934'656;
+  EXPECT_DOUBLE_EQ(mixed_peak_flops(terms, 2e15, 1e15), all / (products / 2e15 + (all - products) / 1e15));
+}
+
 }  // namespace
-}  // namespace plait::train
+}  // namespace plait::model

@@ -1,0 +1,86 @@
+// What the program says of arguments, as a new user gives them.
+#include <gmock/gmock.h>
+
+#include "program_test.h"
+
+namespace plait::app {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+class Usage : public ProgramTest {};
+
+TEST_F(Usage, AloneShowsHelpAndIsAnError) {
+  const Outcome alone = plait("");
+  EXPECT_EQ(alone.status, 2);
+  EXPECT_EQ(alone.output, "");
+  EXPECT_THAT(alone.errors, AllOf(HasSubstr("Usage: plait [OPTIONS] SUBCOMMAND"), HasSubstr("\n  train ")));
+  const Outcome bench = plait("bench");
+  EXPECT_EQ(bench.status, 2);
+  EXPECT_THAT(bench.errors, AllOf(HasSubstr("Usage: plait bench [OPTIONS] SUBCOMMAND"), HasSubstr("\n  p2p ")));
+}
+
+TEST_F(Usage, HelpIsACommandToo) {
+  const Outcome all = plait("help");
+  EXPECT_EQ(all.status, 0);
+  EXPECT_EQ(all.output, plait("--help").output);
+  EXPECT_EQ(all.output, plait("").errors);
+  const Outcome nested = plait("help bench p2p");
+  EXPECT_EQ(nested.status, 0);
+  EXPECT_EQ(nested.output, plait("bench p2p --help").output);
+  EXPECT_THAT(nested.output, HasSubstr("Usage: plait bench p2p [OPTIONS]"));
+  EXPECT_THAT(refused("help bench p2q"), HasSubstr("there is no command 'p2q' of plait bench; did you mean 'p2p'?"));
+}
+
+TEST_F(Usage, TellsItsVersion) {
+  const Outcome outcome = plait("--version");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.output, StartsWith("plait "));
+}
+
+TEST_F(Usage, ProposesCommandsAndOptions) {
+  EXPECT_THAT(refused("trian x.yaml --set train.steps=3"), HasSubstr("no command 'trian' of plait; did you mean 'train'?"));
+  EXPECT_THAT(refused("bench colectives"), HasSubstr("no command 'colectives' of plait bench; did you mean 'collectives'?"));
+  EXPECT_THAT(refused("zzzzzzzz"), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(refused("train x.yaml --resum y"), HasSubstr("plait train has no option --resum; did you mean '--resume'?"));
+  EXPECT_THAT(refused("plan x.yaml --topologie=y"), HasSubstr("no option --topologie; did you mean '--topology'?"));
+  // What is missing beside it matters less.
+  EXPECT_THAT(refused("data pack --outt x"), HasSubstr("plait data pack has no option --outt; did you mean '--out'?"));
+  EXPECT_THAT(refused("train a.yaml b.yaml"), HasSubstr("plait train takes no further argument 'b.yaml'"));
+}
+
+TEST_F(Usage, ProposesKeysOfTheConfiguration) {
+  EXPECT_THAT(refused("train x.yaml --steps 10"), HasSubstr("did you mean '--set train.steps=...'?"));
+  EXPECT_THAT(refused("train x.yaml --learning-rate 1e-3"), HasSubstr("did you mean '--set train.optimizer.lr=...'?"));
+  EXPECT_THAT(refused("verify x.yaml --micro-batch-size=2"), HasSubstr("did you mean '--set train.micro_batch=...'?"));
+  EXPECT_THAT(refused("sample x --learning-rate 1"), Not(HasSubstr("--set")));  // it takes none
+  const std::string quickstart = std::string(test_paths::source) + "/configs/quickstart.yaml";
+  EXPECT_THAT(refused("plan " + quickstart + " --set learning_rate=1"),
+              HasSubstr("learning_rate=1: unknown key; did you mean 'train.optimizer.lr'?"));
+  EXPECT_THAT(refused("plan " + quickstart + " --set train.gradient_accumulation_steps=4"),
+              HasSubstr("unknown key: it follows, as train.global_batch / (train.micro_batch x parallel.data); did you mean "
+                        "'train.global_batch'?"));
+}
+
+TEST_F(Usage, EveryErrorSaysWhoSpeaks) {
+  for (const char* arguments : {"trian", "train --restart", "train a b", "plan --gpus 0 x", "data pack", "train",
+                                "topo --from /nowhere", "help nothing", "bench step"})
+    EXPECT_THAT(refused(arguments), StartsWith("plait: ")) << arguments;
+}
+
+TEST_F(Usage, HelpFitsTheTerminal) {
+  for (const char* command : {"", "train", "plan", "verify", "study", "study compare", "eval", "sample", "import", "data pack",
+                              "bench p2p", "bench calibrate", "topo"}) {
+    for (const int columns : {60, 80, 120}) {
+      const Outcome help =
+          run(folder.path(), "COLUMNS=" + std::to_string(columns) + " " + test_paths::plait + " help " + command);
+      for (const std::string& line : lines_in(help.output)) EXPECT_LE(line.size(), columns) << line;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plait::app

@@ -1,0 +1,190 @@
+// Predictions from nominal figures, held against steps that plait was measured to take: docs/planner.md shows the same table.
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "plan/evaluation.h"
+#include "topology/assumed_topology.h"
+
+namespace plait::plan {
+namespace {
+
+struct MeasuredStep {
+  std::string job, preset;
+  int ranks = 1;
+  std::int64_t sequence = 1024, global_batch = 1, micro_batch = 1;
+  std::vector<std::string> keys;
+  double ms = 0;
+  const char* source;
+};
+
+// On H200, bf16. Of several figures in a source the middle one.
+const std::vector<MeasuredStep>& measured_steps() {
+  static const std::vector<MeasuredStep> steps = {
+      {"GPT-2 124M, 32 sequences", "gpt2-124m", 1, 1024, 32, 32, {}, 53.5, "performance.md, one GPU"},
+      {"GPT-2 1558M, 16", "gpt2-1558m", 1, 1024, 16, 16, {}, 302.3, "performance.md, one GPU"},
+      {"Qwen2.5-1.5B, 2 × 32", "qwen2.5-1.5b", 1, 1024, 64, 32, {}, 1071.2, "performance.md, one GPU"},
+      {"2.78B, 8 × 1 of 2048", "gpt-2.8b", 1, 2048, 8, 1, {}, 536.8, "overlap.md, one rank"},
+      {"2.78B, 4 × 4 of 2048", "gpt-2.8b", 1, 2048, 16, 4, {}, 958.8, "performance.md, layouts"},
+      {"GPT-2 124M, recompute full",
+       "gpt2-124m",
+       1,
+       1024,
+       32,
+       32,
+       {"parallel.recompute=full"},
+       64.2,
+       "performance.md, options"},
+      {"GPT-2 1558M, recompute full",
+       "gpt2-1558m",
+       1,
+       1024,
+       16,
+       16,
+       {"parallel.recompute=full"},
+       372.8,
+       "performance.md, options"},
+      {"GPT-2 124M, 32 each", "gpt2-124m", 4, 1024, 128, 32, {"parallel.zero=1"}, 56.1, "performance.md, data parallel"},
+      {"GPT-2 1558M, 16 each", "gpt2-1558m", 4, 1024, 64, 16, {"parallel.zero=1"}, 312.2, "performance.md, data parallel"},
+      {"Qwen2.5-1.5B, 2 × 32 each",
+       "qwen2.5-1.5b",
+       4,
+       1024,
+       256,
+       32,
+       {"parallel.zero=1"},
+       1093.0,
+       "performance.md, data parallel"},
+      {"2.78B, 2 × 4 each", "gpt-2.8b", 2, 2048, 16, 4, {"parallel.zero=1"}, 496.9, "performance.md, layouts"},
+      {"2.78B, tensor 2, 8 × 1",
+       "gpt-2.8b",
+       2,
+       2048,
+       8,
+       1,
+       {"parallel.tensor=2", "comm.exchanges=links"},
+       309.6,
+       "overlap.md, measured"},
+      {"2.78B, pipeline 2, zb-v, 16 × 2",
+       "gpt-2.8b",
+       2,
+       2048,
+       32,
+       2,
+       {"parallel.pipeline=2", "parallel.schedule=zb-v"},
+       1017,
+       "overlap.md, measured"},
+      {"2.78B, pipeline 4, zb-v, 16 × 2",
+       "gpt-2.8b",
+       4,
+       2048,
+       32,
+       2,
+       {"parallel.pipeline=4", "parallel.schedule=zb-v"},
+       551.5,
+       "overlap.md, measured"},
+      {"2.78B, pipeline 4, 1f1b, 16 × 2",
+       "gpt-2.8b",
+       4,
+       2048,
+       32,
+       2,
+       {"parallel.pipeline=4", "parallel.schedule=1f1b"},
+       594.4,
+       "overlap.md, measured"},
+      {"GPT-2 124M, data 4, 4 × 4 each", "gpt2-124m", 4, 1024, 64, 4, {}, 35.5, "planner.md"},
+      {"GPT-2 124M, data 4, 16 each", "gpt2-124m", 4, 1024, 64, 16, {"parallel.zero=2"}, 29.4, "planner.md"},
+      {"GPT-2 124M, pipeline 4, 1f1b, 16 × 4",
+       "gpt2-124m",
+       4,
+       1024,
+       64,
+       4,
+       {"parallel.pipeline=4", "parallel.schedule=1f1b"},
+       44.2,
+       "planner.md"},
+      {"GPT-2 1558M, data 4, 4 × 4 each", "gpt2-1558m", 4, 1024, 64, 4, {}, 356.9, "planner.md"},
+      {"GPT-2 1558M, data 4, 2 × 8 each", "gpt2-1558m", 4, 1024, 64, 8, {"parallel.zero=1"}, 328.7, "planner.md"},
+      {"GPT-2 1558M, pipeline 4, zb-h1, 32 × 2",
+       "gpt2-1558m",
+       4,
+       1024,
+       64,
+       2,
+       {"parallel.pipeline=4", "parallel.schedule=zb-h1"},
+       399.0,
+       "planner.md"},
+      {"GPT-2 1558M, pipeline 2 × data 2, 1f1b, 8 × 4",
+       "gpt2-1558m",
+       4,
+       1024,
+       64,
+       4,
+       {"parallel.pipeline=2", "parallel.schedule=1f1b", "parallel.zero=1"},
+       379.7,
+       "planner.md"},
+  };
+  return steps;
+}
+
+Evaluation predicted(const MeasuredStep& step, const std::string& device) {
+  const Config config = parse_config("model: {preset: " + step.preset +
+                                         "}\ndata: {tokenizer: random, sequence_length: " + std::to_string(step.sequence) +
+                                         "}\ntrain: {steps: 1, global_batch: " + std::to_string(step.global_batch) +
+                                         ", micro_batch: " + std::to_string(step.micro_batch) + "}\n",
+                                     step.keys);
+  topology::Fabric fabric(topology::assume_topology(DeviceKind::cuda, device, step.ranks).graph);
+  const Site site{.machine = {.profile = topology::nominal_profile(device), .calibration = {}},
+                  .fabric = &fabric,
+                  .kind = DeviceKind::cuda};
+  Placer placer(fabric);
+  return evaluate_shortened(config, config.model.vocab, step.ranks, site, placer);
+}
+
+TEST(MeasuredSteps, ArePredictedWithinATenth) {
+  for (const MeasuredStep& step : measured_steps()) {
+    const double ms = 1e3 * predicted(step, "h200").step_seconds;
+    std::cout << step.job << ": " << ms << " ms predicted, " << step.ms << " measured\n";
+    EXPECT_NEAR(ms / step.ms, 1, 0.1) << step.job << " (" << step.source << ")";
+  }
+}
+
+// Of H100 one figure is known (overlap.md, measured): what a rank computes where nothing runs beside it.
+TEST(MeasuredSteps, ComputeOnH100IsPredictedWithinATenth) {
+  const MeasuredStep step{"2.78B, tensor 2, 8 × 1",
+                          "gpt-2.8b",
+                          2,
+                          2048,
+                          8,
+                          1,
+                          {"parallel.tensor=2", "comm.exchanges=links", "comm.overlap=false"},
+                          284,
+                          "overlap.md"};
+  const double ms = predicted(step, "h100").ledger.compute_ms;
+  std::cout << "computes for " << ms << " ms predicted, " << step.ms << " measured\n";
+  EXPECT_NEAR(ms / step.ms, 1, 0.1);
+}
+
+// What a plan claims of them, and of what it has not measured.
+TEST(MeasuredSteps, OfOtherDevicesAPredictionIsAnInterval) {
+  for (const std::string& name : topology::nominal_profile_names()) {
+    const topology::DeviceProfile profile = topology::nominal_profile(name);
+    const topology::StepInterval &half = step_interval(profile, DType::bf16), &single = step_interval(profile, DType::f32);
+    const bool is_hopper = name == "H100" || name == "H200";
+    EXPECT_EQ(half.best == 0.9 && half.worst == 1.1, is_hopper) << name;
+    for (const topology::StepInterval* interval : {&half, &single}) {
+      EXPECT_LT(interval->best, 1) << name;
+      EXPECT_GT(interval->worst, 1) << name;
+      EXPECT_FALSE(interval->basis.empty()) << name;
+    }
+    EXPECT_GT(single.worst, 1.1) << name << ": no step in fp32 was measured";
+  }
+  EXPECT_GT(step_interval(topology::nominal_profile("NVIDIA H100 PCIe"), DType::bf16).worst, 1.1) << "half the power";
+  const Machine measured{.profile = topology::nominal_profile("a100"), .calibration = Calibration()};
+  EXPECT_EQ(measured.interval(DType::bf16), std::nullopt);
+}
+
+}  // namespace
+}  // namespace plait::plan
