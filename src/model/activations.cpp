@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "ops/quantize.h"
 
 namespace plait::model {
 namespace {
@@ -67,7 +68,7 @@ std::vector<NamedView> name_all(const Members& members, const Struct& views) {
   return list;
 }
 
-const TensorSpec scales{"scales", {2, 2}, DType::f32, Keep::saved, Split::none, TensorRole::workspace};
+const TensorSpec scales{"scales", {2, ops::scale_floats}, DType::f32, Keep::saved, Split::none, TensorRole::workspace};
 
 DType statistics_type(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
 

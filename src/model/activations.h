@@ -70,7 +70,8 @@ struct SegmentActivations {
   // mlp
   View up;   // before the activation function, [rows, up_dim]
   View act;  // after it, [rows, ffn]
-  // attention and mlp with FP8: the scales (ops::find_scale) of what the first and the last product read, f32 [2, 2]
+  // attention and mlp with FP8: the scales (ops::find_scale) of what the first and the last product read,
+  // f32 [2, ops::scale_floats]
   View scales;
   // head
   View logits;  // [rows, padded_vocab]; their gradient after a training step's loss

@@ -21,7 +21,7 @@ View output_bias(const SegmentParameters& w, SegmentKind kind) {
 
 // Of SegmentActivations::scales and SegmentGradients::scales: what the first product of a pass reads, and what the last does.
 constexpr int first_product = 0, last_product = 1;
-View scale_of(View scales, int product) { return scales ? scales.rows(product, 1).reshaped({2}) : View(); }
+View scale_of(View scales, int product) { return scales ? scales.rows(product, 1).reshaped({ops::scale_floats}) : View(); }
 
 // Quantizes operands of one product into the workspace.
 class Operands {

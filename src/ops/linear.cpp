@@ -12,7 +12,7 @@ void check_quantized(const ArgumentCheck& check, const char* name, const View& t
   const Shape& shape = tensor.shape;
   const bool turned = form == &Quantized::transposed;
   check.tensor(name, quantized.*form, DType::e4m3, turned ? Shape{shape[1], shape[0]} : shape);
-  check.tensor(name, quantized.scale, DType::f32, {2});
+  check.tensor(name, quantized.scale, DType::f32, {scale_floats});
   const auto fits = [&](std::int64_t dim) { return !check.on_cuda() || dim % fp8_multiple == 0; };
   check.that(fits(shape[0]) && fits(shape[1]), name, "of dims that are multiples of 16", describe(tensor));
 }

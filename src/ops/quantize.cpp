@@ -36,7 +36,7 @@ float fp8_scale(double largest) {
 void find_scale(StreamRef stream, View x, View scale) {
   const ArgumentCheck check("find_scale", stream);
   check_operand(check, x);
-  check.tensor("scale", scale, DType::f32, {2});
+  check.tensor("scale", scale, DType::f32, {scale_floats});
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::find_scale(stream, x, scale);
   }
@@ -48,7 +48,7 @@ void quantize(StreamRef stream, View x, const Quantized& out) {
   check_operand(check, x);
   check.optional_tensor("out.values", out.values, DType::e4m3, x.shape);
   check.optional_tensor("out.transposed", out.transposed, DType::e4m3, {x.shape[1], x.shape[0]});
-  check.tensor("out.scale", out.scale, DType::f32, {2});
+  check.tensor("out.scale", out.scale, DType::f32, {scale_floats});
   if constexpr (PLAIT_HAS_CUDA) {
     if (check.on_cuda()) return cuda::quantize(stream, x, out);
   }

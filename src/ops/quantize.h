@@ -8,22 +8,27 @@
 // scales.
 #pragma once
 
+#include <cstdint>
+
 #include "core/stream.h"
 #include "core/view.h"
 
 namespace plait::ops {
+
+// Of one tensor's scale: 16 bytes, as cuBLASLt refuses scales that are aligned to less.
+inline constexpr std::int64_t scale_floats = 4;
 
 // Of x[rows, columns]. Matrix units of GPUs take both operands with the index that is summed over last, so a tensor that is
 // summed over its rows is needed transposed. Either form may be left out (empty).
 struct Quantized {
   View values;      // e4m3 [rows, columns]
   View transposed;  // e4m3 [columns, rows]
-  View scale;       // f32 [2], of find_scale()
+  View scale;       // f32 [scale_floats], of find_scale()
   explicit operator bool() const { return static_cast<bool>(scale); }
 };
 
-// scale[0] = the scale of x, scale[1] = the largest |x|. x: f32, bf16 or f64 on the host; bf16 on CUDA, where rows and columns
-// are multiples of fp8_multiple.
+// scale[0] = the scale of x, scale[1] = the largest |x|, the rest 0. x: f32, bf16 or f64 on the host; bf16 on CUDA, where rows
+// and columns are multiples of fp8_multiple.
 void find_scale(StreamRef stream, View x, View scale);
 
 // Writes the forms that are given, with the scale that is there.

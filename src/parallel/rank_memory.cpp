@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "ops/op_context.h"
+#include "ops/quantize.h"
 #include "parallel/program_waits.h"
 #include "parallel/quantized_weights.h"
 
@@ -171,7 +172,7 @@ class MemoryItems {
     if (plan_.sizes.fp8) {
       const QuantizedWeights quantized = parallel::quantized_weights(plan_.parameters, flat);
       add(StateTensor::quantized_weights, "quantized_weights", "weights", quantized.bytes);
-      add(weight_scales, "weight_scales", "weights", DType::f32, {std::ssize(quantized.list), 2});
+      add(weight_scales, "weight_scales", "weights", DType::f32, {std::ssize(quantized.list), ops::scale_floats});
     }
     add(exp_avg, "exp_avg", "optimizer", plan_.master_type, state);
     add(exp_avg_sq, "exp_avg_sq", "optimizer", plan_.master_type, state);

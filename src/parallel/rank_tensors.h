@@ -24,7 +24,7 @@ enum class StateTensor {
   arrival,
   optimizer_state,
   quantized_weights,  // FP8 operands: parallel/quantized_weights.h
-  weight_scales,      // [weights, 2]: ops::Quantized::scale of each
+  weight_scales,      // [weights, ops::scale_floats]: ops::Quantized::scale of each
   rope_table,
   op_workspace,
   operand_workspace,  // model::operand_workspace_bytes()

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "ops/quantize.h"
 
 namespace plait::plan {
 namespace {
@@ -32,7 +33,7 @@ CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::Inst
     const std::size_t statistics = 3 * (sizes.compute == DType::f64 ? sizeof(double) : sizeof(float));
     return {.gathers = 1, .bytes = sizes.split.size * rows * static_cast<double>(statistics)};
   }
-  if (parallel::is_scale_exchange(kind)) return {.all_reduces = 1, .bytes = 4 * sizeof(float)};
+  if (parallel::is_scale_exchange(kind)) return {.all_reduces = 1, .bytes = 2 * ops::scale_floats * sizeof(float)};
   CollectiveCounts counts{.bytes =
                               rows * static_cast<double>(sizes.shape.hidden) * static_cast<double>(size_of(sizes.compute))};
   if (exchange.gather) counts.gathers = 1;

@@ -77,7 +77,7 @@ void RankBuffers::bind_state() {
       const Shape& shape = plan_.parameters[at.parameter].shape;
       quantized[at.parameter] = {.values = View(memory + at.values, DType::e4m3, shape),
                                  .transposed = View(memory + at.transposed, DType::e4m3, {shape[1], shape[0]}),
-                                 .scale = weight_scales_.rows(at.scale, 1).reshaped({2})};
+                                 .scale = weight_scales_.rows(at.scale, 1).reshaped({ops::scale_floats})};
       bucket_quantized_[flat.bucket_of(at.parameter)].push_back({weight_views[at.parameter], quantized[at.parameter]});
     }
   }
@@ -160,7 +160,9 @@ void RankBuffers::bind_buffers() {
 View RankBuffers::weight_scales(int bucket) const {
   const std::vector<QuantizedWeight>& of = quantized_weights(bucket);
   require(!of.empty(), "RankBuffers: the bucket has no quantized weights");
-  return {of.front().quantized.scale.data, DType::f32, {std::ssize(of), 2}};  // one behind the other, as a bucket's are
+  return {of.front().quantized.scale.data,
+          DType::f32,
+          {std::ssize(of), ops::scale_floats}};  // one behind the other, as a bucket's are
 }
 
 model::SegmentActivations RankBuffers::forward_activations(const parallel::Instruction& i) const {

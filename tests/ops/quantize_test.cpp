@@ -42,7 +42,7 @@ struct QuantizeShape {
 };
 
 Quantized quantized_on(OpDevice& device, View x, bool values = true, bool transposed = true) {
-  Quantized out{.values = {}, .transposed = {}, .scale = device.poisoned({2}, DType::f32)};
+  Quantized out{.values = {}, .transposed = {}, .scale = device.poisoned({scale_floats}, DType::f32)};
   if (values) out.values = device.poisoned(x.shape, DType::e4m3);
   if (transposed) out.transposed = device.poisoned({x.shape[1], x.shape[0]}, DType::e4m3);
   find_scale(device.stream(), x, out.scale);
@@ -62,7 +62,8 @@ TEST_P(QuantizeTest, RoundsEveryElementInBothForms) {
   const auto scale = static_cast<double>(fp8_scale(largest));
   for (const auto& [values, transposed] : {std::pair(true, true), {true, false}, {false, true}}) {
     const Quantized out = quantized_on(device, x, values, transposed);
-    EXPECT_EQ(device.get(out.scale).values, (std::vector<double>{scale, static_cast<double>(static_cast<float>(largest))}));
+    EXPECT_EQ(device.get(out.scale).values,
+              (std::vector<double>{scale, static_cast<double>(static_cast<float>(largest)), 0, 0}));
     Tensor expected{x.shape, {}}, turned{{x.shape[1], x.shape[0]}, std::vector<double>(in.values.size())};
     for (const double value : in.values)
       expected.values.push_back(static_cast<double>(static_cast<float>(Float8(value / scale))));
@@ -89,7 +90,7 @@ TEST_P(QuantizeTest, WhatIsNotFiniteStaysSo) {
     const View x = device.put(in, precision().compute);
     const Quantized x8 = quantized_on(device, x),
                     w8 = quantized_on(device, device.put(random_tensor({16, 32}, "w"), precision().compute));
-    EXPECT_EQ(device.get(x8.scale).values, (std::vector<double>{infinity, infinity}));
+    EXPECT_EQ(device.get(x8.scale).values, (std::vector<double>{infinity, infinity, 0, 0}));
     LinearForward args;
     args.x = x, args.w = device.put(random_tensor({16, 32}, "w"), precision().compute);
     args.y = device.poisoned({32, 16}, precision().compute);

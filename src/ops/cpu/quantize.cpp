@@ -44,6 +44,7 @@ void find_scale(StreamRef stream, View x, View scale) {
     with_type(x.dtype, [&]<typename T>(std::type_identity<T>) {
       const double largest = largest_magnitude(x.as<T>(), x.elements());
       float* const found = scale.as<float>();
+      std::fill_n(found, scale_floats, 0.0f);
       found[0] = fp8_scale(largest);
       found[1] = std::isnan(largest) ? std::numeric_limits<float>::infinity() : static_cast<float>(largest);
     });

@@ -91,7 +91,7 @@ static_assert(threads == tile * tile / 16, "each thread writes 16 bytes of the t
 }  // namespace
 
 void find_scale(StreamRef stream, View x, View scale) {
-  require(aligned_16({x.data}), "find_scale: tensors are aligned to 16 bytes");
+  require(aligned_16({x.data, scale.data}), "find_scale: tensors are aligned to 16 bytes");
   auto* const out = device_pointer<float>(scale);
   const std::int64_t chunks = x.elements() / chunk;
   check(cudaMemsetAsync(out, 0, scale.bytes(), native(stream)));
