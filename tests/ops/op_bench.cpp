@@ -75,6 +75,7 @@ class Bench {
   }
   View bf16(Shape shape) { return tensor(DType::bf16, shape); }
   View f32(Shape shape) { return tensor(DType::f32, shape); }
+  View e4m3(Shape shape) { return tensor(DType::e4m3, shape); }
   View indices(std::int64_t count, std::int64_t bound) {
     std::vector<std::int32_t> values(static_cast<std::size_t>(count));
     const Random random(2, "indices");
@@ -269,6 +270,26 @@ void time_model(Bench& bench, const Model& m) {
     }
     return [&bench, args] { norm_backward(bench.stream(), bench.context(), args); };
   });
+
+  // Of what the last product of an MLP reads, with FP8 operands.
+  const double operand = static_cast<double>(rows * m.ffn);
+  bench.time("scale of an FP8 operand", m.layers, 2 * operand, 0, [&] {
+    const View x = bench.bf16({rows, m.ffn}), scale = bench.f32({scale_floats});
+    return [&bench, x, scale] { find_scale(bench.stream(), x, scale); };
+  });
+  for (const bool values : {true, false}) {
+    for (const bool transposed : {false, true}) {
+      if (!values && !transposed) continue;
+      const std::string form = values && transposed ? "in both forms" : values ? "as it lies" : "transposed";
+      bench.time("FP8 operand " + form, m.layers, (2 + (values ? 1 : 0) + (transposed ? 1 : 0)) * operand, 0, [&] {
+        const View x = bench.bf16({rows, m.ffn});
+        Quantized out{.values = {}, .transposed = {}, .scale = bench.f32({scale_floats})};
+        if (values) out.values = bench.e4m3({rows, m.ffn});
+        if (transposed) out.transposed = bench.e4m3({m.ffn, rows});
+        return [&bench, x, out] { quantize(bench.stream(), x, out); };
+      });
+    }
+  }
 
   const AttentionShape shape{m.batch, m.sequence, m.heads, m.kv_heads, m.head_dim};
   if (!m.gpt) {
