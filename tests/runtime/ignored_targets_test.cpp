@@ -133,7 +133,7 @@ void expect_the_serial_runs(const MaskedCase& c, DeviceKind kind, const std::str
   const JobResult serial = run_job(one, 1, kind, some_count);
   const bool bf16 = compute == "bf16";
   expect_close(run_job(many, c.ranks, kind, some_count), serial, bf16 ? 4e-3f : 1e-5f, bf16 ? 3e-2f : 1e-4f,
-               bf16 ? 6e-3 : 2e-5);
+               bf16 ? 6e-3 : same_parameters);
   for (std::size_t step = 0; step < serial.loss_tokens.size(); ++step)
     EXPECT_EQ(serial.loss_tokens[step], counted_by(some_count, one, static_cast<std::int64_t>(step)));
 }

@@ -71,7 +71,8 @@ class Layouts : public testing::TestWithParam<LayoutCase> {};
 
 TEST_P(Layouts, GiveTheSerialRunsLossesAndParameters) {
   const LayoutCase& c = GetParam();
-  expect_close(run_job(config_of(c), c.ranks(), DeviceKind::host), serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
+  expect_close(run_job(config_of(c), c.ranks(), DeviceKind::host), serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f,
+               same_parameters);
 }
 
 // In any order of segments, and whatever hides behind what.
@@ -105,7 +106,7 @@ TEST(BraidedLayouts, HalvesGiveTheSerialRunsLossesAndOverlapChangesNoBitOfThem) 
     config.comm.braid = Braid::halves;
     config.train.micro_batch = c.pipeline == 1 ? 8 : 2;
     const JobResult halves = run_job(config, c.ranks(), DeviceKind::host);
-    expect_close(halves, serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
+    expect_close(halves, serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f, same_parameters);
     config.comm.overlap = false;
     expect_same_bits(halves, run_job(config, c.ranks(), DeviceKind::host));
   }
@@ -118,7 +119,7 @@ TEST(BraidedLayouts, PairsOfAScheduleFileGiveTheSerialRunsLosses) {
   config.parallel.schedule = ScheduleKind::file;
   config.parallel.schedule_file = real_schedule("ScheduleDualPipeV-pp2-m8");
   const JobResult braided = run_job(config, c.ranks(), DeviceKind::host);
-  expect_close(braided, serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f, 2e-5);
+  expect_close(braided, serial(c, DeviceKind::host, "auto"), 1e-5f, 1e-4f, same_parameters);
   config.comm.braid = Braid::none;
   expect_same_bits(braided, run_job(config, c.ranks(), DeviceKind::host));
   config.comm.braid = Braid::passes, config.comm.overlap = false;
@@ -172,7 +173,8 @@ TEST_P(GpuLayouts, GiveTheSerialRunsLossesAndParameters) {
   Config config = config_of(c);
   config.precision.deterministic = true;
   config.precision.compute = "fp32";
-  expect_close(run_job(config, c.ranks(), DeviceKind::cuda), serial(c, DeviceKind::cuda, "fp32"), 1e-5f, 1e-4f, 2e-5);
+  expect_close(run_job(config, c.ranks(), DeviceKind::cuda), serial(c, DeviceKind::cuda, "fp32"), 1e-5f, 1e-4f,
+               same_parameters);
   // bf16 keeps 8 bits of every partial sum that ranks add up. Adam moves a parameter by up to the learning rate, 1e-3, per
   // update whatever the size of its gradient, so only the sum of all updates bounds a difference.
   config.precision.compute = "bf16";

@@ -227,6 +227,10 @@ inline double largest_difference(const JobResult& a, const JobResult& b) {
   return largest;
 }
 
+// In fp32, after a few updates of at most 1e-3 each: AdamW divides by gradients, so of small ones it shows how a product of
+// other shape was rounded. 2.3e-5 is what the BLAS kernels for AVX2 have been seen to give.
+inline constexpr double same_parameters = 5e-5;
+
 // Losses and norms to a share, parameters to a distance.
 inline void expect_close(const JobResult& many, const JobResult& one, float loss, float norm, double parameter) {
   ASSERT_EQ(many.losses.size(), one.losses.size());

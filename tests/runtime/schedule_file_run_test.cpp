@@ -45,7 +45,7 @@ void expect_the_serial_result(const std::shared_ptr<const ScheduleFile>& file, c
   config.parallel.zero = job.zero, config.parallel.recompute = job.recompute;
   config.parallel.schedule = ScheduleKind::file, config.parallel.schedule_file = file;
   const int ranks = static_cast<int>(config.parallel.pipeline) * job.data * job.tensor;
-  expect_close(run_job(config, ranks, DeviceKind::host), serial(job, file->micro_batches), 1e-5f, 1e-4f, 2e-5);
+  expect_close(run_job(config, ranks, DeviceKind::host), serial(job, file->micro_batches), 1e-5f, 1e-4f, same_parameters);
 }
 
 class RealScheduleRun : public testing::TestWithParam<std::string> {};
