@@ -160,9 +160,8 @@ void RankBuffers::bind_buffers() {
 View RankBuffers::weight_scales(int bucket) const {
   const std::vector<QuantizedWeight>& of = quantized_weights(bucket);
   require(!of.empty(), "RankBuffers: the bucket has no quantized weights");
-  return {of.front().quantized.scale.data,
-          DType::f32,
-          {std::ssize(of), ops::scale_floats}};  // one behind the other, as a bucket's are
+  // One behind the other, as a bucket's are.
+  return {of.front().quantized.scale.data, DType::f32, {std::ssize(of), ops::scale_floats}};
 }
 
 model::SegmentActivations RankBuffers::forward_activations(const parallel::Instruction& i) const {
