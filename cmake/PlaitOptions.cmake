@@ -35,5 +35,9 @@ if(PLAIT_SANITIZE)
   target_compile_options(plait_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PLAIT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
     -Wno-maybe-uninitialized>)
+  if(PLAIT_SANITIZE MATCHES "undefined")
+    # A check at every pointer that is followed is half the time to compile, and AddressSanitizer sees null pointers as it is.
+    target_compile_options(plait_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,alignment>)
+  endif()
   target_link_options(plait_options INTERFACE -fsanitize=${PLAIT_SANITIZE})
 endif()
