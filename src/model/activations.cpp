@@ -31,6 +31,8 @@ constexpr std::array activation_members = {
     Member<SegmentActivations>{"up", &SegmentActivations::up},
     Member<SegmentActivations>{"act", &SegmentActivations::act},
     Member<SegmentActivations>{"scales", &SegmentActivations::scales},
+    Member<SegmentActivations>{"first_operand", &SegmentActivations::first_operand},
+    Member<SegmentActivations>{"last_operand", &SegmentActivations::last_operand},
     Member<SegmentActivations>{"logits", &SegmentActivations::logits},
     Member<SegmentActivations>{"losses", &SegmentActivations::losses},
     Member<SegmentActivations>{"output", &SegmentActivations::output},
@@ -45,6 +47,8 @@ constexpr std::array gradient_members = {
     Member<SegmentGradients>{"key_gain", &SegmentGradients::key_gain},
     Member<SegmentGradients>{"attention", &SegmentGradients::attention},
     Member<SegmentGradients>{"scales", &SegmentGradients::scales},
+    Member<SegmentGradients>{"first_operand", &SegmentGradients::first_operand},
+    Member<SegmentGradients>{"last_operand", &SegmentGradients::last_operand},
 };
 
 template <typename Struct, typename Members>
@@ -68,7 +72,16 @@ std::vector<NamedView> name_all(const Members& members, const Struct& views) {
   return list;
 }
 
-const TensorSpec scales{"scales", {2, ops::scale_floats}, DType::f32, Keep::saved, Split::none, TensorRole::workspace};
+// Of the FP8 operands of `rows` rows that backward_weight reads.
+void add_operands(std::vector<TensorSpec>& specs, std::int64_t rows, std::int64_t first_columns, Keep first,
+                  std::int64_t last_columns, Keep last) {
+  const auto add = [&](const char* name, Shape shape, DType dtype, Keep keep) {
+    specs.push_back({name, shape, dtype, keep, Split::none, TensorRole::workspace});
+  };
+  add("scales", {2, ops::scale_floats}, DType::f32, Keep::saved);
+  add("first_operand", {first_columns, rows}, DType::e4m3, first);
+  add("last_operand", {last_columns, rows}, DType::e4m3, last);
+}
 
 DType statistics_type(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
 
@@ -96,18 +109,15 @@ std::size_t operand_workspace_bytes(const SegmentSizes& sizes) {
   if (!sizes.fp8) return 0;
   const ModelShape s = sizes.shape.local(sizes.split.size);
   const std::int64_t rows = sizes.micro_batch.rows();
-  std::size_t most = 0;
-  // The weight's gradient takes the product's input and the gradient of its output.
-  for (const auto& [in, out] : {std::pair(s.hidden, s.qkv_dim()), std::pair(s.attention_dim(), s.hidden),
-                                std::pair(s.hidden, s.up_dim()), std::pair(s.ffn, s.hidden)})
-    most = std::max(most, operand_bytes({rows, in}) + operand_bytes({rows, out}));
-  return most;
+  return operand_bytes({rows, std::max({s.hidden, s.qkv_dim(), s.attention_dim(), s.up_dim(), s.ffn})});
 }
 
 std::vector<TensorSpec> norm_specs(const SegmentSizes& sizes, int segment) {
   if (!has_norm(sizes.shape.kind(segment))) return {};
   const DType statistics = statistics_type(sizes.compute);
-  std::vector<TensorSpec> specs = {{"norm_out", {sizes.micro_batch.rows(), sizes.shape.hidden}, sizes.compute}};
+  const bool operand = sizes.fp8 && has_output(sizes.shape.kind(segment)) && sizes.recompute == Recompute::none;
+  std::vector<TensorSpec> specs = {
+      {"norm_out", {sizes.micro_batch.rows(), sizes.shape.hidden}, sizes.compute, operand ? Keep::forward : Keep::saved}};
   if (sizes.shape.norm == ops::NormKind::layer_norm)
     specs.push_back({"norm_mean", {sizes.own_rows()}, statistics, Keep::saved, Split::residual});
   specs.push_back({"norm_rstd", {sizes.own_rows()}, statistics, Keep::saved, Split::residual});
@@ -134,14 +144,17 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
       break;
     case SegmentKind::mlp:
       specs.push_back({"up", {rows, s.up_dim()}, compute, costly, Split::columns});
-      specs.push_back({"act", {rows, s.ffn}, compute, cheap, Split::columns});
+      specs.push_back(
+          {"act", {rows, s.ffn}, compute, sizes.fp8 && cheap == Keep::saved ? Keep::forward : cheap, Split::columns});
       break;
     case SegmentKind::head:
       specs.push_back({"logits", {rows, s.padded_vocab}, compute, Keep::saved, Split::columns});
       specs.push_back({"losses", {rows}, statistics, Keep::saved, Split::none});
       return specs;
   }
-  if (sizes.fp8 && has_norm(s.kind(segment))) specs.push_back(scales);
+  if (sizes.fp8 && s.kind(segment) == SegmentKind::attention)
+    add_operands(specs, rows, s.hidden, cheap, s.attention_dim(), costly);
+  if (sizes.fp8 && s.kind(segment) == SegmentKind::mlp) add_operands(specs, rows, s.hidden, cheap, s.ffn, cheap);
   specs.push_back({"output", sizes.own_residual(), compute, Keep::saved, Split::residual, TensorRole::output});
   return specs;
 }
@@ -166,7 +179,10 @@ std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment) {
     }
     specs.push_back({"attention", {rows, s.attention_dim()}, compute, Keep::scratch, Split::columns});
   }
-  if (sizes.fp8 && has_norm(kind)) specs.push_back(scales);
+  if (sizes.fp8 && has_norm(kind)) {
+    const std::int64_t columns = kind == SegmentKind::mlp ? s.up_dim() : s.qkv_dim();
+    add_operands(specs, rows, s.hidden, Keep::saved, columns, Keep::saved);
+  }
   return specs;
 }
 

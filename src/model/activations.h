@@ -24,8 +24,10 @@ enum class PassPart { whole, first, last };
 
 // Where a tensor lives.
 //   saved     kept from forward to backward-weight of the same micro-batch: one copy per segment and micro-batch in flight
-//   scratch   valid within one instruction only (recomputed when the backward needs it): one copy for all segments
-enum class Keep { saved, scratch };
+//   forward   of no use once the segment's forward is done
+//   scratch   the same, and recomputed when the backward needs it; of a gradient: valid within one instruction only. One copy
+//             for all segments
+enum class Keep { saved, forward, scratch };
 
 // How the tensor-parallel ranks share a tensor.
 enum class Split {
@@ -70,9 +72,10 @@ struct SegmentActivations {
   // mlp
   View up;   // before the activation function, [rows, up_dim]
   View act;  // after it, [rows, ffn]
-  // attention and mlp with FP8: the scales (ops::find_scale) of what the first and the last product read,
-  // f32 [2, ops::scale_floats]
+  // attention and mlp with FP8, of what the first product reads (the norm's output) and the last (attention_out or act): the
+  // scales (ops::find_scale), f32 [2, ops::scale_floats]; the operands that backward_weight reads instead, e4m3 [columns, rows]
   View scales;
+  View first_operand, last_operand;
   // head
   View logits;  // [rows, padded_vocab]; their gradient after a training step's loss
   View losses;  // [rows]
@@ -94,14 +97,16 @@ struct SegmentSizes {
 
 // Of one operand in one form: a multiple of 256.
 std::size_t operand_bytes(const Shape& shape);
-// What products with FP8 operands need beside their tensors, within one instruction: the operands. 0 without them.
+// What products with FP8 operands need beside their tensors, within one instruction: the operand that is not kept. 0 without
+// them.
 std::size_t operand_workspace_bytes(const SegmentSizes& sizes);
 
 // What this rank attends to in an attention segment.
 ops::AttentionShape attention_shape(const SegmentSizes& sizes, int segment);
 
 // The members of NormActivations, none where no norm is in front. Without recomputation they are kept from forward to
-// backward-weight; with it they are computed twice, and each time kept until they have been used.
+// backward-weight; with it they are computed twice, and each time kept until they have been used. Backward-weight reads FP8
+// operands instead of norm_out where these are kept.
 std::vector<TensorSpec> norm_specs(const SegmentSizes& sizes, int segment);
 // The members of SegmentActivations that segment `segment` uses, in execution order, with where they live.
 std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment);
@@ -123,7 +128,9 @@ struct SegmentGradients {
   View up;         // stash, mlp: of SegmentActivations::up, [rows, up_dim]
   View act;        // transient, mlp with SwiGLU only: [rows, ffn]
   View attention;  // transient, attention: of SegmentActivations::attention_out
-  View scales;     // stash, with FP8: those of `output` and of qkv or up, as SegmentActivations::scales
+  // stash, with FP8: as those of SegmentActivations, of `output` (first) and of qkv or up (last)
+  View scales;
+  View first_operand, last_operand;
 };
 // Of segment `segment`: the head has no output, the embedding nothing else.
 std::vector<TensorSpec> gradient_specs(const SegmentSizes& sizes, int segment);

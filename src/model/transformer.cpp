@@ -19,32 +19,6 @@ View output_bias(const SegmentParameters& w, SegmentKind kind) {
   return kind == SegmentKind::mlp ? w.down_bias : View();
 }
 
-// Of SegmentActivations::scales and SegmentGradients::scales: what the first product of a pass reads, and what the last does.
-constexpr int first_product = 0, last_product = 1;
-View scale_of(View scales, int product) { return scales ? scales.rows(product, 1).reshaped({ops::scale_floats}) : View(); }
-
-// Quantizes operands of one product into the workspace.
-class Operands {
- public:
-  Operands(StreamRef stream, View workspace) : stream_(stream), workspace_(workspace) {}
-
-  ops::Quantized quantize(View x, View scale, View ops::Quantized::* form) {
-    const bool turned = form == &ops::Quantized::transposed;
-    auto* const memory = static_cast<std::byte*>(workspace_.data) + used_;
-    used_ += operand_bytes(x.shape);
-    require(used_ <= workspace_.bytes(), "Transformer: the operand workspace is too small");
-    ops::Quantized quantized{.values = {}, .transposed = {}, .scale = scale};
-    quantized.*form = View(memory, DType::e4m3, turned ? Shape{x.shape[1], x.shape[0]} : x.shape);
-    ops::quantize(stream_, x, quantized);
-    return quantized;
-  }
-
- private:
-  StreamRef stream_;
-  View workspace_;
-  std::size_t used_ = 0;
-};
-
 }  // namespace
 
 Transformer::Transformer(const SegmentSizes& sizes, View rope_table, View operand_workspace)
@@ -92,36 +66,56 @@ void Transformer::norm_backward(StreamRef stream, ops::OpContext& context, const
                       .workspace = args.workspace});
 }
 
-void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, View x_scale,
+ops::Quantized Transformer::quantize(StreamRef stream, View x, const Operand& operand) const {
+  require(operand_bytes(x.shape) <= operand_workspace_.bytes(), "Transformer: the operand workspace is too small");
+  const ops::Quantized quantized{
+      .values = View(operand_workspace_.data, DType::e4m3, x.shape), .transposed = operand.transposed, .scale = operand.scale};
+  ops::quantize(stream, x, quantized);
+  return quantized;
+}
+
+template <typename Tensors>
+Transformer::Operand Transformer::first(const Tensors& of) {
+  return of.scales ? Operand{of.scales.rows(0, 1).reshaped({ops::scale_floats}), of.first_operand} : Operand{};
+}
+template <typename Tensors>
+Transformer::Operand Transformer::last(const Tensors& of) {
+  return of.scales ? Operand{of.scales.rows(1, 1).reshaped({ops::scale_floats}), of.last_operand} : Operand{};
+}
+
+void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const Operand& x,
                           const ops::Quantized& w8) const {
   if (sizes_.fp8) {
-    args.x8 = Operands(stream, operand_workspace_).quantize(args.x, x_scale, &ops::Quantized::values);
+    args.x8 = quantize(stream, args.x, x);
     args.w8 = w8;
   }
   ops::linear_forward(stream, context, args);
 }
 
-void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, View dy_scale,
+void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, const Operand& dy,
                           const ops::Quantized& w8) const {
   if (sizes_.fp8) {
-    args.dy8 = Operands(stream, operand_workspace_).quantize(args.dy, dy_scale, &ops::Quantized::values);
+    args.dy8 = quantize(stream, args.dy, dy);
     args.w8 = w8;
   }
   ops::linear_backward_input(stream, context, args);
 }
 
-void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, View dy_scale,
-                          View x_scale) const {
+void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const Operand& dy,
+                          const Operand& x) const {
   if (sizes_.fp8) {
-    Operands operands(stream, operand_workspace_);
-    args.dy8 = operands.quantize(args.dy, dy_scale, &ops::Quantized::transposed);
-    args.x8 = operands.quantize(args.x, x_scale, &ops::Quantized::transposed);
+    args.dy8 = {.values = {}, .transposed = dy.transposed, .scale = dy.scale};
+    args.x8 = {.values = {}, .transposed = x.transposed, .scale = x.scale};
   }
   ops::linear_backward_weight(stream, context, args);
 }
 
-void Transformer::find_scale(StreamRef stream, View operand, View scale) const {
-  if (sizes_.fp8) ops::find_scale(stream, operand, scale);
+void Transformer::keep_operand(StreamRef stream, View x, const Operand& operand) const {
+  if (sizes_.fp8) ops::quantize(stream, x, {.values = {}, .transposed = operand.transposed, .scale = operand.scale});
+}
+
+void Transformer::find_scale(StreamRef stream, View operand, const Operand& of) const {
+  if (sizes_.fp8) ops::find_scale(stream, operand, of.scale);
 }
 
 void Transformer::activation_function(StreamRef stream, View up, View act) const {
@@ -146,7 +140,8 @@ void Transformer::attention_input(StreamRef stream, const ops::AttentionShape& s
 }
 
 void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
-                                    const ops::Quantized& qkv8, View norm_out, View starts, SegmentActivations& a) const {
+                                    const ops::Quantized& qkv8, View norm_out, const Operand& operand, View starts,
+                                    SegmentActivations& a) const {
   const ops::AttentionShape shape = attention_shape(sizes_, segment);
   const ops::LinearForward qkv{.x = norm_out,
                                .w = w.qkv_weight,
@@ -154,14 +149,14 @@ void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, i
                                .residual = {},
                                .y = local_.qk_norm ? a.projected_qkv : a.qkv,
                                .pre_activation = {}};
-  product(stream, context, qkv, scale_of(a.scales, first_product), qkv8);
+  product(stream, context, qkv, operand, qkv8);
   attention_input(stream, shape, w, starts, a);
   ops::attention_forward(stream, context,
                          {.shape = shape, .qkv = a.qkv, .starts = starts, .out = a.attention_out, .lse = a.lse});
 }
 
 void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
-                             View norm_out, SegmentActivations& a) const {
+                             View norm_out, const Operand& operand, SegmentActivations& a) const {
   const bool gelu = local_.mlp == Mlp::gelu;
   const ops::LinearForward up{.x = norm_out,
                               .w = w.up_weight,
@@ -170,7 +165,7 @@ void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const Se
                               .y = gelu ? a.act : a.up,
                               .pre_activation = gelu ? a.up : View(),
                               .epilogue = gelu ? ops::Epilogue::gelu : ops::Epilogue::none};
-  product(stream, context, up, scale_of(a.scales, first_product), up8);
+  product(stream, context, up, operand, up8);
   if (!gelu) activation_function(stream, a.up, a.act);
 }
 
@@ -178,6 +173,11 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
   const SegmentParameters& w = *args.weights;
   SegmentActivations& a = *args.activations;
   const SegmentKind kind = local_.kind(args.segment);
+  Operand first_operand = first(a), last_operand = last(a);
+  // What backward computes again it quantizes again.
+  if (sizes_.recompute != Recompute::none) first_operand.transposed = {};
+  if (sizes_.recompute == Recompute::full || (sizes_.recompute != Recompute::none && kind == SegmentKind::mlp))
+    last_operand.transposed = {};
   const auto back_to_stream = [&](View x, View weight, const ops::Quantized& w8) {
     const ops::LinearForward back{.x = x,
                                   .w = weight,
@@ -185,7 +185,7 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
                                   .residual = args.is_partial ? View() : args.residual,
                                   .y = args.output,
                                   .pre_activation = {}};
-    product(stream, context, back, scale_of(a.scales, last_product), w8);
+    product(stream, context, back, last_operand, w8);
   };
   switch (kind) {
     case SegmentKind::embedding:
@@ -199,17 +199,18 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
       return;
     case SegmentKind::attention:
       if (args.part != PassPart::last) {
-        find_scale(stream, args.norm_out, scale_of(a.scales, first_product));
-        forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, args.batch.starts, a);
-        find_scale(stream, a.attention_out, scale_of(a.scales, last_product));
+        find_scale(stream, args.norm_out, first_operand);
+        forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, first_operand, args.batch.starts,
+                          a);
+        find_scale(stream, a.attention_out, last_operand);
       }
       if (args.part != PassPart::first) back_to_stream(a.attention_out, w.output_weight, args.quantized.output);
       return;
     case SegmentKind::mlp:
       if (args.part != PassPart::last) {
-        find_scale(stream, args.norm_out, scale_of(a.scales, first_product));
-        forward_up(stream, context, w, args.quantized.up, args.norm_out, a);
-        find_scale(stream, a.act, scale_of(a.scales, last_product));
+        find_scale(stream, args.norm_out, first_operand);
+        forward_up(stream, context, w, args.quantized.up, args.norm_out, first_operand, a);
+        find_scale(stream, a.act, last_operand);
       }
       if (args.part != PassPart::first) back_to_stream(a.act, w.down_weight, args.quantized.down);
       return;
@@ -262,18 +263,21 @@ void Transformer::recompute(StreamRef stream, ops::OpContext& context, const Bac
   switch (sizes_.recompute) {
     case Recompute::none: return;
     case Recompute::selective:
+      keep_operand(stream, args.norm_out, first(a));
       if (mlp) {
         activation_function(stream, a.up, a.act);
+        keep_operand(stream, a.act, last(a));
       } else if (local_.qk_norm) {
         attention_input(stream, attention_shape(sizes_, args.segment), w, args.batch.starts, a);
       }
       return;
     case Recompute::full:
       if (mlp) {
-        forward_up(stream, context, w, args.quantized.up, args.norm_out, a);
+        forward_up(stream, context, w, args.quantized.up, args.norm_out, first(a), a);
       } else {
-        forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, args.batch.starts, a);
+        forward_attention(stream, context, args.segment, w, args.quantized.qkv, args.norm_out, first(a), args.batch.starts, a);
       }
+      keep_operand(stream, mlp ? a.act : a.attention_out, last(a));
       return;
   }
 }
@@ -286,14 +290,14 @@ void Transformer::backward_mlp(StreamRef stream, ops::OpContext& context, const 
   if (args.part != PassPart::last) {
     const ops::LinearBackwardInput down{
         .dy = g.output, .w = w.down_weight, .pre_activation = gelu ? a.up : View(), .dx = gelu ? g.up : g.act};
-    find_scale(stream, g.output, scale_of(g.scales, first_product));
-    product(stream, context, down, scale_of(g.scales, first_product), args.quantized.down);
+    find_scale(stream, g.output, first(g));
+    product(stream, context, down, first(g), args.quantized.down);
     if (!gelu) ops::swiglu_backward(stream, a.up, g.act, g.up);
-    find_scale(stream, g.up, scale_of(g.scales, last_product));
+    find_scale(stream, g.up, last(g));
   }
   if (args.part == PassPart::first) return;
   const ops::LinearBackwardInput up{.dy = g.up, .w = w.up_weight, .pre_activation = {}, .dx = args.norm_gradient};
-  product(stream, context, up, scale_of(g.scales, last_product), args.quantized.up);
+  product(stream, context, up, last(g), args.quantized.up);
 }
 
 // From the gradient of what attention wrote to that of what the projection before it wrote.
@@ -329,14 +333,14 @@ void Transformer::backward_attention(StreamRef stream, ops::OpContext& context, 
   const SegmentParameters& w = *args.weights;
   if (args.part != PassPart::last) {
     const ops::LinearBackwardInput output{.dy = g.output, .w = w.output_weight, .pre_activation = {}, .dx = g.attention};
-    find_scale(stream, g.output, scale_of(g.scales, first_product));
-    product(stream, context, output, scale_of(g.scales, first_product), args.quantized.output);
+    find_scale(stream, g.output, first(g));
+    product(stream, context, output, first(g), args.quantized.output);
     backward_scores(stream, context, args);
-    find_scale(stream, g.qkv, scale_of(g.scales, last_product));
+    find_scale(stream, g.qkv, last(g));
   }
   if (args.part == PassPart::first) return;
   const ops::LinearBackwardInput qkv{.dy = g.qkv, .w = w.qkv_weight, .pre_activation = {}, .dx = args.norm_gradient};
-  product(stream, context, qkv, scale_of(g.scales, last_product), args.quantized.qkv);
+  product(stream, context, qkv, last(g), args.quantized.qkv);
 }
 
 void Transformer::backward_input(StreamRef stream, ops::OpContext& context, const Backward& args) const {
@@ -361,12 +365,12 @@ void Transformer::backward_weight(StreamRef stream, ops::OpContext& context, con
   const SegmentGradients& g = *args.gradients;
   // Of the last product of forward, whose output's gradient the first of backward read; and the other way round.
   const auto of_last = [&](View x, View w, View bias) {
-    product(stream, context, {.dy = g.output, .x = x, .dw = w, .dbias = bias, .accumulate = args.accumulate},
-            scale_of(g.scales, first_product), scale_of(a.scales, last_product));
+    product(stream, context, {.dy = g.output, .x = x, .dw = w, .dbias = bias, .accumulate = args.accumulate}, first(g),
+            last(a));
   };
   const auto of_first = [&](View dy, View w, View bias) {
-    product(stream, context, {.dy = dy, .x = args.norm_out, .dw = w, .dbias = bias, .accumulate = args.accumulate},
-            scale_of(g.scales, last_product), scale_of(a.scales, first_product));
+    product(stream, context, {.dy = dy, .x = args.norm_out, .dw = w, .dbias = bias, .accumulate = args.accumulate}, last(g),
+            first(a));
   };
   switch (local_.kind(args.segment)) {
     case SegmentKind::embedding:

@@ -45,7 +45,7 @@ struct LinearBackwardWeight {
   View dy, x;
   View dw, dbias;
   bool accumulate = false;
-  Quantized dy8 = {}, x8 = {};  // both `transposed`
+  Quantized dy8 = {}, x8 = {};  // both `transposed`; then nothing is read of x, and of dy only for dbias
 };
 void linear_backward_weight(StreamRef stream, OpContext& context, const LinearBackwardWeight& args);
 

@@ -30,7 +30,7 @@ class LifetimeTable {
   bool has(const BufferId& buffer) const { return buffers_.contains(buffer); }
   // Ascending and apart; empty: always live. Anything never used would count as always live, so it is refused.
   std::vector<Lifetime> of(const BufferId& buffer) const { return merged(buffer, &Buffer::lifetimes); }
-  // The same of what a segment's forward alone uses of its activations.
+  // The same of what a segment's forward alone uses of its activations, or of its norm's.
   std::vector<Lifetime> of_forward(const BufferId& buffer) const { return merged(buffer, &Buffer::forwards); }
 
  private:
@@ -133,11 +133,13 @@ void LifetimeTable::add(const Program& program, const std::vector<Bucket>& bucke
         Lifetime& last = buffer.lifetimes.back();
         last = {std::min(last.first, used.first), std::max(last.last, used.last)};
       }
-      if (use.buffer.kind != BufferKind::activations || i.kind != InstructionKind::forward) continue;
-      if (new_here) {
+      const bool forward = i.kind == InstructionKind::forward || i.kind == InstructionKind::exchange_forward;
+      const bool kept = use.buffer.kind == BufferKind::activations || use.buffer.kind == BufferKind::norm;
+      if (!kept || !forward) continue;
+      if (new_here || buffer.forwards.empty()) {
         buffer.forwards.push_back(used);
       } else {
-        buffer.forwards.back().last = used.last;
+        buffer.forwards.back().last = std::max(buffer.forwards.back().last, used.last);
       }
     }
   }
@@ -274,7 +276,9 @@ class MemoryItems {
     for (const model::TensorSpec& spec : model::norm_specs(plan_.sizes, segment)) {
       for (int slot = 0; slot < c.activation_slots; ++slot) {
         const BufferId buffer{BufferKind::norm, segment, slot};
-        add(buffer, spec, name_of(segment, "slot", slot, spec.name), "activations", table_.of(buffer));
+        const bool kept = spec.keep == model::Keep::saved;
+        add(buffer, spec, name_of(segment, "slot", slot, spec.name), kept ? "activations" : "scratch",
+            kept ? table_.of(buffer) : table_.of_forward(buffer));
       }
       if (!plan_.recomputes_norm(segment)) continue;
       for (int stash = 0; stash < c.stash_slots; ++stash) {
@@ -292,7 +296,7 @@ class MemoryItems {
       const bool output = spec.role == model::TensorRole::output;
       for (int slot = 0; slot < c.activation_slots; ++slot) {
         const BufferId buffer{output ? BufferKind::output : BufferKind::activations, segment, slot};
-        if (spec.keep == model::Keep::scratch && in_parts) {
+        if (spec.keep == model::Keep::forward || (spec.keep == model::Keep::scratch && in_parts)) {
           add(buffer, spec, name_of(segment, "slot", slot, spec.name), "scratch", table_.of_forward(buffer));
         } else if (spec.keep == model::Keep::scratch) {
           scratch(buffer, spec, spec.name);

@@ -81,8 +81,8 @@ SegmentParts Estimator::parameters(const model::SegmentSizes& sizes) {
 
 SegmentParts Estimator::scratch(const model::SegmentSizes& sizes) {
   return by_kind(sizes.shape, [&](int segment) {
-    return specs_bytes(activation_specs(sizes, segment),
-                       [](const model::TensorSpec& s) { return s.keep == model::Keep::scratch; }) +
+    const auto passing = [](const model::TensorSpec& s) { return s.keep != model::Keep::saved; };
+    return specs_bytes(activation_specs(sizes, segment), passing) + specs_bytes(norm_specs(sizes, segment), passing) +
            specs_bytes(gradient_specs(sizes, segment), [](const model::TensorSpec&) { return true; });
   });
 }

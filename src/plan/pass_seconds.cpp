@@ -65,11 +65,11 @@ PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& size
 }
 
 SegmentParts activation_bytes(const model::SegmentSizes& sizes) {
+  const auto saved = [](const model::TensorSpec& s) { return s.keep == model::Keep::saved; };
   return by_kind(sizes.shape, [&](int segment) {
     const bool keeps_norm = sizes.recompute == model::Recompute::none || !has_output(sizes.shape.kind(segment));
-    return specs_bytes(activation_specs(sizes, segment),
-                       [](const model::TensorSpec& s) { return s.keep == model::Keep::saved; }) +
-           specs_bytes(norm_specs(sizes, segment), [&](const model::TensorSpec&) { return keeps_norm; });
+    return specs_bytes(activation_specs(sizes, segment), saved) +
+           specs_bytes(norm_specs(sizes, segment), [&](const model::TensorSpec& s) { return keeps_norm && saved(s); });
   });
 }
 
