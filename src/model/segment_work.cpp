@@ -1,6 +1,6 @@
 #include "model/segment_work.h"
 
-#include <initializer_list>
+#include <utility>
 
 #include "core/error.h"
 
@@ -37,18 +37,15 @@ struct Sizes {
   // Each of the three tensors of a product once; of a weight's gradient, which is added to in fp32, more.
   double product_bytes(double in, double out) const { return traffic(rows, in + out, 1) + traffic(in, out, 1); }
   double gradient_bytes(double in, double out) const { return traffic(rows, in + out, 1) + in * out * 2 * sizeof(float); }
-  // Operands of these columns, where they are quantized: read, and written in a byte an element; and before that read for the
-  // largest magnitude, where the scale is not known.
-  PassWork scaled_operands(std::initializer_list<double> columns) const {
-    PassWork work;
-    for (const double of : columns) work += {.memory_bytes = traffic(rows, of, 1) + rows * of, .kernels = 1};
-    return fp8 ? work : PassWork{};
+  // An operand of these columns, where it is quantized: read, and written in a byte an element in one form or both; and before
+  // that read for the largest magnitude, where the scale is not known.
+  PassWork scaled_operand(double columns, int forms) const {
+    if (!fp8) return {};
+    return {.memory_bytes = traffic(rows, columns, 1) + forms * rows * columns, .kernels = 1};
   }
-  PassWork operands(std::initializer_list<double> columns) const {
-    PassWork work = scaled_operands(columns);
-    for (const double of : columns) {
-      if (fp8) work += {.memory_bytes = traffic(rows, of, 1), .kernels = kernels_of_a_scale};
-    }
+  PassWork operand(double columns, int forms) const {
+    PassWork work = scaled_operand(columns, forms);
+    if (fp8) work += {.memory_bytes = traffic(rows, columns, 1), .kernels = kernels_of_a_scale};
     return work;
   }
   // Reads and writes of `tensors` tensors of `columns` columns.
@@ -82,8 +79,12 @@ SegmentWork head_work(const Sizes& s) {
 }
 
 // What attention and MLP have alike: a norm, a column-parallel product after it, a row-parallel one back into the residual
-// stream. `in` and `out`: columns that these have on this rank.
-SegmentWork half_work(const Sizes& s, double in, double out) {
+// stream. `in` and `out`: columns that these have on this rank. `forms`: of FP8 operands in forward, of which the transposed
+// one is for the weight part, unless backward computes the operand again.
+struct OperandForms {
+  int first = 2, last = 2;
+};
+SegmentWork half_work(const Sizes& s, double in, double out, OperandForms forms) {
   const double products = s.product(s.hidden, in) + s.product(out, s.hidden);
   SegmentWork work;
   const double bytes = s.product_bytes(s.hidden, in) + s.product_bytes(out, s.hidden);
@@ -92,26 +93,27 @@ SegmentWork half_work(const Sizes& s, double in, double out) {
   work.backward_weight.matrix_bytes = s.gradient_bytes(s.hidden, in) + s.gradient_bytes(out, s.hidden);
   // Sums of the biases' gradients.
   if (s.shape.bias) work.backward_weight += {.memory_bytes = s.traffic(s.rows, s.hidden + in, 1), .kernels = 2};
-  const auto last = [&](double from, double to, double operand) {
-    return PassWork{.matrix_flops = s.product(from, to),
-                    .fp8_flops = s.fp8 ? s.product(from, to) : 0,
-                    .matrix_bytes = s.product_bytes(from, to),
-                    .matrix_products = 1,
-                    .memory_bytes = s.fp8 ? s.traffic(s.rows, operand, 1) + s.rows * operand : 0,
-                    .kernels = s.fp8 ? 1 : 0};
+  const auto last = [&](double from, double to, int of_operand) {
+    PassWork work = s.scaled_operand(from, of_operand);
+    work += PassWork{.matrix_flops = s.product(from, to),
+                     .fp8_flops = s.fp8 ? s.product(from, to) : 0,
+                     .matrix_bytes = s.product_bytes(from, to),
+                     .matrix_products = 1};
+    return work;
   };
-  work.forward_last = last(out, s.hidden, out);
-  work.input_last = last(in, s.hidden, in);
-  work.forward += s.operands({s.hidden, out});
-  work.backward_input += s.operands({in, s.hidden});
-  work.backward_weight += s.scaled_operands({s.hidden, in, s.hidden, out});
+  work.forward_last = last(out, s.hidden, forms.last);
+  work.input_last = last(in, s.hidden, 2);
+  work.forward += s.operand(s.hidden, forms.first);
+  work.forward += s.operand(out, forms.last);
+  work.backward_input += s.operand(s.hidden, 2);
+  work.backward_input += s.operand(in, 2);
   work.residual = {.memory_bytes = s.traffic(s.own_rows, s.hidden, 3), .kernels = 1};
   add_norm(work, s);
   return work;
 }
 
-// Adds to backward_input what brings back the activations: of all of forward `last`, the columns that the last product reads,
-// is not done again; selective recomputation does what is cheap.
+// Adds to backward_input what brings back the activations: of all of forward the product that reads `last` columns is not done
+// again; selective recomputation does what is cheap.
 void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, double last, const PassWork& cheap) {
   PassWork& input = work.backward_input;
   if (recompute == Recompute::selective) {
@@ -120,9 +122,12 @@ void add_recompute(SegmentWork& work, const Sizes& s, Recompute recompute, doubl
     PassWork again = work.forward;
     again.matrix_flops -= s.product(last, s.hidden);
     if (s.fp8) again.fp8_flops -= s.product(last, s.hidden);
-    const PassWork operands = s.operands({s.hidden, last}), needed = s.scaled_operands({s.hidden});
-    again.memory_bytes -= operands.memory_bytes - needed.memory_bytes;
-    again.kernels -= operands.kernels - needed.kernels;
+    // The scales are known; for the weight part both are quantized, the first also for its product.
+    for (const auto& [columns, forms] : {std::pair(s.hidden, 2), std::pair(last, 1)}) {
+      const PassWork operand = s.operand(columns, 1), needed = s.scaled_operand(columns, forms);
+      again.memory_bytes -= operand.memory_bytes - needed.memory_bytes;
+      again.kernels -= operand.kernels - needed.kernels;
+    }
     again.matrix_bytes -= s.product_bytes(last, s.hidden);
     --again.matrix_products;
     input += again;
@@ -135,7 +140,8 @@ SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
   const bool rope = s.shape.position == Position::rope, norms = s.shape.qk_norm;
   // Scores and weighted sum.
   const double scores = 4 * s.rows * s.shape.mean_keys(segment, s.sequence) * attention;
-  SegmentWork work = half_work(s, qkv, attention);
+  const OperandForms forms{.first = recompute == Recompute::none ? 2 : 1, .last = recompute == Recompute::full ? 1 : 2};
+  SegmentWork work = half_work(s, qkv, attention, forms);
   work.forward.attention_flops = scores;
   work.forward.attention_scores = scores / static_cast<double>(4 * s.shape.head_dim);
   // What the attention kernel itself reads and writes goes on behind its arithmetic.
@@ -145,10 +151,10 @@ SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
   work.backward_input.attention_scores = backward_scores * work.forward.attention_scores;
   work.backward_input.memory_bytes += s.traffic(s.rows, qkv, rope ? 2 : 0) + s.traffic(s.rows, attention, 2);
   work.backward_input.kernels += 2 + (rope ? 1 : 0);
-  PassWork cheap;
+  PassWork cheap = s.scaled_operand(s.hidden, 1);
   if (norms) {
     const PassWork norm{.memory_bytes = s.traffic(s.rows, qkv, 2), .kernels = 1};
-    cheap = {.memory_bytes = s.traffic(s.rows, qkv, rope ? 4 : 2), .kernels = rope ? 2 : 1};
+    cheap += {.memory_bytes = s.traffic(s.rows, qkv, rope ? 4 : 2), .kernels = rope ? 2 : 1};
     work.forward += norm;
     work.backward_input += {.memory_bytes = s.traffic(s.rows, normed, 3), .kernels = 2};
     work.backward_weight.kernels += 2;
@@ -159,14 +165,18 @@ SegmentWork attention_work(const Sizes& s, int segment, Recompute recompute) {
 
 SegmentWork mlp_work(const Sizes& s, Recompute recompute) {
   const auto up = static_cast<double>(s.shape.up_dim()), ffn = static_cast<double>(s.shape.ffn);
-  SegmentWork work = half_work(s, up, ffn);
+  const int forms = recompute == Recompute::none ? 2 : 1;
+  SegmentWork work = half_work(s, up, ffn, {.first = forms, .last = forms});
   // GELU and its derivative belong to products, whose ends write or read one tensor more.
   const bool swiglu = s.shape.mlp == Mlp::swiglu;
   work.forward.memory_bytes += s.traffic(s.rows, swiglu ? up + ffn : ffn, 1);
   work.forward.kernels += swiglu ? 1 : 0;
   work.backward_input.memory_bytes += swiglu ? s.traffic(s.rows, up + ffn, 2) : s.traffic(s.rows, ffn, 1);
   work.backward_input.kernels += swiglu ? 1 : 0;
-  add_recompute(work, s, recompute, ffn, {.memory_bytes = s.traffic(s.rows, up + ffn, 1), .kernels = 1});
+  PassWork cheap{.memory_bytes = s.traffic(s.rows, up + ffn, 1), .kernels = 1};
+  cheap += s.scaled_operand(s.hidden, 1);
+  cheap += s.scaled_operand(ffn, 1);
+  add_recompute(work, s, recompute, ffn, cheap);
   return work;
 }
 
