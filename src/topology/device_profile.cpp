@@ -48,7 +48,9 @@ DeviceProfile gpu_profile(const GpuModel& model, std::string_view device) {
           .half_interval = is_measured ? StepInterval{1 - a_tenth, 1 + a_tenth, "rates that measured steps of H200 sustain"}
                                        : interval_by(model.half_share),
           .single_interval = interval_by({}),
-          .fp8_interval = {0.75, 1.35, "a guess: no step with FP8 products was measured"},
+          .fp8_interval = is_measured
+                              ? StepInterval{1 - a_tenth, 1 + a_tenth, "rates that measured steps with FP8 on H200 sustain"}
+                              : StepInterval{0.75, 1.35, "a guess: steps with FP8 products were measured on H200 alone"},
           .matrix_seconds = 7 * micro,
           .kernel_seconds = 3 * micro,
           .message_seconds = 6 * micro,
