@@ -181,7 +181,9 @@ TEST(BenchP2p, AMessageThatNeverComesBesideProductsEndsTheBench) {
   fault.sends = [](std::int64_t number) { return number < 72 + 72 + 22; };
   request.make_link = faulty_links(Transport::nccl, 0, fault);
   request.filter.transports = {"nccl"};
-  EXPECT_THAT(failure(request), AllOf(HasSubstr("by nccl"), HasSubstr("not done after 300 ms")));
+  // The bench waits as long for the loop as the library for each message: which gives up first is a matter of clocks.
+  EXPECT_THAT(failure(request), AnyOf(AllOf(HasSubstr("by nccl"), HasSubstr("not done after 300 ms")),
+                                      AllOf(HasSubstr("/nccl/65536/0-1"), HasSubstr("no answer from rank 0 for 300 ms"))));
 }
 
 TEST(BenchP2p, AWrongMessageBesideProductsEndsTheBench) {
