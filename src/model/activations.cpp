@@ -131,6 +131,8 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
   // Selective recompute drops what one elementwise pass brings back; full recompute keeps the segment's output alone.
   const Keep cheap = sizes.recompute == Recompute::none ? Keep::saved : Keep::scratch;
   const Keep costly = sizes.recompute != Recompute::full ? Keep::saved : Keep::scratch;
+  // What is computed again is quantized for backward_weight then.
+  const auto operand_of = [](Keep tensor) { return tensor == Keep::saved ? Keep::saved : Keep::backward; };
   std::vector<TensorSpec> specs;
   switch (s.kind(segment)) {
     case SegmentKind::embedding: break;
@@ -141,20 +143,19 @@ std::vector<TensorSpec> activation_specs(const SegmentSizes& sizes, int segment)
       specs.push_back({"attention_out", {rows, s.attention_dim()}, compute, costly, Split::columns});
       specs.push_back(
           {"lse", {sizes.micro_batch.batch, s.heads, sizes.micro_batch.sequence}, statistics, costly, Split::columns});
+      if (sizes.fp8) add_operands(specs, rows, s.hidden, operand_of(cheap), s.attention_dim(), operand_of(costly));
       break;
     case SegmentKind::mlp:
       specs.push_back({"up", {rows, s.up_dim()}, compute, costly, Split::columns});
       specs.push_back(
           {"act", {rows, s.ffn}, compute, sizes.fp8 && cheap == Keep::saved ? Keep::forward : cheap, Split::columns});
+      if (sizes.fp8) add_operands(specs, rows, s.hidden, operand_of(cheap), s.ffn, operand_of(cheap));
       break;
     case SegmentKind::head:
       specs.push_back({"logits", {rows, s.padded_vocab}, compute, Keep::saved, Split::columns});
       specs.push_back({"losses", {rows}, statistics, Keep::saved, Split::none});
       return specs;
   }
-  if (sizes.fp8 && s.kind(segment) == SegmentKind::attention)
-    add_operands(specs, rows, s.hidden, cheap, s.attention_dim(), costly);
-  if (sizes.fp8 && s.kind(segment) == SegmentKind::mlp) add_operands(specs, rows, s.hidden, cheap, s.ffn, cheap);
   specs.push_back({"output", sizes.own_residual(), compute, Keep::saved, Split::residual, TensorRole::output});
   return specs;
 }

@@ -25,9 +25,11 @@ enum class PassPart { whole, first, last };
 // Where a tensor lives.
 //   saved     kept from forward to backward-weight of the same micro-batch: one copy per segment and micro-batch in flight
 //   forward   of no use once the segment's forward is done
-//   scratch   the same, and recomputed when the backward needs it; of a gradient: valid within one instruction only. One copy
-//             for all segments
-enum class Keep { saved, forward, scratch };
+//   backward  computed in backward-input and kept until backward-weight
+//   scratch   both: computed in forward for the moment, and again in backward; of a gradient: valid within one instruction
+//   only.
+//             The moment's is one copy for all segments
+enum class Keep { saved, forward, backward, scratch };
 
 // How the tensor-parallel ranks share a tensor.
 enum class Split {

@@ -19,6 +19,21 @@ View output_bias(const SegmentParameters& w, SegmentKind kind) {
   return kind == SegmentKind::mlp ? w.down_bias : View();
 }
 
+// The operand of the first and of the last product of a pass, as SegmentActivations or SegmentGradients have it: the scale, and
+// the transposed form where it is kept. Empty without FP8.
+ops::Quantized operand(const View& scales, int product, const View& transposed) {
+  if (!scales) return {};
+  return {.values = {}, .transposed = transposed, .scale = scales.rows(product, 1).reshaped({ops::scale_floats})};
+}
+template <typename Tensors>
+ops::Quantized first(const Tensors& of) {
+  return operand(of.scales, 0, of.first_operand);
+}
+template <typename Tensors>
+ops::Quantized last(const Tensors& of) {
+  return operand(of.scales, 1, of.last_operand);
+}
+
 }  // namespace
 
 Transformer::Transformer(const SegmentSizes& sizes, View rope_table, View operand_workspace)
@@ -66,24 +81,14 @@ void Transformer::norm_backward(StreamRef stream, ops::OpContext& context, const
                       .workspace = args.workspace});
 }
 
-ops::Quantized Transformer::quantize(StreamRef stream, View x, const Operand& operand) const {
+ops::Quantized Transformer::quantize(StreamRef stream, View x, ops::Quantized operand) const {
   require(operand_bytes(x.shape) <= operand_workspace_.bytes(), "Transformer: the operand workspace is too small");
-  const ops::Quantized quantized{
-      .values = View(operand_workspace_.data, DType::e4m3, x.shape), .transposed = operand.transposed, .scale = operand.scale};
-  ops::quantize(stream, x, quantized);
-  return quantized;
+  operand.values = View(operand_workspace_.data, DType::e4m3, x.shape);
+  ops::quantize(stream, x, operand);
+  return operand;
 }
 
-template <typename Tensors>
-Transformer::Operand Transformer::first(const Tensors& of) {
-  return of.scales ? Operand{of.scales.rows(0, 1).reshaped({ops::scale_floats}), of.first_operand} : Operand{};
-}
-template <typename Tensors>
-Transformer::Operand Transformer::last(const Tensors& of) {
-  return of.scales ? Operand{of.scales.rows(1, 1).reshaped({ops::scale_floats}), of.last_operand} : Operand{};
-}
-
-void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const Operand& x,
+void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const ops::Quantized& x,
                           const ops::Quantized& w8) const {
   if (sizes_.fp8) {
     args.x8 = quantize(stream, args.x, x);
@@ -92,7 +97,7 @@ void Transformer::product(StreamRef stream, ops::OpContext& context, ops::Linear
   ops::linear_forward(stream, context, args);
 }
 
-void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, const Operand& dy,
+void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, const ops::Quantized& dy,
                           const ops::Quantized& w8) const {
   if (sizes_.fp8) {
     args.dy8 = quantize(stream, args.dy, dy);
@@ -101,20 +106,18 @@ void Transformer::product(StreamRef stream, ops::OpContext& context, ops::Linear
   ops::linear_backward_input(stream, context, args);
 }
 
-void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const Operand& dy,
-                          const Operand& x) const {
-  if (sizes_.fp8) {
-    args.dy8 = {.values = {}, .transposed = dy.transposed, .scale = dy.scale};
-    args.x8 = {.values = {}, .transposed = x.transposed, .scale = x.scale};
-  }
+void Transformer::product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const ops::Quantized& dy,
+                          const ops::Quantized& x) const {
+  args.dy8 = dy;
+  args.x8 = x;
   ops::linear_backward_weight(stream, context, args);
 }
 
-void Transformer::keep_operand(StreamRef stream, View x, const Operand& operand) const {
-  if (sizes_.fp8) ops::quantize(stream, x, {.values = {}, .transposed = operand.transposed, .scale = operand.scale});
+void Transformer::keep_operand(StreamRef stream, View x, const ops::Quantized& operand) const {
+  if (sizes_.fp8) ops::quantize(stream, x, operand);
 }
 
-void Transformer::find_scale(StreamRef stream, View operand, const Operand& of) const {
+void Transformer::find_scale(StreamRef stream, View operand, const ops::Quantized& of) const {
   if (sizes_.fp8) ops::find_scale(stream, operand, of.scale);
 }
 
@@ -140,7 +143,7 @@ void Transformer::attention_input(StreamRef stream, const ops::AttentionShape& s
 }
 
 void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
-                                    const ops::Quantized& qkv8, View norm_out, const Operand& operand, View starts,
+                                    const ops::Quantized& qkv8, View norm_out, const ops::Quantized& operand, View starts,
                                     SegmentActivations& a) const {
   const ops::AttentionShape shape = attention_shape(sizes_, segment);
   const ops::LinearForward qkv{.x = norm_out,
@@ -156,7 +159,7 @@ void Transformer::forward_attention(StreamRef stream, ops::OpContext& context, i
 }
 
 void Transformer::forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
-                             View norm_out, const Operand& operand, SegmentActivations& a) const {
+                             View norm_out, const ops::Quantized& operand, SegmentActivations& a) const {
   const bool gelu = local_.mlp == Mlp::gelu;
   const ops::LinearForward up{.x = norm_out,
                               .w = w.up_weight,
@@ -173,11 +176,7 @@ void Transformer::forward(StreamRef stream, ops::OpContext& context, const Forwa
   const SegmentParameters& w = *args.weights;
   SegmentActivations& a = *args.activations;
   const SegmentKind kind = local_.kind(args.segment);
-  Operand first_operand = first(a), last_operand = last(a);
-  // What backward computes again it quantizes again.
-  if (sizes_.recompute != Recompute::none) first_operand.transposed = {};
-  if (sizes_.recompute == Recompute::full || (sizes_.recompute != Recompute::none && kind == SegmentKind::mlp))
-    last_operand.transposed = {};
+  const ops::Quantized first_operand = first(a), last_operand = last(a);
   const auto back_to_stream = [&](View x, View weight, const ops::Quantized& w8) {
     const ops::LinearForward back{.x = x,
                                   .w = weight,

@@ -120,37 +120,28 @@ class Transformer {
 
  private:
   std::int64_t first_token(std::int64_t rows) const { return sizes_.split.rank * rows; }  // of this rank's part of a vocabulary
-  // What a product reads beside the weight, with SegmentSizes::fp8: its scale, which is there already, and where the transposed
-  // form is kept for backward_weight, empty where it is not. Without FP8 both are empty.
-  struct Operand {
-    View scale, transposed;
-  };
-  // Of the first and of the last product of a pass: of SegmentActivations or SegmentGradients.
-  template <typename Tensors>
-  static Operand first(const Tensors& of);
-  template <typename Tensors>
-  static Operand last(const Tensors& of);
-  // Products of attention and MLP: with SegmentSizes::fp8 of quantized operands. `w8`: the weight. Those of forward and
-  // backward_input quantize the other operand, in both forms at once; those of backward_weight find it quantized.
-  void product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const Operand& x,
+  // Products of attention and MLP: with SegmentSizes::fp8 of quantized operands. `w8`: the weight. Of the other operand the
+  // scale is there already, and where it has a transposed form that is kept for backward_weight. Products of forward and
+  // backward_input quantize it, in both forms at once; those of backward_weight find it quantized.
+  void product(StreamRef stream, ops::OpContext& context, ops::LinearForward args, const ops::Quantized& x,
                const ops::Quantized& w8) const;
-  void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, const Operand& dy,
+  void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardInput args, const ops::Quantized& dy,
                const ops::Quantized& w8) const;
-  void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const Operand& dy,
-               const Operand& x) const;
-  ops::Quantized quantize(StreamRef stream, View x, const Operand& operand) const;  // `values` into the workspace
-  void keep_operand(StreamRef stream, View x, const Operand& operand) const;        // the transposed form alone
-  void find_scale(StreamRef stream, View operand, const Operand& of) const;         // nothing without FP8
+  void product(StreamRef stream, ops::OpContext& context, ops::LinearBackwardWeight args, const ops::Quantized& dy,
+               const ops::Quantized& x) const;
+  ops::Quantized quantize(StreamRef stream, View x, ops::Quantized operand) const;   // `values` into the workspace
+  void keep_operand(StreamRef stream, View x, const ops::Quantized& operand) const;  // the transposed form alone
+  void find_scale(StreamRef stream, View operand, const ops::Quantized& of) const;   // nothing without FP8
   void activation_function(StreamRef stream, View up, View act) const;
   // From the projection to what attention reads: norms of query and key heads, rotation.
   void attention_input(StreamRef stream, const ops::AttentionShape& shape, const SegmentParameters& w, View starts,
                        SegmentActivations& a) const;
   // An attention segment up to its last product, and an MLP segment up to that.
   void forward_attention(StreamRef stream, ops::OpContext& context, int segment, const SegmentParameters& w,
-                         const ops::Quantized& qkv8, View norm_out, const Operand& operand, View starts,
+                         const ops::Quantized& qkv8, View norm_out, const ops::Quantized& operand, View starts,
                          SegmentActivations& a) const;
   void forward_up(StreamRef stream, ops::OpContext& context, const SegmentParameters& w, const ops::Quantized& up8,
-                  View norm_out, const Operand& operand, SegmentActivations& a) const;
+                  View norm_out, const ops::Quantized& operand, SegmentActivations& a) const;
   void backward_scores(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_attention(StreamRef stream, ops::OpContext& context, const Backward& args) const;
   void backward_mlp(StreamRef stream, ops::OpContext& context, const Backward& args) const;

@@ -133,9 +133,7 @@ void LifetimeTable::add(const Program& program, const std::vector<Bucket>& bucke
         Lifetime& last = buffer.lifetimes.back();
         last = {std::min(last.first, used.first), std::max(last.last, used.last)};
       }
-      const bool forward = i.kind == InstructionKind::forward || i.kind == InstructionKind::exchange_forward;
-      const bool kept = use.buffer.kind == BufferKind::activations || use.buffer.kind == BufferKind::norm;
-      if (!kept || !forward) continue;
+      if (i.kind != InstructionKind::forward && i.kind != InstructionKind::exchange_forward) continue;
       if (new_here || buffer.forwards.empty()) {
         buffer.forwards.push_back(used);
       } else {
@@ -294,7 +292,7 @@ class MemoryItems {
     const bool in_parts = plan_.train.fp8 && plan_.train.several;  // forward leaves them to another instruction of its own
     for (const model::TensorSpec& spec : model::activation_specs(plan_.sizes, segment)) {
       const bool output = spec.role == model::TensorRole::output;
-      for (int slot = 0; slot < c.activation_slots; ++slot) {
+      for (int slot = 0; slot < c.activation_slots && spec.keep != model::Keep::backward; ++slot) {
         const BufferId buffer{output ? BufferKind::output : BufferKind::activations, segment, slot};
         if (spec.keep == model::Keep::forward || (spec.keep == model::Keep::scratch && in_parts)) {
           add(buffer, spec, name_of(segment, "slot", slot, spec.name), "scratch", table_.of_forward(buffer));
@@ -304,8 +302,9 @@ class MemoryItems {
           add(buffer, spec, name_of(segment, "slot", slot, spec.name), "activations", table_.of(buffer));
         }
       }
-      // Computed in forward for the moment, and again in backward_input, where backward_weight needs it as well.
-      if (spec.keep == model::Keep::scratch && has_backward_input) each_stash(c, segment, spec, spec.name, true);
+      // Computed in backward_input, where backward_weight needs it as well.
+      const bool in_backward = spec.keep == model::Keep::scratch || spec.keep == model::Keep::backward;
+      if (in_backward && has_backward_input) each_stash(c, segment, spec, spec.name, true);
     }
     for (const model::TensorSpec& spec : model::gradient_specs(plan_.sizes, segment)) {
       const std::string name = gradient_name(spec.name);
