@@ -45,13 +45,14 @@ void print(const plan::Calibration& c) {
                       {"tensor"},
                       {"micro-batch"},
                       {"recompute", Align::left},
+                      {"head", Align::left},
                       {"forward ms"},
                       {"backward input"},
                       {"backward weight"}});
   for (const plan::SegmentMeasurement& m : c.segments) {
     const auto ms = [](double seconds) { return fmt::format("{:.4f}", 1e3 * seconds); };
     segments.add({to_string(m.kind), std::to_string(m.tensor), std::to_string(m.micro_batch), to_string(m.recompute),
-                  ms(m.forward), ms(m.backward_input), ms(m.backward_weight)});
+                  m.beside_head ? "on the rank" : "elsewhere", ms(m.forward), ms(m.backward_input), ms(m.backward_weight)});
   }
   fmt::print("{}", segments.text(terminal_width(stdout)));
   if (c.update_seconds_per_element)

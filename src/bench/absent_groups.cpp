@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "comm/absent_communicator.h"
 #include "comm/single_rank_communicator.h"
 #include "core/error.h"
 #include "ops/elementwise.h"
@@ -56,19 +57,15 @@ class AbsentLink final : public comm::p2p::Link {
 
 }  // namespace
 
-AbsentGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& memory) {
-  AbsentGroups absent;
-  runtime::RankGroups& groups = absent.groups;
+runtime::RankGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& memory) {
+  runtime::RankGroups groups;
   const auto group = [&](const parallel::Group& which) -> std::shared_ptr<comm::Communicator> {
     const std::vector<int> members = plan.members(which);
     const int size = static_cast<int>(members.size());
     const auto mine = std::find(members.begin(), members.end(), plan.rank);
     // Of the first and the last stage: a rank of neither is alone.
-    if (size > 1 && mine != members.end()) {
-      absent.communicators.push_back(
-          std::make_shared<comm::AbsentCommunicator>(static_cast<int>(mine - members.begin()), size));
-      return absent.communicators.back();
-    }
+    if (size > 1 && mine != members.end())
+      return std::make_shared<comm::AbsentCommunicator>(static_cast<int>(mine - members.begin()), size);
     return comm::make_single_rank_communicator({.name = "alone", .rank = 0, .size = 1, .device = memory.device()});
   };
   for (const parallel::Group& kind : parallel::groups::all) groups.communicators[kind] = group(kind);
@@ -81,7 +78,7 @@ AbsentGroups absent_groups(const parallel::RankPlan& plan, DeviceMemory& memory)
       ends[stream.peer] = groups.links.back().get();
     }
   }
-  return absent;
+  return groups;
 }
 
 }  // namespace plait::bench

@@ -8,7 +8,6 @@
 #include <mutex>
 #include <optional>
 
-#include "bench/added_time.h"
 #include "bench/calibration_model.h"
 #include "bench/collective_slowdown.h"
 #include "bench/collectives_benchmark.h"
@@ -31,16 +30,6 @@ using Json = nlohmann::ordered_json;
 struct Times {
   std::map<model::SegmentKind, std::map<InstructionKind, double>> passes;
   double update = 0;  // per element of optimizer state
-  std::int64_t blocks = 0;
-
-  MixTimes mix() const {
-    const auto all = [&](model::SegmentKind kind) {
-      double seconds = 0;
-      for (const auto& [pass, s] : passes.at(kind)) seconds += s;
-      return seconds;
-    };
-    return {blocks, all(model::SegmentKind::attention) + all(model::SegmentKind::mlp), all(model::SegmentKind::head)};
-  }
 };
 
 Times time_model(CalibrationModel& model, int rounds) {
@@ -55,7 +44,6 @@ Times time_model(CalibrationModel& model, int rounds) {
       const parallel::Instruction& i = model.plan().train.instructions[n];
       const double s = static_cast<double>(ms[n]) / 1e3;
       if (i.kind == InstructionKind::update || i.kind == InstructionKind::gradient_norm) update += s;
-      // Exchanges with ranks that are absent move nothing: what is left of them is their norm and residual.
       const bool is_pass = i.segment >= 0 && i.segment < model.plan().sizes.shape.segments();
       if (is_pass && i.micro_batch == CalibrationModel::micro_batches - 1) passes[{i.kind, i.segment}] += s;
     }
@@ -65,15 +53,14 @@ Times time_model(CalibrationModel& model, int rounds) {
   Times times;
   for (const auto& [pass, values] : seconds) times.passes[pass.second][pass.first] = median(values);
   times.update = median(updates);
-  times.blocks = model.plan().sizes.shape.layers;
   return times;
 }
 
 // A case on one rank's device.
 struct CaseTimes {
-  Times as_in_model;
+  Times beside_head;
+  std::optional<Times> without_head;
   bool short_of_blocks = false;  // there was no room for as many as in the model
-  std::optional<Times> of_few;   // if that has more
 };
 
 // Nothing if it does not fit.
@@ -81,14 +68,13 @@ std::optional<CaseTimes> measure(const CalibrationRequest& request, std::int64_t
                                  Device device) {
   CaseTimes times;
   {
-    const auto model = CalibrationModel::make(request.config, vocab, c, device, CalibrationModel::Blocks::as_in_model);
+    const auto model = CalibrationModel::make(request.config, vocab, c, device, CalibrationModel::Stage::with_head);
     if (!model) return std::nullopt;
-    times.as_in_model = time_model(*model, request.rounds);
+    times.beside_head = time_model(*model, request.rounds);
     times.short_of_blocks = model->short_of_blocks();
   }
-  if (times.as_in_model.blocks == CalibrationModel::fewest_blocks) return times;
-  const auto few = CalibrationModel::make(request.config, vocab, c, device, CalibrationModel::Blocks::fewest);
-  if (few) times.of_few = time_model(*few, request.rounds);
+  const auto model = CalibrationModel::make(request.config, vocab, c, device, CalibrationModel::Stage::without_head);
+  if (model) times.without_head = time_model(*model, request.rounds);
   return times;
 }
 
@@ -102,30 +88,6 @@ Times slowest_of(const std::vector<const Times*>& ranks) {
     }
   }
   return slowest;
-}
-
-// What each segment adds to a step; `note` is told why, if that cannot be said.
-Times combine(const std::vector<std::optional<CaseTimes>>& ranks, const std::function<void(const std::string&)>& note) {
-  // With fewer, what a block adds would be little more than noise.
-  constexpr std::int64_t blocks_needed = 2 * CalibrationModel::fewest_blocks;
-  std::vector<const Times*> all, few;
-  bool same = true, room = true;
-  for (const std::optional<CaseTimes>& rank : ranks) {
-    all.push_back(&rank->as_in_model);
-    if (rank->of_few) few.push_back(&*rank->of_few);
-    same = same && rank->as_in_model.blocks == ranks.front()->as_in_model.blocks;
-    room = room && !rank->short_of_blocks;
-  }
-  Times times = slowest_of(all);
-  if (!room) note(fmt::format("timed among {} blocks, as there is no room for more", times.blocks));
-  if (!same) note("timed among another number of blocks on each rank; the head's part in their speed is not taken out");
-  if (!same || few.size() < all.size() || times.blocks < blocks_needed) return times;
-  const AddedTime added = added_time(slowest_of(few).mix(), times.mix());
-  for (auto& [segment, passes] : times.passes) {
-    if (segment == model::SegmentKind::embedding) continue;
-    for (auto& [pass, seconds] : passes) seconds *= segment == model::SegmentKind::head ? added.of_head : added.of_block;
-  }
-  return times;
 }
 
 std::vector<CalibrationCase> cases_of(const CalibrationRequest& request, int ranks) {
@@ -197,16 +159,27 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
       note("does not fit and is left out");
       continue;
     }
-    const Times times = combine(told[n], note);
-    for (const auto& [segment, passes] : times.passes) {
-      // Not all segments do everything: the embedding has no input to norm or to take a gradient of.
-      const auto seconds = [&](InstructionKind kind) { return passes.contains(kind) ? passes.at(kind) : 0.0; };
-      calibration.segments.push_back({segment, c.tensor, c.micro_batch, c.recompute, seconds(InstructionKind::forward),
-                                      seconds(InstructionKind::backward_input), seconds(InstructionKind::backward_weight),
-                                      seconds(InstructionKind::exchange_forward), seconds(InstructionKind::exchange_backward),
-                                      seconds(InstructionKind::loss)});
+    const auto take = [&](bool beside_head, const Times& times) {
+      for (const auto& [segment, passes] : times.passes) {
+        // Not all segments do everything: the embedding has no input to norm or to take a gradient of.
+        const auto seconds = [&](InstructionKind kind) { return passes.contains(kind) ? passes.at(kind) : 0.0; };
+        calibration.segments.push_back({segment, c.tensor, c.micro_batch, c.recompute, beside_head,
+                                        seconds(InstructionKind::forward), seconds(InstructionKind::backward_input),
+                                        seconds(InstructionKind::backward_weight), seconds(InstructionKind::exchange_forward),
+                                        seconds(InstructionKind::exchange_backward), seconds(InstructionKind::loss)});
+      }
+      updates.push_back(times.update);
+    };
+    std::vector<const Times*> beside_head, without_head;
+    bool room = true;
+    for (const std::optional<CaseTimes>& rank : told[n]) {
+      beside_head.push_back(&rank->beside_head);
+      if (rank->without_head) without_head.push_back(&*rank->without_head);
+      room = room && !rank->short_of_blocks;
     }
-    updates.push_back(times.update);
+    if (!room) note("timed among fewer blocks than the model's, as there is no room for more");
+    take(true, slowest_of(beside_head));
+    if (without_head.size() == told[n].size()) take(false, slowest_of(without_head));
   }
   if (!updates.empty()) calibration.update_seconds_per_element = *std::min_element(updates.begin(), updates.end());
 }

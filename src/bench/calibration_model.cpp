@@ -11,6 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::int64_t fewest_blocks = 2;  // the second has a block on either side, like most blocks of a model
+constexpr std::int64_t blocks_without_head = 4;
 constexpr double share_tolerance = 0.1;  // of the head in all products
 constexpr int warm_up_steps = 2;
 constexpr std::int64_t steps_of_data = 1'000'000'000;  // more than anybody has time for
@@ -18,9 +20,12 @@ constexpr std::chrono::milliseconds settling{250};     // power limits act withi
 constexpr double most_of_memory = 0.9;
 constexpr float learning_rate = 1e-6f;
 
-Config small_model(const Config& config, std::int64_t vocab, const CalibrationCase& c, std::int64_t blocks) {
+// `blocks`: of the stage that is timed.
+Config small_model(const Config& config, std::int64_t vocab, const CalibrationCase& c, std::int64_t blocks,
+                   CalibrationModel::Stage stage) {
+  const bool with_head = stage == CalibrationModel::Stage::with_head;
   Config small = config;
-  small.model.layers = blocks;
+  small.model.layers = with_head ? blocks : blocks + 1;
   // All blocks alike: where some see all of the sequence and others do not, those that do.
   if (!small.model.window_layers.empty()) {
     if (std::ssize(config.model.window_layers) < config.model.layers) small.model.window = 0;
@@ -35,6 +40,10 @@ Config small_model(const Config& config, std::int64_t vocab, const CalibrationCa
   small.parallel.data = 1, small.parallel.tensor = c.tensor,
   small.parallel.sequence_parallel = config.parallel.sequence_parallel;
   small.parallel.recompute = c.recompute;
+  if (!with_head) {
+    small.parallel.pipeline = 2;
+    small.parallel.stages = {static_cast<double>(blocks), 1};
+  }
   return small;
 }
 
@@ -50,7 +59,7 @@ double flops(const model::SegmentSizes& sizes, int segment) {
 std::int64_t blocks_to_time(const model::SegmentSizes& sizes, std::int64_t all_blocks) {
   const double head = flops(sizes, sizes.shape.segments() - 1), block = flops(sizes, 1) + flops(sizes, 2);
   const auto share = [&](std::int64_t blocks) { return head / (head + static_cast<double>(blocks) * block); };
-  std::int64_t blocks = CalibrationModel::fewest_blocks;
+  std::int64_t blocks = fewest_blocks;
   while (blocks < all_blocks && share(blocks) > share(all_blocks) + share_tolerance) ++blocks;
   return blocks;
 }
@@ -63,22 +72,25 @@ bool fits(const parallel::RankPlan& plan, Device device) {
 }  // namespace
 
 std::unique_ptr<CalibrationModel> CalibrationModel::make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
-                                                         Device device, Blocks wanted) {
-  const parallel::Layout layout = parallel::make_layout(1, 1, c.tensor);
+                                                         Device device, Stage stage) {
+  const bool with_head = stage == Stage::with_head;
+  const parallel::Layout layout = parallel::make_layout(with_head ? 1 : 2, 1, c.tensor);
+  const auto config_of = [&](std::int64_t blocks) { return small_model(config, vocab, c, blocks, stage); };
   const auto plan_of = [&](const Config& small) { return parallel::make_rank_plan(small, vocab, layout, 0, device.kind); };
-  Config small = small_model(config, vocab, c, fewest_blocks);
+  Config small = config_of(fewest_blocks);
   parallel::RankPlan plan = plan_of(small);
   if (!fits(plan, device)) return nullptr;
-  const std::int64_t most = wanted == Blocks::fewest ? fewest_blocks : blocks_to_time(plan.sizes, config.model.layers);
+  const std::int64_t most = with_head ? blocks_to_time(plan.sizes, config.model.layers) : blocks_without_head;
+  std::int64_t timed = fewest_blocks;
   for (std::int64_t blocks = most; blocks > fewest_blocks; blocks /= 2) {
-    const Config larger = small_model(config, vocab, c, blocks);
+    const Config larger = config_of(blocks);
     parallel::RankPlan larger_plan = plan_of(larger);
     if (!fits(larger_plan, device)) continue;
-    small = larger, plan = std::move(larger_plan);
+    small = larger, plan = std::move(larger_plan), timed = blocks;
     break;
   }
   std::unique_ptr<CalibrationModel> model(new CalibrationModel(small, std::move(plan), device));
-  model->short_of_blocks_ = small.model.layers < most;
+  model->short_of_blocks_ = timed < most;
   return model;
 }
 
@@ -86,7 +98,7 @@ CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan,
     : memory_(device),
       host_memory_(device),
       absent_(absent_groups(plan, memory_)),
-      interpreter_(std::move(plan), memory_, absent_.groups, std::make_shared<runtime::RankLife>()) {
+      interpreter_(std::move(plan), memory_, absent_, std::make_shared<runtime::RankLife>()) {
   interpreter_.initialize(small.run.seed);
   interpreter_.synchronize_warm_up();
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(small);
@@ -94,7 +106,6 @@ CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan,
   batches_ = std::make_unique<train::TrainingBatches>(host_memory_, this->plan(), dataset, 1, steps_of_data);
   for (int step = 0; step < warm_up_steps; ++step) enqueue_step();
   synchronize();
-  for (const auto& communicator : absent_.communicators) communicator->set_copying(false);
 }
 
 void CalibrationModel::settle() {

@@ -1,5 +1,5 @@
-// The model that `plait bench calibrate` times on one rank: some of the configuration's transformer blocks, with embedding and
-// head.
+// What `plait bench calibrate` times on one rank: some of the configuration's transformer blocks with embedding and head, or
+// the first stage of a pipeline, which has blocks and embedding alone.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,14 @@ struct CalibrationCase {
 
 class CalibrationModel {
  public:
-  static constexpr std::int64_t fewest_blocks = 2;
   static constexpr int micro_batches = 2;  // of a step, so that the second adds to weight gradients, as most micro-batches do
 
-  // A warmed-up model with random data. A tensor rank computes without the rest of its group (comm/absent_communicator.h).
-  // `fewest`: of two blocks, so that the second has a block on either side, like most blocks of a model. `as_in_model`: of so
-  // many that the head has about the share of the products that it has in the whole model, or as many of these as the device
-  // has room for. Null if it has none for two.
-  enum class Blocks { fewest, as_in_model };
+  // A warmed-up model with random data, without the other ranks of its tensor group and pipeline (bench/absent_groups.h).
+  // `with_head`: of so many blocks that the head has about the share of the products that it has in the whole model, or as many
+  // of these as the device has room for. `without_head`: of a few blocks. Null if there is no room for two.
+  enum class Stage { with_head, without_head };
   static std::unique_ptr<CalibrationModel> make(const Config& config, std::int64_t vocab, const CalibrationCase& c,
-                                                Device device, Blocks blocks);
+                                                Device device, Stage stage);
 
   const parallel::RankPlan& plan() const { return interpreter_.plan(); }
   bool short_of_blocks() const { return short_of_blocks_; }  // there was no room for as many as in the model
@@ -47,7 +45,7 @@ class CalibrationModel {
   CalibrationModel(const Config& small, parallel::RankPlan plan, Device device);
 
   DeviceMemory memory_, host_memory_;
-  AbsentGroups absent_;
+  runtime::RankGroups absent_;
   runtime::Interpreter interpreter_;
   std::unique_ptr<train::TrainingBatches> batches_;
   std::int64_t updates_ = 0;

@@ -37,8 +37,8 @@ class RankSlowdown {
         bytes_(rank.device.is_cuda() ? gpu_bytes : cpu_bytes),
         data_(memory_.allocate(bytes_)),
         stream_(rank.device, StreamPriority::high) {
-    model_ =
-        CalibrationModel::make(request.config, request.vocab, request.measured, rank.device, CalibrationModel::Blocks::fewest);
+    model_ = CalibrationModel::make(request.config, request.vocab, request.measured, rank.device,
+                                    CalibrationModel::Stage::without_head);
     if (!model_)
       throw DeviceError(
           "bench calibrate: the device no longer has room for a model that fitted a moment ago; is another program using it?");

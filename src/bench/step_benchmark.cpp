@@ -231,7 +231,7 @@ Json benchmark_alone(const StepBenchmarkRequest& request) {
   const std::unique_ptr<data::Tokenizer> tokenizer = data::create_tokenizer(config);
   const parallel::RankPlan plan = plan_alone(request, tokenizer->vocab(), kind);
   DeviceMemory memory(device);
-  runtime::Interpreter interpreter(plan, memory, absent_groups(plan, memory).groups, std::make_shared<runtime::RankLife>());
+  runtime::Interpreter interpreter(plan, memory, absent_groups(plan, memory), std::make_shared<runtime::RankLife>());
   auto [measured, json] = measure(request, *tokenizer, device, interpreter, nullptr);
   json["alone"] = request.alone;
   json["ledgers"] = std::vector<parallel::Ledger>{measured.ledger.mean()};

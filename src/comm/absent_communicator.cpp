@@ -30,12 +30,11 @@ void AbsentCommunicator::reduce(StreamRef, View data, int root, Reduction) {
 void AbsentCommunicator::reduce_scatter(StreamRef stream, View data, View part, Reduction) {
   check_reducible(data);
   check_slices(data, part, size_);
-  if (copying_) copy(stream, part.data, slice(data, part.bytes(), rank_), part.bytes());
+  copy(stream, part.data, slice(data, part.bytes(), rank_), part.bytes());
 }
 
 void AbsentCommunicator::all_gather(StreamRef stream, View part, View data) {
   check_slices(data, part, size_);
-  if (!copying_) return;
   for (int index = 0; index < size_; ++index) copy(stream, slice(data, part.bytes(), index), part.data, part.bytes());
 }
 
@@ -43,7 +42,7 @@ void AbsentCommunicator::broadcast(StreamRef, View, int root) { check_root(root,
 
 void AbsentCommunicator::all_to_all(StreamRef stream, View send, View receive) {
   check_all_to_all(send, receive, size_);
-  if (copying_) copy(stream, receive.data, send.data, send.bytes());
+  copy(stream, receive.data, send.data, send.bytes());
 }
 
 void AbsentCommunicator::send(StreamRef, View, int) { throw InternalError("AbsentCommunicator::send: there is no peer"); }

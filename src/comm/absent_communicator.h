@@ -7,14 +7,12 @@
 
 namespace plait::comm {
 
-// Its collectives exchange nothing. While `copying`, this rank's data stand in for everyone's (a gather repeats its part, a
-// reduction keeps it), so that values stay of ordinary size. Otherwise collectives do nothing, take no time, and leave their
-// results as they were.
+// Its collectives exchange nothing: this rank's data stand in for everyone's. A gather repeats its part, a reduction keeps it,
+// so that values stay of ordinary size and about as many bytes move in the device's memory as with peers.
 class AbsentCommunicator final : public Communicator {
  public:
   AbsentCommunicator(int rank, int size);
 
-  void set_copying(bool copying) { copying_ = copying; }  // between steps
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void all_reduce(StreamRef stream, View data, Reduction reduction) override;
@@ -30,7 +28,6 @@ class AbsentCommunicator final : public Communicator {
 
  private:
   const int rank_, size_;
-  bool copying_ = true;
 };
 
 }  // namespace plait::comm

@@ -39,6 +39,11 @@ class CalibrationReader {
     if (it == json_.end() || !it->is_number()) fail("must have a number '" + key + "'");
     return checked(it->get<double>(), key);
   }
+  bool flag(const std::string& key) const {
+    const auto it = json_.find(key);
+    if (it == json_.end() || !it->is_boolean()) fail("must have true or false as '" + key + "'");
+    return it->get<bool>();
+  }
   std::int64_t count(const std::string& key) const {
     const double value = positive(key);
     if (value < 1 || value > 1e9 || value != std::floor(value)) fail("must have a positive whole number '" + key + "'");
@@ -118,6 +123,7 @@ nlohmann::ordered_json to_json(const Calibration& c) {
                                 {"tensor", m.tensor},
                                 {"micro_batch", m.micro_batch},
                                 {"recompute", to_string(m.recompute)},
+                                {"beside_head", m.beside_head},
                                 {"forward_s", m.forward},
                                 {"backward_input_s", m.backward_input},
                                 {"backward_weight_s", m.backward_weight},
@@ -168,7 +174,7 @@ Calibration calibration_from(const nlohmann::json& json, const std::string& sour
     if (!kind) r.fail("must be of kind " + names_listed<model::SegmentKind>());
     const std::optional<Recompute> recompute = named<Recompute>(r.text("recompute"));
     if (!recompute) r.fail("must have 'recompute' " + names_listed<Recompute>());
-    c.segments.push_back({*kind, static_cast<int>(r.count("tensor")), r.count("micro_batch"), *recompute,
+    c.segments.push_back({*kind, static_cast<int>(r.count("tensor")), r.count("micro_batch"), *recompute, r.flag("beside_head"),
                           r.positive("forward_s"), r.positive("backward_input_s"), r.positive("backward_weight_s"),
                           r.positive("norm_forward_s"), r.positive("norm_backward_s"), r.positive("loss_s")});
   });

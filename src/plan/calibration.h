@@ -16,12 +16,17 @@
 
 namespace plait::plan {
 
-// Seconds of one micro-batch in one segment on one rank, without collectives. What a segment does not do takes none.
+// Seconds of one micro-batch in one segment on one rank, without what moves between ranks. What a segment does not do takes
+// none. Where ranks share the segment, it was timed with its exchanges beside compute, and with copies in the device's memory
+// for the parts of peers.
 struct SegmentMeasurement {
   model::SegmentKind kind = model::SegmentKind::attention;
   int tensor = 1;                // ranks that share the segment
   std::int64_t micro_batch = 1;  // sequences
   Recompute recompute = Recompute::none;
+  // On a rank that holds the head. A GPU at its power limit runs everything at the clock that the mix allows, and a head's
+  // large products take most power: blocks are faster where there is none.
+  bool beside_head = true;
   double forward = 0, backward_input = 0, backward_weight = 0;
   double norm_forward = 0, norm_backward = 0;  // in front of it; where ranks share it, with the residual of the one before
   double loss = 0;                             // of the head
@@ -52,8 +57,8 @@ struct CommunicatorMeasurement {
   double bytes = 0;
 };
 
-// Of the file. 1 had whole blocks.
-inline constexpr std::int64_t calibration_version = 2;
+// Of the file. 1 had whole blocks, 2 did not say what was beside the head.
+inline constexpr std::int64_t calibration_version = 3;
 
 struct Calibration {
   std::string device;  // as the device calls itself

@@ -88,7 +88,6 @@ Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes, double
   Work work;
   if (ranks == 1) return work;
   const topology::DeviceProfile& profile = machine_.profile;
-  const bool sums = kind != Collective::all_gather, gathers = kind != Collective::reduce_scatter;
   const double part = bytes / ranks, rounds = push_rounds(kind, ranks), messages = rounds * (ranks - 1);
   work.bytes = ring_share(kind, ranks) * bytes;
   work.compute_slowdown = machine_.calibration ? machine_.calibration->message_slowdown.value_or(0) : 0;
@@ -99,19 +98,17 @@ Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes, double
     if (moving > 0) work.most_gb_per_s = work.bytes / moving / giga;
   }
   work.seconds = rounds * start;
-  work.seconds += push_kernel_seconds(kind, ranks, bytes);
-  if (sums) work.seconds += profile.kernel_seconds;
-  if (gathers) work.seconds += (ranks - 1) * profile.kernel_seconds;
   return work;
 }
 
-double CommunicationCosts::push_kernel_seconds(Collective kind, int ranks, double bytes) const {
-  if (ranks == 1) return 0;
+CommunicationCosts::PushKernels CommunicationCosts::push_kernels(Collective kind, int ranks, double bytes) const {
+  if (ranks == 1) return {};
   const double part = bytes / ranks;
-  double moved = 0;
-  if (kind != Collective::all_gather) moved += (ranks + 1) * part;
-  if (kind != Collective::reduce_scatter) moved += (ranks - 1) * 2 * part;
-  return moved / machine_.profile.memory_bytes_per_s;
+  double moved = 0, launches = 0;
+  if (kind != Collective::all_gather) moved += (ranks + 1) * part, launches += 1;
+  if (kind != Collective::reduce_scatter) moved += (ranks - 1) * 2 * part, launches += ranks - 1;
+  const double device = moved / machine_.profile.memory_bytes_per_s;
+  return {.seconds = device + launches * machine_.profile.kernel_seconds, .device = device};
 }
 
 double CommunicationCosts::seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring, bool by_links) const {
@@ -120,7 +117,7 @@ double CommunicationCosts::seconds(Collective kind, int ranks, double bytes, con
     const Work work = pushes(kind, ranks, bytes, ring.latency_us);
     const double most = work.most_gb_per_s > 0 ? std::min(work.most_gb_per_s, ring.gb_per_s) : ring.gb_per_s;
     if (most <= 0) return std::numeric_limits<double>::infinity();
-    return work.seconds + work.bytes / (most * giga);
+    return work.seconds + push_kernels(kind, ranks, bytes).seconds + work.bytes / (most * giga);
   }
   if (const Curve* curve = curve_of(kind, ranks)) return curve->seconds(bytes);
   if (ring.gb_per_s <= 0) return std::numeric_limits<double>::infinity();

@@ -34,11 +34,15 @@ class CommunicationCosts {
   // A collective over a tensor of `bytes`, for the simulator, which knows the way. `latency_us`: of a round; measured curves
   // have it in them.
   Work collective(Collective kind, int ranks, double bytes, double latency_us = 0) const;
-  // The same where it goes by links (comm/p2p/link_communicator.h): each rank pushes to each other what that one needs.
+  // The same where it goes by links (comm/p2p/link_communicator.h), without its kernels: each rank pushes to each other what
+  // that one needs.
   Work pushes(Collective kind, int ranks, double bytes, double latency_us = 0) const;
-  // Of that, what its kernels take of the device beside their launches: one reads all parts and writes their sum, others take
-  // what was gathered to where it belongs.
-  double push_kernel_seconds(Collective kind, int ranks, double bytes) const;
+  // One reads all parts and writes their sum, others take what was gathered to where it belongs.
+  struct PushKernels {
+    double seconds = 0;  // launches and all
+    double device = 0;   // of that, what they take of the device
+  };
+  PushKernels push_kernels(Collective kind, int ranks, double bytes) const;
   // Of either among ranks that nothing disturbs.
   double seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring, bool by_links = false) const;
 

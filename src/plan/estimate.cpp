@@ -52,11 +52,19 @@ Estimator::Estimator(const Config& config, std::int64_t vocab, DeviceKind kind, 
       machine_(machine),
       cuts_stages_(config.parallel.stages.empty() && !keys_left_to_planner(config).empty()) {}
 
-std::vector<parallel::SegmentRange> Estimator::balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes) {
+std::vector<parallel::SegmentRange> Estimator::balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes,
+                                                               const PassSeconds& beside_head) {
+  const auto of = [](const PassSeconds& p, SegmentKind kind) {
+    const std::size_t n = index_of(kind);
+    return p.forward[n] + p.backward_input[n] + p.backward_weight[n];
+  };
+  const auto block_of = [&](const PassSeconds& p) { return of(p, SegmentKind::attention) + of(p, SegmentKind::mlp); };
   SegmentParts whole{};
-  for (std::size_t kind = 0; kind < whole.size(); ++kind)
-    whole[kind] = passes.forward[kind] + passes.backward_input[kind] + passes.backward_weight[kind];
-  const double block = whole[index_of(SegmentKind::attention)] + whole[index_of(SegmentKind::mlp)];
+  for (const auto& name : names<SegmentKind>) whole[index_of(name.value)] = of(passes, name.value);
+  const double block = block_of(passes);
+  // The head costs what it slows the blocks of its rank down by, too.
+  const double blocks = static_cast<double>(job.sizes.shape.layers) / job.schedule.stages.ranks();
+  whole[index_of(SegmentKind::head)] = of(beside_head, SegmentKind::head) + blocks * (block_of(beside_head) - block);
   if (block <= 0) return job.stages;
   std::vector<double> costs;
   for (int segment = 0; segment < job.sizes.shape.segments(); ++segment) {
@@ -99,9 +107,12 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
   const bool any_number = c.schedule == ScheduleKind::planned || whole % c.pipeline == 0;
   if (has_formulas && chosen.train.global_batch % round == 0 && any_number) chosen.train.global_batch = c.pipeline * round;
   parallel::JobOutline job = outline_job(chosen, vocab_, layout, kind_, &splits_);
-  const PassSeconds passes = pass_seconds(machine_, job.sizes, speeds.tensor, parallel::choose_exchanges(config_).way);
+  const auto passes_of = [&](bool beside_head) {
+    return pass_seconds(machine_, job.sizes, speeds.tensor, parallel::choose_exchanges(config_).way, beside_head);
+  };
+  const PassSeconds without_head = passes_of(false), beside_head = passes_of(true);
   const bool balances = cuts_stages_ && c.pipeline > 1;
-  if (balances) job.stages = balanced_stages(job, passes);
+  if (balances) job.stages = balanced_stages(job, without_head, beside_head);
   const SegmentParts elements = parameters(job.sizes), saved = activation_bytes(job.sizes), once = scratch(job.sizes);
 
   // What each pipeline rank holds.
@@ -110,8 +121,11 @@ Estimate Estimator::estimate(const Candidate& c, const AxisSpeeds& speeds) {
     double total() const { return forward + backward_input + backward_weight; }
   };
   std::vector<Load> loads(static_cast<std::size_t>(c.pipeline));
+  const int head_rank = job.schedule.stages.rank_of(job.schedule.stages.count() - 1);
   for (int stage = 0; stage < job.schedule.stages.count(); ++stage) {
-    Load& load = loads[static_cast<std::size_t>(job.schedule.stages.rank_of(stage))];
+    const int rank = job.schedule.stages.rank_of(stage);
+    const PassSeconds& passes = rank == head_rank ? beside_head : without_head;
+    Load& load = loads[static_cast<std::size_t>(rank)];
     const SegmentParts held = kinds_in(job.sizes.shape, job.stages[static_cast<std::size_t>(stage)]);
     const auto sum = [&](const SegmentParts& parts) {
       return std::inner_product(held.begin(), held.end(), parts.begin(), 0.0);

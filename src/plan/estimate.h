@@ -35,7 +35,8 @@ class Estimator {
   Estimate estimate(const Candidate& candidate, const AxisSpeeds& speeds);
 
  private:
-  std::vector<parallel::SegmentRange> balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes);
+  std::vector<parallel::SegmentRange> balanced_stages(const parallel::JobOutline& job, const PassSeconds& passes,
+                                                      const PassSeconds& beside_head);
   SegmentParts parameters(const model::SegmentSizes& sizes);  // elements on one tensor rank
   SegmentParts scratch(const model::SegmentSizes& sizes);     // bytes
 

@@ -52,9 +52,8 @@ class PassPlanning {
         layout_(layout),
         site_(site),
         outline_(outline(config, vocab, layout, site.kind)),
-        seconds_(pass_seconds(site.machine, outline_.sizes, tensor_ring(layout, *site.fabric),
-                              parallel::choose_exchanges(config).way)),
-        hidden_(hidden(seconds_)),
+        without_head_(seconds(false)),
+        beside_head_(seconds(true)),
         send_(send_seconds(site.machine, outline_.sizes, layout, *site.fabric)),
         kept_(activation_bytes(outline_.sizes)),
         room_(static_cast<std::size_t>(layout.size(Axis::pipeline)), std::numeric_limits<double>::infinity()) {}
@@ -97,7 +96,12 @@ class PassPlanning {
     return outline_job(config, vocab, layout, kind);
   }
 
-  // The head's weight part follows at once in any case.
+  PassSeconds seconds(bool beside_head) const {
+    return pass_seconds(site_.machine, outline_.sizes, tensor_ring(layout_, *site_.fabric),
+                        parallel::choose_exchanges(config_).way, beside_head);
+  }
+
+  // Of exchanges, behind weight parts. The head's weight part follows at once in any case.
   static SegmentParts hidden(const PassSeconds& seconds) {
     SegmentParts parts{};
     for (std::size_t kind = 0; kind < parts.size(); ++kind)
@@ -117,14 +121,15 @@ class PassPlanning {
         return total;
       };
       const int stage = static_cast<int>(times.held.size());
-      times.forward.push_back(sum(seconds_.forward));
-      times.backward_input.push_back(sum(seconds_.backward_input));
-      times.backward_weight.push_back(sum(seconds_.backward_weight));
-      times.saved.push_back(config_.comm.overlap ? sum(hidden_) : 0);
+      const PassSeconds& seconds = map.rank_of(stage) == map.rank_of(map.count() - 1) ? beside_head_ : without_head_;
+      times.forward.push_back(sum(seconds.forward));
+      times.backward_input.push_back(sum(seconds.backward_input));
+      times.backward_weight.push_back(sum(seconds.backward_weight));
+      times.saved.push_back(config_.comm.overlap ? sum(hidden(seconds)) : 0);
       times.held.push_back(sum(kept_));
       whole[static_cast<std::size_t>(map.rank_of(stage))] += times.held.back();
     }
-    parallel::take_head_at_once(times, seconds_.backward_weight[head]);
+    parallel::take_head_at_once(times, beside_head_.backward_weight[head]);
     for (std::size_t rank = 0; rank < whole.size(); ++rank)
       times.limit.push_back(std::clamp(room_[rank], whole[rank], 2 * layout_.size(Axis::pipeline) * whole[rank]));
     return times;
@@ -172,8 +177,7 @@ class PassPlanning {
   const Layout layout_;
   const Site& site_;
   const parallel::JobOutline outline_;
-  const PassSeconds seconds_;
-  const SegmentParts hidden_;  // of exchanges, behind weight parts
+  const PassSeconds without_head_, beside_head_;  // of ranks
   const double send_;
   const SegmentParts kept_;
   std::vector<double> room_;  // by rank: bytes for what its stages hold

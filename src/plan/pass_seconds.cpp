@@ -19,8 +19,9 @@ SegmentParts kinds_in(const model::ModelShape& shape, const parallel::SegmentRan
   return held;
 }
 
-PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor, ExchangeWay way) {
-  SegmentCosts costs(machine, sizes);
+PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor, ExchangeWay way,
+                         bool beside_head) {
+  SegmentCosts costs(machine, sizes, beside_head);
   const CommunicationCosts communication(machine);
   const bool several = sizes.split.size > 1, split = sizes.split.sequence_parallel;
   const auto moving = [&](const PassCost& cost) {

@@ -41,7 +41,9 @@ struct PassSeconds {
   SegmentParts forward, backward_input, backward_weight;
   SegmentParts exchanged;  // what ranks exchange in backward_input: the part that a weight part may hide
 };
-PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor, ExchangeWay way);
+// `beside_head`: of a rank that holds the head.
+PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& sizes, const RingSpeed& tensor, ExchangeWay way,
+                         bool beside_head);
 
 // Bytes that are kept from forward to backward.
 SegmentParts activation_bytes(const model::SegmentSizes& sizes);

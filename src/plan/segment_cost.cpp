@@ -54,7 +54,8 @@ double seconds_of(const PassWork& work, const topology::DeviceProfile& profile, 
   return seconds + work.memory_bytes / profile.memory_bytes_per_s + work.kernels * profile.kernel_seconds;
 }
 
-SegmentCosts::SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes) : machine_(machine), sizes_(sizes) {}
+SegmentCosts::SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes, bool beside_head)
+    : machine_(machine), sizes_(sizes), beside_head_(beside_head) {}
 
 PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::Exchange& exchange, model::PassPart part) {
   using Sizes = model::SegmentSizes;
@@ -70,6 +71,10 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
     const double last_seconds =
         seconds(segment, [=](const Sizes& sizes) { return model::segment_work(sizes, segment).*last; }, work, measured);
     return part == model::PassPart::last ? last_seconds : std::max(whole_seconds - last_seconds, 0.0);
+  };
+  const auto with_exchanges = [&](int of) {
+    const SegmentMeasurement* measured = nearest(of);
+    return measured && measured->tensor > 1;
   };
   PassCost cost;
   if (parallel::is_exchange(kind) || parallel::is_scale_exchange(kind) || kind == InstructionKind::exchange_loss)
@@ -97,10 +102,12 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
       cost.seconds = seconds(
           of, [&](const Sizes& sizes) { return parts(sizes, exchange.sum, exchange.norm); },
           [&](const Sizes& sizes) { return parts(sizes, sizes.split.size > 1, true); }, &SegmentMeasurement::norm_forward);
+      cost.beside_compute = with_exchanges(of);
       break;
     }
     case InstructionKind::exchange_backward:
       if (exchange.norm) cost.seconds = whole(&SegmentWork::norm_backward, &SegmentMeasurement::norm_backward);
+      cost.beside_compute = with_exchanges(segment);
       break;
     case InstructionKind::exchange_loss:
     case InstructionKind::exchange_forward_scale:
@@ -110,33 +117,40 @@ PassCost SegmentCosts::cost(InstructionKind kind, int segment, const parallel::E
   return cost;
 }
 
+const SegmentMeasurement* SegmentCosts::nearest(int segment) {
+  if (!machine_.calibration) return nullptr;
+  const SegmentMeasurement* nearest = nullptr;
+  double nearest_distance = std::numeric_limits<double>::infinity();
+  const model::SegmentKind kind = sizes_.shape.kind(segment);
+  for (const SegmentMeasurement& m : machine_.calibration->segments) {
+    if (m.kind != kind) continue;
+    // Another split changes the shapes of the products, another micro-batch only their rows.
+    const bool same_mix = m.beside_head == beside_head_ || kind == model::SegmentKind::head;
+    const double distance = 4 * ratio(m.tensor, sizes_.split.size) +
+                            ratio(static_cast<double>(m.micro_batch), static_cast<double>(sizes_.micro_batch.batch)) +
+                            (m.recompute == sizes_.recompute ? 0 : 0.5) + (same_mix ? 0 : 0.25);
+    if (distance < nearest_distance) nearest = &m, nearest_distance = distance;
+  }
+  if (nearest && nearest_distance > 0) extrapolated_ = true;
+  return nearest;
+}
+
 template <typename Part, typename Whole>
 double SegmentCosts::seconds(int segment, const Part& part, const Whole& whole, Measured measured) {
   const auto nominal_of = [&](const auto& work, const model::SegmentSizes& sizes) {
     return seconds_of(work(sizes), machine_.profile, sizes.compute);
   };
   const double here = nominal_of(part, sizes_);
-  if (!machine_.calibration) return here;
-  const SegmentMeasurement* nearest = nullptr;
-  double nearest_distance = std::numeric_limits<double>::infinity();
-  for (const SegmentMeasurement& m : machine_.calibration->segments) {
-    if (m.kind != sizes_.shape.kind(segment)) continue;
-    // Another split changes the shapes of the products, another micro-batch only their rows.
-    const double distance = 4 * ratio(m.tensor, sizes_.split.size) +
-                            ratio(static_cast<double>(m.micro_batch), static_cast<double>(sizes_.micro_batch.batch)) +
-                            (m.recompute == sizes_.recompute ? 0 : 0.5);
-    if (distance < nearest_distance) nearest = &m, nearest_distance = distance;
-  }
-  if (!nearest) return here;
-  if (nearest_distance > 0) extrapolated_ = true;
+  const SegmentMeasurement* by = nearest(segment);
+  if (!by) return here;
   model::SegmentSizes sizes = sizes_;
-  sizes.split.size = nearest->tensor;
-  sizes.split.sequence_parallel = sizes.split.sequence_parallel && nearest->tensor > 1;
-  sizes.micro_batch.batch = nearest->micro_batch;
-  sizes.recompute = nearest->recompute;
+  sizes.split.size = by->tensor;
+  sizes.split.sequence_parallel = sizes.split.sequence_parallel && by->tensor > 1;
+  sizes.micro_batch.batch = by->micro_batch;
+  sizes.recompute = by->recompute;
   if (!sizes.shape.same_window()) sizes.shape.window = 0;  // as it was measured (bench/calibration_model.h)
   const double nominal = nominal_of(whole, sizes);
-  return nominal > 0 ? here * (nearest->*measured) / nominal : here;
+  return nominal > 0 ? here * (by->*measured) / nominal : here;
 }
 
 }  // namespace plait::plan

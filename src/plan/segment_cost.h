@@ -26,6 +26,8 @@ CollectiveCounts collectives_of(const model::SegmentSizes& sizes, parallel::Inst
 struct PassCost {
   double seconds = 0;            // without collectives
   CollectiveCounts collectives;  // of an exchange
+  // It was timed beside compute and with copies for the parts of peers: what it takes of the device is in the seconds of both.
+  bool beside_compute = false;
 };
 
 // Nominal, of a rank by itself.
@@ -33,7 +35,8 @@ double seconds_of(const model::PassWork& work, const topology::DeviceProfile& pr
 
 class SegmentCosts {
  public:
-  SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes);  // keeps a reference to the machine
+  // Keeps a reference to the machine. `beside_head`: of a rank that holds the head.
+  SegmentCosts(const Machine& machine, const model::SegmentSizes& sizes, bool beside_head);
 
   // Of an instruction of a segment, or of an exchange; `exchange`: its parts; `part`: of forward and backward_input.
   PassCost cost(parallel::InstructionKind kind, int segment, const parallel::Exchange& exchange = {},
@@ -42,12 +45,14 @@ class SegmentCosts {
 
  private:
   using Measured = double SegmentMeasurement::*;
+  const SegmentMeasurement* nearest(int segment);  // null where nothing of its kind was measured
   // Seconds of `part` of a segment's work: nominal, times what was measured of `whole`, which has it in it, over its nominal.
   template <typename Part, typename Whole>
   double seconds(int segment, const Part& part, const Whole& whole, Measured measured);
 
   const Machine& machine_;
   model::SegmentSizes sizes_;
+  bool beside_head_;
   bool extrapolated_ = false;
 };
 

@@ -53,7 +53,7 @@ StepCosts::StepCosts(const Machine& machine, const std::vector<RankPlan>& stages
   for (std::size_t p = 0; p < stages.size(); ++p) {
     const RankPlan& plan = stages[p];
     require(plan.coordinates()[Axis::pipeline] == static_cast<int>(p), "StepCosts: plans in the order of pipeline ranks");
-    SegmentCosts segments(machine_, plan.sizes);
+    SegmentCosts segments(machine_, plan.sizes, plan.holds(plan.sizes.shape.head_segment()));
     std::map<std::tuple<InstructionKind, model::PassPart, int, bool, bool>, PassCost> passes;  // the same for all micro-batches
     std::vector<UnplacedCost> items;
     for (const Instruction& i : plan.train.instructions) {
@@ -90,7 +90,11 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
     case InstructionKind::reduce_gradients: {
       const auto members = static_cast<int>(plan.members(i.group).size());
       const double bytes = gradient_bytes(plan, i);
-      if (by_links_ && i.group == parallel::groups::tensor) return communication_.pushes(reduction(plan, i), members, bytes);
+      if (by_links_ && i.group == parallel::groups::tensor) {
+        Work work = communication_.pushes(reduction(plan, i), members, bytes);
+        work.seconds += communication_.push_kernels(reduction(plan, i), members, bytes).seconds;
+        return work;
+      }
       Work work = communication_.collective(reduction(plan, i), members, bytes);
       if (plan.zero > 1 && i.group == parallel::groups::replicas) {
         work.seconds += 3 * gradient * static_cast<double>(flat.shard(bucket()).count) / profile.memory_bytes_per_s;
@@ -168,8 +172,11 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* tensor_way, c
   const UnplacedCost& item = items_.at(at(pipeline)).at(at(index));
   if (way) return communication_.message(item.work.bytes, *way);
   Work work = item.work;
-  double moving = 0;                   // as far as that was measured
-  double kernels = item.work.seconds;  // an exchange's own: the norm, and what adds up or puts in place what was pushed
+  double moving = 0;  // as far as that was measured
+  // What an exchange's kernels take beside compute that was timed without them: the norm, and what adds up or puts in place
+  // what was pushed.
+  const bool measured = item.pass.beside_compute;
+  double kernels = measured ? 0 : item.work.seconds;
   const int ranks = layout_.size(Axis::tensor);
   const auto add = [&](Collective kind, int times) {
     if (times == 0 || ranks == 1) return;
@@ -177,7 +184,11 @@ Work StepCosts::work(int pipeline, int index, const topology::Way* tensor_way, c
     const double bytes = item.pass.collectives.bytes, latency = tensor_way->latency_us;
     const Work one =
         by_links_ ? communication_.pushes(kind, ranks, bytes, latency) : communication_.collective(kind, ranks, bytes, latency);
-    if (by_links_) kernels += times * communication_.push_kernel_seconds(kind, ranks, bytes);
+    if (by_links_ && !measured) {
+      const CommunicationCosts::PushKernels pushed = communication_.push_kernels(kind, ranks, bytes);
+      kernels += times * pushed.device;
+      work.seconds += times * pushed.seconds;
+    }
     work.seconds += times * one.seconds;
     work.bytes += times * one.bytes;
     work.compute_slowdown = std::max(work.compute_slowdown, one.compute_slowdown);

@@ -98,14 +98,14 @@ TEST_F(PlannedScheduleCommand, IsChosenOfAutoAndRefusedWithZero2) {
 nlohmann::json calibration_of_slow_loss() {
   nlohmann::json segments;
   for (const char* kind : {"embedding", "attention", "mlp", "head"}) {
-    nlohmann::json segment{{"kind", kind}, {"tensor", 1}, {"micro_batch", 1}, {"recompute", "none"}};
+    nlohmann::json segment{{"kind", kind}, {"tensor", 1}, {"micro_batch", 1}, {"recompute", "none"}, {"beside_head", true}};
     for (const char* part :
          {"forward_s", "backward_input_s", "backward_weight_s", "norm_forward_s", "norm_backward_s", "loss_s"})
       segment[part] = std::string(part) == "loss_s" ? 1e-3 : 1e-5;
     segments.push_back(segment);
   }
   return {{"format", "plait-calibration"},
-          {"version", 2},
+          {"version", 3},
           {"device", "CPU"},
           {"model", "hidden 16 heads 2/2x8 ffn 64 gelu layer_norm learned vocab 256 sequence 16 f32"},
           {"segments", segments},

@@ -50,11 +50,12 @@ TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
   const plan::Calibration c = measured(tiny(), true);
   EXPECT_EQ(c.device, "CPU");
   EXPECT_EQ(c.model, launch::model_key_of(tiny(), 128, DeviceKind::host));
-  ASSERT_EQ(c.segments.size(), 2U * 2 * 4);
+  ASSERT_EQ(c.segments.size(), 2U * 2 * (4 + 3)) << "four kinds on a rank with the head, three on one without";
   for (const plan::SegmentMeasurement& b : c.segments) {
     EXPECT_GT(b.forward, 0);
     EXPECT_GT(b.backward_weight, 0);
     EXPECT_EQ(b.backward_input > 0, b.kind != model::SegmentKind::embedding);
+    EXPECT_TRUE(b.beside_head || b.kind != model::SegmentKind::head);
   }
   ASSERT_EQ(c.collectives.size(), 3U);
   for (const plan::CollectiveMeasurement& m : c.collectives) {
@@ -107,7 +108,7 @@ TEST(Calibrate, EachRecomputationIsMeasuredWhereThePlannerMayChoose) {
                              .note = [](const std::string&) {},
                              .progress = {}};
   const plan::Calibration c = calibrate(request);
-  EXPECT_EQ(c.segments.size(), 3U * 4) << "tensor 1, three ways, four kinds";
+  EXPECT_EQ(c.segments.size(), 3U * (4 + 3)) << "tensor 1, three ways, kinds with the head and without";
   EXPECT_TRUE(c.collectives.empty());
 }
 

@@ -17,8 +17,9 @@ using testing::HasSubstr;
 Calibration example() {
   return {.device = "NVIDIA H200",
           .model = "some",
-          .segments = {{model::SegmentKind::attention, 1, 4, Recompute::none, 1e-3, 1.5e-3, 0.9e-3},
-                       {model::SegmentKind::attention, 2, 4, Recompute::none, 0.6e-3, 0.8e-3, 0.5e-3}},
+          .segments = {{model::SegmentKind::attention, 1, 4, Recompute::none, true, 1e-3, 1.5e-3, 0.9e-3},
+                       {model::SegmentKind::attention, 2, 4, Recompute::none, true, 0.6e-3, 0.8e-3, 0.5e-3},
+                       {model::SegmentKind::attention, 2, 4, Recompute::none, false, 0.55e-3, 0.75e-3, 0.45e-3}},
           .collectives = {{"all_reduce", 4, {{{1e3, 2e-5}, {1e6, 5e-5}, {1e8, 2e-3}}}}},
           .messages = {{"NV18", "direct", {{{1e3, 1e-5}, {1e6, 2e-5}}}}},
           .update_seconds_per_element = 1e-11,
@@ -32,7 +33,9 @@ Calibration example() {
 TEST(Calibration, IsReadAsItWasWritten) {
   const Calibration c = example(), back = calibration_from(nlohmann::json::parse(to_json(c).dump()), "file");
   EXPECT_EQ(to_json(back), to_json(c));
-  EXPECT_EQ(back.segments.size(), 2U);
+  EXPECT_EQ(back.segments.size(), 3U);
+  EXPECT_TRUE(back.segments[1].beside_head);
+  EXPECT_FALSE(back.segments[2].beside_head);
   EXPECT_EQ(back.segments[1].tensor, 2);
   EXPECT_FALSE(back.message_slowdown.has_value());
   EXPECT_EQ(*back.context_bytes, 2e9);
@@ -56,6 +59,9 @@ TEST(Calibration, WhatIsNoneIsRefusedByItsPlace) {
               HasSubstr("segments[1] has a 'forward_s' that is negative"));
   EXPECT_THAT(refused([](auto& j) { j["segments"][0]["kind"] = "tail"; }), HasSubstr("segments[0] must be of kind"));
   EXPECT_THAT(refused([](auto& j) { j["segments"][0]["tensor"] = 1.5; }), HasSubstr("whole number"));
+  EXPECT_THAT(refused([](auto& j) { j["segments"][0]["beside_head"] = 1; }),
+              HasSubstr("segments[0] must have true or false as 'beside_head'"));
+  EXPECT_THAT(refused([](auto& j) { j["version"] = 2; }), HasSubstr("is a calibration of version 2"));
   EXPECT_THAT(refused([](auto& j) { j["collectives"][0]["seconds_by_bytes"] = {{1, 2}, {1, 3}}; }), HasSubstr("ascending"));
   EXPECT_THAT(refused([](auto& j) { j["messages"][0].erase("link"); }), HasSubstr("messages[0] must have a string 'link'"));
   EXPECT_THAT(refused([](auto& j) { j["communicators"][0]["bytes"] = -1; }),
@@ -85,13 +91,15 @@ model::SegmentSizes measured_sizes(int tensor, std::int64_t micro_batch) {
 TEST(SegmentCosts, WhatWasMeasuredCostsThatAndTheRestFollowsTheNearest) {
   const Machine nominal{.profile = topology::nominal_profile("h200"), .calibration = {}},
       measured{.profile = topology::nominal_profile("h200"), .calibration = example()};
-  SegmentCosts exact(measured, measured_sizes(2, 4));
+  SegmentCosts exact(measured, measured_sizes(2, 4), true), without_head(measured, measured_sizes(2, 4), false);
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::forward, 1).seconds, 0.6e-3);
   EXPECT_DOUBLE_EQ(exact.cost(InstructionKind::backward_weight, 3).seconds, 0.5e-3);
+  EXPECT_DOUBLE_EQ(without_head.cost(InstructionKind::forward, 1).seconds, 0.55e-3);
   EXPECT_FALSE(exact.extrapolated());
+  EXPECT_FALSE(without_head.extrapolated());
   // Twice the rows: nominal time × what the nearest was off.
-  SegmentCosts twice(measured, measured_sizes(2, 8)), plain(nominal, measured_sizes(2, 8)),
-      plain_4(nominal, measured_sizes(2, 4));
+  SegmentCosts twice(measured, measured_sizes(2, 8), true), plain(nominal, measured_sizes(2, 8), true),
+      plain_4(nominal, measured_sizes(2, 4), true);
   EXPECT_DOUBLE_EQ(twice.cost(InstructionKind::forward, 1).seconds, plain.cost(InstructionKind::forward, 1).seconds * 0.6e-3 /
                                                                         plain_4.cost(InstructionKind::forward, 1).seconds);
   EXPECT_TRUE(twice.extrapolated());

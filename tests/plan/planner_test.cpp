@@ -217,10 +217,10 @@ TEST(Planner, CutsStagesByWhatBlocksWereMeasuredToTake) {
     Site site{.machine = slow_gpu(), .fabric = &fabric, .kind = DeviceKind::cuda};
     site.machine.calibration.emplace();
     site.machine.calibration->segments = {
-        {model::SegmentKind::embedding, 1, 1, Recompute::none, 1e-6, 0, 1e-6},
-        {model::SegmentKind::attention, 1, 1, Recompute::none, 0.5e-3, 0.5e-3, 0.5e-3},
-        {model::SegmentKind::mlp, 1, 1, Recompute::none, 0.5e-3, 0.5e-3, 0.5e-3},
-        {model::SegmentKind::head, 1, 1, Recompute::none, head_blocks * 1e-3, head_blocks * 1e-3, head_blocks * 1e-3}};
+        {model::SegmentKind::embedding, 1, 1, Recompute::none, true, 1e-6, 0, 1e-6},
+        {model::SegmentKind::attention, 1, 1, Recompute::none, true, 0.5e-3, 0.5e-3, 0.5e-3},
+        {model::SegmentKind::mlp, 1, 1, Recompute::none, true, 0.5e-3, 0.5e-3, 0.5e-3},
+        {model::SegmentKind::head, 1, 1, Recompute::none, true, head_blocks * 1e-3, head_blocks * 1e-3, head_blocks * 1e-3}};
     std::vector<std::string> keys = {"parallel.pipeline=2", "parallel.schedule=1f1b",  "parallel.virtual_stages=1",
                                      "train.micro_batch=1", "parallel.recompute=none", "parallel.stages=" + stages};
     for (const std::string& key : fixed) keys.push_back(key);

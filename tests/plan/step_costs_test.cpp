@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <optional>
 
 #include "parallel/job_plan.h"
 #include "parallel/program_set.h"
@@ -24,10 +25,10 @@ Config config(const std::string& layout, bool sequence_parallel = true) {
 int ranks_of(const Config& c) { return static_cast<int>(c.parallel.data * c.parallel.tensor * c.parallel.pipeline); }
 
 struct CostsOfConfig {
-  explicit CostsOfConfig(const Config& c)
+  explicit CostsOfConfig(const Config& c, const std::optional<Calibration>& calibration = {})
       : stages(
             parallel::make_stage_plans(c, c.model.vocab, parallel::resolve_layout(c.parallel, ranks_of(c)), DeviceKind::host)),
-        costs({.profile = topology::nominal_profile("cpu"), .calibration = {}}, stages) {}
+        costs({.profile = topology::nominal_profile("cpu"), .calibration = calibration}, stages) {}
   std::vector<parallel::RankPlan> stages;
   StepCosts costs;
 };
@@ -57,6 +58,58 @@ TEST(StepCosts, ExchangesMoveWhatTheyGatherAndSum) {
       }
     }
   }
+}
+
+// What a calibration of whole tensor groups timed beside compute slows nothing down again.
+TEST(StepCosts, CompleteCalibrationsHaveWhatExchangesTakeOfComputeInThem) {
+  Config c = config("data: 1, tensor: 2, pipeline: 1");
+  c.comm.exchanges = ExchangeWay::links;
+  const auto slowdown = [&](int measured_tensor) {
+    Calibration calibration;
+    calibration.message_slowdown = 0.01;
+    for (const auto kind : {model::SegmentKind::attention, model::SegmentKind::mlp, model::SegmentKind::head}) {
+      calibration.segments.push_back(
+          {kind, measured_tensor, 1, model::Recompute::none, true, 1e-3, 1e-3, 1e-3, 1e-4, 1e-4, 1e-4});
+    }
+    const CostsOfConfig costs(c, calibration);
+    const auto& instructions = costs.stages[0].train.instructions;
+    const topology::Way way = way_of(1);
+    double most = 0;
+    for (std::size_t n = 0; n < instructions.size(); ++n) {
+      const parallel::Instruction& i = instructions[n];
+      if ((i.kind == parallel::InstructionKind::exchange_forward || i.kind == parallel::InstructionKind::exchange_backward) &&
+          i.exchange.communicates())
+        most = std::max(most, costs.costs.work(0, static_cast<int>(n), &way, nullptr).compute_slowdown);
+    }
+    return most;
+  };
+  EXPECT_DOUBLE_EQ(slowdown(2), 0.01) << "of the messages alone";
+  EXPECT_GT(slowdown(1), 0.02);
+}
+
+// A head's products slow down what runs beside them.
+TEST(StepCosts, BlocksCostWhatWasMeasuredOnARankThatHoldsTheHeadOrOnOneThatDoesNot) {
+  Calibration calibration;
+  for (const bool beside_head : {false, true}) {
+    const double seconds = beside_head ? 1.25e-3 : 1e-3;
+    calibration.segments.push_back(
+        {model::SegmentKind::attention, 1, 1, model::Recompute::none, beside_head, seconds, seconds, seconds});
+  }
+  const auto forward = [&](const CostsOfConfig& costs, int p) {
+    const auto& instructions = costs.stages[static_cast<std::size_t>(p)].train.instructions;
+    for (std::size_t n = 0; n < instructions.size(); ++n) {
+      const parallel::Instruction& i = instructions[n];
+      if (i.kind == parallel::InstructionKind::forward && i.segment % 2 == 1 && i.segment < 8)
+        return costs.costs.work(p, static_cast<int>(n), nullptr, nullptr).seconds;
+    }
+    return 0.0;
+  };
+  const CostsOfConfig plain(config("data: 1, tensor: 1, pipeline: 2"), calibration);
+  EXPECT_DOUBLE_EQ(forward(plain, 0), 1e-3);
+  EXPECT_DOUBLE_EQ(forward(plain, 1), 1.25e-3);
+  const CostsOfConfig folded(config("data: 1, tensor: 1, pipeline: 2, schedule: zb-v"), calibration);
+  EXPECT_DOUBLE_EQ(forward(folded, 0), 1.25e-3) << "the first rank of a V holds the head as well";
+  EXPECT_DOUBLE_EQ(forward(folded, 1), 1e-3);
 }
 
 // By links a rank sends to all others at once: as many bytes, in fewer rounds.
