@@ -29,14 +29,15 @@ using Json = nlohmann::ordered_json;
 // Seconds of one case on one rank.
 struct Times {
   std::map<model::SegmentKind, std::map<InstructionKind, double>> passes;
-  double update = 0;  // per element of optimizer state
+  std::optional<double> update;  // per element of optimizer state; none if a step was not finite
 };
 
 Times time_model(CalibrationModel& model, int rounds) {
   std::map<std::pair<InstructionKind, model::SegmentKind>, std::vector<double>> seconds;
   std::vector<double> updates;
+  bool finite = true;
   for (int round = 0; round < rounds; ++round) {
-    model.settle();
+    finite = model.settle() && finite;
     const std::vector<float> ms = model.synchronize_profile();
     double update = 0;
     std::map<std::pair<InstructionKind, int>, double> passes;  // by segment: a pass may be in parts
@@ -52,7 +53,7 @@ Times time_model(CalibrationModel& model, int rounds) {
   }
   Times times;
   for (const auto& [pass, values] : seconds) times.passes[pass.second][pass.first] = median(values);
-  times.update = median(updates);
+  if (finite) times.update = median(updates);
   return times;
 }
 
@@ -82,7 +83,8 @@ std::optional<CaseTimes> measure(const CalibrationRequest& request, std::int64_t
 Times slowest_of(const std::vector<const Times*>& ranks) {
   Times slowest = *ranks.front();
   for (const Times* rank : ranks) {
-    slowest.update = std::max(slowest.update, rank->update);
+    if (!rank->update) slowest.update.reset();
+    if (slowest.update) slowest.update = std::max(*slowest.update, *rank->update);
     for (auto& [segment, passes] : slowest.passes) {
       for (auto& [pass, seconds] : passes) seconds = std::max(seconds, rank->passes.at(segment).at(pass));
     }
@@ -168,7 +170,12 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
                                         seconds(InstructionKind::backward_weight), seconds(InstructionKind::exchange_forward),
                                         seconds(InstructionKind::exchange_backward), seconds(InstructionKind::loss)});
       }
-      updates.push_back(times.update);
+      if (times.update) {
+        updates.push_back(*times.update);
+      } else {
+        note(fmt::format("values {} the head were not finite, so its optimizer is not counted",
+                         beside_head ? "with" : "without"));
+      }
     };
     std::vector<const Times*> beside_head, without_head;
     bool room = true;

@@ -108,14 +108,14 @@ CalibrationModel::CalibrationModel(const Config& small, parallel::RankPlan plan,
   synchronize();
 }
 
-void CalibrationModel::settle() {
-  if (!memory_.device().is_cuda()) return;  // a host's clock is not ours to settle
+bool CalibrationModel::settle() {
+  if (!memory_.device().is_cuda()) return true;  // a host's clock is not ours to settle
   const Clock::time_point start = Clock::now();
   do {
     enqueue_step();  // with one more on its way, so that the GPU never waits
     if (interpreter_.pending_results() > 1) static_cast<void>(interpreter_.synchronize_result());
   } while (Clock::now() - start < settling);
-  synchronize();
+  return !synchronize().halted;
 }
 
 std::vector<float> CalibrationModel::synchronize_profile() {
@@ -128,8 +128,10 @@ void CalibrationModel::enqueue_step() {
   interpreter_.run_step(*batches_, {.update = ++updates_, .lr = learning_rate});
 }
 
-void CalibrationModel::synchronize() {
-  while (interpreter_.pending_results() > 0) static_cast<void>(interpreter_.synchronize_result());
+runtime::StepResult CalibrationModel::synchronize() {
+  runtime::StepResult latest;
+  while (interpreter_.pending_results() > 0) latest = interpreter_.synchronize_result();
+  return latest;
 }
 
 }  // namespace plait::bench

@@ -33,13 +33,15 @@ class CalibrationModel {
 
   const parallel::RankPlan& plan() const { return interpreter_.plan(); }
   bool short_of_blocks() const { return short_of_blocks_; }  // there was no room for as many as in the model
-  // Runs steps for as long as a GPU takes to come to the clock that it holds in training.
-  void settle();
+  // Runs steps for as long as a GPU takes to come to the clock that it holds in training. False if a step was not finite, after
+  // which the optimizer does nothing.
+  bool settle();
   // One step, instruction by instruction: milliseconds of each of plan().train.
   std::vector<float> synchronize_profile();
   // One step as in training; may block until an earlier one is done.
   void enqueue_step();
-  void synchronize();
+  // The latest step's result, once it has run.
+  runtime::StepResult synchronize();
 
  private:
   CalibrationModel(const Config& small, parallel::RankPlan plan, Device device);

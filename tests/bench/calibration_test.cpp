@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "bench/calibration_benchmark.h"
+#include "bench/calibration_model.h"
 #include "bench/collective_slowdown.h"
 #include "core/error.h"
 #include "core/temporary_directory.h"
@@ -72,6 +73,28 @@ TEST(Calibrate, MeasuresWhatThePlannerAsksFor) {
   EXPECT_GE(c.collective_slowdown.value_or(0), 0);
   EXPECT_GT(*c.update_seconds_per_element, 0);
   EXPECT_FALSE(c.context_bytes.has_value()) << "of CPUs";
+}
+
+// What is not finite takes less power than a model in training does, and stops the optimizer.
+TEST(CalibrationModel, HasValuesOfOrdinarySize) {
+  const std::vector<std::vector<std::string>> families = {
+      {},
+      {"model.mlp=swiglu", "model.norm=rms_norm", "model.position=rope", "model.kv_heads=2", "model.bias=false",
+       "model.qkv_bias=true", "model.tie_embeddings=true"}};
+  for (const std::vector<std::string>& family : families) {
+    for (const int tensor : {1, 2}) {
+      for (const auto stage : {CalibrationModel::Stage::with_head, CalibrationModel::Stage::without_head}) {
+        const auto model = CalibrationModel::make(tiny(family), 128, {tensor, 2, Recompute::none}, Device{}, stage);
+        for (int step = 0; step < 5; ++step) {
+          model->enqueue_step();
+          const runtime::StepResult result = model->synchronize();
+          EXPECT_FALSE(result.halted) << tensor;
+          EXPECT_GT(result.grad_norm, 0.1f);
+          EXPECT_LT(result.grad_norm, 1e4f);
+        }
+      }
+    }
+  }
 }
 
 TEST(CollectiveSlowdown, IsFoundWhereRanksShareTheirProcessors) {
