@@ -41,9 +41,12 @@ PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& size
     return cost.seconds + moving(cost);
   };
   const parallel::Exchange whole{.sum = several, .norm = true, .gather = split}, again{.norm = true, .gather = split};
+  // FP8 operands have one scale on all ranks.
+  const auto scales_of = [&](SegmentKind kind) { return several && sizes.fp8 && has_norm(kind) && has_output(kind); };
   const auto forward = [&](int segment) {
     const SegmentKind kind = sizes.shape.kind(segment);
     double total = seconds(InstructionKind::forward, segment);
+    if (scales_of(kind)) total += seconds(InstructionKind::exchange_forward_scale, segment);
     if (has_norm(kind)) total += seconds(InstructionKind::exchange_forward, segment, whole);
     if (!has_output(kind)) total += seconds(InstructionKind::loss, segment) + seconds(InstructionKind::exchange_loss, segment);
     return total;
@@ -53,6 +56,7 @@ PassSeconds pass_seconds(const Machine& machine, const model::SegmentSizes& size
     if (!has_norm(kind)) return 0.0;
     double total =
         seconds(InstructionKind::backward_input, segment) + seconds(InstructionKind::exchange_backward, segment, whole);
+    if (scales_of(kind)) total += seconds(InstructionKind::exchange_backward_scale, segment);
     if (sizes.recompute != model::Recompute::none && has_output(kind))
       total += seconds(InstructionKind::exchange_recompute, segment, again);
     return total;

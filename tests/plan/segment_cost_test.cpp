@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "parallel/rank_plan.h"
+#include "plan/pass_seconds.h"
 
 namespace plait::plan {
 namespace {
@@ -35,6 +36,29 @@ TEST(SegmentCosts, CollectivesAreThoseOfMegatron) {
   }
   // Three numbers of each row of each rank's logits.
   EXPECT_EQ(collectives_of(sizes(2, true), exchange_loss, {}).bytes, 2 * 4 * 32 * 3 * 4);
+}
+
+// Ranks that share FP8 operands tell each other their magnitudes, once in each direction of a half block.
+TEST(PassSeconds, HaveTheExchangesOfFp8Scales) {
+  const Machine machine{.profile = topology::nominal_profile("h200"), .calibration = {}};
+  const auto difference = [&](const RingSpeed& slow, const RingSpeed& fast, bool fp8, SegmentParts PassSeconds::* pass,
+                              model::SegmentKind kind) {
+    model::SegmentSizes of = sizes(2, true);
+    of.fp8 = fp8;
+    const auto seconds = [&](const RingSpeed& ring) {
+      return (pass_seconds(machine, of, ring, ExchangeWay::library, false).*pass)[index_of(kind)];
+    };
+    return seconds(slow) - seconds(fast);
+  };
+  // What a round's latency adds: an exchange that sums and gathers has 2 rounds of two ranks, one of scales 2 more.
+  const RingSpeed fast{.gb_per_s = 100, .latency_us = 0}, slow{.gb_per_s = 100, .latency_us = 10};
+  for (const auto kind : {model::SegmentKind::attention, model::SegmentKind::mlp}) {
+    for (const auto pass : {&PassSeconds::forward, &PassSeconds::backward_input}) {
+      EXPECT_NEAR(difference(slow, fast, true, pass, kind) - difference(slow, fast, false, pass, kind), 2 * 10e-6, 1e-9);
+    }
+  }
+  EXPECT_NEAR(difference(slow, fast, true, &PassSeconds::forward, model::SegmentKind::head),
+              difference(slow, fast, false, &PassSeconds::forward, model::SegmentKind::head), 1e-12);
 }
 
 TEST(DeviceProfile, ALargeProductTakesItsFlopsAndASmallOneTheDevicesPatience) {
