@@ -37,6 +37,9 @@ struct PathFacts {
 // The PCI address of a GPU that this process sees, by the number that CUDA gives it.
 std::string bus_id_of_gpu(int ordinal);
 
+// The NVLink fabric of several hosts that the GPU at this address has joined (Nvml::fabric_clique); "": none.
+std::string fabric_clique_of_gpu(const std::string& bus_id);
+
 // PCI addresses of the GPUs that this process sees, in the order in which CUDA counts them; none without a driver or in a build
 // without CUDA. Makes no context.
 std::vector<std::string> cuda_gpus();

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 #include <nvml.h>
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -60,6 +62,7 @@ struct Nvml::Library {
     find(field_values, "nvmlDeviceGetFieldValues");
     find(common_ancestor, "nvmlDeviceGetTopologyCommonAncestor");
     find(p2p_status, "nvmlDeviceGetP2PStatus");
+    find(fabric_info, "nvmlDeviceGetGpuFabricInfoV");
     find(clock_info, "nvmlDeviceGetClockInfo");
     find(power_usage, "nvmlDeviceGetPowerUsage");
     find(temperature, "nvmlDeviceGetTemperature");
@@ -105,6 +108,7 @@ struct Nvml::Library {
   decltype(&nvmlDeviceGetFieldValues) field_values = nullptr;
   decltype(&nvmlDeviceGetTopologyCommonAncestor) common_ancestor = nullptr;
   decltype(&nvmlDeviceGetP2PStatus) p2p_status = nullptr;
+  decltype(&nvmlDeviceGetGpuFabricInfoV) fabric_info = nullptr;
   decltype(&nvmlDeviceGetClockInfo) clock_info = nullptr;
   decltype(&nvmlDeviceGetPowerUsage) power_usage = nullptr;
   nvmlReturn_t (*temperature)(nvmlDevice_t, nvmlTemperatureSensors_t, unsigned*) = nullptr;
@@ -244,6 +248,19 @@ C2cLinks Nvml::c2c_links(const std::string& bus_id) const {
     found.gb_per_s += field(NVML_FI_DEV_C2C_LINK_GET_MAX_BW, link) / 1000.0;
   }
   return found;
+}
+
+std::string Nvml::fabric_clique(const std::string& bus_id) const {
+  const nvmlDevice_t device = library_ ? library_->device(bus_id) : nullptr;
+  // Of the second form, which more drivers know; the third only adds to its end.
+  nvmlGpuFabricInfoV_t info{};
+  info.version = nvmlGpuFabricInfo_v2;
+  if (!device || !library_->fabric_info || library_->fabric_info(device, &info) != NVML_SUCCESS) return "";
+  if (info.state != NVML_GPU_FABRIC_STATE_COMPLETED || info.status != NVML_SUCCESS) return "";
+  // All zero: NVSwitches of one host.
+  const auto& cluster = info.clusterUuid;
+  if (std::all_of(std::begin(cluster), std::end(cluster), [](unsigned char byte) { return byte == 0; })) return "";
+  return fmt::format("{:02x}/{}", fmt::join(cluster, ""), info.cliqueId);
 }
 
 GpuConditions Nvml::conditions(const std::string& bus_id) const {

@@ -62,6 +62,9 @@ class Nvml {
   GpuTraits traits(const std::string& bus_id) const;
   std::vector<NvLink> nvlinks(const std::string& bus_id) const;
   C2cLinks c2c_links(const std::string& bus_id) const;
+  // The part of an NVLink fabric of several hosts that it has joined, as "CLUSTER/CLIQUE": GPUs of equal words reach each
+  // other, also between hosts. "": none.
+  std::string fabric_clique(const std::string& bus_id) const;
   GpuConditions conditions(const std::string& bus_id) const;
   // How far up the PCIe tree the way from one to the other goes, as nvidia-smi names it: PIX (one switch), PXB (several
   // switches), PHB (a host bridge), NODE (several of one NUMA node), SYS (between NUMA nodes); "board" on one board.

@@ -213,6 +213,33 @@ TEST(P2pChoice, BetweenHostsOnlyTheLibrary) {
   }
 }
 
+TEST(P2pChoice, BetweenHostsOfOneNvlinkFabricVmmByFabricHandles) {
+  PairFacts facts = two_processes();
+  facts.receiver.process.host = "host-b";
+  facts.from_sender = facts.from_receiver = {};  // neither sees the other
+  facts.sender.fabric_clique = facts.receiver.fabric_clique = "ab01/7";
+  facts.sender.fabric = facts.receiver.fabric = true;
+  EXPECT_THAT(best_first(facts), ElementsAre(Transport::vmm, Transport::nccl));
+  EXPECT_EQ(obstacle_to_peer_access(facts), "");
+  EXPECT_EQ(obstacle_to_mailbox(facts, std::nullopt), "");
+  for (const Transport transport : {Transport::direct, Transport::ipc, Transport::relay, Transport::host})
+    EXPECT_THAT(obstacle(facts, transport), HasSubstr("on different hosts, where only vmm")) << to_string(transport);
+  facts.receiver.peer_access = false;
+  EXPECT_THAT(best_first(facts), ElementsAre(Transport::nccl)) << "comm.peer_access is off";
+  facts.receiver.peer_access = true;
+  facts.receiver.fabric = false;
+  facts.receiver.why_no_fabric = "no IMEX channel";
+  EXPECT_THAT(best_first(facts), ElementsAre(Transport::nccl));
+  EXPECT_THAT(obstacle(facts, Transport::vmm),
+              AllOf(HasSubstr("(rank 1) has no fabric handles"), HasSubstr("no IMEX channel")));
+  facts.receiver.fabric = true;
+  facts.receiver.fabric_clique = "ab01/8";
+  EXPECT_THAT(obstacle(facts, Transport::vmm), AllOf(HasSubstr("not in one NVLink fabric"), HasSubstr("CliqueId")));
+  EXPECT_THAT(obstacle_to_peer_access(facts), HasSubstr("not in one NVLink fabric"));
+  facts.sender.fabric_clique = facts.receiver.fabric_clique = "";
+  EXPECT_EQ(obstacle(facts, Transport::vmm), "on different hosts") << "handles alone reach no other host";
+}
+
 TEST(P2pChoice, WithoutStreamMemoryOperationsOnlyTheLibrary) {
   PairFacts facts = one_process();
   facts.receiver.stream_memory_operations = false;

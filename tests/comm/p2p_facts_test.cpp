@@ -26,6 +26,7 @@ EndFacts some_end() {
   facts.name = "NVIDIA H200 = a name, with \"signs\"";
   facts.vmm = true;
   facts.why_no_fabric = "CUDA: cuMemCreate: operation not permitted (800)";
+  facts.fabric_clique = "0123456789abcdef0123456789abcdef/32766";
   return facts;
 }
 

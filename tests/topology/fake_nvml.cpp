@@ -3,6 +3,9 @@
 //   0000:01:00.0  0000:02:00.0   two NVLinks between them (lanes 0 and 1; lane 2 is down), one PCIe switch above both
 //   0000:03:00.0  0000:04:00.0   three NVLinks each, to switches, whose PCI addresses nobody tells; behind a host bridge
 //
+// The first two have joined partition 7 of an NVLink fabric of several hosts; the third's cluster has no name, as where the
+// switches are of one host, and the last is still joining.
+//
 // The last one has two C2C links of 448 GB/s, of which the second is down.
 //
 // They have 16896 cores and 80 GiB. What PLAIT_FAKE_NVML_MIG names is in MIG mode, what PLAIT_FAKE_NVML_BUSY names has its
@@ -35,6 +38,20 @@ bool names(const char* variable, nvmlDevice_t device) {
 }  // namespace
 
 extern "C" {
+
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t* info) {
+  if (info->version != nvmlGpuFabricInfo_v2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  const long n = number(device);
+  std::memset(info->clusterUuid, 0, sizeof info->clusterUuid);
+  if (n != 2) {
+    info->clusterUuid[0] = 0xab;
+    info->clusterUuid[15] = 0x01;
+  }
+  info->cliqueId = 7;
+  info->status = NVML_SUCCESS;
+  info->state = n == 3 ? NVML_GPU_FABRIC_STATE_IN_PROGRESS : NVML_GPU_FABRIC_STATE_COMPLETED;
+  return NVML_SUCCESS;
+}
 
 nvmlReturn_t nvmlInit_v2() { return NVML_SUCCESS; }
 nvmlReturn_t nvmlShutdown() { return NVML_SUCCESS; }

@@ -104,6 +104,14 @@ TEST_F(TopologyFakeNvml, AddsUpTheC2cLinksThatAreUp) {
   for (const char* const none : {a, "0000:05:00.0"}) EXPECT_EQ(nvml.c2c_links(none).links, 0) << none;
 }
 
+TEST_F(TopologyFakeNvml, TellsThePartOfAnNvlinkFabricOfSeveralHosts) {
+  EXPECT_EQ(nvml.fabric_clique(a), "ab000000000000000000000000000001/7");
+  EXPECT_EQ(nvml.fabric_clique(b), nvml.fabric_clique(a));
+  EXPECT_EQ(nvml.fabric_clique(c), "") << "switches of one host";
+  EXPECT_EQ(nvml.fabric_clique(d), "") << "still joining";
+  EXPECT_EQ(nvml.fabric_clique("0000:05:00.0"), "");
+}
+
 TEST_F(TopologyFakeNvml, NamesPciePathsAsNvidiaSmiDoes) {
   EXPECT_EQ(nvml.pcie_path(a, b), "PIX");
   EXPECT_EQ(nvml.pcie_path(c, d), "PHB");

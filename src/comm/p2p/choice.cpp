@@ -15,10 +15,23 @@ bool gpus(const PairFacts& facts) { return facts.sender.kind == DeviceKind::cuda
 // A namespace that /proc does not name counts as the same one; the trial will show.
 bool differ(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; }
 
+// Between hosts NVLink alone carries a mailbox, whose memory is named by fabric handles.
+std::string no_fabric(const PairFacts& facts) {
+  if (!gpus(facts) || (facts.sender.fabric_clique.empty() && facts.receiver.fabric_clique.empty())) return "on different hosts";
+  if (!facts.share_fabric())
+    return "on different hosts, whose GPUs are not in one NVLink fabric (`nvidia-smi -q`, Fabric: ClusterUUID and CliqueId)";
+  for (const EndFacts* end : {&facts.sender, &facts.receiver}) {
+    if (!end->fabric) return "on different hosts, and " + label(*end) + " has no fabric handles: " + end->why_no_fabric;
+  }
+  return "";
+}
+
 // What rules out every mailbox.
 std::string no_mailbox(const PairFacts& facts) {
   if (facts.sender.kind != facts.receiver.kind) return "one end is a GPU, the other a CPU";
-  if (!facts.same_host()) return "on different hosts";
+  if (!facts.same_host()) {
+    if (std::string obstacle = no_fabric(facts); !obstacle.empty()) return obstacle;
+  }
   for (const EndFacts* end : {&facts.sender, &facts.receiver}) {
     if (end->kind == DeviceKind::cuda && !end->stream_memory_operations) {
       return label(*end) +
@@ -81,7 +94,7 @@ std::string between_processes(const PairFacts& facts) {
 std::string vmm_obstacle(const PairFacts& facts) {
   if (std::string obstacle = between_processes(facts); !obstacle.empty()) return obstacle;
   if (std::string obstacle = no_vmm(facts); !obstacle.empty()) return obstacle;
-  return no_access(facts);
+  return facts.same_host() ? no_access(facts) : "";
 }
 
 std::string ipc_obstacle(const PairFacts& facts) {
@@ -113,6 +126,7 @@ std::string host_obstacle(const PairFacts& facts) { return no_descriptors(facts)
 std::string obstacle_to(Transport transport, const PairFacts& facts) {
   if (transport == Transport::nccl) return facts.sender.kind == facts.receiver.kind ? "" : no_mailbox(facts);
   if (std::string obstacle = no_mailbox(facts); !obstacle.empty()) return obstacle;
+  if (!facts.same_host() && transport != Transport::vmm) return "on different hosts, where only vmm by fabric handles reaches";
   if (needs_peer_access(transport) && !(facts.sender.peer_access && facts.receiver.peer_access)) return access_is_off;
   switch (transport) {
     case Transport::direct: return direct_obstacle(facts);

@@ -114,6 +114,7 @@ void to_json(nlohmann::ordered_json& json, const EndFacts& facts) {
           {"vmm", facts.vmm},
           {"fabric", facts.fabric},
           {"why_no_fabric", facts.why_no_fabric},
+          {"fabric_clique", facts.fabric_clique},
           {"peer_access", facts.peer_access},
           {"stream_memory_operations", facts.stream_memory_operations}};
 }
@@ -137,6 +138,7 @@ void from_json(const nlohmann::ordered_json& json, EndFacts& facts) {
   facts.vmm = fields.flag("vmm");
   facts.fabric = fields.flag("fabric");
   facts.why_no_fabric = fields.text("why_no_fabric");
+  facts.fabric_clique = fields.text("fabric_clique");
   facts.peer_access = fields.flag("peer_access");
   facts.stream_memory_operations = fields.flag("stream_memory_operations");
   fields.end();

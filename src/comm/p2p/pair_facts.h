@@ -28,6 +28,7 @@ struct EndFacts {
   bool vmm = false;     // virtual memory management with POSIX file descriptors
   bool fabric = false;  // fabric handles (multi-node NVLink), probed by making one
   std::string why_no_fabric;
+  std::string fabric_clique;             // of NVLink between hosts; GPUs of equal ones reach each other. Empty: none
   bool peer_access = true;               // false: comm.peer_access is off
   bool stream_memory_operations = true;  // GPUs: probed by a write and a wait
   friend bool operator==(const EndFacts&, const EndFacts&) = default;
@@ -37,6 +38,8 @@ struct PairFacts {
   EndFacts sender, receiver;
   PathFacts from_sender, from_receiver;
   bool same_host() const { return sender.process.host == receiver.process.host; }
+  // One NVLink fabric joins the two GPUs, also if they are on different hosts.
+  bool share_fabric() const { return !sender.fabric_clique.empty() && sender.fabric_clique == receiver.fabric_clique; }
   // Unix sockets, by which file descriptors pass, are seen by both.
   bool share_sockets() const { return sender.process.shares_network_with(receiver.process); }
   bool same_process() const { return sender.process.is_same_process(receiver.process); }

@@ -53,7 +53,15 @@ Lanes lanes_between(const Nvml& nvml, const std::string& from, const std::string
   return lanes;
 }
 
+// Opening it takes longer than all questions about a pair.
+const Nvml& opened_nvml() {
+  static const Nvml nvml;
+  return nvml;
+}
+
 }  // namespace
+
+std::string fabric_clique_of_gpu(const std::string& bus_id) { return opened_nvml().fabric_clique(bus_id); }
 
 std::string bus_id_of_gpu(int ordinal) {
   std::array<char, 32> text{};
@@ -76,7 +84,7 @@ PathFacts gpu_path(int ordinal, const std::string& from, const std::string& to) 
   const int there = ordinal_of(to);
   facts.visible = there >= 0;
   facts.same_memory = from == to;
-  static const Nvml nvml;  // opening it takes longer than all questions about a pair
+  const Nvml& nvml = opened_nvml();
   if (facts.same_memory) {
     facts.peer_access = facts.native_atomics = true;
   } else {

@@ -62,6 +62,7 @@ void describe_gpu(Device device, EndFacts& facts) {
               has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
   facts.why_no_fabric = as_field(why_no_fabric(device));
   facts.fabric = facts.why_no_fabric.empty();
+  facts.fabric_clique = topology::fabric_clique_of_gpu(facts.bus_id);
   facts.stream_memory_operations = has_stream_memory_operations(device);
 }
 
