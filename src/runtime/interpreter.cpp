@@ -19,18 +19,13 @@ namespace {
 // yet.
 constexpr int step_slots = Interpreter::results_in_flight + 1;
 
-// From the weights to their FP8 copies.
-bool quantizes_weights(parallel::InstructionKind kind) {
-  return kind == parallel::InstructionKind::scale_weights || kind == parallel::InstructionKind::exchange_weight_scales ||
-         kind == parallel::InstructionKind::quantize_weights;
-}
-
 // What comes once in a step, behind its micro-batches.
 bool follows_micro_batches(parallel::InstructionKind kind) {
   return kind == parallel::InstructionKind::meet || kind == parallel::InstructionKind::reduce_gradients ||
          kind == parallel::InstructionKind::gradient_norm || kind == parallel::InstructionKind::reduce_scalars ||
          kind == parallel::InstructionKind::update || kind == parallel::InstructionKind::gather_weights ||
-         quantizes_weights(kind);
+         kind == parallel::InstructionKind::scale_weights || kind == parallel::InstructionKind::exchange_weight_scales ||
+         kind == parallel::InstructionKind::quantize_weights;
 }
 
 }  // namespace
@@ -166,18 +161,27 @@ void Interpreter::synchronize_warm_up() {
     }
   }
   synchronize();  // other streams read them too
+  struct NoBatches final : BatchSource {
+    HostBatch next() override { throw InternalError("synchronize_warm_up: loads nothing"); }
+    void release(StreamRef) override {}
+  } none;
+  IssueObserver nobody;
   const auto set_alone = [&](bool alone) {
     if (groups_.tensor_links) groups_.tensor_links->set_alone(alone);
   };
   set_alone(true);  // what links exchange are messages too
+  const auto do_part = [&](BoundProgram& bound, const Part& part) {
+    execute(bound, {none}, nobody, part);
+    synchronize();
+  };
   // The first micro-batch overwrites gradients and the second adds to them: all kinds of products there are.
-  synchronize_part(train_, [](const parallel::Instruction& i) { return i.segment >= 0 && i.micro_batch < 2; });
-  synchronize_part(evaluate_, [](const parallel::Instruction& i) { return i.segment >= 0; });
+  do_part(train_, [](const parallel::Instruction& i) { return i.segment >= 0 && i.micro_batch < 2; });
+  do_part(evaluate_, [](const parallel::Instruction& i) { return i.segment >= 0; });
   // Once halted, an update changes nothing.
   auto* const halted = static_cast<ops::OptimizerState*>(pinned_.data());
   *halted = {.grad_norm = 0, .gradient_factor = 0, .halted = 1, .loss = 0, .ignored = 0};
   compute.copy(buffers_.optimizer_state.data, halted, sizeof(*halted));
-  synchronize_part(train_, [](const parallel::Instruction& i) { return follows_micro_batches(i.kind); });
+  do_part(train_, [](const parallel::Instruction& i) { return follows_micro_batches(i.kind); });
   compute.zero(buffers_.optimizer_state.data, buffers_.optimizer_state.bytes());
   synchronize();
   context_->set_tuning(false);
@@ -195,17 +199,14 @@ void Interpreter::publish_weights() {
         groups_.of(parallel::groups::replicas).all_gather(s, own, buffers_.bucket_weights(static_cast<int>(b)));
     }
   }
-  synchronize();
-  synchronize_part(train_, [](const parallel::Instruction& i) { return quantizes_weights(i.kind); });
-}
-
-void Interpreter::synchronize_part(BoundProgram& bound, const Part& part) {
-  struct NoBatches final : BatchSource {
-    HostBatch next() override { throw InternalError("Interpreter: a part of a program that loads nothing"); }
-    void release(StreamRef) override {}
-  } none;
-  IssueObserver nobody;
-  execute(bound, {none}, nobody, part);
+  for (std::size_t b = 0; b < plan_.flat.buckets().size(); ++b) {
+    const std::vector<RankBuffers::QuantizedWeight>& weights = buffers_.quantized_weights(static_cast<int>(b));
+    if (weights.empty()) continue;
+    for (const RankBuffers::QuantizedWeight& w : weights) ops::find_scale(s, w.weight, w.quantized.scale);
+    if (plan_.train.several)
+      groups_.of(parallel::groups::tensor).all_reduce(s, buffers_.weight_scales(static_cast<int>(b)), comm::Reduction::max);
+    for (const RankBuffers::QuantizedWeight& w : weights) ops::quantize(s, w.weight, w.quantized);
+  }
   synchronize();
 }
 

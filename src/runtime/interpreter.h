@@ -176,7 +176,6 @@ class Interpreter {
   // board, which counts whole runs, shows no parts.
   using Part = std::function<bool(const parallel::Instruction&)>;
   void execute(BoundProgram& bound, const StepInputs& inputs, IssueObserver& observer, const Part& part = {});
-  void synchronize_part(BoundProgram& bound, const Part& part);  // by itself; what loads nothing
   void issue_step(BatchSource& batches, const UpdateSettings& settings, StepRecorder::Detail detail);
 
   parallel::RankPlan plan_;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "outside_ranks.h"
+#include "plan/calibration.h"
 #include "program_test.h"
 
 namespace plait::app {
@@ -105,7 +106,7 @@ nlohmann::json calibration_of_slow_loss() {
     segments.push_back(segment);
   }
   return {{"format", "plait-calibration"},
-          {"version", 3},
+          {"version", plan::calibration_version},
           {"device", "CPU"},
           {"model", "hidden 16 heads 2/2x8 ffn 64 gelu layer_norm learned vocab 256 sequence 16 f32"},
           {"segments", segments},
@@ -137,7 +138,8 @@ TEST_F(OutsideRanks, HaveThePassesOfRank0) {
   const auto cache = [&](const std::string& rank) { return "XDG_CACHE_HOME=" + (folder_ / "cache").string() + rank; };
   std::filesystem::create_directories(folder_ / "cache1" / "plait");
   std::ofstream(folder_ / "cache1" / "plait" /
-                "CPU-hidden-16-heads-2-2x8-ffn-64-gelu-layer-norm-learned-vocab-256-sequence-16-f32-v2.json")
+                ("CPU-hidden-16-heads-2-2x8-ffn-64-gelu-layer-norm-learned-vocab-256-sequence-16-f32-v" +
+                 std::to_string(plan::calibration_version) + ".json"))
       << calibration_of_slow_loss();
   const auto passes_on = [&](const std::string& rank) {
     const Outcome shown = run(folder_, "env " + cache(rank) + " " + test_paths::plait + " plan " +
