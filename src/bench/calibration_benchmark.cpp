@@ -186,7 +186,11 @@ void measure_segments(const CalibrationRequest& request, std::int64_t vocab, con
     }
     if (!room) note("timed among fewer blocks than the model's, as there is no room for more");
     take(true, slowest_of(beside_head));
-    if (without_head.size() == told[n].size()) take(false, slowest_of(without_head));
+    if (without_head.size() == told[n].size()) {
+      take(false, slowest_of(without_head));
+    } else {
+      note("a stage without the head does not fit: its blocks are taken to be as fast as beside the head");
+    }
   }
   if (!updates.empty()) calibration.update_seconds_per_element = *std::min_element(updates.begin(), updates.end());
 }

@@ -101,6 +101,12 @@ Work CommunicationCosts::pushes(Collective kind, int ranks, double bytes, double
   return work;
 }
 
+Work CommunicationCosts::pushes_with_kernels(Collective kind, int ranks, double bytes, double latency_us) const {
+  Work work = pushes(kind, ranks, bytes, latency_us);
+  work.seconds += push_kernels(kind, ranks, bytes).seconds;
+  return work;
+}
+
 CommunicationCosts::PushKernels CommunicationCosts::push_kernels(Collective kind, int ranks, double bytes) const {
   if (ranks == 1) return {};
   const double part = bytes / ranks;
@@ -114,10 +120,10 @@ CommunicationCosts::PushKernels CommunicationCosts::push_kernels(Collective kind
 double CommunicationCosts::seconds(Collective kind, int ranks, double bytes, const RingSpeed& ring, bool by_links) const {
   if (ranks == 1) return 0;
   if (by_links) {
-    const Work work = pushes(kind, ranks, bytes, ring.latency_us);
+    const Work work = pushes_with_kernels(kind, ranks, bytes, ring.latency_us);
     const double most = work.most_gb_per_s > 0 ? std::min(work.most_gb_per_s, ring.gb_per_s) : ring.gb_per_s;
     if (most <= 0) return std::numeric_limits<double>::infinity();
-    return work.seconds + push_kernels(kind, ranks, bytes).seconds + work.bytes / (most * giga);
+    return work.seconds + work.bytes / (most * giga);
   }
   if (const Curve* curve = curve_of(kind, ranks)) return curve->seconds(bytes);
   if (ring.gb_per_s <= 0) return std::numeric_limits<double>::infinity();

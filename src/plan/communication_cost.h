@@ -37,6 +37,7 @@ class CommunicationCosts {
   // The same where it goes by links (comm/p2p/link_communicator.h), without its kernels: each rank pushes to each other what
   // that one needs.
   Work pushes(Collective kind, int ranks, double bytes, double latency_us = 0) const;
+  Work pushes_with_kernels(Collective kind, int ranks, double bytes, double latency_us = 0) const;
   // One reads all parts and writes their sum, others take what was gathered to where it belongs.
   struct PushKernels {
     double seconds = 0;  // launches and all

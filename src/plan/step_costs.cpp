@@ -90,11 +90,8 @@ Work StepCosts::work_of(const RankPlan& plan, const Instruction& i) const {
     case InstructionKind::reduce_gradients: {
       const auto members = static_cast<int>(plan.members(i.group).size());
       const double bytes = gradient_bytes(plan, i);
-      if (by_links_ && i.group == parallel::groups::tensor) {
-        Work work = communication_.pushes(reduction(plan, i), members, bytes);
-        work.seconds += communication_.push_kernels(reduction(plan, i), members, bytes).seconds;
-        return work;
-      }
+      if (by_links_ && i.group == parallel::groups::tensor)
+        return communication_.pushes_with_kernels(reduction(plan, i), members, bytes);
       Work work = communication_.collective(reduction(plan, i), members, bytes);
       if (plan.zero > 1 && i.group == parallel::groups::replicas) {
         work.seconds += 3 * gradient * static_cast<double>(flat.shard(bucket()).count) / profile.memory_bytes_per_s;
