@@ -99,10 +99,11 @@ inline constexpr auto names<Transport> = std::to_array<Name<Transport>>({{Transp
 constexpr bool needs_peer_access(Transport transport) { return transport < Transport::host; }
 
 inline constexpr std::string_view transport_meanings =
-    "Mailboxes: `direct` (GPUs with peer access, or CPUs, in one process), `vmm` and `ipc` (GPUs of two processes), `relay` "
-    "(through the memory of a third GPU), `host` (through pinned host memory; through shared memory between CPUs). `nccl`: "
-    "send "
-    "and receive of the communication library (Gloo's between CPUs), for comparison and between hosts.";
+    "Mailboxes: `direct` (GPUs with peer access, or CPUs, in one process), `vmm` and `ipc` (GPUs of two processes; `vmm` also "
+    "of "
+    "two hosts that one NVLink fabric joins), `relay` (through the memory of a third GPU), `host` (through pinned host memory; "
+    "through shared memory between CPUs). `nccl`: send and receive of the communication library (Gloo's between CPUs), for "
+    "comparison and between hosts.";
 
 // comm.peer_access: whether GPUs use each other's memory
 enum class PeerAccessUse {
