@@ -137,11 +137,12 @@ void run_host_task(void* raw) {
 
 class CudaStream final : public StreamImpl {
  public:
-  CudaStream(Device device, StreamPriority priority) : device_(device) {
+  CudaStream(Device device, StreamPriority priority, bool has_companion) : device_(device) {
     cuda_make_current(device);
     int least = 0, greatest = 0;
     check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority == StreamPriority::high ? greatest : least));
+    if (has_companion) companion_ = std::make_unique<CudaStream>(device, StreamPriority::high, false);
   }
   ~CudaStream() override {
     static_cast<void>(cudaStreamSynchronize(stream_));
@@ -154,9 +155,9 @@ class CudaStream final : public StreamImpl {
     check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).event, 0));
   }
   StreamImpl& aside(const EventImpl& event) override {
-    if (!aside_) aside_ = std::make_unique<CudaStream>(device_, StreamPriority::high);
-    aside_->wait(event);
-    return *aside_;
+    if (!companion_) return *this;
+    companion_->wait(event);
+    return *companion_;
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
@@ -177,7 +178,7 @@ class CudaStream final : public StreamImpl {
   }
   void synchronize() override {
     check(cudaStreamSynchronize(stream_));
-    if (aside_) check(cudaStreamSynchronize(aside_->stream_));
+    if (companion_) check(cudaStreamSynchronize(companion_->stream_));
     rethrow_failure();
   }
   void rethrow_failure() const override {
@@ -189,15 +190,15 @@ class CudaStream final : public StreamImpl {
  private:
   Device device_;
   cudaStream_t stream_ = nullptr;
-  std::unique_ptr<CudaStream> aside_;
+  std::unique_ptr<CudaStream> companion_;
   std::shared_ptr<std::exception_ptr> failure_ = std::make_shared<std::exception_ptr>();
   std::shared_ptr<std::mutex> failure_mutex_ = std::make_shared<std::mutex>();
 };
 
 }  // namespace
 
-std::unique_ptr<StreamImpl> make_cuda_stream(Device device, StreamPriority priority) {
-  return std::make_unique<CudaStream>(device, priority);
+std::unique_ptr<StreamImpl> make_cuda_stream(Device device, StreamPriority priority, bool has_companion) {
+  return std::make_unique<CudaStream>(device, priority, has_companion);
 }
 std::unique_ptr<EventImpl> make_cuda_event(Device device, EventTiming timing) {
   return std::make_unique<CudaEvent>(device, timing);

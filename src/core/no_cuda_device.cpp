@@ -16,7 +16,7 @@ namespace {
 [[noreturn]] void refuse() { throw DeviceError("this plait was built without CUDA"); }
 }  // namespace
 
-std::unique_ptr<StreamImpl> make_cuda_stream(Device, StreamPriority) { refuse(); }
+std::unique_ptr<StreamImpl> make_cuda_stream(Device, StreamPriority, bool) { refuse(); }
 std::unique_ptr<EventImpl> make_cuda_event(Device, EventTiming) { refuse(); }
 void* cuda_allocate(Device, std::size_t, MemoryKind) { refuse(); }
 void cuda_free(Device, void*, MemoryKind) noexcept {}

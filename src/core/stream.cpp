@@ -27,8 +27,8 @@ void StreamRef::synchronize() const { impl_->synchronize(); }
 void StreamRef::rethrow_failure() const { impl_->rethrow_failure(); }
 void* StreamRef::native() const { return impl_->native(); }
 
-Stream::Stream(Device device, StreamPriority priority)
-    : impl_(device.is_cuda() ? detail::make_cuda_stream(device, priority) : detail::make_host_stream(device)) {}
+Stream::Stream(Device device, StreamPriority priority, bool has_companion)
+    : impl_(device.is_cuda() ? detail::make_cuda_stream(device, priority, has_companion) : detail::make_host_stream(device)) {}
 Stream::Stream(Stream&&) noexcept = default;
 Stream& Stream::operator=(Stream&&) noexcept = default;
 Stream::~Stream() = default;

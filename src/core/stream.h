@@ -54,7 +54,7 @@ class StreamRef {
   // A companion stream, for what should not hold up this one. What is enqueued there next runs after `event`, which was just
   // recorded here. This stream waits for nothing there, but synchronize() does. On an H200 a timed event or a written value
   // keeps its stream from the next kernel for 3 us, an event without a time for none; on the companion a time is late by what a
-  // wait between streams takes. On the host, where nothing is gained by it, this stream itself.
+  // wait between streams takes. A stream without a companion (Stream) is its own, as all of the host are.
   StreamRef aside(const Event& event) const;
   void copy(void* to, const void* from, std::size_t bytes) const;  // any of device and (pinned) host memory
   void zero(void* memory, std::size_t bytes) const;
@@ -81,10 +81,12 @@ class StreamRef {
 
 enum class StreamPriority { normal, high };
 
-// Owns a stream. The destructor drains it first (it never throws).
+// Owns a stream. The destructor drains it first (it never throws). A companion (StreamRef::aside) is for streams of kernels
+// that follow each other closely: streams of a device share its hardware queues. It is made with the stream, as CUDA may wait
+// for a device's work when it makes one.
 class Stream {
  public:
-  explicit Stream(Device device, StreamPriority priority = StreamPriority::normal);
+  explicit Stream(Device device, StreamPriority priority = StreamPriority::normal, bool has_companion = false);
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
   ~Stream();

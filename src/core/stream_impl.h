@@ -38,7 +38,7 @@ std::unique_ptr<StreamImpl> make_host_stream(Device device);
 std::unique_ptr<EventImpl> make_host_event();
 
 // Defined in cuda_device.cpp, or in no_cuda_device.cpp where plait is built without CUDA (those throw DeviceError).
-std::unique_ptr<StreamImpl> make_cuda_stream(Device device, StreamPriority priority);
+std::unique_ptr<StreamImpl> make_cuda_stream(Device device, StreamPriority priority, bool has_companion);
 std::unique_ptr<EventImpl> make_cuda_event(Device device, EventTiming timing);
 void* cuda_allocate(Device device, std::size_t bytes, MemoryKind kind);
 void cuda_free(Device device, void* memory, MemoryKind kind) noexcept;

@@ -51,9 +51,11 @@ Interpreter::Interpreter(parallel::RankPlan plan, DeviceMemory& memory, RankGrou
   for (const parallel::Program* program : {&plan_.train, &plan_.evaluate}) {
     for (const parallel::StreamSpec& spec : program->streams) {
       // Communication has little to launch and others wait for it.
-      const StreamPriority priority =
-          spec.role == parallel::StreamRole::compute ? StreamPriority::normal : StreamPriority::high;
-      streams_.try_emplace({spec.role, spec.peer}, device, priority);
+      const bool computes = spec.role == parallel::StreamRole::compute;
+      const StreamPriority priority = computes ? StreamPriority::normal : StreamPriority::high;
+      // Kernels follow each other there. Between messages and collectives the time of an event is nothing.
+      const bool has_companion = computes || spec.role == parallel::StreamRole::exchange;
+      streams_.try_emplace({spec.role, spec.peer}, device, priority, has_companion);
     }
   }
   const bool announce =
